@@ -1,0 +1,1 @@
+//! Kinora on a plain CPU.

@@ -1,0 +1,1 @@
+//! Operators, graphs, passes and memory plans.
