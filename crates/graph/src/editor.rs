@@ -1,0 +1,325 @@
+//! Changing a graph: the tool that passes are written with.
+
+use crate::{Graph, GraphError, Node, NodeId, Op, Output, Source, Tensor, TensorType, Value, ValueId};
+
+/// A graph under change. Nodes are added and uses redirected; what nothing uses any more disappears when the edit is
+/// finished, and the rest is put back into an order in which it can run.
+#[derive(Debug)]
+pub struct Editor {
+    graph: Graph,
+    /// For each value, the nodes that read it (a node reading twice stands twice).
+    readers: Vec<Vec<NodeId>>,
+}
+
+impl Editor {
+    /// Starts from a copy of a graph. Its ids stay valid for the edit.
+    pub fn new(graph: &Graph) -> Self {
+        let mut readers = vec![Vec::new(); graph.values.len()];
+        for (id, node) in graph.node_ids() {
+            for input in &node.inputs {
+                readers[input.index()].push(id);
+            }
+        }
+        Editor { graph: graph.clone(), readers }
+    }
+
+    /// How many nodes there are, those added and those no longer used included.
+    pub fn node_count(&self) -> usize {
+        self.graph.nodes.len()
+    }
+
+    /// The ids of all nodes there are now.
+    pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.graph.nodes.len() as u32).map(NodeId)
+    }
+
+    /// A node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        self.graph.node(id)
+    }
+
+    /// A value.
+    pub fn value(&self, id: ValueId) -> &Value {
+        self.graph.value(id)
+    }
+
+    /// A value's type.
+    pub fn ty(&self, id: ValueId) -> &TensorType {
+        self.graph.ty(id)
+    }
+
+    /// The types of some values.
+    pub fn types(&self, ids: &[ValueId]) -> Vec<&TensorType> {
+        ids.iter().map(|&v| self.graph.ty(v)).collect()
+    }
+
+    /// The node that makes a value.
+    pub fn producer(&self, id: ValueId) -> Option<(NodeId, &Node)> {
+        match self.graph.value(id).source {
+            Source::Node { node, .. } => Some((node, self.graph.node(node))),
+            _ => None,
+        }
+    }
+
+    /// The nodes that read a value.
+    pub fn readers(&self, id: ValueId) -> &[NodeId] {
+        &self.readers[id.index()]
+    }
+
+    /// Whether a value is a result of the graph.
+    pub fn is_output(&self, id: ValueId) -> bool {
+        self.graph.outputs.iter().any(|o| o.value == id)
+    }
+
+    /// Whether one node, once, is all that reads a value: the condition for fusing its producer into that node.
+    pub fn has_one_reader(&self, id: ValueId) -> bool {
+        self.readers[id.index()].len() == 1 && !self.is_output(id)
+    }
+
+    /// The producer of a value that nothing but one reader sees.
+    pub fn sole_producer(&self, id: ValueId) -> Option<(NodeId, &Node)> {
+        if self.has_one_reader(id) { self.producer(id) } else { None }
+    }
+
+    /// Adds a constant.
+    pub fn constant(&mut self, name: impl Into<String>, tensor: Tensor) -> ValueId {
+        self.readers.push(Vec::new());
+        self.graph.push_value(Value {
+            name: name.into(),
+            ty: tensor.ty().clone(),
+            source: Source::Constant(tensor),
+        })
+    }
+
+    /// Adds a node.
+    ///
+    /// # Errors
+    /// Where the op refuses its operands.
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        op: Op,
+        inputs: &[ValueId],
+    ) -> Result<Vec<ValueId>, GraphError> {
+        let layer = name.into();
+        let results = op
+            .infer(&self.types(inputs))
+            .map_err(|source| GraphError::Layer { layer: layer.clone(), source })?;
+        let node = NodeId(self.graph.nodes.len() as u32);
+        for input in inputs {
+            self.readers[input.index()].push(node);
+        }
+        let outputs = self.graph.push_node(layer, op, inputs.to_vec(), results);
+        self.readers.resize(self.graph.values.len(), Vec::new());
+        Ok(outputs)
+    }
+
+    /// Makes everything that reads `old` read `new`, results of the graph included.
+    ///
+    /// # Errors
+    /// Where the two differ in type.
+    pub fn replace_uses(&mut self, old: ValueId, new: ValueId) -> Result<(), GraphError> {
+        if old == new {
+            return Ok(());
+        }
+        if self.ty(old) != self.ty(new) {
+            return Err(GraphError::Retyped {
+                layer: self.value(old).name.clone(),
+                from: self.ty(new).clone(),
+                to: self.ty(old).clone(),
+            });
+        }
+        for reader in std::mem::take(&mut self.readers[old.index()]) {
+            for input in &mut self.graph.nodes[reader.index()].inputs {
+                if *input == old {
+                    *input = new;
+                }
+            }
+            self.readers[new.index()].push(reader);
+        }
+        for output in &mut self.graph.outputs {
+            if output.value == old {
+                output.value = new;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a node and puts its results in the place of `old`'s, which must be of the same types. The old node's
+    /// operands lose a reader at once, so that later matches see the graph as it will be.
+    ///
+    /// # Errors
+    /// Where the op refuses its operands or gives other types.
+    pub fn replace_node(
+        &mut self,
+        old: NodeId,
+        name: impl Into<String>,
+        op: Op,
+        inputs: &[ValueId],
+    ) -> Result<Vec<ValueId>, GraphError> {
+        let new = self.add(name, op, inputs)?;
+        let old_outputs = self.node(old).outputs.clone();
+        for (&from, &to) in old_outputs.iter().zip(&new) {
+            self.replace_uses(from, to)?;
+        }
+        self.disconnect(old);
+        Ok(new)
+    }
+
+    /// Takes a node whose results nothing reads out of its operands' readers, and then its producers likewise.
+    fn disconnect(&mut self, id: NodeId) {
+        let mut pending = vec![id];
+        while let Some(id) = pending.pop() {
+            let node = self.graph.node(id);
+            if node.outputs.iter().any(|&v| !self.readers[v.index()].is_empty() || self.is_output(v)) {
+                continue;
+            }
+            for input in std::mem::take(&mut self.graph.nodes[id.index()].inputs) {
+                let readers = &mut self.readers[input.index()];
+                if let Some(at) = readers.iter().position(|&r| r == id) {
+                    readers.swap_remove(at);
+                }
+                if let Source::Node { node, .. } = self.graph.value(input).source {
+                    pending.push(node);
+                }
+            }
+        }
+    }
+
+    /// The graph without what its results do not need. Inputs stay, used or not.
+    ///
+    /// # Errors
+    /// Where the edit made layers wait for each other.
+    pub fn finish(self) -> Result<Graph, GraphError> {
+        let old = self.graph;
+        let mut new = Graph {
+            name: old.name.clone(),
+            values: Vec::new(),
+            nodes: Vec::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+        };
+        let mut renamed: Vec<Option<ValueId>> = vec![None; old.values.len()];
+        for &input in &old.inputs {
+            let id = new.push_value(old.value(input).clone());
+            renamed[input.index()] = Some(id);
+            new.inputs.push(id);
+        }
+        for id in runnable_order(&old)? {
+            let node = old.node(id);
+            let inputs = node.inputs.iter().map(|&v| carry(&old, &mut new, &mut renamed, v)).collect();
+            let results = node.outputs.iter().map(|&v| old.ty(v).clone()).collect();
+            let outputs = new.push_node(node.name.clone(), node.op.clone(), inputs, results);
+            for (&from, to) in node.outputs.iter().zip(outputs) {
+                renamed[from.index()] = Some(to);
+            }
+        }
+        for output in &old.outputs {
+            let value = carry(&old, &mut new, &mut renamed, output.value);
+            new.outputs.push(Output { name: output.name.clone(), value });
+        }
+        Ok(new)
+    }
+}
+
+/// The new id of a value; parameters and constants come along when they are first needed.
+fn carry(old: &Graph, new: &mut Graph, renamed: &mut [Option<ValueId>], id: ValueId) -> ValueId {
+    *renamed[id.index()].get_or_insert_with(|| new.push_value(old.value(id).clone()))
+}
+
+/// The nodes that the results need, each after what it reads, otherwise in the order they stand in.
+fn runnable_order(graph: &Graph) -> Result<Vec<NodeId>, GraphError> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        Unseen,
+        Open,
+        Done,
+    }
+    let mut needed = vec![false; graph.nodes.len()];
+    let mut pending: Vec<ValueId> = graph.outputs.iter().map(|o| o.value).collect();
+    while let Some(value) = pending.pop() {
+        if let Source::Node { node, .. } = graph.value(value).source
+            && !std::mem::replace(&mut needed[node.index()], true)
+        {
+            pending.extend(&graph.node(node).inputs);
+        }
+    }
+
+    let mut marks = vec![Mark::Unseen; graph.nodes.len()];
+    let mut order = Vec::new();
+    for start in (0..graph.nodes.len() as u32).map(NodeId).filter(|id| needed[id.index()]) {
+        // An explicit stack: a graph may be deeper than the thread's own.
+        let mut stack = vec![(start, 0)];
+        while let Some((id, next)) = stack.pop() {
+            if next == 0 {
+                match marks[id.index()] {
+                    Mark::Done => continue,
+                    Mark::Open => {
+                        let names = stack.iter().map(|(n, _)| graph.node(*n).name.clone());
+                        let mut path: Vec<String> = names.skip_while(|n| *n != graph.node(id).name).collect();
+                        path.push(graph.node(id).name.clone());
+                        return Err(GraphError::Cycle(path));
+                    }
+                    Mark::Unseen => marks[id.index()] = Mark::Open,
+                }
+            }
+            match graph.node(id).inputs.get(next) {
+                Some(&input) => {
+                    stack.push((id, next + 1));
+                    if let Source::Node { node, .. } = graph.value(input).source {
+                        stack.push((node, 0));
+                    }
+                }
+                None => {
+                    marks[id.index()] = Mark::Done;
+                    order.push(id);
+                }
+            }
+        }
+    }
+    Ok(order)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, GraphBuilder, Phase, op::Scale};
+
+    fn chain() -> Graph {
+        let mut g = GraphBuilder::new("chain");
+        let x = g.input("x", TensorType::new(DType::F32, [4]), Phase::Step).unwrap();
+        let a = g.scale("a", x, 2.0, 0.0).unwrap();
+        let b = g.scale("b", a, 3.0, 0.0).unwrap();
+        g.scale("unused", b, 1.0, 0.0).unwrap();
+        g.output("y", b).unwrap();
+        g.finish()
+    }
+
+    #[test]
+    fn what_nothing_needs_disappears() {
+        let graph = Editor::new(&chain()).finish().unwrap();
+        assert_eq!(graph.nodes().iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_replaced_node_is_put_before_its_readers() {
+        let graph = chain();
+        let mut editor = Editor::new(&graph);
+        let x = graph.inputs()[0];
+        editor.replace_node(NodeId(0), "new", Op::Scale(Scale { factor: 5.0, offset: 0.0 }), &[x]).unwrap();
+        let graph = editor.finish().unwrap();
+        assert_eq!(graph.nodes().iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["new", "b"]);
+        assert_eq!(graph.use_counts()[graph.inputs()[0].index()], 1);
+    }
+
+    #[test]
+    fn a_cycle_is_named() {
+        let graph = chain();
+        let mut editor = Editor::new(&graph);
+        let (x, b) = (graph.inputs()[0], graph.outputs()[0].value);
+        // Everything that read x now reads b, which depends on it.
+        editor.replace_uses(x, b).unwrap();
+        let error = editor.finish().unwrap_err();
+        assert!(matches!(&error, GraphError::Cycle(path) if path.len() == 3), "{error}");
+    }
+}

@@ -1,0 +1,215 @@
+//! Attention.
+
+use serde::{Deserialize, Serialize};
+
+use super::{OpError, TensorType, check};
+use crate::DType;
+
+/// Which axis the sequence runs along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SequenceAxis {
+    /// The positions of an image attend to each other (or to context tokens).
+    Positions,
+    /// The frames of a clip attend to each other, at each position apart. Nothing is permuted: the kernel
+    /// walks the same memory with a stride.
+    Frames {
+        /// Query frames of a clip.
+        frames: usize,
+    },
+}
+
+/// Which keys a query may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mask {
+    /// All of them.
+    None,
+    /// Key `j` is seen by query `i` where `j <= i + diagonal`.
+    Causal {
+        /// 0 aligns the two sequences' starts; `keys - queries` aligns their ends.
+        diagonal: i64,
+    },
+    /// A u8 operand `[batch or 1, heads or 1, queries, keys]`; zero hides the key.
+    Boolean,
+    /// A float operand of that shape, added to the scaled scores.
+    Additive,
+}
+
+/// Softmax attention. A query that sees no key gives zeros.
+///
+/// Operands: `q [N, S, ..]`, `k [Nk, T, ..]`, `v [Nk, T, ..]`, the mask where it has one, and
+/// `key_lengths i32 [Nk]` (over frames: `[batch]`) where set: only that many leading keys exist.
+/// Over positions each key/value element serves `N / Nk` consecutive query elements, so that one context
+/// serves all frames of its clip. Over frames, `q [batch·frames, P, ..]` and `k, v [batch·key frames, P, ..]`.
+///
+/// A head's query is `head_dim` channels from `offsets[0] + head · head_dim` of the operand's row, and so for keys
+/// and values: the three may be one packed tensor. Result: `[N, S, heads · head_dim]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attention {
+    /// Number of heads.
+    pub heads: usize,
+    /// Channels of a head.
+    pub head_dim: usize,
+    /// Multiplies the scores before the mask and the softmax.
+    pub scale: f32,
+    /// Which axis the sequence runs along.
+    pub axis: SequenceAxis,
+    /// Which keys a query may see.
+    pub mask: Mask,
+    /// Whether a key-length operand is given.
+    #[serde(default)]
+    pub key_lengths: bool,
+    /// Channel offsets of the first head in `q`, `k` and `v`.
+    #[serde(default)]
+    pub offsets: [usize; 3],
+}
+
+/// An attention's extents, the same for both axes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionExtents {
+    /// Independent sequences of queries, not counting heads and positions.
+    pub batch: usize,
+    /// Independent sequences of keys.
+    pub key_batch: usize,
+    /// Length of a query sequence.
+    pub queries: usize,
+    /// Length of a key sequence.
+    pub keys: usize,
+    /// Positions that each hold a sequence: 1 over positions, all of them over frames.
+    pub positions: usize,
+}
+
+impl Attention {
+    /// Plain attention over positions with the usual `1/√head_dim`.
+    pub fn over_positions(heads: usize, head_dim: usize) -> Self {
+        Attention {
+            heads,
+            head_dim,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            axis: SequenceAxis::Positions,
+            mask: Mask::None,
+            key_lengths: false,
+            offsets: [0; 3],
+        }
+    }
+
+    /// Plain attention over the frames of a clip.
+    pub fn over_frames(heads: usize, head_dim: usize, frames: usize) -> Self {
+        Attention { axis: SequenceAxis::Frames { frames }, ..Attention::over_positions(heads, head_dim) }
+    }
+
+    /// The extents, for operands that have been checked.
+    pub fn extents(&self, q: &TensorType, k: &TensorType) -> AttentionExtents {
+        match self.axis {
+            SequenceAxis::Positions => AttentionExtents {
+                batch: q.shape[0],
+                key_batch: k.shape[0],
+                queries: q.shape[1],
+                keys: k.shape[1],
+                positions: 1,
+            },
+            SequenceAxis::Frames { frames } => {
+                let batch = q.shape[0] / frames;
+                AttentionExtents {
+                    batch,
+                    key_batch: batch,
+                    queries: frames,
+                    keys: k.shape[0].checked_div(batch).unwrap_or(0),
+                    positions: q.shape[1],
+                }
+            }
+        }
+    }
+
+    /// The index of the mask operand, where there is one.
+    pub fn mask_operand(&self) -> Option<usize> {
+        matches!(self.mask, Mask::Boolean | Mask::Additive).then_some(3)
+    }
+
+    /// The index of the key-length operand, where there is one.
+    pub fn key_lengths_operand(&self) -> Option<usize> {
+        self.key_lengths.then(|| 3 + usize::from(self.mask_operand().is_some()))
+    }
+
+    pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
+        check::count(inputs, 3 + usize::from(self.mask_operand().is_some()) + usize::from(self.key_lengths))?;
+        let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
+        check::at_least_one("heads", self.heads)?;
+        check::at_least_one("head size", self.head_dim)?;
+        check::finite("scale", self.scale)?;
+        let width = self
+            .heads
+            .checked_mul(self.head_dim)
+            .ok_or_else(|| OpError::Attribute("heads × head size is too large".into()))?;
+        for (i, name) in ["q", "k", "v"].into_iter().enumerate() {
+            check::float(name, inputs[i])?;
+            check::rank(name, inputs[i], 3, "3 (batch, sequence, channels)")?;
+            let channels = inputs[i].shape[2];
+            if self.offsets[i].checked_add(width).is_none_or(|end| end > channels) {
+                return Err(OpError::Attribute(format!(
+                    "{name} has {channels} channels; {} heads of {} from channel {} need {}",
+                    self.heads,
+                    self.head_dim,
+                    self.offsets[i],
+                    self.offsets[i].saturating_add(width)
+                )));
+            }
+        }
+        if k.shape[..2] != v.shape[..2] {
+            return Err(OpError::Shape {
+                operand: "v",
+                expected: [k.shape[0], k.shape[1], v.shape[2]].into(),
+                got: v.shape.clone(),
+            });
+        }
+        match self.axis {
+            SequenceAxis::Positions => {
+                if q.shape[0] != k.shape[0] {
+                    check::multiple("query batch", q.shape[0], k.shape[0])?;
+                }
+            }
+            SequenceAxis::Frames { frames } => {
+                check::multiple("images", q.shape[0], frames)?;
+                let batch = q.shape[0] / frames;
+                if batch > 0 || k.shape[0] > 0 {
+                    check::multiple("key images", k.shape[0], batch)?;
+                }
+                if k.shape[1] != q.shape[1] {
+                    return Err(OpError::Shape {
+                        operand: "k",
+                        expected: [k.shape[0], q.shape[1], k.shape[2]].into(),
+                        got: k.shape.clone(),
+                    });
+                }
+            }
+        }
+        let extents = self.extents(q, k);
+        if let Some(i) = self.mask_operand() {
+            let mask = inputs[i];
+            match self.mask {
+                Mask::Boolean => check::dtype("mask", mask, DType::U8, "u8")?,
+                _ => check::float("mask", mask)?,
+            }
+            check::rank("mask", mask, 4, "4 (batch, heads, queries, keys)")?;
+            let pick = |axis: usize, full: usize| if mask.shape[axis] == 1 { 1 } else { full };
+            check::shape(
+                "mask",
+                mask,
+                &[pick(0, extents.batch), pick(1, self.heads), extents.queries, extents.keys],
+            )?;
+        }
+        if let Some(i) = self.key_lengths_operand() {
+            check::dtype("key_lengths", inputs[i], DType::I32, "i32")?;
+            check::shape("key_lengths", inputs[i], &[extents.key_batch])?;
+        }
+        Ok(vec![TensorType::new(q.dtype, [q.shape[0], q.shape[1], width])])
+    }
+
+    pub(crate) fn flops(&self, inputs: &[&TensorType]) -> u64 {
+        let e = self.extents(inputs[0], inputs[1]);
+        let sequences = (e.batch * e.positions * self.heads) as u64;
+        4 * sequences * (e.queries * e.keys * self.head_dim) as u64
+    }
+}

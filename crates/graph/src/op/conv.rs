@@ -1,0 +1,180 @@
+//! Convolution.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Norm, OpError, Stage, TensorType, check};
+
+/// A convolution over frames, height and width, channels last.
+///
+/// A 2-D convolution has a frame window of 1; a temporal one has a spatial window of 1×1. Arrays are
+/// `[frames, height, width]`.
+///
+/// Operands: `x [batch·frames, H, W, I]`, `weight [O, KT, KH, KW, I / groups]`, `bias [O]` where
+/// [`bias`](Conv::bias) is set, those of the prologue norm, those of the epilogue.
+/// Result: `[batch·frames', H', W', O]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conv {
+    /// The window.
+    pub kernel: [usize; 3],
+    /// Steps between windows.
+    pub stride: [usize; 3],
+    /// Zeros before and after each axis.
+    pub padding: [[usize; 2]; 3],
+    /// Steps between the taps of a window.
+    pub dilation: [usize; 3],
+    /// Independent slices of the channels.
+    pub groups: usize,
+    /// Frames of a clip. Irrelevant (and 1) where the frame window is 1.
+    pub frames: usize,
+    /// Whether a bias operand follows the weight.
+    #[serde(default)]
+    pub bias: bool,
+    /// A normalisation of the input, fused in.
+    #[serde(default)]
+    pub prologue: Option<Norm>,
+    /// What happens to the result before it is stored.
+    #[serde(default)]
+    pub epilogue: Vec<Stage>,
+}
+
+impl Conv {
+    /// A 2-D convolution with the same stride and padding on both axes.
+    pub fn spatial(kernel: [usize; 2], stride: usize, padding: usize) -> Self {
+        Conv {
+            kernel: [1, kernel[0], kernel[1]],
+            stride: [1, stride, stride],
+            padding: [[0, 0], [padding, padding], [padding, padding]],
+            dilation: [1; 3],
+            groups: 1,
+            frames: 1,
+            bias: false,
+            prologue: None,
+            epilogue: Vec::new(),
+        }
+    }
+
+    /// A convolution over the frames of a clip alone, stride 1, padded to keep the frame count.
+    pub fn temporal(kernel: usize, frames: usize) -> Self {
+        let pad = kernel.saturating_sub(1);
+        Conv {
+            kernel: [kernel, 1, 1],
+            stride: [1; 3],
+            padding: [[pad / 2, pad - pad / 2], [0, 0], [0, 0]],
+            frames,
+            ..Conv::spatial([1, 1], 1, 0)
+        }
+    }
+
+    /// Whether each output position depends on its own input position alone: a matrix product.
+    pub fn is_pointwise(&self) -> bool {
+        self.kernel == [1; 3] && self.stride == [1; 3] && self.padding == [[0; 2]; 3] && self.groups == 1
+    }
+
+    /// The operands by role.
+    pub fn operands<'a, T>(&self, inputs: &'a [T]) -> LinearOperands<'a, T> {
+        LinearOperands::split(inputs, self.bias, self.prologue.as_ref())
+    }
+
+    pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
+        LinearOperands::<TensorType>::check_count(inputs, self.bias, self.prologue.as_ref(), &self.epilogue)?;
+        let args = self.operands(inputs);
+        let (x, weight) = (*args.x, *args.weight);
+        check::float("x", x)?;
+        check::float("weight", weight)?;
+        check::rank("x", x, 4, "4 (images, height, width, channels)")?;
+        check::rank("weight", weight, 5, "5 (out, frames, height, width, in / groups)")?;
+        let [images, height, width, channels] = [x.shape[0], x.shape[1], x.shape[2], x.shape[3]];
+        let out = weight.shape[0];
+        check::at_least_one("groups", self.groups)?;
+        check::at_least_one("frames", self.frames)?;
+        if channels != weight.shape[4] * self.groups {
+            return Err(OpError::InputChannels { expected: weight.shape[4] * self.groups, got: channels });
+        }
+        check::multiple("output channels", out, self.groups)?;
+        check::shape(
+            "weight",
+            weight,
+            &[out, self.kernel[0], self.kernel[1], self.kernel[2], channels / self.groups],
+        )?;
+        check::multiple("images", images, self.frames)?;
+        let axis = |axis: usize, name, extent| {
+            check::windows(
+                name,
+                extent,
+                self.kernel[axis],
+                self.stride[axis],
+                self.padding[axis],
+                self.dilation[axis],
+            )
+        };
+        let frames = axis(0, "frame", self.frames)?;
+        let shape =
+            [images / self.frames * frames, axis(1, "height", height)?, axis(2, "width", width)?, out];
+        let output = TensorType::new(x.dtype, shape);
+        args.check(self.prologue.as_ref(), &self.epilogue, out, &output)?;
+        Ok(vec![output])
+    }
+
+    pub(crate) fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
+        let taps = inputs[1].shape[1..].iter().product::<usize>();
+        2 * outputs[0].elements() as u64 * taps as u64
+    }
+}
+
+/// The operands of a convolution or a linear op, by role.
+#[derive(Clone, Copy, Debug)]
+pub struct LinearOperands<'a, T> {
+    /// The activation.
+    pub x: &'a T,
+    /// The weight.
+    pub weight: &'a T,
+    /// The bias.
+    pub bias: Option<&'a T>,
+    /// The learned operands of the prologue norm.
+    pub prologue: &'a [T],
+    /// The operands of the epilogue's stages, in order.
+    pub epilogue: &'a [T],
+}
+
+impl<'a, T> LinearOperands<'a, T> {
+    /// Splits inputs whose count has been checked, as those of every node in a graph have.
+    pub(crate) fn split(inputs: &'a [T], bias: bool, prologue: Option<&Norm>) -> Self {
+        let (bias, rest) = match inputs[2..].split_first() {
+            Some((first, rest)) if bias => (Some(first), rest),
+            _ => (None, &inputs[2..]),
+        };
+        let (prologue, epilogue) = rest.split_at(prologue.map_or(0, |n| n.affine.operands()));
+        LinearOperands { x: &inputs[0], weight: &inputs[1], bias, prologue, epilogue }
+    }
+
+    pub(crate) fn check_count(
+        inputs: &[&TensorType],
+        bias: bool,
+        prologue: Option<&Norm>,
+        epilogue: &[Stage],
+    ) -> Result<(), OpError> {
+        let norm = prologue.map_or(0, |n| n.affine.operands());
+        check::count(inputs, 2 + usize::from(bias) + norm + Stage::operand_count(epilogue))
+    }
+}
+
+impl LinearOperands<'_, &TensorType> {
+    /// Checks everything but `x` and the weight. `out` is the rows of the weight.
+    pub(crate) fn check(
+        &self,
+        prologue: Option<&Norm>,
+        epilogue: &[Stage],
+        out: usize,
+        output: &TensorType,
+    ) -> Result<(), OpError> {
+        if let Some(bias) = self.bias {
+            check::float("bias", bias)?;
+            check::shape("bias", bias, &[out])?;
+        }
+        if let Some(norm) = prologue {
+            norm.check(self.x, self.prologue)?;
+        }
+        Stage::check_all(epilogue, self.epilogue, output)
+    }
+}

@@ -1,0 +1,164 @@
+//! The ops: what they mean, what they accept, what they give.
+//!
+//! An op is semantic (`Conv`, `Norm`, `Attention`), never a kernel. Its operands and results are described on its
+//! struct; [`Op::infer`] is the only place that decides whether operands fit.
+
+mod activation;
+mod arrange;
+mod attention;
+mod check;
+mod conv;
+mod embedding;
+mod error;
+mod fused;
+mod linear;
+mod norm;
+mod pointwise;
+mod resample;
+mod sampler;
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+pub use activation::Activation;
+pub use arrange::{Concat, Reshape, Slice};
+pub use attention::{Attention, AttentionExtents, Mask, SequenceAxis};
+pub use conv::{Conv, LinearOperands};
+pub use embedding::TimestepEmbedding;
+pub use error::OpError;
+pub use fused::{Stage, is_channel_operand};
+pub use linear::{Linear, MatMul};
+pub use norm::{Affine, BatchNorm, Norm, NormKind};
+pub use pointwise::{Gate, Scale, TemporalBlend};
+pub use resample::{Interpolation, Mean, Pool, PoolKind, Upsample};
+pub use sampler::{Prediction, STEP_COLUMNS, SamplerOperands, SamplerStep, StepCoefficients};
+
+use crate::{DType, TensorType};
+
+/// An operation on tensors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Op {
+    /// Convolution over space, frames or both.
+    Conv(Conv),
+    /// Learned matrix product over the channels.
+    Linear(Linear),
+    /// Product of two activations.
+    MatMul(MatMul),
+    /// Group, layer and RMS norm.
+    Norm(Norm),
+    /// Batch norm with running statistics.
+    BatchNorm(BatchNorm),
+    /// A pointwise function.
+    Activate(Activation),
+    /// Softmax over the last axis.
+    Softmax,
+    /// Half of the channels times an activation of the other half.
+    Gate(Gate),
+    /// Softmax attention.
+    Attention(Attention),
+    /// Sum of two operands that broadcast together.
+    Add,
+    /// Product of two operands that broadcast together.
+    Mul,
+    /// A constant factor and offset.
+    Scale(Scale),
+    /// `α·a + (1−α)·b`, operands `a`, `b`, `α`.
+    Blend,
+    /// Joins along an axis.
+    Concat(Concat),
+    /// A range of an axis.
+    Slice(Slice),
+    /// Nearest or bilinear resizing.
+    Upsample(Upsample),
+    /// Average or max pooling.
+    Pool(Pool),
+    /// The mean over some axes.
+    Mean(Mean),
+    /// Sinusoidal embedding of numbers.
+    TimestepEmbedding(TimestepEmbedding),
+    /// Rows of a table, operands `table`, `ids`.
+    Embedding,
+    /// Another element type; float to integer rounds half to even and saturates.
+    Cast(DType),
+    /// Another shape for the same memory.
+    Reshape(Reshape),
+    /// One step of a diffusion sampler.
+    SamplerStep(SamplerStep),
+    /// A frame blended with the previous one.
+    TemporalBlend(TemporalBlend),
+}
+
+impl Op {
+    /// Checks the operands and gives the types of the results.
+    ///
+    /// # Errors
+    /// Where the op is not defined for these operands.
+    pub fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
+        let outputs = match self {
+            Op::Conv(op) => op.infer(inputs),
+            Op::Linear(op) => op.infer(inputs),
+            Op::MatMul(op) => op.infer(inputs),
+            Op::Norm(op) => op.infer(inputs),
+            Op::BatchNorm(op) => op.infer(inputs),
+            Op::Activate(_) => pointwise::infer_unary(inputs),
+            Op::Softmax => pointwise::infer_softmax(inputs),
+            Op::Gate(op) => op.infer(inputs),
+            Op::Attention(op) => op.infer(inputs),
+            Op::Add | Op::Mul => pointwise::infer_binary(inputs),
+            Op::Scale(op) => op.infer(inputs),
+            Op::Blend => pointwise::infer_blend(inputs),
+            Op::Concat(op) => op.infer(inputs),
+            Op::Slice(op) => op.infer(inputs),
+            Op::Upsample(op) => op.infer(inputs),
+            Op::Pool(op) => op.infer(inputs),
+            Op::Mean(op) => op.infer(inputs),
+            Op::TimestepEmbedding(op) => op.infer(inputs),
+            Op::Embedding => embedding::infer_lookup(inputs),
+            Op::Cast(dtype) => {
+                check::count(inputs, 1)?;
+                Ok(vec![TensorType::new(*dtype, inputs[0].shape.clone())])
+            }
+            Op::Reshape(op) => op.infer(inputs),
+            Op::SamplerStep(op) => op.infer(inputs),
+            Op::TemporalBlend(op) => op.infer(inputs),
+        }?;
+        for output in &outputs {
+            // isize::MAX is what an allocation can hold.
+            if output.checked_bytes().is_none_or(|bytes| bytes > isize::MAX as usize) {
+                return Err(OpError::TooLarge(output.shape.clone()));
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// Floating point operations of the matrix work, a multiply-add counted as two. Memory-bound ops count as zero:
+    /// their cost is their bytes.
+    pub fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
+        match self {
+            Op::Conv(op) => op.flops(inputs, outputs),
+            Op::Linear(op) => op.flops(inputs),
+            Op::MatMul(op) => op.flops(inputs, outputs),
+            Op::Attention(op) => op.flops(inputs),
+            _ => 0,
+        }
+    }
+
+    /// The epilogue and bias flag of a convolution or linear op: what fusion works on.
+    pub fn epilogue(&self) -> Option<&[Stage]> {
+        match self {
+            Op::Conv(op) => Some(&op.epilogue),
+            Op::Linear(op) => Some(&op.epilogue),
+            _ => None,
+        }
+    }
+
+    /// The epilogue of a convolution or linear op, to extend.
+    pub fn epilogue_mut(&mut self) -> Option<&mut Vec<Stage>> {
+        match self {
+            Op::Conv(op) => Some(&mut op.epilogue),
+            Op::Linear(op) => Some(&mut op.epilogue),
+            _ => None,
+        }
+    }
+}

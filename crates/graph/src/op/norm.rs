@@ -1,0 +1,114 @@
+//! Normalisations.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Activation, OpError, TensorType, check};
+
+/// Which elements share a mean and a variance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormKind {
+    /// All positions of `channels / groups` channels of `frames` consecutive images.
+    /// `frames` is 1 for a per-image norm, the clip's frame count for a norm over a whole clip.
+    Group {
+        /// How many groups the channels fall into.
+        groups: usize,
+        /// How many consecutive images share statistics.
+        frames: usize,
+    },
+    /// The channels of one position.
+    Layer,
+    /// The channels of one position; divides by the root mean square and subtracts nothing.
+    Rms,
+}
+
+/// The learned part of a normalisation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Affine {
+    /// Nothing is learned.
+    None,
+    /// A factor per channel: operand `scale [C]`.
+    Scale,
+    /// A factor and an offset per channel: operands `scale [C]`, `shift [C]`.
+    ScaleShift,
+}
+
+impl Affine {
+    /// How many operands it takes.
+    pub const fn operands(self) -> usize {
+        match self {
+            Affine::None => 0,
+            Affine::Scale => 1,
+            Affine::ScaleShift => 2,
+        }
+    }
+}
+
+/// A normalisation, with the activation that follows it where the two are fused.
+///
+/// Operands: `x [images, …, C]`, then those of [`Affine`].
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Norm {
+    /// Which elements share statistics.
+    pub kind: NormKind,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// The learned part.
+    pub affine: Affine,
+    /// Applied to the normalised value.
+    #[serde(default)]
+    pub activation: Option<Activation>,
+}
+
+impl Norm {
+    /// Checks `x` and the affine operands that follow it.
+    pub(crate) fn check(&self, x: &TensorType, affine: &[&TensorType]) -> Result<(), OpError> {
+        check::float("x", x)?;
+        check::min_rank("x", x, 1, "at least 1")?;
+        check::finite_positive("epsilon", self.epsilon)?;
+        let channels = x.shape.channels();
+        for (operand, name) in affine.iter().zip(["scale", "shift"]) {
+            check::float(name, operand)?;
+            check::shape(name, operand, &[channels])?;
+        }
+        if let NormKind::Group { groups, frames } = self.kind {
+            check::min_rank("x", x, 2, "at least 2")?;
+            check::multiple("channels", channels, groups)?;
+            check::multiple("images", x.shape[0], frames)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
+        check::count(inputs, 1 + self.affine.operands())?;
+        self.check(inputs[0], &inputs[1..])?;
+        Ok(vec![inputs[0].clone()])
+    }
+}
+
+/// A batch norm with its running statistics: a per-channel affine map.
+///
+/// Operands: `x [.., C]`, `mean [C]`, `variance [C]`, `scale [C]`, `shift [C]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchNorm {
+    /// Added to the variance.
+    pub epsilon: f32,
+}
+
+impl BatchNorm {
+    pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
+        check::count(inputs, 5)?;
+        let x = inputs[0];
+        check::float("x", x)?;
+        check::min_rank("x", x, 1, "at least 1")?;
+        check::finite_positive("epsilon", self.epsilon)?;
+        for (operand, name) in inputs[1..].iter().zip(["mean", "variance", "scale", "shift"]) {
+            check::float(name, operand)?;
+            check::shape(name, operand, &[x.shape.channels()])?;
+        }
+        Ok(vec![x.clone()])
+    }
+}

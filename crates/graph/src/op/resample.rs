@@ -1,0 +1,106 @@
+//! Ops that change an image's size: upsampling, pooling, means.
+
+use serde::{Deserialize, Serialize};
+
+use super::{OpError, TensorType, arrange::axis_exists, check};
+
+/// How a position between samples is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interpolation {
+    /// The sample at `floor(i · in / out)`.
+    Nearest,
+    /// Weighted by distance, with half-pixel centres and edges held.
+    Bilinear,
+}
+
+/// Resizes images. Operand: `x [images, H, W, C]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Upsample {
+    /// How a position between samples is read.
+    pub interpolation: Interpolation,
+    /// The new height and width.
+    pub size: [usize; 2],
+}
+
+impl Upsample {
+    pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
+        check::count(inputs, 1)?;
+        let x = inputs[0];
+        check::float("x", x)?;
+        check::rank("x", x, 4, "4 (images, height, width, channels)")?;
+        check::at_least_one("height", self.size[0].min(x.shape[1]))?;
+        check::at_least_one("width", self.size[1].min(x.shape[2]))?;
+        Ok(vec![TensorType::new(x.dtype, [x.shape[0], self.size[0], self.size[1], x.shape[3]])])
+    }
+}
+
+/// What a pooling window gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolKind {
+    /// The mean; padding counts as zeros.
+    Average,
+    /// The largest; padding does not count.
+    Max,
+}
+
+/// Pools windows of an image. Operand: `x [images, H, W, C]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// What a window gives.
+    pub kind: PoolKind,
+    /// The window's height and width.
+    pub kernel: [usize; 2],
+    /// Steps between windows.
+    pub stride: [usize; 2],
+    /// Padding on both sides of an axis, less than the window.
+    pub padding: [usize; 2],
+}
+
+impl Pool {
+    pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
+        check::count(inputs, 1)?;
+        let x = inputs[0];
+        check::float("x", x)?;
+        check::rank("x", x, 4, "4 (images, height, width, channels)")?;
+        let axis = |i: usize, name| {
+            let pad = self.padding[i];
+            if pad >= self.kernel[i] && pad > 0 {
+                // A window made of padding alone has no maximum.
+                return Err(OpError::Attribute(format!("the {name} padding must be less than the window")));
+            }
+            check::windows(name, x.shape[1 + i], self.kernel[i], self.stride[i], [pad, pad], 1)
+        };
+        let size = [axis(0, "height")?, axis(1, "width")?];
+        Ok(vec![TensorType::new(x.dtype, [x.shape[0], size[0], size[1], x.shape[3]])])
+    }
+}
+
+/// The mean over some axes, which become 1. Operand: `x`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mean {
+    /// The axes, ascending.
+    pub axes: Vec<usize>,
+}
+
+impl Mean {
+    pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
+        check::count(inputs, 1)?;
+        let x = inputs[0];
+        check::float("x", x)?;
+        if !self.axes.is_sorted_by(|a, b| a < b) {
+            return Err(OpError::Attribute("the mean's axes must ascend".into()));
+        }
+        let mut shape = x.shape.to_vec();
+        for &axis in &self.axes {
+            axis_exists(axis, &x.shape)?;
+            check::at_least_one("an averaged axis", shape[axis])?;
+            shape[axis] = 1;
+        }
+        Ok(vec![TensorType::new(x.dtype, shape)])
+    }
+}

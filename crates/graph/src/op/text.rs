@@ -1,0 +1,168 @@
+//! Ops as a person reads them.
+
+use std::fmt;
+
+use super::{Affine, Attention, Conv, Linear, Mask, Norm, NormKind, Op, SamplerStep, SequenceAxis, Stage};
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Conv(op) => op.fmt(f),
+            Op::Linear(op) => op.fmt(f),
+            Op::MatMul(op) => {
+                let t = |flag| if flag { "ᵀ" } else { "" };
+                write!(f, "matmul a{}·b{}", t(op.transpose_a), t(op.transpose_b))
+            }
+            Op::Norm(op) => op.fmt(f),
+            Op::BatchNorm(_) => write!(f, "batch_norm"),
+            Op::Activate(op) => write!(f, "{}", op.name()),
+            Op::Softmax => write!(f, "softmax"),
+            Op::Gate(op) => write!(f, "gate {}", op.activation.name()),
+            Op::Attention(op) => op.fmt(f),
+            Op::Add => write!(f, "add"),
+            Op::Mul => write!(f, "mul"),
+            Op::Scale(op) if op.offset == 0.0 => write!(f, "scale {}", op.factor),
+            Op::Scale(op) => write!(f, "scale {} + {}", op.factor, op.offset),
+            Op::Blend => write!(f, "blend"),
+            Op::Concat(op) => write!(f, "concat axis {}", op.axis),
+            Op::Slice(op) => write!(f, "slice axis {} {}..{}", op.axis, op.start, op.start + op.len),
+            Op::Upsample(op) => {
+                let how = match op.interpolation {
+                    super::Interpolation::Nearest => "nearest",
+                    super::Interpolation::Bilinear => "bilinear",
+                };
+                write!(f, "upsample {how} {}×{}", op.size[0], op.size[1])
+            }
+            Op::Pool(op) => {
+                let kind = match op.kind {
+                    super::PoolKind::Average => "average",
+                    super::PoolKind::Max => "max",
+                };
+                write!(f, "{kind}_pool {}×{}", op.kernel[0], op.kernel[1])
+            }
+            Op::Mean(op) => write!(f, "mean axes {:?}", op.axes),
+            Op::TimestepEmbedding(op) => write!(f, "timestep_embedding {}", op.width),
+            Op::Embedding => write!(f, "embedding"),
+            Op::Cast(dtype) => write!(f, "cast {dtype}"),
+            Op::Reshape(op) => write!(f, "reshape {}", op.shape),
+            Op::SamplerStep(op) => op.fmt(f),
+            Op::TemporalBlend(op) => match op.threshold {
+                Some(t) => write!(f, "temporal_blend below {t}"),
+                None => write!(f, "temporal_blend"),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Conv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(norm) = &self.prologue {
+            write!(f, "{norm} → ")?;
+        }
+        let [kt, kh, kw] = self.kernel;
+        write!(f, "conv {kt}×{kh}×{kw}")?;
+        if self.stride != [1; 3] {
+            write!(f, " stride {:?}", self.stride)?;
+        }
+        if self.padding != [[0; 2]; 3] {
+            let sides: Vec<String> = self
+                .padding
+                .iter()
+                .map(|&[a, b]| if a == b { a.to_string() } else { format!("{a}:{b}") })
+                .collect();
+            write!(f, " pad [{}]", sides.join(", "))?;
+        }
+        if self.dilation != [1; 3] {
+            write!(f, " dilation {:?}", self.dilation)?;
+        }
+        if self.groups != 1 {
+            write!(f, " groups {}", self.groups)?;
+        }
+        if self.frames != 1 {
+            write!(f, " frames {}", self.frames)?;
+        }
+        write_epilogue(f, self.bias, &self.epilogue)
+    }
+}
+
+impl fmt::Display for Linear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(norm) = &self.prologue {
+            write!(f, "{norm} → ")?;
+        }
+        write!(f, "linear")?;
+        if let Some(gate) = self.gate {
+            write!(f, " gated by {}", gate.name())?;
+        }
+        write_epilogue(f, self.bias, &self.epilogue)
+    }
+}
+
+fn write_epilogue(f: &mut fmt::Formatter<'_>, bias: bool, stages: &[Stage]) -> fmt::Result {
+    if bias {
+        write!(f, " +bias")?;
+    }
+    for stage in stages {
+        match stage {
+            Stage::Activate(activation) => write!(f, " {}", activation.name())?,
+            Stage::Scale(factor) => write!(f, " ×{factor}")?,
+            Stage::AddChannels => write!(f, " +channels")?,
+            Stage::Add => write!(f, " +residual")?,
+            Stage::Mul => write!(f, " ×tensor")?,
+            Stage::Blend { .. } => write!(f, " blend")?,
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Norm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            NormKind::Group { groups, frames: 1 } => write!(f, "group_norm {groups}")?,
+            NormKind::Group { groups, frames } => write!(f, "group_norm {groups} over {frames} frames")?,
+            NormKind::Layer => write!(f, "layer_norm")?,
+            NormKind::Rms => write!(f, "rms_norm")?,
+        }
+        if self.affine == Affine::None {
+            write!(f, " plain")?;
+        }
+        match self.activation {
+            Some(activation) => write!(f, " {}", activation.name()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Attention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "attention {}×{}", self.heads, self.head_dim)?;
+        if let SequenceAxis::Frames { frames } = self.axis {
+            write!(f, " over {frames} frames")?;
+        }
+        match self.mask {
+            Mask::None => {}
+            Mask::Causal { diagonal } => write!(f, " causal {diagonal:+}")?,
+            Mask::Boolean => write!(f, " masked")?,
+            Mask::Additive => write!(f, " biased")?,
+        }
+        if self.key_lengths {
+            write!(f, " key lengths")?;
+        }
+        if self.offsets != [0; 3] {
+            write!(f, " packed at {:?}", self.offsets)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for SamplerStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sampler_step")?;
+        for (flag, word) in [(self.guided, " guided"), (self.history, " history"), (self.noise, " noise")] {
+            if flag {
+                f.write_str(word)?;
+            }
+        }
+        Ok(())
+    }
+}
