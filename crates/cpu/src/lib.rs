@@ -1,1 +1,3 @@
 //! Kinora on a plain CPU.
+
+pub mod simd;

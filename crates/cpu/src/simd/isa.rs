@@ -1,0 +1,85 @@
+//! Which instruction sets this processor has, and running a kernel compiled for one of them.
+
+use std::sync::OnceLock;
+
+#[cfg(target_arch = "aarch64")]
+use super::Neon;
+#[cfg(target_arch = "x86_64")]
+use super::{Avx2, Avx512};
+use super::{Portable, Simd};
+
+/// A computation written once for every instruction set.
+pub trait Kernel {
+    /// What the computation returns.
+    type Output;
+
+    /// The computation. Mark the implementation `#[inline(always)]`: it must be inlined into the function that enables
+    /// the target features, or each intrinsic becomes a call.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// An instruction set this processor was found to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isa {
+    /// 512-bit vectors.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512),
+    /// 256-bit vectors with fused multiply-add and half-precision conversion.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
+    /// 128-bit vectors of 64-bit ARM.
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
+    /// Plain Rust, on any processor.
+    Portable(Portable),
+}
+
+impl Isa {
+    /// The best instruction set of this processor; detected once.
+    pub fn detect() -> Self {
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(|| Self::available()[0])
+    }
+
+    /// Every instruction set of this processor, best first; the last is always [`Isa::Portable`]. Tests run each
+    /// kernel with all of them.
+    pub fn available() -> Vec<Self> {
+        let mut found = Vec::new();
+        #[cfg(target_arch = "x86_64")]
+        {
+            found.extend(Avx512::detect().map(Isa::Avx512));
+            found.extend(Avx2::detect().map(Isa::Avx2));
+        }
+        #[cfg(target_arch = "aarch64")]
+        found.extend(Neon::detect().map(Isa::Neon));
+        found.push(Isa::Portable(Portable));
+        found
+    }
+
+    /// Runs `kernel` compiled for this instruction set.
+    #[inline]
+    pub fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512(simd) => simd.run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(simd) => simd.run(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(simd) => simd.run(kernel),
+            Isa::Portable(simd) => kernel.run(simd),
+        }
+    }
+
+    /// f32 lanes in a vector of this instruction set.
+    pub fn lanes(self) -> usize {
+        struct Lanes;
+        impl Kernel for Lanes {
+            type Output = usize;
+            #[inline(always)]
+            fn run<S: Simd>(self, _: S) -> usize {
+                S::LANES
+            }
+        }
+        self.dispatch(Lanes)
+    }
+}

@@ -1,0 +1,182 @@
+//! A small portable SIMD layer over f32 vectors.
+//!
+//! A kernel is written once, generic over the instruction set ([`Simd`]) and over the storage type ([`Element`]),
+//! and [`Isa::dispatch`] runs it compiled for the instruction set asked for:
+//!
+//! ```
+//! use kinora_cpu::simd::{Element, Isa, Kernel, Simd};
+//!
+//! struct Sum<'a, E>(&'a [E]);
+//!
+//! impl<E: Element> Kernel for Sum<'_, E> {
+//!     type Output = f32;
+//!
+//!     #[inline(always)]
+//!     fn run<S: Simd>(self, simd: S) -> f32 {
+//!         let mut total = simd.zero();
+//!         let mut chunks = self.0.chunks_exact(S::LANES);
+//!         for chunk in &mut chunks {
+//!             // SAFETY: `chunks_exact` yields exactly LANES elements.
+//!             total = simd.add(total, unsafe { E::load(simd, chunk.as_ptr()) });
+//!         }
+//!         let tail = chunks.remainder();
+//!         // SAFETY: the remainder holds `tail.len()` < LANES elements.
+//!         total = simd.add(total, unsafe { E::load_partial(simd, tail.as_ptr(), tail.len()) });
+//!         simd.reduce_sum(total)
+//!     }
+//! }
+//!
+//! let values = vec![half::f16::from_f32(0.5); 21];
+//! assert_eq!(Isa::detect().dispatch(Sum(&values)), 10.5);
+//! ```
+//!
+//! Every function on the way from [`Kernel::run`] to an intrinsic is `#[inline(always)]`, so that the whole kernel
+//! lands in the one function that enables the target features. A closure handed to another thread leaves that
+//! function: dispatch inside the task, not around the parallel loop.
+
+/// Methods that are one expression of intrinsics on vectors.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! vector_methods {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $output:ty { $body:expr })*) => {
+        $(#[inline(always)]
+        fn $name(self, $($argument: $type),*) -> $output {
+            // SAFETY: the token proves the features that the intrinsics need.
+            unsafe { $body }
+        })*
+    };
+}
+
+/// Methods that are one expression of intrinsics around a memory access.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+macro_rules! memory_methods {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $output:ty)? { $body:expr })*) => {
+        $(#[inline(always)]
+        unsafe fn $name(self, $($argument: $type),*) $(-> $output)? {
+            // SAFETY: the token proves the features, the caller vouches for the pointer; no access needs
+            // alignment beyond that of one element.
+            unsafe { $body }
+        })*
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod element;
+mod isa;
+pub mod math;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512;
+pub use element::Element;
+pub use isa::{Isa, Kernel};
+#[cfg(target_arch = "aarch64")]
+pub use neon::Neon;
+pub use portable::Portable;
+
+use half::{bf16, f16};
+
+/// The widest vector of any instruction set here, in f32 lanes; sizes stack buffers for partial vectors.
+pub const MAX_LANES: usize = 16;
+
+/// The most microkernel rows of any instruction set here; sizes stack buffers of one value a row.
+pub const MAX_ROWS: usize = 12;
+
+/// One instruction set: a token whose existence proves that the processor has it.
+///
+/// Tokens can only be made by detection, which is why the arithmetic below is safe to call; only what follows a raw
+/// pointer is `unsafe`.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// f32 lanes in a vector, at most [`MAX_LANES`].
+    const LANES: usize;
+    /// Rows of the matrix-product microkernel, whose tile is `ROWS × 2·LANES`: as many as the register file holds
+    /// as accumulators beside two vectors of B and one broadcast. At most [`MAX_ROWS`].
+    const ROWS: usize;
+    /// A vector of `LANES` f32 values.
+    type F32: Copy;
+    /// One truth value a lane.
+    type Mask: Copy;
+
+    /// Every lane `value`.
+    fn splat(self, value: f32) -> Self::F32;
+
+    /// Reads `LANES` values.
+    ///
+    /// # Safety
+    /// `source` must be valid for reading `LANES` values; it need not be aligned to the vector.
+    unsafe fn load(self, source: *const f32) -> Self::F32;
+    /// Writes `LANES` values.
+    ///
+    /// # Safety
+    /// `target` must be valid for writing `LANES` values; it need not be aligned to the vector.
+    unsafe fn store(self, target: *mut f32, value: Self::F32);
+    /// Reads and widens `LANES` half-precision values.
+    ///
+    /// # Safety
+    /// As for [`Simd::load`].
+    unsafe fn load_f16(self, source: *const f16) -> Self::F32;
+    /// Narrows to half precision, to nearest with ties to even, and writes `LANES` values.
+    ///
+    /// # Safety
+    /// As for [`Simd::store`].
+    unsafe fn store_f16(self, target: *mut f16, value: Self::F32);
+    /// Reads and widens `LANES` bfloat16 values.
+    ///
+    /// # Safety
+    /// As for [`Simd::load`].
+    unsafe fn load_bf16(self, source: *const bf16) -> Self::F32;
+    /// Narrows to bfloat16, to nearest with ties to even (a NaN stays a NaN), and writes `LANES` values.
+    ///
+    /// # Safety
+    /// As for [`Simd::store`].
+    unsafe fn store_bf16(self, target: *mut bf16, value: Self::F32);
+
+    /// `a + b`.
+    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// `a - b`.
+    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// `a · b`.
+    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// `a / b`.
+    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The larger of each pair; NaN where `b` is NaN.
+    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The smaller of each pair; NaN where `b` is NaN.
+    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// `a · b + c`, rounded once where the instruction set has a fused form.
+    fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
+    /// `|a|`.
+    fn abs(self, a: Self::F32) -> Self::F32;
+    /// `√a`, correctly rounded.
+    fn sqrt(self, a: Self::F32) -> Self::F32;
+    /// The nearest integer, ties to even.
+    fn round(self, a: Self::F32) -> Self::F32;
+    /// `2^a` for an integral `a` in -126..=127; any other lane gives an unspecified value.
+    fn exp2_int(self, a: Self::F32) -> Self::F32;
+    /// Where `a < b`; false where either is NaN.
+    fn less_than(self, a: Self::F32, b: Self::F32) -> Self::Mask;
+    /// `yes` where the mask holds, `no` elsewhere.
+    fn select(self, mask: Self::Mask, yes: Self::F32, no: Self::F32) -> Self::F32;
+    /// The sum over the lanes.
+    fn reduce_sum(self, a: Self::F32) -> f32;
+    /// The largest lane; unspecified where a lane is NaN.
+    fn reduce_max(self, a: Self::F32) -> f32;
+
+    /// Every lane zero.
+    #[inline(always)]
+    fn zero(self) -> Self::F32 {
+        self.splat(0.0)
+    }
+
+    /// `-a`, signed zeros included.
+    #[inline(always)]
+    fn neg(self, a: Self::F32) -> Self::F32 {
+        self.sub(self.splat(-0.0), a)
+    }
+}
