@@ -1,3 +1,8 @@
 //! Kinora on a plain CPU.
 
+mod error;
+pub mod reference;
 pub mod simd;
+mod view;
+
+pub use error::CpuError;

@@ -94,9 +94,6 @@ unsafe fn narrow_bf16(value: __m256) -> __m128i {
         let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
         let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(value, value));
         let high = _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, is_nan));
-        _mm_packus_epi32(
-            _mm256_castsi256_si128(high),
-            _mm256_extracti128_si256::<1>(high),
-        )
+        _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256::<1>(high))
     }
 }

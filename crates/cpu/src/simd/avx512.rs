@@ -87,8 +87,6 @@ unsafe fn narrow_bf16(value: __m512) -> __m256i {
         let rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
         let quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x0040_0000));
         let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(value, value);
-        _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(_mm512_mask_blend_epi32(
-            is_nan, rounded, quiet,
-        )))
+        _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(_mm512_mask_blend_epi32(is_nan, rounded, quiet)))
     }
 }

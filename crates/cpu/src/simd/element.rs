@@ -12,9 +12,7 @@ mod sealed {
 }
 
 /// A storage type: f32, f16 or bf16. Arithmetic is always in f32.
-pub trait Element:
-    sealed::Sealed + Copy + Send + Sync + Default + PartialEq + bytemuck::Pod
-{
+pub trait Element: kinora_graph::dtype::Element + sealed::Sealed + Default + PartialEq {
     /// The value as f32; exact.
     fn to_f32(self) -> f32;
     /// The nearest value of this type, ties to even.
@@ -88,13 +86,7 @@ macro_rules! element {
     };
 }
 
-element!(
-    f32,
-    load,
-    store,
-    std::convert::identity,
-    std::convert::identity
-);
+element!(f32, load, store, std::convert::identity, std::convert::identity);
 element!(f16, load_f16, store_f16, f16::to_f32, f16::from_f32);
 element!(bf16, load_bf16, store_bf16, bf16::to_f32, bf16::from_f32);
 
@@ -120,15 +112,8 @@ mod tests {
             for at in (0..whole).step_by(S::LANES) {
                 // SAFETY: `at + LANES` is within the three slices, which have one length.
                 unsafe {
-                    E::store(
-                        simd,
-                        self.stored.as_mut_ptr().add(at),
-                        simd.load(self.values.as_ptr().add(at)),
-                    );
-                    simd.store(
-                        self.loaded.as_mut_ptr().add(at),
-                        E::load(simd, self.stored.as_ptr().add(at)),
-                    );
+                    E::store(simd, self.stored.as_mut_ptr().add(at), simd.load(self.values.as_ptr().add(at)));
+                    simd.store(self.loaded.as_mut_ptr().add(at), E::load(simd, self.stored.as_ptr().add(at)));
                 }
             }
             // SAFETY: `whole + tail` is the length of the three slices, and `tail` < LANES.
@@ -142,18 +127,8 @@ mod tests {
     }
 
     fn check<E: Element + std::fmt::Debug>() {
-        let mut values = vec![
-            0.0,
-            -0.0,
-            f32::INFINITY,
-            f32::NEG_INFINITY,
-            f32::NAN,
-            1e-8,
-            6e-5,
-            65519.0,
-            65520.0,
-            1e38,
-        ];
+        let mut values =
+            vec![0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-8, 6e-5, 65519.0, 65520.0, 1e38];
         // A NaN whose payload sits only in the bits that bf16 drops, and values half way between two bf16 and f16 values.
         values.extend([
             f32::from_bits(0x7f80_0001),
@@ -171,11 +146,7 @@ mod tests {
                 let values = &values[..length];
                 let mut stored = vec![E::default(); length];
                 let mut loaded = vec![f32::NAN; length];
-                isa.dispatch(RoundTrip {
-                    values,
-                    stored: &mut stored,
-                    loaded: &mut loaded,
-                });
+                isa.dispatch(RoundTrip { values, stored: &mut stored, loaded: &mut loaded });
                 for ((&value, &stored), &loaded) in values.iter().zip(&stored).zip(&loaded) {
                     if value.is_nan() {
                         assert!(stored.to_f32().is_nan() && loaded.is_nan(), "{isa:?}");

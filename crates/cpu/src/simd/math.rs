@@ -24,18 +24,8 @@ pub fn exp<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     let r = simd.mul_add(exponent, simd.splat(-LN2_HIGH), x);
     let r = simd.mul_add(exponent, simd.splat(-LN2_LOW), r);
     // Cephes' minimax polynomial of (e^r - 1 - r) / r² on |r| <= ln(2) / 2.
-    let p = polynomial(
-        simd,
-        r,
-        [
-            0.5,
-            0.166_666_66,
-            0.041_665_796,
-            0.008_333_452,
-            0.001_398_2,
-            0.000_198_756_92,
-        ],
-    );
+    let p =
+        polynomial(simd, r, [0.5, 0.166_666_66, 0.041_665_796, 0.008_333_452, 0.001_398_2, 0.000_198_756_92]);
     let p = simd.add(simd.mul_add(p, simd.mul(r, r), r), simd.splat(1.0));
     // In two steps, because 2^exponent itself may be infinite or subnormal where the result is not.
     let first = simd.round(simd.mul(exponent, simd.splat(0.5)));
@@ -46,10 +36,7 @@ pub fn exp<S: Simd>(simd: S, x: S::F32) -> S::F32 {
 /// `1 - erf(z)` for `z >= 0`, to a few 1e-7 of its own value, however small that is.
 #[inline(always)]
 fn erfc_of_positive<S: Simd>(simd: S, z: S::F32) -> S::F32 {
-    let t = simd.div(
-        simd.splat(1.0),
-        simd.mul_add(z, simd.splat(0.5), simd.splat(1.0)),
-    );
+    let t = simd.div(simd.splat(1.0), simd.mul_add(z, simd.splat(0.5), simd.splat(1.0)));
     // The Chebyshev fit `erfcc` of Numerical Recipes: erfc(z) = t·e^(p(t) - z²).
     let p = polynomial(
         simd,
@@ -91,11 +78,7 @@ pub fn erf<S: Simd>(simd: S, x: S::F32) -> S::F32 {
             0.000_120_552_9,
         ],
     );
-    simd.select(
-        simd.less_than(magnitude, simd.splat(0.5)),
-        simd.mul(p, x),
-        far,
-    )
+    simd.select(simd.less_than(magnitude, simd.splat(0.5)), simd.mul(p, x), far)
 }
 
 /// The hyperbolic tangent.
@@ -104,22 +87,13 @@ pub fn tanh<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     let magnitude = simd.abs(x);
     // Away from zero 1 - 2 / (e^2|x| + 1); near it that cancels, and Cephes' odd polynomial takes over.
     let growth = exp(simd, simd.add(magnitude, magnitude));
-    let far = simd.sub(
-        simd.splat(1.0),
-        simd.div(simd.splat(2.0), simd.add(growth, simd.splat(1.0))),
-    );
+    let far = simd.sub(simd.splat(1.0), simd.div(simd.splat(2.0), simd.add(growth, simd.splat(1.0))));
     let far = simd.select(simd.less_than(x, simd.zero()), simd.neg(far), far);
     let square = simd.mul(x, x);
     let p = polynomial(
         simd,
         square,
-        [
-            -0.333_332_8,
-            0.133_314_42,
-            -0.053_739_715,
-            0.020_639_09,
-            -0.005_704_988_6,
-        ],
+        [-0.333_332_8, 0.133_314_42, -0.053_739_715, 0.020_639_09, -0.005_704_988_6],
     );
     let near = simd.mul_add(simd.mul(p, square), x, x);
     simd.select(simd.less_than(magnitude, simd.splat(0.625)), near, far)
@@ -159,11 +133,7 @@ pub fn gelu_tanh<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     // 1 + tanh(u) = 2·sigmoid(2u), which keeps its relative accuracy where tanh is close to -1.
     const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
     let cubic = simd.mul_add(simd.mul(x, x), simd.splat(0.044_715), simd.splat(1.0));
-    swish(
-        simd,
-        x,
-        simd.mul(simd.mul(x, simd.splat(TWICE_SQRT_2_OVER_PI)), cubic),
-    )
+    swish(simd, x, simd.mul(simd.mul(x, simd.splat(TWICE_SQRT_2_OVER_PI)), cubic))
 }
 
 /// The GELU of CLIP: `x · sigmoid(1.702·x)`.
@@ -256,9 +226,7 @@ mod tests {
             Function::Silu => x * sigmoid(x),
             Function::GeluErf => 0.5 * x * (1.0 + erf_f64(x / std::f64::consts::SQRT_2)),
             Function::GeluTanh => {
-                0.5 * x
-                    * (1.0
-                        + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+                0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
             }
             Function::QuickGelu => x * sigmoid(1.702 * x),
             Function::Sqrt => x.sqrt(),
@@ -271,19 +239,15 @@ mod tests {
     /// Checks a function over `steps` points of a range: the error within `absolute + relative·|exact|`.
     fn check(function: Function, range: (f32, f32), absolute: f64, relative: f64) {
         let steps = 100_003;
-        let inputs: Vec<f32> = (0..=steps)
-            .map(|i| range.0 + (range.1 - range.0) * (i as f32 / steps as f32))
-            .collect();
+        let inputs: Vec<f32> =
+            (0..=steps).map(|i| range.0 + (range.1 - range.0) * (i as f32 / steps as f32)).collect();
         for isa in Isa::available() {
             let outputs = apply(isa, function, &inputs);
             let mut worst = (0.0, 0.0);
             for (&x, &y) in inputs.iter().zip(&outputs) {
                 let exact = exact(function, x as f64);
                 let excess = (y as f64 - exact).abs() / (absolute + relative * exact.abs());
-                assert!(
-                    !excess.is_nan(),
-                    "{isa:?} {function:?}({x}) = {y}, not {exact}"
-                );
+                assert!(!excess.is_nan(), "{isa:?} {function:?}({x}) = {y}, not {exact}");
                 if excess > worst.0 {
                     worst = (excess, x);
                 }
@@ -357,10 +321,7 @@ mod tests {
                 }
             }
             assert_eq!(at(Exp, 0.0), 1.0);
-            assert_eq!(
-                (at(Exp, f32::NEG_INFINITY), at(Exp, f32::INFINITY)),
-                (0.0, f32::INFINITY)
-            );
+            assert_eq!((at(Exp, f32::NEG_INFINITY), at(Exp, f32::INFINITY)), (0.0, f32::INFINITY));
             assert_eq!(at(Neg, 0.0).to_bits(), (-0.0f32).to_bits());
             assert_eq!(at(Abs, -0.0).to_bits(), 0.0f32.to_bits());
             for function in [Exp, Erf, Tanh, Sigmoid, Silu, GeluErf, GeluTanh, QuickGelu] {
@@ -385,11 +346,7 @@ mod tests {
             for lane in 0..isa.lanes() {
                 let mut values = vec![-1.0; isa.lanes()];
                 values[lane] = 5.0;
-                assert_eq!(
-                    isa.dispatch(Reduce(&values)),
-                    (6.0 - isa.lanes() as f32, 5.0),
-                    "{isa:?} {lane}"
-                );
+                assert_eq!(isa.dispatch(Reduce(&values)), (6.0 - isa.lanes() as f32, 5.0), "{isa:?} {lane}");
             }
         }
     }

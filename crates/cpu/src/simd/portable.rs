@@ -48,11 +48,7 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn store_f16(self, target: *mut f16, value: Self::F32) {
         // SAFETY: as in `load`.
-        unsafe {
-            target
-                .cast::<[f16; LANES]>()
-                .write(value.map(f16::from_f32))
-        }
+        unsafe { target.cast::<[f16; LANES]>().write(value.map(f16::from_f32)) }
     }
     #[inline(always)]
     unsafe fn load_bf16(self, source: *const bf16) -> Self::F32 {
@@ -62,11 +58,7 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn store_bf16(self, target: *mut bf16, value: Self::F32) {
         // SAFETY: as in `load`.
-        unsafe {
-            target
-                .cast::<[bf16; LANES]>()
-                .write(value.map(bf16::from_f32))
-        }
+        unsafe { target.cast::<[bf16; LANES]>().write(value.map(bf16::from_f32)) }
     }
     #[inline(always)]
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
@@ -110,19 +102,16 @@ impl Simd for Portable {
         // Adding 1.5·2^23 leaves no fraction bits, which rounds in the current mode without a library call.
         const NO_FRACTION: f32 = 12_582_912.0;
         const INTEGRAL_FROM: f32 = 4_194_304.0;
-        map(a, |a| {
-            if a.abs() < INTEGRAL_FROM {
-                (a + NO_FRACTION) - NO_FRACTION
-            } else {
-                a.round_ties_even()
-            }
-        })
+        map(
+            a,
+            |a| {
+                if a.abs() < INTEGRAL_FROM { (a + NO_FRACTION) - NO_FRACTION } else { a.round_ties_even() }
+            },
+        )
     }
     #[inline(always)]
     fn exp2_int(self, a: Self::F32) -> Self::F32 {
-        map(a, |a| {
-            f32::from_bits(((a as i32).wrapping_add(127) as u32) << 23)
-        })
+        map(a, |a| f32::from_bits(((a as i32).wrapping_add(127) as u32) << 23))
     }
     #[inline(always)]
     fn less_than(self, a: Self::F32, b: Self::F32) -> Self::Mask {

@@ -1,0 +1,82 @@
+//! What can go wrong when a graph runs on the CPU.
+
+use kinora_graph::{GraphError, TensorType, plan::PlanError};
+
+/// Why a graph could not be prepared or run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum CpuError {
+    /// The graph itself is wrong.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// No plan could be made.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// An input was not given.
+    #[error("input {name} ({ty}) was not given")]
+    MissingInput {
+        /// The input.
+        name: String,
+        /// Its type.
+        ty: TensorType,
+    },
+    /// A weight was not given.
+    #[error("weight {name} ({ty}) is missing from the model")]
+    MissingParameter {
+        /// The parameter.
+        name: String,
+        /// Its type.
+        ty: TensorType,
+    },
+    /// A name was given that the graph does not have.
+    #[error("the graph has no input {0}")]
+    UnknownInput(String),
+    /// A tensor is not what the graph declares.
+    #[error("{name} must be {expected}, got {got}")]
+    WrongType {
+        /// The input or parameter.
+        name: String,
+        /// What the graph declares.
+        expected: TensorType,
+        /// What was given.
+        got: TensorType,
+    },
+    /// A weight holds a NaN or an infinity.
+    #[error(
+        "weight {name} is not finite at element {index}: the file is damaged, or its precision overflowed"
+    )]
+    NonFinite {
+        /// The parameter.
+        name: String,
+        /// The first such element.
+        index: usize,
+    },
+    /// A token id is outside its table.
+    #[error("{layer}: token {id} is outside the table of {rows} rows")]
+    Token {
+        /// The layer.
+        layer: String,
+        /// The id.
+        id: i32,
+        /// The table's rows.
+        rows: usize,
+    },
+    /// A step is outside the sampler's table.
+    #[error("{layer}: step {step} is outside the sampler's table of {steps} steps")]
+    SamplerStep {
+        /// The layer.
+        layer: String,
+        /// The step.
+        step: i32,
+        /// The table's rows.
+        steps: usize,
+    },
+    /// The step phase was run before the clip phase that it reads from.
+    #[error("the clip's inputs were never given: run the clip phase before the first step")]
+    ClipNotRun,
+    /// The memory could not be had.
+    #[error("could not allocate {bytes} bytes of memory")]
+    OutOfMemory {
+        /// What was asked for.
+        bytes: usize,
+    },
+}

@@ -1,0 +1,106 @@
+//! Typed windows into memory that a plan has laid out.
+//!
+//! Kernels take raw windows rather than slices because a plan may put a result over an operand that dies with the
+//! op: two slices of the same memory, one of them mutable, must not exist in Rust, two pointers may.
+
+use std::marker::PhantomData;
+
+use kinora_graph::{TensorType, dtype::Element};
+
+/// Memory of a tensor, to read.
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    ty: &'a TensorType,
+    data: *const u8,
+    life: PhantomData<&'a [u8]>,
+}
+
+/// Memory of a tensor, to write. Every element is written before it is read.
+pub(crate) struct ViewMut<'a> {
+    ty: &'a TensorType,
+    data: *mut u8,
+    life: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: a view is a pointer to plain bytes; who may touch them when is the promise made at construction.
+unsafe impl Send for View<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for View<'_> {}
+// SAFETY: as above.
+unsafe impl Send for ViewMut<'_> {}
+// SAFETY: as above; a kernel that shares one between threads has each write its own elements.
+unsafe impl Sync for ViewMut<'_> {}
+
+impl<'a> View<'a> {
+    /// # Safety
+    /// `data` is valid for `ty.bytes()` bytes for `'a`, aligned for the elements, and written meanwhile by nothing but
+    /// a kernel that is documented to work in place on it.
+    pub(crate) unsafe fn new(ty: &'a TensorType, data: *const u8) -> Self {
+        View { ty, data, life: PhantomData }
+    }
+
+    pub(crate) fn of(tensor: &'a kinora_graph::Tensor) -> Self {
+        View { ty: tensor.ty(), data: tensor.bytes().as_ptr(), life: PhantomData }
+    }
+
+    pub(crate) fn ty(&self) -> &'a TensorType {
+        self.ty
+    }
+
+    /// The first element. Kernels dispatch on the element type before they ask.
+    pub(crate) fn ptr<T: Element>(&self) -> *const T {
+        debug_assert_eq!(self.ty.dtype, T::DTYPE);
+        self.data.cast()
+    }
+
+    /// The elements as a slice.
+    ///
+    /// # Safety
+    /// Nothing writes the memory while the slice lives: never for an operand that the result may lie over.
+    pub(crate) unsafe fn slice<T: Element>(&self) -> &'a [T] {
+        // SAFETY: valid and aligned by construction, not written by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.ptr(), self.ty.elements()) }
+    }
+}
+
+impl<'a> ViewMut<'a> {
+    /// # Safety
+    /// `data` is valid for `ty.bytes()` bytes for `'a`, aligned for the elements, and touched meanwhile by nothing but
+    /// the kernel that gets this view.
+    pub(crate) unsafe fn new(ty: &'a TensorType, data: *mut u8) -> Self {
+        ViewMut { ty, data, life: PhantomData }
+    }
+
+    pub(crate) fn ty(&self) -> &'a TensorType {
+        self.ty
+    }
+
+    /// The first element. Kernels dispatch on the element type before they ask.
+    pub(crate) fn ptr<T: Element>(&self) -> *mut T {
+        debug_assert_eq!(self.ty.dtype, T::DTYPE);
+        self.data.cast()
+    }
+}
+
+/// Runs a block with a type standing for a float element type found at run time:
+/// `with_float!(view.ty().dtype, T => kernel::<T>(…))`.
+macro_rules! with_float {
+    ($dtype:expr, $element:ident => $body:expr) => {
+        match $dtype {
+            kinora_graph::DType::F16 => {
+                type $element = half::f16;
+                $body
+            }
+            kinora_graph::DType::BF16 => {
+                type $element = half::bf16;
+                $body
+            }
+            // Ops take float operands alone here; the graph has checked it.
+            _ => {
+                type $element = f32;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_float;
