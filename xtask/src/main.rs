@@ -1,2 +1,39 @@
-//! The project's own tasks.
-fn main() {}
+//! The project's own tasks: `cargo xtask test` checks everything, the others are listed by `cargo xtask help`.
+
+mod checks;
+mod python;
+mod shell;
+
+use std::process::ExitCode;
+
+use shell::TaskError;
+
+const HELP: &str = "\
+cargo xtask <task>
+
+  test      set up what is needed, then check formatting, lints and docs, and run every test
+  bench     install the PyTorch peer into .python/, then run the benchmarks (`cargo bench`)
+  golden    install PyTorch and diffusers into .python/, then make the golden fixtures again
+  help      this text";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let task = arguments.first().map_or("help", String::as_str);
+    let result = match task {
+        "test" => checks::test(),
+        "bench" => python::bench(&arguments[1..]),
+        "golden" => python::golden(),
+        "help" | "--help" | "-h" => {
+            println!("{HELP}");
+            Ok(())
+        }
+        other => Err(TaskError::UnknownTask(other.to_owned())),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nxtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

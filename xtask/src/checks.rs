@@ -1,0 +1,38 @@
+//! `cargo xtask test`: everything that checks the project.
+
+use std::time::Instant;
+
+use crate::{
+    python,
+    shell::{TaskError, cargo, command, step, succeeds},
+};
+
+/// Sets up what is needed and runs every check; stops at the first that fails.
+pub fn test() -> Result<(), TaskError> {
+    let start = Instant::now();
+    components()?;
+    step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
+    step("python syntax", &mut python::syntax_check()?)?;
+    step("lint", &mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
+    step("docs", cargo(&["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    step("tests", &mut cargo(&["test", "--workspace", "--quiet"]))?;
+    println!("\nAll checks passed in {:.0} s.", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The toolchain's own formatter and linter; a minimal toolchain lacks them, and rustup adds them.
+fn components() -> Result<(), TaskError> {
+    for (name, remedy) in [
+        ("rustfmt", "install it with `rustup component add rustfmt`"),
+        ("clippy", "install it with `rustup component add clippy`"),
+    ] {
+        let subcommand = if name == "rustfmt" { "fmt" } else { "clippy" };
+        if succeeds(&mut cargo(&[subcommand, "--version"])) {
+            continue;
+        }
+        if !succeeds(&mut command("rustup", &["component", "add", name])) {
+            return Err(TaskError::Missing { what: name, remedy });
+        }
+    }
+    Ok(())
+}
