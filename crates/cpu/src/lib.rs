@@ -1,3 +1,4 @@
 //! Kinora on a plain CPU.
 
+pub mod gemm;
 pub mod simd;
