@@ -7,6 +7,29 @@ use std::marker::PhantomData;
 
 use kinora_graph::{TensorType, dtype::Element};
 
+/// Runs a block with a type standing for a float element type found at run time:
+/// `with_float!(view.ty().dtype, T => kernel::<T>(…))`.
+macro_rules! with_float {
+    ($dtype:expr, $element:ident => $body:expr) => {
+        match $dtype {
+            kinora_graph::DType::F16 => {
+                type $element = half::f16;
+                $body
+            }
+            kinora_graph::DType::BF16 => {
+                type $element = half::bf16;
+                $body
+            }
+            // Ops take float operands alone here; the graph has checked it.
+            _ => {
+                type $element = f32;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_float;
+
 /// Memory of a tensor, to read.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
@@ -53,6 +76,12 @@ impl<'a> View<'a> {
         self.data.cast()
     }
 
+    /// The first element, widened. The tensor is a float tensor that is not empty, such as an α.
+    pub(crate) fn first(&self) -> f32 {
+        // SAFETY: valid and aligned by construction, and one element is there by the caller's promise.
+        with_float!(self.ty.dtype, T => unsafe { crate::simd::Element::to_f32(*self.ptr::<T>()) })
+    }
+
     /// The elements as a slice.
     ///
     /// # Safety
@@ -81,26 +110,3 @@ impl<'a> ViewMut<'a> {
         self.data.cast()
     }
 }
-
-/// Runs a block with a type standing for a float element type found at run time:
-/// `with_float!(view.ty().dtype, T => kernel::<T>(…))`.
-macro_rules! with_float {
-    ($dtype:expr, $element:ident => $body:expr) => {
-        match $dtype {
-            kinora_graph::DType::F16 => {
-                type $element = half::f16;
-                $body
-            }
-            kinora_graph::DType::BF16 => {
-                type $element = half::bf16;
-                $body
-            }
-            // Ops take float operands alone here; the graph has checked it.
-            _ => {
-                type $element = f32;
-                $body
-            }
-        }
-    };
-}
-pub(crate) use with_float;

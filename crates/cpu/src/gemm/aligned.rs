@@ -30,10 +30,7 @@ impl<E: Element> AlignedBuffer<E> {
 
     fn start(&self) -> usize {
         // An offset is counted in values and at most a line; `reserve` left that much room.
-        self.values
-            .as_ptr()
-            .align_offset(LINE_BYTES)
-            .min(self.values.len())
+        self.values.as_ptr().align_offset(LINE_BYTES).min(self.values.len())
     }
 
     /// The values from the first aligned one on: at least as many as were reserved.

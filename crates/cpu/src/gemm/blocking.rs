@@ -26,9 +26,7 @@ const PARALLEL_FROM: usize = 1 << 18;
 pub(super) fn depth_pieces(depth: usize) -> impl Iterator<Item = Range<usize>> {
     let pieces = depth.div_ceil(DEPTH_BLOCK).max(1);
     let size = depth.div_ceil(pieces).next_multiple_of(8);
-    (0..depth.max(1))
-        .step_by(size.max(1))
-        .map(move |start| start..depth.min(start + size))
+    (0..depth.max(1)).step_by(size.max(1)).map(move |start| start..depth.min(start + size))
 }
 
 /// What a register tile is on the instruction set in use.
@@ -51,22 +49,12 @@ impl Grid {
     /// Chooses the blocks of a product for `threads` threads: small enough for the caches, and so that the busiest
     /// thread has least to do, counting the copying of A, which each block of columns repeats, and the reading of B,
     /// which each block of rows repeats.
-    pub(super) fn new(
-        rows: usize,
-        columns: usize,
-        depth: usize,
-        tile: Tile,
-        threads: usize,
-    ) -> Self {
+    pub(super) fn new(rows: usize, columns: usize, depth: usize, tile: Tile, threads: usize) -> Self {
         let tiles = rows.div_ceil(tile.rows).max(1);
         let panels = columns.div_ceil(tile.columns).max(1);
         let fewest_down = tiles.div_ceil((ROW_BLOCK / tile.rows).max(1));
         let fewest_across = panels.div_ceil((COLUMN_BLOCK / tile.columns).max(1));
-        let threads = if rows * columns * depth < PARALLEL_FROM {
-            1
-        } else {
-            threads.max(1)
-        };
+        let threads = if rows * columns * depth < PARALLEL_FROM { 1 } else { threads.max(1) };
         let most_tasks = fewest_down * fewest_across + 4 * (threads - 1);
         let mut best = (usize::MAX, fewest_down, fewest_across);
         for down in fewest_down..=tiles.min(most_tasks / fewest_across) {
@@ -105,14 +93,8 @@ impl Grid {
     /// neighbours share the panels of B in L3.
     pub(super) fn block(&self, index: usize) -> (Range<usize>, Range<usize>) {
         let down = self.rows.div_ceil(self.block_rows);
-        let (row, column) = (
-            index % down * self.block_rows,
-            index / down * self.block_columns,
-        );
-        (
-            row..self.rows.min(row + self.block_rows),
-            column..self.columns.min(column + self.block_columns),
-        )
+        let (row, column) = (index % down * self.block_rows, index / down * self.block_columns);
+        (row..self.rows.min(row + self.block_rows), column..self.columns.min(column + self.block_columns))
     }
 }
 
@@ -136,58 +118,27 @@ mod tests {
 
     #[test]
     fn blocks_cover_every_element_once_and_start_on_tiles() {
-        let tile = Tile {
-            rows: 6,
-            columns: 16,
-        };
-        for (rows, columns) in [
-            (0, 5),
-            (5, 0),
-            (1, 1),
-            (7, 33),
-            (77, 320),
-            (256, 1280),
-            (600, 3000),
-        ] {
+        let tile = Tile { rows: 6, columns: 16 };
+        for (rows, columns) in [(0, 5), (5, 0), (1, 1), (7, 33), (77, 320), (256, 1280), (600, 3000)] {
             for threads in [1, 2, 3, 64] {
                 let grid = Grid::new(rows, columns, 4096, tile, threads);
                 let mut seen = vec![0; rows * columns];
                 for index in 0..grid.blocks() {
                     let (row_range, column_range) = grid.block(index);
-                    assert_eq!(
-                        (
-                            row_range.start % tile.rows,
-                            column_range.start % tile.columns
-                        ),
-                        (0, 0)
-                    );
+                    assert_eq!((row_range.start % tile.rows, column_range.start % tile.columns), (0, 0));
                     assert!(row_range.len() <= ROW_BLOCK && column_range.len() <= COLUMN_BLOCK);
                     for row in row_range {
-                        column_range
-                            .clone()
-                            .for_each(|column| seen[row * columns + column] += 1);
+                        column_range.clone().for_each(|column| seen[row * columns + column] += 1);
                     }
                 }
-                assert!(
-                    seen.iter().all(|&count| count == 1),
-                    "{rows}×{columns} on {threads}"
-                );
+                assert!(seen.iter().all(|&count| count == 1), "{rows}×{columns} on {threads}");
             }
         }
     }
 
     #[test]
     fn few_rows_are_spread_over_columns() {
-        let grid = Grid::new(
-            1,
-            1280,
-            1280,
-            Tile {
-                rows: 6,
-                columns: 16,
-            },
-            2,
-        );
+        let grid = Grid::new(1, 1280, 1280, Tile { rows: 6, columns: 16 }, 2);
         assert_eq!(grid.blocks() % 2, 0);
     }
 }

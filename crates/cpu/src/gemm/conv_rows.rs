@@ -26,8 +26,8 @@ pub struct ConvGeometry {
     pub channels: usize,
     /// Taps over frames, rows and columns.
     pub kernel: [usize; 3],
-    /// Step between output pixels, down and across; a temporal stride is always 1.
-    pub stride: [usize; 2],
+    /// Steps between windows over frames, rows and columns.
+    pub stride: [usize; 3],
     /// Distance between taps over frames, rows and columns.
     pub dilation: [usize; 3],
     /// Zeros before the first frame, row and column.
@@ -49,7 +49,7 @@ impl ConvGeometry {
             first_channel: 0,
             channels,
             kernel: [1, kernel, kernel],
-            stride: [1, 1],
+            stride: [1, 1, 1],
             dilation: [1, 1, 1],
             padding_before: [0, 0, 0],
             padding_after: [0, 0, 0],
@@ -64,29 +64,25 @@ impl ConvGeometry {
     }
 
     /// How many positions the taps have along `axis` (frames, rows, columns) of `size`.
-    fn positions(&self, axis: usize, size: usize, stride: usize) -> usize {
+    fn positions(&self, axis: usize, size: usize) -> usize {
         let padded = size + self.padding_before[axis] + self.padding_after[axis];
         let reach = self.dilation[axis] * self.kernel[axis].saturating_sub(1) + 1;
-        if padded < reach {
-            0
-        } else {
-            (padded - reach) / stride + 1
-        }
+        if padded < reach { 0 } else { (padded - reach) / self.stride[axis] + 1 }
     }
 
     /// Frames of an output clip.
     pub fn output_frames(&self) -> usize {
-        self.positions(0, self.frames, 1)
+        self.positions(0, self.frames)
     }
 
     /// Rows of pixels in an output image.
     pub fn output_height(&self) -> usize {
-        self.positions(1, self.height, self.stride[0])
+        self.positions(1, self.height)
     }
 
     /// Pixels in a row of an output image.
     pub fn output_width(&self) -> usize {
-        self.positions(2, self.width, self.stride[1])
+        self.positions(2, self.width)
     }
 
     /// Images in the output.
@@ -113,11 +109,7 @@ impl<'a> ConvRows<'a> {
     /// are not whole clips, or a stride is zero.
     pub fn new(values: Values<'a>, geometry: ConvGeometry) -> Self {
         let needed = geometry.images * geometry.height * geometry.width * geometry.pixel_channels;
-        assert!(
-            values.len() >= needed,
-            "the images need {needed} values, not {}",
-            values.len()
-        );
+        assert!(values.len() >= needed, "the images need {needed} values, not {}", values.len());
         assert!(
             geometry.first_channel + geometry.channels <= geometry.pixel_channels,
             "channels outside the pixel"
@@ -126,10 +118,7 @@ impl<'a> ConvRows<'a> {
             geometry.frames > 0 && geometry.images.is_multiple_of(geometry.frames),
             "images must be whole clips"
         );
-        assert!(
-            geometry.stride[0] > 0 && geometry.stride[1] > 0,
-            "a stride must be positive"
-        );
+        assert!(!geometry.stride.contains(&0), "a stride must be positive");
         Self {
             values,
             geometry,
@@ -145,11 +134,8 @@ impl<'a> ConvRows<'a> {
     fn pixel(&self, clip: usize, origin: [usize; 3], tap: usize) -> Option<usize> {
         let geometry = &self.geometry;
         let [_, kernel_height, kernel_width] = geometry.kernel;
-        let taps = [
-            tap / (kernel_width * kernel_height),
-            tap / kernel_width % kernel_height,
-            tap % kernel_width,
-        ];
+        let taps =
+            [tap / (kernel_width * kernel_height), tap / kernel_width % kernel_height, tap % kernel_width];
         let size = [geometry.frames, geometry.height, geometry.width];
         let mut index = clip;
         for axis in 0..3 {
@@ -179,7 +165,8 @@ impl Rows for ConvRows<'_> {
         let (line, x) = (row / self.output_width, row % self.output_width);
         let (image, y) = (line / self.output_height, line % self.output_height);
         let (clip, frame) = (image / self.output_frames, image % self.output_frames);
-        let origin = [frame, y * geometry.stride[0], x * geometry.stride[1]];
+        let [across_frames, down, across] = geometry.stride;
+        let origin = [frame * across_frames, y * down, x * across];
         let mut tap = depth.start / geometry.channels;
         let mut channel = depth.start % geometry.channels;
         let mut filled = 0;

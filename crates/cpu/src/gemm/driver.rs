@@ -20,39 +20,22 @@ use crate::simd::{Element, Kernel, Simd};
 /// # Panics
 /// Where the shapes do not agree, or the weights are gated and the epilogue is not, or the reverse.
 pub fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, epilogue: &E) {
-    assert_eq!(
-        rows.depth(),
-        weights.depth(),
-        "rows and weights of different depths"
-    );
+    assert_eq!(rows.depth(), weights.depth(), "rows and weights of different depths");
     assert_eq!(
         epilogue.shape(),
         (rows.rows(), weights.columns()),
         "an epilogue of another shape than the product"
     );
-    assert_eq!(
-        epilogue.is_gated(),
-        weights.is_gated(),
-        "gated weights need a gated epilogue, and only they"
-    );
+    assert_eq!(epilogue.is_gated(), weights.is_gated(), "gated weights need a gated epilogue, and only they");
     let tile = weights.isa().dispatch(TileSize);
     let sides = if weights.is_gated() { 2 } else { 1 };
     // A pair of a value panel and its gate panel counts as one panel: they must stay in one block.
-    let pair = Tile {
-        columns: tile.columns * sides,
-        ..tile
-    };
-    let grid = Grid::new(
-        rows.rows(),
-        weights.columns() * sides,
-        rows.depth(),
-        pair,
-        rayon::current_num_threads(),
-    );
+    let pair = Tile { columns: tile.columns * sides, ..tile };
+    let grid =
+        Grid::new(rows.rows(), weights.columns() * sides, rows.depth(), pair, rayon::current_num_threads());
     let run = |index| {
         let (row_range, column_range) = grid.block(index);
-        let panels =
-            column_range.start / tile.columns..column_range.end.div_ceil(pair.columns) * sides;
+        let panels = column_range.start / tile.columns..column_range.end.div_ceil(pair.columns) * sides;
         let columns = column_range.start / sides..column_range.end / sides;
         multiply_block(rows, weights, epilogue, tile, row_range, panels, columns);
     };
@@ -70,10 +53,7 @@ impl Kernel for TileSize {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> Tile {
-        Tile {
-            rows: S::ROWS,
-            columns: panel_columns::<S>(),
-        }
+        Tile { rows: S::ROWS, columns: panel_columns::<S>() }
     }
 }
 
@@ -106,12 +86,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
     let (a, rest) = scratch.as_mut_slice().split_at_mut(a_size);
     let (widened, sums) = rest.split_at_mut(widened_size);
     for piece in depth_pieces(depth) {
-        isa.dispatch(CopyRows {
-            rows,
-            first: row_range.start,
-            depth: piece.clone(),
-            a: &mut *a,
-        });
+        isa.dispatch(CopyRows { rows, first: row_range.start, depth: piece.clone(), a: &mut *a });
         for group in 0..groups {
             let first = panels.start + group * GROUP_PANELS;
             let group_panels = first..panels.end.min(first + GROUP_PANELS);
@@ -127,25 +102,12 @@ fn multiply_block<R: Rows, E: Epilogue>(
                 panels: group_panels,
                 widened: &mut *widened,
                 c: &mut *c,
-                update: if piece.start == 0 {
-                    Update::Replace
-                } else {
-                    Update::Add
-                },
+                update: if piece.start == 0 { Update::Replace } else { Update::Add },
             };
             match &weights.panels {
-                Panels::F32(values) => isa.dispatch(MultiplyPanels {
-                    values: values.as_slice(),
-                    block,
-                }),
-                Panels::F16(values) => isa.dispatch(MultiplyPanels {
-                    values: values.as_slice(),
-                    block,
-                }),
-                Panels::BF16(values) => isa.dispatch(MultiplyPanels {
-                    values: values.as_slice(),
-                    block,
-                }),
+                Panels::F32(values) => isa.dispatch(MultiplyPanels { values: values.as_slice(), block }),
+                Panels::F16(values) => isa.dispatch(MultiplyPanels { values: values.as_slice(), block }),
+                Panels::BF16(values) => isa.dispatch(MultiplyPanels { values: values.as_slice(), block }),
             }
             if piece.end == depth {
                 isa.dispatch(FinishRows {
@@ -176,8 +138,7 @@ impl<R: Rows> Kernel for CopyRows<'_, R> {
     fn run<S: Simd>(self, simd: S) {
         for (index, target) in self.a.chunks_exact_mut(DEPTH_BLOCK).enumerate() {
             let target = &mut target[..self.depth.len()];
-            self.rows
-                .copy(simd, self.first + index, self.depth.clone(), target);
+            self.rows.copy(simd, self.first + index, self.depth.clone(), target);
         }
     }
 }
@@ -210,21 +171,10 @@ impl<E: Element> Kernel for MultiplyPanels<'_, E> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Block {
-            a,
-            rows,
-            weights_depth,
-            depth,
-            panels,
-            widened,
-            c,
-            update,
-        } = self.block;
+        let Block { a, rows, weights_depth, depth, panels, widened, c, update } = self.block;
         let width = panel_columns::<S>();
         let stride = panels.len() * width;
-        assert!(
-            a.len() >= rows * DEPTH_BLOCK && depth.len() <= DEPTH_BLOCK && c.len() >= rows * stride
-        );
+        assert!(a.len() >= rows * DEPTH_BLOCK && depth.len() <= DEPTH_BLOCK && c.len() >= rows * stride);
         for (index, panel) in panels.enumerate() {
             let start = (panel * weights_depth + depth.start) * width;
             let piece = &self.values[start..start + depth.len() * width];
@@ -236,17 +186,11 @@ impl<E: Element> Kernel for MultiplyPanels<'_, E> {
                     &*widened
                 }
             };
-            let a = Strided {
-                start: a.as_ptr(),
-                stride: DEPTH_BLOCK,
-            };
+            let a = Strided { start: a.as_ptr(), stride: DEPTH_BLOCK };
             // SAFETY: `a` and `c` were checked above to hold these rows, `c` at this panel's columns, and `piece` is
             // `depth.len()` lines of a panel; `c` is borrowed mutably, so it overlaps neither.
             unsafe {
-                let c = Strided {
-                    start: c.as_mut_ptr().add(index * width),
-                    stride,
-                };
+                let c = Strided { start: c.as_mut_ptr().add(index * width), stride };
                 multiply_panel(simd, rows, depth.len(), a, piece.as_ptr(), c, update);
             }
         }
@@ -270,10 +214,7 @@ impl<E: Epilogue> Kernel for FinishRows<'_, E> {
         for (index, values) in self.c.chunks_exact_mut(self.stride).enumerate() {
             // SAFETY: the grid gives each element to one block, the block each row to one call, and `multiply` checked
             // the epilogue's shape.
-            unsafe {
-                self.epilogue
-                    .finish(simd, self.first + index, self.columns.clone(), values)
-            };
+            unsafe { self.epilogue.finish(simd, self.first + index, self.columns.clone(), values) };
         }
     }
 }

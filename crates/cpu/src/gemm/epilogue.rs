@@ -1,16 +1,16 @@
 //! What happens to the finished rows of a product, before and as they are written.
 
-use std::marker::PhantomData;
+use std::borrow::Cow;
 use std::ops::Range;
 
-use half::{bf16, f16};
+use kinora_graph::op::{Activation, Stage};
 
 use super::microkernel::panel_columns;
-use super::{Values, ValuesMut};
 use crate::simd::{Element, Simd, math};
+use crate::view::{View, ViewMut, with_float};
 
 /// Takes the finished rows of a product.
-pub trait Epilogue: Sync {
+pub(crate) trait Epilogue: Sync {
     /// The rows and columns this expects.
     fn shape(&self) -> (usize, usize);
 
@@ -25,186 +25,108 @@ pub trait Epilogue: Sync {
     ///
     /// # Safety
     /// Row and columns must lie within [`Epilogue::shape`], and no element may be passed to two calls.
-    unsafe fn finish<S: Simd>(
-        &self,
-        simd: S,
-        row: usize,
-        columns: Range<usize>,
-        values: &mut [f32],
-    );
+    unsafe fn finish<S: Simd>(&self, simd: S, row: usize, columns: Range<usize>, values: &mut [f32]);
 }
 
-/// An activation function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// `max(x, 0)`.
-    Relu,
-    /// `x · sigmoid(x)`.
-    Silu,
-    /// `x/2 · (1 + erf(x/√2))`.
-    GeluErf,
-    /// GELU by its tanh approximation.
-    GeluTanh,
-    /// `x · sigmoid(1.702·x)`.
-    QuickGelu,
-    /// `1 / (1 + e^-x)`.
-    Sigmoid,
-    /// The hyperbolic tangent.
-    Tanh,
-}
-
-impl Activation {
-    /// The activation of each lane.
-    #[inline(always)]
-    pub fn apply<S: Simd>(self, simd: S, x: S::F32) -> S::F32 {
-        match self {
-            Activation::Relu => simd.max(simd.zero(), x),
-            Activation::Silu => math::silu(simd, x),
-            Activation::GeluErf => math::gelu_erf(simd, x),
-            Activation::GeluTanh => math::gelu_tanh(simd, x),
-            Activation::QuickGelu => math::quick_gelu(simd, x),
-            Activation::Sigmoid => math::sigmoid(simd, x),
-            Activation::Tanh => math::tanh(simd, x),
-        }
-    }
-}
-
-/// The gate of a gated product: `(value + bias) · activation(gate + gate bias)`, before any [`Stage`].
-#[derive(Clone, Copy, Debug)]
-pub struct Gate<'a> {
-    /// The bias of the values and then of the gates, `[2·columns]`.
-    pub bias: Option<&'a [f32]>,
-    /// The activation of the gates.
-    pub activation: Activation,
-}
-
-/// One step on a row of f32 sums on its way to the output.
-#[derive(Clone, Copy, Debug)]
-pub enum Stage<'a> {
-    /// Adds a value per column, `[columns]`.
-    Bias(&'a [f32]),
-    /// Adds a row of `[images, columns]`, that of the image a row belongs to: a time embedding.
-    ImageBias {
-        /// The row of each image.
-        values: Values<'a>,
-        /// Consecutive rows of the product that are one image.
+/// A stage of an epilogue with its operands. Tensors have the rows of the whole output.
+#[derive(Clone, Copy)]
+enum Bound<'a> {
+    Activate(Activation),
+    Scale(f32),
+    /// Adds the row of `[images, row_stride]` that belongs to the image a row is part of.
+    AddChannels {
+        values: View<'a>,
         rows_per_image: usize,
     },
-    /// Applies an activation.
-    Activation(Activation),
-    /// Multiplies with a constant.
-    Scale(f32),
-    /// Adds a contiguous `[rows, columns]` tensor.
-    Residual(Values<'a>),
-    /// Multiplies with a contiguous `[rows, columns]` tensor.
-    Multiply(Values<'a>),
-    /// Adds what the output held before: a residual in place.
-    Accumulate,
+    Add(View<'a>),
+    Mul(View<'a>),
+    Blend {
+        other: View<'a>,
+        own_weight: f32,
+        other_weight: f32,
+    },
 }
 
-/// The usual epilogue: a list of stages, then the output.
-#[derive(Debug)]
-pub struct Finish<'a> {
-    output: OutputStart,
+/// The usual epilogue: bias, gate, the stages of the op, then the output.
+///
+/// A stage's tensor may be the output's own memory: each element is read before it is written, by the same thread.
+pub(crate) struct Finish<'a> {
+    output: ViewMut<'a>,
     rows: usize,
     columns: usize,
+    /// Elements from one row of the output to the next.
     row_stride: usize,
-    gate: Option<Gate<'a>>,
-    stages: Vec<Stage<'a>>,
-    borrowed: PhantomData<ValuesMut<'a>>,
+    /// Where this product's columns begin in a row of the output: those of one group of a convolution.
+    first_column: usize,
+    bias: Option<Cow<'a, [f32]>>,
+    gate: Option<Activation>,
+    stages: Vec<Bound<'a>>,
 }
-
-/// The first element of the output.
-#[derive(Clone, Copy, Debug)]
-enum OutputStart {
-    F32(*mut f32),
-    F16(*mut f16),
-    BF16(*mut bf16),
-}
-
-// SAFETY: the pointers come from a mutable borrow that lasts as long as this value, and are followed only in
-// `finish`, whose contract gives every element to one call.
-unsafe impl Sync for Finish<'_> {}
-// SAFETY: as above; what is borrowed may be used from any thread.
-unsafe impl Send for Finish<'_> {}
 
 impl<'a> Finish<'a> {
     /// Writes to a contiguous `[rows, columns]` tensor.
     ///
     /// # Panics
-    /// Where the output holds fewer values.
-    pub fn new(output: ValuesMut<'a>, rows: usize, columns: usize) -> Self {
-        Self::strided(output, rows, columns, columns)
+    /// Where the output is of another size.
+    pub(crate) fn new(output: ViewMut<'a>, rows: usize, columns: usize) -> Self {
+        Self::group(output, rows, columns, columns, 0)
     }
 
-    /// Writes rows that begin `row_stride` values apart, as those of one group or one of several merged outputs.
+    /// Writes `columns` columns of a contiguous `[rows, row_stride]` tensor, from `first_column` on.
     ///
     /// # Panics
-    /// Where the output ends before the last row does, or rows overlap.
-    pub fn strided(output: ValuesMut<'a>, rows: usize, columns: usize, row_stride: usize) -> Self {
-        let needed = rows
-            .checked_sub(1)
-            .map_or(0, |last| last * row_stride + columns);
-        assert!(
-            output.len() >= needed,
-            "an output [{rows}, {columns}] needs {needed} values, not {}",
-            output.len()
-        );
-        assert!(
-            row_stride >= columns,
-            "rows of {columns} values overlap when {row_stride} apart"
-        );
-        let output = match output {
-            ValuesMut::F32(values) => OutputStart::F32(values.as_mut_ptr()),
-            ValuesMut::F16(values) => OutputStart::F16(values.as_mut_ptr()),
-            ValuesMut::BF16(values) => OutputStart::BF16(values.as_mut_ptr()),
-        };
-        Self {
-            output,
-            rows,
-            columns,
-            row_stride,
-            gate: None,
-            stages: Vec::new(),
-            borrowed: PhantomData,
-        }
+    /// Where the output is of another size, or the columns do not fit its rows.
+    pub(crate) fn group(
+        output: ViewMut<'a>,
+        rows: usize,
+        columns: usize,
+        row_stride: usize,
+        first_column: usize,
+    ) -> Self {
+        assert_eq!(output.ty().elements(), rows * row_stride, "an output [{rows}, {row_stride}]");
+        assert!(first_column + columns <= row_stride, "columns outside the output's rows");
+        let (bias, gate, stages) = (None, None, Vec::new());
+        Self { output, rows, columns, row_stride, first_column, bias, gate, stages }
     }
 
-    /// Gates the values of a product with gated weights.
+    /// Adds a bias before anything else: one value a column of the whole output, or, where gated, one a value and then
+    /// one a gate.
     ///
     /// # Panics
-    /// Where the gate has a bias of another size than `2·columns`.
-    pub fn gate(mut self, gate: Gate<'a>) -> Self {
-        if let Some(bias) = gate.bias {
-            assert_eq!(bias.len(), 2 * self.columns, "the bias of a gated product");
-        }
-        self.gate = Some(gate);
+    /// Where it has another size.
+    pub(crate) fn bias(mut self, bias: Cow<'a, [f32]>) -> Self {
+        let sides = if self.gate.is_some() { 2 } else { 1 };
+        assert_eq!(bias.len(), sides * self.row_stride, "one bias a column");
+        self.bias = Some(bias);
         self
     }
 
-    /// Adds a stage after those added before.
-    ///
-    /// # Panics
-    /// Where the stage's tensor is too small for the output.
-    pub fn stage(mut self, stage: Stage<'a>) -> Self {
-        let (rows, columns) = (self.rows, self.columns);
-        let (has, needs) = match stage {
-            Stage::Bias(bias) => (bias.len(), columns),
-            Stage::ImageBias {
-                values,
-                rows_per_image,
-            } => {
-                assert!(rows_per_image > 0, "an image of no rows");
-                (values.len(), rows.div_ceil(rows_per_image) * columns)
-            }
-            Stage::Residual(values) | Stage::Multiply(values) => (values.len(), rows * columns),
-            Stage::Activation(_) | Stage::Scale(_) | Stage::Accumulate => (0, 0),
-        };
-        assert!(
-            has >= needs,
-            "a stage of {has} values where a [{rows}, {columns}] output needs {needs}"
-        );
-        self.stages.push(stage);
+    /// Multiplies the values of a product with gated weights by this activation of their gates. Comes before the bias.
+    pub(crate) fn gate(mut self, activation: Activation) -> Self {
+        self.gate = Some(activation);
+        self
+    }
+
+    /// Adds the stages of an op, whose operands its graph has checked.
+    pub(crate) fn stages(mut self, stages: &[Stage], operands: &[View<'a>]) -> Self {
+        for (stage, own) in Stage::split(stages, operands) {
+            self.stages.push(match stage {
+                Stage::Activate(activation) => Bound::Activate(activation),
+                Stage::Scale(factor) => Bound::Scale(factor),
+                Stage::AddChannels => {
+                    let images = own[0].ty().elements() / self.row_stride.max(1);
+                    Bound::AddChannels { values: own[0], rows_per_image: self.rows.div_ceil(images.max(1)).max(1) }
+                }
+                Stage::Add => Bound::Add(own[0]),
+                Stage::Mul => Bound::Mul(own[0]),
+                Stage::Blend { accumulator_first } => {
+                    let alpha = own[1].first();
+                    let (own_weight, other_weight) =
+                        if accumulator_first { (alpha, 1.0 - alpha) } else { (1.0 - alpha, alpha) };
+                    Bound::Blend { other: own[0], own_weight, other_weight }
+                }
+            });
+        }
         self
     }
 }
@@ -219,70 +141,47 @@ impl Epilogue for Finish<'_> {
     }
 
     #[inline(always)]
-    unsafe fn finish<S: Simd>(
-        &self,
-        simd: S,
-        row: usize,
-        columns: Range<usize>,
-        values: &mut [f32],
-    ) {
-        if let Some(gate) = &self.gate {
-            apply_gate(simd, gate, self.columns, columns.clone(), values);
-        }
+    unsafe fn finish<S: Simd>(&self, simd: S, row: usize, columns: Range<usize>, values: &mut [f32]) {
         let count = columns.len();
+        let first = self.first_column + columns.start;
+        match (self.gate, self.bias.as_deref()) {
+            (Some(activation), bias) => {
+                apply_gate(simd, activation, bias, self.columns, columns, values);
+            }
+            (None, Some(bias)) => add_slice(simd, values, &bias[first..first + count]),
+            (None, None) => {}
+        }
         let values = &mut values[..count.next_multiple_of(S::LANES)];
-        let at = row * self.columns + columns.start;
-        let output = row * self.row_stride + columns.start;
+        let at = row * self.row_stride + first;
         for stage in &self.stages {
-            match *stage {
-                Stage::Bias(bias) => combine(simd, values, &bias[columns.clone()], Combine::Add),
-                Stage::ImageBias {
-                    values: other,
-                    rows_per_image,
-                } => {
-                    let at = row / rows_per_image * self.columns + columns.start;
-                    combine_values(simd, values, other, at..at + count, Combine::Add);
-                }
-                Stage::Residual(other) => {
-                    combine_values(simd, values, other, at..at + count, Combine::Add)
-                }
-                Stage::Multiply(other) => {
-                    combine_values(simd, values, other, at..at + count, Combine::Multiply)
-                }
-                Stage::Activation(activation) => {
-                    for chunk in values.chunks_exact_mut(S::LANES) {
-                        // SAFETY: the chunk is one vector.
-                        unsafe {
-                            let x = simd.load(chunk.as_ptr());
-                            simd.store(chunk.as_mut_ptr(), activation.apply(simd, x));
-                        }
+            // SAFETY: a tensor of a stage has the output's rows, so `count` elements from `at` on are its own, and those
+            // that are the output's are this call's; of a channel operand, the image's row is read likewise.
+            unsafe {
+                match *stage {
+                    Bound::Activate(activation) => map(simd, values, |x| math::activate(simd, activation, x)),
+                    Bound::Scale(factor) => map(simd, values, |x| simd.mul(x, simd.splat(factor))),
+                    Bound::AddChannels { values: other, rows_per_image } => {
+                        let at = row / rows_per_image * self.row_stride + first;
+                        combine_view(simd, values, other, at, count, |x, y| simd.add(x, y));
+                    }
+                    Bound::Add(other) => {
+                        combine_view(simd, values, other, at, count, |x, y| simd.add(x, y));
+                    }
+                    Bound::Mul(other) => {
+                        combine_view(simd, values, other, at, count, |x, y| simd.mul(x, y));
+                    }
+                    Bound::Blend { other, own_weight, other_weight } => {
+                        let (own, its) = (simd.splat(own_weight), simd.splat(other_weight));
+                        let blend = |x, y| simd.mul_add(x, own, simd.mul(y, its));
+                        combine_view(simd, values, other, at, count, blend);
                     }
                 }
-                Stage::Scale(factor) => values.iter_mut().for_each(|value| *value *= factor),
-                // SAFETY: the constructor checked that the output holds this row, and these elements are this call's.
-                Stage::Accumulate => unsafe {
-                    match self.output {
-                        OutputStart::F32(start) => {
-                            accumulate(simd, values, start.add(output), count)
-                        }
-                        OutputStart::F16(start) => {
-                            accumulate(simd, values, start.add(output), count)
-                        }
-                        OutputStart::BF16(start) => {
-                            accumulate(simd, values, start.add(output), count)
-                        }
-                    }
-                },
             }
         }
         // SAFETY: the constructor checked that the output holds this row, and these elements are this call's.
-        unsafe {
-            match self.output {
-                OutputStart::F32(start) => store(simd, values, start.add(output), count),
-                OutputStart::F16(start) => store(simd, values, start.add(output), count),
-                OutputStart::BF16(start) => store(simd, values, start.add(output), count),
-            }
-        }
+        with_float!(self.output.ty().dtype, E => unsafe {
+            store(simd, values, self.output.ptr::<E>().add(at), count)
+        });
     }
 }
 
@@ -290,20 +189,21 @@ impl Epilogue for Finish<'_> {
 #[inline(always)]
 fn apply_gate<S: Simd>(
     simd: S,
-    gate: &Gate,
+    activation: Activation,
+    bias: Option<&[f32]>,
     total: usize,
     columns: Range<usize>,
     values: &mut [f32],
 ) {
     let width = panel_columns::<S>();
-    if let Some(bias) = gate.bias {
+    if let Some(bias) = bias {
         for (pair, values) in values.chunks_exact_mut(2 * width).enumerate() {
             let start = columns.start + pair * width;
             let column_range = start..columns.end.min(start + width);
             let gate_range = total + column_range.start..total + column_range.end;
             let (values, gates) = values.split_at_mut(width);
-            combine(simd, values, &bias[column_range], Combine::Add);
-            combine(simd, gates, &bias[gate_range], Combine::Add);
+            add_slice(simd, values, &bias[column_range]);
+            add_slice(simd, gates, &bias[gate_range]);
         }
     }
     // A loop of its own, without branches on the way: several vectors are then in flight at once.
@@ -314,92 +214,72 @@ fn apply_gate<S: Simd>(
         // both within the whole pairs of panels of `values`. `at` vectors never reach past `pair`, so each vector is
         // read before it is overwritten.
         unsafe {
-            let gated = gate
-                .activation
-                .apply(simd, simd.load(start.add(pair + width)));
-            simd.store(
-                start.add(at * S::LANES),
-                simd.mul(simd.load(start.add(pair)), gated),
-            );
+            let gated = math::activate(simd, activation, simd.load(start.add(pair + width)));
+            simd.store(start.add(at * S::LANES), simd.mul(simd.load(start.add(pair)), gated));
         }
     }
 }
 
-/// How a stage's tensor is combined with the sums.
-#[derive(Clone, Copy)]
-enum Combine {
-    Add,
-    Multiply,
-}
-
-/// At most a vector of values, the missing lanes zero.
+/// Applies `f` to `values`, whole vectors.
 #[inline(always)]
-fn load_some<S: Simd, E: Element>(simd: S, values: &[E]) -> S::F32 {
-    assert!(values.len() <= S::LANES);
-    // SAFETY: a whole vector is read only where there is one.
-    unsafe {
-        if values.len() == S::LANES {
-            E::load(simd, values.as_ptr())
-        } else {
-            E::load_partial(simd, values.as_ptr(), values.len())
-        }
-    }
-}
-
-/// Combines `values`, whole vectors, with `other`, which may end within the last of them.
-#[inline(always)]
-fn combine<S: Simd, E: Element>(simd: S, values: &mut [f32], other: &[E], how: Combine) {
-    for (values, other) in values
-        .chunks_exact_mut(S::LANES)
-        .zip(other.chunks(S::LANES))
-    {
-        let other = load_some(simd, other);
+fn map<S: Simd>(simd: S, values: &mut [f32], f: impl Fn(S::F32) -> S::F32) {
+    for chunk in values.chunks_exact_mut(S::LANES) {
         // SAFETY: the chunk is one vector.
-        unsafe {
-            let value = simd.load(values.as_ptr());
-            let value = match how {
-                Combine::Add => simd.add(value, other),
-                Combine::Multiply => simd.mul(value, other),
-            };
-            simd.store(values.as_mut_ptr(), value);
-        }
+        unsafe { simd.store(chunk.as_mut_ptr(), f(simd.load(chunk.as_ptr()))) };
     }
 }
 
-/// [`combine`] with a range of a tensor of any storage type.
+/// Adds `other` to the front of `values`, whole vectors.
 #[inline(always)]
-fn combine_values<S: Simd>(
-    simd: S,
-    values: &mut [f32],
-    other: Values,
-    range: Range<usize>,
-    how: Combine,
-) {
-    match other {
-        Values::F32(other) => combine(simd, values, &other[range], how),
-        Values::F16(other) => combine(simd, values, &other[range], how),
-        Values::BF16(other) => combine(simd, values, &other[range], how),
-    }
+fn add_slice<S: Simd>(simd: S, values: &mut [f32], other: &[f32]) {
+    // SAFETY: the slice is that long.
+    unsafe { combine(simd, values, other.as_ptr(), other.len(), |x, y| simd.add(x, y)) };
 }
 
-/// Adds the `count` values at `output` to `values`.
+/// Combines the first `count` of `values`, whole vectors, with the values at `other`.
 ///
 /// # Safety
-/// `output` must be readable for `count` values that nothing writes meanwhile.
+/// `other` must be readable for `count` values.
 #[inline(always)]
-unsafe fn accumulate<S: Simd, E: Element>(
+unsafe fn combine<S: Simd, E: Element>(
     simd: S,
     values: &mut [f32],
-    output: *const E,
+    other: *const E,
     count: usize,
+    f: impl Fn(S::F32, S::F32) -> S::F32,
 ) {
-    // SAFETY: the caller vouches for these values; the slice is gone before they are written.
-    combine(
-        simd,
-        values,
-        unsafe { std::slice::from_raw_parts(output, count) },
-        Combine::Add,
-    );
+    for (index, chunk) in values.chunks_exact_mut(S::LANES).enumerate() {
+        let at = index * S::LANES;
+        if at >= count {
+            return;
+        }
+        // SAFETY: the chunk is one vector, and no more than `count` values are read from `other`.
+        unsafe {
+            let other = if count - at >= S::LANES {
+                E::load(simd, other.add(at))
+            } else {
+                E::load_partial(simd, other.add(at), count - at)
+            };
+            simd.store(chunk.as_mut_ptr(), f(simd.load(chunk.as_ptr()), other));
+        }
+    }
+}
+
+/// [`combine`] with the elements of a tensor of any storage type, from `at` on.
+///
+/// # Safety
+/// The tensor must hold `count` elements from `at` on that nothing else writes meanwhile.
+#[inline(always)]
+unsafe fn combine_view<S: Simd>(
+    simd: S,
+    values: &mut [f32],
+    other: View<'_>,
+    at: usize,
+    count: usize,
+    f: impl Fn(S::F32, S::F32) -> S::F32,
+) {
+    // SAFETY: by the caller's promise.
+    with_float!(other.ty().dtype, E => unsafe { combine(simd, values, other.ptr::<E>().add(at), count, f) });
 }
 
 /// Writes the first `count` values to `output`.

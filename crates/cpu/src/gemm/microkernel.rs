@@ -48,14 +48,8 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
     while row < rows {
         // SAFETY: `row` is within the rows that the caller vouches for, and so are the rows of the tile from there on.
         unsafe {
-            let a = Strided {
-                start: a.start.add(row * a.stride),
-                ..a
-            };
-            let c = Strided {
-                start: c.start.add(row * c.stride),
-                ..c
-            };
+            let a = Strided { start: a.start.add(row * a.stride), ..a };
+            let c = Strided { start: c.start.add(row * c.stride), ..c };
             if rows - row >= S::ROWS {
                 whole_tile(simd, depth, a, panel, c, update);
             } else {
@@ -108,9 +102,7 @@ unsafe fn rest_tile<S: Simd>(
     update: Update,
 ) {
     // SAFETY: the contract is the caller's, passed on unchanged.
-    unsafe {
-        with_rows!(S, rows, [1 2 3 4 5 6 7 8 9 10 11], tile(simd, depth, a, panel, c, update))
-    }
+    unsafe { with_rows!(S, rows, [1 2 3 4 5 6 7 8 9 10 11], tile(simd, depth, a, panel, c, update)) }
 }
 
 /// One register tile. `ROWS` is a constant so that the accumulators are registers and every loop over them unrolls.

@@ -9,7 +9,7 @@ use crate::simd::Simd;
 ///
 /// The product copies each piece of a row once for every block of columns, straight into the block it multiplies from,
 /// so an implementation may compute on the way (widen, gather, normalise) without an intermediate tensor.
-pub trait Rows: Sync {
+pub(crate) trait Rows: Sync {
     /// The number of rows, M.
     fn rows(&self) -> usize;
 
@@ -24,7 +24,7 @@ pub trait Rows: Sync {
 
 /// The rows of a matrix in memory.
 #[derive(Clone, Copy, Debug)]
-pub struct MatrixRows<'a> {
+pub(crate) struct MatrixRows<'a> {
     values: Values<'a>,
     rows: usize,
     depth: usize,
@@ -36,7 +36,7 @@ impl<'a> MatrixRows<'a> {
     ///
     /// # Panics
     /// Where `values` holds fewer values.
-    pub fn new(values: Values<'a>, rows: usize, depth: usize) -> Self {
+    pub(crate) fn new(values: Values<'a>, rows: usize, depth: usize) -> Self {
         Self::strided(values, rows, depth, depth)
     }
 
@@ -44,21 +44,14 @@ impl<'a> MatrixRows<'a> {
     ///
     /// # Panics
     /// Where `values` ends before the last row does.
-    pub fn strided(values: Values<'a>, rows: usize, depth: usize, row_stride: usize) -> Self {
-        let needed = rows
-            .checked_sub(1)
-            .map_or(0, |last| last * row_stride + depth);
+    pub(crate) fn strided(values: Values<'a>, rows: usize, depth: usize, row_stride: usize) -> Self {
+        let needed = rows.checked_sub(1).map_or(0, |last| last * row_stride + depth);
         assert!(
             values.len() >= needed,
             "a [{rows}, {depth}] matrix needs {needed} values, not {}",
             values.len()
         );
-        Self {
-            values,
-            rows,
-            depth,
-            row_stride,
-        }
+        Self { values, rows, depth, row_stride }
     }
 }
 
@@ -73,7 +66,6 @@ impl Rows for MatrixRows<'_> {
 
     #[inline(always)]
     fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]) {
-        self.values
-            .widen(simd, row * self.row_stride + depth.start, target);
+        self.values.widen(simd, row * self.row_stride + depth.start, target);
     }
 }

@@ -10,10 +10,7 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> f32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
@@ -63,9 +60,7 @@ fn exact<A: Element, B: Element>(
             (sum + term, size + term.abs())
         })
     };
-    (0..rows * columns)
-        .map(|at| product(at / columns, at % columns))
-        .collect()
+    (0..rows * columns).map(|at| product(at / columns, at % columns)).collect()
 }
 
 #[track_caller]
@@ -74,11 +69,7 @@ fn assert_close<C: Storage>(label: &str, got: &[C], exact: &[(f64, f64)], depth:
     for (at, (got, &(want, size))) in got.iter().zip(exact).enumerate() {
         let allowed = 3e-7 * (depth as f64).sqrt() * size + C::ROUNDING * want.abs() + 1e-6;
         let error = (got.to_f32() as f64 - want).abs();
-        assert!(
-            error <= allowed,
-            "{label}: element {at} is {} and not {want}",
-            got.to_f32()
-        );
+        assert!(error <= allowed, "{label}: element {at} is {} and not {want}", got.to_f32());
     }
 }
 
@@ -108,11 +99,7 @@ fn check_storage<A: Storage, B: Storage, C: Storage>() {
             let mut c = vec![C::from_f32(f32::NAN); rows * columns];
             let packed = PackedWeights::new(isa, B::values(&b), columns, depth);
             let finish = Finish::new(C::values_mut(&mut c), rows, columns);
-            multiply(
-                &MatrixRows::new(A::values(&a), rows, depth),
-                &packed,
-                &finish,
-            );
+            multiply(&MatrixRows::new(A::values(&a), rows, depth), &packed, &finish);
             let label = format!("{isa:?} {rows}×{columns}×{depth}");
             assert_close(&label, &c, &exact(&a, &b, rows, columns, depth), depth);
         }
@@ -141,16 +128,11 @@ fn empty_products() {
             let packed = PackedWeights::new(isa, Values::F32(&weights), columns, 3);
             let input = vec![1.0f32; rows * 3];
             let finish = Finish::new(ValuesMut::F32(&mut []), rows, columns);
-            multiply(
-                &MatrixRows::new(Values::F32(&input), rows, 3),
-                &packed,
-                &finish,
-            );
+            multiply(&MatrixRows::new(Values::F32(&input), rows, 3), &packed, &finish);
         }
         let packed = PackedWeights::new(isa, Values::F32(&[]), 3, 0);
         let mut output = vec![f32::NAN; 6];
-        let finish =
-            Finish::new(ValuesMut::F32(&mut output), 2, 3).stage(Stage::Bias(&[1.0, 2.0, 3.0]));
+        let finish = Finish::new(ValuesMut::F32(&mut output), 2, 3).stage(Stage::Bias(&[1.0, 2.0, 3.0]));
         multiply(&MatrixRows::new(Values::F32(&[]), 2, 0), &packed, &finish);
         assert_eq!(output, [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
     }
@@ -174,40 +156,24 @@ fn stages_apply_in_order_and_strides_leave_gaps_alone() {
         let packed = PackedWeights::new(isa, Values::F32(&b), columns, depth);
         let finish = Finish::strided(ValuesMut::F32(&mut c), rows, columns, stride)
             .stage(Stage::Bias(&bias))
-            .stage(Stage::ImageBias {
-                values: Values::F16(&embedding),
-                rows_per_image: 7,
-            })
+            .stage(Stage::ImageBias { values: Values::F16(&embedding), rows_per_image: 7 })
             .stage(Stage::Activation(Activation::Silu))
             .stage(Stage::Scale(0.5))
             .stage(Stage::Residual(Values::BF16(&residual)))
             .stage(Stage::Multiply(Values::F32(&factor)))
             .stage(Stage::Accumulate);
-        multiply(
-            &MatrixRows::new(Values::F32(&a), rows, depth),
-            &packed,
-            &finish,
-        );
+        multiply(&MatrixRows::new(Values::F32(&a), rows, depth), &packed, &finish);
         let products = exact(&a, &b, rows, columns, depth);
         for row in 0..rows {
             for column in 0..columns {
                 let at = row * columns + column;
-                let x = products[at].0
-                    + bias[column] as f64
-                    + embedding[row / 7 * columns + column].to_f64();
+                let x = products[at].0 + bias[column] as f64 + embedding[row / 7 * columns + column].to_f64();
                 let silu = x / (1.0 + (-x).exp());
                 let want = (silu * 0.5 + residual[at].to_f64()) * factor[at] as f64 + row as f64;
                 let got = c[row * stride + column] as f64;
-                assert!(
-                    (got - want).abs() < 1e-4,
-                    "{isa:?} ({row}, {column}): {got} and not {want}"
-                );
+                assert!((got - want).abs() < 1e-4, "{isa:?} ({row}, {column}): {got} and not {want}");
             }
-            assert!(
-                c[row * stride + columns..(row + 1) * stride]
-                    .iter()
-                    .all(|value| value.is_nan())
-            );
+            assert!(c[row * stride + columns..(row + 1) * stride].iter().all(|value| value.is_nan()));
         }
     }
 }
@@ -223,15 +189,9 @@ fn residual_in_place_in_half_precision() {
         let mut c = before.clone();
         let packed = PackedWeights::new(isa, Values::F16(&b), columns, depth);
         let finish = Finish::new(ValuesMut::F16(&mut c), rows, columns).stage(Stage::Accumulate);
-        multiply(
-            &MatrixRows::new(Values::F16(&a), rows, depth),
-            &packed,
-            &finish,
-        );
+        multiply(&MatrixRows::new(Values::F16(&a), rows, depth), &packed, &finish);
         let mut want = exact(&a, &b, rows, columns, depth);
-        want.iter_mut()
-            .zip(&before)
-            .for_each(|(want, before)| want.0 += before.to_f64());
+        want.iter_mut().zip(&before).for_each(|(want, before)| want.0 += before.to_f64());
         assert_close("in place", &c, &want, depth);
     }
 }
@@ -240,42 +200,26 @@ fn residual_in_place_in_half_precision() {
 fn gated_products() {
     let mut random = Random(5);
     for isa in Isa::available() {
-        for (rows, columns, depth) in [
-            (1, 1, 1),
-            (5, 16, 8),
-            (9, 33, 70),
-            (40, 100, 300),
-            (3, 1500, 6),
-        ] {
+        for (rows, columns, depth) in [(1, 1, 1), (5, 16, 8), (9, 33, 70), (40, 100, 300), (3, 1500, 6)] {
             let a = random.vector::<f32>(rows * depth);
             let b = random.vector::<f16>(2 * columns * depth);
             let bias = random.vector::<f32>(2 * columns);
             let mut c = vec![f32::NAN; rows * columns];
             let packed = PackedWeights::gated(isa, Values::F16(&b), columns, depth);
-            let finish = Finish::new(ValuesMut::F32(&mut c), rows, columns).gate(Gate {
-                bias: Some(&bias),
-                activation: Activation::GeluTanh,
-            });
-            multiply(
-                &MatrixRows::new(Values::F32(&a), rows, depth),
-                &packed,
-                &finish,
-            );
+            let finish = Finish::new(ValuesMut::F32(&mut c), rows, columns)
+                .gate(Gate { bias: Some(&bias), activation: Activation::GeluTanh });
+            multiply(&MatrixRows::new(Values::F32(&a), rows, depth), &packed, &finish);
             let products = exact(&a, &b, rows, 2 * columns, depth);
             for row in 0..rows {
                 for column in 0..columns {
                     let value = products[row * 2 * columns + column].0 + bias[column] as f64;
-                    let gate = products[row * 2 * columns + columns + column].0
-                        + bias[columns + column] as f64;
-                    let inner =
-                        (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044715 * gate.powi(3));
+                    let gate =
+                        products[row * 2 * columns + columns + column].0 + bias[columns + column] as f64;
+                    let inner = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044715 * gate.powi(3));
                     let want = value * 0.5 * gate * (1.0 + inner.tanh());
                     let got = c[row * columns + column] as f64;
                     let label = format!("{isa:?} {rows}×{columns}×{depth} ({row}, {column})");
-                    assert!(
-                        (got - want).abs() < 1e-4 * (1.0 + want.abs()),
-                        "{label}: {got} and not {want}"
-                    );
+                    assert!((got - want).abs() < 1e-4 * (1.0 + want.abs()), "{label}: {got} and not {want}");
                 }
             }
         }
@@ -305,12 +249,10 @@ fn im2col(input: &[f32], g: &ConvGeometry) -> Vec<f32> {
                         .collect();
                     let inside = (0..3).all(|axis| at[axis] >= 0 && at[axis] < size[axis] as isize);
                     for channel in 0..g.channels {
-                        let pixel = ((clip as isize * size[0] as isize + at[0]) * size[1] as isize
-                            + at[1])
+                        let pixel = ((clip as isize * size[0] as isize + at[0]) * size[1] as isize + at[1])
                             * size[2] as isize
                             + at[2];
-                        let index = pixel * g.pixel_channels as isize
-                            + (g.first_channel + channel) as isize;
+                        let index = pixel * g.pixel_channels as isize + (g.first_channel + channel) as isize;
                         matrix.push(if inside { input[index as usize] } else { 0.0 });
                     }
                 }
@@ -322,9 +264,8 @@ fn im2col(input: &[f32], g: &ConvGeometry) -> Vec<f32> {
 
 #[test]
 fn convolutions() {
-    let plain = |images, height, width, channels, kernel| {
-        ConvGeometry::new(images, height, width, channels, kernel)
-    };
+    let plain =
+        |images, height, width, channels, kernel| ConvGeometry::new(images, height, width, channels, kernel);
     let strided = ConvGeometry {
         stride: [2, 2],
         padding_before: [0, 0, 0],
@@ -347,24 +288,14 @@ fn convolutions() {
         padding_after: [0, 0, 1],
         ..plain(8, 5, 6, 6, 1)
     };
-    let group = ConvGeometry {
-        first_channel: 6,
-        channels: 3,
-        ..plain(1, 5, 5, 12, 3).padded(1)
-    };
+    let group = ConvGeometry { first_channel: 6, channels: 3, ..plain(1, 5, 5, 12, 3).padded(1) };
     let cases = [
         plain(1, 1, 1, 1, 1),
         plain(3, 5, 4, 33, 1),
         plain(2, 9, 7, 4, 3).padded(1),
         plain(1, 6, 6, 100, 3).padded(1),
-        ConvGeometry {
-            dilation: [1, 2, 3],
-            ..plain(1, 9, 11, 5, 3).padded(2)
-        },
-        ConvGeometry {
-            dilation: [1, 4, 4],
-            ..plain(1, 3, 3, 2, 3).padded(4)
-        },
+        ConvGeometry { dilation: [1, 2, 3], ..plain(1, 9, 11, 5, 3).padded(2) },
+        ConvGeometry { dilation: [1, 4, 4], ..plain(1, 3, 3, 2, 3).padded(4) },
         plain(2, 2, 2, 3, 3),
         strided,
         temporal,
@@ -374,9 +305,8 @@ fn convolutions() {
     let mut random = Random(13);
     for isa in Isa::available() {
         for geometry in cases {
-            let input = random.vector::<f32>(
-                geometry.images * geometry.height * geometry.width * geometry.pixel_channels,
-            );
+            let input = random
+                .vector::<f32>(geometry.images * geometry.height * geometry.width * geometry.pixel_channels);
             let rows = ConvRows::new(Values::F32(&input), geometry);
             let (count, depth, columns) = (rows.rows(), rows.depth(), 21);
             let matrix = im2col(&input, &geometry);
@@ -384,11 +314,7 @@ fn convolutions() {
             let weights = random.vector::<f32>(columns * depth);
             let mut output = vec![f32::NAN; count * columns];
             let packed = PackedWeights::new(isa, Values::F32(&weights), columns, depth);
-            multiply(
-                &rows,
-                &packed,
-                &Finish::new(ValuesMut::F32(&mut output), count, columns),
-            );
+            multiply(&rows, &packed, &Finish::new(ValuesMut::F32(&mut output), count, columns));
             assert_close(
                 &format!("{isa:?} {geometry:?}"),
                 &output,
@@ -418,32 +344,17 @@ fn batches_in_both_layouts() {
                     .collect(),
             };
             let mut c = vec![f32::NAN; batch * rows * columns];
-            let outputs: Vec<_> = c
-                .chunks_mut(rows * columns)
-                .map(|output| std::sync::Mutex::new(Some(output)))
-                .collect();
-            let right = BatchedOperand {
-                values: Values::F16(&lying),
-                layout,
-                columns,
-                depth,
-            };
+            let outputs: Vec<_> =
+                c.chunks_mut(rows * columns).map(|output| std::sync::Mutex::new(Some(output))).collect();
+            let right = BatchedOperand { values: Values::F16(&lying), layout, columns, depth };
             multiply_batched(isa, batch, rows, Values::F32(&a), right, |index| {
-                let output = outputs[index]
-                    .lock()
-                    .expect("no test thread panics")
-                    .take()
-                    .expect("taken once");
+                let output =
+                    outputs[index].lock().expect("no test thread panics").take().expect("taken once");
                 Finish::new(ValuesMut::F32(output), rows, columns)
             });
             for (index, c) in c.chunks(rows * columns).enumerate() {
                 let (a, b) = (&a[index * rows * depth..], &b[index * columns * depth..]);
-                assert_close(
-                    &format!("{isa:?} {layout:?}"),
-                    c,
-                    &exact(a, b, rows, columns, depth),
-                    depth,
-                );
+                assert_close(&format!("{isa:?} {layout:?}"), c, &exact(a, b, rows, columns, depth), depth);
             }
         }
     }
@@ -459,17 +370,10 @@ fn a_result_does_not_depend_on_the_number_of_threads() {
         let packed = PackedWeights::new(isa, Values::F32(&b), columns, depth);
         let run = |threads| {
             let mut c = vec![f32::NAN; rows * columns];
-            let pool = rayon::ThreadPoolBuilder::new()
-                .num_threads(threads)
-                .build()
-                .expect("a thread pool");
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
             pool.install(|| {
                 let finish = Finish::new(ValuesMut::F32(&mut c), rows, columns);
-                multiply(
-                    &MatrixRows::new(Values::F32(&a), rows, depth),
-                    &packed,
-                    &finish,
-                );
+                multiply(&MatrixRows::new(Values::F32(&a), rows, depth), &packed, &finish);
             });
             c
         };

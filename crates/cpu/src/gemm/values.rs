@@ -1,8 +1,10 @@
 //! Tensor storage whose element type is known at run time.
 
 use half::{bf16, f16};
+use kinora_graph::DType;
 
 use crate::simd::{Element, Simd};
+use crate::view::View;
 
 /// Borrowed values of one of the storage types.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +17,23 @@ pub enum Values<'a> {
     BF16(&'a [bf16]),
 }
 
-impl Values<'_> {
+impl<'a> Values<'a> {
+    /// The elements of a tensor.
+    ///
+    /// # Safety
+    /// Nothing writes the tensor's memory while the values live.
+    pub(crate) unsafe fn of(view: View<'a>) -> Self {
+        // SAFETY: by the caller's promise.
+        unsafe {
+            match view.ty().dtype {
+                DType::F16 => Values::F16(view.slice()),
+                DType::BF16 => Values::BF16(view.slice()),
+                // Matrix products take float operands alone; the graph has checked it.
+                _ => Values::F32(view.slice()),
+            }
+        }
+    }
+
     /// The number of values.
     pub fn len(&self) -> usize {
         match self {
@@ -71,32 +89,5 @@ pub(super) fn widen<S: Simd, E: Element>(simd: S, source: &[E], target: &mut [f3
             }
         }
         at += count;
-    }
-}
-
-/// Mutably borrowed values of one of the storage types.
-#[derive(Debug)]
-pub enum ValuesMut<'a> {
-    /// Single precision.
-    F32(&'a mut [f32]),
-    /// Half precision.
-    F16(&'a mut [f16]),
-    /// bfloat16.
-    BF16(&'a mut [bf16]),
-}
-
-impl ValuesMut<'_> {
-    /// The number of values.
-    pub fn len(&self) -> usize {
-        match self {
-            ValuesMut::F32(values) => values.len(),
-            ValuesMut::F16(values) => values.len(),
-            ValuesMut::BF16(values) => values.len(),
-        }
-    }
-
-    /// Whether there is no value.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }

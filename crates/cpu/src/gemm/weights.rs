@@ -41,24 +41,9 @@ impl PackedWeights {
     /// # Panics
     /// Where `values` is not of that size.
     pub fn new(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
-        assert_eq!(
-            values.len(),
-            columns * depth,
-            "a weight [{columns}, {depth}]"
-        );
-        let strides = Strides {
-            column: depth,
-            depth: 1,
-        };
-        Self::pack(
-            isa,
-            values,
-            columns,
-            depth,
-            strides,
-            None,
-            AlignedBuffer::new(),
-        )
+        assert_eq!(values.len(), columns * depth, "a weight [{columns}, {depth}]");
+        let strides = Strides { column: depth, depth: 1 };
+        Self::pack(isa, values, columns, depth, strides, None, AlignedBuffer::new())
     }
 
     /// Packs a matrix `[depth, columns]`.
@@ -66,24 +51,9 @@ impl PackedWeights {
     /// # Panics
     /// Where `values` is not of that size.
     pub fn transposed(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
-        assert_eq!(
-            values.len(),
-            columns * depth,
-            "a matrix [{depth}, {columns}]"
-        );
-        let strides = Strides {
-            column: 1,
-            depth: columns,
-        };
-        Self::pack(
-            isa,
-            values,
-            columns,
-            depth,
-            strides,
-            None,
-            AlignedBuffer::new(),
-        )
+        assert_eq!(values.len(), columns * depth, "a matrix [{depth}, {columns}]");
+        let strides = Strides { column: 1, depth: columns };
+        Self::pack(isa, values, columns, depth, strides, None, AlignedBuffer::new())
     }
 
     /// Packs a weight `[2·columns, depth]` whose first half gives values and whose second half their gates (GEGLU), so
@@ -93,24 +63,9 @@ impl PackedWeights {
     /// # Panics
     /// Where `values` is not of that size.
     pub fn gated(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
-        assert_eq!(
-            values.len(),
-            2 * columns * depth,
-            "a gated weight [2 · {columns}, {depth}]"
-        );
-        let strides = Strides {
-            column: depth,
-            depth: 1,
-        };
-        Self::pack(
-            isa,
-            values,
-            columns,
-            depth,
-            strides,
-            Some(columns),
-            AlignedBuffer::new(),
-        )
+        assert_eq!(values.len(), 2 * columns * depth, "a gated weight [2 · {columns}, {depth}]");
+        let strides = Strides { column: depth, depth: 1 };
+        Self::pack(isa, values, columns, depth, strides, Some(columns), AlignedBuffer::new())
     }
 
     /// Packs with any strides; `gate` is the unpacked column where the gates begin. `reused` lends its memory to the
@@ -124,25 +79,13 @@ impl PackedWeights {
         gate: Option<usize>,
         reused: AlignedBuffer<f32>,
     ) -> Self {
-        let packing = Packing {
-            width: 2 * isa.lanes(),
-            columns,
-            depth,
-            strides,
-            gate,
-        };
+        let packing = Packing { width: 2 * isa.lanes(), columns, depth, strides, gate };
         let panels = match values {
             Values::F32(values) => Panels::F32(packing.run(values, reused)),
             Values::F16(values) => Panels::F16(packing.run(values, AlignedBuffer::new())),
             Values::BF16(values) => Panels::BF16(packing.run(values, AlignedBuffer::new())),
         };
-        Self {
-            panels,
-            isa,
-            columns,
-            depth,
-            gated: gate.is_some(),
-        }
+        Self { panels, isa, columns, depth, gated: gate.is_some() }
     }
 
     /// The instruction set this was packed for, with which products with it are run.
@@ -201,20 +144,14 @@ impl Packing {
         let values = &mut panels.as_mut_slice()[..count * size];
         if !values.is_empty() {
             // A panel at a time is enough work to be worth a task from some thousand values on.
-            values
-                .par_chunks_mut(size)
-                .with_min_len(1 + 4096 / size)
-                .enumerate()
-                .for_each(|(index, panel)| {
+            values.par_chunks_mut(size).with_min_len(1 + 4096 / size).enumerate().for_each(
+                |(index, panel)| {
                     let first = index / sides * self.width;
                     let count = self.width.min(self.columns - first);
-                    let side = if index % sides == 1 {
-                        self.gate.unwrap_or(0)
-                    } else {
-                        0
-                    };
+                    let side = if index % sides == 1 { self.gate.unwrap_or(0) } else { 0 };
                     self.panel(source, side + first, count, panel);
-                });
+                },
+            );
         }
         panels
     }
@@ -225,8 +162,7 @@ impl Packing {
         const DEPTH_STEP: usize = 16;
         for (step, lines) in panel.chunks_mut(DEPTH_STEP * self.width).enumerate() {
             for column in 0..count {
-                let start =
-                    (first + column) * self.strides.column + step * DEPTH_STEP * self.strides.depth;
+                let start = (first + column) * self.strides.column + step * DEPTH_STEP * self.strides.depth;
                 let values = source[start..].iter().step_by(self.strides.depth);
                 for (line, &value) in lines.chunks_exact_mut(self.width).zip(values) {
                     line[column] = value;

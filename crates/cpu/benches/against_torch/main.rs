@@ -1,0 +1,138 @@
+//! The CPU backend against PyTorch eager: same machine, same run, same inputs.
+//!
+//! `cargo xtask bench` installs PyTorch into the project's own environment and runs this; `cargo bench` runs it with what
+//! is there. Each case is verified against PyTorch's result before either is timed. The two take turns, and medians
+//! are compared. Results are written as JSON beside a table for people.
+//!
+//! Options after `--`: a word that case names must contain, `--seconds N` a turn, `--turns N`, `--json FILE`.
+
+mod cases;
+mod peer;
+mod report;
+
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use kinora_cpu::{Options, Program, Tensors};
+use kinora_graph::Tensor;
+
+use cases::Case;
+use peer::Peer;
+use report::{Measurement, Report};
+
+/// What the command line asked for.
+struct Arguments {
+    filter: Option<String>,
+    seconds: f64,
+    turns: usize,
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match bench() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("bench: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench() -> Result<(), String> {
+    let arguments = arguments()?;
+    let threads = rayon::current_num_threads();
+    let mut peer = Peer::start(threads)?;
+    let mut report = Report::new(threads, peer.version());
+    for case in cases::all() {
+        if arguments.filter.as_ref().is_some_and(|word| !case.name.contains(word.as_str())) {
+            continue;
+        }
+        report.add(measure(&case, &mut peer, &arguments)?);
+    }
+    report.finish(arguments.json.as_deref())
+}
+
+fn measure(case: &Case, peer: &mut Peer, arguments: &Arguments) -> Result<Measurement, String> {
+    let graph = case.graph().map_err(|e| format!("{}: {e}", case.name))?;
+    let mut parameters = Tensors::new();
+    let mut inputs = Tensors::new();
+    for (name, tensor) in case.tensors(&graph) {
+        let is_input = graph.inputs().iter().any(|&v| graph.value(v).name == name);
+        if is_input { &mut inputs } else { &mut parameters }.insert(name, tensor);
+    }
+    let mut program =
+        Program::new(&graph, &parameters, Options::default()).map_err(|e| format!("{}: {e}", case.name))?;
+    let ours = program.run(&inputs).map_err(|e| format!("{}: {e}", case.name))?;
+    let ours = ours.get("y").map(Tensor::to_f32).unwrap_or_default();
+    let theirs = peer.prepare(case, inputs.iter().chain(&parameters), ours.len())?;
+    let error = relative_error(&ours, &theirs);
+    if error.is_nan() || error > 1e-4 {
+        return Err(format!("{}: differs from PyTorch by {error:.1e}; not timed", case.name));
+    }
+
+    let (mut own_samples, mut peer_samples) = (Vec::new(), Vec::new());
+    for _ in 0..arguments.turns {
+        own_samples.extend(time(&mut program, Duration::from_secs_f64(arguments.seconds)));
+        peer_samples.extend(peer.time(arguments.seconds)?);
+    }
+    Ok(Measurement {
+        name: case.name,
+        family: case.family,
+        gflop: graph.step_flops() as f64 / 1e9,
+        seconds: median(own_samples),
+        peer_seconds: median(peer_samples),
+        relative_error: error,
+    })
+}
+
+/// Seconds of each replay, for about as long as asked and at least three replays.
+fn time(program: &mut Program, budget: Duration) -> Vec<f64> {
+    program.replay();
+    let end = Instant::now() + budget;
+    let mut samples = Vec::new();
+    while samples.len() < 3 || Instant::now() < end {
+        let start = Instant::now();
+        program.replay();
+        samples.push(start.elapsed().as_secs_f64());
+    }
+    samples
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+/// The largest difference over the largest magnitude.
+fn relative_error(ours: &[f32], theirs: &[f32]) -> f32 {
+    let largest = theirs.iter().fold(f32::MIN_POSITIVE, |m, x| m.max(x.abs()));
+    let worst = ours.iter().zip(theirs).fold(0f32, |m, (a, b)| {
+        let difference = (a - b).abs();
+        // A plain maximum would pass over a NaN.
+        if difference.is_nan() { f32::NAN } else { m.max(difference) }
+    });
+    worst / largest
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut parsed = Arguments { filter: None, seconds: 0.4, turns: 5, json: None };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            // Cargo's own word for "this is a benchmark run".
+            "--bench" => {}
+            "--seconds" => parsed.seconds = value()?.parse().map_err(|_| "--seconds takes a number")?,
+            "--turns" => parsed.turns = value()?.parse().map_err(|_| "--turns takes a number")?,
+            "--json" => parsed.json = Some(PathBuf::from(value()?)),
+            _ => parsed.filter = Some(word),
+        }
+    }
+    if !(parsed.seconds > 0.0 && parsed.seconds < 60.0) || parsed.turns == 0 {
+        return Err("--seconds must lie between 0 and 60, --turns be at least 1".into());
+    }
+    Ok(parsed)
+}

@@ -1,0 +1,176 @@
+//! Linear layers, convolutions and batched products: all of them one matrix product.
+
+use std::borrow::Cow;
+
+use kinora_graph::{
+    Op, TensorType,
+    op::{Conv, Linear, MatMul},
+};
+
+use super::normalised_rows::NormalisedRows;
+use crate::{
+    gemm::{
+        self, BatchedOperand, ConvGeometry, ConvRows, Finish, Layout, MatrixRows, PackedWeights, Rows,
+        TransposedRows, Values,
+    },
+    simd::Isa,
+    view::{View, ViewMut},
+};
+
+/// The weight of a linear layer or a convolution in the order its kernel reads it.
+#[derive(Debug)]
+pub(crate) struct PackedWeight {
+    /// One matrix a group; a linear layer has one.
+    groups: Vec<PackedWeights>,
+}
+
+impl PackedWeight {
+    /// Packs the weight of an op that has one.
+    pub(crate) fn new(isa: Isa, op: &Op, weight: View<'_>) -> Self {
+        let (count, gated) = match op {
+            Op::Conv(op) => (op.groups, false),
+            Op::Linear(op) => (1, op.gate.is_some()),
+            _ => (1, false),
+        };
+        // SAFETY: a weight is not written while it is packed.
+        let values = unsafe { Values::of(weight) };
+        let columns = weight.ty().shape[0] / count;
+        let depth = weight.ty().shape[1..].iter().product();
+        let groups = (0..count)
+            .map(|group| {
+                let values = values.range(group * columns * depth, columns * depth);
+                if gated {
+                    PackedWeights::gated(isa, values, columns / 2, depth)
+                } else {
+                    PackedWeights::new(isa, values, columns, depth)
+                }
+            })
+            .collect();
+        PackedWeight { groups }
+    }
+}
+
+/// A linear layer with its prologue, gate and epilogue. In place over the operand of an `Add`, `Mul` or `Blend` stage.
+pub(crate) fn linear(op: &Linear, inputs: &[View<'_>], weight: &PackedWeight, output: ViewMut<'_>) {
+    let args = op.operands(inputs);
+    let (count, depth) = (args.x.ty().shape.rows(), args.x.ty().shape.channels());
+    let columns = output.ty().shape.channels();
+    let packed = &weight.groups[0];
+    let mut finish = Finish::new(output, count, columns);
+    if let Some(activation) = op.gate {
+        finish = finish.gate(activation);
+    }
+    if let Some(bias) = args.bias {
+        finish = finish.bias(widened(*bias));
+    }
+    let finish = finish.stages(&op.epilogue, args.epilogue);
+    // SAFETY: no result lies over the x of a product.
+    let values = unsafe { Values::of(*args.x) };
+    let rows = MatrixRows::new(values, count, depth);
+    match &op.prologue {
+        None => gemm::multiply(&rows, packed, &finish),
+        Some(norm) => {
+            let affine: Vec<Cow<'_, [f32]>> = args.prologue.iter().map(|&v| widened(v)).collect();
+            gemm::multiply(&NormalisedRows::new(packed.isa(), rows, norm, &affine), packed, &finish);
+        }
+    }
+}
+
+/// A convolution with its epilogue. In place over the operand of an `Add`, `Mul` or `Blend` stage.
+pub(crate) fn conv(op: &Conv, inputs: &[View<'_>], weight: &PackedWeight, output: ViewMut<'_>) {
+    let args = op.operands(inputs);
+    let shape = &args.x.ty().shape;
+    let total = output.ty().shape.channels();
+    let bias = args.bias.map(|&bias| widened(bias));
+    // SAFETY: no result lies over the x of a product.
+    let values = unsafe { Values::of(*args.x) };
+    let channels = shape[3] / op.groups;
+    for (group, packed) in weight.groups.iter().enumerate() {
+        let geometry = ConvGeometry {
+            images: shape[0],
+            frames: op.frames,
+            height: shape[1],
+            width: shape[2],
+            pixel_channels: shape[3],
+            first_channel: group * channels,
+            channels,
+            kernel: op.kernel,
+            stride: op.stride,
+            dilation: op.dilation,
+            padding_before: op.padding.map(|side| side[0]),
+            padding_after: op.padding.map(|side| side[1]),
+        };
+        let columns = total / op.groups;
+        // SAFETY: each group writes columns of its own.
+        let output = unsafe { output.again() };
+        let count = output.ty().shape.rows();
+        let mut finish = Finish::group(output, count, columns, total, group * columns);
+        if let Some(bias) = &bias {
+            finish = finish.bias(Cow::Borrowed(bias));
+        }
+        let finish = finish.stages(&op.epilogue, args.epilogue);
+        if op.is_pointwise() {
+            gemm::multiply(&MatrixRows::new(values, count, channels), packed, &finish);
+        } else {
+            gemm::multiply(&ConvRows::new(values, geometry), packed, &finish);
+        }
+    }
+}
+
+/// A batched product of two activations.
+pub(crate) fn matmul(isa: Isa, op: &MatMul, inputs: &[View<'_>], output: ViewMut<'_>) {
+    let (a, b) = (inputs[0], inputs[1]);
+    let rank = a.ty().shape.len();
+    let matrix = |ty: &TensorType| [ty.shape[ty.shape.len() - 2], ty.shape[ty.shape.len() - 1]];
+    let [mut rows, mut depth] = matrix(a.ty());
+    if op.transpose_a {
+        std::mem::swap(&mut rows, &mut depth);
+    }
+    let columns = output.ty().shape.channels();
+    let mut batch: usize = a.ty().shape[..rank - 2].iter().product();
+    let shared = b.ty().shape.len() == 2;
+    if shared && !op.transpose_a {
+        // One right operand for all: their rows are the rows of one product.
+        rows *= batch;
+        batch = 1;
+    }
+    // SAFETY: no result lies over an operand of a product.
+    let (left, right) = unsafe { (Values::of(a), Values::of(b)) };
+    let layout = if op.transpose_b { Layout::ColumnMajor } else { Layout::DepthMajor };
+    let ty = TensorType::new(output.ty().dtype, [rows, columns]);
+    let finish = |index: usize| {
+        // SAFETY: each product of the batch has a part of the output to itself.
+        let output = unsafe { output.part(&ty, index) };
+        Finish::new(output, rows, columns)
+    };
+    let size = rows * depth;
+    if shared && op.transpose_a {
+        let packed = match layout {
+            Layout::ColumnMajor => PackedWeights::new(isa, right, columns, depth),
+            Layout::DepthMajor => PackedWeights::transposed(isa, right, columns, depth),
+        };
+        for index in 0..batch {
+            let left = TransposedRows::new(left.range(index * size, size), rows, depth);
+            gemm::multiply(&left, &packed, &finish(index));
+        }
+        return;
+    }
+    let right = BatchedOperand { values: right, layout, columns, depth };
+    if op.transpose_a {
+        let left = |index: usize| TransposedRows::new(left.range(index * size, size), rows, depth);
+        gemm::multiply_batched(isa, batch, left, right, finish);
+    } else {
+        let left = |index: usize| MatrixRows::new(left.range(index * size, size), rows, depth);
+        gemm::multiply_batched(isa, batch, left, right, finish);
+    }
+}
+
+/// A short vector, such as a bias, as f32.
+fn widened(vector: View<'_>) -> Cow<'_, [f32]> {
+    // SAFETY: weights and biases are never written while an op runs.
+    match unsafe { Values::of(vector) } {
+        Values::F32(values) => Cow::Borrowed(values),
+        Values::F16(values) => values.iter().map(|x| x.to_f32()).collect(),
+        Values::BF16(values) => values.iter().map(|x| x.to_f32()).collect(),
+    }
+}

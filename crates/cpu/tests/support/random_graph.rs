@@ -1,0 +1,490 @@
+//! Random graphs made of what networks are made of: single ops, and the patterns that the passes look for.
+//!
+//! A graph is a function of a list of numbers. A test framework that shortens or lowers the numbers therefore simplifies
+//! the graph.
+
+use kinora_cpu::Tensors;
+use kinora_graph::{
+    DType, Graph, GraphBuilder, GraphError, Phase, Source, Tensor, TensorType, ValueId,
+    op::{
+        Activation, Attention, Concat, Conv, Gate, Interpolation, Mask, MatMul, NormKind, Op, Pool, PoolKind,
+        TemporalBlend,
+    },
+};
+
+/// A stream of decisions; zeros when it has run out.
+pub struct Choices<'a> {
+    numbers: std::slice::Iter<'a, u32>,
+}
+
+impl<'a> Choices<'a> {
+    pub fn new(numbers: &'a [u32]) -> Self {
+        Choices { numbers: numbers.iter() }
+    }
+
+    /// A number below `n`.
+    fn below(&mut self, n: usize) -> usize {
+        self.numbers.next().map_or(0, |&x| x as usize % n)
+    }
+
+    fn of<T: Copy>(&mut self, options: &[T]) -> T {
+        options[self.below(options.len())]
+    }
+
+    fn yes(&mut self) -> bool {
+        self.below(2) == 1
+    }
+
+    fn is_empty(&self) -> bool {
+        self.numbers.len() == 0
+    }
+}
+
+struct Generator<'a, 'b> {
+    g: GraphBuilder,
+    choices: Choices<'a>,
+    dtype: DType,
+    frames: usize,
+    /// Images so far, all of `[images, height, width, channels]` with the same number of images.
+    images: Vec<ValueId>,
+    context: ValueId,
+    counter: usize,
+    kinds: &'b mut Vec<&'static str>,
+}
+
+/// A random graph; `kinds` learns what went into it. Results: `y`, and sometimes a value from the middle.
+pub fn random_graph(
+    numbers: &[u32],
+    dtype: DType,
+    kinds: &mut Vec<&'static str>,
+) -> Result<Graph, GraphError> {
+    let mut choices = Choices::new(numbers);
+    let mut g = GraphBuilder::new("random");
+    let frames = choices.of(&[1, 2, 3]);
+    let batch = choices.of(&[1, 2]);
+    let (height, width) = (choices.of(&[1, 2, 5, 4]), choices.of(&[3, 1, 4, 7]));
+    let channels = choices.of(&[4, 8, 12, 20]);
+    let phase = choices.of(&[Phase::Step, Phase::Clip]);
+    let x = g.input("x", TensorType::new(dtype, [batch * frames, height, width, channels]), Phase::Step)?;
+    let tokens = choices.of(&[1, 3]);
+    let context = g.input("context", TensorType::new(dtype, [batch, tokens, 6]), Phase::Clip)?;
+    let second =
+        g.input("second", TensorType::new(dtype, [batch * frames, height, width, channels]), phase)?;
+    let mut generator =
+        Generator { g, choices, dtype, frames, images: vec![x, second], context, counter: 0, kinds };
+    let mut last = x;
+    let mut middle = None;
+    while !generator.choices.is_empty() && generator.counter < 40 {
+        last = generator.grow()?;
+        generator.images.push(last);
+        if generator.choices.below(6) == 5 {
+            middle = Some(last);
+        }
+    }
+    let mut g = generator.g;
+    g.output("y", last)?;
+    if let Some(middle) = middle {
+        g.output("middle", middle)?;
+    }
+    Ok(g.finish())
+}
+
+impl Generator<'_, '_> {
+    fn name(&mut self, kind: &'static str) -> String {
+        self.counter += 1;
+        self.kinds.push(kind);
+        format!("{kind}{}", self.counter)
+    }
+
+    fn any_image(&mut self) -> ValueId {
+        // The latest values most often, so that graphs grow deep rather than wide.
+        let back = self.choices.of(&[1, 1, 1, 2, 3]).min(self.images.len());
+        self.images[self.images.len() - back]
+    }
+
+    fn like(&mut self, x: ValueId) -> ValueId {
+        let shape = self.g.shape(x).clone();
+        let same: Vec<ValueId> = self.images.iter().copied().filter(|&v| *self.g.shape(v) == shape).collect();
+        self.choices.of(&same)
+    }
+
+    fn parameter(&mut self, name: &str, shape: &[usize]) -> Result<ValueId, GraphError> {
+        self.g.parameter(name, TensorType::new(self.dtype, shape))
+    }
+
+    /// Adds one op or one pattern.
+    fn grow(&mut self) -> Result<ValueId, GraphError> {
+        let x = self.any_image();
+        match self.choices.below(22) {
+            0 => self.conv(x),
+            1 => self.activate(x),
+            2 => self.norm(x),
+            3 => self.linear(x),
+            4 => self.residual_block(x),
+            5 => self.self_attention(x),
+            6 => self.cross_attention(x),
+            7 => self.feed_forward(x),
+            8 => self.add_or_mul(x),
+            9 => self.scale(x),
+            10 => self.blend(x),
+            11 => self.batch_norm_after_conv(x),
+            12 => self.concat_or_slice(x),
+            13 => self.resample(x),
+            14 => self.pool(x),
+            15 => self.mean_and_broadcast(x),
+            16 => self.softmax(x),
+            17 => self.time_embedding(x),
+            18 => self.duplicate(x),
+            19 => self.constants(x),
+            20 => self.matmul(x),
+            _ => self.temporal_blend(x),
+        }
+    }
+
+    fn conv_of(&mut self, name: &str, x: ValueId, out: usize, conv: Conv) -> Result<ValueId, GraphError> {
+        let channels = self.g.shape(x).channels();
+        let [kt, kh, kw] = conv.kernel;
+        let weight = self.parameter(&format!("{name}.weight"), &[out, kt, kh, kw, channels / conv.groups])?;
+        let bias =
+            if self.choices.yes() { Some(self.parameter(&format!("{name}.bias"), &[out])?) } else { None };
+        self.g.conv(name, x, weight, bias, conv)
+    }
+
+    fn conv(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("conv");
+        let channels = self.g.shape(x).channels();
+        let conv = match self.choices.below(5) {
+            0 => Conv::spatial([3, 3], 1, 1),
+            1 => Conv::spatial([1, 1], 1, 0),
+            2 => Conv::temporal(3, self.frames),
+            3 => Conv { padding: [[0; 2], [1, 2], [0, 2]], ..Conv::spatial([3, 3], 2, 1) },
+            _ => {
+                Conv { groups: if channels.is_multiple_of(4) { 4 } else { 1 }, ..Conv::spatial([3, 3], 1, 1) }
+            }
+        };
+        let out = self.choices.of(&[channels, 4, 12, 20]);
+        self.conv_of(&name, x, out, conv)
+    }
+
+    fn activate(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("activate");
+        let activation = self.choices.of(&Activation::ALL);
+        self.g.activate(&name, x, activation)
+    }
+
+    fn norm(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("norm");
+        let frames = self.frames;
+        let channels = self.g.shape(x).channels();
+        let groups = if channels.is_multiple_of(4) { 4 } else { 1 };
+        let kind = self.choices.of(&[
+            NormKind::Group { groups, frames: 1 },
+            NormKind::Group { groups, frames },
+            NormKind::Layer,
+            NormKind::Rms,
+        ]);
+        let scale = if self.choices.yes() {
+            Some(self.parameter(&format!("{name}.scale"), &[channels])?)
+        } else {
+            None
+        };
+        let shift = if self.choices.yes() {
+            Some(self.parameter(&format!("{name}.shift"), &[channels])?)
+        } else {
+            None
+        };
+        // A group of a single element has no variance: an epsilon that is not tiny keeps rounding from being all there is.
+        let y = self.g.norm(&name, x, kind, 0.05, scale, shift)?;
+        if self.choices.yes() { self.activate(y) } else { Ok(y) }
+    }
+
+    fn linear_of(&mut self, name: &str, x: ValueId, out: usize) -> Result<ValueId, GraphError> {
+        let channels = self.g.shape(x).channels();
+        let weight = self.parameter(&format!("{name}.weight"), &[out, channels])?;
+        let bias =
+            if self.choices.yes() { Some(self.parameter(&format!("{name}.bias"), &[out])?) } else { None };
+        self.g.linear(name, x, weight, bias)
+    }
+
+    fn linear(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("linear");
+        let out = self.choices.of(&[self.g.shape(x).channels(), 4, 12, 24]);
+        self.linear_of(&name, x, out)
+    }
+
+    /// norm → SiLU → conv → + embedding → activation → conv → + x, then an α-blend with x.
+    fn residual_block(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("residual_block");
+        let shape = self.g.shape(x).clone();
+        let channels = shape.channels();
+        let conv =
+            if self.choices.yes() { Conv::temporal(3, self.frames) } else { Conv::spatial([3, 3], 1, 1) };
+        let scale = self.parameter(&format!("{name}.scale"), &[channels])?;
+        let shift = self.parameter(&format!("{name}.shift"), &[channels])?;
+        let kind = NormKind::Group { groups: 1, frames: self.frames };
+        let h = self.g.norm(&format!("{name}.norm"), x, kind, 0.05, Some(scale), Some(shift))?;
+        let h = self.g.activate(&format!("{name}.silu"), h, Activation::Silu)?;
+        let h = self.conv_of(&format!("{name}.conv1"), h, channels, conv.clone())?;
+        let rows = self.choices.of(&[1, shape[0]]);
+        let e = self.parameter(&format!("{name}.embedding"), &[rows, 1, 1, channels])?;
+        let h = self.g.add(&format!("{name}.embed"), h, e)?;
+        let h = self.g.activate(&format!("{name}.silu2"), h, Activation::Silu)?;
+        let h = self.conv_of(&format!("{name}.conv2"), h, channels, conv)?;
+        let y = if self.choices.yes() {
+            self.g.add(&format!("{name}.residual"), x, h)?
+        } else {
+            self.g.add(&format!("{name}.residual"), h, x)?
+        };
+        if self.choices.yes() {
+            return Ok(y);
+        }
+        let factor = self.parameter(&format!("{name}.mix"), &[1])?;
+        let alpha = self.g.activate(&format!("{name}.alpha"), factor, Activation::Sigmoid)?;
+        if self.choices.yes() {
+            self.g.blend(&format!("{name}.blend"), x, y, alpha)
+        } else {
+            self.g.blend(&format!("{name}.blend"), y, x, alpha)
+        }
+    }
+
+    /// An image as rows of tokens.
+    fn tokens(&mut self, name: &str, x: ValueId) -> Result<ValueId, GraphError> {
+        let s = self.g.shape(x).clone();
+        self.g.reshape(&format!("{name}.tokens"), x, [s[0], s[1] * s[2], s[3]])
+    }
+
+    fn self_attention(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("self_attention");
+        let shape = self.g.shape(x).clone();
+        let width = shape.channels();
+        let tokens = self.tokens(&name, x)?;
+        let q = self.linear_of(&format!("{name}.to_q"), tokens, width)?;
+        let k = self.linear_of(&format!("{name}.to_k"), tokens, width)?;
+        let v = self.linear_of(&format!("{name}.to_v"), tokens, width)?;
+        let heads = if width.is_multiple_of(4) { 4 } else { 1 };
+        let mut op = if self.choices.yes() {
+            Attention::over_frames(heads, width / heads, self.frames)
+        } else {
+            Attention::over_positions(heads, width / heads)
+        };
+        op.mask = self.choices.of(&[Mask::None, Mask::Causal { diagonal: 0 }, Mask::Causal { diagonal: -1 }]);
+        let h = self.g.attention(&name, [q, k, v], &[], op)?;
+        let h = self.linear_of(&format!("{name}.to_out"), h, width)?;
+        let y = self.g.add(&format!("{name}.residual"), h, tokens)?;
+        self.g.reshape(&format!("{name}.image"), y, shape)
+    }
+
+    /// Cross-attention to the context, which has one token or several and serves all frames.
+    fn cross_attention(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("cross_attention");
+        let shape = self.g.shape(x).clone();
+        let width = shape.channels();
+        let tokens = self.tokens(&name, x)?;
+        let n = self.g.norm(&format!("{name}.norm"), tokens, NormKind::Layer, 0.05, None, None)?;
+        let q = self.linear_of(&format!("{name}.to_q"), n, width)?;
+        let context = self.context;
+        let k = self.linear_of(&format!("{name}.to_k"), context, width)?;
+        let v = self.linear_of(&format!("{name}.to_v"), context, width)?;
+        let heads = if width.is_multiple_of(2) { 2 } else { 1 };
+        let h = self.g.attention(&name, [q, k, v], &[], Attention::over_positions(heads, width / heads))?;
+        let h = self.linear_of(&format!("{name}.to_out"), h, width)?;
+        let y = self.g.add(&format!("{name}.residual"), h, tokens)?;
+        self.g.reshape(&format!("{name}.image"), y, shape)
+    }
+
+    fn feed_forward(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("feed_forward");
+        let width = self.g.shape(x).channels();
+        let n = self.g.norm(&format!("{name}.norm"), x, NormKind::Layer, 0.05, None, None)?;
+        let h = self.linear_of(&format!("{name}.in"), n, 4 * width)?;
+        let activation = self.choices.of(&[Activation::Gelu, Activation::Silu, Activation::Sigmoid]);
+        let h = self.g.node(&format!("{name}.gate"), Op::Gate(Gate { activation }), &[h])?[0];
+        let h = self.linear_of(&format!("{name}.out"), h, width)?;
+        self.g.add(&format!("{name}.residual"), x, h)
+    }
+
+    fn add_or_mul(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("add_or_mul");
+        let shape = self.g.shape(x).clone();
+        let other = match self.choices.below(4) {
+            0 => self.like(x),
+            1 => self.parameter(&format!("{name}.channels"), &[shape.channels()])?,
+            2 => self.parameter(&format!("{name}.images"), &[shape[0], 1, 1, shape.channels()])?,
+            _ => self.parameter(&format!("{name}.plane"), &[shape[1], 1, 1])?,
+        };
+        if self.choices.yes() { self.g.mul(&name, x, other) } else { self.g.add(&name, x, other) }
+    }
+
+    fn scale(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("scale");
+        let (factor, offset) = self.choices.of(&[(0.5, 0.0), (1.0, 0.0), (-1.5, 0.25)]);
+        self.g.scale(&name, x, factor, offset)
+    }
+
+    fn blend(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("blend");
+        let channels = self.g.shape(x).channels();
+        let h = self.conv_of(&format!("{name}.conv"), x, channels, Conv::spatial([1, 1], 1, 0))?;
+        let other = self.like(x);
+        let images = self.g.shape(x)[0];
+        let rows = self.choices.of(&[1, images]);
+        let alpha = self.parameter(&format!("{name}.alpha"), &[rows])?;
+        if self.choices.yes() {
+            self.g.blend(&name, h, other, alpha)
+        } else {
+            self.g.blend(&name, other, h, alpha)
+        }
+    }
+
+    fn batch_norm_after_conv(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("batch_norm");
+        let h = if self.choices.yes() {
+            self.conv_of(&format!("{name}.conv"), x, 8, Conv::spatial([3, 3], 1, 1))?
+        } else {
+            self.linear_of(&format!("{name}.linear"), x, 8)?
+        };
+        let mean = self.parameter(&format!("{name}.mean"), &[8])?;
+        let variance = self.parameter(&format!("{name}.variance"), &[8])?;
+        let scale = self.parameter(&format!("{name}.scale"), &[8])?;
+        let shift = self.parameter(&format!("{name}.shift"), &[8])?;
+        self.g.batch_norm(&name, h, [mean, variance, scale, shift], 0.05)
+    }
+
+    fn concat_or_slice(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("concat_or_slice");
+        let channels = self.g.shape(x).channels();
+        if self.choices.yes() && channels >= 8 {
+            return self.g.slice(&name, x, 3, 3, channels / 2);
+        }
+        let other = self.like(x);
+        let both = self.g.node(&name, Op::Concat(Concat { axis: 3 }), &[x, other])?[0];
+        // Channels must not grow without end.
+        if channels > 32 { self.g.slice(&format!("{name}.half"), both, 3, 0, 12) } else { Ok(both) }
+    }
+
+    fn resample(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("upsample");
+        let shape = self.g.shape(x).clone();
+        let interpolation = self.choices.of(&[Interpolation::Nearest, Interpolation::Bilinear]);
+        let size = self.choices.of(&[[4, 3], [shape[1].min(6) * 2, shape[2].min(6) * 2], [3, 7]]);
+        self.g.upsample(&name, x, interpolation, size)
+    }
+
+    fn pool(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("pool");
+        let kind = self.choices.of(&[PoolKind::Average, PoolKind::Max]);
+        self.g.pool(&name, x, Pool { kind, kernel: [2, 3], stride: [1, 2], padding: [1, 1] })
+    }
+
+    fn mean_and_broadcast(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("mean");
+        let axes: &[usize] = self.choices.of(&[&[1, 2][..], &[3][..], &[1][..]]);
+        let mean = self.g.mean(&name, x, axes)?;
+        self.g.add(&format!("{name}.add"), x, mean)
+    }
+
+    fn softmax(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("softmax");
+        self.g.softmax(&name, x)
+    }
+
+    /// The same layer twice under two names, and their sum.
+    fn duplicate(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("duplicate");
+        let a = self.g.scale(&format!("{name}.a"), x, 0.75, 0.0)?;
+        let b = self.g.scale(&format!("{name}.b"), x, 0.75, 0.0)?;
+        let unused = self.g.activate(&format!("{name}.unused"), b, Activation::Tanh)?;
+        let _ = unused;
+        self.g.add(&name, a, b)
+    }
+
+    /// A channel vector computed from constants and parameters alone.
+    fn constants(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("constants");
+        let channels = self.g.shape(x).channels();
+        let values: Vec<f32> = (0..channels).map(|i| 0.1 * i as f32 - 0.3).collect();
+        let tensor = Tensor::from_f32(self.dtype, [channels], &values)
+            .map_err(|e| GraphError::Json(format!("{name}: {e}")))?;
+        let c = self.g.constant(&format!("{name}.values"), tensor)?;
+        let c = self.g.activate(&format!("{name}.tanh"), c, Activation::Tanh)?;
+        let c = if self.choices.yes() {
+            let p = self.parameter(&format!("{name}.parameter"), &[channels])?;
+            self.g.mul(&format!("{name}.product"), c, p)?
+        } else {
+            c
+        };
+        self.g.add(&name, x, c)
+    }
+
+    fn matmul(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("matmul");
+        let shape = self.g.shape(x).clone();
+        let tokens = self.tokens(&name, x)?;
+        // x·xᵀ·x keeps the shape; softmax keeps it small.
+        let scores = self.g.matmul(
+            &format!("{name}.scores"),
+            tokens,
+            tokens,
+            MatMul { transpose_b: true, ..MatMul::default() },
+        )?;
+        let weights = self.g.softmax(&format!("{name}.softmax"), scores)?;
+        let y = self.g.matmul(&name, weights, tokens, MatMul::default())?;
+        self.g.reshape(&format!("{name}.image"), y, shape)
+    }
+
+    fn time_embedding(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("time_embedding");
+        let images = self.g.shape(x)[0];
+        let t = self.parameter(&format!("{name}.t"), &[images])?;
+        let op = kinora_graph::op::TimestepEmbedding {
+            width: 8,
+            cosine_first: self.choices.yes(),
+            frequency_shift: 0.0,
+            max_period: 100.0,
+            scale: 1.0,
+        };
+        let e = self.g.timestep_embedding(&name, t, op)?;
+        let e = self.g.cast(&format!("{name}.cast"), e, self.dtype)?;
+        let channels = self.g.shape(x).channels();
+        let e = self.linear_of(&format!("{name}.linear"), e, channels)?;
+        let e = self.g.reshape(&format!("{name}.image"), e, [images, 1, 1, channels])?;
+        let h = self.conv_of(&format!("{name}.conv"), x, channels, Conv::spatial([3, 3], 1, 1))?;
+        self.g.add(&format!("{name}.add"), h, e)
+    }
+
+    fn temporal_blend(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("temporal_blend");
+        let previous = self.like(x);
+        let strength = self.g.parameter(&format!("{name}.strength"), TensorType::new(DType::F32, [1]))?;
+        let threshold = self.choices.of(&[None, Some(1.5)]);
+        self.g.temporal_blend(&name, x, previous, strength, TemporalBlend { threshold })
+    }
+}
+
+/// Random weights and inputs, of a size that keeps results near 1. Variances are positive.
+pub fn random_tensors(graph: &Graph, seed: u64) -> (Tensors, Tensors) {
+    let (mut parameters, mut inputs) = (Tensors::new(), Tensors::new());
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    for (_, value) in graph.value_ids() {
+        let target = match value.source {
+            Source::Parameter => &mut parameters,
+            Source::Input(_) => &mut inputs,
+            Source::Constant(_) | Source::Node { .. } => continue,
+        };
+        let fan_in = value.ty.shape.get(1..).map_or(1, |s| s.iter().product::<usize>().max(1));
+        let weight = value.name.ends_with(".weight");
+        let scale = if weight { 1.7 / (fan_in as f32).sqrt() } else { 1.0 };
+        let data: Vec<f32> = (0..value.ty.elements())
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let uniform = (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0;
+                if value.name.ends_with(".variance") { uniform.abs() + 0.2 } else { uniform * scale }
+            })
+            .collect();
+        let tensor = Tensor::from_f32(value.ty.dtype, value.ty.shape.clone(), &data).unwrap();
+        target.insert(value.name.clone(), tensor);
+    }
+    (parameters, inputs)
+}
