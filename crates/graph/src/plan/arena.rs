@@ -1,0 +1,157 @@
+//! Offsets: where in the arena each buffer lies.
+//!
+//! Placing intervals in the least memory is NP-hard. Two greedy rules do well on networks, each where the other
+//! stumbles; the smaller result counts. Both put a buffer at 0 or right after one that lives at the same time, so no
+//! byte below the arena's end is unused but for alignment.
+
+use super::{PlanError, lifetime::Lifetime};
+
+/// An offset for each lifetime, and where the last one ends.
+pub(super) struct Placement {
+    pub offsets: Vec<usize>,
+    pub bytes: usize,
+}
+
+/// Places buffers so that those that live at the same time do not overlap. `bound` is the most bytes that live at
+/// once: a placement that reaches it cannot be improved.
+pub(super) fn place(lifetimes: &[Lifetime], alignment: usize, bound: usize) -> Result<Placement, PlanError> {
+    let by_size = largest_first(lifetimes, alignment);
+    if matches!(&by_size, Ok(placement) if placement.bytes <= bound) {
+        return by_size;
+    }
+    let by_start = earliest_first(lifetimes, alignment);
+    match (by_size, by_start) {
+        (Ok(a), Ok(b)) => Ok(if b.bytes < a.bytes { b } else { a }),
+        (a, b) => a.or(b),
+    }
+}
+
+/// A buffer that has its place.
+#[derive(Clone, Copy)]
+struct Placed {
+    offset: usize,
+    end: usize,
+    first: usize,
+    last: usize,
+}
+
+/// Largest first, each at the lowest offset that is free throughout its life.
+fn largest_first(lifetimes: &[Lifetime], alignment: usize) -> Result<Placement, PlanError> {
+    let mut order: Vec<usize> = (0..lifetimes.len()).filter(|&i| lifetimes[i].bytes > 0).collect();
+    order.sort_by_key(|&i| (std::cmp::Reverse(lifetimes[i].bytes), lifetimes[i].first));
+    let mut placed: Vec<Placed> = Vec::with_capacity(order.len());
+    let mut result = Placement { offsets: vec![0; lifetimes.len()], bytes: 0 };
+    for i in order {
+        let Lifetime { first, last, bytes } = lifetimes[i];
+        let mut offset = 0;
+        for other in placed.iter().filter(|p| p.first <= last && first <= p.last) {
+            if end_of(offset, bytes)? <= other.offset {
+                break;
+            }
+            offset = offset.max(aligned(other.end, alignment)?);
+        }
+        let end = end_of(offset, bytes)?;
+        let at = placed.partition_point(|p| p.offset <= offset);
+        placed.insert(at, Placed { offset, end, first, last });
+        result.offsets[i] = offset;
+        result.bytes = result.bytes.max(end);
+    }
+    Ok(result)
+}
+
+/// In the order of time, each in the smallest gap that holds it; the space up to the highest byte used so far is one.
+fn earliest_first(lifetimes: &[Lifetime], alignment: usize) -> Result<Placement, PlanError> {
+    let mut order: Vec<usize> = (0..lifetimes.len()).filter(|&i| lifetimes[i].bytes > 0).collect();
+    order.sort_by_key(|&i| (lifetimes[i].first, std::cmp::Reverse(lifetimes[i].bytes)));
+    // In the order of offsets.
+    let mut alive: Vec<Placed> = Vec::new();
+    let mut result = Placement { offsets: vec![0; lifetimes.len()], bytes: 0 };
+    for i in order {
+        let Lifetime { first, last, bytes } = lifetimes[i];
+        alive.retain(|p| p.last >= first);
+        let mut best: Option<(usize, usize)> = None;
+        let mut start = 0;
+        for next in alive.iter().map(|p| Some(*p)).chain([None]) {
+            let room = next.map_or(result.bytes, |p| p.offset).saturating_sub(start);
+            if room >= bytes && best.is_none_or(|(smallest, _)| room < smallest) {
+                best = Some((room, start));
+            }
+            if let Some(next) = next {
+                start = aligned(next.end, alignment)?;
+            }
+        }
+        // Without a gap, on top of all that live: `start` is there now.
+        let offset = best.map_or(start, |(_, offset)| offset);
+        let end = end_of(offset, bytes)?;
+        let at = alive.partition_point(|p| p.offset <= offset);
+        alive.insert(at, Placed { offset, end, first, last });
+        result.offsets[i] = offset;
+        result.bytes = result.bytes.max(end);
+    }
+    Ok(result)
+}
+
+fn aligned(bytes: usize, alignment: usize) -> Result<usize, PlanError> {
+    bytes.checked_next_multiple_of(alignment).ok_or(PlanError::TooLarge)
+}
+
+/// isize::MAX is what an allocation can hold.
+fn end_of(offset: usize, bytes: usize) -> Result<usize, PlanError> {
+    offset.checked_add(bytes).filter(|&end| end <= isize::MAX as usize).ok_or(PlanError::TooLarge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lifetimes(list: &[(usize, usize, usize)]) -> Vec<Lifetime> {
+        list.iter().map(|&(first, last, bytes)| Lifetime { first, last, bytes }).collect()
+    }
+
+    #[test]
+    fn a_later_buffer_takes_the_place_of_a_dead_one() {
+        let list = lifetimes(&[(0, 1, 64), (1, 2, 64), (2, 3, 64)]);
+        let placement = place(&list, 64, 128).unwrap();
+        assert_eq!((placement.offsets, placement.bytes), (vec![0, 64, 0], 128));
+    }
+
+    #[test]
+    fn the_end_is_exact_and_the_offsets_are_aligned() {
+        let list = lifetimes(&[(0, 1, 65), (0, 1, 3)]);
+        for rule in [largest_first, earliest_first] {
+            let placement = rule(&list, 64).unwrap();
+            assert_eq!((placement.offsets, placement.bytes), (vec![0, 128], 131));
+        }
+    }
+
+    #[test]
+    fn the_smaller_of_the_two_rules_counts() {
+        // In the order of time, 1 goes on top of 2 and 3 on top of that; by size, 3 lies at 0 and 2 below it in time.
+        let by_size = lifetimes(&[(0, 0, 2), (0, 5, 1), (1, 5, 3)]);
+        // By size, the odd 1000 is padded; in the order of time it comes last and is not.
+        let by_start = lifetimes(&[(0, 1, 64), (1, 1, 1000)]);
+        for (list, alignment, expected) in [(by_size, 1, [4, 6, 4]), (by_start, 64, [1088, 1064, 1064])] {
+            let bytes = [
+                largest_first(&list, alignment),
+                earliest_first(&list, alignment),
+                place(&list, alignment, 0),
+            ];
+            assert_eq!(bytes.map(|p| p.unwrap().bytes), expected);
+        }
+    }
+
+    #[test]
+    fn the_best_gap_is_the_smallest() {
+        // 5, 4, 3 and 2 lie in that order; when 5 and 3 are dead there are gaps at 0 and at 9.
+        let list = lifetimes(&[(0, 1, 5), (0, 9, 4), (0, 1, 3), (0, 9, 2), (2, 9, 3), (2, 9, 2)]);
+        let placement = earliest_first(&list, 1).unwrap();
+        assert_eq!((placement.offsets, placement.bytes), (vec![0, 5, 9, 12, 9, 0], 14));
+    }
+
+    #[test]
+    fn beyond_memory_is_an_error() {
+        let half = isize::MAX as usize / 2 + 1;
+        assert!(matches!(place(&lifetimes(&[(0, 1, half), (1, 2, half)]), 64, 0), Err(PlanError::TooLarge)));
+        assert!(place(&lifetimes(&[(0, 1, half), (2, 3, half)]), 64, 0).is_ok());
+    }
+}
