@@ -3,6 +3,8 @@
 mod error;
 pub mod reference;
 pub mod simd;
+mod tensors;
 mod view;
 
 pub use error::CpuError;
+pub use tensors::Tensors;
