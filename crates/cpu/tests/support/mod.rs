@@ -1,0 +1,5 @@
+//! What the integration tests share.
+
+pub mod compare;
+pub mod coverage;
+pub mod golden;
