@@ -1,0 +1,129 @@
+//! The one way to compare a result with an expected tensor.
+//!
+//! An element's error is `|got − expected|` over the smaller of
+//! - the largest `|expected|` of the tensor, so that the worst error counts against the tensor's range, and
+//! - `|expected| + rms(expected)` of the element, so that among large elements a small one is held to the tensor's
+//!   typical size and not to its largest.
+//!
+//! A tensor's error is its worst element's. The bars are those of the storage the result is in: f32 arithmetic leaves
+//! 1e-5, f16 has 11 significant bits (half an ulp is 5e-4) and bf16 has 8 (half an ulp is 4e-3).
+
+use kinora_graph::{DType, Tensor};
+
+/// The largest error a result of this type may have. Integers must be equal.
+pub fn bar(dtype: DType) -> f64 {
+    match dtype {
+        DType::F32 => 1e-5,
+        DType::F16 => 2e-3,
+        DType::BF16 => 1.6e-2,
+        DType::U8 | DType::I32 => 0.0,
+    }
+}
+
+/// The element of a result that is furthest off.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Worst {
+    pub index: usize,
+    pub expected: f32,
+    pub got: f32,
+    pub error: f64,
+}
+
+/// The worst element of two tensors of the same length, or `None` where they are empty.
+pub fn worst(expected: &[f32], got: &[f32]) -> Option<Worst> {
+    assert_eq!(expected.len(), got.len(), "only tensors of the same shape are compared");
+    let finite = || expected.iter().map(|&x| f64::from(x)).filter(|x| x.is_finite());
+    let largest = finite().fold(0.0, |a: f64, x| a.max(x.abs()));
+    let rms = (finite().map(|x| x * x).sum::<f64>() / finite().count().max(1) as f64).sqrt();
+    let error = |e: f32, g: f32| {
+        if e == g || (e.is_nan() && g.is_nan()) {
+            return 0.0;
+        }
+        let scale = largest.min(f64::from(e).abs() + rms).max(f64::from(f32::MIN_POSITIVE));
+        let error = (f64::from(g) - f64::from(e)).abs() / scale;
+        if error.is_nan() { f64::INFINITY } else { error }
+    };
+    expected
+        .iter()
+        .zip(got)
+        .enumerate()
+        .map(|(index, (&expected, &got))| Worst { index, expected, got, error: error(expected, got) })
+        .max_by(|a, b| a.error.total_cmp(&b.error))
+}
+
+/// Whether `got` is within the bar of its own element type; if not, says where it is furthest off.
+pub fn close(expected: &Tensor, got: &Tensor) -> Result<(), String> {
+    if expected.shape() != got.shape() {
+        return Err(format!("expected {}, got {}", expected.ty(), got.ty()));
+    }
+    let bar = bar(got.dtype());
+    match worst(&expected.to_f32(), &got.to_f32()) {
+        Some(worst) if worst.error > bar => Err(format!(
+            "element {} of {}: expected {}, got {}, error {:.2e} over {bar:.1e}",
+            worst.index,
+            got.ty(),
+            worst.expected,
+            worst.got,
+            worst.error
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether `got` has the very type and bits of `expected`; any NaN equals any other.
+pub fn equal(expected: &Tensor, got: &Tensor) -> Result<(), String> {
+    if expected.ty() != got.ty() {
+        return Err(format!("expected {}, got {}", expected.ty(), got.ty()));
+    }
+    let size = expected.dtype().size();
+    let (wanted, found) = (expected.to_f32(), got.to_f32());
+    let bits = expected.bytes().chunks_exact(size).zip(got.bytes().chunks_exact(size));
+    for (index, (e, g)) in bits.enumerate() {
+        if e != g && !(wanted[index].is_nan() && found[index].is_nan()) {
+            return Err(format!(
+                "element {index} of {}: expected {} ({e:02x?}), got {} ({g:02x?}), and it must be exact",
+                got.ty(),
+                wanted[index],
+                found[index]
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_small_element_is_not_excused_by_a_large_one() {
+    // rms = √(100² / 4) = 50, so the zero may be off by 50 bars, and the 100 by 100 bars.
+    let expected = [100.0, 0.0, 0.0, 0.0];
+    let off = |index: usize, by: f32| {
+        let mut got = expected;
+        got[index] += by;
+        worst(&expected, &got).map(|w| (w.index, w.error))
+    };
+    assert_eq!(off(1, 0.5), Some((1, 0.01)));
+    assert_eq!(off(0, 1.0), Some((0, 0.01)));
+}
+
+#[test]
+fn what_is_not_a_number_is_never_close() {
+    for got in [f32::NAN, f32::INFINITY] {
+        assert_eq!(worst(&[1.0], &[got]).map(|w| w.error), Some(f64::INFINITY));
+    }
+    assert_eq!(worst(&[f32::INFINITY], &[1.0]).map(|w| w.error), Some(f64::INFINITY));
+    assert_eq!(worst(&[f32::NAN], &[f32::NAN]).map(|w| w.error), Some(0.0));
+}
+
+#[test]
+fn expected_zeros_must_be_zeros() {
+    assert_eq!(worst(&[0.0; 3], &[0.0; 3]).map(|w| w.error), Some(0.0));
+    assert!(worst(&[0.0; 3], &[0.0, 1e-20, 0.0]).is_some_and(|w| w.error > 1e10 && w.index == 1));
+}
+
+#[test]
+fn exactness_sees_the_sign_of_zero_and_the_type() {
+    let tensor = |x: f32| Tensor::from_slice([1], &[x]).unwrap();
+    assert!(equal(&tensor(0.0), &tensor(0.0)).is_ok());
+    assert!(equal(&tensor(0.0), &tensor(-0.0)).is_err());
+    assert!(equal(&tensor(1.0), &tensor(1.0).cast(DType::F16)).is_err());
+    assert!(equal(&tensor(f32::NAN), &tensor(-f32::NAN)).is_ok());
+}

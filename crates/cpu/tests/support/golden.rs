@@ -1,0 +1,159 @@
+//! The golden fixtures: see `golden/README.md`.
+
+use std::{collections::HashMap, fs, path::PathBuf};
+
+use kinora_graph::{
+    DType, Tensor, TensorType,
+    op::{Op, Prediction, STEP_COLUMNS, StepCoefficients},
+};
+use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
+
+/// One op with its operands and what PyTorch made of them.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    pub name: String,
+    pub op: Op,
+    pub inputs: Vec<String>,
+    pub outputs: Vec<String>,
+    /// The op moves or converts elements, and its result must be equal bit by bit.
+    #[serde(default)]
+    pub exact: bool,
+    /// The noise levels of a sampler step.
+    #[serde(default)]
+    pub sampler: Option<Levels>,
+}
+
+/// A sampler step's noise levels as its scheduler has them.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Levels {
+    Euler {
+        prediction: Prediction,
+        sigma: f64,
+        next: f64,
+    },
+    Ddim {
+        prediction: Prediction,
+        alpha: f64,
+        next: f64,
+        eta: f64,
+    },
+    #[serde(rename = "dpm_solver_2m")]
+    DpmSolver2m {
+        prediction: Prediction,
+        previous: Option<f64>,
+        alpha: f64,
+        next: f64,
+    },
+    Lcm {
+        prediction: Prediction,
+        alpha: f64,
+        next: Option<f64>,
+        timestep: f64,
+        timestep_scaling: f64,
+        sigma_data: f64,
+    },
+}
+
+impl Levels {
+    pub fn coefficients(self) -> StepCoefficients {
+        match self {
+            Levels::Euler { prediction, sigma, next } => StepCoefficients::euler(prediction, sigma, next),
+            Levels::Ddim { prediction, alpha, next, eta } => {
+                StepCoefficients::ddim(prediction, alpha, next, eta)
+            }
+            Levels::DpmSolver2m { prediction, previous, alpha, next } => {
+                StepCoefficients::dpm_solver_2m(prediction, previous, alpha, next)
+            }
+            Levels::Lcm { prediction, alpha, next, timestep, timestep_scaling, sigma_data } => {
+                StepCoefficients::lcm(prediction, alpha, next, timestep, timestep_scaling, sigma_data)
+            }
+        }
+    }
+
+    pub fn prediction(self) -> Prediction {
+        match self {
+            Levels::Euler { prediction, .. }
+            | Levels::Ddim { prediction, .. }
+            | Levels::DpmSolver2m { prediction, .. }
+            | Levels::Lcm { prediction, .. } => prediction,
+        }
+    }
+}
+
+/// The cases of a group of ops.
+#[derive(Debug)]
+pub struct Family {
+    pub cases: Vec<Case>,
+    tensors: HashMap<String, Tensor>,
+}
+
+/// Where the fixtures lie.
+pub fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden")
+}
+
+impl Family {
+    /// Reads a family; a broken fixture fails the test that asks for it.
+    pub fn load(name: &str) -> Family {
+        let read = |extension: &str| {
+            let path = folder().join(name).with_extension(extension);
+            fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        };
+        let cases = serde_json::from_slice(&read("json"))
+            .unwrap_or_else(|error| panic!("the manifest of {name}: {error}"));
+        let bytes = read("safetensors");
+        let tensors = SafeTensors::deserialize(&bytes)
+            .unwrap_or_else(|error| panic!("the tensors of {name}: {error}"))
+            .iter()
+            .map(|(key, view)| {
+                let ty = TensorType::new(element_type(key, view.dtype()), view.shape());
+                let tensor = Tensor::from_bytes(ty, view.data())
+                    .unwrap_or_else(|error| panic!("{key} of {name}: {error}"));
+                (key.to_owned(), tensor)
+            })
+            .collect();
+        Family { cases, tensors }
+    }
+
+    /// A case's operands.
+    pub fn inputs(&self, case: &Case) -> Vec<Tensor> {
+        case.inputs
+            .iter()
+            .map(|name| match (name.as_str(), case.sampler) {
+                ("$table", Some(levels)) => coefficient_table(levels),
+                ("$step", Some(_)) => Tensor::from_slice([1], &[1i32]).expect("one element"),
+                (name, _) => self.tensor(name),
+            })
+            .collect()
+    }
+
+    /// A case's results.
+    pub fn outputs(&self, case: &Case) -> Vec<Tensor> {
+        case.outputs.iter().map(|name| self.tensor(name)).collect()
+    }
+
+    fn tensor(&self, name: &str) -> Tensor {
+        self.tensors.get(name).unwrap_or_else(|| panic!("there is no tensor {name}")).clone()
+    }
+}
+
+/// The step's row is the second one; reading the first one shows.
+fn coefficient_table(levels: Levels) -> Tensor {
+    let mut table = [f32::NAN; 2 * STEP_COLUMNS];
+    table[STEP_COLUMNS..].copy_from_slice(&levels.coefficients().row());
+    Tensor::from_slice([2, STEP_COLUMNS], &table).expect("two rows")
+}
+
+fn element_type(name: &str, dtype: Dtype) -> DType {
+    match dtype {
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::U8 => DType::U8,
+        Dtype::I32 => DType::I32,
+        other => panic!("{name} is {other:?}, which no tensor holds"),
+    }
+}

@@ -1,0 +1,305 @@
+"""Attention."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from .fixture import F32, STORAGES, Family, f32
+
+
+def attention(
+    family,
+    name,
+    q,
+    k,
+    heads,
+    head_dim,
+    mask=None,
+    mask_tensor=None,
+    key_lengths=None,
+    frames=None,
+    offsets=(0, 0, 0),
+    channels=None,
+    scale=None,
+    storages=F32,
+    keep_f32=(),
+):
+    """`q` and `k` are `(batch, sequence)`, over frames `(images, positions)`; `channels` the widths of q, k and v."""
+    width = heads * head_dim
+    channels = channels or (width, width, width)
+    scale = f32(scale if scale is not None else 1.0 / math.sqrt(head_dim))
+    inputs = {"q": (*q, channels[0]), "k": (*k, channels[1]), "v": (*k, channels[2])}
+    if mask_tensor is not None:
+        inputs["mask"] = mask_tensor
+    if key_lengths is not None:
+        inputs["key_lengths"] = torch.tensor(key_lengths, dtype=torch.int32)
+
+    def split(x, offset):
+        """`[batch, sequence, ..]` to `[batch, heads, sequence, head_dim]`."""
+        return x[..., offset : offset + width].unflatten(-1, (heads, head_dim)).transpose(1, 2)
+
+    def sequences(x):
+        """Over frames, every position of a clip is a sequence: `[clips·positions, frames, C]`."""
+        clips = q[0] // frames
+        return x.unflatten(0, (clips, -1)).transpose(1, 2).flatten(0, 1)
+
+    def compute(q, k, v, *rest):
+        rest = list(rest)
+        masking = rest.pop(0) if mask_tensor is not None else None
+        lengths = rest.pop(0) if key_lengths is not None else None
+        images, positions = q.shape[:2]
+        if frames:
+            clips = images // frames
+            q, k, v = sequences(q), sequences(k), sequences(v)
+            repeat_mask, repeat_lengths = positions, positions
+        else:
+            repeat_mask, repeat_lengths = 1, images // k.shape[0]
+            k, v = (x.repeat_interleave(repeat_lengths, dim=0) for x in (k, v))
+        batch, queries, keys = q.shape[0], q.shape[1], k.shape[1]
+        bias = torch.zeros(batch, heads, queries, keys, dtype=torch.float64)
+        if masking is not None:
+            if masking.shape[0] > 1:
+                masking = masking.repeat_interleave(repeat_mask, dim=0)
+            if masking.is_floating_point():
+                bias = bias + masking
+            else:
+                bias = bias.masked_fill(masking == 0, -torch.inf)
+        if isinstance(mask, dict):
+            seen = torch.ones(queries, keys, dtype=torch.bool).tril(mask["causal"]["diagonal"])
+            bias = bias.masked_fill(~seen, -torch.inf)
+        if lengths is not None:
+            lengths = lengths.repeat_interleave(repeat_lengths).reshape(-1, 1, 1, 1)
+            bias = bias.masked_fill(torch.arange(keys) >= lengths, -torch.inf)
+        y = F.scaled_dot_product_attention(
+            split(q, offsets[0]), split(k, offsets[1]), split(v, offsets[2]), attn_mask=bias, scale=scale
+        )
+        # A query that sees no key: PyTorch's answer depends on its backend, ours is zeros.
+        y = y.masked_fill((bias == -torch.inf).all(dim=-1, keepdim=True), 0.0)
+        y = y.transpose(1, 2).flatten(2)
+        if frames:
+            y = y.unflatten(0, (clips, positions)).transpose(1, 2).flatten(0, 1)
+        return y
+
+    op = {
+        "heads": heads,
+        "head_dim": head_dim,
+        "scale": scale,
+        "axis": {"frames": {"frames": frames}} if frames else "positions",
+        "mask": mask or "none",
+        "key_lengths": key_lengths is not None,
+        "offsets": offsets,
+    }
+    family.case(name, {"attention": op}, inputs, compute, storages, keep_f32)
+
+
+def causal(diagonal):
+    return {"causal": {"diagonal": diagonal}}
+
+
+def build():
+    family = Family("attention")
+    plain(family)
+    masked(family)
+    over_frames(family)
+    return family
+
+
+def plain(family):
+    attention(family, "self", (2, 6), (2, 6), 2, 8, storages=STORAGES)
+    attention(family, "cross", (2, 5), (2, 7), 3, 8, storages=STORAGES)
+    for head_dim in (1, 40, 64, 80):
+        attention(
+            family,
+            f"head_size_{head_dim}",
+            (1, 5),
+            (1, 7),
+            2,
+            head_dim,
+            storages=STORAGES if head_dim == 64 else F32,
+        )
+    attention(family, "head_size_7", (1, 5), (1, 3), 3, 7)
+    attention(family, "head_size_160", (1, 2), (1, 3), 1, 160)
+    attention(family, "one_key", (1, 3), (1, 1), 2, 4)
+    attention(family, "one_query", (2, 1), (2, 9), 2, 4)
+    attention(family, "context_shared_by_frames", (6, 4), (2, 5), 2, 8, storages=STORAGES)
+    attention(family, "context_shared_by_all", (3, 4), (1, 77), 1, 8)
+    attention(family, "scale", (1, 4), (1, 5), 2, 4, scale=0.9)
+    attention(family, "sharp", (1, 4), (1, 9), 1, 8, scale=8.0)
+    attention(
+        family, "packed", (2, 5), (2, 5), 2, 4, offsets=(0, 8, 16), channels=(24, 24, 24), storages=STORAGES
+    )
+    attention(family, "packed_key_value", (2, 4), (2, 6), 2, 4, offsets=(0, 3, 11), channels=(8, 20, 20))
+    attention(family, "long", (1, 70), (1, 130), 1, 8)
+    attention(family, "long_head_size_40", (1, 9), (1, 130), 1, 40, storages=("f32", "f16"))
+    attention(family, "long_self", (1, 67), (1, 67), 2, 4)
+
+
+def masked(family):
+    attention(family, "causal", (2, 7), (2, 7), 2, 8, mask=causal(0), storages=STORAGES)
+    attention(family, "causal_ends_aligned", (1, 3), (1, 8), 2, 4, mask=causal(5), storages=STORAGES)
+    attention(family, "causal_positive", (1, 6), (1, 6), 1, 4, mask=causal(2))
+    attention(family, "causal_negative", (1, 5), (1, 5), 1, 4, mask=causal(-1))
+    attention(family, "causal_long", (1, 66), (1, 130), 1, 4, mask=causal(64))
+
+    def boolean(name, *shape):
+        return (family.normal(name, "mask", shape=shape) > 0.0).to(torch.uint8)
+
+    mask = boolean("boolean", 2, 1, 4, 6)
+    mask[0, 0, 1] = 0
+    mask[1, 0, 3] = 0
+    attention(family, "boolean", (2, 4), (2, 6), 2, 8, mask="boolean", mask_tensor=mask, storages=STORAGES)
+    attention(
+        family,
+        "boolean_shared",
+        (2, 4),
+        (2, 5),
+        2,
+        4,
+        mask="boolean",
+        mask_tensor=boolean("boolean_shared", 1, 1, 4, 5),
+    )
+    attention(
+        family,
+        "boolean_per_head",
+        (2, 3),
+        (2, 5),
+        3,
+        4,
+        mask="boolean",
+        mask_tensor=boolean("boolean_per_head", 2, 3, 3, 5),
+    )
+    attention(
+        family,
+        "boolean_heads_only",
+        (2, 3),
+        (1, 5),
+        2,
+        4,
+        mask="boolean",
+        mask_tensor=boolean("boolean_heads_only", 1, 2, 3, 5),
+    )
+    attention(
+        family,
+        "boolean_any_byte",
+        (1, 3),
+        (1, 4),
+        1,
+        4,
+        mask="boolean",
+        mask_tensor=boolean("any", 1, 1, 3, 4) * 255,
+    )
+    # Whole blocks of keys are hidden before the first one that is seen.
+    late = torch.zeros(1, 1, 3, 130, dtype=torch.uint8)
+    late[..., 128:] = 1
+    late[0, 0, 2] = 0
+    attention(family, "boolean_late_keys", (1, 3), (1, 130), 1, 4, mask="boolean", mask_tensor=late)
+
+    def additive(name, *shape):
+        return family.normal(name, "mask", shape=shape) * 2.0
+
+    attention(
+        family,
+        "additive",
+        (2, 4),
+        (2, 6),
+        2,
+        8,
+        mask="additive",
+        mask_tensor=additive("additive", 2, 1, 4, 6),
+        storages=STORAGES,
+    )
+    attention(
+        family,
+        "additive_per_head",
+        (2, 3),
+        (1, 5),
+        2,
+        4,
+        mask="additive",
+        mask_tensor=additive("additive_per_head", 1, 2, 3, 5),
+    )
+    attention(
+        family,
+        "additive_all",
+        (2, 3),
+        (2, 5),
+        2,
+        4,
+        mask="additive",
+        mask_tensor=additive("additive_all", 2, 2, 3, 5),
+    )
+    hidden = additive("additive_hidden", 1, 1, 4, 6)
+    hidden[0, 0, 0, 2:] = -torch.inf
+    hidden[0, 0, 1, 0] = -torch.inf
+    hidden[0, 0, 3] = -torch.inf
+    attention(family, "additive_hidden", (1, 4), (1, 6), 2, 4, mask="additive", mask_tensor=hidden)
+    attention(
+        family,
+        "additive_f32",
+        (1, 4),
+        (1, 6),
+        1,
+        8,
+        mask="additive",
+        mask_tensor=additive("additive_f32", 1, 1, 4, 6),
+        storages=("f16",),
+        keep_f32=("mask",),
+    )
+    attention(
+        family,
+        "additive_long",
+        (1, 3),
+        (1, 130),
+        1,
+        4,
+        mask="additive",
+        mask_tensor=additive("additive_long", 1, 1, 3, 130),
+    )
+
+    attention(family, "key_lengths", (3, 4), (3, 6), 2, 8, key_lengths=[6, 1, 3], storages=STORAGES)
+    attention(family, "key_lengths_zero", (2, 3), (2, 5), 2, 4, key_lengths=[0, 5])
+    attention(family, "key_lengths_shared_context", (4, 3), (2, 7), 1, 4, key_lengths=[2, 5])
+    attention(family, "key_lengths_long", (2, 2), (2, 130), 1, 4, key_lengths=[129, 65])
+    attention(family, "key_lengths_causal", (2, 5), (2, 5), 1, 4, mask=causal(0), key_lengths=[5, 2])
+    attention(
+        family,
+        "key_lengths_boolean",
+        (2, 3),
+        (2, 5),
+        2,
+        4,
+        mask="boolean",
+        mask_tensor=boolean("key_lengths_boolean", 1, 1, 3, 5),
+        key_lengths=[4, 2],
+    )
+    attention(
+        family,
+        "key_lengths_additive",
+        (2, 3),
+        (2, 5),
+        2,
+        4,
+        mask="additive",
+        mask_tensor=additive("key_lengths_additive", 2, 2, 3, 5),
+        key_lengths=[3, 5],
+    )
+
+
+def over_frames(family):
+    attention(family, "frames", (6, 4), (6, 4), 2, 8, frames=3, storages=STORAGES)
+    attention(family, "frames_head_size_40", (4, 3), (4, 3), 1, 40, frames=4)
+    attention(family, "frames_one", (3, 4), (3, 4), 2, 4, frames=1)
+    attention(family, "frames_more_keys", (4, 3), (10, 3), 2, 4, frames=2, storages=STORAGES)
+    attention(family, "frames_fewer_keys", (6, 3), (2, 3), 2, 4, frames=3)
+    attention(family, "frames_causal", (8, 3), (8, 3), 2, 4, mask=causal(0), frames=4)
+    attention(
+        family, "frames_packed", (6, 2), (6, 2), 2, 4, frames=3, offsets=(0, 8, 16), channels=(24, 24, 24)
+    )
+    attention(family, "frames_key_lengths", (6, 2), (8, 2), 2, 4, frames=3, key_lengths=[4, 2])
+    mask = (family.normal("frames_boolean", "mask", shape=(2, 1, 3, 4)) > 0.0).to(torch.uint8)
+    mask[1, 0, 2] = 0
+    attention(family, "frames_boolean", (6, 3), (8, 3), 2, 4, mask="boolean", mask_tensor=mask, frames=3)
+    bias = family.normal("frames_additive", "mask", shape=(2, 2, 3, 3))
+    attention(family, "frames_additive", (6, 3), (6, 3), 2, 4, mask="additive", mask_tensor=bias, frames=3)
+    attention(family, "frames_long", (70, 1), (70, 1), 1, 4, frames=70)
