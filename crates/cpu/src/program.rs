@@ -69,7 +69,9 @@ impl Program {
         };
         let plan = Plan::new(&graph, &target, &PlanOptions { budget: options.budget, ..PlanOptions::default() })?;
         plan.verify(&graph)?;
-        tensors::check_parameters(&graph, parameters)?;
+        for (_, value) in graph.parameters() {
+            tensors::parameter(value, parameters)?;
+        }
         let bytes = plan.arena_bytes();
         let arena = AlignedBytes::try_zeroed(bytes).ok_or(CpuError::OutOfMemory { bytes })?;
         let mut program = Program {
@@ -105,7 +107,7 @@ impl Program {
     /// # Errors
     /// As [`Program::run_clip`] and [`Program::run_step`].
     pub fn run(&mut self, inputs: &Tensors) -> Result<Tensors, CpuError> {
-        tensors::check_inputs(&self.graph, inputs)?;
+        tensors::refuse_unknown(&self.graph, inputs)?;
         self.poison();
         self.write_inputs(Phase::Clip, inputs)?;
         self.write_inputs(Phase::Step, inputs)?;
@@ -120,7 +122,7 @@ impl Program {
     /// # Errors
     /// Where an input of the clip phase is missing or of another type, or an op finds a bad index in its data.
     pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), CpuError> {
-        tensors::check_inputs(&self.graph, inputs)?;
+        tensors::refuse_unknown(&self.graph, inputs)?;
         self.poison();
         self.write_inputs(Phase::Clip, inputs)?;
         self.run_phase(Phase::Clip)?;
@@ -139,10 +141,18 @@ impl Program {
         if has_clip_inputs && !self.clip_has_run {
             return Err(CpuError::ClipNotRun);
         }
-        tensors::check_inputs(&self.graph, inputs)?;
+        tensors::refuse_unknown(&self.graph, inputs)?;
         self.write_inputs(Phase::Step, inputs)?;
         self.run_phase(Phase::Step)?;
         self.read_outputs()
+    }
+
+    /// Runs the step phase again on whatever the arena holds: for timing, since step inputs may have been overwritten.
+    ///
+    /// # Errors
+    /// Where an op finds a bad index in its data.
+    pub fn replay(&mut self) -> Result<(), CpuError> {
+        self.run_phase(Phase::Step)
     }
 
     /// Runs the load phase and keeps what the later phases read: packed where the reader is a matrix product.
@@ -176,7 +186,8 @@ impl Program {
             let node = self.graph.node(step.node);
             let weight = packable_weight(node).and_then(|operand| values.get(&node.inputs[operand]));
             if let Some(weight) = weight {
-                self.packed.insert(step.node, PackedWeight::new(self.options.isa, &node.op, weight));
+                let packed = PackedWeight::new(self.options.isa, &node.op, View::of(weight));
+                self.packed.insert(step.node, packed);
             }
             let skipped = if weight.is_some() { packable_weight(node) } else { None };
             read_raw.extend(
@@ -199,10 +210,7 @@ impl Program {
             if value.source != Source::Input(phase) {
                 continue;
             }
-            let tensor = inputs.get(&value.name).ok_or_else(|| CpuError::MissingInput {
-                name: value.name.clone(),
-                ty: value.ty.clone(),
-            })?;
+            let tensor = tensors::input(value, inputs)?;
             if let Place::Arena(Buffer { offset, bytes }) = self.plan.place(id) {
                 self.arena[offset..offset + bytes].copy_from_slice(tensor.bytes());
             }

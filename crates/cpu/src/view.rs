@@ -109,4 +109,21 @@ impl<'a> ViewMut<'a> {
         debug_assert_eq!(self.ty.dtype, T::DTYPE);
         self.data.cast()
     }
+
+    /// The same memory once more.
+    ///
+    /// # Safety
+    /// Whoever gets the two writes different elements.
+    pub(crate) unsafe fn again(&self) -> ViewMut<'a> {
+        ViewMut { ty: self.ty, data: self.data, life: PhantomData }
+    }
+
+    /// The `index`-th of the tensors of type `part` that this one consists of.
+    ///
+    /// # Safety
+    /// There are so many, and no other view of this part is written through.
+    pub(crate) unsafe fn part<'b>(&'b self, part: &'b TensorType, index: usize) -> ViewMut<'b> {
+        // SAFETY: by the caller's promise.
+        ViewMut { ty: part, data: unsafe { self.data.add(index * part.bytes()) }, life: PhantomData }
+    }
 }

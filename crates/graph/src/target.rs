@@ -14,7 +14,7 @@ pub trait Target {
     }
 
     /// Whether the op's first result may be written over this operand, given that nothing reads it later and the two
-    /// have the same number of bytes.
+    /// have as many elements of the same size.
     fn in_place(&self, _op: &Op, _operand: usize) -> bool {
         false
     }

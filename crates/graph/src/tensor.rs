@@ -25,6 +25,21 @@ impl AlignedBytes {
     pub fn zeroed(len: usize) -> Self {
         AlignedBytes { lines: vec![Line([0; ALIGNMENT]); len.div_ceil(ALIGNMENT)], len }
     }
+
+    /// `len` zero bytes, or `None` where the memory cannot be had.
+    pub fn try_zeroed(len: usize) -> Option<Self> {
+        let count = len.div_ceil(ALIGNMENT);
+        let mut lines = Vec::new();
+        lines.try_reserve_exact(count).ok()?;
+        lines.resize(count, Line([0; ALIGNMENT]));
+        Some(AlignedBytes { lines, len })
+    }
+}
+
+impl fmt::Debug for AlignedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len)
+    }
 }
 
 impl std::ops::Deref for AlignedBytes {

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kinora_cpu::{Options, Program, Tensors};
+use kinora_cpu::{CpuError, Options, Program, Tensors};
 use kinora_graph::Tensor;
 
 use cases::Case;
@@ -75,7 +75,8 @@ fn measure(case: &Case, peer: &mut Peer, arguments: &Arguments) -> Result<Measur
 
     let (mut own_samples, mut peer_samples) = (Vec::new(), Vec::new());
     for _ in 0..arguments.turns {
-        own_samples.extend(time(&mut program, Duration::from_secs_f64(arguments.seconds)));
+        let turn = Duration::from_secs_f64(arguments.seconds);
+        own_samples.extend(time(&mut program, turn).map_err(|e| format!("{}: {e}", case.name))?);
         peer_samples.extend(peer.time(arguments.seconds)?);
     }
     Ok(Measurement {
@@ -89,16 +90,16 @@ fn measure(case: &Case, peer: &mut Peer, arguments: &Arguments) -> Result<Measur
 }
 
 /// Seconds of each replay, for about as long as asked and at least three replays.
-fn time(program: &mut Program, budget: Duration) -> Vec<f64> {
-    program.replay();
+fn time(program: &mut Program, budget: Duration) -> Result<Vec<f64>, CpuError> {
+    program.replay()?;
     let end = Instant::now() + budget;
     let mut samples = Vec::new();
     while samples.len() < 3 || Instant::now() < end {
         let start = Instant::now();
-        program.replay();
+        program.replay()?;
         samples.push(start.elapsed().as_secs_f64());
     }
-    samples
+    Ok(samples)
 }
 
 fn median(mut samples: Vec<f64>) -> f64 {

@@ -2,22 +2,18 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use kinora_graph::op::{Activation, Norm, NormKind};
-use rayon::prelude::*;
+use kinora_graph::op::{Activation, Norm};
 
+use super::{norm::RowStatistics, tasks};
 use crate::{
     gemm::{MatrixRows, Rows},
-    simd::{Isa, Kernel, Simd, math},
+    simd::{Element, Isa, Kernel, Simd, math},
 };
-
-/// Rows at a time that one task takes statistics of.
-const TASK_ROWS: usize = 64;
 
 /// The rows of a matrix, normalised.
 pub(crate) struct NormalisedRows<'a> {
     rows: MatrixRows<'a>,
-    /// For each row what is subtracted and what is then multiplied with.
-    statistics: Vec<[f32; 2]>,
+    statistics: Vec<RowStatistics>,
     scale: Option<&'a [f32]>,
     shift: Option<&'a [f32]>,
     activation: Option<Activation>,
@@ -26,15 +22,14 @@ pub(crate) struct NormalisedRows<'a> {
 impl<'a> NormalisedRows<'a> {
     /// Takes the statistics of every row; `affine` are the operands of the norm, which is a layer or an RMS norm.
     pub(crate) fn new(isa: Isa, rows: MatrixRows<'a>, norm: &Norm, affine: &'a [Cow<'_, [f32]>]) -> Self {
-        let mut statistics = vec![[0.0; 2]; rows.rows()];
-        statistics.par_chunks_mut(TASK_ROWS).enumerate().for_each(|(task, statistics)| {
-            isa.dispatch(TakeStatistics { rows: &rows, norm, first: task * TASK_ROWS, statistics });
+        let taken = tasks::map(rows.rows(), tasks::rows_of_task(rows.depth()), |range| {
+            isa.dispatch(TakeStatistics { rows: &rows, norm, range })
         });
         NormalisedRows {
             rows,
-            statistics,
-            scale: affine.first().map(|v| &**v),
-            shift: affine.get(1).map(|v| &**v),
+            statistics: taken.concat(),
+            scale: affine.first().map(|vector| &**vector),
+            shift: affine.get(1).map(|vector| &**vector),
             activation: norm.activation,
         }
     }
@@ -43,32 +38,59 @@ impl<'a> NormalisedRows<'a> {
 struct TakeStatistics<'a, 'b> {
     rows: &'a MatrixRows<'b>,
     norm: &'a Norm,
-    first: usize,
-    statistics: &'a mut [[f32; 2]],
+    range: Range<usize>,
 }
 
 impl Kernel for TakeStatistics<'_, '_> {
-    type Output = ();
+    type Output = Vec<RowStatistics>;
 
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
+    fn run<S: Simd>(self, simd: S) -> Vec<RowStatistics> {
         let depth = self.rows.depth();
         let mut row = vec![0.0; depth];
-        for (index, statistics) in self.statistics.iter_mut().enumerate() {
-            self.rows.copy(simd, self.first + index, 0..depth, &mut row);
-            let mean = match self.norm.kind {
-                NormKind::Rms => 0.0,
-                NormKind::Layer | NormKind::Group { .. } => sum(simd, &row, |x| x) / depth as f32,
-            };
-            let centre = simd.splat(mean);
-            let squares = sum(simd, &row, |x| {
-                let x = simd.sub(x, centre);
-                simd.mul(x, x)
-            });
-            // The lanes beyond the end were counted as zeros, each mean² from the centre.
-            let padding = depth.next_multiple_of(S::LANES) - depth;
-            let variance = (squares - padding as f32 * mean * mean) / depth as f32;
-            *statistics = [mean, 1.0 / (variance.max(0.0) + self.norm.epsilon).sqrt()];
+        self.range
+            .map(|index| {
+                self.rows.copy(simd, index, 0..depth, &mut row);
+                RowStatistics::of(simd, self.norm, &row)
+            })
+            .collect()
+    }
+}
+
+impl Rows for NormalisedRows<'_> {
+    fn rows(&self) -> usize {
+        self.rows.rows()
+    }
+
+    fn depth(&self) -> usize {
+        self.rows.depth()
+    }
+
+    #[inline(always)]
+    fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]) {
+        self.rows.copy(simd, row, depth.clone(), target);
+        let statistics = &self.statistics[row];
+        let scale = self.scale.map(|vector| &vector[depth.clone()]);
+        let shift = self.shift.map(|vector| &vector[depth]);
+        let mut at = 0;
+        while at < target.len() {
+            let count = (target.len() - at).min(S::LANES);
+            // SAFETY: `count` values from `at` on are within the target and the vectors of its length.
+            unsafe {
+                let load = |values: &[f32]| f32::load_partial(simd, values.as_ptr().add(at), count);
+                let mut x = statistics.normalise(simd, load(target));
+                if let Some(scale) = scale {
+                    x = simd.mul(x, load(scale));
+                }
+                if let Some(shift) = shift {
+                    x = simd.add(x, load(shift));
+                }
+                if let Some(activation) = self.activation {
+                    x = math::activate(simd, activation, x);
+                }
+                f32::store_partial(simd, target.as_mut_ptr().add(at), x, count);
+            }
+            at += count;
         }
     }
 }

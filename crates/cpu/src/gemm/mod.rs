@@ -27,6 +27,6 @@ pub(crate) use batched::{BatchedOperand, Layout, multiply_batched};
 pub(crate) use conv_rows::{ConvGeometry, ConvRows};
 pub(crate) use driver::multiply;
 pub(crate) use epilogue::{Epilogue, Finish};
-pub(crate) use rows::{MatrixRows, Rows};
+pub(crate) use rows::{MatrixRows, Rows, TransposedRows};
 pub(crate) use values::Values;
 pub(crate) use weights::PackedWeights;

@@ -69,3 +69,37 @@ impl Rows for MatrixRows<'_> {
         self.values.widen(simd, row * self.row_stride + depth.start, target);
     }
 }
+
+/// The rows of a matrix that is stored as its transpose, `[depth, rows]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TransposedRows<'a> {
+    values: Values<'a>,
+    rows: usize,
+    depth: usize,
+}
+
+impl<'a> TransposedRows<'a> {
+    /// # Panics
+    /// Where `values` is of another size.
+    pub(crate) fn new(values: Values<'a>, rows: usize, depth: usize) -> Self {
+        assert_eq!(values.len(), rows * depth, "a [{depth}, {rows}] matrix");
+        TransposedRows { values, rows, depth }
+    }
+}
+
+impl Rows for TransposedRows<'_> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn depth(&self) -> usize {
+        self.depth
+    }
+
+    #[inline(always)]
+    fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]) {
+        for (k, target) in depth.zip(target) {
+            self.values.widen(simd, k * self.rows + row, std::slice::from_mut(target));
+        }
+    }
+}

@@ -48,8 +48,9 @@ impl Gate {
 /// Blends a frame with the one before, to calm flicker. Operands: `current [images, H, W, C]`,
 /// `previous` of the same shape, `strength f32 [1]`.
 ///
-/// A pixel moves towards the previous one by `strength`; where `threshold` is set, by less the more its channels
-/// differ (their mean absolute difference), and not at all from the threshold on, so that motion leaves no trail.
+/// A pixel moves towards the previous one by `strength`; where `threshold` is set, by
+/// `strength · max(0, 1 − difference / threshold)`, the difference being the mean of its channels' absolute ones: less
+/// the more the pixel changes, and not at all from the threshold on, so that motion leaves no trail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TemporalBlend {

@@ -167,7 +167,8 @@ pub struct SamplerStep {
     /// Fresh noise is given (LCM, DDIM with eta).
     #[serde(default)]
     pub noise: bool,
-    /// Limits the denoised sample to ± this.
+    /// Limits the denoised sample to ± this. Everything after follows the limited sample (for DDIM, diffusers'
+    /// `use_clipped_model_output`).
     #[serde(default)]
     pub clip: Option<f32>,
     /// Also gives the denoised sample.

@@ -83,8 +83,13 @@ impl<'g> Facts<'g> {
             .map(|(i, n)| match (&n.op, n.outputs.first()) {
                 (Op::Reshape(_), _) | (_, None) => Vec::new(),
                 (op, Some(&result)) if in_arena(i) => {
+                    // As many elements of the same size: an f32 operand that broadcasts to twice as many f16 results has
+                    // as many bytes, and yet no element of its own for each.
                     let fits = |v: ValueId| {
-                        roots[v.index()].is_some() && graph.ty(v).bytes() == graph.ty(result).bytes()
+                        let (from, to) = (graph.ty(v), graph.ty(result));
+                        roots[v.index()].is_some()
+                            && from.elements() == to.elements()
+                            && from.dtype.size() == to.dtype.size()
                     };
                     (0..n.inputs.len()).filter(|&k| fits(n.inputs[k]) && target.in_place(op, k)).collect()
                 }
