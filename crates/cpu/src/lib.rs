@@ -6,6 +6,8 @@ mod error;
 mod fast;
 pub mod reference;
 pub mod simd;
+mod tensors;
 mod view;
 
 pub use error::CpuError;
+pub use tensors::Tensors;

@@ -1,0 +1,310 @@
+//! Attention.
+
+use kinora_graph::{
+    Tensor, TensorType,
+    op::{Attention, Mask},
+};
+
+use super::{activation::softmax_row, elements, integers, rounded};
+
+/// Softmax attention, over positions or over frames.
+pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType) -> Tensor {
+    let [q, k, v] = [0, 1, 2].map(|i| elements(inputs[i]));
+    let [q_channels, k_channels, v_channels] = [0, 1, 2].map(|i| inputs[i].shape()[2]);
+    let extents = op.extents(inputs[0].ty(), inputs[1].ty());
+    let mask = op.mask_operand().map(|i| inputs[i]);
+    let mask_values = mask.map(elements).unwrap_or_default();
+    let key_lengths = op.key_lengths_operand().map(|i| integers(inputs[i]));
+    let width = op.heads * op.head_dim;
+
+    let mut y = vec![0.0; result.elements()];
+    for batch in 0..extents.batch {
+        let key_batch = batch / (extents.batch / extents.key_batch);
+        let existing = match key_lengths {
+            Some(lengths) => (lengths[key_batch].max(0) as usize).min(extents.keys),
+            None => extents.keys,
+        };
+        for position in 0..extents.positions {
+            for head in 0..op.heads {
+                for query in 0..extents.queries {
+                    // What is added to the score of a key; −∞ hides it.
+                    let added = |key: usize| {
+                        let masked = |mask: &Tensor| {
+                            let shape = mask.shape();
+                            let mask_batch = if shape[0] == 1 { 0 } else { batch };
+                            let mask_head = if shape[1] == 1 { 0 } else { head };
+                            let row = (mask_batch * shape[1] + mask_head) * extents.queries + query;
+                            mask_values[row * extents.keys + key]
+                        };
+                        let hidden = match (op.mask, mask) {
+                            _ if key >= existing => true,
+                            (Mask::Causal { diagonal }, _) => {
+                                key as i64 > (query as i64).saturating_add(diagonal)
+                            }
+                            (Mask::Boolean, Some(mask)) => masked(mask) == 0.0,
+                            (Mask::Additive, Some(mask)) => return masked(mask),
+                            _ => false,
+                        };
+                        if hidden { f64::NEG_INFINITY } else { 0.0 }
+                    };
+                    let query_row = (batch * extents.queries + query) * extents.positions + position;
+                    let key_row =
+                        |key: usize| (key_batch * extents.keys + key) * extents.positions + position;
+                    let first_q = query_row * q_channels + op.offsets[0] + head * op.head_dim;
+                    let first_k = |key| key_row(key) * k_channels + op.offsets[1] + head * op.head_dim;
+                    let first_v = |key| key_row(key) * v_channels + op.offsets[2] + head * op.head_dim;
+
+                    let mut weights = Vec::with_capacity(extents.keys);
+                    for key in 0..extents.keys {
+                        let added = added(key);
+                        if added == f64::NEG_INFINITY {
+                            // Whatever a hidden key holds, NaN included, it is not looked at.
+                            weights.push(f64::NEG_INFINITY);
+                            continue;
+                        }
+                        let mut product = 0.0;
+                        for c in 0..op.head_dim {
+                            product += q[first_q + c] * k[first_k(key) + c];
+                        }
+                        weights.push(product * f64::from(op.scale) + added);
+                    }
+                    // Gives zeros where every key is hidden, and so a result of zeros.
+                    softmax_row(&mut weights);
+                    for c in 0..op.head_dim {
+                        let mut sum = 0.0;
+                        for (key, weight) in weights.iter().enumerate() {
+                            if added(key) != f64::NEG_INFINITY {
+                                sum += weight * v[first_v(key) + c];
+                            }
+                        }
+                        y[query_row * width + head * op.head_dim + c] = sum;
+                    }
+                }
+            }
+        }
+    }
+    rounded(result, &y)
+}
+
+#[cfg(test)]
+mod tests {
+    use kinora_graph::{
+        DType, Op,
+        op::{Concat, Slice},
+    };
+
+    use super::{super::testing::*, *};
+
+    const HIDDEN: f32 = f32::NEG_INFINITY;
+
+    /// One query of 1 and three keys with scores 0, ln 2 and ln 5, so weights of 1/8, 2/8 and 5/8; the values are
+    /// 8, 80 and 800.
+    fn one_query() -> [Tensor; 3] {
+        let (ln2, ln5) = (2f32.ln(), 5f32.ln());
+        [
+            floats(&[1, 1, 1], &[1.0]),
+            floats(&[1, 3, 1], &[0.0, ln2, ln5]),
+            floats(&[1, 3, 1], &[8.0, 80.0, 800.0]),
+        ]
+    }
+
+    fn single() -> Attention {
+        Attention { scale: 1.0, ..Attention::over_positions(1, 1) }
+    }
+
+    fn attend(op: Attention, inputs: &[&Tensor]) -> Vec<f32> {
+        values(Op::Attention(op), inputs)
+    }
+
+    /// `x` with axes in another order: the tests' own way to move frames and positions about.
+    fn permuted(x: &Tensor, axes: &[usize]) -> Tensor {
+        let shape: Vec<usize> = axes.iter().map(|&axis| x.shape()[axis]).collect();
+        let strides = x.shape().strides();
+        let source = x.to_f32();
+        let elements: Vec<f32> = (0..source.len())
+            .map(|mut index| {
+                let mut from = 0;
+                for (&axis, &extent) in axes.iter().zip(&shape).rev() {
+                    from += index % extent * strides[axis];
+                    index /= extent;
+                }
+                source[from]
+            })
+            .collect();
+        floats(&shape, &elements)
+    }
+
+    #[test]
+    fn weights_are_the_softmax_of_the_scaled_scores() {
+        let [q, k, v] = one_query();
+        // 1 + 20 + 500.
+        assert_close(&attend(single(), &[&q, &k, &v]), &[521.0]);
+        // A query of 0 weights all alike.
+        let zero = floats(&[1, 1, 1], &[0.0]);
+        assert_close(&attend(single(), &[&zero, &k, &v]), &[296.0]);
+        // Twice the query at half the scale is the same.
+        let op = Attention { scale: 0.5, ..single() };
+        assert_close(&attend(op, &[&floats(&[1, 1, 1], &[2.0]), &k, &v]), &[521.0]);
+        // One key is a constant.
+        let (k, v) = (floats(&[1, 1, 1], &[-3.0]), floats(&[1, 1, 1], &[7.0]));
+        assert_eq!(attend(single(), &[&q, &k, &v]), [7.0]);
+    }
+
+    #[test]
+    fn heads_do_not_mix() {
+        // Two heads of one channel; the second one sees the scores the other way round.
+        let q = floats(&[1, 1, 2], &[1.0, -1.0]);
+        let k = floats(&[1, 2, 2], &[0.0, 0.0, 3f32.ln(), 3f32.ln()]);
+        let v = floats(&[1, 2, 2], &[0.0, 0.0, 4.0, 4.0]);
+        let op = Attention { scale: 1.0, ..Attention::over_positions(2, 1) };
+        assert_close(&attend(op, &[&q, &k, &v]), &[3.0, 1.0]);
+    }
+
+    #[test]
+    fn a_boolean_mask_hides_keys_and_what_they_hold() {
+        let [q, _, _] = one_query();
+        let k = floats(&[1, 3, 1], &[0.0, f32::NAN, 3f32.ln()]);
+        let v = floats(&[1, 3, 1], &[8.0, f32::NAN, 80.0]);
+        let op = Attention { mask: Mask::Boolean, ..single() };
+        // Weights of 1/4 and 3/4.
+        let mask = bytes(&[1, 1, 1, 3], &[1, 0, 255]);
+        assert_close(&attend(op.clone(), &[&q, &k, &v, &mask]), &[62.0]);
+        let mask = bytes(&[1, 1, 1, 3], &[0, 0, 0]);
+        assert_eq!(attend(op, &[&q, &k, &v, &mask]), [0.0]);
+    }
+
+    #[test]
+    fn an_additive_mask_shifts_scores_and_hides_by_minus_infinity() {
+        let [q, k, v] = one_query();
+        let op = Attention { mask: Mask::Additive, scale: 2.0, ..single() };
+        // The mask is not scaled. Scores 0 + ln 4, 2 ln 2, hidden: equal weights.
+        let mask = floats(&[1, 1, 1, 3], &[4f32.ln(), 0.0, HIDDEN]);
+        assert_close(&attend(op.clone(), &[&q, &k, &v, &mask]), &[44.0]);
+        let mask = floats(&[1, 1, 1, 3], &[HIDDEN; 3]);
+        assert_eq!(attend(op.clone(), &[&q, &k, &v, &mask]), [0.0]);
+        // Finite and huge is no hiding: where all are alike it changes nothing.
+        let mask = floats(&[1, 1, 1, 3], &[-3e38; 3]);
+        assert_eq!(attend(Attention { scale: 0.0, ..op }, &[&q, &k, &v, &mask]), [296.0]);
+    }
+
+    #[test]
+    fn masks_may_differ_by_batch_element_and_head() {
+        // Two batch elements, two heads, one query; keys hold values 1 and 2 in every head.
+        let (q, k) = (floats(&[2, 1, 2], &[0.0; 4]), floats(&[2, 2, 2], &[0.0; 8]));
+        let v = floats(&[2, 2, 2], &[1.0, 1.0, 2.0, 2.0, 1.0, 1.0, 2.0, 2.0]);
+        let op = Attention { mask: Mask::Boolean, ..Attention::over_positions(2, 1) };
+        let run = |shape: [usize; 4], mask: &[u8]| attend(op.clone(), &[&q, &k, &v, &bytes(&shape, mask)]);
+        assert_eq!(run([1, 1, 1, 2], &[0, 1]), [2.0, 2.0, 2.0, 2.0]);
+        assert_eq!(run([2, 1, 1, 2], &[0, 1, 1, 0]), [2.0, 2.0, 1.0, 1.0]);
+        assert_eq!(run([1, 2, 1, 2], &[0, 1, 1, 0]), [2.0, 1.0, 2.0, 1.0]);
+        assert_eq!(run([2, 2, 1, 2], &[0, 1, 1, 0, 0, 0, 1, 1]), [2.0, 1.0, 0.0, 1.5]);
+    }
+
+    #[test]
+    fn a_causal_mask_follows_its_diagonal() {
+        // Equal scores: a query gives the mean of the values it sees, of 1, 2, 3.
+        let (q, k, v) = (floats(&[1, 2, 1], &[0.0; 2]), floats(&[1, 3, 1], &[0.0; 3]), counting(&[1, 3, 1]));
+        let run = |diagonal| attend(Attention { mask: Mask::Causal { diagonal }, ..single() }, &[&q, &k, &v]);
+        assert_eq!(run(0), [1.0, 1.5]);
+        assert_eq!(run(1), [1.5, 2.0]);
+        assert_eq!(run(-1), [0.0, 1.0]);
+        assert_eq!(run(-2), [0.0, 0.0]);
+        assert_eq!(run(i64::MAX), [2.0, 2.0]);
+        assert_eq!(run(i64::MIN), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn key_lengths_are_clamped_to_the_keys_there_are() {
+        let (q, k, v) = (floats(&[1, 1, 1], &[0.0]), floats(&[1, 3, 1], &[0.0; 3]), counting(&[1, 3, 1]));
+        let op = Attention { key_lengths: true, ..single() };
+        for (length, expected) in [(-5, 0.0), (0, 0.0), (1, 1.0), (2, 1.5), (3, 2.0), (9, 2.0)] {
+            assert_eq!(attend(op.clone(), &[&q, &k, &v, &ints(&[1], &[length])]), [expected]);
+        }
+        // With a mask, which comes first among the operands, both count.
+        let op = Attention { mask: Mask::Boolean, ..op };
+        let mask = bytes(&[1, 1, 1, 3], &[0, 1, 1]);
+        assert_eq!(attend(op, &[&q, &k, &v, &mask, &ints(&[1], &[2])]), [2.0]);
+    }
+
+    #[test]
+    fn a_context_serves_consecutive_batch_elements() {
+        // Four queries, two contexts of one key: the first two see the first one.
+        let q = floats(&[4, 1, 1], &[0.0; 4]);
+        let (k, v) = (floats(&[2, 1, 1], &[0.0; 2]), floats(&[2, 1, 1], &[5.0, 6.0]));
+        assert_eq!(attend(single(), &[&q, &k, &v]), [5.0, 5.0, 6.0, 6.0]);
+        let op = Attention { key_lengths: true, ..single() };
+        assert_eq!(attend(op, &[&q, &k, &v, &ints(&[2], &[1, 0])]), [5.0, 5.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn packed_operands_equal_separate_ones() {
+        let [q, k, v] = [1, 2, 3].map(|seed| scattered(&[2, 3, 4], seed));
+        // In the order v, a channel of NaN that nothing may read, q, k.
+        let gap = floats(&[2, 3, 1], &[f32::NAN; 6]);
+        let packed = run_one(Op::Concat(Concat { axis: 2 }), &[&v, &gap, &q, &k]);
+        let op = Attention::over_positions(2, 2);
+        let separate = attend(op.clone(), &[&q, &k, &v]);
+        assert_eq!(attend(Attention { offsets: [5, 9, 0], ..op }, &[&packed; 3]), separate);
+    }
+
+    #[test]
+    fn over_frames_equals_over_positions_of_the_permuted_clip() {
+        // Two clips of 3 query frames and 4 key frames, 5 positions, 2 heads of 2 channels.
+        let (clips, frames, keys, positions) = (2, 3, 4, 5);
+        let q = scattered(&[clips * frames, positions, 4], 1);
+        let k = scattered(&[clips * keys, positions, 4], 2);
+        let v = scattered(&[clips * keys, positions, 4], 3);
+        let to_sequences = |x: &Tensor, frames: usize| {
+            let x = x.reshape([clips, frames, positions, 4]).unwrap();
+            permuted(&x, &[0, 2, 1, 3]).reshape([clips * positions, frames, 4]).unwrap()
+        };
+        let sequences = [to_sequences(&q, frames), to_sequences(&k, keys), to_sequences(&v, keys)];
+        for mask in [Mask::None, Mask::Causal { diagonal: 0 }] {
+            let over_frames = Attention { mask, ..Attention::over_frames(2, 2, frames) };
+            let over_positions = Attention { mask, ..Attention::over_positions(2, 2) };
+            let got = run_one(Op::Attention(over_frames), &[&q, &k, &v]);
+            let expected = run_one(Op::Attention(over_positions), &sequences.each_ref());
+            let expected = expected.reshape([clips, positions, frames, 4]).unwrap();
+            assert_eq!(got.to_f32(), permuted(&expected, &[0, 2, 1, 3]).to_f32());
+        }
+    }
+
+    #[test]
+    fn masks_and_lengths_over_frames_belong_to_clips() {
+        // Two clips of two frames at two positions; a frame's value is its own number.
+        let q = floats(&[4, 2, 1], &[0.0; 8]);
+        let v = floats(&[4, 2, 1], &[1.0, 10.0, 2.0, 20.0, 3.0, 30.0, 4.0, 40.0]);
+        let op = Attention { mask: Mask::Boolean, ..Attention::over_frames(1, 1, 2) };
+        let mask = bytes(&[2, 1, 2, 2], &[1, 0, 0, 1, 0, 1, 1, 1]);
+        let y = attend(op, &[&q, &q, &v, &mask]);
+        assert_eq!(y, [1.0, 10.0, 2.0, 20.0, 4.0, 40.0, 3.5, 35.0]);
+        let op = Attention { key_lengths: true, ..Attention::over_frames(1, 1, 2) };
+        let y = attend(op, &[&q, &q, &v, &ints(&[2], &[1, 2])]);
+        assert_eq!(y, [1.0, 10.0, 1.0, 10.0, 3.5, 35.0, 3.5, 35.0]);
+    }
+
+    #[test]
+    fn huge_scores_do_not_overflow() {
+        let (q, v) = (floats(&[1, 1, 1], &[1e4]), counting(&[1, 3, 1]));
+        assert_eq!(attend(single(), &[&q, &floats(&[1, 3, 1], &[-1e4, 1e4, 0.0]), &v]), [2.0]);
+        assert_eq!(attend(single(), &[&q, &floats(&[1, 3, 1], &[-1e4; 3]), &v]), [2.0]);
+    }
+
+    #[test]
+    fn no_keys_give_zeros_and_no_batch_gives_nothing() {
+        let (q, none) = (floats(&[1, 2, 1], &[1.0, 2.0]), floats(&[1, 0, 1], &[]));
+        assert_eq!(attend(single(), &[&q, &none, &none]), [0.0, 0.0]);
+        let empty = floats(&[0, 2, 1], &[]);
+        assert_eq!(run_one(Op::Attention(single()), &[&empty; 3]).shape()[..], [0, 2, 1]);
+    }
+
+    #[test]
+    fn the_result_has_the_type_of_the_query() {
+        let [q, k, v] = one_query();
+        let y = run_one(Op::Attention(single()), &[&q.cast(DType::BF16), &k, &v]);
+        // A bf16 counts in fours from 512 on.
+        assert_eq!((y.dtype(), y.to_f32()), (DType::BF16, vec![520.0]));
+        let one = run_one(Op::Slice(Slice { axis: 1, start: 1, len: 1 }), &[&k]);
+        assert_eq!(attend(single(), &[&q, &one, &one]), one.to_f32());
+    }
+}
