@@ -241,7 +241,7 @@ impl Program {
                 unsafe { ViewMut::new(self.graph.ty(value), base.add(self.offset(value))) }
             })
             .collect();
-        fast::run(self.options.isa, &node.name, &node.op, &inputs, self.packed.get(&step.node), &outputs)
+        fast::run(self.options.isa, &node.name, &node.op, &inputs, self.packed.get(&step.node), outputs)
     }
 
     /// An operand: in the arena, or a weight. A weight that exists in packed form alone is never looked at.

@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use kinora_graph::{TensorType, dtype::Element};
+use kinora_graph::{Tensor, TensorType, dtype::Element};
 
 /// Runs a block with a type standing for a float element type found at run time:
 /// `with_float!(view.ty().dtype, T => kernel::<T>(…))`.
@@ -62,12 +62,17 @@ impl<'a> View<'a> {
         View { ty, data, life: PhantomData }
     }
 
-    pub(crate) fn of(tensor: &'a kinora_graph::Tensor) -> Self {
+    pub(crate) fn of(tensor: &'a Tensor) -> Self {
         View { ty: tensor.ty(), data: tensor.bytes().as_ptr(), life: PhantomData }
     }
 
     pub(crate) fn ty(&self) -> &'a TensorType {
         self.ty
+    }
+
+    /// The first byte.
+    pub(crate) fn bytes(&self) -> *const u8 {
+        self.data
     }
 
     /// The first element. Kernels dispatch on the element type before they ask.
@@ -100,8 +105,18 @@ impl<'a> ViewMut<'a> {
         ViewMut { ty, data, life: PhantomData }
     }
 
+    pub(crate) fn of(tensor: &'a mut Tensor) -> Self {
+        let data = tensor.bytes_mut().as_mut_ptr();
+        ViewMut { ty: tensor.ty(), data, life: PhantomData }
+    }
+
     pub(crate) fn ty(&self) -> &'a TensorType {
         self.ty
+    }
+
+    /// The first byte.
+    pub(crate) fn bytes(&self) -> *mut u8 {
+        self.data
     }
 
     /// The first element. Kernels dispatch on the element type before they ask.

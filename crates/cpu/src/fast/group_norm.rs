@@ -1,0 +1,232 @@
+//! Group norm over channels-last memory.
+//!
+//! The images that share statistics lie one after the other: a slab of rows of channels. One pass over a slab gives the
+//! sums of each channel, which add up to those of the groups; a second one normalises. Slabs follow one another, so that
+//! the second pass finds what the cache still holds of the first.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::{
+    activation::Function,
+    blocks::{BLOCK, Block, Source, Target, load_up_to, store_up_to},
+    elementwise::{Operand, Results, elementwise},
+    norm::{Learned, NormaliseChannels},
+    tasks,
+};
+use crate::simd::{Isa, Kernel, Simd};
+
+/// The memory of a group norm and its extents.
+pub(crate) struct Groups<'a> {
+    pub(crate) source: Source<'a>,
+    pub(crate) target: Target<'a>,
+    /// Sets of images that share statistics.
+    pub(crate) slabs: usize,
+    /// Channel vectors of a slab.
+    pub(crate) rows: usize,
+    pub(crate) channels: usize,
+    pub(crate) groups: usize,
+    pub(crate) epsilon: f32,
+}
+
+/// The sums of one group, of `x - shift` and of its square.
+#[derive(Clone, Copy, Default)]
+struct GroupSums {
+    sum: f64,
+    squares: f64,
+}
+
+/// Rows summed in f32 before the sums go on in f64.
+const MOST_ROWS_OF_CHUNK: usize = 256;
+/// Elements of a chunk where rows are long.
+const CHUNK: usize = 64 * 1024;
+/// Slabs of up to this many elements stay in a core's own cache, and each is one task.
+const SMALL_SLAB: usize = 128 * 1024;
+/// Rows looked at for a first guess of the means.
+const SAMPLED_ROWS: usize = 4;
+/// Rows summed at a time: each loaded and stored sum then serves as many elements.
+const ROWS_AT_ONCE: usize = 4;
+
+/// Normalises every slab.
+///
+/// # Safety
+/// Source and target have `slabs · rows · channels` elements.
+pub(crate) unsafe fn group_norm<A: Function>(isa: Isa, groups: &Groups<'_>, learned: &Learned) {
+    let small = groups.rows * groups.channels <= SMALL_SLAB;
+    tasks::each(groups.slabs, if small { 1 } else { groups.slabs }, |slabs| {
+        for slab in slabs {
+            let start = slab * groups.rows * groups.channels;
+            let Channels { pivot, factor, offset } = channels_of_slab(isa, groups, learned, start);
+            let channel = |values| Operand::rows(Source::of_f32(values), 0);
+            let x = Operand::rows(groups.source, groups.channels).offset(start);
+            let operands = [x, channel(&pivot), channel(&factor), channel(&offset)];
+            let results = Results { target: groups.target, start };
+            let function = NormaliseChannels::<A>::default();
+            // SAFETY: the slab's elements exist by this function's contract, each vector has `channels`.
+            unsafe { elementwise(isa, &function, operands, results, groups.rows, groups.channels) };
+        }
+    });
+}
+
+/// What normalises each channel of a slab: `(x - pivot) · factor + offset`.
+struct Channels {
+    pivot: Vec<f32>,
+    factor: Vec<f32>,
+    offset: Vec<f32>,
+}
+
+fn channels_of_slab(isa: Isa, groups: &Groups<'_>, learned: &Learned, start: usize) -> Channels {
+    let width = groups.channels / groups.groups;
+    let count = (groups.rows * width) as f64;
+    let mut shifts = sampled_means(groups, start);
+    let mut sums = slab_sums(isa, groups, &shifts, start);
+    // Sums around a value far from the mean lose the digits of the variance: those are taken again, around the mean.
+    let far = |s: &GroupSums| {
+        let beyond = s.sum / count;
+        beyond * beyond > 9.0 * (s.squares / count - beyond * beyond)
+    };
+    if sums.iter().any(far) {
+        for (shift, sums) in shifts.iter_mut().zip(&sums) {
+            *shift = (f64::from(*shift) + sums.sum / count) as f32;
+        }
+        sums = slab_sums(isa, groups, &shifts, start);
+    }
+    let mut channels = Channels {
+        pivot: vec![0.0; groups.channels],
+        factor: vec![0.0; groups.channels],
+        offset: vec![0.0; groups.channels],
+    };
+    for (group, (&shift, sums)) in shifts.iter().zip(&sums).enumerate() {
+        let beyond = sums.sum / count;
+        let variance = (sums.squares / count - beyond * beyond).max(0.0);
+        let inverse = 1.0 / (variance + f64::from(groups.epsilon)).sqrt();
+        for c in group * width..(group + 1) * width {
+            let factor = inverse * f64::from(learned.scale[c]);
+            channels.pivot[c] = shift;
+            channels.factor[c] = factor as f32;
+            channels.offset[c] = (f64::from(learned.shift[c]) - beyond * factor) as f32;
+        }
+    }
+    channels
+}
+
+/// The mean of each group over a few rows spread over the slab.
+fn sampled_means(groups: &Groups<'_>, start: usize) -> Vec<f32> {
+    let width = groups.channels / groups.groups;
+    let sampled = groups.rows.min(SAMPLED_ROWS);
+    let mean = |group: usize| {
+        let mut sum = 0.0;
+        for sample in 0..sampled {
+            let row = (2 * sample + 1) * groups.rows / (2 * sampled);
+            let at = start + row * groups.channels + group * width;
+            for i in at..at + width {
+                // SAFETY: the slab's elements exist by `group_norm`'s contract, and `row` < `rows`.
+                sum += f64::from(unsafe { groups.source.get(i) });
+            }
+        }
+        (sum / (sampled * width) as f64) as f32
+    };
+    (0..groups.groups).map(mean).collect()
+}
+
+/// The sums of each group of the slab that begins at `start`, around a shift a group.
+fn slab_sums(isa: Isa, groups: &Groups<'_>, shifts: &[f32], start: usize) -> Vec<GroupSums> {
+    let width = groups.channels / groups.groups;
+    let shift: Vec<f32> = (0..groups.channels).map(|c| shifts[c / width]).collect();
+    let chunk = (CHUNK / groups.channels).clamp(1, MOST_ROWS_OF_CHUNK);
+    let of_chunk = |index: usize| {
+        let rows = index * chunk..((index + 1) * chunk).min(groups.rows);
+        let mut sums = vec![0.0; groups.channels];
+        let mut squares = vec![0.0; groups.channels];
+        isa.dispatch(ChannelSums {
+            groups,
+            start,
+            rows,
+            shift: &shift,
+            sums: &mut sums,
+            squares: &mut squares,
+        });
+        let total = |values: &[f32]| values.iter().map(|&v| f64::from(v)).sum();
+        sums.chunks_exact(width)
+            .zip(squares.chunks_exact(width))
+            .map(|(sums, squares)| GroupSums { sum: total(sums), squares: total(squares) })
+            .collect()
+    };
+    let chunks = groups.rows.div_ceil(chunk);
+    let by_chunk: Vec<Vec<GroupSums>> = if groups.rows * groups.channels <= SMALL_SLAB {
+        (0..chunks).map(of_chunk).collect()
+    } else {
+        (0..chunks).into_par_iter().map(of_chunk).collect()
+    };
+    let mut totals = vec![GroupSums::default(); groups.groups];
+    for chunk in by_chunk {
+        for (total, sums) in totals.iter_mut().zip(chunk) {
+            total.sum += sums.sum;
+            total.squares += sums.squares;
+        }
+    }
+    totals
+}
+
+/// Sums each channel over a range of a slab's rows.
+struct ChannelSums<'a> {
+    groups: &'a Groups<'a>,
+    start: usize,
+    rows: Range<usize>,
+    shift: &'a [f32],
+    sums: &'a mut [f32],
+    squares: &'a mut [f32],
+}
+
+impl Kernel for ChannelSums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, simd: S) {
+        let mut row = self.rows.start;
+        while row + ROWS_AT_ONCE <= self.rows.end {
+            self.add_rows::<S, ROWS_AT_ONCE>(simd, row);
+            row += ROWS_AT_ONCE;
+        }
+        for row in row..self.rows.end {
+            self.add_rows::<S, 1>(simd, row);
+        }
+    }
+}
+
+impl ChannelSums<'_> {
+    #[inline(always)]
+    fn add_rows<S: Simd, const R: usize>(&mut self, simd: S, row: usize) {
+        let channels = self.groups.channels;
+        let mut buffers = [const { Block::uninit() }; R];
+        let mut rows = [std::ptr::null(); R];
+        for column in (0..channels).step_by(BLOCK) {
+            let count = (channels - column).min(BLOCK);
+            // SAFETY: the rows exist by `group_norm`'s contract, a buffer holds `count` <= BLOCK values, and the three
+            // vectors have `channels`.
+            unsafe {
+                for i in 0..R {
+                    let at = self.start + (row + i) * channels + column;
+                    rows[i] = self.groups.source.read(simd, at, count, buffers[i].as_mut_ptr());
+                }
+                let shift = self.shift.as_ptr().add(column);
+                let sums = self.sums.as_mut_ptr().add(column);
+                let squares = self.squares.as_mut_ptr().add(column);
+                for at in (0..count).step_by(S::LANES) {
+                    let lanes = (count - at).min(S::LANES);
+                    let offset = load_up_to(simd, shift.add(at), lanes);
+                    let mut sum = load_up_to(simd, sums.add(at).cast_const(), lanes);
+                    let mut square = load_up_to(simd, squares.add(at).cast_const(), lanes);
+                    for row in rows {
+                        let d = simd.sub(load_up_to(simd, row.add(at), lanes), offset);
+                        sum = simd.add(sum, d);
+                        square = simd.mul_add(d, d, square);
+                    }
+                    store_up_to(simd, sums.add(at), sum, lanes);
+                    store_up_to(simd, squares.add(at), square, lanes);
+                }
+            }
+        }
+    }
+}

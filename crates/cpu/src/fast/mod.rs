@@ -1,0 +1,111 @@
+//! The fast implementation: vectors and threads, one file a family of ops.
+
+mod activation;
+mod arrange;
+mod attention;
+mod blocks;
+mod cast;
+mod elementwise;
+mod embedding;
+mod group_norm;
+pub(crate) mod in_place;
+mod linear;
+mod mean;
+mod norm;
+mod normalised_rows;
+mod pointwise;
+mod resample;
+mod sampler;
+mod softmax;
+mod sums;
+mod tasks;
+mod temporal;
+#[cfg(test)]
+mod tests;
+
+use kinora_graph::{Op, Tensor, TensorType};
+
+pub(crate) use linear::PackedWeight;
+
+use crate::{
+    CpuError,
+    simd::Isa,
+    view::{View, ViewMut},
+};
+
+/// Runs one op on planned memory. `packed` is its weight, where it has been packed at load time.
+///
+/// Operands and results are those that the graph has checked; a result lies over an operand only where
+/// [`CpuTarget`](crate::CpuTarget) said that it may.
+pub(crate) fn run(
+    isa: Isa,
+    layer: &str,
+    op: &Op,
+    inputs: &[View<'_>],
+    packed: Option<&PackedWeight>,
+    outputs: Vec<ViewMut<'_>>,
+) -> Result<(), CpuError> {
+    if let Op::SamplerStep(op) = op {
+        return sampler::sampler_step(isa, layer, op, inputs, &outputs);
+    }
+    // Every other op has one result.
+    let Some(output) = outputs.into_iter().next() else { return Ok(()) };
+    match op {
+        Op::Conv(_) | Op::Linear(_) => {
+            let fresh;
+            let packed = match packed {
+                Some(packed) => packed,
+                // A weight that is computed at run time.
+                None => {
+                    fresh = PackedWeight::new(isa, op, inputs[1]);
+                    &fresh
+                }
+            };
+            match op {
+                Op::Conv(op) => linear::conv(op, inputs, packed, output),
+                Op::Linear(op) => linear::linear(op, inputs, packed, output),
+                _ => {}
+            }
+        }
+        Op::MatMul(op) => linear::matmul(isa, op, inputs, output),
+        Op::Norm(op) => norm::norm(isa, op, inputs, output),
+        Op::BatchNorm(op) => norm::batch_norm(isa, op, inputs, output),
+        Op::Activate(op) => activation::activate(isa, *op, inputs, output),
+        Op::Softmax => softmax::softmax(isa, inputs, output),
+        Op::Gate(op) => pointwise::gate(isa, op, inputs, output),
+        Op::Attention(op) => attention::attention(isa, op, inputs, output),
+        Op::Add => pointwise::add(isa, inputs, output),
+        Op::Mul => pointwise::mul(isa, inputs, output),
+        Op::Scale(op) => pointwise::scale(isa, op, inputs, output),
+        Op::Blend => pointwise::blend(isa, inputs, output),
+        Op::Concat(op) => arrange::concat(op, inputs, output),
+        Op::Slice(op) => arrange::slice(op, inputs, output),
+        Op::Upsample(op) => resample::upsample(isa, op, inputs, output),
+        Op::Pool(op) => resample::pool(isa, op, inputs, output),
+        Op::Mean(op) => mean::mean(isa, op, inputs, output),
+        Op::TimestepEmbedding(op) => embedding::timestep_embedding(op, inputs, output),
+        Op::Embedding => return embedding::embedding(layer, inputs, output),
+        Op::Cast(_) => cast::cast(isa, inputs, output),
+        Op::Reshape(_) => arrange::copy(inputs, output),
+        Op::TemporalBlend(op) => temporal::temporal_blend(isa, op, inputs, output),
+        Op::SamplerStep(_) => {}
+    }
+    Ok(())
+}
+
+/// Runs one op with the fast implementation, each result in memory of its own. A [`Program`](crate::Program) is the way
+/// to run more than one.
+///
+/// # Errors
+/// Where the op refuses its operands, or a token or a sampler's step is outside its table.
+pub fn run_on_tensors(isa: Isa, layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CpuError> {
+    let types: Vec<&TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();
+    let results = op
+        .infer(&types)
+        .map_err(|source| kinora_graph::GraphError::Layer { layer: layer.to_owned(), source })?;
+    let mut tensors: Vec<Tensor> = results.into_iter().map(Tensor::zeros).collect();
+    let views: Vec<View<'_>> = inputs.iter().map(|tensor| View::of(tensor)).collect();
+    let outputs = tensors.iter_mut().map(ViewMut::of).collect();
+    run(isa, layer, op, &views, None, outputs)?;
+    Ok(tensors)
+}

@@ -1,0 +1,183 @@
+//! Layer, RMS and batch norm; group norm has a file of its own.
+
+use std::ops::Range;
+
+use kinora_graph::op::{Affine, BatchNorm, Norm, NormKind};
+
+use super::{
+    activation::{Function, Identity, with_activation},
+    blocks::{Source, Target, small_vector},
+    elementwise::{Elementwise, Operand, Results, elementwise, run},
+    group_norm::{Groups, group_norm},
+    sums::shifted_sums,
+    tasks,
+};
+use crate::{
+    simd::{Isa, Kernel, Simd},
+    view::{View, ViewMut},
+};
+
+/// A normalisation; the result may lie over `x`.
+pub(crate) fn norm(isa: Isa, op: &Norm, inputs: &[View<'_>], output: ViewMut<'_>) {
+    if output.ty().elements() == 0 {
+        return;
+    }
+    let shape = &output.ty().shape;
+    let (rows, channels) = (shape.rows(), shape.channels());
+    let learned = Learned {
+        scale: if op.affine == Affine::None { vec![1.0; channels] } else { small_vector(&inputs[1]) },
+        shift: if op.affine == Affine::ScaleShift { small_vector(&inputs[2]) } else { vec![0.0; channels] },
+    };
+    let (source, target) = (Source::of(&inputs[0]), Target::of(&output));
+    match op.kind {
+        NormKind::Group { groups, frames } => {
+            let slabs = shape[0] / frames;
+            let groups =
+                Groups { source, target, slabs, rows: rows / slabs, channels, groups, epsilon: op.epsilon };
+            // SAFETY: `x` and the result have `slabs · (rows / slabs) · channels` elements.
+            with_activation!(op.activation, A => unsafe { group_norm::<A>(isa, &groups, &learned) });
+        }
+        NormKind::Layer | NormKind::Rms => {
+            let layer = Layer { source, target, channels, norm: op, learned: &learned };
+            with_activation!(op.activation, A => tasks::each(rows, tasks::rows_of_task(channels), |rows| {
+                isa.dispatch(LayerRows { layer: &layer, rows, activation: A::default() });
+            }));
+        }
+    }
+}
+
+/// The learned part of a norm, one value a channel.
+pub(crate) struct Learned {
+    pub(crate) scale: Vec<f32>,
+    pub(crate) shift: Vec<f32>,
+}
+
+struct Layer<'a> {
+    source: Source<'a>,
+    target: Target<'a>,
+    channels: usize,
+    norm: &'a Norm,
+    learned: &'a Learned,
+}
+
+struct LayerRows<'a, A> {
+    layer: &'a Layer<'a>,
+    rows: Range<usize>,
+    activation: A,
+}
+
+impl<A: Function> Kernel for LayerRows<'_, A> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let layer = self.layer;
+        let count = layer.channels;
+        let mut buffer = vec![0.0; count];
+        let affine = [layer.learned.scale.as_ptr(), layer.learned.shift.as_ptr()];
+        for row in self.rows {
+            let at = row * count;
+            // SAFETY: the row's elements exist, buffer and learned vectors hold a row, and no other task has this row.
+            unsafe {
+                let x = layer.source.read(simd, at, count, buffer.as_mut_ptr());
+                let statistics = RowStatistics::of_values(simd, layer.norm, x, count);
+                let normalise = NormaliseRow { statistics, _activation: self.activation };
+                let to = layer.target.place(at, buffer.as_mut_ptr());
+                run(simd, &normalise, [x, affine[0], affine[1]], to, count);
+                layer.target.commit(simd, at, count, to);
+            }
+        }
+    }
+}
+
+/// What a layer or RMS norm does to a row: `(x - pivot) · inverse + residue`.
+///
+/// The pivot is the mean as f32 has it and the residue what that rounding left: far from zero the two keep digits that
+/// `x · a + b` loses.
+#[derive(Clone, Copy)]
+pub(crate) struct RowStatistics {
+    pivot: f32,
+    inverse: f32,
+    residue: f32,
+}
+
+impl RowStatistics {
+    /// The statistics of a row.
+    #[inline(always)]
+    pub(crate) fn of<S: Simd>(simd: S, norm: &Norm, row: &[f32]) -> Self {
+        // SAFETY: a slice is valid for its length.
+        unsafe { Self::of_values(simd, norm, row.as_ptr(), row.len()) }
+    }
+
+    /// # Safety
+    /// `x` is valid for reading `count` values.
+    #[inline(always)]
+    unsafe fn of_values<S: Simd>(simd: S, norm: &Norm, x: *const f32, count: usize) -> Self {
+        let n = count as f64;
+        // SAFETY: passed on from the caller.
+        let (pivot, (sum, squares)) = unsafe {
+            if norm.kind == NormKind::Rms {
+                (0.0, (0.0, shifted_sums(simd, x, count, 0.0).1))
+            } else {
+                let pivot = (shifted_sums(simd, x, count, 0.0).0 / n) as f32;
+                (pivot, shifted_sums(simd, x, count, pivot))
+            }
+        };
+        let beyond = sum / n;
+        let variance = (squares / n - beyond * beyond).max(0.0);
+        let inverse = 1.0 / (variance + f64::from(norm.epsilon)).sqrt();
+        RowStatistics { pivot, inverse: inverse as f32, residue: (-beyond * inverse) as f32 }
+    }
+
+    /// Values of the row, normalised.
+    #[inline(always)]
+    pub(crate) fn normalise<S: Simd>(&self, simd: S, x: S::F32) -> S::F32 {
+        let centred = simd.sub(x, simd.splat(self.pivot));
+        simd.mul_add(centred, simd.splat(self.inverse), simd.splat(self.residue))
+    }
+}
+
+/// `act(normalised · scale + shift)`.
+struct NormaliseRow<A> {
+    statistics: RowStatistics,
+    _activation: A,
+}
+
+impl<A: Function> Elementwise<3> for NormaliseRow<A> {
+    #[inline(always)]
+    fn apply<S: Simd>(&self, simd: S, [x, scale, shift]: [S::F32; 3]) -> S::F32 {
+        A::of(simd, simd.mul_add(self.statistics.normalise(simd, x), scale, shift))
+    }
+}
+
+/// `act((x - pivot) · factor + offset)`, with a pivot, a factor and an offset a channel.
+#[derive(Default)]
+pub(crate) struct NormaliseChannels<A>(A);
+
+impl<A: Function> Elementwise<4> for NormaliseChannels<A> {
+    #[inline(always)]
+    fn apply<S: Simd>(&self, simd: S, [x, pivot, factor, offset]: [S::F32; 4]) -> S::F32 {
+        A::of(simd, simd.mul_add(simd.sub(x, pivot), factor, offset))
+    }
+}
+
+/// A batch norm with its running statistics; the result may lie over `x`.
+pub(crate) fn batch_norm(isa: Isa, op: &BatchNorm, inputs: &[View<'_>], output: ViewMut<'_>) {
+    if output.ty().elements() == 0 {
+        return;
+    }
+    let [mean, variance, scale, shift] = [1, 2, 3, 4].map(|i| small_vector(&inputs[i]));
+    let factor: Vec<f32> = variance
+        .iter()
+        .zip(&scale)
+        .map(|(&v, &s)| (f64::from(s) / (f64::from(v) + f64::from(op.epsilon)).sqrt()) as f32)
+        .collect();
+    let (rows, channels) = (output.ty().shape.rows(), output.ty().shape.channels());
+    let channel = |values| Operand::rows(Source::of_f32(values), 0);
+    let x = Operand::rows(Source::of(&inputs[0]), channels);
+    let results = Results { target: Target::of(&output), start: 0 };
+    let function = NormaliseChannels::<Identity>::default();
+    let operands = [x, channel(&mean), channel(&factor), channel(&shift)];
+    // SAFETY: `x` and the result have `rows · channels` elements, each vector has `channels`.
+    unsafe { elementwise(isa, &function, operands, results, rows, channels) };
+}

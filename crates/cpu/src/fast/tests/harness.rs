@@ -1,0 +1,180 @@
+//! Running one op on poisoned memory and comparing it with the reference.
+
+use kinora_graph::{DType, Op, Shape, Tensor, TensorType, tensor::AlignedBytes};
+
+use crate::{
+    CpuError,
+    fast::{
+        activation, arrange, cast, embedding, in_place::in_place, mean, norm, pointwise, resample, sampler, softmax,
+        temporal,
+    },
+    reference,
+    simd::Isa,
+    view::{View, ViewMut},
+};
+
+/// Numbers that a seed determines (SplitMix64).
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// Close to normal: the sum of four uniform numbers, scaled.
+    pub(super) fn normal(&mut self) -> f32 {
+        let uniform = |bits: u64| bits as f64 / u64::MAX as f64 - 0.5;
+        ((0..4).map(|_| uniform(self.next())).sum::<f64>() * 3f64.sqrt()) as f32
+    }
+
+    pub(super) fn floats(&mut self, dtype: DType, shape: &[usize], mean: f32, deviation: f32) -> Tensor {
+        let count = Shape::from(shape).elements();
+        let values: Vec<f32> = (0..count).map(|_| mean + deviation * self.normal()).collect();
+        Tensor::from_f32(dtype, shape, &values).unwrap()
+    }
+}
+
+const POISON: u8 = 0xff;
+/// Bytes behind a result that must stay as they are.
+const GUARD: usize = 64;
+
+/// Memory of a result, poisoned, with a guard behind it.
+struct Poisoned {
+    ty: TensorType,
+    bytes: AlignedBytes,
+}
+
+impl Poisoned {
+    fn new(ty: TensorType) -> Self {
+        let mut bytes = AlignedBytes::zeroed(ty.bytes() + GUARD);
+        bytes.fill(POISON);
+        Poisoned { ty, bytes }
+    }
+
+    fn into_tensor(self) -> Tensor {
+        let (data, guard) = self.bytes.split_at(self.ty.bytes());
+        assert!(guard.iter().all(|&byte| byte == POISON), "wrote behind {}", self.ty);
+        Tensor::from_bytes(self.ty, data).unwrap()
+    }
+}
+
+fn run(isa: Isa, op: &Op, inputs: &[View<'_>], outputs: Vec<ViewMut<'_>>) -> Result<(), CpuError> {
+    if let Op::SamplerStep(op) = op {
+        return sampler::sampler_step(isa, "layer", op, inputs, &outputs);
+    }
+    let output = outputs.into_iter().next().unwrap();
+    match op {
+        Op::Norm(op) => norm::norm(isa, op, inputs, output),
+        Op::BatchNorm(op) => norm::batch_norm(isa, op, inputs, output),
+        Op::Activate(op) => activation::activate(isa, *op, inputs, output),
+        Op::Softmax => softmax::softmax(isa, inputs, output),
+        Op::Gate(op) => pointwise::gate(isa, op, inputs, output),
+        Op::Add => pointwise::add(isa, inputs, output),
+        Op::Mul => pointwise::mul(isa, inputs, output),
+        Op::Scale(op) => pointwise::scale(isa, op, inputs, output),
+        Op::Blend => pointwise::blend(isa, inputs, output),
+        Op::Concat(op) => arrange::concat(op, inputs, output),
+        Op::Slice(op) => arrange::slice(op, inputs, output),
+        Op::Upsample(op) => resample::upsample(isa, op, inputs, output),
+        Op::Pool(op) => resample::pool(isa, op, inputs, output),
+        Op::Mean(op) => mean::mean(isa, op, inputs, output),
+        Op::TimestepEmbedding(op) => embedding::timestep_embedding(op, inputs, output),
+        Op::Embedding => return embedding::embedding("layer", inputs, output),
+        Op::Cast(_) => cast::cast(isa, inputs, output),
+        Op::TemporalBlend(op) => temporal::temporal_blend(isa, op, inputs, output),
+        _ => panic!("{op} is not a memory-bound op"),
+    }
+    Ok(())
+}
+
+/// The op's results in poisoned memory. After an error the memory must still be poisoned.
+pub(super) fn fast(isa: Isa, op: &Op, inputs: &[Tensor]) -> Result<Vec<Tensor>, CpuError> {
+    let types: Vec<&TensorType> = inputs.iter().map(Tensor::ty).collect();
+    let mut memory: Vec<Poisoned> = op.infer(&types).unwrap().into_iter().map(Poisoned::new).collect();
+    let views: Vec<View<'_>> = inputs.iter().map(View::of).collect();
+    let outputs = memory
+        .iter_mut()
+        // SAFETY: memory of the type's size that only the kernel touches.
+        .map(|memory| unsafe { ViewMut::new(&memory.ty, memory.bytes.as_mut_ptr()) })
+        .collect();
+    let done = run(isa, op, &views, outputs);
+    if done.is_err() {
+        assert!(memory.iter().all(|memory| memory.bytes.iter().all(|&byte| byte == POISON)), "{op} wrote");
+    }
+    done.map(|()| memory.into_iter().map(Poisoned::into_tensor).collect())
+}
+
+/// The op's result written over `operand`, or nothing where that is not allowed.
+fn fast_in_place(isa: Isa, op: &Op, inputs: &[Tensor], operand: usize) -> Option<Tensor> {
+    let types: Vec<&TensorType> = inputs.iter().map(Tensor::ty).collect();
+    let ty = op.infer(&types).unwrap().swap_remove(0);
+    let own = inputs[operand].ty();
+    let fits = own == &ty || matches!(op, Op::Cast(_)) && own.dtype.size() == ty.dtype.size();
+    if !in_place(op, operand) || !fits {
+        return None;
+    }
+    let mut memory = Poisoned::new(ty);
+    let bytes = memory.ty.bytes();
+    memory.bytes[..bytes].copy_from_slice(inputs[operand].bytes());
+    let data = memory.bytes.as_mut_ptr();
+    let mut views: Vec<View<'_>> = inputs.iter().map(View::of).collect();
+    // SAFETY: memory of both types' size that only the kernel touches, which works in place on it.
+    let output = unsafe {
+        views[operand] = View::new(own, data);
+        ViewMut::new(&memory.ty, data)
+    };
+    run(isa, op, &views, vec![output]).unwrap();
+    Some(memory.into_tensor())
+}
+
+fn tolerance(dtype: DType) -> f32 {
+    match dtype {
+        DType::F32 => 1e-5,
+        DType::F16 => 2e-3,
+        DType::BF16 => 1.6e-2,
+        DType::U8 | DType::I32 => 0.0,
+    }
+}
+
+/// Compares the op with the reference on every instruction set, and in place with out of place.
+pub(super) fn check(op: &Op, inputs: &[Tensor]) {
+    let references: Vec<&Tensor> = inputs.iter().collect();
+    let want = reference::run("layer", op, &references).unwrap();
+    for isa in Isa::available() {
+        let got = fast(isa, op, inputs).unwrap();
+        assert_eq!(got.len(), want.len());
+        for (got, want) in got.iter().zip(&want) {
+            let shown = || {
+                let types: Vec<String> = inputs.iter().map(|x| x.ty().to_string()).collect();
+                format!("{isa:?} {op} of {}", types.join(", "))
+            };
+            assert_eq!(got.ty(), want.ty());
+            let (got, exact) = (got.to_f32(), want.to_f32());
+            // A value that is the small difference of large ones is as exact as those.
+            let squares: f64 = exact.iter().filter(|x| x.is_finite()).map(|&x| f64::from(x).powi(2)).sum();
+            let typical = (squares / exact.len().max(1) as f64).sqrt() as f32;
+            for (i, (&got, &want_value)) in got.iter().zip(&exact).enumerate() {
+                let close = (got - want_value).abs() <= tolerance(want.dtype()) * want_value.abs().max(typical);
+                let same = got == want_value || got.is_nan() && want_value.is_nan();
+                assert!(close || same, "{}: element {i} is {got}, not {want_value}", shown());
+            }
+        }
+        for operand in 0..inputs.len() {
+            if let Some(over) = fast_in_place(isa, op, inputs, operand) {
+                assert_eq!(over.bytes(), got[0].bytes(), "{isa:?} {op} over operand {operand}");
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Every memory-bound op against the reference: element types, instruction sets, edge cases, in place.
+
+mod cases;
+mod harness;
+
+use kinora_graph::{
+    DType, Op, Tensor,
+    op::{Activation, Affine, Norm, NormKind, SamplerStep},
+};
+
+use crate::{CpuError, simd::Isa};
+use cases::cases;
+use harness::{Random, check, fast};
+
+const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+#[test]
+fn every_op_equals_the_reference() {
+    for seed in 0..6 {
+        let mut random = Random::new(seed);
+        for dtype in FLOATS {
+            for (op, inputs) in cases(&mut random, dtype) {
+                check(&op, &inputs);
+            }
+        }
+    }
+}
+
+#[test]
+fn operands_of_other_element_types_equal_the_reference() {
+    for seed in 0..6 {
+        let mut random = Random::new(100 + seed);
+        for dtype in FLOATS {
+            for (op, mut inputs) in cases(&mut random, dtype) {
+                // These take operands of one type.
+                if matches!(op, Op::Concat(_)) {
+                    continue;
+                }
+                for (i, input) in inputs.iter_mut().enumerate().skip(1) {
+                    let fixed = matches!((&op, i), (Op::SamplerStep(_), 2..=4) | (Op::TemporalBlend(_), 2));
+                    if input.dtype().is_float() && !fixed {
+                        *input = input.cast(FLOATS[random.below(3)]);
+                    }
+                }
+                check(&op, &inputs);
+            }
+        }
+    }
+}
+
+#[test]
+fn norms_far_from_zero_keep_their_digits() {
+    let mut random = Random::new(7);
+    for (mean, deviation) in [(100.0, 1.0), (-1e4, 3.0), (1e4, 1e4), (0.0, 1e-3)] {
+        for kind in [
+            NormKind::Group { groups: 4, frames: 1 },
+            NormKind::Group { groups: 24, frames: 2 },
+            NormKind::Layer,
+            NormKind::Rms,
+        ] {
+            let x = random.floats(DType::F32, &[2, 23, 31, 24], mean, deviation);
+            let op = Norm { kind, epsilon: 1e-6, affine: Affine::None, activation: None };
+            check(&Op::Norm(op), &[x]);
+        }
+    }
+}
+
+#[test]
+fn a_first_guess_far_off_is_corrected() {
+    // Group 1's sampled rows (an eighth, three eighths, … of the way) are far outside what the other rows hold.
+    let (rows, channels) = (4096, 8);
+    let mut random = Random::new(8);
+    let x = random.floats(DType::F32, &[1, rows, channels], 3.0, 0.01);
+    let mut values = x.to_f32();
+    for row in [512, 1536, 2560, 3584] {
+        values[row * channels + 4..(row + 1) * channels].fill(30.0);
+    }
+    let x = Tensor::from_f32(DType::F32, [1, rows, channels], &values).unwrap();
+    let kind = NormKind::Group { groups: 2, frames: 1 };
+    check(&Op::Norm(Norm { kind, epsilon: 1e-5, affine: Affine::None, activation: None }), &[x]);
+}
+
+#[test]
+fn a_constant_input_normalises_to_zero() {
+    for kind in [NormKind::Group { groups: 2, frames: 1 }, NormKind::Layer] {
+        let x = Tensor::from_f32(DType::F32, [1, 50, 6], &[1e4 / 3.0; 300]).unwrap();
+        let op = Op::Norm(Norm { kind, epsilon: 1e-5, affine: Affine::None, activation: None });
+        for isa in Isa::available() {
+            let y = fast(isa, &op, std::slice::from_ref(&x)).unwrap();
+            assert!(y[0].to_f32().iter().all(|&y| y == 0.0), "{isa:?} {op}");
+        }
+    }
+}
+
+#[test]
+fn infinities_and_nans_go_where_the_reference_sends_them() {
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let row = [nan, inf, -inf, 0.0, -0.0, 1e-30, 300.0, -300.0, 1.0];
+    for dtype in FLOATS {
+        let x = Tensor::from_f32(dtype, [9], &row).unwrap();
+        for activation in Activation::ALL {
+            // x · 0 of an infinite x is no number in one form of these and zero in another.
+            let x = if activation == Activation::Relu { &x } else { &Tensor::from_f32(dtype, [9], &row.map(|x| if x == -inf { -1e4 } else { x })).unwrap() };
+            check(&Op::Activate(activation), std::slice::from_ref(x));
+        }
+        for row in [[-inf; 9], [nan; 9], [-inf, -inf, -inf, -inf, -inf, -inf, -inf, -inf, nan], {
+            let mut row = [-inf; 9];
+            row[8] = 2.0;
+            row
+        }] {
+            check(&Op::Softmax, &[Tensor::from_f32(dtype, [9], &row).unwrap()]);
+        }
+        for at in 0..4 {
+            let mut window = [1.0, 5.0, -2.0, 3.0];
+            window[at] = nan;
+            let x = Tensor::from_f32(dtype, [1, 2, 2, 1], &window).unwrap();
+            check(&cases::max_pool(2, 2, 0), &[x]);
+        }
+    }
+}
+
+#[test]
+fn every_pair_of_element_types_casts() {
+    let mut values = vec![0.5, 1.5, 2.5, -0.5, -3.7, 254.5, 255.5, 300.0, 1e9, -1e9, 3e9, -3e9];
+    values.extend([f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 65504.0, 65520.0, 1e-8, 0.0, -0.0]);
+    let mut random = Random::new(9);
+    values.extend(random.floats(DType::F32, &[1013], 0.0, 200.0).to_f32());
+    let floats = Tensor::from_f32(DType::F32, [values.len()], &values).unwrap();
+    let ints: Vec<i32> = values.iter().map(|&x| x as i32).chain([16_777_217, i32::MIN, -1]).collect();
+    let ints = Tensor::from_slice([ints.len()], &ints).unwrap();
+    for from in [DType::F32, DType::F16, DType::BF16, DType::U8, DType::I32] {
+        let x = if from == DType::I32 { ints.clone() } else { floats.cast(from) };
+        for to in [DType::F32, DType::F16, DType::BF16, DType::U8, DType::I32] {
+            for isa in Isa::available() {
+                let y = fast(isa, &Op::Cast(to), std::slice::from_ref(&x)).unwrap();
+                let want = x.cast(to);
+                // NaNs may differ in their payloads.
+                for (i, (a, b)) in y[0].to_f32().iter().zip(want.to_f32()).enumerate() {
+                    assert!(a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan(), "{isa:?} {from} {to} {i}: {a} {b}");
+                }
+                if to == DType::I32 {
+                    assert_eq!(y[0], want, "{isa:?} {from} {to}");
+                }
+            }
+            check(&Op::Cast(to), std::slice::from_ref(&x));
+        }
+    }
+}
+
+#[test]
+fn an_id_outside_the_table_is_an_error_and_writes_nothing() {
+    let table = Random::new(1).floats(DType::F16, &[3, 5], 0.0, 1.0);
+    for id in [-1, 3, i32::MIN, i32::MAX] {
+        let ids = Tensor::from_slice([3], &[0, id, 1]).unwrap();
+        let got = fast(Isa::detect(), &Op::Embedding, &[table.clone(), ids]);
+        assert_eq!(got, Err(CpuError::Token { layer: "layer".into(), id, rows: 3 }));
+    }
+}
+
+#[test]
+fn a_step_outside_the_table_is_an_error_and_writes_nothing() {
+    let mut random = Random::new(2);
+    for step in [-1, 4, i32::MIN] {
+        let inputs = [
+            random.floats(DType::F32, &[2, 3], 0.0, 1.0),
+            random.floats(DType::F32, &[2, 3], 0.0, 1.0),
+            random.floats(DType::F32, &[4, 8], 0.0, 1.0),
+            Tensor::from_slice([1], &[step]).unwrap(),
+        ];
+        let got = fast(Isa::detect(), &Op::SamplerStep(SamplerStep::default()), &inputs);
+        assert_eq!(got, Err(CpuError::SamplerStep { layer: "layer".into(), step, steps: 4 }));
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let mut random = Random::new(3);
+    let large = random.floats(DType::F32, &[2, 64, 65, 96], 5.0, 1.0);
+    let mut all = cases(&mut random, DType::F32);
+    let kind = NormKind::Group { groups: 32, frames: 2 };
+    all.push((Op::Norm(Norm { kind, epsilon: 1e-5, affine: Affine::None, activation: None }), vec![large.clone()]));
+    for axes in [vec![1, 2], vec![0, 1, 2, 3], vec![3], vec![0, 2]] {
+        all.push((Op::Mean(kinora_graph::op::Mean { axes }), vec![large.clone()]));
+    }
+    for (op, inputs) in all {
+        let run = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| fast(Isa::detect(), &op, &inputs)).unwrap()
+        };
+        assert_eq!(run(1), run(5), "{op}");
+    }
+}
