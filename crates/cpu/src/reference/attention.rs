@@ -1,8 +1,8 @@
 //! Attention.
 
 use kinora_graph::{
-    Tensor, TensorType,
-    op::{Attention, Mask},
+    Shape, Tensor, TensorType,
+    op::{Attention, AttentionExtents, Mask},
 };
 
 use super::{activation::softmax_row, elements, integers, rounded};
@@ -10,80 +10,87 @@ use super::{activation::softmax_row, elements, integers, rounded};
 /// Softmax attention, over positions or over frames.
 pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType) -> Tensor {
     let [q, k, v] = [0, 1, 2].map(|i| elements(inputs[i]));
-    let [q_channels, k_channels, v_channels] = [0, 1, 2].map(|i| inputs[i].shape()[2]);
     let extents = op.extents(inputs[0].ty(), inputs[1].ty());
-    let mask = op.mask_operand().map(|i| inputs[i]);
-    let mask_values = mask.map(elements).unwrap_or_default();
-    let key_lengths = op.key_lengths_operand().map(|i| integers(inputs[i]));
-    let width = op.heads * op.head_dim;
+    let visibility = Visibility {
+        op,
+        extents,
+        mask: op.mask_operand().map(|i| (inputs[i].shape(), elements(inputs[i]))),
+        key_lengths: op.key_lengths_operand().map(|i| integers(inputs[i])),
+    };
+    // Where a head's channels begin in an operand's row.
+    let first = |operand: usize, row: usize, head: usize| {
+        row * inputs[operand].shape()[2] + op.offsets[operand] + head * op.head_dim
+    };
 
     let mut y = vec![0.0; result.elements()];
     for batch in 0..extents.batch {
         let key_batch = batch / (extents.batch / extents.key_batch);
-        let existing = match key_lengths {
-            Some(lengths) => (lengths[key_batch].max(0) as usize).min(extents.keys),
-            None => extents.keys,
-        };
         for position in 0..extents.positions {
-            for head in 0..op.heads {
-                for query in 0..extents.queries {
-                    // What is added to the score of a key; −∞ hides it.
-                    let added = |key: usize| {
-                        let masked = |mask: &Tensor| {
-                            let shape = mask.shape();
-                            let mask_batch = if shape[0] == 1 { 0 } else { batch };
-                            let mask_head = if shape[1] == 1 { 0 } else { head };
-                            let row = (mask_batch * shape[1] + mask_head) * extents.queries + query;
-                            mask_values[row * extents.keys + key]
-                        };
-                        let hidden = match (op.mask, mask) {
-                            _ if key >= existing => true,
-                            (Mask::Causal { diagonal }, _) => {
-                                key as i64 > (query as i64).saturating_add(diagonal)
-                            }
-                            (Mask::Boolean, Some(mask)) => masked(mask) == 0.0,
-                            (Mask::Additive, Some(mask)) => return masked(mask),
-                            _ => false,
-                        };
-                        if hidden { f64::NEG_INFINITY } else { 0.0 }
-                    };
-                    let query_row = (batch * extents.queries + query) * extents.positions + position;
-                    let key_row =
-                        |key: usize| (key_batch * extents.keys + key) * extents.positions + position;
-                    let first_q = query_row * q_channels + op.offsets[0] + head * op.head_dim;
-                    let first_k = |key| key_row(key) * k_channels + op.offsets[1] + head * op.head_dim;
-                    let first_v = |key| key_row(key) * v_channels + op.offsets[2] + head * op.head_dim;
-
-                    let mut weights = Vec::with_capacity(extents.keys);
+            for query in 0..extents.queries {
+                // Over frames, a sequence's next element is all positions further on.
+                let query_row = (batch * extents.queries + query) * extents.positions + position;
+                let key_row = |key: usize| (key_batch * extents.keys + key) * extents.positions + position;
+                for head in 0..op.heads {
+                    // Hidden keys are left out altogether: what they hold, NaN included, is never looked at.
+                    let (mut seen, mut weights) = (Vec::new(), Vec::new());
                     for key in 0..extents.keys {
-                        let added = added(key);
-                        if added == f64::NEG_INFINITY {
-                            // Whatever a hidden key holds, NaN included, it is not looked at.
-                            weights.push(f64::NEG_INFINITY);
-                            continue;
-                        }
+                        let Some(added) = visibility.of(batch, key_batch, head, query, key) else { continue };
+                        let first_q = first(0, query_row, head);
+                        let first_k = first(1, key_row(key), head);
                         let mut product = 0.0;
                         for c in 0..op.head_dim {
-                            product += q[first_q + c] * k[first_k(key) + c];
+                            product += q[first_q + c] * k[first_k + c];
                         }
+                        seen.push(key);
                         weights.push(product * f64::from(op.scale) + added);
                     }
-                    // Gives zeros where every key is hidden, and so a result of zeros.
                     softmax_row(&mut weights);
                     for c in 0..op.head_dim {
+                        // Stays zero for a query that sees no key.
                         let mut sum = 0.0;
-                        for (key, weight) in weights.iter().enumerate() {
-                            if added(key) != f64::NEG_INFINITY {
-                                sum += weight * v[first_v(key) + c];
-                            }
+                        for (&key, weight) in seen.iter().zip(&weights) {
+                            sum += weight * v[first(2, key_row(key), head) + c];
                         }
-                        y[query_row * width + head * op.head_dim + c] = sum;
+                        y[query_row * op.heads * op.head_dim + head * op.head_dim + c] = sum;
                     }
                 }
             }
         }
     }
     rounded(result, &y)
+}
+
+/// Which keys a query sees.
+struct Visibility<'a> {
+    op: &'a Attention,
+    extents: AttentionExtents,
+    mask: Option<(&'a Shape, Vec<f64>)>,
+    key_lengths: Option<&'a [i32]>,
+}
+
+impl Visibility<'_> {
+    /// What is added to a key's score, or `None` where the key is hidden.
+    fn of(&self, batch: usize, key_batch: usize, head: usize, query: usize, key: usize) -> Option<f64> {
+        // A negative length hides all keys, one beyond the keys hides none.
+        if self.key_lengths.is_some_and(|lengths| key as i64 >= i64::from(lengths[key_batch])) {
+            return None;
+        }
+        let mask_value = || {
+            let (shape, values) = self.mask.as_ref()?;
+            let batch = if shape[0] == 1 { 0 } else { batch };
+            let head = if shape[1] == 1 { 0 } else { head };
+            let row = (batch * shape[1] + head) * self.extents.queries + query;
+            Some(values[row * self.extents.keys + key])
+        };
+        match self.op.mask {
+            Mask::None => Some(0.0),
+            Mask::Causal { diagonal } => {
+                (key as i64 <= (query as i64).saturating_add(diagonal)).then_some(0.0)
+            }
+            Mask::Boolean => (mask_value()? != 0.0).then_some(0.0),
+            Mask::Additive => mask_value().filter(|&value| value != f64::NEG_INFINITY),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -24,7 +24,8 @@ use crate::{CpuError, Tensors, tensors};
 /// Runs one op.
 ///
 /// # Errors
-/// Where the op refuses its operands, or a token or a sampler's step is outside its table.
+/// Where the op refuses its operands, a token or a sampler's step is outside its table, or the result is larger than
+/// memory.
 pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CpuError> {
     let types: Vec<&TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();
     let results = op.infer(&types).map_err(|source| GraphError::Layer { layer: layer.to_owned(), source })?;
@@ -33,6 +34,9 @@ pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CpuE
     if !checks_contents && results.iter().all(|ty| ty.elements() == 0) {
         // The extents beside a zero one may be too large to loop over.
         return Ok(results.into_iter().map(Tensor::zeros).collect());
+    }
+    for ty in &results {
+        refuse_beyond_memory(ty)?;
     }
     let ty = &results[0];
     let result = match op {
@@ -111,6 +115,12 @@ impl ReferenceEvaluator {
     }
 }
 
+/// Refuses a result whose f64 elements the machine could not hold, where allocating them would abort.
+fn refuse_beyond_memory(ty: &TensorType) -> Result<(), CpuError> {
+    let bytes = ty.elements().saturating_mul(size_of::<f64>());
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| CpuError::OutOfMemory { bytes })
+}
+
 /// The elements of a tensor, whatever they are stored as.
 fn elements(tensor: &Tensor) -> Vec<f64> {
     tensor.to_f32().into_iter().map(f64::from).collect()
@@ -147,7 +157,10 @@ fn broadcast_index(operand: &Shape, result: &Shape, mut index: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use kinora_graph::{GraphBuilder, Phase, op::Activation};
+    use kinora_graph::{
+        GraphBuilder, Phase,
+        op::{Activation, Interpolation, Upsample},
+    };
 
     use super::{testing::*, *};
 
@@ -218,6 +231,13 @@ mod tests {
         let x = Tensor::zeros(ty(&[0, huge, huge, 4]));
         let results = run("act", &Op::Activate(Activation::Silu), &[&x]).unwrap();
         assert_eq!(results[0].ty(), x.ty());
+    }
+
+    #[test]
+    fn a_result_beyond_memory_is_an_error() {
+        let op = Upsample { interpolation: Interpolation::Nearest, size: [1 << 31, 1 << 28] };
+        let error = run("up", &Op::Upsample(op), &[&counting(&[1, 1, 1, 1])]).unwrap_err();
+        assert_eq!(error, CpuError::OutOfMemory { bytes: 1 << 62 });
     }
 
     #[test]
