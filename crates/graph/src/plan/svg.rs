@@ -10,7 +10,7 @@ const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 480.0;
 const LEFT: f64 = 84.0;
 const TOP: f64 = 56.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 32.0;
 const BOTTOM: f64 = 52.0;
 /// How many of a buffer's values its tooltip names.
 const NAMES: usize = 6;
