@@ -10,7 +10,7 @@ const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 480.0;
 const LEFT: f64 = 84.0;
 const TOP: f64 = 56.0;
-const RIGHT: f64 = 16.0;
+const RIGHT: f64 = 32.0;
 const BOTTOM: f64 = 52.0;
 /// How many of a buffer's values its tooltip names.
 const NAMES: usize = 6;
@@ -57,12 +57,14 @@ impl Plan {
             f,
             "<rect x=\"{LEFT}\" y=\"{TOP}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#f6f6f8\"/>"
         )?;
+        // Thin enough to leave something of a buffer that lives for one of thousands of nodes.
+        let border = ((x(1) - x(0)) / 6.0).min(0.5);
         for allocation in self.allocations.iter().filter(|a| a.buffer.bytes > 0) {
             let (left, top) = (x(allocation.first), y(allocation.buffer.end()));
             writeln!(
                 f,
                 "<rect x=\"{left:.2}\" y=\"{top:.2}\" width=\"{:.2}\" height=\"{:.2}\" fill=\"{}\" \
-                 stroke=\"#fff\" stroke-width=\"0.5\"><title>{}</title></rect>",
+                 stroke=\"#fff\" stroke-width=\"{border:.3}\"><title>{}</title></rect>",
                 x(allocation.last + 1) - left,
                 y(allocation.buffer.offset) - top,
                 self.colour(allocation),
