@@ -44,16 +44,19 @@ fn gated(editor: &Editor, target: &dyn Target, id: NodeId) -> Option<(String, Li
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FuseAll, FuseNothing, GraphBuilder, Phase, TensorType, op::Activation, op::Linear};
+    use crate::{
+        DType, FuseAll, FuseNothing, GraphBuilder, Phase, TensorType,
+        op::{Activation, Linear, Stage},
+    };
 
-    fn graph(expose: bool, activate: bool) -> Graph {
+    fn graph(expose: bool, epilogue: bool) -> Graph {
         let ty = |shape: &[usize]| TensorType::new(DType::F32, shape);
         let mut g = GraphBuilder::new("g");
         let x = g.input("x", ty(&[2, 4]), Phase::Step).unwrap();
         let w = g.parameter("ff.weight", ty(&[16, 4])).unwrap();
         let b = g.parameter("ff.bias", ty(&[16])).unwrap();
-        let mut h = if activate {
-            let op = Linear { bias: true, epilogue: vec![crate::op::Stage::Scale(2.0)], ..Linear::default() };
+        let h = if epilogue {
+            let op = Linear { bias: true, epilogue: vec![Stage::Scale(2.0)], ..Linear::default() };
             g.node("ff", Op::Linear(op), &[x, w, b]).unwrap()[0]
         } else {
             g.linear("ff", x, w, Some(b)).unwrap()
@@ -61,8 +64,8 @@ mod tests {
         if expose {
             g.output("h", h).unwrap();
         }
-        h = g.geglu("geglu", h).unwrap();
-        g.output("y", h).unwrap();
+        let y = g.geglu("geglu", h).unwrap();
+        g.output("y", y).unwrap();
         g.finish()
     }
 

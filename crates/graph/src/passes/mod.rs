@@ -73,8 +73,8 @@ pub struct PassEffect {
     pub nodes_after: usize,
 }
 
-/// A graph that still changes after this many rounds is taken as it is. Two do the work and a third finds nothing in
-/// every network known; the bound is there so that an unforeseen graph cannot hang a start.
+/// A graph that still changes after this many rounds is taken as it is. SVD's blocks change in two; the bound is there so
+/// that no graph can hang a start.
 const MAX_ROUNDS: usize = 8;
 
 /// The standard passes, in the order the [module](self) explains. Without an evaluator, constants are only reshaped and

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::{
         DType, FuseAll, FuseNothing, GraphBuilder, Phase, TensorType, ValueId,
-        op::{Affine, Conv, Linear},
+        op::{Affine, Conv, Linear, Stage},
     };
 
     fn f32_type(shape: impl Into<Shape>) -> TensorType {
@@ -147,7 +147,7 @@ mod tests {
         // Read twice by one op: as its input and as its residual.
         let twice = graph(GROUP, |g, h| {
             let w = g.parameter("proj.weight", f32_type([8, 8])).unwrap();
-            let op = Linear { epilogue: vec![crate::op::Stage::Add], ..Linear::default() };
+            let op = Linear { epilogue: vec![Stage::Add], ..Linear::default() };
             let y = g.node("proj", Op::Linear(op), &[h, w, h]).unwrap()[0];
             g.output("y", y).unwrap();
         });
@@ -161,7 +161,7 @@ mod tests {
         let residual = g.input("residual", f32_type([2, 8]), Phase::Step).unwrap();
         let w = g.parameter("proj.weight", f32_type([8, 8])).unwrap();
         let h = g.norm("norm", context, NormKind::Layer, 1e-5, None, None).unwrap();
-        let op = Linear { epilogue: vec![crate::op::Stage::Add], ..Linear::default() };
+        let op = Linear { epilogue: vec![Stage::Add], ..Linear::default() };
         let y = g.node("proj", Op::Linear(op), &[h, w, residual]).unwrap()[0];
         g.output("y", y).unwrap();
         assert_eq!(NormPrologue.run(&g.finish(), &FuseAll).unwrap().nodes().len(), 2);
