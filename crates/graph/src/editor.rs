@@ -1,6 +1,6 @@
 //! Changing a graph: the tool that passes are written with.
 
-use crate::{Graph, GraphError, Node, NodeId, Op, Output, Source, Tensor, TensorType, Value, ValueId};
+use crate::{Graph, GraphError, Node, NodeId, Op, Output, Phase, Source, Tensor, TensorType, Value, ValueId};
 
 /// A graph under change. Nodes are added and uses redirected; what nothing uses any more disappears when the edit is
 /// finished, and the rest is put back into an order in which it can run.
@@ -9,6 +9,7 @@ pub struct Editor {
     graph: Graph,
     /// For each value, the nodes that read it (a node reading twice stands twice).
     readers: Vec<Vec<NodeId>>,
+    phases: Vec<Phase>,
 }
 
 impl Editor {
@@ -20,7 +21,7 @@ impl Editor {
                 readers[input.index()].push(id);
             }
         }
-        Editor { graph: graph.clone(), readers }
+        Editor { graph: graph.clone(), readers, phases: graph.phases() }
     }
 
     /// How many nodes there are, those added and those no longer used included.
@@ -61,6 +62,11 @@ impl Editor {
         }
     }
 
+    /// The phase in which a value is known, as it was when the value was added: a later edit may make it earlier.
+    pub fn phase(&self, id: ValueId) -> Phase {
+        self.phases[id.index()]
+    }
+
     /// The nodes that read a value.
     pub fn readers(&self, id: ValueId) -> &[NodeId] {
         &self.readers[id.index()]
@@ -84,6 +90,7 @@ impl Editor {
     /// Adds a constant.
     pub fn constant(&mut self, name: impl Into<String>, tensor: Tensor) -> ValueId {
         self.readers.push(Vec::new());
+        self.phases.push(Phase::Load);
         self.graph.push_value(Value {
             name: name.into(),
             ty: tensor.ty().clone(),
@@ -109,8 +116,10 @@ impl Editor {
         for input in inputs {
             self.readers[input.index()].push(node);
         }
+        let phase = inputs.iter().map(|&v| self.phase(v)).max().unwrap_or(Phase::Load);
         let outputs = self.graph.push_node(layer, op, inputs.to_vec(), results);
         self.readers.resize(self.graph.values.len(), Vec::new());
+        self.phases.resize(self.graph.values.len(), phase);
         Ok(outputs)
     }
 
@@ -158,12 +167,21 @@ impl Editor {
         inputs: &[ValueId],
     ) -> Result<Vec<ValueId>, GraphError> {
         let new = self.add(name, op, inputs)?;
+        self.bypass(old, &new)?;
+        Ok(new)
+    }
+
+    /// Puts values in the place of a node's results and takes the node out, as [`Editor::replace_node`] does.
+    ///
+    /// # Errors
+    /// Where a value is not of the type of the result it replaces.
+    pub fn bypass(&mut self, old: NodeId, new: &[ValueId]) -> Result<(), GraphError> {
         let old_outputs = self.node(old).outputs.clone();
-        for (&from, &to) in old_outputs.iter().zip(&new) {
+        for (&from, &to) in old_outputs.iter().zip(new) {
             self.replace_uses(from, to)?;
         }
         self.disconnect(old);
-        Ok(new)
+        Ok(())
     }
 
     /// Takes a node whose results nothing reads out of its operands' readers, and then its producers likewise.

@@ -1,1 +1,148 @@
-//! Graph passes.
+//! Passes: rewriting a graph into a cheaper one with the same results.
+//!
+//! A pass is a pure function from graph to graph. It needs no weights: a changed weight is written as nodes on the old
+//! one, which lie in [`Phase::Load`] and run once. Results differ from the original's by float rounding alone.
+//!
+//! # The order
+//!
+//! 1. [`DeadCode`] first: the others count readers, and what nothing needs must not count.
+//! 2. [`Identities`], [`ConstantFolding`], [`CommonSubexpressions`] bring what is equal to one form, so that "the same
+//!    input" and "no op between" mean what they say.
+//! 3. The exact algebra, on ops that have nothing fused into them yet: [`SingleKeyAttention`] before [`QkvMerge`], or
+//!    the keys it makes useless would be packed together with the values it keeps; [`BatchNormFolding`] and
+//!    [`BlendFolding`] while the op before them still ends in its bias; [`QkvMerge`] so that the norm before a
+//!    projection has one reader.
+//! 4. Fusion, where the backend agrees: [`GateFusion`] before [`EpilogueFusion`], because a gate acts before the
+//!    epilogue; [`NormActivation`] before [`NormPrologue`], because a prologue takes the activation along.
+//!
+//! One pass may give another something to do, so that [`optimise`] repeats the list until nothing changes.
+
+mod batch_norm_folding;
+mod blend_folding;
+mod common_subexpressions;
+mod constant_folding;
+mod dead_code;
+mod epilogue_fusion;
+mod gate_fusion;
+mod identities;
+mod linear_parts;
+mod norm_activation;
+mod norm_prologue;
+mod qkv_merge;
+mod single_key_attention;
+#[cfg(test)]
+mod svd_blocks;
+
+pub use batch_norm_folding::BatchNormFolding;
+pub use blend_folding::BlendFolding;
+pub use common_subexpressions::CommonSubexpressions;
+pub use constant_folding::{ConstantFolding, Evaluate};
+pub use dead_code::DeadCode;
+pub use epilogue_fusion::EpilogueFusion;
+pub use gate_fusion::GateFusion;
+pub use identities::Identities;
+pub use norm_activation::NormActivation;
+pub use norm_prologue::NormPrologue;
+pub use qkv_merge::QkvMerge;
+pub use single_key_attention::SingleKeyAttention;
+
+use crate::{Graph, GraphError, Op, Phase, Target};
+
+/// A rewriting of graphs that leaves their results as they are.
+pub trait Pass {
+    /// The name, for reports.
+    fn name(&self) -> &'static str;
+
+    /// The rewritten graph. Its inputs, and the names and types of its results, are those of `graph`.
+    ///
+    /// # Errors
+    /// Where an op refuses what the pass made of it: a fault of the pass, not of the graph.
+    fn run(&self, graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError>;
+}
+
+/// What one run of a pass did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassEffect {
+    /// The pass.
+    pub pass: &'static str,
+    /// The round it ran in, from 1.
+    pub round: usize,
+    /// Nodes that run after loading, before the pass. Reshapes, which cost nothing, are not counted.
+    pub nodes_before: usize,
+    /// The same after the pass.
+    pub nodes_after: usize,
+}
+
+/// A graph that still changes after this many rounds is taken as it is. SVD's blocks change in two; the bound is there so
+/// that no graph can hang a start.
+const MAX_ROUNDS: usize = 8;
+
+/// The standard passes, in the order the [module](self) explains. Without an evaluator, constants are only reshaped and
+/// cast.
+pub fn all<'a>(evaluator: Option<&'a dyn Evaluate>) -> Vec<Box<dyn Pass + 'a>> {
+    vec![
+        Box::new(DeadCode),
+        Box::new(Identities),
+        Box::new(ConstantFolding { evaluator }),
+        Box::new(CommonSubexpressions),
+        Box::new(SingleKeyAttention),
+        Box::new(BatchNormFolding),
+        Box::new(BlendFolding),
+        Box::new(QkvMerge),
+        Box::new(GateFusion),
+        Box::new(NormActivation),
+        Box::new(EpilogueFusion),
+        Box::new(NormPrologue),
+    ]
+}
+
+/// Runs all passes until nothing changes.
+///
+/// # Errors
+/// Where a pass fails; see [`Pass::run`].
+pub fn optimise(graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError> {
+    Ok(optimise_traced(graph, target, None)?.0)
+}
+
+/// [`optimise`], with a way to evaluate constants, and an account of every pass that changed something.
+///
+/// # Errors
+/// Where a pass fails; see [`Pass::run`].
+pub fn optimise_traced(
+    graph: &Graph,
+    target: &dyn Target,
+    evaluator: Option<&dyn Evaluate>,
+) -> Result<(Graph, Vec<PassEffect>), GraphError> {
+    let passes = all(evaluator);
+    let mut graph = graph.clone();
+    let mut effects = Vec::new();
+    for round in 1..=MAX_ROUNDS {
+        let mut changed = false;
+        for pass in &passes {
+            let after = pass.run(&graph, target)?;
+            if after != graph {
+                changed = true;
+                effects.push(PassEffect {
+                    pass: pass.name(),
+                    round,
+                    nodes_before: running_nodes(&graph),
+                    nodes_after: running_nodes(&after),
+                });
+                graph = after;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    Ok((graph, effects))
+}
+
+/// Nodes that cost something after loading.
+fn running_nodes(graph: &Graph) -> usize {
+    let phases = graph.phases();
+    let runs = |node: &&crate::Node| {
+        !matches!(node.op, Op::Reshape(_)) && node.outputs.iter().any(|v| phases[v.index()] > Phase::Load)
+    };
+    graph.nodes().iter().filter(runs).count()
+}
