@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use kinora_graph::{
-    Graph, Node, NodeId, Op, Phase, Source, Tensor, TensorType, ValueId,
-    passes,
+    Graph, Node, NodeId, Op, Phase, Source, Tensor, TensorType, ValueId, passes,
     plan::{Buffer, Place, Plan, PlanOptions, Step},
     tensor::AlignedBytes,
 };
@@ -63,11 +62,12 @@ impl Program {
     pub fn new(graph: &Graph, parameters: &Tensors, options: Options) -> Result<Program, CpuError> {
         let target = CpuTarget;
         let graph = if options.optimise {
-            passes::optimise(graph, &target, Some(&ReferenceEvaluator))?
+            passes::optimise_traced(graph, &target, Some(&ReferenceEvaluator))?.0
         } else {
             graph.clone()
         };
-        let plan = Plan::new(&graph, &target, &PlanOptions { budget: options.budget, ..PlanOptions::default() })?;
+        let plan =
+            Plan::new(&graph, &target, &PlanOptions { budget: options.budget, ..PlanOptions::default() })?;
         plan.verify(&graph)?;
         for (_, value) in graph.parameters() {
             tensors::parameter(value, parameters)?;

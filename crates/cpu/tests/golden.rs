@@ -4,18 +4,12 @@ mod support;
 
 use std::{collections::BTreeSet, fs};
 
-use kinora_cpu::{CpuError, reference};
-use kinora_graph::{Tensor, TensorType, op::Op};
+use kinora_graph::{Tensor, TensorType};
 use support::{
     compare, coverage,
+    executors::{EXECUTORS, Executor},
     golden::{Case, Family, folder},
 };
-
-/// A way to run one op.
-type Executor = fn(&Op, &[&Tensor]) -> Result<Vec<Tensor>, CpuError>;
-
-/// Every executor runs every case.
-const EXECUTORS: &[(&str, Executor)] = &[("reference", |op, inputs| reference::run("golden", op, inputs))];
 
 macro_rules! families {
     ($($family:ident),+ $(,)?) => {

@@ -47,8 +47,8 @@ functions! {
 /// Runs a block with a type standing for an activation found at run time: `with_activation!(op.activation, A => …)`.
 macro_rules! with_activation {
     ($activation:expr, $function:ident => $body:expr) => {{
-        use $crate::fast::activation as functions;
         use kinora_graph::op::Activation;
+        use $crate::fast::activation as functions;
         macro_rules! with {
             ($name:ident) => {{
                 type $function = functions::$name;

@@ -72,7 +72,13 @@ impl<'a> Source<'a> {
     /// # Safety
     /// The elements exist, and `buffer` is valid for writing `count` values.
     #[inline(always)]
-    pub(crate) unsafe fn read<S: Simd>(self, simd: S, at: usize, count: usize, buffer: *mut f32) -> *const f32 {
+    pub(crate) unsafe fn read<S: Simd>(
+        self,
+        simd: S,
+        at: usize,
+        count: usize,
+        buffer: *mut f32,
+    ) -> *const f32 {
         // SAFETY: the caller vouches for the elements and for the buffer.
         unsafe {
             match self.dtype {

@@ -2,10 +2,7 @@
 
 use kinora_graph::op::TimestepEmbedding;
 
-use super::{
-    blocks::small_vector,
-    tasks,
-};
+use super::{blocks::small_vector, tasks};
 use crate::{
     CpuError,
     view::{View, ViewMut},

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 
 use kinora_graph::{
-    Op, TensorType,
-    op::{Conv, Linear, MatMul},
+    DType, Op, Tensor, TensorType,
+    op::{Conv, Linear, MatMul, Norm, NormKind},
 };
 
 use super::normalised_rows::NormalisedRows;
 use crate::{
     gemm::{
-        self, BatchedOperand, ConvGeometry, ConvRows, Finish, Layout, MatrixRows, PackedWeights, Rows,
+        self, BatchedOperand, ConvGeometry, ConvRows, Finish, Layout, MatrixRows, PackedWeights,
         TransposedRows, Values,
     },
     simd::Isa,
@@ -50,8 +50,22 @@ impl PackedWeight {
     }
 }
 
+/// The x of a product as its rows.
+fn matrix_rows(x: View<'_>, count: usize, depth: usize) -> MatrixRows<'_> {
+    // SAFETY: no result lies over the x of a product.
+    MatrixRows::new(unsafe { Values::of(x) }, count, depth)
+}
+
+/// The whole input normalised, in f32: where the norm cannot be taken on the way.
+fn normalised(isa: Isa, norm: &Norm, x: View<'_>, affine: &[View<'_>]) -> Tensor {
+    let mut result = Tensor::zeros(TensorType::new(DType::F32, x.ty().shape.clone()));
+    let operands: Vec<View<'_>> = std::iter::once(x).chain(affine.iter().copied()).collect();
+    super::norm::norm(isa, norm, &operands, ViewMut::of(&mut result));
+    result
+}
+
 /// A linear layer with its prologue, gate and epilogue. In place over the operand of an `Add`, `Mul` or `Blend` stage.
-pub(crate) fn linear(op: &Linear, inputs: &[View<'_>], weight: &PackedWeight, output: ViewMut<'_>) {
+pub(crate) fn linear(isa: Isa, op: &Linear, inputs: &[View<'_>], weight: &PackedWeight, output: ViewMut<'_>) {
     let args = op.operands(inputs);
     let (count, depth) = (args.x.ty().shape.rows(), args.x.ty().shape.channels());
     let columns = output.ty().shape.channels();
@@ -64,26 +78,32 @@ pub(crate) fn linear(op: &Linear, inputs: &[View<'_>], weight: &PackedWeight, ou
         finish = finish.bias(widened(*bias));
     }
     let finish = finish.stages(&op.epilogue, args.epilogue);
-    // SAFETY: no result lies over the x of a product.
-    let values = unsafe { Values::of(*args.x) };
-    let rows = MatrixRows::new(values, count, depth);
     match &op.prologue {
-        None => gemm::multiply(&rows, packed, &finish),
+        None => gemm::multiply(&matrix_rows(*args.x, count, depth), packed, &finish),
+        Some(norm) if matches!(norm.kind, NormKind::Group { .. }) => {
+            let x = normalised(isa, norm, *args.x, args.prologue);
+            gemm::multiply(&matrix_rows(View::of(&x), count, depth), packed, &finish);
+        }
         Some(norm) => {
             let affine: Vec<Cow<'_, [f32]>> = args.prologue.iter().map(|&v| widened(v)).collect();
-            gemm::multiply(&NormalisedRows::new(packed.isa(), rows, norm, &affine), packed, &finish);
+            gemm::multiply(
+                &NormalisedRows::new(isa, matrix_rows(*args.x, count, depth), norm, &affine),
+                packed,
+                &finish,
+            );
         }
     }
 }
 
-/// A convolution with its epilogue. In place over the operand of an `Add`, `Mul` or `Blend` stage.
-pub(crate) fn conv(op: &Conv, inputs: &[View<'_>], weight: &PackedWeight, output: ViewMut<'_>) {
+/// A convolution with its prologue and epilogue. In place over the operand of an `Add`, `Mul` or `Blend` stage.
+pub(crate) fn conv(isa: Isa, op: &Conv, inputs: &[View<'_>], weight: &PackedWeight, output: ViewMut<'_>) {
     let args = op.operands(inputs);
+    let normalised = op.prologue.map(|norm| normalised(isa, &norm, *args.x, args.prologue));
     let shape = &args.x.ty().shape;
     let total = output.ty().shape.channels();
     let bias = args.bias.map(|&bias| widened(bias));
     // SAFETY: no result lies over the x of a product.
-    let values = unsafe { Values::of(*args.x) };
+    let values = unsafe { Values::of(normalised.as_ref().map_or(*args.x, View::of)) };
     let channels = shape[3] / op.groups;
     for (group, packed) in weight.groups.iter().enumerate() {
         let geometry = ConvGeometry {

@@ -62,8 +62,8 @@ pub(crate) fn run(
                 }
             };
             match op {
-                Op::Conv(op) => linear::conv(op, inputs, packed, output),
-                Op::Linear(op) => linear::linear(op, inputs, packed, output),
+                Op::Conv(op) => linear::conv(isa, op, inputs, packed, output),
+                Op::Linear(op) => linear::linear(isa, op, inputs, packed, output),
                 _ => {}
             }
         }

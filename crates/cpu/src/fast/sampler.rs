@@ -152,15 +152,17 @@ impl Kernel for StepRange<'_> {
 /// # Safety
 /// Every pointer is valid for `count` values.
 #[inline(always)]
-unsafe fn advance<S: Simd>(
-    simd: S,
-    step: &Step<'_>,
-    run: &Run,
-    results: [*mut f32; 3],
-    count: usize,
-) {
-    let [denoised_sample, denoised_prediction, next_sample, next_denoised, next_history, next_noise, scale, _] =
-        step.coefficients;
+unsafe fn advance<S: Simd>(simd: S, step: &Step<'_>, run: &Run, results: [*mut f32; 3], count: usize) {
+    let [
+        denoised_sample,
+        denoised_prediction,
+        next_sample,
+        next_denoised,
+        next_history,
+        next_noise,
+        scale,
+        _,
+    ] = step.coefficients;
     for at in (0..count).step_by(S::LANES) {
         let lanes = (count - at).min(S::LANES);
         // SAFETY: `at + lanes` <= `count`.

@@ -9,60 +9,34 @@ use crate::simd::Simd;
 ///
 /// A row is an output pixel, in the order (image, y, x); a row's columns are (frame tap, y tap, x tap, channel).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConvGeometry {
+pub(crate) struct ConvGeometry {
     /// Images in the input.
-    pub images: usize,
+    pub(crate) images: usize,
     /// Images in a clip, the reach of temporal taps; 1 for a convolution of single images.
-    pub frames: usize,
+    pub(crate) frames: usize,
     /// Rows of pixels in an image.
-    pub height: usize,
+    pub(crate) height: usize,
     /// Pixels in a row.
-    pub width: usize,
+    pub(crate) width: usize,
     /// Channels a pixel has in memory.
-    pub pixel_channels: usize,
+    pub(crate) pixel_channels: usize,
     /// The first channel this convolution reads: that of its group.
-    pub first_channel: usize,
+    pub(crate) first_channel: usize,
     /// The channels this convolution reads: those of its group.
-    pub channels: usize,
+    pub(crate) channels: usize,
     /// Taps over frames, rows and columns.
-    pub kernel: [usize; 3],
+    pub(crate) kernel: [usize; 3],
     /// Steps between windows over frames, rows and columns.
-    pub stride: [usize; 3],
+    pub(crate) stride: [usize; 3],
     /// Distance between taps over frames, rows and columns.
-    pub dilation: [usize; 3],
+    pub(crate) dilation: [usize; 3],
     /// Zeros before the first frame, row and column.
-    pub padding_before: [usize; 3],
+    pub(crate) padding_before: [usize; 3],
     /// Zeros after the last frame, row and column.
-    pub padding_after: [usize; 3],
+    pub(crate) padding_after: [usize; 3],
 }
 
 impl ConvGeometry {
-    /// A two-dimensional convolution of `kernel × kernel` taps with stride 1, unpadded, over whole pixels; adjust its
-    /// fields for anything else.
-    pub fn new(images: usize, height: usize, width: usize, channels: usize, kernel: usize) -> Self {
-        Self {
-            images,
-            frames: 1,
-            height,
-            width,
-            pixel_channels: channels,
-            first_channel: 0,
-            channels,
-            kernel: [1, kernel, kernel],
-            stride: [1, 1, 1],
-            dilation: [1, 1, 1],
-            padding_before: [0, 0, 0],
-            padding_after: [0, 0, 0],
-        }
-    }
-
-    /// The same convolution with `padding` zeros on each side of each image.
-    pub fn padded(mut self, padding: usize) -> Self {
-        self.padding_before = [0, padding, padding];
-        self.padding_after = [0, padding, padding];
-        self
-    }
-
     /// How many positions the taps have along `axis` (frames, rows, columns) of `size`.
     fn positions(&self, axis: usize, size: usize) -> usize {
         let padded = size + self.padding_before[axis] + self.padding_after[axis];
@@ -71,29 +45,29 @@ impl ConvGeometry {
     }
 
     /// Frames of an output clip.
-    pub fn output_frames(&self) -> usize {
+    pub(crate) fn output_frames(&self) -> usize {
         self.positions(0, self.frames)
     }
 
     /// Rows of pixels in an output image.
-    pub fn output_height(&self) -> usize {
+    pub(crate) fn output_height(&self) -> usize {
         self.positions(1, self.height)
     }
 
     /// Pixels in a row of an output image.
-    pub fn output_width(&self) -> usize {
+    pub(crate) fn output_width(&self) -> usize {
         self.positions(2, self.width)
     }
 
     /// Images in the output.
-    pub fn output_images(&self) -> usize {
+    pub(crate) fn output_images(&self) -> usize {
         self.images / self.frames * self.output_frames()
     }
 }
 
 /// The rows of a convolution.
 #[derive(Clone, Copy, Debug)]
-pub struct ConvRows<'a> {
+pub(crate) struct ConvRows<'a> {
     values: Values<'a>,
     geometry: ConvGeometry,
     output_frames: usize,
@@ -107,7 +81,7 @@ impl<'a> ConvRows<'a> {
     /// # Panics
     /// Where `values` holds fewer values than the geometry says, the group's channels lie outside the pixel, the images
     /// are not whole clips, or a stride is zero.
-    pub fn new(values: Values<'a>, geometry: ConvGeometry) -> Self {
+    pub(crate) fn new(values: Values<'a>, geometry: ConvGeometry) -> Self {
         let needed = geometry.images * geometry.height * geometry.width * geometry.pixel_channels;
         assert!(values.len() >= needed, "the images need {needed} values, not {}", values.len());
         assert!(

@@ -19,7 +19,7 @@ use crate::simd::{Element, Kernel, Simd};
 ///
 /// # Panics
 /// Where the shapes do not agree, or the weights are gated and the epilogue is not, or the reverse.
-pub fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, epilogue: &E) {
+pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, epilogue: &E) {
     assert_eq!(rows.depth(), weights.depth(), "rows and weights of different depths");
     assert_eq!(
         epilogue.shape(),

@@ -6,7 +6,7 @@ use std::ops::Range;
 use kinora_graph::op::{Activation, Stage};
 
 use super::microkernel::panel_columns;
-use crate::simd::{Element, Simd, math};
+use crate::simd::{Element, MAX_LANES, Simd, math};
 use crate::view::{View, ViewMut, with_float};
 
 /// Takes the finished rows of a product.
@@ -115,7 +115,10 @@ impl<'a> Finish<'a> {
                 Stage::Scale(factor) => Bound::Scale(factor),
                 Stage::AddChannels => {
                     let images = own[0].ty().elements() / self.row_stride.max(1);
-                    Bound::AddChannels { values: own[0], rows_per_image: self.rows.div_ceil(images.max(1)).max(1) }
+                    Bound::AddChannels {
+                        values: own[0],
+                        rows_per_image: self.rows.div_ceil(images.max(1)).max(1),
+                    }
                 }
                 Stage::Add => Bound::Add(own[0]),
                 Stage::Mul => Bound::Mul(own[0]),
@@ -196,28 +199,41 @@ fn apply_gate<S: Simd>(
     values: &mut [f32],
 ) {
     let width = panel_columns::<S>();
-    if let Some(bias) = bias {
-        for (pair, values) in values.chunks_exact_mut(2 * width).enumerate() {
-            let start = columns.start + pair * width;
-            let column_range = start..columns.end.min(start + width);
-            let gate_range = total + column_range.start..total + column_range.end;
-            let (values, gates) = values.split_at_mut(width);
-            add_slice(simd, values, &bias[column_range]);
-            add_slice(simd, gates, &bias[gate_range]);
-        }
-    }
-    // A loop of its own, without branches on the way: several vectors are then in flight at once.
     let start = values.as_mut_ptr();
-    for at in 0..values.len() / (2 * S::LANES) {
-        let pair = at / 2 * 2 * width + at % 2 * S::LANES;
-        // SAFETY: a panel is two vectors, so vector `at` of the values lies at `pair` and its gate a panel further on,
-        // both within the whole pairs of panels of `values`. `at` vectors never reach past `pair`, so each vector is
-        // read before it is overwritten.
-        unsafe {
-            let gated = math::activate(simd, activation, simd.load(start.add(pair + width)));
-            simd.store(start.add(at * S::LANES), simd.mul(simd.load(start.add(pair)), gated));
+    for pair in 0..values.len() / (2 * width) {
+        let column = columns.start + pair * width;
+        let count = columns.end.saturating_sub(column).min(width);
+        let mut padded = [[0.0; 2 * MAX_LANES]; 2];
+        let [value_padded, gate_padded] = &mut padded;
+        let biases = bias.map(|bias| {
+            let values = whole_panel(&bias[column..column + count], width, value_padded);
+            (values, whole_panel(&bias[total + column..][..count], width, gate_padded))
+        });
+        for half in [0, S::LANES] {
+            // SAFETY: both panels of the pair are within `values`, and both biases are whole panels. The gated panel
+            // ends up at half the pair's distance, so every vector is read before it is overwritten.
+            unsafe {
+                let mut value = simd.load(start.add(2 * pair * width + half));
+                let mut passed = simd.load(start.add((2 * pair + 1) * width + half));
+                if let Some((values, gates)) = biases {
+                    value = simd.add(value, simd.load(values.as_ptr().add(half)));
+                    passed = simd.add(passed, simd.load(gates.as_ptr().add(half)));
+                }
+                let gated = simd.mul(value, math::activate(simd, activation, passed));
+                simd.store(start.add(pair * width + half), gated);
+            }
         }
     }
+}
+
+/// The values themselves where they fill a panel of `width` columns, or else their copy in `padded`.
+#[inline(always)]
+fn whole_panel<'a>(values: &'a [f32], width: usize, padded: &'a mut [f32; 2 * MAX_LANES]) -> &'a [f32] {
+    if values.len() == width {
+        return values;
+    }
+    padded[..values.len()].copy_from_slice(values);
+    padded
 }
 
 /// Applies `f` to `values`, whole vectors.

@@ -1,9 +1,16 @@
 //! Products against a plain loop in f64, on every instruction set of the machine.
 
+use std::borrow::Cow;
+
 use half::{bf16, f16};
+use kinora_graph::{
+    DType, TensorType,
+    op::{Activation, Stage},
+};
 
 use super::*;
 use crate::simd::{Element, Isa};
+use crate::view::{View, ViewMut};
 
 /// Reproducible values in -1..1.
 struct Random(u64);
@@ -19,12 +26,11 @@ impl Random {
     }
 }
 
-/// A storage type with its variant of [`Values`] and [`ValuesMut`].
+/// A storage type with its variant of [`Values`].
 trait Storage: Element {
     /// The relative rounding of a stored result.
     const ROUNDING: f64;
     fn values(values: &[Self]) -> Values<'_>;
-    fn values_mut(values: &mut [Self]) -> ValuesMut<'_>;
 }
 
 macro_rules! storage {
@@ -34,9 +40,6 @@ macro_rules! storage {
             fn values(values: &[Self]) -> Values<'_> {
                 Values::$variant(values)
             }
-            fn values_mut(values: &mut [Self]) -> ValuesMut<'_> {
-                ValuesMut::$variant(values)
-            }
         }
     };
 }
@@ -44,6 +47,25 @@ macro_rules! storage {
 storage!(f32, F32, 1e-6);
 storage!(f16, F16, 1e-3);
 storage!(bf16, BF16, 8e-3);
+
+/// The type of `[rows, columns]`.
+fn matrix_type<E: Element>(rows: usize, columns: usize) -> TensorType {
+    TensorType::new(E::DTYPE, [rows, columns])
+}
+
+/// A view of a slice that has this type.
+fn view<'a, E: Element>(ty: &'a TensorType, values: &'a [E]) -> View<'a> {
+    assert_eq!((ty.elements(), ty.dtype), (values.len(), E::DTYPE));
+    // SAFETY: the slice is as long as the type says, borrowed for as long as the view.
+    unsafe { View::new(ty, values.as_ptr().cast()) }
+}
+
+/// A view of a slice that has this type, to write.
+fn view_mut<'a, E: Element>(ty: &'a TensorType, values: &'a mut [E]) -> ViewMut<'a> {
+    assert_eq!((ty.elements(), ty.dtype), (values.len(), E::DTYPE));
+    // SAFETY: the slice is as long as the type says, borrowed for as long as the view.
+    unsafe { ViewMut::new(ty, values.as_mut_ptr().cast()) }
+}
 
 /// `A · Bᵀ` and `|A| · |B|ᵀ` in f64.
 fn exact<A: Element, B: Element>(
@@ -98,7 +120,8 @@ fn check_storage<A: Storage, B: Storage, C: Storage>() {
             let b = random.vector::<B>(columns * depth);
             let mut c = vec![C::from_f32(f32::NAN); rows * columns];
             let packed = PackedWeights::new(isa, B::values(&b), columns, depth);
-            let finish = Finish::new(C::values_mut(&mut c), rows, columns);
+            let ty = matrix_type::<C>(rows, columns);
+            let finish = Finish::new(view_mut(&ty, &mut c), rows, columns);
             multiply(&MatrixRows::new(A::values(&a), rows, depth), &packed, &finish);
             let label = format!("{isa:?} {rows}×{columns}×{depth}");
             assert_close(&label, &c, &exact(&a, &b, rows, columns, depth), depth);
@@ -127,53 +150,75 @@ fn empty_products() {
             let weights = vec![1.0f32; columns * 3];
             let packed = PackedWeights::new(isa, Values::F32(&weights), columns, 3);
             let input = vec![1.0f32; rows * 3];
-            let finish = Finish::new(ValuesMut::F32(&mut []), rows, columns);
+            let ty = matrix_type::<f32>(rows, columns);
+            let finish = Finish::new(view_mut::<f32>(&ty, &mut []), rows, columns);
             multiply(&MatrixRows::new(Values::F32(&input), rows, 3), &packed, &finish);
         }
         let packed = PackedWeights::new(isa, Values::F32(&[]), 3, 0);
         let mut output = vec![f32::NAN; 6];
-        let finish = Finish::new(ValuesMut::F32(&mut output), 2, 3).stage(Stage::Bias(&[1.0, 2.0, 3.0]));
+        let ty = matrix_type::<f32>(2, 3);
+        let finish = Finish::new(view_mut(&ty, &mut output), 2, 3).bias(Cow::Borrowed(&[1.0, 2.0, 3.0]));
         multiply(&MatrixRows::new(Values::F32(&[]), 2, 0), &packed, &finish);
         assert_eq!(output, [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
     }
 }
 
+/// Columns 5 to 42 of an output of 45, as one group of a convolution writes them.
 #[test]
-fn stages_apply_in_order_and_strides_leave_gaps_alone() {
-    let (rows, columns, depth, stride) = (21, 37, 50, 45);
+fn stages_apply_in_order_and_leave_other_groups_alone() {
+    let (rows, columns, depth, stride, first) = (21, 37, 50, 45, 5);
     let mut random = Random(3);
     for isa in Isa::available() {
         let a = random.vector::<f32>(rows * depth);
         let b = random.vector::<f32>(columns * depth);
-        let bias = random.vector::<f32>(columns);
-        let embedding = random.vector::<f16>(3 * columns);
-        let residual = random.vector::<bf16>(rows * columns);
-        let factor = random.vector::<f32>(rows * columns);
+        let bias = random.vector::<f32>(stride);
+        let embedding = random.vector::<f16>(3 * stride);
+        let residual = random.vector::<bf16>(rows * stride);
+        let factor = random.vector::<f32>(rows * stride);
+        let alpha = [0.25f32];
         let mut c = vec![f32::NAN; rows * stride];
-        for row in 0..rows {
-            c[row * stride..][..columns].fill(row as f32);
-        }
+        let ty = matrix_type::<f32>(rows, stride);
+        let types = [
+            TensorType::new(DType::F16, [3, 1, stride]),
+            matrix_type::<bf16>(rows, stride),
+            ty.clone(),
+            TensorType::new(DType::F32, [1]),
+        ];
+        let operands = [
+            view(&types[0], &embedding),
+            view(&types[1], &residual),
+            view(&types[2], &factor),
+            view(&types[1], &residual),
+            view(&types[3], &alpha),
+        ];
+        let stages = [
+            Stage::AddChannels,
+            Stage::Activate(Activation::Silu),
+            Stage::Scale(0.5),
+            Stage::Add,
+            Stage::Mul,
+            Stage::Blend { accumulator_first: true },
+        ];
         let packed = PackedWeights::new(isa, Values::F32(&b), columns, depth);
-        let finish = Finish::strided(ValuesMut::F32(&mut c), rows, columns, stride)
-            .stage(Stage::Bias(&bias))
-            .stage(Stage::ImageBias { values: Values::F16(&embedding), rows_per_image: 7 })
-            .stage(Stage::Activation(Activation::Silu))
-            .stage(Stage::Scale(0.5))
-            .stage(Stage::Residual(Values::BF16(&residual)))
-            .stage(Stage::Multiply(Values::F32(&factor)))
-            .stage(Stage::Accumulate);
+        let finish = Finish::group(view_mut(&ty, &mut c), rows, columns, stride, first)
+            .bias(Cow::Borrowed(&bias))
+            .stages(&stages, &operands);
         multiply(&MatrixRows::new(Values::F32(&a), rows, depth), &packed, &finish);
         let products = exact(&a, &b, rows, columns, depth);
-        for row in 0..rows {
-            for column in 0..columns {
-                let at = row * columns + column;
-                let x = products[at].0 + bias[column] as f64 + embedding[row / 7 * columns + column].to_f64();
-                let silu = x / (1.0 + (-x).exp());
-                let want = (silu * 0.5 + residual[at].to_f64()) * factor[at] as f64 + row as f64;
-                let got = c[row * stride + column] as f64;
-                assert!((got - want).abs() < 1e-4, "{isa:?} ({row}, {column}): {got} and not {want}");
+        for (at, got) in c.iter().enumerate() {
+            let (row, column) = (at / stride, at % stride);
+            if !(first..first + columns).contains(&column) {
+                assert!(got.is_nan(), "{isa:?}: ({row}, {column}) belongs to another group");
+                continue;
             }
-            assert!(c[row * stride + columns..(row + 1) * stride].iter().all(|value| value.is_nan()));
+            let x = products[row * columns + column - first].0
+                + f64::from(bias[column])
+                + embedding[row / 7 * stride + column].to_f64();
+            let silu = x / (1.0 + (-x).exp());
+            let mixed = (silu * 0.5 + residual[at].to_f64()) * f64::from(factor[at]);
+            let want = 0.25 * mixed + 0.75 * residual[at].to_f64();
+            let got = f64::from(*got);
+            assert!((got - want).abs() < 1e-4, "{isa:?} ({row}, {column}): {got} and not {want}");
         }
     }
 }
@@ -185,10 +230,14 @@ fn residual_in_place_in_half_precision() {
     let a = random.vector::<f16>(rows * depth);
     let b = random.vector::<f16>(columns * depth);
     let before = random.vector::<f16>(rows * columns);
+    let ty = matrix_type::<f16>(rows, columns);
     for isa in Isa::available() {
         let mut c = before.clone();
         let packed = PackedWeights::new(isa, Values::F16(&b), columns, depth);
-        let finish = Finish::new(ValuesMut::F16(&mut c), rows, columns).stage(Stage::Accumulate);
+        let start = c.as_mut_ptr().cast::<u8>();
+        // SAFETY: both views are of `c`, whose elements the epilogue reads before it writes them.
+        let (residual, output) = unsafe { (View::new(&ty, start), ViewMut::new(&ty, start)) };
+        let finish = Finish::new(output, rows, columns).stages(&[Stage::Add], &[residual]);
         multiply(&MatrixRows::new(Values::F16(&a), rows, depth), &packed, &finish);
         let mut want = exact(&a, &b, rows, columns, depth);
         want.iter_mut().zip(&before).for_each(|(want, before)| want.0 += before.to_f64());
@@ -206,8 +255,10 @@ fn gated_products() {
             let bias = random.vector::<f32>(2 * columns);
             let mut c = vec![f32::NAN; rows * columns];
             let packed = PackedWeights::gated(isa, Values::F16(&b), columns, depth);
-            let finish = Finish::new(ValuesMut::F32(&mut c), rows, columns)
-                .gate(Gate { bias: Some(&bias), activation: Activation::GeluTanh });
+            let ty = matrix_type::<f32>(rows, columns);
+            let finish = Finish::new(view_mut(&ty, &mut c), rows, columns)
+                .gate(Activation::GeluTanh)
+                .bias(Cow::Borrowed(&bias));
             multiply(&MatrixRows::new(Values::F32(&a), rows, depth), &packed, &finish);
             let products = exact(&a, &b, rows, 2 * columns, depth);
             for row in 0..rows {
@@ -239,7 +290,7 @@ fn im2col(input: &[f32], g: &ConvGeometry) -> Vec<f32> {
                         tap / g.kernel[2] % g.kernel[1],
                         tap % g.kernel[2],
                     ];
-                    let first = [frame, y * g.stride[0], x * g.stride[1]];
+                    let first = [frame * g.stride[0], y * g.stride[1], x * g.stride[2]];
                     let size = [g.frames, g.height, g.width];
                     let at: Vec<isize> = (0..3)
                         .map(|axis| {
@@ -264,10 +315,27 @@ fn im2col(input: &[f32], g: &ConvGeometry) -> Vec<f32> {
 
 #[test]
 fn convolutions() {
-    let plain =
-        |images, height, width, channels, kernel| ConvGeometry::new(images, height, width, channels, kernel);
+    let plain = |images, height, width, channels, kernel| ConvGeometry {
+        images,
+        frames: 1,
+        height,
+        width,
+        pixel_channels: channels,
+        first_channel: 0,
+        channels,
+        kernel: [1, kernel, kernel],
+        stride: [1; 3],
+        dilation: [1; 3],
+        padding_before: [0; 3],
+        padding_after: [0; 3],
+    };
+    let padded = |geometry: ConvGeometry, by: usize| ConvGeometry {
+        padding_before: [0, by, by],
+        padding_after: [0, by, by],
+        ..geometry
+    };
     let strided = ConvGeometry {
-        stride: [2, 2],
+        stride: [1, 2, 2],
         padding_before: [0, 0, 0],
         padding_after: [0, 1, 1],
         ..plain(2, 8, 7, 10, 3)
@@ -282,20 +350,20 @@ fn convolutions() {
     let causal = ConvGeometry {
         frames: 4,
         kernel: [3, 3, 2],
-        stride: [1, 2],
+        stride: [2, 1, 2],
         dilation: [1, 1, 2],
         padding_before: [2, 1, 0],
         padding_after: [0, 0, 1],
         ..plain(8, 5, 6, 6, 1)
     };
-    let group = ConvGeometry { first_channel: 6, channels: 3, ..plain(1, 5, 5, 12, 3).padded(1) };
+    let group = ConvGeometry { first_channel: 6, channels: 3, ..padded(plain(1, 5, 5, 12, 3), 1) };
     let cases = [
         plain(1, 1, 1, 1, 1),
         plain(3, 5, 4, 33, 1),
-        plain(2, 9, 7, 4, 3).padded(1),
-        plain(1, 6, 6, 100, 3).padded(1),
-        ConvGeometry { dilation: [1, 2, 3], ..plain(1, 9, 11, 5, 3).padded(2) },
-        ConvGeometry { dilation: [1, 4, 4], ..plain(1, 3, 3, 2, 3).padded(4) },
+        padded(plain(2, 9, 7, 4, 3), 1),
+        padded(plain(1, 6, 6, 100, 3), 1),
+        ConvGeometry { dilation: [1, 2, 3], ..padded(plain(1, 9, 11, 5, 3), 2) },
+        ConvGeometry { dilation: [1, 4, 4], ..padded(plain(1, 3, 3, 2, 3), 4) },
         plain(2, 2, 2, 3, 3),
         strided,
         temporal,
@@ -314,7 +382,8 @@ fn convolutions() {
             let weights = random.vector::<f32>(columns * depth);
             let mut output = vec![f32::NAN; count * columns];
             let packed = PackedWeights::new(isa, Values::F32(&weights), columns, depth);
-            multiply(&rows, &packed, &Finish::new(ValuesMut::F32(&mut output), count, columns));
+            let ty = matrix_type::<f32>(count, columns);
+            multiply(&rows, &packed, &Finish::new(view_mut(&ty, &mut output), count, columns));
             assert_close(
                 &format!("{isa:?} {geometry:?}"),
                 &output,
@@ -344,13 +413,15 @@ fn batches_in_both_layouts() {
                     .collect(),
             };
             let mut c = vec![f32::NAN; batch * rows * columns];
-            let outputs: Vec<_> =
-                c.chunks_mut(rows * columns).map(|output| std::sync::Mutex::new(Some(output))).collect();
+            let (ty, all) = (matrix_type::<f32>(rows, columns), matrix_type::<f32>(batch * rows, columns));
+            let output = view_mut(&all, &mut c);
             let right = BatchedOperand { values: Values::F16(&lying), layout, columns, depth };
-            multiply_batched(isa, batch, rows, Values::F32(&a), right, |index| {
-                let output =
-                    outputs[index].lock().expect("no test thread panics").take().expect("taken once");
-                Finish::new(ValuesMut::F32(output), rows, columns)
+            let left = |index: usize| {
+                MatrixRows::new(Values::F32(&a[index * rows * depth..][..rows * depth]), rows, depth)
+            };
+            multiply_batched(isa, batch, left, right, |index| {
+                // SAFETY: each product of the batch has a part of its own.
+                Finish::new(unsafe { output.part(&ty, index) }, rows, columns)
             });
             for (index, c) in c.chunks(rows * columns).enumerate() {
                 let (a, b) = (&a[index * rows * depth..], &b[index * columns * depth..]);
@@ -372,7 +443,8 @@ fn a_result_does_not_depend_on_the_number_of_threads() {
             let mut c = vec![f32::NAN; rows * columns];
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
             pool.install(|| {
-                let finish = Finish::new(ValuesMut::F32(&mut c), rows, columns);
+                let ty = matrix_type::<f32>(rows, columns);
+                let finish = Finish::new(view_mut(&ty, &mut c), rows, columns);
                 multiply(&MatrixRows::new(Values::F32(&a), rows, depth), &packed, &finish);
             });
             c

@@ -8,7 +8,7 @@ use crate::view::View;
 
 /// Borrowed values of one of the storage types.
 #[derive(Clone, Copy, Debug)]
-pub enum Values<'a> {
+pub(crate) enum Values<'a> {
     /// Single precision.
     F32(&'a [f32]),
     /// Half precision.
@@ -35,7 +35,7 @@ impl<'a> Values<'a> {
     }
 
     /// The number of values.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Values::F32(values) => values.len(),
             Values::F16(values) => values.len(),
@@ -43,16 +43,11 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Whether there is no value.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// `length` values from `start` on.
     ///
     /// # Panics
     /// Where there are not that many.
-    pub fn range(self, start: usize, length: usize) -> Self {
+    pub(crate) fn range(self, start: usize, length: usize) -> Self {
         match self {
             Values::F32(values) => Values::F32(&values[start..start + length]),
             Values::F16(values) => Values::F16(&values[start..start + length]),
@@ -62,7 +57,7 @@ impl<'a> Values<'a> {
 
     /// Copies `target.len()` values from `start` on, as f32.
     #[inline(always)]
-    pub fn widen<S: Simd>(&self, simd: S, start: usize, target: &mut [f32]) {
+    pub(crate) fn widen<S: Simd>(&self, simd: S, start: usize, target: &mut [f32]) {
         let range = start..start + target.len();
         match self {
             Values::F32(values) => target.copy_from_slice(&values[range]),

@@ -12,7 +12,7 @@ use crate::simd::{Element, Isa};
 /// It keeps its storage type: half-precision weights stay half the size, and are widened a piece at a time as they are
 /// multiplied.
 #[derive(Debug)]
-pub struct PackedWeights {
+pub(crate) struct PackedWeights {
     pub(super) panels: Panels,
     isa: Isa,
     columns: usize,
@@ -40,7 +40,7 @@ impl PackedWeights {
     ///
     /// # Panics
     /// Where `values` is not of that size.
-    pub fn new(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
+    pub(crate) fn new(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
         assert_eq!(values.len(), columns * depth, "a weight [{columns}, {depth}]");
         let strides = Strides { column: depth, depth: 1 };
         Self::pack(isa, values, columns, depth, strides, None, AlignedBuffer::new())
@@ -50,7 +50,7 @@ impl PackedWeights {
     ///
     /// # Panics
     /// Where `values` is not of that size.
-    pub fn transposed(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
+    pub(crate) fn transposed(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
         assert_eq!(values.len(), columns * depth, "a matrix [{depth}, {columns}]");
         let strides = Strides { column: 1, depth: columns };
         Self::pack(isa, values, columns, depth, strides, None, AlignedBuffer::new())
@@ -62,7 +62,7 @@ impl PackedWeights {
     ///
     /// # Panics
     /// Where `values` is not of that size.
-    pub fn gated(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
+    pub(crate) fn gated(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
         assert_eq!(values.len(), 2 * columns * depth, "a gated weight [2 · {columns}, {depth}]");
         let strides = Strides { column: depth, depth: 1 };
         Self::pack(isa, values, columns, depth, strides, Some(columns), AlignedBuffer::new())
@@ -89,32 +89,23 @@ impl PackedWeights {
     }
 
     /// The instruction set this was packed for, with which products with it are run.
-    pub fn isa(&self) -> Isa {
+    pub(crate) fn isa(&self) -> Isa {
         self.isa
     }
 
     /// The columns of the product, N.
-    pub fn columns(&self) -> usize {
+    pub(crate) fn columns(&self) -> usize {
         self.columns
     }
 
     /// The length of a column, K.
-    pub fn depth(&self) -> usize {
+    pub(crate) fn depth(&self) -> usize {
         self.depth
     }
 
     /// Whether each column has a gate beside it.
-    pub fn is_gated(&self) -> bool {
+    pub(crate) fn is_gated(&self) -> bool {
         self.gated
-    }
-
-    /// The memory this holds, in bytes.
-    pub fn bytes(&self) -> usize {
-        match &self.panels {
-            Panels::F32(values) => size_of_val(values.as_slice()),
-            Panels::F16(values) => size_of_val(values.as_slice()),
-            Panels::BF16(values) => size_of_val(values.as_slice()),
-        }
     }
 
     /// Gives the panels' memory back for another packing.

@@ -17,7 +17,9 @@ mod sampler;
 #[cfg(test)]
 mod testing;
 
-use kinora_graph::{DType, Graph, GraphError, Node, Op, Output, Shape, Source, Tensor, TensorType};
+use kinora_graph::{
+    DType, Graph, GraphError, Node, Op, Output, Shape, Source, Tensor, TensorType, passes::Evaluate,
+};
 
 use crate::{CpuError, Tensors, tensors};
 
@@ -108,9 +110,8 @@ pub fn evaluate(graph: &Graph, parameters: &Tensors, inputs: &Tensors) -> Result
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReferenceEvaluator;
 
-impl ReferenceEvaluator {
-    /// A node's results, or `None` where it cannot run on these operands.
-    pub fn evaluate(&self, node: &Node, inputs: &[&Tensor]) -> Option<Vec<Tensor>> {
+impl Evaluate for ReferenceEvaluator {
+    fn evaluate(&self, node: &Node, inputs: &[&Tensor]) -> Option<Vec<Tensor>> {
         run(&node.name, &node.op, inputs).ok()
     }
 }

@@ -8,6 +8,7 @@
 //! A tensor's error is its worst element's. The bars are those of the storage the result is in: f32 arithmetic leaves
 //! 1e-5, f16 has 11 significant bits (half an ulp is 5e-4) and bf16 has 8 (half an ulp is 4e-3).
 
+use kinora_cpu::Tensors;
 use kinora_graph::{DType, Tensor};
 
 /// The largest error a result of this type may have. Integers must be equal.
@@ -67,6 +68,18 @@ pub fn close(expected: &Tensor, got: &Tensor) -> Result<(), String> {
             worst.error
         )),
         _ => Ok(()),
+    }
+}
+
+/// Panics where a whole graph's results, by name, are further than `bar` from those expected.
+pub fn assert_all_close(label: &str, expected: &Tensors, got: &Tensors, bar: f64) {
+    assert_eq!(expected.len(), got.len(), "{label}: as many results");
+    for (name, expected) in expected {
+        let got = &got[name];
+        assert_eq!(expected.ty(), got.ty(), "{label}: {name}");
+        if let Some(worst) = worst(&expected.to_f32(), &got.to_f32()) {
+            assert!(worst.error <= bar, "{label}: {name} {}: {worst:?} over {bar:.1e}", expected.ty());
+        }
     }
 }
 
