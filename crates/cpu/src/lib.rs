@@ -1,6 +1,7 @@
 //! Kinora on a plain CPU.
 
 mod error;
+pub mod gemm;
 pub mod reference;
 pub mod simd;
 mod view;

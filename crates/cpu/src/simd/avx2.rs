@@ -50,6 +50,12 @@ impl Simd for Avx2 {
         fn store_bf16(target: *mut bf16, value: __m256) { _mm_storeu_si128(target.cast(), narrow_bf16(value)) }
     }
 
+    #[inline(always)]
+    fn prefetch(self, address: *const f32) {
+        // SAFETY: a prefetch never faults, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+
     vector_methods! {
         fn splat(value: f32) -> __m256 { _mm256_set1_ps(value) }
         fn add(a: __m256, b: __m256) -> __m256 { _mm256_add_ps(a, b) }

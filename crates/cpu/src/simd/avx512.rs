@@ -52,6 +52,12 @@ impl Simd for Avx512 {
         fn store_bf16(target: *mut bf16, value: __m512) { _mm256_storeu_si256(target.cast(), narrow_bf16(value)) }
     }
 
+    #[inline(always)]
+    fn prefetch(self, address: *const f32) {
+        // SAFETY: a prefetch never faults, whatever the address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+
     vector_methods! {
         fn splat(value: f32) -> __m512 { _mm512_set1_ps(value) }
         fn add(a: __m512, b: __m512) -> __m512 { _mm512_add_ps(a, b) }

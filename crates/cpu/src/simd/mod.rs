@@ -168,6 +168,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The largest lane; unspecified where a lane is NaN.
     fn reduce_max(self, a: Self::F32) -> f32;
 
+    /// Asks for the line of cache at `address`, which need not be valid. Does nothing where there is no instruction
+    /// for it in stable Rust.
+    #[inline(always)]
+    fn prefetch(self, _address: *const f32) {}
+
     /// Every lane zero.
     #[inline(always)]
     fn zero(self) -> Self::F32 {

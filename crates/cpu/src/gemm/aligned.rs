@@ -1,0 +1,65 @@
+//! Buffers that begin on a line of cache, so that no vector of theirs straddles two.
+
+use crate::simd::Element;
+
+/// The size of a line of cache, in bytes.
+const LINE_BYTES: usize = 64;
+
+/// A growing buffer whose first value lies at the beginning of a line of cache.
+///
+/// The allocator aligns a large block to 16 bytes past a page; every other vector read from it would touch two lines.
+#[derive(Debug, Default)]
+pub(super) struct AlignedBuffer<E> {
+    values: Vec<E>,
+}
+
+impl<E: Element> AlignedBuffer<E> {
+    /// A buffer without memory.
+    pub(super) const fn new() -> Self {
+        Self { values: Vec::new() }
+    }
+
+    /// Makes room for `length` values; what they hold is unspecified.
+    pub(super) fn reserve(&mut self, length: usize) {
+        let needed = length + LINE_BYTES / size_of::<E>();
+        if self.values.len() < needed {
+            // Not `resize`, which would copy the old values into the new block.
+            self.values = vec![E::default(); needed];
+        }
+    }
+
+    fn start(&self) -> usize {
+        // An offset is counted in values and at most a line; `reserve` left that much room.
+        self.values
+            .as_ptr()
+            .align_offset(LINE_BYTES)
+            .min(self.values.len())
+    }
+
+    /// The values from the first aligned one on: at least as many as were reserved.
+    pub(super) fn as_slice(&self) -> &[E] {
+        &self.values[self.start()..]
+    }
+
+    /// As [`AlignedBuffer::as_slice`].
+    pub(super) fn as_mut_slice(&mut self) -> &mut [E] {
+        let start = self.start();
+        &mut self.values[start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_are_aligned_and_long_enough() {
+        let mut buffer = AlignedBuffer::<half::f16>::new();
+        assert!(buffer.as_slice().is_empty());
+        for length in [1, 100, 5, 100_000] {
+            buffer.reserve(length);
+            assert_eq!(buffer.as_slice().as_ptr().addr() % LINE_BYTES, 0);
+            assert!(buffer.as_slice().len() >= length && buffer.as_mut_slice().len() >= length);
+        }
+    }
+}

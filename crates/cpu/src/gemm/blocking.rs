@@ -1,0 +1,193 @@
+//! How a product is cut into tasks, and a task along K.
+
+use std::ops::Range;
+
+/// The longest piece of K multiplied at once, and the distance between rows of the packed block of A: a constant, so
+/// that the microkernel addresses its rows by constant displacements. A panel of B of this depth is 24 KiB with
+/// 256-bit vectors, three quarters of a usual L1; 320, a common depth, is one piece.
+pub(super) const DEPTH_BLOCK: usize = 384;
+
+/// The most rows of a block: `ROW_BLOCK × DEPTH_BLOCK` f32 values are 288 KiB, about half of a usual L2.
+const ROW_BLOCK: usize = 192;
+
+/// The most columns of a block. Its f32 sums lie in L3 when they are many, but each is touched only once in
+/// `DEPTH_BLOCK` steps, while a wide block copies its rows of A less often.
+const COLUMN_BLOCK: usize = 1280;
+
+/// Panels of a group: the columns that are multiplied and, after the last piece of K, finished while their sums are
+/// still close. Even, because a value panel and its gate panel must not be parted.
+pub(super) const GROUP_PANELS: usize = 8;
+
+/// Products smaller than this many multiplications are not worth waking another thread.
+const PARALLEL_FROM: usize = 1 << 18;
+
+/// Cuts `0..depth` into pieces of at most [`DEPTH_BLOCK`], as even as whole vectors allow; one empty piece where there
+/// is no depth, whose sums are zero.
+pub(super) fn depth_pieces(depth: usize) -> impl Iterator<Item = Range<usize>> {
+    let pieces = depth.div_ceil(DEPTH_BLOCK).max(1);
+    let size = depth.div_ceil(pieces).next_multiple_of(8);
+    (0..depth.max(1))
+        .step_by(size.max(1))
+        .map(move |start| start..depth.min(start + size))
+}
+
+/// What a register tile is on the instruction set in use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+}
+
+/// A grid of equal blocks of C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grid {
+    rows: usize,
+    columns: usize,
+    block_rows: usize,
+    block_columns: usize,
+}
+
+impl Grid {
+    /// Chooses the blocks of a product for `threads` threads: small enough for the caches, and so that the busiest
+    /// thread has least to do, counting the copying of A, which each block of columns repeats, and the reading of B,
+    /// which each block of rows repeats.
+    pub(super) fn new(
+        rows: usize,
+        columns: usize,
+        depth: usize,
+        tile: Tile,
+        threads: usize,
+    ) -> Self {
+        let tiles = rows.div_ceil(tile.rows).max(1);
+        let panels = columns.div_ceil(tile.columns).max(1);
+        let fewest_down = tiles.div_ceil((ROW_BLOCK / tile.rows).max(1));
+        let fewest_across = panels.div_ceil((COLUMN_BLOCK / tile.columns).max(1));
+        let threads = if rows * columns * depth < PARALLEL_FROM {
+            1
+        } else {
+            threads.max(1)
+        };
+        let most_tasks = fewest_down * fewest_across + 4 * (threads - 1);
+        let mut best = (usize::MAX, fewest_down, fewest_across);
+        for down in fewest_down..=tiles.min(most_tasks / fewest_across) {
+            for across in fewest_across..=panels.min(most_tasks / down) {
+                let (tiles, panels) = (tiles.div_ceil(down), panels.div_ceil(across));
+                // Cycles per step of k with two vector multiply-adds a cycle, two or three values copied a cycle, and
+                // eight bytes of B read a cycle; in tenths.
+                let multiply = 10 * tiles * tile.rows * panels;
+                let copy = 4 * tiles * tile.rows;
+                let read = 10 * panels * tile.columns / 2;
+                let cost = (down * across).div_ceil(threads) * (multiply + copy + read);
+                if cost < best.0 {
+                    best = (cost, down, across);
+                }
+            }
+        }
+        let (_, down, across) = best;
+        Self {
+            rows,
+            columns,
+            block_rows: tiles.div_ceil(down) * tile.rows,
+            block_columns: panels.div_ceil(across) * tile.columns,
+        }
+    }
+
+    fn across(&self) -> usize {
+        self.columns.div_ceil(self.block_columns)
+    }
+
+    /// The number of blocks; none where there is no row or no column.
+    pub(super) fn blocks(&self) -> usize {
+        self.rows.div_ceil(self.block_rows) * self.across()
+    }
+
+    /// The rows and columns of a block. Blocks of the same columns follow each other, so that threads working on
+    /// neighbours share the panels of B in L3.
+    pub(super) fn block(&self, index: usize) -> (Range<usize>, Range<usize>) {
+        let down = self.rows.div_ceil(self.block_rows);
+        let (row, column) = (
+            index % down * self.block_rows,
+            index / down * self.block_columns,
+        );
+        (
+            row..self.rows.min(row + self.block_rows),
+            column..self.columns.min(column + self.block_columns),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_pieces_cover_depth_in_order() {
+        for depth in [0, 1, 7, 8, 255, 256, 257, 320, 512, 513, 2880] {
+            let pieces: Vec<_> = depth_pieces(depth).collect();
+            let mut end = 0;
+            for piece in &pieces {
+                assert_eq!(piece.start, end);
+                assert!(piece.is_empty() == (depth == 0) && piece.len() <= DEPTH_BLOCK);
+                end = piece.end;
+            }
+            assert_eq!(end, depth);
+        }
+    }
+
+    #[test]
+    fn blocks_cover_every_element_once_and_start_on_tiles() {
+        let tile = Tile {
+            rows: 6,
+            columns: 16,
+        };
+        for (rows, columns) in [
+            (0, 5),
+            (5, 0),
+            (1, 1),
+            (7, 33),
+            (77, 320),
+            (256, 1280),
+            (600, 3000),
+        ] {
+            for threads in [1, 2, 3, 64] {
+                let grid = Grid::new(rows, columns, 4096, tile, threads);
+                let mut seen = vec![0; rows * columns];
+                for index in 0..grid.blocks() {
+                    let (row_range, column_range) = grid.block(index);
+                    assert_eq!(
+                        (
+                            row_range.start % tile.rows,
+                            column_range.start % tile.columns
+                        ),
+                        (0, 0)
+                    );
+                    assert!(row_range.len() <= ROW_BLOCK && column_range.len() <= COLUMN_BLOCK);
+                    for row in row_range {
+                        column_range
+                            .clone()
+                            .for_each(|column| seen[row * columns + column] += 1);
+                    }
+                }
+                assert!(
+                    seen.iter().all(|&count| count == 1),
+                    "{rows}×{columns} on {threads}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn few_rows_are_spread_over_columns() {
+        let grid = Grid::new(
+            1,
+            1280,
+            1280,
+            Tile {
+                rows: 6,
+                columns: 16,
+            },
+            2,
+        );
+        assert_eq!(grid.blocks() % 2, 0);
+    }
+}

@@ -1,0 +1,279 @@
+//! The loops around the microkernel.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::aligned::AlignedBuffer;
+use super::blocking::{DEPTH_BLOCK, GROUP_PANELS, Grid, Tile, depth_pieces};
+use super::microkernel::{Strided, Update, multiply_panel, panel_columns};
+use super::values::widen;
+use super::weights::Panels;
+use super::{Epilogue, PackedWeights, Rows};
+use crate::simd::{Element, Kernel, Simd};
+
+/// Multiplies `rows` with `weights` and hands each finished row of each block of columns to `epilogue`, in parallel.
+///
+/// It runs with the instruction set the weights were packed for.
+///
+/// # Panics
+/// Where the shapes do not agree, or the weights are gated and the epilogue is not, or the reverse.
+pub fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, epilogue: &E) {
+    assert_eq!(
+        rows.depth(),
+        weights.depth(),
+        "rows and weights of different depths"
+    );
+    assert_eq!(
+        epilogue.shape(),
+        (rows.rows(), weights.columns()),
+        "an epilogue of another shape than the product"
+    );
+    assert_eq!(
+        epilogue.is_gated(),
+        weights.is_gated(),
+        "gated weights need a gated epilogue, and only they"
+    );
+    let tile = weights.isa().dispatch(TileSize);
+    let sides = if weights.is_gated() { 2 } else { 1 };
+    // A pair of a value panel and its gate panel counts as one panel: they must stay in one block.
+    let pair = Tile {
+        columns: tile.columns * sides,
+        ..tile
+    };
+    let grid = Grid::new(
+        rows.rows(),
+        weights.columns() * sides,
+        rows.depth(),
+        pair,
+        rayon::current_num_threads(),
+    );
+    let run = |index| {
+        let (row_range, column_range) = grid.block(index);
+        let panels =
+            column_range.start / tile.columns..column_range.end.div_ceil(pair.columns) * sides;
+        let columns = column_range.start / sides..column_range.end / sides;
+        multiply_block(rows, weights, epilogue, tile, row_range, panels, columns);
+    };
+    match grid.blocks() {
+        1 => run(0),
+        blocks => (0..blocks).into_par_iter().with_max_len(1).for_each(run),
+    }
+}
+
+/// The register tile of an instruction set.
+struct TileSize;
+
+impl Kernel for TileSize {
+    type Output = Tile;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> Tile {
+        Tile {
+            rows: S::ROWS,
+            columns: panel_columns::<S>(),
+        }
+    }
+}
+
+thread_local! {
+    /// The memory of a thread's blocks, kept between products: fresh pages would cost more than the copying.
+    static SCRATCH: Cell<AlignedBuffer<f32>> = const { Cell::new(AlignedBuffer::new()) };
+}
+
+/// Computes and finishes one block of C.
+fn multiply_block<R: Rows, E: Epilogue>(
+    rows: &R,
+    weights: &PackedWeights,
+    epilogue: &E,
+    tile: Tile,
+    row_range: Range<usize>,
+    panels: Range<usize>,
+    columns: Range<usize>,
+) {
+    let isa = weights.isa();
+    let (row_count, depth) = (row_range.len(), rows.depth());
+    let sides = if weights.is_gated() { 2 } else { 1 };
+    let group_size = row_count * GROUP_PANELS * tile.columns;
+    // Sums that are complete after one piece of the depth are finished at once, and all groups share their place.
+    let group_step = if depth <= DEPTH_BLOCK { 0 } else { group_size };
+    let groups = panels.len().div_ceil(GROUP_PANELS);
+    let (a_size, widened_size) = (row_count * DEPTH_BLOCK, DEPTH_BLOCK * tile.columns);
+    let needed = a_size + widened_size + group_size + groups.saturating_sub(1) * group_step;
+    let mut scratch = SCRATCH.take();
+    scratch.reserve(needed);
+    let (a, rest) = scratch.as_mut_slice().split_at_mut(a_size);
+    let (widened, sums) = rest.split_at_mut(widened_size);
+    for piece in depth_pieces(depth) {
+        isa.dispatch(CopyRows {
+            rows,
+            first: row_range.start,
+            depth: piece.clone(),
+            a: &mut *a,
+        });
+        for group in 0..groups {
+            let first = panels.start + group * GROUP_PANELS;
+            let group_panels = first..panels.end.min(first + GROUP_PANELS);
+            let stride = group_panels.len() * tile.columns;
+            let start = columns.start + group * GROUP_PANELS * tile.columns / sides;
+            let group_columns = start..columns.end.min(start + stride / sides);
+            let c = &mut sums[group * group_step..][..row_count * stride];
+            let block = Block {
+                a: &*a,
+                rows: row_count,
+                weights_depth: depth,
+                depth: piece.clone(),
+                panels: group_panels,
+                widened: &mut *widened,
+                c: &mut *c,
+                update: if piece.start == 0 {
+                    Update::Replace
+                } else {
+                    Update::Add
+                },
+            };
+            match &weights.panels {
+                Panels::F32(values) => isa.dispatch(MultiplyPanels {
+                    values: values.as_slice(),
+                    block,
+                }),
+                Panels::F16(values) => isa.dispatch(MultiplyPanels {
+                    values: values.as_slice(),
+                    block,
+                }),
+                Panels::BF16(values) => isa.dispatch(MultiplyPanels {
+                    values: values.as_slice(),
+                    block,
+                }),
+            }
+            if piece.end == depth {
+                isa.dispatch(FinishRows {
+                    epilogue,
+                    first: row_range.start,
+                    columns: group_columns,
+                    stride,
+                    c,
+                });
+            }
+        }
+    }
+    SCRATCH.set(scratch);
+}
+
+/// Copies a piece of each row of a block, [`DEPTH_BLOCK`] values apart.
+struct CopyRows<'a, R> {
+    rows: &'a R,
+    first: usize,
+    depth: Range<usize>,
+    a: &'a mut [f32],
+}
+
+impl<R: Rows> Kernel for CopyRows<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for (index, target) in self.a.chunks_exact_mut(DEPTH_BLOCK).enumerate() {
+            let target = &mut target[..self.depth.len()];
+            self.rows
+                .copy(simd, self.first + index, self.depth.clone(), target);
+        }
+    }
+}
+
+/// A block of C and what goes into it, whatever type the weights have.
+struct Block<'a> {
+    /// The copied rows, [`DEPTH_BLOCK`] values apart.
+    a: &'a [f32],
+    rows: usize,
+    /// The depth of the whole weights, which a panel has.
+    weights_depth: usize,
+    /// The piece of the depth that `a` holds.
+    depth: Range<usize>,
+    panels: Range<usize>,
+    /// Room for one piece of a panel as f32.
+    widened: &'a mut [f32],
+    /// The rows of the sums, each as wide as the panels together.
+    c: &'a mut [f32],
+    update: Update,
+}
+
+/// Multiplies the copied rows with one piece of each panel.
+struct MultiplyPanels<'a, E> {
+    values: &'a [E],
+    block: Block<'a>,
+}
+
+impl<E: Element> Kernel for MultiplyPanels<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Block {
+            a,
+            rows,
+            weights_depth,
+            depth,
+            panels,
+            widened,
+            c,
+            update,
+        } = self.block;
+        let width = panel_columns::<S>();
+        let stride = panels.len() * width;
+        assert!(
+            a.len() >= rows * DEPTH_BLOCK && depth.len() <= DEPTH_BLOCK && c.len() >= rows * stride
+        );
+        for (index, panel) in panels.enumerate() {
+            let start = (panel * weights_depth + depth.start) * width;
+            let piece = &self.values[start..start + depth.len() * width];
+            let piece = match bytemuck::try_cast_slice::<E, f32>(piece) {
+                Ok(piece) if size_of::<E>() == size_of::<f32>() => piece,
+                _ => {
+                    let widened = &mut widened[..piece.len()];
+                    widen(simd, piece, widened);
+                    &*widened
+                }
+            };
+            let a = Strided {
+                start: a.as_ptr(),
+                stride: DEPTH_BLOCK,
+            };
+            // SAFETY: `a` and `c` were checked above to hold these rows, `c` at this panel's columns, and `piece` is
+            // `depth.len()` lines of a panel; `c` is borrowed mutably, so it overlaps neither.
+            unsafe {
+                let c = Strided {
+                    start: c.as_mut_ptr().add(index * width),
+                    stride,
+                };
+                multiply_panel(simd, rows, depth.len(), a, piece.as_ptr(), c, update);
+            }
+        }
+    }
+}
+
+/// Hands the rows of a finished block to the epilogue.
+struct FinishRows<'a, E> {
+    epilogue: &'a E,
+    first: usize,
+    columns: Range<usize>,
+    stride: usize,
+    c: &'a mut [f32],
+}
+
+impl<E: Epilogue> Kernel for FinishRows<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        for (index, values) in self.c.chunks_exact_mut(self.stride).enumerate() {
+            // SAFETY: the grid gives each element to one block, the block each row to one call, and `multiply` checked
+            // the epilogue's shape.
+            unsafe {
+                self.epilogue
+                    .finish(simd, self.first + index, self.columns.clone(), values)
+            };
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The right operand of a product, packed once into the order the microkernel reads it in.
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use super::Values;
+use super::aligned::AlignedBuffer;
+use crate::simd::{Element, Isa};
+
+/// A weight matrix cut into panels of `2·LANES` columns, each `[depth][2·LANES]`, padded with zero columns.
+///
+/// It keeps its storage type: half-precision weights stay half the size, and are widened a piece at a time as they are
+/// multiplied.
+#[derive(Debug)]
+pub struct PackedWeights {
+    pub(super) panels: Panels,
+    isa: Isa,
+    columns: usize,
+    depth: usize,
+    gated: bool,
+}
+
+/// The packed values, in their storage type.
+#[derive(Debug)]
+pub(super) enum Panels {
+    F32(AlignedBuffer<f32>),
+    F16(AlignedBuffer<f16>),
+    BF16(AlignedBuffer<bf16>),
+}
+
+/// Where element (column, k) of the unpacked matrix lies: `column · column_stride + k · depth_stride`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Strides {
+    pub(super) column: usize,
+    pub(super) depth: usize,
+}
+
+impl PackedWeights {
+    /// Packs a weight `[columns, depth]`, the layout of PyTorch's `Linear`, for products run with `isa`.
+    ///
+    /// # Panics
+    /// Where `values` is not of that size.
+    pub fn new(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
+        assert_eq!(
+            values.len(),
+            columns * depth,
+            "a weight [{columns}, {depth}]"
+        );
+        let strides = Strides {
+            column: depth,
+            depth: 1,
+        };
+        Self::pack(
+            isa,
+            values,
+            columns,
+            depth,
+            strides,
+            None,
+            AlignedBuffer::new(),
+        )
+    }
+
+    /// Packs a matrix `[depth, columns]`.
+    ///
+    /// # Panics
+    /// Where `values` is not of that size.
+    pub fn transposed(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
+        assert_eq!(
+            values.len(),
+            columns * depth,
+            "a matrix [{depth}, {columns}]"
+        );
+        let strides = Strides {
+            column: 1,
+            depth: columns,
+        };
+        Self::pack(
+            isa,
+            values,
+            columns,
+            depth,
+            strides,
+            None,
+            AlignedBuffer::new(),
+        )
+    }
+
+    /// Packs a weight `[2·columns, depth]` whose first half gives values and whose second half their gates (GEGLU), so
+    /// that both are finished together and the product has `columns` columns; the epilogue must have a
+    /// [`Gate`](super::Gate).
+    ///
+    /// # Panics
+    /// Where `values` is not of that size.
+    pub fn gated(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
+        assert_eq!(
+            values.len(),
+            2 * columns * depth,
+            "a gated weight [2 · {columns}, {depth}]"
+        );
+        let strides = Strides {
+            column: depth,
+            depth: 1,
+        };
+        Self::pack(
+            isa,
+            values,
+            columns,
+            depth,
+            strides,
+            Some(columns),
+            AlignedBuffer::new(),
+        )
+    }
+
+    /// Packs with any strides; `gate` is the unpacked column where the gates begin. `reused` lends its memory to the
+    /// panels of an f32 matrix.
+    pub(super) fn pack(
+        isa: Isa,
+        values: Values,
+        columns: usize,
+        depth: usize,
+        strides: Strides,
+        gate: Option<usize>,
+        reused: AlignedBuffer<f32>,
+    ) -> Self {
+        let packing = Packing {
+            width: 2 * isa.lanes(),
+            columns,
+            depth,
+            strides,
+            gate,
+        };
+        let panels = match values {
+            Values::F32(values) => Panels::F32(packing.run(values, reused)),
+            Values::F16(values) => Panels::F16(packing.run(values, AlignedBuffer::new())),
+            Values::BF16(values) => Panels::BF16(packing.run(values, AlignedBuffer::new())),
+        };
+        Self {
+            panels,
+            isa,
+            columns,
+            depth,
+            gated: gate.is_some(),
+        }
+    }
+
+    /// The instruction set this was packed for, with which products with it are run.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The columns of the product, N.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    /// The length of a column, K.
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Whether each column has a gate beside it.
+    pub fn is_gated(&self) -> bool {
+        self.gated
+    }
+
+    /// The memory this holds, in bytes.
+    pub fn bytes(&self) -> usize {
+        match &self.panels {
+            Panels::F32(values) => size_of_val(values.as_slice()),
+            Panels::F16(values) => size_of_val(values.as_slice()),
+            Panels::BF16(values) => size_of_val(values.as_slice()),
+        }
+    }
+
+    /// Gives the panels' memory back for another packing.
+    pub(super) fn into_reusable(self) -> AlignedBuffer<f32> {
+        match self.panels {
+            Panels::F32(values) => values,
+            Panels::F16(_) | Panels::BF16(_) => AlignedBuffer::new(),
+        }
+    }
+}
+
+/// One packing: the shape of both sides.
+struct Packing {
+    width: usize,
+    columns: usize,
+    depth: usize,
+    strides: Strides,
+    gate: Option<usize>,
+}
+
+impl Packing {
+    fn run<E: Element>(&self, source: &[E], mut panels: AlignedBuffer<E>) -> AlignedBuffer<E> {
+        let sides = if self.gate.is_some() { 2 } else { 1 };
+        let count = self.columns.div_ceil(self.width) * sides;
+        let size = self.depth * self.width;
+        panels.reserve(count * size);
+        let values = &mut panels.as_mut_slice()[..count * size];
+        if !values.is_empty() {
+            // A panel at a time is enough work to be worth a task from some thousand values on.
+            values
+                .par_chunks_mut(size)
+                .with_min_len(1 + 4096 / size)
+                .enumerate()
+                .for_each(|(index, panel)| {
+                    let first = index / sides * self.width;
+                    let count = self.width.min(self.columns - first);
+                    let side = if index % sides == 1 {
+                        self.gate.unwrap_or(0)
+                    } else {
+                        0
+                    };
+                    self.panel(source, side + first, count, panel);
+                });
+        }
+        panels
+    }
+
+    /// Fills one panel from `count` columns of the source, `first` on, and the rest of it with zeros.
+    fn panel<E: Element>(&self, source: &[E], first: usize, count: usize, panel: &mut [E]) {
+        // A few k at a time for all columns, so that the lines of the panel are filled while they are in L1.
+        const DEPTH_STEP: usize = 16;
+        for (step, lines) in panel.chunks_mut(DEPTH_STEP * self.width).enumerate() {
+            for column in 0..count {
+                let start =
+                    (first + column) * self.strides.column + step * DEPTH_STEP * self.strides.depth;
+                let values = source[start..].iter().step_by(self.strides.depth);
+                for (line, &value) in lines.chunks_exact_mut(self.width).zip(values) {
+                    line[column] = value;
+                }
+            }
+            if count < self.width {
+                for line in lines.chunks_exact_mut(self.width) {
+                    line[count..].fill(E::default());
+                }
+            }
+        }
+    }
+}
