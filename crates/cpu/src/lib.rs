@@ -1,6 +1,7 @@
 //! Kinora on a plain CPU.
 
 mod error;
+mod fast;
 pub mod gemm;
 pub mod reference;
 pub mod simd;
