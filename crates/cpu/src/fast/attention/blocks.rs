@@ -1,0 +1,160 @@
+//! Attention over sequences of any length, with a running softmax.
+//!
+//! A task holds a range of one head's queries with the sums of their results so far, and walks the keys in blocks. It
+//! packs a block of keys and values once for all its queries, then takes these a few rows at a time, so that their
+//! scores stay in the nearest caches between the two matrix products.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::Problem;
+use super::operand::Sequence;
+use super::scratch::Scratch;
+use super::softmax::{exponentiate, largest};
+use crate::gemm::microkernel::{Strided, Update, multiply_panel, panel_columns};
+use crate::simd::{Isa, Kernel, Simd};
+
+/// Rows of a block of queries: a multiple of the microkernel's rows on every instruction set.
+const QUERY_BLOCK: usize = 48;
+
+/// Keys of a block, a multiple of the panel columns of every instruction set.
+const KEY_BLOCK: usize = 256;
+
+/// The most queries of a task. The more, the less the packing of the keys weighs: at 512 it is a fiftieth of the work.
+const MOST_QUERIES: usize = 1008;
+
+pub(super) fn run(isa: Isa, problem: &Problem<'_>) {
+    let extents = problem.extents;
+    let heads = problem.op.heads;
+    let sequences = extents.batch * extents.positions * heads;
+    if sequences * extents.queries == 0 {
+        return;
+    }
+    // Four tasks a thread level out the threads' speeds; the split of the queries changes no result.
+    let share = (sequences * extents.queries).div_ceil(4 * rayon::current_num_threads());
+    let chunks = extents.queries.div_ceil(share.clamp(2 * QUERY_BLOCK, MOST_QUERIES));
+    let chunk = extents.queries.div_ceil(chunks).next_multiple_of(QUERY_BLOCK);
+    (0..sequences * chunks).into_par_iter().with_max_len(1).for_each(|index| {
+        let (sequence, chunk_index) = (index / chunks, index % chunks);
+        let (outer, head) = (sequence / heads, sequence % heads);
+        let sequence =
+            Sequence { batch: outer / extents.positions, position: outer % extents.positions, head };
+        let first = (chunk_index * chunk).min(extents.queries);
+        let queries = first..(first + chunk).min(extents.queries);
+        isa.dispatch(Task { problem, sequence, queries });
+    });
+}
+
+/// Some queries of a sequence and head, and all their keys.
+struct Task<'a> {
+    problem: &'a Problem<'a>,
+    sequence: Sequence,
+    queries: Range<usize>,
+}
+
+impl Kernel for Task<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Task { problem, sequence, queries } = self;
+        let Some(last) = queries.clone().last() else { return };
+        let head_dim = problem.op.head_dim;
+        let columns = panel_columns::<S>();
+        // Widths of a query, and of a result that is computed by whole panels.
+        let (query_width, sum_width) =
+            (head_dim.next_multiple_of(S::LANES), head_dim.next_multiple_of(columns));
+        let count = queries.len();
+
+        let sizes = [
+            count * query_width,
+            KEY_BLOCK * head_dim,
+            KEY_BLOCK * sum_width,
+            QUERY_BLOCK * KEY_BLOCK,
+            count * sum_width,
+            count,
+            count,
+        ]
+        .map(|size| size.next_multiple_of(columns));
+        let mut scratch = Scratch::take(sizes.iter().sum());
+        let [scaled, packed_keys, packed_values, scores, sums, maxima, totals] = scratch.split(sizes);
+
+        problem.queries(sequence).copy(simd, queries.start, count, problem.op.scale, scaled);
+        sums.fill(0.0);
+        maxima.fill(f32::NEG_INFINITY);
+        totals.fill(0.0);
+
+        let (keys, values) = (problem.keys(sequence), problem.values(sequence));
+        let visibility = problem.visibility(sequence);
+        for first_key in (0..visibility.leading(last)).step_by(KEY_BLOCK) {
+            let block_keys = (visibility.leading(last) - first_key).min(KEY_BLOCK);
+            keys.pack_transposed(simd, first_key, block_keys, packed_keys);
+            values.pack(simd, first_key, block_keys, KEY_BLOCK, packed_values);
+            for first_row in (0..count).step_by(QUERY_BLOCK) {
+                let rows = (count - first_row).min(QUERY_BLOCK);
+                // Causality may hide the end of the block, or all of it, from every row.
+                let leading = visibility.leading(queries.start + first_row + rows - 1);
+                let seen = leading.saturating_sub(first_key).min(block_keys);
+                if seen == 0 {
+                    continue;
+                }
+                // SAFETY: the parts of the scratch were sized for these rows, widths and panels above, and are apart;
+                // `seen <= KEY_BLOCK`, a whole number of panels.
+                unsafe {
+                    let scaled =
+                        Strided { start: scaled.as_ptr().add(first_row * query_width), stride: query_width };
+                    for panel in 0..seen.div_ceil(columns) {
+                        let keys = packed_keys.as_ptr().add(panel * columns * head_dim);
+                        let scores =
+                            Strided { start: scores.as_mut_ptr().add(panel * columns), stride: KEY_BLOCK };
+                        multiply_panel(simd, rows, head_dim, scaled, keys, scores, Update::Replace);
+                    }
+                }
+                for (row, scores) in scores.chunks_exact_mut(KEY_BLOCK).take(rows).enumerate() {
+                    let scores = &mut scores[..seen.next_multiple_of(S::LANES)];
+                    let row = first_row + row;
+                    // SAFETY: the row is one of the queries.
+                    unsafe { visibility.apply(simd, queries.start + row, first_key, scores) };
+                    let before = maxima[row];
+                    let maximum = before.max(largest(simd, scores));
+                    if maximum > before {
+                        maxima[row] = maximum;
+                        let correction = (before - maximum).exp();
+                        totals[row] *= correction;
+                        scale(simd, &mut sums[row * sum_width..][..sum_width], correction);
+                    }
+                    totals[row] += exponentiate(simd, scores, maximum);
+                }
+                // SAFETY: as for the scores.
+                unsafe {
+                    let weights = Strided { start: scores.as_ptr(), stride: KEY_BLOCK };
+                    for panel in 0..sum_width / columns {
+                        let values = packed_values.as_ptr().add(panel * KEY_BLOCK * columns);
+                        let start = sums.as_mut_ptr().add(first_row * sum_width + panel * columns);
+                        let sums = Strided { start, stride: sum_width };
+                        multiply_panel(simd, rows, seen, weights, values, sums, Update::Add);
+                    }
+                }
+            }
+        }
+
+        let output = problem.output(sequence);
+        for (row, sums) in sums.chunks_exact(sum_width).take(count).enumerate() {
+            // SAFETY: each query is in one task alone.
+            unsafe { output.write(simd, queries.start + row, sums, totals[row]) };
+        }
+    }
+}
+
+/// `values *= factor`, for a whole number of vectors.
+#[inline(always)]
+fn scale<S: Simd>(simd: S, values: &mut [f32], factor: f32) {
+    for values in values.chunks_exact_mut(S::LANES) {
+        // SAFETY: `chunks_exact_mut` yields LANES values.
+        unsafe {
+            let product = simd.mul(simd.load(values.as_ptr()), simd.splat(factor));
+            simd.store(values.as_mut_ptr(), product);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Softmax attention, blockwise: the whole matrix of scores never exists.
+//!
+//! Two paths share the reading of operands ([`operand`]), what a query sees ([`visibility`]) and the softmax of a row
+//! ([`softmax`]): [`blocks`] takes sequences of any length with matrix products and a running softmax, [`frames`]
+//! takes the many short sequences of temporal attention.
+
+mod blocks;
+mod frames;
+mod operand;
+mod scratch;
+mod softmax;
+#[cfg(test)]
+mod tests;
+mod visibility;
+
+use kinora_graph::op::{Attention, AttentionExtents, SequenceAxis};
+
+use self::operand::{Layout, Rows, RowsMut, Sequence};
+use self::visibility::Visibility;
+use crate::simd::Isa;
+use crate::view::{View, ViewMut};
+
+/// Computes `op` on operands whose types it has checked. The result does not depend on the number of threads.
+///
+/// The output lies over no operand.
+pub(crate) fn attention(isa: Isa, op: &Attention, inputs: &[View<'_>], output: ViewMut<'_>) {
+    let problem = Problem::new(op, inputs, output);
+    let AttentionExtents { queries, keys, .. } = problem.extents;
+    let short = queries.max(keys) <= frames::LONGEST;
+    match op.axis {
+        SequenceAxis::Frames { .. } if short => frames::run(isa, &problem),
+        _ => blocks::run(isa, &problem),
+    }
+}
+
+/// An attention and its memory.
+struct Problem<'a> {
+    op: &'a Attention,
+    extents: AttentionExtents,
+    inputs: &'a [View<'a>],
+    output: ViewMut<'a>,
+}
+
+impl<'a> Problem<'a> {
+    fn new(op: &'a Attention, inputs: &'a [View<'a>], output: ViewMut<'a>) -> Self {
+        let extents = op.extents(inputs[0].ty(), inputs[1].ty());
+        Problem { op, extents, inputs, output }
+    }
+
+    /// How the rows of a tensor lie that has `length` of them in a sequence.
+    fn layout(&self, length: usize, channels: usize, offset: usize) -> Layout {
+        Layout { length, positions: self.extents.positions, channels, offset, head_dim: self.op.head_dim }
+    }
+
+    fn operand(&self, index: usize, length: usize, sequence: Sequence) -> Rows<'a> {
+        let view = self.inputs[index];
+        Rows::new(view, self.layout(length, view.ty().shape[2], self.op.offsets[index]), sequence)
+    }
+
+    fn queries(&self, sequence: Sequence) -> Rows<'a> {
+        self.operand(0, self.extents.queries, sequence)
+    }
+
+    /// The keys of the queries of `sequence`.
+    fn keys(&self, sequence: Sequence) -> Rows<'a> {
+        self.operand(1, self.extents.keys, self.of_keys(sequence))
+    }
+
+    /// The values of the queries of `sequence`.
+    fn values(&self, sequence: Sequence) -> Rows<'a> {
+        self.operand(2, self.extents.keys, self.of_keys(sequence))
+    }
+
+    fn output(&self, sequence: Sequence) -> RowsMut<'_> {
+        let layout = self.layout(self.extents.queries, self.op.heads * self.op.head_dim, 0);
+        RowsMut::new(&self.output, layout, sequence)
+    }
+
+    fn visibility(&self, sequence: Sequence) -> Visibility<'a> {
+        let AttentionExtents { queries, keys, .. } = self.extents;
+        let length = match self.op.key_lengths_operand() {
+            // SAFETY: the output lies over no operand, so nothing writes it.
+            Some(index) => unsafe {
+                self.inputs[index].slice::<i32>()[self.of_keys(sequence).batch].clamp(0, keys as i32) as usize
+            },
+            None => keys,
+        };
+        let operand = self.op.mask_operand().map(|index| self.inputs[index]);
+        Visibility::new(self.op.mask, operand, sequence, (queries, keys), length)
+    }
+
+    /// The sequence of keys that serves a sequence of queries.
+    fn of_keys(&self, sequence: Sequence) -> Sequence {
+        let share = self.extents.batch / self.extents.key_batch;
+        Sequence { batch: sequence.batch / share, ..sequence }
+    }
+}

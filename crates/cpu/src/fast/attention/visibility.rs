@@ -1,0 +1,103 @@
+//! Which keys a query sees, and what the mask adds to their scores.
+
+use kinora_graph::op::Mask;
+
+use super::operand::Sequence;
+use crate::simd::{Element, Simd};
+use crate::view::{View, with_float};
+
+/// What the queries of one sequence and head see of its keys.
+#[derive(Clone, Copy)]
+pub(super) struct Visibility<'a> {
+    mask: Mask,
+    operand: Option<View<'a>>,
+    /// The mask's element for the first query and key.
+    start: usize,
+    /// Keys of a row of the mask.
+    keys: usize,
+    /// Leading keys that exist.
+    length: usize,
+}
+
+impl<'a> Visibility<'a> {
+    /// `extents` are the queries and keys of the mask, `length` is how many of the keys exist.
+    pub(super) fn new(
+        mask: Mask,
+        operand: Option<View<'a>>,
+        sequence: Sequence,
+        (queries, keys): (usize, usize),
+        length: usize,
+    ) -> Self {
+        let start = operand.map_or(0, |view| {
+            let shape = &view.ty().shape;
+            let batch = if shape[0] == 1 { 0 } else { sequence.batch };
+            let head = if shape[1] == 1 { 0 } else { sequence.head };
+            let start = (batch * shape[1] + head) * queries * keys;
+            // The unsafe accesses below rest on this.
+            assert!(start + queries * keys <= view.ty().elements());
+            start
+        });
+        Visibility { mask, operand, start, keys, length: length.min(keys) }
+    }
+
+    /// How many leading keys `query` may see, by their number and by causality; it grows with the query.
+    #[inline(always)]
+    pub(super) fn leading(&self, query: usize) -> usize {
+        match self.mask {
+            Mask::Causal { diagonal } => {
+                (query as i64).saturating_add(diagonal).saturating_add(1).clamp(0, self.length as i64)
+                    as usize
+            }
+            _ => self.length,
+        }
+    }
+
+    /// Applies the mask to the scores of `query` with the keys from `first` on; those of keys it does not see become
+    /// -∞, those beyond the last key included.
+    ///
+    /// # Safety
+    /// `query` is one of the mask's queries.
+    #[inline(always)]
+    pub(super) unsafe fn apply<S: Simd>(&self, simd: S, query: usize, first: usize, scores: &mut [f32]) {
+        let count = self.leading(query).saturating_sub(first).min(scores.len());
+        let (seen, hidden) = scores.split_at_mut(count);
+        hidden.fill(f32::NEG_INFINITY);
+        let Some(view) = self.operand else { return };
+        let row = self.start + query * self.keys + first;
+        // SAFETY: the row is within the mask, as `new` has checked for every query, and `first + count` within the row.
+        unsafe {
+            match self.mask {
+                Mask::Boolean => {
+                    let mask = std::slice::from_raw_parts(view.ptr::<u8>().add(row), count);
+                    for (score, &mask) in seen.iter_mut().zip(mask) {
+                        *score = if mask == 0 { f32::NEG_INFINITY } else { *score };
+                    }
+                }
+                _ => with_float!(view.ty().dtype, T => add(simd, seen, view.ptr::<T>().add(row))),
+            }
+        }
+    }
+}
+
+/// `scores += mask`.
+///
+/// # Safety
+/// `mask` is valid for reading as many values as there are scores.
+#[inline(always)]
+unsafe fn add<S: Simd, T: Element>(simd: S, scores: &mut [f32], mask: *const T) {
+    for (index, scores) in scores.chunks_mut(S::LANES).enumerate() {
+        // SAFETY: the chunk holds at most LANES scores, and the mask as many values.
+        unsafe {
+            let mask = mask.add(index * S::LANES);
+            let target = scores.as_mut_ptr();
+            if scores.len() == S::LANES {
+                simd.store(target, simd.add(simd.load(target), T::load(simd, mask)));
+            } else {
+                let count = scores.len();
+                let sum =
+                    simd.add(f32::load_partial(simd, target, count), T::load_partial(simd, mask, count));
+                f32::store_partial(simd, target, sum, count);
+            }
+        }
+    }
+}
