@@ -125,7 +125,9 @@ fn swish<S: Simd>(simd: S, x: S::F32, t: S::F32) -> S::F32 {
 pub fn gelu_erf<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     // x/2·erfc(-x/√2) = x/2·erfc(z) below zero and x - x/2·erfc(z) above it, z = |x|/√2: no cancellation in either tail.
     let z = simd.mul(simd.abs(x), simd.splat(std::f32::consts::FRAC_1_SQRT_2));
-    let tail = simd.mul(simd.mul(x, simd.splat(0.5)), erfc_of_positive(simd, z));
+    // From 100 on the tail is zero; without the bound, infinity would multiply that zero.
+    let bounded = simd.min(simd.splat(100.0), x);
+    let tail = simd.mul(simd.mul(bounded, simd.splat(0.5)), erfc_of_positive(simd, z));
     simd.select(simd.less_than(x, simd.zero()), tail, simd.sub(x, tail))
 }
 
