@@ -7,6 +7,8 @@ mod fast;
 pub mod reference;
 pub mod simd;
 mod tensors;
+// As above.
+#[allow(dead_code)]
 mod view;
 
 pub use error::CpuError;

@@ -9,7 +9,9 @@ use kinora_graph::Op;
 /// size), and no other operand in that memory unless it is the same value.
 pub(crate) fn in_place(op: &Op, operand: usize) -> bool {
     match op {
-        Op::Norm(_) | Op::BatchNorm(_) | Op::Activate(_) | Op::Softmax | Op::Scale(_) | Op::Cast(_) => operand == 0,
+        Op::Norm(_) | Op::BatchNorm(_) | Op::Activate(_) | Op::Softmax | Op::Scale(_) | Op::Cast(_) => {
+            operand == 0
+        }
         Op::Add | Op::Mul | Op::Blend | Op::TemporalBlend(_) => operand <= 1,
         _ => false,
     }

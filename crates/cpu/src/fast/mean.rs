@@ -107,7 +107,12 @@ impl Means<'_> {
             let count = (self.inner.extent - at).min(CHUNK);
             // SAFETY: positions of the operand's own axes.
             unsafe {
-                sums::sum(self.isa, self.source, self.start + offset(self.averaged, index / segments) + at, count)
+                sums::sum(
+                    self.isa,
+                    self.source,
+                    self.start + offset(self.averaged, index / segments) + at,
+                    count,
+                )
             }
         });
         sums.iter().sum()

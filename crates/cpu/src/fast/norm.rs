@@ -9,7 +9,7 @@ use super::{
     blocks::{Source, Target, small_vector},
     elementwise::{Elementwise, Operand, Results, elementwise, run},
     group_norm::{Groups, group_norm},
-    sums::shifted_sums,
+    sums::moments,
     tasks,
 };
 use crate::{
@@ -34,13 +34,11 @@ pub(crate) fn norm(isa: Isa, op: &Norm, inputs: &[View<'_>], output: ViewMut<'_>
             let slabs = shape[0] / frames;
             let groups =
                 Groups { source, target, slabs, rows: rows / slabs, channels, groups, epsilon: op.epsilon };
-            // SAFETY: `x` and the result have `slabs · (rows / slabs) · channels` elements.
-            with_activation!(op.activation, A => unsafe { group_norm::<A>(isa, &groups, &learned) });
+            with_activation!(op.activation, A => group_norm::<A>(isa, &groups, &learned));
         }
         NormKind::Layer | NormKind::Rms => {
             let centred = op.kind == NormKind::Layer;
-            let layer =
-                Layer { source, target, channels, epsilon: op.epsilon, centred, learned: &learned };
+            let layer = Layer { source, target, channels, epsilon: op.epsilon, centred, learned: &learned };
             with_activation!(op.activation, A => tasks::each(rows, tasks::rows_of_task(channels), |rows| {
                 isa.dispatch(LayerRows { layer: &layer, rows, activation: A::default() });
             }));
@@ -95,8 +93,8 @@ impl<A: Function> Kernel for LayerRows<'_, A> {
 
 /// `act(((x - pivot) · inverse + residue) · scale + shift)`.
 ///
-/// The pivot is the mean as f32 has it and the residue what that rounding left: far from zero the two keep digits that
-/// `x · a + b` loses.
+/// The pivot is a value of the row close to its mean, and the residue carries the distance between the two: far from zero
+/// they keep digits that `x · a + b` loses.
 struct NormaliseRow<A> {
     pivot: f32,
     inverse: f32,
@@ -109,23 +107,24 @@ impl<A: Function> NormaliseRow<A> {
     /// `x` is valid for reading a row.
     #[inline(always)]
     unsafe fn of_row<S: Simd>(simd: S, layer: &Layer<'_>, x: *const f32, activation: A) -> Self {
-        let n = layer.channels as f64;
-        // SAFETY: passed on from the caller.
-        let (pivot, (sum, squares)) = unsafe {
-            if layer.centred {
-                let pivot = (shifted_sums(simd, x, layer.channels, 0.0).0 / n) as f32;
-                (pivot, shifted_sums(simd, x, layer.channels, pivot))
-            } else {
-                (0.0, (0.0, shifted_sums(simd, x, layer.channels, 0.0).1))
+        let (channels, count) = (layer.channels, layer.channels as f64);
+        // SAFETY: passed on from the caller; a row has a first element.
+        let (pivot, moments) = unsafe {
+            let mut pivot = if layer.centred { *x } else { 0.0 };
+            let mut found = moments(simd, x, channels, pivot);
+            if !layer.centred {
+                found.sum = 0.0;
+            } else if found.is_far(count) {
+                pivot = (f64::from(pivot) + found.beyond(count)) as f32;
+                found = moments(simd, x, channels, pivot);
             }
+            (pivot, found)
         };
-        let beyond = sum / n;
-        let variance = (squares / n - beyond * beyond).max(0.0);
-        let inverse = 1.0 / (variance + f64::from(layer.epsilon)).sqrt();
+        let inverse = 1.0 / (moments.variance(count) + f64::from(layer.epsilon)).sqrt();
         NormaliseRow {
             pivot,
             inverse: inverse as f32,
-            residue: (-beyond * inverse) as f32,
+            residue: (-moments.beyond(count) * inverse) as f32,
             _activation: activation,
         }
     }

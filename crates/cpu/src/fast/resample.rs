@@ -181,7 +181,13 @@ pub(crate) fn pool(isa: Isa, op: &Pool, inputs: &[View<'_>], output: ViewMut<'_>
     let window = op.kernel[0] * op.kernel[1];
     let rows = output.ty().shape[0] * to.height;
     tasks::each(rows, tasks::rows_of_task(to.row() * window), |rows| match op.kind {
-        PoolKind::Max => isa.dispatch(PoolRows { windows: &windows, rows, fold: Largest, start: f32::NEG_INFINITY, factor: 1.0 }),
+        PoolKind::Max => isa.dispatch(PoolRows {
+            windows: &windows,
+            rows,
+            fold: Largest,
+            start: f32::NEG_INFINITY,
+            factor: 1.0,
+        }),
         PoolKind::Average => {
             let factor = 1.0 / window as f32;
             isa.dispatch(PoolRows { windows: &windows, rows, fold: Plus, start: 0.0, factor })

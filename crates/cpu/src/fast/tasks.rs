@@ -15,9 +15,9 @@ pub(crate) fn each(count: usize, grain: usize, body: impl Fn(Range<usize>) + Syn
     match count.div_ceil(grain) {
         0 => {}
         1 => body(0..count),
-        tasks => (0..tasks)
-            .into_par_iter()
-            .for_each(|task| body(task * grain..((task + 1) * grain).min(count))),
+        tasks => {
+            (0..tasks).into_par_iter().for_each(|task| body(task * grain..((task + 1) * grain).min(count)))
+        }
     }
 }
 

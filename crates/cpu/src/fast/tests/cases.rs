@@ -3,8 +3,8 @@
 use kinora_graph::{
     DType, Op, Tensor,
     op::{
-        Activation, Affine, BatchNorm, Concat, Gate, Interpolation, Mean, Norm, NormKind, Pool, PoolKind, SamplerStep,
-        Scale, Slice, TemporalBlend, TimestepEmbedding, Upsample,
+        Activation, Affine, BatchNorm, Concat, Gate, Interpolation, Mean, Norm, NormKind, Pool, PoolKind,
+        SamplerStep, Scale, Slice, TemporalBlend, TimestepEmbedding, Upsample,
     },
 };
 
@@ -119,7 +119,10 @@ fn broadcasts(random: &mut Random, dtype: DType, cases: &mut Vec<Case>) {
     for (a, b) in pairs {
         for op in [Op::Add, Op::Mul] {
             let deviation = if op == Op::Add { 1e4 } else { 10.0 };
-            cases.push((op, vec![random.floats(dtype, a, 0.0, deviation), random.floats(dtype, b, 0.0, deviation)]));
+            cases.push((
+                op,
+                vec![random.floats(dtype, a, 0.0, deviation), random.floats(dtype, b, 0.0, deviation)],
+            ));
         }
     }
 }
@@ -169,7 +172,9 @@ fn means(random: &mut Random, dtype: DType, cases: &mut Vec<Case>) {
 }
 
 fn embeddings(random: &mut Random, dtype: DType, cases: &mut Vec<Case>) {
-    for (width, cosine_first, frequency_shift) in [(2, false, 0.0), (9, true, 1.0), (320, true, 0.0), (33, false, 0.5)] {
+    for (width, cosine_first, frequency_shift) in
+        [(2, false, 0.0), (9, true, 1.0), (320, true, 0.0), (33, false, 0.5)]
+    {
         let op = TimestepEmbedding { width, cosine_first, frequency_shift, max_period: 1e4, scale: 1.5 };
         for count in [0, 1, 3] {
             let t = random.floats(dtype, &[count], 500.0, 300.0);
@@ -205,7 +210,10 @@ fn samplers(random: &mut Random, dtype: DType, shape: [usize; 4], cases: &mut Ve
             let values = [1, shape[0].max(1)][random.below(2)];
             inputs.push(random.floats(DType::F32, &[values], 5.0, 2.0));
         }
-        inputs.extend((0..usize::from(op.history) + usize::from(op.noise)).map(|_| random.floats(dtype, &shape, 0.0, 1.0)));
+        inputs.extend(
+            (0..usize::from(op.history) + usize::from(op.noise))
+                .map(|_| random.floats(dtype, &shape, 0.0, 1.0)),
+        );
         cases.push((Op::SamplerStep(op), inputs));
     }
 }

@@ -5,8 +5,8 @@ use kinora_graph::{DType, Op, Shape, Tensor, TensorType, tensor::AlignedBytes};
 use crate::{
     CpuError,
     fast::{
-        activation, arrange, cast, embedding, in_place::in_place, mean, norm, pointwise, resample, sampler, softmax,
-        temporal,
+        activation, arrange, cast, embedding, in_place::in_place, mean, norm, pointwise, resample, sampler,
+        softmax, temporal,
     },
     reference,
     simd::Isa,
@@ -166,7 +166,8 @@ pub(super) fn check(op: &Op, inputs: &[Tensor]) {
             let squares: f64 = exact.iter().filter(|x| x.is_finite()).map(|&x| f64::from(x).powi(2)).sum();
             let typical = (squares / exact.len().max(1) as f64).sqrt() as f32;
             for (i, (&got, &want_value)) in got.iter().zip(&exact).enumerate() {
-                let close = (got - want_value).abs() <= tolerance(want.dtype()) * want_value.abs().max(typical);
+                let close =
+                    (got - want_value).abs() <= tolerance(want.dtype()) * want_value.abs().max(typical);
                 let same = got == want_value || got.is_nan() && want_value.is_nan();
                 assert!(close || same, "{}: element {i} is {got}, not {want_value}", shown());
             }
