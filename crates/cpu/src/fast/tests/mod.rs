@@ -98,7 +98,7 @@ fn infinities_and_nans_go_where_the_reference_sends_them() {
     let row = [nan, inf, -inf, 0.0, -0.0, 1e-30, 300.0, -300.0, 1.0];
     for dtype in FLOATS {
         for activation in Activation::ALL {
-            // Of the others only ReLU has one answer for an infinity: x · 0 is none.
+            // Infinities for ReLU alone: `math::gelu_erf` gives NaN for +inf where the reference gives +inf.
             let finite = row.map(|x| if x.is_infinite() { 1e4f32.copysign(x) } else { x });
             let values = if activation == Activation::Relu { row } else { finite };
             let x = Tensor::from_f32(dtype, [9], &values).unwrap();
