@@ -82,11 +82,12 @@ impl<A: Function> Elementwise<1> for Apply<A> {
 
 /// A pointwise function; the result may lie over the operand.
 pub(crate) fn activate(isa: Isa, op: Activation, inputs: &[View<'_>], output: ViewMut<'_>) {
-    let x = Operand::rows(Source::of(&inputs[0]), 0);
-    let results = Results { target: Target::of(&output), start: 0 };
-    let elements = output.ty().elements();
-    // SAFETY: operand and result have `elements` elements.
-    with_activation!(Some(op), A => unsafe {
-        elementwise(isa, &Apply::<A>::default(), [x], results, 1, elements)
-    });
+    with_activation!(Some(op), A => activate_by::<A>(isa, &inputs[0], &output));
+}
+
+fn activate_by<A: Function>(isa: Isa, x: &View<'_>, output: &ViewMut<'_>) {
+    let x = Operand::rows(Source::of(x), 0);
+    let results = Results { target: Target::of(output), start: 0 };
+    // SAFETY: operand and result have the same number of elements.
+    unsafe { elementwise(isa, &Apply::<A>::default(), [x], results, 1, output.ty().elements()) };
 }

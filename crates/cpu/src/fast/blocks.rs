@@ -17,6 +17,9 @@ use crate::{
 /// Elements that a kernel handles at a time: five such buffers take 10 KiB of a first-level cache of 32.
 pub(crate) const BLOCK: usize = 512;
 
+/// Vectors that a loop handles at a time, so that its own arithmetic does not count.
+pub(crate) const UNROLL: usize = 4;
+
 /// A buffer of one block. Nothing reads what was not written.
 #[repr(align(64))]
 pub(crate) struct Block([MaybeUninit<f32>; BLOCK]);
@@ -169,10 +172,21 @@ pub(crate) unsafe fn convert<S: Simd, From: Element, To: Element>(
     to: *mut To,
     count: usize,
 ) {
-    for at in (0..count).step_by(S::LANES) {
-        let lanes = (count - at).min(S::LANES);
-        // SAFETY: `at + lanes` <= `count`.
-        unsafe { store_up_to(simd, to.add(at), load_up_to(simd, from.add(at), lanes), lanes) };
+    let mut at = 0;
+    // SAFETY: no vector goes beyond `count`.
+    unsafe {
+        while at + UNROLL * S::LANES <= count {
+            for i in 0..UNROLL {
+                let at = at + i * S::LANES;
+                To::store(simd, to.add(at), From::load(simd, from.add(at)));
+            }
+            at += UNROLL * S::LANES;
+        }
+        while at < count {
+            let lanes = (count - at).min(S::LANES);
+            store_up_to(simd, to.add(at), load_up_to(simd, from.add(at), lanes), lanes);
+            at += lanes;
+        }
     }
 }
 
@@ -200,6 +214,7 @@ pub(crate) unsafe fn store_up_to<S: Simd, E: Element>(simd: S, to: *mut E, value
 
 /// A small vector, such as a norm's scale, as f32.
 pub(crate) fn small_vector(view: &View<'_>) -> Vec<f32> {
-    // SAFETY: an operand that no kernel here works in place on, so that nothing writes it meanwhile.
-    with_float!(view.ty().dtype, T => unsafe { view.slice::<T>() }.iter().map(|x| x.to_f32()).collect())
+    let source = Source::of(view);
+    // SAFETY: the view has these elements.
+    (0..view.ty().elements()).map(|at| unsafe { source.get(at) }).collect()
 }

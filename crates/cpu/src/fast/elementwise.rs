@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    blocks::{BLOCK, Block, Source, Target, load_up_to, store_up_to},
+    blocks::{BLOCK, Block, Source, Target, UNROLL, load_up_to, store_up_to},
     tasks,
 };
 use crate::simd::{Isa, Kernel, Simd};
@@ -134,15 +134,44 @@ pub(crate) unsafe fn run<S: Simd, F: Elementwise<N>, const N: usize>(
     to: *mut f32,
     count: usize,
 ) {
-    let mut values = [simd.zero(); N];
-    for at in (0..count).step_by(S::LANES) {
-        let lanes = (count - at).min(S::LANES);
-        // SAFETY: `at + lanes` <= `count`.
-        unsafe {
-            for i in 0..N {
-                values[i] = load_up_to(simd, from[i].add(at), lanes);
+    let mut at = 0;
+    // SAFETY: no step goes beyond `count`.
+    unsafe {
+        while at + UNROLL * S::LANES <= count {
+            for i in 0..UNROLL {
+                step(simd, function, from, to, at + i * S::LANES, S::LANES);
             }
-            store_up_to(simd, to.add(at), function.apply(simd, values), lanes);
+            at += UNROLL * S::LANES;
         }
+        while at + S::LANES <= count {
+            step(simd, function, from, to, at, S::LANES);
+            at += S::LANES;
+        }
+        if at < count {
+            step(simd, function, from, to, at, count - at);
+        }
+    }
+}
+
+/// One vector, or the `lanes` of it that are left.
+///
+/// # Safety
+/// Every pointer is valid for `at + lanes` values, `lanes` at most `S::LANES`.
+#[inline(always)]
+unsafe fn step<S: Simd, F: Elementwise<N>, const N: usize>(
+    simd: S,
+    function: &F,
+    from: [*const f32; N],
+    to: *mut f32,
+    at: usize,
+    lanes: usize,
+) {
+    let mut values = [simd.zero(); N];
+    // SAFETY: passed on from the caller.
+    unsafe {
+        for i in 0..N {
+            values[i] = load_up_to(simd, from[i].add(at), lanes);
+        }
+        store_up_to(simd, to.add(at), function.apply(simd, values), lanes);
     }
 }

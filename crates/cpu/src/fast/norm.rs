@@ -9,7 +9,7 @@ use super::{
     blocks::{Source, Target, small_vector},
     elementwise::{Elementwise, Operand, Results, elementwise, run},
     group_norm::{Groups, group_norm},
-    sums::shifted_sums,
+    sums::moments,
     tasks,
 };
 use crate::{
@@ -34,8 +34,7 @@ pub(crate) fn norm(isa: Isa, op: &Norm, inputs: &[View<'_>], output: ViewMut<'_>
             let slabs = shape[0] / frames;
             let groups =
                 Groups { source, target, slabs, rows: rows / slabs, channels, groups, epsilon: op.epsilon };
-            // SAFETY: `x` and the result have `slabs · (rows / slabs) · channels` elements.
-            with_activation!(op.activation, A => unsafe { group_norm::<A>(isa, &groups, &learned) });
+            with_activation!(op.activation, A => group_norm::<A>(isa, &groups, &learned));
         }
         NormKind::Layer | NormKind::Rms => {
             let layer = Layer { source, target, channels, norm: op, learned: &learned };
@@ -92,8 +91,8 @@ impl<A: Function> Kernel for LayerRows<'_, A> {
 
 /// What a layer or RMS norm does to a row: `(x - pivot) · inverse + residue`.
 ///
-/// The pivot is the mean as f32 has it and the residue what that rounding left: far from zero the two keep digits that
-/// `x · a + b` loses.
+/// The pivot is a value of the row close to its mean, and the residue carries the distance between the two: far from zero
+/// they keep digits that `x · a + b` loses.
 #[derive(Clone, Copy)]
 pub(crate) struct RowStatistics {
     pivot: f32,
@@ -102,7 +101,7 @@ pub(crate) struct RowStatistics {
 }
 
 impl RowStatistics {
-    /// The statistics of a row.
+    /// The statistics of a row that has an element.
     #[inline(always)]
     pub(crate) fn of<S: Simd>(simd: S, norm: &Norm, row: &[f32]) -> Self {
         // SAFETY: a slice is valid for its length.
@@ -110,23 +109,26 @@ impl RowStatistics {
     }
 
     /// # Safety
-    /// `x` is valid for reading `count` values.
+    /// `x` is valid for reading `channels` values, one at least.
     #[inline(always)]
-    unsafe fn of_values<S: Simd>(simd: S, norm: &Norm, x: *const f32, count: usize) -> Self {
-        let n = count as f64;
+    unsafe fn of_values<S: Simd>(simd: S, norm: &Norm, x: *const f32, channels: usize) -> Self {
+        let count = channels as f64;
+        let centred = norm.kind != NormKind::Rms;
         // SAFETY: passed on from the caller.
-        let (pivot, (sum, squares)) = unsafe {
-            if norm.kind == NormKind::Rms {
-                (0.0, (0.0, shifted_sums(simd, x, count, 0.0).1))
-            } else {
-                let pivot = (shifted_sums(simd, x, count, 0.0).0 / n) as f32;
-                (pivot, shifted_sums(simd, x, count, pivot))
+        let (pivot, moments) = unsafe {
+            let mut pivot = if centred { *x } else { 0.0 };
+            let mut found = moments(simd, x, channels, pivot);
+            if !centred {
+                found.sum = 0.0;
+            } else if found.is_far(count) {
+                pivot = (f64::from(pivot) + found.beyond(count)) as f32;
+                found = moments(simd, x, channels, pivot);
             }
+            (pivot, found)
         };
-        let beyond = sum / n;
-        let variance = (squares / n - beyond * beyond).max(0.0);
-        let inverse = 1.0 / (variance + f64::from(norm.epsilon)).sqrt();
-        RowStatistics { pivot, inverse: inverse as f32, residue: (-beyond * inverse) as f32 }
+        let inverse = 1.0 / (moments.variance(count) + f64::from(norm.epsilon)).sqrt();
+        let residue = (-moments.beyond(count) * inverse) as f32;
+        RowStatistics { pivot, inverse: inverse as f32, residue }
     }
 
     /// Values of the row, normalised.

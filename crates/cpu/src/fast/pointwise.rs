@@ -176,14 +176,16 @@ pub(crate) fn gate(isa: Isa, op: &Gate, inputs: &[View<'_>], output: ViewMut<'_>
     if output.ty().elements() == 0 {
         return;
     }
+    with_activation!(Some(op.activation), A => gate_by::<A>(isa, &inputs[0], &output));
+}
+
+fn gate_by<A: Function>(isa: Isa, x: &View<'_>, output: &ViewMut<'_>) {
     let (rows, channels) = (output.ty().shape.rows(), output.ty().shape.channels());
-    let value = Operand::rows(Source::of(&inputs[0]), 2 * channels);
+    let value = Operand::rows(Source::of(x), 2 * channels);
     let operands = [value, value.offset(channels)];
-    let results = Results { target: Target::of(&output), start: 0 };
+    let results = Results { target: Target::of(output), start: 0 };
     // SAFETY: the operand's rows have `2 · channels` elements, the result's `channels`.
-    with_activation!(Some(op.activation), A => unsafe {
-        elementwise(isa, &Gated::<A>::default(), operands, results, rows, channels)
-    });
+    unsafe { elementwise(isa, &Gated::<A>::default(), operands, results, rows, channels) };
 }
 
 #[cfg(test)]

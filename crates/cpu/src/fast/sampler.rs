@@ -114,25 +114,23 @@ impl Kernel for StepRange<'_> {
             // SAFETY: every operand and result has the element, the prediction a second half where there is guidance;
             // buffers hold a block, and no other task has this range.
             unsafe {
-                let run = Run {
+                let mut run = Run {
                     sample: step.sample.read(simd, at, count, a.as_mut_ptr()),
                     prediction: step.prediction.read(simd, at, count, b.as_mut_ptr()),
-                    guidance: match guidance {
-                        Some(guidance) => {
-                            let at = step.elements + at;
-                            Some((guidance, step.prediction.read(simd, at, count, c.as_mut_ptr())))
-                        }
-                        None => None,
-                    },
-                    history: match step.history {
-                        Some(history) => Some(history.read(simd, at, count, d.as_mut_ptr())),
-                        None => None,
-                    },
-                    noise: match step.noise {
-                        Some(noise) => Some(noise.read(simd, at, count, e.as_mut_ptr())),
-                        None => None,
-                    },
+                    guidance: None,
+                    history: None,
+                    noise: None,
                 };
+                if let Some(guidance) = guidance {
+                    let conditional = step.prediction.read(simd, step.elements + at, count, c.as_mut_ptr());
+                    run.guidance = Some((guidance, conditional));
+                }
+                if let Some(history) = step.history {
+                    run.history = Some(history.read(simd, at, count, d.as_mut_ptr()));
+                }
+                if let Some(noise) = step.noise {
+                    run.noise = Some(noise.read(simd, at, count, e.as_mut_ptr()));
+                }
                 let [next, denoised, scaled] = [0, 1, 2].map(|i| results[i].as_mut_ptr());
                 advance(simd, step, &run, [next, denoised, scaled], count);
                 step.next.write(simd, at, count, next);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{
     blocks::{Source, Target},
     elementwise::{Elementwise, run},
-    sums::shifted_sums,
+    sums::moments,
     tasks,
 };
 use crate::{
@@ -46,7 +46,7 @@ impl Kernel for Rows<'_> {
                 // A row of -inf alone is shifted by nothing: its exponentials are zeros, and so is their sum.
                 let shift = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
                 run(simd, &Exponential { shift }, [x], to, self.len);
-                let (sum, _) = shifted_sums(simd, to, self.len, 0.0);
+                let sum = moments(simd, to, self.len, 0.0).sum;
                 let factor = if sum == 0.0 { 0.0 } else { (1.0 / sum) as f32 };
                 run(simd, &Times { factor }, [to.cast_const()], to, self.len);
                 self.target.commit(simd, at, self.len, to);

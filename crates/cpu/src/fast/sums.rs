@@ -3,18 +3,44 @@
 use super::blocks::{BLOCK, Block, Source};
 use crate::simd::{Isa, Kernel, Simd};
 
-/// Values summed in f32 before the sum goes on in f64: at most 64 a lane and accumulator.
+/// Values summed in f32 before the sum goes on in f64: at most 64 a lane.
 const RUN: usize = 1024;
 const ACCUMULATORS: usize = 4;
 
-/// The sum of `x - shift` and of its square.
-///
-/// With a shift close to the mean, `squares / n - (sum / n)²` is the variance without cancellation.
+/// The sum of `x - shift` and of its square, over some values.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Moments {
+    pub(crate) sum: f64,
+    pub(crate) squares: f64,
+}
+
+impl Moments {
+    /// How far the mean of `count` values lies beyond the shift.
+    #[inline(always)]
+    pub(crate) fn beyond(&self, count: f64) -> f64 {
+        self.sum / count
+    }
+
+    #[inline(always)]
+    pub(crate) fn variance(&self, count: f64) -> f64 {
+        let beyond = self.beyond(count);
+        (self.squares / count - beyond * beyond).max(0.0)
+    }
+
+    /// Whether the shift is so far from the mean, three deviations, that the difference in the variance loses digits.
+    #[inline(always)]
+    pub(crate) fn is_far(&self, count: f64) -> bool {
+        let beyond = self.beyond(count);
+        beyond * beyond > 9.0 * self.variance(count)
+    }
+}
+
+/// The moments of `count` values around `shift`.
 ///
 /// # Safety
 /// `x` is valid for reading `count` values.
 #[inline(always)]
-pub(crate) unsafe fn shifted_sums<S: Simd>(simd: S, x: *const f32, count: usize, shift: f32) -> (f64, f64) {
+pub(crate) unsafe fn moments<S: Simd>(simd: S, x: *const f32, count: usize, shift: f32) -> Moments {
     let (mut sum, mut squares) = (0.0, 0.0);
     let offset = simd.splat(shift);
     let step = ACCUMULATORS * S::LANES;
@@ -39,10 +65,8 @@ pub(crate) unsafe fn shifted_sums<S: Simd>(simd: S, x: *const f32, count: usize,
             run_squares[0] = simd.mul_add(d, d, run_squares[0]);
             at += S::LANES;
         }
-        for i in 0..ACCUMULATORS {
-            sum += f64::from(simd.reduce_sum(run_sum[i]));
-            squares += f64::from(simd.reduce_sum(run_squares[i]));
-        }
+        sum += total(simd, run_sum);
+        squares += total(simd, run_squares);
     }
     for at in at..count {
         // SAFETY: `at` < `count`.
@@ -50,7 +74,12 @@ pub(crate) unsafe fn shifted_sums<S: Simd>(simd: S, x: *const f32, count: usize,
         sum += d;
         squares += d * d;
     }
-    (sum, squares)
+    Moments { sum, squares }
+}
+
+#[inline(always)]
+fn total<S: Simd>(simd: S, [a, b, c, d]: [S::F32; ACCUMULATORS]) -> f64 {
+    f64::from(simd.reduce_sum(simd.add(simd.add(a, b), simd.add(c, d))))
 }
 
 /// The sum of `count` elements from element `at`.
@@ -79,7 +108,7 @@ impl Kernel for Sum<'_> {
             // SAFETY: the elements exist by `sum`'s contract, and the buffer holds `count` <= BLOCK values.
             unsafe {
                 let x = self.source.read(simd, self.at + at, count, buffer.as_mut_ptr());
-                total += shifted_sums(simd, x, count, 0.0).0;
+                total += moments(simd, x, count, 0.0).sum;
             }
         }
         total
