@@ -193,10 +193,9 @@ unsafe fn dot_tile<S: Simd, const ROWS: usize, const COLUMNS: usize>(
             for (row, line) in lines.iter_mut().enumerate() {
                 *line = simd.load(a.add(row * width + at));
             }
-            for column in 0..COLUMNS {
-                let b = simd.load(b.add(column * width + at));
-                for row in 0..ROWS {
-                    sums[row][column] = simd.mul_add(lines[row], b, sums[row][column]);
+            for (row, &line) in lines.iter().enumerate() {
+                for (column, sum) in sums[row].iter_mut().enumerate() {
+                    *sum = simd.mul_add(line, simd.load(b.add(column * width + at)), *sum);
                 }
             }
         }
