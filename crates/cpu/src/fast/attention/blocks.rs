@@ -21,7 +21,8 @@ const QUERY_BLOCK: usize = 48;
 /// Keys of a block, a multiple of the panel columns of every instruction set.
 const KEY_BLOCK: usize = 256;
 
-/// The most queries of a task. The more, the less the packing of the keys weighs: at 512 it is a fiftieth of the work.
+/// The most queries of a task. The more, the less the packing of the keys weighs: at a thousand it is a fiftieth of the
+/// work.
 const MOST_QUERIES: usize = 1008;
 
 pub(super) fn run(isa: Isa, problem: &Problem<'_>) {
@@ -66,83 +67,94 @@ impl Kernel for Task<'_> {
         let (query_width, sum_width) =
             (head_dim.next_multiple_of(S::LANES), head_dim.next_multiple_of(columns));
         let count = queries.len();
+        let visibility = problem.visibility(sequence);
+        let leading = visibility.leading(last);
+        // With a single block of keys each block of queries is finished at once, and all of them use the same memory.
+        let kept = if leading <= KEY_BLOCK { count.min(QUERY_BLOCK) } else { count };
 
         let sizes = [
-            count * query_width,
+            kept * query_width,
             KEY_BLOCK * head_dim,
             KEY_BLOCK * sum_width,
             QUERY_BLOCK * KEY_BLOCK,
-            count * sum_width,
-            count,
-            count,
+            kept * sum_width,
+            kept,
+            kept,
         ]
         .map(|size| size.next_multiple_of(columns));
         let mut scratch = Scratch::take(sizes.iter().sum());
         let [scaled, packed_keys, packed_values, scores, sums, maxima, totals] = scratch.split(sizes);
 
-        problem.queries(sequence).copy(simd, queries.start, count, problem.op.scale, scaled);
-        sums.fill(0.0);
-        maxima.fill(f32::NEG_INFINITY);
-        totals.fill(0.0);
-
         let (keys, values) = (problem.keys(sequence), problem.values(sequence));
-        let visibility = problem.visibility(sequence);
-        for first_key in (0..visibility.leading(last)).step_by(KEY_BLOCK) {
-            let block_keys = (visibility.leading(last) - first_key).min(KEY_BLOCK);
+        let output = problem.output(sequence);
+        // One turn even without keys, to write the zeros.
+        for first_key in (0..leading.max(1)).step_by(KEY_BLOCK) {
+            let block_keys = (leading - first_key).min(KEY_BLOCK);
             keys.pack_transposed(simd, first_key, block_keys, packed_keys);
             values.pack(simd, first_key, block_keys, KEY_BLOCK, packed_values);
             for first_row in (0..count).step_by(QUERY_BLOCK) {
                 let rows = (count - first_row).min(QUERY_BLOCK);
+                let first_query = queries.start + first_row;
+                let slot = if kept < count { 0 } else { first_row };
+                let scaled = &mut scaled[slot * query_width..][..rows * query_width];
+                let sums = &mut sums[slot * sum_width..][..rows * sum_width];
+                let maxima = &mut maxima[slot..][..rows];
+                let totals = &mut totals[slot..][..rows];
+                if first_key == 0 {
+                    problem.queries(sequence).copy(simd, first_query, rows, problem.op.scale, scaled);
+                    sums.fill(0.0);
+                    maxima.fill(f32::NEG_INFINITY);
+                    totals.fill(0.0);
+                }
                 // Causality may hide the end of the block, or all of it, from every row.
-                let leading = visibility.leading(queries.start + first_row + rows - 1);
-                let seen = leading.saturating_sub(first_key).min(block_keys);
-                if seen == 0 {
-                    continue;
-                }
-                // SAFETY: the parts of the scratch were sized for these rows, widths and panels above, and are apart;
-                // `seen <= KEY_BLOCK`, a whole number of panels.
-                unsafe {
-                    let scaled =
-                        Strided { start: scaled.as_ptr().add(first_row * query_width), stride: query_width };
-                    for panel in 0..seen.div_ceil(columns) {
-                        let keys = packed_keys.as_ptr().add(panel * columns * head_dim);
-                        let scores =
-                            Strided { start: scores.as_mut_ptr().add(panel * columns), stride: KEY_BLOCK };
-                        multiply_panel(simd, rows, head_dim, scaled, keys, scores, Update::Replace);
+                let seen =
+                    visibility.leading(first_query + rows - 1).saturating_sub(first_key).min(block_keys);
+                if seen > 0 {
+                    // SAFETY: the parts of the scratch were sized for these rows, widths and panels above, and are apart;
+                    // `seen <= KEY_BLOCK`, a whole number of panels.
+                    unsafe {
+                        let scaled = Strided { start: scaled.as_ptr(), stride: query_width };
+                        for panel in 0..seen.div_ceil(columns) {
+                            let keys = packed_keys.as_ptr().add(panel * columns * head_dim);
+                            let scores = Strided {
+                                start: scores.as_mut_ptr().add(panel * columns),
+                                stride: KEY_BLOCK,
+                            };
+                            multiply_panel(simd, rows, head_dim, scaled, keys, scores, Update::Replace);
+                        }
+                    }
+                    for (row, scores) in scores.chunks_exact_mut(KEY_BLOCK).take(rows).enumerate() {
+                        let scores = &mut scores[..seen.next_multiple_of(S::LANES)];
+                        // SAFETY: the row is one of the queries.
+                        unsafe { visibility.apply(simd, first_query + row, first_key, scores) };
+                        let before = maxima[row];
+                        let maximum = before.max(largest(simd, scores));
+                        if maximum > before {
+                            maxima[row] = maximum;
+                            let correction = (before - maximum).exp();
+                            totals[row] *= correction;
+                            scale(simd, &mut sums[row * sum_width..][..sum_width], correction);
+                        }
+                        totals[row] += exponentiate(simd, scores, maximum);
+                    }
+                    // SAFETY: as for the scores.
+                    unsafe {
+                        let weights = Strided { start: scores.as_ptr(), stride: KEY_BLOCK };
+                        for panel in 0..sum_width / columns {
+                            let values = packed_values.as_ptr().add(panel * KEY_BLOCK * columns);
+                            let start = sums.as_mut_ptr().add(panel * columns);
+                            let sums = Strided { start, stride: sum_width };
+                            multiply_panel(simd, rows, seen, weights, values, sums, Update::Add);
+                        }
                     }
                 }
-                for (row, scores) in scores.chunks_exact_mut(KEY_BLOCK).take(rows).enumerate() {
-                    let scores = &mut scores[..seen.next_multiple_of(S::LANES)];
-                    let row = first_row + row;
-                    // SAFETY: the row is one of the queries.
-                    unsafe { visibility.apply(simd, queries.start + row, first_key, scores) };
-                    let before = maxima[row];
-                    let maximum = before.max(largest(simd, scores));
-                    if maximum > before {
-                        maxima[row] = maximum;
-                        let correction = (before - maximum).exp();
-                        totals[row] *= correction;
-                        scale(simd, &mut sums[row * sum_width..][..sum_width], correction);
-                    }
-                    totals[row] += exponentiate(simd, scores, maximum);
-                }
-                // SAFETY: as for the scores.
-                unsafe {
-                    let weights = Strided { start: scores.as_ptr(), stride: KEY_BLOCK };
-                    for panel in 0..sum_width / columns {
-                        let values = packed_values.as_ptr().add(panel * KEY_BLOCK * columns);
-                        let start = sums.as_mut_ptr().add(first_row * sum_width + panel * columns);
-                        let sums = Strided { start, stride: sum_width };
-                        multiply_panel(simd, rows, seen, weights, values, sums, Update::Add);
+                if first_key + KEY_BLOCK >= leading {
+                    for (row, sums) in sums.chunks_exact(sum_width).enumerate() {
+                        // SAFETY: each query is in one task alone.
+                        unsafe { output.write(simd, first_query + row, sums, totals[row]) };
                     }
                 }
             }
-        }
-
-        let output = problem.output(sequence);
-        for (row, sums) in sums.chunks_exact(sum_width).take(count).enumerate() {
-            // SAFETY: each query is in one task alone.
-            unsafe { output.write(simd, queries.start + row, sums, totals[row]) };
         }
     }
 }
