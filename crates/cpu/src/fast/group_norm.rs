@@ -9,14 +9,13 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{
-    activation::Function,
     blocks::{BLOCK, Block, Source, Target, load_up_to, store_up_to},
     elementwise::{Operand, Results, elementwise},
     norm::{Learned, NormaliseChannels},
     sums::Moments,
     tasks,
 };
-use crate::simd::{Isa, Kernel, Simd};
+use crate::simd::{Isa, Kernel, Simd, activation::Function};
 
 /// The memory of a group norm and its extents: source and target have `slabs · rows · channels` elements.
 pub(crate) struct Groups<'a> {

@@ -5,7 +5,6 @@ use std::ops::Range;
 use kinora_graph::op::{Affine, BatchNorm, Norm, NormKind};
 
 use super::{
-    activation::{Function, Identity, with_activation},
     blocks::{Source, Target, small_vector},
     elementwise::{Elementwise, Operand, Results, elementwise, run},
     group_norm::{Groups, group_norm},
@@ -13,7 +12,10 @@ use super::{
     tasks,
 };
 use crate::{
-    simd::{Isa, Kernel, Simd},
+    simd::{
+        Isa, Kernel, Simd,
+        activation::{Function, Identity, with_activation},
+    },
     view::{View, ViewMut},
 };
 

@@ -4,10 +4,17 @@ use std::{borrow::Cow, ops::Range};
 
 use kinora_graph::op::{Activation, Norm};
 
-use super::{norm::RowStatistics, tasks};
+use super::{
+    blocks::{load_up_to, store_up_to},
+    norm::RowStatistics,
+    tasks,
+};
 use crate::{
     gemm::{MatrixRows, Rows},
-    simd::{Element, Isa, Kernel, Simd, math},
+    simd::{
+        Isa, Kernel, Simd,
+        activation::{Function, with_activation},
+    },
 };
 
 /// The rows of a matrix, normalised.
@@ -69,28 +76,36 @@ impl Rows for NormalisedRows<'_> {
     #[inline(always)]
     fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]) {
         self.rows.copy(simd, row, depth.clone(), target);
-        let statistics = &self.statistics[row];
         let scale = self.scale.map(|vector| &vector[depth.clone()]);
         let shift = self.shift.map(|vector| &vector[depth]);
-        let mut at = 0;
-        while at < target.len() {
-            let count = (target.len() - at).min(S::LANES);
-            // SAFETY: `count` values from `at` on are within the target and the vectors of its length.
-            unsafe {
-                let load = |values: &[f32]| f32::load_partial(simd, values.as_ptr().add(at), count);
-                let mut x = statistics.normalise(simd, load(target));
-                if let Some(scale) = scale {
-                    x = simd.mul(x, load(scale));
-                }
-                if let Some(shift) = shift {
-                    x = simd.add(x, load(shift));
-                }
-                if let Some(activation) = self.activation {
-                    x = math::activate(simd, activation, x);
-                }
-                f32::store_partial(simd, target.as_mut_ptr().add(at), x, count);
+        let statistics = &self.statistics[row];
+        with_activation!(self.activation, A => normalise::<S, A>(simd, statistics, target, scale, shift));
+    }
+}
+
+/// Normalises a piece of a row; `scale` and `shift` are as long as it.
+#[inline(always)]
+fn normalise<S: Simd, A: Function>(
+    simd: S,
+    statistics: &RowStatistics,
+    row: &mut [f32],
+    scale: Option<&[f32]>,
+    shift: Option<&[f32]>,
+) {
+    let mut at = 0;
+    while at < row.len() {
+        let count = (row.len() - at).min(S::LANES);
+        // SAFETY: `count` values from `at` on are within the row and the vectors of its length.
+        unsafe {
+            let mut x = statistics.normalise(simd, load_up_to(simd, row.as_ptr().add(at), count));
+            if let Some(scale) = scale {
+                x = simd.mul(x, load_up_to(simd, scale.as_ptr().add(at), count));
             }
-            at += count;
+            if let Some(shift) = shift {
+                x = simd.add(x, load_up_to(simd, shift.as_ptr().add(at), count));
+            }
+            store_up_to(simd, row.as_mut_ptr().add(at), A::of(simd, x), count);
         }
+        at += count;
     }
 }

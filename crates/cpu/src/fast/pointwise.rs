@@ -3,13 +3,15 @@
 use kinora_graph::op::{Gate, Scale};
 
 use super::{
-    activation::{Function, with_activation},
     blocks::{Source, Target},
     elementwise::{Elementwise, Operand, Results, elementwise},
     tasks,
 };
 use crate::{
-    simd::{Isa, Simd},
+    simd::{
+        Isa, Simd,
+        activation::{Function, with_activation},
+    },
     view::{View, ViewMut},
 };
 

@@ -6,7 +6,8 @@ use std::ops::Range;
 use kinora_graph::op::{Activation, Stage};
 
 use super::microkernel::panel_columns;
-use crate::simd::{Element, MAX_LANES, Simd, math};
+use crate::simd::activation::{Function, with_activation};
+use crate::simd::{Element, MAX_LANES, Simd};
 use crate::view::{View, ViewMut, with_float};
 
 /// Takes the finished rows of a product.
@@ -149,7 +150,9 @@ impl Epilogue for Finish<'_> {
         let first = self.first_column + columns.start;
         match (self.gate, self.bias.as_deref()) {
             (Some(activation), bias) => {
-                apply_gate(simd, activation, bias, self.columns, columns, values);
+                with_activation!(Some(activation), A => {
+                    apply_gate::<S, A>(simd, bias, self.columns, columns, values);
+                });
             }
             (None, Some(bias)) => add_slice(simd, values, &bias[first..first + count]),
             (None, None) => {}
@@ -161,21 +164,18 @@ impl Epilogue for Finish<'_> {
             // that are the output's are this call's; of a channel operand, the image's row is read likewise.
             unsafe {
                 match *stage {
-                    Bound::Activate(activation) => map(simd, values, |x| math::activate(simd, activation, x)),
-                    Bound::Scale(factor) => map(simd, values, |x| simd.mul(x, simd.splat(factor))),
+                    Bound::Activate(activation) => {
+                        with_activation!(Some(activation), A => activate::<S, A>(simd, values));
+                    }
+                    Bound::Scale(factor) => values.iter_mut().for_each(|value| *value *= factor),
                     Bound::AddChannels { values: other, rows_per_image } => {
                         let at = row / rows_per_image * self.row_stride + first;
-                        combine_view(simd, values, other, at, count, |x, y| simd.add(x, y));
+                        combine_view(simd, values, other, at, count, Combine::Add);
                     }
-                    Bound::Add(other) => {
-                        combine_view(simd, values, other, at, count, |x, y| simd.add(x, y));
-                    }
-                    Bound::Mul(other) => {
-                        combine_view(simd, values, other, at, count, |x, y| simd.mul(x, y));
-                    }
+                    Bound::Add(other) => combine_view(simd, values, other, at, count, Combine::Add),
+                    Bound::Mul(other) => combine_view(simd, values, other, at, count, Combine::Mul),
                     Bound::Blend { other, own_weight, other_weight } => {
-                        let (own, its) = (simd.splat(own_weight), simd.splat(other_weight));
-                        let blend = |x, y| simd.mul_add(x, own, simd.mul(y, its));
+                        let blend = Combine::Blend { own_weight, other_weight };
                         combine_view(simd, values, other, at, count, blend);
                     }
                 }
@@ -190,9 +190,8 @@ impl Epilogue for Finish<'_> {
 
 /// Turns pairs of a value panel and a gate panel into gated values, at the front of `values`.
 #[inline(always)]
-fn apply_gate<S: Simd>(
+fn apply_gate<S: Simd, A: Function>(
     simd: S,
-    activation: Activation,
     bias: Option<&[f32]>,
     total: usize,
     columns: Range<usize>,
@@ -219,7 +218,7 @@ fn apply_gate<S: Simd>(
                     value = simd.add(value, simd.load(values.as_ptr().add(half)));
                     passed = simd.add(passed, simd.load(gates.as_ptr().add(half)));
                 }
-                let gated = simd.mul(value, math::activate(simd, activation, passed));
+                let gated = simd.mul(value, A::of(simd, passed));
                 simd.store(start.add(pair * width + half), gated);
             }
         }
@@ -236,20 +235,28 @@ fn whole_panel<'a>(values: &'a [f32], width: usize, padded: &'a mut [f32; 2 * MA
     padded
 }
 
-/// Applies `f` to `values`, whole vectors.
+/// Activates `values`, whole vectors.
 #[inline(always)]
-fn map<S: Simd>(simd: S, values: &mut [f32], f: impl Fn(S::F32) -> S::F32) {
+fn activate<S: Simd, A: Function>(simd: S, values: &mut [f32]) {
     for chunk in values.chunks_exact_mut(S::LANES) {
         // SAFETY: the chunk is one vector.
-        unsafe { simd.store(chunk.as_mut_ptr(), f(simd.load(chunk.as_ptr()))) };
+        unsafe { simd.store(chunk.as_mut_ptr(), A::of(simd, simd.load(chunk.as_ptr()))) };
     }
+}
+
+/// How sums and the elements of a tensor become one.
+#[derive(Clone, Copy)]
+enum Combine {
+    Add,
+    Mul,
+    Blend { own_weight: f32, other_weight: f32 },
 }
 
 /// Adds `other` to the front of `values`, whole vectors.
 #[inline(always)]
 fn add_slice<S: Simd>(simd: S, values: &mut [f32], other: &[f32]) {
     // SAFETY: the slice is that long.
-    unsafe { combine(simd, values, other.as_ptr(), other.len(), |x, y| simd.add(x, y)) };
+    unsafe { combine(simd, values, other.as_ptr(), other.len(), Combine::Add) };
 }
 
 /// Combines the first `count` of `values`, whole vectors, with the values at `other`.
@@ -262,22 +269,30 @@ unsafe fn combine<S: Simd, E: Element>(
     values: &mut [f32],
     other: *const E,
     count: usize,
-    f: impl Fn(S::F32, S::F32) -> S::F32,
+    how: Combine,
 ) {
-    for (index, chunk) in values.chunks_exact_mut(S::LANES).enumerate() {
-        let at = index * S::LANES;
-        if at >= count {
-            return;
-        }
-        // SAFETY: the chunk is one vector, and no more than `count` values are read from `other`.
+    assert!(values.len() >= count.next_multiple_of(S::LANES));
+    let start = values.as_mut_ptr();
+    let mut at = 0;
+    while at < count {
+        // SAFETY: `values` holds whole vectors beyond `count`, and no more than `count` values are read from `other`.
         unsafe {
             let other = if count - at >= S::LANES {
                 E::load(simd, other.add(at))
             } else {
                 E::load_partial(simd, other.add(at), count - at)
             };
-            simd.store(chunk.as_mut_ptr(), f(simd.load(chunk.as_ptr()), other));
+            let value = simd.load(start.add(at));
+            let value = match how {
+                Combine::Add => simd.add(value, other),
+                Combine::Mul => simd.mul(value, other),
+                Combine::Blend { own_weight, other_weight } => {
+                    simd.mul_add(value, simd.splat(own_weight), simd.mul(other, simd.splat(other_weight)))
+                }
+            };
+            simd.store(start.add(at), value);
         }
+        at += S::LANES;
     }
 }
 
@@ -292,10 +307,10 @@ unsafe fn combine_view<S: Simd>(
     other: View<'_>,
     at: usize,
     count: usize,
-    f: impl Fn(S::F32, S::F32) -> S::F32,
+    how: Combine,
 ) {
     // SAFETY: by the caller's promise.
-    with_float!(other.ty().dtype, E => unsafe { combine(simd, values, other.ptr::<E>().add(at), count, f) });
+    with_float!(other.ty().dtype, E => unsafe { combine(simd, values, other.ptr::<E>().add(at), count, how) });
 }
 
 /// Writes the first `count` values to `output`.

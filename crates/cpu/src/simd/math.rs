@@ -1,7 +1,5 @@
 //! Elementary functions and activations on vectors, accurate to a few units in the last place.
 
-use kinora_graph::op::Activation;
-
 use super::Simd;
 
 /// `c[0] + x·(c[1] + x·(c[2] + …))`.
@@ -144,21 +142,6 @@ pub fn gelu_tanh<S: Simd>(simd: S, x: S::F32) -> S::F32 {
 #[inline(always)]
 pub fn quick_gelu<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     swish(simd, x, simd.mul(x, simd.splat(1.702)))
-}
-
-/// An activation of each lane.
-#[inline(always)]
-pub fn activate<S: Simd>(simd: S, activation: Activation, x: S::F32) -> S::F32 {
-    match activation {
-        // In this order a NaN stays one.
-        Activation::Relu => simd.max(simd.zero(), x),
-        Activation::Silu => silu(simd, x),
-        Activation::Gelu => gelu_erf(simd, x),
-        Activation::GeluTanh => gelu_tanh(simd, x),
-        Activation::QuickGelu => quick_gelu(simd, x),
-        Activation::Sigmoid => sigmoid(simd, x),
-        Activation::Tanh => tanh(simd, x),
-    }
 }
 
 #[cfg(test)]

@@ -59,6 +59,7 @@ macro_rules! memory_methods {
     };
 }
 
+pub(crate) mod activation;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
