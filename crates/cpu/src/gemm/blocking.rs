@@ -29,6 +29,21 @@ pub(super) fn depth_pieces(depth: usize) -> impl Iterator<Item = Range<usize>> {
     (0..depth.max(1)).step_by(size.max(1)).map(move |start| start..depth.min(start + size))
 }
 
+/// As [`depth_pieces`] for rows that lie in runs of `run` values: whole runs together, or one run cut evenly.
+pub(super) fn run_pieces(depth: usize, run: usize) -> Vec<Range<usize>> {
+    if run == 0 {
+        return depth_pieces(depth).collect();
+    }
+    if run > DEPTH_BLOCK {
+        let within = |start: usize| depth_pieces(run).map(move |p| start + p.start..start + p.end);
+        return (0..depth).step_by(run).flat_map(within).collect();
+    }
+    let runs = depth / run;
+    let pieces = runs.div_ceil(DEPTH_BLOCK / run).max(1);
+    let size = runs.div_ceil(pieces).max(1) * run;
+    (0..depth.max(1)).step_by(size).map(|start| start..depth.min(start + size)).collect()
+}
+
 /// What a register tile is on the instruction set in use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {

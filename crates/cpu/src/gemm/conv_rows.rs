@@ -65,6 +65,12 @@ impl ConvGeometry {
     }
 }
 
+/// Fewer channels than this are copied: a run would end before its set-up has paid.
+const SHORTEST_RUN: usize = 8;
+
+/// The pixel in the padding, of as many channels as any network here has.
+static ZEROS: [f32; 8192] = [0.0; 8192];
+
 /// The rows of a convolution.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConvRows<'a> {
@@ -157,6 +163,38 @@ impl Rows for ConvRows<'_> {
             filled += count;
             channel = 0;
             tap += 1;
+        }
+    }
+
+    fn run_length(&self) -> Option<usize> {
+        let channels = self.geometry.channels;
+        (matches!(self.values, Values::F32(_)) && (SHORTEST_RUN..=ZEROS.len()).contains(&channels))
+            .then_some(channels)
+    }
+
+    /// A run is the channels of the pixel under a tap, or zeros in the padding.
+    fn run_starts(&self, rows: Range<usize>, tap: usize, starts: &mut Vec<*const f32>) {
+        let Values::F32(values) = self.values else { return };
+        let geometry = &self.geometry;
+        let [across_frames, down, across] = geometry.stride;
+        let (mut line, mut x) = (rows.start / self.output_width, rows.start % self.output_width);
+        let mut left = rows.len();
+        // A line of output pixels at a time: only x differs in it.
+        while left > 0 {
+            let count = left.min(self.output_width - x);
+            let (image, y) = (line / self.output_height, line % self.output_height);
+            let (clip, frame) = (image / self.output_frames, image % self.output_frames);
+            for x in x..x + count {
+                let origin = [frame * across_frames, y * down, x * across];
+                starts.push(match self.pixel(clip, origin, tap) {
+                    Some(pixel) => {
+                        values[pixel * geometry.pixel_channels + geometry.first_channel..].as_ptr()
+                    }
+                    None => ZEROS.as_ptr(),
+                });
+            }
+            left -= count;
+            (line, x) = (line + 1, 0);
         }
     }
 }

@@ -6,8 +6,10 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::aligned::AlignedBuffer;
-use super::blocking::{DEPTH_BLOCK, GROUP_PANELS, Grid, Tile, depth_pieces};
-use super::microkernel::{Strided, Update, multiply_panel, panel_columns};
+use super::blocking::{DEPTH_BLOCK, GROUP_PANELS, Grid, Tile, depth_pieces, run_pieces};
+use super::microkernel::{
+    Runs, Strided, Update, multiply_narrow_panel, multiply_panel_by_runs, narrow_rows, panel_columns,
+};
 use super::values::widen;
 use super::weights::Panels;
 use super::{Epilogue, PackedWeights, Rows};
@@ -27,7 +29,7 @@ pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, 
         "an epilogue of another shape than the product"
     );
     assert_eq!(epilogue.is_gated(), weights.is_gated(), "gated weights need a gated epilogue, and only they");
-    let tile = weights.isa().dispatch(TileSize);
+    let tile = weights.isa().dispatch(TileSize { narrow: weights.is_narrow() });
     let sides = if weights.is_gated() { 2 } else { 1 };
     // A pair of a value panel and its gate panel counts as one panel: they must stay in one block.
     let pair = Tile { columns: tile.columns * sides, ..tile };
@@ -46,20 +48,28 @@ pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, 
 }
 
 /// The register tile of an instruction set.
-struct TileSize;
+struct TileSize {
+    narrow: bool,
+}
 
 impl Kernel for TileSize {
     type Output = Tile;
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> Tile {
-        Tile { rows: S::ROWS, columns: panel_columns::<S>() }
+        if self.narrow {
+            Tile { rows: narrow_rows::<S>(), columns: S::LANES }
+        } else {
+            Tile { rows: S::ROWS, columns: panel_columns::<S>() }
+        }
     }
 }
 
 thread_local! {
     /// The memory of a thread's blocks, kept between products: fresh pages would cost more than the copying.
     static SCRATCH: Cell<AlignedBuffer<f32>> = const { Cell::new(AlignedBuffer::new()) };
+    /// Where the runs of a block's rows begin, likewise.
+    static STARTS: Cell<Vec<*const f32>> = const { Cell::new(Vec::new()) };
 }
 
 /// Computes and finishes one block of C.
@@ -76,17 +86,44 @@ fn multiply_block<R: Rows, E: Epilogue>(
     let (row_count, depth) = (row_range.len(), rows.depth());
     let sides = if weights.is_gated() { 2 } else { 1 };
     let group_size = row_count * GROUP_PANELS * tile.columns;
-    // Sums that are complete after one piece of the depth are finished at once, and all groups share their place.
-    let group_step = if depth <= DEPTH_BLOCK { 0 } else { group_size };
     let groups = panels.len().div_ceil(GROUP_PANELS);
-    let (a_size, widened_size) = (row_count * DEPTH_BLOCK, DEPTH_BLOCK * tile.columns);
+    let run = rows.run_length();
+    let pieces = match run {
+        Some(run) => run_pieces(depth, run),
+        None => depth_pieces(depth).collect(),
+    };
+    // Sums that are complete after one piece of the depth are finished at once, and all groups share their place.
+    let group_step = if pieces.len() <= 1 { 0 } else { group_size };
+    let copied = if run.is_some() { 0 } else { row_count * DEPTH_BLOCK };
+    let (a_size, widened_size) = (copied, DEPTH_BLOCK * tile.columns);
     let needed = a_size + widened_size + group_size + groups.saturating_sub(1) * group_step;
     let mut scratch = SCRATCH.take();
     scratch.reserve(needed);
     let (a, rest) = scratch.as_mut_slice().split_at_mut(a_size);
     let (widened, sums) = rest.split_at_mut(widened_size);
-    for piece in depth_pieces(depth) {
-        isa.dispatch(CopyRows { rows, first: row_range.start, depth: piece.clone(), a: &mut *a });
+    let mut starts = STARTS.take();
+    let mut lengths = Vec::new();
+    for piece in pieces {
+        starts.clear();
+        lengths.clear();
+        match run {
+            Some(run) => {
+                for index in piece.start / run..piece.end.div_ceil(run) {
+                    let within = piece.start.max(index * run)..piece.end.min((index + 1) * run);
+                    lengths.push(within.len());
+                    let added = starts.len();
+                    rows.run_starts(row_range.clone(), index, &mut starts);
+                    for start in &mut starts[added..] {
+                        *start = start.wrapping_add(within.start - index * run);
+                    }
+                }
+            }
+            None => {
+                isa.dispatch(CopyRows { rows, first: row_range.start, depth: piece.clone(), a: &mut *a });
+                lengths.push(piece.len());
+                starts.extend(a.chunks_exact(DEPTH_BLOCK).map(|row| row.as_ptr()));
+            }
+        }
         for group in 0..groups {
             let first = panels.start + group * GROUP_PANELS;
             let group_panels = first..panels.end.min(first + GROUP_PANELS);
@@ -95,11 +132,12 @@ fn multiply_block<R: Rows, E: Epilogue>(
             let group_columns = start..columns.end.min(start + stride / sides);
             let c = &mut sums[group * group_step..][..row_count * stride];
             let block = Block {
-                a: &*a,
+                a: Runs { lengths: &lengths, starts: &starts },
                 rows: row_count,
                 weights_depth: depth,
                 depth: piece.clone(),
                 panels: group_panels,
+                width: tile.columns,
                 widened: &mut *widened,
                 c: &mut *c,
                 update: if piece.start == 0 { Update::Replace } else { Update::Add },
@@ -120,6 +158,8 @@ fn multiply_block<R: Rows, E: Epilogue>(
             }
         }
     }
+    starts.clear();
+    STARTS.set(starts);
     SCRATCH.set(scratch);
 }
 
@@ -145,14 +185,16 @@ impl<R: Rows> Kernel for CopyRows<'_, R> {
 
 /// A block of C and what goes into it, whatever type the weights have.
 struct Block<'a> {
-    /// The copied rows, [`DEPTH_BLOCK`] values apart.
-    a: &'a [f32],
+    /// The rows, a start each for each run; together `depth` long.
+    a: Runs<'a>,
     rows: usize,
     /// The depth of the whole weights, which a panel has.
     weights_depth: usize,
     /// The piece of the depth that `a` holds.
     depth: Range<usize>,
     panels: Range<usize>,
+    /// Columns of a panel.
+    width: usize,
     /// Room for one piece of a panel as f32.
     widened: &'a mut [f32],
     /// The rows of the sums, each as wide as the panels together.
@@ -160,7 +202,7 @@ struct Block<'a> {
     update: Update,
 }
 
-/// Multiplies the copied rows with one piece of each panel.
+/// Multiplies the rows with one piece of each panel.
 struct MultiplyPanels<'a, E> {
     values: &'a [E],
     block: Block<'a>,
@@ -171,10 +213,10 @@ impl<E: Element> Kernel for MultiplyPanels<'_, E> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Block { a, rows, weights_depth, depth, panels, widened, c, update } = self.block;
-        let width = panel_columns::<S>();
+        let Block { a, rows, weights_depth, depth, panels, width, widened, c, update } = self.block;
         let stride = panels.len() * width;
-        assert!(a.len() >= rows * DEPTH_BLOCK && depth.len() <= DEPTH_BLOCK && c.len() >= rows * stride);
+        assert!(a.starts.len() == rows * a.lengths.len() && c.len() >= rows * stride);
+        assert_eq!(a.lengths.iter().sum::<usize>(), depth.len());
         for (index, panel) in panels.enumerate() {
             let start = (panel * weights_depth + depth.start) * width;
             let piece = &self.values[start..start + depth.len() * width];
@@ -186,12 +228,15 @@ impl<E: Element> Kernel for MultiplyPanels<'_, E> {
                     &*widened
                 }
             };
-            let a = Strided { start: a.as_ptr(), stride: DEPTH_BLOCK };
             // SAFETY: `a` and `c` were checked above to hold these rows, `c` at this panel's columns, and `piece` is
             // `depth.len()` lines of a panel; `c` is borrowed mutably, so it overlaps neither.
             unsafe {
                 let c = Strided { start: c.as_mut_ptr().add(index * width), stride };
-                multiply_panel(simd, rows, depth.len(), a, piece.as_ptr(), c, update);
+                if width == panel_columns::<S>() {
+                    multiply_panel_by_runs(simd, a, piece.as_ptr(), c, update);
+                } else {
+                    multiply_narrow_panel(simd, a, piece.as_ptr(), c, update);
+                }
             }
         }
     }

@@ -135,6 +135,21 @@ impl<'a> Finish<'a> {
     }
 }
 
+/// How many rows ahead the output's lines are asked for: rows of a block of columns are too short and too far apart for
+/// the hardware to foresee them, and each store would wait for its line.
+const PREFETCH_ROWS: usize = 4;
+
+impl Finish<'_> {
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, simd: S, row: usize, columns: Range<usize>) {
+        let size = self.output.ty().dtype.size();
+        let start = (row * self.row_stride + columns.start) * size;
+        for offset in (0..columns.len() * size).step_by(64) {
+            simd.prefetch(self.output.bytes().wrapping_add(start + offset).cast_const().cast());
+        }
+    }
+}
+
 impl Epilogue for Finish<'_> {
     fn shape(&self) -> (usize, usize) {
         (self.rows, self.columns)
@@ -148,6 +163,7 @@ impl Epilogue for Finish<'_> {
     unsafe fn finish<S: Simd>(&self, simd: S, row: usize, columns: Range<usize>, values: &mut [f32]) {
         let count = columns.len();
         let first = self.first_column + columns.start;
+        self.prefetch(simd, row + PREFETCH_ROWS, first..first + count);
         match (self.gate, self.bias.as_deref()) {
             (Some(activation), bias) => {
                 with_activation!(Some(activation), A => {

@@ -7,8 +7,11 @@ pub(crate) const fn panel_columns<S: Simd>() -> usize {
     2 * S::LANES
 }
 
-/// f32 values in a line of cache.
-const LINE: usize = 16;
+/// Rows of the tile for panels of a single vector: with half the columns there is room for twice the rows, up to what
+/// there is code for.
+pub(crate) const fn narrow_rows<S: Simd>() -> usize {
+    if 2 * S::ROWS < MAX_ROWS { 2 * S::ROWS } else { MAX_ROWS }
+}
 
 /// What becomes of a tile's old values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,73 @@ pub(crate) struct Strided<P> {
     pub(crate) stride: usize,
 }
 
+/// The rows of the left operand, each a sequence of runs of consecutive f32 values.
+trait Left: Copy {
+    /// How many runs a row has.
+    fn runs(self) -> usize;
+
+    /// How many values run `run` of every row has.
+    fn length(self, run: usize) -> usize;
+
+    /// The first value of a run of a row.
+    ///
+    /// # Safety
+    /// Run and row exist.
+    unsafe fn start(self, run: usize, row: usize) -> *const f32;
+}
+
+/// Rows of a single run each.
+#[derive(Clone, Copy)]
+struct SingleRun {
+    rows: Strided<*const f32>,
+    depth: usize,
+}
+
+impl Left for SingleRun {
+    #[inline(always)]
+    fn runs(self) -> usize {
+        1
+    }
+
+    #[inline(always)]
+    fn length(self, _: usize) -> usize {
+        self.depth
+    }
+
+    #[inline(always)]
+    unsafe fn start(self, _: usize, row: usize) -> *const f32 {
+        self.rows.start.wrapping_add(row * self.rows.stride)
+    }
+}
+
+/// Rows of several runs each, wherever these lie: the pixels under the taps of a convolution.
+#[derive(Clone, Copy)]
+pub(crate) struct Runs<'a> {
+    /// The length of each run.
+    pub(crate) lengths: &'a [usize],
+    /// Where each begins: first those of the first run, one a row.
+    pub(crate) starts: &'a [*const f32],
+}
+
+impl Left for Runs<'_> {
+    #[inline(always)]
+    fn runs(self) -> usize {
+        self.lengths.len()
+    }
+
+    #[inline(always)]
+    fn length(self, run: usize) -> usize {
+        self.lengths[run]
+    }
+
+    #[inline(always)]
+    unsafe fn start(self, run: usize, row: usize) -> *const f32 {
+        let rows = self.starts.len() / self.lengths.len();
+        // SAFETY: run and row exist by the caller's promise.
+        unsafe { *self.starts.get_unchecked(run * rows + row) }
+    }
+}
+
 /// `C[rows, 2·LANES] (+)= A[rows, depth] · panel[depth, 2·LANES]`, any number of rows.
 ///
 /// # Safety
@@ -43,108 +113,130 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
     c: Strided<*mut f32>,
     update: Update,
 ) {
-    const { assert!(S::ROWS <= MAX_ROWS) };
-    let mut row = 0;
-    while row < rows {
-        // SAFETY: `row` is within the rows that the caller vouches for, and so are the rows of the tile from there on.
-        unsafe {
-            let a = Strided { start: a.start.add(row * a.stride), ..a };
-            let c = Strided { start: c.start.add(row * c.stride), ..c };
-            if rows - row >= S::ROWS {
-                whole_tile(simd, depth, a, panel, c, update);
-            } else {
-                rest_tile(simd, rows - row, depth, a, panel, c, update);
-            }
-        }
-        row += S::ROWS;
-    }
+    // SAFETY: the contract is the caller's, passed on unchanged.
+    unsafe { multiply::<S, _, 2>(simd, rows, S::ROWS, SingleRun { rows: a, depth }, panel, c, update) }
 }
 
-/// Calls `tile` with the constant number of rows that equals `$rows`, among those the instruction set has registers for.
+/// As [`multiply_panel`], with rows that lie in runs; there are as many rows as each run has starts.
+///
+/// # Safety
+/// As for [`multiply_panel`]: each start must be readable for the length of its run, and the lengths add up to the depth.
+#[inline(always)]
+pub(crate) unsafe fn multiply_panel_by_runs<S: Simd>(
+    simd: S,
+    a: Runs<'_>,
+    panel: *const f32,
+    c: Strided<*mut f32>,
+    update: Update,
+) {
+    let rows = a.starts.len() / a.lengths.len();
+    // SAFETY: the contract is the caller's, passed on unchanged.
+    unsafe { multiply::<S, _, 2>(simd, rows, S::ROWS, a, panel, c, update) }
+}
+
+/// As [`multiply_panel_by_runs`] with a panel of `LANES` columns, half the usual: for products of few columns.
+///
+/// # Safety
+/// As for [`multiply_panel_by_runs`], with `LANES` columns.
+#[inline(always)]
+pub(crate) unsafe fn multiply_narrow_panel<S: Simd>(
+    simd: S,
+    a: Runs<'_>,
+    panel: *const f32,
+    c: Strided<*mut f32>,
+    update: Update,
+) {
+    let rows = a.starts.len() / a.lengths.len();
+    // SAFETY: the contract is the caller's, passed on unchanged.
+    unsafe { multiply::<S, _, 1>(simd, rows, narrow_rows::<S>(), a, panel, c, update) }
+}
+
+/// Calls `tile` with the constant number of rows that equals `$rows`.
 macro_rules! with_rows {
-    ($simd:ty, $rows:expr, [$($count:literal)*], $call:ident $arguments:tt) => {
+    ($simd:ty, $left:ty, $rows:expr, $most:expr, $vectors:ident, [$($count:literal)*], $arguments:tt) => {
         match $rows {
-            $($count if $count <= <$simd>::ROWS => $call::<$simd, $count> $arguments,)*
+            // Tiles that the instruction set never asks for are not compiled.
+            $($count if $count <= $most => tile::<$simd, $left, $count, $vectors> $arguments,)*
             _ => {}
         }
     };
 }
 
-/// A tile of all `S::ROWS` rows.
+/// `tile_rows` is a constant of the instruction set and the number of vectors, at most [`MAX_ROWS`].
 ///
 /// # Safety
-/// As for [`multiply_panel`].
+/// As for [`multiply_panel`], with a panel of `VECTORS` vectors.
 #[inline(always)]
-unsafe fn whole_tile<S: Simd>(
-    simd: S,
-    depth: usize,
-    a: Strided<*const f32>,
-    panel: *const f32,
-    c: Strided<*mut f32>,
-    update: Update,
-) {
-    // SAFETY: the contract is the caller's, passed on unchanged.
-    unsafe { with_rows!(S, S::ROWS, [4 6 8 12], tile(simd, depth, a, panel, c, update)) }
-}
-
-/// A tile of fewer rows: what the whole tiles leave over.
-///
-/// # Safety
-/// As for [`multiply_panel`].
-#[inline(always)]
-unsafe fn rest_tile<S: Simd>(
+unsafe fn multiply<S: Simd, L: Left, const VECTORS: usize>(
     simd: S,
     rows: usize,
-    depth: usize,
-    a: Strided<*const f32>,
+    tile_rows: usize,
+    a: L,
     panel: *const f32,
     c: Strided<*mut f32>,
     update: Update,
 ) {
-    // SAFETY: the contract is the caller's, passed on unchanged.
-    unsafe { with_rows!(S, rows, [1 2 3 4 5 6 7 8 9 10 11], tile(simd, depth, a, panel, c, update)) }
+    const { assert!(S::ROWS <= MAX_ROWS) };
+    let mut row = 0;
+    while row < rows {
+        // SAFETY: `row` is within the rows that the caller vouches for, and so are the rows of the tile from there on.
+        unsafe {
+            let c = Strided { start: c.start.add(row * c.stride), ..c };
+            if rows - row >= tile_rows {
+                with_rows!(S, L, tile_rows, tile_rows, VECTORS, [4 6 8 12], (simd, a, row, panel, c, update));
+            } else {
+                let rest = rows - row;
+                with_rows!(S, L, rest, tile_rows, VECTORS, [1 2 3 4 5 6 7 8 9 10 11], (simd, a, row, panel, c, update));
+            }
+        }
+        row += tile_rows;
+    }
 }
 
-/// One register tile. `ROWS` is a constant so that the accumulators are registers and every loop over them unrolls.
+/// One register tile, of the rows of A from `first` on. `ROWS` and `VECTORS` are constants so that the accumulators are
+/// registers and every loop over them unrolls.
 ///
 /// # Safety
-/// As for [`multiply_panel`], for `ROWS` rows.
+/// As for [`multiply_panel`], for `ROWS` rows and `VECTORS` vectors.
 #[inline(always)]
-unsafe fn tile<S: Simd, const ROWS: usize>(
+unsafe fn tile<S: Simd, L: Left, const ROWS: usize, const VECTORS: usize>(
     simd: S,
-    depth: usize,
-    a: Strided<*const f32>,
+    a: L,
+    first: usize,
     panel: *const f32,
     c: Strided<*mut f32>,
     update: Update,
 ) {
-    let mut sums = [[simd.zero(); 2]; ROWS];
-    let mut k = 0;
-    while k < depth {
-        // The rows of the next tile come from L2, in pieces too short for the hardware to foresee.
-        for row in ROWS..2 * ROWS {
-            simd.prefetch(a.start.wrapping_add(row * a.stride + k));
+    let mut sums = [[simd.zero(); VECTORS]; ROWS];
+    let mut line = panel;
+    for run in 0..a.runs() {
+        let mut starts = [std::ptr::null::<f32>(); ROWS];
+        for (index, start) in starts.iter_mut().enumerate() {
+            // SAFETY: the caller vouches for ROWS rows from `first` on.
+            *start = unsafe { a.start(run, first + index) };
         }
-        let end = depth.min(k + LINE);
-        while k < end {
-            // SAFETY: `k < depth`, so the row of the panel and the value of each row of A are the caller's.
+        for k in 0..a.length(run) {
+            // SAFETY: `k` is within the run, so the row of the panel and the value of each row of A are the caller's.
             unsafe {
-                let line = panel.add(k * panel_columns::<S>());
-                let columns = [simd.load(line), simd.load(line.add(S::LANES))];
-                for (index, sums) in sums.iter_mut().enumerate() {
-                    let value = simd.splat(*a.start.add(index * a.stride + k));
-                    sums[0] = simd.mul_add(value, columns[0], sums[0]);
-                    sums[1] = simd.mul_add(value, columns[1], sums[1]);
+                let mut columns = [simd.zero(); VECTORS];
+                for (index, vector) in columns.iter_mut().enumerate() {
+                    *vector = simd.load(line.add(index * S::LANES));
+                }
+                line = line.add(VECTORS * S::LANES);
+                for (start, sums) in starts.iter().zip(&mut sums) {
+                    let value = simd.splat(*start.add(k));
+                    for (sum, &vector) in sums.iter_mut().zip(&columns) {
+                        *sum = simd.mul_add(value, vector, *sum);
+                    }
                 }
             }
-            k += 1;
         }
     }
     for (index, sums) in sums.iter().enumerate() {
-        for (half, &sum) in sums.iter().enumerate() {
-            // SAFETY: the caller vouches for ROWS rows of two vectors.
+        for (vector, &sum) in sums.iter().enumerate() {
+            // SAFETY: the caller vouches for ROWS rows of VECTORS vectors.
             unsafe {
-                let target = c.start.add(index * c.stride + half * S::LANES);
+                let target = c.start.add(index * c.stride + vector * S::LANES);
                 match update {
                     Update::Replace => simd.store(target, sum),
                     Update::Add => simd.store(target, simd.add(simd.load(target), sum)),

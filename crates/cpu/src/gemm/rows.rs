@@ -20,6 +20,16 @@ pub(crate) trait Rows: Sync {
     ///
     /// Mark the implementation `#[inline(always)]`.
     fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]);
+
+    /// The length of the runs in which every row lies in memory, ready to be multiplied without a copy; `None` where
+    /// there are none, or too short ones.
+    fn run_length(&self) -> Option<usize> {
+        None
+    }
+
+    /// Adds to `starts` where run `run` of each of these rows begins, as far as [`Rows::run_length`] says that there are
+    /// runs. What is added stays readable for the length of a run while `self` is borrowed.
+    fn run_starts(&self, _rows: Range<usize>, _run: usize, _starts: &mut Vec<*const f32>) {}
 }
 
 /// The rows of a matrix in memory.
@@ -67,6 +77,18 @@ impl Rows for MatrixRows<'_> {
     #[inline(always)]
     fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]) {
         self.values.widen(simd, row * self.row_stride + depth.start, target);
+    }
+
+    fn run_length(&self) -> Option<usize> {
+        // Rows a multiple of 1 KiB apart fall into few sets of the cache and push each other out of it; copied, they do not.
+        let conflict = self.row_stride.is_multiple_of(256);
+        (matches!(self.values, Values::F32(_)) && !conflict && self.depth > 0).then_some(self.depth)
+    }
+
+    fn run_starts(&self, rows: Range<usize>, _: usize, starts: &mut Vec<*const f32>) {
+        if let Values::F32(values) = self.values {
+            starts.extend(rows.map(|row| values[row * self.row_stride..].as_ptr()));
+        }
     }
 }
 

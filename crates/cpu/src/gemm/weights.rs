@@ -7,7 +7,8 @@ use super::Values;
 use super::aligned::AlignedBuffer;
 use crate::simd::{Element, Isa};
 
-/// A weight matrix cut into panels of `2·LANES` columns, each `[depth][2·LANES]`, padded with zero columns.
+/// A weight matrix cut into panels of `2·LANES` columns, each `[depth][2·LANES]`, padded with zero columns; one of no more
+/// than `LANES` columns is a single panel of `LANES`.
 ///
 /// It keeps its storage type: half-precision weights stay half the size, and are widened a piece at a time as they are
 /// multiplied.
@@ -18,6 +19,7 @@ pub(crate) struct PackedWeights {
     columns: usize,
     depth: usize,
     gated: bool,
+    narrow: bool,
 }
 
 /// The packed values, in their storage type.
@@ -79,13 +81,16 @@ impl PackedWeights {
         gate: Option<usize>,
         reused: AlignedBuffer<f32>,
     ) -> Self {
-        let packing = Packing { width: 2 * isa.lanes(), columns, depth, strides, gate };
+        // One vector is enough for few columns; the other would multiply zeros.
+        let narrow = gate.is_none() && columns <= isa.lanes();
+        let width = if narrow { isa.lanes() } else { 2 * isa.lanes() };
+        let packing = Packing { width, columns, depth, strides, gate };
         let panels = match values {
             Values::F32(values) => Panels::F32(packing.run(values, reused)),
             Values::F16(values) => Panels::F16(packing.run(values, AlignedBuffer::new())),
             Values::BF16(values) => Panels::BF16(packing.run(values, AlignedBuffer::new())),
         };
-        Self { panels, isa, columns, depth, gated: gate.is_some() }
+        Self { panels, isa, columns, depth, gated: gate.is_some(), narrow }
     }
 
     /// The instruction set this was packed for, with which products with it are run.
@@ -101,6 +106,11 @@ impl PackedWeights {
     /// The length of a column, K.
     pub(crate) fn depth(&self) -> usize {
         self.depth
+    }
+
+    /// Whether the panels are a single vector wide.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.narrow
     }
 
     /// Whether each column has a gate beside it.
