@@ -100,7 +100,8 @@ def attention(request, tensors):
 
 
 def attention_frames(request, tensors):
-    """Temporal attention as diffusers runs it: the permutations to [batch · positions, frames, channels] included."""
+    """Temporal attention: as diffusers runs it, with its permutations to [batch · positions, frames, channels], and on
+    strided views of the memory as it lies, which eager PyTorch allows as well."""
     heads, frames = request["heads"], request["frames"]
 
     def to_frames(x):
@@ -117,7 +118,17 @@ def attention_frames(request, tensors):
         y = y.reshape(images // frames, positions, frames, channels).permute(0, 2, 1, 3)
         return y.reshape(images, positions, channels)
 
-    return [run], lambda y: y
+    def run_on_views():
+        # [clips, frames, positions, heads, head size] seen as [clips, positions, heads, frames, head size].
+        q, k, v = (
+            tensors[name].unflatten(0, (-1, frames)).unflatten(-1, (heads, -1)).permute(0, 2, 3, 1, 4)
+            for name in ("q", "k", "v")
+        )
+        y = F.scaled_dot_product_attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1))
+        y = y.unflatten(0, (q.shape[0], q.shape[1])).permute(0, 3, 1, 2, 4)
+        return y.reshape(tensors["q"].shape)
+
+    return [run, run_on_views], lambda y: y
 
 
 def group_norm(request, tensors):

@@ -184,7 +184,13 @@ impl Case {
     pub fn graph(&self) -> Result<Graph, GraphError> {
         let mut g = GraphBuilder::new(self.name);
         let ty = |shape: &[usize]| TensorType::new(DType::F32, shape);
-        let input = |g: &mut GraphBuilder, name: &str, shape: &[usize]| g.input(name, ty(shape), Phase::Step);
+        // An input that is a result as well cannot be overwritten: in a network something else may still read it, and
+        // every replay starts from the same values.
+        let input = |g: &mut GraphBuilder, name: &str, shape: &[usize]| {
+            let id = g.input(name, ty(shape), Phase::Step)?;
+            g.output(name, id)?;
+            Ok::<_, GraphError>(id)
+        };
         let weight = |g: &mut GraphBuilder, name: &str, shape: &[usize]| g.parameter(name, ty(shape));
         let y: ValueId = match self.work {
             Work::Conv {

@@ -2,7 +2,9 @@
 
 use kinora_graph::{
     DType, Graph, GraphBuilder, GraphError, Phase, TensorType, ValueId,
-    op::{Activation, Attention, Conv, Interpolation, NormKind, STEP_COLUMNS, SamplerStep, TimestepEmbedding},
+    op::{
+        Activation, Attention, Conv, Interpolation, NormKind, STEP_COLUMNS, SamplerStep, TimestepEmbedding,
+    },
 };
 
 /// The sizes of the network.
@@ -41,10 +43,8 @@ pub fn build(config: &Config) -> Result<Graph, GraphError> {
     // The unconditional half of the batch comes first, in these as in every batch below.
     let image_latents = g.input("image_latents", ty(&[images, size, size, LATENT]), Phase::Clip)?;
     let context = g.input("context", ty(&[2, 1, config.context]), Phase::Clip)?;
-    let timesteps =
-        g.input("timesteps", TensorType::new(DType::F32, [config.steps, 1]), Phase::Clip)?;
-    let table =
-        g.input("table", TensorType::new(DType::F32, [config.steps, STEP_COLUMNS]), Phase::Clip)?;
+    let timesteps = g.input("timesteps", TensorType::new(DType::F32, [config.steps, 1]), Phase::Clip)?;
+    let table = g.input("table", TensorType::new(DType::F32, [config.steps, STEP_COLUMNS]), Phase::Clip)?;
     let guidance = g.input("guidance", TensorType::new(DType::F32, [frames]), Phase::Clip)?;
 
     let mut net = Network { g: &mut g, config, embedding: latents, context };
