@@ -66,7 +66,7 @@ fn measure(case: &Case, peer: &mut Peer, arguments: &Arguments) -> Result<Measur
     }
     let mut program =
         Program::new(&graph, &parameters, Options::default()).map_err(|e| format!("{}: {e}", case.name))?;
-    let mut result = |program: &mut Program| {
+    let result = |program: &mut Program| {
         let results = program.run(&inputs).map_err(|e| format!("{}: {e}", case.name))?;
         Ok::<_, String>(results.get("y").map(Tensor::to_f32).unwrap_or_default())
     };
