@@ -7,9 +7,8 @@ use rayon::prelude::*;
 
 use super::aligned::AlignedBuffer;
 use super::blocking::{DEPTH_BLOCK, GROUP_PANELS, Grid, Tile, depth_pieces, run_pieces};
-use super::microkernel::{
-    Runs, Strided, Update, multiply_narrow_panel, multiply_panel_by_runs, narrow_rows, panel_columns,
-};
+use super::dots::multiply_dots;
+use super::microkernel::{Runs, Strided, Update, multiply_panel_by_runs, panel_columns};
 use super::values::widen;
 use super::weights::Panels;
 use super::{Epilogue, PackedWeights, Rows};
@@ -29,7 +28,7 @@ pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, 
         "an epilogue of another shape than the product"
     );
     assert_eq!(epilogue.is_gated(), weights.is_gated(), "gated weights need a gated epilogue, and only they");
-    let tile = weights.isa().dispatch(TileSize { narrow: weights.is_narrow() });
+    let tile = weights.isa().dispatch(TileSize);
     let sides = if weights.is_gated() { 2 } else { 1 };
     // A pair of a value panel and its gate panel counts as one panel: they must stay in one block.
     let pair = Tile { columns: tile.columns * sides, ..tile };
@@ -48,20 +47,14 @@ pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, 
 }
 
 /// The register tile of an instruction set.
-struct TileSize {
-    narrow: bool,
-}
+struct TileSize;
 
 impl Kernel for TileSize {
     type Output = Tile;
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> Tile {
-        if self.narrow {
-            Tile { rows: narrow_rows::<S>(), columns: S::LANES }
-        } else {
-            Tile { rows: S::ROWS, columns: panel_columns::<S>() }
-        }
+        Tile { rows: S::ROWS, columns: panel_columns::<S>() }
     }
 }
 
@@ -137,7 +130,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
                 weights_depth: depth,
                 depth: piece.clone(),
                 panels: group_panels,
-                width: tile.columns,
+                few_columns: weights.has_few_columns().then_some(weights.columns()),
                 widened: &mut *widened,
                 c: &mut *c,
                 update: if piece.start == 0 { Update::Replace } else { Update::Add },
@@ -193,8 +186,8 @@ struct Block<'a> {
     /// The piece of the depth that `a` holds.
     depth: Range<usize>,
     panels: Range<usize>,
-    /// Columns of a panel.
-    width: usize,
+    /// How many columns there are where they are few, and lie one after the other.
+    few_columns: Option<usize>,
     /// Room for one piece of a panel as f32.
     widened: &'a mut [f32],
     /// The rows of the sums, each as wide as the panels together.
@@ -213,10 +206,23 @@ impl<E: Element> Kernel for MultiplyPanels<'_, E> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Block { a, rows, weights_depth, depth, panels, width, widened, c, update } = self.block;
+        let Block { a, rows, weights_depth, depth, panels, few_columns, widened, c, update } = self.block;
+        let width = panel_columns::<S>();
         let stride = panels.len() * width;
         assert!(a.starts.len() == rows * a.lengths.len() && c.len() >= rows * stride);
         assert_eq!(a.lengths.iter().sum::<usize>(), depth.len());
+        if let Some(columns) = few_columns {
+            let room = &mut widened[..columns * depth.len()];
+            for (column, target) in room.chunks_exact_mut(depth.len().max(1)).enumerate() {
+                widen(simd, &self.values[column * weights_depth..][depth.clone()], target);
+            }
+            let b = Strided { start: room.as_ptr(), stride: depth.len() };
+            let c = Strided { start: c.as_mut_ptr(), stride };
+            // SAFETY: `a` and `c` were checked above to hold these rows, `b` was just filled, and `c` is borrowed
+            // mutably, so it overlaps neither.
+            unsafe { multiply_dots(simd, a, b, columns, c, update) };
+            return;
+        }
         for (index, panel) in panels.enumerate() {
             let start = (panel * weights_depth + depth.start) * width;
             let piece = &self.values[start..start + depth.len() * width];
@@ -232,11 +238,7 @@ impl<E: Element> Kernel for MultiplyPanels<'_, E> {
             // `depth.len()` lines of a panel; `c` is borrowed mutably, so it overlaps neither.
             unsafe {
                 let c = Strided { start: c.as_mut_ptr().add(index * width), stride };
-                if width == panel_columns::<S>() {
-                    multiply_panel_by_runs(simd, a, piece.as_ptr(), c, update);
-                } else {
-                    multiply_narrow_panel(simd, a, piece.as_ptr(), c, update);
-                }
+                multiply_panel_by_runs(simd, a, piece.as_ptr(), c, update);
             }
         }
     }

@@ -7,12 +7,6 @@ pub(crate) const fn panel_columns<S: Simd>() -> usize {
     2 * S::LANES
 }
 
-/// Rows of the tile for panels of a single vector: with half the columns there is room for twice the rows, up to what
-/// there is code for.
-pub(crate) const fn narrow_rows<S: Simd>() -> usize {
-    if 2 * S::ROWS < MAX_ROWS { 2 * S::ROWS } else { MAX_ROWS }
-}
-
 /// What becomes of a tile's old values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Update {
@@ -32,7 +26,7 @@ pub(crate) struct Strided<P> {
 }
 
 /// The rows of the left operand, each a sequence of runs of consecutive f32 values.
-trait Left: Copy {
+pub(super) trait Left: Copy {
     /// How many runs a row has.
     fn runs(self) -> usize;
 
@@ -114,7 +108,7 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
     update: Update,
 ) {
     // SAFETY: the contract is the caller's, passed on unchanged.
-    unsafe { multiply::<S, _, 2>(simd, rows, S::ROWS, SingleRun { rows: a, depth }, panel, c, update) }
+    unsafe { multiply(simd, rows, SingleRun { rows: a, depth }, panel, c, update) }
 }
 
 /// As [`multiply_panel`], with rows that lie in runs; there are as many rows as each run has starts.
@@ -131,46 +125,25 @@ pub(crate) unsafe fn multiply_panel_by_runs<S: Simd>(
 ) {
     let rows = a.starts.len() / a.lengths.len();
     // SAFETY: the contract is the caller's, passed on unchanged.
-    unsafe { multiply::<S, _, 2>(simd, rows, S::ROWS, a, panel, c, update) }
+    unsafe { multiply(simd, rows, a, panel, c, update) }
 }
 
-/// As [`multiply_panel_by_runs`] with a panel of `LANES` columns, half the usual: for products of few columns.
-///
-/// # Safety
-/// As for [`multiply_panel_by_runs`], with `LANES` columns.
-#[inline(always)]
-pub(crate) unsafe fn multiply_narrow_panel<S: Simd>(
-    simd: S,
-    a: Runs<'_>,
-    panel: *const f32,
-    c: Strided<*mut f32>,
-    update: Update,
-) {
-    let rows = a.starts.len() / a.lengths.len();
-    // SAFETY: the contract is the caller's, passed on unchanged.
-    unsafe { multiply::<S, _, 1>(simd, rows, narrow_rows::<S>(), a, panel, c, update) }
-}
-
-/// Calls `tile` with the constant number of rows that equals `$rows`.
+/// Calls `tile` with the constant number of rows that equals `$rows`, among those the instruction set has registers for.
 macro_rules! with_rows {
-    ($simd:ty, $left:ty, $rows:expr, $most:expr, $vectors:ident, [$($count:literal)*], $arguments:tt) => {
+    ($simd:ty, $left:ty, $rows:expr, [$($count:literal)*], $arguments:tt) => {
         match $rows {
-            // Tiles that the instruction set never asks for are not compiled.
-            $($count if $count <= $most => tile::<$simd, $left, $count, $vectors> $arguments,)*
+            $($count if $count <= <$simd>::ROWS => tile::<$simd, $left, $count> $arguments,)*
             _ => {}
         }
     };
 }
 
-/// `tile_rows` is a constant of the instruction set and the number of vectors, at most [`MAX_ROWS`].
-///
 /// # Safety
-/// As for [`multiply_panel`], with a panel of `VECTORS` vectors.
+/// As for [`multiply_panel`].
 #[inline(always)]
-unsafe fn multiply<S: Simd, L: Left, const VECTORS: usize>(
+unsafe fn multiply<S: Simd, L: Left>(
     simd: S,
     rows: usize,
-    tile_rows: usize,
     a: L,
     panel: *const f32,
     c: Strided<*mut f32>,
@@ -182,24 +155,24 @@ unsafe fn multiply<S: Simd, L: Left, const VECTORS: usize>(
         // SAFETY: `row` is within the rows that the caller vouches for, and so are the rows of the tile from there on.
         unsafe {
             let c = Strided { start: c.start.add(row * c.stride), ..c };
-            if rows - row >= tile_rows {
-                with_rows!(S, L, tile_rows, tile_rows, VECTORS, [4 6 8 12], (simd, a, row, panel, c, update));
+            if rows - row >= S::ROWS {
+                with_rows!(S, L, S::ROWS, [4 6 8 12], (simd, a, row, panel, c, update));
             } else {
                 let rest = rows - row;
-                with_rows!(S, L, rest, tile_rows, VECTORS, [1 2 3 4 5 6 7 8 9 10 11], (simd, a, row, panel, c, update));
+                with_rows!(S, L, rest, [1 2 3 4 5 6 7 8 9 10 11], (simd, a, row, panel, c, update));
             }
         }
-        row += tile_rows;
+        row += S::ROWS;
     }
 }
 
-/// One register tile, of the rows of A from `first` on. `ROWS` and `VECTORS` are constants so that the accumulators are
-/// registers and every loop over them unrolls.
+/// One register tile, of the rows of A from `first` on. `ROWS` is a constant so that the accumulators are registers and
+/// every loop over them unrolls.
 ///
 /// # Safety
-/// As for [`multiply_panel`], for `ROWS` rows and `VECTORS` vectors.
+/// As for [`multiply_panel`], for `ROWS` rows.
 #[inline(always)]
-unsafe fn tile<S: Simd, L: Left, const ROWS: usize, const VECTORS: usize>(
+unsafe fn tile<S: Simd, L: Left, const ROWS: usize>(
     simd: S,
     a: L,
     first: usize,
@@ -207,7 +180,7 @@ unsafe fn tile<S: Simd, L: Left, const ROWS: usize, const VECTORS: usize>(
     c: Strided<*mut f32>,
     update: Update,
 ) {
-    let mut sums = [[simd.zero(); VECTORS]; ROWS];
+    let mut sums = [[simd.zero(); 2]; ROWS];
     let mut line = panel;
     for run in 0..a.runs() {
         let mut starts = [std::ptr::null::<f32>(); ROWS];
@@ -218,23 +191,19 @@ unsafe fn tile<S: Simd, L: Left, const ROWS: usize, const VECTORS: usize>(
         for k in 0..a.length(run) {
             // SAFETY: `k` is within the run, so the row of the panel and the value of each row of A are the caller's.
             unsafe {
-                let mut columns = [simd.zero(); VECTORS];
-                for (index, vector) in columns.iter_mut().enumerate() {
-                    *vector = simd.load(line.add(index * S::LANES));
-                }
-                line = line.add(VECTORS * S::LANES);
+                let columns = [simd.load(line), simd.load(line.add(S::LANES))];
+                line = line.add(panel_columns::<S>());
                 for (start, sums) in starts.iter().zip(&mut sums) {
                     let value = simd.splat(*start.add(k));
-                    for (sum, &vector) in sums.iter_mut().zip(&columns) {
-                        *sum = simd.mul_add(value, vector, *sum);
-                    }
+                    sums[0] = simd.mul_add(value, columns[0], sums[0]);
+                    sums[1] = simd.mul_add(value, columns[1], sums[1]);
                 }
             }
         }
     }
     for (index, sums) in sums.iter().enumerate() {
         for (vector, &sum) in sums.iter().enumerate() {
-            // SAFETY: the caller vouches for ROWS rows of VECTORS vectors.
+            // SAFETY: the caller vouches for ROWS rows of two vectors.
             unsafe {
                 let target = c.start.add(index * c.stride + vector * S::LANES);
                 match update {

@@ -14,6 +14,7 @@ mod aligned;
 mod batched;
 mod blocking;
 mod conv_rows;
+mod dots;
 mod driver;
 mod epilogue;
 pub(crate) mod microkernel;

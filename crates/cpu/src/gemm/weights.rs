@@ -5,10 +5,11 @@ use rayon::prelude::*;
 
 use super::Values;
 use super::aligned::AlignedBuffer;
+use super::dots::MOST_COLUMNS;
 use crate::simd::{Element, Isa};
 
-/// A weight matrix cut into panels of `2·LANES` columns, each `[depth][2·LANES]`, padded with zero columns; one of no more
-/// than `LANES` columns is a single panel of `LANES`.
+/// A weight matrix cut into panels of `2·LANES` columns, each `[depth][2·LANES]`, padded with zero columns; or, of a
+/// few columns, `[columns][depth]`.
 ///
 /// It keeps its storage type: half-precision weights stay half the size, and are widened a piece at a time as they are
 /// multiplied.
@@ -19,7 +20,7 @@ pub(crate) struct PackedWeights {
     columns: usize,
     depth: usize,
     gated: bool,
-    narrow: bool,
+    few_columns: bool,
 }
 
 /// The packed values, in their storage type.
@@ -81,16 +82,16 @@ impl PackedWeights {
         gate: Option<usize>,
         reused: AlignedBuffer<f32>,
     ) -> Self {
-        // One vector is enough for few columns; the other would multiply zeros.
-        let narrow = gate.is_none() && columns <= isa.lanes();
-        let width = if narrow { isa.lanes() } else { 2 * isa.lanes() };
+        let few_columns = gate.is_none() && columns <= MOST_COLUMNS;
+        // As panels of one column each, the columns lie one after the other.
+        let width = if few_columns { 1 } else { 2 * isa.lanes() };
         let packing = Packing { width, columns, depth, strides, gate };
         let panels = match values {
             Values::F32(values) => Panels::F32(packing.run(values, reused)),
             Values::F16(values) => Panels::F16(packing.run(values, AlignedBuffer::new())),
             Values::BF16(values) => Panels::BF16(packing.run(values, AlignedBuffer::new())),
         };
-        Self { panels, isa, columns, depth, gated: gate.is_some(), narrow }
+        Self { panels, isa, columns, depth, gated: gate.is_some(), few_columns }
     }
 
     /// The instruction set this was packed for, with which products with it are run.
@@ -108,9 +109,9 @@ impl PackedWeights {
         self.depth
     }
 
-    /// Whether the panels are a single vector wide.
-    pub(super) fn is_narrow(&self) -> bool {
-        self.narrow
+    /// Whether the columns lie one after the other, to be multiplied as dot products.
+    pub(super) fn has_few_columns(&self) -> bool {
+        self.few_columns
     }
 
     /// Whether each column has a gate beside it.
