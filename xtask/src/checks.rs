@@ -22,16 +22,13 @@ pub fn test() -> Result<(), TaskError> {
 
 /// The toolchain's own formatter and linter; a minimal toolchain lacks them, and rustup adds them.
 fn components() -> Result<(), TaskError> {
-    for (name, remedy) in [
-        ("rustfmt", "install it with `rustup component add rustfmt`"),
-        ("clippy", "install it with `rustup component add clippy`"),
+    for (what, subcommand, remedy) in [
+        ("rustfmt", "fmt", "install it with `rustup component add rustfmt`"),
+        ("clippy", "clippy", "install it with `rustup component add clippy`"),
     ] {
-        let subcommand = if name == "rustfmt" { "fmt" } else { "clippy" };
-        if succeeds(&mut cargo(&[subcommand, "--version"])) {
-            continue;
-        }
-        if !succeeds(&mut command("rustup", &["component", "add", name])) {
-            return Err(TaskError::Missing { what: name, remedy });
+        if !succeeds(&mut cargo(&[subcommand, "--version"])) {
+            step("toolchain", &mut command("rustup", &["component", "add", what]))
+                .map_err(|_| TaskError::Missing { what, remedy })?;
         }
     }
     Ok(())

@@ -7,7 +7,8 @@ use crate::{
     ValueId,
     op::{
         Activation, Affine, Attention, BatchNorm, Concat, Conv, Gate, Interpolation, Linear, MatMul, Mean,
-        Norm, NormKind, Pool, Reshape, SamplerStep, Scale, Slice, TemporalBlend, TimestepEmbedding, Upsample,
+        Norm, NormKind, OpError, Pool, Reshape, SamplerStep, Scale, Slice, TemporalBlend, TimestepEmbedding,
+        Upsample,
     },
 };
 
@@ -71,9 +72,13 @@ impl GraphBuilder {
     /// Declares an input. Inputs are not scoped.
     ///
     /// # Errors
-    /// Where the name is taken or the tensor too large to exist.
+    /// Where the name is that of another input or of a parameter, the phase is [`Phase::Load`] or the tensor is too
+    /// large to exist.
     pub fn input(&mut self, name: &str, ty: TensorType, phase: Phase) -> Result<ValueId, GraphError> {
-        if self.graph.inputs.iter().any(|&v| self.graph.value(v).name == name) {
+        if phase == Phase::Load {
+            return Err(GraphError::LoadInput(name.to_owned()));
+        }
+        if self.has_input(name) || self.parameters.contains_key(name) {
             return Err(GraphError::Duplicate(format!("input {name}")));
         }
         let id = self.value(name.to_owned(), ty, Source::Input(phase))?;
@@ -84,7 +89,7 @@ impl GraphBuilder {
     /// Declares a weight under the current scope. The same weight may be declared again.
     ///
     /// # Errors
-    /// Where it was declared with another type, or is too large to exist.
+    /// Where it was declared with another type, its full name is an input's, or it is too large to exist.
     pub fn parameter(&mut self, name: &str, ty: TensorType) -> Result<ValueId, GraphError> {
         let name = self.full_name(name);
         if let Some(&id) = self.parameters.get(&name) {
@@ -94,6 +99,9 @@ impl GraphBuilder {
             }
             return Err(GraphError::Parameter { name, first: first.clone(), second: ty });
         }
+        if self.has_input(&name) {
+            return Err(GraphError::Duplicate(format!("parameter {name}")));
+        }
         let id = self.value(name.clone(), ty, Source::Parameter)?;
         self.parameters.insert(name, id);
         Ok(id)
@@ -102,7 +110,7 @@ impl GraphBuilder {
     /// Adds a tensor that is part of the graph.
     ///
     /// # Errors
-    /// Never for a tensor that exists; the signature is that of the other declarations.
+    /// Never: a tensor that exists is not too large. The signature is that of the other declarations.
     pub fn constant(&mut self, name: &str, tensor: Tensor) -> Result<ValueId, GraphError> {
         let name = self.full_name(name);
         self.value(name, tensor.ty().clone(), Source::Constant(tensor))
@@ -111,7 +119,7 @@ impl GraphBuilder {
     /// Names a result.
     ///
     /// # Errors
-    /// Where the name is taken, or the value is not of this graph.
+    /// Where the name is taken, or the value's id is out of range.
     pub fn output(&mut self, name: &str, value: ValueId) -> Result<(), GraphError> {
         if self.graph.outputs.iter().any(|o| o.name == name) {
             return Err(GraphError::Duplicate(format!("output {name}")));
@@ -134,7 +142,7 @@ impl GraphBuilder {
     /// Adds any op; the others are short forms of this one.
     ///
     /// # Errors
-    /// Where the op refuses the operands, or a value is not of this graph.
+    /// Where the op refuses the operands, or a value's id is out of range.
     pub fn node(&mut self, name: &str, op: Op, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
         let layer = self.full_name(name);
         for &value in inputs {
@@ -151,6 +159,10 @@ impl GraphBuilder {
         self.graph
     }
 
+    fn has_input(&self, name: &str) -> bool {
+        self.graph.inputs.iter().any(|&v| self.graph.value(v).name == name)
+    }
+
     fn known(&self, layer: &str, value: ValueId) -> Result<(), GraphError> {
         if value.index() < self.graph.values.len() {
             return Ok(());
@@ -159,7 +171,7 @@ impl GraphBuilder {
     }
 
     fn value(&mut self, name: String, ty: TensorType, source: Source) -> Result<ValueId, GraphError> {
-        if ty.checked_bytes().is_none_or(|bytes| bytes > isize::MAX as usize) {
+        if ty.checked_bytes().is_none() {
             return Err(GraphError::TooLarge { name, ty });
         }
         Ok(self.graph.push_value(Value { name, ty, source }))
@@ -201,7 +213,6 @@ impl Graph {
 }
 
 /// Short forms. Each fails where the op refuses its operands, with the layer's name in the error.
-#[allow(clippy::missing_errors_doc)]
 impl GraphBuilder {
     /// A convolution; `conv.bias` is set by whether a bias is given.
     pub fn conv(
@@ -235,7 +246,7 @@ impl GraphBuilder {
         self.one(name, Op::MatMul(op), &[a, b])
     }
 
-    /// A normalisation; scale and shift are the operands of its [`Affine`].
+    /// A normalisation; scale and shift are the operands of its [`Affine`]. There is no shift without a scale.
     pub fn norm(
         &mut self,
         name: &str,
@@ -246,13 +257,17 @@ impl GraphBuilder {
         shift: Option<ValueId>,
     ) -> Result<ValueId, GraphError> {
         let affine = match (scale, shift) {
-            (None, _) => Affine::None,
+            (None, None) => Affine::None,
+            (None, Some(_)) => {
+                let source = OpError::Attribute("a shift needs a scale".into());
+                return Err(GraphError::Layer { layer: self.full_name(name), source });
+            }
             (Some(_), None) => Affine::Scale,
             (Some(_), Some(_)) => Affine::ScaleShift,
         };
         let mut inputs = vec![x];
         inputs.extend(scale);
-        inputs.extend(shift.filter(|_| scale.is_some()));
+        inputs.extend(shift);
         self.one(name, Op::Norm(Norm { kind, epsilon, affine, activation: None }), &inputs)
     }
 
@@ -441,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_graph_is_refused() {
+    fn a_value_out_of_range_is_refused() {
         let mut other = GraphBuilder::new("other");
         let mut stray = other.input("a", f32_type([1]), Phase::Step).unwrap();
         for i in 0..5 {
@@ -449,6 +464,38 @@ mod tests {
         }
         let mut g = GraphBuilder::new("g");
         assert!(matches!(g.scale("s", stray, 1.0, 0.0), Err(GraphError::UnknownValue { .. })));
+        assert!(matches!(g.output("y", stray), Err(GraphError::UnknownValue { .. })));
+    }
+
+    #[test]
+    fn an_input_is_not_of_the_load_phase() {
+        let mut g = GraphBuilder::new("g");
+        let error = g.input("x", f32_type([1]), Phase::Load).unwrap_err();
+        assert_eq!(error.to_string(), "input x cannot be of the load phase: weights are parameters");
+        assert!(g.finish().inputs().is_empty());
+    }
+
+    #[test]
+    fn a_shift_needs_a_scale() {
+        let mut g = GraphBuilder::new("g");
+        let x = g.input("x", f32_type([2, 4]), Phase::Step).unwrap();
+        let shift = g.parameter("shift", f32_type([4])).unwrap();
+        let error =
+            g.scope("up", |g| g.norm("norm", x, NormKind::Layer, 1e-5, None, Some(shift))).unwrap_err();
+        assert_eq!(error.to_string(), "up.norm: a shift needs a scale");
+    }
+
+    #[test]
+    fn inputs_and_parameters_have_names_of_their_own() {
+        let mut g = GraphBuilder::new("g");
+        g.input("x", f32_type([1]), Phase::Step).unwrap();
+        g.scope("a", |g| g.parameter("w", f32_type([1]))).unwrap();
+        let twice = |error: Result<ValueId, GraphError>| error.unwrap_err().to_string();
+        assert_eq!(twice(g.input("x", f32_type([1]), Phase::Clip)), "input x is declared twice");
+        assert_eq!(twice(g.input("a.w", f32_type([1]), Phase::Step)), "input a.w is declared twice");
+        assert_eq!(twice(g.parameter("x", f32_type([1]))), "parameter x is declared twice");
+        // A scope makes it another name.
+        g.scope("a", |g| g.parameter("x", f32_type([1]))).unwrap();
     }
 
     #[test]
@@ -458,6 +505,23 @@ mod tests {
         let a = g.input("a", f32_type([1 << 31, 1]), Phase::Step).unwrap();
         let b = g.input("b", f32_type([1, 1 << 31]), Phase::Step).unwrap();
         assert!(g.add("sum", a, b).is_err());
+        // Nor does an extent of zero make the others harmless.
+        let empty = f32_type([0, usize::MAX, usize::MAX]);
+        assert!(matches!(g.input("e", empty, Phase::Step), Err(GraphError::TooLarge { .. })));
+    }
+
+    #[test]
+    fn figures_of_a_graph_saturate() {
+        let mut g = GraphBuilder::new("g");
+        let x = g.input("x", f32_type([1 << 30, 1 << 30]), Phase::Step).unwrap();
+        let y = g.matmul("y", x, x, MatMul::default()).unwrap();
+        let z = g.matmul("z", y, y, MatMul::default()).unwrap();
+        g.output("z", z).unwrap();
+        for i in 0..20 {
+            g.parameter(&format!("w{i}"), TensorType::new(DType::U8, [isize::MAX as usize])).unwrap();
+        }
+        let graph = g.finish();
+        assert_eq!((graph.step_flops(), graph.parameter_count()), (u64::MAX, u64::MAX));
     }
 
     #[test]

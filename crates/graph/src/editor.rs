@@ -1,6 +1,9 @@
 //! Changing a graph: the tool that passes are written with.
 
-use crate::{Graph, GraphError, Node, NodeId, Op, Output, Phase, Source, Tensor, TensorType, Value, ValueId};
+use crate::{
+    Graph, GraphError, Node, NodeId, Op, Output, Phase, Source, Tensor, TensorType, Value, ValueId,
+    order::runnable_order,
+};
 
 /// A graph under change. Nodes are added and uses redirected; what nothing uses any more disappears when the edit is
 /// finished, and the rest is put back into an order in which it can run.
@@ -223,7 +226,7 @@ impl Editor {
             renamed[input.index()] = Some(id);
             new.inputs.push(id);
         }
-        for id in runnable_order(&old)? {
+        for id in needed_nodes(&old)? {
             let node = old.node(id);
             let inputs = node.inputs.iter().map(|&v| carry(&old, &mut new, &mut renamed, v)).collect();
             let results = node.outputs.iter().map(|&v| old.ty(v).clone()).collect();
@@ -246,56 +249,25 @@ fn carry(old: &Graph, new: &mut Graph, renamed: &mut [Option<ValueId>], id: Valu
 }
 
 /// The nodes that the results need, each after what it reads, otherwise in the order they stand in.
-fn runnable_order(graph: &Graph) -> Result<Vec<NodeId>, GraphError> {
-    #[derive(Clone, Copy, PartialEq)]
-    enum Mark {
-        Unseen,
-        Open,
-        Done,
-    }
+fn needed_nodes(graph: &Graph) -> Result<Vec<NodeId>, GraphError> {
+    let maker = |value: &ValueId| match graph.value(*value).source {
+        Source::Node { node, .. } => Some(node.index()),
+        _ => None,
+    };
+    let waits_for: Vec<Vec<usize>> =
+        graph.nodes.iter().map(|node| node.inputs.iter().filter_map(maker).collect()).collect();
     let mut needed = vec![false; graph.nodes.len()];
-    let mut pending: Vec<ValueId> = graph.outputs.iter().map(|o| o.value).collect();
-    while let Some(value) = pending.pop() {
-        if let Source::Node { node, .. } = graph.value(value).source
-            && !std::mem::replace(&mut needed[node.index()], true)
-        {
-            pending.extend(&graph.node(node).inputs);
+    let mut pending: Vec<usize> = graph.outputs.iter().filter_map(|o| maker(&o.value)).collect();
+    while let Some(node) = pending.pop() {
+        if !std::mem::replace(&mut needed[node], true) {
+            pending.extend(&waits_for[node]);
         }
     }
-
-    let mut marks = vec![Mark::Unseen; graph.nodes.len()];
-    let mut order = Vec::new();
-    for start in (0..graph.nodes.len() as u32).map(NodeId).filter(|id| needed[id.index()]) {
-        // An explicit stack: a graph may be deeper than the thread's own.
-        let mut stack = vec![(start, 0)];
-        while let Some((id, next)) = stack.pop() {
-            if next == 0 {
-                match marks[id.index()] {
-                    Mark::Done => continue,
-                    Mark::Open => {
-                        let names = stack.iter().map(|(n, _)| graph.node(*n).name.clone());
-                        let mut path: Vec<String> = names.skip_while(|n| *n != graph.node(id).name).collect();
-                        path.push(graph.node(id).name.clone());
-                        return Err(GraphError::Cycle(path));
-                    }
-                    Mark::Unseen => marks[id.index()] = Mark::Open,
-                }
-            }
-            match graph.node(id).inputs.get(next) {
-                Some(&input) => {
-                    stack.push((id, next + 1));
-                    if let Source::Node { node, .. } = graph.value(input).source {
-                        stack.push((node, 0));
-                    }
-                }
-                None => {
-                    marks[id.index()] = Mark::Done;
-                    order.push(id);
-                }
-            }
-        }
-    }
-    Ok(order)
+    let order =
+        runnable_order(&waits_for, (0..needed.len()).filter(|&node| needed[node])).map_err(|cycle| {
+            GraphError::Cycle(cycle.into_iter().map(|i| graph.nodes[i].name.clone()).collect())
+        })?;
+    Ok(order.into_iter().map(|i| NodeId(i as u32)).collect())
 }
 
 #[cfg(test)]
@@ -338,6 +310,22 @@ mod tests {
         // Everything that read x now reads b, which depends on it.
         editor.replace_uses(x, b).unwrap();
         let error = editor.finish().unwrap_err();
-        assert!(matches!(&error, GraphError::Cycle(path) if path.len() == 3), "{error}");
+        assert_eq!(error, GraphError::Cycle(["a", "b", "a"].map(String::from).to_vec()));
+    }
+
+    #[test]
+    fn a_layer_that_leads_into_a_cycle_under_the_same_name_is_not_of_it() {
+        let mut g = GraphBuilder::new("g");
+        let [x, z] =
+            ["x", "z"].map(|name| g.input(name, TensorType::new(DType::F32, [4]), Phase::Step).unwrap());
+        let first = g.scale("n", z, 2.0, 0.0).unwrap();
+        let a = g.scale("a", x, 2.0, 0.0).unwrap();
+        let second = g.scale("n", a, 3.0, 0.0).unwrap();
+        g.output("first", first).unwrap();
+        let mut editor = Editor::new(&g.finish());
+        editor.replace_uses(z, second).unwrap();
+        editor.replace_uses(x, second).unwrap();
+        let error = editor.finish().unwrap_err();
+        assert_eq!(error, GraphError::Cycle(["n", "a", "n"].map(String::from).to_vec()));
     }
 }

@@ -21,17 +21,20 @@ pub enum GraphError {
         /// What it refers to.
         value: String,
     },
-    /// A layer is of a kind that does not exist.
+    /// A layer's op could not be read: it does not exist, or its attributes are not those it has.
     #[error("{layer}: {problem}")]
     UnknownOp {
         /// The layer's full name.
         layer: String,
-        /// What could not be read.
+        /// What the reader says.
         problem: String,
     },
-    /// Two inputs, or two outputs, have one name.
+    /// Two inputs, two outputs, an input and a parameter, or two values of a file have one name.
     #[error("{0} is declared twice")]
     Duplicate(String),
+    /// An input is declared for the time of loading, when only weights are known.
+    #[error("input {0} cannot be of the load phase: weights are parameters")]
+    LoadInput(String),
     /// A parameter is declared again as something else.
     #[error("parameter {name} is declared as {first} and as {second}")]
     Parameter {

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Op, Tensor, TensorType};
 
-/// A value of one graph.
+/// A value of one graph. The id does not know which: to another graph it is another value, or out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub(crate) u32);
 
-/// A node of one graph.
+/// A node of one graph, as [`ValueId`] is a value of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub(crate) u32);
 
@@ -185,9 +185,9 @@ impl Graph {
         self.value_ids().filter(|(_, v)| v.source == Source::Parameter)
     }
 
-    /// The number of learned numbers.
+    /// The number of learned numbers. At most `u64::MAX`.
     pub fn parameter_count(&self) -> u64 {
-        self.parameters().map(|(_, v)| v.ty.elements() as u64).sum()
+        self.parameters().map(|(_, v)| v.ty.elements() as u64).fold(0, u64::saturating_add)
     }
 
     /// The phase in which each value is known: the latest of what it depends on.
@@ -223,13 +223,13 @@ impl Graph {
         node.op.flops(&self.input_types(node), &self.output_types(node))
     }
 
-    /// Floating point operations of one replay: the [`Phase::Step`] nodes.
+    /// Floating point operations of one replay: the [`Phase::Step`] nodes. At most `u64::MAX`.
     pub fn step_flops(&self) -> u64 {
         let phases = self.phases();
         self.nodes
             .iter()
             .filter(|n| n.outputs.iter().any(|v| phases[v.index()] == Phase::Step))
             .map(|n| self.node_flops(n))
-            .sum()
+            .fold(0, u64::saturating_add)
     }
 }

@@ -1,10 +1,16 @@
 //! Graphs as JSON: for bug reports, fixtures and other tools.
 
-use std::collections::HashMap;
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Write,
+};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Editor, Graph, GraphBuilder, GraphError, Op, Phase, Source, Tensor, TensorType, ValueId};
+use crate::{
+    Editor, Graph, GraphBuilder, GraphError, Op, Phase, Source, Tensor, TensorType, Value, ValueId,
+    order::runnable_order,
+};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,7 +51,8 @@ struct ConstantEntry {
     name: String,
     #[serde(rename = "type")]
     ty: TensorType,
-    bytes: Vec<u8>,
+    /// The bytes in memory order, two hexadecimal digits each.
+    data: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -66,18 +73,10 @@ struct OutputEntry {
 }
 
 impl Graph {
-    /// The graph as JSON. Values are named; a name that stands for two gets a number.
+    /// The graph as JSON, in which values are named. Inputs and parameters keep their names; of constants and results that
+    /// have one name, those after the first get a number.
     pub fn to_json(&self) -> String {
-        let mut taken: HashMap<String, usize> = HashMap::new();
-        let names: Vec<String> = self
-            .values
-            .iter()
-            .map(|v| {
-                let count = taken.entry(v.name.clone()).or_default();
-                *count += 1;
-                if *count == 1 { v.name.clone() } else { format!("{}#{count}", v.name) }
-            })
-            .collect();
+        let names = self.unique_names();
         let name_of = |id: &ValueId| names[id.index()].clone();
         let mut document = Document {
             name: self.name.clone(),
@@ -97,7 +96,7 @@ impl Graph {
                 Source::Input(phase) => document.inputs.push(InputEntry { name, ty, phase: *phase }),
                 Source::Parameter => document.parameters.push(ParameterEntry { name, ty }),
                 Source::Constant(tensor) => {
-                    document.constants.push(ConstantEntry { name, ty, bytes: tensor.bytes().to_vec() });
+                    document.constants.push(ConstantEntry { name, ty, data: to_hex(tensor.bytes()) });
                 }
                 Source::Node { .. } => {}
             }
@@ -114,7 +113,30 @@ impl Graph {
         serde_json::to_string_pretty(&document).unwrap_or_default()
     }
 
-    /// Reads a graph, checking everything a builder would. Nodes may stand in any order.
+    /// A name for each value that no other has.
+    fn unique_names(&self) -> Vec<String> {
+        // The caller's names first, wherever they stand: weights and inputs are found by them. A builder has seen to it
+        // that they differ.
+        let is_callers = |source: &Source| matches!(source, Source::Input(_) | Source::Parameter);
+        let callers = self.values.iter().filter(|v| is_callers(&v.source));
+        let mut taken: HashSet<String> = callers.map(|v| v.name.clone()).collect();
+        let mut numbers: HashMap<String, usize> = HashMap::new();
+        let name = |value: &Value| {
+            let mut name = value.name.clone();
+            if !is_callers(&value.source) {
+                let number = numbers.entry(value.name.clone()).or_insert(1);
+                while !taken.insert(name.clone()) {
+                    *number += 1;
+                    name = format!("{}#{number}", value.name);
+                }
+            }
+            name
+        };
+        self.values.iter().map(name).collect()
+    }
+
+    /// Reads a graph, checking everything a builder would. Nodes may stand in any order; those that no result needs are
+    /// checked and dropped, and so are unused parameters and constants.
     ///
     /// # Errors
     /// Where the text is no graph, an op does not exist or refuses its operands, a name refers to nothing, or layers
@@ -136,7 +158,10 @@ impl Graph {
             declare(entry.name, id)?;
         }
         for entry in document.constants {
-            let tensor = Tensor::from_bytes(entry.ty, &entry.bytes)
+            let bytes = from_hex(&entry.data).ok_or_else(|| {
+                GraphError::Json(format!("constant {}: its data is not hexadecimal", entry.name))
+            })?;
+            let tensor = Tensor::from_bytes(entry.ty, &bytes)
                 .map_err(|e| GraphError::Json(format!("constant {}: {e}", entry.name)))?;
             let id = g.constant(&entry.name, tensor)?;
             declare(entry.name, id)?;
@@ -184,106 +209,26 @@ fn lookup(known: &HashMap<String, ValueId>, layer: &str, name: &str) -> Result<V
 fn order(nodes: &[NodeEntry]) -> Result<Vec<usize>, GraphError> {
     let maker: HashMap<&str, usize> =
         nodes.iter().enumerate().flat_map(|(i, n)| n.outputs.iter().map(move |o| (o.as_str(), i))).collect();
-    let waits_for = |i: usize| nodes[i].inputs.iter().filter_map(|name| maker.get(name.as_str()).copied());
-    let mut readers = vec![Vec::new(); nodes.len()];
-    let mut waiting = vec![0usize; nodes.len()];
-    for (i, count) in waiting.iter_mut().enumerate() {
-        for j in waits_for(i) {
-            readers[j].push(i);
-            *count += 1;
-        }
-    }
-    let mut ready: std::collections::VecDeque<usize> =
-        (0..nodes.len()).filter(|&i| waiting[i] == 0).collect();
-    let mut sorted = Vec::with_capacity(nodes.len());
-    while let Some(i) = ready.pop_front() {
-        sorted.push(i);
-        for &reader in &readers[i] {
-            waiting[reader] -= 1;
-            if waiting[reader] == 0 {
-                ready.push_back(reader);
-            }
-        }
-    }
-    let Some(start) = waiting.iter().position(|&w| w > 0) else {
-        return Ok(sorted);
-    };
-    // Every node left waits for another one left: following them must come round.
-    let mut path = vec![start];
-    loop {
-        let last = path[path.len() - 1];
-        let Some(next) = waits_for(last).find(|&j| waiting[j] > 0) else {
-            return Err(GraphError::Cycle(vec![nodes[start].name.clone()]));
-        };
-        if let Some(at) = path.iter().position(|&i| i == next) {
-            let mut cycle: Vec<String> = path[at..].iter().map(|&i| nodes[i].name.clone()).collect();
-            cycle.push(nodes[next].name.clone());
-            return Err(GraphError::Cycle(cycle));
-        }
-        path.push(next);
-    }
+    let makers =
+        |n: &NodeEntry| n.inputs.iter().filter_map(|name| maker.get(name.as_str()).copied()).collect();
+    let waits_for: Vec<Vec<usize>> = nodes.iter().map(makers).collect();
+    runnable_order(&waits_for, 0..nodes.len())
+        .map_err(|cycle| GraphError::Cycle(cycle.into_iter().map(|i| nodes[i].name.clone()).collect()))
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
+    pairs.iter().map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        DType,
-        op::{Activation, Conv},
-    };
-
-    fn example() -> Graph {
-        let mut g = GraphBuilder::new("example");
-        let x = g.input("x", TensorType::new(DType::F16, [2, 4, 4, 3]), Phase::Step).unwrap();
-        let w = g.parameter("w", TensorType::new(DType::F16, [5, 1, 3, 3, 3])).unwrap();
-        let k = g.constant("k", Tensor::from_slice([1], &[0.5f32]).unwrap()).unwrap();
-        let y = g.conv("conv", x, w, None, Conv::spatial([3, 3], 1, 1)).unwrap();
-        let z = g.activate("act", y, Activation::Silu).unwrap();
-        let z = g.mul("act", z, k).unwrap();
-        g.output("z", z).unwrap();
-        g.finish()
-    }
-
-    #[test]
-    fn a_graph_survives_the_round_trip() {
-        let graph = example();
-        let again = Graph::from_json(&graph.to_json()).unwrap();
-        assert_eq!(again.to_json(), Graph::from_json(&again.to_json()).unwrap().to_json());
-        assert_eq!(
-            again.nodes().iter().map(|n| &n.op).collect::<Vec<_>>(),
-            graph.nodes().iter().map(|n| &n.op).collect::<Vec<_>>()
-        );
-    }
-
-    #[test]
-    fn an_unknown_op_names_its_layer() {
-        let text = example().to_json().replace("\"silu\"", "\"swoosh\"");
-        let error = Graph::from_json(&text).unwrap_err().to_string();
-        assert!(error.starts_with("act: ") && error.contains("swoosh"), "{error}");
-        let text = example().to_json().replace("\"activate\"", "\"fizz\"");
-        let error = Graph::from_json(&text).unwrap_err().to_string();
-        assert!(error.starts_with("act: ") && error.contains("fizz"), "{error}");
-    }
-
-    #[test]
-    fn a_cycle_is_named() {
-        let text = r#"{"name": "loop", "inputs": [], "nodes": [
-            {"name": "a", "op": {"scale": {"factor": 1.0}}, "inputs": ["y"], "outputs": ["x"]},
-            {"name": "b", "op": {"scale": {"factor": 1.0}}, "inputs": ["x"], "outputs": ["y"]}],
-            "outputs": [{"name": "y", "value": "y"}]}"#;
-        assert_eq!(Graph::from_json(text).unwrap_err().to_string(), "these layers form a cycle: a → b → a");
-    }
-
-    #[test]
-    fn a_missing_value_is_named() {
-        let text = example().to_json().replace("\"value\": \"act#2\"", "\"value\": \"nothing\"");
-        assert_eq!(Graph::from_json(&text).unwrap_err().to_string(), "z: there is no value nothing");
-    }
-
-    #[test]
-    fn text_that_is_no_graph_is_an_error() {
-        for text in ["", "{", "[]", "{\"name\": 3}", "null"] {
-            assert!(matches!(Graph::from_json(text), Err(GraphError::Json(_))), "{text}");
-        }
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ mod error;
 mod graph;
 mod json;
 pub mod op;
+mod order;
 pub mod passes;
 pub mod plan;
 mod shape;

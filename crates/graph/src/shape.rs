@@ -12,18 +12,22 @@ use crate::DType;
 pub struct Shape(Vec<usize>);
 
 impl Shape {
-    /// The number of elements, or `None` where it does not fit a `usize`.
+    /// The number of elements, or `None` where it does not fit a `usize`. An empty shape must fit as well, its zero
+    /// extents taken as ones: executors multiply some of the extents, and `[0, huge, huge]` would overflow there.
     pub fn checked_elements(&self) -> Option<usize> {
-        // Zero extents first: [0, huge, huge] is an empty tensor, not an overflow.
-        if self.0.contains(&0) {
-            return Some(0);
-        }
-        self.0.iter().try_fold(1usize, |n, &d| n.checked_mul(d))
+        let elements = self.checked_span()?;
+        Some(if self.0.contains(&0) { 0 } else { elements })
     }
 
-    /// The number of elements. A shape inside a [`Graph`](crate::Graph) has been checked to have one.
+    /// The number of elements, zero extents taken as ones.
+    fn checked_span(&self) -> Option<usize> {
+        self.0.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)))
+    }
+
+    /// The number of elements. A shape inside a [`Graph`](crate::Graph) has been checked to have one; for another one
+    /// that has too many this is `usize::MAX`.
     pub fn elements(&self) -> usize {
-        if self.0.contains(&0) { 0 } else { self.0.iter().product() }
+        saturating_product(&self.0)
     }
 
     /// The extent of the last axis; 1 for a scalar.
@@ -31,13 +35,9 @@ impl Shape {
         self.0.last().copied().unwrap_or(1)
     }
 
-    /// The product of all extents but the last: how many channel vectors there are.
+    /// The product of all extents but the last: how many channel vectors there are. At most `usize::MAX`.
     pub fn rows(&self) -> usize {
-        match self.0.split_last() {
-            Some((_, rest)) if !rest.contains(&0) => rest.iter().product(),
-            Some(_) => 0,
-            None => 1,
-        }
+        self.0.split_last().map_or(1, |(_, rest)| saturating_product(rest))
     }
 
     /// The same shape with another last extent.
@@ -72,6 +72,14 @@ impl Shape {
         }
         strides
     }
+}
+
+/// The product of some extents, `usize::MAX` where it is larger.
+pub(crate) fn saturating_product(extents: &[usize]) -> usize {
+    if extents.contains(&0) {
+        return 0;
+    }
+    extents.iter().fold(1, |n: usize, &d| n.saturating_mul(d))
 }
 
 impl Deref for Shape {
@@ -133,14 +141,17 @@ impl TensorType {
         self.shape.elements()
     }
 
-    /// The size in memory.
+    /// The size in memory. A type inside a [`Graph`](crate::Graph) has been checked to have one.
     pub fn bytes(&self) -> usize {
-        self.elements() * self.dtype.size()
+        self.elements().saturating_mul(self.dtype.size())
     }
 
-    /// The size in memory, or `None` where it does not fit a `usize`.
+    /// The size in memory, or `None` where it is more than an allocation can hold (`isize::MAX`). As in
+    /// [`Shape::checked_elements`], zero extents do not make the others harmless.
     pub fn checked_bytes(&self) -> Option<usize> {
-        self.shape.checked_elements()?.checked_mul(self.dtype.size())
+        let bytes = self.shape.checked_span()?.checked_mul(self.dtype.size())?;
+        let addressable = bytes <= isize::MAX as usize;
+        addressable.then_some(if self.shape.contains(&0) { 0 } else { bytes })
     }
 }
 
@@ -164,8 +175,21 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_tensor_never_overflows() {
-        assert_eq!(Shape::from([0, usize::MAX, usize::MAX]).checked_elements(), Some(0));
+    fn an_empty_shape_must_fit_as_if_its_zeros_were_ones() {
+        assert_eq!(Shape::from([0, 3, usize::MAX / 3]).checked_elements(), Some(0));
+        assert_eq!(Shape::from([0, usize::MAX, usize::MAX]).checked_elements(), None);
         assert_eq!(Shape::from([2, usize::MAX]).checked_elements(), None);
+        let bytes = |dtype, shape: &[usize]| TensorType::new(dtype, shape).checked_bytes();
+        assert_eq!(bytes(DType::U8, &[isize::MAX as usize]), Some(isize::MAX as usize));
+        assert_eq!(bytes(DType::U8, &[0, isize::MAX as usize]), Some(0));
+        assert_eq!(bytes(DType::F16, &[0, isize::MAX as usize]), None);
+        assert_eq!(bytes(DType::U8, &[isize::MAX as usize + 1]), None);
+    }
+
+    #[test]
+    fn figures_of_an_unchecked_shape_saturate() {
+        let huge = TensorType::new(DType::F32, [usize::MAX, 2, 3]);
+        assert_eq!((huge.elements(), huge.shape.rows(), huge.bytes()), (usize::MAX, usize::MAX, usize::MAX));
+        assert_eq!(Shape::from([usize::MAX, usize::MAX, 0, 7]).rows(), 0);
     }
 }

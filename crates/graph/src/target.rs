@@ -13,6 +13,13 @@ pub trait Target {
         0
     }
 
+    /// How many bytes the op's own copy of a weight takes, laid out for its kernel when the weights are loaded: one copy a
+    /// node, which then does not need the plain tensor. `None` where the op reads the plain tensor. Asked for operands of
+    /// the clip and step phases that are known at load.
+    fn packed_weight_bytes(&self, _op: &Op, _operand: usize, _ty: &TensorType) -> Option<usize> {
+        None
+    }
+
     /// Whether the op's first result may be written over this operand, given that nothing reads it later and the two
     /// have as many elements of the same size.
     fn in_place(&self, _op: &Op, _operand: usize) -> bool {

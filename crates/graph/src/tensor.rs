@@ -64,10 +64,16 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of zeros.
+    /// A tensor of zeros, of a type that is known to fit; for another one there is [`Tensor::try_zeros`].
     pub fn zeros(ty: TensorType) -> Self {
         let data = Arc::new(AlignedBytes::zeroed(ty.bytes()));
         Tensor { ty, data }
+    }
+
+    /// A tensor of zeros, or `None` where the memory cannot be had.
+    pub fn try_zeros(ty: TensorType) -> Option<Self> {
+        let data = Arc::new(AlignedBytes::try_zeroed(ty.checked_bytes()?)?);
+        Some(Tensor { ty, data })
     }
 
     /// A tensor of the given elements.
@@ -256,6 +262,15 @@ mod tests {
     fn the_wrong_length_or_type_is_an_error() {
         assert!(Tensor::from_slice([2, 2], &[0f32; 3]).is_err());
         assert!(Tensor::zeros(TensorType::new(DType::F16, [2])).as_slice::<f32>().is_err());
+    }
+
+    #[test]
+    fn zeros_that_cannot_be_had_are_none() {
+        let ty = |shape: &[usize]| TensorType::new(DType::F16, shape);
+        assert_eq!(Tensor::try_zeros(ty(&[2, 3])), Some(Tensor::zeros(ty(&[2, 3]))));
+        for shape in [&[usize::MAX, 2][..], &[isize::MAX as usize / 2], &[0, usize::MAX, 2]] {
+            assert_eq!(Tensor::try_zeros(ty(shape)), None, "{shape:?}");
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Graph {
         }
     }
 
-    /// The graph in Graphviz's language. Colours tell the phases apart; weights are left out.
+    /// The graph in Graphviz's language. Colours tell the phases apart; weights are left out, but for those that are results.
     pub fn to_graphviz(&self) -> String {
         let phases = self.phases();
         let mut text =
@@ -86,9 +86,15 @@ impl Graph {
         for (i, output) in self.outputs.iter().enumerate() {
             let label = quoted(&output.name);
             line(format_args!("o{i} [label={label}, shape=ellipse, fillcolor=white];"));
-            match self.value(output.value).source {
+            let value = self.value(output.value);
+            match value.source {
                 Source::Node { node, .. } => line(format_args!("n{} -> o{i};", node.0)),
-                _ => line(format_args!("v{} -> o{i};", output.value.0)),
+                Source::Input(_) => line(format_args!("v{} -> o{i};", output.value.0)),
+                Source::Parameter | Source::Constant(_) => {
+                    let label = quoted(&format!("{}\n{}", value.name, value.ty));
+                    line(format_args!("v{} [label={label}, fillcolor=lightgrey];", output.value.0));
+                    line(format_args!("v{} -> o{i};", output.value.0));
+                }
             }
         }
         text.push_str("}\n");
@@ -102,7 +108,27 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::{DType, GraphBuilder, Phase, TensorType, op::Conv};
+    use crate::{DType, GraphBuilder, Phase, Tensor, TensorType, op::Conv};
+
+    #[test]
+    fn every_end_of_an_edge_is_declared() {
+        let mut g = GraphBuilder::new("g");
+        let x = g.input("x", TensorType::new(DType::F32, [2]), Phase::Step).unwrap();
+        let w = g.parameter("w", TensorType::new(DType::F32, [2])).unwrap();
+        let c = g.constant("c", Tensor::from_slice([1], &[1f32]).unwrap()).unwrap();
+        let y = g.add("y", x, w).unwrap();
+        for (i, value) in [x, w, c, y].into_iter().enumerate() {
+            g.output(&format!("o{i}"), value).unwrap();
+        }
+        let dot = g.finish().to_graphviz();
+        let edges: Vec<(&str, &str)> =
+            dot.lines().filter_map(|l| l.trim().trim_end_matches(';').split_once(" -> ")).collect();
+        assert_eq!(edges.len(), 5, "{dot}");
+        for end in edges.into_iter().flat_map(|(from, to)| [from, to]) {
+            assert!(dot.contains(&format!("  {end} [label=")), "{end} in {dot}");
+        }
+        assert!(dot.contains("v1 [label=\"w\\nf32[2]\", fillcolor=lightgrey];"), "{dot}");
+    }
 
     #[test]
     fn text_and_graphviz_show_layers_types_and_edges() {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{OpError, TensorType, check};
-use crate::DType;
+use crate::{DType, shape::saturating_product};
 
 /// Which axis the sequence runs along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -171,7 +171,7 @@ impl Attention {
                 }
             }
             SequenceAxis::Frames { frames } => {
-                check::multiple("images", q.shape[0], frames)?;
+                check::clips(q, frames)?;
                 let batch = q.shape[0] / frames;
                 if batch > 0 || k.shape[0] > 0 {
                     check::multiple("key images", k.shape[0], batch)?;
@@ -209,7 +209,8 @@ impl Attention {
 
     pub(crate) fn flops(&self, inputs: &[&TensorType]) -> u64 {
         let e = self.extents(inputs[0], inputs[1]);
-        let sequences = (e.batch * e.positions * self.heads) as u64;
-        4 * sequences * (e.queries * e.keys * self.head_dim) as u64
+        // Scores and the weighted sum: two products, each of a multiply and an add.
+        let extents = [e.batch, e.positions, self.heads, e.queries, e.keys, self.head_dim, 4];
+        saturating_product(&extents) as u64
     }
 }

@@ -68,6 +68,28 @@ pub(crate) fn multiple(what: &'static str, value: usize, by: usize) -> Result<()
     Err(OpError::NotDivisible { what, value, by })
 }
 
+/// Channels that fall into groups of at least one channel. Only one group may be of none.
+pub(crate) fn groups(channels: usize, groups: usize) -> Result<(), OpError> {
+    at_least_one("groups", groups)?;
+    if groups > 1 && groups > channels {
+        return Err(OpError::Attribute(format!("{groups} groups are more than the {channels} channels")));
+    }
+    multiple("channels", channels, groups)
+}
+
+/// Images that are clips of some frames. Where there are no images, a clip must still be possible: executors multiply
+/// the frames by the other extents.
+pub(crate) fn clips(images: &TensorType, frames: usize) -> Result<(), OpError> {
+    at_least_one("frames", frames)?;
+    multiple("images", images.shape[0], frames)?;
+    let mut shape = images.shape.to_vec();
+    shape[0] = shape[0].max(frames);
+    if TensorType::new(images.dtype, shape).checked_bytes().is_none() {
+        return Err(OpError::Attribute(format!("a clip of {frames} frames is too large to address")));
+    }
+    Ok(())
+}
+
 pub(crate) fn finite_positive(what: &str, value: f32) -> Result<(), OpError> {
     if value.is_finite() && value > 0.0 {
         return Ok(());
@@ -89,28 +111,47 @@ pub(crate) fn at_least_one(what: &str, value: usize) -> Result<(), OpError> {
     Err(OpError::Attribute(format!("{what} must be at least 1")))
 }
 
-/// The output extent of a sliding window: convolution and pooling.
-pub(crate) fn windows(
-    axis: &'static str,
-    extent: usize,
-    kernel: usize,
-    stride: usize,
-    padding: [usize; 2],
-    dilation: usize,
-) -> Result<usize, OpError> {
-    at_least_one("kernel", kernel)?;
-    at_least_one("stride", stride)?;
-    at_least_one("dilation", dilation)?;
-    let window = (kernel - 1)
-        .checked_mul(dilation)
-        .and_then(|w| w.checked_add(1))
-        .ok_or_else(|| OpError::Attribute(format!("the {axis} window is too large")))?;
-    let padded = extent
-        .checked_add(padding[0])
-        .and_then(|p| p.checked_add(padding[1]))
-        .ok_or_else(|| OpError::Attribute(format!("the {axis} padding is too large")))?;
-    match padded.checked_sub(window) {
-        Some(room) => Ok(room / stride + 1),
-        None => Err(OpError::Window { axis, window, extent: padded }),
+/// A window that slides along one axis: convolution and pooling.
+pub(crate) struct Window {
+    pub(crate) axis: &'static str,
+    pub(crate) extent: usize,
+    pub(crate) kernel: usize,
+    pub(crate) stride: usize,
+    pub(crate) padding: [usize; 2],
+    pub(crate) dilation: usize,
+}
+
+impl Window {
+    /// The padded input extent and the output extent.
+    pub(crate) fn extents(&self) -> Result<[usize; 2], OpError> {
+        at_least_one("kernel", self.kernel)?;
+        at_least_one("stride", self.stride)?;
+        at_least_one("dilation", self.dilation)?;
+        let axis = self.axis;
+        let window = (self.kernel - 1)
+            .checked_mul(self.dilation)
+            .and_then(|w| w.checked_add(1))
+            .ok_or_else(|| OpError::Attribute(format!("the {axis} window is too large")))?;
+        let padded = self
+            .extent
+            .checked_add(self.padding[0])
+            .and_then(|p| p.checked_add(self.padding[1]))
+            .ok_or_else(|| OpError::Attribute(format!("the {axis} padding is too large")))?;
+        match padded.checked_sub(window) {
+            Some(room) => Ok([padded, room / self.stride + 1]),
+            None => Err(OpError::Window { axis, window, extent: padded }),
+        }
     }
+}
+
+/// The operand with its padding, which an executor may lay out in memory.
+pub(crate) fn padded(ty: &TensorType, shape: [usize; 4]) -> Result<(), OpError> {
+    let padded = TensorType::new(ty.dtype, shape);
+    if padded.checked_bytes().is_none() {
+        return Err(OpError::Attribute(format!(
+            "the padded operand {} is too large to address",
+            padded.shape
+        )));
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Norm, OpError, Stage, TensorType, check};
+use crate::shape::saturating_product;
 
 /// A convolution over frames, height and width, channels last.
 ///
@@ -25,7 +26,7 @@ pub struct Conv {
     pub dilation: [usize; 3],
     /// Independent slices of the channels.
     pub groups: usize,
-    /// Frames of a clip. Irrelevant (and 1) where the frame window is 1.
+    /// Frames of a clip. 1 for a 2-D convolution, to which the images are independent.
     pub frames: usize,
     /// Whether a bias operand follows the weight.
     #[serde(default)]
@@ -87,38 +88,42 @@ impl Conv {
         let [images, height, width, channels] = [x.shape[0], x.shape[1], x.shape[2], x.shape[3]];
         let out = weight.shape[0];
         check::at_least_one("groups", self.groups)?;
-        check::at_least_one("frames", self.frames)?;
-        if channels != weight.shape[4] * self.groups {
-            return Err(OpError::InputChannels { expected: weight.shape[4] * self.groups, got: channels });
+        let expected = weight.shape[4].checked_mul(self.groups).ok_or_else(|| {
+            OpError::Attribute(format!("{} groups of {} channels are too many", self.groups, weight.shape[4]))
+        })?;
+        if channels != expected {
+            return Err(OpError::InputChannels { expected, got: channels });
         }
+        check::groups(channels, self.groups)?;
         check::multiple("output channels", out, self.groups)?;
         check::shape(
             "weight",
             weight,
             &[out, self.kernel[0], self.kernel[1], self.kernel[2], channels / self.groups],
         )?;
-        check::multiple("images", images, self.frames)?;
-        let axis = |axis: usize, name, extent| {
-            check::windows(
-                name,
-                extent,
-                self.kernel[axis],
-                self.stride[axis],
-                self.padding[axis],
-                self.dilation[axis],
-            )
+        check::clips(x, self.frames)?;
+        let axis = |i: usize, axis, extent| {
+            let [kernel, stride, dilation] = [self.kernel[i], self.stride[i], self.dilation[i]];
+            check::Window { axis, extent, kernel, stride, padding: self.padding[i], dilation }.extents()
         };
-        let frames = axis(0, "frame", self.frames)?;
-        let shape =
-            [images / self.frames * frames, axis(1, "height", height)?, axis(2, "width", width)?, out];
-        let output = TensorType::new(x.dtype, shape);
+        let [padded_frames, frames] = axis(0, "frame", self.frames)?;
+        let [padded_height, height] = axis(1, "height", height)?;
+        let [padded_width, width] = axis(2, "width", width)?;
+        let clips = images / self.frames;
+        let [padded_images, images] = [padded_frames, frames].map(|frames| clips.checked_mul(frames));
+        let too_many =
+            || OpError::Attribute(format!("{clips} clips of {padded_frames} padded frames are too many"));
+        // Without images, one clip counts.
+        let padded_images = padded_images.ok_or_else(too_many)?.max(padded_frames);
+        check::padded(x, [padded_images, padded_height, padded_width, channels])?;
+        let output = TensorType::new(x.dtype, [images.ok_or_else(too_many)?, height, width, out]);
         args.check(self.prologue.as_ref(), &self.epilogue, out, &output)?;
         Ok(vec![output])
     }
 
     pub(crate) fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
-        let taps = inputs[1].shape[1..].iter().product::<usize>();
-        2 * outputs[0].elements() as u64 * taps as u64
+        let taps = saturating_product(&inputs[1].shape[1..]) as u64;
+        (outputs[0].elements() as u64).saturating_mul(taps).saturating_mul(2)
     }
 }
 

@@ -56,7 +56,7 @@ impl Linear {
     }
 
     pub(crate) fn flops(&self, inputs: &[&TensorType]) -> u64 {
-        2 * inputs[0].shape.rows() as u64 * inputs[1].elements() as u64
+        (inputs[0].shape.rows() as u64).saturating_mul(inputs[1].elements() as u64).saturating_mul(2)
     }
 }
 
@@ -96,7 +96,8 @@ impl MatMul {
     }
 
     pub(crate) fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
-        2 * outputs[0].elements() as u64 * matrix(inputs[0], self.transpose_a)[1] as u64
+        let products = matrix(inputs[0], self.transpose_a)[1] as u64;
+        (outputs[0].elements() as u64).saturating_mul(products).saturating_mul(2)
     }
 }
 

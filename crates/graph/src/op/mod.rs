@@ -16,6 +16,8 @@ mod norm;
 mod pointwise;
 mod resample;
 mod sampler;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use serde::{Deserialize, Serialize};
@@ -123,17 +125,14 @@ impl Op {
             Op::SamplerStep(op) => op.infer(inputs),
             Op::TemporalBlend(op) => op.infer(inputs),
         }?;
-        for output in &outputs {
-            // isize::MAX is what an allocation can hold.
-            if output.checked_bytes().is_none_or(|bytes| bytes > isize::MAX as usize) {
-                return Err(OpError::TooLarge(output.shape.clone()));
-            }
+        match outputs.iter().find(|output| output.checked_bytes().is_none()) {
+            Some(output) => Err(OpError::TooLarge(output.shape.clone())),
+            None => Ok(outputs),
         }
-        Ok(outputs)
     }
 
-    /// Floating point operations of the matrix work, a multiply-add counted as two. Memory-bound ops count as zero:
-    /// their cost is their bytes.
+    /// Floating point operations of the matrix work, a multiply-add counted as two, for types that [`Op::infer`]
+    /// accepted and gave. Memory-bound ops count as zero: their cost is their bytes. At most `u64::MAX`.
     pub fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
         match self {
             Op::Conv(op) => op.flops(inputs, outputs),
@@ -144,7 +143,7 @@ impl Op {
         }
     }
 
-    /// The epilogue and bias flag of a convolution or linear op: what fusion works on.
+    /// The epilogue of a convolution or linear op: what fusion works on.
     pub fn epilogue(&self) -> Option<&[Stage]> {
         match self {
             Op::Conv(op) => Some(&op.epilogue),

@@ -75,8 +75,8 @@ impl Norm {
         }
         if let NormKind::Group { groups, frames } = self.kind {
             check::min_rank("x", x, 2, "at least 2")?;
-            check::multiple("channels", channels, groups)?;
-            check::multiple("images", x.shape[0], frames)?;
+            check::groups(channels, groups)?;
+            check::clips(x, frames)?;
         }
         Ok(())
     }

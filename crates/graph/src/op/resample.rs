@@ -56,7 +56,7 @@ pub struct Pool {
     pub kernel: [usize; 2],
     /// Steps between windows.
     pub stride: [usize; 2],
-    /// Padding on both sides of an axis, less than the window.
+    /// Padding on both sides of an axis, less than the window: a window of padding alone has no maximum.
     pub padding: [usize; 2],
 }
 
@@ -66,16 +66,19 @@ impl Pool {
         let x = inputs[0];
         check::float("x", x)?;
         check::rank("x", x, 4, "4 (images, height, width, channels)")?;
-        let axis = |i: usize, name| {
-            let pad = self.padding[i];
-            if pad >= self.kernel[i] && pad > 0 {
-                // A window made of padding alone has no maximum.
-                return Err(OpError::Attribute(format!("the {name} padding must be less than the window")));
+        let axis = |i: usize, axis| {
+            let [extent, kernel, stride, pad] =
+                [x.shape[1 + i], self.kernel[i], self.stride[i], self.padding[i]];
+            check::at_least_one(axis, extent)?;
+            if pad >= kernel && pad > 0 {
+                return Err(OpError::Attribute(format!("the {axis} padding must be less than the window")));
             }
-            check::windows(name, x.shape[1 + i], self.kernel[i], self.stride[i], [pad, pad], 1)
+            check::Window { axis, extent, kernel, stride, padding: [pad, pad], dilation: 1 }.extents()
         };
-        let size = [axis(0, "height")?, axis(1, "width")?];
-        Ok(vec![TensorType::new(x.dtype, [x.shape[0], size[0], size[1], x.shape[3]])])
+        let [padded_height, height] = axis(0, "height")?;
+        let [padded_width, width] = axis(1, "width")?;
+        check::padded(x, [x.shape[0], padded_height, padded_width, x.shape[3]])?;
+        Ok(vec![TensorType::new(x.dtype, [x.shape[0], height, width, x.shape[3]])])
     }
 }
 

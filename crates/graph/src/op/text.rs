@@ -25,7 +25,9 @@ impl fmt::Display for Op {
             Op::Scale(op) => write!(f, "scale {} + {}", op.factor, op.offset),
             Op::Blend => write!(f, "blend"),
             Op::Concat(op) => write!(f, "concat axis {}", op.axis),
-            Op::Slice(op) => write!(f, "slice axis {} {}..{}", op.axis, op.start, op.start + op.len),
+            Op::Slice(op) => {
+                write!(f, "slice axis {} {}..{}", op.axis, op.start, op.start.saturating_add(op.len))
+            }
             Op::Upsample(op) => {
                 let how = match op.interpolation {
                     super::Interpolation::Nearest => "nearest",

@@ -1,7 +1,7 @@
 //! Batch norm into the weights before it.
 
 use super::{
-    Pass,
+    MAX_VECTOR_BYTES, Pass,
     linear_parts::{LinearParts, reshaped},
 };
 use crate::{
@@ -13,7 +13,10 @@ use crate::{
 /// A batch norm is an affine map of each channel, `f·(y − mean) + shift` with `f = scale / √(variance + ε)`. With
 /// `y = W·x + b` that is `(f·W)·x + f·(b − mean) + shift`. Both factors are batch norms themselves, so that no op with
 /// a square root is needed: `f` is the batch norm of ones with mean and shift zero, and the new bias is the batch norm of
-/// the old one. They are f32; the new weight keeps the old one's element type.
+/// the old one.
+///
+/// Folded weights and biases are f32, whatever they were: `f` is of any size, and `f·W` may be beyond what f16 holds where
+/// `W` and the batch norm's result are not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BatchNormFolding;
 
@@ -44,6 +47,9 @@ fn fold(editor: &mut Editor, id: NodeId) -> Result<(), GraphError> {
     }
     let (op, name) = (node.op.clone(), linear.name.clone());
     let channels = editor.ty(mean).shape.clone();
+    if channels.elements().saturating_mul(size_of::<f32>()) > MAX_VECTOR_BYTES {
+        return Ok(());
+    }
 
     let zeros = constant(editor, &name, &channels, 0.0)?;
     let ones = constant(editor, &name, &channels, 1.0)?;
@@ -52,8 +58,7 @@ fn fold(editor: &mut Editor, id: NodeId) -> Result<(), GraphError> {
 
     let bias = match parts.bias {
         None => zeros,
-        Some(bias) if editor.ty(bias).dtype == DType::F32 => bias,
-        Some(bias) => editor.add(format!("{name}.bias.f32"), Op::Cast(DType::F32), &[bias])?[0],
+        Some(bias) => in_f32(editor, format!("{name}.bias.f32"), bias)?,
     };
     let folded_bias =
         editor.add(format!("{name}.bias.folded"), op, &[bias, mean, variance, scale, shift])?[0];
@@ -63,10 +68,19 @@ fn fold(editor: &mut Editor, id: NodeId) -> Result<(), GraphError> {
     let mut rows = vec![1; editor.ty(parts.weight).shape.len()];
     rows[0] = channels.elements();
     let factor = reshaped(editor, factor, &Shape::from(rows))?;
-    parts.weight = editor.add(format!("{name}.weight.folded"), Op::Mul, &[parts.weight, factor])?[0];
+    let weight = in_f32(editor, format!("{name}.weight.f32"), parts.weight)?;
+    parts.weight = editor.add(format!("{name}.weight.folded"), Op::Mul, &[weight, factor])?[0];
 
     editor.replace_node(id, name, parts.op.clone(), &parts.inputs())?;
     Ok(())
+}
+
+/// The value as f32; itself where it is.
+fn in_f32(editor: &mut Editor, name: String, value: ValueId) -> Result<ValueId, GraphError> {
+    if editor.ty(value).dtype == DType::F32 {
+        return Ok(value);
+    }
+    Ok(editor.add(name, Op::Cast(DType::F32), &[value])?[0])
 }
 
 fn constant(editor: &mut Editor, name: &str, shape: &Shape, element: f32) -> Result<ValueId, GraphError> {
@@ -81,7 +95,7 @@ fn constant(editor: &mut Editor, name: &str, shape: &Shape, element: f32) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FuseNothing, GraphBuilder, op::Conv};
+    use crate::{FuseNothing, GraphBuilder, op::Conv, passes::names};
 
     struct Setting {
         bias: Option<DType>,
@@ -111,10 +125,6 @@ mod tests {
         g.finish()
     }
 
-    fn names(graph: &Graph) -> Vec<&str> {
-        graph.nodes().iter().map(|n| n.name.as_str()).collect()
-    }
-
     #[test]
     fn a_batch_norm_becomes_weights_that_are_made_at_load() {
         let setting = Setting { bias: Some(DType::F16), second_reader: false, statistics: Phase::Load };
@@ -123,7 +133,7 @@ mod tests {
         let last = after.nodes().last().unwrap();
         assert_eq!((last.name.as_str(), last.inputs.len()), ("conv", 3));
         assert_eq!(after.ty(last.outputs[0]), before.ty(before.outputs()[0].value));
-        assert_eq!(after.ty(last.inputs[1]), &TensorType::new(DType::F16, [3, 1, 3, 3, 2]));
+        assert_eq!(after.ty(last.inputs[1]), &TensorType::new(DType::F32, [3, 1, 3, 3, 2]));
         assert_eq!(after.ty(last.inputs[2]), &TensorType::new(DType::F32, [3]));
         let phases = after.phases();
         let at_load = after.nodes().iter().filter(|n| phases[n.outputs[0].index()] == Phase::Load).count();
@@ -136,6 +146,15 @@ mod tests {
         let bias = after.nodes().iter().find(|n| n.name == "conv.bias.folded").unwrap();
         let operands: Vec<&str> = bias.inputs.iter().map(|&v| after.value(v).name.as_str()).collect();
         assert_eq!(operands, ["conv.bias.f32", "mean", "variance", "scale", "shift"]);
+        // Neither narrow weight is multiplied before it is widened.
+        let weight = after.nodes().iter().find(|n| n.name == "conv.weight.folded").unwrap();
+        let operands: Vec<&str> = weight.inputs.iter().map(|&v| after.value(v).name.as_str()).collect();
+        assert_eq!(operands, ["conv.weight.f32", "conv.factor.view"]);
+        let cast = after.nodes().iter().find(|n| n.name == "conv.weight.f32").unwrap();
+        assert_eq!(
+            (&cast.op, after.value(cast.inputs[0]).name.as_str()),
+            (&Op::Cast(DType::F32), "conv.weight")
+        );
     }
 
     #[test]
@@ -145,6 +164,25 @@ mod tests {
         assert!(matches!(&after.nodes().last().unwrap().op, Op::Conv(conv) if conv.bias));
         let bias = after.nodes().iter().find(|n| n.name == "conv.bias.folded").unwrap();
         assert_eq!(after.value(bias.inputs[0]).name, "conv.0");
+    }
+
+    #[test]
+    fn channels_beyond_any_model_are_left() {
+        for (channels, folded) in
+            [(MAX_VECTOR_BYTES / 4, true), (MAX_VECTOR_BYTES / 4 + 1, false), (1 << 50, false)]
+        {
+            let mut g = GraphBuilder::new("g");
+            let ty = |shape: &[usize]| TensorType::new(DType::F32, shape);
+            let x = g.input("x", ty(&[1, 1]), Phase::Step).unwrap();
+            let w = g.parameter("w", ty(&[channels, 1])).unwrap();
+            let y = g.linear("linear", x, w, None).unwrap();
+            let statistics =
+                ["mean", "variance", "scale", "shift"].map(|n| g.parameter(n, ty(&[channels])).unwrap());
+            let z = g.batch_norm("bn", y, statistics, 1e-5).unwrap();
+            g.output("z", z).unwrap();
+            let graph = g.finish();
+            assert_eq!(BatchNormFolding.run(&graph, &FuseNothing).unwrap() != graph, folded, "{channels}");
+        }
     }
 
     #[test]

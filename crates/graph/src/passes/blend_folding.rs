@@ -12,6 +12,10 @@ use crate::{DType, Editor, Graph, GraphError, NodeId, Op, Phase, Target, ValueId
 ///
 /// This is the end of SVD's spatio-temporal residual block, whose temporal half skips by the identity. α must be known at
 /// load, or the weights would have to be scaled at every step. Other blends become epilogues.
+///
+/// The folded weight keeps the old one's element type: f32 would double its memory. The factor lies between 0 and 1, so
+/// that nothing overflows and an f16 weight is rounded once more, by half an ulp. One that falls below f16's normal range
+/// (6e-5) is off by at most 3e-8, less than f16 resolves beside any weight that counts for more than that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BlendFolding;
 
@@ -96,7 +100,7 @@ fn fold(editor: &mut Editor, id: NodeId, residual: Residual) -> Result<(), Graph
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FuseNothing, GraphBuilder, TensorType, op::Conv};
+    use crate::{FuseNothing, GraphBuilder, TensorType, op::Conv, passes::names};
 
     struct Setting {
         alpha: Phase,
@@ -129,10 +133,6 @@ mod tests {
             g.output("t", t).unwrap();
         }
         g.finish()
-    }
-
-    fn names(graph: &Graph) -> Vec<&str> {
-        graph.nodes().iter().map(|n| n.name.as_str()).collect()
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl ConstantFolding<'_> {
         let inputs = node.inputs.iter().map(constant).collect::<Option<Vec<&Tensor>>>()?;
         let first = inputs.first()?;
         let types: Vec<&TensorType> = editor.types(&node.outputs);
-        if types.iter().map(|ty| ty.bytes()).sum::<usize>() > MAX_BYTES {
+        if types.iter().map(|ty| ty.bytes()).fold(0, usize::saturating_add) > MAX_BYTES {
             return None;
         }
         let results = match &node.op {

@@ -55,7 +55,7 @@ fn merge_reshapes(editor: &mut Editor, id: NodeId) -> Result<NodeId, GraphError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FuseNothing, GraphBuilder, Phase, TensorType};
+    use crate::{DType, FuseNothing, GraphBuilder, Phase, TensorType, passes::names};
 
     fn run(build: impl FnOnce(&mut GraphBuilder, ValueId) -> ValueId) -> Graph {
         let mut g = GraphBuilder::new("g");
@@ -65,10 +65,6 @@ mod tests {
         let z = g.scale("last", y, 2.0, 0.0).unwrap();
         g.output("z", z).unwrap();
         Identities.run(&g.finish(), &FuseNothing).unwrap()
-    }
-
-    fn names(graph: &Graph) -> Vec<&str> {
-        graph.nodes().iter().map(|n| n.name.as_str()).collect()
     }
 
     #[test]

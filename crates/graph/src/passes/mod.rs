@@ -138,6 +138,16 @@ pub fn optimise_traced(
     Ok((graph, effects))
 }
 
+/// A pass that needs a vector of ones or zeros makes it by a layer's declared channels, before anything is compared with
+/// a budget. Beyond this size it leaves the layer as it is: 262 144 floats, which no model's channels come near.
+const MAX_VECTOR_BYTES: usize = 1 << 20;
+
+/// The names of the nodes, for tests.
+#[cfg(test)]
+fn names(graph: &Graph) -> Vec<&str> {
+    graph.nodes().iter().map(|n| n.name.as_str()).collect()
+}
+
 /// Nodes that cost something after loading.
 fn running_nodes(graph: &Graph) -> usize {
     let phases = graph.phases();

@@ -1,7 +1,7 @@
 //! The projections before attention as one matrix product.
 
 use super::{
-    Pass,
+    MAX_VECTOR_BYTES, Pass,
     linear_parts::{LinearParts, reshaped, reshaped_rows},
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 
 /// Merges the projections of queries, keys and values that read the same tensor into one product over their weights
 /// laid on top of each other. The attention reads the packed result at three offsets. In cross-attention, where only keys
-/// and values share their input, those two are merged.
+/// and values share their input, those two are merged. Where some have a bias, a missing one becomes zeros.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QkvMerge;
 
@@ -51,7 +51,9 @@ impl Projection {
             (_, node) = editor.sole_producer(rows)?;
         }
         let parts = LinearParts::of(node)?;
+        let out = editor.ty(operand).shape.channels();
         let plain = matches!(parts.op, Op::Linear(_))
+            && out.saturating_mul(size_of::<f32>()) <= MAX_VECTOR_BYTES
             && parts.ends_in_bias()
             && parts.norm().is_none()
             && parts.is_known_at_load(editor);
@@ -146,7 +148,7 @@ fn merged_name<'a>(names: impl Iterator<Item = &'a str> + Clone) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FuseNothing, GraphBuilder, Phase, Shape};
+    use crate::{DType, FuseNothing, GraphBuilder, Phase, Shape, passes::names};
 
     fn f32_type(shape: impl Into<Shape>) -> TensorType {
         TensorType::new(DType::F32, shape)
@@ -170,10 +172,6 @@ mod tests {
         g.output("y", a).unwrap();
         inspect(&mut g, qkv);
         g.finish()
-    }
-
-    fn names(graph: &Graph) -> Vec<&str> {
-        graph.nodes().iter().map(|n| n.name.as_str()).collect()
     }
 
     fn attention(graph: &Graph) -> (&Attention, &[ValueId]) {
@@ -241,6 +239,24 @@ mod tests {
         assert_eq!(names(&after), ["q", "kv.weight", "kv", "attention"]);
         assert_eq!(attention(&after).0.offsets, [0, 1, 21]);
         assert_eq!(after.phases()[after.nodes()[2].outputs[0].index()], Phase::Clip);
+    }
+
+    #[test]
+    fn projections_whose_bias_would_be_vast_stay_apart() {
+        let most = MAX_VECTOR_BYTES / 4;
+        for (channels, merged) in [(most, true), (most + 1, false), (1 << 50, false)] {
+            let mut g = GraphBuilder::new("g");
+            let x = g.input("x", f32_type([1, 6, 8]), Phase::Step).unwrap();
+            let [q, k, v] = ["q", "k", "v"].map(|name| {
+                let w = g.parameter(&format!("{name}.weight"), f32_type([channels, 8])).unwrap();
+                let b = (name == "q").then(|| g.parameter("q.bias", f32_type([channels])).unwrap());
+                g.linear(name, x, w, b).unwrap()
+            });
+            let a = g.attention("attention", [q, k, v], &[], Attention::over_positions(1, channels)).unwrap();
+            g.output("y", a).unwrap();
+            let graph = g.finish();
+            assert_eq!(QkvMerge.run(&graph, &FuseNothing).unwrap() != graph, merged, "{channels}");
+        }
     }
 
     #[test]

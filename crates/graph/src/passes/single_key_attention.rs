@@ -232,7 +232,7 @@ fn spread(editor: &mut Editor, copies: ValueId, row: ValueId, full: &Shape) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FuseNothing, GraphBuilder, NodeId, Phase, op::NormKind};
+    use crate::{DType, FuseNothing, GraphBuilder, NodeId, Phase, op::NormKind, passes::names};
 
     fn f32_type(shape: impl Into<Shape>) -> TensorType {
         TensorType::new(DType::F32, shape)
@@ -271,10 +271,6 @@ mod tests {
             g.output("projected", o).unwrap();
         }
         g.finish()
-    }
-
-    fn names(graph: &Graph) -> Vec<&str> {
-        graph.nodes().iter().map(|n| n.name.as_str()).collect()
     }
 
     fn run(graph: &Graph) -> Graph {

@@ -8,7 +8,8 @@ use crate::{Graph, GraphError, Target};
 /// What a plan has to keep to.
 #[derive(Clone, Copy, Default)]
 pub struct PlanOptions<'a> {
-    /// The bytes there are for weights and arena together.
+    /// The bytes there are for weights and arena together, as [`Plan::peak_bytes`] counts them: leave room for what that
+    /// does not count.
     pub budget: Option<usize>,
     /// What else could be run where the budget does not suffice, in the order of preference.
     pub alternatives: &'a [Alternative<'a>],

@@ -6,6 +6,7 @@ use crate::{Graph, NodeId, Op, Phase, Source, Target, ValueId};
 /// What is known of the buffers before the nodes have an order.
 pub(super) struct Facts<'g> {
     pub graph: &'g Graph,
+    target: &'g dyn Target,
     /// Per value, the phase in which it is known.
     phases: Vec<Phase>,
     /// Per node, the phase in which it runs.
@@ -26,7 +27,7 @@ pub(super) struct Facts<'g> {
 }
 
 impl<'g> Facts<'g> {
-    pub fn new(graph: &'g Graph, target: &dyn Target) -> Self {
+    pub fn new(graph: &'g Graph, target: &'g dyn Target) -> Self {
         let phases = graph.phases();
         let node_phases: Vec<Phase> = graph
             .nodes()
@@ -97,7 +98,7 @@ impl<'g> Facts<'g> {
             })
             .collect();
         let bytes = graph.values().iter().map(|v| v.ty.bytes()).collect();
-        Facts { graph, phases, node_phases, roots, bytes, kept, reads, workspaces, overwritable }
+        Facts { graph, target, phases, node_phases, roots, bytes, kept, reads, workspaces, overwritable }
     }
 
     /// The nodes of a phase in the graph's order.
@@ -115,6 +116,30 @@ impl<'g> Facts<'g> {
             needed[value.index()] = self.phases[value.index()] == Phase::Load;
         }
         self.graph.value_ids().map(|(id, _)| id).filter(|id| needed[id.index()]).collect()
+    }
+
+    /// The size of the resident values, packed copies included, as [`Plan::weight_bytes`](super::Plan::weight_bytes)
+    /// explains. `None` where it is too large.
+    pub fn weight_bytes(&self, resident: &[ValueId]) -> Option<usize> {
+        let mut plain = vec![false; self.phases.len()];
+        for output in self.graph.outputs() {
+            plain[output.value.index()] = true;
+        }
+        let mut packed = 0usize;
+        for (node, _) in self.graph.nodes().iter().zip(&self.node_phases).filter(|(_, p)| **p != Phase::Load)
+        {
+            for (operand, value) in node.inputs.iter().enumerate() {
+                if self.phases[value.index()] != Phase::Load {
+                    continue;
+                }
+                match self.target.packed_weight_bytes(&node.op, operand, self.graph.ty(*value)) {
+                    Some(bytes) => packed = packed.checked_add(bytes)?,
+                    None => plain[value.index()] = true,
+                }
+            }
+        }
+        let plain = resident.iter().filter(|value| plain[value.index()]);
+        plain.map(|&value| self.graph.ty(value).bytes()).try_fold(packed, usize::checked_add)
     }
 
     /// The roots that a node makes: its results, unless it is a reshape.

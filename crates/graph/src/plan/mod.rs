@@ -8,8 +8,8 @@
 //!   all inputs may be set first. Afterwards its memory may hold something else: step inputs are written again before
 //!   each replay, clip inputs before each run of the clip phase. An input that is also an output lasts to the end.
 //! * Clip values that the step phase reads, and clip values that are outputs, last through all replays.
-//! * Step outputs last until the step inputs are next written. A step input may lie where a step output lies, so a
-//!   caller that feeds results back reads all of them before it writes any input.
+//! * Step outputs last until any input, of the step or of the clip, is next written. An input may lie where a step output
+//!   lies, so a caller that feeds results back reads all of them before it writes any input.
 //! * An input that nothing reads has no place.
 //!
 //! A reshape runs no code: its result is its operand's memory. Where the [`Target`] allows it, a node writes its first
@@ -157,11 +157,10 @@ impl Plan {
             .iter()
             .map(|i| i.map_or(Place::Unplaced, |i| Place::Arena(buffer(i))))
             .collect();
-        let mut weight_bytes = 0usize;
         for &value in &resident {
             places[value.index()] = Place::Resident;
-            weight_bytes = weight_bytes.checked_add(graph.ty(value).bytes()).ok_or(PlanError::TooLarge)?;
         }
+        let weight_bytes = facts.weight_bytes(&resident).ok_or(PlanError::TooLarge)?;
         weight_bytes.checked_add(placement.bytes).ok_or(PlanError::TooLarge)?;
 
         let mut allocations: Vec<Allocation> = liveness
@@ -223,7 +222,7 @@ impl Plan {
         &self.resident
     }
 
-    /// Where a value lives. A value of another graph lives nowhere.
+    /// Where a value lives. An id out of range lives nowhere.
     pub fn place(&self, value: ValueId) -> Place {
         self.places.get(value.index()).copied().unwrap_or(Place::Unplaced)
     }
@@ -233,12 +232,16 @@ impl Plan {
         self.arena_bytes
     }
 
-    /// The size of the weights.
+    /// The size of the weights while the graph runs. For each of [`Plan::resident`]: the copies of the nodes that pack it
+    /// ([`Target::packed_weight_bytes`]), one a node and operand, and the plain tensor, unless all its readers have packed
+    /// copies and it is no result of the graph.
     pub fn weight_bytes(&self) -> usize {
         self.weight_bytes
     }
 
-    /// Weights and arena.
+    /// Weights and arena: what is held while the clip and step phases run. Not in it: what only loading holds (parameters
+    /// as they were read, results of load nodes that nothing later reads, plain tensors while they are being packed), and
+    /// scratch memory that kernels keep outside the arena, such as one buffer a thread.
     pub fn peak_bytes(&self) -> usize {
         // Their sum was checked when the plan was made.
         self.weight_bytes.saturating_add(self.arena_bytes)

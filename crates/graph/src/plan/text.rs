@@ -1,6 +1,6 @@
 //! A plan as a person reads it: the figures, a chart of memory over time, and every step.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use super::{Buffer, Place, Plan, format_bytes};
 use crate::{Graph, Node, Op, Phase, ValueId};
@@ -15,26 +15,37 @@ const OP_WIDTH: usize = 24;
 /// Columns of the whole text.
 const WIDTH: usize = 110;
 
+impl fmt::Display for Plan {
+    /// The figures alone; [`Plan::display`] shows the rest.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("plan: ")?;
+        self.figures(f)
+    }
+}
+
+/// A plan with its graph's names in it.
+struct Named<'a> {
+    plan: &'a Plan,
+    graph: &'a Graph,
+}
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.plan.write(self.graph, f)
+    }
+}
+
 impl Plan {
     /// The plan as text, at most 110 columns wide: weights, arena and lower bound, the memory in use over time, and per
     /// step its phase, the bytes in use after it, its layer and op, and where its results lie (in hexadecimal).
-    pub fn describe(&self, graph: &Graph) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write(graph, &mut text);
-        text
+    pub fn display<'a>(&'a self, graph: &'a Graph) -> impl fmt::Display + 'a {
+        Named { plan: self, graph }
     }
 
-    fn write(&self, graph: &Graph, f: &mut String) -> fmt::Result {
-        writeln!(
-            f,
-            "plan {}: {} nodes at load, {} a clip, {} a step; {} buffers",
-            graph.name(),
-            self.load.len(),
-            self.clip.len(),
-            self.step.len(),
-            self.allocations.len()
-        )?;
+    fn figures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [load, clip, step] = [self.load.len(), self.clip.len(), self.step.len()];
+        let buffers = self.allocations.len();
+        writeln!(f, "{load} nodes at load, {clip} a clip, {step} a step; {buffers} buffers")?;
         writeln!(f, "  weights {:>11}  tensors: {}", format_bytes(self.weight_bytes), self.resident.len())?;
         let bound = self.lower_bound();
         write!(f, "  arena   {:>11}  ", format_bytes(self.arena_bytes))?;
@@ -42,7 +53,13 @@ impl Plan {
             0 => writeln!(f, "the lower bound")?,
             more => writeln!(f, "{} above the lower bound of {}", format_bytes(more), format_bytes(bound))?,
         }
-        writeln!(f, "  peak    {:>11}\n", format_bytes(self.peak_bytes()))?;
+        writeln!(f, "  peak    {:>11}", format_bytes(self.peak_bytes()))
+    }
+
+    fn write(&self, graph: &Graph, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "plan {}: ", graph.name())?;
+        self.figures(f)?;
+        writeln!(f)?;
         self.chart(f)?;
 
         let layer = "layer";
@@ -75,7 +92,7 @@ impl Plan {
     }
 
     /// Memory in use over time; every column is the most of the moments it stands for.
-    fn chart(&self, f: &mut String) -> fmt::Result {
+    fn chart(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         let moments = self.live.len();
         let columns =
@@ -144,7 +161,7 @@ fn range(buffer: Buffer) -> String {
     format!("{:x}..{:x}", buffer.offset, buffer.end())
 }
 
-fn row(f: &mut String, [phase, live, layer, op, memory]: [&str; 5]) -> fmt::Result {
+fn row(f: &mut fmt::Formatter<'_>, [phase, live, layer, op, memory]: [&str; 5]) -> fmt::Result {
     let (layer, op) = (tail(layer, LAYER_WIDTH), head(op, OP_WIDTH));
     let line = format!("  {phase:<6} {live:>10}  {layer:LAYER_WIDTH$}  {op:OP_WIDTH$}  {memory}");
     writeln!(f, "{}", head(line.trim_end(), WIDTH))

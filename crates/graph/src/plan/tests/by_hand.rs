@@ -161,6 +161,67 @@ fn clip_outputs_last_through_the_replays() {
     assert_eq!(at("y"), at("image"));
 }
 
+/// Packs the weight of linear ops, with as much again for padding.
+struct Packing;
+
+impl Target for Packing {
+    fn fuses(&self, _op: &Op, _inputs: &[&TensorType]) -> bool {
+        false
+    }
+
+    fn packed_weight_bytes(&self, op: &Op, operand: usize, ty: &TensorType) -> Option<usize> {
+        (matches!(op, Op::Linear(_)) && operand == 1).then(|| 2 * ty.bytes())
+    }
+}
+
+#[test]
+fn weights_count_as_their_readers_keep_them() {
+    let matrix = || TensorType::new(DType::F32, [4, 4]);
+    // Per weight: how many linear ops read it, whether something reads it plain, whether it is a result.
+    let bytes = |linears: usize, plain: bool, result: bool| {
+        let graph = build(|g| {
+            let w = g.parameter("w", matrix())?;
+            let mut x = g.input("x", matrix(), Phase::Step)?;
+            for i in 0..linears {
+                x = g.linear(&format!("linear{i}"), x, w, None)?;
+            }
+            if plain {
+                x = g.add("plain", x, w)?;
+            }
+            if result {
+                g.output("w", w)?;
+            }
+            // Read at load alone: of no account.
+            g.scale("at_load", w, 2.0, 0.0)?;
+            g.output("x", x)
+        });
+        let plan = Plan::new(&graph, &Packing, &PlanOptions::default()).unwrap();
+        assert_eq!(plan.peak_bytes(), plan.weight_bytes() + plan.arena_bytes());
+        plan.weight_bytes()
+    };
+    assert_eq!(bytes(0, false, false), 0);
+    assert_eq!(bytes(0, true, false), 64);
+    assert_eq!(bytes(1, false, false), 128);
+    assert_eq!(bytes(2, false, false), 256);
+    assert_eq!(bytes(1, true, false), 128 + 64);
+    assert_eq!(bytes(1, false, true), 128 + 64);
+    assert_eq!(bytes(2, true, true), 256 + 64);
+}
+
+#[test]
+fn an_input_of_the_clip_may_lie_where_a_result_of_the_step_lies() {
+    // Only until the next input is written does a step's result last: the next clip's image is one.
+    let graph = build(|g| {
+        let image = g.input("image", floats(16), Phase::Clip)?;
+        let context = g.slice("context", image, 0, 0, 1)?;
+        let x = g.input("x", floats(16), Phase::Step)?;
+        let y = g.add("y", x, context)?;
+        g.output("y", y)
+    });
+    let plan = plan(&graph, &PLAIN);
+    assert_eq!(buffer(&plan, named(&graph, "y")), buffer(&plan, named(&graph, "image")));
+}
+
 #[test]
 fn weights_live_outside_the_arena() {
     let graph = build(|g| {
@@ -230,7 +291,7 @@ fn empty_tensors_take_no_room() {
     let plan = plan(&graph, &IN_PLACE);
     assert_eq!((plan.arena_bytes(), plan.lower_bound()), (0, 0));
     assert_eq!(buffer(&plan, named(&graph, "y")), Buffer { offset: 0, bytes: 0 });
-    assert!(plan.describe(&graph).contains("empty"));
+    assert!(plan.display(&graph).to_string().contains("empty"));
 }
 
 #[test]
@@ -254,7 +315,7 @@ fn an_empty_graph_has_an_empty_plan() {
     let graph = build(|_| Ok(()));
     let plan = plan(&graph, &PLAIN);
     assert_eq!(plan.peak_bytes(), 0);
-    assert!(!plan.describe(&graph).is_empty() && plan.to_svg(&graph).ends_with("</svg>\n"));
+    assert!(!plan.display(&graph).to_string().is_empty() && plan.to_svg(&graph).ends_with("</svg>\n"));
 }
 
 #[test]
@@ -273,7 +334,7 @@ fn a_better_order_than_the_graphs_is_found() {
     });
     let plan = plan(&graph, &IN_PLACE);
     // One wide buffer of 1024 bytes, and of the narrow ones x, the sum so far and the newest.
-    assert!(plan.arena_bytes() <= 1024 + 4 * 64, "{}", plan.describe(&graph));
+    assert!(plan.arena_bytes() <= 1024 + 4 * 64, "{}", plan.display(&graph));
 }
 
 #[test]

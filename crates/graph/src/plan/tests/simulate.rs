@@ -4,7 +4,7 @@
 use super::{super::*, Backend};
 use crate::{Op, Source};
 
-/// Who wrote a byte: a value in one replay, or a workspace.
+/// Who wrote a byte: a value in one run of its phase, or a workspace.
 type Tag = (usize, usize);
 
 const UNTOUCHED: Tag = (usize::MAX, 0);
@@ -20,7 +20,8 @@ struct Simulation<'a> {
     tags: Vec<Tag>,
 }
 
-/// All inputs written, clip once, step three times with its inputs written before each; then which bytes were touched.
+/// Two clips: all inputs written, the clip phase once, the step phase twice with its inputs written before each; then which
+/// bytes were touched.
 pub(super) fn run(plan: &Plan, graph: &Graph, target: &Backend) {
     let bytes = plan.arena_bytes();
     let mut simulation = Simulation {
@@ -31,16 +32,20 @@ pub(super) fn run(plan: &Plan, graph: &Graph, target: &Backend) {
         touched: vec![false; bytes],
         tags: vec![UNTOUCHED; graph.values().len()],
     };
-    simulation.write_inputs(Phase::Clip, 0);
-    simulation.write_inputs(Phase::Step, 0);
-    simulation.run_phase(Phase::Clip, 0);
-    simulation.check_outputs(&[Phase::Clip]);
-    for replay in 0..3 {
-        if replay > 0 {
-            simulation.write_inputs(Phase::Step, replay);
+    for clip in 0..2 {
+        // A tag of its own for each run, so that nothing left from the clip before passes for the new one's.
+        let first = 2 * clip;
+        simulation.write_inputs(Phase::Clip, first);
+        simulation.write_inputs(Phase::Step, first);
+        simulation.run_phase(Phase::Clip, first);
+        simulation.check_outputs(&[Phase::Clip]);
+        for replay in first..first + 2 {
+            if replay > first {
+                simulation.write_inputs(Phase::Step, replay);
+            }
+            simulation.run_phase(Phase::Step, replay);
+            simulation.check_outputs(&[Phase::Clip, Phase::Step]);
         }
-        simulation.run_phase(Phase::Step, replay);
-        simulation.check_outputs(&[Phase::Clip, Phase::Step]);
     }
 
     let touched = &simulation.touched;

@@ -21,7 +21,7 @@ fn example() -> Graph {
 #[test]
 fn a_plan_reads_well() {
     let graph = example();
-    let text = plan(&graph, &Backend { workspace: 4096, ..IN_PLACE }).describe(&graph);
+    let text = plan(&graph, &Backend { workspace: 4096, ..IN_PLACE }).display(&graph).to_string();
     let expected = "\
 plan test: 0 nodes at load, 1 a clip, 5 a step; 4 buffers
   weights     1.0 KiB  tensors: 1
@@ -53,6 +53,18 @@ plan test: 0 nodes at load, 1 a clip, 5 a step; 4 buffers
 ";
     assert_eq!(text, expected, "{text}");
     assert!(text.lines().all(|l| l.chars().count() <= 110), "{text}");
+}
+
+#[test]
+fn the_figures_need_no_graph() {
+    let plan = plan(&example(), &PLAIN);
+    let expected = "\
+plan: 0 nodes at load, 1 a clip, 5 a step; 6 buffers
+  weights     1.0 KiB  tensors: 1
+  arena       4.0 KiB  the lower bound
+  peak        5.0 KiB
+";
+    assert_eq!(plan.to_string(), expected);
 }
 
 #[test]
