@@ -107,7 +107,7 @@ fn denoise(program: &mut Program, config: &Config) -> Result<(), Box<dyn Error>>
 
 fn write(arguments: &Arguments, graph: &Graph, program: &Program) -> Result<(), Box<dyn Error>> {
     if arguments.text {
-        print!("{graph}\n{}", program.plan().describe(graph));
+        print!("{graph}\n{}", program.plan().display(graph));
     }
     if let Some(path) = &arguments.svg {
         std::fs::write(path, program.plan().to_svg(graph))?;
