@@ -13,7 +13,7 @@ use super::microkernel::{
 use super::values::widen;
 use super::weights::Panels;
 use super::{Epilogue, PackedWeights, Rows};
-use crate::simd::{Element, Kernel, Simd};
+use crate::simd::{Float, Kernel, Simd};
 
 /// Multiplies `rows` with `weights` and hands each finished row of each block of columns to `epilogue`, in parallel.
 ///
@@ -108,6 +108,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
         lengths.clear();
         match run {
             Some(run) => {
+                let run = run.get();
                 for index in piece.start / run..piece.end.div_ceil(run) {
                     let within = piece.start.max(index * run)..piece.end.min((index + 1) * run);
                     lengths.push(within.len());
@@ -208,7 +209,7 @@ struct MultiplyPanels<'a, E> {
     block: Block<'a>,
 }
 
-impl<E: Element> Kernel for MultiplyPanels<'_, E> {
+impl<E: Float> Kernel for MultiplyPanels<'_, E> {
     type Output = ();
 
     #[inline(always)]

@@ -176,7 +176,6 @@ unsafe fn multiply<S: Simd, L: Left, const VECTORS: usize>(
     c: Strided<*mut f32>,
     update: Update,
 ) {
-    const { assert!(S::ROWS <= MAX_ROWS) };
     let mut row = 0;
     while row < rows {
         // SAFETY: `row` is within the rows that the caller vouches for, and so are the rows of the tile from there on.
