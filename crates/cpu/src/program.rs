@@ -43,11 +43,12 @@ impl Default for Options {
 /// The arena and the weights are allocated when the program is made: [`Plan::arena_bytes`] and [`Program::weight_bytes`].
 /// Beside the tensors it returns, running it allocates:
 /// - scratch memory of each thread, kept from op to op: blocks of the operands and sums of products and attention, cut
-///   for the caches (about 2 MiB a thread at most, more only for heads of thousands of channels), rows of a norm or a
-///   softmax, and the right operand of one batched matrix product;
-/// - while an op runs, f32 copies of its biases and other vectors, and three numbers a row where a norm is fused into a
-///   linear layer;
-/// - while an op runs, the packed form of a weight that is computed after loading, which is as large as the weight;
+///   for the caches (some 3 MiB a thread with heads of up to 160 channels, in proportion beyond), and one packed right
+///   operand of a batched matrix product;
+/// - while an op runs, a row in each thread for a norm or a softmax, f32 copies of biases and other vectors, and three
+///   numbers a row where a norm is fused into a linear layer;
+/// - while an op runs, the packed form of a weight, or of a right operand that serves a whole batch, which is known only
+///   after loading: about as large as it is;
 /// - while an op runs, an f32 copy of the input of a convolution with a norm fused in, or of a linear layer with a group
 ///   norm. The passes never fuse these for the CPU; a graph may come with them.
 #[derive(Debug)]
