@@ -1,6 +1,6 @@
 //! What can go wrong when a graph runs on the CPU.
 
-use kinora_graph::{GraphError, TensorType, plan::PlanError};
+use kinora_graph::{GraphError, Phase, TensorType, plan::PlanError};
 
 /// Why a graph could not be prepared or run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -30,6 +30,14 @@ pub enum CpuError {
     /// A name was given that the graph does not have.
     #[error("the graph has no input {0}")]
     UnknownInput(String),
+    /// An input was given to a phase that does not take it: it would be left out in silence.
+    #[error("input {name} belongs to the {} phase", phase.name())]
+    OtherPhase {
+        /// The input.
+        name: String,
+        /// The phase that takes it.
+        phase: Phase,
+    },
     /// A tensor is not what the graph declares.
     #[error("{name} must be {expected}, got {got}")]
     WrongType {
@@ -79,4 +87,7 @@ pub enum CpuError {
         /// What was asked for.
         bytes: usize,
     },
+    /// A promise between the plan and the program does not hold: a fault of this crate, which no input should cause.
+    #[error("internal error: {0}")]
+    Internal(String),
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use kinora_graph::{
-    Graph, Node, NodeId, Op, Phase, Source, Tensor, TensorType, ValueId, passes,
+    DType, Graph, Node, NodeId, Op, Phase, Source, Tensor, TensorType, ValueId, passes,
     plan::{Buffer, Place, Plan, PlanOptions, Step},
     tensor::AlignedBytes,
 };
@@ -27,7 +27,8 @@ pub struct Options {
     pub optimise: bool,
     /// The memory that weights and activations may take together, in bytes.
     pub budget: Option<usize>,
-    /// Fills the arena with this byte before each phase, so that a read of something never written shows.
+    /// Fills the arena with this byte before the clip phase, in [`Program::run`] and [`Program::run_clip`], so that a read
+    /// of something never written shows. A step keeps what the clip phase left for it.
     pub poison: Option<u8>,
 }
 
@@ -39,8 +40,17 @@ impl Default for Options {
 
 /// A graph made ready to run.
 ///
-/// All memory is allocated when the program is made; running it allocates nothing but the tensors it returns and the
-/// kernels' per-thread scratch, which is bounded by the cache it is meant for.
+/// The arena and the weights are allocated when the program is made: [`Plan::arena_bytes`] and [`Program::weight_bytes`].
+/// Beside the tensors it returns, running it allocates:
+/// - scratch memory of each thread, kept from op to op: blocks of the operands and sums of products and attention, cut
+///   for the caches (some 3 MiB a thread with heads of up to 160 channels, in proportion beyond), and one packed right
+///   operand of a batched matrix product;
+/// - while an op runs, a row in each thread for a norm or a softmax, f32 copies of biases and other vectors, and three
+///   numbers a row where a norm is fused into a linear layer;
+/// - while an op runs, the packed form of a weight, or of a right operand that serves a whole batch, which is known only
+///   after loading: about as large as it is;
+/// - while an op runs, an f32 copy of the input of a convolution with a norm fused in, or of a linear layer with a group
+///   norm. The passes never fuse these for the CPU; a graph may come with them.
 #[derive(Debug)]
 pub struct Program {
     graph: Graph,
@@ -51,6 +61,8 @@ pub struct Program {
     resident: HashMap<ValueId, Tensor>,
     /// Weights of matrix products, in the kernels' own order, by node.
     packed: HashMap<NodeId, PackedWeight>,
+    /// What stands for a weight that exists in packed form alone: a tensor without elements.
+    nothing: Tensor,
     clip_has_run: bool,
 }
 
@@ -81,6 +93,7 @@ impl Program {
             arena,
             resident: HashMap::new(),
             packed: HashMap::new(),
+            nothing: Tensor::zeros(TensorType::new(DType::F32, [0])),
             clip_has_run: false,
         };
         program.load(parameters)?;
@@ -102,13 +115,20 @@ impl Program {
         &self.arena
     }
 
+    /// The memory that the weights take as they are held, in bytes: packed where a matrix product reads them, which pads
+    /// them to whole panels, and as they are where anything else does. [`Plan::weight_bytes`] counts each once, unpadded.
+    pub fn weight_bytes(&self) -> usize {
+        let packed: usize = self.packed.values().map(PackedWeight::bytes).sum();
+        packed + self.resident.values().map(|tensor| tensor.bytes().len()).sum::<usize>()
+    }
+
     /// Runs the clip phase and one step with all inputs given, and returns all results.
     ///
     /// # Errors
     /// As [`Program::run_clip`] and [`Program::run_step`].
     pub fn run(&mut self, inputs: &Tensors) -> Result<Tensors, CpuError> {
-        tensors::refuse_unknown(&self.graph, inputs)?;
-        self.poison();
+        tensors::refuse_unknown(&self.graph, &[Phase::Clip, Phase::Step], inputs)?;
+        self.start_clip();
         self.write_inputs(Phase::Clip, inputs)?;
         self.write_inputs(Phase::Step, inputs)?;
         self.run_phase(Phase::Clip)?;
@@ -120,10 +140,11 @@ impl Program {
     /// Gives the clip's inputs and runs what depends on them alone.
     ///
     /// # Errors
-    /// Where an input of the clip phase is missing or of another type, or an op finds a bad index in its data.
+    /// Where an input of the clip phase is missing or of another type, an input is not one of the clip phase's, or an op
+    /// finds a bad index in its data. The clip phase has to succeed before the next step then.
     pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), CpuError> {
-        tensors::refuse_unknown(&self.graph, inputs)?;
-        self.poison();
+        tensors::refuse_unknown(&self.graph, &[Phase::Clip], inputs)?;
+        self.start_clip();
         self.write_inputs(Phase::Clip, inputs)?;
         self.run_phase(Phase::Clip)?;
         self.clip_has_run = true;
@@ -133,15 +154,15 @@ impl Program {
     /// Gives a step's inputs, replays the step, and returns the results.
     ///
     /// # Errors
-    /// Where the graph has a clip phase that has not run, an input of the step phase is missing or of another type, or an
-    /// op finds a bad index in its data.
+    /// Where the graph has a clip phase that has not run, an input of the step phase is missing or of another type, an
+    /// input is not one of the step phase's, or an op finds a bad index in its data.
     pub fn run_step(&mut self, inputs: &Tensors) -> Result<Tensors, CpuError> {
         let has_clip_inputs =
             self.graph.inputs().iter().any(|&v| self.graph.value(v).source == Source::Input(Phase::Clip));
         if has_clip_inputs && !self.clip_has_run {
             return Err(CpuError::ClipNotRun);
         }
-        tensors::refuse_unknown(&self.graph, inputs)?;
+        tensors::refuse_unknown(&self.graph, &[Phase::Step], inputs)?;
         self.write_inputs(Phase::Step, inputs)?;
         self.run_phase(Phase::Step)?;
         self.read_outputs()
@@ -198,7 +219,9 @@ impl Program {
         Ok(())
     }
 
-    fn poison(&mut self) {
+    /// From here on the arena holds no clip that a step could read, until the clip phase has run.
+    fn start_clip(&mut self) {
+        self.clip_has_run = false;
         if let Some(byte) = self.options.poison {
             self.arena.fill(byte);
         }
@@ -231,48 +254,58 @@ impl Program {
         if matches!(node.op, Op::Reshape(_)) {
             return Ok(());
         }
-        let inputs: Vec<View<'_>> = node.inputs.iter().map(|&value| self.view(value, base)).collect();
-        let outputs: Vec<ViewMut<'_>> = node
-            .outputs
-            .iter()
-            .map(|&value| {
-                // SAFETY: the plan gave a node's result a place in the arena, and `Program::new` verified that nothing
-                // live overlaps it but an operand that the kernel may overwrite.
-                unsafe { ViewMut::new(self.graph.ty(value), base.add(self.offset(value))) }
-            })
-            .collect();
-        fast::run(self.options.isa, &node.name, &node.op, &inputs, self.packed.get(&step.node), outputs)
-    }
-
-    /// An operand: in the arena, or a weight. A weight that exists in packed form alone is never looked at.
-    fn view(&self, value: ValueId, base: *mut u8) -> View<'_> {
-        let ty: &TensorType = self.graph.ty(value);
-        match self.resident.get(&value) {
-            Some(tensor) => View::of(tensor),
-            // SAFETY: the plan's places lie within the arena, which `base` is the start of.
-            None => unsafe { View::new(ty, base.add(self.offset(value))) },
+        let packed = self.packed.get(&step.node);
+        let skipped = packed.and_then(|_| packable_weight(node));
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        for (operand, &value) in node.inputs.iter().enumerate() {
+            let view = match self.resident.get(&value) {
+                // The kernel has the packed form.
+                _ if Some(operand) == skipped => View::of(&self.nothing),
+                Some(tensor) => View::of(tensor),
+                None => {
+                    let Buffer { offset, .. } = self.buffer(value)?;
+                    // SAFETY: the plan's buffers lie within the arena, which `base` is the start of, and are as large as the
+                    // value's type; only an operand that the kernel may overwrite is written meanwhile.
+                    unsafe { View::new(self.graph.ty(value), base.add(offset)) }
+                }
+            };
+            inputs.push(view);
         }
+        let mut outputs = Vec::with_capacity(node.outputs.len());
+        for &value in &node.outputs {
+            let Buffer { offset, .. } = self.buffer(value)?;
+            // SAFETY: the plan gave the result a buffer in the arena, and `Program::new` verified that nothing live overlaps
+            // it but an operand that the kernel may overwrite.
+            outputs.push(unsafe { ViewMut::new(self.graph.ty(value), base.add(offset)) });
+        }
+        fast::run(self.options.isa, &node.name, &node.op, &inputs, packed, outputs)
     }
 
-    fn offset(&self, value: ValueId) -> usize {
+    /// Where a value lies in the arena.
+    fn buffer(&self, value: ValueId) -> Result<Buffer, CpuError> {
         match self.plan.place(value) {
-            Place::Arena(buffer) => buffer.offset,
-            Place::Resident | Place::Unplaced => 0,
+            Place::Arena(buffer) => Ok(buffer),
+            Place::Resident | Place::Unplaced => {
+                Err(CpuError::Internal(format!("no place for {}", self.graph.value(value).name)))
+            }
         }
     }
 
     fn read_outputs(&self) -> Result<Tensors, CpuError> {
         let mut outputs = Tensors::new();
         for output in self.graph.outputs() {
-            let ty = self.graph.ty(output.value);
-            let tensor = match (self.plan.place(output.value), self.resident.get(&output.value)) {
-                (Place::Arena(Buffer { offset, bytes }), _) => {
-                    Tensor::from_bytes(ty.clone(), &self.arena[offset..offset + bytes])
+            let tensor = match self.resident.get(&output.value) {
+                Some(tensor) => tensor.clone(),
+                None => {
+                    let Buffer { offset, bytes } = self.buffer(output.value)?;
+                    tensors::reserve(bytes)?;
+                    Tensor::from_bytes(
+                        self.graph.ty(output.value).clone(),
+                        &self.arena[offset..offset + bytes],
+                    )
+                    .map_err(|error| CpuError::Internal(format!("output {}: {error}", output.name)))?
                 }
-                (_, Some(tensor)) => Ok(tensor.clone()),
-                (_, None) => Ok(Tensor::zeros(ty.clone())),
             };
-            let tensor = tensor.map_err(|_| CpuError::OutOfMemory { bytes: ty.bytes() })?;
             outputs.insert(output.name.clone(), tensor);
         }
         Ok(outputs)

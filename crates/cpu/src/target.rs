@@ -40,11 +40,69 @@ impl Target for CpuTarget {
 /// Whether an operand is a tensor that the epilogue reads element by element as it writes the result.
 fn overwrites_epilogue_operand(stages: &[Stage], first: usize, operand: usize) -> bool {
     let mut at = first;
-    for stage in stages {
+    for stage in stages.iter().filter(|stage| stage.operands() > 0) {
         if at == operand {
             return matches!(stage, Stage::Add | Stage::Mul | Stage::Blend { .. });
         }
         at += stage.operands();
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use kinora_graph::op::{Activation, Affine, Conv, Linear, Norm, SamplerStep};
+
+    use super::*;
+
+    fn overwritten(op: &Op) -> Vec<usize> {
+        (0..12).filter(|&operand| CpuTarget.in_place(op, operand)).collect()
+    }
+
+    fn norm(kind: NormKind) -> Norm {
+        Norm { kind, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None }
+    }
+
+    #[test]
+    fn a_product_overwrites_what_its_epilogue_reads_element_by_element() {
+        let silu = Stage::Activate(Activation::Silu);
+        let blend = Stage::Blend { accumulator_first: true };
+        // x, weight, then the epilogue's: channels, (nothing), residual, (nothing), factor, other, α.
+        let epilogue = vec![Stage::AddChannels, silu, Stage::Add, Stage::Scale(2.0), silu, Stage::Mul, blend];
+        let linear = Linear { epilogue: epilogue.clone(), ..Linear::default() };
+        assert_eq!(overwritten(&Op::Linear(linear.clone())), [3, 4, 5]);
+        // A bias and a norm's two vectors come before.
+        let linear = Linear { bias: true, prologue: Some(norm(NormKind::Layer)), ..linear };
+        assert_eq!(overwritten(&Op::Linear(linear)), [6, 7, 8]);
+        let conv = Conv { bias: true, epilogue, ..Conv::spatial([3, 3], 1, 1) };
+        assert_eq!(overwritten(&Op::Conv(conv)), [4, 5, 6]);
+        // A stage without operands before the residual does not stand in its way.
+        let conv = Conv { epilogue: vec![silu, Stage::Add], ..Conv::spatial([1, 1], 1, 0) };
+        assert_eq!(overwritten(&Op::Conv(conv)), [2]);
+        assert!(overwritten(&Op::Conv(Conv::spatial([1, 1], 1, 0))).is_empty());
+    }
+
+    #[test]
+    fn other_ops_overwrite_what_they_read_element_by_element() {
+        assert_eq!(overwritten(&Op::Add), [0, 1]);
+        assert_eq!(overwritten(&Op::Blend), [0, 1]);
+        assert_eq!(overwritten(&Op::Norm(norm(NormKind::Layer))), [0]);
+        assert!(overwritten(&Op::Embedding).is_empty());
+        assert!(overwritten(&Op::SamplerStep(SamplerStep::default())).is_empty());
+    }
+
+    #[test]
+    fn norms_fuse_where_rows_are_copied_once() {
+        let group = NormKind::Group { groups: 4, frames: 1 };
+        let linear = |kind| Op::Linear(Linear { prologue: Some(norm(kind)), ..Linear::default() });
+        assert!(
+            CpuTarget.fuses(&linear(NormKind::Layer), &[]) && CpuTarget.fuses(&linear(NormKind::Rms), &[])
+        );
+        assert!(!CpuTarget.fuses(&linear(group), &[]));
+        let conv = |prologue| Op::Conv(Conv { prologue, ..Conv::spatial([3, 3], 1, 1) });
+        assert!(!CpuTarget.fuses(&conv(Some(norm(group))), &[]) && CpuTarget.fuses(&conv(None), &[]));
+        let epilogue = vec![Stage::Add, Stage::Activate(Activation::Gelu)];
+        let gated = Linear { gate: Some(Activation::Gelu), epilogue, ..Linear::default() };
+        assert!(CpuTarget.fuses(&Op::Linear(gated), &[]));
+    }
 }

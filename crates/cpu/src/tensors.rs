@@ -2,21 +2,37 @@
 
 use std::collections::HashMap;
 
-use kinora_graph::{Graph, Tensor, Value};
+use kinora_graph::{Graph, Phase, Source, Tensor, TensorType, Value};
 
 use crate::CpuError;
 
 /// Values by name: what a graph is fed with and what it gives.
 pub type Tensors = HashMap<String, Tensor>;
 
-/// Refuses names that are no input of the graph: a misspelt one would otherwise be left out in silence.
-pub(crate) fn refuse_unknown(graph: &Graph, inputs: &Tensors) -> Result<(), CpuError> {
-    let known = |name: &str| graph.inputs().iter().any(|&id| graph.value(id).name == name);
+/// Refuses names that are no input of these phases: they would otherwise be left out in silence.
+pub(crate) fn refuse_unknown(graph: &Graph, phases: &[Phase], inputs: &Tensors) -> Result<(), CpuError> {
+    let declared = |name: &str| {
+        let source = graph.inputs().iter().map(|&id| graph.value(id)).find(|value| value.name == name)?;
+        if let Source::Input(phase) = source.source { Some(phase) } else { None }
+    };
+    let taken = |name: &str| declared(name).is_some_and(|phase| phases.contains(&phase));
     // The first by name, so that the error is the same every time.
-    match inputs.keys().filter(|name| !known(name)).min() {
-        Some(name) => Err(CpuError::UnknownInput(name.clone())),
-        None => Ok(()),
-    }
+    let Some(name) = inputs.keys().filter(|name| !taken(name)).min() else { return Ok(()) };
+    Err(match declared(name) {
+        Some(phase) => CpuError::OtherPhase { name: name.clone(), phase },
+        None => CpuError::UnknownInput(name.clone()),
+    })
+}
+
+/// Asks for memory and gives it back, so that what is allocated next does not end the process for want of it.
+pub(crate) fn reserve(bytes: usize) -> Result<(), CpuError> {
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| CpuError::OutOfMemory { bytes })
+}
+
+/// A tensor of zeros.
+pub(crate) fn zeros(ty: TensorType) -> Result<Tensor, CpuError> {
+    reserve(ty.checked_bytes().unwrap_or(usize::MAX))?;
+    Ok(Tensor::zeros(ty))
 }
 
 /// The tensor given for an input.

@@ -84,7 +84,7 @@ impl<'a> View<'a> {
     /// The first element, widened. The tensor is a float tensor that is not empty, such as an α.
     pub(crate) fn first(&self) -> f32 {
         // SAFETY: valid and aligned by construction, and one element is there by the caller's promise.
-        with_float!(self.ty.dtype, T => unsafe { crate::simd::Element::to_f32(*self.ptr::<T>()) })
+        with_float!(self.ty.dtype, T => unsafe { crate::simd::Float::to_f32(*self.ptr::<T>()) })
     }
 
     /// The elements as a slice.

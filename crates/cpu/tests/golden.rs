@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fs};
 use kinora_graph::{Tensor, TensorType};
 use support::{
     compare, coverage,
-    executors::{EXECUTORS, Executor},
+    executors::Executor,
     golden::{Case, Family, folder},
 };
 
@@ -62,9 +62,9 @@ fn check_family(name: &str) {
                 continue;
             }
         };
-        for (executor, run) in EXECUTORS {
-            if let Err(why) = check_case(case, *run, &inputs, &types, &expected) {
-                failures.push(format!("{name}/{} by {executor}: {why}", case.name));
+        for executor in Executor::all() {
+            if let Err(why) = check_case(case, executor, &inputs, &types, &expected) {
+                failures.push(format!("{name}/{} by {executor:?}: {why}", case.name));
             }
         }
     }
@@ -89,13 +89,13 @@ fn inferred(case: &Case, inputs: &[Tensor], expected: &[Tensor]) -> Result<Vec<T
 
 fn check_case(
     case: &Case,
-    run: Executor,
+    executor: Executor,
     inputs: &[Tensor],
     types: &[TensorType],
     expected: &[Tensor],
 ) -> Result<(), String> {
     let operands: Vec<&Tensor> = inputs.iter().collect();
-    let results = run(&case.op, &operands).map_err(|error| error.to_string())?;
+    let results = executor.run(&case.op, &operands).map_err(|error| error.to_string())?;
     if results.len() != expected.len() {
         return Err(format!("{} results, {} expected", results.len(), expected.len()));
     }

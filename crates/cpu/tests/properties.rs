@@ -1,34 +1,71 @@
 //! Random graphs: every executor and every pass gives the reference's result, and every plan keeps its promises.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod support;
 
 use kinora_cpu::{CpuTarget, Options, Program, Tensors, reference, simd::Isa};
 use kinora_graph::{
-    DType, FuseAll, Graph, Phase, Target, passes,
+    DType, FuseAll, Graph, Phase, Source, Target, passes,
     plan::{Place, Plan, PlanOptions},
 };
 use proptest::prelude::*;
 
 use support::{
-    compare::assert_all_close,
+    compare::{assert_all_close, distance},
     random_graph::{random_graph, random_tensors},
 };
 
-/// How far two evaluations of a whole random graph may lie apart: every op rounds once more than a golden case does.
-fn tolerance(dtype: DType) -> f64 {
-    match dtype {
-        DType::F32 => 1e-4,
-        DType::F16 => 2e-2,
-        _ => 1.5e-1,
+/// The coarsest element type of a graph: every value flows on into the results.
+fn coarsest(graph: &Graph) -> DType {
+    let has = |dtype: DType| graph.values().iter().any(|value| value.ty.dtype == dtype);
+    [DType::BF16, DType::F16].into_iter().find(|&dtype| has(dtype)).unwrap_or(DType::F32)
+}
+
+/// How far an element of two evaluations of one graph may lie apart. Each op rounds its result to storage in the same
+/// place, so that the two differ only where f32 arithmetic tips a result over to the neighbouring value, and by what the
+/// layers after it make of that one unit in the last place. Of 20,000 random graphs the worst were off by 2e-5, 3e-3 and
+/// 2.3e-2.
+fn bar(graph: &Graph) -> f64 {
+    match coarsest(graph) {
+        DType::BF16 => 3e-2,
+        DType::F16 => 4e-3,
+        _ => 5e-5,
+    }
+}
+
+/// How far the results of a graph may be from those of the one before a pass.
+///
+/// In f32 a pass changes nothing but the order of f64 arithmetic and the rounding of folded weights: at most 1.3e-6 was
+/// seen for an element. With 16-bit storage it leaves out the roundings between the ops that it fuses, so that nearly
+/// every element differs, and a layer that amplifies single elements makes much of that; the result as a whole moves by a
+/// few units in the last place (half of one is 5e-4 or 4e-3): at most 3.9e-3 and 2.5e-2 were seen. A pass that mistakes a
+/// value or its type is off by about one.
+fn assert_kept(label: &str, before: &Graph, expected: &Tensors, got: &Tensors) {
+    let bar = match coarsest(before) {
+        DType::BF16 => 6e-2,
+        DType::F16 => 1e-2,
+        _ => return assert_all_close(label, expected, got, 1e-5),
+    };
+    assert_eq!(expected.len(), got.len(), "{label}: as many results");
+    for (name, expected) in expected {
+        assert_eq!(expected.ty(), got[name].ty(), "{label}: {name}");
+        let distance = distance(&expected.to_f32(), &got[name].to_f32());
+        assert!(distance <= bar, "{label}: {name} {} is {distance:.1e} off", expected.ty());
     }
 }
 
 fn numbers() -> impl Strategy<Value = Vec<u32>> {
-    proptest::collection::vec(any::<u32>(), 8..90)
+    proptest::collection::vec(any::<u32>(), 20..100)
 }
 
 fn dtypes() -> impl Strategy<Value = DType> {
-    prop_oneof![4 => Just(DType::F32), 1 => Just(DType::F16), 1 => Just(DType::BF16)]
+    prop_oneof![2 => Just(DType::F32), 1 => Just(DType::F16), 1 => Just(DType::BF16)]
+}
+
+/// The inputs of one phase.
+fn of_phase(graph: &Graph, inputs: &Tensors, phase: Phase) -> Tensors {
+    let ids = graph.inputs().iter().filter(|&&id| graph.value(id).source == Source::Input(phase));
+    ids.map(|&id| graph.value(id).name.clone()).map(|name| (name.clone(), inputs[&name].clone())).collect()
 }
 
 fn build(numbers: &[u32], dtype: DType) -> Graph {
@@ -48,19 +85,24 @@ proptest! {
     fn fast_and_reference_agree(numbers in numbers(), dtype in dtypes(), seed in any::<u64>()) {
         let graph = build(&numbers, dtype);
         let (parameters, inputs) = random_tensors(&graph, seed);
-        let expected = reference::evaluate(&graph, &parameters, &inputs).unwrap();
-        for isa in Isa::available() {
-            for optimise in [false, true] {
+        for optimise in [false, true] {
+            let mut expected = None;
+            for isa in Isa::available() {
                 let options = Options { isa, optimise, poison: Some(0xFF), ..Options::default() };
-                let (_, outputs) = run(&graph, &parameters, &inputs, options);
-                assert_all_close(&format!("{isa:?} optimise {optimise}"), &expected, &outputs, tolerance(dtype));
+                let (program, outputs) = run(&graph, &parameters, &inputs, options);
+                // What the passes make of the graph is held to the same bar; what they change is another test's subject.
+                let expected = expected.get_or_insert_with(|| {
+                    reference::evaluate(program.graph(), &parameters, &inputs).unwrap()
+                });
+                let label = format!("{isa:?} optimise {optimise}");
+                assert_all_close(&label, expected, &outputs, bar(program.graph()));
             }
         }
     }
 
     #[test]
-    fn every_pass_keeps_the_result(numbers in numbers(), seed in any::<u64>()) {
-        let graph = build(&numbers, DType::F32);
+    fn every_pass_keeps_the_result(numbers in numbers(), dtype in dtypes(), seed in any::<u64>()) {
+        let graph = build(&numbers, dtype);
         let (parameters, inputs) = random_tensors(&graph, seed);
         let expected = reference::evaluate(&graph, &parameters, &inputs).unwrap();
         let targets: [(&str, &dyn Target); 2] = [("fuse all", &FuseAll), ("cpu", &CpuTarget)];
@@ -71,11 +113,11 @@ proptest! {
                 let after = pass.run(&graph, target).unwrap();
                 let outputs = reference::evaluate(&after, &parameters, &inputs).unwrap();
                 let label = format!("{} for {target_name}", pass.name());
-                assert_all_close(&label, &expected, &outputs, tolerance(DType::F32));
+                assert_kept(&label, &graph, &expected, &outputs);
             }
             let after = passes::optimise_traced(&graph, target, Some(&evaluator)).unwrap().0;
             let outputs = reference::evaluate(&after, &parameters, &inputs).unwrap();
-            assert_all_close(&format!("all for {target_name}"), &expected, &outputs, tolerance(DType::F32));
+            assert_kept(&format!("all for {target_name}"), &graph, &expected, &outputs);
         }
     }
 
@@ -84,9 +126,14 @@ proptest! {
         let graph = build(&numbers, dtype);
         let (parameters, inputs) = random_tensors(&graph, seed);
         let (mut program, first) = run(&graph, &parameters, &inputs, Options { poison: Some(0xFF), ..Options::default() });
-        program.run_clip(&inputs).unwrap();
+        program.run_clip(&of_phase(&graph, &inputs, Phase::Clip)).unwrap();
+        let step = of_phase(&graph, &inputs, Phase::Step);
         for _ in 0..2 {
-            prop_assert_eq!(&first, &program.run_step(&inputs).unwrap());
+            let again = program.run_step(&step).unwrap();
+            for (name, first) in &first {
+                // Not as numbers: a NaN would not equal itself.
+                prop_assert_eq!(first.bytes(), again[name].bytes(), "{}", name);
+            }
         }
     }
 
@@ -120,7 +167,10 @@ proptest! {
         let plan = Plan::new(&graph, &CpuTarget, &PlanOptions::default()).unwrap();
         let with = |budget| Plan::new(&graph, &CpuTarget, &PlanOptions { budget: Some(budget), ..PlanOptions::default() });
         prop_assert!(with(plan.peak_bytes()).is_ok());
-        prop_assert!(with(plan.peak_bytes() - 1).is_err());
+        // A graph without images and layers needs nothing at all.
+        if let Some(less) = plan.peak_bytes().checked_sub(1) {
+            prop_assert!(with(less).is_err());
+        }
         prop_assert!(plan.lower_bound() <= plan.arena_bytes());
         let step_count = plan.steps(Phase::Clip).len() + plan.steps(Phase::Step).len() + plan.load_nodes().len();
         prop_assert_eq!(step_count, graph.nodes().len());
@@ -143,5 +193,5 @@ fn random_graphs_hold_every_kind_of_layer() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds.len(), 22, "{kinds:?}");
+    assert_eq!(kinds.len(), 37, "{kinds:?}");
 }

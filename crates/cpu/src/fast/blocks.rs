@@ -10,15 +10,12 @@ use half::{bf16, f16};
 use kinora_graph::DType;
 
 use crate::{
-    simd::{Element, Simd},
+    simd::{Simd, convert},
     view::{View, ViewMut, with_float},
 };
 
 /// Elements that a kernel handles at a time: five such buffers take 10 KiB of a first-level cache of 32.
 pub(crate) const BLOCK: usize = 512;
-
-/// Vectors that a loop handles at a time, so that its own arithmetic does not count.
-pub(crate) const UNROLL: usize = 4;
 
 /// A buffer of one block. Nothing reads what was not written.
 #[repr(align(64))]
@@ -161,58 +158,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Converts `count` values; the two runs may be the same memory only where the types have one size.
-///
-/// # Safety
-/// Both pointers are valid for `count` values.
-#[inline(always)]
-pub(crate) unsafe fn convert<S: Simd, From: Element, To: Element>(
-    simd: S,
-    from: *const From,
-    to: *mut To,
-    count: usize,
-) {
-    let mut at = 0;
-    // SAFETY: no vector goes beyond `count`.
-    unsafe {
-        while at + UNROLL * S::LANES <= count {
-            for i in 0..UNROLL {
-                let at = at + i * S::LANES;
-                To::store(simd, to.add(at), From::load(simd, from.add(at)));
-            }
-            at += UNROLL * S::LANES;
-        }
-        while at < count {
-            let lanes = (count - at).min(S::LANES);
-            store_up_to(simd, to.add(at), load_up_to(simd, from.add(at), lanes), lanes);
-            at += lanes;
-        }
-    }
-}
-
-/// Reads a whole vector, or as many lanes as there are left.
-///
-/// # Safety
-/// `from` is valid for reading `lanes` values, at most `S::LANES`.
-#[inline(always)]
-pub(crate) unsafe fn load_up_to<S: Simd, E: Element>(simd: S, from: *const E, lanes: usize) -> S::F32 {
-    // SAFETY: passed on from the caller.
-    unsafe { if lanes == S::LANES { E::load(simd, from) } else { E::load_partial(simd, from, lanes) } }
-}
-
-/// Writes a whole vector, or as many lanes as there are left.
-///
-/// # Safety
-/// `to` is valid for writing `lanes` values, at most `S::LANES`.
-#[inline(always)]
-pub(crate) unsafe fn store_up_to<S: Simd, E: Element>(simd: S, to: *mut E, value: S::F32, lanes: usize) {
-    // SAFETY: passed on from the caller.
-    unsafe {
-        if lanes == S::LANES { E::store(simd, to, value) } else { E::store_partial(simd, to, value, lanes) }
-    }
-}
-
-/// A small vector, such as a norm's scale, as f32.
+/// A short vector, such as a bias or a norm's scale, as f32: a copy, since the result may lie over a value that serves as
+/// both this and another operand.
 pub(crate) fn small_vector(view: &View<'_>) -> Vec<f32> {
     let source = Source::of(view);
     // SAFETY: the view has these elements.

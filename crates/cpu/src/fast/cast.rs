@@ -6,11 +6,11 @@ use half::{bf16, f16};
 use kinora_graph::DType;
 
 use super::{
-    blocks::{BLOCK, Block, convert},
+    blocks::{BLOCK, Block},
     tasks,
 };
 use crate::{
-    simd::{Isa, Kernel, Simd},
+    simd::{Isa, Kernel, Simd, convert},
     view::{View, ViewMut},
 };
 

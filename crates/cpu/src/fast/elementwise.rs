@@ -3,14 +3,46 @@
 use std::ops::Range;
 
 use super::{
-    blocks::{BLOCK, Block, Source, Target, UNROLL, load_up_to, store_up_to},
+    blocks::{BLOCK, Block, Source, Target},
     tasks,
 };
-use crate::simd::{Isa, Kernel, Simd};
+use crate::simd::{Isa, Kernel, Simd, UNROLL, load_up_to, store_up_to};
 
 /// A function of `N` values, on vectors. Implementations are `#[inline(always)]`, as kernels are.
 pub(crate) trait Elementwise<const N: usize>: Sync {
     fn apply<S: Simd>(&self, simd: S, operands: [S::F32; N]) -> S::F32;
+}
+
+/// `a + b`.
+pub(crate) struct Sum;
+
+impl Elementwise<2> for Sum {
+    #[inline(always)]
+    fn apply<S: Simd>(&self, simd: S, [a, b]: [S::F32; 2]) -> S::F32 {
+        simd.add(a, b)
+    }
+}
+
+/// `a · b`.
+pub(crate) struct Product;
+
+impl Elementwise<2> for Product {
+    #[inline(always)]
+    fn apply<S: Simd>(&self, simd: S, [a, b]: [S::F32; 2]) -> S::F32 {
+        simd.mul(a, b)
+    }
+}
+
+/// `factor · x`.
+pub(crate) struct Times {
+    pub(crate) factor: f32,
+}
+
+impl Elementwise<1> for Times {
+    #[inline(always)]
+    fn apply<S: Simd>(&self, simd: S, [x]: [S::F32; 1]) -> S::F32 {
+        simd.mul(x, simd.splat(self.factor))
+    }
 }
 
 /// An operand as rows of columns.
@@ -50,7 +82,8 @@ pub(crate) struct Results<'a> {
 
 /// Writes `function` of the operands over `rows × len` elements, in parallel.
 ///
-/// A result may lie over an operand whose elements have its type and its order.
+/// The result may lie over an operand that has as many elements of the same size, in the same order, whatever the two
+/// types: every element of a block is read before one of them is written.
 ///
 /// # Safety
 /// Every operand has the elements that its strides lead to, and the target has `rows · len` from its start.

@@ -9,13 +9,13 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::{
-    blocks::{BLOCK, Block, Source, Target, load_up_to, store_up_to},
+    blocks::{BLOCK, Block, Source, Target},
     elementwise::{Operand, Results, elementwise},
     norm::{Learned, NormaliseChannels},
-    sums::Moments,
+    sums::{Moments, wide_moments},
     tasks,
 };
-use crate::simd::{Isa, Kernel, Simd, activation::Function};
+use crate::simd::{Isa, Kernel, Simd, activation::Function, load_up_to, store_up_to};
 
 /// The memory of a group norm and its extents: source and target have `slabs · rows · channels` elements.
 pub(crate) struct Groups<'a> {
@@ -150,7 +150,20 @@ fn slab_sums(isa: Isa, groups: &Groups<'_>, shifts: &[f32], start: usize) -> Vec
             total.squares += sums.squares;
         }
     }
+    for (group, total) in totals.iter_mut().enumerate().filter(|(_, total)| !total.squares.is_finite()) {
+        *total = wide_moments(values_of_group(groups, start, group), shifts[group]);
+    }
     totals
+}
+
+/// The elements of a group of the slab that begins at `start`.
+fn values_of_group(groups: &Groups<'_>, start: usize, group: usize) -> impl Iterator<Item = f32> {
+    let width = groups.channels / groups.groups;
+    (0..groups.rows).flat_map(move |row| {
+        let first = start + row * groups.channels + group * width;
+        // SAFETY: the slab's elements exist by what `Groups` promises.
+        (first..first + width).map(move |at| unsafe { groups.source.get(at) })
+    })
 }
 
 /// Sums each channel over a range of a slab's rows.

@@ -7,13 +7,15 @@ use kinora_graph::{
     op::{Conv, Linear, MatMul, Norm, NormKind},
 };
 
-use super::normalised_rows::NormalisedRows;
+use super::{blocks::small_vector, normalised_rows::NormalisedRows};
 use crate::{
+    CpuError,
     gemm::{
         self, BatchedOperand, ConvGeometry, ConvRows, Finish, Layout, MatrixRows, PackedWeights,
         TransposedRows, Values,
     },
     simd::Isa,
+    tensors,
     view::{View, ViewMut},
 };
 
@@ -35,7 +37,9 @@ impl PackedWeight {
         // SAFETY: a weight is not written while it is packed.
         let values = unsafe { Values::of(weight) };
         let columns = weight.ty().shape[0] / count;
-        let depth = weight.ty().shape[1..].iter().product();
+        // Extents beside a zero one may be too large to multiply.
+        let depth =
+            weight.ty().shape[1..].iter().fold(1, |depth: usize, &extent| depth.saturating_mul(extent));
         let groups = (0..count)
             .map(|group| {
                 let values = values.range(group * columns * depth, columns * depth);
@@ -48,6 +52,11 @@ impl PackedWeight {
             .collect();
         PackedWeight { groups }
     }
+
+    /// The memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.groups.iter().map(PackedWeights::bytes).sum()
+    }
 }
 
 /// The x of a product as its rows.
@@ -57,15 +66,24 @@ fn matrix_rows(x: View<'_>, count: usize, depth: usize) -> MatrixRows<'_> {
 }
 
 /// The whole input normalised, in f32: where the norm cannot be taken on the way.
-fn normalised(isa: Isa, norm: &Norm, x: View<'_>, affine: &[View<'_>]) -> Tensor {
-    let mut result = Tensor::zeros(TensorType::new(DType::F32, x.ty().shape.clone()));
+fn normalised(isa: Isa, norm: &Norm, x: View<'_>, affine: &[View<'_>]) -> Result<Tensor, CpuError> {
+    let mut result = tensors::zeros(TensorType::new(DType::F32, x.ty().shape.clone()))?;
     let operands: Vec<View<'_>> = std::iter::once(x).chain(affine.iter().copied()).collect();
     super::norm::norm(isa, norm, &operands, ViewMut::of(&mut result));
-    result
+    Ok(result)
 }
 
 /// A linear layer with its prologue, gate and epilogue. In place over the operand of an `Add`, `Mul` or `Blend` stage.
-pub(crate) fn linear(isa: Isa, op: &Linear, inputs: &[View<'_>], weight: &PackedWeight, output: ViewMut<'_>) {
+///
+/// # Errors
+/// Where there is no memory for the normalised input of a group norm.
+pub(crate) fn linear(
+    isa: Isa,
+    op: &Linear,
+    inputs: &[View<'_>],
+    weight: &PackedWeight,
+    output: ViewMut<'_>,
+) -> Result<(), CpuError> {
     let args = op.operands(inputs);
     let (count, depth) = (args.x.ty().shape.rows(), args.x.ty().shape.channels());
     let columns = output.ty().shape.channels();
@@ -75,33 +93,42 @@ pub(crate) fn linear(isa: Isa, op: &Linear, inputs: &[View<'_>], weight: &Packed
         finish = finish.gate(activation);
     }
     if let Some(bias) = args.bias {
-        finish = finish.bias(widened(*bias));
+        finish = finish.bias(Cow::Owned(small_vector(bias)));
     }
     let finish = finish.stages(&op.epilogue, args.epilogue);
     match &op.prologue {
         None => gemm::multiply(&matrix_rows(*args.x, count, depth), packed, &finish),
         Some(norm) if matches!(norm.kind, NormKind::Group { .. }) => {
-            let x = normalised(isa, norm, *args.x, args.prologue);
+            let x = normalised(isa, norm, *args.x, args.prologue)?;
             gemm::multiply(&matrix_rows(View::of(&x), count, depth), packed, &finish);
         }
         Some(norm) => {
-            let affine: Vec<Cow<'_, [f32]>> = args.prologue.iter().map(|&v| widened(v)).collect();
-            gemm::multiply(
-                &NormalisedRows::new(isa, matrix_rows(*args.x, count, depth), norm, &affine),
-                packed,
-                &finish,
-            );
+            let rows = matrix_rows(*args.x, count, depth);
+            gemm::multiply(&NormalisedRows::new(isa, rows, norm, args.prologue), packed, &finish);
         }
     }
+    Ok(())
 }
 
 /// A convolution with its prologue and epilogue. In place over the operand of an `Add`, `Mul` or `Blend` stage.
-pub(crate) fn conv(isa: Isa, op: &Conv, inputs: &[View<'_>], weight: &PackedWeight, output: ViewMut<'_>) {
+///
+/// # Errors
+/// Where there is no memory for the normalised input.
+pub(crate) fn conv(
+    isa: Isa,
+    op: &Conv,
+    inputs: &[View<'_>],
+    weight: &PackedWeight,
+    output: ViewMut<'_>,
+) -> Result<(), CpuError> {
     let args = op.operands(inputs);
-    let normalised = op.prologue.map(|norm| normalised(isa, &norm, *args.x, args.prologue));
+    let normalised = match &op.prologue {
+        Some(norm) => Some(normalised(isa, norm, *args.x, args.prologue)?),
+        None => None,
+    };
     let shape = &args.x.ty().shape;
     let total = output.ty().shape.channels();
-    let bias = args.bias.map(|&bias| widened(bias));
+    let bias = args.bias.map(small_vector);
     // SAFETY: no result lies over the x of a product.
     let values = unsafe { Values::of(normalised.as_ref().map_or(*args.x, View::of)) };
     let channels = shape[3] / op.groups;
@@ -135,6 +162,7 @@ pub(crate) fn conv(isa: Isa, op: &Conv, inputs: &[View<'_>], weight: &PackedWeig
             gemm::multiply(&ConvRows::new(values, geometry), packed, &finish);
         }
     }
+    Ok(())
 }
 
 /// A batched product of two activations.
@@ -182,15 +210,5 @@ pub(crate) fn matmul(isa: Isa, op: &MatMul, inputs: &[View<'_>], output: ViewMut
     } else {
         let left = |index: usize| MatrixRows::new(left.range(index * size, size), rows, depth);
         gemm::multiply_batched(isa, batch, left, right, finish);
-    }
-}
-
-/// A short vector, such as a bias, as f32.
-fn widened(vector: View<'_>) -> Cow<'_, [f32]> {
-    // SAFETY: weights and biases are never written while an op runs.
-    match unsafe { Values::of(vector) } {
-        Values::F32(values) => Cow::Borrowed(values),
-        Values::F16(values) => values.iter().map(|x| x.to_f32()).collect(),
-        Values::BF16(values) => values.iter().map(|x| x.to_f32()).collect(),
     }
 }

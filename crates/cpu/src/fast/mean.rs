@@ -7,8 +7,7 @@ use rayon::prelude::*;
 
 use super::{
     blocks::{BLOCK, Block, Source, Target},
-    elementwise::run,
-    resample::Plus,
+    elementwise::{Sum, run},
     sums, tasks,
 };
 use crate::{
@@ -166,7 +165,7 @@ impl Kernel for RowSums<'_> {
                     unsafe {
                         let x = source.read(simd, row + at, count, buffer.as_mut_ptr());
                         let sums = sums.as_mut_ptr().add(at);
-                        run(simd, &Plus, [sums.cast_const(), x], sums, count);
+                        run(simd, &Sum, [sums.cast_const(), x], sums, count);
                     }
                 }
             }

@@ -30,6 +30,7 @@ pub(crate) use linear::PackedWeight;
 use crate::{
     CpuError,
     simd::Isa,
+    tensors,
     view::{View, ViewMut},
 };
 
@@ -37,6 +38,9 @@ use crate::{
 ///
 /// Operands and results are those that the graph has checked; a result lies over an operand only where
 /// [`CpuTarget`](crate::CpuTarget) said that it may.
+///
+/// # Errors
+/// Where a token or a sampler's step is outside its table, or there is no memory for a copy that the op needs.
 pub(crate) fn run(
     isa: Isa,
     layer: &str,
@@ -45,6 +49,12 @@ pub(crate) fn run(
     packed: Option<&PackedWeight>,
     outputs: Vec<ViewMut<'_>>,
 ) -> Result<(), CpuError> {
+    // The two ops that check what their operands hold do so for an empty result as well.
+    let checks_contents = matches!(op, Op::Embedding | Op::SamplerStep(_));
+    if !checks_contents && outputs.iter().all(|output| output.ty().elements() == 0) {
+        // The extents beside a zero one may be too large to loop over.
+        return Ok(());
+    }
     if let Op::SamplerStep(op) = op {
         return sampler::sampler_step(isa, layer, op, inputs, &outputs);
     }
@@ -62,8 +72,8 @@ pub(crate) fn run(
                 }
             };
             match op {
-                Op::Conv(op) => linear::conv(isa, op, inputs, packed, output),
-                Op::Linear(op) => linear::linear(isa, op, inputs, packed, output),
+                Op::Conv(op) => linear::conv(isa, op, inputs, packed, output)?,
+                Op::Linear(op) => linear::linear(isa, op, inputs, packed, output)?,
                 _ => {}
             }
         }
@@ -97,13 +107,14 @@ pub(crate) fn run(
 /// to run more than one.
 ///
 /// # Errors
-/// Where the op refuses its operands, or a token or a sampler's step is outside its table.
+/// Where the op refuses its operands, a token or a sampler's step is outside its table, or there is no memory for the
+/// results.
 pub fn run_on_tensors(isa: Isa, layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CpuError> {
     let types: Vec<&TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();
     let results = op
         .infer(&types)
         .map_err(|source| kinora_graph::GraphError::Layer { layer: layer.to_owned(), source })?;
-    let mut tensors: Vec<Tensor> = results.into_iter().map(Tensor::zeros).collect();
+    let mut tensors = results.into_iter().map(tensors::zeros).collect::<Result<Vec<Tensor>, CpuError>>()?;
     let views: Vec<View<'_>> = inputs.iter().map(|tensor| View::of(tensor)).collect();
     let outputs = tensors.iter_mut().map(ViewMut::of).collect();
     run(isa, layer, op, &views, None, outputs)?;

@@ -26,10 +26,7 @@ pub(crate) fn norm(isa: Isa, op: &Norm, inputs: &[View<'_>], output: ViewMut<'_>
     }
     let shape = &output.ty().shape;
     let (rows, channels) = (shape.rows(), shape.channels());
-    let learned = Learned {
-        scale: if op.affine == Affine::None { vec![1.0; channels] } else { small_vector(&inputs[1]) },
-        shift: if op.affine == Affine::ScaleShift { small_vector(&inputs[2]) } else { vec![0.0; channels] },
-    };
+    let learned = Learned::of(op, channels, &inputs[1..]);
     let (source, target) = (Source::of(&inputs[0]), Target::of(&output));
     match op.kind {
         NormKind::Group { groups, frames } => {
@@ -51,6 +48,17 @@ pub(crate) fn norm(isa: Isa, op: &Norm, inputs: &[View<'_>], output: ViewMut<'_>
 pub(crate) struct Learned {
     pub(crate) scale: Vec<f32>,
     pub(crate) shift: Vec<f32>,
+}
+
+impl Learned {
+    /// The operands of a norm after `x`, with ones and zeros for those it does not have.
+    pub(crate) fn of(norm: &Norm, channels: usize, operands: &[View<'_>]) -> Self {
+        let scale =
+            if norm.affine == Affine::None { vec![1.0; channels] } else { small_vector(&operands[0]) };
+        let shifted = norm.affine == Affine::ScaleShift;
+        let shift = if shifted { small_vector(&operands[1]) } else { vec![0.0; channels] };
+        Learned { scale, shift }
+    }
 }
 
 struct Layer<'a> {
@@ -103,10 +111,13 @@ pub(crate) struct RowStatistics {
 }
 
 impl RowStatistics {
-    /// The statistics of a row that has an element.
+    /// The statistics of a row; an empty one has none, and nothing to normalise.
     #[inline(always)]
     pub(crate) fn of<S: Simd>(simd: S, norm: &Norm, row: &[f32]) -> Self {
-        // SAFETY: a slice is valid for its length.
+        if row.is_empty() {
+            return RowStatistics { pivot: 0.0, inverse: 0.0, residue: 0.0 };
+        }
+        // SAFETY: a slice is valid for its length, here one at least.
         unsafe { Self::of_values(simd, norm, row.as_ptr(), row.len()) }
     }
 
@@ -135,16 +146,16 @@ impl RowStatistics {
 
     /// Values of the row, normalised.
     #[inline(always)]
-    pub(crate) fn normalise<S: Simd>(&self, simd: S, x: S::F32) -> S::F32 {
+    fn normalise<S: Simd>(&self, simd: S, x: S::F32) -> S::F32 {
         let centred = simd.sub(x, simd.splat(self.pivot));
         simd.mul_add(centred, simd.splat(self.inverse), simd.splat(self.residue))
     }
 }
 
 /// `act(normalised · scale + shift)`.
-struct NormaliseRow<A> {
-    statistics: RowStatistics,
-    _activation: A,
+pub(crate) struct NormaliseRow<A> {
+    pub(crate) statistics: RowStatistics,
+    pub(crate) _activation: A,
 }
 
 impl<A: Function> Elementwise<3> for NormaliseRow<A> {

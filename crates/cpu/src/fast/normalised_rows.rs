@@ -1,44 +1,41 @@
 //! Rows that are normalised as they are copied: a layer or RMS norm fused into the product that reads it.
 
-use std::{borrow::Cow, ops::Range};
+use std::ops::Range;
 
 use kinora_graph::op::{Activation, Norm};
 
 use super::{
-    blocks::{load_up_to, store_up_to},
-    norm::RowStatistics,
+    elementwise::run,
+    norm::{Learned, NormaliseRow, RowStatistics},
     tasks,
 };
 use crate::{
     gemm::{MatrixRows, Rows},
-    simd::{
-        Isa, Kernel, Simd,
-        activation::{Function, with_activation},
-    },
+    simd::{Isa, Kernel, Simd, activation::with_activation},
+    view::View,
 };
 
 /// The rows of a matrix, normalised.
 pub(crate) struct NormalisedRows<'a> {
     rows: MatrixRows<'a>,
+    /// Those of each row; none where the rows are empty.
     statistics: Vec<RowStatistics>,
-    scale: Option<&'a [f32]>,
-    shift: Option<&'a [f32]>,
+    learned: Learned,
     activation: Option<Activation>,
 }
 
 impl<'a> NormalisedRows<'a> {
     /// Takes the statistics of every row; `affine` are the operands of the norm, which is a layer or an RMS norm.
-    pub(crate) fn new(isa: Isa, rows: MatrixRows<'a>, norm: &Norm, affine: &'a [Cow<'_, [f32]>]) -> Self {
-        let taken = tasks::map(rows.rows(), tasks::rows_of_task(rows.depth()), |range| {
+    pub(crate) fn new(isa: Isa, rows: MatrixRows<'a>, norm: &Norm, affine: &[View<'_>]) -> Self {
+        let depth = rows.depth();
+        let count = if depth == 0 { 0 } else { rows.rows() };
+        let taken = tasks::map(count, tasks::rows_of_task(depth), |range| {
             isa.dispatch(TakeStatistics { rows: &rows, norm, range })
         });
-        NormalisedRows {
-            rows,
-            statistics: taken.concat(),
-            scale: affine.first().map(|vector| &**vector),
-            shift: affine.get(1).map(|vector| &**vector),
-            activation: norm.activation,
-        }
+        let learned = Learned::of(norm, depth, affine);
+        // `copy` rests on it.
+        assert!(learned.scale.len() == depth && learned.shift.len() == depth);
+        NormalisedRows { rows, statistics: taken.concat(), learned, activation: norm.activation }
     }
 }
 
@@ -75,37 +72,22 @@ impl Rows for NormalisedRows<'_> {
 
     #[inline(always)]
     fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]) {
-        self.rows.copy(simd, row, depth.clone(), target);
-        let scale = self.scale.map(|vector| &vector[depth.clone()]);
-        let shift = self.shift.map(|vector| &vector[depth]);
-        let statistics = &self.statistics[row];
-        with_activation!(self.activation, A => normalise::<S, A>(simd, statistics, target, scale, shift));
-    }
-}
-
-/// Normalises a piece of a row; `scale` and `shift` are as long as it.
-#[inline(always)]
-fn normalise<S: Simd, A: Function>(
-    simd: S,
-    statistics: &RowStatistics,
-    row: &mut [f32],
-    scale: Option<&[f32]>,
-    shift: Option<&[f32]>,
-) {
-    let mut at = 0;
-    while at < row.len() {
-        let count = (row.len() - at).min(S::LANES);
-        // SAFETY: `count` values from `at` on are within the row and the vectors of its length.
-        unsafe {
-            let mut x = statistics.normalise(simd, load_up_to(simd, row.as_ptr().add(at), count));
-            if let Some(scale) = scale {
-                x = simd.mul(x, load_up_to(simd, scale.as_ptr().add(at), count));
-            }
-            if let Some(shift) = shift {
-                x = simd.add(x, load_up_to(simd, shift.as_ptr().add(at), count));
-            }
-            store_up_to(simd, row.as_mut_ptr().add(at), A::of(simd, x), count);
+        if target.is_empty() {
+            return;
         }
-        at += count;
+        self.rows.copy(simd, row, depth.clone(), target);
+        let scale = &self.learned.scale[depth.clone()];
+        let shift = &self.learned.shift[depth];
+        let statistics = self.statistics[row];
+        assert!(scale.len() == target.len());
+        let to = target.as_mut_ptr();
+        // SAFETY: the three have one length, and each vector is read before it is written.
+        unsafe {
+            with_activation!(self.activation, A => {
+                let normalise = NormaliseRow { statistics, _activation: A::default() };
+                let operands = [to.cast_const(), scale.as_ptr(), shift.as_ptr()];
+                run(simd, &normalise, operands, to, target.len());
+            });
+        }
     }
 }

@@ -4,7 +4,7 @@ use kinora_graph::op::{Gate, Scale};
 
 use super::{
     blocks::{Source, Target},
-    elementwise::{Elementwise, Operand, Results, elementwise},
+    elementwise::{Elementwise, Operand, Product, Results, Sum, elementwise},
     tasks,
 };
 use crate::{
@@ -15,30 +15,12 @@ use crate::{
     view::{View, ViewMut},
 };
 
-struct Sum;
-
-impl Elementwise<2> for Sum {
-    #[inline(always)]
-    fn apply<S: Simd>(&self, simd: S, [a, b]: [S::F32; 2]) -> S::F32 {
-        simd.add(a, b)
-    }
-}
-
-struct Product;
-
-impl Elementwise<2> for Product {
-    #[inline(always)]
-    fn apply<S: Simd>(&self, simd: S, [a, b]: [S::F32; 2]) -> S::F32 {
-        simd.mul(a, b)
-    }
-}
-
-/// `a + b`; the result may lie over an operand of its type.
+/// `a + b`; the result may lie over an operand of its size.
 pub(crate) fn add(isa: Isa, inputs: &[View<'_>], output: ViewMut<'_>) {
     broadcast(isa, &Sum, inputs, output);
 }
 
-/// `a · b`; the result may lie over an operand of its type.
+/// `a · b`; the result may lie over an operand of its size.
 pub(crate) fn mul(isa: Isa, inputs: &[View<'_>], output: ViewMut<'_>) {
     broadcast(isa, &Product, inputs, output);
 }

@@ -6,7 +6,7 @@ use kinora_graph::op::{Interpolation, Pool, PoolKind, Upsample};
 
 use super::{
     blocks::{BLOCK, Block, Source, Target},
-    elementwise::{Elementwise, run},
+    elementwise::{Elementwise, Sum, Times, run},
     tasks,
 };
 use crate::{
@@ -189,7 +189,7 @@ pub(crate) fn pool(isa: Isa, op: &Pool, inputs: &[View<'_>], output: ViewMut<'_>
         }),
         PoolKind::Average => {
             let factor = 1.0 / window as f32;
-            isa.dispatch(PoolRows { windows: &windows, rows, fold: Plus, start: 0.0, factor })
+            isa.dispatch(PoolRows { windows: &windows, rows, fold: Sum, start: 0.0, factor })
         }
     });
 }
@@ -258,15 +258,6 @@ impl<F: Elementwise<2>> Kernel for PoolRows<'_, F> {
     }
 }
 
-pub(crate) struct Plus;
-
-impl Elementwise<2> for Plus {
-    #[inline(always)]
-    fn apply<S: Simd>(&self, simd: S, [sum, x]: [S::F32; 2]) -> S::F32 {
-        simd.add(sum, x)
-    }
-}
-
 /// The larger of two; NaN where either is.
 struct Largest;
 
@@ -276,16 +267,5 @@ impl Elementwise<2> for Largest {
         // `max` promises to keep a NaN of its second operand alone.
         let is_number = simd.less_than(simd.splat(-1.0), simd.abs(largest));
         simd.select(is_number, simd.max(largest, x), largest)
-    }
-}
-
-struct Times {
-    factor: f32,
-}
-
-impl Elementwise<1> for Times {
-    #[inline(always)]
-    fn apply<S: Simd>(&self, simd: S, [x]: [S::F32; 1]) -> S::F32 {
-        simd.mul(x, simd.splat(self.factor))
     }
 }

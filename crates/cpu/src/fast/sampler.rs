@@ -5,12 +5,12 @@ use std::ops::Range;
 use kinora_graph::op::{STEP_COLUMNS, SamplerStep};
 
 use super::{
-    blocks::{BLOCK, Block, Source, Target, load_up_to, small_vector, store_up_to},
+    blocks::{BLOCK, Block, Source, Target, small_vector},
     tasks,
 };
 use crate::{
     CpuError,
-    simd::{Isa, Kernel, Simd},
+    simd::{Isa, Kernel, Simd, load_up_to, store_up_to},
     view::{View, ViewMut},
 };
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{
     blocks::{Source, Target},
-    elementwise::{Elementwise, run},
+    elementwise::{Elementwise, Times, run},
     sums::moments,
     tasks,
 };
@@ -82,16 +82,5 @@ impl Elementwise<1> for Exponential {
     #[inline(always)]
     fn apply<S: Simd>(&self, simd: S, [x]: [S::F32; 1]) -> S::F32 {
         math::exp(simd, simd.sub(x, simd.splat(self.shift)))
-    }
-}
-
-struct Times {
-    factor: f32,
-}
-
-impl Elementwise<1> for Times {
-    #[inline(always)]
-    fn apply<S: Simd>(&self, simd: S, [x]: [S::F32; 1]) -> S::F32 {
-        simd.mul(x, simd.splat(self.factor))
     }
 }

@@ -35,12 +35,38 @@ impl Moments {
     }
 }
 
-/// The moments of `count` values around `shift`.
+/// The moments of `count` values around `shift`, in f64 throughout where f32 overflows.
 ///
 /// # Safety
 /// `x` is valid for reading `count` values.
 #[inline(always)]
 pub(crate) unsafe fn moments<S: Simd>(simd: S, x: *const f32, count: usize, shift: f32) -> Moments {
+    // SAFETY: passed on from the caller.
+    let moments = unsafe { narrow_moments(simd, x, count, shift) };
+    if moments.squares.is_finite() {
+        return moments;
+    }
+    // SAFETY: as above.
+    wide_moments(unsafe { std::slice::from_raw_parts(x, count) }.iter().copied(), shift)
+}
+
+/// The moments of a few values beyond 1e19, whose squares no f32 holds, or of something that is not finite at all.
+#[cold]
+#[inline(never)]
+pub(crate) fn wide_moments(values: impl Iterator<Item = f32>, shift: f32) -> Moments {
+    let mut moments = Moments::default();
+    for value in values {
+        let d = f64::from(value) - f64::from(shift);
+        moments.sum += d;
+        moments.squares += d * d;
+    }
+    moments
+}
+
+/// # Safety
+/// `x` is valid for reading `count` values.
+#[inline(always)]
+unsafe fn narrow_moments<S: Simd>(simd: S, x: *const f32, count: usize, shift: f32) -> Moments {
     let (mut sum, mut squares) = (0.0, 0.0);
     let offset = simd.splat(shift);
     let step = ACCUMULATORS * S::LANES;

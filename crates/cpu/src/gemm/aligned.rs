@@ -1,6 +1,6 @@
 //! Buffers that begin on a line of cache, so that no vector of theirs straddles two.
 
-use crate::simd::Element;
+use crate::simd::Float;
 
 /// The size of a line of cache, in bytes.
 const LINE_BYTES: usize = 64;
@@ -9,23 +9,28 @@ const LINE_BYTES: usize = 64;
 ///
 /// The allocator aligns a large block to 16 bytes past a page; every other vector read from it would touch two lines.
 #[derive(Debug, Default)]
-pub(super) struct AlignedBuffer<E> {
+pub(crate) struct AlignedBuffer<E> {
     values: Vec<E>,
 }
 
-impl<E: Element> AlignedBuffer<E> {
+impl<E: Float> AlignedBuffer<E> {
     /// A buffer without memory.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { values: Vec::new() }
     }
 
     /// Makes room for `length` values; what they hold is unspecified.
-    pub(super) fn reserve(&mut self, length: usize) {
+    pub(crate) fn reserve(&mut self, length: usize) {
         let needed = length + LINE_BYTES / size_of::<E>();
         if self.values.len() < needed {
             // Not `resize`, which would copy the old values into the new block.
             self.values = vec![E::default(); needed];
         }
+    }
+
+    /// The memory of the buffer, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(self.values.as_slice())
     }
 
     fn start(&self) -> usize {
@@ -34,12 +39,12 @@ impl<E: Element> AlignedBuffer<E> {
     }
 
     /// The values from the first aligned one on: at least as many as were reserved.
-    pub(super) fn as_slice(&self) -> &[E] {
+    pub(crate) fn as_slice(&self) -> &[E] {
         &self.values[self.start()..]
     }
 
     /// As [`AlignedBuffer::as_slice`].
-    pub(super) fn as_mut_slice(&mut self) -> &mut [E] {
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [E] {
         let start = self.start();
         &mut self.values[start..]
     }

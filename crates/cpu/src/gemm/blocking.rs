@@ -1,5 +1,6 @@
 //! How a product is cut into tasks, and a task along K.
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 
 /// The longest piece of K multiplied at once, and the distance between rows of the packed block of A: a constant, so
@@ -30,10 +31,8 @@ pub(super) fn depth_pieces(depth: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// As [`depth_pieces`] for rows that lie in runs of `run` values: whole runs together, or one run cut evenly.
-pub(super) fn run_pieces(depth: usize, run: usize) -> Vec<Range<usize>> {
-    if run == 0 {
-        return depth_pieces(depth).collect();
-    }
+pub(super) fn run_pieces(depth: usize, run: NonZeroUsize) -> Vec<Range<usize>> {
+    let run = run.get();
     if run > DEPTH_BLOCK {
         let within = |start: usize| depth_pieces(run).map(move |p| start + p.start..start + p.end);
         return (0..depth).step_by(run).flat_map(within).collect();

@@ -1,5 +1,6 @@
 //! A convolution's input as the left operand of a product: im2col, a piece of a row at a time.
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use super::{Rows, Values};
@@ -141,6 +142,10 @@ impl Rows for ConvRows<'_> {
 
     #[inline(always)]
     fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]) {
+        // Without channels there is nothing to copy, and nothing to divide by.
+        if target.is_empty() {
+            return;
+        }
         let geometry = &self.geometry;
         let (line, x) = (row / self.output_width, row % self.output_width);
         let (image, y) = (line / self.output_height, line % self.output_height);
@@ -166,10 +171,11 @@ impl Rows for ConvRows<'_> {
         }
     }
 
-    fn run_length(&self) -> Option<usize> {
-        let channels = self.geometry.channels;
-        (matches!(self.values, Values::F32(_)) && (SHORTEST_RUN..=ZEROS.len()).contains(&channels))
-            .then_some(channels)
+    fn run_length(&self) -> Option<NonZeroUsize> {
+        let worth = |channels: &NonZeroUsize| (SHORTEST_RUN..=ZEROS.len()).contains(&channels.get());
+        NonZeroUsize::new(self.geometry.channels)
+            .filter(worth)
+            .filter(|_| matches!(self.values, Values::F32(_)))
     }
 
     /// A run is the channels of the pixel under a tap, or zeros in the padding.

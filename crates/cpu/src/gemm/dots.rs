@@ -3,7 +3,7 @@
 //! A panel of `2·LANES` columns would mostly multiply zeros for, say, the four latent channels that a UNet ends in.
 
 use super::microkernel::{Left, Runs, Strided, Update};
-use crate::simd::{Element, Simd};
+use crate::simd::{Float, Simd};
 
 /// The most columns that are multiplied this way; with more of them, half a panel is no worse.
 pub(super) const MOST_COLUMNS: usize = 8;

@@ -12,7 +12,7 @@ use super::microkernel::{Runs, Strided, Update, multiply_panel_by_runs, panel_co
 use super::values::widen;
 use super::weights::Panels;
 use super::{Epilogue, PackedWeights, Rows};
-use crate::simd::{Element, Kernel, Simd};
+use crate::simd::{Float, Kernel, Simd};
 
 /// Multiplies `rows` with `weights` and hands each finished row of each block of columns to `epilogue`, in parallel.
 ///
@@ -101,6 +101,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
         lengths.clear();
         match run {
             Some(run) => {
+                let run = run.get();
                 for index in piece.start / run..piece.end.div_ceil(run) {
                     let within = piece.start.max(index * run)..piece.end.min((index + 1) * run);
                     lengths.push(within.len());
@@ -201,7 +202,7 @@ struct MultiplyPanels<'a, E> {
     block: Block<'a>,
 }
 
-impl<E: Element> Kernel for MultiplyPanels<'_, E> {
+impl<E: Float> Kernel for MultiplyPanels<'_, E> {
     type Output = ();
 
     #[inline(always)]

@@ -7,7 +7,7 @@ use kinora_graph::op::{Activation, Stage};
 
 use super::microkernel::panel_columns;
 use crate::simd::activation::{Function, with_activation};
-use crate::simd::{Element, MAX_LANES, Simd};
+use crate::simd::{Float, MAX_LANES, Simd};
 use crate::view::{View, ViewMut, with_float};
 
 /// Takes the finished rows of a product.
@@ -280,7 +280,7 @@ fn add_slice<S: Simd>(simd: S, values: &mut [f32], other: &[f32]) {
 /// # Safety
 /// `other` must be readable for `count` values.
 #[inline(always)]
-unsafe fn combine<S: Simd, E: Element>(
+unsafe fn combine<S: Simd, E: Float>(
     simd: S,
     values: &mut [f32],
     other: *const E,
@@ -334,7 +334,7 @@ unsafe fn combine_view<S: Simd>(
 /// # Safety
 /// `output` must be writable for `count` values that nothing else uses meanwhile.
 #[inline(always)]
-unsafe fn store<S: Simd, E: Element>(simd: S, values: &[f32], output: *mut E, count: usize) {
+unsafe fn store<S: Simd, E: Float>(simd: S, values: &[f32], output: *mut E, count: usize) {
     assert!(values.len() >= count.next_multiple_of(S::LANES));
     let mut at = 0;
     while at < count {

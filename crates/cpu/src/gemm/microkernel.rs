@@ -1,6 +1,6 @@
 //! The innermost loop: a register tile of C, from a few rows of A and one panel of B.
 
-use crate::simd::{MAX_ROWS, Simd};
+use crate::simd::Simd;
 
 /// Columns of a register tile, and of a panel of B.
 pub(crate) const fn panel_columns<S: Simd>() -> usize {
@@ -149,7 +149,6 @@ unsafe fn multiply<S: Simd, L: Left>(
     c: Strided<*mut f32>,
     update: Update,
 ) {
-    const { assert!(S::ROWS <= MAX_ROWS) };
     let mut row = 0;
     while row < rows {
         // SAFETY: `row` is within the rows that the caller vouches for, and so are the rows of the tile from there on.

@@ -24,6 +24,7 @@ mod tests;
 mod values;
 mod weights;
 
+pub(crate) use aligned::AlignedBuffer;
 pub(crate) use batched::{BatchedOperand, Layout, multiply_batched};
 pub(crate) use conv_rows::{ConvGeometry, ConvRows};
 pub(crate) use driver::multiply;

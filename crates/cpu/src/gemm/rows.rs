@@ -1,5 +1,6 @@
 //! The left operand of a product: anything that can copy a piece of a row as f32.
 
+use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use super::Values;
@@ -23,7 +24,7 @@ pub(crate) trait Rows: Sync {
 
     /// The length of the runs in which every row lies in memory, ready to be multiplied without a copy; `None` where
     /// there are none, or too short ones.
-    fn run_length(&self) -> Option<usize> {
+    fn run_length(&self) -> Option<NonZeroUsize> {
         None
     }
 
@@ -38,7 +39,6 @@ pub(crate) struct MatrixRows<'a> {
     values: Values<'a>,
     rows: usize,
     depth: usize,
-    row_stride: usize,
 }
 
 impl<'a> MatrixRows<'a> {
@@ -47,21 +47,13 @@ impl<'a> MatrixRows<'a> {
     /// # Panics
     /// Where `values` holds fewer values.
     pub(crate) fn new(values: Values<'a>, rows: usize, depth: usize) -> Self {
-        Self::strided(values, rows, depth, depth)
-    }
-
-    /// A matrix whose rows begin `row_stride` values apart.
-    ///
-    /// # Panics
-    /// Where `values` ends before the last row does.
-    pub(crate) fn strided(values: Values<'a>, rows: usize, depth: usize, row_stride: usize) -> Self {
-        let needed = rows.checked_sub(1).map_or(0, |last| last * row_stride + depth);
+        let needed = rows * depth;
         assert!(
             values.len() >= needed,
             "a [{rows}, {depth}] matrix needs {needed} values, not {}",
             values.len()
         );
-        Self { values, rows, depth, row_stride }
+        Self { values, rows, depth }
     }
 }
 
@@ -76,18 +68,18 @@ impl Rows for MatrixRows<'_> {
 
     #[inline(always)]
     fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]) {
-        self.values.widen(simd, row * self.row_stride + depth.start, target);
+        self.values.widen(simd, row * self.depth + depth.start, target);
     }
 
-    fn run_length(&self) -> Option<usize> {
+    fn run_length(&self) -> Option<NonZeroUsize> {
         // Rows a multiple of 1 KiB apart fall into few sets of the cache and push each other out of it; copied, they do not.
-        let conflict = self.row_stride.is_multiple_of(256);
-        (matches!(self.values, Values::F32(_)) && !conflict && self.depth > 0).then_some(self.depth)
+        let conflict = self.depth.is_multiple_of(256);
+        NonZeroUsize::new(self.depth).filter(|_| matches!(self.values, Values::F32(_)) && !conflict)
     }
 
     fn run_starts(&self, rows: Range<usize>, _: usize, starts: &mut Vec<*const f32>) {
         if let Values::F32(values) = self.values {
-            starts.extend(rows.map(|row| values[row * self.row_stride..].as_ptr()));
+            starts.extend(rows.map(|row| values[row * self.depth..].as_ptr()));
         }
     }
 }

@@ -9,7 +9,7 @@ use kinora_graph::{
 };
 
 use super::*;
-use crate::simd::{Element, Isa};
+use crate::simd::{Float, Isa};
 use crate::view::{View, ViewMut};
 
 /// Reproducible values in -1..1.
@@ -21,13 +21,13 @@ impl Random {
         (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 
-    fn vector<E: Element>(&mut self, length: usize) -> Vec<E> {
+    fn vector<E: Float>(&mut self, length: usize) -> Vec<E> {
         (0..length).map(|_| E::from_f32(self.next())).collect()
     }
 }
 
 /// A storage type with its variant of [`Values`].
-trait Storage: Element {
+trait Storage: Float {
     /// The relative rounding of a stored result.
     const ROUNDING: f64;
     fn values(values: &[Self]) -> Values<'_>;
@@ -49,32 +49,26 @@ storage!(f16, F16, 1e-3);
 storage!(bf16, BF16, 8e-3);
 
 /// The type of `[rows, columns]`.
-fn matrix_type<E: Element>(rows: usize, columns: usize) -> TensorType {
+fn matrix_type<E: Float>(rows: usize, columns: usize) -> TensorType {
     TensorType::new(E::DTYPE, [rows, columns])
 }
 
 /// A view of a slice that has this type.
-fn view<'a, E: Element>(ty: &'a TensorType, values: &'a [E]) -> View<'a> {
+fn view<'a, E: Float>(ty: &'a TensorType, values: &'a [E]) -> View<'a> {
     assert_eq!((ty.elements(), ty.dtype), (values.len(), E::DTYPE));
     // SAFETY: the slice is as long as the type says, borrowed for as long as the view.
     unsafe { View::new(ty, values.as_ptr().cast()) }
 }
 
 /// A view of a slice that has this type, to write.
-fn view_mut<'a, E: Element>(ty: &'a TensorType, values: &'a mut [E]) -> ViewMut<'a> {
+fn view_mut<'a, E: Float>(ty: &'a TensorType, values: &'a mut [E]) -> ViewMut<'a> {
     assert_eq!((ty.elements(), ty.dtype), (values.len(), E::DTYPE));
     // SAFETY: the slice is as long as the type says, borrowed for as long as the view.
     unsafe { ViewMut::new(ty, values.as_mut_ptr().cast()) }
 }
 
 /// `A · Bᵀ` and `|A| · |B|ᵀ` in f64.
-fn exact<A: Element, B: Element>(
-    a: &[A],
-    b: &[B],
-    rows: usize,
-    columns: usize,
-    depth: usize,
-) -> Vec<(f64, f64)> {
+fn exact<A: Float, B: Float>(a: &[A], b: &[B], rows: usize, columns: usize, depth: usize) -> Vec<(f64, f64)> {
     let product = |row: usize, column: usize| {
         let (a, b) = (&a[row * depth..][..depth], &b[column * depth..][..depth]);
         a.iter().zip(b).fold((0.0, 0.0), |(sum, size), (a, b)| {

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use kinora_graph::DType;
 
-use crate::simd::{Element, Simd};
+use crate::simd::{Float, Simd, convert};
 use crate::view::View;
 
 /// Borrowed values of one of the storage types.
@@ -69,20 +69,8 @@ impl<'a> Values<'a> {
 
 /// Copies `source` as f32; the slices must have one length.
 #[inline(always)]
-pub(super) fn widen<S: Simd, E: Element>(simd: S, source: &[E], target: &mut [f32]) {
+pub(super) fn widen<S: Simd, E: Float>(simd: S, source: &[E], target: &mut [f32]) {
     assert_eq!(source.len(), target.len());
-    let mut at = 0;
-    while at < source.len() {
-        let count = (source.len() - at).min(S::LANES);
-        // SAFETY: `count` values from `at` on are within both slices, and only a whole vector is read or written whole.
-        unsafe {
-            let (source, target) = (source.as_ptr().add(at), target.as_mut_ptr().add(at));
-            if count == S::LANES {
-                simd.store(target, E::load(simd, source));
-            } else {
-                f32::store_partial(simd, target, E::load_partial(simd, source, count), count);
-            }
-        }
-        at += count;
-    }
+    // SAFETY: both slices are that long, and a mutable one overlaps no other.
+    unsafe { convert(simd, source.as_ptr(), target.as_mut_ptr(), source.len()) };
 }

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::Values;
 use super::aligned::AlignedBuffer;
 use super::dots::MOST_COLUMNS;
-use crate::simd::{Element, Isa};
+use crate::simd::{Float, Isa};
 
 /// A weight matrix cut into panels of `2·LANES` columns, each `[depth][2·LANES]`, padded with zero columns; or, of a
 /// few columns, `[columns][depth]`.
@@ -61,7 +61,7 @@ impl PackedWeights {
 
     /// Packs a weight `[2·columns, depth]` whose first half gives values and whose second half their gates (GEGLU), so
     /// that both are finished together and the product has `columns` columns; the epilogue must have a
-    /// [`Gate`](super::Gate).
+    /// [gate](super::Finish::gate).
     ///
     /// # Panics
     /// Where `values` is not of that size.
@@ -97,6 +97,15 @@ impl PackedWeights {
     /// The instruction set this was packed for, with which products with it are run.
     pub(crate) fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// The memory that the panels take.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.panels {
+            Panels::F32(values) => values.bytes(),
+            Panels::F16(values) => values.bytes(),
+            Panels::BF16(values) => values.bytes(),
+        }
     }
 
     /// The columns of the product, N.
@@ -138,7 +147,7 @@ struct Packing {
 }
 
 impl Packing {
-    fn run<E: Element>(&self, source: &[E], mut panels: AlignedBuffer<E>) -> AlignedBuffer<E> {
+    fn run<E: Float>(&self, source: &[E], mut panels: AlignedBuffer<E>) -> AlignedBuffer<E> {
         let sides = if self.gate.is_some() { 2 } else { 1 };
         let count = self.columns.div_ceil(self.width) * sides;
         let size = self.depth * self.width;
@@ -159,7 +168,7 @@ impl Packing {
     }
 
     /// Fills one panel from `count` columns of the source, `first` on, and the rest of it with zeros.
-    fn panel<E: Element>(&self, source: &[E], first: usize, count: usize, panel: &mut [E]) {
+    fn panel<E: Float>(&self, source: &[E], first: usize, count: usize, panel: &mut [E]) {
         // A few k at a time for all columns, so that the lines of the panel are filled while they are in L1.
         const DEPTH_STEP: usize = 16;
         for (step, lines) in panel.chunks_mut(DEPTH_STEP * self.width).enumerate() {

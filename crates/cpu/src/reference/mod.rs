@@ -18,7 +18,7 @@ mod sampler;
 mod testing;
 
 use kinora_graph::{
-    DType, Graph, GraphError, Node, Op, Output, Shape, Source, Tensor, TensorType, passes::Evaluate,
+    DType, Graph, GraphError, Node, Op, Output, Phase, Shape, Source, Tensor, TensorType, passes::Evaluate,
 };
 
 use crate::{CpuError, Tensors, tensors};
@@ -83,7 +83,7 @@ pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CpuE
 /// Where an input or a parameter is missing, of another type than declared, unknown (inputs) or not finite
 /// (parameters), and where an op fails.
 pub fn evaluate(graph: &Graph, parameters: &Tensors, inputs: &Tensors) -> Result<Tensors, CpuError> {
-    tensors::refuse_unknown(graph, inputs)?;
+    tensors::refuse_unknown(graph, &[Phase::Clip, Phase::Step], inputs)?;
     let mut values: Vec<Option<Tensor>> = Vec::with_capacity(graph.values().len());
     for value in graph.values() {
         values.push(match &value.source {
@@ -118,8 +118,7 @@ impl Evaluate for ReferenceEvaluator {
 
 /// Refuses a result whose f64 elements the machine could not hold, where allocating them would abort.
 fn refuse_beyond_memory(ty: &TensorType) -> Result<(), CpuError> {
-    let bytes = ty.elements().saturating_mul(size_of::<f64>());
-    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| CpuError::OutOfMemory { bytes })
+    tensors::reserve(ty.elements().saturating_mul(size_of::<f64>()))
 }
 
 /// The elements of a tensor, whatever they are stored as.

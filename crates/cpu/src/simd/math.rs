@@ -146,7 +146,7 @@ pub fn quick_gelu<S: Simd>(simd: S, x: S::F32) -> S::F32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Element, Isa, Kernel};
+    use super::super::{Float, Isa, Kernel};
     use super::*;
 
     /// One function of this module, by name, so that a test can run it for any instruction set.

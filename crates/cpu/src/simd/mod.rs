@@ -1,14 +1,14 @@
 //! A small portable SIMD layer over f32 vectors.
 //!
-//! A kernel is written once, generic over the instruction set ([`Simd`]) and over the storage type ([`Element`]),
+//! A kernel is written once, generic over the instruction set ([`Simd`]) and over the storage type ([`Float`]),
 //! and [`Isa::dispatch`] runs it compiled for the instruction set asked for:
 //!
 //! ```
-//! use kinora_cpu::simd::{Element, Isa, Kernel, Simd};
+//! use kinora_cpu::simd::{Float, Isa, Kernel, Simd};
 //!
 //! struct Sum<'a, E>(&'a [E]);
 //!
-//! impl<E: Element> Kernel for Sum<'_, E> {
+//! impl<E: Float> Kernel for Sum<'_, E> {
 //!     type Output = f32;
 //!
 //!     #[inline(always)]
@@ -64,9 +64,10 @@ pub(crate) mod activation;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-mod element;
+mod float;
 mod isa;
 pub mod math;
+mod memory;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod portable;
@@ -75,13 +76,34 @@ mod portable;
 pub use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512;
-pub use element::Element;
+pub use float::Float;
 pub use isa::{Isa, Kernel};
+pub(crate) use memory::{UNROLL, convert, load_up_to, store_up_to};
 #[cfg(target_arch = "aarch64")]
 pub use neon::Neon;
 pub use portable::Portable;
 
 use half::{bf16, f16};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Makes a token an instruction set, and checks what unsafe code relies on: buffers of [`MAX_LANES`] and [`MAX_ROWS`].
+macro_rules! seal {
+    ($token:ty) => {
+        impl sealed::Sealed for $token {}
+        const _: () = assert!(<$token as Simd>::LANES <= MAX_LANES && <$token as Simd>::ROWS <= MAX_ROWS);
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+seal!(Avx2);
+#[cfg(target_arch = "x86_64")]
+seal!(Avx512);
+#[cfg(target_arch = "aarch64")]
+seal!(Neon);
+seal!(Portable);
 
 /// The widest vector of any instruction set here, in f32 lanes; sizes stack buffers for partial vectors.
 pub const MAX_LANES: usize = 16;
@@ -92,8 +114,8 @@ pub const MAX_ROWS: usize = 12;
 /// One instruction set: a token whose existence proves that the processor has it.
 ///
 /// Tokens can only be made by detection, which is why the arithmetic below is safe to call; only what follows a raw
-/// pointer is `unsafe`.
-pub trait Simd: Copy + Send + Sync + 'static {
+/// pointer is `unsafe`. The trait is sealed: unsafe code relies on what the implementations here say of themselves.
+pub trait Simd: sealed::Sealed + Copy + Send + Sync + 'static {
     /// f32 lanes in a vector, at most [`MAX_LANES`].
     const LANES: usize;
     /// Rows of the matrix-product microkernel, whose tile is `ROWS × 2·LANES`: as many as the register file holds

@@ -71,7 +71,7 @@ pub fn close(expected: &Tensor, got: &Tensor) -> Result<(), String> {
     }
 }
 
-/// Panics where a whole graph's results, by name, are further than `bar` from those expected.
+/// Panics where an element of a whole graph's results, by name, is further than `bar` from the one expected.
 pub fn assert_all_close(label: &str, expected: &Tensors, got: &Tensors, bar: f64) {
     assert_eq!(expected.len(), got.len(), "{label}: as many results");
     for (name, expected) in expected {
@@ -81,6 +81,22 @@ pub fn assert_all_close(label: &str, expected: &Tensors, got: &Tensors, bar: f64
             assert!(worst.error <= bar, "{label}: {name} {}: {worst:?} over {bar:.1e}", expected.ty());
         }
     }
+}
+
+/// How far `got` is from `expected` as a whole: the length of their difference over the length of `expected`. Infinite
+/// where something that is not finite differs.
+pub fn distance(expected: &[f32], got: &[f32]) -> f64 {
+    assert_eq!(expected.len(), got.len(), "only tensors of the same shape are compared");
+    let (mut difference, mut length) = (0.0, 0.0);
+    for (&e, &g) in expected.iter().zip(got) {
+        if e.is_finite() && g.is_finite() {
+            difference += (f64::from(g) - f64::from(e)).powi(2);
+            length += f64::from(e).powi(2);
+        } else if e != g && !(e.is_nan() && g.is_nan()) {
+            return f64::INFINITY;
+        }
+    }
+    if difference == 0.0 { 0.0 } else { (difference / length).sqrt() }
 }
 
 /// Whether `got` has the very type and bits of `expected`; any NaN equals any other.
@@ -115,6 +131,14 @@ fn a_small_element_is_not_excused_by_a_large_one() {
     };
     assert_eq!(off(1, 0.5), Some((1, 0.01)));
     assert_eq!(off(0, 1.0), Some((0, 0.01)));
+}
+
+#[test]
+fn a_distance_is_that_of_the_whole() {
+    assert_eq!(distance(&[3.0, 4.0, f32::INFINITY], &[3.0, 4.5, f32::INFINITY]), 0.1);
+    assert_eq!(distance(&[0.0], &[0.0]), 0.0);
+    assert_eq!(distance(&[0.0], &[1.0]), f64::INFINITY);
+    assert_eq!(distance(&[1.0, f32::NAN], &[1.0, 1.0]), f64::INFINITY);
 }
 
 #[test]

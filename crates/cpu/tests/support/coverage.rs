@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use kinora_graph::{
-    DType,
+    DType, Tensor,
     op::{
-        Activation, Affine, Interpolation, Mask, Norm, NormKind, Op, PoolKind, Prediction, SequenceAxis,
-        Stage,
+        Activation, Affine, Interpolation, Mask, MatMul, Norm, NormKind, Op, PoolKind, Prediction,
+        SequenceAxis, Stage,
     },
 };
 
@@ -80,7 +80,89 @@ pub fn required() -> BTreeSet<String> {
         names.insert(format!("{parent} blend, accumulator first: {accumulator_first}"));
     }
     names.extend(["Op::Conv prologue", "Op::Linear prologue"].map(str::to_owned));
+    names.extend(FORMS.map(str::to_owned));
     names
+}
+
+/// Forms of ops that no variant of an enum stands for.
+const FORMS: [&str; 26] = [
+    "Op::Conv groups",
+    "Op::Conv depthwise",
+    "Op::Conv dilation",
+    "Op::Conv 3-D",
+    "Op::Conv temporal stride",
+    "Op::Conv asymmetric padding",
+    "Op::Attention key lengths",
+    "Op::Attention packed operands",
+    "Op::Attention keys of fewer batch elements",
+    "Op::MatMul plain",
+    "Op::MatMul transposed a",
+    "Op::MatMul transposed b",
+    "Op::MatMul both transposed",
+    "Op::MatMul shared b",
+    "Op::SamplerStep guided",
+    "Op::SamplerStep guided by frame",
+    "Op::SamplerStep history",
+    "Op::SamplerStep noise",
+    "Op::SamplerStep clip",
+    "Op::SamplerStep denoised",
+    "Op::SamplerStep scaled",
+    "Op::TemporalBlend threshold",
+    "Op::TemporalBlend plain",
+    "Op::Norm activation",
+    "Op::Blend one α",
+    "Op::Blend α by image",
+];
+
+/// The forms that a case has, as [`FORMS`] names them behind the op.
+fn forms(op: &Op, inputs: &[Tensor], mut form: impl FnMut(&str)) {
+    let mut given = |holds: bool, name: &str| {
+        if holds {
+            form(name);
+        }
+    };
+    match op {
+        Op::Conv(conv) => {
+            let channels = inputs[0].shape().channels();
+            given(conv.groups > 1, "groups");
+            given(conv.groups > 1 && conv.groups == channels, "depthwise");
+            given(conv.dilation != [1; 3], "dilation");
+            given(conv.kernel.iter().all(|&taps| taps > 1), "3-D");
+            given(conv.stride[0] > 1, "temporal stride");
+            given(conv.padding.iter().any(|[before, after]| before != after), "asymmetric padding");
+        }
+        Op::Attention(attention) => {
+            given(attention.key_lengths, "key lengths");
+            given(attention.offsets != [0; 3], "packed operands");
+            let extents = attention.extents(inputs[0].ty(), inputs[1].ty());
+            given(extents.key_batch < extents.batch, "keys of fewer batch elements");
+        }
+        Op::MatMul(MatMul { transpose_a, transpose_b }) => {
+            let name = match (transpose_a, transpose_b) {
+                (false, false) => "plain",
+                (true, false) => "transposed a",
+                (false, true) => "transposed b",
+                (true, true) => "both transposed",
+            };
+            given(true, name);
+            given(inputs[0].shape().len() > inputs[1].shape().len(), "shared b");
+        }
+        Op::SamplerStep(step) => {
+            given(step.guided, "guided");
+            given(step.guided && inputs[4].shape()[0] > 1, "guided by frame");
+            given(step.history, "history");
+            given(step.noise, "noise");
+            given(step.clip.is_some(), "clip");
+            given(step.emit_denoised, "denoised");
+            given(step.emit_scaled, "scaled");
+        }
+        Op::TemporalBlend(blend) => {
+            given(true, if blend.threshold.is_some() { "threshold" } else { "plain" });
+        }
+        Op::Norm(norm) => given(norm.activation.is_some(), "activation"),
+        Op::Blend => given(true, if inputs[2].shape()[0] > 1 { "α by image" } else { "one α" }),
+        _ => {}
+    }
 }
 
 /// What a family has.
@@ -92,6 +174,7 @@ fn covered_by(family: &Family, case: &Case) -> Vec<String> {
     let op = op_name(&case.op);
     let inputs = family.inputs(case);
     let mut names = vec![format!("{op} of {}", dtype_name(&inputs[0].dtype()))];
+    forms(&case.op, &inputs, |form| names.push(format!("{op} {form}")));
     let mut variant = |name: &str| names.push(format!("{op} {name}"));
     match &case.op {
         Op::Conv(conv) => fused(conv.prologue.as_ref(), &conv.epilogue, variant),

@@ -4,17 +4,31 @@ use kinora_cpu::{CpuError, Options, Program, Tensors, reference, simd::Isa};
 use kinora_graph::{GraphBuilder, Op, Phase, Tensor};
 
 /// A way to run one op.
-pub type Executor = fn(&Op, &[&Tensor]) -> Result<Vec<Tensor>, CpuError>;
+#[derive(Clone, Copy, Debug)]
+pub enum Executor {
+    Reference,
+    /// The fast kernels, compiled for an instruction set.
+    Fast(Isa),
+}
 
-/// Every executor: the reference, and the fast kernels for the best instruction set and for none.
-pub const EXECUTORS: &[(&str, Executor)] = &[
-    ("the reference", |op, inputs| reference::run("op", op, inputs)),
-    ("the fast kernels", |op, inputs| by_program(Isa::detect(), op, inputs)),
-    ("the portable kernels", |op, inputs| match Isa::available().last() {
-        Some(&isa) => by_program(isa, op, inputs),
-        None => Ok(Vec::new()),
-    }),
-];
+impl Executor {
+    /// The reference, and the fast kernels for every instruction set of this processor.
+    pub fn all() -> Vec<Executor> {
+        std::iter::once(Executor::Reference).chain(Self::fast()).collect()
+    }
+
+    /// The fast kernels for every instruction set of this processor.
+    pub fn fast() -> impl Iterator<Item = Executor> {
+        Isa::available().into_iter().map(Executor::Fast)
+    }
+
+    pub fn run(self, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CpuError> {
+        match self {
+            Executor::Reference => reference::run("op", op, inputs),
+            Executor::Fast(isa) => by_program(isa, op, inputs),
+        }
+    }
+}
 
 /// Runs a graph of one node in a planned arena that was filled with NaNs. Weights are parameters, so that they are
 /// packed when the program is loaded, as a model's are.

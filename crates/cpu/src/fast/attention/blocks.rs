@@ -9,6 +9,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::Problem;
+use super::hidden::{PackedValues, Weights, add_visible};
 use super::operand::Sequence;
 use super::scratch::Scratch;
 use super::softmax::{exponentiate, largest};
@@ -92,6 +93,14 @@ impl Kernel for Task<'_> {
             let block_keys = (leading - first_key).min(KEY_BLOCK);
             keys.pack_transposed(simd, first_key, block_keys, packed_keys);
             values.pack(simd, first_key, block_keys, KEY_BLOCK, packed_values);
+            let packed = PackedValues {
+                values: packed_values,
+                columns,
+                capacity: KEY_BLOCK,
+                keys: block_keys,
+                head_dim,
+            };
+            let keep_out = visibility.differs() && packed.has_non_finite(simd);
             for first_row in (0..count).step_by(QUERY_BLOCK) {
                 let rows = (count - first_row).min(QUERY_BLOCK);
                 let first_query = queries.start + first_row;
@@ -137,14 +146,21 @@ impl Kernel for Task<'_> {
                         }
                         totals[row] += exponentiate(simd, scores, maximum);
                     }
-                    // SAFETY: as for the scores.
-                    unsafe {
-                        let weights = Strided { start: scores.as_ptr(), stride: KEY_BLOCK };
-                        for panel in 0..sum_width / columns {
-                            let values = packed_values.as_ptr().add(panel * KEY_BLOCK * columns);
-                            let start = sums.as_mut_ptr().add(panel * columns);
-                            let sums = Strided { start, stride: sum_width };
-                            multiply_panel(simd, rows, seen, weights, values, sums, Update::Add);
+                    if keep_out {
+                        let weights = Weights { weights: scores, stride: KEY_BLOCK };
+                        let queries = first_query..first_query + rows;
+                        let packed = PackedValues { keys: seen, ..packed };
+                        add_visible(&visibility, queries, first_key, weights, packed, sums, sum_width);
+                    } else {
+                        // SAFETY: as for the scores.
+                        unsafe {
+                            let weights = Strided { start: scores.as_ptr(), stride: KEY_BLOCK };
+                            for panel in 0..sum_width / columns {
+                                let values = packed_values.as_ptr().add(panel * KEY_BLOCK * columns);
+                                let start = sums.as_mut_ptr().add(panel * columns);
+                                let sums = Strided { start, stride: sum_width };
+                                multiply_panel(simd, rows, seen, weights, values, sums, Update::Add);
+                            }
                         }
                     }
                 }

@@ -11,6 +11,7 @@ use kinora_graph::op::Attention;
 use rayon::prelude::*;
 
 use super::Problem;
+use super::hidden::{PackedValues, Weights, add_visible};
 use super::operand::{Run, RunPlace, Sequence};
 use super::scratch::Scratch;
 use super::softmax::{exponentiate, largest};
@@ -111,6 +112,13 @@ impl Kernel for Task<'_> {
                     unsafe { visibility.apply(simd, row, 0, scores) };
                     let maximum = largest(simd, scores);
                     totals[index * rows + row] = exponentiate(simd, scores, maximum);
+                }
+                let packed = PackedValues { values, columns, capacity: seen, keys: seen, head_dim };
+                if visibility.differs() && packed.has_non_finite(simd) {
+                    let weights = Weights { weights: scores, stride: score_width };
+                    sums.fill(0.0);
+                    add_visible(&visibility, 0..rows, 0, weights, packed, sums, sum_width);
+                    continue;
                 }
                 // SAFETY: as for the scores; the values are panels of `seen` rows.
                 unsafe {

@@ -1,11 +1,12 @@
 //! Softmax attention, blockwise: the whole matrix of scores never exists.
 //!
-//! Two paths share the reading of operands ([`operand`]), what a query sees ([`visibility`]) and the softmax of a row
-//! ([`softmax`]): [`blocks`] takes sequences of any length with matrix products and a running softmax, [`frames`]
+//! Two paths share the reading of operands ([`operand`]), what a query sees ([`visibility`], [`hidden`]) and the softmax
+//! of a row ([`softmax`]): [`blocks`] takes sequences of any length with matrix products and a running softmax, [`frames`]
 //! takes the many short sequences of temporal attention.
 
 mod blocks;
 mod frames;
+mod hidden;
 mod operand;
 mod scratch;
 mod softmax;

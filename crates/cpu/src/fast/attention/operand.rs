@@ -3,7 +3,7 @@
 use kinora_graph::TensorType;
 
 use crate::gemm::microkernel::panel_columns;
-use crate::simd::{Element, MAX_LANES, Simd};
+use crate::simd::{Float, MAX_LANES, Simd};
 use crate::view::{View, ViewMut, with_float};
 
 /// How the rows of a tensor's sequences lie. One formula serves both axes: over positions a tensor is
@@ -220,7 +220,7 @@ impl<'a> Rows<'a> {
     /// # Safety
     /// `row < self.length`.
     #[inline(always)]
-    unsafe fn load<S: Simd, T: Element>(&self, simd: S, row: usize, at: usize) -> S::F32 {
+    unsafe fn load<S: Simd, T: Float>(&self, simd: S, row: usize, at: usize) -> S::F32 {
         // SAFETY: `Layout::place` checked that every row has `head_dim` elements in the tensor, and no more than
         // those from `at` on are read.
         unsafe {
@@ -306,7 +306,7 @@ impl<'a> RowsMut<'a> {
     /// # Safety
     /// The tensor has `head_dim` elements there, which no other thread writes meanwhile.
     #[inline(always)]
-    unsafe fn write_at<S: Simd, T: Element>(&self, simd: S, start: usize, values: &[f32], total: f32) {
+    unsafe fn write_at<S: Simd, T: Float>(&self, simd: S, start: usize, values: &[f32], total: f32) {
         assert!(values.len() >= self.head_dim.next_multiple_of(S::LANES));
         let factor = simd.splat(1.0 / total);
         for at in (0..self.head_dim).step_by(S::LANES) {

@@ -125,8 +125,8 @@ impl Case {
                         Mask::None => dot,
                         Mask::Causal { diagonal } if key as i128 <= query as i128 + diagonal as i128 => dot,
                         Mask::Boolean if masked(3) != 0.0 => dot,
-                        Mask::Additive => dot + masked(3),
-                        Mask::Causal { .. } | Mask::Boolean => f64::NEG_INFINITY,
+                        Mask::Additive if masked(3) != f64::NEG_INFINITY => dot + masked(3),
+                        Mask::Causal { .. } | Mask::Boolean | Mask::Additive => f64::NEG_INFINITY,
                     };
                 }
                 let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -167,8 +167,9 @@ impl Case {
             assert_eq!(result.len(), exact.len());
             for (index, (&got, &(exact, magnitude))) in result.iter().zip(&exact).enumerate() {
                 let allowed = 1e-5 * magnitude + rounding * (exact.abs() + 1e-4);
+                let same = got as f64 == exact || got.is_nan() && exact.is_nan();
                 assert!(
-                    (got as f64 - exact).abs() <= allowed,
+                    same || (got as f64 - exact).abs() <= allowed && exact.is_finite(),
                     "{isa:?} {:?}: [{index}] is {got}, not {exact}",
                     self.op
                 );
@@ -324,17 +325,61 @@ fn a_row_of_lowest_finite_masks_is_a_plain_mean() {
     case.check();
 }
 
+/// What hides a key from all queries, and what else hides some of them from some queries.
+fn hide(case: &mut Case, keys: usize, hidden: &[usize]) {
+    match case.op.mask {
+        Mask::Boolean | Mask::Additive => {
+            let value = if case.op.mask == Mask::Boolean { 0.0 } else { f32::NEG_INFINITY };
+            let mut mask = case.inputs[3].to_f32();
+            for row in mask.chunks_exact_mut(keys) {
+                hidden.iter().for_each(|&key| row[key] = value);
+            }
+            let (dtype, shape) = (case.inputs[3].dtype(), case.inputs[3].shape().clone());
+            case.inputs[3] = Tensor::from_f32(dtype, shape, &mask).unwrap();
+        }
+        // These hide the last keys by themselves.
+        Mask::None | Mask::Causal { .. } => {}
+    }
+}
+
+/// NaNs and infinities in the keys or the values of two hidden keys, and in a value that some queries see.
 #[test]
 fn hidden_keys_may_hold_anything() {
-    let op = Attention { key_lengths: true, ..Attention::over_positions(1, 24) };
-    let mut case = Case::new(op, [1, 10], [1, 90], 1);
-    for input in &mut case.inputs[1..3] {
-        let mut values = input.to_f32();
-        values[70 * 24..].fill(f32::NAN);
-        *input = Tensor::from_slice([1, 90, 24], &values).unwrap();
+    // Over positions there are two blocks of keys, and two of queries.
+    let shapes = [
+        (Attention::over_positions(2, 24), [2, 60], [2, 300], 1, [270, 299], 40),
+        (Attention::over_frames(2, 24, 9), [2, 9], [2, 16], 3, [12, 15], 4),
+    ];
+    let masks = [Mask::None, Mask::Causal { diagonal: 1 }, Mask::Boolean, Mask::Additive];
+    for (op, queries, keys, positions, hidden, partly) in shapes {
+        for mask in masks {
+            let op = Attention { mask, key_lengths: mask == Mask::None, ..op.clone() };
+            for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                for (operand, bad_keys) in [(1, hidden.to_vec()), (2, hidden.to_vec()), (2, vec![partly])] {
+                    let mut case = Case::new(op.clone(), queries, keys, positions);
+                    if op.key_lengths {
+                        let length = if bad_keys == [partly] { partly } else { hidden[0] } as i32;
+                        case.inputs[3] = Tensor::from_slice([2], &[length; 2]).unwrap();
+                    } else if bad_keys == hidden {
+                        hide(&mut case, keys[1], &hidden);
+                    }
+                    let mut values = case.inputs[operand].to_f32();
+                    let sequence = positions * 48;
+                    for (row, values) in values.chunks_exact_mut(sequence).enumerate() {
+                        if bad_keys.contains(&(row % keys[1])) {
+                            values.fill(bad);
+                        }
+                    }
+                    let shape = case.inputs[operand].shape().clone();
+                    case.inputs[operand] = Tensor::from_slice(shape, &values).unwrap();
+                    case.check();
+                    let finite = case.run(Isa::detect(), DType::F32).first_non_finite().is_none();
+                    // A value that is not hidden does show.
+                    assert_eq!(finite, bad_keys == hidden || op.key_lengths, "{op:?} {bad} {operand}");
+                }
+            }
+        }
     }
-    case.inputs[3] = Tensor::from_slice([1], &[70i32]).unwrap();
-    case.check();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use kinora_graph::op::Mask;
 
 use super::operand::Sequence;
-use crate::simd::{Element, Simd};
+use crate::simd::{Float, Simd, load_up_to, store_up_to};
 use crate::view::{View, with_float};
 
 /// What the queries of one sequence and head see of its keys.
@@ -52,6 +52,29 @@ impl<'a> Visibility<'a> {
         }
     }
 
+    /// Whether some of these queries may see a key that others of them do not.
+    #[inline(always)]
+    pub(super) fn differs(&self) -> bool {
+        self.mask != Mask::None
+    }
+
+    /// Whether `query` sees `key`.
+    pub(super) fn sees(&self, query: usize, key: usize) -> bool {
+        let Some(view) = self.operand else { return key < self.leading(query) };
+        let at = self.start + query * self.keys + key;
+        assert!(at < view.ty().elements());
+        // SAFETY: the element exists, and the output lies over no operand, so nothing writes it.
+        let masked = unsafe {
+            match self.mask {
+                Mask::Boolean => *view.ptr::<u8>().add(at) != 0,
+                _ => {
+                    with_float!(view.ty().dtype, T => (*view.ptr::<T>().add(at)).to_f32() != f32::NEG_INFINITY)
+                }
+            }
+        };
+        masked && key < self.leading(query)
+    }
+
     /// Applies the mask to the scores of `query` with the keys from `first` on; those of keys it does not see become
     /// -∞, those beyond the last key included.
     ///
@@ -79,25 +102,22 @@ impl<'a> Visibility<'a> {
     }
 }
 
-/// `scores += mask`.
+/// `scores += mask`, and -∞ where the mask is -∞, whatever the score.
 ///
 /// # Safety
 /// `mask` is valid for reading as many values as there are scores.
 #[inline(always)]
-unsafe fn add<S: Simd, T: Element>(simd: S, scores: &mut [f32], mask: *const T) {
+unsafe fn add<S: Simd, T: Float>(simd: S, scores: &mut [f32], mask: *const T) {
+    let hidden = simd.splat(f32::NEG_INFINITY);
     for (index, scores) in scores.chunks_mut(S::LANES).enumerate() {
-        // SAFETY: the chunk holds at most LANES scores, and the mask as many values.
+        let lanes = scores.len();
+        // SAFETY: the chunk holds `lanes` scores, at most LANES, and the mask as many values.
         unsafe {
-            let mask = mask.add(index * S::LANES);
-            let target = scores.as_mut_ptr();
-            if scores.len() == S::LANES {
-                simd.store(target, simd.add(simd.load(target), T::load(simd, mask)));
-            } else {
-                let count = scores.len();
-                let sum =
-                    simd.add(f32::load_partial(simd, target, count), T::load_partial(simd, mask, count));
-                f32::store_partial(simd, target, sum, count);
-            }
+            let mask = load_up_to(simd, mask.add(index * S::LANES), lanes);
+            let sum = simd.add(load_up_to(simd, scores.as_ptr(), lanes), mask);
+            // Not by the sum: a hidden key may hold a NaN.
+            let is_hidden = simd.less_than(mask, simd.splat(f32::MIN));
+            store_up_to(simd, scores.as_mut_ptr(), simd.select(is_hidden, hidden, sum), lanes);
         }
     }
 }

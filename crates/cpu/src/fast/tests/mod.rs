@@ -5,12 +5,13 @@ mod harness;
 
 use kinora_graph::{
     DType, Op, Tensor,
-    op::{Activation, Affine, Norm, NormKind, SamplerStep},
+    op::{Activation, Affine, Concat, Conv, Linear, MatMul, Norm, NormKind, SamplerStep, Slice},
 };
 
 use crate::{CpuError, simd::Isa};
 use cases::cases;
 use harness::{Random, check, fast};
+use kinora_graph::TensorType;
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
@@ -195,5 +196,107 @@ fn results_do_not_depend_on_the_number_of_threads() {
             pool.install(|| fast(Isa::detect(), &op, &inputs)).unwrap()
         };
         assert_eq!(run(1), run(5), "{op}");
+    }
+}
+
+#[test]
+fn rows_without_channels_are_products_of_nothing() {
+    let mut random = Random::new(4);
+    for dtype in FLOATS {
+        for kind in [NormKind::Layer, NormKind::Rms] {
+            let norm = Norm { kind, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None };
+            let op = Linear { bias: true, prologue: Some(norm), ..Linear::default() };
+            let [x, weight, bias] =
+                [&[3, 0][..], &[4, 0], &[4]].map(|shape| random.floats(dtype, shape, 0.0, 1.0));
+            let empty = random.floats(dtype, &[0], 0.0, 1.0);
+            check(&Op::Linear(op), &[x, weight, bias, empty.clone(), empty]);
+        }
+        for (groups, conv) in [
+            (1, Conv::spatial([3, 3], 1, 1)),
+            (2, Conv::spatial([3, 3], 1, 1)),
+            (1, Conv::spatial([1, 1], 1, 0)),
+            (1, Conv::temporal(3, 1)),
+        ] {
+            let op = Conv { groups, bias: true, ..conv };
+            let [kt, kh, kw] = op.kernel;
+            let x = random.floats(dtype, &[1, 4, 4, 0], 0.0, 1.0);
+            let weight = random.floats(dtype, &[8, kt, kh, kw, 0], 0.0, 1.0);
+            let bias = random.floats(dtype, &[8], 0.0, 1.0);
+            check(&Op::Conv(op), &[x, weight, bias]);
+        }
+    }
+}
+
+#[test]
+fn an_empty_result_needs_no_loops() {
+    let huge = usize::MAX / 2;
+    for (op, shapes) in [
+        (Op::Activate(Activation::Silu), vec![vec![huge, huge, 0]]),
+        (Op::Softmax, vec![vec![huge, huge, 0]]),
+        (Op::Add, vec![vec![huge, huge, 0]; 2]),
+        (Op::Linear(Linear::default()), vec![vec![huge, huge, 0, 4], vec![3, 4]]),
+        (Op::Linear(Linear::default()), vec![vec![2, 4], vec![0, 4]]),
+        (Op::MatMul(MatMul::default()), vec![vec![huge, huge, 0, 4], vec![4, 3]]),
+        (Op::Concat(Concat { axis: 0 }), vec![vec![2, huge, huge, 0]; 2]),
+        (Op::Slice(Slice { axis: 0, start: 1, len: 1 }), vec![vec![2, huge, huge, 0]]),
+        (Op::Conv(Conv::spatial([3, 3], 1, 1)), vec![vec![0, huge, 4, 4], vec![8, 1, 3, 3, 4]]),
+    ] {
+        let zeros = |shape: Vec<usize>| Tensor::zeros(TensorType::new(DType::F32, shape));
+        check(&op, &shapes.into_iter().map(zeros).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn norms_of_values_whose_squares_overflow() {
+    let mut random = Random::new(6);
+    for dtype in [DType::F32, DType::BF16] {
+        for size in [2e19, 1e30] {
+            for kind in [
+                NormKind::Group { groups: 2, frames: 1 },
+                NormKind::Group { groups: 8, frames: 2 },
+                NormKind::Layer,
+                NormKind::Rms,
+            ] {
+                for shape in [[2, 3, 3, 8], [2, 40, 41, 40]] {
+                    let x = random.floats(dtype, &shape, 0.0, size);
+                    let signs: Vec<f32> = x.to_f32().iter().map(|x| x.signum() * size).collect();
+                    let op = Op::Norm(Norm { kind, epsilon: 1e-5, affine: Affine::None, activation: None });
+                    check(&op, &[Tensor::from_f32(dtype, shape, &signs).unwrap()]);
+                    check(&op, &[x]);
+                }
+            }
+            let x = random.floats(dtype, &[2, 1500], size, 0.1 * size);
+            check(&Op::Mean(kinora_graph::op::Mean { axes: vec![1] }), &[x]);
+        }
+    }
+}
+
+/// A result of one 16-bit type over an operand of the other; the harness compares with the same out of place.
+#[test]
+fn results_lie_over_operands_of_another_type_of_their_size() {
+    use kinora_graph::Target;
+    let mut random = Random::new(5);
+    for (first, second) in [(DType::F16, DType::BF16), (DType::BF16, DType::F16)] {
+        for shape in [&[7][..], &[3, 700], &[2, 40, 41, 9]] {
+            let [a, b] = [first, second].map(|dtype| random.floats(dtype, shape, 0.0, 1.0));
+            for op in [Op::Add, Op::Mul] {
+                assert!(crate::CpuTarget.in_place(&op, 1));
+                check(&op, &[a.clone(), b.clone()]);
+            }
+            let alpha = random.floats(first, &[1], 0.5, 0.1);
+            check(&Op::Blend, &[a.clone(), b.clone(), alpha]);
+            let strength = random.floats(DType::F32, &[1], 0.5, 0.1);
+            for threshold in [None, Some(0.7)] {
+                let op = Op::TemporalBlend(kinora_graph::op::TemporalBlend { threshold });
+                check(&op, &[a.clone(), b.clone(), strength.clone()]);
+            }
+            let channels = shape[shape.len() - 1];
+            let weight = random.floats(first, &[channels, channels], 0.0, 0.1);
+            let epilogue =
+                vec![kinora_graph::op::Stage::Activate(Activation::Silu), kinora_graph::op::Stage::Add];
+            let op = Op::Linear(Linear { epilogue, ..Linear::default() });
+            assert!(crate::CpuTarget.in_place(&op, 2));
+            check(&op, &[a, weight, b]);
+        }
     }
 }

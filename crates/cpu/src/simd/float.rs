@@ -12,7 +12,7 @@ mod sealed {
 }
 
 /// A storage type: f32, f16 or bf16. Arithmetic is always in f32.
-pub trait Element: kinora_graph::dtype::Element + sealed::Sealed + Default + PartialEq {
+pub trait Float: kinora_graph::dtype::Element + sealed::Sealed + Default + PartialEq {
     /// The value as f32; exact.
     fn to_f32(self) -> f32;
     /// The nearest value of this type, ties to even.
@@ -60,10 +60,10 @@ pub trait Element: kinora_graph::dtype::Element + sealed::Sealed + Default + Par
     }
 }
 
-/// Implements [`Element`] for one type by its conversions and its vector load and store.
-macro_rules! element {
+/// Implements [`Float`] for one type by its conversions and its vector load and store.
+macro_rules! float {
     ($type:ty, $load:ident, $store:ident, $to_f32:expr, $from_f32:expr) => {
-        impl Element for $type {
+        impl Float for $type {
             #[inline(always)]
             fn to_f32(self) -> f32 {
                 $to_f32(self)
@@ -86,9 +86,9 @@ macro_rules! element {
     };
 }
 
-element!(f32, load, store, std::convert::identity, std::convert::identity);
-element!(f16, load_f16, store_f16, f16::to_f32, f16::from_f32);
-element!(bf16, load_bf16, store_bf16, bf16::to_f32, bf16::from_f32);
+float!(f32, load, store, std::convert::identity, std::convert::identity);
+float!(f16, load_f16, store_f16, f16::to_f32, f16::from_f32);
+float!(bf16, load_bf16, store_bf16, bf16::to_f32, bf16::from_f32);
 
 #[cfg(test)]
 mod tests {
@@ -102,7 +102,7 @@ mod tests {
         loaded: &'a mut [f32],
     }
 
-    impl<E: Element> Kernel for RoundTrip<'_, E> {
+    impl<E: Float> Kernel for RoundTrip<'_, E> {
         type Output = ();
 
         #[inline(always)]
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    fn check<E: Element + std::fmt::Debug>() {
+    fn check<E: Float + std::fmt::Debug>() {
         let mut values =
             vec![0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, 1e-8, 6e-5, 65519.0, 65520.0, 1e38];
         // A NaN whose payload sits only in the bits that bf16 drops, and values half way between two bf16 and f16 values.

@@ -1,0 +1,98 @@
+//! A program's phases and its memory.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
+use kinora_cpu::{CpuError, Options, Program, Tensors, simd::Isa};
+use kinora_graph::{DType, Graph, GraphBuilder, Phase, Tensor, TensorType, op::Conv};
+
+fn floats(shape: &[usize], values: &[f32]) -> Tensor {
+    Tensor::from_slice(shape, values).unwrap()
+}
+
+fn named<const N: usize>(entries: [(&str, Tensor); N]) -> Tensors {
+    entries.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)).collect()
+}
+
+fn f32s(shape: &[usize]) -> TensorType {
+    TensorType::new(DType::F32, shape)
+}
+
+/// `y = rows of a table by the clip's ids + x`.
+fn two_phases() -> Graph {
+    let mut g = GraphBuilder::new("two phases");
+    let x = g.input("x", f32s(&[2, 3]), Phase::Step).unwrap();
+    let ids = g.input("ids", TensorType::new(DType::I32, [2]), Phase::Clip).unwrap();
+    let table = g.parameter("table", f32s(&[2, 3])).unwrap();
+    let rows = g.embedding("rows", table, ids).unwrap();
+    let y = g.add("sum", x, rows).unwrap();
+    g.output("y", y).unwrap();
+    g.finish()
+}
+
+fn weights() -> Tensors {
+    named([("table", floats(&[2, 3], &[1.0, 2.0, 3.0, 10.0, 20.0, 30.0]))])
+}
+
+fn ids(ids: [i32; 2]) -> (&'static str, Tensor) {
+    ("ids", Tensor::from_slice([2], &ids).unwrap())
+}
+
+fn x() -> (&'static str, Tensor) {
+    ("x", floats(&[2, 3], &[0.5; 6]))
+}
+
+#[test]
+fn a_clip_serves_many_steps_until_the_next_clip() {
+    let mut program = Program::new(&two_phases(), &weights(), Options::default()).unwrap();
+    assert_eq!(program.run_step(&named([x()])), Err(CpuError::ClipNotRun));
+    program.run_clip(&named([ids([1, 0])])).unwrap();
+    for _ in 0..3 {
+        let y = program.run_step(&named([x()])).unwrap();
+        assert_eq!(y["y"].to_f32(), [10.5, 20.5, 30.5, 1.5, 2.5, 3.5]);
+    }
+    program.run_clip(&named([ids([0, 0])])).unwrap();
+    assert_eq!(program.run_step(&named([x()])).unwrap()["y"].to_f32(), [1.5, 2.5, 3.5, 1.5, 2.5, 3.5]);
+}
+
+#[test]
+fn a_clip_that_failed_cannot_be_stepped_on() {
+    let mut program = Program::new(&two_phases(), &weights(), Options::default()).unwrap();
+    let outside = CpuError::Token { layer: "rows".into(), id: 7, rows: 2 };
+    program.run_clip(&named([ids([0, 1])])).unwrap();
+    assert_eq!(program.run_clip(&named([ids([0, 7])])), Err(outside.clone()));
+    assert_eq!(program.run_step(&named([x()])), Err(CpuError::ClipNotRun));
+    program.run_clip(&named([ids([0, 1])])).unwrap();
+    assert_eq!(program.run(&named([x(), ids([0, 7])])), Err(outside));
+    assert_eq!(program.run_step(&named([x()])), Err(CpuError::ClipNotRun));
+    let y = program.run(&named([x(), ids([0, 1])])).unwrap();
+    assert_eq!(program.run_step(&named([x()])).unwrap(), y);
+}
+
+#[test]
+fn weights_are_counted_as_they_are_held() {
+    let mut g = GraphBuilder::new("weights");
+    let x = g.input("x", f32s(&[1, 2, 2, 3]), Phase::Step).unwrap();
+    let weight = g.parameter("conv.weight", TensorType::new(DType::F16, [5, 1, 1, 1, 3])).unwrap();
+    let bias = g.parameter("conv.bias", f32s(&[5])).unwrap();
+    let y = g.conv("conv", x, weight, Some(bias), Conv::spatial([1, 1], 1, 0)).unwrap();
+    let weight = g.parameter("linear.weight", f32s(&[4, 5])).unwrap();
+    let y = g.linear("linear", y, weight, None).unwrap();
+    // Read as it is as well as packed.
+    let sum = g.mean("mean", weight, &[0, 1]).unwrap();
+    let y = g.add("add", y, sum).unwrap();
+    g.output("y", y).unwrap();
+    g.output("weight", weight).unwrap();
+    let parameters = named([
+        ("conv.weight", floats(&[5, 1, 1, 1, 3], &[0.5; 15]).cast(DType::F16)),
+        ("conv.bias", floats(&[5], &[0.5; 5])),
+        ("linear.weight", floats(&[4, 5], &[0.5; 20])),
+    ]);
+    let isa = *Isa::available().last().unwrap();
+    let options = Options { isa, optimise: false, ..Options::default() };
+    let program = Program::new(&g.finish(), &parameters, options).unwrap();
+    // Vectors of four lanes. Five columns are a panel of eight, four one of four; a line of cache aligns each.
+    let packed = (3 * 8 * 2 + 64) + (5 * 4 * 4 + 64);
+    // The bias, the weight that is also a result, and its mean, which is computed when the program is loaded.
+    let as_they_are = 5 * 4 + 20 * 4 + 4;
+    assert_eq!(program.weight_bytes(), packed + as_they_are);
+    assert_eq!(program.plan().weight_bytes(), 15 * 2 + as_they_are);
+}
