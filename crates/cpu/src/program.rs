@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use kinora_graph::{
-    DType, Graph, Node, NodeId, Op, Phase, Source, Tensor, TensorType, ValueId, passes,
+    DType, Graph, NodeId, Op, Phase, Source, Tensor, TensorType, ValueId, passes,
     plan::{Buffer, Place, Plan, PlanOptions, Step},
     tensor::AlignedBytes,
 };
@@ -40,7 +40,7 @@ impl Default for Options {
 
 /// A graph made ready to run.
 ///
-/// The arena and the weights are allocated when the program is made: [`Plan::arena_bytes`] and [`Program::weight_bytes`].
+/// The arena and the weights are allocated when the program is made: [`Plan::arena_bytes`] and [`Plan::weight_bytes`].
 /// Beside the tensors it returns, running it allocates:
 /// - scratch memory of each thread, kept from op to op: blocks of the operands and sums of products and attention, cut
 ///   for the caches (some 3 MiB a thread with heads of up to 160 channels, in proportion beyond), and one packed right
@@ -72,7 +72,7 @@ impl Program {
     /// # Errors
     /// Where the graph does not fit the budget or the memory, or a weight is missing, of another type, or not finite.
     pub fn new(graph: &Graph, parameters: &Tensors, options: Options) -> Result<Program, CpuError> {
-        let target = CpuTarget;
+        let target = CpuTarget { isa: options.isa };
         let graph = if options.optimise {
             passes::optimise_traced(graph, &target, Some(&ReferenceEvaluator))?.0
         } else {
@@ -116,7 +116,7 @@ impl Program {
     }
 
     /// The memory that the weights take as they are held, in bytes: packed where a matrix product reads them, which pads
-    /// them to whole panels, and as they are where anything else does. [`Plan::weight_bytes`] counts each once, unpadded.
+    /// them to whole panels, and as they are where anything else does. [`Plan::weight_bytes`] foretells it.
     pub fn weight_bytes(&self) -> usize {
         let packed: usize = self.packed.values().map(PackedWeight::bytes).sum();
         packed + self.resident.values().map(|tensor| tensor.bytes().len()).sum::<usize>()
@@ -205,12 +205,13 @@ impl Program {
         let mut read_raw: Vec<ValueId> = self.graph.outputs().iter().map(|o| o.value).collect();
         for step in [Phase::Clip, Phase::Step].into_iter().flat_map(|phase| self.plan.steps(phase)) {
             let node = self.graph.node(step.node);
-            let weight = packable_weight(node).and_then(|operand| values.get(&node.inputs[operand]));
+            let weight =
+                PackedWeight::operand(&node.op).and_then(|operand| values.get(&node.inputs[operand]));
             if let Some(weight) = weight {
                 let packed = PackedWeight::new(self.options.isa, &node.op, View::of(weight));
                 self.packed.insert(step.node, packed);
             }
-            let skipped = if weight.is_some() { packable_weight(node) } else { None };
+            let skipped = if weight.is_some() { PackedWeight::operand(&node.op) } else { None };
             read_raw.extend(
                 node.inputs.iter().enumerate().filter(|(i, _)| Some(*i) != skipped).map(|(_, &value)| value),
             );
@@ -255,7 +256,7 @@ impl Program {
             return Ok(());
         }
         let packed = self.packed.get(&step.node);
-        let skipped = packed.and_then(|_| packable_weight(node));
+        let skipped = packed.and_then(|_| PackedWeight::operand(&node.op));
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (operand, &value) in node.inputs.iter().enumerate() {
             let view = match self.resident.get(&value) {
@@ -310,9 +311,4 @@ impl Program {
         }
         Ok(outputs)
     }
-}
-
-/// The operand that a kernel wants in packed form.
-fn packable_weight(node: &Node) -> Option<usize> {
-    matches!(node.op, Op::Conv(_) | Op::Linear(_)).then_some(1)
 }

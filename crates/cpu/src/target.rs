@@ -5,11 +5,23 @@ use kinora_graph::{
     op::{NormKind, Stage},
 };
 
-use crate::fast::in_place;
+use crate::{
+    fast::{PackedWeight, in_place},
+    simd::Isa,
+};
 
 /// The CPU as a target of fusion and planning.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CpuTarget;
+#[derive(Clone, Copy, Debug)]
+pub struct CpuTarget {
+    /// The instruction set, whose vectors decide how weights are packed.
+    pub isa: Isa,
+}
+
+impl Default for CpuTarget {
+    fn default() -> Self {
+        CpuTarget { isa: Isa::detect() }
+    }
+}
 
 impl Target for CpuTarget {
     fn fuses(&self, op: &Op, _inputs: &[&TensorType]) -> bool {
@@ -20,6 +32,10 @@ impl Target for CpuTarget {
             Op::Conv(op) => op.prologue.is_none(),
             _ => true,
         }
+    }
+
+    fn packed_weight_bytes(&self, op: &Op, operand: usize, ty: &TensorType) -> Option<usize> {
+        (PackedWeight::operand(op) == Some(operand)).then(|| PackedWeight::bytes_of(self.isa, op, ty))
     }
 
     fn in_place(&self, op: &Op, operand: usize) -> bool {
@@ -56,7 +72,7 @@ mod tests {
     use super::*;
 
     fn overwritten(op: &Op) -> Vec<usize> {
-        (0..12).filter(|&operand| CpuTarget.in_place(op, operand)).collect()
+        (0..12).filter(|&operand| CpuTarget::default().in_place(op, operand)).collect()
     }
 
     fn norm(kind: NormKind) -> Norm {
@@ -96,13 +112,17 @@ mod tests {
         let group = NormKind::Group { groups: 4, frames: 1 };
         let linear = |kind| Op::Linear(Linear { prologue: Some(norm(kind)), ..Linear::default() });
         assert!(
-            CpuTarget.fuses(&linear(NormKind::Layer), &[]) && CpuTarget.fuses(&linear(NormKind::Rms), &[])
+            CpuTarget::default().fuses(&linear(NormKind::Layer), &[])
+                && CpuTarget::default().fuses(&linear(NormKind::Rms), &[])
         );
-        assert!(!CpuTarget.fuses(&linear(group), &[]));
+        assert!(!CpuTarget::default().fuses(&linear(group), &[]));
         let conv = |prologue| Op::Conv(Conv { prologue, ..Conv::spatial([3, 3], 1, 1) });
-        assert!(!CpuTarget.fuses(&conv(Some(norm(group))), &[]) && CpuTarget.fuses(&conv(None), &[]));
+        assert!(
+            !CpuTarget::default().fuses(&conv(Some(norm(group))), &[])
+                && CpuTarget::default().fuses(&conv(None), &[])
+        );
         let epilogue = vec![Stage::Add, Stage::Activate(Activation::Gelu)];
         let gated = Linear { gate: Some(Activation::Gelu), epilogue, ..Linear::default() };
-        assert!(CpuTarget.fuses(&Op::Linear(gated), &[]));
+        assert!(CpuTarget::default().fuses(&Op::Linear(gated), &[]));
     }
 }

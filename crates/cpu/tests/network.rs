@@ -31,7 +31,7 @@ fn inputs(graph: &Graph, config: &Config, seed: u64) -> (Tensors, Tensors) {
 }
 
 fn optimised(graph: &Graph) -> Graph {
-    passes::optimise_traced(graph, &CpuTarget, Some(&reference::ReferenceEvaluator)).unwrap().0
+    passes::optimise_traced(graph, &CpuTarget::default(), Some(&reference::ReferenceEvaluator)).unwrap().0
 }
 
 #[test]
@@ -90,6 +90,8 @@ fn a_step_keeps_only_what_must_run() {
 #[test]
 fn the_optimised_plan_needs_less_memory() {
     let graph = build(&Config { size: 16, frames: 8, ..config(DType::F16) }).unwrap();
-    let arena = |graph: &Graph| Plan::new(graph, &CpuTarget, &PlanOptions::default()).unwrap().arena_bytes();
+    let arena = |graph: &Graph| {
+        Plan::new(graph, &CpuTarget::default(), &PlanOptions::default()).unwrap().arena_bytes()
+    };
     assert!(arena(&optimised(&graph)) < arena(&graph));
 }

@@ -34,7 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let graph = network::build(config)?;
     let built = start.elapsed();
-    let (optimised, effects) = passes::optimise_traced(&graph, &CpuTarget, Some(&ReferenceEvaluator))?;
+    let (optimised, effects) =
+        passes::optimise_traced(&graph, &CpuTarget::default(), Some(&ReferenceEvaluator))?;
     let passed = start.elapsed() - built;
     println!(
         "{} parameters, {:.1} GFLOP a step; {} nodes built in {:.1} ms, optimised in {:.1} ms",

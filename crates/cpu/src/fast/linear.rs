@@ -27,13 +27,23 @@ pub(crate) struct PackedWeight {
 }
 
 impl PackedWeight {
+    /// The operand that an op wants packed.
+    pub(crate) fn operand(op: &Op) -> Option<usize> {
+        matches!(op, Op::Conv(_) | Op::Linear(_)).then_some(1)
+    }
+
+    /// The memory that the packed weight of an op takes, known before it is packed.
+    pub(crate) fn bytes_of(isa: Isa, op: &Op, ty: &TensorType) -> usize {
+        let (count, gated) = groups_of(op);
+        let columns = ty.shape[0] / count;
+        let depth = ty.shape[1..].iter().fold(1, |depth: usize, &extent| depth.saturating_mul(extent));
+        let one = PackedWeights::bytes_of(isa, ty.dtype.size(), columns, depth, gated);
+        one.saturating_mul(count)
+    }
+
     /// Packs the weight of an op that has one.
     pub(crate) fn new(isa: Isa, op: &Op, weight: View<'_>) -> Self {
-        let (count, gated) = match op {
-            Op::Conv(op) => (op.groups, false),
-            Op::Linear(op) => (1, op.gate.is_some()),
-            _ => (1, false),
-        };
+        let (count, gated) = groups_of(op);
         // SAFETY: a weight is not written while it is packed.
         let values = unsafe { Values::of(weight) };
         let columns = weight.ty().shape[0] / count;
@@ -56,6 +66,15 @@ impl PackedWeight {
     /// The memory it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.groups.iter().map(PackedWeights::bytes).sum()
+    }
+}
+
+/// How many matrices an op's weight consists of, and whether they are gated.
+fn groups_of(op: &Op) -> (usize, bool) {
+    match op {
+        Op::Conv(op) => (op.groups, false),
+        Op::Linear(op) => (1, op.gate.is_some()),
+        _ => (1, false),
     }
 }
 

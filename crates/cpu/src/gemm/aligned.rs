@@ -50,6 +50,11 @@ impl<E: Float> AlignedBuffer<E> {
     }
 }
 
+/// The memory that a buffer of `length` values of `element` bytes takes: a line more, to align it.
+pub(super) fn bytes_of(element: usize, length: usize) -> usize {
+    length.saturating_mul(element).saturating_add(LINE_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

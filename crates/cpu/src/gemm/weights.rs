@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::Values;
-use super::aligned::AlignedBuffer;
+use super::aligned::{self, AlignedBuffer};
 use super::dots::MOST_COLUMNS;
 use crate::simd::{Float, Isa};
 
@@ -83,8 +83,7 @@ impl PackedWeights {
         reused: AlignedBuffer<f32>,
     ) -> Self {
         let few_columns = gate.is_none() && columns <= MOST_COLUMNS;
-        // As panels of one column each, the columns lie one after the other.
-        let width = if few_columns { 1 } else { 2 * isa.lanes() };
+        let width = panel_width(isa, columns, gate.is_some());
         let packing = Packing { width, columns, depth, strides, gate };
         let panels = match values {
             Values::F32(values) => Panels::F32(packing.run(values, reused)),
@@ -92,6 +91,15 @@ impl PackedWeights {
             Values::BF16(values) => Panels::BF16(packing.run(values, AlignedBuffer::new())),
         };
         Self { panels, isa, columns, depth, gated: gate.is_some(), few_columns }
+    }
+
+    /// The memory that a matrix takes once it is packed; `columns` counts the gates as well where it is gated.
+    pub(crate) fn bytes_of(isa: Isa, element: usize, columns: usize, depth: usize, gated: bool) -> usize {
+        let sides = if gated { 2 } else { 1 };
+        let columns = columns / sides;
+        let width = panel_width(isa, columns, gated);
+        let padded = columns.next_multiple_of(width).saturating_mul(sides);
+        aligned::bytes_of(element, padded.saturating_mul(depth))
     }
 
     /// The instruction set this was packed for, with which products with it are run.
@@ -135,6 +143,11 @@ impl PackedWeights {
             Panels::F16(_) | Panels::BF16(_) => AlignedBuffer::new(),
         }
     }
+}
+
+/// The columns of a panel. A few columns lie one after the other, as if in panels of one.
+fn panel_width(isa: Isa, columns: usize, gated: bool) -> usize {
+    if !gated && columns <= MOST_COLUMNS { 1 } else { 2 * isa.lanes() }
 }
 
 /// One packing: the shape of both sides.

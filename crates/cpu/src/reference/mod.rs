@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn an_empty_result_needs_no_loops() {
-        let huge = usize::MAX / 2;
+        // As much as a graph takes beside a zero, and more than anyone could loop over.
+        let huge = 1 << 28;
         let x = Tensor::zeros(ty(&[0, huge, huge, 4]));
         let results = run("act", &Op::Activate(Activation::Silu), &[&x]).unwrap();
         assert_eq!(results[0].ty(), x.ty());

@@ -49,7 +49,7 @@ fn between(index: usize, extent: usize, size: usize) -> (usize, usize, f64) {
     (first, (first + 1).min(extent - 1), position - first as f64)
 }
 
-/// Pools windows of an image. The maximum of a window of padding alone, which an image without pixels has, is −∞.
+/// Pools windows of an image.
 pub(super) fn pool(op: Pool, x: &Tensor, result: &TensorType) -> Tensor {
     let [images, height, width, channels] = dimensions(x);
     let values = elements(x);

@@ -91,7 +91,7 @@ fn fast_in_place(isa: Isa, op: &Op, inputs: &[Tensor], operand: usize) -> Option
     let own = inputs[operand].ty();
     // As the plan does, whatever the types: an f16 may lie over a bf16.
     let fits = own.elements() == ty.elements() && own.dtype.size() == ty.dtype.size();
-    if !CpuTarget.in_place(op, operand) || !fits {
+    if !CpuTarget::default().in_place(op, operand) || !fits {
         return None;
     }
     let mut memory = Poisoned::new(ty);

@@ -211,13 +211,8 @@ fn rows_without_channels_are_products_of_nothing() {
             let empty = random.floats(dtype, &[0], 0.0, 1.0);
             check(&Op::Linear(op), &[x, weight, bias, empty.clone(), empty]);
         }
-        for (groups, conv) in [
-            (1, Conv::spatial([3, 3], 1, 1)),
-            (2, Conv::spatial([3, 3], 1, 1)),
-            (1, Conv::spatial([1, 1], 1, 0)),
-            (1, Conv::temporal(3, 1)),
-        ] {
-            let op = Conv { groups, bias: true, ..conv };
+        for conv in [Conv::spatial([3, 3], 1, 1), Conv::spatial([1, 1], 1, 0), Conv::temporal(3, 1)] {
+            let op = Conv { bias: true, ..conv };
             let [kt, kh, kw] = op.kernel;
             let x = random.floats(dtype, &[1, 4, 4, 0], 0.0, 1.0);
             let weight = random.floats(dtype, &[8, kt, kh, kw, 0], 0.0, 1.0);
@@ -229,7 +224,8 @@ fn rows_without_channels_are_products_of_nothing() {
 
 #[test]
 fn an_empty_result_needs_no_loops() {
-    let huge = usize::MAX / 2;
+    // Two of them are as much as a graph takes beside a zero, and more than anyone could loop over.
+    let huge = 1 << 28;
     for (op, shapes) in [
         (Op::Activate(Activation::Silu), vec![vec![huge, huge, 0]]),
         (Op::Softmax, vec![vec![huge, huge, 0]]),
@@ -280,7 +276,7 @@ fn results_lie_over_operands_of_another_type_of_their_size() {
         for shape in [&[7][..], &[3, 700], &[2, 40, 41, 9]] {
             let [a, b] = [first, second].map(|dtype| random.floats(dtype, shape, 0.0, 1.0));
             for op in [Op::Add, Op::Mul] {
-                assert!(crate::CpuTarget.in_place(&op, 1));
+                assert!(crate::CpuTarget::default().in_place(&op, 1));
                 check(&op, &[a.clone(), b.clone()]);
             }
             let alpha = random.floats(first, &[1], 0.5, 0.1);
@@ -295,7 +291,7 @@ fn results_lie_over_operands_of_another_type_of_their_size() {
             let epilogue =
                 vec![kinora_graph::op::Stage::Activate(Activation::Silu), kinora_graph::op::Stage::Add];
             let op = Op::Linear(Linear { epilogue, ..Linear::default() });
-            assert!(crate::CpuTarget.in_place(&op, 2));
+            assert!(crate::CpuTarget::default().in_place(&op, 2));
             check(&op, &[a, weight, b]);
         }
     }
