@@ -8,6 +8,7 @@ use kinora_graph::{
 };
 
 use super::normalised_rows::NormalisedRows;
+use super::winograd::{self, WinogradWeights};
 use crate::{
     gemm::{
         self, BatchedOperand, ConvGeometry, ConvRows, Finish, Layout, MatrixRows, PackedWeights,
@@ -22,6 +23,8 @@ use crate::{
 pub(crate) struct PackedWeight {
     /// One matrix a group; a linear layer has one.
     groups: Vec<PackedWeights>,
+    /// The weight of a convolution that is done by Winograd's method, instead of `groups`.
+    winograd: Option<WinogradWeights>,
 }
 
 impl PackedWeight {
@@ -36,6 +39,12 @@ impl PackedWeight {
         let values = unsafe { Values::of(weight) };
         let columns = weight.ty().shape[0] / count;
         let depth = weight.ty().shape[1..].iter().product();
+        if let (Op::Conv(op), Values::F32(kernels)) = (op, values)
+            && WinogradWeights::suits(op, weight.ty())
+        {
+            let winograd = Some(WinogradWeights::new(isa, kernels, columns, weight.ty().shape[4]));
+            return PackedWeight { groups: Vec::new(), winograd };
+        }
         let groups = (0..count)
             .map(|group| {
                 let values = values.range(group * columns * depth, columns * depth);
@@ -46,7 +55,7 @@ impl PackedWeight {
                 }
             })
             .collect();
-        PackedWeight { groups }
+        PackedWeight { groups, winograd: None }
     }
 }
 
@@ -105,7 +114,7 @@ pub(crate) fn conv(isa: Isa, op: &Conv, inputs: &[View<'_>], weight: &PackedWeig
     // SAFETY: no result lies over the x of a product.
     let values = unsafe { Values::of(normalised.as_ref().map_or(*args.x, View::of)) };
     let channels = shape[3] / op.groups;
-    for (group, packed) in weight.groups.iter().enumerate() {
+    for group in 0..op.groups {
         let geometry = ConvGeometry {
             images: shape[0],
             frames: op.frames,
@@ -129,10 +138,12 @@ pub(crate) fn conv(isa: Isa, op: &Conv, inputs: &[View<'_>], weight: &PackedWeig
             finish = finish.bias(Cow::Borrowed(bias));
         }
         let finish = finish.stages(&op.epilogue, args.epilogue);
-        if op.is_pointwise() {
-            gemm::multiply(&MatrixRows::new(values, count, channels), packed, &finish);
+        if let Some(winograd) = &weight.winograd {
+            winograd::convolve(values, &geometry, winograd, &finish);
+        } else if op.is_pointwise() {
+            gemm::multiply(&MatrixRows::new(values, count, channels), &weight.groups[group], &finish);
         } else {
-            gemm::multiply(&ConvRows::new(values, geometry), packed, &finish);
+            gemm::multiply(&ConvRows::new(values, geometry), &weight.groups[group], &finish);
         }
     }
 }

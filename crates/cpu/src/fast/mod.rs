@@ -22,6 +22,7 @@ mod tasks;
 mod temporal;
 #[cfg(test)]
 mod tests;
+mod winograd;
 
 use kinora_graph::{Op, Tensor, TensorType};
 

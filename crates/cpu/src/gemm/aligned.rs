@@ -9,18 +9,18 @@ const LINE_BYTES: usize = 64;
 ///
 /// The allocator aligns a large block to 16 bytes past a page; every other vector read from it would touch two lines.
 #[derive(Debug, Default)]
-pub(super) struct AlignedBuffer<E> {
+pub(crate) struct AlignedBuffer<E> {
     values: Vec<E>,
 }
 
 impl<E: Element> AlignedBuffer<E> {
     /// A buffer without memory.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { values: Vec::new() }
     }
 
     /// Makes room for `length` values; what they hold is unspecified.
-    pub(super) fn reserve(&mut self, length: usize) {
+    pub(crate) fn reserve(&mut self, length: usize) {
         let needed = length + LINE_BYTES / size_of::<E>();
         if self.values.len() < needed {
             // Not `resize`, which would copy the old values into the new block.
@@ -34,12 +34,12 @@ impl<E: Element> AlignedBuffer<E> {
     }
 
     /// The values from the first aligned one on: at least as many as were reserved.
-    pub(super) fn as_slice(&self) -> &[E] {
+    pub(crate) fn as_slice(&self) -> &[E] {
         &self.values[self.start()..]
     }
 
     /// As [`AlignedBuffer::as_slice`].
-    pub(super) fn as_mut_slice(&mut self) -> &mut [E] {
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [E] {
         let start = self.start();
         &mut self.values[start..]
     }
