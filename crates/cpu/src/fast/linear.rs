@@ -7,7 +7,11 @@ use kinora_graph::{
     op::{Conv, Linear, MatMul, Norm, NormKind},
 };
 
-use super::{blocks::small_vector, normalised_rows::NormalisedRows};
+use super::{
+    blocks::small_vector,
+    normalised_rows::NormalisedRows,
+    winograd::{self, WinogradWeights},
+};
 use crate::{
     CpuError,
     gemm::{
@@ -24,6 +28,8 @@ use crate::{
 pub(crate) struct PackedWeight {
     /// One matrix a group; a linear layer has one.
     groups: Vec<PackedWeights>,
+    /// The weight of a convolution that is done by Winograd's method, instead of `groups`.
+    winograd: Option<WinogradWeights>,
 }
 
 impl PackedWeight {
@@ -34,22 +40,39 @@ impl PackedWeight {
 
     /// The memory that the packed weight of an op takes, known before it is packed.
     pub(crate) fn bytes_of(isa: Isa, op: &Op, ty: &TensorType) -> usize {
+        if let Op::Conv(op) = op
+            && WinogradWeights::suits(op, ty)
+        {
+            return WinogradWeights::bytes_of(isa, ty.shape[0], ty.shape[4]);
+        }
         let (count, gated) = groups_of(op);
         let columns = ty.shape[0] / count;
-        let depth = ty.shape[1..].iter().fold(1, |depth: usize, &extent| depth.saturating_mul(extent));
+        let depth = ty.shape[1..].iter().product();
         let one = PackedWeights::bytes_of(isa, ty.dtype.size(), columns, depth, gated);
         one.saturating_mul(count)
     }
 
-    /// Packs the weight of an op that has one.
+    /// Packs the weight of an op that has one, once for many runs.
     pub(crate) fn new(isa: Isa, op: &Op, weight: View<'_>) -> Self {
+        // SAFETY: a weight is not written while it is packed.
+        let values = unsafe { Values::of(weight) };
+        let shape = &weight.ty().shape;
+        match (op, values) {
+            (Op::Conv(op), Values::F32(kernels)) if WinogradWeights::suits(op, weight.ty()) => {
+                let winograd = Some(WinogradWeights::new(isa, kernels, shape[0], shape[4]));
+                PackedWeight { groups: Vec::new(), winograd }
+            }
+            _ => Self::for_one_run(isa, op, weight),
+        }
+    }
+
+    /// Packs a weight that is itself computed at run time: without a transform that one run would not earn back.
+    pub(crate) fn for_one_run(isa: Isa, op: &Op, weight: View<'_>) -> Self {
         let (count, gated) = groups_of(op);
         // SAFETY: a weight is not written while it is packed.
         let values = unsafe { Values::of(weight) };
         let columns = weight.ty().shape[0] / count;
-        // Extents beside a zero one may be too large to multiply.
-        let depth =
-            weight.ty().shape[1..].iter().fold(1, |depth: usize, &extent| depth.saturating_mul(extent));
+        let depth = weight.ty().shape[1..].iter().product();
         let groups = (0..count)
             .map(|group| {
                 let values = values.range(group * columns * depth, columns * depth);
@@ -60,12 +83,13 @@ impl PackedWeight {
                 }
             })
             .collect();
-        PackedWeight { groups }
+        PackedWeight { groups, winograd: None }
     }
 
     /// The memory it takes.
     pub(crate) fn bytes(&self) -> usize {
-        self.groups.iter().map(PackedWeights::bytes).sum()
+        let winograd = self.winograd.as_ref().map_or(0, WinogradWeights::bytes);
+        winograd + self.groups.iter().map(PackedWeights::bytes).sum::<usize>()
     }
 }
 
@@ -151,7 +175,7 @@ pub(crate) fn conv(
     // SAFETY: no result lies over the x of a product.
     let values = unsafe { Values::of(normalised.as_ref().map_or(*args.x, View::of)) };
     let channels = shape[3] / op.groups;
-    for (group, packed) in weight.groups.iter().enumerate() {
+    for group in 0..op.groups {
         let geometry = ConvGeometry {
             images: shape[0],
             frames: op.frames,
@@ -175,10 +199,12 @@ pub(crate) fn conv(
             finish = finish.bias(Cow::Borrowed(bias));
         }
         let finish = finish.stages(&op.epilogue, args.epilogue);
-        if op.is_pointwise() {
-            gemm::multiply(&MatrixRows::new(values, count, channels), packed, &finish);
+        if let Some(winograd) = &weight.winograd {
+            winograd::convolve(values, &geometry, winograd, &finish);
+        } else if op.is_pointwise() {
+            gemm::multiply(&MatrixRows::new(values, count, channels), &weight.groups[group], &finish);
         } else {
-            gemm::multiply(&ConvRows::new(values, geometry), packed, &finish);
+            gemm::multiply(&ConvRows::new(values, geometry), &weight.groups[group], &finish);
         }
     }
     Ok(())

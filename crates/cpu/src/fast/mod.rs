@@ -22,6 +22,7 @@ mod tasks;
 mod temporal;
 #[cfg(test)]
 mod tests;
+mod winograd;
 
 use kinora_graph::{Op, Tensor, TensorType};
 
@@ -67,7 +68,7 @@ pub(crate) fn run(
                 Some(packed) => packed,
                 // A weight that is computed at run time.
                 None => {
-                    fresh = PackedWeight::new(isa, op, inputs[1]);
+                    fresh = PackedWeight::for_one_run(isa, op, inputs[1]);
                     &fresh
                 }
             };

@@ -51,7 +51,7 @@ impl<E: Float> AlignedBuffer<E> {
 }
 
 /// The memory that a buffer of `length` values of `element` bytes takes: a line more, to align it.
-pub(super) fn bytes_of(element: usize, length: usize) -> usize {
+pub(crate) fn bytes_of(element: usize, length: usize) -> usize {
     length.saturating_mul(element).saturating_add(LINE_BYTES)
 }
 

@@ -10,7 +10,7 @@
 //! into a block that stays in L2, and multiplies them, a register tile at a time, with panels of B that stay in L1.
 //! The order of additions along K depends on K alone, so a result does not depend on the number of threads.
 
-mod aligned;
+pub(crate) mod aligned;
 mod batched;
 mod blocking;
 mod conv_rows;

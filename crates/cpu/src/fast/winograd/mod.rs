@@ -1,0 +1,289 @@
+//! 3×3 convolutions by Winograd's minimal filtering, F(2×2, 3×3): 16 multiplications where the direct product has 36.
+//!
+//! The output is cut into tiles of 2×2 pixels. A tile sees a patch of 4×4 input pixels; patch and kernel are each
+//! transformed to 16 values, multiplied value by value and summed over the channels, and the 16 sums transformed to the
+//! four pixels. Over many tiles the sums are 16 matrix products, [tiles, channels] · [channels, columns].
+//!
+//! A task owns a block of tiles and columns and does all three steps for it, so that what lies between them stays
+//! in the caches.
+//! Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", has the matrices.
+
+#[cfg(test)]
+mod tests;
+mod transform;
+mod weights;
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use crate::gemm::{
+    ConvGeometry, Epilogue, Values,
+    aligned::AlignedBuffer,
+    microkernel::{Strided, Update, multiply_panel, panel_columns},
+};
+use crate::simd::{Float, Kernel, Simd};
+use transform::{PLANES, transform_input, transform_output};
+pub(crate) use weights::WinogradWeights;
+
+/// The most tiles of a block, a multiple of the microkernel's rows on every instruction set. Each weight that is read
+/// is multiplied this often, which keeps the reading within what L3 can deliver.
+const TILE_BLOCK: usize = 48;
+
+/// The most channels transformed and multiplied at once, a multiple of every vector. The planes of input and sums are
+/// 768 KiB at most, more than a usual L2; blocks that fit it could not be told from these in noisy measurements.
+const CHANNEL_BLOCK: usize = 128;
+
+/// The most columns of a block. Each block of columns transforms its input anew, about as many instructions as five
+/// columns are multiplied with.
+const COLUMN_BLOCK: usize = 128;
+
+/// Values between planes beyond their size: one line of cache, or else the 16 planes, a multiple of 4 KiB apart, would
+/// fall into one set of L1.
+const PLANE_GAP: usize = 16;
+
+/// The pixel in the padding; zero in every storage type.
+static ZEROS: [f32; CHANNEL_BLOCK] = [0.0; CHANNEL_BLOCK];
+
+/// Convolves `values` of `geometry`, a 3×3 window with stride 1, and hands each finished pixel of each block of columns
+/// to `epilogue`, in parallel.
+///
+/// The sums over the channels are added in an order that depends on their number alone.
+///
+/// # Panics
+/// Where the shapes do not agree.
+pub(crate) fn convolve<P: Epilogue>(
+    values: Values<'_>,
+    geometry: &ConvGeometry,
+    weights: &WinogradWeights,
+    epilogue: &P,
+) {
+    let &ConvGeometry { images, height, width, channels, .. } = geometry;
+    let (output_height, output_width) = (geometry.output_height(), geometry.output_width());
+    assert!(values.len() >= images * height * width * channels, "images smaller than their geometry");
+    assert_eq!((geometry.pixel_channels, channels), (channels, weights.channels()), "channels");
+    assert_eq!((geometry.kernel, geometry.stride), ([1, 3, 3], [1; 3]), "a 3×3 window at every pixel");
+    assert_eq!(geometry.dilation[1..], [1; 2], "a window of neighbours");
+    assert_eq!(
+        epilogue.shape(),
+        (images * output_height * output_width, weights.columns()),
+        "an epilogue of another shape than the convolution"
+    );
+    let tiling = Tiling {
+        down: output_height.div_ceil(2),
+        across: output_width.div_ceil(2),
+        height,
+        width,
+        output_height,
+        output_width,
+        padding: [geometry.padding_before[1], geometry.padding_before[2]],
+    };
+    let grid = Grid::new(
+        images * tiling.down * tiling.across,
+        weights.panels(),
+        2 * weights.isa().lanes(),
+        rayon::current_num_threads(),
+    );
+    let run = |index| {
+        let (tiles, panels) = grid.block(index);
+        let mut scratch = SCRATCH.take();
+        let block = Block { values, tiling, weights, epilogue, tiles, panels, scratch: &mut scratch };
+        weights.isa().dispatch(block);
+        SCRATCH.set(scratch);
+    };
+    match grid.blocks() {
+        1 => run(0),
+        blocks => (0..blocks).into_par_iter().with_max_len(1).for_each(run),
+    }
+}
+
+thread_local! {
+    /// The memory of a thread's block, kept between convolutions.
+    static SCRATCH: Cell<AlignedBuffer<f32>> = const { Cell::new(AlignedBuffer::new()) };
+}
+
+/// How the output is cut into tiles, and where their patches lie.
+#[derive(Clone, Copy)]
+struct Tiling {
+    /// Tiles down an image.
+    down: usize,
+    /// Tiles across an image.
+    across: usize,
+    height: usize,
+    width: usize,
+    output_height: usize,
+    output_width: usize,
+    /// Zeros above and left of the image.
+    padding: [usize; 2],
+}
+
+impl Tiling {
+    /// The image of a tile, and the y and x of its first pixel.
+    #[inline(always)]
+    fn origin(&self, tile: usize) -> (usize, usize, usize) {
+        let (line, x) = (tile / self.across, tile % self.across);
+        (line / self.down, 2 * (line % self.down), 2 * x)
+    }
+
+    /// The input pixels of a tile's patch, by rows; `None` in the padding.
+    #[inline(always)]
+    fn patch(&self, tile: usize) -> [Option<usize>; PLANES] {
+        let (image, y, x) = self.origin(tile);
+        let mut pixels = [None; PLANES];
+        for (at, pixel) in pixels.iter_mut().enumerate() {
+            let y = (y + at / 4).wrapping_sub(self.padding[0]);
+            let x = (x + at % 4).wrapping_sub(self.padding[1]);
+            if y < self.height && x < self.width {
+                *pixel = Some((image * self.height + y) * self.width + x);
+            }
+        }
+        pixels
+    }
+
+    /// The rows of the output that a tile's pixels are; `None` beyond an odd edge.
+    #[inline(always)]
+    fn rows(&self, tile: usize) -> [Option<usize>; 4] {
+        let (image, y, x) = self.origin(tile);
+        let mut rows = [None; 4];
+        for (at, row) in rows.iter_mut().enumerate() {
+            let (y, x) = (y + at / 2, x + at % 2);
+            if y < self.output_height && x < self.output_width {
+                *row = Some((image * self.output_height + y) * self.output_width + x);
+            }
+        }
+        rows
+    }
+}
+
+/// A grid of equal blocks of tiles and panels.
+struct Grid {
+    tiles: usize,
+    panels: usize,
+    block_tiles: usize,
+    block_panels: usize,
+}
+
+impl Grid {
+    /// Chooses blocks that fit the caches, so that the busiest thread has least to do.
+    fn new(tiles: usize, panels: usize, panel_columns: usize, threads: usize) -> Self {
+        let fewest_down = tiles.div_ceil(TILE_BLOCK).max(1);
+        let fewest_across = panels.div_ceil((COLUMN_BLOCK / panel_columns).max(1)).max(1);
+        let mut best = (usize::MAX, 1, 1);
+        for down in fewest_down..fewest_down + threads {
+            for across in fewest_across..fewest_across + threads {
+                let block_tiles = tiles.div_ceil(down).next_multiple_of(6).clamp(1, TILE_BLOCK);
+                let block_panels = panels.div_ceil(across).max(1);
+                let blocks = tiles.div_ceil(block_tiles) * panels.div_ceil(block_panels);
+                // In columns of work a tile: those multiplied, the transforms, and the reading of the weights.
+                let columns = block_panels * panel_columns;
+                let cost = blocks.div_ceil(threads) * (block_tiles * (columns + 8) + 4 * columns);
+                if cost < best.0 {
+                    best = (cost, block_tiles, block_panels);
+                }
+            }
+        }
+        Grid { tiles, panels, block_tiles: best.1, block_panels: best.2 }
+    }
+
+    fn blocks(&self) -> usize {
+        self.tiles.div_ceil(self.block_tiles) * self.panels.div_ceil(self.block_panels)
+    }
+
+    /// The tiles and panels of a block. Blocks of the same panels follow each other, so that threads working on
+    /// neighbours share them in L3.
+    fn block(&self, index: usize) -> (Range<usize>, Range<usize>) {
+        let down = self.tiles.div_ceil(self.block_tiles);
+        let (tile, panel) = (index % down * self.block_tiles, index / down * self.block_panels);
+        (tile..self.tiles.min(tile + self.block_tiles), panel..self.panels.min(panel + self.block_panels))
+    }
+}
+
+/// Cuts the channels into pieces of at most [`CHANNEL_BLOCK`], as even as whole vectors allow.
+fn channel_pieces(channels: usize) -> impl Iterator<Item = Range<usize>> {
+    let pieces = channels.div_ceil(CHANNEL_BLOCK).max(1);
+    let size = channels.div_ceil(pieces).next_multiple_of(16);
+    (0..channels).step_by(size.max(1)).map(move |start| start..channels.min(start + size))
+}
+
+/// A task: some tiles of some panels of columns.
+struct Block<'a, P> {
+    values: Values<'a>,
+    tiling: Tiling,
+    weights: &'a WinogradWeights,
+    epilogue: &'a P,
+    tiles: Range<usize>,
+    panels: Range<usize>,
+    scratch: &'a mut AlignedBuffer<f32>,
+}
+
+impl<P: Epilogue> Kernel for Block<'_, P> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        match self.values {
+            Values::F32(values) => self.run_on(simd, values),
+            Values::F16(values) => self.run_on(simd, values),
+            Values::BF16(values) => self.run_on(simd, values),
+        }
+    }
+}
+
+impl<P: Epilogue> Block<'_, P> {
+    #[inline(always)]
+    fn run_on<S: Simd, E: Float>(self, simd: S, values: &[E]) {
+        let Block { tiling, weights, epilogue, tiles, panels, scratch, .. } = self;
+        let width = panels.len() * panel_columns::<S>();
+        let input_plane = tiles.len() * CHANNEL_BLOCK + PLANE_GAP;
+        let sum_plane = tiles.len() * width + PLANE_GAP;
+        scratch.reserve(PLANES * (input_plane + sum_plane) + 4 * width);
+        let (input, rest) = scratch.as_mut_slice().split_at_mut(PLANES * input_plane);
+        let (sums, pixels) = rest.split_at_mut(PLANES * sum_plane);
+        if weights.channels() == 0 {
+            sums.fill(0.0);
+        }
+        for piece in channel_pieces(weights.channels()) {
+            // Whole vectors are written to a row, so it has room for them.
+            let stride = piece.len().next_multiple_of(S::LANES);
+            for (index, tile) in tiles.clone().enumerate() {
+                let mut patch = [ZEROS.as_ptr().cast::<E>(); PLANES];
+                for (start, pixel) in patch.iter_mut().zip(tiling.patch(tile)) {
+                    if let Some(pixel) = pixel {
+                        *start = values[pixel * weights.channels()..][piece.clone()].as_ptr();
+                    }
+                }
+                let target = input[index * stride..].as_mut_ptr();
+                // SAFETY: each start has the piece's values, or as many zeros; the rows of a plane are at most
+                // CHANNEL_BLOCK values, a multiple of any vector, so each plane has room for the last of them.
+                unsafe { transform_input(simd, &patch, piece.len(), target, input_plane) };
+            }
+            let update = if piece.start == 0 { Update::Replace } else { Update::Add };
+            for plane in 0..PLANES {
+                for (index, panel) in panels.clone().enumerate() {
+                    let lines = weights.lines(panel, plane, piece.clone());
+                    let a = Strided { start: input[plane * input_plane..].as_ptr(), stride };
+                    let start = sums[plane * sum_plane + index * panel_columns::<S>()..].as_mut_ptr();
+                    let c = Strided { start, stride: width };
+                    // SAFETY: the plane holds a row a tile, transformed above; `lines` is `piece.len()` lines of a
+                    // panel; the sums have `width` columns a row, of which these are one panel's, and are apart.
+                    unsafe { multiply_panel(simd, tiles.len(), piece.len(), a, lines.as_ptr(), c, update) };
+                }
+            }
+        }
+        let first = panels.start * panel_columns::<S>();
+        let columns = first..weights.columns().min(first + width);
+        for (index, tile) in tiles.enumerate() {
+            let source = sums[index * width..].as_ptr();
+            // SAFETY: each plane of the sums has `width` values for this tile, and `pixels` room for four rows of them.
+            unsafe { transform_output(simd, source, sum_plane, width, pixels.as_mut_ptr()) };
+            for (row, values) in tiling.rows(tile).into_iter().zip(pixels.chunks_exact_mut(width)) {
+                if let Some(row) = row {
+                    // SAFETY: the grid gives each tile and column to one block, and a pixel is in one tile; the shape
+                    // was checked.
+                    unsafe { epilogue.finish(simd, row, columns.clone(), values) };
+                }
+            }
+        }
+    }
+}
