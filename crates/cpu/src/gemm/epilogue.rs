@@ -163,7 +163,17 @@ impl Epilogue for Finish<'_> {
     unsafe fn finish<S: Simd>(&self, simd: S, row: usize, columns: Range<usize>, values: &mut [f32]) {
         let count = columns.len();
         let first = self.first_column + columns.start;
+        let at = row * self.row_stride + first;
         self.prefetch(simd, row + PREFETCH_ROWS, first..first + count);
+        if let (None, Some(bias), []) = (self.gate, self.bias.as_deref(), &*self.stages) {
+            // The common case in one pass over the sums.
+            let bias = &bias[first..first + count];
+            // SAFETY: the constructor checked that the output holds this row, and these elements are this call's.
+            with_float!(self.output.ty().dtype, E => unsafe {
+                store_with_bias(simd, values, bias, self.output.ptr::<E>().add(at))
+            });
+            return;
+        }
         match (self.gate, self.bias.as_deref()) {
             (Some(activation), bias) => {
                 with_activation!(Some(activation), A => {
@@ -174,7 +184,6 @@ impl Epilogue for Finish<'_> {
             (None, None) => {}
         }
         let values = &mut values[..count.next_multiple_of(S::LANES)];
-        let at = row * self.row_stride + first;
         for stage in &self.stages {
             // SAFETY: a tensor of a stage has the output's rows, so `count` elements from `at` on are its own, and those
             // that are the output's are this call's; of a channel operand, the image's row is read likewise.
@@ -327,6 +336,32 @@ unsafe fn combine_view<S: Simd>(
 ) {
     // SAFETY: by the caller's promise.
     with_float!(other.ty().dtype, E => unsafe { combine(simd, values, other.ptr::<E>().add(at), count, how) });
+}
+
+/// Writes the sums of `values` and `bias`, as many as the bias has, to `output`.
+///
+/// # Safety
+/// `output` must be writable for as many values, which nothing else uses meanwhile.
+#[inline(always)]
+unsafe fn store_with_bias<S: Simd, E: Float>(simd: S, values: &[f32], bias: &[f32], output: *mut E) {
+    let count = bias.len();
+    assert!(values.len() >= count.next_multiple_of(S::LANES));
+    let whole = count - count % S::LANES;
+    for at in (0..whole).step_by(S::LANES) {
+        // SAFETY: a whole vector from `at` on is within values, bias and output.
+        unsafe {
+            let value = simd.add(simd.load(values.as_ptr().add(at)), simd.load(bias.as_ptr().add(at)));
+            E::store(simd, output.add(at), value);
+        }
+    }
+    if whole < count {
+        // SAFETY: `values` holds whole vectors beyond `count`; no more than what is left of the others is touched.
+        unsafe {
+            let bias = f32::load_partial(simd, bias.as_ptr().add(whole), count - whole);
+            let value = simd.add(simd.load(values.as_ptr().add(whole)), bias);
+            E::store_partial(simd, output.add(whole), value, count - whole);
+        }
+    }
 }
 
 /// Writes the first `count` values to `output`.
