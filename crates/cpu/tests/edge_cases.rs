@@ -58,6 +58,19 @@ impl Operands {
         self.scaled(self.dtype, shape, 1.0)
     }
 
+    /// An activation for a product. With one sign alone nothing cancels, so that even a result of one element, which has
+    /// no larger ones beside it, is as exact as f32 sums are.
+    fn positive_x(&mut self, shape: &[usize]) -> Tensor {
+        let values: Vec<f32> = self.x(shape).to_f32().iter().map(|x| x.abs()).collect();
+        Tensor::from_f32(self.dtype, shape, &values).unwrap()
+    }
+
+    /// A weight for a product, likewise.
+    fn positive_w(&mut self, shape: &[usize]) -> Tensor {
+        let values: Vec<f32> = self.w(shape).to_f32().iter().map(|x| x.abs()).collect();
+        Tensor::from_f32(self.dtype, shape, &values).unwrap()
+    }
+
     /// Activations of one size and either sign: scores are then exact, and so is which of them is the largest.
     fn signs(&mut self, shape: &[usize]) -> Tensor {
         let values: Vec<f32> = self.x(shape).to_f32().iter().map(|x| x.signum() * self.magnitude).collect();
@@ -77,32 +90,41 @@ fn products(o: &mut Operands, [images, height, width]: [usize; 3], channels: usi
             Conv { kernel: [2, 3, 3], padding: [[1, 0], [1, 1], [1, 1]], ..Conv::temporal(3, images.max(1)) },
         ] {
             let [kt, kh, kw] = conv.kernel;
-            let inputs = vec![o.x(&shape), o.w(&[out, kt, kh, kw, channels]), o.w(&[out])];
+            let inputs =
+                vec![o.positive_x(&shape), o.positive_w(&[out, kt, kh, kw, channels]), o.positive_w(&[out])];
             cases.push((Op::Conv(Conv { bias: true, ..conv }), inputs));
         }
-        let residual = o.x(&[images, height, width, out]);
+        let residual = o.positive_x(&[images, height, width, out]);
         let linear =
             Linear { bias: true, epilogue: vec![Stage::Scale(0.5), Stage::Add], ..Linear::default() };
-        cases.push((Op::Linear(linear), vec![o.x(&shape), o.w(&[out, channels]), o.w(&[out]), residual]));
+        cases.push((
+            Op::Linear(linear),
+            vec![o.positive_x(&shape), o.positive_w(&[out, channels]), o.positive_w(&[out]), residual],
+        ));
         let norm =
             Norm { kind: NormKind::Layer, epsilon: 1e-3, affine: Affine::ScaleShift, activation: None };
         let linear = Linear { gate: Some(Activation::Gelu), prologue: Some(norm), ..Linear::default() };
-        let inputs = vec![o.x(&shape), o.w(&[2 * out, channels]), o.w(&[channels]), o.w(&[channels])];
+        let inputs = vec![
+            o.positive_x(&shape),
+            o.positive_w(&[2 * out, channels]),
+            o.positive_w(&[channels]),
+            o.positive_w(&[channels]),
+        ];
         cases.push((Op::Linear(linear), inputs));
         for (transpose_a, transpose_b) in [(false, false), (true, false), (false, true), (true, true)] {
             let swap = |transposed: bool, [a, b]: [usize; 2]| if transposed { [b, a] } else { [a, b] };
             let [m, k] = swap(transpose_a, [height * width, channels]);
             let [k2, n] = swap(transpose_b, [channels, out]);
             for shared in [false, true] {
-                let b = if shared { o.x(&[k2, n]) } else { o.x(&[images, k2, n]) };
-                let inputs = vec![o.x(&[images, m, k]), b];
+                let b = if shared { o.positive_x(&[k2, n]) } else { o.positive_x(&[images, k2, n]) };
+                let inputs = vec![o.positive_x(&[images, m, k]), b];
                 cases.push((Op::MatMul(MatMul { transpose_a, transpose_b }), inputs));
             }
         }
     }
     if channels > 0 {
         let depthwise = Conv { groups: channels, ..Conv::spatial([3, 3], 1, 1) };
-        cases.push((Op::Conv(depthwise), vec![o.x(&shape), o.w(&[channels, 1, 3, 3, 1])]));
+        cases.push((Op::Conv(depthwise), vec![o.positive_x(&shape), o.positive_w(&[channels, 1, 3, 3, 1])]));
     }
 }
 
