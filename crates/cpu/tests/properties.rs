@@ -21,30 +21,30 @@ fn coarsest(graph: &Graph) -> DType {
     [DType::BF16, DType::F16].into_iter().find(|&dtype| has(dtype)).unwrap_or(DType::F32)
 }
 
-/// How far an element of two evaluations of one graph may lie apart. Each op rounds its result to storage in the same
-/// place, so that the two differ only where f32 arithmetic tips a result over to the neighbouring value, and by what the
-/// layers after it make of that one unit in the last place. Of 6,000 random graphs the worst were off by 2e-5, 3e-3 and
-/// 2.3e-2.
-fn bar(graph: &Graph) -> f64 {
-    match coarsest(graph) {
-        DType::BF16 => 3e-2,
-        DType::F16 => 4e-3,
-        _ => 5e-5,
-    }
+/// How far two evaluations may lie apart, by the coarsest storage in the graph: in f32 each element, by
+/// [`compare::worst`]'s measure; with 16-bit storage the results as a whole, since a layer that amplifies single elements
+/// makes much of one that was tipped over to the neighbouring value.
+struct Bars {
+    f32: f64,
+    f16: f64,
+    bf16: f64,
 }
 
-/// How far the results of a graph may be from those of the one before a pass.
-///
-/// In f32 a pass changes nothing but the order of f64 arithmetic and the rounding of folded weights: at most 1.3e-6 was
-/// seen for an element. With 16-bit storage it leaves out the roundings between the ops that it fuses, so that nearly
-/// every element differs, and a layer that amplifies single elements makes much of that; the result as a whole moves by a
-/// few units in the last place (half of one is 5e-4 or 4e-3): at most 3.9e-3 and 2.5e-2 were seen. A pass that mistakes a
-/// value or its type is off by about one.
-fn assert_kept(label: &str, before: &Graph, expected: &Tensors, got: &Tensors) {
-    let bar = match coarsest(before) {
-        DType::BF16 => 6e-2,
-        DType::F16 => 1e-2,
-        _ => return assert_all_close(label, expected, got, 1e-5),
+/// Two executors of one graph: each op rounds its result to storage in the same place, and only the order of f32 sums
+/// differs. Of 6,000 random graphs the worst element was off by 2e-5 in f32.
+const EXECUTORS: Bars = Bars { f32: 5e-5, f16: 4e-3, bf16: 3e-2 };
+
+/// A graph before and after a pass. In f32 a pass changes nothing but the order of f64 arithmetic and the rounding of
+/// folded weights: at most 1.3e-6 was seen. With 16-bit storage it leaves out the roundings between the ops that it
+/// fuses, so that nearly every element differs by a few units in the last place (half of one is 5e-4 or 4e-3): at most
+/// 3.9e-3 and 2.5e-2 were seen for the whole. A pass that mistakes a value or its type is off by about one.
+const PASSES: Bars = Bars { f32: 1e-5, f16: 1e-2, bf16: 6e-2 };
+
+fn assert_same(label: &str, graph: &Graph, expected: &Tensors, got: &Tensors, bars: &Bars) {
+    let bar = match coarsest(graph) {
+        DType::BF16 => bars.bf16,
+        DType::F16 => bars.f16,
+        _ => return assert_all_close(label, expected, got, bars.f32),
     };
     assert_eq!(expected.len(), got.len(), "{label}: as many results");
     for (name, expected) in expected {
@@ -95,7 +95,7 @@ proptest! {
                     reference::evaluate(program.graph(), &parameters, &inputs).unwrap()
                 });
                 let label = format!("{isa:?} optimise {optimise}");
-                assert_all_close(&label, expected, &outputs, bar(program.graph()));
+                assert_same(&label, program.graph(), expected, &outputs, &EXECUTORS);
             }
         }
     }
@@ -113,11 +113,11 @@ proptest! {
                 let after = pass.run(&graph, target).unwrap();
                 let outputs = reference::evaluate(&after, &parameters, &inputs).unwrap();
                 let label = format!("{} for {target_name}", pass.name());
-                assert_kept(&label, &graph, &expected, &outputs);
+                assert_same(&label, &graph, &expected, &outputs, &PASSES);
             }
             let after = passes::optimise_traced(&graph, target, Some(&evaluator)).unwrap().0;
             let outputs = reference::evaluate(&after, &parameters, &inputs).unwrap();
-            assert_kept(&format!("all for {target_name}"), &graph, &expected, &outputs);
+            assert_same(&format!("all for {target_name}"), &graph, &expected, &outputs, &PASSES);
         }
     }
 
