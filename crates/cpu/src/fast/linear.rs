@@ -10,7 +10,7 @@ use kinora_graph::{
 use super::{
     blocks::small_vector,
     normalised_rows::NormalisedRows,
-    winograd::{self, WinogradWeights},
+    winograd::{self, Form, WinogradWeights},
 };
 use crate::{
     CpuError,
@@ -41,9 +41,9 @@ impl PackedWeight {
     /// The memory that the packed weight of an op takes, known before it is packed.
     pub(crate) fn bytes_of(isa: Isa, op: &Op, ty: &TensorType) -> usize {
         if let Op::Conv(op) = op
-            && WinogradWeights::suits(op, ty)
+            && let Some(form) = Form::of(op, ty)
         {
-            return WinogradWeights::bytes_of(isa, ty.shape[0], ty.shape[4]);
+            return WinogradWeights::bytes_of(isa, form, ty.shape[0], ty.shape[4]);
         }
         let (count, gated) = groups_of(op);
         let columns = ty.shape[0] / count;
@@ -57,13 +57,13 @@ impl PackedWeight {
         // SAFETY: a weight is not written while it is packed.
         let values = unsafe { Values::of(weight) };
         let shape = &weight.ty().shape;
-        match (op, values) {
-            (Op::Conv(op), Values::F32(kernels)) if WinogradWeights::suits(op, weight.ty()) => {
-                let winograd = Some(WinogradWeights::new(isa, kernels, shape[0], shape[4]));
-                PackedWeight { groups: Vec::new(), winograd }
-            }
-            _ => Self::for_one_run(isa, op, weight),
+        if let (Op::Conv(op), Values::F32(kernels)) = (op, values)
+            && let Some(form) = Form::of(op, weight.ty())
+        {
+            let winograd = Some(WinogradWeights::new(isa, form, kernels, shape[0], shape[4]));
+            return PackedWeight { groups: Vec::new(), winograd };
         }
+        Self::for_one_run(isa, op, weight)
     }
 
     /// Packs a weight that is itself computed at run time: without a transform that one run would not earn back.

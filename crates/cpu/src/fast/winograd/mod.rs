@@ -1,8 +1,10 @@
-//! 3×3 convolutions by Winograd's minimal filtering, F(2×2, 3×3): 16 multiplications where the direct product has 36.
+//! Convolutions by Winograd's minimal filtering, in two forms: F(2×2, 3×3) for 3×3 windows, 16 multiplications where the
+//! direct product has 36, and F(2, 3) for windows of three frames, 4 where it has 6.
 //!
-//! The output is cut into tiles of 2×2 pixels. A tile sees a patch of 4×4 input pixels; patch and kernel are each
-//! transformed to 16 values, multiplied value by value and summed over the channels, and the 16 sums transformed to the
-//! four pixels. Over many tiles the sums are 16 matrix products, [tiles, channels] · [channels, columns].
+//! The output is cut into tiles: 2×2 pixels of an image, or a pixel in two frames. A tile sees a patch of 4×4 input
+//! pixels, or a pixel in four frames; patch and kernel are each transformed to 16 or 4 values, multiplied value by value
+//! and summed over the channels, and the sums transformed to the tile's pixels. Over many tiles the sums are 16 or 4
+//! matrix products, [tiles, channels] · [channels, columns].
 //!
 //! A task owns a block of tiles and columns and does all three steps for it, so that what lies between them stays
 //! in the caches.
@@ -10,6 +12,7 @@
 
 #[cfg(test)]
 mod tests;
+mod tiling;
 mod transform;
 mod weights;
 
@@ -24,12 +27,9 @@ use crate::gemm::{
     microkernel::{Strided, Update, multiply_panel, panel_columns},
 };
 use crate::simd::{Float, Kernel, Simd};
-use transform::{PLANES, transform_input, transform_output};
-pub(crate) use weights::WinogradWeights;
-
-/// The most tiles of a block, a multiple of the microkernel's rows on every instruction set. Each weight that is read
-/// is multiplied this often, which keeps the reading within what L3 can deliver.
-const TILE_BLOCK: usize = 48;
+use tiling::{FramesTiling, SquareTiling, Tiling};
+use transform::{transform_input, transform_output};
+pub(crate) use weights::{Form, WinogradWeights};
 
 /// The most channels transformed and multiplied at once, a multiple of every vector. The planes of input and sums are
 /// 768 KiB at most, more than a usual L2; blocks that fit it could not be told from these in noisy measurements.
@@ -39,15 +39,15 @@ const CHANNEL_BLOCK: usize = 128;
 /// columns are multiplied with.
 const COLUMN_BLOCK: usize = 128;
 
-/// Values between planes beyond their size: one line of cache, or else the 16 planes, a multiple of 4 KiB apart, would
+/// Values between planes beyond their size: one line of cache, or else the planes, a multiple of 4 KiB apart, would
 /// fall into one set of L1.
 const PLANE_GAP: usize = 16;
 
 /// The pixel in the padding; zero in every storage type.
 static ZEROS: [f32; CHANNEL_BLOCK] = [0.0; CHANNEL_BLOCK];
 
-/// Convolves `values` of `geometry`, a 3×3 window with stride 1, and hands each finished pixel of each block of columns
-/// to `epilogue`, in parallel.
+/// Convolves `values` of `geometry`, which must be of the weights' form, and hands each finished pixel of each block of
+/// columns to `epilogue`, in parallel.
 ///
 /// The sums over the channels are added in an order that depends on their number alone.
 ///
@@ -59,28 +59,47 @@ pub(crate) fn convolve<P: Epilogue>(
     weights: &WinogradWeights,
     epilogue: &P,
 ) {
-    let &ConvGeometry { images, height, width, channels, .. } = geometry;
-    let (output_height, output_width) = (geometry.output_height(), geometry.output_width());
+    let &ConvGeometry { images, height, width, channels, dilation, .. } = geometry;
     assert!(values.len() >= images * height * width * channels, "images smaller than their geometry");
     assert_eq!((geometry.pixel_channels, channels), (channels, weights.channels()), "channels");
-    assert_eq!((geometry.kernel, geometry.stride), ([1, 3, 3], [1; 3]), "a 3×3 window at every pixel");
-    assert_eq!(geometry.dilation[1..], [1; 2], "a window of neighbours");
+    assert_eq!(
+        (geometry.kernel, geometry.stride),
+        (weights.form().kernel(), [1; 3]),
+        "a window at every pixel"
+    );
     assert_eq!(
         epilogue.shape(),
-        (images * output_height * output_width, weights.columns()),
+        (geometry.output_images() * geometry.output_height() * geometry.output_width(), weights.columns()),
         "an epilogue of another shape than the convolution"
     );
-    let tiling = Tiling {
-        down: output_height.div_ceil(2),
-        across: output_width.div_ceil(2),
-        height,
-        width,
-        output_height,
-        output_width,
-        padding: [geometry.padding_before[1], geometry.padding_before[2]],
-    };
+    match weights.form() {
+        Form::Square => {
+            assert_eq!(dilation[1..], [1; 2], "a window of neighbours");
+            assert_eq!(geometry.output_images(), images, "no padding between images");
+            convolve_tiles(values, SquareTiling::new(geometry), weights, epilogue);
+        }
+        Form::Frames => {
+            assert_eq!(dilation[0], 1, "a window of neighbours");
+            let output = (geometry.output_height(), geometry.output_width());
+            assert_eq!(output, (height, width), "no padding around images");
+            convolve_tiles(values, FramesTiling::new(geometry), weights, epilogue);
+        }
+    }
+}
+
+/// Convolves the tiles of a geometry that fits its values, weights and epilogue.
+fn convolve_tiles<P, T, const PLANES: usize, const PIXELS: usize>(
+    values: Values<'_>,
+    tiling: T,
+    weights: &WinogradWeights,
+    epilogue: &P,
+) where
+    P: Epilogue,
+    T: Tiling<PLANES, PIXELS>,
+{
     let grid = Grid::new(
-        images * tiling.down * tiling.across,
+        tiling.tiles(),
+        T::TILE_BLOCK,
         weights.panels(),
         2 * weights.isa().lanes(),
         rayon::current_num_threads(),
@@ -103,59 +122,6 @@ thread_local! {
     static SCRATCH: Cell<AlignedBuffer<f32>> = const { Cell::new(AlignedBuffer::new()) };
 }
 
-/// How the output is cut into tiles, and where their patches lie.
-#[derive(Clone, Copy)]
-struct Tiling {
-    /// Tiles down an image.
-    down: usize,
-    /// Tiles across an image.
-    across: usize,
-    height: usize,
-    width: usize,
-    output_height: usize,
-    output_width: usize,
-    /// Zeros above and left of the image.
-    padding: [usize; 2],
-}
-
-impl Tiling {
-    /// The image of a tile, and the y and x of its first pixel.
-    #[inline(always)]
-    fn origin(&self, tile: usize) -> (usize, usize, usize) {
-        let (line, x) = (tile / self.across, tile % self.across);
-        (line / self.down, 2 * (line % self.down), 2 * x)
-    }
-
-    /// The input pixels of a tile's patch, by rows; `None` in the padding.
-    #[inline(always)]
-    fn patch(&self, tile: usize) -> [Option<usize>; PLANES] {
-        let (image, y, x) = self.origin(tile);
-        let mut pixels = [None; PLANES];
-        for (at, pixel) in pixels.iter_mut().enumerate() {
-            let y = (y + at / 4).wrapping_sub(self.padding[0]);
-            let x = (x + at % 4).wrapping_sub(self.padding[1]);
-            if y < self.height && x < self.width {
-                *pixel = Some((image * self.height + y) * self.width + x);
-            }
-        }
-        pixels
-    }
-
-    /// The rows of the output that a tile's pixels are; `None` beyond an odd edge.
-    #[inline(always)]
-    fn rows(&self, tile: usize) -> [Option<usize>; 4] {
-        let (image, y, x) = self.origin(tile);
-        let mut rows = [None; 4];
-        for (at, row) in rows.iter_mut().enumerate() {
-            let (y, x) = (y + at / 2, x + at % 2);
-            if y < self.output_height && x < self.output_width {
-                *row = Some((image * self.output_height + y) * self.output_width + x);
-            }
-        }
-        rows
-    }
-}
-
 /// A grid of equal blocks of tiles and panels.
 struct Grid {
     tiles: usize,
@@ -165,14 +131,14 @@ struct Grid {
 }
 
 impl Grid {
-    /// Chooses blocks that fit the caches, so that the busiest thread has least to do.
-    fn new(tiles: usize, panels: usize, panel_columns: usize, threads: usize) -> Self {
-        let fewest_down = tiles.div_ceil(TILE_BLOCK).max(1);
+    /// Chooses blocks of at most `most_tiles` that fit the caches, so that the busiest thread has least to do.
+    fn new(tiles: usize, most_tiles: usize, panels: usize, panel_columns: usize, threads: usize) -> Self {
+        let fewest_down = tiles.div_ceil(most_tiles).max(1);
         let fewest_across = panels.div_ceil((COLUMN_BLOCK / panel_columns).max(1)).max(1);
         let mut best = (usize::MAX, 1, 1);
         for down in fewest_down..fewest_down + threads {
             for across in fewest_across..fewest_across + threads {
-                let block_tiles = tiles.div_ceil(down).next_multiple_of(6).clamp(1, TILE_BLOCK);
+                let block_tiles = tiles.div_ceil(down).next_multiple_of(6).clamp(1, most_tiles);
                 let block_panels = panels.div_ceil(across).max(1);
                 let blocks = tiles.div_ceil(block_tiles) * panels.div_ceil(block_panels);
                 // In columns of work a tile: those multiplied, the transforms, and the reading of the weights.
@@ -207,9 +173,9 @@ fn channel_pieces(channels: usize) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// A task: some tiles of some panels of columns.
-struct Block<'a, P> {
+struct Block<'a, P, T, const PLANES: usize, const PIXELS: usize> {
     values: Values<'a>,
-    tiling: Tiling,
+    tiling: T,
     weights: &'a WinogradWeights,
     epilogue: &'a P,
     tiles: Range<usize>,
@@ -217,7 +183,11 @@ struct Block<'a, P> {
     scratch: &'a mut AlignedBuffer<f32>,
 }
 
-impl<P: Epilogue> Kernel for Block<'_, P> {
+impl<P, T, const PLANES: usize, const PIXELS: usize> Kernel for Block<'_, P, T, PLANES, PIXELS>
+where
+    P: Epilogue,
+    T: Tiling<PLANES, PIXELS>,
+{
     type Output = ();
 
     #[inline(always)]
@@ -230,14 +200,18 @@ impl<P: Epilogue> Kernel for Block<'_, P> {
     }
 }
 
-impl<P: Epilogue> Block<'_, P> {
+impl<P, T, const PLANES: usize, const PIXELS: usize> Block<'_, P, T, PLANES, PIXELS>
+where
+    P: Epilogue,
+    T: Tiling<PLANES, PIXELS>,
+{
     #[inline(always)]
     fn run_on<S: Simd, E: Float>(self, simd: S, values: &[E]) {
         let Block { tiling, weights, epilogue, tiles, panels, scratch, .. } = self;
         let width = panels.len() * panel_columns::<S>();
         let input_plane = tiles.len() * CHANNEL_BLOCK + PLANE_GAP;
         let sum_plane = tiles.len() * width + PLANE_GAP;
-        scratch.reserve(PLANES * (input_plane + sum_plane) + 4 * width);
+        scratch.reserve(PLANES * (input_plane + sum_plane) + PIXELS * width);
         let (input, rest) = scratch.as_mut_slice().split_at_mut(PLANES * input_plane);
         let (sums, pixels) = rest.split_at_mut(PLANES * sum_plane);
         if weights.channels() == 0 {
@@ -256,7 +230,15 @@ impl<P: Epilogue> Block<'_, P> {
                 let target = input[index * stride..].as_mut_ptr();
                 // SAFETY: each start has the piece's values, or as many zeros; the rows of a plane are at most
                 // CHANNEL_BLOCK values, a multiple of any vector, so each plane has room for the last of them.
-                unsafe { transform_input(simd, &patch, piece.len(), target, input_plane) };
+                unsafe {
+                    transform_input::<S, E, T, PLANES, PIXELS>(
+                        simd,
+                        &patch,
+                        piece.len(),
+                        target,
+                        input_plane,
+                    );
+                }
             }
             let update = if piece.start == 0 { Update::Replace } else { Update::Add };
             for plane in 0..PLANES {
@@ -275,8 +257,9 @@ impl<P: Epilogue> Block<'_, P> {
         let columns = first..weights.columns().min(first + width);
         for (index, tile) in tiles.enumerate() {
             let source = sums[index * width..].as_ptr();
-            // SAFETY: each plane of the sums has `width` values for this tile, and `pixels` room for four rows of them.
-            unsafe { transform_output(simd, source, sum_plane, width, pixels.as_mut_ptr()) };
+            let target = pixels.as_mut_ptr();
+            // SAFETY: each plane of the sums has `width` values for this tile, and `pixels` room for a row a pixel.
+            unsafe { transform_output::<S, T, PLANES, PIXELS>(simd, source, sum_plane, width, target) };
             for (row, values) in tiling.rows(tile).into_iter().zip(pixels.chunks_exact_mut(width)) {
                 if let Some(row) = row {
                     // SAFETY: the grid gives each tile and column to one block, and a pixel is in one tile; the shape

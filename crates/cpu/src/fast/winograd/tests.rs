@@ -1,5 +1,7 @@
 //! Convolutions against a plain loop in f64, on every instruction set of the machine, however few the channels.
 
+mod frames;
+
 use std::borrow::Cow;
 
 use half::{bf16, f16};
@@ -9,6 +11,7 @@ use kinora_graph::{
 };
 
 use super::*;
+use crate::fast::linear::{PackedWeight, conv};
 use crate::gemm::Finish;
 use crate::simd::Isa;
 use crate::view::{View, ViewMut};
@@ -79,29 +82,33 @@ fn geometry(images: usize, [height, width]: [usize; 2], channels: usize, padding
 
 /// The rows of the output.
 fn output_rows(geometry: &ConvGeometry) -> usize {
-    geometry.images * geometry.output_height() * geometry.output_width()
+    geometry.output_images() * geometry.output_height() * geometry.output_width()
 }
 
 /// The convolution in f64, and the largest sum of its terms' magnitudes, which rounding is in proportion to: a tile
 /// mixes its pixels, so that each has the rounding of all.
 fn exact<E: Float>(x: &[E], kernels: &[f32], geometry: &ConvGeometry, columns: usize) -> (Vec<f64>, f64) {
-    let &ConvGeometry { height, width, channels, .. } = geometry;
+    let &ConvGeometry { frames, height, width, channels, kernel: [deep, high, wide], .. } = geometry;
+    let [before, above, left] = geometry.padding_before;
+    let output_frames = geometry.output_frames();
     let (output_height, output_width) = (geometry.output_height(), geometry.output_width());
     let (mut output, mut largest) = (Vec::new(), 0.0f64);
     for row in 0..output_rows(geometry) {
         let (image, y, x_at) =
             (row / output_width / output_height, row / output_width % output_height, row % output_width);
+        let (clip, frame) = (image / output_frames, image % output_frames);
         for column in 0..columns {
             let (mut sum, mut size) = (0.0, 0.0);
-            for tap in 0..9 {
-                let y = (y + tap / 3).wrapping_sub(geometry.padding_before[1]);
-                let x_at = (x_at + tap % 3).wrapping_sub(geometry.padding_before[2]);
-                if y >= height || x_at >= width {
+            for tap in 0..deep * high * wide {
+                let frame = (frame + tap / wide / high).wrapping_sub(before);
+                let y = (y + tap / wide % high).wrapping_sub(above);
+                let x_at = (x_at + tap % wide).wrapping_sub(left);
+                if frame >= frames || y >= height || x_at >= width {
                     continue;
                 }
-                let pixel = &x[((image * height + y) * width + x_at) * channels..][..channels];
-                let kernel = &kernels[(column * 9 + tap) * channels..][..channels];
-                for (&value, &weight) in pixel.iter().zip(kernel) {
+                let at = ((clip * frames + frame) * height + y) * width + x_at;
+                let kernel = &kernels[(column * deep * high * wide + tap) * channels..][..channels];
+                for (&value, &weight) in x[at * channels..][..channels].iter().zip(kernel) {
                     let term = f64::from(value.to_f32()) * f64::from(weight);
                     sum += term;
                     size += term.abs();
@@ -114,11 +121,22 @@ fn exact<E: Float>(x: &[E], kernels: &[f32], geometry: &ConvGeometry, columns: u
     (output, largest)
 }
 
+/// The weights of the form that the geometry's kernel has.
+fn weights(isa: Isa, kernels: &[f32], geometry: &ConvGeometry) -> WinogradWeights {
+    let form = if geometry.kernel == [3, 1, 1] { Form::Frames } else { Form::Square };
+    let columns = kernels.len() / (taps(geometry) * geometry.channels);
+    WinogradWeights::new(isa, form, kernels, columns, geometry.channels)
+}
+
+/// The taps of a kernel.
+fn taps(geometry: &ConvGeometry) -> usize {
+    geometry.kernel.iter().product()
+}
+
 /// The convolution as this module does it, into poisoned memory.
 fn convolved<E: Storage, T: Storage>(isa: Isa, x: &[E], kernels: &[f32], geometry: &ConvGeometry) -> Vec<T> {
-    let columns = kernels.len() / (9 * geometry.channels);
-    let rows = output_rows(geometry);
-    let weights = WinogradWeights::new(isa, kernels, columns, geometry.channels);
+    let weights = weights(isa, kernels, geometry);
+    let (rows, columns) = (output_rows(geometry), weights.columns());
     let mut output = vec![T::from_f32(f32::NAN); rows * columns];
     let ty = TensorType::new(T::DTYPE, [rows, columns]);
     // SAFETY: the vector is as long as the type says and outlives the view.
@@ -141,7 +159,7 @@ fn assert_close<T: Storage>(label: &str, got: &[T], want: &[f64], largest: f64) 
 fn check<E: Storage, T: Storage>(geometry: &ConvGeometry, columns: usize) {
     let mut random = Random(7);
     let x = random.vector::<E>(geometry.images * geometry.height * geometry.width * geometry.channels);
-    let kernels = random.vector::<f32>(columns * 9 * geometry.channels);
+    let kernels = random.vector::<f32>(columns * taps(geometry) * geometry.channels);
     let (want, largest) = exact(&x, &kernels, geometry, columns);
     for isa in Isa::available() {
         let label = format!("{isa:?} {geometry:?} to {columns} as {:?}, {:?}", E::DTYPE, T::DTYPE);
@@ -242,7 +260,7 @@ fn the_epilogue_adds_bias_time_and_a_residual_in_place() {
     let ty = TensorType::new(DType::F32, [rows, columns]);
     let time_ty = TensorType::new(DType::F32, [2, columns]);
     for isa in Isa::available() {
-        let weights = WinogradWeights::new(isa, &kernels, columns, 9);
+        let weights = weights(isa, &kernels, &geometry);
         let mut output = residual.clone();
         let memory: *mut u8 = output.as_mut_ptr().cast();
         // SAFETY: the vectors are as long as the types say and outlive the views; the epilogue works in place.
@@ -279,11 +297,11 @@ fn a_result_does_not_depend_on_the_number_of_threads() {
 fn blocks_cover_every_tile_and_panel_once() {
     for (tiles, panels) in [(0, 3), (1, 1), (7, 2), (128, 32), (1000, 9), (5, 80)] {
         for threads in [1, 2, 3, 64] {
-            let grid = Grid::new(tiles, panels, 16, threads);
+            let grid = Grid::new(tiles, 48, panels, 16, threads);
             let mut seen = vec![0; tiles * panels];
             for index in 0..grid.blocks() {
                 let (tile_range, panel_range) = grid.block(index);
-                assert!(tile_range.len() <= TILE_BLOCK && panel_range.len() * 16 <= COLUMN_BLOCK);
+                assert!(tile_range.len() <= 48 && panel_range.len() * 16 <= COLUMN_BLOCK);
                 for tile in tile_range {
                     panel_range.clone().for_each(|panel| seen[tile * panels + panel] += 1);
                 }
@@ -298,44 +316,57 @@ fn convolutions_that_suit() {
     let weight = |dtype, columns, channels| TensorType::new(dtype, [columns, 1, 3, 3, channels]);
     let wide = weight(DType::F32, 64, 64);
     let plain = Conv::spatial([3, 3], 1, 1);
-    assert!(WinogradWeights::suits(&plain, &wide));
-    assert!(WinogradWeights::suits(&Conv { padding: [[0, 0], [2, 0], [0, 1]], ..plain.clone() }, &wide));
-    assert!(!WinogradWeights::suits(&plain, &weight(DType::F16, 64, 64)));
-    assert!(!WinogradWeights::suits(&plain, &weight(DType::F32, 64, 4)));
-    assert!(!WinogradWeights::suits(&plain, &weight(DType::F32, 4, 64)));
-    assert!(!WinogradWeights::suits(&Conv::spatial([3, 3], 2, 1), &wide));
-    assert!(!WinogradWeights::suits(&Conv { dilation: [1, 2, 2], ..plain.clone() }, &wide));
-    assert!(!WinogradWeights::suits(&Conv { groups: 2, ..plain.clone() }, &wide));
-    assert!(!WinogradWeights::suits(&Conv { padding: [[1, 1], [1, 1], [1, 1]], ..plain }, &wide));
+    assert_eq!(Form::of(&plain, &wide), Some(Form::Square));
+    assert_eq!(
+        Form::of(&Conv { padding: [[0, 0], [2, 0], [0, 1]], ..plain.clone() }, &wide),
+        Some(Form::Square)
+    );
+    assert_eq!(Form::of(&plain, &weight(DType::F16, 64, 64)), None);
+    assert_eq!(Form::of(&plain, &weight(DType::F32, 64, 4)), None);
+    assert_eq!(Form::of(&plain, &weight(DType::F32, 4, 64)), None);
+    assert_eq!(Form::of(&Conv::spatial([3, 3], 2, 1), &wide), None);
+    assert_eq!(Form::of(&Conv { dilation: [1, 2, 2], ..plain.clone() }, &wide), None);
+    assert_eq!(Form::of(&Conv { groups: 2, ..plain.clone() }, &wide), None);
+    assert_eq!(Form::of(&Conv { padding: [[1, 1], [1, 1], [1, 1]], ..plain }, &wide), None);
     let pointwise = TensorType::new(DType::F32, [64, 1, 1, 1, 64]);
-    assert!(!WinogradWeights::suits(&Conv::spatial([1, 1], 1, 0), &pointwise));
+    assert_eq!(Form::of(&Conv::spatial([1, 1], 1, 0), &pointwise), None);
 }
 
-#[test]
-fn a_convolution_op_takes_this_way() {
-    let (channels, columns) = (40, 72);
+/// Runs a convolution op as a program does, its weight packed beforehand, and checks that it was packed for `form`.
+fn check_op(op: &Conv, form: Form, geometry: &ConvGeometry, columns: usize) {
+    let &ConvGeometry { images, height, width, channels, kernel: [deep, high, wide], .. } = geometry;
     let mut random = Random(23);
-    let x = random.vector::<f32>(2 * 7 * 6 * channels);
-    let kernels = random.vector::<f32>(columns * 9 * channels);
+    let x = random.vector::<f32>(images * height * width * channels);
+    let kernels = random.vector::<f32>(columns * taps(geometry) * channels);
     let bias = random.vector::<f32>(columns);
-    let op = Conv { bias: true, padding: [[0, 0], [0, 1], [2, 1]], ..Conv::spatial([3, 3], 1, 1) };
     let tensor = |shape: &[usize], values: &[f32]| {
         let mut tensor = Tensor::zeros(TensorType::new(DType::F32, shape));
         tensor.bytes_mut().copy_from_slice(bytemuck::cast_slice(values));
         tensor
     };
     let inputs = [
-        tensor(&[2, 7, 6, channels], &x),
-        tensor(&[columns, 1, 3, 3, channels], &kernels),
+        tensor(&[images, height, width, channels], &x),
+        tensor(&[columns, deep, high, wide, channels], &kernels),
         tensor(&[columns], &bias),
     ];
-    assert!(WinogradWeights::suits(&op, inputs[1].ty()));
-    let (mut want, largest) = exact(&x, &kernels, &geometry(2, [7, 6], channels, [0, 1, 2, 1]), columns);
+    let (mut want, largest) = exact(&x, &kernels, geometry, columns);
     want.iter_mut().enumerate().for_each(|(at, want)| *want += f64::from(bias[at % columns]));
+    let poison = vec![f32::NAN; want.len()];
     for isa in Isa::available() {
-        let outputs = super::super::run_on_tensors(isa, "conv", &Op::Conv(op.clone()), &inputs.each_ref())
-            .expect("a convolution");
-        assert_eq!(&*outputs[0].ty().shape, &[2, 6, 7, columns][..]);
-        assert_close::<f32>(&format!("{isa:?}"), bytemuck::cast_slice(outputs[0].bytes()), &want, largest);
+        let views = inputs.each_ref().map(View::of);
+        let packed = PackedWeight::new(isa, &Op::Conv(op.clone()), views[1]);
+        let bytes = WinogradWeights::bytes_of(isa, form, columns, channels);
+        assert_eq!(packed.bytes(), bytes, "{isa:?}");
+        assert_eq!(PackedWeight::bytes_of(isa, &Op::Conv(op.clone()), inputs[1].ty()), bytes, "{isa:?}");
+        let shape = [geometry.output_images(), geometry.output_height(), geometry.output_width(), columns];
+        let mut output = tensor(&shape, &poison);
+        conv(isa, op, &views, &packed, ViewMut::of(&mut output)).expect("a convolution");
+        assert_close::<f32>(&format!("{isa:?}"), bytemuck::cast_slice(output.bytes()), &want, largest);
     }
+}
+
+#[test]
+fn a_convolution_op_takes_this_way() {
+    let op = Conv { bias: true, padding: [[0, 0], [0, 1], [2, 1]], ..Conv::spatial([3, 3], 1, 1) };
+    check_op(&op, Form::Square, &geometry(2, [7, 6], 40, [0, 1, 2, 1]), 72);
 }

@@ -1,57 +1,120 @@
-//! The transformed weights of a 3×3 convolution.
+//! The forms of convolution done this way, and their transformed weights.
 
 use std::ops::Range;
 
 use kinora_graph::{DType, TensorType, op::Conv};
 use rayon::prelude::*;
 
-use super::transform::PLANES;
 use crate::gemm::aligned::{self, AlignedBuffer};
 use crate::simd::Isa;
 
 /// Fewer input or output channels than this are multiplied directly: the transforms would cost what they save.
 const FEWEST_CHANNELS: usize = 32;
 
-/// Channels that are transformed together: their lines are 16 or 32 KiB.
+/// Channels that are transformed together: their lines are 32 KiB at most.
 const CHANNEL_STEP: usize = 16;
 
-/// The kernels of a convolution as `G g Gᵀ`, in panels of `2·LANES` columns: `[panel][16][channels][2·LANES]`, padded with
-/// zero columns. They take 16/9 of the kernels' memory.
+/// The most planes of a form.
+const MOST_PLANES: usize = 16;
+
+/// What the windows of a convolution reach over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// 3×3 pixels of an image: F(2×2, 3×3).
+    Square,
+    /// A pixel in three frames: F(2, 3).
+    Frames,
+}
+
+impl Form {
+    /// The form by which a convolution can be done and gains.
+    ///
+    /// 3×3 windows gain 1.3 times at 32 channels and up to twice from 128 on. The size of the images, unknown when
+    /// weights are loaded, has no say: where they are only a few tiles in all (one image of 4×4 pixels with 1280
+    /// channels), reading the larger weights takes up to 1.4 times as long as the direct product does.
+    ///
+    /// A clip of one output frame leaves half of each tile unused, 4 multiplications where the direct product has 3.
+    ///
+    /// Half-precision weights stay with the direct product, which reads them as they are: here they would be 32/9 or
+    /// 8/3 as large.
+    pub(crate) fn of(op: &Conv, weight: &TensorType) -> Option<Form> {
+        let general = op.stride == [1; 3]
+            && op.groups == 1
+            && weight.dtype == DType::F32
+            && weight.shape[0].min(weight.shape[4]) >= FEWEST_CHANNELS;
+        let square =
+            op.kernel == Form::Square.kernel() && op.dilation[1..] == [1; 2] && op.padding[0] == [0; 2];
+        let frames = op.kernel == Form::Frames.kernel()
+            && op.dilation[0] == 1
+            && op.padding[1..] == [[0; 2]; 2]
+            && op.frames + op.padding[0][0] + op.padding[0][1] >= 4;
+        match (general, square, frames) {
+            (true, true, _) => Some(Form::Square),
+            (true, _, true) => Some(Form::Frames),
+            _ => None,
+        }
+    }
+
+    /// Taps over frames, rows and columns.
+    pub(super) fn kernel(self) -> [usize; 3] {
+        match self {
+            Form::Square => [1, 3, 3],
+            Form::Frames => [3, 1, 1],
+        }
+    }
+
+    /// Taps of a kernel.
+    fn taps(self) -> usize {
+        self.kernel().iter().product()
+    }
+
+    /// Values of a transformed kernel.
+    fn planes(self) -> usize {
+        match self {
+            Form::Square => 16,
+            Form::Frames => 4,
+        }
+    }
+
+    /// One channel of a kernel `[taps, channels]` transformed: its planes come first.
+    fn transform(self, kernel: &[f32], channel: usize, channels: usize) -> [f64; MOST_PLANES] {
+        let tap = |index: usize| f64::from(kernel[index * channels + channel]);
+        let mut values = [0.0; MOST_PLANES];
+        match self {
+            Form::Square => {
+                let [left, middle, right] =
+                    [0, 1, 2].map(|x| kernel_transform([tap(x), tap(3 + x), tap(6 + x)]));
+                for (y, row) in values.chunks_exact_mut(4).enumerate() {
+                    row.copy_from_slice(&kernel_transform([left[y], middle[y], right[y]]));
+                }
+            }
+            Form::Frames => values[..4].copy_from_slice(&kernel_transform([tap(0), tap(1), tap(2)])),
+        }
+        values
+    }
+}
+
+/// The kernels of a convolution as `G g Gᵀ`, or `G g` along frames, in panels of `2·LANES` columns:
+/// `[panel][planes][channels][2·LANES]`, padded with zero columns. They take 16/9 or 4/3 of the kernels' memory.
 #[derive(Debug)]
 pub(crate) struct WinogradWeights {
     values: AlignedBuffer<f32>,
     isa: Isa,
+    form: Form,
     columns: usize,
     channels: usize,
 }
 
 impl WinogradWeights {
-    /// Whether a convolution can be done this way and gains by it.
-    ///
-    /// It gains 1.3 times at 32 channels and up to twice from 128 on. The size of the images, unknown when weights are
-    /// loaded, has no say: where they are only a few tiles in all (one image of 4×4 pixels with 1280 channels), reading
-    /// the larger weights takes up to 1.4 times as long as the direct product does.
-    ///
-    /// Half-precision weights stay with the direct product, which reads them as they are: here they would be 32/9 as
-    /// large.
-    pub(crate) fn suits(op: &Conv, weight: &TensorType) -> bool {
-        op.kernel == [1, 3, 3]
-            && op.stride == [1; 3]
-            && op.dilation[1..] == [1; 2]
-            && op.padding[0] == [0; 2]
-            && op.groups == 1
-            && weight.dtype == DType::F32
-            && weight.shape[0].min(weight.shape[4]) >= FEWEST_CHANNELS
-    }
-
-    /// Transforms kernels `[columns, 3, 3, channels]`, in f64.
+    /// Transforms kernels `[columns, taps, channels]`, in f64.
     ///
     /// # Panics
     /// Where `kernels` is not of that size.
-    pub(crate) fn new(isa: Isa, kernels: &[f32], columns: usize, channels: usize) -> Self {
-        assert_eq!(kernels.len(), columns * 9 * channels, "kernels [{columns}, 3, 3, {channels}]");
+    pub(crate) fn new(isa: Isa, form: Form, kernels: &[f32], columns: usize, channels: usize) -> Self {
+        let (taps, planes) = (form.taps(), form.planes());
+        assert_eq!(kernels.len(), columns * taps * channels, "kernels [{columns}, {taps}, {channels}]");
         let width = 2 * isa.lanes();
-        let size = PLANES * channels * width;
+        let size = planes * channels * width;
         let mut values = AlignedBuffer::new();
         values.reserve(columns.div_ceil(width) * size);
         if size > 0 {
@@ -64,25 +127,24 @@ impl WinogradWeights {
                 // A few channels at a time for all columns, so that their lines are filled while they are in L1.
                 for start in (0..channels).step_by(CHANNEL_STEP) {
                     for column in first..columns.min(first + width) {
-                        let kernel = &kernels[column * 9 * channels..][..9 * channels];
+                        let kernel = &kernels[column * taps * channels..][..taps * channels];
                         for channel in start..channels.min(start + CHANNEL_STEP) {
-                            for (plane, value) in
-                                transformed(kernel, channel, channels).into_iter().enumerate()
-                            {
-                                panel[(plane * channels + channel) * width + column - first] = value as f32;
+                            let values = form.transform(kernel, channel, channels);
+                            for (plane, value) in values[..planes].iter().enumerate() {
+                                panel[(plane * channels + channel) * width + column - first] = *value as f32;
                             }
                         }
                     }
                 }
             });
         }
-        WinogradWeights { values, isa, columns, channels }
+        WinogradWeights { values, isa, form, columns, channels }
     }
 
     /// The memory that the transformed kernels take, known before they are made.
-    pub(crate) fn bytes_of(isa: Isa, columns: usize, channels: usize) -> usize {
+    pub(crate) fn bytes_of(isa: Isa, form: Form, columns: usize, channels: usize) -> usize {
         let padded = columns.next_multiple_of(2 * isa.lanes());
-        aligned::bytes_of(size_of::<f32>(), padded.saturating_mul(PLANES).saturating_mul(channels))
+        aligned::bytes_of(size_of::<f32>(), padded.saturating_mul(form.planes()).saturating_mul(channels))
     }
 
     /// The memory that the transformed kernels take.
@@ -93,6 +155,11 @@ impl WinogradWeights {
     /// The instruction set this was packed for.
     pub(super) fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// What the windows reach over.
+    pub(super) fn form(&self) -> Form {
+        self.form
     }
 
     /// Output channels.
@@ -114,7 +181,7 @@ impl WinogradWeights {
     #[inline(always)]
     pub(super) fn lines(&self, panel: usize, plane: usize, channels: Range<usize>) -> &[f32] {
         let width = 2 * self.isa.lanes();
-        let start = (panel * PLANES + plane) * self.channels + channels.start;
+        let start = (panel * self.form.planes() + plane) * self.channels + channels.start;
         &self.values.as_slice()[start * width..][..channels.len() * width]
     }
 }
@@ -123,15 +190,4 @@ impl WinogradWeights {
 fn kernel_transform([a, b, c]: [f64; 3]) -> [f64; 4] {
     let (sum, middle) = (0.5 * (a + c), 0.5 * b);
     [a, sum + middle, sum - middle, c]
-}
-
-/// `G g Gᵀ` of one channel of a kernel `[3, 3, channels]`, by rows.
-fn transformed(kernel: &[f32], channel: usize, channels: usize) -> [f64; PLANES] {
-    let tap = |y: usize, x: usize| f64::from(kernel[(3 * y + x) * channels + channel]);
-    let [left, middle, right] = [0, 1, 2].map(|x| kernel_transform([tap(0, x), tap(1, x), tap(2, x)]));
-    let mut values = [0.0; PLANES];
-    for (y, row) in values.chunks_exact_mut(4).enumerate() {
-        row.copy_from_slice(&kernel_transform([left[y], middle[y], right[y]]));
-    }
-    values
 }
