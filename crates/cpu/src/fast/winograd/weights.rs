@@ -8,8 +8,12 @@ use rayon::prelude::*;
 use crate::gemm::aligned::{self, AlignedBuffer};
 use crate::simd::Isa;
 
-/// Fewer input or output channels than this are multiplied directly: the transforms would cost what they save.
-const FEWEST_CHANNELS: usize = 32;
+/// With fewer output channels than this the transforms of the input would cost what they save.
+const FEWEST_OUTPUTS: usize = 32;
+
+/// With fewer input channels than this, by form, the products are too short. Eight, those of a UNet's first convolution,
+/// still gain a little.
+const FEWEST_INPUTS: [usize; 2] = [8, 32];
 
 /// Channels that are transformed together: their lines are 32 KiB at most.
 const CHANNEL_STEP: usize = 16;
@@ -41,10 +45,13 @@ impl Form {
         let general = op.stride == [1; 3]
             && op.groups == 1
             && weight.dtype == DType::F32
-            && weight.shape[0].min(weight.shape[4]) >= FEWEST_CHANNELS;
-        let square =
-            op.kernel == Form::Square.kernel() && op.dilation[1..] == [1; 2] && op.padding[0] == [0; 2];
+            && weight.shape[0] >= FEWEST_OUTPUTS;
+        let square = op.kernel == Form::Square.kernel()
+            && weight.shape[4] >= FEWEST_INPUTS[0]
+            && op.dilation[1..] == [1; 2]
+            && op.padding[0] == [0; 2];
         let frames = op.kernel == Form::Frames.kernel()
+            && weight.shape[4] >= FEWEST_INPUTS[1]
             && op.dilation[0] == 1
             && op.padding[1..] == [[0; 2]; 2]
             && op.frames + op.padding[0][0] + op.padding[0][1] >= 4;
