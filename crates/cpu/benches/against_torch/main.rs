@@ -121,7 +121,7 @@ fn relative_error(ours: &[f32], theirs: &[f32]) -> f32 {
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut parsed = Arguments { filter: None, seconds: 0.12, turns: 12, json: None };
+    let mut parsed = Arguments { filter: None, seconds: 0.1, turns: 24, json: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
