@@ -7,7 +7,7 @@
 mod network;
 mod weights;
 
-use std::{error::Error, path::PathBuf, time::Instant};
+use std::{error::Error, path::PathBuf, process::ExitCode, time::Instant};
 
 use kinora_cpu::{CpuTarget, Options, Program, Tensors, reference::ReferenceEvaluator};
 use kinora_graph::{
@@ -27,7 +27,17 @@ struct Arguments {
     text: bool,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("small_unet: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let arguments = arguments()?;
     let config = &arguments.config;
 
