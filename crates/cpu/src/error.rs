@@ -1,6 +1,6 @@
 //! What can go wrong when a graph runs on the CPU.
 
-use kinora_graph::{GraphError, Phase, TensorType, plan::PlanError};
+use kinora_graph::{GraphError, ParameterError, Phase, TensorType, plan::PlanError};
 
 /// Why a graph could not be prepared or run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -26,6 +26,14 @@ pub enum CpuError {
         name: String,
         /// Its type.
         ty: TensorType,
+    },
+    /// A weight could not be read.
+    #[error("weight {name}: {source}")]
+    Parameter {
+        /// The parameter.
+        name: String,
+        /// What the source of the weights says.
+        source: ParameterError,
     },
     /// A name was given that the graph does not have.
     #[error("the graph has no input {0}")]

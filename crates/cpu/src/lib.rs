@@ -28,6 +28,7 @@
 mod error;
 mod fast;
 mod gemm;
+mod loader;
 mod program;
 pub mod reference;
 pub mod simd;

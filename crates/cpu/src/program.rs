@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use kinora_graph::{
-    DType, Graph, NodeId, Op, Phase, Source, Tensor, TensorType, ValueId, passes,
+    DType, Graph, NodeId, Op, Parameters, Phase, Source, Tensor, TensorType, ValueId, passes,
     plan::{Buffer, Place, Plan, PlanOptions, Step},
     tensor::AlignedBytes,
 };
@@ -11,6 +11,7 @@ use kinora_graph::{
 use crate::{
     CpuError, Tensors,
     fast::{self, PackedWeight},
+    loader::Loader,
     reference::ReferenceEvaluator,
     simd::Isa,
     target::CpuTarget,
@@ -70,8 +71,9 @@ impl Program {
     /// Optimises, plans, checks the budget, then loads the weights and allocates the arena.
     ///
     /// # Errors
-    /// Where the graph does not fit the budget or the memory, or a weight is missing, of another type, or not finite.
-    pub fn new(graph: &Graph, parameters: &Tensors, options: Options) -> Result<Program, CpuError> {
+    /// Where the graph does not fit the budget or the memory, or a weight that it uses is missing, cannot be read, is of
+    /// another type, or not finite.
+    pub fn new(graph: &Graph, parameters: &dyn Parameters, options: Options) -> Result<Program, CpuError> {
         let target = CpuTarget { isa: options.isa };
         let graph = if options.optimise {
             passes::optimise_traced(graph, &target, Some(&ReferenceEvaluator))?.0
@@ -81,9 +83,6 @@ impl Program {
         let plan =
             Plan::new(&graph, &target, &PlanOptions { budget: options.budget, ..PlanOptions::default() })?;
         plan.verify(&graph)?;
-        for (_, value) in graph.parameters() {
-            tensors::parameter(value, parameters)?;
-        }
         let bytes = plan.arena_bytes();
         let arena = AlignedBytes::try_zeroed(bytes).ok_or(CpuError::OutOfMemory { bytes })?;
         let mut program = Program {
@@ -177,46 +176,33 @@ impl Program {
     }
 
     /// Runs the load phase and keeps what the later phases read: packed where the reader is a matrix product.
-    fn load(&mut self, parameters: &Tensors) -> Result<(), CpuError> {
-        let mut values: HashMap<ValueId, Tensor> = HashMap::new();
-        for (id, value) in self.graph.value_ids() {
-            match &value.source {
-                Source::Parameter => {
-                    if let Some(tensor) = parameters.get(&value.name) {
-                        values.insert(id, tensor.clone());
-                    }
-                }
-                Source::Constant(tensor) => {
-                    values.insert(id, tensor.clone());
-                }
-                Source::Input(_) | Source::Node { .. } => {}
-            }
-        }
-        for &id in self.plan.load_nodes() {
-            let node = self.graph.node(id);
-            let inputs: Vec<&Tensor> = node.inputs.iter().filter_map(|v| values.get(v)).collect();
-            let outputs = fast::run_on_tensors(self.options.isa, &node.name, &node.op, &inputs)?;
-            for (&value, tensor) in node.outputs.iter().zip(outputs) {
-                values.insert(value, tensor);
-            }
-        }
+    fn load(&mut self, parameters: &dyn Parameters) -> Result<(), CpuError> {
+        let phases = self.graph.phases();
+        let known = |value: ValueId| phases[value.index()] == Phase::Load;
 
-        // Weights that nothing but packing kernels read are not kept a second time.
-        let mut read_raw: Vec<ValueId> = self.graph.outputs().iter().map(|o| o.value).collect();
+        let mut resident: Vec<ValueId> =
+            self.graph.outputs().iter().map(|o| o.value).filter(|&value| known(value)).collect();
+        let mut packed: Vec<(NodeId, ValueId)> = Vec::new();
         for step in [Phase::Clip, Phase::Step].into_iter().flat_map(|phase| self.plan.steps(phase)) {
             let node = self.graph.node(step.node);
-            let weight =
-                PackedWeight::operand(&node.op).and_then(|operand| values.get(&node.inputs[operand]));
-            if let Some(weight) = weight {
-                let packed = PackedWeight::new(self.options.isa, &node.op, View::of(weight));
-                self.packed.insert(step.node, packed);
-            }
-            let skipped = if weight.is_some() { PackedWeight::operand(&node.op) } else { None };
-            read_raw.extend(
-                node.inputs.iter().enumerate().filter(|(i, _)| Some(*i) != skipped).map(|(_, &value)| value),
-            );
+            let weight = PackedWeight::operand(&node.op).filter(|&operand| known(node.inputs[operand]));
+            packed.extend(weight.map(|operand| (step.node, node.inputs[operand])));
+            let raw = node.inputs.iter().enumerate().filter(|(i, _)| Some(*i) != weight);
+            resident.extend(raw.map(|(_, &value)| value).filter(|&value| known(value)));
         }
-        self.resident = read_raw.into_iter().filter_map(|id| Some((id, values.get(&id)?.clone()))).collect();
+        resident.sort_unstable();
+        resident.dedup();
+
+        let wanted = resident.iter().copied().chain(packed.iter().map(|&(_, value)| value));
+        let mut loader = Loader::new(&self.graph, self.options.isa, parameters, wanted);
+        for (node, value) in packed {
+            let weight = loader.take(value)?;
+            let op = &self.graph.node(node).op;
+            self.packed.insert(node, PackedWeight::new(self.options.isa, op, View::of(&weight)));
+        }
+        for value in resident {
+            self.resident.insert(value, loader.take(value)?);
+        }
         Ok(())
     }
 

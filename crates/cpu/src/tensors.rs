@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kinora_graph::{Graph, Phase, Source, Tensor, TensorType, Value};
+use kinora_graph::{Graph, Parameters, Phase, Source, Tensor, TensorType, Value};
 
 use crate::CpuError;
 
@@ -44,12 +44,13 @@ pub(crate) fn input<'a>(value: &Value, inputs: &'a Tensors) -> Result<&'a Tensor
     Ok(tensor)
 }
 
-/// The tensor given for a parameter, of finite numbers alone.
-pub(crate) fn parameter<'a>(value: &Value, parameters: &'a Tensors) -> Result<&'a Tensor, CpuError> {
+/// The tensor of a parameter, of finite numbers alone.
+pub(crate) fn parameter(value: &Value, parameters: &dyn Parameters) -> Result<Tensor, CpuError> {
     let tensor = parameters
-        .get(&value.name)
+        .parameter(&value.name, &value.ty)
+        .map_err(|source| CpuError::Parameter { name: value.name.clone(), source })?
         .ok_or_else(|| CpuError::MissingParameter { name: value.name.clone(), ty: value.ty.clone() })?;
-    check_type(value, tensor)?;
+    check_type(value, &tensor)?;
     match tensor.first_non_finite() {
         Some(index) => Err(CpuError::NonFinite { name: value.name.clone(), index }),
         None => Ok(tensor),

@@ -1,8 +1,12 @@
 //! A program's phases and its memory.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
+use std::cell::RefCell;
+
 use kinora_cpu::{CpuError, Options, Program, Tensors, simd::Isa};
-use kinora_graph::{DType, Graph, GraphBuilder, Phase, Tensor, TensorType, op::Conv};
+use kinora_graph::{
+    DType, Graph, GraphBuilder, ParameterError, Parameters, Phase, Tensor, TensorType, op::Conv,
+};
 
 fn floats(shape: &[usize], values: &[f32]) -> Tensor {
     Tensor::from_slice(shape, values).unwrap()
@@ -96,4 +100,57 @@ fn weights_are_counted_as_they_are_held() {
     let as_they_are = 11 * 4 + 44 * 4 + 4;
     assert_eq!(program.weight_bytes(), packed + as_they_are);
     assert_eq!(program.plan().weight_bytes(), program.weight_bytes());
+}
+
+/// Weights that note which of them are read, and can be made to fail.
+struct Noting {
+    tensors: Tensors,
+    read: RefCell<Vec<String>>,
+    damaged: Option<&'static str>,
+}
+
+impl Parameters for Noting {
+    fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError> {
+        self.read.borrow_mut().push(name.to_owned());
+        if self.damaged == Some(name) {
+            return Err(ParameterError("the file ends early".into()));
+        }
+        self.tensors.parameter(name, ty)
+    }
+}
+
+/// One weight is folded, one is packed by two layers, and one is of no use.
+fn three_weights() -> (Graph, Noting) {
+    let mut g = GraphBuilder::new("three weights");
+    let x = g.input("x", f32s(&[2, 3]), Phase::Step).unwrap();
+    let weight = g.parameter("weight", f32s(&[3, 3])).unwrap();
+    let half = g.parameter("half", f32s(&[3])).unwrap();
+    g.parameter("unused", f32s(&[3])).unwrap();
+    let bias = g.scale("bias", half, 2.0, 0.0).unwrap();
+    let y = g.linear("first", x, weight, Some(bias)).unwrap();
+    let y = g.linear("second", y, weight, None).unwrap();
+    g.output("y", y).unwrap();
+    let swap = floats(&[3, 3], &[0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
+    let tensors = named([("weight", swap), ("half", floats(&[3], &[0.5, 1.0, 1.5]))]);
+    (g.finish(), Noting { tensors, read: RefCell::default(), damaged: None })
+}
+
+#[test]
+fn a_weight_is_read_once_and_only_where_it_is_used() {
+    let (graph, weights) = three_weights();
+    let mut program = Program::new(&graph, &weights, Options::default()).unwrap();
+    let y = program.run(&named([("x", floats(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))])).unwrap();
+    // Swapped, plus the bias, swapped back.
+    assert_eq!(y["y"].to_f32(), [3.0, 3.0, 6.0, 6.0, 6.0, 9.0]);
+    let mut read = weights.read.into_inner();
+    read.sort_unstable();
+    assert_eq!(read, ["half", "weight"]);
+}
+
+#[test]
+fn a_weight_that_cannot_be_read_is_named() {
+    let (graph, weights) = three_weights();
+    let damaged = Noting { damaged: Some("half"), ..weights };
+    let error = Program::new(&graph, &damaged, Options::default()).unwrap_err();
+    assert_eq!(error.to_string(), "weight half: the file ends early");
 }

@@ -88,7 +88,7 @@ pub fn evaluate(graph: &Graph, parameters: &Tensors, inputs: &Tensors) -> Result
     for value in graph.values() {
         values.push(match &value.source {
             Source::Input(_) => Some(tensors::input(value, inputs)?.clone()),
-            Source::Parameter => Some(tensors::parameter(value, parameters)?.clone()),
+            Source::Parameter => Some(tensors::parameter(value, parameters)?),
             Source::Constant(tensor) => Some(tensor.clone()),
             Source::Node { .. } => None,
         });

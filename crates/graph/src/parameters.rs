@@ -1,0 +1,26 @@
+//! Where the weights of a graph come from: a map in memory, a file that is read as its tensors are asked for.
+
+use std::collections::HashMap;
+
+use crate::{Tensor, TensorType};
+
+/// A source of weights, asked for one parameter at a time, so that a model need never lie in memory twice.
+pub trait Parameters {
+    /// The tensor of the parameter `name`, which the graph declares as `ty`; `None` where the source has none of that
+    /// name. The caller checks the type of what it gets.
+    ///
+    /// # Errors
+    /// Where the source has the tensor but cannot give it.
+    fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError>;
+}
+
+/// Why a source could not give a tensor that it has, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ParameterError(pub String);
+
+impl Parameters for HashMap<String, Tensor> {
+    fn parameter(&self, name: &str, _: &TensorType) -> Result<Option<Tensor>, ParameterError> {
+        Ok(self.get(name).cloned())
+    }
+}
