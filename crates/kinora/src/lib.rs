@@ -1,0 +1,1 @@
+//! Kinora for Rust programs: pipelines that turn a still image into a video, and the files they read and write.

@@ -1,0 +1,2 @@
+//! Video diffusion models: their weights, their networks as graph builders, their schedulers, and the image processing
+//! around them. Nothing here knows which device runs a network.
