@@ -2,3 +2,4 @@
 //! around them. Nothing here knows which device runs a network.
 
 pub mod networks;
+pub mod synthetic;
