@@ -3,3 +3,4 @@
 
 pub mod networks;
 pub mod synthetic;
+pub mod weights;

@@ -4,6 +4,8 @@
 
 use kinora_graph::{ParameterError, Parameters, Tensor, TensorType};
 
+use crate::weights::channels_last;
+
 /// A source that has every weight it is asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Synthetic;
@@ -11,8 +13,13 @@ pub struct Synthetic;
 impl Parameters for Synthetic {
     fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError> {
         let file = tensor(name, &file_shape(&ty.shape));
-        let values = match ty.shape.len() {
-            5 => channels_last(&file, &ty.shape),
+        let values = match *ty.shape {
+            [_, frames, height, width, channels] => {
+                let taps = frames * height * width;
+                let mut moved = vec![0.0; file.len()];
+                channels_last(&file, channels * taps, taps, &mut moved);
+                moved
+            }
             _ => file,
         };
         let tensor = Tensor::from_f32(ty.dtype, ty.shape.clone(), &values)
@@ -27,19 +34,6 @@ fn file_shape(shape: &[usize]) -> Vec<usize> {
         [out, frames, height, width, channels] => vec![out, channels, frames, height, width],
         _ => shape.to_vec(),
     }
-}
-
-/// A convolution's weights, moved from the order of a file to that of a graph.
-fn channels_last(file: &[f32], shape: &[usize]) -> Vec<f32> {
-    let channels = shape[4];
-    let taps = shape[1] * shape[2] * shape[3];
-    let mut values = Vec::with_capacity(file.len());
-    for out in 0..shape[0] {
-        for tap in 0..taps {
-            values.extend((0..channels).map(|channel| file[(out * channels + channel) * taps + tap]));
-        }
-    }
-    values
 }
 
 /// The values of a tensor of a weights file, in the file's order: products keep the variance of what they multiply, norms

@@ -1,0 +1,89 @@
+//! One safetensors file, mapped into memory.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use memmap2::Mmap;
+use safetensors::tensor::{Metadata, TensorInfo};
+
+use super::WeightsError;
+
+/// The bytes before the header: its length.
+const PREFIX: usize = size_of::<u64>();
+
+/// The longest header that any reader of the format accepts.
+const LONGEST_HEADER: usize = 100_000_000;
+
+/// A safetensors file whose header has been read and fits its length.
+pub(super) struct WeightsFile {
+    bytes: Mmap,
+    /// Where the tensors begin.
+    data: usize,
+    header: Metadata,
+}
+
+impl WeightsFile {
+    /// Maps a file and reads its header.
+    pub fn open(path: &Path) -> Result<Self, WeightsError> {
+        let io = |source| WeightsError::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        let length = file.metadata().map_err(io)?.len();
+        if length < PREFIX as u64 {
+            return Err(WeightsError::Truncated {
+                path: path.to_owned(),
+                expected: PREFIX as u64,
+                got: length,
+            });
+        }
+        // SAFETY: the map is only read, and lives as long as the slices taken from it. Nothing can keep another program
+        // from changing the file meanwhile. Where one writes to it, the weights read are partly new ones: they are
+        // copied out as plain bytes, any of which is a valid number, and nothing is decided from them; the header is
+        // parsed once, into memory of our own. Where one cuts the file short, the system ends this program (SIGBUS) when
+        // it reads beyond the new end. Downloads and savers replace files by renaming, which does not touch a map.
+        let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
+        let (data, header) = read_header(path, &bytes)?;
+        Ok(WeightsFile { bytes, data, header })
+    }
+
+    /// Shape, element type and place of a tensor.
+    pub fn info(&self, name: &str) -> Option<&TensorInfo> {
+        self.header.info(name)
+    }
+
+    /// The names of the tensors, in the order of their data.
+    pub fn names(&self) -> Vec<String> {
+        self.header.offset_keys()
+    }
+
+    /// A tensor's bytes: little-endian, row-major, at any alignment.
+    pub fn data(&self, info: &TensorInfo) -> Option<&[u8]> {
+        let (start, end) = info.data_offsets;
+        self.bytes.get(self.data.checked_add(start)?..self.data.checked_add(end)?)
+    }
+}
+
+/// Where the data begins, and what lies there.
+fn read_header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata), WeightsError> {
+    let path = || PathBuf::from(path);
+    let damaged = |problem: String| WeightsError::Header { path: path(), problem };
+    let got = bytes.len() as u64;
+    let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else {
+        return Err(WeightsError::Truncated { path: path(), expected: PREFIX as u64, got });
+    };
+    let length = u64::from_le_bytes(*prefix);
+    let header = usize::try_from(length).ok().filter(|&n| n <= LONGEST_HEADER);
+    let Some(header) = header.and_then(|n| rest.get(..n)) else {
+        return Err(damaged(format!("it says that its header has {length} bytes, the whole file has {got}")));
+    };
+    let metadata: Metadata =
+        serde_json::from_slice(header).map_err(|error| damaged(format!("its header: {error}")))?;
+    let data = PREFIX + header.len();
+    let expected = data as u64 + metadata.data_len() as u64;
+    match got {
+        _ if got < expected => Err(WeightsError::Truncated { path: path(), expected, got }),
+        _ if got > expected => Err(WeightsError::TrailingBytes { path: path(), expected, got }),
+        _ => Ok((data, metadata)),
+    }
+}

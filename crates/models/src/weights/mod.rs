@@ -1,0 +1,248 @@
+//! Weights from safetensors files, as diffusers and transformers save them: whole or in shards, in any variant.
+//!
+//! Files are mapped into memory, so that opening a model reads little more than its headers. A tensor is brought into the
+//! graph's layout and element type when it is asked for.
+
+mod error;
+mod file;
+mod files;
+mod layout;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use kinora_graph::{DType, ParameterError, Parameters, Tensor, TensorType};
+use safetensors::{Dtype, tensor::TensorInfo};
+
+pub use error::WeightsError;
+use file::WeightsFile;
+pub use files::Variant;
+pub(crate) use files::{Entry, entry, pickles, read_index, safetensors as safetensors_files};
+pub(crate) use layout::channels_last;
+use layout::{Float, Order};
+
+/// The weights of one part of a model.
+pub struct Weights {
+    part: String,
+    variant: Option<String>,
+    files: Vec<WeightsFile>,
+    /// The number of the file that holds a tensor.
+    tensors: BTreeMap<String, usize>,
+}
+
+impl Weights {
+    /// Opens the weights in the folder of one part of a model. `stem` is what their file names start with:
+    /// `diffusion_pytorch_model` for the parts that diffusers saves, `model` for those of transformers.
+    ///
+    /// # Errors
+    /// Where the files are not there, are pickles, are damaged or do not belong together.
+    pub fn open(folder: &Path, stem: &str, variant: &Variant) -> Result<Weights, WeightsError> {
+        let names = list(folder)?;
+        let preferences = variant.preferences();
+        let found = preferences.iter().find_map(|&v| Some((v, entry(&names, stem, v)?)));
+        let Some((variant, entry)) = found else {
+            return Err(not_found(folder, stem, &preferences, &names));
+        };
+        let part = folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned();
+        let variant = variant.map(str::to_owned);
+        match entry {
+            Entry::Single(name) => {
+                let file = WeightsFile::open(&folder.join(name))?;
+                let tensors = file.names().into_iter().map(|name| (name, 0)).collect();
+                Ok(Weights { part, variant, files: vec![file], tensors })
+            }
+            Entry::Index(index) => {
+                let (files, tensors) = open_shards(folder, &index, &names)?;
+                Ok(Weights { part, variant, files, tensors })
+            }
+        }
+    }
+
+    /// The variant that the files are of; `None` where their names have none.
+    pub fn variant(&self) -> Option<&str> {
+        self.variant.as_deref()
+    }
+
+    /// Everything in the files, by name.
+    pub fn tensors(&self) -> impl Iterator<Item = StoredTensor<'_>> {
+        self.tensors.iter().filter_map(|(name, &file)| {
+            let info = self.files.get(file)?.info(name)?;
+            Some(StoredTensor { name, info })
+        })
+    }
+
+    /// How many parameters there are: elements of all floating-point tensors.
+    pub fn parameter_count(&self) -> u64 {
+        self.tensors().filter(StoredTensor::is_float).map(|tensor| tensor.elements()).sum()
+    }
+
+    /// The bytes of all tensors, as they are stored.
+    pub fn byte_count(&self) -> u64 {
+        self.tensors().map(|tensor| tensor.bytes()).sum()
+    }
+
+    /// A tensor in the layout and element type of a graph.
+    ///
+    /// A convolution's weights, `[out, frames, height, width, in]`, are found as `[out, in, frames, height, width]`, or
+    /// with fewer axes where the kernel is flat; a 1×1 convolution and a linear layer may stand for each other. Everything
+    /// else must have the shape asked for.
+    ///
+    /// # Errors
+    /// Where there is no such tensor, its shape does not fit, or its elements are no floats.
+    pub fn tensor(&self, name: &str, ty: &TensorType) -> Result<Tensor, WeightsError> {
+        let (part, tensor) = (|| self.part.clone(), || name.to_owned());
+        let missing = || WeightsError::MissingTensor { part: part(), tensor: tensor() };
+        let file = self.tensors.get(name).and_then(|&file| self.files.get(file)).ok_or_else(missing)?;
+        let info = file.info(name).ok_or_else(missing)?;
+        let Some(order) = Order::between(&info.shape, &ty.shape) else {
+            return Err(WeightsError::Shape {
+                part: part(),
+                tensor: tensor(),
+                expected: layout::file_shape(&ty.shape, &info.shape),
+                got: info.shape.as_slice().into(),
+            });
+        };
+        let from = match info.dtype {
+            Dtype::F32 => Float::F32,
+            Dtype::F16 => Float::F16,
+            Dtype::BF16 => Float::BF16,
+            other => {
+                let dtype = other.to_string();
+                return Err(WeightsError::DType { part: part(), tensor: tensor(), dtype });
+            }
+        };
+        let to = match ty.dtype {
+            DType::F32 => Float::F32,
+            DType::F16 => Float::F16,
+            DType::BF16 => Float::BF16,
+            DType::U8 | DType::I32 => {
+                return Err(WeightsError::Asked { part: part(), tensor: tensor(), ty: ty.clone() });
+            }
+        };
+        let bytes = file.data(info).ok_or_else(missing)?;
+        let mut result = Tensor::try_zeros(ty.clone()).ok_or_else(|| WeightsError::Memory {
+            part: part(),
+            tensor: tensor(),
+            ty: ty.clone(),
+        })?;
+        layout::convert(bytes, from, order, result.bytes_mut(), to);
+        Ok(result)
+    }
+}
+
+impl std::fmt::Debug for Weights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} tensors in {} files", self.part, self.tensors.len(), self.files.len())
+    }
+}
+
+impl Parameters for Weights {
+    fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError> {
+        match self.tensor(name, ty) {
+            Ok(tensor) => Ok(Some(tensor)),
+            Err(WeightsError::MissingTensor { .. }) => Ok(None),
+            Err(error) => Err(ParameterError(error.to_string())),
+        }
+    }
+}
+
+/// A tensor as it lies in a file.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredTensor<'a> {
+    name: &'a str,
+    info: &'a TensorInfo,
+}
+
+impl<'a> StoredTensor<'a> {
+    /// Its name.
+    pub fn name(&self) -> &'a str {
+        self.name
+    }
+
+    /// Its extents, in the file's order.
+    pub fn shape(&self) -> &'a [usize] {
+        &self.info.shape
+    }
+
+    /// Its element type as the file names it: `F16`, `I64` …
+    pub fn dtype(&self) -> String {
+        self.info.dtype.to_string()
+    }
+
+    /// Its number of elements.
+    pub fn elements(&self) -> u64 {
+        self.info.shape.iter().map(|&n| n as u64).product()
+    }
+
+    /// Its bytes in the file.
+    pub fn bytes(&self) -> u64 {
+        (self.info.data_offsets.1 - self.info.data_offsets.0) as u64
+    }
+
+    fn is_float(&self) -> bool {
+        matches!(self.info.dtype, Dtype::F64 | Dtype::F32 | Dtype::F16 | Dtype::BF16)
+    }
+}
+
+/// The names in a folder.
+pub(crate) fn list(folder: &Path) -> Result<Vec<String>, WeightsError> {
+    let io = |source| WeightsError::Io { path: folder.to_owned(), source };
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(io)? {
+        names.extend(entry.map_err(io)?.file_name().into_string());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Why there are no weights in a folder with files of these names.
+pub(crate) fn not_found(
+    folder: &Path,
+    stem: &str,
+    preferences: &[Option<&str>],
+    names: &[String],
+) -> WeightsError {
+    let folder = PathBuf::from(folder);
+    let found = safetensors_files(names);
+    let files = pickles(names);
+    if found.is_empty() && !files.is_empty() {
+        return WeightsError::Pickle { folder, files };
+    }
+    // Where several would do, the plain one is what a reader expects.
+    let variant = if preferences.contains(&None) { None } else { preferences.first().copied().flatten() };
+    WeightsError::NotFound { folder, wanted: files::single_name(stem, variant), found }
+}
+
+type Shards = (Vec<WeightsFile>, BTreeMap<String, usize>);
+
+fn open_shards(folder: &Path, index: &str, names: &[String]) -> Result<Shards, WeightsError> {
+    let path = folder.join(index);
+    let text = fs::read_to_string(&path).map_err(|source| WeightsError::Io { path: path.clone(), source })?;
+    let places = read_index(&text).map_err(|problem| WeightsError::Index { path, problem })?;
+    let mut files = Vec::new();
+    let mut numbers = BTreeMap::new();
+    let mut tensors = BTreeMap::new();
+    for (tensor, shard) in places {
+        let number = match numbers.get(&shard) {
+            Some(&number) => number,
+            None => {
+                if !names.contains(&shard) {
+                    let index = index.to_owned();
+                    return Err(WeightsError::MissingShard { folder: folder.to_owned(), index, shard });
+                }
+                files.push(WeightsFile::open(&folder.join(&shard))?);
+                numbers.insert(shard.clone(), files.len() - 1);
+                files.len() - 1
+            }
+        };
+        if files[number].info(&tensor).is_none() {
+            let (folder, index) = (folder.to_owned(), index.to_owned());
+            return Err(WeightsError::NotInShard { folder, index, tensor, shard });
+        }
+        tensors.insert(tensor, number);
+    }
+    Ok((files, tensors))
+}
