@@ -107,7 +107,7 @@ pub(crate) fn read_index(text: &str) -> Result<BTreeMap<String, String>, String>
 }
 
 /// Whether a name means an entry of the folder it is looked up in, and nothing elsewhere.
-pub(crate) fn is_file_name(name: &str) -> bool {
+fn is_file_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     let single = matches!(components.next(), Some(Component::Normal(_))) && components.next().is_none();
     single && !name.contains(['/', '\\', ':', '\0'])

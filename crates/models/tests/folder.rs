@@ -1,0 +1,122 @@
+//! A model's folder gives its parts, and whatever is wrong with it is said.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs;
+
+use kinora_graph::DType;
+use kinora_models::{
+    folder::{FolderError, ModelFolder},
+    weights::Variant,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use support::{MODEL_INDEX, TinyModel};
+
+#[test]
+fn a_folder_gives_its_parts() {
+    let model = TinyModel::new();
+    let folder = ModelFolder::open(model.path()).unwrap();
+    assert_eq!(folder.pipeline(), "StableVideoDiffusionPipeline");
+    let classes: Vec<_> = folder.parts().iter().map(|part| (part.name(), part.class())).collect();
+    assert_eq!(
+        classes,
+        [
+            ("unet", "UNetSpatioTemporalConditionModel"),
+            ("vae", "AutoencoderKLTemporalDecoder"),
+            ("image_encoder", "CLIPVisionModelWithProjection"),
+            ("scheduler", "EulerDiscreteScheduler"),
+            ("feature_extractor", "CLIPImageProcessor"),
+        ]
+    );
+    #[derive(Deserialize)]
+    struct Config {
+        name: String,
+    }
+    for part in folder.parts() {
+        assert_eq!(folder.config::<Config>(part.name()).unwrap().name, part.name());
+        assert_eq!(folder.config::<Value>(part.name()).unwrap()["name"], part.name());
+        let weights = folder.weights(part.name(), &Variant::For(DType::F16));
+        assert_eq!(weights.is_ok(), part.has_weights());
+    }
+    assert_eq!(folder.weights("unet", &Variant::For(DType::F16)).unwrap().variant(), Some("fp16"));
+    assert_eq!(folder.weights("unet", &Variant::For(DType::F32)).unwrap().variant(), None);
+    let error = folder.weights("scheduler", &Variant::Plain).unwrap_err().to_string();
+    assert_eq!(error, "the model's scheduler has no weights: its class is EulerDiscreteScheduler");
+    assert!(matches!(folder.part("text_encoder"), Err(FolderError::MissingPart { .. })));
+}
+
+#[test]
+fn a_path_that_is_no_model_is_refused_with_what_one_looks_like() {
+    let empty = tempfile::tempdir().unwrap();
+    let error = |path| ModelFolder::open(path).unwrap_err().to_string();
+    assert!(error(empty.path().join("absent")).ends_with("absent: there is no such folder"));
+    let none = error(empty.path().to_owned());
+    assert!(none.contains("no model_index.json here") && none.contains("image_encoder"), "{none}");
+    let file = empty.path().join("svd_xt.safetensors");
+    fs::write(&file, "x").unwrap();
+    assert!(error(file).contains("this is a file, and a model is a folder"));
+    fs::create_dir(empty.path().join("model_index.json")).unwrap();
+    assert!(error(empty.path().to_owned()).contains("cannot be read"));
+}
+
+#[test]
+fn an_index_that_names_something_unknown_is_refused_by_name() {
+    let model = TinyModel::new();
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut index: Value = serde_json::from_str(MODEL_INDEX).unwrap();
+        change(&mut index);
+        model.write("model_index.json", &index.to_string());
+        ModelFolder::open(model.path()).unwrap_err().to_string()
+    };
+    let error = with(&|index| index["_class_name"] = json!("FluxPipeline"));
+    assert!(error.contains("is a FluxPipeline; Kinora runs StableVideoDiffusionPipeline"), "{error}");
+    let error = with(&|index| index["unet"] = json!(["diffusers", "UNet2DConditionModel"]));
+    assert!(error.contains("unet is a UNet2DConditionModel"), "{error}");
+    assert!(error.contains("knows UNetSpatioTemporalConditionModel"), "{error}");
+    let error = with(&|index| index["scheduler"] = json!(["diffusers", "HeunDiscreteScheduler"]));
+    assert!(error.contains("DDIMScheduler, DPMSolverMultistepScheduler, LCMScheduler"), "{error}");
+    for missing in [json!([null, null]), Value::Null] {
+        let error = with(&|index| {
+            if missing.is_null() {
+                index.as_object_mut().unwrap().remove("vae");
+            } else {
+                index["vae"] = missing.clone();
+            }
+        });
+        assert!(error.contains("has no vae, which must be one of AutoencoderKLTemporalDecoder"), "{error}");
+    }
+    for wrong in [json!(3), json!([]), json!(["diffusers"]), json!(["diffusers", 4]), json!({})] {
+        let error = with(&|index| index["vae"] = wrong.clone());
+        assert!(error.contains("vae must be [library, class]"), "{error}");
+    }
+    assert!(with(&|index| *index = json!([1])).contains("no JSON object"));
+    assert!(with(&|index| *index = json!({})).contains("there is no _class_name"));
+}
+
+#[test]
+fn json_that_does_not_parse_is_refused_with_its_line() {
+    let model = TinyModel::new();
+    model.write("unet/config.json", "{\n  \"name\": \"unet\",\n  oops\n}");
+    model.write("vae/config.json", "{}");
+    let folder = ModelFolder::open(model.path()).unwrap();
+    let error = folder.config::<Value>("unet").unwrap_err().to_string();
+    assert!(error.contains("config.json") && error.contains("line 3"), "{error}");
+    #[derive(Debug, Deserialize)]
+    struct Config {
+        #[serde(rename = "block_out_channels")]
+        _widths: Vec<usize>,
+    }
+    let error = folder.config::<Config>("vae").unwrap_err().to_string();
+    assert!(error.contains("missing field `block_out_channels`"), "{error}");
+    fs::remove_file(model.path().join("scheduler/scheduler_config.json")).unwrap();
+    let error = folder.config::<Value>("scheduler").unwrap_err().to_string();
+    assert!(error.ends_with("scheduler_config.json: this file of the model is missing"), "{error}");
+    fs::remove_dir_all(model.path().join("unet")).unwrap();
+    let error = folder.weights("unet", &Variant::Plain).unwrap_err().to_string();
+    assert!(error.ends_with("unet: there is no such folder"), "{error}");
+    model.write("model_index.json", "{\n\n\"a\"}");
+    let error = ModelFolder::open(model.path()).unwrap_err().to_string();
+    assert!(error.contains("line 3"), "{error}");
+}
