@@ -2,6 +2,7 @@
 //! around them. Nothing here knows which device runs a network.
 
 pub mod folder;
+pub mod hub;
 pub mod networks;
 pub mod synthetic;
 pub mod weights;

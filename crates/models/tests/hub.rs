@@ -1,0 +1,313 @@
+//! Downloads from a hub on this machine: what is downloaded, and what happens when something goes wrong.
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/server.rs"]
+mod server;
+mod support;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use kinora_graph::DType;
+use kinora_models::{
+    folder::ModelFolder,
+    hub::{self, Hub, HubError, HubId, Progress},
+    weights::Variant,
+};
+use server::{COMMIT, Fault, Server};
+use support::{TinyModel, files};
+
+const UNET: &str = "unet/diffusion_pytorch_model.fp16.safetensors";
+const F16: Variant = Variant::For(DType::F16);
+
+/// A server, and a cache of its own.
+struct Test {
+    server: Server,
+    cache: tempfile::TempDir,
+}
+
+impl Test {
+    fn new(fault: Fault) -> Self {
+        Self::with(files(), fault)
+    }
+
+    fn with(files: Vec<(&'static str, Vec<u8>)>, fault: Fault) -> Self {
+        Test { server: Server::new(files, fault), cache: tempfile::tempdir().unwrap() }
+    }
+
+    fn hub(&self) -> Hub {
+        let (endpoint, cache) = (self.server.endpoint(), self.cache.path().to_owned());
+        Hub { endpoint, cache, token: None, offline: false }
+    }
+
+    fn fetch(&self, variant: &Variant) -> Result<PathBuf, HubError> {
+        self.hub().fetch(&id(), variant, &mut ())
+    }
+
+    fn error(&self) -> String {
+        self.fetch(&F16).unwrap_err().to_string()
+    }
+
+    /// Where the cache has the files of the model.
+    fn snapshot(&self) -> PathBuf {
+        self.cache.path().join("models--owner--name/snapshots").join(COMMIT)
+    }
+
+    /// Whether the cache has something that a client would take for the model.
+    fn looks_whole(&self) -> bool {
+        let hub = Hub { offline: true, ..self.hub() };
+        hub.fetch(&id(), &F16, &mut ()).is_ok()
+    }
+}
+
+fn id() -> HubId {
+    HubId::parse("owner/name").unwrap()
+}
+
+/// An address where nothing listens: a port that no program is given by chance.
+fn nowhere() -> String {
+    "http://127.0.0.1:1".to_owned()
+}
+
+/// The files in a folder and below it.
+fn names_under(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if path.is_dir() {
+            names.extend(names_under(&path).into_iter().map(|file| format!("{name}/{file}")));
+        } else {
+            names.push(name);
+        }
+    }
+    names.sort();
+    names
+}
+
+#[test]
+fn only_what_the_variant_needs_is_downloaded() {
+    let test = Test::new(Fault::None);
+    let folder = test.fetch(&F16).unwrap();
+    assert_eq!(folder, test.snapshot());
+    let configs = [
+        "feature_extractor/preprocessor_config.json",
+        "image_encoder/config.json",
+        "model_index.json",
+        "scheduler/scheduler_config.json",
+        "unet/config.json",
+        "vae/config.json",
+        "vae/diffusion_pytorch_model-00001-of-00001.safetensors",
+        "vae/diffusion_pytorch_model.safetensors.index.json",
+    ];
+    let with = |weights: &[&'static str]| {
+        let mut names: Vec<&str> = configs.iter().chain(weights).copied().collect();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(names_under(&folder), with(&["image_encoder/model.fp16.safetensors", UNET]));
+    let model = ModelFolder::open(&folder).unwrap();
+    for (name, parameters) in [("unet", 1000), ("vae", 7), ("image_encoder", 3)] {
+        assert_eq!(model.weights(name, &F16).unwrap().parameter_count(), parameters);
+    }
+    for (name, bytes) in files() {
+        let path = folder.join(name);
+        assert!(!path.exists() || fs::read(path).unwrap() == bytes, "{name}");
+    }
+
+    let plain = Test::new(Fault::None);
+    let folder = plain.fetch(&Variant::Plain).unwrap();
+    let weights = ["image_encoder/model.safetensors", "unet/diffusion_pytorch_model.safetensors"];
+    assert_eq!(names_under(&folder), with(&weights));
+}
+
+#[test]
+fn what_is_in_the_cache_is_not_downloaded_again() {
+    let test = Test::new(Fault::None);
+    test.fetch(&F16).unwrap();
+    test.server.requests();
+    let folder = test.fetch(&F16).unwrap();
+    assert_eq!(test.server.requests(), ["/api/models/owner/name/revision/main"]);
+    // Without a server, and when it is forbidden to ask one.
+    let unreachable = Hub { endpoint: nowhere(), ..test.hub() };
+    assert_eq!(unreachable.fetch(&id(), &F16, &mut ()).unwrap(), folder);
+    let offline = Hub { offline: true, ..test.hub() };
+    assert_eq!(offline.fetch(&id(), &F16, &mut ()).unwrap(), folder);
+    let commit = HubId::parse(&format!("owner/name@{COMMIT}")).unwrap();
+    assert_eq!(offline.fetch(&commit, &F16, &mut ()).unwrap(), folder);
+    assert!(test.server.requests().is_empty());
+    let error = offline.fetch(&id(), &Variant::Named("ema".to_owned()), &mut ()).unwrap_err().to_string();
+    assert!(error.contains("diffusion_pytorch_model.ema.safetensors is not in the cache"), "{error}");
+    // A link to a file that was deleted is no file.
+    fs::remove_file(fs::canonicalize(folder.join(UNET)).unwrap()).unwrap();
+    assert!(!test.looks_whole());
+    test.fetch(&F16).unwrap();
+    assert!(test.looks_whole());
+}
+
+#[test]
+fn progress_counts_every_file_to_its_end() {
+    #[derive(Default)]
+    struct Last(Vec<(String, u64, u64)>);
+    impl Progress for Last {
+        fn downloaded(&mut self, file: &str, done: u64, total: u64) {
+            match self.0.last_mut() {
+                Some(last) if last.0 == file => *last = (file.to_owned(), done, total),
+                _ => self.0.push((file.to_owned(), done, total)),
+            }
+        }
+    }
+    let test = Test::new(Fault::None);
+    let mut progress = Last::default();
+    test.hub().fetch(&id(), &F16, &mut progress).unwrap();
+    assert_eq!(progress.0.len(), 10);
+    for (file, done, total) in progress.0 {
+        let (_, bytes) = files().into_iter().find(|(name, _)| *name == file).unwrap();
+        assert_eq!((done, total), (bytes.len() as u64, bytes.len() as u64), "{file}");
+    }
+}
+
+#[test]
+fn no_network_says_what_was_tried_and_what_works() {
+    let test = Test::new(Fault::None);
+    let hub = Hub { endpoint: nowhere(), ..test.hub() };
+    let error = hub.fetch(&id(), &F16, &mut ()).unwrap_err().to_string();
+    assert!(error.contains(&hub.endpoint), "{error}");
+    assert!(error.contains("cannot be reached") && error.contains("works offline"), "{error}");
+    let hub = Hub { offline: true, ..test.hub() };
+    let error = hub.fetch(&id(), &F16, &mut ()).unwrap_err().to_string();
+    assert!(
+        error.contains("HF_HUB_OFFLINE") && error.contains("model_index.json is not in the cache"),
+        "{error}"
+    );
+    for endpoint in ["", "no address", "http://", "ftp://127.0.0.1"] {
+        let hub = Hub { endpoint: endpoint.to_owned(), ..test.hub() };
+        assert!(hub.fetch(&id(), &F16, &mut ()).is_err(), "{endpoint}");
+    }
+    assert!(test.server.requests().is_empty());
+}
+
+#[test]
+fn a_gated_model_says_how_to_get_it() {
+    for status in [401, 403] {
+        // The hub lists the files of a gated model to everyone.
+        let test = Test::new(Fault::Status("/resolve/", status));
+        let error = test.error();
+        assert!(error.contains(&format!("HTTP {status}")), "{error}");
+        assert!(
+            error.contains(&format!("accept its licence on {}/owner/name", test.server.endpoint())),
+            "{error}"
+        );
+        assert!(error.contains("HF_TOKEN to it. "), "{error}");
+        test.server.requests();
+        let hub = Hub { token: Some("hf_secret".to_owned()), ..test.hub() };
+        let error = hub.fetch(&id(), &F16, &mut ()).unwrap_err().to_string();
+        assert!(error.contains("one is set") && !error.contains("hf_secret"), "{error}");
+        assert!(test.server.requests().iter().all(|request| request.ends_with(" as hf_secret")));
+    }
+}
+
+#[test]
+fn a_model_that_does_not_exist_says_so() {
+    let test = Test::new(Fault::Status("/api/", 404));
+    assert!(test.error().contains("has no model of this name"), "{}", test.error());
+    test.server.set(Fault::Status("/api/", 500));
+    assert!(test.error().contains("500"), "{}", test.error());
+    // A hotel's login page, say.
+    test.server.set(Fault::Page);
+    assert!(test.error().contains("not understood"), "{}", test.error());
+    test.server.set(Fault::Commit("another"));
+    assert!(test.error().contains("x-repo-commit"), "{}", test.error());
+    assert!(!test.looks_whole());
+}
+
+#[test]
+fn a_repository_that_is_no_model_is_refused_before_its_weights_are_downloaded() {
+    let change = |name: &str, replaced: Option<&[u8]>| {
+        let mut files = files();
+        let at = files.iter().position(|(known, _)| *known == name).unwrap();
+        match replaced {
+            Some(bytes) => files[at].1 = bytes.to_vec(),
+            None => drop(files.remove(at)),
+        }
+        Test::with(files, Fault::None)
+    };
+    let error = change("model_index.json", None).error();
+    assert!(error.contains("the hub has no model_index.json"), "{error}");
+    let other = change("model_index.json", Some(br#"{"_class_name": "FluxPipeline"}"#));
+    assert!(other.error().contains("FluxPipeline"), "{}", other.error());
+    assert_eq!(names_under(&other.snapshot()), ["model_index.json"]);
+    let error = change("scheduler/scheduler_config.json", None).error();
+    assert!(error.contains("the hub has no scheduler/scheduler_config.json"), "{error}");
+    let error = change("vae/diffusion_pytorch_model-00001-of-00001.safetensors", None).error();
+    assert!(error.contains("has no vae/diffusion_pytorch_model-00001-of-00001.safetensors"), "{error}");
+
+    let mut only_pickles = files();
+    only_pickles.retain(|(name, _)| !(name.starts_with("unet/") && name.ends_with(".safetensors")));
+    let error = Test::with(only_pickles, Fault::None).error();
+    assert!(error.contains("owner/name/unet") && error.contains("pickle"), "{error}");
+}
+
+#[test]
+fn an_interrupted_download_leaves_nothing_that_looks_whole_and_goes_on_later() {
+    let test = Test::new(Fault::BreaksOff(UNET, 700));
+    let error = test.error();
+    assert!(error.contains(UNET) && error.contains("broke off"), "{error}");
+    assert!(!test.snapshot().join(UNET).exists());
+    assert!(!test.looks_whole());
+    test.server.set(Fault::None);
+    let folder = test.fetch(&F16).unwrap();
+    let (_, bytes) = files().into_iter().find(|(name, _)| *name == UNET).unwrap();
+    assert!(bytes.len() > 1400);
+    assert_eq!(fs::read(folder.join(UNET)).unwrap(), bytes);
+}
+
+#[test]
+fn a_server_that_cannot_continue_does_not_spoil_the_file() {
+    let test = Test::new(Fault::BreaksOff(UNET, 700));
+    test.error();
+    // It sends everything again, and the client appends it: too long.
+    test.server.set(Fault::NeverContinues(UNET));
+    let error = test.error();
+    assert!(error.contains("It was discarded"), "{error}");
+    assert!(!test.snapshot().join(UNET).exists());
+    let folder = test.fetch(&F16).unwrap();
+    let (_, bytes) = files().into_iter().find(|(name, _)| *name == UNET).unwrap();
+    assert_eq!(fs::read(folder.join(UNET)).unwrap(), bytes);
+}
+
+#[test]
+fn a_remainder_as_long_as_the_file_is_thrown_away() {
+    let (_, bytes) = files().into_iter().find(|(name, _)| *name == UNET).unwrap();
+    for length in [bytes.len(), bytes.len() + 5] {
+        let test = Test::new(Fault::None);
+        let blobs = test.cache.path().join("models--owner--name/blobs");
+        fs::create_dir_all(&blobs).unwrap();
+        fs::write(blobs.join("unet-diffusion_pytorch_model-fp16-safetensors.part"), vec![0; length]).unwrap();
+        let folder = test.fetch(&F16).unwrap();
+        assert_eq!(fs::read(folder.join(UNET)).unwrap(), bytes);
+    }
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_named() {
+    let test = Test::new(Fault::None);
+    let file = test.cache.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let hub = Hub { cache: file.join("hub"), ..test.hub() };
+    let error = hub.fetch(&id(), &F16, &mut ()).unwrap_err();
+    assert!(matches!(error, HubError::Cache { .. }), "{error}");
+}
+
+#[test]
+fn a_path_comes_before_a_name() {
+    let model = TinyModel::new();
+    let path = model.path().to_str().unwrap();
+    assert_eq!(hub::locate(path, &F16, &mut ()).unwrap(), model.path());
+    for name in ["no-such-folder", "./no/such/folder", ""] {
+        let error = hub::locate(name, &F16, &mut ()).unwrap_err();
+        assert!(matches!(error, HubError::NotAModel(_)), "{error}");
+    }
+}
