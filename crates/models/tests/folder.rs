@@ -1,7 +1,7 @@
 //! A model's folder gives its parts, and whatever is wrong with it is said.
 #![allow(clippy::unwrap_used)]
 
-mod support;
+mod tiny_model;
 
 use std::fs;
 
@@ -12,7 +12,12 @@ use kinora_models::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use support::{MODEL_INDEX, TinyModel};
+use tiny_model::{MODEL_INDEX, TinyModel};
+
+/// Replaces a file of a model.
+fn write(model: &TinyModel, name: &str, text: &str) {
+    fs::write(model.path().join(name), text).unwrap();
+}
 
 #[test]
 fn a_folder_gives_its_parts() {
@@ -67,7 +72,7 @@ fn an_index_that_names_something_unknown_is_refused_by_name() {
     let with = |change: &dyn Fn(&mut Value)| {
         let mut index: Value = serde_json::from_str(MODEL_INDEX).unwrap();
         change(&mut index);
-        model.write("model_index.json", &index.to_string());
+        write(&model, "model_index.json", &index.to_string());
         ModelFolder::open(model.path()).unwrap_err().to_string()
     };
     let error = with(&|index| index["_class_name"] = json!("FluxPipeline"));
@@ -98,8 +103,8 @@ fn an_index_that_names_something_unknown_is_refused_by_name() {
 #[test]
 fn json_that_does_not_parse_is_refused_with_its_line() {
     let model = TinyModel::new();
-    model.write("unet/config.json", "{\n  \"name\": \"unet\",\n  oops\n}");
-    model.write("vae/config.json", "{}");
+    write(&model, "unet/config.json", "{\n  \"name\": \"unet\",\n  oops\n}");
+    write(&model, "vae/config.json", "{}");
     let folder = ModelFolder::open(model.path()).unwrap();
     let error = folder.config::<Value>("unet").unwrap_err().to_string();
     assert!(error.contains("config.json") && error.contains("line 3"), "{error}");
@@ -116,7 +121,7 @@ fn json_that_does_not_parse_is_refused_with_its_line() {
     fs::remove_dir_all(model.path().join("unet")).unwrap();
     let error = folder.weights("unet", &Variant::Plain).unwrap_err().to_string();
     assert!(error.ends_with("unet: there is no such folder"), "{error}");
-    model.write("model_index.json", "{\n\n\"a\"}");
+    write(&model, "model_index.json", "{\n\n\"a\"}");
     let error = ModelFolder::open(model.path()).unwrap_err().to_string();
     assert!(error.contains("line 3"), "{error}");
 }

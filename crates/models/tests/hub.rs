@@ -1,23 +1,22 @@
 //! Downloads from a hub on this machine: what is downloaded, and what happens when something goes wrong.
 #![allow(clippy::unwrap_used)]
 
-#[path = "support/server.rs"]
-mod server;
-mod support;
+mod hub_server;
+mod tiny_model;
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
+use hub_server::{COMMIT, Fault, Server};
 use kinora_graph::DType;
 use kinora_models::{
     folder::ModelFolder,
     hub::{self, Hub, HubError, HubId, Progress},
     weights::Variant,
 };
-use server::{COMMIT, Fault, Server};
-use support::{TinyModel, files};
+use tiny_model::{TinyModel, files};
 
 const UNET: &str = "unet/diffusion_pytorch_model.fp16.safetensors";
 const F16: Variant = Variant::For(DType::F16);

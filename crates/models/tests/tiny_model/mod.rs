@@ -68,9 +68,4 @@ impl TinyModel {
     pub fn path(&self) -> &Path {
         self.0.path()
     }
-
-    /// Replaces a file.
-    pub fn write(&self, name: &str, text: &str) {
-        fs::write(self.path().join(name), text).unwrap();
-    }
 }
