@@ -10,7 +10,7 @@ use kinora_graph::{
     DType, Graph, GraphBuilder, Op, Phase, Tensor, TensorType,
     op::{Prediction, StepCoefficients},
     passes,
-    plan::{Plan, PlanOptions},
+    plan::{Plan, PlanOptions, format_bytes},
 };
 use kinora_models::{
     networks::{
@@ -106,13 +106,14 @@ fn networks_of_three_shapes_are_diffusers() {
         let graph = network(&config(name), run_of, DType::F32);
         assert_eq!(graph.parameter_count(), run_of.parameters, "{name}");
         let inputs = inputs(name, &graph, run_of);
-        let ways: &[Way] = match name.as_str() {
-            "smallest" => &[Way::Optimised, Way::AsBuilt, Way::Reference],
-            _ => &[Way::Optimised, Way::AsBuilt],
-        };
-        for &way in ways {
+        // Seen: 3e-6, and by the reference, which rounds once an op, 4e-7.
+        let mut ways = vec![(Way::Optimised, 1e-5), (Way::AsBuilt, 1e-5)];
+        if name == "smallest" {
+            ways.push((Way::Reference, 8e-7));
+        }
+        for (way, bar) in ways {
             let got = run(&graph, &inputs, way);
-            assert_close(&format!("{name}, {way:?}"), &expected[name], &got["prediction"], 1e-5);
+            assert_close(&format!("{name}, {way:?}"), &expected[name], &got["prediction"], bar);
             assert_close(
                 &format!("{name}.time, {way:?}"),
                 &expected[&format!("{name}.time")],
@@ -123,14 +124,14 @@ fn networks_of_three_shapes_are_diffusers() {
     }
 }
 
-/// f16 keeps 11 bits and bf16 8, so that one rounding is off by up to 5e-4 and 4e-3 of a number. Some fifty layers round
-/// weights and activations one after the other; their errors add up like a random walk's steps, to about seven roundings
-/// of numbers of order 1, and the worst element of a thousand is off by three times the typical one.
+/// f16 keeps 11 bits and bf16 8, so that one rounding is off by up to 5e-4 and 4e-3 of a number. Dozens of layers round
+/// weights and activations one after the other, and their errors add up like the steps of a random walk: the worst of a
+/// few thousand elements of order 1 was seen 7e-3 and 6e-2 off. The bars are twice that.
 #[test]
 fn narrow_storage_stays_near() {
     let expected = tensors("unet", "results.safetensors");
     for (name, run_of) in &runs().networks {
-        for (dtype, bar) in [(DType::F16, 1e-2), (DType::BF16, 8e-2)] {
+        for (dtype, bar) in [(DType::F16, 1.5e-2), (DType::BF16, 1.2e-1)] {
             let graph = network(&config(name), run_of, dtype);
             let got = run(&graph, &inputs(name, &graph, run_of), Way::Optimised);
             assert_close(&format!("{name}, {dtype}"), &expected[name], &got["prediction"], bar);
@@ -214,10 +215,11 @@ fn guided_steps_are_diffusers_pipeline() {
     }
 }
 
+/// Guidance adds 1.5 times the difference of two predictions to one of them: seen 1.4e-2 and 1.5e-1 off.
 #[test]
 fn latents_stay_f32_around_a_narrow_network() {
     let expected = tensors("unet", "results.safetensors");
-    for (dtype, bar) in [(DType::F16, 2e-2), (DType::BF16, 1.6e-1)] {
+    for (dtype, bar) in [(DType::F16, 3e-2), (DType::BF16, 2.4e-1)] {
         let config = DenoiseConfig { dtype, ..denoise_config(true) };
         let results = denoise(&config, Some(&runs().denoise.guidance), true);
         let last = &results[2]["next"];
@@ -314,7 +316,7 @@ fn the_collapse_removes_norms_queries_and_keys_of_cross_attention() {
         .filter(|(_, v)| v.name.contains(".attn2."))
         .map(|(_, v)| v.ty.elements() as u64)
         .sum();
-    assert_eq!(of_clip, 50_364_160);
+    assert_eq!(of_clip, 50_364_800);
 }
 
 #[test]
@@ -346,30 +348,23 @@ fn a_step_keeps_only_what_must_run() {
     assert_eq!(sums.len(), 16);
 }
 
-/// A full-size step, planned on any machine. On a card of 16 GB, 14 frames must leave room for the rest.
+/// A full-size step, planned on any machine. At 14 frames a card of 16 GB must have room to spare; the arena's bound is that
+/// of nine tensors of the outermost level, four of which are the inside of a feed-forward.
 #[test]
 fn the_full_size_step_fits() {
-    for (unet, frames, arena) in [(UnetConfig::svd(), 14, 2.0e9), (UnetConfig::svd_xt(), 25, 3.5e9)] {
-        let start = std::time::Instant::now();
-        let before = svd(unet, frames).build().unwrap();
-        let built = start.elapsed();
-        let graph = optimised(&before);
-        let passed = start.elapsed();
+    for (unet, frames) in [(UnetConfig::svd(), 14), (UnetConfig::svd_xt(), 25)] {
+        let graph = optimised(&svd(unet, frames).build().unwrap());
         let plan = Plan::new(&graph, &CpuTarget::default(), &PlanOptions::default()).unwrap();
-        println!(
-            "{frames} frames: built {built:?}, passes {:?}, plan {:?}; weights {} arena {} peak {} bound {}; {:.1} GFLOP; nodes {}",
-            passed - built,
-            start.elapsed() - passed,
-            plan.weight_bytes(),
-            plan.arena_bytes(),
-            plan.peak_bytes(),
-            plan.lower_bound(),
-            graph.step_flops() as f64 / 1e9,
-            graph.nodes().len()
-        );
         plan.verify(&graph).unwrap();
-        assert!((plan.arena_bytes() as f64) < arena, "{}", plan.display(&graph));
-        assert!(plan.peak_bytes() < 12_000_000_000);
+        println!(
+            "{frames} frames: weights {}, arena {}, {:.1} TFLOP a step",
+            format_bytes(plan.weight_bytes()),
+            format_bytes(plan.arena_bytes()),
+            graph.step_flops() as f64 / 1e12,
+        );
+        let outermost = 2 * frames * 72 * 128 * 320 * 2;
+        assert!(plan.arena_bytes() < 10 * outermost, "{}", plan.display(&graph));
+        assert!(plan.peak_bytes() < 6_000_000_000, "{}", plan.display(&graph));
     }
 }
 
