@@ -153,7 +153,7 @@ fn denoise_config(guided: bool) -> DenoiseConfig {
     }
 }
 
-/// What a clip is given: `(config, guidance)`.
+/// What a clip is given.
 fn clip_inputs(config: &DenoiseConfig, guidance: Option<&[f32]>) -> Tensors {
     let run = runs().denoise;
     let steps = config.steps;
