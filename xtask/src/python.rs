@@ -51,10 +51,20 @@ pub fn bench(arguments: &[String]) -> Result<(), TaskError> {
     step("benchmarks", &mut cargo(&words))
 }
 
-/// Makes the golden fixtures again.
+/// Makes the golden fixtures again: runs every `golden/make_*.py`.
 pub fn golden() -> Result<(), TaskError> {
     install("golden/requirements.txt")?;
-    for script in ["golden/make_ops.py", "golden/make_weights.py"] {
+    let failed =
+        |reason: std::io::Error| TaskError::Start { command: "golden".into(), reason: reason.to_string() };
+    let mut scripts = Vec::new();
+    for entry in std::fs::read_dir(root().join("golden")).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+        if name.starts_with("make_") && name.ends_with(".py") {
+            scripts.push(format!("golden/{name}"));
+        }
+    }
+    scripts.sort();
+    for script in &scripts {
         step(script, &mut command(interpreter(), &[script]))?;
     }
     Ok(())

@@ -1,6 +1,10 @@
 //! Video diffusion models: their weights, their networks as graph builders, their schedulers, and the image processing
 //! around them. Nothing here knows which device runs a network.
 
+// What the integration tests share is used by unit tests too, and names the crate from outside.
+#[cfg(test)]
+extern crate self as kinora_models;
+
 pub mod folder;
 pub mod hub;
 pub mod networks;

@@ -1,0 +1,307 @@
+//! The UNet's `config.json`.
+
+use serde::Deserialize;
+
+use super::{
+    UnetError,
+    blocks::{Block, Transformers},
+};
+use crate::networks::resnet::GROUPS;
+
+/// The class that the folder's `config.json` must name, where it names one.
+const CLASS: &str = "UNetSpatioTemporalConditionModel";
+
+/// No model comes near these; they keep a broken file from asking for a graph without end.
+const MAX_LAYERS: usize = 64;
+const MAX_CHANNELS: usize = 1 << 16;
+
+/// One value for all blocks, or one for each.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected a number or a list of numbers")]
+pub enum PerBlock<T> {
+    /// A value for each block, the outermost first.
+    Each(Vec<T>),
+    /// The same value for all.
+    All(T),
+}
+
+impl<T> PerBlock<T> {
+    /// The value of a block.
+    pub fn get(&self, block: usize) -> Option<&T> {
+        match self {
+            PerBlock::Each(values) => values.get(block),
+            PerBlock::All(value) => Some(value),
+        }
+    }
+}
+
+/// `UNetSpatioTemporalConditionModel`'s configuration, with diffusers' names and defaults.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct UnetConfig {
+    /// Channels of the input: noisy latents and the image's.
+    pub in_channels: usize,
+    /// Channels of the prediction: those of a latent.
+    pub out_channels: usize,
+    /// The blocks on the way down, the outermost first.
+    pub down_block_types: Vec<String>,
+    /// The blocks on the way up, the innermost first.
+    pub up_block_types: Vec<String>,
+    /// Channels of each block, the outermost first.
+    pub block_out_channels: Vec<usize>,
+    /// Channels of the sinusoidal embedding of each added time id.
+    pub addition_time_embed_dim: usize,
+    /// Channels of all added time ids' embeddings together.
+    pub projection_class_embeddings_input_dim: usize,
+    /// Residual blocks of a block; one more on the way up.
+    pub layers_per_block: PerBlock<usize>,
+    /// Channels of the image embedding.
+    pub cross_attention_dim: PerBlock<usize>,
+    /// Transformer blocks of each transformer: of a block, or of each of its layers.
+    pub transformer_layers_per_block: PerBlock<PerBlock<usize>>,
+    /// Attention heads.
+    pub num_attention_heads: PerBlock<usize>,
+    /// Frames that the model was trained for.
+    pub num_frames: usize,
+}
+
+impl Default for UnetConfig {
+    fn default() -> Self {
+        let blocks = |names: [&str; 4]| names.map(str::to_owned).to_vec();
+        UnetConfig {
+            in_channels: 8,
+            out_channels: 4,
+            down_block_types: blocks([
+                "CrossAttnDownBlockSpatioTemporal",
+                "CrossAttnDownBlockSpatioTemporal",
+                "CrossAttnDownBlockSpatioTemporal",
+                "DownBlockSpatioTemporal",
+            ]),
+            up_block_types: blocks([
+                "UpBlockSpatioTemporal",
+                "CrossAttnUpBlockSpatioTemporal",
+                "CrossAttnUpBlockSpatioTemporal",
+                "CrossAttnUpBlockSpatioTemporal",
+            ]),
+            block_out_channels: vec![320, 640, 1280, 1280],
+            addition_time_embed_dim: 256,
+            projection_class_embeddings_input_dim: 768,
+            layers_per_block: PerBlock::All(2),
+            cross_attention_dim: PerBlock::All(1024),
+            transformer_layers_per_block: PerBlock::All(PerBlock::All(1)),
+            num_attention_heads: PerBlock::Each(vec![5, 10, 20, 20]),
+            num_frames: 25,
+        }
+    }
+}
+
+impl UnetConfig {
+    /// Stable Video Diffusion, 14 frames.
+    pub fn svd() -> Self {
+        UnetConfig { num_frames: 14, ..UnetConfig::default() }
+    }
+
+    /// Stable Video Diffusion XT, 25 frames.
+    pub fn svd_xt() -> Self {
+        UnetConfig::default()
+    }
+
+    /// Reads and checks a `config.json`. Fields that it does not know are ignored, as diffusers ignores them.
+    ///
+    /// # Errors
+    /// Where the text is no such JSON, is the configuration of another class, or [`UnetConfig::check`] refuses it.
+    pub fn from_json(text: &str) -> Result<Self, UnetError> {
+        #[derive(Deserialize)]
+        struct Header {
+            #[serde(rename = "_class_name", default)]
+            class: Option<String>,
+        }
+        let header: Header = serde_json::from_str(text)?;
+        if let Some(class) = header.class.filter(|class| class != CLASS) {
+            return Err(UnetError::Class { class, expected: CLASS });
+        }
+        let config: UnetConfig = serde_json::from_str(text)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Whether a network can be built from it.
+    ///
+    /// # Errors
+    /// Names the field that is wrong, and what it must be.
+    pub fn check(&self) -> Result<(), UnetError> {
+        let blocks = self.block_out_channels.len();
+        if blocks == 0 {
+            return Err(invalid("block_out_channels", "is empty; a network has at least one block"));
+        }
+        let length = |field, len: usize| {
+            let problem = format!("has {len} entries; block_out_channels has {blocks}, and they must agree");
+            if len == blocks { Ok(()) } else { Err(invalid(field, problem)) }
+        };
+        length("down_block_types", self.down_block_types.len())?;
+        length("up_block_types", self.up_block_types.len())?;
+        for (field, per_block) in [
+            ("layers_per_block", &self.layers_per_block),
+            ("cross_attention_dim", &self.cross_attention_dim),
+            ("num_attention_heads", &self.num_attention_heads),
+        ] {
+            if let PerBlock::Each(values) = per_block {
+                length(field, values.len())?;
+            }
+        }
+        if let PerBlock::Each(values) = &self.transformer_layers_per_block {
+            length("transformer_layers_per_block", values.len())?;
+        }
+        for (block, &channels) in self.block_out_channels.iter().enumerate() {
+            if channels % GROUPS != 0 || !(1..=MAX_CHANNELS).contains(&channels) {
+                let problem = format!(
+                    "is {channels} for block {block}; it must be a multiple of {GROUPS}, the groups of every norm, \
+                     and at most {MAX_CHANNELS}"
+                );
+                return Err(invalid("block_out_channels", problem));
+            }
+        }
+        for (field, channels) in [
+            ("in_channels", self.in_channels),
+            ("out_channels", self.out_channels),
+            ("addition_time_embed_dim", self.addition_time_embed_dim),
+            ("cross_attention_dim", self.context_channels()?),
+        ] {
+            if !(1..=MAX_CHANNELS).contains(&channels) {
+                return Err(invalid(field, format!("is {channels}; it must be 1 to {MAX_CHANNELS}")));
+            }
+        }
+        self.added_time_ids()?;
+        for level in 0..blocks {
+            self.down_block(level)?;
+            self.up_block(level)?;
+        }
+        self.mid_block()?;
+        Ok(())
+    }
+
+    /// Channels of the image embedding, which is one for all blocks.
+    ///
+    /// # Errors
+    /// Where the blocks ask for different ones.
+    pub fn context_channels(&self) -> Result<usize, UnetError> {
+        match &self.cross_attention_dim {
+            PerBlock::All(channels) => Ok(*channels),
+            PerBlock::Each(channels) => match channels.as_slice() {
+                [first, rest @ ..] if rest.iter().all(|c| c == first) => Ok(*first),
+                _ => Err(invalid(
+                    "cross_attention_dim",
+                    format!("is {channels:?}; all blocks read one image embedding, so they must be equal"),
+                )),
+            },
+        }
+    }
+
+    /// How many added time ids there are.
+    ///
+    /// # Errors
+    /// Where their embeddings do not fill the projection's input.
+    pub fn added_time_ids(&self) -> Result<usize, UnetError> {
+        let (all, one) = (self.projection_class_embeddings_input_dim, self.addition_time_embed_dim);
+        match all.checked_rem(one) {
+            Some(0) if (1..=MAX_CHANNELS).contains(&all) => Ok(all / one),
+            _ => Err(invalid(
+                "projection_class_embeddings_input_dim",
+                format!(
+                    "is {all}; it must be a multiple of addition_time_embed_dim, {one}, at most {MAX_CHANNELS}"
+                ),
+            )),
+        }
+    }
+
+    /// A block on the way down; levels count from the outermost.
+    pub(super) fn down_block(&self, level: usize) -> Result<Block, UnetError> {
+        let (attends, epsilon) = match self.down_block_types.get(level).map(String::as_str) {
+            Some("CrossAttnDownBlockSpatioTemporal") => (true, 1e-6),
+            Some("DownBlockSpatioTemporal") => (false, 1e-5),
+            name => return Err(unknown_block("down_block_types", name)),
+        };
+        self.block(level, self.layers(level)?, attends, epsilon)
+    }
+
+    /// The block on the way up at a level, which has one layer more than the one on the way down.
+    pub(super) fn up_block(&self, level: usize) -> Result<Block, UnetError> {
+        let from_the_middle = self.block_out_channels.len().checked_sub(level + 1);
+        let name = from_the_middle.and_then(|i| self.up_block_types.get(i)).map(String::as_str);
+        let attends = match name {
+            Some("CrossAttnUpBlockSpatioTemporal") => true,
+            Some("UpBlockSpatioTemporal") => false,
+            name => return Err(unknown_block("up_block_types", name)),
+        };
+        self.block(level, self.layers(level)? + 1, attends, 1e-6)
+    }
+
+    /// The block in the middle: a transformer between two residual blocks.
+    pub(super) fn mid_block(&self) -> Result<Block, UnetError> {
+        self.block(self.block_out_channels.len().saturating_sub(1), 1, true, 1e-5)
+    }
+
+    fn layers(&self, level: usize) -> Result<usize, UnetError> {
+        match self.layers_per_block.get(level) {
+            Some(&layers) if (1..=MAX_LAYERS).contains(&layers) => Ok(layers),
+            layers => Err(invalid(
+                "layers_per_block",
+                format!("is {} for block {level}; it must be 1 to {MAX_LAYERS}", or_missing(layers)),
+            )),
+        }
+    }
+
+    fn block(&self, level: usize, layers: usize, attends: bool, epsilon: f32) -> Result<Block, UnetError> {
+        let channels = self.block_out_channels.get(level).copied().unwrap_or(0);
+        let transformers = if attends {
+            let heads = self.num_attention_heads.get(level);
+            let heads =
+                heads.copied().filter(|&heads| heads > 0 && channels % heads == 0).ok_or_else(|| {
+                    let problem = format!(
+                        "is {} for block {level}; it must divide the block's {channels} channels",
+                        or_missing(heads)
+                    );
+                    invalid("num_attention_heads", problem)
+                })?;
+            Some(Transformers { heads, depths: self.depths(level, layers)? })
+        } else {
+            None
+        };
+        Ok(Block { channels, layers, epsilon, transformers })
+    }
+
+    /// The transformer blocks of the first `layers` layers of a block.
+    fn depths(&self, level: usize, layers: usize) -> Result<Vec<usize>, UnetError> {
+        let of_block = self.transformer_layers_per_block.get(level);
+        (0..layers)
+            .map(|layer| match of_block.and_then(|of_block| of_block.get(layer)) {
+                Some(&depth) if (1..=MAX_LAYERS).contains(&depth) => Ok(depth),
+                depth => Err(invalid(
+                    "transformer_layers_per_block",
+                    format!(
+                        "is {} for layer {layer} of block {level}, which has {layers}; it must be 1 to {MAX_LAYERS}",
+                        or_missing(depth)
+                    ),
+                )),
+            })
+            .collect()
+    }
+}
+
+fn invalid(field: &'static str, problem: impl Into<String>) -> UnetError {
+    UnetError::Invalid { field, problem: problem.into() }
+}
+
+fn unknown_block(field: &'static str, name: Option<&str>) -> UnetError {
+    invalid(
+        field,
+        format!(
+            "has the block {:?}, which is none of this network's spatio-temporal blocks",
+            name.unwrap_or("")
+        ),
+    )
+}
+
+fn or_missing(value: Option<&usize>) -> String {
+    value.map_or_else(|| "missing".to_owned(), usize::to_string)
+}

@@ -1,0 +1,102 @@
+//! `UNetSpatioTemporalConditionModel`: the denoising network of Stable Video Diffusion.
+//!
+//! Every weight has the name that it has in diffusers' files.
+
+mod blocks;
+mod config;
+mod error;
+#[cfg(test)]
+mod tests;
+mod time;
+mod transformer;
+
+pub use config::{PerBlock, UnetConfig};
+pub use error::UnetError;
+pub use time::time_embedding;
+
+use kinora_graph::{
+    DType, GraphBuilder, Tensor, ValueId,
+    op::{Activation, Conv},
+};
+
+use super::{layers::Layers, resnet::GROUPS};
+use blocks::{down_block, mid_block, up_block};
+
+/// What the network reads.
+#[derive(Clone, Copy, Debug)]
+pub struct UnetInputs {
+    /// Noisy latents, scaled, and image latents: `[batch·frames, height, width, in_channels]` of the network's type.
+    pub sample: ValueId,
+    /// The result of [`time_embedding`], `[1 or batch·frames, 4 · first block's channels]`.
+    pub time: ValueId,
+    /// The image embedding, `[batch, tokens, cross_attention_dim]`, of the network's type; one serves all frames.
+    pub context: ValueId,
+    /// Frames of a clip.
+    pub frames: usize,
+}
+
+/// What the blocks read beside the activations.
+struct Conditions {
+    /// The time embedding, `[1 or images, width]`.
+    time: ValueId,
+    /// The image embedding, `[batch, tokens, channels]`.
+    context: ValueId,
+    /// Frames of a clip.
+    frames: usize,
+    /// 0, 1, 2 … to the last frame.
+    frame_numbers: ValueId,
+}
+
+/// No clip comes near it; it keeps a wrong argument from asking for a constant without end.
+pub(crate) const MAX_FRAMES: usize = 1 << 12;
+
+/// Adds the network to a graph. The result is the prediction, `[batch·frames, height, width, out_channels]`.
+///
+/// # Errors
+/// Where the configuration is refused or the inputs do not fit it.
+pub fn unet(
+    g: &mut GraphBuilder,
+    config: &UnetConfig,
+    dtype: DType,
+    inputs: &UnetInputs,
+) -> Result<ValueId, UnetError> {
+    config.check()?;
+    let l = &mut Layers { g, dtype };
+    let conditions = &conditions(l, inputs)?;
+    let levels = config.block_out_channels.len();
+    let width = config.block_out_channels[0];
+
+    let mut x = l.conv3x3("conv_in", inputs.sample, width)?;
+    let mut skips = vec![x];
+    for level in 0..levels {
+        let block = config.down_block(level)?;
+        let downsample = level + 1 < levels;
+        x = l.scope(format!("down_blocks.{level}"), |l| {
+            down_block(l, x, &block, conditions, downsample, &mut skips)
+        })?;
+    }
+    let block = config.mid_block()?;
+    x = l.scope("mid_block", |l| mid_block(l, x, &block, conditions))?;
+    for level in (0..levels).rev() {
+        let block = config.up_block(level)?;
+        x = l.scope(format!("up_blocks.{}", levels - 1 - level), |l| {
+            up_block(l, x, &block, conditions, level > 0, &mut skips)
+        })?;
+    }
+    let x = l.group_norm("conv_norm_out", x, GROUPS, 1, 1e-5)?;
+    let x = l.g.activate("conv_act", x, Activation::Silu)?;
+    Ok(l.conv("conv_out", x, config.out_channels, Conv::spatial([3, 3], 1, 1))?)
+}
+
+fn conditions(l: &mut Layers<'_>, inputs: &UnetInputs) -> Result<Conditions, UnetError> {
+    let UnetInputs { sample, time, context, frames } = *inputs;
+    let images = l.g.shape(sample).first().copied().unwrap_or(0);
+    if !(1..=MAX_FRAMES).contains(&frames) || !images.is_multiple_of(frames) || images == 0 {
+        let problem =
+            format!("are {frames} for {images} images; they must divide them, and be 1 to {MAX_FRAMES}");
+        return Err(UnetError::Invalid { field: "frames", problem });
+    }
+    let numbers: Vec<f32> = (0..frames).map(|frame| frame as f32).collect();
+    let frame_numbers = l.g.constant("frame_numbers", Tensor::from_slice([frames], &numbers)?)?;
+    Ok(Conditions { time, context, frames, frame_numbers })
+}
