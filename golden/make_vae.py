@@ -74,6 +74,9 @@ def run(case, tensors):
     for part in case["parts"]:
         keep = lambda _module, _inputs, result, part=part: tensors.update({f"{name}/{part}": channels_last(result)})
         vae.get_submodule(part).register_forward_hook(keep)
+    if case["parts"]:
+        norms = ((norm, module) for norm, module in vae.named_modules() if isinstance(module, torch.nn.GroupNorm))
+        case["epsilons"] = {norm: module.eps for norm, module in norms}
     image = channels_first(values(f"{name}/image", case["image"] + [vae.config.in_channels]))
     tensors[f"{name}/latents"] = channels_last(vae.encode(image).latent_dist.mode())
     latents = channels_first(values(f"{name}/latents", case["latents"] + [vae.config.latent_channels]))

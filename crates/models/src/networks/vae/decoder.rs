@@ -121,8 +121,8 @@ fn block(l: &mut Layers<'_>, x: ValueId, out: usize, frames: usize) -> Result<Va
     spatio_temporal_resnet(l, x, &spatial, TEMPORAL_EPSILON, frames, Weighs::Temporal)
 }
 
-/// −1 to 1 becomes 0 to 255, rounded, what is outside brought to the nearer end. From f32: above 128, f16 has no more than
-/// eight steps to a whole number, and bf16 not even whole numbers.
+/// −1 to 1 becomes 0 to 255, rounded, what is outside brought to the nearer end. In f32: above 128, f16 has eight steps to a
+/// whole number and bf16 but one, and a value would be rounded twice.
 fn bytes(g: &mut GraphBuilder, x: ValueId) -> Result<ValueId, GraphError> {
     let x = g.cast("frames.f32", x, DType::F32)?;
     let x = g.scale("frames.range", x, 127.5, 127.5)?;

@@ -1,8 +1,9 @@
 //! The autoencoder between pixels and latents, whose decoder sees the frames of a clip together:
 //! `AutoencoderKLTemporalDecoder` of diffusers.
 //!
-//! The names of its weights are those of diffusers since 0.15 (`to_q`, `to_k`, `to_v`, `to_out.0`), under which Stable Video
-//! Diffusion is published. Older files of other autoencoders call them `query`, `key`, `value` and `proj_attn`.
+//! Its weights have the names that diffusers writes: an attention's are `to_q`, `to_k`, `to_v` and `to_out.0`. The older names
+//! `query`, `key`, `value` and `proj_attn`, which diffusers still reads in encoders made before there was a temporal decoder,
+//! are not known here.
 
 mod attention;
 mod config;
