@@ -1,6 +1,11 @@
 //! Networks as functions that build graphs, driven by the `config.json` of their folder.
 
+pub mod clip_vision;
 pub mod denoise;
+mod error;
 mod layers;
 mod resnet;
 pub mod unet;
+pub mod vae;
+
+pub use error::NetworkError;

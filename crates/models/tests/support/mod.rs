@@ -1,5 +1,6 @@
 //! What the integration tests share. Each test uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
+pub mod fixtures;
 pub mod networks;

@@ -1,0 +1,118 @@
+//! From an image to the embedding that a text about it would have.
+
+use kinora_graph::{
+    DType, Graph, GraphBuilder, GraphError, Phase, TensorType, ValueId,
+    op::{Attention, Conv},
+};
+
+use super::{ClipVisionConfig, config::SETTINGS};
+use crate::networks::{NetworkError, layers::Layers};
+
+/// More images at a time than anyone embeds: the class token is laid before each one's patches.
+const MAX_IMAGES: usize = 1 << 10;
+
+/// The image encoder as a graph.
+///
+/// Input: `pixels [images, image_size, image_size, channels]`, normalised as the model's preprocessor says. Result:
+/// `embedding [images, projection_dim]`.
+///
+/// # Errors
+/// Where the configuration or the number of images gives no network.
+pub fn encoder(config: &ClipVisionConfig, images: usize, dtype: DType) -> Result<Graph, NetworkError> {
+    config.check()?;
+    SETTINGS.within("the number of images", images, 1..=MAX_IMAGES)?;
+    let mut g = GraphBuilder::new("clip_vision");
+    let size = config.image_size;
+    let ty = TensorType::new(dtype, [images, size, size, config.num_channels]);
+    let pixels = g.input("pixels", ty, Phase::Step)?;
+    let mut l = Layers { g: &mut g, dtype };
+    let class = l.scope("vision_model", |l| class_token(l, pixels, config))?;
+    let class = l.g.reshape("visual_projection.input", class, [images, config.hidden_size])?;
+    let embedding = l.linear("visual_projection", class, config.projection_dim, false)?;
+    g.output("embedding", embedding)?;
+    Ok(g.finish())
+}
+
+/// What the class token has become, `[images, 1, width]`.
+fn class_token(
+    l: &mut Layers<'_>,
+    pixels: ValueId,
+    config: &ClipVisionConfig,
+) -> Result<ValueId, GraphError> {
+    let mut x = l.scope("embeddings", |l| embeddings(l, pixels, config))?;
+    x = l.layer_norm("pre_layrnorm", x, config.layer_norm_eps)?;
+    for layer in 0..config.num_hidden_layers {
+        let queries = if layer + 1 == config.num_hidden_layers { Queries::ClassToken } else { Queries::All };
+        x = l.scope(format!("encoder.layers.{layer}"), |l| encoder_layer(l, x, config, queries))?;
+    }
+    l.layer_norm("post_layernorm", x, config.layer_norm_eps)
+}
+
+/// The class token and the patches, each with the embedding of its position: `[images, 1 + patches, width]`.
+fn embeddings(l: &mut Layers<'_>, pixels: ValueId, config: &ClipVisionConfig) -> Result<ValueId, GraphError> {
+    let (images, width) = (l.g.shape(pixels)[0], config.hidden_size);
+    let (side, size) = (config.patches(), config.patch_size);
+    let patches = side * side;
+    let positions = l.parameter("position_embedding.weight", &[1 + patches, width])?;
+
+    let weight = l.parameter("patch_embedding.weight", &[width, 1, size, size, config.num_channels])?;
+    let x = l.g.conv("patch_embedding", pixels, weight, None, Conv::spatial([size, size], size, 0))?;
+    let places = l.g.slice("position_embedding.patches", positions, 0, 1, patches)?;
+    let places = l.g.reshape("position_embedding.image", places, [1, side, side, width])?;
+    let x = l.g.add("patches", x, places)?;
+    let x = l.g.reshape("patches.tokens", x, [images, patches, width])?;
+
+    // The class token and its place depend on weights alone.
+    let class = l.parameter("class_embedding", &[width])?;
+    let place = l.g.slice("position_embedding.class", positions, 0, 0, 1)?;
+    let class = l.g.add("class", place, class)?;
+    let class = l.g.reshape("class.token", class, [1, 1, width])?;
+    let class = match images {
+        1 => class,
+        _ => l.g.concat("class.images", &vec![class; images], 0)?,
+    };
+    l.g.concat("tokens", &[class, x], 1)
+}
+
+/// Which tokens a layer is computed for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Queries {
+    All,
+    /// After the last layer nothing reads the others.
+    ClassToken,
+}
+
+/// Self-attention and a feed-forward, each after a norm and around a residual.
+fn encoder_layer(
+    l: &mut Layers<'_>,
+    x: ValueId,
+    config: &ClipVisionConfig,
+    queries: Queries,
+) -> Result<ValueId, GraphError> {
+    let (width, epsilon) = (config.hidden_size, config.layer_norm_eps);
+    let tokens = l.layer_norm("layer_norm1", x, epsilon)?;
+    let (x, asking) = match queries {
+        Queries::All => (x, tokens),
+        Queries::ClassToken => {
+            (l.g.slice("class", x, 1, 0, 1)?, l.g.slice("layer_norm1.class", tokens, 1, 0, 1)?)
+        }
+    };
+    let h = l.scope("self_attn", |l| {
+        let q = l.linear("q_proj", asking, width, true)?;
+        let k = l.linear("k_proj", tokens, width, true)?;
+        let v = l.linear("v_proj", tokens, width, true)?;
+        let heads = config.num_attention_heads;
+        let h =
+            l.g.attention("attention", [q, k, v], &[], Attention::over_positions(heads, width / heads))?;
+        l.linear("out_proj", h, width, true)
+    })?;
+    let x = l.g.add("self_attn.residual", x, h)?;
+
+    let h = l.layer_norm("layer_norm2", x, epsilon)?;
+    let h = l.scope("mlp", |l| {
+        let h = l.linear("fc1", h, config.intermediate_size, true)?;
+        let h = l.g.activate("activation_fn", h, config.hidden_act)?;
+        l.linear("fc2", h, width, true)
+    })?;
+    l.g.add("mlp.residual", x, h)
+}

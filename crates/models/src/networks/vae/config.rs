@@ -1,0 +1,157 @@
+//! The autoencoder's `config.json`.
+
+use serde::Deserialize;
+
+use crate::networks::error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings};
+
+const SETTINGS: Settings = Settings { network: "autoencoder" };
+/// Each level halves the image, so that one more than this would leave nothing of the largest.
+const MAX_LEVELS: usize = 16;
+/// The only kind of level that a published temporal autoencoder has.
+const LEVEL: &str = "DownEncoderBlock2D";
+
+/// What an autoencoder is built of, under the names and with the defaults of diffusers.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct VaeConfig {
+    /// Channels of an image.
+    pub in_channels: usize,
+    /// Channels of a decoded frame.
+    pub out_channels: usize,
+    /// The kind of each of the encoder's levels.
+    pub down_block_types: Vec<String>,
+    /// Channels of each level, from the full resolution down.
+    pub block_out_channels: Vec<usize>,
+    /// Residual blocks of an encoder's level; the decoder's have one more.
+    pub layers_per_block: usize,
+    /// Channels of a latent.
+    pub latent_channels: usize,
+    /// Latents are multiplied by it for the diffusion model.
+    pub scaling_factor: f32,
+    /// Whether images must be encoded in f32: f16 overflows.
+    pub force_upcast: bool,
+}
+
+impl Default for VaeConfig {
+    fn default() -> Self {
+        VaeConfig {
+            in_channels: 3,
+            out_channels: 3,
+            down_block_types: vec![LEVEL.to_owned()],
+            block_out_channels: vec![64],
+            layers_per_block: 1,
+            latent_channels: 4,
+            scaling_factor: 0.18215,
+            force_upcast: true,
+        }
+    }
+}
+
+impl VaeConfig {
+    /// The autoencoder of Stable Video Diffusion.
+    pub fn svd() -> Self {
+        VaeConfig {
+            down_block_types: vec![LEVEL.to_owned(); 4],
+            block_out_channels: vec![128, 256, 512, 512],
+            layers_per_block: 2,
+            ..VaeConfig::default()
+        }
+    }
+
+    /// Reads a `config.json`.
+    ///
+    /// # Errors
+    /// Where the text is not JSON, or a setting is of another type.
+    pub fn from_json(text: &str) -> Result<Self, NetworkError> {
+        SETTINGS.read(SETTINGS.parse(text)?)
+    }
+
+    /// How many pixels a latent stands for, along each axis.
+    pub fn pixels_per_latent(&self) -> usize {
+        1 << self.block_out_channels.len().saturating_sub(1).min(MAX_LEVELS)
+    }
+
+    /// The channels of the deepest level, of a configuration that has been checked.
+    pub(super) fn deepest(&self) -> usize {
+        self.block_out_channels.last().copied().unwrap_or_default()
+    }
+
+    /// Refuses what no network can be built of. Channels that do not fall into groups are left to the graph, which
+    /// names the layer.
+    pub(super) fn check(&self) -> Result<(), NetworkError> {
+        let levels = self.block_out_channels.len();
+        SETTINGS.within("the length of block_out_channels", levels, 1..=MAX_LEVELS)?;
+        SETTINGS.require(
+            self.down_block_types.len() == levels,
+            "the length of down_block_types",
+            self.down_block_types.len(),
+            || format!("it must be {levels}, as that of block_out_channels"),
+        )?;
+        for kind in &self.down_block_types {
+            SETTINGS.require(kind == LEVEL, "down_block_types", kind, || format!("only {LEVEL} is known"))?;
+        }
+        for &channels in &self.block_out_channels {
+            SETTINGS.within("block_out_channels", channels, 1..=MAX_EXTENT)?;
+        }
+        SETTINGS.within("layers_per_block", self.layers_per_block, 1..=MAX_LAYERS)?;
+        SETTINGS.within("in_channels", self.in_channels, 1..=MAX_EXTENT)?;
+        SETTINGS.within("out_channels", self.out_channels, 1..=MAX_EXTENT)?;
+        SETTINGS.within("latent_channels", self.latent_channels, 1..=MAX_EXTENT)?;
+        let factor = self.scaling_factor;
+        SETTINGS.require(factor.is_normal() && factor > 0.0, "scaling_factor", factor, || {
+            "it must be a positive number".to_owned()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_published_file_is_read() {
+        let text = r#"{"_class_name": "AutoencoderKLTemporalDecoder", "_diffusers_version": "0.24.0.dev0",
+            "block_out_channels": [128, 256, 512, 512], "down_block_types": ["DownEncoderBlock2D",
+            "DownEncoderBlock2D", "DownEncoderBlock2D", "DownEncoderBlock2D"], "force_upcast": true, "in_channels": 3,
+            "latent_channels": 4, "layers_per_block": 2, "out_channels": 3, "sample_size": 768,
+            "scaling_factor": 0.18215}"#;
+        let config = VaeConfig::from_json(text).unwrap();
+        assert_eq!(config, VaeConfig::svd());
+        assert_eq!(config.pixels_per_latent(), 8);
+        assert_eq!(config.check(), Ok(()));
+        assert_eq!(VaeConfig::from_json("{}").unwrap(), VaeConfig::default());
+    }
+
+    #[test]
+    fn what_cannot_be_built_is_said_in_words() {
+        let refused = |change: fn(&mut VaeConfig)| {
+            let mut config = VaeConfig::svd();
+            change(&mut config);
+            config.check().unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(|c| c.down_block_types[1] = "AttnDownEncoderBlock2D".into()),
+            "autoencoder: down_block_types is AttnDownEncoderBlock2D, but only DownEncoderBlock2D is known"
+        );
+        assert_eq!(
+            refused(|c| c.block_out_channels.clear()),
+            "autoencoder: the length of block_out_channels is 0, but it must be from 1 to 16"
+        );
+        assert_eq!(
+            refused(|c| c.block_out_channels.truncate(2)),
+            "autoencoder: the length of down_block_types is 4, but it must be 2, as that of block_out_channels"
+        );
+        assert_eq!(
+            refused(|c| c.latent_channels = usize::MAX),
+            format!("autoencoder: latent_channels is {}, but it must be from 1 to 1048576", usize::MAX)
+        );
+        assert_eq!(
+            refused(|c| c.scaling_factor = 0.0),
+            "autoencoder: scaling_factor is 0, but it must be a positive number"
+        );
+        assert!(refused(|c| c.layers_per_block = 0).contains("layers_per_block is 0"));
+        let error = VaeConfig::from_json(r#"{"latent_channels": "four"}"#).unwrap_err().to_string();
+        assert!(error.starts_with("autoencoder: its config.json cannot be read: "), "{error}");
+        assert!(VaeConfig::from_json("[").is_err());
+    }
+}

@@ -1,0 +1,130 @@
+//! From latents to the frames of a clip.
+
+use kinora_graph::{
+    DType, Graph, GraphBuilder, GraphError, Phase, TensorType, ValueId,
+    op::{Activation, Conv, Interpolation},
+};
+
+use super::{EPSILON, VaeConfig, attention::attention};
+use crate::networks::{
+    NetworkError,
+    layers::Layers,
+    resnet::{GROUPS, Resnet, Weighs, spatio_temporal_resnet},
+};
+
+/// Added to the variances of the norms over all frames.
+const TEMPORAL_EPSILON: f32 = 1e-5;
+
+/// What a decoder is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decode {
+    /// Frames decoded together. They see each other: other chunks of a clip give other pixels.
+    pub frames: usize,
+    /// Latents from top to bottom; see [`VaeConfig::pixels_per_latent`].
+    pub height: usize,
+    /// Latents from left to right.
+    pub width: usize,
+    /// How weights and activations are stored.
+    pub dtype: DType,
+    /// Whether the latents are those of the diffusion model, which are divided by [`VaeConfig::scaling_factor`] first.
+    pub scaled: bool,
+    /// What the frames are made of.
+    pub pixels: Pixels,
+}
+
+/// What decoded frames are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pixels {
+    /// Numbers from about −1 to 1, stored as the activations are.
+    Signed,
+    /// Bytes from 0 to 255.
+    Bytes,
+}
+
+/// The decoder as a graph. Input: `latents [frames, height, width, channels]`. Result: `frames [frames, height', width',
+/// channels]`.
+///
+/// # Errors
+/// Where the configuration or the size gives no network.
+pub fn decoder(config: &VaeConfig, request: &Decode) -> Result<Graph, NetworkError> {
+    config.check()?;
+    let &Decode { frames, height, width, dtype, .. } = request;
+    let mut g = GraphBuilder::new("vae_decoder");
+    let ty = TensorType::new(dtype, [frames, height, width, config.latent_channels]);
+    let mut x = g.input("latents", ty, Phase::Step)?;
+    if request.scaled {
+        x = g.scale("latents.unscaled", x, 1.0 / config.scaling_factor, 0.0)?;
+    }
+    let mut l = Layers { g: &mut g, dtype };
+    x = l.scope("decoder", |l| pixels(l, x, config, frames))?;
+    if request.pixels == Pixels::Bytes {
+        x = bytes(&mut g, x)?;
+    }
+    g.output("frames", x)?;
+    Ok(g.finish())
+}
+
+fn pixels(
+    l: &mut Layers<'_>,
+    latents: ValueId,
+    config: &VaeConfig,
+    frames: usize,
+) -> Result<ValueId, GraphError> {
+    let layers = config.layers_per_block;
+    let mut x = l.conv3x3("conv_in", latents, config.deepest())?;
+    x = l.scope("mid_block", |l| mid_block(l, x, layers, frames))?;
+    let last = config.block_out_channels.len() - 1;
+    for (level, &channels) in config.block_out_channels.iter().rev().enumerate() {
+        x = l.scope(format!("up_blocks.{level}"), |l| {
+            up_block(l, x, channels, layers + 1, frames, level < last)
+        })?;
+    }
+    x = l.group_norm("conv_norm_out", x, GROUPS, 1, EPSILON)?;
+    x = l.g.activate("conv_act", x, Activation::Silu)?;
+    x = l.conv3x3("conv_out", x, config.out_channels)?;
+    l.conv("time_conv_out", x, config.out_channels, Conv::temporal(3, frames))
+}
+
+/// diffusers makes as many residual blocks as the other levels have, but runs only those that its one attention stands
+/// between: the first two.
+fn mid_block(l: &mut Layers<'_>, x: ValueId, layers: usize, frames: usize) -> Result<ValueId, GraphError> {
+    let channels = l.channels(x);
+    let x = l.scope("resnets.0", |l| block(l, x, channels, frames))?;
+    if layers == 1 {
+        return Ok(x);
+    }
+    let x = l.scope("attentions.0", |l| attention(l, x))?;
+    l.scope("resnets.1", |l| block(l, x, channels, frames))
+}
+
+fn up_block(
+    l: &mut Layers<'_>,
+    mut x: ValueId,
+    channels: usize,
+    layers: usize,
+    frames: usize,
+    doubles: bool,
+) -> Result<ValueId, GraphError> {
+    for layer in 0..layers {
+        x = l.scope(format!("resnets.{layer}"), |l| block(l, x, channels, frames))?;
+    }
+    if !doubles {
+        return Ok(x);
+    }
+    let size = [l.g.shape(x)[1], l.g.shape(x)[2]].map(|extent| extent.saturating_mul(2));
+    x = l.g.upsample("upsamplers.0", x, Interpolation::Nearest, size)?;
+    l.conv3x3("upsamplers.0.conv", x, channels)
+}
+
+fn block(l: &mut Layers<'_>, x: ValueId, out: usize, frames: usize) -> Result<ValueId, GraphError> {
+    let spatial = Resnet { out, epsilon: EPSILON, time: None };
+    spatio_temporal_resnet(l, x, &spatial, TEMPORAL_EPSILON, frames, Weighs::Temporal)
+}
+
+/// −1 to 1 becomes 0 to 255, rounded, what is outside brought to the nearer end. In f32: above 128, f16 has eight steps to a
+/// whole number and bf16 but one, and a value would be rounded twice.
+fn bytes(g: &mut GraphBuilder, x: ValueId) -> Result<ValueId, GraphError> {
+    let x = g.cast("frames.f32", x, DType::F32)?;
+    let x = g.scale("frames.range", x, 127.5, 127.5)?;
+    g.cast("frames.bytes", x, DType::U8)
+}

@@ -1,0 +1,18 @@
+//! The autoencoder between pixels and latents, whose decoder sees the frames of a clip together:
+//! `AutoencoderKLTemporalDecoder` of diffusers.
+//!
+//! Its weights have the names that diffusers writes: an attention's are `to_q`, `to_k`, `to_v` and `to_out.0`. The older names
+//! `query`, `key`, `value` and `proj_attn`, which diffusers still reads in encoders made before there was a temporal decoder,
+//! are not known here.
+
+mod attention;
+mod config;
+mod decoder;
+mod encoder;
+
+pub use config::VaeConfig;
+pub use decoder::{Decode, Pixels, decoder};
+pub use encoder::{Encode, encoder};
+
+/// Added to the variances of the norms of single images.
+const EPSILON: f32 = 1e-6;
