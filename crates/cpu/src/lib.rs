@@ -34,6 +34,8 @@ pub mod reference;
 pub mod simd;
 mod target;
 mod tensors;
+#[cfg(test)]
+mod testing;
 mod view;
 
 pub use error::CpuError;

@@ -10,43 +10,8 @@ use kinora_graph::{
 
 use super::*;
 use crate::simd::{Float, Isa};
+use crate::testing::{Random, Storage};
 use crate::view::{View, ViewMut};
-
-/// Reproducible values in -1..1.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    }
-
-    fn vector<E: Float>(&mut self, length: usize) -> Vec<E> {
-        (0..length).map(|_| E::from_f32(self.next())).collect()
-    }
-}
-
-/// A storage type with its variant of [`Values`].
-trait Storage: Float {
-    /// The relative rounding of a stored result.
-    const ROUNDING: f64;
-    fn values(values: &[Self]) -> Values<'_>;
-}
-
-macro_rules! storage {
-    ($type:ty, $variant:ident, $rounding:expr) => {
-        impl Storage for $type {
-            const ROUNDING: f64 = $rounding;
-            fn values(values: &[Self]) -> Values<'_> {
-                Values::$variant(values)
-            }
-        }
-    };
-}
-
-storage!(f32, F32, 1e-6);
-storage!(f16, F16, 1e-3);
-storage!(bf16, BF16, 8e-3);
 
 /// The type of `[rows, columns]`.
 fn matrix_type<E: Float>(rows: usize, columns: usize) -> TensorType {
@@ -107,7 +72,7 @@ const SIZES: [(usize, usize, usize); 14] = [
 ];
 
 fn check_storage<A: Storage, B: Storage, C: Storage>() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for isa in Isa::available() {
         for (rows, columns, depth) in SIZES {
             let a = random.vector::<A>(rows * depth);
@@ -161,7 +126,7 @@ fn empty_products() {
 #[test]
 fn stages_apply_in_order_and_leave_other_groups_alone() {
     let (rows, columns, depth, stride, first) = (21, 37, 50, 45, 5);
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for isa in Isa::available() {
         let a = random.vector::<f32>(rows * depth);
         let b = random.vector::<f32>(columns * depth);
@@ -220,7 +185,7 @@ fn stages_apply_in_order_and_leave_other_groups_alone() {
 #[test]
 fn residual_in_place_in_half_precision() {
     let (rows, columns, depth) = (19, 35, 20);
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let a = random.vector::<f16>(rows * depth);
     let b = random.vector::<f16>(columns * depth);
     let before = random.vector::<f16>(rows * columns);
@@ -241,7 +206,7 @@ fn residual_in_place_in_half_precision() {
 
 #[test]
 fn gated_products() {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     for isa in Isa::available() {
         for (rows, columns, depth) in [(1, 1, 1), (5, 16, 8), (9, 33, 70), (40, 100, 300), (3, 1500, 6)] {
             let a = random.vector::<f32>(rows * depth);
@@ -364,7 +329,7 @@ fn convolutions() {
         causal,
         group,
     ];
-    let mut random = Random(13);
+    let mut random = Random::new(13);
     for isa in Isa::available() {
         for geometry in cases {
             let input = random
@@ -390,7 +355,7 @@ fn convolutions() {
 
 #[test]
 fn batches_in_both_layouts() {
-    let mut random = Random(17);
+    let mut random = Random::new(17);
     let (batch, rows, columns, depth) = (5, 19, 23, 270);
     for isa in Isa::available() {
         for layout in [Layout::ColumnMajor, Layout::DepthMajor] {
@@ -428,7 +393,7 @@ fn batches_in_both_layouts() {
 #[test]
 fn a_result_does_not_depend_on_the_number_of_threads() {
     let (rows, columns, depth) = (131, 333, 700);
-    let mut random = Random(19);
+    let mut random = Random::new(19);
     let a = random.vector::<f32>(rows * depth);
     let b = random.vector::<f32>(columns * depth);
     for isa in Isa::available() {

@@ -17,8 +17,11 @@ mod sampler;
 #[cfg(test)]
 mod testing;
 
+use std::collections::HashMap;
+
 use kinora_graph::{
-    DType, Graph, GraphError, Node, Op, Output, Phase, Shape, Source, Tensor, TensorType, passes::Evaluate,
+    DType, Graph, GraphError, Node, Op, Output, Phase, Shape, Source, Tensor, TensorType, ValueId,
+    passes::Evaluate,
 };
 
 use crate::{CpuError, Tensors, tensors};
@@ -83,27 +86,43 @@ pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CpuE
 /// Where an input or a parameter is missing, of another type than declared, unknown (inputs) or not finite
 /// (parameters), and where an op fails.
 pub fn evaluate(graph: &Graph, parameters: &Tensors, inputs: &Tensors) -> Result<Tensors, CpuError> {
+    let values = evaluate_all(graph, parameters, inputs)?;
+    let mut results = Tensors::new();
+    for Output { name, value } in graph.outputs() {
+        if let Some(tensor) = values.get(value) {
+            results.insert(name.clone(), tensor.clone());
+        }
+    }
+    Ok(results)
+}
+
+/// Runs a whole graph as [`evaluate`] does, and gives every value of it: for looking at single layers.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn evaluate_all(
+    graph: &Graph,
+    parameters: &Tensors,
+    inputs: &Tensors,
+) -> Result<HashMap<ValueId, Tensor>, CpuError> {
     tensors::refuse_unknown(graph, &[Phase::Clip, Phase::Step], inputs)?;
-    let mut values: Vec<Option<Tensor>> = Vec::with_capacity(graph.values().len());
-    for value in graph.values() {
-        values.push(match &value.source {
-            Source::Input(_) => Some(tensors::input(value, inputs)?.clone()),
-            Source::Parameter => Some(tensors::parameter(value, parameters)?),
-            Source::Constant(tensor) => Some(tensor.clone()),
-            Source::Node { .. } => None,
-        });
+    let mut values = HashMap::with_capacity(graph.values().len());
+    for (id, value) in graph.value_ids() {
+        let tensor = match &value.source {
+            Source::Input(_) => tensors::input(value, inputs)?.clone(),
+            Source::Parameter => tensors::parameter(value, parameters)?,
+            Source::Constant(tensor) => tensor.clone(),
+            Source::Node { .. } => continue,
+        };
+        values.insert(id, tensor);
     }
     for node in graph.nodes() {
         // A graph's nodes stand in an order in which they can run, so every operand is there.
-        let operands: Vec<&Tensor> =
-            node.inputs.iter().filter_map(|value| values[value.index()].as_ref()).collect();
+        let operands: Vec<&Tensor> = node.inputs.iter().filter_map(|value| values.get(value)).collect();
         let results = run(&node.name, &node.op, &operands)?;
-        for (value, result) in node.outputs.iter().zip(results) {
-            values[value.index()] = Some(result);
-        }
+        values.extend(node.outputs.iter().copied().zip(results));
     }
-    let named = |output: &Output| Some((output.name.clone(), values[output.value.index()].clone()?));
-    Ok(graph.outputs().iter().filter_map(named).collect())
+    Ok(values)
 }
 
 /// The reference as an evaluator of single nodes, for folding constants.

@@ -5,22 +5,8 @@ use kinora_graph::{DType, Tensor, TensorType};
 
 use super::attention;
 use crate::simd::Isa;
+use crate::testing::Random;
 use crate::view::{View, ViewMut};
-
-/// A small generator of numbers in -1..1.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 40) as f32 / (1u64 << 23) as f32) - 1.0
-    }
-
-    fn tensor(&mut self, dtype: DType, shape: &[usize], magnitude: f32) -> Tensor {
-        let values: Vec<f32> = (0..shape.iter().product()).map(|_| self.next() * magnitude).collect();
-        Tensor::from_f32(dtype, shape, &values).unwrap()
-    }
-}
 
 /// The operands of an attention over `[batch, queries]` and `[key_batch, keys]` rows at each of `positions`.
 struct Case {
@@ -36,7 +22,7 @@ impl Case {
         [key_batch, keys]: [usize; 2],
         positions: usize,
     ) -> Case {
-        let mut random = Random((batch + 31 * queries + 977 * keys + 7919 * op.head_dim) as u64);
+        let mut random = Random::new((batch + 31 * queries + 977 * keys + 7919 * op.head_dim) as u64);
         let width = op.heads * op.head_dim;
         let shape = |batch: usize, length: usize| match op.axis {
             SequenceAxis::Positions => [batch, length, width],
@@ -47,7 +33,7 @@ impl Case {
             inputs.push(random.tensor(DType::F32, &shape(key_batch, keys), 3.0));
         }
         let mask_shape = [batch, op.heads, queries, keys];
-        let mask: Vec<f32> = (0..mask_shape.iter().product()).map(|_| random.next()).collect();
+        let mask: Vec<f32> = (0..mask_shape.iter().product()).map(|_| random.uniform()).collect();
         match op.mask {
             Mask::Boolean => {
                 let mask: Vec<u8> =
@@ -250,7 +236,7 @@ fn one_context_serves_consecutive_queries() {
 
 #[test]
 fn queries_keys_and_values_in_one_packed_tensor() {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     let (heads, head_dim) = (3, 20);
     let width = heads * head_dim;
     let packed = random.tensor(DType::F32, &[2, 70, 3 * width + 9], 2.0);

@@ -8,7 +8,7 @@ use kinora_graph::{
     },
 };
 
-use super::harness::Random;
+use crate::testing::Random;
 
 type Case = (Op, Vec<Tensor>);
 

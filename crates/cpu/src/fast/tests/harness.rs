@@ -1,6 +1,6 @@
 //! Running one op on poisoned memory and comparing it with the reference.
 
-use kinora_graph::{DType, Op, Shape, Target, Tensor, TensorType, tensor::AlignedBytes};
+use kinora_graph::{DType, Op, Target, Tensor, TensorType, tensor::AlignedBytes};
 
 use crate::{
     CpuError, CpuTarget,
@@ -9,39 +9,6 @@ use crate::{
     simd::Isa,
     view::{View, ViewMut},
 };
-
-/// Numbers that a seed determines (SplitMix64).
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Self {
-        Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(super) fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// Close to normal: the sum of four uniform numbers, scaled.
-    pub(super) fn normal(&mut self) -> f32 {
-        let uniform = |bits: u64| bits as f64 / u64::MAX as f64 - 0.5;
-        ((0..4).map(|_| uniform(self.next())).sum::<f64>() * 3f64.sqrt()) as f32
-    }
-
-    pub(super) fn floats(&mut self, dtype: DType, shape: &[usize], mean: f32, deviation: f32) -> Tensor {
-        let count = Shape::from(shape).elements();
-        let values: Vec<f32> = (0..count).map(|_| mean + deviation * self.normal()).collect();
-        Tensor::from_f32(dtype, shape, &values).unwrap()
-    }
-}
 
 const POISON: u8 = 0xff;
 /// Bytes behind a result that must stay as they are.

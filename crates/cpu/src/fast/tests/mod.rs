@@ -8,9 +8,10 @@ use kinora_graph::{
     op::{Activation, Affine, Concat, Conv, Linear, MatMul, Norm, NormKind, SamplerStep, Slice},
 };
 
+use crate::testing::Random;
 use crate::{CpuError, simd::Isa};
 use cases::cases;
-use harness::{Random, check, fast};
+use harness::{check, fast};
 use kinora_graph::TensorType;
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];

@@ -14,47 +14,8 @@ use super::*;
 use crate::fast::linear::{PackedWeight, conv};
 use crate::gemm::Finish;
 use crate::simd::Isa;
+use crate::testing::{Random, Storage};
 use crate::view::{View, ViewMut};
-
-/// Reproducible values, roughly normal with a standard deviation of 1.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f32 {
-        let mut sum = 0.0;
-        for _ in 0..12 {
-            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            sum += (self.0 >> 40) as f32 / (1u64 << 24) as f32;
-        }
-        sum - 6.0
-    }
-
-    fn vector<E: Float>(&mut self, length: usize) -> Vec<E> {
-        (0..length).map(|_| E::from_f32(self.next())).collect()
-    }
-}
-
-/// A storage type with its variant of [`Values`].
-trait Storage: Float {
-    /// The relative rounding of a stored result.
-    const ROUNDING: f64;
-    fn values(values: &[Self]) -> Values<'_>;
-}
-
-macro_rules! storage {
-    ($type:ty, $variant:ident, $rounding:expr) => {
-        impl Storage for $type {
-            const ROUNDING: f64 = $rounding;
-            fn values(values: &[Self]) -> Values<'_> {
-                Values::$variant(values)
-            }
-        }
-    };
-}
-
-storage!(f32, F32, 6e-8);
-storage!(f16, F16, 5e-4);
-storage!(bf16, BF16, 4e-3);
 
 /// Padding above, below, left and right.
 type Padding = [usize; 4];
@@ -157,7 +118,7 @@ fn assert_close<T: Storage>(label: &str, got: &[T], want: &[f64], largest: f64) 
 
 /// Compares random images and kernels, on every instruction set.
 fn check<E: Storage, T: Storage>(geometry: &ConvGeometry, columns: usize) {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let x = random.vector::<E>(geometry.images * geometry.height * geometry.width * geometry.channels);
     let kernels = random.vector::<f32>(columns * taps(geometry) * geometry.channels);
     let (want, largest) = exact(&x, &kernels, geometry, columns);
@@ -165,6 +126,18 @@ fn check<E: Storage, T: Storage>(geometry: &ConvGeometry, columns: usize) {
         let label = format!("{isa:?} {geometry:?} to {columns} as {:?}, {:?}", E::DTYPE, T::DTYPE);
         assert_close(&label, &convolved::<E, T>(isa, &x, &kernels, geometry), &want, largest);
     }
+}
+
+/// As [`check`], with every storage type but f32 on both sides.
+fn check_storage_types(geometry: &ConvGeometry, columns: usize) {
+    check::<f32, f16>(geometry, columns);
+    check::<f32, bf16>(geometry, columns);
+    check::<f16, f32>(geometry, columns);
+    check::<f16, f16>(geometry, columns);
+    check::<f16, bf16>(geometry, columns);
+    check::<bf16, f32>(geometry, columns);
+    check::<bf16, f16>(geometry, columns);
+    check::<bf16, bf16>(geometry, columns);
 }
 
 #[test]
@@ -191,22 +164,14 @@ fn blocks_of_tiles_channels_and_columns() {
 #[test]
 fn every_storage_type_of_input_and_output() {
     for (channels, columns) in [(7, 16), (33, 7), (64, 33)] {
-        let geometry = geometry(2, [5, 6], channels, SAME);
-        check::<f32, f16>(&geometry, columns);
-        check::<f32, bf16>(&geometry, columns);
-        check::<f16, f32>(&geometry, columns);
-        check::<f16, f16>(&geometry, columns);
-        check::<f16, bf16>(&geometry, columns);
-        check::<bf16, f32>(&geometry, columns);
-        check::<bf16, f16>(&geometry, columns);
-        check::<bf16, bf16>(&geometry, columns);
+        check_storage_types(&geometry(2, [5, 6], channels, SAME), columns);
     }
 }
 
 #[test]
 fn many_channels_keep_their_accuracy() {
     let (geometry, columns) = (geometry(1, [6, 6], 512, SAME), 16);
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let x = random.vector::<f32>(36 * 512);
     let kernels = random.vector::<f32>(columns * 9 * 512);
     let (want, _) = exact(&x, &kernels, &geometry, columns);
@@ -222,7 +187,7 @@ fn many_channels_keep_their_accuracy() {
 #[test]
 fn large_values_and_none() {
     let geometry = geometry(2, [5, 4], 33, SAME);
-    let mut random = Random(13);
+    let mut random = Random::new(13);
     let kernels = random.vector::<f32>(20 * 9 * 33);
     let mut x: Vec<f32> = random.vector(2 * 5 * 4 * 33);
     x.iter_mut().for_each(|value| *value = 1e4f32.copysign(*value));
@@ -243,7 +208,7 @@ fn large_values_and_none() {
 fn the_epilogue_adds_bias_time_and_a_residual_in_place() {
     let (geometry, columns) = (geometry(2, [5, 3], 9, SAME), 21);
     let rows = output_rows(&geometry);
-    let mut random = Random(17);
+    let mut random = Random::new(17);
     let x = random.vector::<f32>(2 * 5 * 3 * 9);
     let kernels = random.vector::<f32>(columns * 9 * 9);
     let (bias, time, residual) = (
@@ -278,7 +243,7 @@ fn the_epilogue_adds_bias_time_and_a_residual_in_place() {
 #[test]
 fn a_result_does_not_depend_on_the_number_of_threads() {
     let geometry = geometry(2, [15, 16], 150, SAME);
-    let mut random = Random(19);
+    let mut random = Random::new(19);
     let x = random.vector::<f32>(2 * 15 * 16 * 150);
     let kernels = random.vector::<f32>(150 * 9 * 150);
     for isa in Isa::available() {
@@ -335,7 +300,7 @@ fn convolutions_that_suit() {
 /// Runs a convolution op as a program does, its weight packed beforehand, and checks that it was packed for `form`.
 fn check_op(op: &Conv, form: Form, geometry: &ConvGeometry, columns: usize) {
     let &ConvGeometry { images, height, width, channels, kernel: [deep, high, wide], .. } = geometry;
-    let mut random = Random(23);
+    let mut random = Random::new(23);
     let x = random.vector::<f32>(images * height * width * channels);
     let kernels = random.vector::<f32>(columns * taps(geometry) * channels);
     let bias = random.vector::<f32>(columns);
