@@ -2,4 +2,5 @@
 //! around them. Nothing here knows which device runs a network.
 
 pub mod networks;
+pub mod noise;
 pub mod synthetic;
