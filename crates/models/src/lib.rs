@@ -3,4 +3,5 @@
 
 pub mod networks;
 pub mod noise;
+pub mod schedulers;
 pub mod synthetic;
