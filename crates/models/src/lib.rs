@@ -8,5 +8,7 @@ extern crate self as kinora_models;
 pub mod folder;
 pub mod hub;
 pub mod networks;
+pub mod noise;
+pub mod schedulers;
 pub mod synthetic;
 pub mod weights;

@@ -159,7 +159,7 @@ unsafe fn advance<S: Simd>(simd: S, step: &Step<'_>, run: &Run, results: [*mut f
         next_history,
         next_noise,
         scale,
-        _,
+        next_prediction,
     ] = step.coefficients;
     for at in (0..count).step_by(S::LANES) {
         let lanes = (count - at).min(S::LANES);
@@ -176,6 +176,7 @@ unsafe fn advance<S: Simd>(simd: S, step: &Step<'_>, run: &Run, results: [*mut f
             // The limits come first in `max` and `min`, which then keep a NaN.
             let denoised = simd.min(simd.splat(step.clip), simd.max(simd.splat(-step.clip), denoised));
             let next = simd.mul(simd.splat(next_denoised), denoised);
+            let next = simd.mul_add(simd.splat(next_prediction), guided, next);
             let mut next = simd.mul_add(simd.splat(next_sample), sample, next);
             if let Some(history) = run.history {
                 let history = load_up_to(simd, history.add(at), lanes);

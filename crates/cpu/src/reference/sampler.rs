@@ -21,11 +21,12 @@ pub(super) fn sampler_step(
     let row = usize::try_from(step).ok().filter(|&row| row < steps);
     let row = row.ok_or_else(|| CpuError::SamplerStep { layer: layer.to_owned(), step, steps })?;
     let table = elements(args.table);
-    // The columns of `StepCoefficients::row`; the eighth is unused.
+    // The columns of `StepCoefficients::row`.
     let coefficients = &table[row * STEP_COLUMNS..][..STEP_COLUMNS];
     let [denoised_sample, denoised_prediction] = [coefficients[0], coefficients[1]];
     let [next_sample, next_denoised] = [coefficients[2], coefficients[3]];
-    let [next_history, next_noise, input_scale] = [coefficients[4], coefficients[5], coefficients[6]];
+    let [next_history, next_noise] = [coefficients[4], coefficients[5]];
+    let [input_scale, next_prediction] = [coefficients[6], coefficients[7]];
 
     let sample = elements(args.sample);
     let prediction = elements(args.prediction);
@@ -49,7 +50,7 @@ pub(super) fn sampler_step(
         if let Some(clip) = op.clip {
             clean = clean.clamp(-f64::from(clip), f64::from(clip));
         }
-        let mut moved = next_sample * sample[i] + next_denoised * clean;
+        let mut moved = next_sample * sample[i] + next_denoised * clean + next_prediction * guided;
         if let Some(history) = &history {
             moved += next_history * history[i];
         }

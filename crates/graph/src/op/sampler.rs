@@ -5,7 +5,8 @@
 //! ```text
 //! guided   = uncond + guidance · (cond − uncond)
 //! denoised = clip(denoised_sample · sample + denoised_prediction · guided)
-//! next     = sample' · sample + denoised' · denoised + history · previous denoised + noise · fresh noise
+//! next     = sample' · sample + denoised' · denoised + prediction' · guided
+//!            + history · previous denoised + noise · fresh noise
 //! scaled   = input_scale · next
 //! ```
 //!
@@ -47,6 +48,8 @@ pub struct StepCoefficients {
     pub next_noise: f64,
     /// What the next sample is multiplied by as the network's next input.
     pub input_scale: f64,
+    /// The guided prediction's own weight in the next sample, where the denoised one is limited and does not hold it.
+    pub next_prediction: f64,
 }
 
 impl StepCoefficients {
@@ -77,6 +80,25 @@ impl StepCoefficients {
             next_denoised: next.sqrt() - direction * alpha.sqrt(),
             next_noise: noise,
             ..Self::variance_preserving(prediction, alpha)
+        }
+    }
+
+    /// A DDIM step whose denoised sample is limited while the direction follows the prediction as it came: diffusers'
+    /// step without `use_clipped_model_output`. Where no limit bites it is [`ddim`](Self::ddim)'s step.
+    pub fn ddim_clipped(prediction: Prediction, alpha: f64, next: f64, eta: f64) -> Self {
+        let step = Self::ddim(prediction, alpha, next, eta);
+        let (signal, noise) = (alpha.sqrt(), (1.0 - alpha).sqrt());
+        // The noise in the sample, by the sample and the prediction.
+        let (by_sample, by_prediction) = match prediction {
+            Prediction::Epsilon => (0.0, 1.0),
+            Prediction::Velocity => (noise, signal),
+        };
+        let direction = step.next_sample * noise;
+        StepCoefficients {
+            next_sample: direction * by_sample,
+            next_denoised: next.sqrt(),
+            next_prediction: direction * by_prediction,
+            ..step
         }
     }
 
@@ -143,7 +165,7 @@ impl StepCoefficients {
             self.next_history as f32,
             self.next_noise as f32,
             self.input_scale as f32,
-            0.0,
+            self.next_prediction as f32,
         ]
     }
 }
@@ -167,8 +189,7 @@ pub struct SamplerStep {
     /// Fresh noise is given (LCM, DDIM with eta).
     #[serde(default)]
     pub noise: bool,
-    /// Limits the denoised sample to ± this. Everything after follows the limited sample (for DDIM, diffusers'
-    /// `use_clipped_model_output`).
+    /// Limits the denoised sample to ± this.
     #[serde(default)]
     pub clip: Option<f32>,
     /// Also gives the denoised sample.

@@ -1,0 +1,100 @@
+//! What can be wrong with a scheduler's configuration, or with what is asked of it.
+
+use serde_json::Value;
+use thiserror::Error;
+
+/// Why a scheduler cannot be made or run.
+#[derive(Debug, Error)]
+pub enum SchedulerError {
+    /// The file is no JSON.
+    #[error("the scheduler's configuration is not valid JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The configuration is no JSON object.
+    #[error("the scheduler's configuration must be a JSON object, as `scheduler_config.json` is")]
+    NotAnObject,
+    /// The configuration names no class.
+    #[error("the scheduler's configuration has no `_class_name`; name one of {known}")]
+    NoClass {
+        /// The classes we know.
+        known: String,
+    },
+    /// The class is none that we know.
+    #[error("the scheduler `{class}` is not known; choose one of {known}")]
+    UnknownClass {
+        /// What was asked for.
+        class: String,
+        /// The classes we know.
+        known: String,
+    },
+    /// A value that makes no sense.
+    #[error("{class}: `{field}` is {value}, but must be {expected}")]
+    BadValue {
+        /// The scheduler's class.
+        class: &'static str,
+        /// The configuration's field.
+        field: &'static str,
+        /// Its value.
+        value: Value,
+        /// What it could be.
+        expected: String,
+    },
+    /// A value that diffusers knows and we do not.
+    #[error("{class}: `{field}` = {value} is not supported; {supported}")]
+    Unsupported {
+        /// The scheduler's class.
+        class: &'static str,
+        /// The configuration's field.
+        field: &'static str,
+        /// Its value.
+        value: Value,
+        /// What is supported instead.
+        supported: &'static str,
+    },
+    /// No steps, or more than there are.
+    #[error("{class} was asked for {steps} steps, but takes 1 to {limit} (`{field}`)")]
+    Steps {
+        /// The scheduler's class.
+        class: &'static str,
+        /// How many were asked for.
+        steps: usize,
+        /// The most there can be.
+        limit: usize,
+        /// The field that sets the limit.
+        field: &'static str,
+    },
+    /// A timestep that the model was not trained on.
+    #[error(
+        "{class} with {steps} steps needs timestep {timestep}, but the model knows 0 to {last}; use fewer steps or another `steps_offset`"
+    )]
+    Timestep {
+        /// The scheduler's class.
+        class: &'static str,
+        /// How many steps were asked for.
+        steps: usize,
+        /// The timestep.
+        timestep: i64,
+        /// The last one there is.
+        last: usize,
+    },
+    /// A step that would divide by zero.
+    #[error(
+        "step {step} of {steps} of {class} would divide by zero: its noise level leaves nothing of the signal, or equals the next; use another step count, `prediction_type` \"v_prediction\", or no `rescale_betas_zero_snr`"
+    )]
+    NotFinite {
+        /// The scheduler's class.
+        class: &'static str,
+        /// The step, from 1.
+        step: usize,
+        /// How many there are.
+        steps: usize,
+    },
+    /// Fresh noise asked of a scheduler that has none.
+    #[error("{class} takes no eta; only DDIMScheduler does")]
+    NoEta {
+        /// The scheduler's class.
+        class: &'static str,
+    },
+    /// An eta outside DDIM's range.
+    #[error("eta is {0}, but must be from 0 (no fresh noise) to 1 (as much as DDPM)")]
+    Eta(f64),
+}

@@ -1,0 +1,82 @@
+//! Latent consistency models (Luo et al. 2023).
+
+use kinora_graph::op::StepCoefficients;
+
+use super::{
+    Schedule,
+    config::Fields,
+    ddim::{clip, sigma},
+    error::SchedulerError,
+    prediction::Predicted,
+    training::{LATENT_BETAS, Training},
+};
+
+/// The data's standard deviation, which diffusers fixes.
+const SIGMA_DATA: f64 = 0.5;
+
+#[derive(Clone, Debug)]
+pub(super) struct Lcm {
+    pub(super) training: Training,
+    predicted: Predicted,
+    /// The steps that the model was distilled with, from which a run takes some.
+    original_steps: usize,
+    timestep_scaling: f64,
+    clip: Option<f32>,
+}
+
+impl Lcm {
+    pub(super) fn read(fields: &Fields<'_>) -> Result<Self, SchedulerError> {
+        const ORIGINAL: &str = "original_inference_steps";
+        const SCALING: &str = "timestep_scaling";
+        fields.refuse_flag("thresholding", "set it to false, or use `clip_sample`")?;
+        let training = Training::read(fields, LATENT_BETAS)?;
+        let original = fields.integer(ORIGINAL, 50)?;
+        let original_steps = usize::try_from(original)
+            .ok()
+            .filter(|steps| (1..=training.len()).contains(steps))
+            .ok_or_else(|| fields.bad(ORIGINAL, original.into(), &format!("from 1 to {}", training.len())))?;
+        let timestep_scaling = fields.number(SCALING, 10.0)?;
+        if timestep_scaling <= 0.0 {
+            return Err(fields.bad(SCALING, timestep_scaling.into(), "a number above 0"));
+        }
+        Ok(Lcm {
+            predicted: Predicted::read(fields)?,
+            original_steps,
+            timestep_scaling,
+            clip: clip(fields, false)?,
+            training,
+        })
+    }
+
+    pub(super) fn schedule(&self, class: &'static str, steps: usize) -> Result<Schedule, SchedulerError> {
+        let original = self.original_steps;
+        if steps > original {
+            let field = "original_inference_steps";
+            return Err(SchedulerError::Steps { class, steps, limit: original, field });
+        }
+        let length = self.training.len() / original;
+        // Evenly spread over the original steps, from the noisiest.
+        let spread = original as f64 / steps as f64;
+        let timesteps: Vec<usize> =
+            (0..steps).map(|i| (original - (i as f64 * spread).floor() as usize) * length - 1).collect();
+        let alphas: Vec<f64> = timesteps.iter().map(|&t| f64::from(self.training.alphas[t])).collect();
+        let coefficients: Vec<StepCoefficients> = (0..steps)
+            .map(|i| {
+                let (timestep, next) = (timesteps[i] as f64, alphas.get(i + 1).copied());
+                self.predicted.step(|kind| {
+                    StepCoefficients::lcm(kind, alphas[i], next, timestep, self.timestep_scaling, SIGMA_DATA)
+                })
+            })
+            .collect();
+        Ok(Schedule {
+            timesteps: timesteps.iter().map(|&timestep| timestep as f32).collect(),
+            sigmas: alphas.iter().map(|&alpha| sigma(alpha)).chain([0.0]).collect(),
+            input_scales: vec![1.0; steps],
+            coefficients,
+            initial_noise_scale: 1.0,
+            needs_history: false,
+            needs_noise: steps > 1,
+            clip: self.clip,
+        })
+    }
+}

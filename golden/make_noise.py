@@ -1,0 +1,50 @@
+"""Makes the golden noise: what PyTorch's CPU generator gives for a seed. See README.md.
+
+In f32 PyTorch's numbers differ in their last bits from one instruction set to another. The fixtures are its AVX2
+numbers, so this must run on a processor whose best set is AVX2, or with ATEN_CPU_CAPABILITY=avx2, which it asks for.
+"""
+
+import argparse
+import os
+import pathlib
+
+os.environ["ATEN_CPU_CAPABILITY"] = "avx2"
+
+import torch  # noqa: E402  the capability is read when PyTorch is loaded
+from safetensors.torch import save_file  # noqa: E402
+
+FIXTURES = pathlib.Path(__file__).parent.parent / "crates/models/tests/fixtures/noise"
+SEEDS = (0, 1, 42, 1234567, 2**32 - 1, 2**32 + 5, 2**64 - 1)
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+# One after the other from one generator: both ways of drawing, and odd counts before and after.
+CONTINUED = (3, 20, 1, 16, 5, 17, 2, 100, 15, 33)
+LARGE, STRIDE = 100_000, 251
+
+
+def draw(seed, counts, dtype):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.cat([torch.randn(count, generator=generator, dtype=dtype) for count in counts])
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--out", type=pathlib.Path, default=FIXTURES, help="where the fixtures go")
+    out = arguments.parse_args().out
+    if torch.backends.cpu.get_cpu_capability() != "AVX2":
+        raise SystemExit("this processor has no AVX2: the numbers would differ in their last bits")
+    out.mkdir(parents=True, exist_ok=True)
+    tensors = {}
+    for name, dtype in DTYPES.items():
+        for seed in SEEDS:
+            each = [draw(seed, [count], dtype) for count in (*range(1, 41), 64)]
+            tensors[f"{name}/{seed}/each"] = torch.cat(each)
+            tensors[f"{name}/{seed}/continued"] = draw(seed, CONTINUED, dtype)
+            tensors[f"{name}/{seed}/thousand"] = draw(seed, [1000], dtype)[::3].clone()
+            tensors[f"{name}/{seed}/large"] = draw(seed, [LARGE], dtype)[::STRIDE].clone()
+    path = out / "noise.safetensors"
+    save_file(tensors, path)
+    print(f"noise {len(tensors)} tensors {path.stat().st_size / 1024:.1f} KiB")
+
+
+if __name__ == "__main__":
+    main()
