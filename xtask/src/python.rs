@@ -54,5 +54,8 @@ pub fn bench(arguments: &[String]) -> Result<(), TaskError> {
 /// Makes the golden fixtures again.
 pub fn golden() -> Result<(), TaskError> {
     install("golden/requirements.txt")?;
-    step("golden fixtures", &mut command(interpreter(), &["golden/make_ops.py"]))
+    for script in ["golden/make_ops.py", "golden/make_photos.py"] {
+        step(script, &mut command(interpreter(), &[script]))?;
+    }
+    Ok(())
 }
