@@ -34,7 +34,7 @@ fn from_xmp(xmp: &[u8]) -> Option<Orientation> {
         xmp.windows(KEY.len()).enumerate().filter(|(_, window)| *window == KEY).find_map(|(at, _)| {
             let value = &xmp[at + KEY.len()..];
             let digit = value.strip_prefix(b"=\"").or_else(|| value.strip_prefix(b">"))?.first()?;
-            digit.is_ascii_digit().then_some(digit - b'0')
+            digit.checked_sub(b'0').filter(|digit| *digit <= 9)
         })?;
     Orientation::from_exif(digit)
 }

@@ -14,6 +14,8 @@
 mod error;
 mod frame;
 mod frame_rate;
+#[cfg(test)]
+mod full_disk;
 mod gif;
 mod mp4;
 mod output;

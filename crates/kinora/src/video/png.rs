@@ -154,7 +154,11 @@ fn existing(path: &Path) -> io::Result<Vec<PathBuf>> {
     let (name, extension) = (name.to_string_lossy(), extension.to_string_lossy());
     let mut found = Vec::new();
     for entry in fs::read_dir(folder(path))? {
-        let entry = entry?.file_name();
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            continue;
+        }
+        let entry = entry.file_name();
         let number = entry.to_str().and_then(|entry| {
             let digits = entry.strip_prefix(&*name)?.strip_prefix('-')?.strip_suffix(&*extension)?;
             let written = digits.parse::<usize>().ok().filter(|number| *number > 0)?;

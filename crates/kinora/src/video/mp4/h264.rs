@@ -1,18 +1,10 @@
-//! Frames to H.264, with OpenH264.
+//! Frames to the samples of an H.264 track.
 
-use openh264::{
-    OpenH264API, Timestamp,
-    encoder::{
-        BitRate, Complexity, Encoder, EncoderConfig, FrameRate as EncoderRate, IntraFramePeriod, QpRange,
-        RateControlMode, VuiConfig,
-    },
-    formats::YUVSlices,
-};
-
+use super::openh264::{OpenH264, Settings};
 use crate::video::{
     Frame, FrameRate,
     error::EncodeError,
-    ycbcr::{self, Planes, even_size},
+    ycbcr::{self, even_size},
 };
 
 /// Seconds between frames that a player can start from.
@@ -50,7 +42,7 @@ pub(super) struct H264Encoder {
     rate: FrameRate,
     quality: u8,
     /// Made for the size of the first frame.
-    encoder: Option<Encoder>,
+    encoder: Option<OpenH264>,
     frames: u64,
 }
 
@@ -68,50 +60,27 @@ impl H264Encoder {
         }
         let encoder = match &mut self.encoder {
             Some(encoder) => encoder,
-            None => self.encoder.insert(
-                Encoder::with_api_config(
-                    OpenH264API::from_source(),
-                    configuration(width * height, self.rate, self.quality),
-                )
-                .map_err(failure)?,
-            ),
+            None => {
+                let rate = self.rate.as_f64();
+                self.encoder.insert(OpenH264::new(Settings {
+                    width,
+                    height,
+                    rate: rate as f32,
+                    quantiser: quantiser(self.quality),
+                    sync_interval: (rate * SECONDS_TO_SYNC).ceil() as u32,
+                })?)
+            }
         };
-        let Planes { luma, blue, red } = ycbcr::BT709.half(frame);
-        let source = YUVSlices::new((&luma, &blue, &red), (width, height), (width, width / 2, width / 2));
         let milliseconds =
             self.frames * 1000 * u64::from(self.rate.denominator()) / u64::from(self.rate.numerator());
         self.frames += 1;
-        let stream = encoder.encode_at(&source, Timestamp::from_millis(milliseconds)).map_err(failure)?;
+        let stream = encoder.encode(&mut ycbcr::BT709.half(frame), milliseconds)?;
         // Both fit: 3840 is the largest.
-        sample(&stream.to_vec(), (width as u16, height as u16))
+        sample(&stream, (width as u16, height as u16))
     }
 }
 
-fn failure(error: openh264::Error) -> EncodeError {
-    EncodeError::Codec(error.to_string())
-}
-
-fn configuration(pixels: usize, rate: FrameRate, quality: u8) -> EncoderConfig {
-    let per_second = rate.as_f64();
-    // The quantiser is pinned, so the quality is constant and this only chooses the level that the file declares.
-    let bits = (pixels as f64 * per_second * 0.25).clamp(64e3, 100e6) as u32;
-    let quantiser = quantiser(quality);
-    EncoderConfig::new()
-        .rate_control_mode(RateControlMode::Quality)
-        .bitrate(BitRate::from_bps(bits))
-        .qp(QpRange::new(quantiser, quantiser))
-        .skip_frames(false)
-        .max_frame_rate(EncoderRate::from_hz(per_second as f32))
-        .intra_frame_period(IntraFramePeriod::from_num_frames((per_second * SECONDS_TO_SYNC).ceil() as u32))
-        .complexity(Complexity::High)
-        // It freezes what it takes for background, and slow motion in a sky looks like it.
-        .background_detection(false)
-        // More threads would cut the picture into slices, which costs size.
-        .num_threads(1)
-        .vui(VuiConfig::bt709())
-}
-
-/// H.264's quantiser for a quality: 51 at 1, 12, the encoder's finest, at 100, 20 at 80.
+/// H.264's quantiser for a quality: 51 at 1, 20 at 80, 12 at 100. Finer ones only store the rounding of the colours.
 fn quantiser(quality: u8) -> u8 {
     let quality = u16::from(quality.clamp(1, 100));
     (51 - (quality - 1) * 39 / 99) as u8

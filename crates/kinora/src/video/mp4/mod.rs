@@ -2,6 +2,7 @@
 
 mod boxes;
 mod h264;
+mod openh264;
 
 use std::{
     io::{self, Seek, SeekFrom, Write},
