@@ -7,8 +7,8 @@ use gif::{Encoder, EncodingError, Repeat};
 
 use super::{Frame, FrameRate, VideoError, error::EncodeError};
 
-/// How much of a frame the palette is learned from: one pixel in three. All of them look no better and take longer.
-const SAMPLING: i32 = 3;
+/// The palette is learned from one pixel in ten. All of them look no better and take much longer.
+const SAMPLING: i32 = 10;
 
 /// How far dithering moves a colour at most, of 255. About half the distance between neighbours in a palette that was
 /// learned from a photo; more shows as a grid, less leaves bands in skies.
