@@ -1,1 +1,4 @@
 //! Kinora for Rust programs: pipelines that turn a still image into a video, and the files they read and write.
+
+pub mod photo;
+pub mod video;

@@ -1,0 +1,178 @@
+//! Photos that people bring: any common image file, as upright RGB pixels.
+//!
+//! The pixels are those that diffusers' `load_image` (Pillow: EXIF transpose, then `convert("RGB")`) would give, so that
+//! a clip starts from the same image in both. Two differences are meant: 16-bit grayscale is scaled to 8 bits, where
+//! Pillow clips it to white, and a truncated JPEG is always refused.
+
+mod error;
+mod first_frame;
+mod jpeg;
+mod orientation;
+mod pixels;
+
+use std::{
+    fs::File,
+    io::{Cursor, Read},
+    path::Path,
+};
+
+use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader};
+
+pub use error::PhotoError;
+
+/// The most pixels a photo may have. Above it Pillow refuses a file as a decompression bomb, and so do we: a few
+/// kilobytes can claim gigabytes. The largest camera sensors have about 150 million.
+pub const MAX_PIXELS: u64 = 178_956_970;
+
+/// The most bytes a photo's file may have.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
+/// A photo as upright 8-bit RGB pixels, row by row from the top left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Photo {
+    width: usize,
+    height: usize,
+    data: Vec<u8>,
+}
+
+impl Photo {
+    /// Reads a PNG, JPEG, WebP, GIF (its first frame), BMP or TIFF file. The content decides, not the file's name.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with the file and what to do: it is missing, a folder, unreadable, empty, not an image,
+    /// damaged, of a kind that is not supported, or larger than [`MAX_PIXELS`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, PhotoError> {
+        let path = path.as_ref();
+        Self::from_named(&read(path)?, &format!("`{}`", path.display()))
+    }
+
+    /// Decodes an image file that is already in memory. See [`Photo::open`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, PhotoError> {
+        Self::from_named(bytes, "the photo")
+    }
+
+    /// Pixels in a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Rows.
+    pub fn height(&self) -> usize {
+        self.height
+    }
+
+    /// Red, green and blue of every pixel: `height × width × 3` bytes.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// The bytes of [`Photo::data`], without a copy.
+    pub fn into_data(self) -> Vec<u8> {
+        self.data
+    }
+
+    /// Decodes `bytes`; errors call them `name`.
+    fn from_named(bytes: &[u8], name: &str) -> Result<Self, PhotoError> {
+        if bytes.is_empty() {
+            return Err(PhotoError::Empty { name: name.into() });
+        }
+        let format = image::guess_format(bytes).ok().filter(|format| READ.contains(format));
+        let Some(format) = format else {
+            return Err(PhotoError::NotAnImage { name: name.into() });
+        };
+        decode(bytes, format).map_err(|fault| fault.named(name, format))
+    }
+}
+
+/// The formats of the files that are read.
+const READ: [ImageFormat; 6] = [
+    ImageFormat::Png,
+    ImageFormat::Jpeg,
+    ImageFormat::WebP,
+    ImageFormat::Gif,
+    ImageFormat::Bmp,
+    ImageFormat::Tiff,
+];
+
+/// What is wrong with the content of a file, before its name is known.
+enum Fault {
+    /// More pixels than [`MAX_PIXELS`].
+    TooLarge { width: u64, height: u64 },
+    /// A sound file that uses something we do not read.
+    Unsupported(String),
+    /// The file breaks its format's rules or ends too early.
+    Damaged(String),
+}
+
+impl Fault {
+    fn named(self, name: &str, format: ImageFormat) -> PhotoError {
+        let (name, format) = (name.to_owned(), pixels::format_name(format));
+        match self {
+            Self::TooLarge { width, height } => PhotoError::TooLarge { name, width, height },
+            Self::Unsupported(reason) => PhotoError::Unsupported { name, format, reason },
+            Self::Damaged(reason) => PhotoError::Damaged { name, format, reason },
+        }
+    }
+}
+
+impl From<ImageError> for Fault {
+    fn from(error: ImageError) -> Self {
+        match error {
+            ImageError::Unsupported(error) => Self::Unsupported(error.to_string()),
+            error => Self::Damaged(error.to_string()),
+        }
+    }
+}
+
+fn decode(bytes: &[u8], format: ImageFormat) -> Result<Photo, Fault> {
+    if format == ImageFormat::Gif {
+        return first_frame::decode(bytes);
+    }
+    if format == ImageFormat::Jpeg && !jpeg::is_complete(bytes) {
+        return Err(Fault::Damaged("the file ends before the image does".into()));
+    }
+    let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
+    // The decoders' own bounds differ from format to format; the size is checked below, before anything is allocated.
+    reader.no_limits();
+    let mut decoder = reader.into_decoder()?;
+    let (width, height) = decoder.dimensions();
+    check_size(width.into(), height.into())?;
+    let orientation = orientation::read(&mut decoder, format)?;
+    let mut image = DynamicImage::ImageRgb8(pixels::rgb(DynamicImage::from_decoder(decoder)?)?);
+    image.apply_orientation(orientation);
+    Ok(Photo { width: image.width() as usize, height: image.height() as usize, data: image.into_bytes() })
+}
+
+/// Refuses a size before memory is allocated for it.
+fn check_size(width: u64, height: u64) -> Result<(), Fault> {
+    if width == 0 || height == 0 {
+        return Err(Fault::Damaged(format!("its size is {width}×{height}")));
+    }
+    match width.checked_mul(height) {
+        Some(pixels) if pixels <= MAX_PIXELS => Ok(()),
+        _ => Err(Fault::TooLarge { width, height }),
+    }
+}
+
+/// The bytes of a file, with errors in the user's words.
+fn read(path: &Path) -> Result<Vec<u8>, PhotoError> {
+    let unreadable = |source: std::io::Error| match source.kind() {
+        std::io::ErrorKind::NotFound => PhotoError::Missing { path: path.into() },
+        _ => PhotoError::Unreadable { path: path.into(), source },
+    };
+    if std::fs::metadata(path).map_err(unreadable)?.is_dir() {
+        return Err(PhotoError::Folder { path: path.into() });
+    }
+    let mut bytes = Vec::new();
+    // A limit while reading, since a pipe or a device has no length to check beforehand.
+    File::open(path)
+        .map_err(unreadable)?
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(PhotoError::TooManyBytes { path: path.into(), limit: MAX_FILE_BYTES });
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,192 @@
+//! What can go wrong when a video is written.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+
+/// Why a video could not be written.
+#[derive(Debug, Error)]
+pub enum VideoError {
+    /// The path's extension names no format.
+    #[error(
+        "cannot tell the format of `{}`; end the name in .mp4, .gif, .png (numbered files) or .y4m, or give - for \
+         standard output", path.display()
+    )]
+    UnknownFormat {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The frame rate is not one.
+    #[error("{asked} frames per second is no frame rate; give a number from 0.001 to 1000")]
+    FrameRate {
+        /// The rate asked for.
+        asked: String,
+    },
+    /// GIF counts time in hundredths of a second, and players slow down delays below two.
+    #[error(
+        "a GIF plays at most 50 frames per second, {asked:.3} were asked for; lower the rate or write an .mp4"
+    )]
+    GifFrameRate {
+        /// The rate asked for.
+        asked: f64,
+    },
+    /// GIF counts time in hundredths of a second, in 16 bits.
+    #[error(
+        "a GIF shows a frame for at most 655 seconds; raise the rate of {asked} frames per second or write an .mp4"
+    )]
+    GifTooSlow {
+        /// The rate asked for.
+        asked: f64,
+    },
+    /// The quality is out of range.
+    #[error("quality {quality} is out of range; give 1 (smallest file) to 100 (best picture)")]
+    Quality {
+        /// The quality asked for.
+        quality: u8,
+    },
+    /// A frame's bytes do not fit its size.
+    #[error(
+        "a frame of {width}×{height} RGB pixels has width × height × 3 bytes and at least one pixel, not {bytes} bytes"
+    )]
+    FrameBytes {
+        /// The frame's width.
+        width: usize,
+        /// The frame's height.
+        height: usize,
+        /// How many bytes there are.
+        bytes: usize,
+    },
+    /// The result exists.
+    #[error("`{}` exists already; choose another name or allow overwriting", path.display())]
+    Exists {
+        /// The file that is in the way.
+        path: PathBuf,
+    },
+    /// The result is a folder.
+    #[error("`{}` is a folder; give the name of a file", path.display())]
+    IsFolder {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The folder for the result does not exist.
+    #[error("there is no folder `{}` to write to; create it first", folder.display())]
+    MissingFolder {
+        /// The folder that is missing.
+        folder: PathBuf,
+    },
+    /// The system refuses files at this place.
+    #[error("cannot write `{}`: {source}; choose another folder or name, or change its permissions", path.display())]
+    Unwritable {
+        /// The path asked for.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The disk is full.
+    #[error("no space left on the disk while writing `{}`; nothing was kept; free some space or write elsewhere", path.display())]
+    DiskFull {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// A write failed in another way.
+    #[error("writing `{}` failed, nothing was kept: {source}", path.display())]
+    Write {
+        /// The path asked for.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A frame's size differs from the first frame's.
+    #[error(
+        "frame {number} has {}×{} pixels and the first has {}×{}; all frames of a video have one size", size.0, size.1, first.0, first.1
+    )]
+    FrameSize {
+        /// The frame's number, from 1.
+        number: usize,
+        /// Its width and height.
+        size: (usize, usize),
+        /// The first frame's width and height.
+        first: (usize, usize),
+    },
+    /// The format cannot hold frames of this size.
+    #[error(
+        "{format} cannot hold frames of {width}×{height}: {bounds}; choose another size or format (.png and .y4m hold any)"
+    )]
+    UnsupportedSize {
+        /// The format's name.
+        format: &'static str,
+        /// The frames' width.
+        width: usize,
+        /// The frames' height.
+        height: usize,
+        /// What it can hold.
+        bounds: &'static str,
+    },
+    /// The H.264 encoder refused.
+    #[error("the H.264 encoder failed on a frame for `{}`: {reason}; try another size, or write .y4m or .png", path.display())]
+    Codec {
+        /// The path asked for.
+        path: PathBuf,
+        /// The encoder's reason.
+        reason: String,
+    },
+    /// No frame was written.
+    #[error("no frame was written to `{}`, and a video needs at least one; nothing was kept", path.display())]
+    NoFrames {
+        /// The path asked for.
+        path: PathBuf,
+    },
+    /// The writer was used after an error.
+    #[error("writing `{}` has failed before and was abandoned; start it again", path.display())]
+    Abandoned {
+        /// The path asked for.
+        path: PathBuf,
+    },
+}
+
+impl VideoError {
+    /// An I/O error of `path` in the user's words.
+    pub(super) fn io(path: &Path, source: io::Error) -> Self {
+        let path = path.into();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path },
+            io::ErrorKind::AlreadyExists => Self::Exists { path },
+            _ => Self::Write { path, source },
+        }
+    }
+}
+
+/// What fails inside an encoder, which does not know its file's path.
+#[derive(Debug)]
+pub(super) enum EncodeError {
+    /// Writing failed.
+    Io(io::Error),
+    /// H.264 encoding failed.
+    Codec(String),
+    /// See [`VideoError::UnsupportedSize`].
+    UnsupportedSize { format: &'static str, width: usize, height: usize, bounds: &'static str },
+    /// See [`VideoError::FrameSize`].
+    FrameSize { number: usize, size: (usize, usize), first: (usize, usize) },
+}
+
+impl EncodeError {
+    pub(super) fn at(self, path: &Path) -> VideoError {
+        match self {
+            Self::Io(source) => VideoError::io(path, source),
+            Self::Codec(reason) => VideoError::Codec { path: path.into(), reason },
+            Self::UnsupportedSize { format, width, height, bounds } => {
+                VideoError::UnsupportedSize { format, width, height, bounds }
+            }
+            Self::FrameSize { number, size, first } => VideoError::FrameSize { number, size, first },
+        }
+    }
+}
+
+impl From<io::Error> for EncodeError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}

@@ -1,0 +1,197 @@
+//! Videos that people take away: frames written to a file whose extension says its format.
+//!
+//! | name | what is written |
+//! | --- | --- |
+//! | `clip.mp4` | H.264, 4:2:0, playable in browsers while it still downloads |
+//! | `clip.gif` | an animation that repeats for ever, a palette of 256 colours for every frame |
+//! | `clip.png` | numbered files `clip-0001.png`, `clip-0002.png` … without loss |
+//! | `clip.y4m` | uncompressed 4:4:4, for other programs |
+//! | `-` | the same, to standard output: `… \| ffmpeg -i - clip.webm` |
+//!
+//! Nothing is ever half-written. Frames go to a temporary file beside the result, which is renamed when all of it is on
+//! the disk. A [`VideoFile`] that is dropped before [`VideoFile::finish`] removes what it wrote.
+
+mod error;
+mod frame;
+mod frame_rate;
+#[cfg(test)]
+mod full_disk;
+mod gif;
+mod mp4;
+mod output;
+mod png;
+mod y4m;
+mod ycbcr;
+
+use std::path::{Path, PathBuf};
+
+pub use error::VideoError;
+pub use frame::Frame;
+pub use frame_rate::FrameRate;
+
+use error::EncodeError;
+use output::Output;
+
+/// The format of a video file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum VideoFormat {
+    /// H.264 in an MP4 file.
+    Mp4,
+    /// An animated GIF.
+    Gif,
+    /// One PNG file for every frame.
+    Png,
+    /// Uncompressed YUV4MPEG2.
+    Y4m,
+}
+
+impl VideoFormat {
+    /// The format that a path asks for by its extension, in upper or lower case; `-` is [`VideoFormat::Y4m`].
+    pub fn from_path(path: &Path) -> Result<Self, VideoError> {
+        if is_standard_output(path) {
+            return Ok(Self::Y4m);
+        }
+        let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+        match extension.as_deref() {
+            Some("mp4") => Ok(Self::Mp4),
+            Some("gif") => Ok(Self::Gif),
+            Some("png") => Ok(Self::Png),
+            Some("y4m") => Ok(Self::Y4m),
+            _ => Err(VideoError::UnknownFormat { path: path.into() }),
+        }
+    }
+}
+
+fn is_standard_output(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// How a video is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VideoOptions {
+    /// How fast the frames follow each other.
+    pub frame_rate: FrameRate,
+    /// From 1, the smallest file, to 100, the best picture. Only MP4 asks.
+    pub quality: u8,
+    /// Whether an existing file may be replaced.
+    pub overwrite: bool,
+}
+
+impl VideoOptions {
+    /// The quality where none is asked for: losses are not visible.
+    pub const DEFAULT_QUALITY: u8 = 80;
+
+    /// Default quality, and nothing is overwritten.
+    pub fn new(frame_rate: FrameRate) -> Self {
+        Self { frame_rate, quality: Self::DEFAULT_QUALITY, overwrite: false }
+    }
+}
+
+/// What [`VideoFile::finish`] wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenVideo {
+    /// The files, in the order of their frames; one, except for PNG; none for standard output.
+    pub files: Vec<PathBuf>,
+    /// How many frames they hold.
+    pub frames: usize,
+}
+
+/// A video that is being written.
+pub struct VideoFile {
+    path: PathBuf,
+    /// Gone once a write has failed, and its temporary files with it.
+    encoder: Option<Encoder>,
+    size: Option<(usize, usize)>,
+    frames: usize,
+}
+
+enum Encoder {
+    Mp4(Box<mp4::Mp4Encoder<Output>>),
+    Gif(gif::GifEncoder<Output>),
+    Png(png::PngSequence),
+    Y4m(y4m::Y4mEncoder<Output>),
+}
+
+impl VideoFile {
+    /// Starts a video: finds out whether it can be written there, before any frame is computed for it.
+    ///
+    /// # Errors
+    ///
+    /// An unknown extension, options out of range, a file that exists already, and a folder that is missing or may not
+    /// be written to.
+    pub fn create(path: impl AsRef<Path>, options: &VideoOptions) -> Result<Self, VideoError> {
+        let path = path.as_ref();
+        let format = VideoFormat::from_path(path)?;
+        if !(1..=100).contains(&options.quality) {
+            return Err(VideoError::Quality { quality: options.quality });
+        }
+        let rate = options.frame_rate;
+        let output = || Output::create(path, options.overwrite);
+        let encoder = match format {
+            VideoFormat::Mp4 => Encoder::Mp4(Box::new(mp4::Mp4Encoder::new(
+                output()?,
+                output::folder(path),
+                rate,
+                options.quality,
+            ))),
+            VideoFormat::Gif => Encoder::Gif(gif::GifEncoder::new(output()?, gif::Delays::new(rate)?)),
+            VideoFormat::Png => Encoder::Png(png::PngSequence::create(path, options.overwrite)?),
+            VideoFormat::Y4m => Encoder::Y4m(y4m::Y4mEncoder::new(output()?, rate)),
+        };
+        Ok(Self { path: path.into(), encoder: Some(encoder), size: None, frames: 0 })
+    }
+
+    /// Adds a frame. All frames have the size of the first.
+    ///
+    /// # Errors
+    ///
+    /// A frame of another size, or of a size the format cannot hold; a full disk or another failure to write. After an
+    /// error nothing of the video is left, and the writer is of no further use.
+    pub fn write_frame(&mut self, frame: &Frame) -> Result<(), VideoError> {
+        let Some(encoder) = &mut self.encoder else {
+            return Err(VideoError::Abandoned { path: self.path.clone() });
+        };
+        let size = (frame.width(), frame.height());
+        let first = *self.size.get_or_insert(size);
+        let result = if first == size {
+            match encoder {
+                Encoder::Mp4(encoder) => encoder.write_frame(frame),
+                Encoder::Gif(encoder) => encoder.write_frame(frame),
+                Encoder::Png(encoder) => encoder.write_frame(frame),
+                Encoder::Y4m(encoder) => encoder.write_frame(frame),
+            }
+        } else {
+            Err(EncodeError::FrameSize { number: self.frames + 1, size, first })
+        };
+        self.frames += 1;
+        result.map_err(|error| {
+            self.encoder = None;
+            error.at(&self.path)
+        })
+    }
+
+    /// Completes the video and gives it its name.
+    ///
+    /// # Errors
+    ///
+    /// No frame was written, the disk is full, or the file has appeared meanwhile and may not be overwritten. Then
+    /// nothing is left behind.
+    pub fn finish(mut self) -> Result<WrittenVideo, VideoError> {
+        let Some(encoder) = self.encoder.take() else {
+            return Err(VideoError::Abandoned { path: self.path });
+        };
+        if self.frames == 0 {
+            return Err(VideoError::NoFrames { path: self.path });
+        }
+        let output = match encoder {
+            Encoder::Mp4(encoder) => encoder.finish(),
+            Encoder::Gif(encoder) => encoder.finish(),
+            Encoder::Y4m(encoder) => encoder.finish(),
+            Encoder::Png(encoder) => {
+                return Ok(WrittenVideo { files: encoder.publish()?, frames: self.frames });
+            }
+        };
+        let files = output.map_err(|error| error.at(&self.path))?.publish()?;
+        Ok(WrittenVideo { files, frames: self.frames })
+    }
+}
