@@ -4,6 +4,10 @@ use std::{path::PathBuf, process::Command};
 
 use crate::shell::{TaskError, cargo, command, root, step, succeeds};
 
+/// The scripts that make the golden fixtures.
+const GOLDEN: [&str; 4] =
+    ["golden/make_images.py", "golden/make_noise.py", "golden/make_ops.py", "golden/make_schedulers.py"];
+
 /// The interpreter of the project's own environment, which git ignores.
 fn interpreter() -> PathBuf {
     root().join(".python").join("bin").join("python")
@@ -54,5 +58,8 @@ pub fn bench(arguments: &[String]) -> Result<(), TaskError> {
 /// Makes the golden fixtures again.
 pub fn golden() -> Result<(), TaskError> {
     install("golden/requirements.txt")?;
-    step("golden fixtures", &mut command(interpreter(), &["golden/make_ops.py"]))
+    for script in GOLDEN {
+        step(script, &mut command(interpreter(), &[script]))?;
+    }
+    Ok(())
 }
