@@ -2,23 +2,8 @@
 
 use std::path::Path;
 
+use kinora_bench::{Compared, summary};
 use serde_json::json;
-
-/// How long one run takes, in seconds.
-pub struct Times {
-    /// The middle one of all runs.
-    pub median: f64,
-    /// The shortest: what the code takes when nothing else runs.
-    pub best: f64,
-}
-
-impl Times {
-    /// Of at least one sample.
-    pub fn of(mut samples: Vec<f64>) -> Self {
-        samples.sort_by(f64::total_cmp);
-        Times { median: samples[samples.len() / 2], best: samples[0] }
-    }
-}
 
 /// One case, measured.
 pub struct Measurement {
@@ -28,24 +13,10 @@ pub struct Measurement {
     pub family: &'static str,
     /// Arithmetic of the matrix work.
     pub gflop: f64,
-    /// Our times.
-    pub ours: Times,
-    /// PyTorch's times.
-    pub torch: Times,
+    /// Our times and PyTorch's.
+    pub times: Compared,
     /// Largest difference over largest magnitude.
     pub relative_error: f32,
-}
-
-impl Measurement {
-    /// PyTorch's median over ours.
-    fn ratio(&self) -> f64 {
-        self.torch.median / self.ours.median
-    }
-
-    /// PyTorch's best over ours.
-    fn best_ratio(&self) -> f64 {
-        self.torch.best / self.ours.best
-    }
 }
 
 /// All cases of a run.
@@ -68,14 +39,14 @@ impl Report {
 
     /// Adds a row.
     pub fn add(&mut self, m: Measurement) {
-        let rate = if m.gflop > 0.0 { format!("{:.0}", m.gflop / m.ours.best) } else { "-".to_owned() };
+        let rate = if m.gflop > 0.0 { format!("{:.0}", m.gflop / m.times.ours.best) } else { "-".to_owned() };
         println!(
             "{:<44} {:>7.3} ms {:>7.3} ms {:>6.2}× {:>6.2}× {:>8}",
             m.name,
-            m.ours.median * 1e3,
-            m.torch.median * 1e3,
-            m.ratio(),
-            m.best_ratio(),
+            m.times.ours.median * 1e3,
+            m.times.peer.median * 1e3,
+            m.times.ratio(),
+            m.times.best_ratio(),
             rate
         );
         self.measurements.push(m);
@@ -86,13 +57,8 @@ impl Report {
         if self.measurements.is_empty() {
             return Err("no case has that word in its name".into());
         }
-        let summary = |ratio: fn(&Measurement) -> f64| {
-            let logarithms: f64 = self.measurements.iter().map(|m| ratio(m).ln()).sum();
-            let least = self.measurements.iter().map(ratio).fold(f64::INFINITY, f64::min);
-            ((logarithms / self.measurements.len() as f64).exp(), least)
-        };
-        let (mean, least) = summary(Measurement::ratio);
-        let (best_mean, best_least) = summary(Measurement::best_ratio);
+        let (mean, least) = summary(self.measurements.iter().map(|m| m.times.ratio()));
+        let (best_mean, best_least) = summary(self.measurements.iter().map(|m| m.times.best_ratio()));
         println!("\nmedians: geometric mean {mean:.2}×, least {least:.2}×");
         println!("best:    geometric mean {best_mean:.2}×, least {best_least:.2}×");
         let Some(path) = json else { return Ok(()) };
@@ -100,10 +66,9 @@ impl Report {
             .measurements
             .iter()
             .map(|m| {
+                let [median, best] = m.times.json("torch");
                 json!({
-                    "name": m.name, "family": m.family, "gflop": m.gflop,
-                    "median": {"ours_ms": m.ours.median * 1e3, "torch_ms": m.torch.median * 1e3, "ratio": m.ratio()},
-                    "best": {"ours_ms": m.ours.best * 1e3, "torch_ms": m.torch.best * 1e3, "ratio": m.best_ratio()},
+                    "name": m.name, "family": m.family, "gflop": m.gflop, "median": median, "best": best,
                     "relative_error": m.relative_error,
                 })
             })
@@ -126,20 +91,7 @@ impl Report {
     }
 }
 
-/// The processor's own name, where the system tells it, and the vector instructions used.
+/// The processor and the vector instructions used.
 fn processor() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |key: &str| {
-        info.lines()
-            .find(|line| line.starts_with(key))
-            .and_then(|line| line.split(':').nth(1))
-            .map_or_else(|| "unknown".to_owned(), |value| value.trim().to_owned())
-    };
-    format!(
-        "{} family {} model {}, {:?}",
-        field("model name"),
-        field("cpu family"),
-        field("model\t"),
-        kinora_cpu::simd::Isa::detect()
-    )
+    kinora_bench::processor(&format!("{:?}", kinora_cpu::simd::Isa::detect()))
 }
