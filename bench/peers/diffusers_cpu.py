@@ -28,9 +28,15 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import diffusers
 import numpy as np
 import torch
+import transformers
 from diffusers import StableVideoDiffusionPipeline
 from PIL import Image
 
+# Memory formats of the weights of convolutions over two and three axes, by their rank.
+LAYOUTS = {
+    "contiguous": {4: torch.contiguous_format, 5: torch.contiguous_format},
+    "channels last": {4: torch.channels_last, 5: torch.channels_last_3d},
+}
 # Clips of each layout, of which the faster counts.
 TRIES = 2
 
@@ -55,7 +61,7 @@ class Peer:
             decode_chunk_size=settings["decode_chunk"],
         )
         start = time.perf_counter()
-        self.pipeline = StableVideoDiffusionPipeline.from_pretrained(request["model"], torch_dtype=torch.float32)
+        self.pipeline = StableVideoDiffusionPipeline.from_pretrained(request["model"], dtype=torch.float32)
         self.load_seconds = time.perf_counter() - start
         self.pipeline.set_progress_bar_config(disable=True)
         self.latents = self.frames = None
@@ -91,18 +97,22 @@ class Peer:
             since = self.marks[stage]
         return {"seconds": end - start, "stages": stages}
 
-    def use(self, memory_format):
+    def use(self, layout):
+        """Lays out the convolutions' weights; activations follow them."""
         for network in (self.pipeline.unet, self.pipeline.vae, self.pipeline.image_encoder):
-            network.to(memory_format=memory_format)
+            for parameter in network.parameters():
+                if parameter.dim() in LAYOUTS[layout]:
+                    memory_format = LAYOUTS[layout][parameter.dim()]
+                    parameter.data = parameter.data.contiguous(memory_format=memory_format)
 
     def choose(self):
         seconds = {}
-        for layout in (torch.contiguous_format, torch.channels_last):
+        for layout in LAYOUTS:
             self.use(layout)
             seconds[layout] = min(self.clip()["seconds"] for _ in range(TRIES))
         fastest = min(seconds, key=seconds.get)
         self.use(fastest)
-        return {"layout": str(fastest).removeprefix("torch.")}
+        return {"layout": fastest}
 
     def results(self, request):
         latents = self.latents[0].permute(0, 2, 3, 1).contiguous()
@@ -113,6 +123,8 @@ class Peer:
 
 def main():
     torch.set_grad_enabled(False)
+    diffusers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()
     peer = None
     for line in sys.stdin:
         request = json.loads(line)

@@ -29,7 +29,7 @@ pub fn all() -> [Case; 3] {
             name: "tiny",
             model: model(
                 unet(&[32, 64], &[1, 2], 1, 64),
-                vae(&[32, 32, 32, 32], 1),
+                vae(&[32, 32, 32, 32]),
                 image_encoder(64, 2, 2, 56),
             ),
             settings: settings(Length { width: 64, height: 64, frames: 4, steps: 4 }),
@@ -38,7 +38,7 @@ pub fn all() -> [Case; 3] {
             name: "three levels",
             model: model(
                 unet(&[64, 128, 256], &[1, 2, 4], 1, 128),
-                vae(&[32, 64, 64, 64], 1),
+                vae(&[32, 64, 64, 64]),
                 image_encoder(128, 4, 4, 28),
             ),
             settings: settings(Length { width: 192, height: 128, frames: 8, steps: 4 }),
@@ -48,7 +48,7 @@ pub fn all() -> [Case; 3] {
             name: "as SVD",
             model: model(
                 unet(&[64, 128, 256, 256], &[1, 2, 4, 4], 2, 320),
-                vae(&[32, 64, 128, 128], 2),
+                vae(&[32, 64, 128, 128]),
                 image_encoder(320, 8, 4, 14),
             ),
             settings: settings(Length { width: 256, height: 192, frames: 8, steps: 4 }),
@@ -86,12 +86,12 @@ fn unet(widths: &[usize], heads: &[usize], layers: usize, context: usize) -> Val
     })
 }
 
-fn vae(widths: &[usize], layers: usize) -> Value {
+fn vae(widths: &[usize]) -> Value {
     json!({
         "_class_name": "AutoencoderKLTemporalDecoder",
         "block_out_channels": widths,
         "down_block_types": vec!["DownEncoderBlock2D"; widths.len()],
-        "layers_per_block": layers,
+        "layers_per_block": 2,
     })
 }
 
