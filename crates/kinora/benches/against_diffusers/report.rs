@@ -24,7 +24,7 @@ pub struct Measurement {
     pub clip: Compared,
     /// Its stages.
     pub stages: Vec<(String, Compared)>,
-    /// Seconds of ours that go into weights, in a clip that is not the first.
+    /// Seconds of our first clip that went into weights.
     pub load: f64,
     /// The first clip with the loading of the model: ours and theirs.
     pub first: [f64; 2],
@@ -61,7 +61,6 @@ impl Report {
         for (stage, times) in &m.stages {
             row(&format!("    {}", stage.replace('_', " ")), times);
         }
-        println!("{:<52} {:>7.1} ms", "    load", m.load * 1e3);
         let [ours, theirs] = m.first;
         println!(
             "{:<52} {:>7.1} ms {:>7.1} ms {:>6.2}×",

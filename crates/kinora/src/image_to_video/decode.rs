@@ -6,7 +6,7 @@ use kinora_graph::{Parameters, Tensor};
 
 use super::{
     GenerateError, Stage,
-    plans::PlannedPart,
+    plans::Part,
     run::{Run, named},
 };
 use crate::video::Frame;
@@ -16,7 +16,7 @@ impl Run<'_, '_> {
     /// its frames.
     pub fn decode(
         &mut self,
-        decoders: Vec<(usize, PlannedPart)>,
+        decoders: &mut [(usize, Part)],
         weights: &dyn Parameters,
         latents: &Tensor,
     ) -> Result<Vec<Frame>, GenerateError> {
@@ -26,6 +26,7 @@ impl Run<'_, '_> {
         let mut rest = values;
         let mut frames = Vec::with_capacity(settings.frames);
         for (chunk, part) in decoders {
+            let chunk = *chunk;
             let runs = part.runs;
             let mut decoder = self.load(part, weights)?;
             self.tell(Stage::Decode, frames.len(), settings.frames, None)?;
@@ -43,6 +44,7 @@ impl Run<'_, '_> {
                 self.stopwatch.add(Stage::Decode, start);
                 self.tell(Stage::Decode, frames.len(), settings.frames, None)?;
             }
+            self.release(part);
         }
         Ok(frames)
     }

@@ -7,7 +7,7 @@ use kinora_models::schedulers::Schedule;
 
 use super::{
     GenerateError, Settings, Stage,
-    plans::PlannedPart,
+    plans::Part,
     run::{Run, named},
 };
 
@@ -21,7 +21,7 @@ impl Run<'_, '_> {
     /// From noise to the clip's latents: `[frames, height, width, channels]`.
     pub fn denoise(
         &mut self,
-        part: PlannedPart,
+        part: &mut Part,
         weights: &dyn Parameters,
         conditions: Conditions,
         schedule: &Schedule,
@@ -75,6 +75,7 @@ impl Run<'_, '_> {
             self.stopwatch.add_step(step_start);
             self.tell(Stage::Denoise, step + 1, steps, Some(&history))?;
         }
+        self.release(part);
         self.stopwatch.add(Stage::Denoise, start);
         Ok(latents)
     }

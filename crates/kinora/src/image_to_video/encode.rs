@@ -8,7 +8,7 @@ use kinora_models::image::{CLIP_SIZE, RgbImage, preprocess};
 use super::{
     GenerateError, Stage,
     configs::COLOURS,
-    plans::PlannedPart,
+    plans::Part,
     run::{Run, named},
 };
 
@@ -16,7 +16,7 @@ impl Run<'_, '_> {
     /// What the photo shows, `[1, 1, channels]`. The photo is looked at in its own size, not in the clip's.
     pub fn encode_image(
         &mut self,
-        part: PlannedPart,
+        part: &mut Part,
         weights: &dyn Parameters,
         photo: &RgbImage,
     ) -> Result<Tensor, GenerateError> {
@@ -27,6 +27,7 @@ impl Run<'_, '_> {
         let shape = [1, CLIP_SIZE, CLIP_SIZE, COLOURS];
         let pixels = Tensor::from_f32(self.request.precision.dtype(), shape, &pixels)?;
         let embedding = encoder.run(&named([("pixels", pixels)]))?.take("embedding")?;
+        self.release(part);
         let embedding = embedding.cast(DType::F32).reshape([1, 1, embedding.shape().elements()])?;
         self.stopwatch.add(Stage::EncodeImage, start);
         self.tell(Stage::EncodeImage, 1, 1, None)?;
@@ -36,7 +37,7 @@ impl Run<'_, '_> {
     /// The photo in the clip's size, with a little noise, as latents: `[1, height, width, channels]`.
     pub fn encode_latents(
         &mut self,
-        part: PlannedPart,
+        part: &mut Part,
         weights: &dyn Parameters,
         photo: &RgbImage,
     ) -> Result<Tensor, GenerateError> {
@@ -54,6 +55,7 @@ impl Run<'_, '_> {
         }
         let image = Tensor::from_f32(self.request.vae_encoder_dtype(), shape, &pixels)?;
         let latents = encoder.run(&named([("image", image)]))?.take("latents")?.cast(DType::F32);
+        self.release(part);
         self.stopwatch.add(Stage::EncodeLatents, start);
         self.tell(Stage::EncodeLatents, 1, 1, None)?;
         Ok(latents)

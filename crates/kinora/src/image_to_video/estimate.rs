@@ -35,16 +35,26 @@ impl PartEstimate {
 /// What a clip costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// The networks in the order in which they run. Each is loaded when the one before it has been dropped. A decoder
-    /// comes twice where the last chunk is shorter than the others.
+    /// The networks in the order in which they run. A decoder comes twice where the last chunk is shorter than the others.
     pub parts: Vec<PartEstimate>,
+    /// Whether they stay in memory for the next clip, as [`LoadOptions::keep_loaded`](super::LoadOptions::keep_loaded)
+    /// asks. Otherwise each is loaded when the one before it has been dropped.
+    pub kept_loaded: bool,
 }
 
 impl Estimate {
-    /// The most memory that a network takes while it runs: that of the whole clip, since they never lie in memory together.
-    /// Beside it there are the photo, the latents and the finished frames, and some scratch memory a thread.
+    /// The most memory that the clip takes: that of its largest network, or of all together where they are kept. Beside it
+    /// there are the photo, the latents and the finished frames, and some scratch memory a thread.
     pub fn peak_bytes(&self) -> usize {
-        self.parts.iter().map(PartEstimate::peak_bytes).max().unwrap_or(0)
+        let parts = self.parts.iter().map(PartEstimate::peak_bytes);
+        if self.kept_loaded { parts.fold(0, usize::saturating_add) } else { parts.max().unwrap_or(0) }
+    }
+
+    /// The same where the networks are kept, if that fits the budget.
+    pub(super) fn kept_within(self, budget: Option<usize>) -> Self {
+        let kept = Estimate { kept_loaded: true, ..self };
+        let kept_loaded = budget.is_none_or(|budget| kept.peak_bytes() <= budget);
+        Estimate { kept_loaded, ..kept }
     }
 
     /// Floating point operations of the whole clip.
@@ -73,10 +83,11 @@ impl Estimate {
 
 impl Serialize for Estimate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Estimate", 4)?;
+        let mut fields = serializer.serialize_struct("Estimate", 5)?;
         fields.serialize_field("peak_bytes", &self.peak_bytes())?;
         fields.serialize_field("flops", &self.flops())?;
         fields.serialize_field("parameters", &self.parameters())?;
+        fields.serialize_field("kept_loaded", &self.kept_loaded)?;
         fields.serialize_field("parts", &self.parts)?;
         fields.end()
     }

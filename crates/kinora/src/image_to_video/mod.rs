@@ -21,7 +21,8 @@
 //! ```
 //!
 //! The networks run one after the other, and each is dropped before the next is loaded: the memory of a clip is that of
-//! its largest network. All of them are planned first, so that a clip that does not fit is refused before any work.
+//! its largest network. All of them are planned first, so that a clip that does not fit is refused before any work. The
+//! plans are kept for the next clip of the same shape, and with [`LoadOptions::keep_loaded`] the networks are as well.
 
 mod budget;
 mod configs;
@@ -37,6 +38,8 @@ mod progress;
 mod report;
 mod run;
 mod settings;
+
+use std::sync::{Mutex, PoisonError};
 
 use kinora_models::{
     folder::ModelFolder,
@@ -55,7 +58,7 @@ pub use settings::{Settings, random_seed};
 use crate::photo::Photo;
 use denoise::Conditions;
 use noise::Noise;
-use plans::Request;
+use plans::{ClipShape, Plans, Request};
 use report::Stopwatch;
 use run::Run;
 
@@ -68,6 +71,8 @@ pub struct ImageToVideo {
     image_encoder: Weights,
     vae: Weights,
     unet: Weights,
+    /// Those of the last clip. A clip takes them and brings them back, so that two at a time do not wait for each other.
+    plans: Mutex<Option<Plans>>,
 }
 
 impl ImageToVideo {
@@ -85,6 +90,7 @@ impl ImageToVideo {
             unet: model.weights("unet", &variant)?,
             model,
             options,
+            plans: Mutex::default(),
         })
     }
 
@@ -103,7 +109,7 @@ impl ImageToVideo {
     /// # Errors
     /// Where the settings are refused.
     pub fn estimate(&self, settings: &Settings) -> Result<Estimate, GenerateError> {
-        estimate_configs(&self.configs, settings, self.options.precision)
+        Ok(self.with_options(estimate_configs(&self.configs, settings, self.options.precision)?))
     }
 
     /// Makes a clip. `observe` is told how far it is: when a stage begins, after each step and after each chunk of
@@ -120,10 +126,47 @@ impl ImageToVideo {
     ) -> Result<Clip, GenerateError> {
         let precision = self.options.precision;
         let request = Request { configs: &self.configs, settings, precision };
-        let plans = request.plan_within(self.options.memory_budget)?;
+        let mut plans = self.plans(&request)?;
+        let plan = self.with_options(plans.estimate());
+        let kept = plan.kept_loaded;
+        let clip = self.run(request, &mut plans, plan, photo, observe);
+        // A clip that has ended early may leave a network loaded.
+        if kept || clip.is_ok() {
+            *self.plans.lock().unwrap_or_else(PoisonError::into_inner) = Some(plans);
+        }
+        clip
+    }
+
+    /// The estimate, for networks that are kept loaded or not.
+    fn with_options(&self, estimate: Estimate) -> Estimate {
+        match self.options.keep_loaded {
+            true => estimate.kept_within(self.options.memory_budget),
+            false => estimate,
+        }
+    }
+
+    /// The plans of the last clip, where this one has its shape; otherwise new ones, and the old ones are dropped first.
+    fn plans(&self, request: &Request<'_>) -> Result<Plans, GenerateError> {
+        request.settings.check(&self.configs)?;
+        let last = self.plans.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match last.filter(|plans| plans.shape == ClipShape::of(request.settings)) {
+            Some(plans) => Ok(plans),
+            None => request.plan_within(self.options.memory_budget),
+        }
+    }
+
+    /// Makes a clip by its plans.
+    fn run(
+        &self,
+        request: Request<'_>,
+        plans: &mut Plans,
+        plan: Estimate,
+        photo: &Photo,
+        observe: &mut Observe<'_>,
+    ) -> Result<Clip, GenerateError> {
+        let settings = request.settings;
         let scheduler = request.scheduler()?;
         let schedule = scheduler.schedule(settings.steps)?;
-        let plan = plans.estimate();
         let photo = RgbImage::new(photo.width(), photo.height(), photo.data().to_vec())?;
         let mut run = Run {
             request,
@@ -131,18 +174,19 @@ impl ImageToVideo {
             noise: Noise::new(settings.seed),
             stopwatch: Stopwatch::start(),
             loaded: 0,
-            to_load: plans.parts(),
+            to_load: plans.unloaded(),
+            keep_loaded: plan.kept_loaded,
         };
-        let embedding = run.encode_image(plans.image_encoder, &self.image_encoder, &photo)?;
-        let latents = run.encode_latents(plans.vae_encoder, &self.vae, &photo)?;
+        let embedding = run.encode_image(&mut plans.image_encoder, &self.image_encoder, &photo)?;
+        let latents = run.encode_latents(&mut plans.vae_encoder, &self.vae, &photo)?;
         let conditions = Conditions { embedding, latents };
-        let latents = run.denoise(plans.unet, &self.unet, conditions, &schedule)?;
-        let frames = run.decode(plans.decoders, &self.vae, &latents)?;
+        let latents = run.denoise(&mut plans.unet, &self.unet, conditions, &schedule)?;
+        let frames = run.decode(&mut plans.decoders, &self.vae, &latents)?;
         let (seconds, stages, step_seconds) = run.stopwatch.stop();
         let report = Report {
             model: self.model.path().display().to_string(),
             device: self.device(),
-            precision,
+            precision: request.precision,
             scheduler: scheduler.kind(),
             settings: settings.clone(),
             seconds,

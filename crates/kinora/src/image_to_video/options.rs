@@ -17,6 +17,10 @@ pub struct LoadOptions {
     pub device: Device,
     /// The bytes that weights and activations may take together. `None` is no limit.
     pub memory_budget: Option<usize>,
+    /// Keeps the networks in memory from one clip to the next, so that another clip of the same shape (frames, steps,
+    /// size, decode chunk, scheduler, with guidance or without) loads nothing. They take their memory all together then,
+    /// rather than one after the other; where that is more than the budget, they are loaded for each clip as without it.
+    pub keep_loaded: bool,
 }
 
 /// How weights and activations are stored. Arithmetic is f32 in all of them.

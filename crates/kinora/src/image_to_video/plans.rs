@@ -1,20 +1,21 @@
 //! The networks of one clip, planned before anything is read or allocated.
 
-use kinora_cpu::{CpuError, Options, Planned};
-use kinora_graph::{DType, Graph, Phase};
+use kinora_cpu::{CpuError, Options, Planned, Program};
+use kinora_graph::{DType, Graph, Parameters, Phase};
 use kinora_models::{
     networks::{
         clip_vision,
         denoise::{DenoiseConfig, SamplerNeeds},
         vae::{self, Decode, Encode, Pixels},
     },
-    schedulers::{Schedule, Scheduler},
+    schedulers::{Schedule, Scheduler, SchedulerKind},
 };
 
 use super::{Configs, Estimate, GenerateError, PartEstimate, Precision, Settings, Stage};
 
-/// A network made ready for loading.
-pub(super) struct PlannedPart {
+/// A network made ready for loading, and its program once it is loaded.
+#[derive(Debug)]
+pub(super) struct Part {
     /// Its name in reports and errors.
     pub name: &'static str,
     pub stage: Stage,
@@ -22,10 +23,11 @@ pub(super) struct PlannedPart {
     parameters: u64,
     /// How often it runs in a clip.
     pub runs: usize,
-    pub planned: Planned,
+    planned: Planned,
+    program: Option<Program>,
 }
 
-impl PlannedPart {
+impl Part {
     fn new(
         name: &'static str,
         stage: Stage,
@@ -38,7 +40,29 @@ impl PlannedPart {
             CpuError::Plan(plan) if budget.is_some() => GenerateError::OverBudget { plan, suggestion: None },
             source => GenerateError::Run { part: name, source },
         })?;
-        Ok(PlannedPart { name, stage, parameters: graph.parameter_count(), runs, planned })
+        Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, program: None })
+    }
+
+    /// Its program; the weights are read where it is not loaded yet.
+    pub fn load(&mut self, weights: &dyn Parameters) -> Result<&mut Program, GenerateError> {
+        let program = match self.program.take() {
+            Some(program) => program,
+            None => {
+                let loaded = self.planned.clone().load(weights);
+                loaded.map_err(|source| GenerateError::Run { part: self.name, source })?
+            }
+        };
+        Ok(self.program.insert(program))
+    }
+
+    /// Whether its weights are in memory.
+    pub fn is_loaded(&self) -> bool {
+        self.program.is_some()
+    }
+
+    /// Frees its weights and activations.
+    pub fn unload(&mut self) {
+        self.program = None;
     }
 
     /// What it needs.
@@ -64,12 +88,33 @@ impl PlannedPart {
 }
 
 /// The networks of one clip, in the order in which they run.
+#[derive(Debug)]
 pub(super) struct Plans {
-    pub image_encoder: PlannedPart,
-    pub vae_encoder: PlannedPart,
-    pub unet: PlannedPart,
+    pub shape: ClipShape,
+    pub image_encoder: Part,
+    pub vae_encoder: Part,
+    pub unet: Part,
     /// The decoder of a whole chunk, and that of what is left over, if anything is; each with its frames.
-    pub decoders: Vec<(usize, PlannedPart)>,
+    pub decoders: Vec<(usize, Part)>,
+}
+
+/// The settings that the networks of a clip are planned for. All others are numbers that they are given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ClipShape {
+    frames: usize,
+    steps: usize,
+    height: usize,
+    width: usize,
+    decode_chunk: usize,
+    guided: bool,
+    scheduler: Option<SchedulerKind>,
+}
+
+impl ClipShape {
+    pub fn of(settings: &Settings) -> Self {
+        let Settings { frames, steps, height, width, decode_chunk, scheduler, .. } = *settings;
+        ClipShape { frames, steps, height, width, decode_chunk, guided: settings.guided(), scheduler }
+    }
 }
 
 /// What the networks are planned for.
@@ -115,6 +160,7 @@ impl Request<'_> {
         self.configs.check()?;
         let schedule = self.schedule()?;
         Ok(Plans {
+            shape: ClipShape::of(self.settings),
             image_encoder: self.image_encoder(budget)?,
             vae_encoder: self.vae_encoder(budget)?,
             unet: self.unet(&schedule, budget)?,
@@ -122,19 +168,19 @@ impl Request<'_> {
         })
     }
 
-    fn image_encoder(&self, budget: Option<usize>) -> Result<PlannedPart, GenerateError> {
+    fn image_encoder(&self, budget: Option<usize>) -> Result<Part, GenerateError> {
         let graph = clip_vision::encoder(&self.configs.image_encoder, 1, self.precision.dtype())?;
-        PlannedPart::new("image encoder", Stage::EncodeImage, 1, &graph, budget)
+        Part::new("image encoder", Stage::EncodeImage, 1, &graph, budget)
     }
 
-    fn vae_encoder(&self, budget: Option<usize>) -> Result<PlannedPart, GenerateError> {
+    fn vae_encoder(&self, budget: Option<usize>) -> Result<Part, GenerateError> {
         let Settings { height, width, .. } = *self.settings;
         let request = Encode { images: 1, height, width, dtype: self.vae_encoder_dtype() };
         let graph = vae::encoder(&self.configs.vae, &request)?;
-        PlannedPart::new("autoencoder's encoder", Stage::EncodeLatents, 1, &graph, budget)
+        Part::new("autoencoder's encoder", Stage::EncodeLatents, 1, &graph, budget)
     }
 
-    fn unet(&self, schedule: &Schedule, budget: Option<usize>) -> Result<PlannedPart, GenerateError> {
+    fn unet(&self, schedule: &Schedule, budget: Option<usize>) -> Result<Part, GenerateError> {
         let [height, width] = self.latent_size();
         let Settings { frames, steps, .. } = *self.settings;
         let config = DenoiseConfig {
@@ -151,10 +197,10 @@ impl Request<'_> {
             },
             dtype: self.precision.dtype(),
         };
-        PlannedPart::new("UNet", Stage::Denoise, steps, &config.build()?, budget)
+        Part::new("UNet", Stage::Denoise, steps, &config.build()?, budget)
     }
 
-    fn decoders(&self, budget: Option<usize>) -> Result<Vec<(usize, PlannedPart)>, GenerateError> {
+    fn decoders(&self, budget: Option<usize>) -> Result<Vec<(usize, Part)>, GenerateError> {
         let [height, width] = self.latent_size();
         let frames = self.settings.frames;
         let chunk = self.settings.decode_chunk.min(frames);
@@ -163,22 +209,25 @@ impl Request<'_> {
             let dtype = self.precision.dtype();
             let request = Decode { frames, height, width, dtype, scaled: true, pixels: Pixels::Bytes };
             let graph = vae::decoder(&self.configs.vae, &request)?;
-            Ok((frames, PlannedPart::new("autoencoder's decoder", Stage::Decode, runs, &graph, budget)?))
+            Ok((frames, Part::new("autoencoder's decoder", Stage::Decode, runs, &graph, budget)?))
         };
         chunks.into_iter().filter(|&(frames, _)| frames > 0).map(plan).collect()
     }
 }
 
 impl Plans {
-    /// How many programs are loaded for the clip.
-    pub fn parts(&self) -> usize {
-        3 + self.decoders.len()
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        let before = [&self.image_encoder, &self.vae_encoder, &self.unet];
+        before.into_iter().chain(self.decoders.iter().map(|(_, part)| part))
     }
 
-    /// What the clip needs.
+    /// How many programs have to be loaded for the clip.
+    pub fn unloaded(&self) -> usize {
+        self.parts().filter(|part| !part.is_loaded()).count()
+    }
+
+    /// What the clip needs, where each network is dropped before the next is loaded.
     pub fn estimate(&self) -> Estimate {
-        let before = [&self.image_encoder, &self.vae_encoder, &self.unet];
-        let parts = before.into_iter().chain(self.decoders.iter().map(|(_, part)| part));
-        Estimate { parts: parts.map(PlannedPart::estimate).collect() }
+        Estimate { parts: self.parts().map(Part::estimate).collect(), kept_loaded: false }
     }
 }

@@ -12,7 +12,7 @@ use super::GenerateError;
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// Reading and packing the weights of a part. It comes before each of the others: parts are loaded when they are
-    /// needed, and dropped after it.
+    /// needed, and dropped after it, unless they are kept from one clip to the next.
     Load,
     /// What the photo shows, as an embedding.
     EncodeImage,

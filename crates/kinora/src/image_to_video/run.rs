@@ -8,7 +8,7 @@ use kinora_graph::{Parameters, Tensor};
 use super::{
     GenerateError, Progress, Stage,
     noise::Noise,
-    plans::{PlannedPart, Request},
+    plans::{Part, Request},
     progress::{Observe, tell},
     report::Stopwatch,
 };
@@ -19,28 +19,44 @@ pub(super) struct Run<'a, 'o> {
     pub observe: &'a mut Observe<'o>,
     pub noise: Noise,
     pub stopwatch: Stopwatch,
-    /// Programs loaded so far, and in all.
+    /// Programs that this clip has loaded so far, and has to load in all.
     pub loaded: usize,
     pub to_load: usize,
+    /// Whether programs stay loaded for the next clip.
+    pub keep_loaded: bool,
 }
 
 /// A network with its weights.
-pub(super) struct Loaded {
+pub(super) struct Loaded<'p> {
     name: &'static str,
-    program: Program,
+    program: &'p mut Program,
 }
 
 impl Run<'_, '_> {
-    /// Loads a network's weights.
-    pub fn load(&mut self, part: PlannedPart, weights: &dyn Parameters) -> Result<Loaded, GenerateError> {
+    /// Loads a network's weights, where they are not loaded yet.
+    pub fn load<'p>(
+        &mut self,
+        part: &'p mut Part,
+        weights: &dyn Parameters,
+    ) -> Result<Loaded<'p>, GenerateError> {
+        let name = part.name;
+        if part.is_loaded() {
+            return Ok(Loaded { name, program: part.load(weights)? });
+        }
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
         let start = Instant::now();
-        let PlannedPart { name, planned, .. } = part;
-        let program = planned.load(weights).map_err(|source| GenerateError::Run { part: name, source })?;
+        let program = part.load(weights)?;
         self.stopwatch.add(Stage::Load, start);
         self.loaded += 1;
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
         Ok(Loaded { name, program })
+    }
+
+    /// Frees a network that has done its work, unless it is kept for the next clip.
+    pub fn release(&self, part: &mut Part) {
+        if !self.keep_loaded {
+            part.unload();
+        }
     }
 
     /// Tells the caller how far a stage is.
@@ -55,7 +71,7 @@ impl Run<'_, '_> {
     }
 }
 
-impl Loaded {
+impl Loaded<'_> {
     /// Gives the clip's inputs.
     pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), GenerateError> {
         let part = self.name;

@@ -1,0 +1,146 @@
+//! Networks that stay in memory from one clip to the next.
+#![allow(clippy::unwrap_used)]
+
+use std::{ops::ControlFlow, path::Path};
+
+use kinora::{
+    image_to_video::{Clip, Device, GenerateError, ImageToVideo, LoadOptions, Precision, Settings, Stage},
+    photo::Photo,
+};
+use kinora_models::{folder::ModelFolder, synthetic::SyntheticModel};
+use tempfile::TempDir;
+
+const KEPT: LoadOptions =
+    LoadOptions { precision: Precision::F32, device: Device::Auto, memory_budget: None, keep_loaded: true };
+
+fn tiny() -> (TempDir, Settings) {
+    let folder = tempfile::tempdir().unwrap();
+    SyntheticModel::preset("tiny").unwrap().write(folder.path()).unwrap();
+    let model = ModelFolder::open(folder.path()).unwrap();
+    // A chunk and a rest: two decoders.
+    let settings =
+        Settings { steps: 2, frames: 3, decode_chunk: 2, seed: 1, ..Settings::for_model(&model).unwrap() };
+    (folder, settings)
+}
+
+fn pipeline(folder: &Path, options: LoadOptions) -> ImageToVideo {
+    ImageToVideo::new(ModelFolder::open(folder).unwrap(), options).unwrap()
+}
+
+fn photo(level: u8) -> Photo {
+    Photo::from_rgb(2, 1, vec![0, 50, 100, 150, 200, level]).unwrap()
+}
+
+/// A clip, and how many networks were loaded for it.
+fn clip(pipeline: &ImageToVideo, photo: &Photo, settings: &Settings) -> (Clip, usize) {
+    let mut loaded = 0;
+    let clip = pipeline.generate(photo, settings, &mut |progress| {
+        if progress.stage == Stage::Load {
+            loaded = loaded.max(progress.done);
+        }
+        ControlFlow::Continue(())
+    });
+    (clip.unwrap(), loaded)
+}
+
+#[test]
+fn a_clip_of_the_same_shape_loads_nothing_and_is_the_same() {
+    let (folder, settings) = tiny();
+    let kept = pipeline(folder.path(), KEPT);
+    let fresh = || pipeline(folder.path(), LoadOptions::default());
+    assert_eq!(clip(&kept, &photo(250), &settings).1, 5);
+    // What does not shape the networks may differ.
+    let other = Settings {
+        seed: 2,
+        fps: 12,
+        motion_bucket: 40,
+        noise_augmentation: 0.3,
+        min_guidance: 1.5,
+        max_guidance: 2.0,
+        ..settings.clone()
+    };
+    for (level, settings) in [(250, &settings), (10, &settings), (10, &other)] {
+        let (again, loaded) = clip(&kept, &photo(level), settings);
+        let (expected, all) = clip(&fresh(), &photo(level), settings);
+        assert_eq!((loaded, all), (0, 5));
+        assert!(again.frames == expected.frames && again.latents == expected.latents);
+        assert!(again.report.stages.iter().all(|time| time.stage != Stage::Load));
+    }
+}
+
+#[test]
+fn without_the_option_every_clip_loads() {
+    let (folder, settings) = tiny();
+    let pipeline = pipeline(folder.path(), LoadOptions::default());
+    let first = clip(&pipeline, &photo(250), &settings);
+    let second = clip(&pipeline, &photo(250), &settings);
+    assert_eq!((first.1, second.1), (5, 5));
+    assert!(first.0.frames == second.0.frames);
+}
+
+#[test]
+fn another_shape_is_loaded_anew() {
+    let (folder, settings) = tiny();
+    let kept = pipeline(folder.path(), KEPT);
+    let shapes = [
+        (Settings { frames: 2, ..settings.clone() }, 4),
+        (Settings { steps: 3, ..settings.clone() }, 5),
+        (Settings { width: 128, ..settings.clone() }, 5),
+        (Settings { height: 128, ..settings.clone() }, 5),
+        (Settings { decode_chunk: 3, ..settings.clone() }, 4),
+        (Settings { max_guidance: 1.0, ..settings.clone() }, 5),
+        (Settings { scheduler: Some("lcm".parse().unwrap()), ..settings.clone() }, 5),
+        (settings, 5),
+    ];
+    for (settings, networks) in shapes {
+        let (made, loaded) = clip(&kept, &photo(250), &settings);
+        assert_eq!(loaded, networks, "{settings:?}");
+        let (expected, _) = clip(&pipeline(folder.path(), LoadOptions::default()), &photo(250), &settings);
+        assert!(made.frames == expected.frames, "{settings:?}");
+    }
+}
+
+#[test]
+fn a_budget_that_does_not_hold_all_networks_keeps_none() {
+    let (folder, settings) = tiny();
+    let together = pipeline(folder.path(), KEPT).estimate(&settings).unwrap();
+    assert_eq!(together.peak_bytes(), together.parts.iter().map(|part| part.peak_bytes()).sum::<usize>());
+    for (budget, second) in [(together.peak_bytes(), 0), (together.peak_bytes() - 1, 5)] {
+        let limited = pipeline(folder.path(), LoadOptions { memory_budget: Some(budget), ..KEPT });
+        let (first, _) = clip(&limited, &photo(250), &settings);
+        assert_eq!(clip(&limited, &photo(250), &settings).1, second);
+        assert!(first.report.plan.peak_bytes() <= budget);
+        assert_eq!(first.report.plan, limited.estimate(&settings).unwrap());
+    }
+}
+
+#[test]
+fn a_clip_that_was_stopped_leaves_what_it_had_loaded() {
+    let (folder, settings) = tiny();
+    for (options, left) in [(KEPT, 2), (LoadOptions::default(), 5)] {
+        let pipeline = pipeline(folder.path(), options);
+        let stopped = pipeline.generate(&photo(250), &settings, &mut |progress| match progress.stage
+            == Stage::Denoise
+            && progress.done == 1
+        {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        });
+        assert!(matches!(stopped, Err(GenerateError::Cancelled)));
+        assert_eq!(clip(&pipeline, &photo(250), &settings).1, left);
+    }
+}
+
+#[test]
+fn two_clips_at_a_time_do_not_disturb_each_other() {
+    let (folder, settings) = tiny();
+    let kept = pipeline(folder.path(), KEPT);
+    let other = Settings { seed: 2, ..settings.clone() };
+    let alone = [&settings, &other].map(|settings| clip(&kept, &photo(250), settings).0.frames);
+    let together = std::thread::scope(|scope| {
+        [&settings, &other]
+            .map(|settings| scope.spawn(|| clip(&kept, &photo(250), settings).0.frames))
+            .map(|thread| thread.join().unwrap())
+    });
+    assert!(alone == together);
+}
