@@ -37,8 +37,10 @@ impl Part {
     ) -> Result<Self, GenerateError> {
         let options = Options { budget, ..Options::default() };
         let planned = Planned::new(graph, options).map_err(|source| match source {
-            CpuError::Plan(plan) if budget.is_some() => GenerateError::OverBudget { plan, suggestion: None },
-            source => GenerateError::Run { part: name, source },
+            CpuError::Plan(plan) if budget.is_some() => {
+                GenerateError::OverBudget { plan: Box::new(plan), suggestion: None }
+            }
+            source => GenerateError::run(name, source),
         })?;
         Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, program: None })
     }
@@ -49,7 +51,7 @@ impl Part {
             Some(program) => program,
             None => {
                 let loaded = self.planned.clone().load(weights);
-                loaded.map_err(|source| GenerateError::Run { part: self.name, source })?
+                loaded.map_err(|source| GenerateError::run(self.name, source))?
             }
         };
         Ok(self.program.insert(program))
