@@ -389,13 +389,13 @@ fn a_configuration_that_cannot_be_built_is_refused_by_name() {
         (r#"{"in_channels": "many"}"#, "cannot be read"),
         (r#"{"layers_per_block": {}}"#, "a number or a list of numbers"),
         (r#"{"_class_name": "UNet2DConditionModel"}"#, "UNet2DConditionModel"),
-        (r#"{"block_out_channels": []}"#, "block_out_channels is empty"),
-        (r#"{"block_out_channels": [320, 640]}"#, "down_block_types has 4 entries"),
+        (r#"{"block_out_channels": []}"#, "block_out_channels is a list of 0"),
+        (r#"{"block_out_channels": [320, 640]}"#, "down_block_types is a list of 4"),
         (r#"{"block_out_channels": [320, 640, 1280, 1290]}"#, "is 1290 for block 3"),
         (r#"{"block_out_channels": [320, 640, 1280, 0]}"#, "is 0 for block 3"),
-        (r#"{"block_out_channels": [320, 640, 1280, 18446744073709551584]}"#, "at most 65536"),
-        (r#"{"up_block_types": ["UpBlockSpatioTemporal"]}"#, "up_block_types has 1 entries"),
-        (r#"{"num_attention_heads": [5, 10, 20]}"#, "num_attention_heads has 3 entries"),
+        (r#"{"block_out_channels": [320, 640, 1280, 18446744073709551584]}"#, "to 65536"),
+        (r#"{"up_block_types": ["UpBlockSpatioTemporal"]}"#, "up_block_types is a list of 1"),
+        (r#"{"num_attention_heads": [5, 10, 20]}"#, "num_attention_heads is a list of 3"),
         (r#"{"num_attention_heads": 7}"#, "num_attention_heads is 7 for block 0"),
         (r#"{"num_attention_heads": 0}"#, "num_attention_heads is 0"),
         (r#"{"cross_attention_dim": [1, 2, 1, 1]}"#, "they must be equal"),
@@ -412,7 +412,12 @@ fn a_configuration_that_cannot_be_built_is_refused_by_name() {
         assert!(message.contains(part), "{json}: {message}");
     }
     let blocks = r#"{"down_block_types": ["DownBlock3D", "DownBlock3D", "DownBlock3D", "DownBlock3D"]}"#;
-    assert!(UnetConfig::from_json(blocks).unwrap_err().to_string().contains("\"DownBlock3D\""));
+    assert!(
+        UnetConfig::from_json(blocks)
+            .unwrap_err()
+            .to_string()
+            .contains("down_block_types is DownBlock3D, but only")
+    );
 }
 
 #[test]
@@ -420,11 +425,11 @@ fn a_step_that_cannot_be_built_is_refused_by_name() {
     let base = denoise_config(true);
     let narrow = UnetConfig { in_channels: 4, ..base.unet.clone() };
     for (config, part) in [
-        (DenoiseConfig { frames: 0, ..base.clone() }, "frames is 0"),
-        (DenoiseConfig { frames: usize::MAX, ..base.clone() }, "frames is"),
+        (DenoiseConfig { frames: 0, ..base.clone() }, "the number of frames is 0"),
+        (DenoiseConfig { frames: usize::MAX, ..base.clone() }, "the number of frames is"),
         (DenoiseConfig { height: 0, ..base.clone() }, "height is 0"),
         (DenoiseConfig { width: usize::MAX, ..base.clone() }, "width is"),
-        (DenoiseConfig { steps: 0, ..base.clone() }, "steps is 0"),
+        (DenoiseConfig { steps: 0, ..base.clone() }, "the number of steps is 0"),
         (DenoiseConfig { unet: narrow, ..base.clone() }, "in_channels is 4"),
         (DenoiseConfig { dtype: DType::I32, ..base.clone() }, "time_embedding"),
     ] {
