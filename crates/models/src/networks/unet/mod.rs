@@ -14,12 +14,9 @@ pub use time::time_embedding;
 
 pub(super) use config::SETTINGS;
 
-use kinora_graph::{
-    DType, GraphBuilder, Tensor, ValueId,
-    op::{Activation, Conv},
-};
+use kinora_graph::{DType, GraphBuilder, Tensor, ValueId};
 
-use super::{NetworkError, layers::Layers, resnet::GROUPS};
+use super::{NetworkError, layers::Layers, resnet::conv_out};
 use blocks::{down_block, mid_block, up_block};
 
 /// What the network reads.
@@ -83,9 +80,7 @@ pub fn unet(
             up_block(l, x, &block, conditions, level > 0, &mut skips)
         })?;
     }
-    let x = l.group_norm("conv_norm_out", x, GROUPS, 1, 1e-5)?;
-    let x = l.g.activate("conv_act", x, Activation::Silu)?;
-    Ok(l.conv("conv_out", x, config.out_channels, Conv::spatial([3, 3], 1, 1))?)
+    Ok(conv_out(l, x, 1e-5, config.out_channels)?)
 }
 
 fn conditions(l: &mut Layers<'_>, inputs: &UnetInputs) -> Result<Conditions, NetworkError> {
