@@ -6,10 +6,7 @@ use kinora_graph::{
     tensor::TensorError,
 };
 use kinora_models::{
-    folder::FolderError,
-    image::ImageError,
-    networks::{NetworkError, unet::UnetError},
-    schedulers::SchedulerError,
+    folder::FolderError, image::ImageError, networks::NetworkError, schedulers::SchedulerError,
 };
 
 use crate::video::VideoError;
@@ -43,7 +40,7 @@ pub enum GenerateError {
     #[error("{plan}{}", advice(suggestion.as_ref()))]
     OverBudget {
         /// The first stage that does not fit, with what it needs and why.
-        plan: PlanError,
+        plan: Box<PlanError>,
         /// What to ask for instead, in words, and what the whole clip needs then.
         suggestion: Option<(String, usize)>,
     },
@@ -53,10 +50,7 @@ pub enum GenerateError {
     /// The model's folder or weights.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The UNet's configuration.
-    #[error(transparent)]
-    Unet(#[from] UnetError),
-    /// Another network's configuration.
+    /// A network's configuration.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// The scheduler.
