@@ -40,6 +40,6 @@ mod view;
 
 pub use error::CpuError;
 pub use fast::run_on_tensors;
-pub use program::{Options, Program};
+pub use program::{Options, Planned, Program};
 pub use target::CpuTarget;
 pub use tensors::Tensors;

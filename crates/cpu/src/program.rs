@@ -39,6 +39,67 @@ impl Default for Options {
     }
 }
 
+/// A graph optimised and planned for this CPU. It holds neither weights nor an arena: what a program would need is known
+/// before anything is read or allocated, on a machine that could not run it too.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    graph: Graph,
+    plan: Plan,
+    options: Options,
+}
+
+impl Planned {
+    /// Optimises, plans and checks the budget.
+    ///
+    /// # Errors
+    /// Where the graph is wrong, or its plan does not fit the budget.
+    pub fn new(graph: &Graph, options: Options) -> Result<Planned, CpuError> {
+        let target = CpuTarget { isa: options.isa };
+        let graph = if options.optimise {
+            passes::optimise_traced(graph, &target, Some(&ReferenceEvaluator))?.0
+        } else {
+            graph.clone()
+        };
+        let plan =
+            Plan::new(&graph, &target, &PlanOptions { budget: options.budget, ..PlanOptions::default() })?;
+        Ok(Planned { graph, plan, options })
+    }
+
+    /// The graph as it will run, after the passes.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Loads the weights and allocates the arena.
+    ///
+    /// # Errors
+    /// Where the memory cannot be had, or a weight that the graph uses is missing, cannot be read, is of another type, or
+    /// not finite.
+    pub fn load(self, parameters: &dyn Parameters) -> Result<Program, CpuError> {
+        let Planned { graph, plan, options } = self;
+        plan.verify(&graph)?;
+        let bytes = plan.arena_bytes();
+        let arena = AlignedBytes::try_zeroed(bytes).ok_or(CpuError::OutOfMemory { bytes })?;
+        let mut program = Program {
+            graph,
+            plan,
+            options,
+            arena,
+            resident: HashMap::new(),
+            packed: HashMap::new(),
+            nothing: Tensor::zeros(TensorType::new(DType::F32, [0])),
+            clip_has_run: false,
+        };
+        program.load(parameters)?;
+        Ok(program)
+    }
+}
+
 /// A graph made ready to run.
 ///
 /// The arena and the weights are allocated when the program is made: [`Plan::arena_bytes`] and [`Plan::weight_bytes`].
@@ -71,32 +132,9 @@ impl Program {
     /// Optimises, plans, checks the budget, then loads the weights and allocates the arena.
     ///
     /// # Errors
-    /// Where the graph does not fit the budget or the memory, or a weight that it uses is missing, cannot be read, is of
-    /// another type, or not finite.
+    /// As [`Planned::new`] and [`Planned::load`].
     pub fn new(graph: &Graph, parameters: &dyn Parameters, options: Options) -> Result<Program, CpuError> {
-        let target = CpuTarget { isa: options.isa };
-        let graph = if options.optimise {
-            passes::optimise_traced(graph, &target, Some(&ReferenceEvaluator))?.0
-        } else {
-            graph.clone()
-        };
-        let plan =
-            Plan::new(&graph, &target, &PlanOptions { budget: options.budget, ..PlanOptions::default() })?;
-        plan.verify(&graph)?;
-        let bytes = plan.arena_bytes();
-        let arena = AlignedBytes::try_zeroed(bytes).ok_or(CpuError::OutOfMemory { bytes })?;
-        let mut program = Program {
-            graph,
-            plan,
-            options,
-            arena,
-            resident: HashMap::new(),
-            packed: HashMap::new(),
-            nothing: Tensor::zeros(TensorType::new(DType::F32, [0])),
-            clip_has_run: false,
-        };
-        program.load(parameters)?;
-        Ok(program)
+        Planned::new(graph, options)?.load(parameters)
     }
 
     /// The graph as it runs, after the passes.

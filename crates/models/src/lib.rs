@@ -7,6 +7,7 @@ extern crate self as kinora_models;
 
 pub mod folder;
 pub mod hub;
+pub mod image;
 pub mod networks;
 pub mod noise;
 pub mod schedulers;

@@ -77,14 +77,16 @@ fn tables_are_diffusers() {
             // PyTorch takes the square roots of the rescaled levels with a vector library that does not round correctly,
             // and small sigmas show it. Ours are rounded correctly.
             let bar = if case.name.ends_with("zero_snr") { 5e-6 } else { 1e-6 };
-            worst = worst.max(largest * 1e-6 / bar);
+            if bar == 1e-6 {
+                worst = worst.max(largest);
+            }
             if largest.is_nan() || largest > bar {
                 failures.push(format!("{} with {steps} steps: {differences:?}", case.name));
             }
         }
         assert!(timesteps.is_empty() && sigmas.is_empty() && scales.is_empty() && initial.is_empty());
     }
-    println!("largest relative difference of {} cases, by a bar of 1e-6: {worst:.1e}", fixture.cases.len());
+    println!("largest relative difference of {} cases but the rescaled: {worst:.1e}", fixture.cases.len());
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 

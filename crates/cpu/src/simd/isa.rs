@@ -70,6 +70,19 @@ impl Isa {
         }
     }
 
+    /// The name, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512(_) => "AVX-512",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2(_) => "AVX2",
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon(_) => "NEON",
+            Isa::Portable(_) => "portable",
+        }
+    }
+
     /// f32 lanes in a vector of this instruction set.
     pub fn lanes(self) -> usize {
         struct Lanes;

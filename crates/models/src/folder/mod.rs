@@ -118,9 +118,17 @@ impl ModelFolder {
     /// # Errors
     /// Where the file is not there, is no JSON, or lacks something.
     pub fn config<T: DeserializeOwned>(&self, part: &str) -> Result<T, FolderError> {
+        let text = self.config_text(part)?;
         let path = self.config_path(part)?;
-        let text = read(&path)?;
         serde_json::from_str(&text).map_err(|source| FolderError::Json { path, source })
+    }
+
+    /// The text of a part's configuration, for the readers that have rules of their own.
+    ///
+    /// # Errors
+    /// Where the file is not there or is no text.
+    pub fn config_text(&self, part: &str) -> Result<String, FolderError> {
+        read(&self.config_path(part)?)
     }
 
     /// A part's weights.

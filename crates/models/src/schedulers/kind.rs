@@ -49,6 +49,13 @@ impl fmt::Display for SchedulerKind {
     }
 }
 
+impl serde::Serialize for SchedulerKind {
+    /// By the short name.
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
 impl FromStr for SchedulerKind {
     type Err = SchedulerError;
 

@@ -2,6 +2,10 @@
 //!
 //! `golden/synthetic.py` computes the very same numbers, so that a fixture made with PyTorch need not hold its weights.
 
+mod folder;
+
+pub use folder::{SyntheticError, SyntheticModel};
+
 use kinora_graph::{ParameterError, Parameters, Tensor, TensorType};
 
 use crate::weights::channels_last;

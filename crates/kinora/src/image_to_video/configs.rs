@@ -1,0 +1,132 @@
+//! Everything about a model but its weights.
+
+use kinora_models::{
+    folder::ModelFolder,
+    image::{CLIP_SIZE, ClipPreprocessor},
+    networks::{clip_vision::ClipVisionConfig, unet::UnetConfig, vae::VaeConfig},
+    schedulers::{self, Scheduler},
+};
+use serde_json::Value;
+
+use super::{GenerateError, settings::wide};
+
+/// What Stable Video Diffusion was trained on, and diffusers' default: as many pixels as a square of 768.
+const TRAINED_SIDE: usize = 768;
+/// Frame rate, motion bucket and noise augmentation.
+pub(super) const ADDED_TIME_IDS: usize = 3;
+/// Red, green and blue.
+pub(super) const COLOURS: usize = 3;
+
+/// Everything about a model but its weights: the configurations of its parts.
+#[derive(Clone, Debug)]
+pub struct Configs {
+    /// The denoising network.
+    pub unet: UnetConfig,
+    /// The autoencoder.
+    pub vae: VaeConfig,
+    /// The image encoder.
+    pub image_encoder: ClipVisionConfig,
+    /// The model's own scheduler: its `scheduler_config.json`.
+    pub scheduler: Value,
+    /// What is done to an image before it is encoded.
+    pub preprocessor: ClipPreprocessor,
+    /// Height and width that the model was trained for.
+    pub default_size: [usize; 2],
+}
+
+impl Configs {
+    /// The models that are known by name.
+    pub const PRESETS: [&str; 2] = ["svd", "svd-xt"];
+
+    /// A published model by its short name: one of [`Configs::PRESETS`].
+    pub fn preset(name: &str) -> Option<Self> {
+        match name {
+            "svd" => Some(Self::stable_video_diffusion(UnetConfig::svd())),
+            "svd-xt" => Some(Self::stable_video_diffusion(UnetConfig::svd_xt())),
+            _ => None,
+        }
+    }
+
+    fn stable_video_diffusion(unet: UnetConfig) -> Self {
+        Configs {
+            unet,
+            vae: VaeConfig::svd(),
+            image_encoder: ClipVisionConfig::svd(),
+            scheduler: Scheduler::svd_config(),
+            preprocessor: ClipPreprocessor::default(),
+            default_size: wide(TRAINED_SIDE),
+        }
+    }
+
+    /// The configurations in a model's folder.
+    ///
+    /// # Errors
+    /// Where one is missing, cannot be read, or does not fit the others.
+    pub fn read(model: &ModelFolder) -> Result<Self, GenerateError> {
+        let unet = model.config_text("unet")?;
+        let vae = VaeConfig::from_json(&model.config_text("vae")?)?;
+        let configs = Configs {
+            default_size: default_size(&unet, &vae),
+            unet: UnetConfig::from_json(&unet)?,
+            vae,
+            image_encoder: ClipVisionConfig::from_json(&model.config_text("image_encoder")?)?,
+            scheduler: schedulers::parse_config(&model.config_text("scheduler")?)?,
+            preprocessor: ClipPreprocessor::from_config(&model.config("feature_extractor")?)?,
+        };
+        configs.check()?;
+        Ok(configs)
+    }
+
+    /// Whether the parts fit each other.
+    ///
+    /// # Errors
+    /// Names the two that do not.
+    pub fn check(&self) -> Result<(), GenerateError> {
+        let Configs { unet, vae, image_encoder, .. } = self;
+        let context = unet.context_channels()?;
+        let fit = |what, got: usize, with, expected: usize| {
+            if got == expected { Ok(()) } else { Err(GenerateError::Parts { what, got, with, expected }) }
+        };
+        fit(
+            "the UNet's out_channels",
+            unet.out_channels,
+            "the autoencoder's latent_channels",
+            vae.latent_channels,
+        )?;
+        fit("the UNet's in_channels", unet.in_channels, "twice its out_channels", 2 * unet.out_channels)?;
+        fit(
+            "the image encoder's projection_dim",
+            image_encoder.projection_dim,
+            "the UNet's cross_attention_dim",
+            context,
+        )?;
+        fit("the image encoder's image_size", image_encoder.image_size, "the size it is given", CLIP_SIZE)?;
+        fit("the image encoder's num_channels", image_encoder.num_channels, "a photo's colours", COLOURS)?;
+        fit("the autoencoder's in_channels", vae.in_channels, "a photo's colours", COLOURS)?;
+        fit("the autoencoder's out_channels", vae.out_channels, "a frame's colours", COLOURS)?;
+        fit("the UNet's added time ids", unet.added_time_ids()?, "those of this pipeline", ADDED_TIME_IDS)
+    }
+}
+
+/// The size that a UNet's `sample_size` asks for, in pixels: a pair is height and width; one number is the side of a
+/// square with as many pixels as the images it was trained on.
+fn default_size(unet: &str, vae: &VaeConfig) -> [usize; 2] {
+    let sample_size = serde_json::from_str::<Value>(unet)
+        .ok()
+        .and_then(|mut json| Some(json.get_mut("sample_size")?.take()));
+    let pixels = |size: &Value| {
+        let latents = usize::try_from(size.as_u64()?).ok().filter(|&latents| latents > 0)?;
+        latents.checked_mul(vae.pixels_per_latent())
+    };
+    match &sample_size {
+        Some(Value::Array(pair)) => match pair.as_slice() {
+            [height, width] => match (pixels(height), pixels(width)) {
+                (Some(height), Some(width)) => [height, width],
+                _ => wide(TRAINED_SIDE),
+            },
+            _ => wide(TRAINED_SIDE),
+        },
+        Some(side) => wide(pixels(side).unwrap_or(TRAINED_SIDE)),
+        None => wide(TRAINED_SIDE),
+    }
+}

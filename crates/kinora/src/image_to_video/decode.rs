@@ -1,0 +1,49 @@
+//! Latents become frames.
+
+use std::time::Instant;
+
+use kinora_graph::{Parameters, Tensor};
+
+use super::{
+    GenerateError, Stage,
+    plans::PlannedPart,
+    run::{Run, named},
+};
+use crate::video::Frame;
+
+impl Run<'_, '_> {
+    /// The frames of the latents, decoded chunk by chunk: `decoders` are those of whole chunks and of the rest, each with
+    /// its frames.
+    pub fn decode(
+        &mut self,
+        decoders: Vec<(usize, PlannedPart)>,
+        weights: &dyn Parameters,
+        latents: &Tensor,
+    ) -> Result<Vec<Frame>, GenerateError> {
+        let settings = self.request.settings;
+        let values = latents.as_slice::<f32>()?;
+        let frame_values = values.len() / settings.frames;
+        let mut rest = values;
+        let mut frames = Vec::with_capacity(settings.frames);
+        for (chunk, part) in decoders {
+            let runs = part.runs;
+            let mut decoder = self.load(part, weights)?;
+            self.tell(Stage::Decode, frames.len(), settings.frames, None)?;
+            for _ in 0..runs {
+                let start = Instant::now();
+                let (now, later) = rest.split_at(chunk * frame_values);
+                rest = later;
+                let mut shape = latents.shape().to_vec();
+                shape[0] = chunk;
+                let now = Tensor::from_f32(self.request.precision.dtype(), shape, now)?;
+                let pixels = decoder.run(&named([("latents", now)]))?.take("frames")?;
+                for bytes in pixels.bytes().chunks_exact(pixels.bytes().len() / chunk) {
+                    frames.push(Frame::new(settings.width, settings.height, bytes.to_vec())?);
+                }
+                self.stopwatch.add(Stage::Decode, start);
+                self.tell(Stage::Decode, frames.len(), settings.frames, None)?;
+            }
+        }
+        Ok(frames)
+    }
+}

@@ -1,0 +1,139 @@
+//! The denoising loop.
+
+use std::time::Instant;
+
+use kinora_graph::{DType, Parameters, Tensor, TensorType, op::STEP_COLUMNS};
+use kinora_models::schedulers::Schedule;
+
+use super::{
+    GenerateError, Settings, Stage,
+    plans::PlannedPart,
+    run::{Run, named},
+};
+
+/// What the network is told about the photo.
+pub(super) struct Conditions {
+    pub embedding: Tensor,
+    pub latents: Tensor,
+}
+
+impl Run<'_, '_> {
+    /// From noise to the clip's latents: `[frames, height, width, channels]`.
+    pub fn denoise(
+        &mut self,
+        part: PlannedPart,
+        weights: &dyn Parameters,
+        conditions: Conditions,
+        schedule: &Schedule,
+    ) -> Result<Tensor, GenerateError> {
+        let mut unet = self.load(part, weights)?;
+        let settings = self.request.settings;
+        let steps = settings.steps;
+        self.tell(Stage::Denoise, 0, steps, None)?;
+        let start = Instant::now();
+        let dtype = self.request.precision.dtype();
+        let [height, width] = self.request.latent_size();
+        let shape = [settings.frames, height, width, self.request.configs.unet.out_channels];
+        let scale = schedule.initial_noise_scale as f32;
+        let first: Vec<f32> = self.noise.draw(dtype, shape).into_iter().map(|noise| noise * scale).collect();
+        let mut latents = Tensor::from_slice(shape, &first)?;
+
+        let inputs = [
+            ("image_latents", conditions.latents),
+            ("image_embedding", conditions.embedding),
+            ("added_time_ids", added_time_ids(settings, dtype)?),
+            ("timesteps", Tensor::from_slice([steps], &schedule.timesteps)?),
+            ("input_scales", numbers(&schedule.input_scales)?),
+            ("table", Tensor::from_slice([steps, STEP_COLUMNS], schedule.table().as_flattened())?),
+        ];
+        let mut inputs = named(inputs);
+        if settings.guided() {
+            inputs.insert("guidance".to_owned(), guidance(settings, dtype)?);
+        }
+        unet.run_clip(&inputs)?;
+
+        let zeros = Tensor::zeros(TensorType::new(DType::F32, shape));
+        let mut history = zeros.clone();
+        for (step, coefficients) in schedule.coefficients.iter().enumerate() {
+            let step_start = Instant::now();
+            let index = i32::try_from(step).unwrap_or(i32::MAX);
+            let mut inputs = named([("latents", latents), ("step", Tensor::from_slice([1], &[index])?)]);
+            if schedule.needs_history {
+                inputs.insert("history".to_owned(), history);
+            }
+            if schedule.needs_noise {
+                // diffusers draws none where none is added: after the last step.
+                let noise = match coefficients.next_noise {
+                    0.0 => zeros.clone(),
+                    _ => Tensor::from_slice(shape, &self.noise.draw(dtype, shape))?,
+                };
+                inputs.insert("noise".to_owned(), noise);
+            }
+            let mut results = unet.run(&inputs)?;
+            latents = results.take("next")?;
+            history = results.take("denoised")?;
+            self.stopwatch.add_step(step_start);
+            self.tell(Stage::Denoise, step + 1, steps, Some(&history))?;
+        }
+        self.stopwatch.add(Stage::Denoise, start);
+        Ok(latents)
+    }
+}
+
+/// Frame rate, motion bucket and noise augmentation as the model was trained to read them, rounded as diffusers does.
+fn added_time_ids(settings: &Settings, dtype: DType) -> Result<Tensor, GenerateError> {
+    // The model was trained with one less than the frame rate.
+    let fps = settings.fps.saturating_sub(1);
+    let ids = [fps as f32, settings.motion_bucket as f32, settings.noise_augmentation as f32];
+    Ok(Tensor::from_f32(dtype, [ids.len()], &ids)?.cast(DType::F32))
+}
+
+/// The guidance of each frame: evenly from the first to the last, from both ends as `torch.linspace` counts.
+fn guidance(settings: &Settings, dtype: DType) -> Result<Tensor, GenerateError> {
+    let (first, last) = (settings.min_guidance as f32, settings.max_guidance as f32);
+    let frames = settings.frames;
+    let step = (last - first) / (frames.max(2) - 1) as f32;
+    let of_frame = |frame: usize| match frame < frames.div_ceil(2) {
+        true => first + step * frame as f32,
+        false => last - step * (frames - 1 - frame) as f32,
+    };
+    let values: Vec<f32> = (0..frames).map(of_frame).collect();
+    Ok(Tensor::from_f32(dtype, [frames], &values)?.cast(DType::F32))
+}
+
+fn numbers(values: &[f64]) -> Result<Tensor, GenerateError> {
+    let values: Vec<f32> = values.iter().map(|&value| value as f32).collect();
+    Ok(Tensor::from_slice([values.len()], &values)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image_to_video::Configs;
+
+    fn settings() -> Settings {
+        Settings::for_configs(&Configs::preset("svd").unwrap())
+    }
+
+    #[test]
+    fn guidance_goes_from_the_first_frame_to_the_last() {
+        let of = |frames, min_guidance, max_guidance| {
+            guidance(&Settings { frames, min_guidance, max_guidance, ..settings() }, DType::F32)
+                .unwrap()
+                .to_f32()
+        };
+        assert_eq!(of(1, 1.0, 3.0), [1.0]);
+        assert_eq!(of(2, 1.0, 3.0), [1.0, 3.0]);
+        assert_eq!(of(5, 1.0, 3.0), [1.0, 1.5, 2.0, 2.5, 3.0]);
+        // torch.linspace(1.0, 2.1, 4)
+        assert_eq!(of(4, 1.0, 2.1), [1.0, 1.366_666_7, 1.733_333_2, 2.1]);
+    }
+
+    #[test]
+    fn the_conditions_are_rounded_as_they_are_stored() {
+        let ids = |dtype| added_time_ids(&settings(), dtype).unwrap().to_f32();
+        assert_eq!(ids(DType::F32), [6.0, 127.0, 0.02]);
+        // torch.tensor([6, 127, 0.02], dtype=torch.float16)
+        assert_eq!(ids(DType::F16), [6.0, 127.0, 0.020_004_272]);
+    }
+}

@@ -1,0 +1,61 @@
+//! The photo becomes what the denoising network is told about it.
+
+use std::time::Instant;
+
+use kinora_graph::{DType, Parameters, Tensor};
+use kinora_models::image::{CLIP_SIZE, RgbImage, preprocess};
+
+use super::{
+    GenerateError, Stage,
+    configs::COLOURS,
+    plans::PlannedPart,
+    run::{Run, named},
+};
+
+impl Run<'_, '_> {
+    /// What the photo shows, `[1, 1, channels]`. The photo is looked at in its own size, not in the clip's.
+    pub fn encode_image(
+        &mut self,
+        part: PlannedPart,
+        weights: &dyn Parameters,
+        photo: &RgbImage,
+    ) -> Result<Tensor, GenerateError> {
+        let mut encoder = self.load(part, weights)?;
+        self.tell(Stage::EncodeImage, 0, 1, None)?;
+        let start = Instant::now();
+        let pixels = self.request.configs.preprocessor.pixels(photo);
+        let shape = [1, CLIP_SIZE, CLIP_SIZE, COLOURS];
+        let pixels = Tensor::from_f32(self.request.precision.dtype(), shape, &pixels)?;
+        let embedding = encoder.run(&named([("pixels", pixels)]))?.take("embedding")?;
+        let embedding = embedding.cast(DType::F32).reshape([1, 1, embedding.shape().elements()])?;
+        self.stopwatch.add(Stage::EncodeImage, start);
+        self.tell(Stage::EncodeImage, 1, 1, None)?;
+        Ok(embedding)
+    }
+
+    /// The photo in the clip's size, with a little noise, as latents: `[1, height, width, channels]`.
+    pub fn encode_latents(
+        &mut self,
+        part: PlannedPart,
+        weights: &dyn Parameters,
+        photo: &RgbImage,
+    ) -> Result<Tensor, GenerateError> {
+        let mut encoder = self.load(part, weights)?;
+        self.tell(Stage::EncodeLatents, 0, 1, None)?;
+        let start = Instant::now();
+        let settings = self.request.settings;
+        let shape = [1, settings.height, settings.width, COLOURS];
+        let mut pixels = preprocess(photo, settings.width, settings.height)?;
+        // Drawn even where its strength is 0, since the latents come after it. diffusers' image is always f32.
+        let noise = self.noise.draw(DType::F32, shape);
+        let strength = settings.noise_augmentation as f32;
+        for (pixel, noise) in pixels.iter_mut().zip(noise) {
+            *pixel += strength * noise;
+        }
+        let image = Tensor::from_f32(self.request.vae_encoder_dtype(), shape, &pixels)?;
+        let latents = encoder.run(&named([("image", image)]))?.take("latents")?.cast(DType::F32);
+        self.stopwatch.add(Stage::EncodeLatents, start);
+        self.tell(Stage::EncodeLatents, 1, 1, None)?;
+        Ok(latents)
+    }
+}

@@ -1,0 +1,95 @@
+//! What a clip costs, known before anything is read or allocated.
+
+use serde::{Serialize, Serializer, ser::SerializeStruct};
+
+use super::{Configs, GenerateError, Precision, Settings, Stage, plans::Request};
+
+/// What a network needs, by its plan for this processor.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PartEstimate {
+    /// The network.
+    pub name: &'static str,
+    /// Where it runs.
+    pub stage: Stage,
+    /// Its parameters in the model's files. What the passes make useless is counted here, but not in `weight_bytes`.
+    pub parameters: u64,
+    /// Its weights as they are held while it runs, packed.
+    pub weight_bytes: usize,
+    /// Its activations.
+    pub arena_bytes: usize,
+    /// How often it runs in a clip.
+    pub runs: usize,
+    /// Floating point operations of one run.
+    pub flops: u64,
+    /// Floating point operations once a clip, before the first run.
+    pub flops_once: u64,
+}
+
+impl PartEstimate {
+    /// Weights and activations.
+    pub fn peak_bytes(&self) -> usize {
+        self.weight_bytes.saturating_add(self.arena_bytes)
+    }
+}
+
+/// What a clip costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// The networks in the order in which they run. Each is loaded when the one before it has been dropped. A decoder
+    /// comes twice where the last chunk is shorter than the others.
+    pub parts: Vec<PartEstimate>,
+}
+
+impl Estimate {
+    /// The most memory that a network takes while it runs: that of the whole clip, since they never lie in memory together.
+    /// Beside it there are the photo, the latents and the finished frames, and some scratch memory a thread.
+    pub fn peak_bytes(&self) -> usize {
+        self.parts.iter().map(PartEstimate::peak_bytes).max().unwrap_or(0)
+    }
+
+    /// Floating point operations of the whole clip.
+    pub fn flops(&self) -> u64 {
+        let of =
+            |part: &PartEstimate| part.flops.saturating_mul(part.runs as u64).saturating_add(part.flops_once);
+        self.parts.iter().map(of).fold(0, u64::saturating_add)
+    }
+
+    /// The parameters of the whole model.
+    pub fn parameters(&self) -> u64 {
+        let mut decoders = 0;
+        let counted = self.parts.iter().filter(|part| {
+            decoders += usize::from(part.stage == Stage::Decode);
+            // The decoder of the last chunk has the weights of the first.
+            part.stage != Stage::Decode || decoders == 1
+        });
+        counted.map(|part| part.parameters).fold(0, u64::saturating_add)
+    }
+
+    /// The denoising network.
+    pub fn unet(&self) -> Option<&PartEstimate> {
+        self.parts.iter().find(|part| part.stage == Stage::Denoise)
+    }
+}
+
+impl Serialize for Estimate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Estimate", 4)?;
+        fields.serialize_field("peak_bytes", &self.peak_bytes())?;
+        fields.serialize_field("flops", &self.flops())?;
+        fields.serialize_field("parameters", &self.parameters())?;
+        fields.serialize_field("parts", &self.parts)?;
+        fields.end()
+    }
+}
+
+/// What a clip would cost with a model of which there is only the configuration, on a machine that could not run it too.
+///
+/// # Errors
+/// Where the settings or the configurations are refused.
+pub fn estimate_configs(
+    configs: &Configs,
+    settings: &Settings,
+    precision: Precision,
+) -> Result<Estimate, GenerateError> {
+    Ok(Request { configs, settings, precision }.plan(None)?.estimate())
+}

@@ -1,0 +1,96 @@
+//! How a model is loaded, and where it runs.
+
+use std::{fmt, str::FromStr};
+
+use kinora_cpu::Options;
+use kinora_graph::DType;
+use serde::Serialize;
+
+use super::GenerateError;
+
+/// How a model is loaded.
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// How weights and activations are stored.
+    pub precision: Precision,
+    /// What runs the model.
+    pub device: Device,
+    /// The bytes that weights and activations may take together. `None` is no limit.
+    pub memory_budget: Option<usize>,
+}
+
+/// How weights and activations are stored. Arithmetic is f32 in all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// 32 bits: the fastest on a CPU, and the one that equals diffusers' f32 result.
+    #[default]
+    F32,
+    /// 16 bits, IEEE: half the memory.
+    F16,
+    /// The upper half of an f32: half the memory, and the range of f32.
+    BF16,
+}
+
+impl Precision {
+    /// All of them.
+    pub const ALL: [Precision; 3] = [Precision::F32, Precision::F16, Precision::BF16];
+
+    /// The element type.
+    pub fn dtype(self) -> DType {
+        match self {
+            Precision::F32 => DType::F32,
+            Precision::F16 => DType::F16,
+            Precision::BF16 => DType::BF16,
+        }
+    }
+
+    /// The name: `f32`, `f16` or `bf16`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Precision::F32 => "f32",
+            Precision::F16 => "f16",
+            Precision::BF16 => "bf16",
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Precision {
+    type Err = GenerateError;
+
+    fn from_str(text: &str) -> Result<Self, GenerateError> {
+        let named = |precision: &Precision| precision.name() == text;
+        Self::ALL.into_iter().find(named).ok_or_else(|| GenerateError::Setting {
+            setting: "precision",
+            value: text.to_owned(),
+            rule: "it must be f32, f16 or bf16".to_owned(),
+        })
+    }
+}
+
+/// What runs the model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The best there is: today always the CPU.
+    #[default]
+    Auto,
+    /// The CPU, all cores.
+    Cpu,
+}
+
+impl Device {
+    /// The device in words, for people and reports.
+    pub fn describe(self) -> String {
+        match self {
+            Device::Auto | Device::Cpu => {
+                format!("CPU, {} threads, {}", rayon::current_num_threads(), Options::default().isa.name())
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The networks of one clip, planned before anything is read or allocated.
+
+use kinora_cpu::{CpuError, Options, Planned};
+use kinora_graph::{DType, Graph, Phase};
+use kinora_models::{
+    networks::{
+        clip_vision,
+        denoise::{DenoiseConfig, SamplerNeeds},
+        vae::{self, Decode, Encode, Pixels},
+    },
+    schedulers::{Schedule, Scheduler},
+};
+
+use super::{Configs, Estimate, GenerateError, PartEstimate, Precision, Settings, Stage};
+
+/// A network made ready for loading.
+pub(super) struct PlannedPart {
+    /// Its name in reports and errors.
+    pub name: &'static str,
+    pub stage: Stage,
+    /// The parameters that the network has, before the passes drop any.
+    parameters: u64,
+    /// How often it runs in a clip.
+    pub runs: usize,
+    pub planned: Planned,
+}
+
+impl PlannedPart {
+    fn new(
+        name: &'static str,
+        stage: Stage,
+        runs: usize,
+        graph: &Graph,
+        budget: Option<usize>,
+    ) -> Result<Self, GenerateError> {
+        let options = Options { budget, ..Options::default() };
+        let planned = Planned::new(graph, options).map_err(|source| match source {
+            CpuError::Plan(plan) if budget.is_some() => {
+                GenerateError::OverBudget { plan: Box::new(plan), suggestion: None }
+            }
+            source => GenerateError::Run { part: name, source },
+        })?;
+        Ok(PlannedPart { name, stage, parameters: graph.parameter_count(), runs, planned })
+    }
+
+    /// What it needs.
+    fn estimate(&self) -> PartEstimate {
+        let (graph, plan) = (self.planned.graph(), self.planned.plan());
+        let phases = graph.phases();
+        let once = graph
+            .nodes()
+            .iter()
+            .filter(|node| node.outputs.iter().map(|v| phases[v.index()]).max() == Some(Phase::Clip))
+            .fold(0u64, |sum, node| sum.saturating_add(graph.node_flops(node)));
+        PartEstimate {
+            name: self.name,
+            stage: self.stage,
+            parameters: self.parameters,
+            weight_bytes: plan.weight_bytes(),
+            arena_bytes: plan.arena_bytes(),
+            runs: self.runs,
+            flops: graph.step_flops(),
+            flops_once: once,
+        }
+    }
+}
+
+/// The networks of one clip, in the order in which they run.
+pub(super) struct Plans {
+    pub image_encoder: PlannedPart,
+    pub vae_encoder: PlannedPart,
+    pub unet: PlannedPart,
+    /// The decoder of a whole chunk, and that of what is left over, if anything is; each with its frames.
+    pub decoders: Vec<(usize, PlannedPart)>,
+}
+
+/// What the networks are planned for.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub configs: &'a Configs,
+    pub settings: &'a Settings,
+    pub precision: Precision,
+}
+
+impl Request<'_> {
+    /// The scheduler that runs.
+    pub fn scheduler(&self) -> Result<Scheduler, GenerateError> {
+        let config = &self.configs.scheduler;
+        Ok(match self.settings.scheduler {
+            Some(kind) => Scheduler::from_config_as(config, kind)?,
+            None => Scheduler::from_config(config)?,
+        })
+    }
+
+    /// The run of the scheduler.
+    pub fn schedule(&self) -> Result<Schedule, GenerateError> {
+        Ok(self.scheduler()?.schedule(self.settings.steps)?)
+    }
+
+    /// Height and width of the latents.
+    pub fn latent_size(&self) -> [usize; 2] {
+        let factor = self.configs.vae.pixels_per_latent();
+        [self.settings.height / factor, self.settings.width / factor]
+    }
+
+    /// How the photo is encoded: as diffusers does, where f16 would overflow in f32.
+    pub fn vae_encoder_dtype(&self) -> DType {
+        match self.precision {
+            Precision::F16 if self.configs.vae.force_upcast => DType::F32,
+            precision => precision.dtype(),
+        }
+    }
+
+    /// Checks the settings and plans all networks.
+    pub fn plan(&self, budget: Option<usize>) -> Result<Plans, GenerateError> {
+        self.settings.check(self.configs)?;
+        self.configs.check()?;
+        let schedule = self.schedule()?;
+        Ok(Plans {
+            image_encoder: self.image_encoder(budget)?,
+            vae_encoder: self.vae_encoder(budget)?,
+            unet: self.unet(&schedule, budget)?,
+            decoders: self.decoders(budget)?,
+        })
+    }
+
+    fn image_encoder(&self, budget: Option<usize>) -> Result<PlannedPart, GenerateError> {
+        let graph = clip_vision::encoder(&self.configs.image_encoder, 1, self.precision.dtype())?;
+        PlannedPart::new("image encoder", Stage::EncodeImage, 1, &graph, budget)
+    }
+
+    fn vae_encoder(&self, budget: Option<usize>) -> Result<PlannedPart, GenerateError> {
+        let Settings { height, width, .. } = *self.settings;
+        let request = Encode { images: 1, height, width, dtype: self.vae_encoder_dtype() };
+        let graph = vae::encoder(&self.configs.vae, &request)?;
+        PlannedPart::new("autoencoder's encoder", Stage::EncodeLatents, 1, &graph, budget)
+    }
+
+    fn unet(&self, schedule: &Schedule, budget: Option<usize>) -> Result<PlannedPart, GenerateError> {
+        let [height, width] = self.latent_size();
+        let Settings { frames, steps, .. } = *self.settings;
+        let config = DenoiseConfig {
+            unet: self.configs.unet.clone(),
+            frames,
+            height,
+            width,
+            steps,
+            guided: self.settings.guided(),
+            sampler: SamplerNeeds {
+                history: schedule.needs_history,
+                noise: schedule.needs_noise,
+                clip: schedule.clip,
+            },
+            dtype: self.precision.dtype(),
+        };
+        PlannedPart::new("UNet", Stage::Denoise, steps, &config.build()?, budget)
+    }
+
+    fn decoders(&self, budget: Option<usize>) -> Result<Vec<(usize, PlannedPart)>, GenerateError> {
+        let [height, width] = self.latent_size();
+        let frames = self.settings.frames;
+        let chunk = self.settings.decode_chunk.min(frames);
+        let chunks = [(chunk, frames / chunk), (frames % chunk, 1)];
+        let plan = |(frames, runs): (usize, usize)| {
+            let dtype = self.precision.dtype();
+            let request = Decode { frames, height, width, dtype, scaled: true, pixels: Pixels::Bytes };
+            let graph = vae::decoder(&self.configs.vae, &request)?;
+            Ok((frames, PlannedPart::new("autoencoder's decoder", Stage::Decode, runs, &graph, budget)?))
+        };
+        chunks.into_iter().filter(|&(frames, _)| frames > 0).map(plan).collect()
+    }
+}
+
+impl Plans {
+    /// How many programs are loaded for the clip.
+    pub fn parts(&self) -> usize {
+        3 + self.decoders.len()
+    }
+
+    /// What the clip needs.
+    pub fn estimate(&self) -> Estimate {
+        let before = [&self.image_encoder, &self.vae_encoder, &self.unet];
+        let parts = before.into_iter().chain(self.decoders.iter().map(|(_, part)| part));
+        Estimate { parts: parts.map(PlannedPart::estimate).collect() }
+    }
+}

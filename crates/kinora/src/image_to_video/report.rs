@@ -1,0 +1,85 @@
+//! A finished clip and how it was made.
+
+use std::time::Instant;
+
+use kinora_graph::Tensor;
+use kinora_models::schedulers::SchedulerKind;
+use serde::Serialize;
+
+use super::{Estimate, Precision, Settings, Stage};
+use crate::video::Frame;
+
+/// A finished clip.
+#[derive(Clone, Debug)]
+pub struct Clip {
+    /// Its frames.
+    pub frames: Vec<Frame>,
+    /// What the frames were decoded from: f32 `[frames, height / 8, width / 8, channels]`.
+    pub latents: Tensor,
+    /// How it was made.
+    pub report: Report,
+}
+
+/// How a clip was made.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The model's folder.
+    pub model: String,
+    /// What it ran on.
+    pub device: String,
+    /// How weights and activations were stored.
+    pub precision: Precision,
+    /// The scheduler that ran.
+    pub scheduler: SchedulerKind,
+    /// What was asked for, with the seed.
+    pub settings: Settings,
+    /// Seconds from the first look at the photo to the last frame.
+    pub seconds: f64,
+    /// Seconds of each stage, in the order in which they first began.
+    pub stages: Vec<StageTime>,
+    /// Seconds of each denoising step.
+    pub step_seconds: Vec<f64>,
+    /// Memory and arithmetic, by the plan that ran.
+    pub plan: Estimate,
+}
+
+/// How long a stage took.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StageTime {
+    /// The stage.
+    pub stage: Stage,
+    /// Seconds, all parts of it together.
+    pub seconds: f64,
+}
+
+/// Takes the times of a run.
+pub(super) struct Stopwatch {
+    start: Instant,
+    stages: Vec<StageTime>,
+    steps: Vec<f64>,
+}
+
+impl Stopwatch {
+    pub fn start() -> Self {
+        Stopwatch { start: Instant::now(), stages: Vec::new(), steps: Vec::new() }
+    }
+
+    /// Adds what has passed since a moment to a stage.
+    pub fn add(&mut self, stage: Stage, since: Instant) {
+        let seconds = since.elapsed().as_secs_f64();
+        match self.stages.iter_mut().find(|time| time.stage == stage) {
+            Some(time) => time.seconds += seconds,
+            None => self.stages.push(StageTime { stage, seconds }),
+        }
+    }
+
+    /// Notes a step that has taken what has passed since a moment.
+    pub fn add_step(&mut self, since: Instant) {
+        self.steps.push(since.elapsed().as_secs_f64());
+    }
+
+    /// The seconds of the whole run, of its stages and of its steps.
+    pub fn stop(self) -> (f64, Vec<StageTime>, Vec<f64>) {
+        (self.start.elapsed().as_secs_f64(), self.stages, self.steps)
+    }
+}

@@ -1,0 +1,89 @@
+//! One clip on its way through the networks.
+
+use std::time::Instant;
+
+use kinora_cpu::{Program, Tensors};
+use kinora_graph::{Parameters, Tensor};
+
+use super::{
+    GenerateError, Progress, Stage,
+    noise::Noise,
+    plans::{PlannedPart, Request},
+    progress::{Observe, tell},
+    report::Stopwatch,
+};
+
+/// One clip on its way through the networks: what its stages share. Each stage is in a file of its own.
+pub(super) struct Run<'a, 'o> {
+    pub request: Request<'a>,
+    pub observe: &'a mut Observe<'o>,
+    pub noise: Noise,
+    pub stopwatch: Stopwatch,
+    /// Programs loaded so far, and in all.
+    pub loaded: usize,
+    pub to_load: usize,
+}
+
+/// A network with its weights.
+pub(super) struct Loaded {
+    name: &'static str,
+    program: Program,
+}
+
+impl Run<'_, '_> {
+    /// Loads a network's weights.
+    pub fn load(&mut self, part: PlannedPart, weights: &dyn Parameters) -> Result<Loaded, GenerateError> {
+        self.tell(Stage::Load, self.loaded, self.to_load, None)?;
+        let start = Instant::now();
+        let PlannedPart { name, planned, .. } = part;
+        let program = planned.load(weights).map_err(|source| GenerateError::Run { part: name, source })?;
+        self.stopwatch.add(Stage::Load, start);
+        self.loaded += 1;
+        self.tell(Stage::Load, self.loaded, self.to_load, None)?;
+        Ok(Loaded { name, program })
+    }
+
+    /// Tells the caller how far a stage is.
+    pub fn tell(
+        &mut self,
+        stage: Stage,
+        done: usize,
+        total: usize,
+        preview: Option<&Tensor>,
+    ) -> Result<(), GenerateError> {
+        tell(self.observe, Progress { stage, done, total, preview })
+    }
+}
+
+impl Loaded {
+    /// Gives the clip's inputs.
+    pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), GenerateError> {
+        let part = self.name;
+        self.program.run_clip(inputs).map_err(|source| GenerateError::Run { part, source })
+    }
+
+    /// Runs it once on the inputs of a step.
+    pub fn run(&mut self, inputs: &Tensors) -> Result<Results, GenerateError> {
+        let part = self.name;
+        let tensors = self.program.run_step(inputs).map_err(|source| GenerateError::Run { part, source })?;
+        Ok(Results { part, tensors })
+    }
+}
+
+/// What a network gave.
+pub(super) struct Results {
+    part: &'static str,
+    tensors: Tensors,
+}
+
+impl Results {
+    /// One of the results.
+    pub fn take(&mut self, name: &'static str) -> Result<Tensor, GenerateError> {
+        self.tensors.remove(name).ok_or(GenerateError::NoResult { part: self.part, name })
+    }
+}
+
+/// Tensors by their names.
+pub(super) fn named<const N: usize>(tensors: [(&str, Tensor); N]) -> Tensors {
+    tensors.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)).collect()
+}

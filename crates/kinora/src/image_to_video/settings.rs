@@ -1,0 +1,142 @@
+//! What a clip is to be.
+
+use std::hash::{BuildHasher, RandomState};
+
+use kinora_models::{folder::ModelFolder, schedulers::SchedulerKind};
+use serde::Serialize;
+
+use super::{Configs, GenerateError};
+
+/// Sides are multiples of it: the autoencoder divides by 8, and the UNet by another 8.
+const SIDE_UNIT: usize = 64;
+/// Far more than any model makes sense of, and far from where sizes overflow.
+const MAX_SIDE: usize = 1 << 13;
+const MAX_FRAMES: usize = 1 << 10;
+const MAX_CONDITION: usize = 1 << 20;
+
+/// What a clip is to be. The names and defaults are those of diffusers' pipeline, in full words.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Settings {
+    /// Frames of the clip.
+    pub frames: usize,
+    /// Denoising steps.
+    pub steps: usize,
+    /// Height in pixels, a multiple of 64.
+    pub height: usize,
+    /// Width in pixels, a multiple of 64.
+    pub width: usize,
+    /// The frame rate that the model is told. It shapes the motion, not the file.
+    pub fps: usize,
+    /// How much motion the model is asked for; it was trained with 1 to 255.
+    pub motion_bucket: usize,
+    /// How much noise is added to the photo before it is encoded: more noise frees the clip from the photo.
+    pub noise_augmentation: f64,
+    /// Guidance of the first frame.
+    pub min_guidance: f64,
+    /// Guidance of the last frame. Where neither is above 1, no guidance runs, and a step costs half.
+    pub max_guidance: f64,
+    /// Frames that are decoded together. They see each other, so that other chunks give other pixels; fewer need less
+    /// memory.
+    pub decode_chunk: usize,
+    /// The seed of all noise, as PyTorch's CPU generator understands it: only its low 32 bits count.
+    pub seed: u64,
+    /// The scheduler; `None` is the model's own.
+    pub scheduler: Option<SchedulerKind>,
+}
+
+impl Settings {
+    /// The settings that suit a model, with a fresh seed: set [`Settings::seed`] to make a clip again.
+    ///
+    /// # Errors
+    /// Where the model's configurations cannot be read.
+    pub fn for_model(model: &ModelFolder) -> Result<Self, GenerateError> {
+        Ok(Self::for_configs(&Configs::read(model)?))
+    }
+
+    /// As [`Settings::for_model`], for configurations that have been read.
+    pub fn for_configs(configs: &Configs) -> Self {
+        let [height, width] = configs.default_size;
+        let frames = configs.unet.num_frames;
+        Settings {
+            frames,
+            steps: 25,
+            height,
+            width,
+            fps: 7,
+            motion_bucket: 127,
+            noise_augmentation: 0.02,
+            min_guidance: 1.0,
+            max_guidance: 3.0,
+            decode_chunk: frames,
+            seed: random_seed(),
+            scheduler: None,
+        }
+    }
+
+    /// Whether the network runs with and without the photo, and the difference is amplified.
+    pub fn guided(&self) -> bool {
+        self.min_guidance.max(self.max_guidance) > 1.0
+    }
+
+    /// Refuses what no clip can be made of.
+    ///
+    /// # Errors
+    /// Names the setting, its value and the rule that it breaks.
+    pub fn check(&self, configs: &Configs) -> Result<(), GenerateError> {
+        let within = |setting, value: usize, least: usize, most: usize| {
+            let rule = || format!("it must be from {least} to {most}");
+            require((least..=most).contains(&value), setting, &value, rule)
+        };
+        within("frames", self.frames, 1, MAX_FRAMES)?;
+        within("steps", self.steps, 1, usize::MAX)?;
+        let unit = side_unit(configs);
+        for (setting, side) in [("height", self.height), ("width", self.width)] {
+            let fits = side.is_multiple_of(unit) && (unit..=MAX_SIDE).contains(&side);
+            require(fits, setting, &side, || {
+                format!("it must be a multiple of {unit}, from {unit} to {MAX_SIDE}")
+            })?;
+        }
+        within("fps", self.fps, 1, MAX_CONDITION)?;
+        within("motion bucket", self.motion_bucket, 0, MAX_CONDITION)?;
+        let noise = self.noise_augmentation;
+        require(noise.is_finite() && noise >= 0.0, "noise augmentation", &noise, || {
+            "it must be 0 or more, and finite".to_owned()
+        })?;
+        for (setting, guidance) in [("min guidance", self.min_guidance), ("max guidance", self.max_guidance)]
+        {
+            require(guidance.is_finite(), setting, &guidance, || "it must be a finite number".to_owned())?;
+        }
+        within("decode chunk", self.decode_chunk, 1, usize::MAX)
+    }
+}
+
+/// A seed that no one has chosen.
+pub fn random_seed() -> u64 {
+    // The standard library seeds its hash maps from the system's randomness.
+    RandomState::new().hash_one(0u8) & u64::from(u32::MAX)
+}
+
+/// What height and width must be multiples of.
+pub(super) fn side_unit(configs: &Configs) -> usize {
+    let halvings = configs.unet.block_out_channels.len().saturating_sub(1).min(MAX_SIDE.ilog2() as usize);
+    // Both are powers of two, so that the larger is a multiple of the smaller.
+    SIDE_UNIT.max(configs.vae.pixels_per_latent() << halvings)
+}
+
+/// As many pixels as a square with sides of `side`, in the shape that the model was trained on, 16:9.
+pub(super) fn wide(side: usize) -> [usize; 2] {
+    let rounded = |side: usize| (side + SIDE_UNIT / 2) / SIDE_UNIT * SIDE_UNIT;
+    [side / 4 * 3, side / 3 * 4].map(|side| rounded(side).clamp(SIDE_UNIT, MAX_SIDE))
+}
+
+fn require(
+    holds: bool,
+    setting: &'static str,
+    value: &dyn std::fmt::Display,
+    rule: impl FnOnce() -> String,
+) -> Result<(), GenerateError> {
+    if holds {
+        return Ok(());
+    }
+    Err(GenerateError::Setting { setting, value: value.to_string(), rule: rule() })
+}

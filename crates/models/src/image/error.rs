@@ -1,0 +1,49 @@
+//! What can be wrong with an image.
+
+use serde_json::Value;
+use thiserror::Error;
+
+use super::MOST_PIXELS;
+
+/// Why an image cannot be processed.
+#[derive(Debug, Error)]
+pub enum ImageError {
+    /// An image without pixels.
+    #[error("an image of {width}×{height} has no pixels")]
+    Empty {
+        /// Its width.
+        width: usize,
+        /// Its height.
+        height: usize,
+    },
+    /// An image with too many pixels.
+    #[error("an image of {width}×{height} has more than {MOST_PIXELS} pixels; make it smaller first")]
+    TooLarge {
+        /// Its width.
+        width: usize,
+        /// Its height.
+        height: usize,
+    },
+    /// Bytes that are not the image's.
+    #[error("an image of {width}×{height} has {expected} bytes of RGB, but {got} were given")]
+    Bytes {
+        /// Its width.
+        width: usize,
+        /// Its height.
+        height: usize,
+        /// The bytes that it has.
+        expected: usize,
+        /// The bytes that were given.
+        got: usize,
+    },
+    /// A field of `preprocessor_config.json` that makes no sense.
+    #[error("preprocessor_config.json: `{field}` is {value}, but must be {expected}")]
+    Config {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: Value,
+        /// What it could be.
+        expected: &'static str,
+    },
+}
