@@ -244,6 +244,10 @@ fn a_step_keeps_only_what_must_run() {
     // Layer norms are in the products that read them. Group norms take their activation, but for those before `proj_in`.
     assert_eq!(count(|op| matches!(op, Op::Norm(norm) if norm.activation.is_none())), 16);
     assert_eq!(count(|op| matches!(op, Op::Norm(norm) if norm.activation.is_some())), 22 * 4 + 1);
+    // What the residual blocks make of the time embedding is made once a clip for all steps, and looked up.
+    let is_projection = |name: &str| name.ends_with(".time_emb_proj");
+    assert_eq!(after.nodes().iter().filter(|n| is_projection(&n.name)).count(), 22 * 2);
+    assert!(!step.iter().any(|n| is_projection(&n.name)));
     // What is left of the sums is the frame number's embedding, which the blend must not see.
     let sums: Vec<&str> = step.iter().filter(|n| matches!(n.op, Op::Add)).map(|n| n.name.as_str()).collect();
     assert!(sums.iter().all(|name| name.ends_with(".frame")), "{sums:?}");
