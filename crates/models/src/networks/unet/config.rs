@@ -116,11 +116,16 @@ impl UnetConfig {
             #[serde(rename = "_class_name", default)]
             class: Option<String>,
         }
-        let header: Header = serde_json::from_str(text)?;
+        let json: serde_json::Value = serde_json::from_str(text)?;
+        // A list would be taken for the fields without their names, and an empty one for the defaults.
+        if !json.is_object() {
+            return Err(invalid("config.json", "is not a JSON object"));
+        }
+        let header = Header::deserialize(&json)?;
         if let Some(class) = header.class.filter(|class| class != CLASS) {
             return Err(UnetError::Class { class, expected: CLASS });
         }
-        let config: UnetConfig = serde_json::from_str(text)?;
+        let config = UnetConfig::deserialize(json)?;
         config.check()?;
         Ok(config)
     }
