@@ -9,6 +9,19 @@ use super::MAX_PIXELS;
 /// Why a photo could not be read.
 #[derive(Debug, Error)]
 pub enum PhotoError {
+    /// Pixels in memory that make no photo.
+    #[error(
+        "{bytes} bytes make no photo of {width}×{height}; it has {width}·{height}·3 bytes, at least one pixel and at \
+         most {MAX_PIXELS}"
+    )]
+    Pixels {
+        /// Pixels in a row.
+        width: usize,
+        /// Rows.
+        height: usize,
+        /// The bytes given.
+        bytes: usize,
+    },
     /// Nothing is at the path.
     #[error("there is no photo at `{}`; check the path", path.display())]
     Missing {

@@ -52,6 +52,19 @@ impl Photo {
         Self::from_named(bytes, "the photo")
     }
 
+    /// A photo of pixels that are already in memory: `height × width × 3` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Where the bytes are not as many, or there are no pixels or more than [`MAX_PIXELS`].
+    pub fn from_rgb(width: usize, height: usize, data: Vec<u8>) -> Result<Self, PhotoError> {
+        let pixels = width.checked_mul(height).filter(|&pixels| pixels > 0 && pixels as u64 <= MAX_PIXELS);
+        match pixels {
+            Some(pixels) if data.len() == pixels * 3 => Ok(Self { width, height, data }),
+            _ => Err(PhotoError::Pixels { width, height, bytes: data.len() }),
+        }
+    }
+
     /// Pixels in a row.
     pub fn width(&self) -> usize {
         self.width

@@ -2,6 +2,10 @@
 //!
 //! `golden/synthetic.py` computes the very same numbers, so that a fixture made with PyTorch need not hold its weights.
 
+mod folder;
+
+pub use folder::{SyntheticError, SyntheticModel};
+
 use kinora_graph::{ParameterError, Parameters, Tensor, TensorType};
 
 use crate::weights::channels_last;
@@ -49,7 +53,7 @@ pub fn tensor(name: &str, shape: &[usize]) -> Vec<f32> {
 }
 
 /// Numbers in [-1, 1) with 24 random bits each: SplitMix64, started from the name's FNV-1a hash.
-pub fn uniform(name: &str) -> impl Iterator<Item = f64> {
+pub fn uniform(name: &str) -> impl Iterator<Item = f64> + use<> {
     let hash = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
     let mut state = name.bytes().fold(0xCBF2_9CE4_8422_2325, hash);
     std::iter::repeat_with(move || {

@@ -1,0 +1,251 @@
+//! What a clip may be asked for, what it costs, and what is said where it cannot be made.
+#![allow(clippy::unwrap_used)]
+
+use std::{fs, ops::ControlFlow, path::Path};
+
+use kinora::{
+    image_to_video::{
+        Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Settings, Stage, estimate_configs,
+    },
+    photo::Photo,
+};
+use kinora_models::{folder::ModelFolder, schedulers::SchedulerKind, synthetic::SyntheticModel};
+use serde_json::json;
+use tempfile::TempDir;
+
+fn tiny() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    SyntheticModel::preset("tiny").unwrap().write(folder.path()).unwrap();
+    folder
+}
+
+fn pipeline(folder: &Path, options: LoadOptions) -> ImageToVideo {
+    ImageToVideo::new(ModelFolder::open(folder).unwrap(), options).unwrap()
+}
+
+/// A short clip of the tiny model.
+fn short(folder: &Path) -> Settings {
+    Settings {
+        steps: 2,
+        frames: 2,
+        decode_chunk: 2,
+        ..Settings::for_model(&ModelFolder::open(folder).unwrap()).unwrap()
+    }
+}
+
+fn photo() -> Photo {
+    Photo::from_rgb(2, 1, vec![0, 50, 100, 150, 200, 250]).unwrap()
+}
+
+fn generate(pipeline: &ImageToVideo, settings: &Settings) -> Result<usize, GenerateError> {
+    let clip = pipeline.generate(&photo(), settings, &mut |_| ControlFlow::Continue(()))?;
+    Ok(clip.frames.len())
+}
+
+#[test]
+fn the_defaults_are_the_models() {
+    let svd = Settings::for_configs(&Configs::preset("svd").unwrap());
+    assert_eq!((svd.frames, svd.height, svd.width, svd.decode_chunk), (14, 576, 1024, 14));
+    let xt = Settings::for_configs(&Configs::preset("svd-xt").unwrap());
+    assert_eq!((xt.frames, xt.steps, xt.fps, xt.motion_bucket), (25, 25, 7, 127));
+    let folder = tiny();
+    let tiny = Settings::for_model(&ModelFolder::open(folder.path()).unwrap()).unwrap();
+    assert_eq!((tiny.frames, tiny.height, tiny.width), (4, 64, 64));
+    assert!(Configs::preset("svd-xxl").is_none());
+    assert!(Configs::PRESETS.iter().all(|name| Configs::preset(name).is_some()));
+}
+
+#[test]
+fn every_setting_is_checked_and_named() {
+    let configs = Configs::preset("svd").unwrap();
+    let refused = |change: fn(&mut Settings)| {
+        let mut settings = Settings::for_configs(&configs);
+        change(&mut settings);
+        estimate_configs(&configs, &settings, Precision::F32).unwrap_err().to_string()
+    };
+    assert_eq!(refused(|s| s.frames = 0), "frames is 0, but it must be from 1 to 1024");
+    assert!(refused(|s| s.frames = usize::MAX).starts_with("frames is "));
+    assert!(refused(|s| s.steps = 0).starts_with("steps is 0, but"));
+    assert!(refused(|s| s.steps = 1001).contains("1001"));
+    assert_eq!(refused(|s| s.height = 72), "height is 72, but it must be a multiple of 64, from 64 to 8192");
+    assert!(refused(|s| s.height = 0).starts_with("height is 0, but"));
+    assert!(refused(|s| s.width = usize::MAX & !63).starts_with("width is "));
+    assert!(refused(|s| s.fps = 0).starts_with("fps is 0, but"));
+    assert!(refused(|s| s.motion_bucket = usize::MAX).starts_with("motion bucket is "));
+    assert_eq!(
+        refused(|s| s.noise_augmentation = -0.5),
+        "noise augmentation is -0.5, but it must be 0 or more, and finite"
+    );
+    assert!(refused(|s| s.noise_augmentation = f64::NAN).starts_with("noise augmentation is NaN"));
+    assert!(refused(|s| s.min_guidance = f64::INFINITY).starts_with("min guidance is inf"));
+    assert!(refused(|s| s.max_guidance = f64::NAN).starts_with("max guidance is NaN"));
+    assert!(refused(|s| s.decode_chunk = 0).starts_with("decode chunk is 0, but"));
+    let error = "f8".parse::<Precision>().unwrap_err().to_string();
+    assert_eq!(error, "precision is f8, but it must be f32, f16 or bf16");
+}
+
+#[test]
+fn stable_video_diffusion_is_planned_without_weights() {
+    let configs = Configs::preset("svd-xt").unwrap();
+    let settings = Settings::for_configs(&configs);
+    let estimate = estimate_configs(&configs, &settings, Precision::F16).unwrap();
+    let unet = estimate.unet().unwrap();
+    assert_eq!(unet.parameters, 1_524_623_082);
+    // The cross-attention's norms, queries and keys are gone.
+    assert!(unet.weight_bytes < 2 * 1_450_000_000, "{}", unet.weight_bytes);
+    assert_eq!(unet.runs, 25);
+    let total: u64 = estimate.parts.iter().map(|p| p.flops * p.runs as u64 + p.flops_once).sum();
+    assert_eq!(estimate.flops(), total);
+    assert_eq!(estimate.parts.iter().map(|p| p.peak_bytes()).max(), Some(estimate.peak_bytes()));
+    println!("{}", serde_json::to_string_pretty(&estimate).unwrap());
+}
+
+#[test]
+fn fourteen_frames_fit_in_twelve_gigabytes() {
+    let configs = Configs::preset("svd").unwrap();
+    let settings = Settings { decode_chunk: 2, ..Settings::for_configs(&configs) };
+    assert!(settings.guided());
+    assert_eq!((settings.frames, settings.height, settings.width), (14, 576, 1024));
+    let estimate = estimate_configs(&configs, &settings, Precision::F16).unwrap();
+    for part in &estimate.parts {
+        println!(
+            "{}: {:.2} GB of weights, {:.2} GB of activations",
+            part.name,
+            part.weight_bytes as f64 / 1e9,
+            part.arena_bytes as f64 / 1e9
+        );
+    }
+    assert!(estimate.peak_bytes() < 12_000_000_000, "{}", estimate.peak_bytes());
+}
+
+#[test]
+fn a_decoder_for_the_rest_is_counted_but_has_no_weights_of_its_own() {
+    let folder = tiny();
+    let pipeline = pipeline(folder.path(), LoadOptions::default());
+    let settings = |frames, decode_chunk| Settings { frames, decode_chunk, ..short(folder.path()) };
+    let even = pipeline.estimate(&settings(4, 2)).unwrap();
+    let uneven = pipeline.estimate(&settings(5, 2)).unwrap();
+    let runs = |e: &kinora::image_to_video::Estimate| {
+        e.parts.iter().filter(|p| p.stage == Stage::Decode).map(|p| p.runs).collect::<Vec<_>>()
+    };
+    assert_eq!((runs(&even), runs(&uneven)), (vec![2], vec![2, 1]));
+    assert_eq!(even.parameters(), uneven.parameters());
+    // A chunk of more frames than there are is all of them.
+    assert_eq!(runs(&pipeline.estimate(&settings(3, 8)).unwrap()), [1]);
+}
+
+#[test]
+fn a_budget_that_does_not_suffice_is_said_before_any_work() {
+    let folder = tiny();
+    let settings = Settings { frames: 8, decode_chunk: 8, ..short(folder.path()) };
+    let free = pipeline(folder.path(), LoadOptions::default());
+    let needs = |settings: &Settings| free.estimate(settings).unwrap().peak_bytes();
+    let within = |budget| {
+        let options = LoadOptions { memory_budget: Some(budget), ..LoadOptions::default() };
+        let mut begun = false;
+        let result = pipeline(folder.path(), options).generate(&photo(), &settings, &mut |_| {
+            begun = true;
+            ControlFlow::Break(())
+        });
+        (result.unwrap_err(), begun)
+    };
+    let (error, begun) = within(needs(&settings));
+    assert!(matches!(error, GenerateError::Cancelled) && begun, "{error}");
+
+    let chunked = needs(&Settings { decode_chunk: 4, ..settings.clone() });
+    assert!(chunked < needs(&settings));
+    let (error, begun) = within(chunked);
+    let text = error.to_string();
+    assert!(!begun && text.contains("decoding in chunks of 4 would fit in "), "{text}");
+    assert!(text.starts_with("vae_decoder needs "), "{text}");
+
+    let (error, begun) = within(1000);
+    let text = error.to_string();
+    assert!(!begun && text.contains("the budget is 1000 B"), "{text}");
+    assert!(text.ends_with("nothing smaller that was tried would fit"), "{text}");
+}
+
+#[test]
+fn a_caller_can_stop_at_any_point() {
+    let folder = tiny();
+    let pipeline = pipeline(folder.path(), LoadOptions::default());
+    let settings = short(folder.path());
+    let calls = |stop: Option<usize>| {
+        let mut calls = 0;
+        let result = pipeline.generate(&photo(), &settings, &mut |_| {
+            calls += 1;
+            if Some(calls) == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        (result.map(|clip| clip.frames.len()), calls)
+    };
+    let (finished, all) = calls(None);
+    assert_eq!(finished.unwrap(), 2);
+    for stop in 1..=all {
+        let (result, calls) = calls(Some(stop));
+        assert!(matches!(result, Err(GenerateError::Cancelled)), "{stop}");
+        assert_eq!(calls, stop);
+    }
+}
+
+#[test]
+fn a_seed_is_a_clip() {
+    let folder = tiny();
+    let pipeline = pipeline(folder.path(), LoadOptions::default());
+    let clip = |seed, scheduler| {
+        let settings = Settings { seed, scheduler, ..short(folder.path()) };
+        pipeline.generate(&photo(), &settings, &mut |_| ControlFlow::Continue(())).unwrap().frames
+    };
+    assert!(clip(1, None) == clip(1, Some(SchedulerKind::Euler)));
+    assert!(clip(1, None) != clip(2, None));
+    assert!(clip(1, None) != clip(1, Some(SchedulerKind::Ddim)));
+}
+
+#[test]
+fn a_model_whose_parts_do_not_fit_is_refused_at_once() {
+    type Change = (&'static str, &'static str, serde_json::Value);
+    let error = |(part, field, value): Change| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut model = SyntheticModel::preset("tiny").unwrap();
+        let config = match part {
+            "unet" => &mut model.unet,
+            "vae" => &mut model.vae,
+            "image_encoder" => &mut model.image_encoder,
+            _ => &mut model.feature_extractor,
+        };
+        config[field] = value;
+        model.write(folder.path()).unwrap();
+        let folder = ModelFolder::open(folder.path()).unwrap();
+        ImageToVideo::new(folder, LoadOptions::default()).unwrap_err().to_string()
+    };
+    let image_size = error(("image_encoder", "image_size", json!(112)));
+    assert!(image_size.contains("the image encoder's image_size is 112, but must be 224"), "{image_size}");
+    let latents = error(("vae", "latent_channels", json!(8)));
+    assert!(latents.contains("the UNet's out_channels is 4, but must be 8"), "{latents}");
+    let embedding = error(("image_encoder", "projection_dim", json!(48)));
+    assert!(embedding.contains("projection_dim is 48, but must be 32"), "{embedding}");
+    let ids = error(("unet", "addition_time_embed_dim", json!(48)));
+    assert!(ids.contains("the UNet's added time ids is 2, but must be 3"), "{ids}");
+    let mean = error(("feature_extractor", "image_mean", json!([1, 2])));
+    assert!(mean.contains("image_mean"), "{mean}");
+}
+
+#[test]
+fn damaged_weights_are_said_when_the_model_is_opened_or_their_part_is_loaded() {
+    let folder = tiny();
+    let unet = folder.path().join("unet/diffusion_pytorch_model.safetensors");
+    let whole = fs::read(&unet).unwrap();
+    fs::write(&unet, &whole[..whole.len() - 1]).unwrap();
+    let opened = ImageToVideo::new(ModelFolder::open(folder.path()).unwrap(), LoadOptions::default());
+    let text = opened.unwrap_err().to_string();
+    assert!(text.contains("diffusion_pytorch_model.safetensors"), "{text}");
+
+    // Another model's weights: there, and of other shapes.
+    let other = tempfile::tempdir().unwrap();
+    let mut wider = SyntheticModel::preset("tiny").unwrap();
+    wider.unet["block_out_channels"] = json!([64, 32, 64, 64]);
+    wider.write(other.path()).unwrap();
+    fs::copy(other.path().join("unet/diffusion_pytorch_model.safetensors"), &unet).unwrap();
+    let pipeline = pipeline(folder.path(), LoadOptions::default());
+    let text = generate(&pipeline, &short(folder.path())).unwrap_err().to_string();
+    assert!(text.starts_with("UNet: weight "), "{text}");
+}

@@ -1,0 +1,305 @@
+//! A model's folder whose weights are made from their names: everything can be tried without a download.
+
+use std::{
+    collections::HashMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use kinora_graph::{DType, Graph};
+use safetensors::{Dtype, SafeTensorError, tensor::TensorView};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{file_shape, tensor};
+use crate::{
+    folder::{INDEX, Kind},
+    networks::{
+        NetworkError,
+        clip_vision::{self, ClipVisionConfig},
+        denoise::{DenoiseConfig, SamplerNeeds},
+        unet::{UnetConfig, UnetError},
+        vae::{self, Decode, Encode, Pixels, VaeConfig},
+    },
+    schedulers::Scheduler,
+};
+
+/// A Stable Video Diffusion model whose weights are made from their names: the configurations of its parts, as JSON.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct SyntheticModel {
+    /// `unet/config.json`.
+    pub unet: Value,
+    /// `vae/config.json`.
+    pub vae: Value,
+    /// `image_encoder/config.json`.
+    pub image_encoder: Value,
+    /// `scheduler/scheduler_config.json`.
+    pub scheduler: Value,
+    /// `feature_extractor/preprocessor_config.json`.
+    pub feature_extractor: Value,
+}
+
+/// Why a synthetic model could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum SyntheticError {
+    /// There is a model already.
+    #[error("{}: there is a model here already; give another folder", .0.display())]
+    Exists(PathBuf),
+    /// The UNet's configuration.
+    #[error(transparent)]
+    Unet(#[from] UnetError),
+    /// Another network's configuration.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// A file could not be written.
+    #[error("{}: cannot be written: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A weights file could not be written.
+    #[error("{}: cannot be written: {source}", path.display())]
+    Weights {
+        /// The file.
+        path: PathBuf,
+        /// What its writer says.
+        source: SafeTensorError,
+    },
+}
+
+impl SyntheticModel {
+    /// The models that are known by name.
+    pub const PRESETS: [&str; 2] = ["tiny", "small"];
+
+    /// A model by its name: one of [`SyntheticModel::PRESETS`]. Both have the shape of Stable Video Diffusion.
+    ///
+    /// - `tiny`: 4 frames of 64×64, some two million parameters, for tests.
+    /// - `small`: 8 frames of 320×192, some seventy million parameters, for benchmarks.
+    pub fn preset(name: &str) -> Option<Self> {
+        match name {
+            "tiny" => Some(Self::shaped(&Widths {
+                unet: [32, 32, 64, 64],
+                heads: [1, 1, 2, 2],
+                layers: 1,
+                vae: [32, 32, 32, 32],
+                image: 32,
+                image_layers: 2,
+                patch: 56,
+                frames: 4,
+                sample: 8,
+            })),
+            "small" => Some(Self::shaped(&Widths {
+                unet: [64, 128, 256, 256],
+                heads: [1, 2, 4, 4],
+                layers: 2,
+                vae: [32, 64, 128, 128],
+                image: 256,
+                image_layers: 4,
+                patch: 28,
+                frames: 8,
+                sample: 32,
+            })),
+            _ => None,
+        }
+    }
+
+    fn shaped(widths: &Widths) -> Self {
+        let Widths { unet, heads, layers, vae, image, image_layers, patch, frames, sample } = widths;
+        SyntheticModel {
+            unet: json!({
+                "_class_name": "UNetSpatioTemporalConditionModel",
+                "block_out_channels": unet,
+                "num_attention_heads": heads,
+                "layers_per_block": layers,
+                "cross_attention_dim": image,
+                "addition_time_embed_dim": 32,
+                "projection_class_embeddings_input_dim": 96,
+                "num_frames": frames,
+                "sample_size": sample,
+            }),
+            vae: json!({
+                "_class_name": "AutoencoderKLTemporalDecoder",
+                "block_out_channels": vae,
+                "down_block_types": vec!["DownEncoderBlock2D"; vae.len()],
+                "layers_per_block": 2,
+            }),
+            image_encoder: json!({
+                "architectures": ["CLIPVisionModelWithProjection"],
+                "model_type": "clip_vision_model",
+                "hidden_size": image,
+                "intermediate_size": 4 * image,
+                "projection_dim": image,
+                "num_hidden_layers": image_layers,
+                "num_attention_heads": 4,
+                "image_size": 224,
+                "patch_size": patch,
+                "hidden_act": "gelu",
+            }),
+            scheduler: Scheduler::svd_config(),
+            feature_extractor: json!({ "image_processor_type": "CLIPImageProcessor" }),
+        }
+    }
+
+    /// Writes the model's folder as diffusers would save it, with weights in f32. The index is written last, so that a
+    /// folder that was left half-written is no model's.
+    ///
+    /// # Errors
+    /// Where there is a model already, a configuration is refused, or a file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), SyntheticError> {
+        let index = folder.join(INDEX);
+        if index.exists() {
+            return Err(SyntheticError::Exists(folder.to_owned()));
+        }
+        let graphs = self.graphs()?;
+        for (name, kind, config) in self.parts() {
+            let part = folder.join(name);
+            fs::create_dir_all(&part).map_err(|source| SyntheticError::Io { path: part.clone(), source })?;
+            write_json(&part.join(kind.config_file()), config)?;
+            if let Some(stem) = kind.weights_stem() {
+                let graphs = graphs.iter().filter(|(of, _)| *of == name).map(|(_, graph)| graph);
+                write_weights(&part.join(format!("{stem}.safetensors")), graphs)?;
+            }
+        }
+        let scheduler = &self.scheduler["_class_name"];
+        write_json(
+            &index,
+            &json!({
+                "_class_name": "StableVideoDiffusionPipeline",
+                "feature_extractor": ["transformers", "CLIPImageProcessor"],
+                "image_encoder": ["transformers", "CLIPVisionModelWithProjection"],
+                "scheduler": ["diffusers", scheduler],
+                "unet": ["diffusers", "UNetSpatioTemporalConditionModel"],
+                "vae": ["diffusers", "AutoencoderKLTemporalDecoder"],
+            }),
+        )
+    }
+
+    fn parts(&self) -> [(&'static str, Kind, &Value); 5] {
+        [
+            ("unet", Kind::DiffusersNetwork, &self.unet),
+            ("vae", Kind::DiffusersNetwork, &self.vae),
+            ("image_encoder", Kind::TransformersNetwork, &self.image_encoder),
+            ("scheduler", Kind::Scheduler, &self.scheduler),
+            ("feature_extractor", Kind::ImageProcessor, &self.feature_extractor),
+        ]
+    }
+
+    /// The networks of the parts, in a small size: their weights do not depend on it.
+    fn graphs(&self) -> Result<[(&'static str, Graph); 4], SyntheticError> {
+        let unet = UnetConfig::from_json(&self.unet.to_string())?;
+        let vae = VaeConfig::from_json(&self.vae.to_string())?;
+        let image_encoder = ClipVisionConfig::from_json(&self.image_encoder.to_string())?;
+        let dtype = DType::F32;
+        let [unet_side, vae_side] =
+            [&unet.block_out_channels, &vae.block_out_channels].map(|levels| 1 << levels.len().min(16));
+        let denoise = DenoiseConfig {
+            unet,
+            frames: 1,
+            height: unet_side,
+            width: unet_side,
+            steps: 1,
+            guided: false,
+            sampler: SamplerNeeds::default(),
+            dtype,
+        };
+        let encode = Encode { images: 1, height: vae_side, width: vae_side, dtype };
+        let decode = Decode { frames: 1, height: 1, width: 1, dtype, scaled: true, pixels: Pixels::Signed };
+        Ok([
+            ("unet", denoise.build()?),
+            ("vae", vae::encoder(&vae, &encode)?),
+            ("vae", vae::decoder(&vae, &decode)?),
+            ("image_encoder", clip_vision::encoder(&image_encoder, 1, dtype)?),
+        ])
+    }
+}
+
+/// The sizes of a model in the shape of Stable Video Diffusion.
+struct Widths {
+    unet: [usize; 4],
+    heads: [usize; 4],
+    /// Layers of a block of the UNet.
+    layers: usize,
+    vae: [usize; 4],
+    /// Channels of the image encoder.
+    image: usize,
+    image_layers: usize,
+    patch: usize,
+    frames: usize,
+    /// Side of the latents that it is for.
+    sample: usize,
+}
+
+fn write_json(path: &Path, json: &Value) -> Result<(), SyntheticError> {
+    fs::write(path, format!("{json:#}\n"))
+        .map_err(|source| SyntheticError::Io { path: path.to_owned(), source })
+}
+
+fn write_weights<'a>(path: &Path, graphs: impl Iterator<Item = &'a Graph>) -> Result<(), SyntheticError> {
+    let failed = |source| SyntheticError::Weights { path: path.to_owned(), source };
+    let mut weights: Vec<(&str, Vec<usize>, Vec<f32>)> = Vec::new();
+    for (_, value) in graphs.flat_map(Graph::parameters) {
+        let shape = as_saved(file_shape(&value.ty.shape));
+        let values = tensor(&value.name, &shape);
+        weights.push((&value.name, shape, values));
+    }
+    let mut views = Vec::with_capacity(weights.len());
+    for (name, shape, values) in &weights {
+        let bytes = bytemuck::cast_slice(values);
+        views.push((*name, TensorView::new(Dtype::F32, shape.clone(), bytes).map_err(failed)?));
+    }
+    // transformers refuses a file that does not say where it is from.
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    safetensors::serialize_to_file(views, Some(metadata), path).map_err(failed)
+}
+
+/// A convolution over space alone is saved without the axis of the frames.
+fn as_saved(shape: Vec<usize>) -> Vec<usize> {
+    match *shape {
+        [out, channels, 1, height, width] => vec![out, channels, height, width],
+        _ => shape,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{folder::ModelFolder, weights::Variant};
+
+    #[test]
+    fn every_preset_is_known_and_can_be_built() {
+        for name in SyntheticModel::PRESETS {
+            let graphs = SyntheticModel::preset(name).unwrap().graphs().unwrap();
+            let parameters: u64 = graphs.iter().map(|(_, graph)| graph.parameter_count()).sum();
+            println!("{name}: {parameters} parameters");
+        }
+        assert_eq!(SyntheticModel::preset("huge"), None);
+    }
+
+    #[test]
+    fn a_model_is_written_once_and_read_as_any_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = SyntheticModel::preset("tiny").unwrap();
+        model.write(folder.path()).unwrap();
+        let read = ModelFolder::open(folder.path()).unwrap();
+        let stored = |part: &str| read.weights(part, &Variant::Plain).unwrap().parameter_count();
+        for (part, _, _) in model.parts().into_iter().take(3) {
+            let graphs = model.graphs().unwrap();
+            let declared: u64 =
+                graphs.iter().filter(|(of, _)| *of == part).map(|(_, graph)| graph.parameter_count()).sum();
+            assert_eq!(stored(part), declared, "{part}");
+        }
+        let error = model.write(folder.path()).unwrap_err().to_string();
+        assert!(error.ends_with("there is a model here already; give another folder"), "{error}");
+    }
+
+    #[test]
+    fn a_model_that_cannot_be_built_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut model = SyntheticModel::preset("tiny").unwrap();
+        model.vae["layers_per_block"] = json!(0);
+        assert!(matches!(model.write(folder.path()), Err(SyntheticError::Network(_))));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
