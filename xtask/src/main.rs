@@ -12,7 +12,7 @@ const HELP: &str = "\
 cargo xtask <task>
 
   test      set up what is needed, then check formatting, lints and docs, and run every test
-  bench     install the PyTorch peer into .python/, then run the benchmarks (`cargo bench`)
+  bench     install PyTorch and diffusers into .python/, then run the benchmarks (`cargo bench`)
   golden    install PyTorch and diffusers into .python/, then make the golden fixtures again
   help      this text";
 

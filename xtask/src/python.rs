@@ -43,7 +43,7 @@ fn install(requirements: &str) -> Result<(), TaskError> {
     step("python packages", &mut command(interpreter(), &pip))
 }
 
-/// Benchmarks against PyTorch in one run.
+/// Benchmarks against PyTorch and diffusers in one run; more words go to `cargo bench`, as `--bench against_diffusers`.
 pub fn bench(arguments: &[String]) -> Result<(), TaskError> {
     install("bench/peers/requirements.txt")?;
     let mut words = vec!["bench"];

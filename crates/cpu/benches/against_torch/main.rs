@@ -22,7 +22,7 @@ use kinora_cpu::{CpuError, Options, Program, Tensors};
 use kinora_graph::Tensor;
 
 use cases::Case;
-use peer::Peer;
+use peer::TorchPeer;
 use report::{Measurement, Report, Times};
 
 /// What the command line asked for.
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 fn bench() -> Result<(), String> {
     let arguments = arguments()?;
     let threads = rayon::current_num_threads();
-    let mut peer = Peer::start(threads)?;
+    let mut peer = TorchPeer::start(threads)?;
     let mut report = Report::new(threads, peer.version());
     for case in cases::all() {
         if arguments.filter.as_ref().is_some_and(|word| !case.name.contains(word.as_str())) {
@@ -57,7 +57,7 @@ fn bench() -> Result<(), String> {
     report.finish(arguments.json.as_deref())
 }
 
-fn measure(case: &Case, peer: &mut Peer, arguments: &Arguments) -> Result<Measurement, String> {
+fn measure(case: &Case, peer: &mut TorchPeer, arguments: &Arguments) -> Result<Measurement, String> {
     let graph = case.graph().map_err(|e| format!("{}: {e}", case.name))?;
     let mut parameters = Tensors::new();
     let mut inputs = Tensors::new();

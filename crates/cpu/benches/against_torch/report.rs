@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use kinora_bench::processor;
 use serde_json::json;
 
 /// How long one run takes, in seconds.
@@ -83,7 +84,7 @@ pub struct Report {
 impl Report {
     /// Starts a report, and its table.
     pub fn new(threads: usize, torch: &str) -> Self {
-        println!("Kinora on {} ({threads} threads) against PyTorch {torch} eager, f32\n", processor());
+        println!("Kinora on {} ({threads} threads) against PyTorch {torch} eager, f32\n", processor(&isa()));
         println!(
             "{:<44} {:>10} {:>10} {:>7} {:>13} {:>7} {:>8}",
             "case (medians)", "ours", "PyTorch", "ratio", "95 % within", "of best", "GFLOP/s"
@@ -141,7 +142,7 @@ impl Report {
             "command": "cargo xtask bench",
             "kinora": env!("CARGO_PKG_VERSION"),
             "torch": self.torch,
-            "processor": processor(),
+            "processor": processor(&isa()),
             "threads": self.threads,
             "median": {"geometric_mean_ratio": mean, "least_ratio": least, "surely_behind": behind},
             "best": {"geometric_mean_ratio": best_mean, "least_ratio": best_least},
@@ -154,20 +155,7 @@ impl Report {
     }
 }
 
-/// The processor's own name, where the system tells it, and the vector instructions used.
-fn processor() -> String {
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |key: &str| {
-        info.lines()
-            .find(|line| line.starts_with(key))
-            .and_then(|line| line.split(':').nth(1))
-            .map_or_else(|| "unknown".to_owned(), |value| value.trim().to_owned())
-    };
-    format!(
-        "{} family {} model {}, {:?}",
-        field("model name"),
-        field("cpu family"),
-        field("model\t"),
-        kinora_cpu::simd::Isa::detect()
-    )
+/// The vector instructions in use.
+fn isa() -> String {
+    format!("{:?}", kinora_cpu::simd::Isa::detect())
 }

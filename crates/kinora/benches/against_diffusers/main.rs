@@ -1,0 +1,199 @@
+//! The whole pipeline against diffusers: same machine, same run, same models, photo and noise.
+//!
+//! `cargo xtask bench` installs diffusers into the project's own environment and runs this; `cargo bench` runs it with what
+//! is there. Both read the same model folder, made of random weights. Each case's clip is compared with diffusers' before
+//! either is timed, and once more afterwards. The two take turns, a clip or more each, so that what else the machine does
+//! meets both alike; medians and best times are both compared. The first clip is timed apart, with the loading of the
+//! model; for the others diffusers has its weights in the layout that is the faster one. Results are written as JSON beside
+//! a table for people.
+//!
+//! Options after `--`: a word that case names must contain, `--seconds N` a turn at least, `--turns N`, `--json FILE`.
+
+mod cases;
+mod peer;
+mod report;
+mod verify;
+
+use std::{
+    collections::BTreeMap,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
+
+use kinora::{
+    image_to_video::{Clip, ImageToVideo, LoadOptions},
+    photo::Photo,
+};
+use kinora_bench::{Compared, Times};
+use kinora_models::{folder::ModelFolder, synthetic::uniform};
+
+use cases::Case;
+use peer::{ClipTime, DiffusersPeer};
+use report::{Measurement, Report};
+use verify::Made;
+
+/// A photo that is neither of a clip's sizes nor of the image encoder's.
+const PHOTO_SIZE: [usize; 2] = [320, 240];
+
+/// What the command line asked for.
+struct Arguments {
+    filter: Option<String>,
+    seconds: f64,
+    turns: usize,
+    json: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match bench() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("bench: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn bench() -> Result<(), String> {
+    let arguments = arguments()?;
+    let threads = rayon::current_num_threads();
+    let mut peer = DiffusersPeer::start(threads)?;
+    let photo = peer.folder().join("photo.png");
+    write_photo(&photo)?;
+    let mut report = Report::new(threads, peer.versions());
+    for case in cases::all() {
+        if arguments.filter.as_ref().is_some_and(|word| !case.name.contains(word.as_str())) {
+            continue;
+        }
+        report.add(measure(&case, &photo, &mut peer, &arguments).map_err(|e| format!("{}: {e}", case.name))?);
+    }
+    report.finish(arguments.json.as_deref())
+}
+
+fn measure(
+    case: &Case,
+    photo: &Path,
+    peer: &mut DiffusersPeer,
+    arguments: &Arguments,
+) -> Result<Measurement, String> {
+    let folder = peer.folder().join(case.name);
+    case.model.write(&folder).map_err(|e| e.to_string())?;
+
+    let theirs_first = peer.load(&folder, photo, &case.settings)? + peer.clip()?.seconds;
+    let photo = Photo::open(photo).map_err(|e| e.to_string())?;
+    let start = Instant::now();
+    let model = ModelFolder::open(&folder).map_err(|e| e.to_string())?;
+    let pipeline = ImageToVideo::new(model, LoadOptions::default()).map_err(|e| e.to_string())?;
+    let first = generate(&pipeline, &photo, case)?;
+    let ours_first = start.elapsed().as_secs_f64();
+    let ours = Made::of(&first);
+    ours.compare(&peer.results()?).map_err(|problem| format!("{problem}; not timed"))?;
+    let layout = peer.choose_layout()?;
+
+    let (mut own, mut other) = (Samples::default(), Samples::default());
+    let mut last = first;
+    for _ in 0..arguments.turns {
+        let own_turn = |last: &mut Clip| {
+            let start = Instant::now();
+            *last = generate(&pipeline, &photo, case)?;
+            Ok(clip_time(last, start.elapsed().as_secs_f64()))
+        };
+        own.turn(arguments.seconds, || own_turn(&mut last))?;
+        other.turn(arguments.seconds, || peer.clip())?;
+    }
+    if Made::of(&last) != ours {
+        return Err("another clip after the timing than before it".to_owned());
+    }
+    let distance = ours.compare(&peer.results()?)?;
+
+    let Samples { clips: own_clips, stages: mut own_stages } = own;
+    let Samples { clips: peer_clips, stages: peer_stages } = other;
+    let stages = peer_stages.into_iter().map(|(stage, peer)| {
+        let ours = Times::of(own_stages.remove(&stage).unwrap_or_default());
+        (stage, Compared { ours, peer: Times::of(peer) })
+    });
+    let stages: Vec<_> = stages.collect();
+    let clips = own_clips.len();
+    Ok(Measurement {
+        name: case.name,
+        settings: case.settings.clone(),
+        parameters: last.report.plan.parameters(),
+        gflop: last.report.plan.flops() as f64 / 1e9,
+        clips,
+        clip: Compared { ours: Times::of(own_clips), peer: Times::of(peer_clips) },
+        stages,
+        load: own_stages.remove("load").map_or(f64::NAN, |samples| Times::of(samples).median),
+        first: [ours_first, theirs_first],
+        layout,
+        distance,
+    })
+}
+
+/// The times of one side.
+#[derive(Default)]
+struct Samples {
+    clips: Vec<f64>,
+    stages: BTreeMap<String, Vec<f64>>,
+}
+
+impl Samples {
+    /// Makes clips for at least so many seconds, and at least one.
+    fn turn(
+        &mut self,
+        seconds: f64,
+        mut clip: impl FnMut() -> Result<ClipTime, String>,
+    ) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            let time = clip()?;
+            self.clips.push(time.seconds);
+            for (stage, seconds) in time.stages {
+                self.stages.entry(stage).or_default().push(seconds);
+            }
+            if start.elapsed().as_secs_f64() >= seconds {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn generate(pipeline: &ImageToVideo, photo: &Photo, case: &Case) -> Result<Clip, String> {
+    let clip = pipeline.generate(photo, &case.settings, &mut |_| ControlFlow::Continue(()));
+    clip.map_err(|e| e.to_string())
+}
+
+/// The times of a clip of ours, under the stages' names in its report.
+fn clip_time(clip: &Clip, seconds: f64) -> ClipTime {
+    let name = |stage| serde_json::to_value(stage).ok()?.as_str().map(str::to_owned);
+    let stages = clip.report.stages.iter().filter_map(|time| Some((name(time.stage)?, time.seconds)));
+    ClipTime { seconds, stages: stages.collect() }
+}
+
+/// A photo of noise.
+fn write_photo(path: &Path) -> Result<(), String> {
+    let [width, height] = PHOTO_SIZE;
+    let bytes = uniform("photo").take(width * height * 3).map(|u| ((u + 1.0) * 128.0) as u8).collect();
+    let image = image::RgbImage::from_raw(width as u32, height as u32, bytes).ok_or("no photo")?;
+    image.save(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut parsed = Arguments { filter: None, seconds: 1.0, turns: 5, json: None };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            // Cargo's own word for "this is a benchmark run".
+            "--bench" => {}
+            "--seconds" => parsed.seconds = value()?.parse().map_err(|_| "--seconds takes a number")?,
+            "--turns" => parsed.turns = value()?.parse().map_err(|_| "--turns takes a number")?,
+            "--json" => parsed.json = Some(PathBuf::from(value()?)),
+            _ => parsed.filter = Some(word),
+        }
+    }
+    if !(parsed.seconds >= 0.0 && parsed.seconds < 60.0) || parsed.turns == 0 {
+        return Err("--seconds must lie between 0 and 60, --turns be at least 1".into());
+    }
+    Ok(parsed)
+}
