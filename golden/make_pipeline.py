@@ -174,13 +174,13 @@ RUNS = [
     # Not on the published scheduler's configuration: its high noise levels share one timestep, by which diffusers'
     # DPM-Solver finds its place, and so runs off the end.
     dict(name="dpm", scheduler="dpm++", frames=2, steps=5, seed=9),
-    # No guidance, no noise on the photo.
+    # No guidance, no noise on the photo. In fewer steps the last one would fall from so much noise that f32 loses digits.
     dict(
         name="unguided",
         model="smallest",
         photo=[64, 64],
         frames=3,
-        steps=2,
+        steps=4,
         width=64,
         height=64,
         decode_chunk=3,

@@ -119,6 +119,21 @@ fn fourteen_frames_fit_in_twelve_gigabytes() {
 }
 
 #[test]
+fn the_photo_is_encoded_in_f32_where_the_autoencoder_asks_for_it() {
+    let weights = |force_upcast, precision| {
+        let mut configs = Configs::preset("svd").unwrap();
+        configs.vae.force_upcast = force_upcast;
+        let settings = Settings { frames: 1, height: 64, width: 64, ..Settings::for_configs(&configs) };
+        let estimate = estimate_configs(&configs, &settings, precision).unwrap();
+        estimate.parts.iter().find(|part| part.stage == Stage::EncodeLatents).unwrap().weight_bytes
+    };
+    assert_eq!(weights(true, Precision::F16), weights(true, Precision::F32));
+    assert!(weights(false, Precision::F16) < weights(true, Precision::F16));
+    // bf16 has the range of f32.
+    assert!(weights(true, Precision::BF16) < weights(true, Precision::F32));
+}
+
+#[test]
 fn a_decoder_for_the_rest_is_counted_but_has_no_weights_of_its_own() {
     let folder = tiny();
     let pipeline = pipeline(folder.path(), LoadOptions::default());

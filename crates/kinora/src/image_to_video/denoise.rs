@@ -88,7 +88,7 @@ fn added_time_ids(settings: &Settings, dtype: DType) -> Result<Tensor, GenerateE
     Ok(Tensor::from_f32(dtype, [ids.len()], &ids)?.cast(DType::F32))
 }
 
-/// The guidance of each frame: evenly from the first to the last, from both ends as `torch.linspace` counts.
+/// The guidance of each frame: evenly from the first to the last, counted from both ends, so that both are exact.
 fn guidance(settings: &Settings, dtype: DType) -> Result<Tensor, GenerateError> {
     let (first, last) = (settings.min_guidance as f32, settings.max_guidance as f32);
     let frames = settings.frames;
@@ -125,8 +125,11 @@ mod tests {
         assert_eq!(of(1, 1.0, 3.0), [1.0]);
         assert_eq!(of(2, 1.0, 3.0), [1.0, 3.0]);
         assert_eq!(of(5, 1.0, 3.0), [1.0, 1.5, 2.0, 2.5, 3.0]);
-        // torch.linspace(1.0, 2.1, 4)
-        assert_eq!(of(4, 1.0, 2.1), [1.0, 1.366_666_7, 1.733_333_3, 2.1]);
+        // torch.linspace(0.3, 7.7, 7)
+        let expected = [0.3, 1.533_333_3, 2.766_666_4, 4.0, 5.233_333_6, 6.466_666_7, 7.7];
+        for (got, expected) in of(7, 0.3, 7.7).into_iter().zip(expected) {
+            assert!((got - expected).abs() < 1e-6, "{got} {expected}");
+        }
     }
 
     #[test]

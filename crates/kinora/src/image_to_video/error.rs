@@ -43,7 +43,7 @@ pub enum GenerateError {
     #[error("{plan}{}", advice(suggestion.as_ref()))]
     OverBudget {
         /// The first stage that does not fit, with what it needs and why.
-        plan: PlanError,
+        plan: Box<PlanError>,
         /// What to ask for instead, in words, and what the whole clip needs then.
         suggestion: Option<(String, usize)>,
     },
@@ -71,7 +71,7 @@ pub enum GenerateError {
         /// The network.
         part: &'static str,
         /// What is wrong.
-        source: CpuError,
+        source: Box<CpuError>,
     },
     /// A tensor between two networks: a fault of this crate, which no input should cause.
     #[error("internal error: {0}")]
@@ -87,6 +87,13 @@ pub enum GenerateError {
         /// The result.
         name: &'static str,
     },
+}
+
+impl GenerateError {
+    /// A network that could not be prepared or run.
+    pub(super) fn run(part: &'static str, source: CpuError) -> Self {
+        GenerateError::Run { part, source: Box::new(source) }
+    }
 }
 
 fn advice(suggestion: Option<&(String, usize)>) -> String {

@@ -35,8 +35,10 @@ impl PlannedPart {
     ) -> Result<Self, GenerateError> {
         let options = Options { budget, ..Options::default() };
         let planned = Planned::new(graph, options).map_err(|source| match source {
-            CpuError::Plan(plan) if budget.is_some() => GenerateError::OverBudget { plan, suggestion: None },
-            source => GenerateError::Run { part: name, source },
+            CpuError::Plan(plan) if budget.is_some() => {
+                GenerateError::OverBudget { plan: Box::new(plan), suggestion: None }
+            }
+            source => GenerateError::run(name, source),
         })?;
         Ok(PlannedPart { name, stage, parameters: graph.parameter_count(), runs, planned })
     }
