@@ -1,6 +1,7 @@
 //! Ctrl-C, and a request to end: the work stops at its next step, and nothing half-written is left.
 
 use std::{
+    io::{self, IsTerminal, Write},
     ops::ControlFlow,
     process,
     sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
@@ -46,6 +47,10 @@ pub fn listen(json: bool) -> Result<(), Failure> {
         let before = ASKED.swap(true, SeqCst);
         let phase = PHASE.load(SeqCst);
         if phase == Phase::AtOnce as u8 || (phase == Phase::AtNextStep as u8 && before) {
+            if io::stderr().is_terminal() {
+                // A bar may stand in the line.
+                let _ = io::stderr().write_all(b"\n");
+            }
             Failure::Interrupted.report(json);
             process::exit(EXIT_INTERRUPTED.into());
         }
