@@ -18,7 +18,7 @@ use crate::{
         NetworkError,
         clip_vision::{self, ClipVisionConfig},
         denoise::{DenoiseConfig, SamplerNeeds},
-        unet::{UnetConfig, UnetError},
+        unet::UnetConfig,
         vae::{self, Decode, Encode, Pixels, VaeConfig},
     },
     schedulers::Scheduler,
@@ -45,10 +45,7 @@ pub enum SyntheticError {
     /// There is a model already.
     #[error("{}: there is a model here already; give another folder", .0.display())]
     Exists(PathBuf),
-    /// The UNet's configuration.
-    #[error(transparent)]
-    Unet(#[from] UnetError),
-    /// Another network's configuration.
+    /// A network's configuration.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// A file could not be written.
