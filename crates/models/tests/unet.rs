@@ -142,7 +142,7 @@ fn a_configuration_that_cannot_be_built_is_refused_by_name() {
         (r#"{"projection_class_embeddings_input_dim": 700}"#, "multiple of addition_time_embed_dim, 256"),
         (r#"{"addition_time_embed_dim": 0}"#, "addition_time_embed_dim"),
         (r#"{"in_channels": 0}"#, "in_channels is 0"),
-        ("[]", "not a JSON object"),
+        ("[]", "expected a map"),
     ] {
         let message = UnetConfig::from_json(json).unwrap_err().to_string();
         assert!(message.contains(part), "{json}: {message}");

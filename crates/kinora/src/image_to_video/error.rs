@@ -65,7 +65,7 @@ pub enum GenerateError {
         /// The network.
         part: &'static str,
         /// What is wrong.
-        source: Box<CpuError>,
+        source: CpuError,
     },
     /// A tensor between two networks: a fault of this crate, which no input should cause.
     #[error("internal error: {0}")]
@@ -81,13 +81,6 @@ pub enum GenerateError {
         /// The result.
         name: &'static str,
     },
-}
-
-impl GenerateError {
-    /// A network that could not be prepared or run.
-    pub(super) fn run(part: &'static str, source: CpuError) -> Self {
-        GenerateError::Run { part, source: Box::new(source) }
-    }
 }
 
 fn advice(suggestion: Option<&(String, usize)>) -> String {
