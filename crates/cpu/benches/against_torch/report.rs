@@ -6,18 +6,28 @@ use serde_json::json;
 
 /// How long one run takes, in seconds.
 pub struct Times {
-    /// The middle one of all runs.
-    pub median: f64,
-    /// The shortest: what the code takes when nothing else runs.
-    pub best: f64,
+    /// The middle run of each turn.
+    turns: Vec<f64>,
+    /// The middle one of all turns.
+    median: f64,
+    /// The shortest run: what the code takes when nothing else runs.
+    best: f64,
 }
 
 impl Times {
-    /// Of at least one sample.
-    pub fn of(mut samples: Vec<f64>) -> Self {
-        samples.sort_by(f64::total_cmp);
-        Times { median: samples[samples.len() / 2], best: samples[0] }
+    /// Of at least one turn of at least one run.
+    pub fn of(turns: &[Vec<f64>]) -> Self {
+        let best = turns.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        let turns: Vec<f64> = turns.iter().map(|turn| middle(turn)).collect();
+        Times { median: middle(&turns), turns, best }
     }
+}
+
+/// The middle one of some numbers.
+fn middle(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
 }
 
 /// One case, measured.
@@ -36,10 +46,25 @@ pub struct Measurement {
     pub relative_error: f32,
 }
 
+/// PyTorch's time over ours.
+struct Ratio {
+    /// The middle one of the ratios of the turns, each of which met the same machine on both sides.
+    median: f64,
+    /// Between these lies the median of all turns there could be, with a probability of 95 %.
+    interval: [f64; 2],
+}
+
 impl Measurement {
-    /// PyTorch's median over ours.
-    fn ratio(&self) -> f64 {
-        self.torch.median / self.ours.median
+    fn ratio(&self) -> Ratio {
+        let mut ratios: Vec<f64> =
+            self.torch.turns.iter().zip(&self.ours.turns).map(|(t, o)| t / o).collect();
+        ratios.sort_by(f64::total_cmp);
+        // How many of n turns fall below their median is binomial, with a deviation of √n / 2.
+        let count = ratios.len();
+        let reach = (0.98 * (count as f64).sqrt()).ceil() as usize;
+        let low = (count / 2).saturating_sub(reach);
+        let high = (count.div_ceil(2) + reach).min(count) - 1;
+        Ratio { median: middle(&ratios), interval: [ratios[low], ratios[high]] }
     }
 
     /// PyTorch's best over ours.
@@ -60,8 +85,8 @@ impl Report {
     pub fn new(threads: usize, torch: &str) -> Self {
         println!("Kinora on {} ({threads} threads) against PyTorch {torch} eager, f32\n", processor());
         println!(
-            "{:<44} {:>10} {:>10} {:>7} {:>7} {:>8}",
-            "case (medians)", "ours", "PyTorch", "ratio", "of best", "GFLOP/s"
+            "{:<44} {:>10} {:>10} {:>7} {:>13} {:>7} {:>8}",
+            "case (medians)", "ours", "PyTorch", "ratio", "95 % within", "of best", "GFLOP/s"
         );
         Report { threads, torch: torch.to_owned(), measurements: Vec::new() }
     }
@@ -69,12 +94,12 @@ impl Report {
     /// Adds a row.
     pub fn add(&mut self, m: Measurement) {
         let rate = if m.gflop > 0.0 { format!("{:.0}", m.gflop / m.ours.best) } else { "-".to_owned() };
+        let Ratio { median, interval: [low, high] } = m.ratio();
         println!(
-            "{:<44} {:>7.3} ms {:>7.3} ms {:>6.2}× {:>6.2}× {:>8}",
+            "{:<44} {:>7.3} ms {:>7.3} ms {median:>6.2}× {low:>6.2}–{high:<5.2}× {:>6.2}× {:>8}",
             m.name,
             m.ours.median * 1e3,
             m.torch.median * 1e3,
-            m.ratio(),
             m.best_ratio(),
             rate
         );
@@ -91,18 +116,21 @@ impl Report {
             let least = self.measurements.iter().map(ratio).fold(f64::INFINITY, f64::min);
             ((logarithms / self.measurements.len() as f64).exp(), least)
         };
-        let (mean, least) = summary(Measurement::ratio);
+        let (mean, least) = summary(|m| m.ratio().median);
         let (best_mean, best_least) = summary(Measurement::best_ratio);
-        println!("\nmedians: geometric mean {mean:.2}×, least {least:.2}×");
+        let behind = self.measurements.iter().filter(|m| m.ratio().interval[1] < 1.0).count();
+        println!("\nmedians: geometric mean {mean:.2}×, least {least:.2}×, surely behind in {behind} cases");
         println!("best:    geometric mean {best_mean:.2}×, least {best_least:.2}×");
         let Some(path) = json else { return Ok(()) };
         let cases: Vec<_> = self
             .measurements
             .iter()
             .map(|m| {
+                let Ratio { median, interval } = m.ratio();
                 json!({
                     "name": m.name, "family": m.family, "gflop": m.gflop,
-                    "median": {"ours_ms": m.ours.median * 1e3, "torch_ms": m.torch.median * 1e3, "ratio": m.ratio()},
+                    "median": {"ours_ms": m.ours.median * 1e3, "torch_ms": m.torch.median * 1e3, "ratio": median,
+                        "ratio_95_percent": interval},
                     "best": {"ours_ms": m.ours.best * 1e3, "torch_ms": m.torch.best * 1e3, "ratio": m.best_ratio()},
                     "relative_error": m.relative_error,
                 })
@@ -115,7 +143,7 @@ impl Report {
             "torch": self.torch,
             "processor": processor(),
             "threads": self.threads,
-            "median": {"geometric_mean_ratio": mean, "least_ratio": least},
+            "median": {"geometric_mean_ratio": mean, "least_ratio": least, "surely_behind": behind},
             "best": {"geometric_mean_ratio": best_mean, "least_ratio": best_least},
             "cases": cases,
         });

@@ -38,7 +38,7 @@ impl PlannedPart {
             CpuError::Plan(plan) if budget.is_some() => {
                 GenerateError::OverBudget { plan: Box::new(plan), suggestion: None }
             }
-            source => GenerateError::run(name, source),
+            source => GenerateError::Run { part: name, source },
         })?;
         Ok(PlannedPart { name, stage, parameters: graph.parameter_count(), runs, planned })
     }

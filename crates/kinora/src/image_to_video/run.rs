@@ -36,7 +36,7 @@ impl Run<'_, '_> {
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
         let start = Instant::now();
         let PlannedPart { name, planned, .. } = part;
-        let program = planned.load(weights).map_err(|source| GenerateError::run(name, source))?;
+        let program = planned.load(weights).map_err(|source| GenerateError::Run { part: name, source })?;
         self.stopwatch.add(Stage::Load, start);
         self.loaded += 1;
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
@@ -59,13 +59,13 @@ impl Loaded {
     /// Gives the clip's inputs.
     pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), GenerateError> {
         let part = self.name;
-        self.program.run_clip(inputs).map_err(|source| GenerateError::run(part, source))
+        self.program.run_clip(inputs).map_err(|source| GenerateError::Run { part, source })
     }
 
     /// Runs it once on the inputs of a step.
     pub fn run(&mut self, inputs: &Tensors) -> Result<Results, GenerateError> {
         let part = self.name;
-        let tensors = self.program.run_step(inputs).map_err(|source| GenerateError::run(part, source))?;
+        let tensors = self.program.run_step(inputs).map_err(|source| GenerateError::Run { part, source })?;
         Ok(Results { part, tensors })
     }
 }

@@ -48,9 +48,9 @@ impl PngSequence {
     }
 
     pub(super) fn write_frame(&mut self, frame: &Frame) -> Result<(), EncodeError> {
-        let png = encode(frame)?;
+        let bytes = encode(frame)?;
         let mut file = File::create(self.waiting(self.frames + 1))?;
-        file.write_all(&png)?;
+        file.write_all(&bytes)?;
         file.sync_all()?;
         self.frames += 1;
         Ok(())
@@ -122,15 +122,16 @@ impl Replaced<'_> {
     }
 }
 
-/// The bytes of a frame's file. They are made in memory, since the encoder would hide from us why a disk refused them.
+/// The bytes of a file. In memory, since the encoder would hide the kind of an I/O error.
 fn encode(frame: &Frame) -> io::Result<Vec<u8>> {
     let (Ok(width), Ok(height)) = (u32::try_from(frame.width()), u32::try_from(frame.height())) else {
         return Err(io::Error::other("the frame is wider or higher than 2³² pixels"));
     };
-    let mut png = Vec::new();
-    let encoder = PngEncoder::new_with_quality(&mut png, CompressionType::Default, FilterType::Adaptive);
-    encoder.write_image(frame.data(), width, height, ExtendedColorType::Rgb8).map_err(io::Error::other)?;
-    Ok(png)
+    let mut bytes = Vec::new();
+    PngEncoder::new_with_quality(&mut bytes, CompressionType::Default, FilterType::Adaptive)
+        .write_image(frame.data(), width, height, ExtendedColorType::Rgb8)
+        .map_err(io::Error::other)?;
+    Ok(bytes)
 }
 
 /// `clip.png` with a number: `clip-0001.png`.
