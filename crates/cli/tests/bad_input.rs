@@ -283,7 +283,7 @@ fn a_full_disk() {
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let studio = Studio::new();
     let refused = studio.generate("-").stdout(full).stderr(Stdio::piped()).output().unwrap();
-    Answer::from(refused).must_fail(1, &["no space left", "free some space"]);
+    Answer::from(refused).must_fail(1, &["standard output", "No space left"]);
     // A disk of 8 kB, in a namespace of its own so that it needs no rights; not every system allows that.
     let small = |script: &str| {
         let mut command = Command::new("unshare");
