@@ -1,20 +1,9 @@
-"""Makes the golden tensors of the CLIP image encoder and its parts, with transformers.
+"""Makes the golden tensors of the CLIP image encoder and its parts, with transformers. See networks.py."""
 
-Weights and inputs are those of synthetic.py under their names, so that a fixture holds results alone. They are computed
-in f64 and stored as f32.
-"""
-
-import json
-import pathlib
-
-import numpy as np
-import torch
-from safetensors.numpy import save_file
 from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
 
-import synthetic
-
-FIXTURES = pathlib.Path(__file__).parent.parent / "crates/models/tests/fixtures"
+import networks
+from ops.layouts import images_first
 
 
 def case(name, images, parts=(), nested=False, **config):
@@ -68,40 +57,14 @@ CASES = [
 ]
 
 
-def run(case, tensors):
-    config, name = case["config"], case["name"]
-    model = CLIPVisionModelWithProjection(CLIPVisionConfig(**config)).eval()
-    synthetic.fill(model)
-    model = model.double()
-
-    def keep(part):
-        def hook(_module, _inputs, result):
-            result = result[0] if isinstance(result, tuple) else result
-            tensors[f"{name}/{part}"] = result.numpy().astype(np.float32)
-
-        return hook
-
-    for part in case["parts"]:
-        model.get_submodule(part).register_forward_hook(keep(part))
-    shape = [case["images"], model.config.image_size, model.config.image_size, model.config.num_channels]
-    pixels = synthetic.uniform(f"{name}/pixels", int(np.prod(shape))).reshape(shape).transpose(0, 3, 1, 2)
-    embedding = model(torch.from_numpy(np.ascontiguousarray(pixels))).image_embeds
-    tensors[f"{name}/embedding"] = embedding.numpy().astype(np.float32)
-
-
-def main():
-    # Sums must not depend on how many cores share them.
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    tensors = {}
-    with torch.no_grad():
-        for case in CASES:
-            run(case, tensors)
-    FIXTURES.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, FIXTURES / "clip.safetensors")
-    (FIXTURES / "clip.json").write_text(json.dumps(CASES, indent=1) + "\n", encoding="utf-8")
-    print(f"clip: {len(CASES)} cases, {sum(t.nbytes for t in tensors.values()) / 1024:.1f} KiB")
+def run(case, results):
+    name = case["name"]
+    model = networks.synthetic_model(CLIPVisionModelWithProjection(CLIPVisionConfig(**case["config"])))
+    networks.keep_parts(model, case, results)
+    size, channels = model.config.image_size, model.config.num_channels
+    pixels = images_first(networks.given(name, "pixels", case["images"], size, size, channels))
+    results[f"{name}/embedding"] = model(pixels.contiguous()).image_embeds
 
 
 if __name__ == "__main__":
-    main()
+    networks.main(__doc__, "clip", lambda: networks.each(CASES, run))

@@ -3,9 +3,7 @@
 Inputs are made by a formula that the test has as well. Of large results a checksum and every so many values are kept.
 """
 
-import argparse
 import json
-import pathlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +14,9 @@ from PIL import Image
 from safetensors.torch import save_file
 from transformers import CLIPImageProcessor
 
-FIXTURES = pathlib.Path(__file__).parent.parent / "crates/models/tests/fixtures/images"
+import fixtures
+
+LIMIT = 128 << 10
 # Width and height before and after.
 RESIZES = (
     ((1, 1), (64, 64)),
@@ -78,11 +78,8 @@ def clip_pixels(processor, image):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=pathlib.Path, default=FIXTURES, help="where the fixtures go")
-    out = arguments.parse_args().out
-    torch.set_num_threads(1)
-    out.mkdir(parents=True, exist_ok=True)
+    out = fixtures.folder(__doc__, "crates/models/tests/fixtures/images")
+    fixtures.reproducible()
     tensors, manifest = {}, {"resizes": [], "clips": []}
     processor = VideoProcessor(do_resize=True, vae_scale_factor=1)
     for before, after in RESIZES:
@@ -110,8 +107,7 @@ def main():
     tensors["frames/bytes"] = torch.from_numpy(np.asarray(converted[0])[0].copy())
     save_file(tensors, out / "images.safetensors")
     (out / "images.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    size = sum(path.stat().st_size for path in out.iterdir())
-    print(f"images {len(tensors)} tensors {size / 1024:.1f} KiB")
+    fixtures.check_size(out, LIMIT)
 
 
 if __name__ == "__main__":

@@ -4,16 +4,16 @@ In f32 PyTorch's numbers differ in their last bits from one instruction set to a
 numbers, so this must run on a processor whose best set is AVX2, or with ATEN_CPU_CAPABILITY=avx2, which it asks for.
 """
 
-import argparse
 import os
-import pathlib
 
 os.environ["ATEN_CPU_CAPABILITY"] = "avx2"
 
 import torch  # noqa: E402  the capability is read when PyTorch is loaded
 from safetensors.torch import save_file  # noqa: E402
 
-FIXTURES = pathlib.Path(__file__).parent.parent / "crates/models/tests/fixtures/noise"
+import fixtures  # noqa: E402
+
+LIMIT = 128 << 10
 SEEDS = (0, 1, 42, 1234567, 2**32 - 1, 2**32 + 5, 2**64 - 1)
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 # One after the other from one generator: both ways of drawing, and odd counts before and after.
@@ -27,12 +27,9 @@ def draw(seed, counts, dtype):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=pathlib.Path, default=FIXTURES, help="where the fixtures go")
-    out = arguments.parse_args().out
+    out = fixtures.folder(__doc__, "crates/models/tests/fixtures/noise")
     if torch.backends.cpu.get_cpu_capability() != "AVX2":
         raise SystemExit("this processor has no AVX2: the numbers would differ in their last bits")
-    out.mkdir(parents=True, exist_ok=True)
     tensors = {}
     for name, dtype in DTYPES.items():
         for seed in SEEDS:
@@ -41,9 +38,8 @@ def main():
             tensors[f"{name}/{seed}/continued"] = draw(seed, CONTINUED, dtype)
             tensors[f"{name}/{seed}/thousand"] = draw(seed, [1000], dtype)[::3].clone()
             tensors[f"{name}/{seed}/large"] = draw(seed, [LARGE], dtype)[::STRIDE].clone()
-    path = out / "noise.safetensors"
-    save_file(tensors, path)
-    print(f"noise {len(tensors)} tensors {path.stat().st_size / 1024:.1f} KiB")
+    save_file(tensors, out / "noise.safetensors")
+    fixtures.check_size(out, LIMIT)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,6 @@ is 16-bit grayscale, which Pillow clips at 255 instead of scaling, so that nearl
 expected pixels are the high bytes, which is what Pillow itself takes of 16-bit colour.
 """
 
-import argparse
-import pathlib
 import struct
 import zlib
 
@@ -15,7 +13,8 @@ from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 from safetensors.numpy import save_file
 
-FIXTURES = pathlib.Path(__file__).parent / "photos"
+import fixtures
+
 LIMIT = 200 << 10
 ORIENTATION = 0x0112
 
@@ -181,10 +180,7 @@ def tiff(photos, rgb, rgba):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=pathlib.Path, default=FIXTURES, help="where the files go")
-    out = arguments.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
+    out = fixtures.folder(__doc__, "golden/photos")
     photos = Photos(out)
     rgb = scene()
     rgba = np.dstack([rgb, alpha()])
@@ -195,10 +191,7 @@ def main():
     bmp(photos, rgb, rgba)
     tiff(photos, rgb, rgba)
     save_file(photos.pixels, out / "pixels.safetensors")
-    size = sum(path.stat().st_size for path in out.iterdir())
-    print(f"{len(photos.pixels)} files, {size / 1024:.1f} KiB in all")
-    if size > LIMIT:
-        raise SystemExit(f"the fixtures are over {LIMIT / 1024:.0f} KiB: make the pictures smaller")
+    fixtures.check_size(out, LIMIT)
 
 
 if __name__ == "__main__":

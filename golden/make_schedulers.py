@@ -6,9 +6,6 @@ First samples, predictions and fresh noise come from PyTorch's generator, which 
 be stored.
 """
 
-import argparse
-import json
-import pathlib
 import warnings
 from unittest import mock
 
@@ -22,9 +19,10 @@ from diffusers.schedulers import (
 from diffusers.utils import logging
 from safetensors.torch import save_file
 
+import fixtures
 from ops.double import in_double
 
-FIXTURES = pathlib.Path(__file__).parent.parent / "crates/models/tests/fixtures/schedulers"
+LIMIT = 256 << 10
 EULER, DDIM = scheduling_euler_discrete.EulerDiscreteScheduler, scheduling_ddim.DDIMScheduler
 DPM, LCM = scheduling_dpmsolver_multistep.DPMSolverMultistepScheduler, scheduling_lcm.LCMScheduler
 KINDS = {"euler": EULER, "ddim": DDIM, "dpm++": DPM, "lcm": LCM}
@@ -137,13 +135,10 @@ def run(kind, config, eta, steps):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=pathlib.Path, default=FIXTURES, help="where the fixtures go")
-    out = arguments.parse_args().out
+    out = fixtures.folder(__doc__, "crates/models/tests/fixtures/schedulers")
+    fixtures.reproducible()
     warnings.simplefilter("ignore")
     logging.set_verbosity_error()
-    torch.set_num_threads(1)
-    out.mkdir(parents=True, exist_ok=True)
     manifest, tensors = [], {}
     for name, kind, config, eta, counts in cases():
         runs = [run(kind, config, eta, steps) for steps in counts]
@@ -152,10 +147,8 @@ def main():
             tensors[f"{name}/{column}"] = torch.cat(parts).contiguous()
         manifest.append({"name": name, "kind": kind, "config": config, "eta": eta, "steps": counts})
     save_file(tensors, out / "schedulers.safetensors")
-    lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in manifest)
-    (out / "schedulers.json").write_text(f"[\n{lines}\n]\n")
-    size = sum(path.stat().st_size for path in out.iterdir())
-    print(f"schedulers {len(manifest)} cases {size / 1024:.1f} KiB")
+    fixtures.write_cases(out / "schedulers.json", manifest)
+    fixtures.check_size(out, LIMIT)
 
 
 if __name__ == "__main__":

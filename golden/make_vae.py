@@ -1,21 +1,15 @@
-"""Makes the golden tensors of the autoencoder: encoder, temporal decoder and their parts, with diffusers.
+"""Makes the golden tensors of the autoencoder: encoder, temporal decoder and their parts, with diffusers. See networks.py.
 
-Weights and inputs are those of synthetic.py under their names, so that a fixture holds results alone. They are computed
-in f64 and stored as f32, channels last; bytes are made by diffusers' own postprocessing of the f32 frames.
+Bytes are made by diffusers' own postprocessing of the f32 frames.
 """
-
-import json
-import pathlib
 
 import numpy as np
 import torch
 from diffusers import AutoencoderKLTemporalDecoder
 from diffusers.image_processor import VaeImageProcessor
-from safetensors.numpy import save_file
 
-import synthetic
-
-FIXTURES = pathlib.Path(__file__).parent.parent / "crates/models/tests/fixtures"
+import networks
+from ops.layouts import images_first, images_last
 
 
 def case(name, widths, layers, image, latents, parts=(), **config):
@@ -53,53 +47,26 @@ CASES = [
 ]
 
 
-def values(name, shape):
-    """An input, channels last."""
-    return synthetic.uniform(name, int(np.prod(shape))).reshape(shape)
-
-
-def channels_first(array):
-    return torch.from_numpy(np.ascontiguousarray(array.transpose(0, 3, 1, 2)))
-
-
-def channels_last(tensor):
-    return np.ascontiguousarray(tensor.detach().numpy().astype(np.float32).transpose(0, 2, 3, 1))
-
-
-def run(case, tensors):
-    config, name = case["config"], case["name"]
-    vae = AutoencoderKLTemporalDecoder(**config).eval()
-    synthetic.fill(vae)
-    vae = vae.double()
-    for part in case["parts"]:
-        keep = lambda _module, _inputs, result, part=part: tensors.update({f"{name}/{part}": channels_last(result)})
-        vae.get_submodule(part).register_forward_hook(keep)
+def run(case, results):
+    name = case["name"]
+    vae = networks.synthetic_model(AutoencoderKLTemporalDecoder(**case["config"]))
+    networks.keep_parts(vae, case, results)
     if case["parts"]:
         norms = ((norm, module) for norm, module in vae.named_modules() if isinstance(module, torch.nn.GroupNorm))
         case["epsilons"] = {norm: module.eps for norm, module in norms}
-    image = channels_first(values(f"{name}/image", case["image"] + [vae.config.in_channels]))
-    tensors[f"{name}/latents"] = channels_last(vae.encode(image).latent_dist.mode())
-    latents = channels_first(values(f"{name}/latents", case["latents"] + [vae.config.latent_channels]))
+
+    def images(of, channels):
+        return images_first(networks.given(name, of, *case[of], channels)).contiguous()
+
+    image = images("image", vae.config.in_channels)
+    results[f"{name}/latents"] = images_last(vae.encode(image).latent_dist.mode())
+    latents = images("latents", vae.config.latent_channels)
     frames = vae.decode(latents / vae.config.scaling_factor, num_frames=len(latents)).sample
     pictures = VaeImageProcessor().postprocess(frames.float(), output_type="pil")
-    tensors[f"{name}/bytes"] = np.stack([np.asarray(picture) for picture in pictures])
+    results[f"{name}/bytes"] = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures]))
     # Last, so that the parts' results are those of this run.
-    tensors[f"{name}/frames"] = channels_last(vae.decode(latents, num_frames=len(latents)).sample)
-
-
-def main():
-    # Sums must not depend on how many cores share them.
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    tensors = {}
-    with torch.no_grad():
-        for case in CASES:
-            run(case, tensors)
-    FIXTURES.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, FIXTURES / "vae.safetensors")
-    (FIXTURES / "vae.json").write_text(json.dumps(CASES, indent=1) + "\n", encoding="utf-8")
-    print(f"vae: {len(CASES)} cases, {sum(t.nbytes for t in tensors.values()) / 1024:.1f} KiB")
+    results[f"{name}/frames"] = images_last(vae.decode(latents, num_frames=len(latents)).sample)
 
 
 if __name__ == "__main__":
-    main()
+    networks.main(__doc__, "vae", lambda: networks.each(CASES, run))

@@ -4,8 +4,6 @@ transformers themselves. See README.md.
 Beside every folder lies what PyTorch reads from it, in f32 and in the layout of a graph.
 """
 
-import argparse
-import json
 import pathlib
 import shutil
 
@@ -15,9 +13,9 @@ from diffusers.configuration_utils import register_to_config
 from safetensors.torch import load_file, save_file
 from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
 
+import fixtures
 import synthetic
 
-FIXTURES = pathlib.Path(__file__).parent.parent / "crates/models/tests/fixtures/weights"
 LIMIT = 48 << 10
 
 
@@ -101,19 +99,14 @@ def build(out: pathlib.Path):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=pathlib.Path, default=FIXTURES, help="where the fixtures go")
-    out = arguments.parse_args().out
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    out = fixtures.folder(__doc__, "crates/models/tests/fixtures/weights")
+    # How many shards there are depends on the sizes.
+    shutil.rmtree(out)
+    out.mkdir()
     build(out)
-    total = 0
     for file in sorted(path for path in out.rglob("*") if path.is_file()):
-        total += file.stat().st_size
         print(f"{file.stat().st_size:6} {file.relative_to(out)}")
-    print(f"{total / 1024:.1f} KiB in all")
-    if total > LIMIT:
-        raise SystemExit(f"the fixtures are over {LIMIT / 1024:.0f} KiB: make some tensors smaller")
+    fixtures.check_size(out, LIMIT)
 
 
 if __name__ == "__main__":

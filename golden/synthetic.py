@@ -1,6 +1,6 @@
 """Weights made from their names alone, so that a fixture need not hold them.
 
-`crates/models/src/synthetic.rs` computes the very same numbers; a test compares the two.
+`crates/models/src/synthetic/mod.rs` computes the very same numbers; a test compares the two.
 """
 
 import numpy as np

@@ -1,10 +1,11 @@
 """Cases and their files."""
 
-import json
 import zlib
 
 import torch
 from safetensors.torch import save_file
+
+import fixtures
 
 DTYPES = {
     "f32": torch.float32,
@@ -91,6 +92,5 @@ class Family:
         """Writes both files and gives their size."""
         tensors, manifest = out / f"{self.name}.safetensors", out / f"{self.name}.json"
         save_file(self.tensors, tensors)
-        lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in self.cases)
-        manifest.write_text(f"[\n{lines}\n]\n")
+        fixtures.write_cases(manifest, self.cases)
         return tensors.stat().st_size + manifest.stat().st_size

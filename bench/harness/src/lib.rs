@@ -6,4 +6,4 @@ mod times;
 
 pub use machine::processor;
 pub use peer::Peer;
-pub use times::{Compared, Times, summary};
+pub use times::{Compared, Ratio, Times, summary};

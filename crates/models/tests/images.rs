@@ -1,14 +1,17 @@
 //! Image processing against Pillow, diffusers and transformers (`golden/make_images.py`).
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::HashMap, fs, path::PathBuf};
+mod support;
 
+use std::{collections::BTreeMap, fs};
+
+use kinora_graph::Tensor;
 use kinora_models::image::{
     CLIP_SIZE, ClipPreprocessor, ImageError, MOST_PIXELS, RgbImage, frames_to_bytes, preprocess,
 };
-use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use support::fixtures;
 
 /// Of the encoder's input every so many values are in the fixtures.
 const CLIP_STRIDE: usize = 197;
@@ -35,17 +38,9 @@ struct Clip {
     config: Value,
 }
 
-fn golden() -> (Manifest, HashMap<String, Vec<u8>>) {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/images");
-    let manifest = serde_json::from_slice(&fs::read(folder.join("images.json")).unwrap()).unwrap();
-    let bytes = fs::read(folder.join("images.safetensors")).unwrap();
-    let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    let tensors = tensors.iter().map(|(name, view)| (name.to_owned(), view.data().to_vec())).collect();
-    (manifest, tensors)
-}
-
-fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks().0.iter().map(|&four| f32::from_le_bytes(four)).collect()
+fn golden() -> (Manifest, BTreeMap<String, Tensor>) {
+    let manifest = fs::read_to_string(fixtures::folder("images").join("images.json")).unwrap();
+    (serde_json::from_str(&manifest).unwrap(), fixtures::results("images"))
 }
 
 /// The picture of the fixtures' script.
@@ -80,8 +75,9 @@ fn the_resize_is_pillows_in_every_byte() {
         let resized = resized.unwrap();
         assert_eq!([resized.width(), resized.height()], case.after);
         let sample: Vec<u8> = resized.pixels().iter().copied().step_by(case.stride).collect();
-        let wrong = sample.iter().zip(&tensors[&case.name]).filter(|(a, b)| a != b).count();
-        assert_eq!((sample.len(), wrong), (tensors[&case.name].len(), 0), "{}", case.name);
+        let expected = tensors[&case.name].bytes();
+        let wrong = sample.iter().zip(expected).filter(|(a, b)| a != b).count();
+        assert_eq!((sample.len(), wrong), (expected.len(), 0), "{}", case.name);
         assert_eq!(checksum(resized.pixels()), case.checksum, "{}", case.name);
     }
 }
@@ -90,7 +86,7 @@ fn the_resize_is_pillows_in_every_byte() {
 fn the_autoencoders_input_is_diffusers() {
     let (_, tensors) = golden();
     let input = preprocess(&picture(37, 53), 16, 24).unwrap();
-    assert_eq!(input, floats(&tensors["preprocess"]));
+    assert_eq!(input, tensors["preprocess"].to_f32());
 }
 
 #[test]
@@ -102,7 +98,7 @@ fn the_image_encoders_input_is_diffusers() {
         let preprocessor = ClipPreprocessor::from_config(&case.config).unwrap();
         let input = preprocessor.pixels(&picture(case.size[0], case.size[1]));
         assert_eq!(input.len(), CLIP_SIZE * CLIP_SIZE * 3);
-        let expected = floats(&tensors[&case.name]);
+        let expected = tensors[&case.name].to_f32();
         let sample: Vec<f32> = input.into_iter().step_by(CLIP_STRIDE).collect();
         assert_eq!(sample.len(), expected.len());
         for (a, b) in expected.iter().zip(sample) {
@@ -116,8 +112,8 @@ fn the_image_encoders_input_is_diffusers() {
 #[test]
 fn frames_become_diffusers_bytes() {
     let (_, tensors) = golden();
-    let bytes = frames_to_bytes(&floats(&tensors["frames/values"]));
-    assert_eq!(bytes, tensors["frames/bytes"]);
+    let bytes = frames_to_bytes(&tensors["frames/values"].to_f32());
+    assert_eq!(bytes, tensors["frames/bytes"].bytes());
     assert_eq!(frames_to_bytes(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]), [0, 255, 0]);
 }
 

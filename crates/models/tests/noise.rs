@@ -1,29 +1,19 @@
 //! Noise against PyTorch's CPU generator (`golden/make_noise.py`): equal to the last bit.
 #![allow(clippy::unwrap_used)]
 
-use std::{collections::HashMap, fs, path::Path};
+mod support;
 
 use kinora_models::noise::TorchGenerator;
-use safetensors::SafeTensors;
+use support::fixtures;
 
 const SEEDS: [u64; 7] = [0, 1, 42, 1_234_567, u32::MAX as u64, (1 << 32) + 5, u64::MAX];
 const CONTINUED: [usize; 10] = [3, 20, 1, 16, 5, 17, 2, 100, 15, 33];
 const LARGE: usize = 100_000;
 const STRIDE: usize = 251;
 
-fn golden() -> HashMap<String, Vec<u8>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/noise/noise.safetensors");
-    let bytes = fs::read(path).unwrap();
-    SafeTensors::deserialize(&bytes)
-        .unwrap()
-        .iter()
-        .map(|(name, view)| (name.to_owned(), view.data().to_vec()))
-        .collect()
-}
-
 /// Compares the bytes of everything drawn in one type.
 fn check<T: Copy>(name: &str, draw: fn(&mut TorchGenerator, usize) -> Vec<T>, bytes: fn(T) -> Vec<u8>) {
-    let golden = golden();
+    let golden = fixtures::results("noise");
     let mut compared = 0;
     for seed in SEEDS {
         let fresh = |count| draw(&mut TorchGenerator::new(seed), count);
@@ -36,7 +26,7 @@ fn check<T: Copy>(name: &str, draw: fn(&mut TorchGenerator, usize) -> Vec<T>, by
         ];
         for (case, numbers) in cases {
             let key = format!("{name}/{seed}/{case}");
-            let expected = &golden[&key];
+            let expected = golden[&key].bytes();
             let got: Vec<Vec<u8>> = numbers.into_iter().map(bytes).collect();
             let size = size_of::<T>();
             assert_eq!(got.len() * size, expected.len(), "{key}");

@@ -2,36 +2,21 @@
 //! refused.
 #![allow(clippy::unwrap_used)]
 
-use std::{
-    collections::HashMap,
-    fs,
-    path::{Path, PathBuf},
-};
+mod support;
+
+use std::{collections::HashMap, fs, path::PathBuf};
 
 use half::{bf16, f16};
 use kinora_graph::{DType, Parameters, TensorType};
 use kinora_models::weights::{Variant, Weights, WeightsError};
 use proptest::prelude::*;
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use safetensors::{Dtype, tensor::TensorView};
+use support::fixtures;
 
 const DIFFUSERS: &str = "diffusion_pytorch_model";
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/weights").join(name)
-}
-
-/// What PyTorch read from a folder: shapes of the graph's layout, and values.
-fn expected(folder: &str) -> Vec<(String, Vec<usize>, Vec<f32>)> {
-    let bytes = fs::read(fixture(&format!("{folder}.expected.safetensors"))).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    file.tensors()
-        .into_iter()
-        .map(|(name, view)| {
-            let values =
-                view.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
-            (name, view.shape().to_vec(), values)
-        })
-        .collect()
+    fixtures::folder("weights").join(name)
 }
 
 /// A value rounded to a storage type.
@@ -45,17 +30,17 @@ fn rounded(value: f32, dtype: DType) -> f32 {
 
 fn check(folder: &str, stem: &str, variant: &Variant) {
     let weights = Weights::open(&fixture(folder), stem, variant).unwrap();
-    let expected = expected(folder);
-    let mut names: Vec<&str> = expected.iter().map(|(name, ..)| name.as_str()).collect();
-    names.sort_unstable();
+    // What PyTorch reads from it, in the graph's layout.
+    let expected = fixtures::read(&fixture(&format!("{folder}.expected.safetensors")));
+    let names: Vec<&str> = expected.keys().map(String::as_str).collect();
     assert_eq!(weights.tensors().map(|tensor| tensor.name()).collect::<Vec<_>>(), names);
-    for (name, shape, values) in &expected {
+    for (name, expected) in &expected {
         if name == "position_ids" {
             continue;
         }
         for dtype in [DType::F32, DType::F16, DType::BF16] {
-            let got = weights.tensor(name, &TensorType::new(dtype, shape.clone())).unwrap();
-            let want: Vec<f32> = values.iter().map(|&value| rounded(value, dtype)).collect();
+            let got = weights.tensor(name, &TensorType::new(dtype, expected.shape().clone())).unwrap();
+            let want: Vec<f32> = expected.to_f32().into_iter().map(|value| rounded(value, dtype)).collect();
             assert_eq!(got.to_f32(), want, "{folder}: {name} as {dtype}");
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! `cargo xtask bench` installs PyTorch into the project's own environment and runs this; `cargo bench` runs it with what
 //! is there. Each case is verified against PyTorch's result before either is timed, and once more afterwards. The two take
-//! many short turns, so that what else the machine does meets both alike; medians and best times are both compared.
+//! many short turns, so that what else the machine does meets both alike. The ratio of each turn is taken, and of these the
+//! median, with the interval in which it lies; best times are compared too.
 //! Results are written as JSON beside a table for people.
 //!
 //! Options after `--`: a word that case names must contain, `--seconds N` a turn, `--turns N`, `--json FILE`.
@@ -17,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kinora_bench::{Compared, Times};
+use kinora_bench::Compared;
 use kinora_cpu::{CpuError, Options, Program, Tensors};
 use kinora_graph::Tensor;
 
@@ -78,11 +79,20 @@ fn measure(case: &Case, peer: &mut TorchPeer, arguments: &Arguments) -> Result<M
         return Err(format!("{}: differs from PyTorch by {relative_error:.1e}; not timed", case.name));
     }
 
-    let (mut own_samples, mut peer_samples) = (Vec::new(), Vec::new());
-    for _ in 0..arguments.turns {
-        let turn = Duration::from_secs_f64(arguments.seconds);
-        own_samples.extend(time(&mut program, turn).map_err(|e| format!("{}: {e}", case.name))?);
-        peer_samples.extend(peer.time(arguments.seconds)?);
+    let (mut own_turns, mut peer_turns) = (Vec::new(), Vec::new());
+    for turn in 0..arguments.turns {
+        let mut own_turn = || {
+            time(&mut program, Duration::from_secs_f64(arguments.seconds))
+                .map_err(|e| format!("{}: {e}", case.name))
+        };
+        // Whoever comes second in a turn finds the processor as the other left it.
+        if turn % 2 == 0 {
+            own_turns.push(own_turn()?);
+            peer_turns.push(peer.time(arguments.seconds)?);
+        } else {
+            peer_turns.push(peer.time(arguments.seconds)?);
+            own_turns.push(own_turn()?);
+        }
     }
     if result(&mut program)? != ours {
         return Err(format!("{}: another result after the timing than before it", case.name));
@@ -91,7 +101,7 @@ fn measure(case: &Case, peer: &mut TorchPeer, arguments: &Arguments) -> Result<M
         name: case.name,
         family: case.family,
         gflop: graph.step_flops() as f64 / 1e9,
-        times: Compared { ours: Times::of(own_samples), peer: Times::of(peer_samples) },
+        times: Compared::of(&own_turns, &peer_turns),
         relative_error,
     })
 }

@@ -56,6 +56,7 @@ impl TorchPeer {
     pub fn time(&mut self, seconds: f64) -> Result<Vec<f64>, String> {
         let answer = self.peer.ask(&json!({"do": "time", "seconds": seconds}))?;
         let samples = answer["seconds"].as_array().ok_or("the peer gave no times")?;
-        Ok(samples.iter().filter_map(Value::as_f64).collect())
+        let samples: Vec<f64> = samples.iter().filter_map(Value::as_f64).collect();
+        if samples.is_empty() { Err("the peer gave no times".into()) } else { Ok(samples) }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kinora_bench::{Compared, summary};
+use kinora_bench::{Compared, Ratio, processor, summary};
 use serde_json::json;
 
 /// One case, measured.
@@ -29,10 +29,10 @@ pub struct Report {
 impl Report {
     /// Starts a report, and its table.
     pub fn new(threads: usize, torch: &str) -> Self {
-        println!("Kinora on {} ({threads} threads) against PyTorch {torch} eager, f32\n", processor());
+        println!("Kinora on {} ({threads} threads) against PyTorch {torch} eager, f32\n", processor(&isa()));
         println!(
-            "{:<44} {:>10} {:>10} {:>7} {:>7} {:>8}",
-            "case (medians)", "ours", "PyTorch", "ratio", "of best", "GFLOP/s"
+            "{:<44} {:>10} {:>10} {:>7} {:>13} {:>7} {:>8}",
+            "case (medians)", "ours", "PyTorch", "ratio", "95 % within", "of best", "GFLOP/s"
         );
         Report { threads, torch: torch.to_owned(), measurements: Vec::new() }
     }
@@ -40,12 +40,12 @@ impl Report {
     /// Adds a row.
     pub fn add(&mut self, m: Measurement) {
         let rate = if m.gflop > 0.0 { format!("{:.0}", m.gflop / m.times.ours.best) } else { "-".to_owned() };
+        let Ratio { median, interval: [low, high] } = m.times.ratio();
         println!(
-            "{:<44} {:>7.3} ms {:>7.3} ms {:>6.2}× {:>6.2}× {:>8}",
+            "{:<44} {:>7.3} ms {:>7.3} ms {median:>6.2}× {low:>6.2}–{high:<5.2}× {:>6.2}× {:>8}",
             m.name,
             m.times.ours.median * 1e3,
             m.times.peer.median * 1e3,
-            m.times.ratio(),
             m.times.best_ratio(),
             rate
         );
@@ -57,9 +57,10 @@ impl Report {
         if self.measurements.is_empty() {
             return Err("no case has that word in its name".into());
         }
-        let (mean, least) = summary(self.measurements.iter().map(|m| m.times.ratio()));
+        let (mean, least) = summary(self.measurements.iter().map(|m| m.times.ratio().median));
         let (best_mean, best_least) = summary(self.measurements.iter().map(|m| m.times.best_ratio()));
-        println!("\nmedians: geometric mean {mean:.2}×, least {least:.2}×");
+        let behind = self.measurements.iter().filter(|m| m.times.ratio().interval[1] < 1.0).count();
+        println!("\nmedians: geometric mean {mean:.2}×, least {least:.2}×, surely behind in {behind} cases");
         println!("best:    geometric mean {best_mean:.2}×, least {best_least:.2}×");
         let Some(path) = json else { return Ok(()) };
         let cases: Vec<_> = self
@@ -78,9 +79,9 @@ impl Report {
             "command": "cargo xtask bench",
             "kinora": env!("CARGO_PKG_VERSION"),
             "torch": self.torch,
-            "processor": processor(),
+            "processor": processor(&isa()),
             "threads": self.threads,
-            "median": {"geometric_mean_ratio": mean, "least_ratio": least},
+            "median": {"geometric_mean_ratio": mean, "least_ratio": least, "surely_behind": behind},
             "best": {"geometric_mean_ratio": best_mean, "least_ratio": best_least},
             "cases": cases,
         });
@@ -91,7 +92,7 @@ impl Report {
     }
 }
 
-/// The processor and the vector instructions used.
-fn processor() -> String {
-    kinora_bench::processor(&format!("{:?}", kinora_cpu::simd::Isa::detect()))
+/// The vector instructions in use.
+fn isa() -> String {
+    format!("{:?}", kinora_cpu::simd::Isa::detect())
 }

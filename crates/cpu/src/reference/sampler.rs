@@ -84,10 +84,9 @@ mod tests {
     };
 
     /// Two rows; the second is the one that the tests pick.
-    fn table(row: [f32; 7]) -> Tensor {
+    fn table(row: [f32; STEP_COLUMNS]) -> Tensor {
         let mut elements = vec![f32::NAN; STEP_COLUMNS];
         elements.extend(row);
-        elements.push(f32::NAN);
         floats(&[2, STEP_COLUMNS], &elements)
     }
 
@@ -113,12 +112,13 @@ mod tests {
         // Unconditional 1, 1; conditional 3, 5; guided by 2 they are 5, 9.
         let prediction = floats(&[2, 2], &[1.0, 1.0, 3.0, 5.0]);
         // Denoised: 10 · sample − guided = 5, 11.
-        // Next: 100 · sample + 2 · denoised + 3 · history + 4 · noise = 110 + 3 + 40, 222 + 6 + 80.
-        let table = table([10.0, -1.0, 100.0, 2.0, 3.0, 4.0, 0.5]);
+        // Next: 100 · sample + 2 · denoised + 3 · history + 4 · noise + 1000 · guided
+        // = 110 + 3 + 40 + 5000, 222 + 6 + 80 + 9000.
+        let table = table([10.0, -1.0, 100.0, 2.0, 3.0, 4.0, 0.5, 1000.0]);
         let (guidance, history) = (floats(&[1], &[2.0]), floats(&[1, 2], &[1.0, 2.0]));
         let noise = floats(&[1, 2], &[10.0, 20.0]);
         let results = step(op, &[&sample, &prediction, &table, &second(), &guidance, &history, &noise]);
-        assert_eq!(results, [[153.0, 308.0], [5.0, 11.0], [76.5, 154.0]]);
+        assert_eq!(results, [[5153.0, 9308.0], [5.0, 11.0], [2576.5, 4654.0]]);
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
         let op = SamplerStep { guided: true, ..SamplerStep::default() };
         let sample = floats(&[4, 1], &[0.0; 4]);
         let prediction = floats(&[8, 1], &[0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 2.0, 2.0]);
-        let table = table([0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]);
+        let table = table([0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0]);
         let guidance = floats(&[2], &[3.0, 5.0]);
         let results = step(op, &[&sample, &prediction, &table, &second(), &guidance]);
         assert_eq!(results, [[3.0, 5.0, 6.0, 10.0]]);
@@ -137,9 +137,10 @@ mod tests {
     fn the_clip_limits_the_denoised_sample() {
         let op = SamplerStep { clip: Some(1.0), emit_denoised: true, ..SamplerStep::default() };
         let (sample, prediction) = (floats(&[3], &[0.0; 3]), floats(&[3], &[-7.0, 0.5, 7.0]));
-        let table = table([0.0, 1.0, 0.0, 2.0, 0.0, 0.0, 1.0]);
+        // The prediction's own share of the next sample, 10, is not limited.
+        let table = table([0.0, 1.0, 0.0, 2.0, 0.0, 0.0, 1.0, 10.0]);
         let results = step(op, &[&sample, &prediction, &table, &second()]);
-        assert_eq!(results, [[-2.0, 1.0, 2.0], [-1.0, 0.5, 1.0]]);
+        assert_eq!(results, [[-72.0, 6.0, 72.0], [-1.0, 0.5, 1.0]]);
     }
 
     #[test]
@@ -159,13 +160,13 @@ mod tests {
         let none = floats(&[0], &[]);
         for wrong in [-1, 2, i32::MAX] {
             for x in [&x, &none] {
-                let inputs = [x, x, &table([0.0; 7]), &ints(&[1], &[wrong])];
+                let inputs = [x, x, &table([0.0; STEP_COLUMNS]), &ints(&[1], &[wrong])];
                 let error = run("step", &Op::SamplerStep(SamplerStep::default()), &inputs).unwrap_err();
                 let expected = CpuError::SamplerStep { layer: "step".into(), step: wrong, steps: 2 };
                 assert_eq!(error, expected);
             }
         }
-        let results = step(SamplerStep::default(), &[&none, &none, &table([0.0; 7]), &second()]);
+        let results = step(SamplerStep::default(), &[&none, &none, &table([0.0; STEP_COLUMNS]), &second()]);
         assert_eq!(results, [[0f32; 0]]);
     }
 }

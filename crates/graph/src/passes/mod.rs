@@ -11,7 +11,8 @@
 //! 3. The exact algebra, on ops that have nothing fused into them yet: [`SingleKeyAttention`] before [`QkvMerge`], or
 //!    the keys it makes useless would be packed together with the values it keeps; [`BatchNormFolding`] and
 //!    [`BlendFolding`] while the op before them still ends in its bias; [`QkvMerge`] so that the norm before a
-//!    projection has one reader.
+//!    projection has one reader; [`LookupSinking`] after it, since merged projections move as one, and before fusion gives
+//!    a product operands that belong to the looked-up rows.
 //! 4. Fusion, where the backend agrees: [`GateFusion`] before [`EpilogueFusion`], because a gate acts before the
 //!    epilogue; [`NormActivation`] before [`NormPrologue`], because a prologue takes the activation along.
 //!
@@ -26,6 +27,7 @@ mod epilogue_fusion;
 mod gate_fusion;
 mod identities;
 mod linear_parts;
+mod lookup_sinking;
 mod norm_activation;
 mod norm_prologue;
 mod qkv_merge;
@@ -41,6 +43,7 @@ pub use dead_code::DeadCode;
 pub use epilogue_fusion::EpilogueFusion;
 pub use gate_fusion::GateFusion;
 pub use identities::Identities;
+pub use lookup_sinking::LookupSinking;
 pub use norm_activation::NormActivation;
 pub use norm_prologue::NormPrologue;
 pub use qkv_merge::QkvMerge;
@@ -89,6 +92,7 @@ pub fn all<'a>(evaluator: Option<&'a dyn Evaluate>) -> Vec<Box<dyn Pass + 'a>> {
         Box::new(BatchNormFolding),
         Box::new(BlendFolding),
         Box::new(QkvMerge),
+        Box::new(LookupSinking),
         Box::new(GateFusion),
         Box::new(NormActivation),
         Box::new(EpilogueFusion),

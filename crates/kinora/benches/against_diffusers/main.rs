@@ -3,8 +3,9 @@
 //! `cargo xtask bench` installs diffusers into the project's own environment and runs this; `cargo bench` runs it with what
 //! is there. Both read the same model folder, made of random weights. Each case's clip is compared with diffusers' before
 //! either is timed, and once more afterwards. The two take turns, a clip or more each, so that what else the machine does
-//! meets both alike; medians and best times are both compared. The first clip is timed apart, with the loading of the
-//! model; for the others diffusers has its weights in the layout that is the faster one. Results are written as JSON beside
+//! meets both alike. The ratio of each turn is taken, and of these the median, with the interval in which it lies; best
+//! times are compared too. The first clip is timed apart, with the loading of the model; for the others both have their
+//! networks in memory, and diffusers its weights in the layout that is the faster one. Results are written as JSON beside
 //! a table for people.
 //!
 //! Options after `--`: a word that case names must contain, `--seconds N` a turn at least, `--turns N`, `--json FILE`.
@@ -15,7 +16,6 @@ mod report;
 mod verify;
 
 use std::{
-    collections::BTreeMap,
     ops::ControlFlow,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -26,7 +26,7 @@ use kinora::{
     image_to_video::{Clip, ImageToVideo, LoadOptions},
     photo::Photo,
 };
-use kinora_bench::{Compared, Times};
+use kinora_bench::Compared;
 use kinora_models::{folder::ModelFolder, synthetic::uniform};
 
 use cases::Case;
@@ -36,6 +36,9 @@ use verify::Made;
 
 /// A photo that is neither of a clip's sizes nor of the image encoder's.
 const PHOTO_SIZE: [usize; 2] = [320, 240];
+
+/// The stages of a clip, by their names in our reports.
+const STAGES: [&str; 4] = ["encode_image", "encode_latents", "denoise", "decode"];
 
 /// What the command line asked for.
 struct Arguments {
@@ -89,55 +92,52 @@ fn measure(
     let pipeline = ImageToVideo::new(model, options).map_err(|e| e.to_string())?;
     let first = generate(&pipeline, &photo, case)?;
     let ours_first = start.elapsed().as_secs_f64();
-    let load = clip_time(&first, ours_first).stages.into_iter().find(|(stage, _)| stage == "load");
+    let load = clip_time(&first, ours_first).stages.get("load").copied().unwrap_or(f64::NAN);
     let ours = Made::of(&first);
     ours.compare(&peer.results()?).map_err(|problem| format!("{problem}; not timed"))?;
     let layout = peer.choose_layout()?;
 
     let (mut own, mut other) = (Samples::default(), Samples::default());
     let mut last = first;
-    for _ in 0..arguments.turns {
-        let own_turn = |last: &mut Clip| {
-            let start = Instant::now();
-            *last = generate(&pipeline, &photo, case)?;
-            Ok(clip_time(last, start.elapsed().as_secs_f64()))
-        };
-        own.turn(arguments.seconds, || own_turn(&mut last))?;
-        other.turn(arguments.seconds, || peer.clip())?;
+    for turn in 0..arguments.turns {
+        // Whoever comes second in a turn finds the processor as the other left it.
+        for ours in [turn % 2 == 0, turn % 2 == 1] {
+            if ours {
+                own.turn(arguments.seconds, || {
+                    let start = Instant::now();
+                    last = generate(&pipeline, &photo, case)?;
+                    Ok(clip_time(&last, start.elapsed().as_secs_f64()))
+                })?;
+            } else {
+                other.turn(arguments.seconds, || peer.clip())?;
+            }
+        }
     }
     if Made::of(&last) != ours {
         return Err("another clip after the timing than before it".to_owned());
     }
     let distance = ours.compare(&peer.results()?)?;
 
-    let Samples { clips: own_clips, stages: mut own_stages } = own;
-    let Samples { clips: peer_clips, stages: peer_stages } = other;
-    let stages = peer_stages.into_iter().map(|(stage, peer)| {
-        let ours = Times::of(own_stages.remove(&stage).unwrap_or_default());
-        (stage, Compared { ours, peer: Times::of(peer) })
-    });
-    let stages: Vec<_> = stages.collect();
-    let clips = own_clips.len();
+    let stages = STAGES.map(|stage| (stage, Compared::of(&own.of(stage), &other.of(stage))));
     Ok(Measurement {
         name: case.name,
         settings: case.settings.clone(),
         parameters: last.report.plan.parameters(),
         gflop: last.report.plan.flops() as f64 / 1e9,
-        clips,
-        clip: Compared { ours: Times::of(own_clips), peer: Times::of(peer_clips) },
+        clips: own.turns.iter().map(Vec::len).sum(),
+        clip: Compared::of(&own.clips(), &other.clips()),
         stages,
-        load: load.map_or(f64::NAN, |(_, seconds)| seconds),
+        load,
         first: [ours_first, theirs_first],
         layout,
         distance,
     })
 }
 
-/// The times of one side.
+/// The clips of one side, turn by turn.
 #[derive(Default)]
 struct Samples {
-    clips: Vec<f64>,
-    stages: BTreeMap<String, Vec<f64>>,
+    turns: Vec<Vec<ClipTime>>,
 }
 
 impl Samples {
@@ -148,16 +148,23 @@ impl Samples {
         mut clip: impl FnMut() -> Result<ClipTime, String>,
     ) -> Result<(), String> {
         let start = Instant::now();
-        loop {
-            let time = clip()?;
-            self.clips.push(time.seconds);
-            for (stage, seconds) in time.stages {
-                self.stages.entry(stage).or_default().push(seconds);
-            }
-            if start.elapsed().as_secs_f64() >= seconds {
-                return Ok(());
-            }
+        let mut clips = vec![clip()?];
+        while start.elapsed().as_secs_f64() < seconds {
+            clips.push(clip()?);
         }
+        self.turns.push(clips);
+        Ok(())
+    }
+
+    /// The seconds of the clips.
+    fn clips(&self) -> Vec<Vec<f64>> {
+        self.turns.iter().map(|turn| turn.iter().map(|clip| clip.seconds).collect()).collect()
+    }
+
+    /// The seconds of one of their stages.
+    fn of(&self, stage: &str) -> Vec<Vec<f64>> {
+        let seconds = |clip: &ClipTime| clip.stages.get(stage).copied().unwrap_or(f64::NAN);
+        self.turns.iter().map(|turn| turn.iter().map(seconds).collect()).collect()
     }
 }
 

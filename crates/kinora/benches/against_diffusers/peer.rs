@@ -1,6 +1,6 @@
 //! The diffusers process that takes turns with us.
 
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 
 use kinora::image_to_video::Settings;
 use kinora_bench::Peer;
@@ -19,7 +19,7 @@ pub struct ClipTime {
     /// Of the whole call.
     pub seconds: f64,
     /// Of each stage that the peer knows, under the names of ours.
-    pub stages: Vec<(String, f64)>,
+    pub stages: HashMap<String, f64>,
 }
 
 impl DiffusersPeer {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kinora::image_to_video::Settings;
-use kinora_bench::{Compared, summary};
+use kinora_bench::{Compared, Ratio, summary};
 use serde_json::{Map, Value, json};
 
 use crate::verify::Distance;
@@ -23,7 +23,7 @@ pub struct Measurement {
     /// A clip with a model that has been loaded.
     pub clip: Compared,
     /// Its stages.
-    pub stages: Vec<(String, Compared)>,
+    pub stages: [(&'static str, Compared); 4],
     /// Seconds of our first clip that went into weights.
     pub load: f64,
     /// The first clip with the loading of the model: ours and theirs.
@@ -46,8 +46,8 @@ impl Report {
     pub fn new(threads: usize, peer: &str) -> Self {
         println!("Kinora on {} ({threads} threads) against {peer} eager, f32\n", processor());
         println!(
-            "{:<52} {:>10} {:>10} {:>7} {:>7}",
-            "a clip, its stages (medians)", "ours", "diffusers", "ratio", "of best"
+            "{:<52} {:>10} {:>10} {:>7} {:>13} {:>7}",
+            "a clip, its stages (medians)", "ours", "diffusers", "ratio", "95 % within", "of best"
         );
         Report { threads, peer: peer.to_owned(), measurements: Vec::new() }
     }
@@ -77,7 +77,7 @@ impl Report {
         if self.measurements.is_empty() {
             return Err("no case has that word in its name".into());
         }
-        let (mean, least) = summary(self.measurements.iter().map(|m| m.clip.ratio()));
+        let (mean, least) = summary(self.measurements.iter().map(|m| m.clip.ratio().median));
         let (best_mean, best_least) = summary(self.measurements.iter().map(|m| m.clip.best_ratio()));
         let (first_mean, first_least) = summary(self.measurements.iter().map(|m| m.first[1] / m.first[0]));
         println!("\nmedians:     geometric mean {mean:.2}×, least {least:.2}×");
@@ -109,7 +109,7 @@ impl Measurement {
             let [median, best] = times.json("diffusers");
             json!({"median": median, "best": best})
         };
-        let stages: Map<_, _> = self.stages.iter().map(|(name, t)| (name.clone(), times(t))).collect();
+        let stages: Map<_, _> = self.stages.iter().map(|(name, t)| ((*name).to_owned(), times(t))).collect();
         let [ours, theirs] = self.first;
         json!({
             "name": self.name,
@@ -129,11 +129,11 @@ impl Measurement {
 }
 
 fn row(title: &str, times: &Compared) {
+    let Ratio { median, interval: [low, high] } = times.ratio();
     println!(
-        "{title:<52} {:>7.1} ms {:>7.1} ms {:>6.2}× {:>6.2}×",
+        "{title:<52} {:>7.1} ms {:>7.1} ms {median:>6.2}× {low:>6.2}–{high:<5.2}× {:>6.2}×",
         times.ours.median * 1e3,
         times.peer.median * 1e3,
-        times.ratio(),
         times.best_ratio(),
     );
 }

@@ -41,10 +41,20 @@ impl Configs {
     /// A published model by its short name: one of [`Configs::PRESETS`].
     pub fn preset(name: &str) -> Option<Self> {
         match name {
-            "svd" => Some(Self::stable_video_diffusion(UnetConfig::svd())),
-            "svd-xt" => Some(Self::stable_video_diffusion(UnetConfig::svd_xt())),
+            "svd" => Some(Self::svd()),
+            "svd-xt" => Some(Self::svd_xt()),
             _ => None,
         }
+    }
+
+    /// Stable Video Diffusion, 14 frames.
+    pub fn svd() -> Self {
+        Self::stable_video_diffusion(UnetConfig::svd())
+    }
+
+    /// Stable Video Diffusion XT, 25 frames.
+    pub fn svd_xt() -> Self {
+        Self::stable_video_diffusion(UnetConfig::svd_xt())
     }
 
     fn stable_video_diffusion(unet: UnetConfig) -> Self {

@@ -6,10 +6,7 @@ use kinora_graph::{
     tensor::TensorError,
 };
 use kinora_models::{
-    folder::FolderError,
-    image::ImageError,
-    networks::{NetworkError, unet::UnetError},
-    schedulers::SchedulerError,
+    folder::FolderError, image::ImageError, networks::NetworkError, schedulers::SchedulerError,
 };
 
 use crate::video::VideoError;
@@ -53,10 +50,7 @@ pub enum GenerateError {
     /// The model's folder or weights.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// The UNet's configuration.
-    #[error(transparent)]
-    Unet(#[from] UnetError),
-    /// Another network's configuration.
+    /// A network's configuration.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// The scheduler.
@@ -71,7 +65,7 @@ pub enum GenerateError {
         /// The network.
         part: &'static str,
         /// What is wrong.
-        source: Box<CpuError>,
+        source: CpuError,
     },
     /// A tensor between two networks: a fault of this crate, which no input should cause.
     #[error("internal error: {0}")]
@@ -87,13 +81,6 @@ pub enum GenerateError {
         /// The result.
         name: &'static str,
     },
-}
-
-impl GenerateError {
-    /// A network that could not be prepared or run.
-    pub(super) fn run(part: &'static str, source: CpuError) -> Self {
-        GenerateError::Run { part, source: Box::new(source) }
-    }
 }
 
 fn advice(suggestion: Option<&(String, usize)>) -> String {

@@ -40,7 +40,7 @@ impl Part {
             CpuError::Plan(plan) if budget.is_some() => {
                 GenerateError::OverBudget { plan: Box::new(plan), suggestion: None }
             }
-            source => GenerateError::run(name, source),
+            source => GenerateError::Run { part: name, source },
         })?;
         Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, program: None })
     }
@@ -51,7 +51,7 @@ impl Part {
             Some(program) => program,
             None => {
                 let loaded = self.planned.clone().load(weights);
-                loaded.map_err(|source| GenerateError::run(self.name, source))?
+                loaded.map_err(|source| GenerateError::Run { part: self.name, source })?
             }
         };
         Ok(self.program.insert(program))

@@ -75,13 +75,13 @@ impl Loaded<'_> {
     /// Gives the clip's inputs.
     pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), GenerateError> {
         let part = self.name;
-        self.program.run_clip(inputs).map_err(|source| GenerateError::run(part, source))
+        self.program.run_clip(inputs).map_err(|source| GenerateError::Run { part, source })
     }
 
     /// Runs it once on the inputs of a step.
     pub fn run(&mut self, inputs: &Tensors) -> Result<Results, GenerateError> {
         let part = self.name;
-        let tensors = self.program.run_step(inputs).map_err(|source| GenerateError::run(part, source))?;
+        let tensors = self.program.run_step(inputs).map_err(|source| GenerateError::Run { part, source })?;
         Ok(Results { part, tensors })
     }
 }

@@ -7,6 +7,8 @@ use std::{
 
 use thiserror::Error;
 
+use super::is_standard_output;
+
 /// Why a video could not be written.
 #[derive(Debug, Error)]
 pub enum VideoError {
@@ -99,6 +101,12 @@ pub enum VideoError {
         /// The system's reason.
         source: io::Error,
     },
+    /// Standard output does not take the video any more.
+    #[error("standard output took no more of the video: {source}; look at the program that reads it")]
+    StandardOutput {
+        /// The system's reason.
+        source: io::Error,
+    },
     /// A frame's size differs from the first frame's.
     #[error(
         "frame {number} has {}×{} pixels and the first has {}×{}; all frames of a video have one size", size.0, size.1, first.0, first.1
@@ -150,6 +158,9 @@ pub enum VideoError {
 impl VideoError {
     /// An I/O error of `path` in the user's words.
     pub(super) fn io(path: &Path, source: io::Error) -> Self {
+        if is_standard_output(path) {
+            return Self::StandardOutput { source };
+        }
         let path = path.into();
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path },

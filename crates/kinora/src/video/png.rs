@@ -3,12 +3,12 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
 use image::{
-    ExtendedColorType, ImageEncoder, ImageError,
+    ExtendedColorType, ImageEncoder,
     codecs::png::{CompressionType, FilterType, PngEncoder},
 };
 use tempfile::{TempDir, TempPath};
@@ -48,10 +48,10 @@ impl PngSequence {
     }
 
     pub(super) fn write_frame(&mut self, frame: &Frame) -> Result<(), EncodeError> {
-        let file = File::create(self.waiting(self.frames + 1))?;
-        let mut sink = BufWriter::new(file);
-        encode(frame, &mut sink)?;
-        sink.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        let bytes = encode(frame)?;
+        let mut file = File::create(self.waiting(self.frames + 1))?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
         self.frames += 1;
         Ok(())
     }
@@ -122,15 +122,16 @@ impl Replaced<'_> {
     }
 }
 
-fn encode(frame: &Frame, sink: &mut impl Write) -> Result<(), EncodeError> {
+/// The bytes of a file. In memory, since the encoder would hide the kind of an I/O error.
+fn encode(frame: &Frame) -> io::Result<Vec<u8>> {
     let (Ok(width), Ok(height)) = (u32::try_from(frame.width()), u32::try_from(frame.height())) else {
-        return Err(io::Error::other("the frame is wider or higher than 2³² pixels").into());
+        return Err(io::Error::other("the frame is wider or higher than 2³² pixels"));
     };
-    let encoder = PngEncoder::new_with_quality(sink, CompressionType::Default, FilterType::Adaptive);
-    encoder.write_image(frame.data(), width, height, ExtendedColorType::Rgb8).map_err(|error| match error {
-        ImageError::IoError(error) => error.into(),
-        other => io::Error::other(other).into(),
-    })
+    let mut bytes = Vec::new();
+    PngEncoder::new_with_quality(&mut bytes, CompressionType::Default, FilterType::Adaptive)
+        .write_image(frame.data(), width, height, ExtendedColorType::Rgb8)
+        .map_err(io::Error::other)?;
+    Ok(bytes)
 }
 
 /// `clip.png` with a number: `clip-0001.png`.

@@ -8,10 +8,10 @@ use kinora_graph::{
     op::{STEP_COLUMNS, SamplerStep},
 };
 
-use super::unet::{MAX_FRAMES, UnetConfig, UnetError, UnetInputs, time_embedding, unet};
-
-/// Of height, width and steps: far beyond any run, and far from where their products overflow.
-const MAX_EXTENT: usize = 1 << 16;
+use super::{
+    error::{MAX_EXTENT, NetworkError},
+    unet::{MAX_FRAMES, SETTINGS, UnetConfig, UnetInputs, time_embedding, unet},
+};
 
 /// What a sampler needs beside the latents, the prediction and its row of coefficients.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -67,20 +67,13 @@ impl DenoiseConfig {
     ///
     /// # Errors
     /// Where the UNet's configuration is refused, there are no steps, or an extent is 0 or too large.
-    pub fn build(&self) -> Result<Graph, UnetError> {
+    pub fn build(&self) -> Result<Graph, NetworkError> {
         self.unet.check()?;
         let (latent_channels, image_channels) = self.channels()?;
-        for (field, extent, most) in [
-            ("frames", self.frames, MAX_FRAMES),
-            ("height", self.height, MAX_EXTENT),
-            ("width", self.width, MAX_EXTENT),
-            ("steps", self.steps, MAX_EXTENT),
-        ] {
-            if !(1..=most).contains(&extent) {
-                let problem = format!("is {extent}; it must be 1 to {most}");
-                return Err(UnetError::Invalid { field, problem });
-            }
-        }
+        SETTINGS.within("the number of frames", self.frames, 1..=MAX_FRAMES)?;
+        SETTINGS.within("the latents' height", self.height, 1..=MAX_EXTENT)?;
+        SETTINGS.within("the latents' width", self.width, 1..=MAX_EXTENT)?;
+        SETTINGS.within("the number of steps", self.steps, 1..=MAX_EXTENT)?;
         let mut builder = GraphBuilder::new("denoise");
         let g = &mut builder;
         let f32_input = |g: &mut GraphBuilder, name: &str, shape: &[usize], phase| {
@@ -130,16 +123,16 @@ impl DenoiseConfig {
     }
 
     /// Channels of the latents, and of the image's latents beside them.
-    fn channels(&self) -> Result<(usize, usize), UnetError> {
+    fn channels(&self) -> Result<(usize, usize), NetworkError> {
         let UnetConfig { in_channels, out_channels, .. } = self.unet;
         match in_channels.checked_sub(out_channels) {
             Some(image) if image > 0 => Ok((out_channels, image)),
-            _ => Err(UnetError::Invalid {
-                field: "in_channels",
-                problem: format!(
-                    "is {in_channels}; beside the {out_channels} channels of the latents it must hold the image's"
-                ),
-            }),
+            _ => {
+                let rule = format!(
+                    "beside the {out_channels} channels of the latents, out_channels, it must hold the image's"
+                );
+                Err(SETTINGS.refused("in_channels", in_channels, rule))
+            }
         }
     }
 

@@ -1,13 +1,17 @@
 //! Why a network could not be built.
 
-use std::ops::RangeInclusive;
+use std::{fmt::Display, ops::RangeInclusive};
 
-use kinora_graph::GraphError;
+use kinora_graph::{GraphError, tensor::TensorError};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
-/// More channels, tokens or pixels along an axis than any model has: sizes up to it can be multiplied without care.
-pub(crate) const MAX_EXTENT: usize = 1 << 20;
-/// More layers than any model has: a graph of so many is still built in seconds.
-pub(crate) const MAX_LAYERS: usize = 1 << 10;
+/// More channels, tokens, pixels or steps along an axis than any model has: a few such sizes can be multiplied without care.
+pub(crate) const MAX_EXTENT: usize = 1 << 16;
+/// More layers than any model has in one place: a broken file cannot ask for a graph without end.
+pub(crate) const MAX_LAYERS: usize = 1 << 6;
+/// Each level halves the image, so that one more than this would leave nothing of the largest.
+pub(crate) const MAX_LEVELS: usize = 16;
 
 /// Why a network could not be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +24,16 @@ pub enum NetworkError {
         /// What the reader says.
         problem: String,
     },
+    /// The configuration belongs to another network.
+    #[error("{network}: its config.json names the class {class}, but {expected} is needed")]
+    Class {
+        /// The network.
+        network: &'static str,
+        /// What the configuration names.
+        class: String,
+        /// What it must name.
+        expected: &'static str,
+    },
     /// A setting with which the network cannot be built.
     #[error("{network}: {setting} is {value}, but {rule}")]
     Setting {
@@ -27,37 +41,55 @@ pub enum NetworkError {
         network: &'static str,
         /// The setting's name in `config.json`, or what was asked for.
         setting: &'static str,
-        /// Its value.
+        /// Its value, and where it stands where there are several.
         value: String,
         /// What it has to be.
         rule: String,
     },
-    /// The layers do not fit together.
+    /// A constant of the graph could not be made.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    /// The layers do not fit together, or tensors are too large to exist.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
 
-/// Settings of a network, checked before anything is computed from them.
+/// Reads the settings of a network, and checks them before anything is computed from them.
 pub(crate) struct Settings {
     /// The network, for errors.
     pub network: &'static str,
+    /// The class that the configuration must name, where it names one.
+    pub class: &'static str,
 }
 
 impl Settings {
-    /// Reads the text of a `config.json`, which is one JSON object.
-    pub fn parse(&self, text: &str) -> Result<serde_json::Value, NetworkError> {
-        serde_json::from_str(text).map_err(|error| self.unreadable(&error))
-    }
-
-    /// Reads the settings of a JSON object. A list would be taken for settings without their names.
-    pub fn read<T: serde::de::DeserializeOwned>(&self, json: serde_json::Value) -> Result<T, NetworkError> {
-        if !json.is_object() {
-            return Err(self.unreadable(&"the settings are not a JSON object"));
+    /// Reads a `config.json` of the network's class, or of none. Settings that are not known are passed over, as diffusers
+    /// and transformers do.
+    pub fn read<T: DeserializeOwned>(&self, text: &str) -> Result<T, NetworkError> {
+        let settings = self.object(text)?;
+        // diffusers writes the one, transformers the other.
+        let class = settings.get("_class_name").or_else(|| settings.get("architectures")?.get(0));
+        match class.and_then(Value::as_str) {
+            Some(class) if class != self.class => {
+                let class = class.to_owned();
+                Err(NetworkError::Class { network: self.network, class, expected: self.class })
+            }
+            _ => self.parse(text),
         }
-        serde_json::from_value(json).map_err(|error| self.unreadable(&error))
     }
 
-    fn unreadable(&self, problem: &dyn std::fmt::Display) -> NetworkError {
+    /// The settings by name. A list, which serde would take for settings without their names, is refused.
+    pub fn object(&self, text: &str) -> Result<Map<String, Value>, NetworkError> {
+        self.parse(text)
+    }
+
+    /// Reads JSON. Errors have the line and the column in the file.
+    pub fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, NetworkError> {
+        serde_json::from_str(text).map_err(|error| self.unreadable(error))
+    }
+
+    /// That the text is not the network's configuration.
+    pub fn unreadable(&self, problem: impl Display) -> NetworkError {
         NetworkError::Json { network: self.network, problem: problem.to_string() }
     }
 
@@ -72,18 +104,44 @@ impl Settings {
         self.require(range.contains(&value), setting, value, rule)
     }
 
+    /// Refuses a list of more levels than there can be, or of none.
+    pub fn some_levels<T>(&self, setting: &'static str, list: &[T]) -> Result<(), NetworkError> {
+        let length = list.len();
+        let rule = || format!("it must have 1 to {MAX_LEVELS} entries");
+        self.require((1..=MAX_LEVELS).contains(&length), setting, format_args!("a list of {length}"), rule)
+    }
+
+    /// Refuses a list that has not an entry for each of `block_out_channels`.
+    pub fn one_a_level<T>(
+        &self,
+        setting: &'static str,
+        list: &[T],
+        levels: usize,
+    ) -> Result<(), NetworkError> {
+        let length = list.len();
+        let rule = || format!("block_out_channels has {levels} entries, and they must agree");
+        self.require(length == levels, setting, format_args!("a list of {length}"), rule)
+    }
+
     /// Refuses a value that breaks a rule.
     pub fn require(
         &self,
         holds: bool,
         setting: &'static str,
-        value: impl std::fmt::Display,
+        value: impl Display,
         rule: impl FnOnce() -> String,
     ) -> Result<(), NetworkError> {
-        if holds {
-            return Ok(());
-        }
+        if holds { Ok(()) } else { Err(self.refused(setting, value, rule())) }
+    }
+
+    /// That a setting has a value with which the network cannot be built.
+    pub fn refused(
+        &self,
+        setting: &'static str,
+        value: impl Display,
+        rule: impl Into<String>,
+    ) -> NetworkError {
         let (network, value) = (self.network, value.to_string());
-        Err(NetworkError::Setting { network, setting, value, rule: rule() })
+        NetworkError::Setting { network, setting, value, rule: rule.into() }
     }
 }

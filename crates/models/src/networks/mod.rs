@@ -1,5 +1,6 @@
 //! Networks as functions that build graphs, driven by the `config.json` of their folder.
 
+mod attention;
 pub mod clip_vision;
 pub mod denoise;
 mod error;

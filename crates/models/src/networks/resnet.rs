@@ -63,6 +63,18 @@ fn branch(
     l.conv("conv2", h, block.out, conv.clone())
 }
 
+/// norm → SiLU → conv: what makes the results of a network of what its last residual block gives.
+pub(crate) fn conv_out(
+    l: &mut Layers<'_>,
+    x: ValueId,
+    epsilon: f32,
+    out: usize,
+) -> Result<ValueId, GraphError> {
+    let x = l.group_norm("conv_norm_out", x, GROUPS, 1, epsilon)?;
+    let x = l.g.activate("conv_act", x, Activation::Silu)?;
+    l.conv3x3("conv_out", x, out)
+}
+
 /// Which of the two a blend's learned factor weighs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weighs {

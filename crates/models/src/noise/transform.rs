@@ -15,14 +15,20 @@ pub(super) trait Element {
     /// Bits of a uniform number: the significand's.
     const DIGITS: u32;
 
-    /// The radius for a uniform number in [0, 1).
-    fn radius(uniform: f32) -> f32;
-
-    /// Sine and cosine of an angle in turns.
-    fn sin_cos(turns: f32) -> (f32, f32);
-
     /// Rounds to the type.
     fn round(value: f32) -> f32;
+
+    /// The radius for a uniform number in [0, 1).
+    fn radius(uniform: f32) -> f32 {
+        let log = Self::round(Self::round(1.0 - uniform).ln());
+        Self::round(Self::round(-2.0 * log).sqrt())
+    }
+
+    /// Sine and cosine of an angle in turns.
+    fn sin_cos(turns: f32) -> (f32, f32) {
+        let angle = Self::round((std::f64::consts::TAU * f64::from(turns)) as f32);
+        (Self::round(angle.sin()), Self::round(angle.cos()))
+    }
 }
 
 /// Turns a block of uniform numbers into normal ones.
@@ -56,14 +62,6 @@ impl Element for f32 {
 impl Element for f16 {
     const DIGITS: u32 = f16::MANTISSA_DIGITS;
 
-    fn radius(uniform: f32) -> f32 {
-        stepwise_radius(uniform, Self::round)
-    }
-
-    fn sin_cos(turns: f32) -> (f32, f32) {
-        stepwise_sin_cos(turns, Self::round)
-    }
-
     fn round(value: f32) -> f32 {
         f16::from_f32(value).to_f32()
     }
@@ -72,27 +70,9 @@ impl Element for f16 {
 impl Element for bf16 {
     const DIGITS: u32 = bf16::MANTISSA_DIGITS;
 
-    fn radius(uniform: f32) -> f32 {
-        stepwise_radius(uniform, Self::round)
-    }
-
-    fn sin_cos(turns: f32) -> (f32, f32) {
-        stepwise_sin_cos(turns, Self::round)
-    }
-
     fn round(value: f32) -> f32 {
         bf16::from_f32(value).to_f32()
     }
-}
-
-fn stepwise_radius(uniform: f32, round: fn(f32) -> f32) -> f32 {
-    let log = round(round(1.0 - uniform).ln());
-    round(round(-2.0 * log).sqrt())
-}
-
-fn stepwise_sin_cos(turns: f32, round: fn(f32) -> f32) -> (f32, f32) {
-    let angle = round((std::f64::consts::TAU * f64::from(turns)) as f32);
-    (round(angle.sin()), round(angle.cos()))
 }
 
 /// A polynomial by Horner's rule, highest power first.

@@ -1,4 +1,4 @@
-//! What the integration tests share. Each test uses a part of it.
+//! What the tests of networks and of everything else with fixtures share.
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 

@@ -1,40 +1,25 @@
-//! Running networks and comparing them with what diffusers made of the same numbers.
+//! Running networks with synthetic weights and inputs, and comparing their results.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
-
-use kinora_cpu::{Options, Program, Tensors, reference};
-use kinora_graph::{DType, Graph, Parameters, Tensor, Value};
+use kinora_cpu::{
+    CpuTarget, Options, Program, Tensors,
+    reference::{self, ReferenceEvaluator},
+};
+use kinora_graph::{Graph, Node, Parameters, Phase, Tensor, TensorType, Value, passes};
 use kinora_models::synthetic::{Synthetic, uniform};
-use safetensors::SafeTensors;
 
-/// A file of a folder of fixtures.
-pub fn fixture(folder: &str, file: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(folder).join(file)
+/// An input whose numbers are made from its name, as the scripts make it, times a factor.
+pub fn given(case: &str, name: &str, ty: &TensorType, factor: f32) -> Tensor {
+    let numbers = uniform(&format!("{case}/{name}")).map(|u| u as f32 * factor);
+    let numbers: Vec<f32> = numbers.take(ty.elements()).collect();
+    Tensor::from_f32(ty.dtype, ty.shape.clone(), &numbers).unwrap()
 }
 
-/// The text of a fixture.
-pub fn text(folder: &str, file: &str) -> String {
-    fs::read_to_string(fixture(folder, file)).unwrap()
-}
-
-/// The f32 tensors of a fixture, by name.
-pub fn tensors(folder: &str, file: &str) -> BTreeMap<String, Tensor> {
-    let bytes = fs::read(fixture(folder, file)).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    let tensor = |view: &safetensors::tensor::TensorView<'_>| {
-        assert_eq!(view.dtype(), safetensors::Dtype::F32);
-        let numbers: Vec<f32> =
-            view.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
-        Tensor::from_slice(view.shape(), &numbers).unwrap()
-    };
-    file.tensors().iter().map(|(name, view)| (name.clone(), tensor(view))).collect()
-}
-
-/// An input whose numbers are made from its name, as the scripts make it.
-pub fn given(dtype: DType, name: &str, shape: &[usize], factor: f32) -> Tensor {
-    let count = shape.iter().product();
-    let numbers: Vec<f32> = uniform(name).map(|u| u as f32 * factor).take(count).collect();
-    Tensor::from_f32(dtype, shape, &numbers).unwrap()
+/// Every input of a graph: the known ones, and the others made from their names.
+pub fn inputs(graph: &Graph, case: &str, mut known: Tensors) -> Tensors {
+    for value in graph.inputs().iter().map(|&id| graph.value(id)) {
+        known.entry(value.name.clone()).or_insert_with(|| given(case, &value.name, &value.ty, 1.0));
+    }
+    known
 }
 
 /// A way to run a graph with synthetic weights.
@@ -48,21 +33,49 @@ pub enum Way {
     Reference,
 }
 
+impl Way {
+    /// The ways that run fast code.
+    pub const FAST: [Way; 2] = [Way::Optimised, Way::AsBuilt];
+    /// Every way.
+    pub const ALL: [Way; 3] = [Way::Optimised, Way::AsBuilt, Way::Reference];
+}
+
+/// The fast code, with an arena that is no zeros to begin with. `optimise` asks for the passes.
+pub fn program(graph: &Graph, optimise: bool) -> Program {
+    let options = Options { optimise, poison: Some(0xFF), ..Options::default() };
+    Program::new(graph, &Synthetic, options).unwrap()
+}
+
 /// The results of a graph whose inputs are all given at once.
 pub fn run(graph: &Graph, inputs: &Tensors, way: Way) -> Tensors {
-    let program = |optimise| {
-        let options = Options { optimise, poison: Some(0xFF), ..Options::default() };
-        Program::new(graph, &Synthetic, options).unwrap().run(inputs).unwrap()
-    };
     match way {
-        Way::Optimised => program(true),
-        Way::AsBuilt => program(false),
+        Way::Optimised => program(graph, true).run(inputs).unwrap(),
+        Way::AsBuilt => program(graph, false).run(inputs).unwrap(),
         Way::Reference => {
             let weight = |value: &Value| Synthetic.parameter(&value.name, &value.ty).unwrap().unwrap();
             let weights = graph.parameters().map(|(_, value)| (value.name.clone(), weight(value))).collect();
             reference::evaluate(graph, &weights, inputs).unwrap()
         }
     }
+}
+
+/// The graph after all passes for the CPU.
+pub fn optimised(graph: &Graph) -> Graph {
+    passes::optimise_traced(graph, &CpuTarget::default(), Some(&ReferenceEvaluator)).unwrap().0
+}
+
+/// The nodes that run at every step.
+pub fn step_nodes(graph: &Graph) -> Vec<&Node> {
+    let phases = graph.phases();
+    graph.nodes().iter().filter(|node| phases[node.outputs[0].index()] == Phase::Step).collect()
+}
+
+/// The graph with another result: that of a node, under the node's name.
+pub fn with_output(graph: &Graph, node: &str) -> Graph {
+    let mut json: serde_json::Value = serde_json::from_str(&graph.to_json()).unwrap();
+    let output = serde_json::json!({ "name": node, "value": node });
+    json["outputs"].as_array_mut().unwrap().push(output);
+    Graph::from_json(&json.to_string()).unwrap()
 }
 
 /// The largest difference between two tensors of one shape; infinite where one is not a number.

@@ -223,7 +223,13 @@ impl Generator<'_, '_> {
         let table = self.parameter(&format!("{name}.table"), &[TABLE_ROWS, channels])?;
         let phase = self.choices.of(&[Phase::Step, Phase::Clip]);
         let ids = self.g.input(&format!("{name}.ids"), TensorType::new(DType::I32, [images]), phase)?;
-        let rows = self.g.embedding(&format!("{name}.rows"), table, ids)?;
+        let mut rows = self.g.embedding(&format!("{name}.rows"), table, ids)?;
+        if self.choices.yes() {
+            rows = self.g.activate(&format!("{name}.act"), rows, Activation::Silu)?;
+        }
+        if self.choices.yes() {
+            rows = self.linear_of(&format!("{name}.linear"), rows, channels)?;
+        }
         let rows = self.g.reshape(&format!("{name}.image"), rows, [images, 1, 1, channels])?;
         self.g.add(&name, x, rows)
     }

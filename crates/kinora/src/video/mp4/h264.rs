@@ -54,7 +54,7 @@ impl H264Encoder {
     pub(super) fn encode(&mut self, frame: &Frame) -> Result<Sample, EncodeError> {
         let (width, height) = even_size(frame);
         let (longer, shorter) = (width.max(height), width.min(height));
-        if shorter < 16 || shorter > 2160 || longer > 3840 {
+        if !(16..=2160).contains(&shorter) || longer > 3840 {
             let (width, height) = (frame.width(), frame.height());
             return Err(EncodeError::UnsupportedSize { format: "MP4", width, height, bounds: BOUNDS });
         }

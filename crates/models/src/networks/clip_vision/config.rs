@@ -5,7 +5,8 @@ use serde::{Deserialize, Deserializer, de::Error};
 
 use crate::networks::error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings};
 
-pub(super) const SETTINGS: Settings = Settings { network: "CLIP image encoder" };
+pub(super) const SETTINGS: Settings =
+    Settings { network: "CLIP image encoder", class: "CLIPVisionModelWithProjection" };
 
 /// What an image encoder is built of, under the names and with the defaults of transformers.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -66,17 +67,24 @@ impl ClipVisionConfig {
         }
     }
 
-    /// Reads a `config.json`: that of the image encoder, or one of a whole CLIP model with the image encoder's under
-    /// `vision_config`.
+    /// Reads and checks a `config.json`: that of the image encoder, or one of a whole CLIP model with the image encoder's
+    /// under `vision_config`.
     ///
     /// # Errors
-    /// Where the text is not JSON, a setting is of another type, or the activation is none that is known.
+    /// Where the text is no such JSON, is the configuration of another class, names an activation that is not known, or
+    /// [`ClipVisionConfig::check`] refuses it.
     pub fn from_json(text: &str) -> Result<Self, NetworkError> {
-        let mut json = SETTINGS.parse(text)?;
-        if let Some(nested) = json.get_mut("vision_config") {
-            json = nested.take();
+        #[derive(Deserialize)]
+        struct Whole {
+            vision_config: ClipVisionConfig,
         }
-        SETTINGS.read(json)
+        let config = match SETTINGS.object(text)?.get("vision_config") {
+            None => SETTINGS.read(text)?,
+            Some(nested) if nested.is_object() => SETTINGS.parse::<Whole>(text)?.vision_config,
+            Some(_) => return Err(SETTINGS.unreadable("its vision_config is not an object")),
+        };
+        config.check()?;
+        Ok(config)
     }
 
     /// Patches along each axis, of a configuration that has been checked.
@@ -84,8 +92,11 @@ impl ClipVisionConfig {
         self.image_size / self.patch_size
     }
 
-    /// Refuses what no network can be built of.
-    pub(super) fn check(&self) -> Result<(), NetworkError> {
+    /// Whether a network can be built from it.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong, and what it must be.
+    pub fn check(&self) -> Result<(), NetworkError> {
         SETTINGS.within("hidden_size", self.hidden_size, 1..=MAX_EXTENT)?;
         SETTINGS.within("intermediate_size", self.intermediate_size, 1..=MAX_EXTENT)?;
         SETTINGS.within("projection_dim", self.projection_dim, 1..=MAX_EXTENT)?;
@@ -155,11 +166,20 @@ mod tests {
         );
         assert_eq!(
             refused(|c| c.num_hidden_layers = usize::MAX),
-            format!("CLIP image encoder: num_hidden_layers is {}, but it must be from 1 to 1024", usize::MAX)
+            format!("CLIP image encoder: num_hidden_layers is {}, but it must be from 1 to 64", usize::MAX)
         );
+        let error =
+            ClipVisionConfig::from_json(r#"{"architectures": ["CLIPTextModel"]}"#).unwrap_err().to_string();
+        assert!(
+            error.contains("names the class CLIPTextModel, but CLIPVisionModelWithProjection is needed"),
+            "{error}"
+        );
+        assert!(ClipVisionConfig::from_json(r#"{"patch_size": 0}"#).is_err(), "what is read is checked");
         let error = ClipVisionConfig::from_json(r#"{"hidden_act": "mish"}"#).unwrap_err().to_string();
         assert!(error.contains("hidden_act mish is not known"), "{error}");
-        for text in ["", "[]", r#"{"vision_config": null}"#, r#"{"hidden_size": -1}"#] {
+        for text in
+            ["", "[]", r#"{"vision_config": null}"#, r#"{"vision_config": []}"#, r#"{"hidden_size": -1}"#]
+        {
             assert!(matches!(ClipVisionConfig::from_json(text), Err(NetworkError::Json { .. })), "{text}");
         }
     }

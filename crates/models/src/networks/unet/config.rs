@@ -2,18 +2,13 @@
 
 use serde::Deserialize;
 
-use super::{
-    UnetError,
-    blocks::{Block, Transformers},
+use super::blocks::{Block, Transformers};
+use crate::networks::{
+    error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings},
+    resnet::GROUPS,
 };
-use crate::networks::resnet::GROUPS;
 
-/// The class that the folder's `config.json` must name, where it names one.
-const CLASS: &str = "UNetSpatioTemporalConditionModel";
-
-/// No model comes near these; they keep a broken file from asking for a graph without end.
-const MAX_LAYERS: usize = 64;
-const MAX_CHANNELS: usize = 1 << 16;
+pub(crate) const SETTINGS: Settings = Settings { network: "UNet", class: "UNetSpatioTemporalConditionModel" };
 
 /// One value for all blocks, or one for each.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -110,17 +105,8 @@ impl UnetConfig {
     ///
     /// # Errors
     /// Where the text is no such JSON, is the configuration of another class, or [`UnetConfig::check`] refuses it.
-    pub fn from_json(text: &str) -> Result<Self, UnetError> {
-        #[derive(Deserialize)]
-        struct Header {
-            #[serde(rename = "_class_name", default)]
-            class: Option<String>,
-        }
-        let header: Header = serde_json::from_str(text)?;
-        if let Some(class) = header.class.filter(|class| class != CLASS) {
-            return Err(UnetError::Class { class, expected: CLASS });
-        }
-        let config: UnetConfig = serde_json::from_str(text)?;
+    pub fn from_json(text: &str) -> Result<Self, NetworkError> {
+        let config: UnetConfig = SETTINGS.read(text)?;
         config.check()?;
         Ok(config)
     }
@@ -128,51 +114,41 @@ impl UnetConfig {
     /// Whether a network can be built from it.
     ///
     /// # Errors
-    /// Names the field that is wrong, and what it must be.
-    pub fn check(&self) -> Result<(), UnetError> {
-        let blocks = self.block_out_channels.len();
-        if blocks == 0 {
-            return Err(invalid("block_out_channels", "is empty; a network has at least one block"));
-        }
-        let length = |field, len: usize| {
-            let problem = format!("has {len} entries; block_out_channels has {blocks}, and they must agree");
-            if len == blocks { Ok(()) } else { Err(invalid(field, problem)) }
-        };
-        length("down_block_types", self.down_block_types.len())?;
-        length("up_block_types", self.up_block_types.len())?;
-        for (field, per_block) in [
+    /// Names the setting that is wrong, and what it must be.
+    pub fn check(&self) -> Result<(), NetworkError> {
+        SETTINGS.some_levels("block_out_channels", &self.block_out_channels)?;
+        let levels = self.block_out_channels.len();
+        SETTINGS.one_a_level("down_block_types", &self.down_block_types, levels)?;
+        SETTINGS.one_a_level("up_block_types", &self.up_block_types, levels)?;
+        for (setting, per_block) in [
             ("layers_per_block", &self.layers_per_block),
             ("cross_attention_dim", &self.cross_attention_dim),
             ("num_attention_heads", &self.num_attention_heads),
         ] {
             if let PerBlock::Each(values) = per_block {
-                length(field, values.len())?;
+                SETTINGS.one_a_level(setting, values, levels)?;
             }
         }
         if let PerBlock::Each(values) = &self.transformer_layers_per_block {
-            length("transformer_layers_per_block", values.len())?;
+            SETTINGS.one_a_level("transformer_layers_per_block", values, levels)?;
         }
         for (block, &channels) in self.block_out_channels.iter().enumerate() {
-            if channels % GROUPS != 0 || !(1..=MAX_CHANNELS).contains(&channels) {
-                let problem = format!(
-                    "is {channels} for block {block}; it must be a multiple of {GROUPS}, the groups of every norm, \
-                     and at most {MAX_CHANNELS}"
-                );
-                return Err(invalid("block_out_channels", problem));
-            }
+            let fits = channels % GROUPS == 0 && (1..=MAX_EXTENT).contains(&channels);
+            let value = format_args!("{channels} for block {block}");
+            SETTINGS.require(fits, "block_out_channels", value, || {
+                format!("it must be a multiple of {GROUPS}, the groups of every norm, from {GROUPS} to {MAX_EXTENT}")
+            })?;
         }
-        for (field, channels) in [
+        for (setting, channels) in [
             ("in_channels", self.in_channels),
             ("out_channels", self.out_channels),
             ("addition_time_embed_dim", self.addition_time_embed_dim),
             ("cross_attention_dim", self.context_channels()?),
         ] {
-            if !(1..=MAX_CHANNELS).contains(&channels) {
-                return Err(invalid(field, format!("is {channels}; it must be 1 to {MAX_CHANNELS}")));
-            }
+            SETTINGS.within(setting, channels, 1..=MAX_EXTENT)?;
         }
         self.added_time_ids()?;
-        for level in 0..blocks {
+        for level in 0..levels {
             self.down_block(level)?;
             self.up_block(level)?;
         }
@@ -184,15 +160,15 @@ impl UnetConfig {
     ///
     /// # Errors
     /// Where the blocks ask for different ones.
-    pub fn context_channels(&self) -> Result<usize, UnetError> {
+    pub fn context_channels(&self) -> Result<usize, NetworkError> {
         match &self.cross_attention_dim {
             PerBlock::All(channels) => Ok(*channels),
             PerBlock::Each(channels) => match channels.as_slice() {
                 [first, rest @ ..] if rest.iter().all(|c| c == first) => Ok(*first),
-                _ => Err(invalid(
-                    "cross_attention_dim",
-                    format!("is {channels:?}; all blocks read one image embedding, so they must be equal"),
-                )),
+                _ => {
+                    let rule = "all blocks read one image embedding, so they must be equal";
+                    Err(SETTINGS.refused("cross_attention_dim", format_args!("{channels:?}"), rule))
+                }
             },
         }
     }
@@ -201,67 +177,72 @@ impl UnetConfig {
     ///
     /// # Errors
     /// Where their embeddings do not fill the projection's input.
-    pub fn added_time_ids(&self) -> Result<usize, UnetError> {
+    pub fn added_time_ids(&self) -> Result<usize, NetworkError> {
         let (all, one) = (self.projection_class_embeddings_input_dim, self.addition_time_embed_dim);
         match all.checked_rem(one) {
-            Some(0) if (1..=MAX_CHANNELS).contains(&all) => Ok(all / one),
-            _ => Err(invalid(
-                "projection_class_embeddings_input_dim",
-                format!(
-                    "is {all}; it must be a multiple of addition_time_embed_dim, {one}, at most {MAX_CHANNELS}"
-                ),
-            )),
+            Some(0) if (1..=MAX_EXTENT).contains(&all) => Ok(all / one),
+            _ => {
+                let rule = format!(
+                    "it must be a multiple of addition_time_embed_dim, {one}, from {one} to {MAX_EXTENT}"
+                );
+                Err(SETTINGS.refused("projection_class_embeddings_input_dim", all, rule))
+            }
         }
     }
 
     /// A block on the way down; levels count from the outermost.
-    pub(super) fn down_block(&self, level: usize) -> Result<Block, UnetError> {
+    pub(super) fn down_block(&self, level: usize) -> Result<Block, NetworkError> {
         let (attends, epsilon) = match self.down_block_types.get(level).map(String::as_str) {
             Some("CrossAttnDownBlockSpatioTemporal") => (true, 1e-6),
             Some("DownBlockSpatioTemporal") => (false, 1e-5),
-            name => return Err(unknown_block("down_block_types", name)),
+            name => {
+                let rule = "only CrossAttnDownBlockSpatioTemporal and DownBlockSpatioTemporal are known";
+                return Err(SETTINGS.refused("down_block_types", or_missing(name), rule));
+            }
         };
         self.block(level, self.layers(level)?, attends, epsilon)
     }
 
     /// The block on the way up at a level, which has one layer more than the one on the way down.
-    pub(super) fn up_block(&self, level: usize) -> Result<Block, UnetError> {
+    pub(super) fn up_block(&self, level: usize) -> Result<Block, NetworkError> {
         let from_the_middle = self.block_out_channels.len().checked_sub(level + 1);
         let name = from_the_middle.and_then(|i| self.up_block_types.get(i)).map(String::as_str);
         let attends = match name {
             Some("CrossAttnUpBlockSpatioTemporal") => true,
             Some("UpBlockSpatioTemporal") => false,
-            name => return Err(unknown_block("up_block_types", name)),
+            name => {
+                let rule = "only CrossAttnUpBlockSpatioTemporal and UpBlockSpatioTemporal are known";
+                return Err(SETTINGS.refused("up_block_types", or_missing(name), rule));
+            }
         };
         self.block(level, self.layers(level)? + 1, attends, 1e-6)
     }
 
     /// The block in the middle: a transformer between two residual blocks.
-    pub(super) fn mid_block(&self) -> Result<Block, UnetError> {
+    pub(super) fn mid_block(&self) -> Result<Block, NetworkError> {
         self.block(self.block_out_channels.len().saturating_sub(1), 1, true, 1e-5)
     }
 
-    fn layers(&self, level: usize) -> Result<usize, UnetError> {
+    fn layers(&self, level: usize) -> Result<usize, NetworkError> {
         match self.layers_per_block.get(level) {
             Some(&layers) if (1..=MAX_LAYERS).contains(&layers) => Ok(layers),
-            layers => Err(invalid(
+            layers => Err(SETTINGS.refused(
                 "layers_per_block",
-                format!("is {} for block {level}; it must be 1 to {MAX_LAYERS}", or_missing(layers)),
+                format_args!("{} for block {level}", or_missing(layers)),
+                format!("it must be from 1 to {MAX_LAYERS}"),
             )),
         }
     }
 
-    fn block(&self, level: usize, layers: usize, attends: bool, epsilon: f32) -> Result<Block, UnetError> {
+    fn block(&self, level: usize, layers: usize, attends: bool, epsilon: f32) -> Result<Block, NetworkError> {
         let channels = self.block_out_channels.get(level).copied().unwrap_or(0);
         let transformers = if attends {
             let heads = self.num_attention_heads.get(level);
             let heads =
                 heads.copied().filter(|&heads| heads > 0 && channels % heads == 0).ok_or_else(|| {
-                    let problem = format!(
-                        "is {} for block {level}; it must divide the block's {channels} channels",
-                        or_missing(heads)
-                    );
-                    invalid("num_attention_heads", problem)
+                    let value = format!("{} for block {level}", or_missing(heads));
+                    let rule = format!("it must divide the block's {channels} channels");
+                    SETTINGS.refused("num_attention_heads", value, rule)
                 })?;
             Some(Transformers { heads, depths: self.depths(level, layers)? })
         } else {
@@ -271,37 +252,21 @@ impl UnetConfig {
     }
 
     /// The transformer blocks of the first `layers` layers of a block.
-    fn depths(&self, level: usize, layers: usize) -> Result<Vec<usize>, UnetError> {
+    fn depths(&self, level: usize, layers: usize) -> Result<Vec<usize>, NetworkError> {
         let of_block = self.transformer_layers_per_block.get(level);
         (0..layers)
             .map(|layer| match of_block.and_then(|of_block| of_block.get(layer)) {
                 Some(&depth) if (1..=MAX_LAYERS).contains(&depth) => Ok(depth),
-                depth => Err(invalid(
+                depth => Err(SETTINGS.refused(
                     "transformer_layers_per_block",
-                    format!(
-                        "is {} for layer {layer} of block {level}, which has {layers}; it must be 1 to {MAX_LAYERS}",
-                        or_missing(depth)
-                    ),
+                    format_args!("{} for layer {layer} of block {level}", or_missing(depth)),
+                    format!("the block has {layers} layers, and each must have from 1 to {MAX_LAYERS}"),
                 )),
             })
             .collect()
     }
 }
 
-fn invalid(field: &'static str, problem: impl Into<String>) -> UnetError {
-    UnetError::Invalid { field, problem: problem.into() }
-}
-
-fn unknown_block(field: &'static str, name: Option<&str>) -> UnetError {
-    invalid(
-        field,
-        format!(
-            "has the block {:?}, which is none of this network's spatio-temporal blocks",
-            name.unwrap_or("")
-        ),
-    )
-}
-
-fn or_missing(value: Option<&usize>) -> String {
-    value.map_or_else(|| "missing".to_owned(), usize::to_string)
+fn or_missing(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "missing".to_owned(), |value| value.to_string())
 }

@@ -4,22 +4,19 @@
 
 mod blocks;
 mod config;
-mod error;
 #[cfg(test)]
 mod tests;
 mod time;
 mod transformer;
 
 pub use config::{PerBlock, UnetConfig};
-pub use error::UnetError;
 pub use time::time_embedding;
 
-use kinora_graph::{
-    DType, GraphBuilder, Tensor, ValueId,
-    op::{Activation, Conv},
-};
+pub(super) use config::SETTINGS;
 
-use super::{layers::Layers, resnet::GROUPS};
+use kinora_graph::{DType, GraphBuilder, Tensor, ValueId};
+
+use super::{NetworkError, layers::Layers, resnet::conv_out};
 use blocks::{down_block, mid_block, up_block};
 
 /// What the network reads.
@@ -59,7 +56,7 @@ pub fn unet(
     config: &UnetConfig,
     dtype: DType,
     inputs: &UnetInputs,
-) -> Result<ValueId, UnetError> {
+) -> Result<ValueId, NetworkError> {
     config.check()?;
     let l = &mut Layers { g, dtype };
     let conditions = &conditions(l, inputs)?;
@@ -83,19 +80,16 @@ pub fn unet(
             up_block(l, x, &block, conditions, level > 0, &mut skips)
         })?;
     }
-    let x = l.group_norm("conv_norm_out", x, GROUPS, 1, 1e-5)?;
-    let x = l.g.activate("conv_act", x, Activation::Silu)?;
-    Ok(l.conv("conv_out", x, config.out_channels, Conv::spatial([3, 3], 1, 1))?)
+    Ok(conv_out(l, x, 1e-5, config.out_channels)?)
 }
 
-fn conditions(l: &mut Layers<'_>, inputs: &UnetInputs) -> Result<Conditions, UnetError> {
+fn conditions(l: &mut Layers<'_>, inputs: &UnetInputs) -> Result<Conditions, NetworkError> {
     let UnetInputs { sample, time, context, frames } = *inputs;
     let images = l.g.shape(sample).first().copied().unwrap_or(0);
-    if !(1..=MAX_FRAMES).contains(&frames) || !images.is_multiple_of(frames) || images == 0 {
-        let problem =
-            format!("are {frames} for {images} images; they must divide them, and be 1 to {MAX_FRAMES}");
-        return Err(UnetError::Invalid { field: "frames", problem });
-    }
+    SETTINGS.within("the number of frames", frames, 1..=MAX_FRAMES)?;
+    SETTINGS.require(images > 0 && images.is_multiple_of(frames), "the number of images", images, || {
+        format!("it must be a multiple of the {frames} frames of a clip")
+    })?;
     let numbers: Vec<f32> = (0..frames).map(|frame| frame as f32).collect();
     let frame_numbers = l.g.constant("frame_numbers", Tensor::from_slice([frames], &numbers)?)?;
     Ok(Conditions { time, context, frames, frame_numbers })

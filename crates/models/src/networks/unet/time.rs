@@ -5,8 +5,8 @@ use kinora_graph::{
     op::{Activation, TimestepEmbedding},
 };
 
-use super::{UnetConfig, UnetError};
-use crate::networks::layers::Layers;
+use super::UnetConfig;
+use crate::networks::{NetworkError, layers::Layers};
 
 /// The embedding of timesteps together with the added time ids, activated as every residual block reads it:
 /// `[timesteps, 4 · first block's channels]`.
@@ -22,7 +22,7 @@ pub fn time_embedding(
     dtype: DType,
     timesteps: ValueId,
     added_time_ids: ValueId,
-) -> Result<ValueId, UnetError> {
+) -> Result<ValueId, NetworkError> {
     config.check()?;
     let l = &mut Layers { g, dtype };
     let width = config.block_out_channels[0];

@@ -4,6 +4,7 @@ use kinora_graph::{GraphError, ValueId, op::Attention};
 
 use super::{Conditions, time::frame_embedding};
 use crate::networks::{
+    attention::attention,
     layers::Layers,
     resnet::{GROUPS, Weighs, blend},
 };
@@ -58,28 +59,14 @@ fn block(
     to_context: &Attention,
 ) -> Result<ValueId, GraphError> {
     let n = l.layer_norm("norm1", x, EPSILON)?;
-    let h = l.scope("attn1", |l| attention(l, n, n, to_itself))?;
+    let h = l.scope("attn1", |l| attention(l, n, n, false, to_itself))?;
     let x = l.g.add("attn1_residual", h, x)?;
     let n = l.layer_norm("norm2", x, EPSILON)?;
-    let h = l.scope("attn2", |l| attention(l, n, context, to_context))?;
+    let h = l.scope("attn2", |l| attention(l, n, context, false, to_context))?;
     let x = l.g.add("attn2_residual", h, x)?;
     let n = l.layer_norm("norm3", x, EPSILON)?;
     let h = feed_forward(l, "ff", n)?;
     l.g.add("ff_residual", h, x)
-}
-
-fn attention(
-    l: &mut Layers<'_>,
-    x: ValueId,
-    context: ValueId,
-    op: &Attention,
-) -> Result<ValueId, GraphError> {
-    let channels = l.channels(x);
-    let q = l.linear("to_q", x, channels, false)?;
-    let k = l.linear("to_k", context, channels, false)?;
-    let v = l.linear("to_v", context, channels, false)?;
-    let h = l.g.attention("attention", [q, k, v], &[], op.clone())?;
-    l.linear("to_out.0", h, channels, true)
 }
 
 /// GEGLU of four times the channels, and back.

@@ -2,11 +2,9 @@
 
 use serde::Deserialize;
 
-use crate::networks::error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings};
+use crate::networks::error::{MAX_EXTENT, MAX_LAYERS, MAX_LEVELS, NetworkError, Settings};
 
-const SETTINGS: Settings = Settings { network: "autoencoder" };
-/// Each level halves the image, so that one more than this would leave nothing of the largest.
-const MAX_LEVELS: usize = 16;
+const SETTINGS: Settings = Settings { network: "autoencoder", class: "AutoencoderKLTemporalDecoder" };
 /// The only kind of level that a published temporal autoencoder has.
 const LEVEL: &str = "DownEncoderBlock2D";
 
@@ -58,12 +56,14 @@ impl VaeConfig {
         }
     }
 
-    /// Reads a `config.json`.
+    /// Reads and checks a `config.json`.
     ///
     /// # Errors
-    /// Where the text is not JSON, or a setting is of another type.
+    /// Where the text is no such JSON, is the configuration of another class, or [`VaeConfig::check`] refuses it.
     pub fn from_json(text: &str) -> Result<Self, NetworkError> {
-        SETTINGS.read(SETTINGS.parse(text)?)
+        let config: VaeConfig = SETTINGS.read(text)?;
+        config.check()?;
+        Ok(config)
     }
 
     /// How many pixels a latent stands for, along each axis.
@@ -76,17 +76,15 @@ impl VaeConfig {
         self.block_out_channels.last().copied().unwrap_or_default()
     }
 
-    /// Refuses what no network can be built of. Channels that do not fall into groups are left to the graph, which
-    /// names the layer.
-    pub(super) fn check(&self) -> Result<(), NetworkError> {
+    /// Whether a network can be built from it. Channels that do not fall into groups are left to the graph, which names
+    /// the layer.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong, and what it must be.
+    pub fn check(&self) -> Result<(), NetworkError> {
+        SETTINGS.some_levels("block_out_channels", &self.block_out_channels)?;
         let levels = self.block_out_channels.len();
-        SETTINGS.within("the length of block_out_channels", levels, 1..=MAX_LEVELS)?;
-        SETTINGS.require(
-            self.down_block_types.len() == levels,
-            "the length of down_block_types",
-            self.down_block_types.len(),
-            || format!("it must be {levels}, as that of block_out_channels"),
-        )?;
+        SETTINGS.one_a_level("down_block_types", &self.down_block_types, levels)?;
         for kind in &self.down_block_types {
             SETTINGS.require(kind == LEVEL, "down_block_types", kind, || format!("only {LEVEL} is known"))?;
         }
@@ -135,15 +133,15 @@ mod tests {
         );
         assert_eq!(
             refused(|c| c.block_out_channels.clear()),
-            "autoencoder: the length of block_out_channels is 0, but it must be from 1 to 16"
+            "autoencoder: block_out_channels is a list of 0, but it must have 1 to 16 entries"
         );
         assert_eq!(
             refused(|c| c.block_out_channels.truncate(2)),
-            "autoencoder: the length of down_block_types is 4, but it must be 2, as that of block_out_channels"
+            "autoencoder: down_block_types is a list of 4, but block_out_channels has 2 entries, and they must agree"
         );
         assert_eq!(
             refused(|c| c.latent_channels = usize::MAX),
-            format!("autoencoder: latent_channels is {}, but it must be from 1 to 1048576", usize::MAX)
+            format!("autoencoder: latent_channels is {}, but it must be from 1 to 65536", usize::MAX)
         );
         assert_eq!(
             refused(|c| c.scaling_factor = 0.0),
@@ -152,6 +150,14 @@ mod tests {
         assert!(refused(|c| c.layers_per_block = 0).contains("layers_per_block is 0"));
         let error = VaeConfig::from_json(r#"{"latent_channels": "four"}"#).unwrap_err().to_string();
         assert!(error.starts_with("autoencoder: its config.json cannot be read: "), "{error}");
-        assert!(VaeConfig::from_json("[").is_err());
+        let error = VaeConfig::from_json(r#"{"_class_name": "AutoencoderKL"}"#).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "autoencoder: its config.json names the class AutoencoderKL, but AutoencoderKLTemporalDecoder is needed"
+        );
+        assert!(VaeConfig::from_json(r#"{"layers_per_block": 0}"#).is_err(), "what is read is checked");
+        for text in ["", "[", "[]", "7"] {
+            assert!(matches!(VaeConfig::from_json(text), Err(NetworkError::Json { .. })), "{text}");
+        }
     }
 }

@@ -2,14 +2,14 @@
 
 use kinora_graph::{
     DType, Graph, GraphBuilder, GraphError, Phase, TensorType, ValueId,
-    op::{Activation, Conv, Interpolation},
+    op::{Conv, Interpolation},
 };
 
-use super::{EPSILON, VaeConfig, attention::attention};
+use super::{EPSILON, VaeConfig, attention::mid_attention};
 use crate::networks::{
     NetworkError,
     layers::Layers,
-    resnet::{GROUPS, Resnet, Weighs, spatio_temporal_resnet},
+    resnet::{Resnet, Weighs, conv_out, spatio_temporal_resnet},
 };
 
 /// Added to the variances of the norms over all frames.
@@ -79,9 +79,7 @@ fn pixels(
             up_block(l, x, channels, layers + 1, frames, level < last)
         })?;
     }
-    x = l.group_norm("conv_norm_out", x, GROUPS, 1, EPSILON)?;
-    x = l.g.activate("conv_act", x, Activation::Silu)?;
-    x = l.conv3x3("conv_out", x, config.out_channels)?;
+    x = conv_out(l, x, EPSILON, config.out_channels)?;
     l.conv("time_conv_out", x, config.out_channels, Conv::temporal(3, frames))
 }
 
@@ -93,7 +91,7 @@ fn mid_block(l: &mut Layers<'_>, x: ValueId, layers: usize, frames: usize) -> Re
     if layers == 1 {
         return Ok(x);
     }
-    let x = l.scope("attentions.0", |l| attention(l, x))?;
+    let x = l.scope("attentions.0", |l| mid_attention(l, x))?;
     l.scope("resnets.1", |l| block(l, x, channels, frames))
 }
 

@@ -1,15 +1,12 @@
 //! From images to the latents that are most likely theirs.
 
-use kinora_graph::{
-    DType, Graph, GraphBuilder, GraphError, Phase, TensorType, ValueId,
-    op::{Activation, Conv},
-};
+use kinora_graph::{DType, Graph, GraphBuilder, GraphError, Phase, TensorType, ValueId, op::Conv};
 
-use super::{EPSILON, VaeConfig, attention::attention};
+use super::{EPSILON, VaeConfig, attention::mid_attention};
 use crate::networks::{
     NetworkError,
     layers::Layers,
-    resnet::{GROUPS, Resnet, resnet},
+    resnet::{Resnet, conv_out, resnet},
 };
 
 /// What an encoder is built for.
@@ -55,9 +52,7 @@ fn moments(l: &mut Layers<'_>, image: ValueId, config: &VaeConfig) -> Result<Val
         })?;
     }
     x = l.scope("mid_block", |l| mid_block(l, x))?;
-    x = l.group_norm("conv_norm_out", x, GROUPS, 1, EPSILON)?;
-    x = l.g.activate("conv_act", x, Activation::Silu)?;
-    l.conv3x3("conv_out", x, 2 * config.latent_channels)
+    conv_out(l, x, EPSILON, 2 * config.latent_channels)
 }
 
 fn down_block(
@@ -81,7 +76,7 @@ fn down_block(
 fn mid_block(l: &mut Layers<'_>, x: ValueId) -> Result<ValueId, GraphError> {
     let block = block(l.channels(x));
     let x = l.scope("resnets.0", |l| resnet(l, x, &block))?;
-    let x = l.scope("attentions.0", |l| attention(l, x))?;
+    let x = l.scope("attentions.0", |l| mid_attention(l, x))?;
     l.scope("resnets.1", |l| resnet(l, x, &block))
 }
 

@@ -1,0 +1,94 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+use kinora_models::synthetic::SyntheticModel;
+
+use crate::{generate::arguments::GenerateArgs, info::arguments::InfoArgs};
+
+const EXAMPLES: &str = "\
+Examples:
+  kinora generate photo.jpg -o clip.mp4   a clip; the model is downloaded on first use
+  kinora info --config svd-xt             what that takes: parameters, arithmetic, memory
+  kinora demo-model demo                  a tiny model to try all this with; its videos are noise
+
+Environment:
+  KINORA_MODEL     the model where --model is not given
+  HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE
+                   the Hugging Face hub's own: where downloads are kept, who asks for them
+  NO_COLOR         no colours
+
+Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
+
+/// A still image becomes a video, with diffusion models, from one program.
+#[derive(Parser, Debug)]
+#[command(name = "kinora", version, args_override_self = true)]
+#[command(after_long_help = EXAMPLES, after_help = "`kinora --help` has examples.")]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Make a video from a photo
+    Generate(Box<GenerateArgs>),
+    /// Say what is in a model, and what memory and arithmetic a clip takes
+    Info(InfoArgs),
+    /// Write a tiny model to try Kinora with, without a download; its videos are noise
+    DemoModel(DemoModelArgs),
+    /// Print completions for a shell
+    Completions(CompletionsArgs),
+}
+
+impl Command {
+    /// Whether the answer is a JSON object.
+    pub fn json(&self) -> bool {
+        match self {
+            Command::Generate(arguments) => arguments.json,
+            Command::Info(arguments) => arguments.json,
+            Command::DemoModel(_) | Command::Completions(_) => false,
+        }
+    }
+}
+
+const DEMO_EXAMPLES: &str = "\
+Example:
+  kinora demo-model demo
+  kinora generate photo.jpg -o clip.mp4 --model demo
+
+The model has the parts of Stable Video Diffusion, only far smaller, and was never trained, so
+its videos are noise. They show that everything works, and nothing of what a model can do.
+
+Exit codes: 0 done, 1 failed, 2 the command line is wrong.";
+
+/// The options of `kinora demo-model`.
+#[derive(Args, Debug)]
+#[command(after_long_help = DEMO_EXAMPLES)]
+pub struct DemoModelArgs {
+    /// The folder to write, in which there is no model yet.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+
+    /// Which: tiny makes 4 frames of 64×64, small 8 frames of 320×192 and takes 300 MB.
+    #[arg(long, value_name = "NAME", value_parser = SyntheticModel::PRESETS, default_value = "tiny")]
+    pub preset: String,
+}
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  kinora completions bash > ~/.local/share/bash-completion/completions/kinora
+  kinora completions zsh > ~/.zfunc/_kinora      (with `fpath+=~/.zfunc` before compinit)
+  kinora completions fish > ~/.config/fish/completions/kinora.fish";
+
+/// The options of `kinora completions`.
+#[derive(Args, Debug)]
+#[command(after_long_help = COMPLETIONS_EXAMPLES)]
+pub struct CompletionsArgs {
+    /// The shell.
+    pub shell: Shell,
+}

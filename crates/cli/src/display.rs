@@ -1,0 +1,222 @@
+//! How the work goes on, on standard error: bars on a terminal, plain lines or nothing elsewhere.
+
+use std::{
+    fmt::Write as _,
+    io::{IsTerminal, Write as _},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anstyle::{AnsiColor, Style};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use crate::{
+    interrupt,
+    quantities::{Bytes, clock},
+};
+
+/// What is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Nothing.
+    Silent,
+    /// A line for every stage that is done.
+    Lines,
+    /// The same, with a bar for the stage that runs.
+    Bars,
+}
+
+/// Standard error as the place for news.
+pub struct Display {
+    mode: Mode,
+    verbose: bool,
+    stage: Option<Stage>,
+}
+
+struct Stage {
+    name: String,
+    unit: Unit,
+    started: Instant,
+    done: u64,
+    /// When the stage is going to end, as far as can be told.
+    end: Arc<Mutex<Option<Instant>>>,
+    bar: ProgressBar,
+}
+
+/// What a stage counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Denoising steps.
+    Steps,
+    /// Frames of the video.
+    Frames,
+    /// Bytes of a file.
+    Bytes,
+    /// The photo, of which there is one.
+    Photo,
+    /// Parts of the model. They come between the other stages, and are not worth a line when they are there.
+    Parts,
+}
+
+impl Display {
+    /// On a terminal there are bars; elsewhere there is nothing unless `verbose` asks for it.
+    pub fn new(quiet: bool, verbose: bool) -> Self {
+        let mode = match (quiet, verbose, std::io::stderr().is_terminal()) {
+            (true, _, _) | (false, false, false) => Mode::Silent,
+            (false, true, false) => Mode::Lines,
+            (false, _, true) => Mode::Bars,
+        };
+        Display { mode, verbose, stage: None }
+    }
+
+    /// A stage has come so far. The first news of a stage ends the one before.
+    pub fn advance(&mut self, name: &str, unit: Unit, done: u64, total: u64) {
+        if self.mode == Mode::Silent {
+            return;
+        }
+        if self.stage.as_ref().is_none_or(|stage| stage.name != name) {
+            self.end_stage();
+            self.stage = Some(Stage::start(name, unit, total, self.mode == Mode::Bars));
+        }
+        if let Some(stage) = &mut self.stage {
+            stage.advance(done, total);
+            if self.mode == Mode::Lines && unit == Unit::Steps && done > 0 {
+                print(&format!("{name}: step {done}/{total}, {}\n", stage.times()));
+            }
+        }
+    }
+
+    /// The stage that runs is done.
+    pub fn end_stage(&mut self) {
+        if let Some(stage) = self.stage.take() {
+            stage.bar.finish_and_clear();
+            if stage.unit == Unit::Parts {
+                return;
+            }
+            let (name, time) = (&stage.name, clock(stage.started.elapsed()));
+            let green = Style::new().fg_color(Some(AnsiColor::Green.into()));
+            match self.mode {
+                Mode::Silent => {}
+                Mode::Lines => print(&format!("{name}: {time}\n")),
+                Mode::Bars => print(&format!("{green}✓{green:#} {name:<NAME$} {time:>7}\n")),
+            }
+        }
+    }
+
+    /// The stage that runs ends without a word, because something failed or is not worth it.
+    pub fn abandon_stage(&mut self) {
+        if let Some(stage) = self.stage.take() {
+            stage.bar.finish_and_clear();
+        }
+    }
+
+    /// A line for everyone who looks.
+    pub fn line(&self, text: &str) {
+        if self.mode != Mode::Silent {
+            self.above_the_bar(&format!("{text}\n"));
+        }
+    }
+
+    /// A line for those who want to know more.
+    pub fn detail(&self, text: &str) {
+        if self.verbose && self.mode != Mode::Silent {
+            self.above_the_bar(&format!("  {text}\n"));
+        }
+    }
+
+    /// Something that may not be what was meant.
+    pub fn warn(&self, text: &str) {
+        let yellow = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
+        if self.mode != Mode::Silent {
+            self.above_the_bar(&format!("{yellow}warning{yellow:#}: {text}\n"));
+        }
+    }
+
+    fn above_the_bar(&self, text: &str) {
+        match &self.stage {
+            Some(stage) => stage.bar.suspend(|| print(text)),
+            None => print(text),
+        }
+    }
+}
+
+/// An error must not stand behind a bar.
+impl Drop for Display {
+    fn drop(&mut self) {
+        self.abandon_stage();
+    }
+}
+
+/// The width of the names of the stages.
+const NAME: usize = 12;
+
+impl Stage {
+    fn start(name: &str, unit: Unit, total: u64, visible: bool) -> Self {
+        let target = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(Some(total), target);
+        let end = Arc::new(Mutex::new(None));
+        bar.set_style(style(unit, end.clone()));
+        bar.set_prefix(name.to_owned());
+        // Steps may take minutes: the clock shows that the program is alive.
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Stage { name: name.to_owned(), unit, started: Instant::now(), done: 0, end, bar }
+    }
+
+    fn advance(&mut self, done: u64, total: u64) {
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        if done > self.done {
+            self.done = done;
+            let now = Instant::now();
+            let left = now.duration_since(self.started).as_secs_f64() / done as f64
+                * total.saturating_sub(done) as f64;
+            let end = Duration::try_from_secs_f64(left).ok().and_then(|left| now.checked_add(left));
+            *self.end.lock().unwrap_or_else(PoisonError::into_inner) = end;
+        }
+    }
+
+    fn times(&self) -> String {
+        times(self.started.elapsed(), &self.end)
+    }
+}
+
+fn style(unit: Unit, end: Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
+    let template = match unit {
+        Unit::Photo | Unit::Parts => "{spinner:.cyan} {prefix:12} {times}",
+        _ => "{spinner:.cyan} {prefix:12} {bar:32.cyan/dim} {count}  {times}",
+    };
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("━━─")
+        .with_key("count", move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            let (done, total) = (state.pos(), state.len().unwrap_or(0));
+            let _ = match unit {
+                Unit::Steps => write!(text, "step {done}/{total}"),
+                Unit::Frames => write!(text, "{done}/{total} frames"),
+                Unit::Bytes => write!(text, "{}/{}", Bytes(done), Bytes(total)),
+                Unit::Photo | Unit::Parts => write!(text, "{done}/{total}"),
+            };
+        })
+        .with_key("times", move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            let _ = if interrupt::asked() {
+                text.write_str("stopping after this step; Ctrl-C again stops now")
+            } else {
+                text.write_str(&times(state.elapsed(), &end))
+            };
+        })
+}
+
+/// What has passed, and what is left as far as can be told.
+fn times(passed: Duration, end: &Mutex<Option<Instant>>) -> String {
+    let mut text = clock(passed);
+    let end = *end.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(left) = end.and_then(|end| end.checked_duration_since(Instant::now())) {
+        let _ = write!(text, ", about {} left", clock(left));
+    }
+    text
+}
+
+fn print(text: &str) {
+    // Where standard error is gone, so is everyone who would want to know.
+    let _ = anstream::stderr().write_all(text.as_bytes());
+}

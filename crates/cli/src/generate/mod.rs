@@ -1,0 +1,164 @@
+//! `kinora generate`: a photo becomes a video file.
+
+pub mod arguments;
+mod report;
+
+use std::path::Path;
+
+use kinora::{
+    image_to_video::{Configs, GenerateError, ImageToVideo, LoadOptions, Progress, Settings, Stage},
+    photo::Photo,
+    video::{Frame, FrameRate, VideoError, VideoFile, VideoOptions, WrittenVideo},
+};
+use kinora_models::weights::Variant;
+
+use self::arguments::GenerateArgs;
+use crate::{
+    display::{Display, Unit},
+    failure::Failure,
+    interrupt::{self, Phase},
+    model, print,
+    quantities::PictureSize,
+};
+
+/// Makes the video. Everything that can be wrong is looked at before the work begins: the options, the place for the video,
+/// the photo, then the model.
+pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
+    let to_standard_output = arguments.output.as_os_str() == "-";
+    if to_standard_output && arguments.json {
+        let problem = "--json and `-o -` both want standard output; write the video to a file";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
+    let mut display = Display::new(arguments.quiet, arguments.verbose);
+    VideoFile::create(&arguments.output, &video_options(arguments, &checked_settings(arguments)?)?)?;
+    let photo = Photo::open(&arguments.photo)?;
+
+    let options = LoadOptions {
+        precision: arguments.clip.precision.unwrap_or_default(),
+        device: arguments.device.into(),
+        memory_budget: arguments.memory.map(|bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX)),
+    };
+    let model = model::open(&arguments.model, &Variant::For(options.precision.dtype()), &mut display)?;
+    display.detail(&format!("model {}", model.path().display()));
+    display.detail(&options.device.describe());
+    let mut settings = Settings::for_model(&model)?;
+    arguments.apply(&mut settings);
+    let video = video_options(arguments, &settings)?;
+    if !to_standard_output {
+        try_a_frame(&arguments.output, &video, &settings)?;
+    }
+    let warnings = warnings(&photo, &settings);
+    warnings.iter().for_each(|warning| display.warn(warning));
+
+    Phase::AtNextStep.enter();
+    let pipeline = ImageToVideo::new(model, options)?;
+    display.advance("plan", Unit::Parts, 0, 1);
+    let clip = pipeline
+        .generate(&photo, &settings, &mut |progress| {
+            show(&mut display, progress);
+            interrupt::control_flow()
+        })
+        .map_err(|error| match error {
+            GenerateError::Cancelled => Failure::Interrupted,
+            error => error.into(),
+        })?;
+    display.end_stage();
+    let written = write(&arguments.output, &video, &clip.frames, &mut display)?;
+    for line in report::details(&clip.report) {
+        display.detail(&line);
+    }
+    display.line(&report::summary(&arguments.output, &written, &video, &clip.report));
+    if arguments.json { print(&report::json(&written, &video, &warnings, &clip.report)) } else { Ok(()) }
+}
+
+/// What was asked for, as the settings of a published model: refuses, before anything is downloaded, what no model can
+/// make a clip of.
+fn checked_settings(arguments: &GenerateArgs) -> Result<Settings, GenerateError> {
+    let configs = Configs::svd_xt();
+    let mut settings = Settings::for_configs(&configs);
+    arguments.apply(&mut settings);
+    settings.check(&configs)?;
+    Ok(settings)
+}
+
+fn video_options(arguments: &GenerateArgs, settings: &Settings) -> Result<VideoOptions, VideoError> {
+    let rate = FrameRate::new(arguments.output_fps.unwrap_or(settings.fps as f64))?;
+    Ok(VideoOptions { overwrite: arguments.force, ..VideoOptions::new(rate) })
+}
+
+/// Writes a frame and throws it away: not every format holds every size, and hours later is too late to find out.
+fn try_a_frame(path: &Path, options: &VideoOptions, settings: &Settings) -> Result<(), Failure> {
+    let Settings { width, height, .. } = *settings;
+    let mut file = VideoFile::create(path, options)?;
+    file.write_frame(&Frame::new(width, height, vec![0; width * height * 3])?)?;
+    Ok(())
+}
+
+/// What may not be what was meant.
+fn warnings(photo: &Photo, settings: &Settings) -> Vec<String> {
+    let asked = PictureSize { width: settings.width, height: settings.height };
+    let given = PictureSize { width: photo.width(), height: photo.height() };
+    let shape = |size: PictureSize| size.width as f64 / size.height as f64;
+    let stretch = shape(asked) / shape(given);
+    // Below that no one sees it.
+    if (0.9..=1.1).contains(&stretch) {
+        return Vec::new();
+    }
+    let better = same_shape(given, asked);
+    let advice = if better == asked {
+        String::new()
+    } else {
+        format!(", or give --size {}x{}", better.width, better.height)
+    };
+    vec![format!("the photo of {given} is stretched to {asked}; cut it to that shape first{advice}")]
+}
+
+/// A size in the shape of the photo with about as many pixels as were asked for, in multiples of 64.
+fn same_shape(photo: PictureSize, asked: PictureSize) -> PictureSize {
+    let pixels = (asked.width * asked.height) as f64;
+    let shape = photo.width as f64 / photo.height as f64;
+    let rounded = |side: f64| ((side / 64.0).round() as usize).clamp(1, 64) * 64;
+    PictureSize { width: rounded((pixels * shape).sqrt()), height: rounded((pixels / shape).sqrt()) }
+}
+
+fn show(display: &mut Display, progress: &Progress<'_>) {
+    let unit = match progress.stage {
+        Stage::Load => Unit::Parts,
+        Stage::EncodeImage | Stage::EncodeLatents => Unit::Photo,
+        Stage::Denoise => Unit::Steps,
+        Stage::Decode => Unit::Frames,
+    };
+    display.advance(stage_name(progress.stage), unit, progress.done as u64, progress.total as u64);
+}
+
+/// A stage in a word.
+fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Load => "load",
+        Stage::EncodeImage => "embed",
+        Stage::EncodeLatents => "encode",
+        Stage::Denoise => "denoise",
+        Stage::Decode => "decode",
+    }
+}
+
+fn write(
+    path: &Path,
+    options: &VideoOptions,
+    frames: &[Frame],
+    display: &mut Display,
+) -> Result<WrittenVideo, Failure> {
+    Phase::Writing.enter();
+    // Asked before the file is there: a second Ctrl-C may just be ending the program.
+    let go_on = || if interrupt::asked() { Err(Failure::Interrupted) } else { Ok(()) };
+    go_on()?;
+    let mut file = VideoFile::create(path, options)?;
+    for (done, frame) in frames.iter().enumerate() {
+        go_on()?;
+        display.advance("write", Unit::Frames, done as u64, frames.len() as u64);
+        file.write_frame(frame)?;
+    }
+    let written = file.finish()?;
+    display.end_stage();
+    Ok(written)
+}

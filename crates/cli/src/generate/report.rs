@@ -1,0 +1,80 @@
+//! What is said about a finished clip.
+
+use std::{path::Path, time::Duration};
+
+use kinora::{
+    image_to_video::{Report, Settings},
+    video::{VideoOptions, WrittenVideo},
+};
+use serde_json::json;
+
+use super::stage_name;
+use crate::quantities::{Bytes, Flops, PictureSize, clock};
+
+/// The clip and what it took, in two lines.
+pub fn summary(path: &Path, written: &WrittenVideo, options: &VideoOptions, report: &Report) -> String {
+    let Settings { width, height, seed, .. } = report.settings;
+    let size = PictureSize { width, height };
+    let rate = options.frame_rate.as_f64();
+    let name = match written.files.as_slice() {
+        [] => "standard output".to_owned(),
+        [first, .., last] => format!("{} … {}", first.display(), last.display()),
+        [_] => path.display().to_string(),
+    };
+    let bytes: u64 =
+        written.files.iter().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
+    let bytes = if bytes > 0 { format!(", {}", Bytes(bytes)) } else { String::new() };
+    let seconds = written.frames as f64 / rate;
+    let frames = plural(written.frames, "frame");
+    format!(
+        "{name}: {frames} of {size}, {seconds:.1} s at {rate} frames per second{bytes}\n\
+         took {}, {} of memory at its peak, seed {seed}",
+        clock(Duration::from_secs_f64(report.seconds)),
+        Bytes(report.plan.peak_bytes() as u64),
+    )
+}
+
+/// Where the time and the memory went, for those who want to know.
+pub fn details(report: &Report) -> Vec<String> {
+    let time = |seconds: f64| clock(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+    let stages: Vec<String> = report
+        .stages
+        .iter()
+        .map(|stage| format!("{} {}", stage_name(stage.stage), time(stage.seconds)))
+        .collect();
+    let mut lines = vec![format!("time: {}", stages.join(", "))];
+    if let (Some(&first), Some(most)) =
+        (report.step_seconds.first(), report.step_seconds.iter().copied().reduce(f64::max))
+    {
+        let least = report.step_seconds.iter().copied().fold(first, f64::min);
+        lines.push(format!("{} of {least:.2} to {most:.2} s", plural(report.step_seconds.len(), "step")));
+    }
+    for part in &report.plan.parts {
+        lines.push(format!(
+            "{}: {} of weights, {} of activations, {} a run",
+            part.name,
+            Bytes(part.weight_bytes as u64),
+            Bytes(part.arena_bytes as u64),
+            Flops(part.flops as f64),
+        ));
+    }
+    let flops = report.plan.flops() as f64;
+    lines.push(format!("{} in all, {}/s", Flops(flops), Flops(flops / report.seconds)));
+    lines
+}
+
+/// The same and everything else, for a program.
+pub fn json(written: &WrittenVideo, options: &VideoOptions, warnings: &[String], report: &Report) -> String {
+    let value = json!({
+        "files": written.files,
+        "frames": written.frames,
+        "frames_per_second": options.frame_rate.as_f64(),
+        "warnings": warnings,
+        "report": report,
+    });
+    format!("{value}\n")
+}
+
+fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

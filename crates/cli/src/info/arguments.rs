@@ -1,0 +1,43 @@
+//! The options of `kinora info`.
+
+use clap::{Args, ValueHint};
+use kinora::image_to_video::Configs;
+
+use crate::generate::arguments::ClipArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  kinora info ./svd-xt
+      What is in a model's folder, and the memory that clips of several sizes need.
+
+  kinora info --config svd-xt --frames 25 --size 1024x576 --precision f16
+      The figures of a model that is not there, on a machine that could not run it.
+
+  kinora info --config svd --decode-chunk 2 --json
+      The same for a program.
+
+Memory is what a clip takes at its peak, weights included, as Kinora plans it before it starts;
+FLOPs count a multiplication and an addition as two. Both are those of the plan for this machine.
+
+Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
+
+/// Says what is in a model, and what memory and arithmetic a clip takes.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES, after_help = "`kinora info --help` says more, with examples.")]
+pub struct InfoArgs {
+    /// A model's folder, or the name of a model that was downloaded before.
+    #[arg(required_unless_present = "config", value_hint = ValueHint::DirPath)]
+    pub model: Option<String>,
+
+    /// A model that need not be there, by its configuration alone.
+    #[arg(long, value_name = "NAME", value_parser = Configs::PRESETS, conflicts_with = "model")]
+    pub config: Option<String>,
+
+    /// The clip.
+    #[command(flatten)]
+    pub clip: ClipArgs,
+
+    /// Print one JSON object on standard output.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,62 @@
+//! `kinora info`: what is in a model, and what memory and arithmetic a clip takes.
+
+pub mod arguments;
+mod contents;
+mod memory;
+mod text;
+
+use kinora::image_to_video::{Configs, Estimate, Precision, Settings, estimate_configs};
+use kinora_models::weights::Variant;
+use serde::Serialize;
+
+use self::{
+    arguments::InfoArgs,
+    contents::Contents,
+    memory::{MemoryTable, memory_table},
+};
+use crate::{failure::Failure, model, print};
+
+/// Everything that is known about a model before it runs.
+#[derive(Serialize)]
+struct Info {
+    /// What is in its folder; nothing for a published model by its name.
+    #[serde(flatten)]
+    contents: Option<Contents>,
+    /// The name of the published model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<String>,
+    precision: Precision,
+    /// The clip that the estimate is for.
+    settings: Settings,
+    estimate: Estimate,
+    memory: MemoryTable,
+}
+
+/// Prints what is known about a model.
+pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
+    let precision = arguments.clip.precision.unwrap_or_default();
+    let (contents, configs) = match (&arguments.config, &arguments.model) {
+        (Some(name), _) => {
+            let unknown = || Failure::Usage(format!("there is no configuration {name}"));
+            (None, Configs::preset(name).ok_or_else(unknown)?)
+        }
+        (None, model) => {
+            let name = model.as_deref().unwrap_or_default();
+            let folder = model::open_local(name, &Variant::For(precision.dtype()))?;
+            let configs = Configs::read(&folder)?;
+            (Some(Contents::read(&folder)?), configs)
+        }
+    };
+    let mut settings = Settings::for_configs(&configs);
+    arguments.clip.apply(&mut settings);
+    let estimate = estimate_configs(&configs, &settings, precision)?;
+    let memory = memory_table(&configs, &settings, arguments.clip.decode_chunk, precision)?;
+    let config = arguments.config.clone();
+    let info = Info { contents, config, precision, settings, estimate, memory };
+    if arguments.json {
+        let json = serde_json::to_string(&info).map_err(|error| Failure::StandardOutput(error.into()))?;
+        print(&format!("{json}\n"))
+    } else {
+        print(&info.to_string())
+    }
+}

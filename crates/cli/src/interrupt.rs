@@ -1,0 +1,59 @@
+//! Ctrl-C, and a request to end: the work stops at its next step, and nothing half-written is left.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    ops::ControlFlow,
+    process,
+    sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
+};
+
+use crate::failure::{EXIT_INTERRUPTED, Failure};
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+static PHASE: AtomicU8 = AtomicU8::new(Phase::AtOnce as u8);
+
+/// What the program is doing, as far as it matters to someone who wants it to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Nothing would be left behind: the first request ends the program.
+    AtOnce,
+    /// The first request ends the work at its next step; the second does not wait for it. No file is being written.
+    AtNextStep,
+    /// A file is being written: every request waits for the next frame, which takes milliseconds.
+    Writing,
+}
+
+impl Phase {
+    /// From now on the program does this.
+    pub fn enter(self) {
+        PHASE.store(self as u8, SeqCst);
+    }
+}
+
+/// Whether someone wants the program to end.
+pub fn asked() -> bool {
+    ASKED.load(SeqCst)
+}
+
+/// The same, for callbacks.
+pub fn control_flow() -> ControlFlow<()> {
+    if asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
+/// Listens from now on. `json` is whether the program's answer is a JSON object.
+pub fn listen(json: bool) -> Result<(), Failure> {
+    ctrlc::set_handler(move || {
+        let before = ASKED.swap(true, SeqCst);
+        let phase = PHASE.load(SeqCst);
+        if phase == Phase::AtOnce as u8 || (phase == Phase::AtNextStep as u8 && before) {
+            if io::stderr().is_terminal() {
+                // A bar may stand in the line.
+                let _ = io::stderr().write_all(b"\n");
+            }
+            Failure::Interrupted.report(json);
+            process::exit(EXIT_INTERRUPTED.into());
+        }
+    })
+    .map_err(Failure::Signals)
+}

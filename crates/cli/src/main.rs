@@ -1,0 +1,48 @@
+//! The program `kinora`: a photo becomes a video, from the command line.
+
+mod arguments;
+mod completions;
+mod demo_model;
+mod display;
+mod failure;
+mod generate;
+mod info;
+mod interrupt;
+mod model;
+mod quantities;
+
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        // The options could not be read, so this one is looked for by hand.
+        Err(error) => return failure::report_usage(&error, std::env::args_os().any(|word| word == "--json")),
+    };
+    let json = arguments.command.json();
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(json),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    interrupt::listen(command.json())?;
+    match command {
+        Command::Generate(arguments) => generate::run(&arguments),
+        Command::Info(arguments) => info::run(&arguments),
+        Command::DemoModel(arguments) => demo_model::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+    }
+}
+
+/// Prints to standard output, whose reader may be gone: `println!` would panic then.
+fn print(text: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    let mut output = std::io::stdout().lock();
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(Failure::StandardOutput)
+}

@@ -1,0 +1,59 @@
+//! Finding the model that was asked for.
+
+use std::path::Path;
+
+use kinora_models::{
+    folder::ModelFolder,
+    hub::{self, Hub, HubError, HubId, Progress},
+    weights::Variant,
+};
+
+use crate::{
+    display::{Display, Unit},
+    failure::Failure,
+};
+
+/// Opens a model's folder, and downloads it first where it is the name of one on the hub.
+pub fn open(name: &str, variant: &Variant, display: &mut Display) -> Result<ModelFolder, Failure> {
+    let mut bar = DownloadBar { display, file: String::new() };
+    let folder = hub::locate(name, variant, &mut bar)?;
+    bar.display.end_stage();
+    Ok(ModelFolder::open(folder)?)
+}
+
+/// Opens a model's folder that is on this machine: a path, or what was downloaded before.
+pub fn open_local(name: &str, variant: &Variant) -> Result<ModelFolder, Failure> {
+    let path = Path::new(name);
+    if path.symlink_metadata().is_ok() {
+        return Ok(ModelFolder::open(path)?);
+    }
+    let id = HubId::parse(name).ok_or_else(|| HubError::NotAModel(name.to_owned()))?;
+    let cache = Hub { offline: true, ..Hub::from_env()? };
+    match cache.fetch(&id, variant, &mut ()) {
+        Err(HubError::Offline { .. }) => Err(Failure::NotDownloaded { model: name.to_owned() }),
+        folder => Ok(ModelFolder::open(folder?)?),
+    }
+}
+
+/// A bar for every file that takes a while.
+struct DownloadBar<'a> {
+    display: &'a mut Display,
+    file: String,
+}
+
+/// Smaller files are there before anyone could read their names.
+const WORTH_A_BAR: u64 = 1_000_000;
+
+impl Progress for DownloadBar<'_> {
+    fn downloaded(&mut self, file: &str, done: u64, total: u64) {
+        if total < WORTH_A_BAR {
+            return;
+        }
+        if self.file != file {
+            self.display.end_stage();
+            self.display.line(&format!("downloading {file}"));
+            self.file = file.to_owned();
+        }
+        self.display.advance("download", Unit::Bytes, done, total);
+    }
+}

@@ -1,0 +1,192 @@
+//! Quantities as people write and read them: sizes, bytes, counts and times.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+/// A picture's size, written `1024x576`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PictureSize {
+    pub width: usize,
+    pub height: usize,
+}
+
+impl FromStr for PictureSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "a size is a width and a height in pixels, such as 1024x576".to_owned();
+        let (width, height) = text.split_once(['x', 'X', '×']).ok_or_else(wrong)?;
+        let extent = |text: &str| text.trim().parse().ok().filter(|&pixels: &usize| pixels > 0);
+        let (width, height) = extent(width).zip(extent(height)).ok_or_else(wrong)?;
+        Ok(PictureSize { width, height })
+    }
+}
+
+impl fmt::Display for PictureSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}×{}", self.width, self.height))
+    }
+}
+
+/// A number of bytes, written `8GB`, `512MiB` or plainly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "an amount of memory is a number and a unit, such as 8GB, 7.5GiB or 512MB".to_owned();
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let number: f64 = number.parse().map_err(|_| wrong())?;
+        let unit: f64 = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1.0,
+            "k" | "kb" => 1e3,
+            "m" | "mb" => 1e6,
+            "g" | "gb" => 1e9,
+            "t" | "tb" => 1e12,
+            "kib" => 1024.0,
+            "mib" => 1024f64.powi(2),
+            "gib" => 1024f64.powi(3),
+            "tib" => 1024f64.powi(4),
+            _ => return Err(wrong()),
+        };
+        let bytes = (number * unit).round();
+        // 2⁵³: beyond it a float no longer counts single bytes, and no machine has as many.
+        if (1.0..=9e15).contains(&bytes) { Ok(Bytes(bytes as u64)) } else { Err(wrong()) }
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = if self.0 < 1000 { format!("{} B", self.0) } else { prefixed(self.0 as f64, "B") };
+        f.pad(&text)
+    }
+}
+
+/// A number of floating-point operations.
+#[derive(Clone, Copy, Debug)]
+pub struct Flops(pub f64);
+
+impl fmt::Display for Flops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&prefixed(self.0, "FLOP"))
+    }
+}
+
+/// Three digits and a prefix: `1.52 GB`.
+fn prefixed(value: f64, unit: &str) -> String {
+    let mut value = value;
+    let mut prefix = "";
+    for next in ["k", "M", "G", "T", "P", "E"] {
+        // What would be rounded to 1000 belongs to the next prefix.
+        if value < 999.5 {
+            break;
+        }
+        value /= 1000.0;
+        prefix = next;
+    }
+    let decimals = match value {
+        _ if prefix.is_empty() => 0,
+        value if value < 9.995 => 2,
+        value if value < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.decimals$} {prefix}{unit}")
+}
+
+/// A count with its thousands apart: `1,524,623,082`.
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A time as a clock shows it, or in seconds where it is short: `0.8 s`, `12 s`, `3:07`, `2:05:09`.
+pub fn clock(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 9.95 {
+        return format!("{seconds:.1} s");
+    }
+    let seconds = seconds.round() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, s) => format!("{m}:{s:02}"),
+        (h, m, s) => format!("{h}:{m:02}:{s:02}"),
+    }
+}
+
+/// A number of at least one: frames, steps and the like.
+pub fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("there must be at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(_) => Err("this must be a whole number from 1".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        let size = PictureSize { width: 1024, height: 576 };
+        for text in ["1024x576", "1024X576", "1024×576", "1024 x 576"] {
+            assert_eq!(text.parse(), Ok(size), "{text}");
+        }
+        assert_eq!(size.to_string(), "1024×576");
+        for text in ["", "1024", "x", "0x64", "64x0", "-1x2", "1024x576x3", "99999999999999999999x1"] {
+            assert!(text.parse::<PictureSize>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn memory_has_decimal_and_binary_units() {
+        for (text, bytes) in [
+            ("8GB", 8_000_000_000),
+            ("8G", 8_000_000_000),
+            ("8 gb", 8_000_000_000),
+            ("7.5GiB", 8_053_063_680),
+            ("512mib", 536_870_912),
+            ("1", 1),
+        ] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for text in ["", "GB", "8 cows", "-1GB", "0", "1e3", "999999999TB", "1.2.3GB"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn quantities_are_shown_with_three_digits() {
+        for (bytes, text) in
+            [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (999_600, "1.00 MB"), (12_345_678, "12.3 MB")]
+        {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+        assert_eq!(Flops(3.82e13).to_string(), "38.2 TFLOP");
+        assert_eq!(grouped(1_524_623_082), "1,524,623,082");
+        assert_eq!((grouped(0), grouped(999), grouped(1000)), ("0".into(), "999".into(), "1,000".into()));
+    }
+
+    #[test]
+    fn times_are_short() {
+        for (seconds, text) in [
+            (0.04, "0.0 s"),
+            (9.94, "9.9 s"),
+            (9.96, "10 s"),
+            (59.6, "1:00"),
+            (187.0, "3:07"),
+            (7509.0, "2:05:09"),
+        ] {
+            assert_eq!(clock(Duration::from_secs_f64(seconds)), text);
+        }
+    }
+}

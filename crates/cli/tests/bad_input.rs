@@ -1,0 +1,320 @@
+//! Whatever is wrong, the program says so in words and leaves nothing half-written.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use std::{
+    collections::HashMap,
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use safetensors::{SafeTensors, tensor::TensorView};
+use support::{Answer, Studio, answer, kinora, model, model_copy, photo};
+
+const UNET: &str = "unet/diffusion_pytorch_model.safetensors";
+const VAE: &str = "vae/diffusion_pytorch_model.safetensors";
+const IMAGE_ENCODER: &str = "image_encoder/model.safetensors";
+
+/// The answer to a model; nothing may be left of the video.
+fn with_model(model: &Path) -> Answer {
+    let studio = Studio::new();
+    let refused = answer(&mut studio.generate_from(&photo("rgb.png"), model, "clip.mp4"));
+    assert_eq!(studio.names(), [""; 0]);
+    refused
+}
+
+/// The answer to a model with one of its files changed.
+fn with_file(name: &str, change: impl Fn(Vec<u8>) -> Vec<u8>) -> Answer {
+    let copy = model_copy();
+    let path = copy.path().join(name);
+    let changed = change(fs::read(&path).unwrap());
+    fs::write(&path, changed).unwrap();
+    with_model(copy.path())
+}
+
+/// A weights file with its tensors renamed, reshaped or left out.
+fn with_tensors(name: &str, change: impl Fn(&str, Vec<usize>) -> Option<Vec<usize>>) -> Answer {
+    with_file(name, |bytes| {
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let changed = tensors.iter().filter_map(|(name, tensor)| {
+            let shape = change(name, tensor.shape().to_vec())?;
+            Some((name.to_owned(), TensorView::new(tensor.dtype(), shape, tensor.data()).unwrap()))
+        });
+        safetensors::serialize(changed.collect::<Vec<_>>(), None::<HashMap<_, _>>).unwrap()
+    })
+}
+
+#[test]
+fn weights_that_are_cut_short() {
+    for name in [UNET, VAE, IMAGE_ENCODER] {
+        let cut = with_file(name, |bytes| bytes[..bytes.len() - 100].to_vec());
+        cut.must_fail(1, &[name, "cut short", "again"]);
+        with_file(name, |bytes| bytes[..5].to_vec()).must_fail(1, &[name, "cut short", "again"]);
+        with_file(name, |_| Vec::new()).must_fail(1, &[name, "again"]);
+    }
+}
+
+#[test]
+fn weights_that_are_damaged() {
+    let garbage = with_file(UNET, |bytes| bytes.iter().map(|byte| byte.wrapping_mul(31) ^ 0x5a).collect());
+    garbage.must_fail(1, &[UNET, "not a safetensors file, or it is damaged"]);
+    let header = with_file(UNET, |mut bytes| {
+        bytes[8..40].fill(b'?');
+        bytes
+    });
+    header.must_fail(1, &[UNET, "damaged"]);
+}
+
+#[test]
+fn a_tensor_that_is_missing() {
+    for (name, part, missing) in [
+        (UNET, "UNet", "conv_in.weight"),
+        (VAE, "autoencoder", "decoder.conv_in.bias"),
+        (IMAGE_ENCODER, "image encoder", "visual_projection.weight"),
+    ] {
+        let answer = with_tensors(name, |tensor, shape| (tensor != missing).then_some(shape));
+        answer.must_fail(1, &[part, missing, "missing", "kinora info"]);
+    }
+}
+
+#[test]
+fn a_tensor_of_another_shape() {
+    let answer = with_tensors(UNET, |tensor, shape| match tensor {
+        "conv_in.weight" => Some(shape.into_iter().rev().collect()),
+        _ => Some(shape),
+    });
+    answer.must_fail(1, &["conv_in.weight", "must be", "the file has"]);
+}
+
+#[test]
+fn classes_that_are_unknown() {
+    let index = |from: &'static str, to: &'static str| {
+        with_file("model_index.json", |text| String::from_utf8(text).unwrap().replace(from, to).into())
+    };
+    index("StableVideoDiffusionPipeline", "FluxPipeline")
+        .must_fail(1, &["model_index.json", "FluxPipeline", "StableVideoDiffusionPipeline"]);
+    index("UNetSpatioTemporalConditionModel", "UNet3DConditionModel").must_fail(
+        1,
+        &["model_index.json", "unet", "UNet3DConditionModel", "UNetSpatioTemporalConditionModel"],
+    );
+    index("EulerDiscreteScheduler", "HeunDiscreteScheduler")
+        .must_fail(1, &["model_index.json", "HeunDiscreteScheduler", "EulerDiscreteScheduler"]);
+    with_file("model_index.json", |_| b"{".to_vec()).must_fail(1, &["model_index.json", "line 1"]);
+}
+
+#[test]
+fn folders_that_are_no_models() {
+    let empty = tempfile::tempdir().unwrap();
+    with_model(empty.path()).must_fail(1, &["model_index.json", "diffusers"]);
+    with_model(&photo("rgb.png")).must_fail(1, &["rgb.png", "this is a file", "folder"]);
+    with_model("nothing here".as_ref()).must_fail(1, &["nothing here", "no such folder"]);
+    with_file("unet/config.json", |_| b"[]".to_vec()).must_fail(1, &["config.json"]);
+    let copy = model_copy();
+    fs::rename(copy.path().join(UNET), copy.path().join("unet/diffusion_pytorch_model.bin")).unwrap();
+    with_model(copy.path()).must_fail(1, &["pickle", ".safetensors"]);
+    fs::remove_dir_all(copy.path().join("unet")).unwrap();
+    with_model(copy.path()).must_fail(1, &["unet"]);
+}
+
+#[test]
+fn no_network_for_a_model_of_the_hub() {
+    let studio = Studio::new();
+    let mut command = studio.generate_from(&photo("rgb.png"), "owner/name".as_ref(), "clip.mp4");
+    let cache = tempfile::tempdir().unwrap();
+    command.env("HF_HOME", cache.path());
+    answer(&mut command).must_fail(1, &["owner/name", "http://127.0.0.1:1", "network", "--model"]);
+    command.env("HF_HUB_OFFLINE", "1");
+    answer(&mut command).must_fail(1, &["owner/name", "HF_HUB_OFFLINE"]);
+    assert_eq!(studio.names(), [""; 0]);
+}
+
+#[test]
+fn photos_that_cannot_be_read() {
+    let studio = Studio::new();
+    let text = studio.write("text.png", b"this is no picture");
+    let empty = studio.write("empty.jpg", b"");
+    let cut = studio.write("cut.jpg", &fs::read(photo("420.jpg")).unwrap()[..300]);
+    let huge = studio.write("huge.bmp", &huge_bmp());
+    for (path, words) in [
+        (text.as_path(), &["text.png", "not an image", "convert"][..]),
+        (&empty, &["empty.jpg", "empty"]),
+        (&cut, &["cut.jpg", "truncated"]),
+        (&huge, &["huge.bmp", "20000×20000", "smaller"]),
+        ("missing.png".as_ref(), &["missing.png", "no photo"]),
+        (studio.folder.path(), &["is a folder"]),
+    ] {
+        let before = studio.names();
+        answer(&mut studio.generate_from(path, model(), "clip.mp4")).must_fail(1, words);
+        assert_eq!(studio.names(), before);
+    }
+}
+
+/// The header of a picture of 20,000×20,000 pixels.
+fn huge_bmp() -> Vec<u8> {
+    let mut bytes = b"BM".to_vec();
+    for number in [1_200_000_054u32, 0, 54, 40, 20_000, 20_000, 1 | 24 << 16, 0, 1_200_000_000, 0, 0, 0, 0] {
+        bytes.extend(number.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn photos_that_are_unusual_are_read() {
+    let studio = Studio::new();
+    for name in [
+        "one_pixel.png",
+        "rgba.png",
+        "rgba_16_bit.png",
+        "gray_16_bit.png",
+        "cmyk.jpg",
+        "cmyk.tif",
+        "palette_transparent.png",
+        "animated.gif",
+    ] {
+        let mut command = studio.generate_from(&photo(name), model(), "clip.y4m");
+        let made = answer(command.args(["--force", "--json"]));
+        assert_eq!(made.code, Some(0), "{name}: {made:?}");
+    }
+}
+
+/// Turned by its EXIF orientation, the photo is higher than wide: only so does it fit a clip of that shape.
+#[test]
+fn a_photo_is_turned_as_its_camera_was() {
+    let studio = Studio::new();
+    for (name, stretched) in [("orientation_1.jpg", true), ("orientation_6.jpg", false)] {
+        let mut command = studio.generate_from(&photo(name), model(), "clip.y4m");
+        let made = answer(command.args(["--force", "--json", "--size", "64x128"]));
+        assert_eq!(made.code, Some(0), "{name}: {made:?}");
+        let warnings = made.json()["warnings"].to_string();
+        let (wide, tall) = (warnings.contains("24×16"), warnings.contains("16×24"));
+        assert_eq!((wide, tall), (stretched, !stretched), "{name}: {warnings}");
+    }
+}
+
+#[test]
+fn settings_that_make_no_clip() {
+    let studio = Studio::new();
+    for (words, said) in [
+        (["--frames", "0"], &["--frames", "at least 1"][..]),
+        (["--steps", "0"], &["--steps", "at least 1"]),
+        (["--steps", "-3"], &["--steps", "whole number from 1"]),
+        (["--frames", "many"], &["--frames", "whole number"]),
+        (["--frames", "100000"], &["frames", "100000", "from 1 to"]),
+        (["--size", "0x64"], &["--size", "1024x576"]),
+        (["--size", "64"], &["--size", "1024x576"]),
+        (["--size", "100x64"], &["width is 100", "multiple of 64"]),
+        (["--size", "64x1000000000000"], &["height", "multiple of 64"]),
+        (["--decode-chunk", "0"], &["--decode-chunk", "at least 1"]),
+        (["--scheduler", "magic"], &["--scheduler", "euler", "dpm++"]),
+        (["--precision", "f8"], &["--precision", "bf16"]),
+        (["--device", "abacus"], &["--device", "cpu"]),
+        (["--memory", "much"], &["--memory", "8GB"]),
+        (["--noise-aug", "-1"], &["noise"]),
+        (["--noise-aug", "NaN"], &["noise augmentation", "NaN"]),
+        (["--max-guidance", "inf"], &["guidance", "finite"]),
+        (["--seed", "luck"], &["--seed"]),
+    ] {
+        // The model is not even looked for.
+        let mut command = studio.generate_from(&photo("rgb.png"), "/nonexistent".as_ref(), "clip.mp4");
+        command.args(["--json"]);
+        // The last one counts where an option comes twice, so the small values of the others do not matter.
+        let refused = answer(command.args(words));
+        refused.must_fail(2, said);
+        assert_eq!(refused.json()["error"]["exit_code"], 2, "{words:?}");
+    }
+    assert_eq!(studio.names(), [""; 0]);
+}
+
+#[test]
+fn rates_that_no_file_has() {
+    let studio = Studio::new();
+    for (output, rate, said) in [
+        ("clip.mp4", "0", "no frame rate"),
+        ("clip.mp4", "-5", "frame rate"),
+        ("clip.mp4", "1e9", "no frame rate"),
+        ("clip.gif", "60", "50 frames per second"),
+    ] {
+        let option = format!("--output-fps={rate}");
+        answer(studio.generate(output).arg(option)).must_fail(1, &[said]);
+    }
+    assert_eq!(studio.names(), [""; 0]);
+}
+
+#[test]
+fn memory_that_does_not_suffice() {
+    let studio = Studio::new();
+    answer(studio.generate("clip.mp4").args(["--memory", "1kB"])).must_fail(1, &["memory"]);
+    assert_eq!(studio.names(), [""; 0]);
+}
+
+#[test]
+fn places_that_cannot_be_written_to() {
+    let studio = Studio::new();
+    fs::create_dir(studio.folder.path().join("folder.mp4")).unwrap();
+    for (output, words) in [
+        ("clip.avi", &["clip.avi", ".mp4", ".gif", ".png", ".y4m"][..]),
+        ("clip", &["clip", ".mp4"]),
+        ("missing/clip.mp4", &["missing", "create it first"]),
+        ("folder.mp4", &["is a folder"]),
+        ("/sys/clip.mp4", &["/sys/clip.mp4", "cannot write"]),
+        ("/sys/clip.png", &["/sys/clip.png", "cannot write"]),
+    ] {
+        // The model is not even looked for.
+        let mut command = studio.generate_from(&photo("rgb.png"), "/nonexistent".as_ref(), output);
+        answer(&mut command).must_fail(1, words);
+    }
+    assert_eq!(studio.names(), ["folder.mp4"]);
+}
+
+#[test]
+fn a_size_that_the_format_cannot_hold_is_known_before_the_work() {
+    let studio = Studio::new();
+    let refused = answer(studio.generate("clip.mp4").args(["--size", "8192x8192", "-v"]));
+    refused.must_fail(1, &["8192×8192", ".png and .y4m"]);
+    assert!(!refused.stderr.contains("embed"), "{}", refused.stderr);
+    assert_eq!(studio.names(), [""; 0]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk() {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let studio = Studio::new();
+    let refused = studio.generate("-").stdout(full).stderr(Stdio::piped()).output().unwrap();
+    Answer::from(refused).must_fail(1, &["standard output", "No space left"]);
+    // A disk of 8 kB, in a namespace of its own so that it needs no rights; not every system allows that.
+    let small = |script: &str| {
+        let mut command = Command::new("unshare");
+        let mount = format!("mkdir -p disk && mount -t tmpfs -o size=8k none disk && {script}");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &mount, "sh"]);
+        command.current_dir(studio.folder.path());
+        command
+    };
+    if answer(&mut small("true")).code != Some(0) {
+        eprintln!("no disk could be made: only standard output was tried");
+        return;
+    }
+    for output in ["disk/clip.mp4", "disk/clip.gif", "disk/clip.png", "disk/clip.y4m"] {
+        let generate = studio.generate(output);
+        let mut command = small(r#""$@"; code=$?; ls -A disk; exit $code"#);
+        command.arg(generate.get_program()).args(generate.get_args()).args(["--frames", "5"]);
+        let refused = answer(&mut command);
+        refused.must_fail(1, &[output, "no space left", "free some space"]);
+        assert_eq!(refused.text(), "", "{output} left something behind");
+    }
+}
+
+/// The reader of standard output may go at any time: `kinora info … | head -1`.
+#[test]
+#[cfg(unix)]
+fn a_reader_that_goes_away() {
+    for words in [&["completions", "bash"][..], &["info", "--config", "svd"], &["--help"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = kinora().args(words).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(stderr, "", "{words:?}");
+    }
+}

@@ -1,0 +1,183 @@
+//! `kinora generate`, from the photo to the file.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+};
+
+use support::{Answer, Studio, answer};
+
+#[test]
+fn the_extension_decides_what_is_written() {
+    let studio = Studio::new();
+    for (output, at, mark) in
+        [("clip.mp4", 4, "ftyp"), ("clip.gif", 0, "GIF89a"), ("clip.y4m", 0, "YUV4MPEG2 W64 H64 F7:1")]
+    {
+        let made = answer(&mut studio.generate(output));
+        assert_eq!(made.code, Some(0), "{made:?}");
+        assert!(studio.read(output)[at..].starts_with(mark.as_bytes()), "{output}");
+    }
+    let made = answer(&mut studio.generate("clip.png"));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(studio.read("clip-0002.png").starts_with(b"\x89PNG"));
+    assert_eq!(studio.names(), ["clip-0001.png", "clip-0002.png", "clip.gif", "clip.mp4", "clip.y4m"]);
+}
+
+#[test]
+fn nothing_is_printed_where_no_one_looks() {
+    let studio = Studio::new();
+    let made = answer(&mut studio.generate("clip.gif"));
+    assert_eq!((made.code, made.text(), &*made.stderr), (Some(0), String::new(), ""));
+}
+
+#[test]
+fn verbose_prints_plain_lines() {
+    let studio = Studio::new();
+    let made = answer(studio.generate("clip.gif").args(["-v", "--steps", "2", "--seed", "7"]));
+    assert_eq!((made.code, made.text()), (Some(0), String::new()), "{made:?}");
+    for words in ["denoise: step 1/2", "denoise: step 2/2", "clip.gif: 2 frames of 64×64", "seed 7", "FLOP"]
+    {
+        assert!(made.stderr.contains(words), "{words} is not in {}", made.stderr);
+    }
+    assert!(!made.stderr.contains('\x1b') && !made.stderr.contains('\r'), "{:?}", made.stderr);
+}
+
+#[test]
+fn json_has_the_files_and_the_figures() {
+    let studio = Studio::new();
+    let made = answer(studio.generate("clip.png").args(["--json", "--seed", "42", "--steps", "2"]));
+    assert_eq!((made.code, &*made.stderr), (Some(0), ""), "{made:?}");
+    let json = made.json();
+    assert_eq!(json["files"], serde_json::json!(["clip-0001.png", "clip-0002.png"]));
+    assert_eq!((json["frames"].as_u64(), json["frames_per_second"].as_f64()), (Some(2), Some(7.0)));
+    let report = &json["report"];
+    assert_eq!(report["settings"]["seed"], 42);
+    assert_eq!((&report["settings"]["width"], &report["scheduler"]), (&64.into(), &"euler".into()));
+    assert_eq!(report["step_seconds"].as_array().unwrap().len(), 2);
+    assert!(report["plan"]["peak_bytes"].as_u64().unwrap() > 0);
+    assert!(report["plan"]["flops"].as_u64().unwrap() > 0);
+    let stages = report["stages"].as_array().unwrap().iter();
+    let stages: Vec<&str> = stages.map(|time| time["stage"].as_str().unwrap()).collect();
+    assert_eq!(stages, ["load", "encode_image", "encode_latents", "denoise", "decode"]);
+}
+
+#[test]
+fn a_seed_makes_the_same_clip_again() {
+    let studio = Studio::new();
+    let clip = |name: &str, seed: &str| {
+        let made = answer(studio.generate(name).args(["--seed", seed]));
+        assert_eq!(made.code, Some(0), "{made:?}");
+        studio.read(name)
+    };
+    assert_eq!(clip("a.y4m", "1"), clip("b.y4m", "1"));
+    assert_ne!(clip("c.y4m", "1"), clip("d.y4m", "2"));
+}
+
+#[test]
+fn every_scheduler_and_precision_runs() {
+    let studio = Studio::new();
+    for (option, value) in [
+        ("--scheduler", "euler"),
+        ("--scheduler", "ddim"),
+        ("--scheduler", "dpm++"),
+        ("--scheduler", "lcm"),
+        ("--precision", "f16"),
+        ("--precision", "bf16"),
+        ("--device", "cpu"),
+        ("--decode-chunk", "1"),
+        ("--memory", "2GB"),
+        ("--max-guidance", "1"),
+        ("--motion", "60"),
+        ("--noise-aug", "0.1"),
+        ("--min-guidance", "1.5"),
+    ] {
+        let made = answer(studio.generate("clip.y4m").args(["--force", option, value]));
+        assert_eq!(made.code, Some(0), "{option} {value}: {made:?}");
+    }
+}
+
+#[test]
+fn the_file_may_play_at_another_speed() {
+    let studio = Studio::new();
+    let made = answer(studio.generate("clip.y4m").args(["--output-fps", "29.97"]));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(studio.read("clip.y4m").starts_with(b"YUV4MPEG2 W64 H64 F30000:1001"));
+}
+
+#[test]
+fn a_dash_is_standard_output() {
+    let studio = Studio::new();
+    let made = answer(&mut studio.generate("-"));
+    assert_eq!((made.code, &*made.stderr), (Some(0), ""));
+    assert!(made.stdout.starts_with(b"YUV4MPEG2 W64 H64"));
+    assert!(studio.names().is_empty());
+    answer(studio.generate("-").arg("--json")).must_fail(2, &["standard output"]);
+}
+
+#[test]
+fn a_file_is_not_overwritten_unless_forced() {
+    let studio = Studio::new();
+    studio.write("clip.gif", b"mine");
+    // The model is not even looked for.
+    let refused =
+        studio.generate_from(&support::photo("rgb.png"), "/nonexistent".as_ref(), "clip.gif").output();
+    Answer::from(refused.unwrap()).must_fail(1, &["clip.gif", "exists", "--force"]);
+    assert_eq!(studio.read("clip.gif"), b"mine");
+    let made = answer(studio.generate("clip.gif").arg("--force"));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(studio.read("clip.gif").starts_with(b"GIF89a"));
+    studio.write("frame-0003.png", b"mine");
+    answer(&mut studio.generate("frame.png")).must_fail(1, &["frame-0003.png", "exists"]);
+}
+
+#[test]
+fn the_environment_may_name_the_model() {
+    let studio = Studio::new();
+    let mut command = support::kinora();
+    command.env("KINORA_MODEL", support::model()).current_dir(studio.folder.path());
+    command.arg("generate").arg(support::photo("rgb.png"));
+    command.args(["-o", "clip.gif", "--size", "64x64", "--frames", "1", "--steps", "1"]);
+    let made = answer(&mut command);
+    assert_eq!(made.code, Some(0), "{made:?}");
+}
+
+/// Starts a clip of a thousand steps, and ends it with a signal after the first.
+#[cfg(unix)]
+fn interrupted(studio: &Studio, output: &str, signal: &str) -> Answer {
+    let mut command = studio.generate(output);
+    command.args(["--steps", "1000", "-v", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut said = String::new();
+    let first_step = lines.by_ref().map(Result::unwrap).inspect(|line| said.push_str(line));
+    assert!(first_step.into_iter().any(|line| line.contains("step 1/1000")), "{said}");
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    assert!(!rest.iter().any(|line| line.contains("step 1000/1000")), "{rest:?}");
+    let output = child.wait_with_output().unwrap();
+    Answer { code: output.status.code(), stdout: output.stdout, stderr: rest.join("\n") }
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_stops_at_the_next_step_and_leaves_nothing() {
+    for output in ["clip.mp4", "clip.gif", "clip.png", "clip.y4m"] {
+        let studio = Studio::new();
+        let stopped = interrupted(&studio, output, "-INT");
+        stopped.must_fail(130, &["interrupted", "nothing was written"]);
+        assert_eq!(stopped.json()["error"]["kind"], "interrupted");
+        assert_eq!(studio.names(), [""; 0], "{output}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_request_to_end_does_the_same() {
+    let studio = Studio::new();
+    studio.write("clip.mp4", b"mine");
+    interrupted(&studio, "other.mp4", "-TERM").must_fail(130, &["interrupted"]);
+    assert_eq!(studio.names(), ["clip.mp4"]);
+}

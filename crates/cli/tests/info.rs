@@ -1,0 +1,135 @@
+//! `kinora info`, `completions`, `demo-model` and the help.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use support::{answer, kinora, model, run};
+
+#[test]
+fn a_published_model_needs_no_weights() {
+    let text = run(&["info", "--config", "svd-xt", "--frames", "25", "--size", "1024x576"]);
+    assert_eq!((text.code, &*text.stderr), (Some(0), ""), "{text:?}");
+    let text = text.text();
+    for words in ["1,524,623,082", "25 frames", "1024×576", "TFLOP", "GB"] {
+        assert!(text.contains(words), "{words} is not in {text}");
+    }
+}
+
+#[test]
+fn json_has_the_same_figures() {
+    let words = ["info", "--config", "svd", "--precision", "f16", "--decode-chunk", "2", "--json"];
+    let info = run(&words).json();
+    assert_eq!((&info["config"], &info["precision"]), (&"svd".into(), &"f16".into()));
+    assert_eq!((&info["settings"]["frames"], &info["settings"]["decode_chunk"]), (&14.into(), &2.into()));
+    let parts = info["estimate"]["parts"].as_array().unwrap();
+    let unet = parts.iter().find(|part| part["stage"] == "denoise").unwrap();
+    assert_eq!(unet["parameters"], 1_524_623_082u64);
+    assert!(unet["flops"].as_u64().unwrap() > 1_000_000_000_000);
+    // What the clip needs is also the table's figure for its size.
+    let peak = &info["estimate"]["peak_bytes"];
+    let row = info["memory"]["rows"].as_array().unwrap().iter().find(|row| row["width"] == 1024).unwrap();
+    let columns = info["memory"]["columns"].as_array().unwrap();
+    let column = columns.iter().position(|column| column["frames"] == 14 && column["decode_chunk"] == 2);
+    assert_eq!(&row["peak_bytes"][column.unwrap()], peak);
+    // Less memory for smaller clips, and room for the whole of it on a card of 12 GB.
+    assert!(peak.as_u64().unwrap() < 12_000_000_000, "{peak}");
+    let column = |row: &serde_json::Value| row["peak_bytes"][0].as_u64().unwrap();
+    assert!(info["memory"]["rows"].as_array().unwrap().iter().map(column).is_sorted());
+}
+
+#[test]
+fn a_folder_has_parts_with_weights() {
+    let folder = model().to_str().unwrap();
+    let text = run(&["info", folder]);
+    assert_eq!((text.code, &*text.stderr), (Some(0), ""), "{text:?}");
+    let text = text.text();
+    for words in
+        [folder, "StableVideoDiffusionPipeline", "unet", "AutoencoderKLTemporalDecoder", "plain (F32)"]
+    {
+        assert!(text.contains(words), "{words} is not in {text}");
+    }
+    let info = run(&["info", folder, "--json"]).json();
+    let parts = info["parts"].as_array().unwrap();
+    let names: Vec<&str> = parts.iter().map(|part| part["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["unet", "vae", "image_encoder", "scheduler", "feature_extractor"]);
+    let file = model().join("unet/diffusion_pytorch_model.safetensors");
+    let bytes = std::fs::read(file).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let elements: usize = tensors.tensors().iter().map(|(_, t)| t.shape().iter().product::<usize>()).sum();
+    assert_eq!(parts[0]["weights"][0]["parameters"], elements);
+}
+
+#[test]
+fn info_says_what_is_wrong() {
+    run(&["info"]).must_fail(2, &["MODEL"]);
+    run(&["info", "folder", "--config", "svd"]).must_fail(2, &["cannot be used with"]);
+    run(&["info", "--config", "svd-xxl"]).must_fail(2, &["svd-xt"]);
+    run(&["info", "/nonexistent"]).must_fail(1, &["/nonexistent"]);
+    run(&["info", "owner/name"]).must_fail(1, &["owner/name", "downloads nothing", "--config svd-xt"]);
+    run(&["info", "--config", "svd", "--size", "100x100"]).must_fail(2, &["multiple of 64"]);
+    let refused = run(&["info", "/nonexistent", "--json"]);
+    assert_eq!((refused.code, &refused.json()["error"]["kind"]), (Some(1), &"model".into()));
+}
+
+#[test]
+fn the_demonstration_model_is_written_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("demo");
+    let made = answer(kinora().arg("demo-model").arg(&path));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(made.text().contains("noise"), "{made:?}");
+    answer(kinora().arg("demo-model").arg(&path)).must_fail(1, &["demo"]);
+    std::fs::write(folder.path().join("file"), "mine").unwrap();
+    answer(kinora().arg("demo-model").arg(folder.path().join("file"))).must_fail(1, &["file"]);
+}
+
+#[test]
+fn every_shell_gets_completions() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let text = run(&["completions", shell]).text();
+        assert!(text.contains("kinora") && text.contains("decode-chunk"), "{shell}");
+    }
+    run(&["completions", "abacus"]).must_fail(2, &["bash"]);
+}
+
+#[test]
+fn the_help_has_examples_and_exit_codes() {
+    for words in [&["--help"][..], &["generate", "--help"], &["info", "--help"], &["demo-model", "--help"]] {
+        let help = run(words);
+        assert_eq!((help.code, &*help.stderr), (Some(0), ""), "{words:?}");
+        let text = help.text();
+        assert!(text.contains("Example") && text.contains("\n  kinora "), "{text}");
+        assert!(text.contains("Exit codes: 0 done, 1 failed, 2"), "{text}");
+    }
+    assert_eq!(run(&["--version"]).text(), concat!("kinora ", env!("CARGO_PKG_VERSION"), "\n"));
+    run(&[]).must_fail(2, &["generate", "info"]);
+}
+
+#[test]
+fn the_help_tells_the_true_defaults() {
+    let help = run(&["generate", "--help"]).text();
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    let settings = &run(&["info", "--config", "svd-xt", "--json"]).json()["settings"];
+    for (option, setting) in [
+        ("--motion", "motion_bucket"),
+        ("--noise-aug", "noise_augmentation"),
+        ("--min-guidance", "min_guidance"),
+        ("--max-guidance", "max_guidance"),
+        ("--fps", "fps"),
+        ("--steps", "steps"),
+    ] {
+        let text = help.split(&format!("{option} <")).nth(1).unwrap();
+        let default = text.split("[default: ").nth(1).unwrap().split(']').next().unwrap();
+        assert_eq!(default.parse().ok(), settings[setting].as_f64(), "{option}");
+    }
+}
+
+#[test]
+fn colours_are_for_terminals() {
+    assert!(!run(&["info", "/nonexistent"]).stderr.contains('\x1b'));
+    let coloured = answer(kinora().args(["info", "/nonexistent"]).env("CLICOLOR_FORCE", "1"));
+    assert!(coloured.stderr.contains("\x1b["), "{coloured:?}");
+    let plain =
+        answer(kinora().args(["info", "/nonexistent"]).env("CLICOLOR_FORCE", "1").env("NO_COLOR", "1"));
+    assert!(!plain.stderr.contains('\x1b'), "{plain:?}");
+}

@@ -1,0 +1,72 @@
+"""Makes the golden tensors of denoising steps: the UNet, guidance and the scheduler, with diffusers. See networks.py."""
+
+import json
+
+import torch
+from diffusers import EulerDiscreteScheduler
+from diffusers.models import embeddings
+from diffusers.schedulers import scheduling_euler_discrete
+
+import make_unet
+import networks
+from networks import given
+from ops.double import in_double
+from ops.layouts import images_first, images_last
+
+STEPS = 3
+CASE = dict(name="guided", frames=2, height=4, width=4, added_time_ids=[6.0, 127.0, 0.0625], guidance=[1.0, 2.5])
+
+
+def svd_scheduler():
+    return EulerDiscreteScheduler(
+        beta_start=0.00085,
+        beta_end=0.012,
+        beta_schedule="scaled_linear",
+        prediction_type="v_prediction",
+        sigma_max=700.0,
+        sigma_min=0.002,
+        steps_offset=1,
+        timestep_spacing="leading",
+        timestep_type="continuous",
+        use_karras_sigmas=True,
+    )
+
+
+def denoise(model, scheduler):
+    """The results of every step, as the pipeline runs them: the unconditional half of the batch has no image."""
+    name, frames, height, width = (CASE[key] for key in ("name", "frames", "height", "width"))
+    guidance = torch.tensor(CASE["guidance"], dtype=torch.float64)[None, :, None, None, None]
+    ids = torch.tensor([CASE["added_time_ids"]] * 2, dtype=torch.float64)
+    image = images_first(given(name, "image_latents", 1, height, width, 4))[:, None].repeat(1, frames, 1, 1, 1)
+    image = torch.cat([torch.zeros_like(image), image])
+    context = given(name, "image_embedding", 1, 1, model.config.cross_attention_dim)
+    context = torch.cat([torch.zeros_like(context), context])
+    noise = given(name, "latents", frames, height, width, 4)
+    latents = images_first(noise * scheduler.sigmas[0].float().double())[None]
+    results = {}
+    for i, t in enumerate(scheduler.timesteps):
+        scaled = scheduler.scale_model_input(torch.cat([latents] * 2), t)
+        prediction = model(torch.cat([scaled, image], dim=2), t, context, ids).sample
+        unconditional, conditional = prediction.chunk(2)
+        prediction = unconditional + guidance * (conditional - unconditional)
+        step = scheduler.step(prediction, t, latents)
+        latents = step.prev_sample
+        results[f"{name}/next{i}"] = images_last(latents[0])
+        results[f"{name}/denoised{i}"] = images_last(step.pred_original_sample[0])
+    return results
+
+
+def build():
+    scheduler = svd_scheduler()
+    with in_double(embeddings), in_double(scheduling_euler_discrete):
+        scheduler.set_timesteps(STEPS)
+        assert scheduler.sigmas.dtype == torch.float64
+        model = make_unet.network(make_unet.SMALLEST)
+        results = denoise(model, scheduler)
+    # Kinora holds timesteps as f32, and so does diffusers' embedding.
+    levels = {"sigmas": scheduler.sigmas.tolist(), "timesteps": scheduler.timesteps.float().tolist()}
+    return [CASE | {"config": json.loads(model.to_json_string())} | levels], results
+
+
+if __name__ == "__main__":
+    networks.main(__doc__, "denoise", build)
