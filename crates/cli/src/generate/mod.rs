@@ -37,6 +37,8 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
         precision: arguments.clip.precision.unwrap_or_default(),
         device: arguments.device.into(),
         memory_budget: arguments.memory.map(|bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX)),
+        // One clip, then the process ends: a network that has done its work makes room for the next.
+        keep_loaded: false,
     };
     let model = model::open(&arguments.model, &Variant::For(options.precision.dtype()), &mut display)?;
     display.detail(&format!("model {}", model.path().display()));
