@@ -50,13 +50,30 @@ pub(super) struct Tile {
     pub(super) columns: usize,
 }
 
-/// A grid of equal blocks of C.
+/// A grid of blocks of C whose sizes differ by a register tile at most, so that equal shares of them are equal work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
-    rows: usize,
-    columns: usize,
-    block_rows: usize,
-    block_columns: usize,
+    down: Cut,
+    across: Cut,
+}
+
+/// An axis cut into pieces of whole tiles, as even as tiles allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    extent: usize,
+    tile: usize,
+    pieces: usize,
+}
+
+impl Cut {
+    fn tiles(&self) -> usize {
+        self.extent.div_ceil(self.tile)
+    }
+
+    fn piece(&self, index: usize) -> Range<usize> {
+        let boundary = |index: usize| (index * self.tiles() / self.pieces * self.tile).min(self.extent);
+        boundary(index)..boundary(index + 1)
+    }
 }
 
 impl Grid {
@@ -64,22 +81,23 @@ impl Grid {
     /// thread has least to do, counting the copying of A, which each block of columns repeats, and the reading of B,
     /// which each block of rows repeats.
     pub(super) fn new(rows: usize, columns: usize, depth: usize, tile: Tile, threads: usize) -> Self {
-        let tiles = rows.div_ceil(tile.rows).max(1);
-        let panels = columns.div_ceil(tile.columns).max(1);
-        let fewest_down = tiles.div_ceil((ROW_BLOCK / tile.rows).max(1));
-        let fewest_across = panels.div_ceil((COLUMN_BLOCK / tile.columns).max(1));
+        let tiles = rows.div_ceil(tile.rows);
+        let panels = columns.div_ceil(tile.columns);
+        let fewest_down = tiles.div_ceil((ROW_BLOCK / tile.rows).max(1)).max(1);
+        let fewest_across = panels.div_ceil((COLUMN_BLOCK / tile.columns).max(1)).max(1);
         let threads = if rows * columns * depth < PARALLEL_FROM { 1 } else { threads.max(1) };
         let most_tasks = fewest_down * fewest_across + 4 * (threads - 1);
-        let mut best = (usize::MAX, fewest_down, fewest_across);
+        // Cycles per step of k with two vector multiply-adds a cycle, two or three values copied a cycle, and eight
+        // bytes of B read a cycle; in tenths.
+        let multiply = 10 * tiles * tile.rows * panels;
+        let copy = 4 * tiles * tile.rows;
+        let read = 10 * panels * tile.columns / 2;
+        let mut best = (u128::MAX, fewest_down, fewest_across);
         for down in fewest_down..=tiles.min(most_tasks / fewest_across) {
             for across in fewest_across..=panels.min(most_tasks / down) {
-                let (tiles, panels) = (tiles.div_ceil(down), panels.div_ceil(across));
-                // Cycles per step of k with two vector multiply-adds a cycle, two or three values copied a cycle, and
-                // eight bytes of B read a cycle; in tenths.
-                let multiply = 10 * tiles * tile.rows * panels;
-                let copy = 4 * tiles * tile.rows;
-                let read = 10 * panels * tile.columns / 2;
-                let cost = (down * across).div_ceil(threads) * (multiply + copy + read);
+                let tasks = down * across;
+                let all = (multiply + copy * across + read * down) as u128;
+                let cost = all * tasks.div_ceil(threads) as u128 * 1000 / tasks as u128;
                 if cost < best.0 {
                     best = (cost, down, across);
                 }
@@ -87,28 +105,21 @@ impl Grid {
         }
         let (_, down, across) = best;
         Self {
-            rows,
-            columns,
-            block_rows: tiles.div_ceil(down) * tile.rows,
-            block_columns: panels.div_ceil(across) * tile.columns,
+            down: Cut { extent: rows, tile: tile.rows, pieces: down },
+            across: Cut { extent: columns, tile: tile.columns, pieces: across },
         }
-    }
-
-    fn across(&self) -> usize {
-        self.columns.div_ceil(self.block_columns)
     }
 
     /// The number of blocks; none where there is no row or no column.
     pub(super) fn blocks(&self) -> usize {
-        self.rows.div_ceil(self.block_rows) * self.across()
+        let empty = self.down.extent == 0 || self.across.extent == 0;
+        if empty { 0 } else { self.down.pieces * self.across.pieces }
     }
 
     /// The rows and columns of a block. Blocks of the same columns follow each other, so that threads working on
     /// neighbours share the panels of B in L3.
     pub(super) fn block(&self, index: usize) -> (Range<usize>, Range<usize>) {
-        let down = self.rows.div_ceil(self.block_rows);
-        let (row, column) = (index % down * self.block_rows, index / down * self.block_columns);
-        (row..self.rows.min(row + self.block_rows), column..self.columns.min(column + self.block_columns))
+        (self.down.piece(index % self.down.pieces), self.across.piece(index / self.down.pieces))
     }
 }
 
