@@ -1,0 +1,83 @@
+// Matrix instructions of a warp, the loads of their operands, and copies to shared memory.
+#pragma once
+#include "numbers.cuh"
+
+// Where a pointer to shared memory points, as instructions want it.
+__device__ __forceinline__ u32 shared_address(const void *pointer) { return u32(__cvta_generic_to_shared(pointer)); }
+
+// Four 8×8 matrices of 16-bit elements. Thread i gives the address of row i % 8 of matrix i / 8, 16 bytes, and gets two
+// neighbours of row i / 4 of each: columns 2 (i % 4) and the next.
+__device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+// The same, each transposed.
+__device__ __forceinline__ void load_matrices_transposed(u32 (&to)[4], u32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+// sum += a · b for a 16×16 and b 16×8, the sum in f32. Thread i holds of the sum rows i / 4 and i / 4 + 8, columns
+// 2 (i % 4) and the next: elements 0, 1 and 2, 3. Of a: rows as of the sum by columns 2 (i % 4) and the next, then the
+// lower rows, then both again 8 columns further. Of b: rows 2 (i % 4) and the next of column i / 4, then 8 rows further.
+// Turing has no such instruction: two of half the depth do the same for f16.
+template <class T>
+__device__ __forceinline__ void multiply_add(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]);
+template <>
+__device__ __forceinline__ void multiply_add<f16>(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        asm volatile(
+            "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
+#endif
+}
+#if __CUDA_ARCH__ >= 800
+template <>
+__device__ __forceinline__ void multiply_add<bf16>(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+
+// Copies 16 bytes to shared memory, or zeros where `there` is false; nothing is read then. The copy is done after a
+// `wait_for_copies`. Turing copies at once, through a register.
+__device__ __forceinline__ void copy16(u32 to, const void *from, bool there) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+#else
+    uint4 words = there ? *reinterpret_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.x), "r"(words.y), "r"(words.z),
+                 "r"(words.w)
+                 : "memory");
+#endif
+}
+
+// Ends a group of copies.
+__device__ __forceinline__ void end_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits until at most `pending` of this thread's groups are not done. A barrier makes them seen by other threads.
+template <int pending>
+__device__ __forceinline__ void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+#endif
+}

@@ -1,0 +1,112 @@
+// Element types and their conversions, without the toolkit's headers: a kernel then compiles with nothing but NVRTC, and
+// several times faster.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int i32;
+typedef long long i64;
+
+struct f16 {
+    u16 bits;
+};
+struct bf16 {
+    u16 bits;
+};
+typedef float f32;
+
+__device__ __forceinline__ float to_float(float value) { return value; }
+__device__ __forceinline__ float to_float(f16 value) {
+    float result;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+    return result;
+}
+__device__ __forceinline__ float to_float(bf16 value) { return __uint_as_float(u32(value.bits) << 16); }
+__device__ __forceinline__ float to_float(u8 value) { return float(value); }
+__device__ __forceinline__ float to_float(i32 value) { return float(value); }
+
+// A float as another type, rounded to the nearest, ties to even. Integers saturate, and NaN becomes 0.
+template <class T>
+__device__ __forceinline__ T from_float(float value);
+template <>
+__device__ __forceinline__ float from_float<float>(float value) {
+    return value;
+}
+template <>
+__device__ __forceinline__ f16 from_float<f16>(float value) {
+    f16 result;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+    return result;
+}
+template <>
+__device__ __forceinline__ bf16 from_float<bf16>(float value) {
+    bf16 result;
+#if __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+#else
+    u32 bits = __float_as_uint(value);
+    // A NaN keeps its sign and stays a NaN; rounding could carry it into an infinity.
+    bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    result.bits = nan ? u16(bits >> 16 | 0x40u) : u16((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
+    return result;
+}
+template <>
+__device__ __forceinline__ u8 from_float<u8>(float value) {
+    // The conversion alone saturates to 32 bits.
+    return u8(__float2uint_rn(fminf(fmaxf(value, 0.0f), 255.0f)));
+}
+template <>
+__device__ __forceinline__ i32 from_float<i32>(float value) {
+    return value != value ? 0 : __float2int_rn(value);
+}
+
+// Two floats as two 16-bit numbers in a word, the first in its lower half.
+template <class T>
+__device__ __forceinline__ u32 pack2(float first, float second) {
+    return u32(from_float<T>(first).bits) | u32(from_float<T>(second).bits) << 16;
+}
+#if __CUDA_ARCH__ >= 800
+template <>
+__device__ __forceinline__ u32 pack2<f16>(float first, float second) {
+    u32 result;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
+    return result;
+}
+template <>
+__device__ __forceinline__ u32 pack2<bf16>(float first, float second) {
+    u32 result;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
+    return result;
+}
+#endif
+
+// N neighbours, read and written as one where they are aligned.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+    T lane[N];
+};
+
+// How many elements of a type one access of 16 bytes moves.
+template <class T>
+struct Wide {
+    static constexpr int count = 16 / sizeof(T);
+};
+
+// N neighbours as floats. `from` is aligned to them all.
+template <int N, class T>
+__device__ __forceinline__ void load(float (&to)[N], const T *from) {
+    Pack<T, N> pack = *reinterpret_cast<const Pack<T, N> *>(from);
+#pragma unroll
+    for (int i = 0; i < N; i++) to[i] = to_float(pack.lane[i]);
+}
+
+template <int N, class T>
+__device__ __forceinline__ void store(T *to, const float (&from)[N]) {
+    Pack<T, N> pack;
+#pragma unroll
+    for (int i = 0; i < N; i++) pack.lane[i] = from_float<T>(from[i]);
+    *reinterpret_cast<Pack<T, N> *>(to) = pack;
+}

@@ -1,0 +1,13 @@
+//! Kinora on NVIDIA GPUs.
+//!
+//! A [`Program`](program) is a plan whose every step has become launches of kernels that were compiled for the device
+//! found. The layers, lowest first: [`driver`] speaks with the GPU, [`compiler`] turns sources into code for it,
+//! [`kernels`] knows which kernel runs which op, and how. What a kernel is and how it is launched is decided without a
+//! device, so that everything up to the launch itself can be tested on a machine that has none.
+
+pub mod chip;
+pub mod error;
+pub mod kernels;
+
+pub use chip::{Architecture, Chip, CodeForm};
+pub use error::CudaError;
