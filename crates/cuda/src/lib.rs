@@ -6,6 +6,7 @@
 //! device, so that everything up to the launch itself can be tested on a machine that has none.
 
 pub mod chip;
+pub mod driver;
 pub mod error;
 pub mod kernels;
 

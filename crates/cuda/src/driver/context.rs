@@ -1,0 +1,147 @@
+//! A context: what a process holds on a device.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUresult};
+
+use super::{
+    library,
+    status::{check, ends_the_context},
+};
+use crate::CudaError;
+
+/// A context of its own, not the process's primary one: after a fault of the device it can be destroyed, and a new one
+/// made, whatever else the process does there.
+#[derive(Clone, Debug)]
+pub struct Context(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    handle: CUcontext,
+    state: Mutex<State>,
+}
+
+/// What has become of a context.
+#[derive(Debug, Default)]
+struct State {
+    /// How many calls are under way. A context that is lost is destroyed when the last of them has ended.
+    users: usize,
+    /// Why it can no longer be used.
+    lost: Option<String>,
+    destroyed: bool,
+}
+
+// SAFETY: the handle is a name that any thread may make current; the driver's calls are safe from several threads.
+unsafe impl Send for Inner {}
+// SAFETY: as above; what changes is behind the mutex.
+unsafe impl Sync for Inner {}
+
+/// The GPU's memory as the driver sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryFigures {
+    /// Bytes that nothing uses.
+    pub free: usize,
+    /// Bytes there are.
+    pub total: usize,
+}
+
+/// A context that is current in this thread until this is dropped.
+pub(super) struct Entered<'a> {
+    context: &'a Context,
+}
+
+impl Context {
+    /// Makes a context on a device.
+    pub(super) fn create(device: CUdevice) -> Result<Context, CudaError> {
+        // SAFETY: a device's number comes from an initialised driver.
+        let handle = unsafe { library::create_context(device)? };
+        // A new context is current in the thread that made it; here it is current only while it is used.
+        // SAFETY: the one just made is on top.
+        check(unsafe { sys::cuCtxPopCurrent_v2(&mut std::ptr::null_mut()) }, "leave a context")?;
+        Ok(Context(Arc::new(Inner { handle, state: Mutex::new(State::default()) })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The state is whole after every statement that changes it.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the context current.
+    pub(super) fn enter(&self) -> Result<Entered<'_>, CudaError> {
+        let mut state = self.state();
+        if let Some(reason) = &state.lost {
+            return Err(CudaError::ContextLost(reason.clone()));
+        }
+        // SAFETY: a context that is not lost has not been destroyed.
+        check(unsafe { sys::cuCtxPushCurrent_v2(self.0.handle) }, "enter the context")?;
+        state.users += 1;
+        Ok(Entered { context: self })
+    }
+
+    /// Whether an error has ended the context.
+    pub fn is_lost(&self) -> bool {
+        self.state().lost.is_some()
+    }
+
+    /// The GPU's memory, whoever uses it.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn memory(&self) -> Result<MemoryFigures, CudaError> {
+        let entered = self.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: a context is current, and the call writes two numbers.
+        entered
+            .check(unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) }, "ask for the memory there is")?;
+        Ok(MemoryFigures { free, total })
+    }
+
+    /// Waits for everything in the context.
+    ///
+    /// # Errors
+    /// Where the device failed meanwhile.
+    pub fn synchronise(&self) -> Result<(), CudaError> {
+        let entered = self.enter()?;
+        // SAFETY: a context is current.
+        entered.check(unsafe { sys::cuCtxSynchronize() }, "wait for the GPU")
+    }
+}
+
+impl Entered<'_> {
+    /// The error of a code, which may end the context.
+    pub fn check(&self, code: CUresult, doing: &str) -> Result<(), CudaError> {
+        let result = check(code, doing);
+        if let Err(error) = &result
+            && ends_the_context(code as u32)
+        {
+            self.context.state().lost.get_or_insert_with(|| error.to_string());
+        }
+        result
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        // SAFETY: this context was put on top when this was made, and whatever was put above it has gone. A context that
+        // cannot be taken off is one that is lost; there is nothing left to do about it.
+        let _ = unsafe { sys::cuCtxPopCurrent_v2(&mut std::ptr::null_mut()) };
+        let mut state = self.context.state();
+        state.users -= 1;
+        if state.lost.is_some() && state.users == 0 && !state.destroyed {
+            state.destroyed = true;
+            // SAFETY: no call is under way and none can begin. What lived in the context goes with it: whoever holds it
+            // can no longer enter.
+            let _ = unsafe { sys::cuCtxDestroy_v2(self.context.0.handle) };
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !state.destroyed {
+            // SAFETY: nothing refers to the context any more.
+            let _ = unsafe { sys::cuCtxDestroy_v2(self.handle) };
+        }
+    }
+}

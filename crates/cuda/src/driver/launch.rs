@@ -1,0 +1,146 @@
+//! A launch, ready to be put into a stream as often as one likes.
+
+use std::ffi::c_void;
+
+use cudarc::driver::sys::{
+    self, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchAttributeValue_union__bindgen_ty_1 as ClusterDimensions, CUlaunchConfig,
+};
+
+use super::{module::Function, stream::Stream, tensor_map};
+use crate::{
+    CudaError,
+    kernels::{Argument, Launch},
+};
+
+/// Shared memory that a block may have without asking.
+const UNASKED_SHARED_BYTES: u32 = 48 << 10;
+
+/// Blocks of a cluster that every chip with clusters can run.
+const PORTABLE_CLUSTER: u32 = 8;
+
+/// Memory for arguments, aligned for the largest of them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(128))]
+struct Line([u8; 128]);
+
+/// A launch with its function and its arguments in the driver's form.
+#[derive(Debug)]
+pub struct PreparedLaunch {
+    function: Function,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    cluster: u32,
+    /// The arguments, each at the start of a line.
+    _values: Box<[Line]>,
+    /// Where each argument lies in `_values`.
+    pointers: Box<[*mut c_void]>,
+}
+
+// SAFETY: the pointers point into memory that moves with the launch, and that nothing writes.
+unsafe impl Send for PreparedLaunch {}
+// SAFETY: as above.
+unsafe impl Sync for PreparedLaunch {}
+
+impl PreparedLaunch {
+    /// Lays the arguments out, and asks for the shared memory that the launch needs.
+    ///
+    /// # Errors
+    /// Where the chip cannot run it: too much shared memory, clusters, a tensor map that it refuses.
+    pub fn new(function: Function, launch: &Launch) -> Result<PreparedLaunch, CudaError> {
+        if launch.shared_bytes > UNASKED_SHARED_BYTES {
+            function.allow_shared_bytes(launch.shared_bytes)?;
+        }
+        if launch.cluster > PORTABLE_CLUSTER {
+            function.allow_large_clusters()?;
+        }
+        let mut lines = Vec::new();
+        let mut starts = Vec::with_capacity(launch.arguments.len());
+        for argument in &launch.arguments {
+            starts.push(lines.len());
+            match argument {
+                Argument::Pointer(address) => place(&mut lines, &address.to_ne_bytes()),
+                Argument::I32(value) => place(&mut lines, &value.to_ne_bytes()),
+                Argument::I64(value) => place(&mut lines, &value.to_ne_bytes()),
+                Argument::F32(value) => place(&mut lines, &value.to_ne_bytes()),
+                Argument::Bytes(bytes) => place(&mut lines, bytes),
+                Argument::TensorMap(map) => {
+                    let encoded = tensor_map::encode(function.context(), map)?;
+                    place(&mut lines, &encoded.opaque.map(u64::to_ne_bytes).concat());
+                }
+            }
+        }
+        let mut values = lines.into_boxed_slice();
+        let base: *mut Line = values.as_mut_ptr();
+        // SAFETY: every start is within the slice.
+        let pointers = starts.into_iter().map(|start| unsafe { base.add(start) }.cast::<c_void>()).collect();
+        let Launch { grid, block, shared_bytes, cluster, .. } = *launch;
+        Ok(PreparedLaunch { function, grid, block, shared_bytes, cluster, _values: values, pointers })
+    }
+
+    /// Puts the launch into a stream.
+    ///
+    /// # Safety
+    /// The arguments are those of the kernel, and the memory that they point to is there when it runs.
+    ///
+    /// # Errors
+    /// Where the driver refuses it.
+    pub unsafe fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
+        let entered = stream.context().enter()?;
+        let mut cluster = CUlaunchAttribute {
+            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { clusterDim: ClusterDimensions { x: self.cluster, y: 1, z: 1 } },
+        };
+        let config = CUlaunchConfig {
+            gridDimX: self.grid[0],
+            gridDimY: self.grid[1],
+            gridDimZ: self.grid[2],
+            blockDimX: self.block[0],
+            blockDimY: self.block[1],
+            blockDimZ: self.block[2],
+            sharedMemBytes: self.shared_bytes,
+            hStream: stream.handle(),
+            attrs: &mut cluster,
+            numAttrs: u32::from(self.cluster > 1),
+        };
+        // SAFETY: stream and function are of the current context or refused; the driver copies the arguments, which are
+        // the kernel's by the caller's promise, and does not write them.
+        let code = unsafe {
+            sys::cuLaunchKernelEx(
+                &config,
+                self.function.handle(),
+                self.pointers.as_ptr().cast_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        entered.check(code, "launch a kernel")
+    }
+}
+
+/// Appends bytes from the start of a line.
+fn place(lines: &mut Vec<Line>, bytes: &[u8]) {
+    for chunk in bytes.chunks(128) {
+        let mut line = Line([0; 128]);
+        line.0[..chunk.len()].copy_from_slice(chunk);
+        lines.push(line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_of_several_lines_lies_in_one_piece() {
+        let mut lines = Vec::new();
+        place(&mut lines, &7i32.to_ne_bytes());
+        let bytes: Vec<u8> = (0..200).map(|i| i as u8).collect();
+        place(&mut lines, &bytes);
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0].0[..4], 7i32.to_ne_bytes());
+        assert_eq!([&lines[1].0[..], &lines[2].0[..72]].concat(), bytes);
+        assert_eq!(lines.as_ptr().addr() % 128, 0);
+    }
+}
