@@ -202,6 +202,16 @@ pub enum CudaError {
         /// The types of its operands.
         inputs: String,
     },
+    /// A vendor's library refused.
+    #[error("{library} could not {doing}: {status}")]
+    Library {
+        /// The library.
+        library: &'static str,
+        /// What it was asked for.
+        doing: String,
+        /// What it answered.
+        status: String,
+    },
     /// A mistake of this crate's own.
     #[error("internal error: {0}; please report it")]
     Internal(String),

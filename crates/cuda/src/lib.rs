@@ -9,6 +9,7 @@ pub mod chip;
 pub mod driver;
 pub mod error;
 pub mod kernels;
+pub mod vendor;
 
 pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;

@@ -46,7 +46,7 @@ pub struct MemoryFigures {
 }
 
 /// A context that is current in this thread until this is dropped.
-pub(super) struct Entered<'a> {
+pub(crate) struct Entered<'a> {
     context: &'a Context,
 }
 
@@ -67,7 +67,7 @@ impl Context {
     }
 
     /// Makes the context current.
-    pub(super) fn enter(&self) -> Result<Entered<'_>, CudaError> {
+    pub(crate) fn enter(&self) -> Result<Entered<'_>, CudaError> {
         let mut state = self.state();
         if let Some(reason) = &state.lost {
             return Err(CudaError::ContextLost(reason.clone()));
