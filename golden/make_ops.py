@@ -7,7 +7,7 @@ LIMIT = 2 << 20
 
 
 def main():
-    out = fixtures.folder(__doc__, "crates/cpu/tests/fixtures/golden")
+    out = fixtures.folder(__doc__, "testing/fixtures/ops")
     fixtures.reproducible()
     for module in (conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler):
         family = module.build()

@@ -3,7 +3,6 @@
 
 #[path = "../examples/small_unet/network.rs"]
 mod network;
-mod support;
 
 use kinora_cpu::{CpuTarget, Options, Program, Tensors, reference};
 use kinora_graph::{
@@ -12,8 +11,8 @@ use kinora_graph::{
     passes,
     plan::{Plan, PlanOptions},
 };
+use kinora_testing::{compare::assert_all_close, random_graph::random_tensors};
 use network::{Config, build};
-use support::{compare::assert_all_close, random_graph::random_tensors};
 
 fn config(dtype: DType) -> Config {
     Config { widths: vec![8, 16], head_dim: 4, groups: 4, context: 6, frames: 3, size: 4, steps: 2, dtype }

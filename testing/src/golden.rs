@@ -1,6 +1,10 @@
-//! The golden fixtures: see `golden/README.md`.
+//! Ops against tensors made with PyTorch and diffusers: see `golden/README.md`.
 
-use std::{collections::HashMap, fs, path::PathBuf};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs,
+    path::PathBuf,
+};
 
 use kinora_graph::{
     DType, Tensor, TensorType,
@@ -8,6 +12,8 @@ use kinora_graph::{
 };
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
+
+use crate::{compare, executor::Executor};
 
 /// One op with its operands and what PyTorch made of them.
 #[derive(Debug, Deserialize)]
@@ -92,7 +98,7 @@ pub struct Family {
 
 /// Where the fixtures lie.
 pub fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/golden")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/ops")
 }
 
 impl Family {
@@ -156,4 +162,84 @@ fn element_type(name: &str, dtype: Dtype) -> DType {
         Dtype::I32 => DType::I32,
         other => panic!("{name} is {other:?}, which no tensor holds"),
     }
+}
+
+/// The families, a fixture each.
+pub const FAMILIES: [&str; 9] =
+    ["conv", "linear", "norm", "pointwise", "attention", "arrange", "resample", "embedding", "sampler"];
+
+/// The names of the fixtures with this extension.
+pub fn fixtures(extension: &str) -> BTreeSet<String> {
+    fs::read_dir(folder())
+        .expect("the fixtures are in the repository")
+        .map(|entry| entry.expect("a readable folder").path())
+        .filter(|path| path.extension().is_some_and(|e| e == extension))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect()
+}
+
+/// Runs all cases of a family by all executors, and only then fails, so that one run shows everything that is wrong.
+///
+/// # Panics
+/// Where a result is not the expected one.
+pub fn check_family(name: &str, executors: &[&dyn Executor]) {
+    let family = Family::load(name);
+    assert!(!family.cases.is_empty() && !executors.is_empty(), "{name} has nothing to check");
+    let mut failures = Vec::new();
+    for case in &family.cases {
+        let inputs = family.inputs(case);
+        let expected = family.outputs(case);
+        let types = match inferred(case, &inputs, &expected) {
+            Ok(types) => types,
+            Err(why) => {
+                failures.push(format!("{name}/{} inference: {why}", case.name));
+                continue;
+            }
+        };
+        for executor in executors {
+            if let Err(why) = check_case(case, *executor, &inputs, &types, &expected) {
+                failures.push(format!("{name}/{} by {}: {why}", case.name, executor.name()));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+}
+
+/// The inferred types, where they fit the results.
+fn inferred(case: &Case, inputs: &[Tensor], expected: &[Tensor]) -> Result<Vec<TensorType>, String> {
+    let operands: Vec<&TensorType> = inputs.iter().map(Tensor::ty).collect();
+    let types = case.op.infer(&operands).map_err(|error| error.to_string())?;
+    if types.len() != expected.len() {
+        return Err(format!("{} results inferred, {} expected", types.len(), expected.len()));
+    }
+    for (ty, tensor) in types.iter().zip(expected) {
+        // Results that are not exact are kept in f32, whatever their storage.
+        if ty.shape != *tensor.shape() || (case.exact && ty.dtype != tensor.dtype()) {
+            return Err(format!("{ty} inferred, {} expected", tensor.ty()));
+        }
+    }
+    Ok(types)
+}
+
+fn check_case(
+    case: &Case,
+    executor: &dyn Executor,
+    inputs: &[Tensor],
+    types: &[TensorType],
+    expected: &[Tensor],
+) -> Result<(), String> {
+    let operands: Vec<&Tensor> = inputs.iter().collect();
+    let results = executor.run(&case.op, &operands)?;
+    if results.len() != expected.len() {
+        return Err(format!("{} results, {} expected", results.len(), expected.len()));
+    }
+    for (index, ((result, ty), expected)) in results.iter().zip(types).zip(expected).enumerate() {
+        if result.ty() != ty {
+            return Err(format!("result {index} is {}, inferred as {ty}", result.ty()));
+        }
+        let verdict =
+            if case.exact { compare::equal(expected, result) } else { compare::close(expected, result) };
+        verdict.map_err(|why| format!("result {index}: {why}"))?;
+    }
+    Ok(())
 }

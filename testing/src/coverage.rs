@@ -10,7 +10,7 @@ use kinora_graph::{
     },
 };
 
-use super::golden::{Case, Family, Levels};
+use crate::golden::{Case, Family, Levels};
 
 /// Names the variants of an enum and lists them. The match has no wildcard: a new variant does not compile until it
 /// is listed, and does not pass until the fixtures have it.

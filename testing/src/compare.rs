@@ -132,47 +132,52 @@ pub fn equal(expected: &Tensor, got: &Tensor) -> Result<(), String> {
     Ok(())
 }
 
-#[test]
-fn a_small_element_is_not_excused_by_a_large_one() {
-    // rms = √(100² / 4) = 50, so the zero may be off by 50 bars, and the 100 by 100 bars.
-    let expected = [100.0, 0.0, 0.0, 0.0];
-    let off = |index: usize, by: f32| {
-        let mut got = expected;
-        got[index] += by;
-        worst(&expected, &got).map(|w| (w.index, w.error))
-    };
-    assert_eq!(off(1, 0.5), Some((1, 0.01)));
-    assert_eq!(off(0, 1.0), Some((0, 0.01)));
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[test]
-fn a_distance_is_that_of_the_whole() {
-    assert_eq!(distance(&[3.0, 4.0, f32::INFINITY], &[3.0, 4.5, f32::INFINITY]), 0.1);
-    assert_eq!(distance(&[0.0], &[0.0]), 0.0);
-    assert_eq!(distance(&[0.0], &[1.0]), f64::INFINITY);
-    assert_eq!(distance(&[1.0, f32::NAN], &[1.0, 1.0]), f64::INFINITY);
-}
-
-#[test]
-fn what_is_not_a_number_is_never_close() {
-    for got in [f32::NAN, f32::INFINITY] {
-        assert_eq!(worst(&[1.0], &[got]).map(|w| w.error), Some(f64::INFINITY));
+    #[test]
+    fn a_small_element_is_not_excused_by_a_large_one() {
+        // rms = √(100² / 4) = 50, so the zero may be off by 50 bars, and the 100 by 100 bars.
+        let expected = [100.0, 0.0, 0.0, 0.0];
+        let off = |index: usize, by: f32| {
+            let mut got = expected;
+            got[index] += by;
+            worst(&expected, &got).map(|w| (w.index, w.error))
+        };
+        assert_eq!(off(1, 0.5), Some((1, 0.01)));
+        assert_eq!(off(0, 1.0), Some((0, 0.01)));
     }
-    assert_eq!(worst(&[f32::INFINITY], &[1.0]).map(|w| w.error), Some(f64::INFINITY));
-    assert_eq!(worst(&[f32::NAN], &[f32::NAN]).map(|w| w.error), Some(0.0));
-}
 
-#[test]
-fn expected_zeros_must_be_zeros() {
-    assert_eq!(worst(&[0.0; 3], &[0.0; 3]).map(|w| w.error), Some(0.0));
-    assert!(worst(&[0.0; 3], &[0.0, 1e-20, 0.0]).is_some_and(|w| w.error > 1e10 && w.index == 1));
-}
+    #[test]
+    fn a_distance_is_that_of_the_whole() {
+        assert_eq!(distance(&[3.0, 4.0, f32::INFINITY], &[3.0, 4.5, f32::INFINITY]), 0.1);
+        assert_eq!(distance(&[0.0], &[0.0]), 0.0);
+        assert_eq!(distance(&[0.0], &[1.0]), f64::INFINITY);
+        assert_eq!(distance(&[1.0, f32::NAN], &[1.0, 1.0]), f64::INFINITY);
+    }
 
-#[test]
-fn exactness_sees_the_sign_of_zero_and_the_type() {
-    let tensor = |x: f32| Tensor::from_slice([1], &[x]).unwrap();
-    assert!(equal(&tensor(0.0), &tensor(0.0)).is_ok());
-    assert!(equal(&tensor(0.0), &tensor(-0.0)).is_err());
-    assert!(equal(&tensor(1.0), &tensor(1.0).cast(DType::F16)).is_err());
-    assert!(equal(&tensor(f32::NAN), &tensor(-f32::NAN)).is_ok());
+    #[test]
+    fn what_is_not_a_number_is_never_close() {
+        for got in [f32::NAN, f32::INFINITY] {
+            assert_eq!(worst(&[1.0], &[got]).map(|w| w.error), Some(f64::INFINITY));
+        }
+        assert_eq!(worst(&[f32::INFINITY], &[1.0]).map(|w| w.error), Some(f64::INFINITY));
+        assert_eq!(worst(&[f32::NAN], &[f32::NAN]).map(|w| w.error), Some(0.0));
+    }
+
+    #[test]
+    fn expected_zeros_must_be_zeros() {
+        assert_eq!(worst(&[0.0; 3], &[0.0; 3]).map(|w| w.error), Some(0.0));
+        assert!(worst(&[0.0; 3], &[0.0, 1e-20, 0.0]).is_some_and(|w| w.error > 1e10 && w.index == 1));
+    }
+
+    #[test]
+    fn exactness_sees_the_sign_of_zero_and_the_type() {
+        let tensor = |x: f32| Tensor::from_slice([1], &[x]).unwrap();
+        assert!(equal(&tensor(0.0), &tensor(0.0)).is_ok());
+        assert!(equal(&tensor(0.0), &tensor(-0.0)).is_err());
+        assert!(equal(&tensor(1.0), &tensor(1.0).cast(DType::F16)).is_err());
+        assert!(equal(&tensor(f32::NAN), &tensor(-f32::NAN)).is_ok());
+    }
 }

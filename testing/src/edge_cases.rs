@@ -1,0 +1,363 @@
+//! Every op at its edges: extents of one, odd ones and none, channels beside a vector's width, masks that hide
+//! everything, and magnitudes that overflow. Each executor against the reference.
+
+use kinora_graph::{
+    DType, Op, Tensor,
+    op::{
+        Activation, Affine, Attention, BatchNorm, Concat, Conv, Gate, Interpolation, Linear, Mask, MatMul,
+        Mean, Norm, NormKind, Pool, PoolKind, Reshape, STEP_COLUMNS, SamplerStep, Scale, Slice, Stage,
+        TemporalBlend, TimestepEmbedding, Upsample,
+    },
+};
+
+use crate::{
+    compare,
+    executor::{Executor, Reference},
+};
+
+const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+
+/// Images, height and width: one element, odd extents, no images, no rows.
+const EXTENTS: [[usize; 3]; 4] = [[1, 1, 1], [2, 3, 5], [0, 3, 3], [2, 0, 3]];
+
+/// None, one, odd, and one more than each vector's width or half of it.
+const CHANNELS: [usize; 7] = [0, 1, 3, 7, 9, 17, 33];
+
+type Case = (Op, Vec<Tensor>);
+
+/// Makes operands.
+struct Operands {
+    state: u64,
+    dtype: DType,
+    /// What activations are scaled by; weights stay near one.
+    magnitude: f32,
+}
+
+impl Operands {
+    fn new(dtype: DType, magnitude: f32) -> Self {
+        Operands { state: 0x9E37_79B9_7F4A_7C15, dtype, magnitude }
+    }
+
+    fn uniform(&mut self) -> f32 {
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    }
+
+    fn scaled(&mut self, dtype: DType, shape: &[usize], scale: f32) -> Tensor {
+        let values: Vec<f32> = (0..shape.iter().product()).map(|_| self.uniform() * scale).collect();
+        Tensor::from_f32(dtype, shape, &values).unwrap()
+    }
+
+    /// An activation.
+    fn x(&mut self, shape: &[usize]) -> Tensor {
+        self.scaled(self.dtype, shape, self.magnitude)
+    }
+
+    /// A weight.
+    fn w(&mut self, shape: &[usize]) -> Tensor {
+        self.scaled(self.dtype, shape, 1.0)
+    }
+
+    /// An activation for a product. With one sign alone nothing cancels, so that even a result of one element, which has
+    /// no larger ones beside it, is as exact as f32 sums are.
+    fn positive_x(&mut self, shape: &[usize]) -> Tensor {
+        let values: Vec<f32> = self.x(shape).to_f32().iter().map(|x| x.abs()).collect();
+        Tensor::from_f32(self.dtype, shape, &values).unwrap()
+    }
+
+    /// A weight for a product, likewise.
+    fn positive_w(&mut self, shape: &[usize]) -> Tensor {
+        let values: Vec<f32> = self.w(shape).to_f32().iter().map(|x| x.abs()).collect();
+        Tensor::from_f32(self.dtype, shape, &values).unwrap()
+    }
+
+    /// Activations of one size and either sign: scores are then exact, and so is which of them is the largest.
+    fn signs(&mut self, shape: &[usize]) -> Tensor {
+        let values: Vec<f32> = self.x(shape).to_f32().iter().map(|x| x.signum() * self.magnitude).collect();
+        Tensor::from_f32(self.dtype, shape, &values).unwrap()
+    }
+}
+
+fn products(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize, cases: &mut Vec<Case>) {
+    let shape = [images, height, width, channels];
+    for out in [1, 9, 0] {
+        for conv in [
+            Conv::spatial([1, 1], 1, 0),
+            Conv::spatial([3, 3], 1, 1),
+            Conv { padding: [[0; 2], [0, 1], [2, 1]], ..Conv::spatial([3, 2], 2, 0) },
+            Conv { dilation: [1, 2, 2], ..Conv::spatial([3, 3], 1, 2) },
+            Conv::temporal(3, images.max(1)),
+            Conv { kernel: [2, 3, 3], padding: [[1, 0], [1, 1], [1, 1]], ..Conv::temporal(3, images.max(1)) },
+        ] {
+            let [kt, kh, kw] = conv.kernel;
+            let inputs =
+                vec![o.positive_x(&shape), o.positive_w(&[out, kt, kh, kw, channels]), o.positive_w(&[out])];
+            cases.push((Op::Conv(Conv { bias: true, ..conv }), inputs));
+        }
+        let residual = o.positive_x(&[images, height, width, out]);
+        let linear =
+            Linear { bias: true, epilogue: vec![Stage::Scale(0.5), Stage::Add], ..Linear::default() };
+        cases.push((
+            Op::Linear(linear),
+            vec![o.positive_x(&shape), o.positive_w(&[out, channels]), o.positive_w(&[out]), residual],
+        ));
+        let norm =
+            Norm { kind: NormKind::Layer, epsilon: 1e-3, affine: Affine::ScaleShift, activation: None };
+        let linear = Linear { gate: Some(Activation::Gelu), prologue: Some(norm), ..Linear::default() };
+        let inputs = vec![
+            o.positive_x(&shape),
+            o.positive_w(&[2 * out, channels]),
+            o.positive_w(&[channels]),
+            o.positive_w(&[channels]),
+        ];
+        cases.push((Op::Linear(linear), inputs));
+        for (transpose_a, transpose_b) in [(false, false), (true, false), (false, true), (true, true)] {
+            let swap = |transposed: bool, [a, b]: [usize; 2]| if transposed { [b, a] } else { [a, b] };
+            let [m, k] = swap(transpose_a, [height * width, channels]);
+            let [k2, n] = swap(transpose_b, [channels, out]);
+            for shared in [false, true] {
+                let b = if shared { o.positive_x(&[k2, n]) } else { o.positive_x(&[images, k2, n]) };
+                let inputs = vec![o.positive_x(&[images, m, k]), b];
+                cases.push((Op::MatMul(MatMul { transpose_a, transpose_b }), inputs));
+            }
+        }
+    }
+    if channels > 0 {
+        let depthwise = Conv { groups: channels, ..Conv::spatial([3, 3], 1, 1) };
+        cases.push((Op::Conv(depthwise), vec![o.positive_x(&shape), o.positive_w(&[channels, 1, 3, 3, 1])]));
+    }
+}
+
+fn norms(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize, cases: &mut Vec<Case>) {
+    let shape = [images, height, width, channels];
+    let mut kinds =
+        vec![NormKind::Layer, NormKind::Rms, NormKind::Group { groups: 1, frames: images.max(1) }];
+    if channels > 0 {
+        kinds.push(NormKind::Group { groups: channels, frames: 1 });
+    }
+    for kind in kinds {
+        let norm =
+            Norm { kind, epsilon: 1e-3, affine: Affine::ScaleShift, activation: Some(Activation::Silu) };
+        cases.push((Op::Norm(norm), vec![o.x(&shape), o.w(&[channels]), o.w(&[channels])]));
+    }
+    let ones = Tensor::from_f32(o.dtype, [channels], &vec![1.0; channels]).unwrap();
+    let vectors = [o.x(&[channels]), ones, o.w(&[channels]), o.w(&[channels])];
+    let inputs = std::iter::once(o.x(&shape)).chain(vectors).collect();
+    cases.push((Op::BatchNorm(BatchNorm { epsilon: 1e-3 }), inputs));
+}
+
+fn elements(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize, cases: &mut Vec<Case>) {
+    let shape = [images, height, width, channels];
+    for activation in Activation::ALL {
+        cases.push((Op::Activate(activation), vec![o.x(&shape)]));
+        cases.push((Op::Gate(Gate { activation }), vec![o.x(&[images, height, width, 2 * channels])]));
+    }
+    cases.push((Op::Softmax, vec![o.x(&shape)]));
+    cases.push((Op::Scale(Scale { factor: -1.5, offset: 0.25 }), vec![o.x(&shape)]));
+    for other in [vec![channels], vec![images, 1, 1, channels], vec![], shape.to_vec()] {
+        cases.push((Op::Add, vec![o.x(&shape), o.x(&other)]));
+        cases.push((Op::Mul, vec![o.x(&shape), o.x(&other)]));
+    }
+    for alphas in [1, images] {
+        cases.push((Op::Blend, vec![o.x(&shape), o.x(&shape), o.w(&[alphas])]));
+    }
+    for threshold in [None, Some(0.5 * o.magnitude)] {
+        let strength = o.scaled(DType::F32, &[1], 1.0);
+        let inputs = vec![o.x(&shape), o.x(&shape), strength];
+        cases.push((Op::TemporalBlend(TemporalBlend { threshold }), inputs));
+    }
+    for guided in [false, true] {
+        let op = SamplerStep {
+            guided,
+            history: true,
+            noise: true,
+            clip: guided.then_some(0.7 * o.magnitude),
+            emit_denoised: true,
+            emit_scaled: true,
+        };
+        let halves = if guided { 2 * images } else { images };
+        let mut inputs = vec![o.x(&shape), o.x(&[halves, height, width, channels])];
+        inputs.push(o.scaled(DType::F32, &[3, STEP_COLUMNS], 1.0));
+        inputs.push(Tensor::from_slice([1], &[2i32]).unwrap());
+        if guided {
+            inputs.push(o.scaled(DType::F32, &[images.max(1)], 5.0));
+        }
+        inputs.extend([o.x(&shape), o.x(&shape)]);
+        cases.push((Op::SamplerStep(op), inputs));
+    }
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::U8, DType::I32] {
+        cases.push((Op::Cast(dtype), vec![o.x(&shape)]));
+    }
+}
+
+fn moves(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize, cases: &mut Vec<Case>) {
+    let shape = [images, height, width, channels];
+    for axis in 0..4 {
+        let mut none = shape;
+        none[axis] = 0;
+        cases.push((Op::Concat(Concat { axis }), vec![o.x(&shape), o.x(&none), o.x(&shape)]));
+        for (start, len) in [(0, shape[axis]), (shape[axis] / 2, 0), (0, shape[axis].min(1))] {
+            cases.push((Op::Slice(Slice { axis, start, len }), vec![o.x(&shape)]));
+        }
+        if shape[axis] > 0 {
+            cases.push((Op::Mean(Mean { axes: vec![axis] }), vec![o.x(&shape)]));
+        }
+    }
+    for interpolation in [Interpolation::Nearest, Interpolation::Bilinear] {
+        for size in [[1, 1], [7, 4]] {
+            cases.push((Op::Upsample(Upsample { interpolation, size }), vec![o.x(&shape)]));
+        }
+    }
+    for kind in [PoolKind::Average, PoolKind::Max] {
+        let pool = Pool { kind, kernel: [2, 3], stride: [1, 2], padding: [1, 1] };
+        cases.push((Op::Pool(pool), vec![o.x(&shape)]));
+    }
+    cases.push((Op::Reshape(Reshape { shape: [height, channels, width, images].into() }), vec![o.x(&shape)]));
+    let embedding = TimestepEmbedding {
+        width: 2 + channels,
+        cosine_first: true,
+        frequency_shift: 0.0,
+        max_period: 1e4,
+        scale: 1.0,
+    };
+    cases.push((Op::TimestepEmbedding(embedding), vec![o.w(&[images])]));
+    let ids: Vec<i32> = (0..images * width).map(|i| (i % 5) as i32).collect();
+    let ids = Tensor::from_slice([images, width], &ids).unwrap();
+    cases.push((Op::Embedding, vec![o.x(&[5, channels]), ids]));
+}
+
+fn attention(o: &mut Operands, [images, height, width]: [usize; 3], head_dim: usize, cases: &mut Vec<Case>) {
+    let length = height * width;
+    let (heads, frames) = (2, images.max(1));
+    for axis in 0..2 {
+        let op = if axis == 0 {
+            Attention::over_positions(heads, head_dim)
+        } else {
+            Attention::over_frames(heads, head_dim, frames)
+        };
+        let masks = [Mask::None, Mask::Causal { diagonal: -1 }, Mask::Boolean, Mask::Additive];
+        for (mask, key_lengths) in masks.into_iter().flat_map(|mask| [(mask, false), (mask, true)]) {
+            // A power of two keeps the scores exact.
+            let op = Attention { mask, key_lengths, scale: 0.25, ..op.clone() };
+            let shape = [images, length, heads * head_dim];
+            let mut inputs = vec![o.signs(&shape), o.signs(&shape), o.x(&shape)];
+            let extents = op.extents(inputs[0].ty(), inputs[1].ty());
+            if op.mask_operand().is_some() {
+                let shape = [extents.batch, 1, extents.queries, extents.keys];
+                // Every second query sees nothing at all, the others every second key.
+                let seen = |i: usize| (i / extents.keys.max(1)).is_multiple_of(2) && i.is_multiple_of(2);
+                let (hidden, dtype) = match mask {
+                    Mask::Boolean => (0.0, DType::U8),
+                    _ => (f32::NEG_INFINITY, o.dtype),
+                };
+                let shown = if mask == Mask::Boolean { 1.0 } else { 0.0 };
+                let mask: Vec<f32> =
+                    (0..shape.iter().product()).map(|i| if seen(i) { shown } else { hidden }).collect();
+                inputs.push(Tensor::from_f32(dtype, shape, &mask).unwrap());
+            }
+            if key_lengths {
+                let lengths: Vec<i32> = (0..extents.key_batch).map(|i| i as i32 - 1).collect();
+                inputs.push(Tensor::from_slice([extents.key_batch], &lengths).unwrap());
+            }
+            cases.push((Op::Attention(op), inputs));
+        }
+    }
+}
+
+/// Compares every executor with the reference; returns how many cases there were.
+fn check(cases: &[Case], executors: &[&dyn Executor]) -> usize {
+    let mut failures = Vec::new();
+    for (op, inputs) in cases {
+        let operands: Vec<&Tensor> = inputs.iter().collect();
+        let types: Vec<String> = inputs.iter().map(|x| x.ty().to_string()).collect();
+        let expected = match Reference.run(op, &operands) {
+            Ok(expected) => expected,
+            Err(why) => panic!("{op} of {}: {why}", types.join(", ")),
+        };
+        for executor in executors {
+            let verdict = executor.run(op, &operands).and_then(|got| {
+                assert_eq!(expected.len(), got.len());
+                expected.iter().zip(&got).try_for_each(|(expected, got)| {
+                    assert_eq!(expected.ty(), got.ty());
+                    compare::close(expected, got)
+                })
+            });
+            if let Err(why) = verdict {
+                failures.push(format!("{} {op} of {}: {why}", executor.name(), types.join(", ")));
+            }
+        }
+    }
+    let shown = failures.iter().take(40).cloned().collect::<Vec<_>>().join("\n");
+    assert!(failures.is_empty(), "{} failures of {}\n{shown}", failures.len(), cases.len());
+    cases.len()
+}
+
+/// A group of ops, whose edges are checked together.
+#[derive(Clone, Copy, Debug)]
+pub enum Family {
+    /// Convolutions and matrix products.
+    Products,
+    /// Normalisations.
+    Norms,
+    /// Ops on single elements, and the sampler.
+    Elements,
+    /// Ops that move elements, resize and average.
+    Moves,
+    /// Attention.
+    Attention,
+}
+
+impl Family {
+    /// All of them.
+    pub const ALL: [Family; 5] =
+        [Family::Products, Family::Norms, Family::Elements, Family::Moves, Family::Attention];
+
+    fn cases(self, operands: &mut Operands, extents: [usize; 3], channels: usize, cases: &mut Vec<Case>) {
+        match self {
+            Family::Products => products(operands, extents, channels, cases),
+            Family::Norms => norms(operands, extents, channels, cases),
+            Family::Elements => elements(operands, extents, channels, cases),
+            Family::Moves => moves(operands, extents, channels, cases),
+            // A head has at least one channel.
+            Family::Attention if channels == 0 => {}
+            Family::Attention => attention(operands, extents, channels, cases),
+        }
+    }
+}
+
+/// Checks a family's edges in every float type, with usual magnitudes and with those that overflow f16.
+///
+/// # Panics
+/// Where an executor differs from the reference.
+pub fn check_family(family: Family, executors: &[&dyn Executor]) {
+    let mut count = 0;
+    for dtype in FLOATS {
+        for magnitude in [1.0, 1e4] {
+            let mut operands = Operands::new(dtype, magnitude);
+            let mut cases = Vec::new();
+            for extents in EXTENTS {
+                for channels in CHANNELS {
+                    family.cases(&mut operands, extents, channels, &mut cases);
+                }
+            }
+            // Some combinations are no op, such as a window larger than its image.
+            cases.retain(|(op, inputs)| op.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).is_ok());
+            count += check(&cases, executors);
+        }
+    }
+    assert!(count > 500, "only {count} cases are left");
+}
+
+/// The case that large magnitudes are made for: products beyond 65504 are the same infinity everywhere.
+///
+/// # Panics
+/// Where an executor gives something else.
+pub fn check_overflow(executors: &[&dyn Executor]) {
+    let x = Tensor::from_f32(DType::F16, [2, 3], &[1e4, 1e4, 1e4, -1e4, -1e4, -1e4]).unwrap();
+    let weight = Tensor::from_f32(DType::F16, [1, 3], &[3.0, 3.0, 3.0]).unwrap();
+    for executor in executors {
+        let y = executor.run(&Op::Linear(Linear::default()), &[&x, &weight]).unwrap();
+        assert_eq!(y[0].to_f32(), [f32::INFINITY, f32::NEG_INFINITY], "{}", executor.name());
+    }
+}

@@ -1,0 +1,74 @@
+//! A way to run an op.
+
+use kinora_cpu::{Tensors, reference};
+use kinora_graph::{Graph, GraphBuilder, GraphError, Op, Phase, Tensor};
+
+/// Something that runs an op.
+pub trait Executor {
+    /// What it is called in a failure.
+    fn name(&self) -> String;
+
+    /// Runs the op on these operands. Results are written into memory that held something else before.
+    ///
+    /// # Errors
+    /// Says why it could not.
+    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, String>;
+}
+
+/// The reference: plain loops in f64.
+#[derive(Clone, Copy, Debug)]
+pub struct Reference;
+
+impl Executor for Reference {
+    fn name(&self) -> String {
+        "reference".to_owned()
+    }
+
+    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, String> {
+        reference::run("op", op, operands).map_err(|error| error.to_string())
+    }
+}
+
+/// A graph of one node, with what it is fed. Weights are parameters, so that they are packed when a program is loaded, as
+/// a model's are.
+#[derive(Debug)]
+pub struct OneOp {
+    /// The graph.
+    pub graph: Graph,
+    /// Its weights.
+    pub parameters: Tensors,
+    /// Its inputs.
+    pub inputs: Tensors,
+}
+
+impl OneOp {
+    /// The graph of this op on these operands.
+    ///
+    /// # Errors
+    /// Where the op does not take them.
+    pub fn new(op: &Op, operands: &[&Tensor]) -> Result<OneOp, GraphError> {
+        let mut g = GraphBuilder::new("one op");
+        let (mut parameters, mut inputs) = (Tensors::new(), Tensors::new());
+        let mut ids = Vec::new();
+        for (i, operand) in operands.iter().enumerate() {
+            let name = format!("operand{i}");
+            let is_weight = i == 1 && matches!(op, Op::Conv(_) | Op::Linear(_));
+            if is_weight {
+                ids.push(g.parameter(&name, operand.ty().clone())?);
+                parameters.insert(name, (*operand).clone());
+            } else {
+                ids.push(g.input(&name, operand.ty().clone(), Phase::Step)?);
+                inputs.insert(name, (*operand).clone());
+            }
+        }
+        for (i, &result) in g.node("op", op.clone(), &ids)?.iter().enumerate() {
+            g.output(&format!("result{i}"), result)?;
+        }
+        Ok(OneOp { graph: g.finish(), parameters, inputs })
+    }
+
+    /// The results in their order, of those that a program gave by name.
+    pub fn results(&self, mut outputs: Tensors) -> Vec<Tensor> {
+        (0..outputs.len()).filter_map(|i| outputs.remove(&format!("result{i}"))).collect()
+    }
+}

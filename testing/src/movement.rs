@@ -1,0 +1,91 @@
+//! How far a result moves when what it was made of moves by a rounding error: what no other arithmetic can be nearer than.
+
+use std::collections::HashMap;
+
+use half::{bf16, f16};
+use kinora_cpu::{Tensors, reference};
+use kinora_graph::{DType, Graph, Op, Tensor};
+
+/// Moves numbers a little, by chance but always the same.
+struct Nudge {
+    state: u32,
+    /// How far an f32 moves, in units of rounding.
+    units: f32,
+}
+
+impl Nudge {
+    fn next(&mut self) -> u32 {
+        self.state = self.state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        self.state >> 8
+    }
+
+    /// Moves every f32 by units of its own rounding and of the tensor's typical number's, and tips one 16-bit number in two
+    /// hundred over to its neighbour, in a small tensor one or two: what another order of f32 sums does to a result.
+    fn tensor(&mut self, tensor: &Tensor) -> Tensor {
+        let mut values = tensor.to_f32();
+        let squares: f32 = values.iter().map(|x| x * x).sum();
+        let typical = (squares / values.len().max(1) as f32).sqrt();
+        let some = (values.len() as u32 / 2).clamp(1, 200);
+        let (unit, typical, one_in) = match tensor.dtype() {
+            DType::F32 => (self.units * f32::EPSILON, typical, 1),
+            DType::F16 => (f16::EPSILON.to_f32(), 0.0, some),
+            DType::BF16 => (bf16::EPSILON.to_f32(), 0.0, some),
+            DType::U8 | DType::I32 => return tensor.clone(),
+        };
+        for x in &mut values {
+            match self.next() {
+                n if n % one_in != 0 => {}
+                n if n & 0x1000 == 0 => *x += unit * (x.abs() + typical),
+                _ => *x -= unit * (x.abs() + typical),
+            }
+        }
+        Tensor::from_f32(tensor.dtype(), tensor.shape().clone(), &values).unwrap()
+    }
+}
+
+/// The furthest that an element of each tensor lies from its place in any of the others.
+fn furthest(tensors: &[Tensor], others: &[Vec<Tensor>]) -> Vec<f64> {
+    let off = |a: &Tensor, b: &Tensor| {
+        let by = a.to_f32().into_iter().zip(b.to_f32()).map(|(a, b)| f64::from((a - b).abs()));
+        by.filter(|by| by.is_finite()).fold(0.0, f64::max)
+    };
+    let of = |(i, tensor)| others.iter().map(|other| off(tensor, &other[i])).fold(0.0, f64::max);
+    tensors.iter().enumerate().map(of).collect()
+}
+
+/// How far the results of an op move when the numbers it reads do by a rounding error of f32: where everything cancels,
+/// no f32 arithmetic can be nearer than some of these.
+pub fn movement_of_layer(op: &Op, operands: &[&Tensor]) -> Vec<f64> {
+    let wide = |tensor: &&Tensor| {
+        if tensor.dtype().is_float() { tensor.cast(DType::F32) } else { (*tensor).clone() }
+    };
+    let operands: Vec<Tensor> = operands.iter().map(wide).collect();
+    let run =
+        |operands: &[Tensor]| reference::run("nudged", op, &operands.iter().collect::<Vec<_>>()).unwrap();
+    let mut nudge = Nudge { state: 1, units: 1.0 };
+    let mut nudged = || run(&operands.iter().map(|tensor| nudge.tensor(tensor)).collect::<Vec<_>>());
+    furthest(&run(&operands), &[nudged(), nudged(), nudged()])
+}
+
+/// How far the results of a graph move, by name, when those of each layer do: by sixteen units, where a layer alone may be
+/// off by the eighty-four that are the bar. Some graphs make thousands of one.
+pub fn movement_of_graph(graph: &Graph, parameters: &Tensors, inputs: &Tensors) -> HashMap<String, f64> {
+    let known = reference::evaluate_all(graph, parameters, inputs).unwrap();
+    let mut nudge = Nudge { state: 2, units: 16.0 };
+    let mut nudged = || {
+        let mut values = known.clone();
+        for node in graph.nodes() {
+            let operands: Vec<&Tensor> = node.inputs.iter().map(|value| &values[value]).collect();
+            let results = reference::run(&node.name, &node.op, &operands).unwrap();
+            values
+                .extend(node.outputs.iter().copied().zip(results.iter().map(|result| nudge.tensor(result))));
+        }
+        graph.outputs().iter().map(|output| values[&output.value].clone()).collect()
+    };
+    let others: [Vec<Tensor>; 3] = [nudged(), nudged(), nudged()];
+    let results: Vec<Tensor> = graph.outputs().iter().map(|output| known[&output.value].clone()).collect();
+    graph.outputs().iter().map(|output| output.name.clone()).zip(furthest(&results, &others)).collect()
+}
+
+/// How many such movements a result may be off, beyond its bar.
+pub const MOVEMENTS: f64 = 4.0;
