@@ -19,6 +19,16 @@ pub enum CudaError {
     /// No such generation of GPUs.
     #[error("{0} is no GPU architecture that Kinora knows; write it as sm_75, sm_80, sm_86, sm_89 or sm_90a")]
     UnknownArchitecture(String),
+    /// A tensor has an extent that a kernel cannot count.
+    #[error(
+        "{layer}: an extent of {extent} is more than the kernels count; split the work into smaller batches"
+    )]
+    TooLargeForKernel {
+        /// The layer.
+        layer: String,
+        /// The extent, or the number of blocks that it needs.
+        extent: usize,
+    },
     /// A mistake of this crate's own.
     #[error("internal error: {0}; please report it")]
     Internal(String),
