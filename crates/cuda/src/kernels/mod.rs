@@ -4,7 +4,10 @@
 //! [`Implementation`]s of an op, the one it would choose first; the tuner may measure the others. Nothing here needs a
 //! device: an implementation gives [`Launch`]es with every argument in place, and something else runs them.
 
+mod epilogue;
 mod kernel;
+pub mod matrix;
+mod names;
 
 use std::fmt;
 

@@ -1,14 +1,17 @@
-// What a matrix product does to its result before it is stored. The stages are generated for each op, as
-// `apply_stages`; see `kernels/epilogue.rs`.
+// What a matrix product does to its result before it is stored. The stages are generated for each op; see
+// `kernels/epilogue.rs`, which follows this header with `Epilogue`, `finish` and `finish_gated`.
 #pragma once
 #include "activations.cuh"
 #include "numbers.cuh"
 
-// The operands of the stages, in order, at most eight.
-struct Epilogue {
-    const void *operand[8];
-    // Elements from one image's vector to the next in an operand of one vector an image; 0 where all share one.
-    i64 image_stride[8];
+// The operands of the stages, in order, and what is needed to find an element's own.
+template <int count>
+struct EpilogueOperands {
+    const void *bias;
+    // Columns of the result: the bias of a gate lies that much further than its value's, and the vector of an image that
+    // much further than that of the image before.
+    i64 columns;
     // Rows of the result that belong to one image.
     i64 rows_per_image;
+    const void *operand[count];
 };

@@ -1,0 +1,232 @@
+//! What a matrix product does to its result before it is stored, as code and as operands.
+//!
+//! The code is generated, so that a product has exactly its own stages, with nothing to decide while it runs. It gives the
+//! kernels three names: `Epilogue`, the operands; `finish`, which adds the bias and runs the stages over N neighbouring
+//! columns of a row; and `finish_gated`, which does so for values and their gates.
+
+use kinora_graph::{
+    DType, TensorType,
+    op::{Activation, Stage},
+};
+
+use super::{
+    Argument, DevicePointer,
+    names::{activation_name, type_name},
+};
+
+/// An epilogue over the result of a product.
+#[derive(Clone, Debug)]
+pub(crate) struct Epilogue<'a> {
+    /// The type of the bias, where there is one.
+    pub bias: Option<DType>,
+    /// What the gates go through, where there are any.
+    pub gate: Option<Activation>,
+    /// The stages.
+    pub stages: &'a [Stage],
+    /// The types of the stages' operands, in order.
+    pub operands: Vec<&'a TensorType>,
+    /// The type of the result.
+    pub result: &'a TensorType,
+}
+
+impl Epilogue<'_> {
+    /// The code that a kernel includes.
+    pub fn code(&self) -> String {
+        let count = self.operands.len().max(1);
+        let mut code = format!("#include \"epilogue.cuh\"\ntypedef EpilogueOperands<{count}> Epilogue;\n");
+        code += &function("add_bias", "float (&v)[N], const Epilogue &e, i64 column", &self.bias_code());
+        code += &function(
+            "apply_stages",
+            "float (&v)[N], const Epilogue &e, int row, i64 element, int column",
+            &self.stages_code(),
+        );
+        code += &function(
+            "finish",
+            "float (&v)[N], const Epilogue &e, int row, i64 element, int column",
+            "add_bias(v, e, column);\napply_stages(v, e, row, element, column);\n",
+        );
+        if let Some(gate) = self.gate {
+            let gated = each(&format!("v[i] *= {}(gate[i]);", activation_name(Some(gate))));
+            code += &function(
+                "finish_gated",
+                "float (&v)[N], float (&gate)[N], const Epilogue &e, int row, i64 element, int column",
+                &format!(
+                    "add_bias(v, e, column);\nadd_bias(gate, e, e.columns + column);\n{gated}\
+                     apply_stages(v, e, row, element, column);\n"
+                ),
+            );
+        }
+        code
+    }
+
+    /// The operands, as `Epilogue` has them.
+    pub fn argument(&self, bias: Option<DevicePointer>, operands: &[DevicePointer]) -> Argument {
+        let images = self.result.shape.first().copied().unwrap_or(1);
+        // A result without images has no rows that could ask.
+        let rows_per_image = self.result.shape.rows().checked_div(images).unwrap_or(1).max(1);
+        let columns = self.result.shape.channels();
+        let mut words = vec![bias.unwrap_or(0), columns as u64, rows_per_image as u64];
+        words.extend(operands);
+        if operands.is_empty() {
+            words.push(0);
+        }
+        Argument::Bytes(words.into_iter().flat_map(u64::to_le_bytes).collect())
+    }
+
+    fn bias_code(&self) -> String {
+        match self.bias {
+            Some(dtype) => format!(
+                "float bias[N];\nload(bias, static_cast<const {} *>(e.bias) + column);\n{}",
+                type_name(dtype),
+                each("v[i] += bias[i];")
+            ),
+            None => String::new(),
+        }
+    }
+
+    fn stages_code(&self) -> String {
+        let mut code = String::new();
+        let mut at = 0;
+        for (stage, own) in Stage::split(self.stages, &self.operands) {
+            let operand = |place: &str| {
+                let name = own.first().map_or("f32", |ty| type_name(ty.dtype));
+                format!(
+                    "float other[N];\nload(other, static_cast<const {name} *>(e.operand[{at}]) + {place});\n"
+                )
+            };
+            code += &match stage {
+                Stage::Activate(activation) => {
+                    each(&format!("v[i] = {}(v[i]);", activation_name(Some(activation))))
+                }
+                Stage::Scale(factor) => each(&format!("v[i] *= __int_as_float({:#010x});", factor.to_bits())),
+                Stage::AddChannels => {
+                    let channels = self.result.shape.channels();
+                    let shared = own.first().is_none_or(|ty| ty.elements() == channels);
+                    let place =
+                        if shared { "column" } else { "row / int(e.rows_per_image) * e.columns + column" };
+                    block(&(operand(place) + &each("v[i] += other[i];")))
+                }
+                Stage::Add => block(&(operand("element") + &each("v[i] += other[i];"))),
+                Stage::Mul => block(&(operand("element") + &each("v[i] *= other[i];"))),
+                Stage::Blend { accumulator_first } => {
+                    let name = own.get(1).map_or("f32", |ty| type_name(ty.dtype));
+                    let next = at + 1;
+                    let alpha =
+                        format!("float alpha = to_float(*static_cast<const {name} *>(e.operand[{next}]));\n");
+                    let sides = if accumulator_first { ["v[i]", "other[i]"] } else { ["other[i]", "v[i]"] };
+                    let [first, second] = sides;
+                    let blend = format!("v[i] = alpha * {first} + (1.0f - alpha) * {second};");
+                    block(&(operand("element") + &alpha + &each(&blend)))
+                }
+            };
+            at += stage.operands();
+        }
+        code
+    }
+}
+
+/// A function template over N neighbouring columns.
+fn function(name: &str, parameters: &str, body: &str) -> String {
+    format!("template <int N>\n__device__ __forceinline__ void {name}({parameters}) {{\n{body}}}\n")
+}
+
+/// A statement for each of the columns.
+fn each(statement: &str) -> String {
+    format!("#pragma unroll\nfor (int i = 0; i < N; i++) {statement}\n")
+}
+
+/// A scope of its own.
+fn block(body: &str) -> String {
+    format!("{{\n{body}}}\n")
+}
+
+/// Whether an operand is a tensor that the epilogue reads element by element, by the thread that then writes that element
+/// of the result. The epilogue's operands begin at `first`.
+pub(crate) fn reads_in_place(stages: &[Stage], first: usize, operand: usize) -> bool {
+    let mut at = first;
+    for stage in stages {
+        if at == operand && stage.operands() > 0 {
+            return matches!(stage, Stage::Add | Stage::Mul | Stage::Blend { .. });
+        }
+        at += stage.operands();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ty(dtype: DType, shape: &[usize]) -> TensorType {
+        TensorType::new(dtype, shape)
+    }
+
+    #[test]
+    fn stages_take_their_operands_in_order() {
+        let result = ty(DType::F16, &[2, 3, 4, 8]);
+        let per_image = ty(DType::F32, &[2, 1, 1, 8]);
+        let alpha = ty(DType::BF16, &[1]);
+        let stages = [
+            Stage::AddChannels,
+            Stage::Activate(Activation::Silu),
+            Stage::Blend { accumulator_first: false },
+            Stage::Scale(0.1),
+            Stage::Mul,
+        ];
+        let epilogue = Epilogue {
+            bias: Some(DType::F16),
+            gate: None,
+            stages: &stages,
+            operands: vec![&per_image, &result, &alpha, &result],
+            result: &result,
+        };
+        let code = epilogue.code();
+        for part in [
+            "EpilogueOperands<4>",
+            "static_cast<const f32 *>(e.operand[0]) + row / int(e.rows_per_image) * e.columns + column",
+            "v[i] = silu(v[i]);",
+            "static_cast<const f16 *>(e.operand[1]) + element",
+            "static_cast<const bf16 *>(e.operand[2])",
+            "alpha * other[i] + (1.0f - alpha) * v[i]",
+            // 0.1 exactly.
+            "__int_as_float(0x3dcccccd)",
+            "static_cast<const f16 *>(e.operand[3]) + element",
+        ] {
+            assert!(code.contains(part), "{part} in\n{code}");
+        }
+        assert!(!code.contains("finish_gated"));
+        let Argument::Bytes(bytes) = epilogue.argument(Some(256), &[512, 768, 1024, 1280]) else {
+            panic!("the operands are a struct")
+        };
+        let words: Vec<u64> =
+            bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
+        assert_eq!(words, [256, 8, 12, 512, 768, 1024, 1280]);
+    }
+
+    #[test]
+    fn a_vector_for_all_images_needs_no_image() {
+        let result = ty(DType::F32, &[4, 8]);
+        let shared = ty(DType::F32, &[8]);
+        let epilogue = Epilogue {
+            bias: None,
+            gate: Some(Activation::Gelu),
+            stages: &[Stage::AddChannels],
+            operands: vec![&shared],
+            result: &result,
+        };
+        let code = epilogue.code();
+        assert!(
+            code.contains("(e.operand[0]) + column);") && code.contains("v[i] *= gelu(gate[i]);"),
+            "{code}"
+        );
+    }
+
+    #[test]
+    fn only_tensors_are_overwritten() {
+        let silu = Stage::Activate(Activation::Silu);
+        let blend = Stage::Blend { accumulator_first: true };
+        let stages = [Stage::AddChannels, silu, Stage::Add, Stage::Scale(2.0), Stage::Mul, blend];
+        let overwritten: Vec<usize> = (0..12).filter(|&i| reads_in_place(&stages, 3, i)).collect();
+        assert_eq!(overwritten, [4, 5, 6]);
+    }
+}

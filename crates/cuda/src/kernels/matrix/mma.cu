@@ -1,0 +1,313 @@
+// A product or a convolution on the tensor cores of a warp, for f16 and bf16 with f32 sums.
+//
+// A block computes a tile of TILE_ROWS × TILE_COLUMNS sums, 32 of depth at a time, from tiles of a and b in shared memory; a
+// convolution's tile of a is gathered from the pixels of the taps as it is copied, so that no matrix of patches exists. The
+// tiles come by asynchronous copies, STAGES - 1 ahead (ASYNCHRONOUS), or one ahead through registers: on Turing, and where
+// rows are not aligned to 16 bytes.
+#include "specialisation.cuh"
+
+#include "matrix.cuh"
+#include "product.cuh"
+#include "window.cuh"
+
+constexpr int threads = 32 * WARPS_DOWN * WARPS_ACROSS;
+constexpr int tile_depth = 32;
+// A tile's row is 64 bytes: four chunks of 16.
+constexpr int chunks = 4;
+constexpr int warp_rows = TILE_ROWS / WARPS_DOWN;
+constexpr int warp_columns = TILE_COLUMNS / WARPS_ACROSS;
+constexpr int row_step = threads / chunks;
+constexpr int a_copies = TILE_ROWS / row_step;
+constexpr int b_copies = (TILE_COLUMNS + row_step - 1) / row_step;
+constexpr int a_bytes = TILE_ROWS * 64;
+constexpr int stage_bytes = a_bytes + TILE_COLUMNS * 64;
+static_assert(TILE_ROWS % row_step == 0 && warp_rows % 16 == 0 && warp_columns % 16 == 0, "the warps share the tile");
+
+// Where a chunk of a tile's row lies. Eight rows that a warp reads at the same chunk fall into different banks.
+__device__ __forceinline__ u32 place(int row, int chunk) { return row * 64 + ((chunk ^ (row >> 1 & 3)) << 4); }
+
+// What one thread brings: one chunk of every `row_step`th row.
+struct Source {
+    const Product &p;
+    const Window &w;
+    int row, chunk;
+#if CONVOLUTION
+    const TYPE *a;
+    Corner corner[a_copies];
+    Cursor cursor;
+#else
+    const TYPE *a[a_copies];
+#endif
+    const TYPE *b[b_copies];
+    // The first depth of the chunk that comes next.
+    int depth;
+
+    __device__ __forceinline__ Source(const Product &p, const Window &w, const TYPE *from_a, const TYPE *from_b,
+                                      const Tile &tile, int first)
+        : p(p), w(w), row(threadIdx.x / chunks), chunk(threadIdx.x % chunks), depth(first + chunk * 8) {
+        from_a += tile.slice * p.a_slice;
+        from_b += tile.slice * p.b_slice;
+#pragma unroll
+        for (int i = 0; i < a_copies; i++) {
+            int own = tile.row + row + i * row_step;
+#if CONVOLUTION
+            corner[i] = own < p.rows ? corner_of(w, own) : no_corner();
+#else
+            a[i] = own < p.rows ? from_a + own * p.a_row : nullptr;
+#endif
+        }
+#if CONVOLUTION
+        a = from_a;
+        if (p.depth > 0) cursor.go_to(w, p.channels, depth);
+#endif
+#pragma unroll
+        for (int i = 0; i < b_copies; i++) {
+            int own = tile.column + row + i * row_step;
+            bool there = row + i * row_step < TILE_COLUMNS && own < p.columns;
+            b[i] = there ? from_b + column_of_b(p, own, GATED) * p.b_column : nullptr;
+        }
+    }
+
+    __device__ __forceinline__ void advance() {
+        depth += tile_depth;
+#if CONVOLUTION
+        cursor.advance(w, p.channels, tile_depth);
+#endif
+    }
+
+    // The eight elements of row `i`, where they are neighbours in memory and aligned; null where they are zeros.
+    __device__ __forceinline__ const TYPE *wide_a(int i) const {
+#if CONVOLUTION
+        Tap tap(w, cursor);
+        return tap.inside(w, corner[i]) ? a + (corner[i].pixel + tap.pixel) * p.a_row + cursor.channel : nullptr;
+#else
+        return a[i] && depth < p.depth ? a[i] + depth : nullptr;
+#endif
+    }
+    __device__ __forceinline__ const TYPE *wide_b(int i) const {
+        return b[i] && depth < p.depth ? b[i] + depth : nullptr;
+    }
+
+#if !ASYNCHRONOUS
+    __device__ __forceinline__ uint4 fetch(const TYPE *from) const {
+        return from ? *reinterpret_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
+    }
+    static __device__ __forceinline__ uint4 packed(const u32 (&bits)[8]) {
+        return make_uint4(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16, bits[4] | bits[5] << 16,
+                          bits[6] | bits[7] << 16);
+    }
+    __device__ __forceinline__ uint4 fetch_a(int i) const {
+#if A_VECTOR
+        return fetch(wide_a(i));
+#else
+        u32 bits[8];
+#if CONVOLUTION
+        Cursor one = cursor;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            Tap tap(w, one);
+            bool there = tap.inside(w, corner[i]);
+            bits[j] = there ? a[(corner[i].pixel + tap.pixel) * p.a_row + one.channel].bits : 0;
+            one.advance(w, p.channels, 1);
+        }
+#else
+#pragma unroll
+        for (int j = 0; j < 8; j++) bits[j] = a[i] && depth + j < p.depth ? a[i][depth + j].bits : 0;
+#endif
+        return packed(bits);
+#endif
+    }
+    __device__ __forceinline__ uint4 fetch_b(int i) const {
+#if B_VECTOR
+        return fetch(wide_b(i));
+#else
+        u32 bits[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) bits[j] = b[i] && depth + j < p.depth ? b[i][depth + j].bits : 0;
+        return packed(bits);
+#endif
+    }
+#endif
+};
+
+__device__ __forceinline__ void store_shared(u32 to, uint4 words) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.x), "r"(words.y), "r"(words.z),
+                 "r"(words.w)
+                 : "memory");
+}
+
+// Reads a line of sums back from shared memory, 16 bytes at a time.
+template <int N>
+__device__ __forceinline__ void read_line(float (&to)[N], const float *from) {
+    constexpr int width = N < 4 ? N : 4;
+#pragma unroll
+    for (int i = 0; i < N; i += width) {
+        float part[width];
+        load(part, from + i);
+#pragma unroll
+        for (int k = 0; k < width; k++) to[i + k] = part[k];
+    }
+}
+
+struct Sums {
+    float of[warp_rows / 16][warp_columns / 8][4];
+};
+
+// Multiplies the tiles of one stage.
+__device__ __forceinline__ void multiply_stage(Sums &sums, u32 stage, int first_row, int first_column) {
+    int lane = threadIdx.x % 32, matrix = lane / 8, in_matrix = lane % 8;
+#pragma unroll
+    for (int half = 0; half < tile_depth / 16; half++) {
+        u32 a[warp_rows / 16][4];
+#pragma unroll
+        for (int i = 0; i < warp_rows / 16; i++)
+            load_matrices(a[i], stage + place(first_row + 16 * i + (matrix & 1) * 8 + in_matrix, 2 * half + (matrix >> 1)));
+#pragma unroll
+        for (int j = 0; j < warp_columns / 16; j++) {
+            // Two neighbouring columns of 8, each with both halves of its depth.
+            u32 b[4];
+            load_matrices(b, stage + a_bytes +
+                                 place(first_column + 16 * j + (matrix >> 1) * 8 + in_matrix, 2 * half + (matrix & 1)));
+            u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
+#pragma unroll
+            for (int i = 0; i < warp_rows / 16; i++) {
+                multiply_add<TYPE>(sums.of[i][2 * j], a[i], left);
+                multiply_add<TYPE>(sums.of[i][2 * j + 1], a[i], right);
+            }
+        }
+    }
+}
+
+// Hands the sums on: 16 rows of a warp's at a time go through shared memory, so that a thread has STORE neighbouring results
+// of one row, for wide accesses to the operands of the epilogue and to the result.
+__device__ __forceinline__ void write_results(const Sums &sums, float *scratch, TYPE *y, float *partial, const Product &p,
+                                              const Epilogue &e, const Tile &tile, int first_row, int first_column) {
+    int lane = threadIdx.x % 32;
+    // The columns of a slot, and the bank-friendly distance of rows.
+    constexpr int per_result = GATED && !SPLIT ? 2 : 1;
+    constexpr int width = STORE * per_result, across = warp_columns / width, slots = 16 * across;
+    constexpr int pitch = warp_columns + 8;
+    float *own = scratch + threadIdx.x / 32 * (16 * pitch);
+#pragma unroll
+    for (int i = 0; i < warp_rows / 16; i++) {
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < warp_columns / 8; j++) {
+            const float(&four)[4] = sums.of[i][j];
+            float *to = own + lane / 4 * pitch + 8 * j + lane % 4 * 2;
+            *reinterpret_cast<float2 *>(to) = make_float2(four[0], four[1]);
+            *reinterpret_cast<float2 *>(to + 8 * pitch) = make_float2(four[2], four[3]);
+        }
+        __syncwarp();
+        for (int slot = lane; slot < slots; slot += 32) {
+            int line = slot / across, from = slot % across * width;
+            int row = tile.row + first_row + 16 * i + line, column = (tile.column + first_column + from) / per_result;
+            if (row >= p.rows || column * per_result >= p.columns) continue;
+            float sum[width];
+            read_line(sum, own + line * pitch + from);
+#if SPLIT
+            store(partial + (i64(tile.split) * p.rows + row) * p.columns + column, sum);
+#else
+            i64 at = tile.slice * p.y_slice + row * p.y_row + column;
+#if GATED
+            float result[STORE], gate[STORE];
+#pragma unroll
+            for (int k = 0; k < STORE; k++) result[k] = sum[2 * k], gate[k] = sum[2 * k + 1];
+            finish_gated(result, gate, e, row, at, tile.slice * p.column_slice + column);
+            store(y + at, result);
+#else
+            finish(sum, e, row, at, tile.slice * p.column_slice + column);
+            store(y + at, sum);
+#endif
+#endif
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(threads, BLOCKS)
+    mma(const TYPE *a, const TYPE *b, TYPE *y, float *partial, const Product p, const Window w, const Epilogue e) {
+    extern __shared__ __align__(128) u8 shared[];
+    u32 base = shared_address(shared);
+    Tile tile = tile_of_block(p, TILE_ROWS, TILE_COLUMNS);
+    int all_steps = (p.depth + tile_depth - 1) / tile_depth;
+    int first_step = SPLIT ? tile.split * p.steps : 0;
+    int steps = SPLIT ? max(0, min(p.steps, all_steps - first_step)) : all_steps;
+    Source source(p, w, a, b, tile, first_step * tile_depth);
+    u32 own = place(source.row, source.chunk);
+
+    int warp = threadIdx.x / 32;
+    int first_row = warp / WARPS_ACROSS * warp_rows, first_column = warp % WARPS_ACROSS * warp_columns;
+    Sums sums = {};
+
+#if ASYNCHRONOUS
+    // Null stands for zeros; the copy then reads nothing, but wants an address.
+    auto copy = [&](int slot) {
+        u32 to = base + slot * stage_bytes + own;
+#pragma unroll
+        for (int i = 0; i < a_copies; i++) {
+            const TYPE *from = source.wide_a(i);
+            copy16(to + i * row_step * 64, from ? from : a, from != nullptr);
+        }
+#pragma unroll
+        for (int i = 0; i < b_copies; i++) {
+            if (TILE_COLUMNS % row_step != 0 && source.row + i * row_step >= TILE_COLUMNS) continue;
+            const TYPE *from = source.wide_b(i);
+            copy16(to + a_bytes + i * row_step * 64, from ? from : b, from != nullptr);
+        }
+        source.advance();
+    };
+#pragma unroll
+    for (int slot = 0; slot < STAGES - 1; slot++) {
+        if (slot < steps) copy(slot);
+        end_copies();
+    }
+    int filled = STAGES - 1, read = 0;
+    for (int step = 0; step < steps; step++) {
+        // This step's tiles are here once all but the newest STAGES - 2 groups are; after the barrier for every thread, and
+        // every thread is done with the slot that is filled next.
+        wait_for_copies<STAGES - 2>();
+        __syncthreads();
+        if (step + STAGES - 1 < steps) copy(filled);
+        end_copies();
+        multiply_stage(sums, base + read * stage_bytes, first_row, first_column);
+        filled = filled + 1 == STAGES ? 0 : filled + 1;
+        read = read + 1 == STAGES ? 0 : read + 1;
+    }
+    wait_for_copies<0>();
+#else
+    uint4 next_a[a_copies], next_b[b_copies];
+    auto fetch = [&]() {
+#pragma unroll
+        for (int i = 0; i < a_copies; i++) next_a[i] = source.fetch_a(i);
+#pragma unroll
+        for (int i = 0; i < b_copies; i++) next_b[i] = source.fetch_b(i);
+        source.advance();
+    };
+    auto deposit = [&](int slot) {
+        u32 to = base + slot * stage_bytes + own;
+#pragma unroll
+        for (int i = 0; i < a_copies; i++) store_shared(to + i * row_step * 64, next_a[i]);
+#pragma unroll
+        for (int i = 0; i < b_copies; i++) {
+            if (TILE_COLUMNS % row_step != 0 && source.row + i * row_step >= TILE_COLUMNS) continue;
+            store_shared(to + a_bytes + i * row_step * 64, next_b[i]);
+        }
+    };
+    if (steps > 0) {
+        fetch();
+        deposit(0);
+    }
+    __syncthreads();
+    for (int step = 0; step < steps; step++) {
+        // The next tiles travel while these are multiplied. Their slot was last read a step ago, before the barrier.
+        bool more = step + 1 < steps;
+        if (more) fetch();
+        multiply_stage(sums, base + (step & 1) * stage_bytes, first_row, first_column);
+        if (more) deposit((step + 1) & 1);
+        __syncthreads();
+    }
+#endif
+    // The tiles are read no more: their memory serves the results.
+    __syncthreads();
+    write_results(sums, reinterpret_cast<float *>(shared), y, partial, p, e, tile, first_row, first_column);
+}

@@ -1,0 +1,209 @@
+//! Products on the tensor cores of a warp: f16 everywhere, bf16 from Ampere on.
+
+use kinora_graph::DType;
+
+use super::{SOURCE_MMA, SOURCE_REDUCE, bool_constant, problem::Problem, problem_of};
+use crate::{
+    Architecture, Chip, CudaError,
+    kernels::{Argument, Call, Implementation, Kernel, Launch, Places, names::type_name},
+};
+
+/// How deep a tile is.
+const TILE_DEPTH: usize = 32;
+
+/// A tile of sums, and how warps share it.
+#[derive(Clone, Copy, Debug)]
+struct Tile {
+    rows: usize,
+    columns: usize,
+    /// Warps down and across.
+    warps: [usize; 2],
+    /// Blocks that share a multiprocessor, where tiles come by asynchronous copies and where by registers: what the
+    /// compiler may count on when it gives out registers.
+    blocks: [usize; 2],
+    /// The share of the tensor cores' rate that the tile reaches where the work fills the chip.
+    efficiency: f64,
+}
+
+const TILES: [Tile; 6] = [
+    Tile { rows: 128, columns: 128, warps: [2, 2], blocks: [2, 2], efficiency: 0.9 },
+    Tile { rows: 256, columns: 128, warps: [4, 2], blocks: [1, 1], efficiency: 0.95 },
+    Tile { rows: 128, columns: 160, warps: [4, 2], blocks: [1, 1], efficiency: 0.85 },
+    Tile { rows: 128, columns: 64, warps: [2, 2], blocks: [3, 2], efficiency: 0.75 },
+    Tile { rows: 64, columns: 64, warps: [2, 2], blocks: [4, 4], efficiency: 0.55 },
+    Tile { rows: 32, columns: 64, warps: [1, 4], blocks: [4, 4], efficiency: 0.3 },
+];
+
+impl Tile {
+    fn threads(&self) -> usize {
+        32 * self.warps[0] * self.warps[1]
+    }
+
+    /// Shared memory for so many stages of both tiles; the results pass through the same memory, 16 rows of a warp at a time.
+    fn shared_bytes(&self, stages: usize) -> usize {
+        let stage = (self.rows + self.columns) * TILE_DEPTH * 2;
+        let results = self.warps[0] * self.warps[1] * 16 * (self.columns / self.warps[1] + 8) * 4;
+        (stage * stages).max(results)
+    }
+
+    fn blocks_of(&self, problem: &Problem<'_>) -> usize {
+        problem.rows.div_ceil(self.rows) * problem.columns.div_ceil(self.columns) * problem.slices
+    }
+}
+
+/// A product in tiles, its depth split among `splits` blocks.
+#[derive(Debug)]
+pub(super) struct Mma {
+    tile: Tile,
+    splits: usize,
+    asynchronous: bool,
+    stages: usize,
+}
+
+/// The tiles and splits that are worth a try, the one expected to be the fastest first.
+pub(super) fn offers(problem: &Problem<'_>, chip: &Chip) -> Vec<Mma> {
+    let tensor_cores = match problem.a.dtype {
+        DType::F16 => true,
+        DType::BF16 => chip.architecture >= Architecture::AMPERE,
+        _ => false,
+    };
+    if !tensor_cores || problem.b.dtype != problem.a.dtype || problem.a.depth != 1 || problem.b.depth != 1 {
+        return Vec::new();
+    }
+    let asynchronous = chip.architecture >= Architecture::AMPERE
+        && problem.a_has_wide_depth(8)
+        && problem.b_has_wide_depth(8);
+    // Two blocks of the largest usual tile then fit a multiprocessor of either size.
+    let stages = match (asynchronous, chip.shared_bytes >= 160 << 10) {
+        (true, true) => 4,
+        (true, false) => 3,
+        (false, _) => 2,
+    };
+    let steps = problem.depth.div_ceil(TILE_DEPTH);
+    let mut found: Vec<(f64, Mma)> = Vec::new();
+    for tile in TILES {
+        if tile.shared_bytes(stages) > chip.shared_bytes as usize {
+            continue;
+        }
+        for splits in [1, 2, 4, 8, 16] {
+            let fills = tile.blocks_of(problem) * splits / 2 >= 2 * chip.multiprocessors as usize;
+            if splits > 1 && (problem.slices != 1 || steps < 4 * splits || fills) {
+                break;
+            }
+            let time = expected_time(problem, chip, &tile, splits);
+            found.push((time, Mma { tile, splits, asynchronous, stages }));
+        }
+    }
+    found.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+    found.into_iter().take(6).map(|(_, offer)| offer).collect()
+}
+
+/// A rough estimate in clocks: whole waves of tiles, the start and the end of a tile, and the second kernel of a split.
+fn expected_time(problem: &Problem<'_>, chip: &Chip, tile: &Tile, splits: usize) -> f64 {
+    // Multiply-adds of a multiprocessor in a clock.
+    let rate = if chip.architecture.is_hopper() { 1400.0 } else { 1024.0 };
+    let blocks = tile.blocks_of(problem) * splits;
+    let waves = blocks.div_ceil(chip.multiprocessors as usize) as f64;
+    let steps = problem.depth.div_ceil(TILE_DEPTH).div_ceil(splits) as f64 + 8.0;
+    let step = (tile.rows * tile.columns * TILE_DEPTH) as f64 / (rate * tile.efficiency);
+    let reduction = if splits > 1 {
+        3000.0 + (problem.rows * problem.columns * 4 * (2 * splits)) as f64 / 2000.0
+    } else {
+        0.0
+    };
+    waves * steps * step + reduction
+}
+
+impl Mma {
+    fn steps(&self, problem: &Problem<'_>) -> usize {
+        problem.depth.div_ceil(TILE_DEPTH).div_ceil(self.splits)
+    }
+
+    fn product(&self, problem: &Problem<'_>, places: &Places) -> Result<Launch, CudaError> {
+        let split = self.splits > 1;
+        let tile = &self.tile;
+        // Partial sums lie as wide as the columns of `b`, and are finished by the second kernel.
+        let store = if split { partial_store_width(problem.columns) } else { problem.store_width(8) };
+        let finished = if split { &problem.without_epilogue() } else { problem };
+        let kernel = Kernel::new(SOURCE_MMA, "mma")
+            .with("TYPE", type_name(problem.a.dtype))
+            .with("CONVOLUTION", bool_constant(problem.window.is_some()))
+            .with("GATED", bool_constant(problem.gate.is_some()))
+            .with("SPLIT", bool_constant(split))
+            .with("STORE", store)
+            .with("TILE_ROWS", tile.rows)
+            .with("TILE_COLUMNS", tile.columns)
+            .with("WARPS_DOWN", tile.warps[0])
+            .with("WARPS_ACROSS", tile.warps[1])
+            .with("STAGES", self.stages)
+            .with("ASYNCHRONOUS", bool_constant(self.asynchronous))
+            .with("A_VECTOR", bool_constant(problem.a_has_wide_depth(8)))
+            .with("B_VECTOR", bool_constant(problem.b_has_wide_depth(8)))
+            .with("BLOCKS", tile.blocks[usize::from(!self.asynchronous)]);
+        let kernel = Kernel { generated: finished.epilogue().code(), hot: true, ..kernel };
+        let arguments = vec![
+            Argument::Pointer(places.inputs[0]),
+            Argument::Pointer(places.inputs[1]),
+            Argument::Pointer(places.outputs[0]),
+            Argument::Pointer(if split { places.workspace } else { 0 }),
+            problem.product_argument(self.splits, self.steps(problem))?,
+            problem.window_argument()?,
+            finished.epilogue_argument(places),
+        ];
+        let blocks = problem.blocks(tile.blocks_of(problem) * self.splits)?;
+        let mut launch = Launch::new(kernel, blocks, tile.threads() as u32, arguments);
+        launch.shared_bytes = tile.shared_bytes(self.stages) as u32;
+        Ok(launch)
+    }
+
+    fn reduction(&self, problem: &Problem<'_>, places: &Places) -> Result<Launch, CudaError> {
+        let store = problem.store_width(4);
+        let kernel = Kernel::new(SOURCE_REDUCE, "reduce")
+            .with("TYPE", type_name(problem.a.dtype))
+            .with("GATED", bool_constant(problem.gate.is_some()))
+            .with("STORE", store);
+        let kernel = Kernel { generated: problem.epilogue().code(), hot: true, ..kernel };
+        let slots = problem.rows * (problem.result_columns() / store);
+        let arguments = vec![
+            Argument::Pointer(places.workspace),
+            Argument::Pointer(places.outputs[0]),
+            problem.product_argument(self.splits, self.steps(problem))?,
+            problem.epilogue_argument(places),
+            Argument::I64(slots as i64),
+        ];
+        Ok(Launch::new(kernel, problem.blocks(slots.div_ceil(256))?, 256, arguments))
+    }
+}
+
+/// The most partial sums of a row, up to four, that are stored as one.
+fn partial_store_width(columns: usize) -> usize {
+    [4, 2].into_iter().find(|width| columns.is_multiple_of(*width)).unwrap_or(1)
+}
+
+impl Implementation for Mma {
+    fn name(&self) -> String {
+        let Tile { rows, columns, .. } = self.tile;
+        match self.splits {
+            1 => format!("mma {rows}x{columns}"),
+            splits => format!("mma {rows}x{columns} split {splits}"),
+        }
+    }
+
+    fn workspace(&self, call: &Call<'_>) -> usize {
+        match Problem::of(call) {
+            Some(problem) if self.splits > 1 => [self.splits, problem.rows, problem.columns, 4]
+                .iter()
+                .fold(1, |n: usize, &m| n.saturating_mul(m)),
+            _ => 0,
+        }
+    }
+
+    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let problem = problem_of(call)?;
+        let product = self.product(&problem, places)?;
+        if self.splits == 1 {
+            return Ok(vec![product]);
+        }
+        Ok(vec![product, self.reduction(&problem, places)?])
+    }
+}

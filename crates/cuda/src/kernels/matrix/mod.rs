@@ -1,0 +1,92 @@
+//! Matrix products and convolutions.
+//!
+//! One kernel serves linear layers, convolutions and products of activations alike: they differ in where a row of the first
+//! operand comes from. See `NOTES.md` for what limits each kernel, and for the tiles.
+
+mod mma;
+mod naive;
+mod normalised;
+mod problem;
+mod simt;
+#[cfg(test)]
+mod tests;
+
+use kinora_graph::Op;
+
+use self::{normalised::Normalised, problem::Problem};
+use super::{Call, Implementation, KernelSet, Source, epilogue};
+use crate::{Chip, CudaError};
+
+const SOURCE_NAIVE: Source = Source { path: "matrix/naive.cu", text: include_str!("naive.cu") };
+const SOURCE_SIMT: Source = Source { path: "matrix/simt.cu", text: include_str!("simt.cu") };
+const SOURCE_MMA: Source = Source { path: "matrix/mma.cu", text: include_str!("mma.cu") };
+const SOURCE_REDUCE: Source = Source { path: "matrix/reduce.cu", text: include_str!("reduce.cu") };
+
+/// What a family offers for a call.
+pub type Offer = fn(&Call<'_>, &Chip, KernelSet) -> Vec<Box<dyn Implementation>>;
+
+/// The kernels for a linear layer, a convolution or a product of activations, the one to choose first. `norms` gives the
+/// kernels of a norm, for a call whose input is normalised first. Empty where the call is none of these.
+pub fn implementations(
+    call: &Call<'_>,
+    chip: &Chip,
+    set: KernelSet,
+    norms: Offer,
+) -> Vec<Box<dyn Implementation>> {
+    let products = products(call, chip, set);
+    if normalised::prologue(call.op).is_none() {
+        return products;
+    }
+    // Each needs a norm of its own; the family's choice is taken every time.
+    let norm =
+        || normalised::with_norm_call(call, |norm| norms(norm, chip, set)).and_then(|n| n.into_iter().next());
+    products
+        .into_iter()
+        .filter_map(
+            |product| Some(Box::new(Normalised { norm: norm()?, product }) as Box<dyn Implementation>),
+        )
+        .collect()
+}
+
+fn products(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
+    let Some(problem) = Problem::of(call) else { return Vec::new() };
+    if set == KernelSet::Baseline {
+        return vec![Box::new(naive::Naive)];
+    }
+    let mut offers: Vec<Box<dyn Implementation>> = Vec::new();
+    // A tile of a depthwise convolution would be empty but for a column.
+    if problem.slices > 1 && problem.window.is_some() && problem.columns < 8 {
+        offers.push(Box::new(naive::Naive));
+        return offers;
+    }
+    for offer in mma::offers(&problem, chip) {
+        offers.push(Box::new(offer));
+    }
+    for offer in simt::offers(&problem, chip) {
+        offers.push(Box::new(offer));
+    }
+    offers
+}
+
+/// Whether the result of an op of this family may overwrite an operand: a tensor that the epilogue reads element by element.
+/// It is read by the thread that writes that element, just before; where the depth is split, by the second kernel alone.
+pub fn in_place(op: &Op, operand: usize) -> bool {
+    let (stages, bias, prologue) = match op {
+        Op::Linear(op) => (&op.epilogue, op.bias, op.prologue),
+        Op::Conv(op) => (&op.epilogue, op.bias, op.prologue),
+        _ => return false,
+    };
+    let first = 2 + usize::from(bias) + prologue.map_or(0, |norm| norm.affine.operands());
+    epilogue::reads_in_place(stages, first, operand)
+}
+
+/// The product that a call computes.
+fn problem_of<'a>(call: &Call<'a>) -> Result<Problem<'a>, CudaError> {
+    Problem::of(call)
+        .ok_or_else(|| CudaError::Internal(format!("{}: {} is no matrix product", call.layer, call.op)))
+}
+
+/// A truth as the preprocessor knows it.
+fn bool_constant(value: bool) -> u8 {
+    u8::from(value)
+}

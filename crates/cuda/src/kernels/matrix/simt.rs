@@ -1,0 +1,75 @@
+//! Products on the ordinary multiply-add units: for f32, and for operands of different types.
+
+use super::{SOURCE_SIMT, bool_constant, problem::Problem, problem_of};
+use crate::{
+    Chip, CudaError,
+    kernels::{Argument, Call, Implementation, Kernel, Launch, Places, names::type_name},
+};
+
+/// Square tiles of sums.
+#[derive(Debug)]
+pub(super) struct Simt {
+    /// The tile's rows and columns: 128, or 64.
+    tile: usize,
+}
+
+/// The tiles, the better one first: the smaller where the larger would leave multiprocessors idle.
+pub(super) fn offers(problem: &Problem<'_>, chip: &Chip) -> Vec<Simt> {
+    let blocks = |tile| problem.rows.div_ceil(tile) * problem.columns.div_ceil(tile) * problem.slices;
+    let order = if blocks(128) >= chip.multiprocessors as usize && problem.columns > 64 {
+        [128, 64]
+    } else {
+        [64, 128]
+    };
+    order.map(|tile| Simt { tile }).into()
+}
+
+impl Implementation for Simt {
+    fn name(&self) -> String {
+        format!("simt {0}x{0}", self.tile)
+    }
+
+    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let problem = problem_of(call)?;
+        // Where the depth is not contiguous, the lines are: four neighbouring ones come together.
+        let wide_lines = |line: usize, lines: usize, depth: usize, slice: usize| {
+            line == 1 && [lines, depth, slice].iter().all(|n| n % 4 == 0)
+        };
+        let (a, b) = (problem.a, problem.b);
+        let (a_along_depth, b_along_depth) = (a.depth == 1, b.depth == 1);
+        let a_vector = if a_along_depth {
+            problem.a_has_wide_depth(4)
+        } else {
+            wide_lines(a.line, problem.rows, a.depth, a.slice)
+        };
+        let b_vector = if b_along_depth {
+            problem.b_has_wide_depth(4)
+        } else {
+            wide_lines(b.line, problem.columns, b.depth, b.slice)
+        };
+        // A thread's sums are blocks of four columns, of which two are gates.
+        let store = problem.store_width(if problem.gate.is_some() { 2 } else { 4 });
+        let kernel = Kernel::new(SOURCE_SIMT, "simt")
+            .with("A_TYPE", type_name(a.dtype))
+            .with("B_TYPE", type_name(b.dtype))
+            .with("CONVOLUTION", bool_constant(problem.window.is_some()))
+            .with("GATED", bool_constant(problem.gate.is_some()))
+            .with("TILE", self.tile)
+            .with("A_ALONG_DEPTH", a_along_depth)
+            .with("B_ALONG_DEPTH", b_along_depth)
+            .with("A_VECTOR", a_vector)
+            .with("B_VECTOR", b_vector)
+            .with("STORE", store);
+        let kernel = Kernel { generated: problem.epilogue().code(), hot: true, ..kernel };
+        let arguments = vec![
+            Argument::Pointer(places.inputs[0]),
+            Argument::Pointer(places.inputs[1]),
+            Argument::Pointer(places.outputs[0]),
+            problem.product_argument(1, 0)?,
+            problem.window_argument()?,
+            problem.epilogue_argument(places),
+        ];
+        let blocks = problem.rows.div_ceil(self.tile) * problem.columns.div_ceil(self.tile) * problem.slices;
+        Ok(vec![Launch::new(kernel, problem.blocks(blocks)?, 256, arguments)])
+    }
+}

@@ -1,0 +1,263 @@
+//! What needs no GPU: which kernels are offered, that their blocks cover the result, and that their arguments are those of
+//! the kernels' signatures.
+
+use kinora_graph::{
+    DType, Op, TensorType,
+    op::{Activation, Affine, Conv, Linear, MatMul, Norm, NormKind, Stage},
+};
+
+use super::*;
+use crate::{
+    Architecture,
+    kernels::{Argument, Launch, Places},
+};
+
+/// A call with its own types.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub op: Op,
+    pub inputs: Vec<TensorType>,
+    pub result: TensorType,
+}
+
+impl Case {
+    fn new(op: Op, inputs: &[(DType, &[usize])], result: (DType, &[usize])) -> Case {
+        let inputs = inputs.iter().map(|&(dtype, shape)| TensorType::new(dtype, shape)).collect();
+        Case { op, inputs, result: TensorType::new(result.0, result.1) }
+    }
+
+    /// Gives `f` the call, and places at made-up addresses.
+    pub fn with<R>(&self, f: impl FnOnce(&Call<'_>, &Places) -> R) -> R {
+        let inputs: Vec<&TensorType> = self.inputs.iter().collect();
+        let call = Call { layer: "layer", op: &self.op, inputs: &inputs, outputs: &[&self.result] };
+        let places = Places {
+            inputs: (1..=inputs.len() as u64).map(|i| i << 32).collect(),
+            outputs: vec![100 << 32],
+            workspace: 200 << 32,
+            fault: 300 << 32,
+            number: 1,
+        };
+        f(&call, &places)
+    }
+
+    fn launches(&self, architecture: Architecture, set: KernelSet) -> Vec<(String, Vec<Launch>)> {
+        let chip = Chip::typical(architecture);
+        self.with(|call, places| {
+            implementations(call, &chip, set, |_, _, _| Vec::new())
+                .iter()
+                .map(|offer| (offer.name(), offer.launches(call, places).expect("it was offered")))
+                .collect()
+        })
+    }
+}
+
+/// The shapes that differ in how they are computed, in every element type.
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let f32 = DType::F32;
+        let linear = |gate: Option<Activation>, rows: usize, depth: usize, columns: usize| {
+            let out = if gate.is_none() { columns } else { columns / 2 };
+            let op = Linear {
+                bias: true,
+                gate,
+                epilogue: vec![Stage::Scale(0.5), Stage::Add],
+                ..Linear::default()
+            };
+            Case::new(
+                Op::Linear(op),
+                &[
+                    (dtype, &[rows, depth]),
+                    (dtype, &[columns, depth]),
+                    (f32, &[columns]),
+                    (dtype, &[rows, out]),
+                ],
+                (dtype, &[rows, out]),
+            )
+        };
+        cases.push(linear(None, 4096, 320, 960));
+        cases.push(linear(Some(Activation::Gelu), 1000, 320, 2560));
+        cases.push(linear(Some(Activation::Gelu), 3, 1280, 20));
+        cases.push(linear(None, 2, 1280, 1280));
+        cases.push(linear(None, 7, 5, 3));
+        cases.push(linear(None, 7, 0, 3));
+        let conv = |op: Conv, x: [usize; 4], out: [usize; 4]| {
+            let weight = [out[3], op.kernel[0], op.kernel[1], op.kernel[2], x[3] / op.groups];
+            let blend = Stage::Blend { accumulator_first: true };
+            let epilogue = vec![Stage::AddChannels, Stage::Activate(Activation::Silu), blend];
+            let op = Conv { bias: true, epilogue, ..op };
+            Case::new(
+                Op::Conv(op),
+                &[
+                    (dtype, &x),
+                    (dtype, &weight),
+                    (dtype, &out[3..]),
+                    (dtype, &[out[0], 1, 1, out[3]]),
+                    (dtype, &out),
+                    (f32, &[1]),
+                ],
+                (dtype, &out),
+            )
+        };
+        let same = Conv::spatial([3, 3], 1, 1);
+        cases.push(conv(same.clone(), [2, 72, 128, 320], [2, 72, 128, 320]));
+        cases.push(conv(same.clone(), [28, 9, 16, 1280], [28, 9, 16, 1280]));
+        cases.push(conv(same.clone(), [2, 16, 16, 4], [2, 16, 16, 320]));
+        cases.push(conv(same.clone(), [2, 16, 16, 320], [2, 16, 16, 3]));
+        cases.push(conv(Conv::spatial([3, 3], 2, 1), [2, 16, 16, 64], [2, 8, 8, 64]));
+        cases.push(conv(Conv { groups: 2, ..same.clone() }, [2, 16, 16, 64], [2, 16, 16, 64]));
+        cases.push(conv(Conv { groups: 64, ..same }, [2, 16, 16, 64], [2, 16, 16, 64]));
+        cases.push(conv(Conv::temporal(3, 14), [28, 36, 64, 640], [28, 36, 64, 640]));
+        for (transpose_a, transpose_b) in [(false, false), (false, true), (true, false), (true, true)] {
+            let a = if transpose_a { [6, 64, 100] } else { [6, 100, 64] };
+            let b = if transpose_b { [6, 48, 64] } else { [6, 64, 48] };
+            let op = Op::MatMul(MatMul { transpose_a, transpose_b });
+            cases.push(Case::new(op.clone(), &[(dtype, &a), (dtype, &b)], (dtype, &[6, 100, 48])));
+            cases.push(Case::new(op, &[(dtype, &a), (f32, &b[1..])], (dtype, &[6, 100, 48])));
+        }
+    }
+    cases
+}
+
+/// The parameters of a kernel, as its source declares them.
+fn parameters(launch: &Launch) -> Vec<String> {
+    let text = launch.kernel.source.text;
+    let head = format!("    {}(", launch.kernel.entry);
+    let start = text.find(&head).expect("the source has the entry") + head.len();
+    let end = start + text[start..].find(')').expect("the signature ends");
+    text[start..end].split(',').map(|part| part.trim().to_owned()).collect()
+}
+
+#[test]
+fn arguments_are_those_of_the_signature() {
+    for case in cases() {
+        for set in [KernelSet::Fused, KernelSet::Baseline] {
+            for architecture in Architecture::TESTED {
+                let offers = case.launches(architecture, set);
+                assert!(!offers.is_empty(), "{case:?}");
+                for launch in offers.iter().flat_map(|(_, launches)| launches) {
+                    let declared = parameters(launch);
+                    assert_eq!(declared.len(), launch.arguments.len(), "{declared:?}");
+                    for (text, argument) in declared.iter().zip(&launch.arguments) {
+                        let fits = match argument {
+                            Argument::Pointer(_) => text.contains('*'),
+                            Argument::I64(_) => text.starts_with("i64 "),
+                            Argument::Bytes(bytes) if text.starts_with("const Product ") => bytes.len() == 96,
+                            Argument::Bytes(bytes) if text.starts_with("const Window ") => bytes.len() == 72,
+                            Argument::Bytes(bytes) => {
+                                text.starts_with("const Epilogue ") && bytes.len() >= 32
+                            }
+                            _ => false,
+                        };
+                        assert!(fits, "{text}: {argument:?}");
+                    }
+                    let chip = Chip::typical(architecture);
+                    assert!(launch.shared_bytes <= chip.shared_bytes && launch.block[0] <= 1024);
+                    assert!(launch.grid[0] > 0);
+                }
+            }
+        }
+    }
+}
+
+/// As `tile_of_block` in `common/product.cuh`.
+fn tile_of_block(block: usize, down: usize, across: usize) -> (usize, usize, usize) {
+    let (plane, in_plane) = (block / (down * across), block % (down * across));
+    let (band, in_band) = (in_plane / (8 * across), in_plane % (8 * across));
+    let height = 8.min(down - 8 * band);
+    (band * 8 + in_band % height, in_band / height, plane)
+}
+
+#[test]
+fn blocks_cover_every_tile_once() {
+    for (down, across, planes) in [(1, 1, 1), (1, 7, 2), (8, 3, 1), (9, 3, 2), (29, 5, 3), (16, 1, 1)] {
+        let mut seen: Vec<_> =
+            (0..down * across * planes).map(|block| tile_of_block(block, down, across)).collect();
+        assert!(seen.iter().all(|&(row, column, plane)| row < down && column < across && plane < planes));
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), down * across * planes);
+    }
+}
+
+#[test]
+fn offers_are_named_apart_and_fit_the_work() {
+    for case in cases() {
+        for architecture in Architecture::TESTED {
+            let mut names: Vec<String> =
+                case.launches(architecture, KernelSet::Fused).into_iter().map(|(name, _)| name).collect();
+            let offered = names.len();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), offered, "{names:?}");
+        }
+    }
+    let first = |case: &Case, architecture| case.launches(architecture, KernelSet::Fused)[0].0.clone();
+    let cases = cases();
+    // Cases come in the same order for each of f32, f16 and bf16.
+    let of = |dtype: usize, case: usize| &cases[dtype * cases.len() / 3 + case];
+    assert!(first(of(0, 0), Architecture::AMPERE).starts_with("simt"));
+    assert!(first(of(1, 0), Architecture::TURING).starts_with("mma"));
+    assert!(first(of(2, 0), Architecture::TURING).starts_with("simt"));
+    assert!(first(of(2, 0), Architecture::AMPERE).starts_with("mma"));
+    // Few rows and a large depth: the depth is split to fill the chip.
+    assert!(first(of(1, 3), Architecture::AMPERE).contains("split"));
+    // Depthwise.
+    assert_eq!(first(of(1, 12), Architecture::AMPERE), "naive");
+    // Operands of two types.
+    assert!(first(of(1, 15), Architecture::AMPERE).starts_with("simt"));
+}
+
+#[test]
+fn a_split_product_leaves_room_for_its_partial_sums() {
+    let case = &cases()[cases().len() / 3 + 3];
+    let chip = Chip::typical(Architecture::AMPERE);
+    case.with(|call, places| {
+        for offer in implementations(call, &chip, KernelSet::Fused, |_, _, _| Vec::new()) {
+            let launches = offer.launches(call, places).expect("it was offered");
+            let splits = offer.name().rsplit_once("split ").and_then(|(_, n)| n.parse().ok()).unwrap_or(0);
+            assert_eq!(offer.workspace(call), splits * 2 * 1280 * 4, "{}", offer.name());
+            assert_eq!(launches.len(), if splits > 0 { 2 } else { 1 });
+        }
+    });
+}
+
+#[test]
+fn a_prologue_runs_first_into_scratch_memory() {
+    let norm = Norm { kind: NormKind::Layer, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None };
+    let op = Linear { bias: true, prologue: Some(norm), epilogue: vec![Stage::Add], ..Linear::default() };
+    let f16 = DType::F16;
+    let case = Case::new(
+        Op::Linear(op.clone()),
+        &[(f16, &[9, 40]), (f16, &[8, 40]), (f16, &[8]), (f16, &[40]), (f16, &[40]), (f16, &[9, 8])],
+        (f16, &[9, 8]),
+    );
+    let chip = Chip::typical(Architecture::AMPERE);
+    case.with(|call, places| {
+        // Any implementation stands for the norm's here: it shows what it was given.
+        #[derive(Debug)]
+        struct Shown;
+        impl Implementation for Shown {
+            fn name(&self) -> String {
+                "norm".to_owned()
+            }
+            fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
+                assert_eq!(
+                    (call.inputs.len(), places.inputs.as_slice()),
+                    (3, [1 << 32, 4 << 32, 5 << 32].as_slice())
+                );
+                assert_eq!(places.outputs, [200 << 32]);
+                Ok(Vec::new())
+            }
+        }
+        let offers = implementations(call, &chip, KernelSet::Fused, |_, _, _| vec![Box::new(Shown)]);
+        let offer = &offers[0];
+        assert!(offer.name().starts_with("norm, mma"), "{}", offer.name());
+        // 9 · 40 · 2 bytes, rounded up to 256.
+        assert!(offer.workspace(call) >= 768);
+        let launches = offer.launches(call, places).expect("it was offered");
+        assert_eq!(launches[0].arguments[0], Argument::Pointer(200 << 32));
+        assert_eq!(launches[0].arguments[1], Argument::Pointer(2 << 32));
+    });
+    assert!(in_place(&Op::Linear(op.clone()), 5) && !in_place(&Op::Linear(op), 0));
+}
