@@ -4,7 +4,9 @@
 //! [`Implementation`]s of an op, the one it would choose first; the tuner may measure the others. Nothing here needs a
 //! device: an implementation gives [`Launch`]es with every argument in place, and something else runs them.
 
+pub mod attention;
 mod kernel;
+pub(crate) mod names;
 
 use std::fmt;
 
