@@ -4,10 +4,11 @@
 //! [`Implementation`]s of an op, the one it would choose first; the tuner may measure the others. Nothing here needs a
 //! device: an implementation gives [`Launch`]es with every argument in place, and something else runs them.
 
+pub mod attention;
 mod epilogue;
 mod kernel;
 pub mod matrix;
-mod names;
+pub(crate) mod names;
 
 use std::fmt;
 
@@ -15,7 +16,7 @@ use kinora_graph::{Op, TensorType};
 
 pub use kernel::{Argument, Kernel, Launch, Source, TensorMap};
 
-use crate::CudaError;
+use crate::{CudaError, vendor::LibraryCall};
 
 /// An address in the GPU's memory.
 pub type DevicePointer = u64;
@@ -60,11 +61,30 @@ pub trait Implementation: fmt::Debug + Send + Sync {
         0
     }
 
-    /// The launches, in order.
+    /// The launches, in order, of one that calls no library.
     ///
     /// # Errors
     /// Where the call is not one that it was offered for.
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError>;
+    fn launches(&self, call: &Call<'_>, _places: &Places) -> Result<Vec<Launch>, CudaError> {
+        Err(CudaError::Internal(format!("{}: {} is not made of launches alone", call.layer, self.name())))
+    }
+
+    /// The work, in order.
+    ///
+    /// # Errors
+    /// Where the call is not one that it was offered for.
+    fn work(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Work>, CudaError> {
+        Ok(self.launches(call, places)?.into_iter().map(Work::Launch).collect())
+    }
+}
+
+/// Something to put into a stream.
+#[derive(Debug)]
+pub enum Work {
+    /// One of our kernels.
+    Launch(Launch),
+    /// A call of a vendor's library.
+    Library(Box<dyn LibraryCall>),
 }
 
 /// Which kernels run.

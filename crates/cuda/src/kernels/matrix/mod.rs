@@ -3,6 +3,7 @@
 //! One kernel serves linear layers, convolutions and products of activations alike: they differ in where a row of the first
 //! operand comes from. See `NOTES.md` for what limits each kernel, and for the tiles.
 
+mod library;
 mod mma;
 mod naive;
 mod normalised;
@@ -15,25 +16,28 @@ use kinora_graph::Op;
 
 use self::{normalised::Normalised, problem::Problem};
 use super::{Call, Implementation, KernelSet, Source, epilogue};
-use crate::{Chip, CudaError};
+use crate::{Chip, CudaError, vendor::Libraries};
 
 const SOURCE_NAIVE: Source = Source { path: "matrix/naive.cu", text: include_str!("naive.cu") };
 const SOURCE_SIMT: Source = Source { path: "matrix/simt.cu", text: include_str!("simt.cu") };
 const SOURCE_MMA: Source = Source { path: "matrix/mma.cu", text: include_str!("mma.cu") };
+const SOURCE_FINISH: Source = Source { path: "matrix/finish.cu", text: include_str!("finish.cu") };
 const SOURCE_REDUCE: Source = Source { path: "matrix/reduce.cu", text: include_str!("reduce.cu") };
 
 /// What a family offers for a call.
 pub type Offer = fn(&Call<'_>, &Chip, KernelSet) -> Vec<Box<dyn Implementation>>;
 
 /// The kernels for a linear layer, a convolution or a product of activations, the one to choose first. `norms` gives the
-/// kernels of a norm, for a call whose input is normalised first. Empty where the call is none of these.
+/// kernels of a norm, for a call whose input is normalised first. Those of vendors' libraries come last. Empty where the
+/// call is none of these.
 pub fn implementations(
     call: &Call<'_>,
     chip: &Chip,
     set: KernelSet,
+    libraries: &Libraries,
     norms: Offer,
 ) -> Vec<Box<dyn Implementation>> {
-    let products = products(call, chip, set);
+    let products = products(call, chip, set, libraries);
     if normalised::prologue(call.op).is_none() {
         return products;
     }
@@ -48,7 +52,12 @@ pub fn implementations(
         .collect()
 }
 
-fn products(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
+fn products(
+    call: &Call<'_>,
+    chip: &Chip,
+    set: KernelSet,
+    libraries: &Libraries,
+) -> Vec<Box<dyn Implementation>> {
     let Some(problem) = Problem::of(call) else { return Vec::new() };
     if set == KernelSet::Baseline {
         return vec![Box::new(naive::Naive)];
@@ -65,6 +74,7 @@ fn products(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Impleme
     for offer in simt::offers(&problem, chip) {
         offers.push(Box::new(offer));
     }
+    offers.extend(library::offers(&problem, libraries));
     offers
 }
 

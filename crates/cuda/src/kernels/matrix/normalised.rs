@@ -7,7 +7,7 @@ use kinora_graph::{Op, TensorType, op::Norm};
 
 use crate::{
     CudaError,
-    kernels::{Call, Implementation, Launch, Places},
+    kernels::{Call, Implementation, Places, Work},
 };
 
 /// A norm's kernels, then a product's.
@@ -55,7 +55,7 @@ impl Implementation for Normalised {
         normalised_bytes(call) + norm.max(self.product.workspace(call))
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
+    fn work(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Work>, CudaError> {
         let Some((norm, first)) = prologue(call.op) else {
             return Err(CudaError::Internal(format!("{}: there is no prologue to run", call.layer)));
         };
@@ -70,10 +70,9 @@ impl Implementation for Normalised {
         let mut inputs = places.inputs.clone();
         inputs[0] = places.workspace;
         let product_places = Places { inputs, workspace: rest, ..places.clone() };
-        let mut launches = with_norm_call(call, |norm| self.norm.launches(norm, &norm_places))
-            .transpose()?
-            .unwrap_or_default();
-        launches.extend(self.product.launches(call, &product_places)?);
-        Ok(launches)
+        let mut work =
+            with_norm_call(call, |norm| self.norm.work(norm, &norm_places)).transpose()?.unwrap_or_default();
+        work.extend(self.product.work(call, &product_places)?);
+        Ok(work)
     }
 }

@@ -1,0 +1,297 @@
+// Attention by blocks of keys on the tensor cores: the scores of a tile of queries and a tile of keys live in registers
+// only, and become weights there, under a running softmax.
+//
+// A block has QUERY_TILE queries, a warp WARP_ROWS of them (16 or 32). It walks the keys by tiles of KEY_TILE, in STAGES
+// shared buffers: with two, the next tile arrives while this one is worked on. Heads too wide for the registers are cut:
+// a block sums VALUE_SLICE channels of the values, a multiple of 16, and the scores are made for each slice anew.
+#include "specialisation.cuh"
+#include "attention.cuh"
+#include "matrix.cuh"
+
+constexpr int DEPTH = (HEAD_DIM + 15) / 16 * 16;
+constexpr int SLICES = (DEPTH + VALUE_SLICE - 1) / VALUE_SLICE;
+constexpr int WARPS = QUERY_TILE / WARP_ROWS, THREADS = 32 * WARPS, ROW_TILES = WARP_ROWS / 16;
+constexpr int KEY_STEPS = DEPTH / 16, KEY_COLUMNS = KEY_TILE / 8, VALUE_COLUMNS = VALUE_SLICE / 8;
+// Elements of a row in shared memory. An odd number of 16-byte pieces puts eight rows on different banks.
+constexpr int ROW = DEPTH + 8, VALUE_ROW = VALUE_SLICE + 8;
+constexpr int QUERY_BYTES = QUERY_TILE * ROW * 2, KEY_BYTES = KEY_TILE * ROW * 2;
+constexpr int STAGE_BYTES = KEY_BYTES + KEY_TILE * VALUE_ROW * 2;
+// Whether the queries are read into registers once, or from shared memory for each tile of keys.
+constexpr bool HELD_QUERIES = KEY_STEPS * ROW_TILES <= 8;
+
+// Copies rows `first` to `first + ROWS` of an operand, of WIDTH channels, and zeros for rows from `end` on and channels
+// from `channels` on.
+template <int ROWS, int WIDTH, int TO_ROW>
+__device__ __forceinline__ void copy_rows(
+    u32 to, const ELEMENT *from, i64 step, i32 first, i32 end, int channels) {
+    constexpr int PIECES = WIDTH / 8;
+#pragma unroll
+    for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
+        int row = i / PIECES, channel = i % PIECES * 8;
+        bool there = first + row < end && channel < channels;
+        const ELEMENT *source = there ? from + (first + row) * step + channel : from;
+        copy16(to + (row * TO_ROW + channel) * 2, source, there);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) flash(
+    const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths, ELEMENT *y,
+    const Problem problem) {
+    extern __shared__ __align__(128) u8 shared[];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+
+    // The tiles of a sequence are neighbours, so that they share its keys in the cache.
+    u32 index = blockIdx.x;
+    const int first_channel = int(index % SLICES) * VALUE_SLICE;
+    index /= SLICES;
+    const u32 query_tiles = u32(problem.queries + QUERY_TILE - 1) / QUERY_TILE;
+    const i32 first_query = i32(index % query_tiles) * QUERY_TILE;
+    index /= query_tiles;
+    Sequence sequence;
+    sequence.head = i32(index % u32(problem.heads));
+    index /= u32(problem.heads);
+    sequence.position = i32(index % u32(problem.positions));
+    const i32 batch = sequence.batch = i32(index / u32(problem.positions));
+    q = first_row(q, problem.q, batch, sequence);
+    k = first_row(k, problem.k, batch / problem.share, sequence);
+    v = first_row(v, problem.v, batch / problem.share, sequence) + first_channel;
+    y = first_row(y, problem.y, batch, sequence) + first_channel;
+
+    const i32 length = keys_there(problem, key_lengths, batch);
+    i32 end = length;
+#if MASK == MASK_CAUSAL
+    // No query of the tile sees further than its last one.
+    end = max(0, min(end, first_query + QUERY_TILE + problem.diagonal));
+#endif
+    const i32 key_tiles = (end + KEY_TILE - 1) / KEY_TILE;
+
+    const u32 queries_at = shared_address(shared), stages_at = queries_at + QUERY_BYTES;
+    auto copy_tile = [&](i32 tile) {
+        u32 to = stages_at + u32(tile % STAGES) * STAGE_BYTES;
+        copy_rows<KEY_TILE, DEPTH, ROW>(to, k, problem.k.step, tile * KEY_TILE, end, HEAD_DIM);
+        copy_rows<KEY_TILE, VALUE_SLICE, VALUE_ROW>(
+            to + KEY_BYTES, v, problem.v.step, tile * KEY_TILE, end, HEAD_DIM - first_channel);
+    };
+    copy_rows<QUERY_TILE, DEPTH, ROW>(queries_at, q, problem.q.step, first_query, problem.queries, HEAD_DIM);
+    if (key_tiles > 0) copy_tile(0);
+    end_copies();
+    wait_for_copies<0>();
+    __syncthreads();
+
+    // Addresses that each thread gives for an operand of a matrix instruction.
+    const u32 query_row = queries_at + ((warp * WARP_ROWS + lane % 16) * ROW + lane / 16 * 8) * 2;
+    const u32 key_row = stages_at + ((lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * 8) * 2;
+    const u32 value_row = stages_at + KEY_BYTES + ((lane / 8 % 2 * 8 + lane % 8) * VALUE_ROW + lane / 16 * 8) * 2;
+    u32 held[HELD_QUERIES ? ROW_TILES : 1][HELD_QUERIES ? KEY_STEPS : 1][4];
+    if constexpr (HELD_QUERIES) {
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+            for (int step = 0; step < KEY_STEPS; step++)
+                load_matrices(held[m][step], query_row + (m * 16 * ROW + step * 16) * 2);
+    }
+
+    // This thread's rows are lane / 4 and the one 8 further of each tile of 16: [row tile][half].
+    const i32 own_query = first_query + warp * WARP_ROWS + lane / 4;
+    float largest[ROW_TILES][2], total[ROW_TILES][2], sums[ROW_TILES][VALUE_COLUMNS][4];
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) largest[m][half] = HIDDEN, total[m][half] = 0.0f;
+#pragma unroll
+        for (int n = 0; n < VALUE_COLUMNS; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[m][n][i] = 0.0f;
+    }
+
+    for (i32 tile = 0; tile < key_tiles; tile++) {
+        if constexpr (STAGES == 1) {
+            if (tile > 0) {
+                // The one buffer is free once every warp is done with it.
+                __syncthreads();
+                copy_tile(tile);
+                end_copies();
+            }
+        }
+        if (tile > 0) {
+            wait_for_copies<0>();
+            __syncthreads();
+        }
+        if constexpr (STAGES > 1) {
+            // Every warp is past the tile before, whose buffer this fills.
+            if (tile + 1 < key_tiles) copy_tile(tile + 1);
+            end_copies();
+        }
+        const u32 stage = u32(tile % STAGES) * STAGE_BYTES;
+        const i32 first_key = tile * KEY_TILE;
+
+        float scores[ROW_TILES][KEY_COLUMNS][4];
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+            for (int n = 0; n < KEY_COLUMNS; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) scores[m][n][i] = 0.0f;
+#pragma unroll
+        for (int step = 0; step < KEY_STEPS; step++) {
+            u32 a[ROW_TILES][4];
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; m++) {
+                if constexpr (HELD_QUERIES) {
+#pragma unroll
+                    for (int i = 0; i < 4; i++) a[m][i] = held[m][step][i];
+                } else {
+                    load_matrices(a[m], query_row + (m * 16 * ROW + step * 16) * 2);
+                }
+            }
+#pragma unroll
+            for (int n = 0; n < KEY_COLUMNS; n += 2) {
+                u32 b[4];
+                load_matrices(b, key_row + stage + (n * 8 * ROW + step * 16) * 2);
+                const u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
+#pragma unroll
+                for (int m = 0; m < ROW_TILES; m++) {
+                    multiply_add<ELEMENT>(scores[m][n], a[m], left);
+                    multiply_add<ELEMENT>(scores[m][n + 1], a[m], right);
+                }
+            }
+        }
+
+        bool cut = MASK_IS_OPERAND || first_key + KEY_TILE > length;
+#if MASK == MASK_CAUSAL
+        cut = cut || first_key + KEY_TILE > first_query + 1 + problem.diagonal;
+#endif
+        if (cut) {
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const i32 query = own_query + m * 16 + half * 8;
+                    const MASK_TYPE *row = mask_row(mask, problem, sequence, query);
+                    const bool there = query < problem.queries;
+#pragma unroll
+                    for (int n = 0; n < KEY_COLUMNS; n++)
+#pragma unroll
+                        for (int i = 0; i < 2; i++) {
+                            const i32 key = first_key + n * 8 + lane % 4 * 2 + i;
+                            float added =
+                                there && key < length ? added_to_score(row, problem.diagonal, query, key) : HIDDEN;
+                            float &score = scores[m][n][2 * half + i];
+                            score = masked(score, added, problem.scale);
+                        }
+                }
+        }
+
+#pragma unroll
+        for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float before = largest[m][half];
+                float now = before;
+#pragma unroll
+                for (int n = 0; n < KEY_COLUMNS; n++)
+                    now = fmaxf(now, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+                now = quad_max(now);
+                largest[m][half] = now;
+                const Weigher weigher(now, problem.scale);
+                const float correction = weigher.weight(before);
+                float added = 0.0f;
+#pragma unroll
+                for (int n = 0; n < KEY_COLUMNS; n++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        float &score = scores[m][n][2 * half + i];
+                        score = weigher.weight(score);
+                        added += score;
+                    }
+                total[m][half] = total[m][half] * correction + added;
+#pragma unroll
+                for (int n = 0; n < VALUE_COLUMNS; n++) {
+                    sums[m][n][2 * half] *= correction;
+                    sums[m][n][2 * half + 1] *= correction;
+                }
+            }
+
+        // A sum's two neighbouring tiles of 8 columns have the layout of an operand of 16.
+#pragma unroll
+        for (int step = 0; step < KEY_TILE / 16; step++) {
+            u32 a[ROW_TILES][4];
+#pragma unroll
+            for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const float(&weights)[4] = scores[m][2 * step + i / 2];
+                    a[m][i] = pack2<ELEMENT>(weights[i % 2 * 2], weights[i % 2 * 2 + 1]);
+                }
+#pragma unroll
+            for (int n = 0; n < VALUE_COLUMNS; n += 2) {
+                u32 b[4];
+                load_matrices_transposed(b, value_row + stage + (step * 16 * VALUE_ROW + n * 8) * 2);
+                const u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
+#pragma unroll
+                for (int m = 0; m < ROW_TILES; m++) {
+                    multiply_add<ELEMENT>(sums[m][n], a[m], left);
+                    multiply_add<ELEMENT>(sums[m][n + 1], a[m], right);
+                }
+            }
+        }
+    }
+
+    // The result goes through the warp's own rows of the query tile, to be written 16 bytes at a time.
+    __syncwarp();
+#if MASK != MASK_NONE
+    // Rows with a NaN, a bit for each thread that holds a part.
+    u32 spoilt[ROW_TILES][2];
+#endif
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const float sum = quad_sum(total[m][half]);
+            const float factor = sum == 0.0f ? 1.0f : 1.0f / sum;
+            u8 *row = shared + (warp * WARP_ROWS + m * 16 + half * 8 + lane / 4) * ROW * 2;
+            bool nan = false;
+#pragma unroll
+            for (int n = 0; n < VALUE_COLUMNS; n++) {
+                float first = sums[m][n][2 * half] * factor, second = sums[m][n][2 * half + 1] * factor;
+                nan = nan || first != first || second != second;
+                *reinterpret_cast<u32 *>(row + (n * 8 + lane % 4 * 2) * 2) = pack2<ELEMENT>(first, second);
+            }
+#if MASK != MASK_NONE
+            spoilt[m][half] = __ballot_sync(0xffffffffu, nan);
+#endif
+        }
+    __syncwarp();
+    constexpr int PIECES = VALUE_SLICE / 8;
+#pragma unroll
+    for (int i = lane; i < WARP_ROWS * PIECES; i += 32) {
+        const int row = warp * WARP_ROWS + i / PIECES, channel = i % PIECES * 8;
+        if (first_query + row < problem.queries && first_channel + channel < HEAD_DIM)
+            *reinterpret_cast<uint4 *>(y + (first_query + row) * problem.y.step + channel) =
+                *reinterpret_cast<const uint4 *>(shared + (row * ROW + channel) * 2);
+    }
+
+#if MASK != MASK_NONE
+    // A weight of zero times a NaN or an infinity of a hidden key's value is a NaN that does not belong here. Such rows
+    // are rare: they are done again, one by one, without their hidden keys.
+    __syncwarp();
+#pragma unroll
+    for (int m = 0; m < ROW_TILES; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            for (u32 rest = spoilt[m][half]; rest != 0;) {
+                const int row = (__ffs(rest) - 1) / 4;
+                rest &= ~(0xfu << 4 * row);
+                const i32 query = first_query + warp * WARP_ROWS + m * 16 + half * 8 + row;
+                if (query >= problem.queries) continue;
+                constexpr int LAST = HEAD_DIM - (SLICES - 1) * VALUE_SLICE;
+                const ELEMENT *own_q = q + query * problem.q.step;
+                ELEMENT *own_y = y + query * problem.y.step;
+                const MASK_TYPE *own_mask = mask_row(mask, problem, sequence, query);
+                if (first_channel + VALUE_SLICE <= HEAD_DIM)
+                    attend<VALUE_SLICE>(own_q, k, v, own_mask, own_y, problem, query, length);
+                else
+                    attend<LAST>(own_q, k, v, own_mask, own_y, problem, query, length);
+            }
+#endif
+}

@@ -1,0 +1,100 @@
+//! Blockwise attention on the tensor cores of every generation.
+
+use super::problem::Problem;
+use crate::{
+    Architecture, Chip, CudaError,
+    kernels::{Call, Implementation, Kernel, Launch, Places, Source, names::type_name},
+};
+use kinora_graph::{DType, op::Mask};
+
+const SOURCE: Source = Source { path: "attention/flash.cu", text: include_str!("flash.cu") };
+
+/// The widest head. A wider one leaves no room for its keys beside its queries in shared memory.
+const WIDEST: usize = 512;
+/// The most channels of the values that a warp sums: 128 registers of each thread.
+const WIDEST_SLICE: usize = 256;
+
+/// How the work is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flash {
+    /// Queries of a block.
+    query_tile: usize,
+    /// Queries of a warp.
+    warp_rows: usize,
+    /// Keys at a time.
+    key_tile: usize,
+    /// Buffers for them.
+    stages: usize,
+    /// Channels of the values that a block sums.
+    slice: usize,
+}
+
+impl Flash {
+    /// Every cut that fits the chip, the one for this problem first.
+    pub(super) fn offered(problem: &Problem<'_>, chip: &Chip) -> Vec<Flash> {
+        let turing = chip.architecture < Architecture::AMPERE;
+        let depth = problem.op.head_dim.next_multiple_of(16);
+        // Turing has no matrix instructions for bf16.
+        let typed = !(turing && problem.dtype(0) == DType::BF16);
+        if !problem.is_wide() || !problem.scale_can_wait() || !typed || depth > WIDEST {
+            return Vec::new();
+        }
+        let slice = depth.div_ceil(depth.div_ceil(WIDEST_SLICE)).next_multiple_of(16);
+        // A copy on Turing is over before the next instruction: a second buffer would hold it for nothing.
+        let buffers: &[(usize, usize)] =
+            if turing { &[(64, 1), (32, 1), (16, 1)] } else { &[(64, 2), (32, 2), (32, 1), (16, 1)] };
+        // Warps of 32 rows read each key for twice the products, where their sums fit the registers.
+        let large = if depth <= 64 { (128, 32) } else { (128, 16) };
+        let cuts = [large, (64, 16), (32, 16)].into_iter().filter_map(|(query_tile, warp_rows)| {
+            buffers
+                .iter()
+                .map(|&(key_tile, stages)| Flash { query_tile, warp_rows, key_tile, stages, slice })
+                .find(|cut| cut.shared_bytes(depth) <= chip.shared_bytes as usize)
+        });
+        let mut cuts: Vec<Flash> = cuts.collect();
+        // The largest tile that gives every multiprocessor a block, and two of the largest.
+        let room = chip.multiprocessors as usize;
+        let wanted = |cut: &Flash| cut.blocks(problem) >= if cut.query_tile == 128 { 2 * room } else { room };
+        let first = cuts.iter().position(wanted).unwrap_or(cuts.len().saturating_sub(1));
+        if let Some(before) = cuts.get_mut(..=first) {
+            before.rotate_right(1);
+        }
+        cuts
+    }
+
+    /// Shared memory of a block: rows are padded by 16 bytes, against conflicts of banks.
+    fn shared_bytes(&self, depth: usize) -> usize {
+        let row = depth + 8;
+        let stage = self.key_tile * (row + self.slice + 8);
+        2 * (self.query_tile * row + self.stages * stage)
+    }
+
+    fn blocks(&self, problem: &Problem<'_>) -> usize {
+        let slices = problem.op.head_dim.next_multiple_of(16).div_ceil(self.slice);
+        problem.sequences().saturating_mul(problem.extents.queries.div_ceil(self.query_tile) * slices)
+    }
+}
+
+impl Implementation for Flash {
+    fn name(&self) -> String {
+        format!("flash {}x{}", self.query_tile, self.key_tile)
+    }
+
+    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let problem = Problem::offered(call)?;
+        let mut kernel = problem
+            .specialised(Kernel::new(SOURCE, "flash"))
+            .with("ELEMENT", type_name(problem.dtype(0)))
+            .with("QUERY_TILE", self.query_tile)
+            .with("WARP_ROWS", self.warp_rows)
+            .with("KEY_TILE", self.key_tile)
+            .with("STAGES", self.stages)
+            .with("VALUE_SLICE", self.slice);
+        kernel.hot = problem.op.mask == Mask::None;
+        let threads = 32 * self.query_tile / self.warp_rows;
+        let grid = problem.blocks(self.blocks(&problem))?;
+        let mut launch = Launch::new(kernel, grid, threads as u32, problem.arguments(places)?);
+        launch.shared_bytes = self.shared_bytes(problem.op.head_dim.next_multiple_of(16)) as u32;
+        Ok(vec![launch])
+    }
+}

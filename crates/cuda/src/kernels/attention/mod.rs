@@ -1,0 +1,31 @@
+//! Attention: see `NOTES.md` beside this file for the kernels and what limits them.
+
+mod flash;
+mod plain;
+mod problem;
+mod temporal;
+#[cfg(test)]
+mod tests;
+
+use kinora_graph::Op;
+
+use self::{flash::Flash, plain::Plain, problem::Problem, temporal::Temporal};
+use super::{Call, Implementation, KernelSet};
+use crate::Chip;
+
+/// Every way to run an attention, the one to choose first; none where the op is another.
+pub fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
+    let Some(problem) = Problem::of(call) else { return Vec::new() };
+    let mut offered: Vec<Box<dyn Implementation>> = Vec::new();
+    if set == KernelSet::Fused {
+        offered.extend(Temporal::offered(&problem, chip).map(|temporal| Box::new(temporal) as _));
+        offered.extend(Flash::offered(&problem, chip).into_iter().map(|flash| Box::new(flash) as _));
+    }
+    offered.push(Box::new(Plain));
+    offered
+}
+
+/// Whether the result may lie over an operand: it may not, since other warps read what one writes.
+pub fn in_place(_op: &Op, _operand: usize) -> bool {
+    false
+}

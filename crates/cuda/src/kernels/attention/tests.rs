@@ -1,0 +1,252 @@
+//! What is offered, and the launches: without a device.
+
+use kinora_graph::{
+    DType, Op, TensorType,
+    op::{Attention, Mask},
+};
+
+use super::{implementations, in_place};
+use crate::{
+    Architecture, Chip,
+    kernels::{Argument, Call, Implementation, KernelSet, Launch, Places},
+};
+
+const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+const HOPPER: Architecture = Architecture::HOPPER;
+
+/// An attention and the types of its operands.
+struct Case {
+    op: Op,
+    inputs: Vec<TensorType>,
+}
+
+impl Case {
+    fn new(op: Attention, inputs: &[(DType, &[usize])]) -> Case {
+        let inputs = inputs.iter().map(|&(dtype, shape)| TensorType::new(dtype, shape)).collect();
+        Case { op: Op::Attention(op), inputs }
+    }
+
+    /// Self-attention over positions.
+    fn positions(dtype: DType, [batch, sequence, heads, head_dim]: [usize; 4]) -> Case {
+        let shape = [batch, sequence, heads * head_dim];
+        Case::new(Attention::over_positions(heads, head_dim), &[(dtype, &shape[..]); 3])
+    }
+
+    /// Self-attention over frames.
+    fn frames(dtype: DType, [batch, frames, positions, heads, head_dim]: [usize; 5]) -> Case {
+        let shape = [batch * frames, positions, heads * head_dim];
+        Case::new(Attention::over_frames(heads, head_dim, frames), &[(dtype, &shape[..]); 3])
+    }
+
+    fn with_call<R>(&self, run: impl FnOnce(&Call<'_>) -> R) -> R {
+        let inputs: Vec<&TensorType> = self.inputs.iter().collect();
+        let outputs = self.op.infer(&inputs).unwrap();
+        let outputs: Vec<&TensorType> = outputs.iter().collect();
+        run(&Call { layer: "attention", op: &self.op, inputs: &inputs, outputs: &outputs })
+    }
+
+    fn offered(&self, architecture: Architecture, set: KernelSet) -> Vec<Box<dyn Implementation>> {
+        self.with_call(|call| implementations(call, &Chip::typical(architecture), set))
+    }
+
+    fn names(&self, architecture: Architecture) -> Vec<String> {
+        self.offered(architecture, KernelSet::Fused).iter().map(|offered| offered.name()).collect()
+    }
+
+    /// The launch of the implementation whose name begins so.
+    fn launch(&self, architecture: Architecture, name: &str) -> Launch {
+        let offered = self.offered(architecture, KernelSet::Fused);
+        let implementation = offered.iter().find(|offered| offered.name().starts_with(name)).unwrap();
+        self.with_call(|call| {
+            let mut launches = implementation.launches(call, &places(call)).unwrap();
+            assert_eq!(launches.len(), 1);
+            launches.remove(0)
+        })
+    }
+}
+
+fn places(call: &Call<'_>) -> Places {
+    Places {
+        inputs: (1..=call.inputs.len() as u64).map(|i| i << 32).collect(),
+        outputs: vec![0x7700_0000_0000],
+        workspace: 0,
+        fault: 0,
+        number: 1,
+    }
+}
+
+fn constant<'a>(launch: &'a Launch, name: &str) -> &'a str {
+    &launch.kernel.constants.iter().find(|(constant, _)| *constant == name).unwrap().1
+}
+
+fn number(launch: &Launch, name: &str) -> usize {
+    constant(launch, name).parse().unwrap()
+}
+
+/// The problem's 12 strides, 2 mask strides and 7 counts.
+fn problem(launch: &Launch) -> (Vec<i64>, Vec<i32>) {
+    let Some(Argument::Bytes(bytes)) = launch.arguments.last() else { panic!("no problem") };
+    assert_eq!(bytes.len(), 144);
+    let strides = bytes[..112].chunks(8).map(|x| i64::from_le_bytes(x.try_into().unwrap())).collect();
+    let counts = bytes[112..140].chunks(4).map(|x| i32::from_le_bytes(x.try_into().unwrap())).collect();
+    (strides, counts)
+}
+
+#[test]
+fn the_baseline_is_the_plain_kernel_alone() {
+    for dtype in FLOATS {
+        let offered = Case::positions(dtype, [2, 77, 8, 64]).offered(HOPPER, KernelSet::Baseline);
+        assert_eq!(offered.iter().map(|offered| offered.name()).collect::<Vec<_>>(), ["plain"]);
+    }
+}
+
+#[test]
+fn no_operand_is_overwritten() {
+    let op = Op::Attention(Attention::over_positions(1, 8));
+    assert!((0..5).all(|operand| !in_place(&op, operand)));
+}
+
+#[test]
+fn short_sequences_stay_in_registers_and_long_ones_go_by_blocks() {
+    let ampere = Architecture::AMPERE;
+    let names = Case::frames(DType::F16, [2, 14, 9216, 5, 64]).names(ampere);
+    assert_eq!(names[0], "temporal");
+    assert_eq!(names.last().unwrap(), "plain");
+    let names = Case::positions(DType::F16, [28, 9216, 5, 64]).names(ampere);
+    assert_eq!(names, ["flash 128x64", "flash 64x64", "flash 32x64", "plain"]);
+    // Few tiles: smaller ones give every multiprocessor something to do.
+    let names = Case::positions(DType::BF16, [2, 256, 8, 160]).names(ampere);
+    assert_eq!(names, ["flash 32x64", "flash 128x64", "flash 64x64", "plain"]);
+}
+
+#[test]
+fn what_the_tensor_cores_cannot_take_is_left_to_the_plain_kernel() {
+    let plain = |case: Case, architecture| assert_eq!(case.names(architecture), ["plain"]);
+    plain(Case::positions(DType::F32, [1, 64, 2, 64]), HOPPER);
+    plain(Case::positions(DType::F16, [1, 64, 2, 12]), HOPPER);
+    plain(Case::positions(DType::F16, [1, 64, 1, 520]), HOPPER);
+    plain(Case::positions(DType::BF16, [1, 64, 2, 64]), Architecture::TURING);
+    let shape: &[usize] = &[1, 64, 200];
+    let packed = |offsets, scale| {
+        let op = Attention { offsets, scale, ..Attention::over_positions(1, 64) };
+        Case::new(op, &[(DType::F16, shape); 3])
+    };
+    assert!(packed([0, 64, 128], 1.0).names(HOPPER).len() > 1);
+    plain(packed([0, 68, 132], 1.0), HOPPER);
+    plain(packed([0, 64, 128], -1.0), HOPPER);
+    plain(packed([0, 64, 128], 0.0), HOPPER);
+    let mixed = [(DType::F16, shape), (DType::F16, shape), (DType::F32, shape)];
+    plain(Case::new(Attention::over_positions(1, 64), &mixed), HOPPER);
+}
+
+#[test]
+fn a_block_fits_every_chip() {
+    for architecture in Architecture::TESTED {
+        let chip = Chip::typical(architecture);
+        for head_dim in (8..=512).step_by(8) {
+            let case = Case::positions(DType::F16, [1, 300, 2, head_dim]);
+            let names = case.names(architecture);
+            assert!(names.len() > 1, "{head_dim} on {architecture}");
+            let mut distinct = names.clone();
+            distinct.sort();
+            distinct.dedup();
+            assert_eq!(distinct.len(), names.len(), "{names:?}");
+            for name in names.iter().filter(|name| name.starts_with("flash")) {
+                let launch = case.launch(architecture, name);
+                assert!(launch.shared_bytes <= chip.shared_bytes, "{name}, {head_dim} on {architecture}");
+                assert!(launch.block[0] <= 256);
+                let (depth, slice) = (head_dim.next_multiple_of(16), number(&launch, "VALUE_SLICE"));
+                assert!(slice.is_multiple_of(16) && slice <= depth.min(256), "{slice} of {depth}");
+                // The last slice begins within the head, so that no block is for nothing.
+                assert!((depth.div_ceil(slice) - 1) * slice < head_dim);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_query_has_one_place_in_the_grid() {
+    for (queries, heads) in [(1, 1), (63, 3), (64, 2), (65, 5), (1000, 2)] {
+        let case = Case::positions(DType::F16, [3, queries, heads, 320]);
+        for name in case.names(HOPPER).iter().filter(|name| name.starts_with("flash")) {
+            let launch = case.launch(HOPPER, name);
+            let tile = number(&launch, "QUERY_TILE");
+            assert_eq!(number(&launch, "VALUE_SLICE"), 160);
+            assert_eq!(launch.grid, [(3 * heads * queries.div_ceil(tile) * 2) as u32, 1, 1]);
+            assert_eq!(launch.block[0] as usize, 32 * tile / number(&launch, "WARP_ROWS"));
+        }
+        let launch = case.launch(HOPPER, "plain");
+        assert_eq!(launch.grid[0] as usize, (3 * heads * queries).div_ceil(8));
+    }
+    let launch = Case::frames(DType::F16, [2, 25, 35, 5, 64]).launch(HOPPER, "temporal");
+    assert_eq!(launch.grid[0] as usize, (2 * 35 * 5usize).div_ceil(4));
+    assert_eq!((constant(&launch, "QUERY_TILES"), constant(&launch, "KEY_TILES")), ("2", "2"));
+}
+
+#[test]
+fn arguments_come_in_the_order_of_the_signature() {
+    let op = Attention {
+        mask: Mask::Additive,
+        key_lengths: true,
+        offsets: [0, 128, 256],
+        scale: 0.5,
+        ..Attention::over_positions(2, 64)
+    };
+    let (packed, mask): (&[usize], &[usize]) = (&[4, 10, 384], &[4, 1, 10, 10]);
+    let f16 = (DType::F16, packed);
+    let case = Case::new(op, &[f16, f16, f16, (DType::F32, mask), (DType::I32, &[4])]);
+    for name in ["flash", "plain", "temporal"] {
+        let launch = case.launch(HOPPER, name);
+        let expected = [1 << 32, (2 << 32) + 256, (3 << 32) + 512, 4 << 32, 5 << 32, 0x7700_0000_0000];
+        assert_eq!(launch.arguments[..6], expected.map(Argument::Pointer), "{name}");
+        let (strides, counts) = problem(&launch);
+        let row = [384, 384, 3840];
+        assert_eq!(strides, [&row[..], &row, &row, &[128, 128, 1280], &[100, 0]].concat());
+        assert_eq!(counts, [4, 10, 10, 2, 1, 1, 0]);
+        assert_eq!((constant(&launch, "MASK"), constant(&launch, "MASK_TYPE")), ("3", "f32"));
+        assert_eq!(constant(&launch, "KEY_LENGTHS"), "1");
+    }
+}
+
+#[test]
+fn frames_are_read_with_a_stride_and_contexts_are_shared() {
+    let launch = Case::frames(DType::BF16, [2, 14, 9, 5, 64]).launch(HOPPER, "temporal");
+    let (strides, counts) = problem(&launch);
+    assert_eq!(strides[..3], [9 * 320, 320, 14 * 9 * 320]);
+    assert_eq!(counts, [2, 14, 14, 5, 9, 1, 0]);
+
+    let (q, k): (&[usize], &[usize]) = (&[28, 50, 64], &[2, 77, 64]);
+    let types = [(DType::F16, q), (DType::F16, k), (DType::F16, k)];
+    let launch = Case::new(Attention::over_positions(1, 64), &types).launch(HOPPER, "plain");
+    assert_eq!(problem(&launch).1, [28, 50, 77, 1, 1, 14, 0]);
+}
+
+#[test]
+fn diagonals_of_any_size_stay_within_32_bits() {
+    for (diagonal, expected) in [(-3, -3), (i64::MAX, 1 << 29), (i64::MIN, -(1 << 29))] {
+        let op = Attention { mask: Mask::Causal { diagonal }, ..Attention::over_positions(1, 64) };
+        let launch = Case::new(op, &[(DType::F16, &[1, 70, 64][..]); 3]).launch(HOPPER, "flash");
+        assert_eq!(problem(&launch).1[6], expected);
+        assert_eq!(constant(&launch, "MASK"), "1");
+    }
+}
+
+#[test]
+fn no_keys_are_a_problem_like_any_other() {
+    let (q, none): (&[usize], &[usize]) = (&[2, 5, 64], &[2, 0, 64]);
+    let case = Case::new(
+        Attention::over_positions(1, 64),
+        &[(DType::F16, q), (DType::F16, none), (DType::F16, none)],
+    );
+    for name in case.names(HOPPER) {
+        assert_eq!(problem(&case.launch(HOPPER, &name)).1[..3], [2, 5, 0]);
+    }
+}
+
+#[test]
+fn more_than_a_launch_can_count_is_an_error() {
+    let case = Case::positions(DType::F32, [1 << 20, 1 << 20, 1, 1]);
+    let offered = case.offered(HOPPER, KernelSet::Fused);
+    let error = case.with_call(|call| offered[0].launches(call, &places(call)).unwrap_err());
+    assert!(error.to_string().starts_with("attention: a launch of 137438953472 blocks is more"), "{error}");
+}

@@ -1,0 +1,195 @@
+// What the attention kernels share: where sequences lie, which keys a query sees, and the attention of one query.
+//
+// To be included after `specialisation.cuh`, which defines HEAD_DIM, the kind of MASK, MASK_TYPE (the elements of the
+// mask operand; any type where there is none) and KEY_LENGTHS, 1 where a key-length operand is given and 0 elsewhere.
+#pragma once
+#include "numbers.cuh"
+#include "reduce.cuh"
+
+#define MASK_NONE 0
+#define MASK_CAUSAL 1
+#define MASK_BOOLEAN 2
+#define MASK_ADDITIVE 3
+#define MASK_IS_OPERAND (MASK == MASK_BOOLEAN || MASK == MASK_ADDITIVE)
+
+// Elements from one thing to the next in an operand's rows.
+struct Strides {
+    // From one element of a sequence to the next.
+    i64 step;
+    // From the sequence at one position to the one at the next.
+    i64 position;
+    // From one batch element to the next.
+    i64 batch;
+};
+
+struct Problem {
+    Strides q, k, v, y;
+    // Elements from one batch element's mask, or head's, to the next; 0 where all share one.
+    i64 mask_batch, mask_head;
+    // Independent sequences, lengths of a sequence, and positions that each hold a sequence.
+    i32 batches, queries, keys, heads, positions;
+    // How many batch elements of queries share one of keys.
+    i32 share;
+    // Key j is seen by query i where j <= i + diagonal, with a causal mask.
+    i32 diagonal;
+    float scale;
+};
+
+// One of the independent attentions of a problem.
+struct Sequence {
+    i32 batch, position, head;
+};
+
+// The first channel of the sequence's first row.
+template <class T>
+__device__ __forceinline__ T *first_row(T *operand, const Strides &strides, i32 batch, const Sequence &sequence) {
+    return operand + i64(batch) * strides.batch + i64(sequence.position) * strides.position +
+           i64(sequence.head) * HEAD_DIM;
+}
+
+// The score of a key that is not seen.
+#define HIDDEN __int_as_float(0xff800000)
+#define LOG2_E 1.4426950408889634f
+
+// How many leading keys exist for the queries of a batch element.
+__device__ __forceinline__ i32 keys_there(const Problem &problem, const i32 *key_lengths, i32 batch) {
+#if KEY_LENGTHS
+    return min(max(key_lengths[batch / problem.share], 0), problem.keys);
+#else
+    return problem.keys;
+#endif
+}
+
+// The mask's row for a query.
+__device__ __forceinline__ const MASK_TYPE *mask_row(
+    const MASK_TYPE *mask, const Problem &problem, const Sequence &sequence, i32 query) {
+#if MASK_IS_OPERAND
+    return mask + sequence.batch * problem.mask_batch + sequence.head * problem.mask_head + i64(query) * problem.keys;
+#else
+    return mask;
+#endif
+}
+
+// What is added to the score of a key that exists, or HIDDEN. `row` is the query's own of the mask.
+__device__ __forceinline__ float added_to_score(const MASK_TYPE *row, i32 diagonal, i32 query, i32 key) {
+#if MASK == MASK_CAUSAL
+    return key <= query + diagonal ? 0.0f : HIDDEN;
+#elif MASK == MASK_BOOLEAN
+    return row[key] != 0 ? 0.0f : HIDDEN;
+#elif MASK == MASK_ADDITIVE
+    return to_float(row[key]);
+#else
+    return 0.0f;
+#endif
+}
+
+// What the maximum is taken of, from a product of a query and a key: the product itself, since the scale is positive
+// and can wait for the exponential; but the score where something is added to it.
+__device__ __forceinline__ float masked(float product, float added, float scale) {
+#if MASK == MASK_ADDITIVE
+    return added == HIDDEN ? HIDDEN : product * scale + added;
+#else
+    return added == HIDDEN ? HIDDEN : product;
+#endif
+}
+
+__device__ __forceinline__ float exp2_approximately(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+// e to the power of a score less the largest one, for a row whose largest `masked` product is known.
+struct Weigher {
+    float base, factor;
+
+    __device__ __forceinline__ Weigher(float largest, float scale) {
+        // A row of hidden keys has weights of zero, and not of NaN.
+        if (largest == HIDDEN) largest = 0.0f;
+#if MASK == MASK_ADDITIVE
+        // A mask may be the lowest float there is: the difference has to come first.
+        base = largest;
+        factor = LOG2_E;
+#else
+        factor = scale * LOG2_E;
+        base = largest * factor;
+#endif
+    }
+
+    __device__ __forceinline__ float weight(float x) const {
+#if MASK == MASK_ADDITIVE
+        return exp2_approximately((x - base) * factor);
+#else
+        return exp2_approximately(x * factor - base);
+#endif
+    }
+};
+
+// Over the four threads that hold a row of a matrix instruction's sum.
+__device__ __forceinline__ float quad_max(float value) {
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
+    return fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 2));
+}
+__device__ __forceinline__ float quad_sum(float value) {
+    value += __shfl_xor_sync(0xffffffffu, value, 1);
+    return value + __shfl_xor_sync(0xffffffffu, value, 2);
+}
+
+// The attention of one query by a whole warp, for the first VALUES channels of the values. `q` and `y` are the query's
+// rows; `k` and `v` the first rows of its sequence, of which `length` exist. Hidden keys are never looked at.
+template <int VALUES, class Q, class K, class V>
+__device__ __forceinline__ void attend(
+    const Q *q, const K *k, const V *v, const MASK_TYPE *mask, Q *y, const Problem &problem, i32 query, i32 length) {
+    constexpr int DEPTH = (HEAD_DIM + 31) / 32, WIDTH = (VALUES + 31) / 32, GROUP = 4;
+    const int lane = threadIdx.x % 32;
+    float channel[DEPTH], sums[WIDTH];
+#pragma unroll
+    for (int j = 0; j < DEPTH; j++) channel[j] = lane + 32 * j < HEAD_DIM ? to_float(q[lane + 32 * j]) : 0.0f;
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) sums[j] = 0.0f;
+    float largest = HIDDEN, total = 0.0f;
+
+    // Several keys at a time, whose sums over the warp overlap.
+    for (i32 first = 0; first < length; first += GROUP) {
+        float score[GROUP];
+        bool seen[GROUP];
+#pragma unroll
+        for (int g = 0; g < GROUP; g++) {
+            i32 key = first + g;
+            float added = key < length ? added_to_score(mask, problem.diagonal, query, key) : HIDDEN;
+            seen[g] = added != HIDDEN;
+            float product = 0.0f;
+            if (seen[g]) {
+                const K *row = k + key * problem.k.step;
+#pragma unroll
+                for (int j = 0; j < DEPTH; j++)
+                    if (lane + 32 * j < HEAD_DIM) product += channel[j] * to_float(row[lane + 32 * j]);
+            }
+            product = warp_sum(product);
+            score[g] = seen[g] ? product * problem.scale + added : HIDDEN;
+        }
+        float before = largest;
+#pragma unroll
+        for (int g = 0; g < GROUP; g++) largest = fmaxf(largest, score[g]);
+        float base = largest == HIDDEN ? 0.0f : largest;
+        float correction = expf(before - base);
+        total *= correction;
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) sums[j] *= correction;
+#pragma unroll
+        for (int g = 0; g < GROUP; g++) {
+            if (!seen[g]) continue;
+            float weight = expf(score[g] - base);
+            total += weight;
+            const V *row = v + (first + g) * problem.v.step;
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++)
+                if (lane + 32 * j < VALUES) sums[j] += weight * to_float(row[lane + 32 * j]);
+        }
+    }
+    // A query that sees no key gives zeros.
+    float divisor = total == 0.0f ? 1.0f : total;
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++)
+        if (lane + 32 * j < VALUES) y[lane + 32 * j] = from_float<Q>(sums[j] / divisor);
+}

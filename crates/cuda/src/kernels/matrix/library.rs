@@ -1,0 +1,264 @@
+//! Products and convolutions by a vendor's library, and a kernel for what the library leaves undone.
+//!
+//! A library adds a bias of the operands' type, and a residual that comes right after it. Everything else of an epilogue is
+//! a second pass over the result. The result lies in scratch memory in between where it is gated, or where an operand of
+//! the epilogue may lie where the result will.
+
+use std::sync::Arc;
+
+use kinora_graph::{DType, op::Stage};
+
+use super::{SOURCE_FINISH, bool_constant, problem::Problem, problem_of};
+use crate::{
+    CudaError,
+    kernels::{Argument, Call, DevicePointer, Implementation, Kernel, Launch, Places, Work, names::type_name},
+    vendor::{Convolution, ConvolutionOperands, CublasLt, Cudnn, Libraries, Product, ProductOperands},
+};
+
+/// Scratch memory is divided at multiples of this, the alignment of every tensor.
+const ALIGNMENT: usize = 256;
+
+/// What the libraries offer.
+pub(super) fn offers(problem: &Problem<'_>, libraries: &Libraries) -> Vec<Box<dyn Implementation>> {
+    let mut offers: Vec<Box<dyn Implementation>> = Vec::new();
+    if let (Some(library), Some(product)) = (&libraries.cublaslt, product(problem)) {
+        for algorithm in 0..library.algorithms(&product).unwrap_or(0) {
+            offers.push(Box::new(ByCublasLt { library: library.clone(), algorithm }));
+        }
+    }
+    if let (Some(library), Some(convolution)) = (&libraries.cudnn, convolution(problem))
+        && let Ok(workspace) = library.workspace(&convolution)
+    {
+        offers.push(Box::new(ByCudnn { library: library.clone(), workspace }));
+    }
+    offers
+}
+
+#[derive(Debug)]
+struct ByCublasLt {
+    library: Arc<CublasLt>,
+    algorithm: usize,
+}
+
+#[derive(Debug)]
+struct ByCudnn {
+    library: Arc<Cudnn>,
+    workspace: usize,
+}
+
+/// What of an epilogue the library does, and what is left.
+struct Division<'a> {
+    bias: Option<usize>,
+    residual: Option<usize>,
+    /// The product with the rest of its epilogue.
+    rest: Problem<'a>,
+    /// The library's result lies in scratch memory.
+    staged: bool,
+}
+
+impl<'a> Division<'a> {
+    /// `residual_needs_bias`: the library adds a residual only beside a bias.
+    fn of(problem: &Problem<'a>, residual_needs_bias: bool) -> Division<'a> {
+        let dtype = problem.result.dtype;
+        let of_type = |&operand: &usize| problem.inputs[operand].dtype == dtype;
+        let bias = problem.bias.filter(of_type);
+        let mut rest = problem.clone();
+        if bias.is_some() {
+            rest.bias = None;
+        }
+        // A residual may come before a bias that is left over: both are sums.
+        let first = problem.stage_operands.start;
+        let residual = (problem.gate.is_none()
+            && problem.stages.first() == Some(&Stage::Add)
+            && (bias.is_some() || !residual_needs_bias))
+            .then_some(first)
+            .filter(of_type);
+        if residual.is_some() {
+            rest.stages = &problem.stages[1..];
+            rest.stage_operands = first + 1..problem.stage_operands.end;
+        }
+        let reads_elements =
+            |stage: &Stage| matches!(stage, Stage::Add | Stage::Mul | Stage::Blend { .. });
+        let staged = problem.gate.is_some() || rest.stages.iter().any(reads_elements);
+        Division { bias, residual, rest, staged }
+    }
+
+    /// The bytes of the library's result, where it lies in scratch memory.
+    fn staged_bytes(&self) -> usize {
+        let elements = self.rest.result.elements() * if self.rest.gate.is_some() { 2 } else { 1 };
+        if self.staged { (elements * self.rest.result.dtype.size()).next_multiple_of(ALIGNMENT) } else { 0 }
+    }
+
+    /// Where the library's result lies.
+    fn library_result(&self, places: &Places) -> DevicePointer {
+        if self.staged { places.workspace } else { places.outputs[0] }
+    }
+
+    fn place(operand: Option<usize>, places: &Places) -> DevicePointer {
+        operand.map_or(0, |operand| places.inputs[operand])
+    }
+
+    /// The launch that does the rest, where there is any.
+    fn finish(&self, places: &Places) -> Result<Option<Work>, CudaError> {
+        let rest = &self.rest;
+        if !self.staged && rest.bias.is_none() && rest.stages.is_empty() {
+            return Ok(None);
+        }
+        let columns = rest.result.shape.channels();
+        let mut width = 16 / rest.result.dtype.size();
+        while !columns.is_multiple_of(width) {
+            width /= 2;
+        }
+        let packs = rest.result.elements() / width;
+        let mut kernel = Kernel::new(SOURCE_FINISH, "finish_rows")
+            .with("TYPE", type_name(rest.result.dtype))
+            .with("WIDTH", width)
+            .with("GATED", bool_constant(rest.gate.is_some()));
+        kernel.generated = rest.epilogue().code();
+        rest.counted(rest.result.shape.rows())?;
+        let arguments = vec![
+            Argument::Pointer(self.library_result(places)),
+            Argument::Pointer(places.outputs[0]),
+            rest.epilogue_argument(places),
+            Argument::I64(packs as i64),
+            Argument::I32(rest.counted(columns)?),
+        ];
+        let grid = rest.blocks(packs.div_ceil(256))?;
+        Ok(Some(Work::Launch(Launch::new(kernel, grid, 256, arguments))))
+    }
+}
+
+/// Whether all operands of the product itself are of one type that the libraries know.
+fn one_type(problem: &Problem<'_>) -> Option<DType> {
+    let dtype = problem.result.dtype;
+    let known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+    (known && problem.a.dtype == dtype && problem.b.dtype == dtype).then_some(dtype)
+}
+
+/// The product as cuBLASLt knows it; `None` where it is a convolution, or there is nothing to multiply.
+fn product(problem: &Problem<'_>) -> Option<Product> {
+    let dtype = one_type(problem)?;
+    let empty = [problem.rows, problem.columns, problem.depth, problem.slices].contains(&0);
+    if problem.window.is_some() || empty {
+        return None;
+    }
+    let division = Division::of(problem, false);
+    Some(Product {
+        dtype,
+        batch: problem.slices,
+        rows: problem.rows,
+        columns: problem.columns,
+        depth: problem.depth,
+        transpose_a: problem.a.depth != 1,
+        transpose_b: problem.b.depth == 1,
+        shared_b: problem.b.slice == 0,
+        bias: division.bias.is_some(),
+        residual: division.residual.is_some(),
+    })
+}
+
+/// The convolution as cuDNN knows it: over height and width, or over frames and everything else; `None` for all others.
+fn convolution(problem: &Problem<'_>) -> Option<Convolution> {
+    let dtype = one_type(problem)?;
+    let window = problem.window?;
+    let channels = window.channels * problem.slices;
+    let out = problem.columns * problem.slices;
+    let plain = |axis: usize| {
+        window.kernel[axis] == 1
+            && window.stride[axis] == 1
+            && window.padding[axis] == 0
+            && window.extents[axis] == window.out_extents[axis]
+    };
+    let [frames, height, width] = window.extents;
+    let [out_frames, out_height, out_width] = window.out_extents;
+    let division = Division::of(problem, true);
+    let shaped = |input, output, [first, second]: [usize; 2]| Convolution {
+        dtype,
+        input,
+        output,
+        kernel: [window.kernel[first], window.kernel[second]],
+        padding: [window.padding[first], window.padding[second]],
+        stride: [window.stride[first], window.stride[second]],
+        dilation: [window.dilation[first], window.dilation[second]],
+        groups: problem.slices,
+        bias: division.bias.is_some(),
+        residual: division.residual.is_some(),
+    };
+    let images = window.clips * frames;
+    let convolution = if plain(0) {
+        shaped([images, height, width, channels], [images, out_height, out_width, out], [1, 2])
+    } else if plain(1) && plain(2) {
+        let area = height * width;
+        shaped([window.clips, frames, area, channels], [window.clips, out_frames, area, out], [0, 1])
+    } else {
+        return None;
+    };
+    let countable = |extents: &[usize; 4]| (1..1 << 31).contains(&extents.iter().product::<usize>());
+    // Padding after an axis that differs from that before it shows in the number of windows.
+    let alike = (0..2).all(|axis| {
+        let padded = convolution.input[1 + axis] + 2 * convolution.padding[axis];
+        let span = convolution.dilation[axis] * convolution.kernel[axis].saturating_sub(1) + 1;
+        padded >= span && (padded - span) / convolution.stride[axis] + 1 == convolution.output[1 + axis]
+    });
+    (countable(&convolution.input) && countable(&convolution.output) && alike).then_some(convolution)
+}
+
+impl Implementation for ByCublasLt {
+    fn name(&self) -> String {
+        format!("cublaslt {}", self.algorithm)
+    }
+
+    fn workspace(&self, call: &Call<'_>) -> usize {
+        let staged = problem_of(call).map_or(0, |problem| Division::of(&problem, false).staged_bytes());
+        staged + self.library.workspace()
+    }
+
+    fn work(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Work>, CudaError> {
+        let problem = problem_of(call)?;
+        let division = Division::of(&problem, false);
+        let Some(product) = product(&problem) else { return Err(not_offered(call)) };
+        let operands = ProductOperands {
+            a: places.inputs[0],
+            b: places.inputs[1],
+            bias: Division::place(division.bias, places),
+            residual: Division::place(division.residual, places),
+            d: division.library_result(places),
+            workspace: places.workspace + division.staged_bytes() as u64,
+        };
+        let mut work = vec![Work::Library(self.library.prepare(&product, operands, self.algorithm)?)];
+        work.extend(division.finish(places)?);
+        Ok(work)
+    }
+}
+
+impl Implementation for ByCudnn {
+    fn name(&self) -> String {
+        "cudnn".to_owned()
+    }
+
+    fn workspace(&self, call: &Call<'_>) -> usize {
+        let staged = problem_of(call).map_or(0, |problem| Division::of(&problem, true).staged_bytes());
+        staged + self.workspace
+    }
+
+    fn work(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Work>, CudaError> {
+        let problem = problem_of(call)?;
+        let division = Division::of(&problem, true);
+        let Some(convolution) = convolution(&problem) else { return Err(not_offered(call)) };
+        let operands = ConvolutionOperands {
+            x: places.inputs[0],
+            weight: places.inputs[1],
+            bias: Division::place(division.bias, places),
+            residual: Division::place(division.residual, places),
+            y: division.library_result(places),
+            workspace: places.workspace + division.staged_bytes() as u64,
+        };
+        let mut work = vec![Work::Library(self.library.prepare(&convolution, operands)?)];
+        work.extend(division.finish(places)?);
+        Ok(work)
+    }
+}
+
+fn not_offered(call: &Call<'_>) -> CudaError {
+    CudaError::Internal(format!("{}: no library was offered for {}", call.layer, call.op))
+}
