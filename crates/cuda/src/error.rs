@@ -216,6 +216,7 @@ pub enum CudaError {
         doing: String,
         /// What it answered.
         status: String,
+    },
     /// A tensor has an extent that a kernel cannot count.
     #[error(
         "{layer}: an extent of {extent} is more than the kernels count; split the work into smaller batches"

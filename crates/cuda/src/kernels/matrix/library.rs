@@ -11,7 +11,9 @@ use kinora_graph::{DType, op::Stage};
 use super::{SOURCE_FINISH, bool_constant, problem::Problem, problem_of};
 use crate::{
     CudaError,
-    kernels::{Argument, Call, DevicePointer, Implementation, Kernel, Launch, Places, Work, names::type_name},
+    kernels::{
+        Argument, Call, DevicePointer, Implementation, Kernel, Launch, Places, Work, names::type_name,
+    },
     vendor::{Convolution, ConvolutionOperands, CublasLt, Cudnn, Libraries, Product, ProductOperands},
 };
 
@@ -77,8 +79,7 @@ impl<'a> Division<'a> {
             rest.stages = &problem.stages[1..];
             rest.stage_operands = first + 1..problem.stage_operands.end;
         }
-        let reads_elements =
-            |stage: &Stage| matches!(stage, Stage::Add | Stage::Mul | Stage::Blend { .. });
+        let reads_elements = |stage: &Stage| matches!(stage, Stage::Add | Stage::Mul | Stage::Blend { .. });
         let staged = problem.gate.is_some() || rest.stages.iter().any(reads_elements);
         Division { bias, residual, rest, staged }
     }
