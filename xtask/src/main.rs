@@ -11,7 +11,7 @@ use shell::TaskError;
 const HELP: &str = "\
 cargo xtask <task>
 
-  test      set up what is needed, then check formatting, lints and docs, and run every test
+  test      install NVIDIA's kernel compiler into .python/, check formatting, lints and docs, and run every test
   bench     install PyTorch and diffusers into .python/, then run the benchmarks (`cargo bench`)
   golden    install PyTorch and diffusers into .python/, then make the golden fixtures again
   help      this text";

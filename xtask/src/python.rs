@@ -1,4 +1,5 @@
-//! The Python side: golden fixtures and benchmark peers. Tests need none of it installed.
+//! The Python side: golden fixtures, benchmark peers, and the kernel compiler, which comes as a Python package. Tests need
+//! the last alone.
 
 use std::{path::PathBuf, process::Command};
 
@@ -41,6 +42,16 @@ fn install(requirements: &str) -> Result<(), TaskError> {
     }
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements];
     step("python packages", &mut command(interpreter(), &pip))
+}
+
+/// Installs NVIDIA's run-time compiler, so that every kernel is compiled by the tests. `false` on systems that it does not
+/// exist for.
+pub fn kernel_compiler() -> Result<bool, TaskError> {
+    let exists = cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")));
+    if exists {
+        install("crates/cuda/requirements.txt")?;
+    }
+    Ok(exists)
 }
 
 /// Benchmarks against PyTorch and diffusers in one run; more words go to `cargo bench`, as `--bench against_diffusers`.

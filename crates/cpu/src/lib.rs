@@ -33,13 +33,14 @@ mod program;
 pub mod reference;
 pub mod simd;
 mod target;
-mod tensors;
+pub mod tensors;
 #[cfg(test)]
 mod testing;
 mod view;
 
 pub use error::CpuError;
 pub use fast::run_on_tensors;
+pub use loader::Loader;
 pub use program::{Options, Planned, Program};
 pub use target::CpuTarget;
 pub use tensors::Tensors;

@@ -8,7 +8,7 @@ use crate::{CpuError, fast, simd::Isa, tensors};
 
 /// Evaluates what a graph knows at load. A value lies in memory from its first use to its last, so that at no time all
 /// weights are held both as they were read and as they are kept.
-pub(crate) struct Loader<'a> {
+pub struct Loader<'a> {
     graph: &'a Graph,
     isa: Isa,
     parameters: &'a dyn Parameters,
@@ -19,7 +19,7 @@ pub(crate) struct Loader<'a> {
 
 impl<'a> Loader<'a> {
     /// A loader from which each of `wanted` will be taken, once for every time that it is named.
-    pub(crate) fn new(
+    pub fn new(
         graph: &'a Graph,
         isa: Isa,
         parameters: &'a dyn Parameters,
@@ -40,7 +40,10 @@ impl<'a> Loader<'a> {
     }
 
     /// Gives one of the values that were wanted.
-    pub(crate) fn take(&mut self, value: ValueId) -> Result<Tensor, CpuError> {
+    ///
+    /// # Errors
+    /// Where a weight that it is made of is missing, cannot be read, is of another type, or not finite.
+    pub fn take(&mut self, value: ValueId) -> Result<Tensor, CpuError> {
         // Not by recursion: a chain of nodes from a file may be of any length.
         let mut pending = vec![value];
         while let Some(&next) = pending.last() {

@@ -10,7 +10,10 @@ use crate::CpuError;
 pub type Tensors = HashMap<String, Tensor>;
 
 /// Refuses names that are no input of these phases: they would otherwise be left out in silence.
-pub(crate) fn refuse_unknown(graph: &Graph, phases: &[Phase], inputs: &Tensors) -> Result<(), CpuError> {
+///
+/// # Errors
+/// With the first such name.
+pub fn refuse_unknown(graph: &Graph, phases: &[Phase], inputs: &Tensors) -> Result<(), CpuError> {
     let declared = |name: &str| {
         let source = graph.inputs().iter().map(|&id| graph.value(id)).find(|value| value.name == name)?;
         if let Source::Input(phase) = source.source { Some(phase) } else { None }
@@ -36,7 +39,10 @@ pub(crate) fn zeros(ty: TensorType) -> Result<Tensor, CpuError> {
 }
 
 /// The tensor given for an input.
-pub(crate) fn input<'a>(value: &Value, inputs: &'a Tensors) -> Result<&'a Tensor, CpuError> {
+///
+/// # Errors
+/// Where there is none, or it is of another type.
+pub fn input<'a>(value: &Value, inputs: &'a Tensors) -> Result<&'a Tensor, CpuError> {
     let tensor = inputs
         .get(&value.name)
         .ok_or_else(|| CpuError::MissingInput { name: value.name.clone(), ty: value.ty.clone() })?;

@@ -1,15 +1,24 @@
 //! Kinora on NVIDIA GPUs.
 //!
-//! A [`Program`](program) is a plan whose every step has become launches of kernels that were compiled for the device
+//! A [`Program`] is a plan whose every step has become launches of kernels that were compiled for the device
 //! found. The layers, lowest first: [`driver`] speaks with the GPU, [`compiler`] turns sources into code for it,
 //! [`kernels`] knows which kernel runs which op, and how. What a kernel is and how it is launched is decided without a
 //! device, so that everything up to the launch itself can be tested on a machine that has none.
 
 pub mod chip;
+pub mod compiler;
 pub mod driver;
 pub mod error;
 pub mod kernels;
 pub mod vendor;
+mod options;
+pub mod program;
+mod target;
+#[cfg(test)]
+mod testing;
 
 pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;
+pub use options::CudaOptions;
+pub use program::{LoadOptions, Planned, Program, StepLoop};
+pub use target::CudaTarget;

@@ -91,8 +91,8 @@ impl Context {
         let entered = self.enter()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: a context is current, and the call writes two numbers.
-        entered
-            .check(unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) }, "ask for the memory there is")?;
+        let code = unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) };
+        entered.check(code, "ask for the memory there is")?;
         Ok(MemoryFigures { free, total })
     }
 

@@ -42,6 +42,11 @@ impl Kernel {
         self
     }
 
+    /// What it is called in messages: its source and its entry.
+    pub fn label(&self) -> String {
+        format!("{}:{}", self.source.path, self.entry)
+    }
+
     /// The text of `specialisation.cuh`.
     pub fn specialisation(&self) -> String {
         let constants: String =

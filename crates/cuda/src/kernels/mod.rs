@@ -6,6 +6,7 @@
 
 pub mod attention;
 mod epilogue;
+mod choice;
 mod kernel;
 pub mod matrix;
 pub(crate) mod names;
@@ -14,9 +15,14 @@ use std::fmt;
 
 use kinora_graph::{Op, TensorType};
 
+pub use choice::{Choose, Heuristic};
 pub use kernel::{Argument, Kernel, Launch, Source, TensorMap};
 
-use crate::{CudaError, vendor::LibraryCall};
+
+use crate::{
+    Chip, CudaError,
+    vendor::{Libraries, LibraryCall},
+};
 
 /// An address in the GPU's memory.
 pub type DevicePointer = u64;
@@ -32,6 +38,13 @@ pub struct Call<'a> {
     pub inputs: &'a [&'a TensorType],
     /// The types of its results.
     pub outputs: &'a [&'a TensorType],
+}
+
+impl Call<'_> {
+    /// Whether anything runs: not for a reshape, which is its operand's memory, nor where there is nothing to write.
+    pub fn runs(&self) -> bool {
+        !matches!(self.op, Op::Reshape(_)) && self.outputs.iter().any(|output| output.elements() > 0)
+    }
 }
 
 /// Where a call's tensors lie. Every address is a multiple of 256, but for tensors without elements, whose address
@@ -95,4 +108,65 @@ pub enum KernelSet {
     Fused,
     /// The plain ones, one for each op as the model has it: what the fast ones are compared with.
     Baseline,
+}
+
+/// The ways to run a node, each family's own choice first. A reshape has none: it runs no code.
+///
+/// # Errors
+/// Where there is none.
+pub fn implementations(
+    call: &Call<'_>,
+    _chip: &Chip,
+    _set: KernelSet,
+) -> Result<Vec<Box<dyn Implementation>>, CudaError> {
+    let offered: Vec<Box<dyn Implementation>> = match call.op {
+        Op::Conv(_) | Op::Linear(_) | Op::MatMul(_) => Vec::new(),
+        Op::Attention(_) => Vec::new(),
+        Op::Norm(_) | Op::BatchNorm(_) | Op::Softmax => Vec::new(),
+        Op::Activate(_)
+        | Op::Gate(_)
+        | Op::Add
+        | Op::Mul
+        | Op::Scale(_)
+        | Op::Blend
+        | Op::Cast(_)
+        | Op::TemporalBlend(_) => Vec::new(),
+        Op::Concat(_) | Op::Slice(_) => Vec::new(),
+        Op::Upsample(_) | Op::Pool(_) | Op::Mean(_) => Vec::new(),
+        Op::TimestepEmbedding(_) | Op::Embedding => Vec::new(),
+        Op::SamplerStep(_) => Vec::new(),
+        Op::Reshape(_) => Vec::new(),
+    };
+    if offered.is_empty() {
+        let inputs: Vec<String> = call.inputs.iter().map(ToString::to_string).collect();
+        return Err(CudaError::NoKernel {
+            layer: call.layer.to_owned(),
+            op: format!("{:?}", call.op),
+            inputs: inputs.join(", "),
+        });
+    }
+    Ok(offered)
+}
+
+/// Whether every kernel of an op reads each element of this operand in the thread that writes the result's element in
+/// its place, before it does.
+pub fn in_place(op: &Op, _operand: usize) -> bool {
+    match op {
+        Op::Conv(_) | Op::Linear(_) | Op::MatMul(_) => false,
+        Op::Attention(_) => false,
+        Op::Norm(_) | Op::BatchNorm(_) | Op::Softmax => false,
+        Op::Activate(_)
+        | Op::Gate(_)
+        | Op::Add
+        | Op::Mul
+        | Op::Scale(_)
+        | Op::Blend
+        | Op::Cast(_)
+        | Op::TemporalBlend(_) => false,
+        Op::Concat(_) | Op::Slice(_) => false,
+        Op::Upsample(_) | Op::Pool(_) | Op::Mean(_) => false,
+        Op::TimestepEmbedding(_) | Op::Embedding => false,
+        Op::SamplerStep(_) => false,
+        Op::Reshape(_) => false,
+    }
 }

@@ -1,0 +1,198 @@
+//! Kernels compiled ahead of time, for machines without a compiler.
+//!
+//! A folder with a file a kernel and an index of them by key. The key leaves the compiler's version out: a bundle is good
+//! for whoever has the same sources.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Component, Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{
+    CompileTarget, Compiler, CompilerOptions, Progress,
+    cache::{Entry, write_whole},
+    resources::Resources,
+    source::Key,
+};
+use crate::{CodeForm, CudaError, kernels::Kernel};
+
+/// The index's file.
+const INDEX: &str = "index.json";
+/// Changed when the index is written in another way.
+const FORMAT: u32 = 1;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Index {
+    format: u32,
+    kernels: BTreeMap<String, Described>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Described {
+    kernel: String,
+    target: String,
+    file: String,
+    sha256: String,
+    resources: Option<Resources>,
+}
+
+/// A folder of compiled kernels with its index.
+#[derive(Debug)]
+pub struct Bundle {
+    folder: PathBuf,
+    index: Index,
+}
+
+impl Bundle {
+    /// Reads the index of a bundle.
+    ///
+    /// # Errors
+    /// Where there is none, or it is of another format.
+    pub fn open(folder: &Path) -> Result<Bundle, CudaError> {
+        let path = folder.join(INDEX);
+        let failed = |reason: String| CudaError::File { path: path.clone(), reason };
+        let text = fs::read(&path).map_err(|error| failed(format!("no kernel bundle: {error}")))?;
+        let index: Index = serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
+        if index.format != FORMAT {
+            return Err(failed(format!(
+                "the bundle has format {}, and this version of Kinora reads {FORMAT}; build it again",
+                index.format
+            )));
+        }
+        Ok(Bundle { folder: folder.to_owned(), index })
+    }
+
+    /// Compiles kernels for some targets into a folder, which is made where it does not exist. What the folder holds for
+    /// other targets stays.
+    ///
+    /// # Errors
+    /// Where a kernel does not compile, or the folder cannot be written.
+    pub fn build(
+        folder: &Path,
+        targets: &[CompileTarget],
+        kernels: &[Kernel],
+        options: &CompilerOptions,
+        progress: &(dyn Fn(&Progress) + Sync),
+    ) -> Result<Bundle, CudaError> {
+        let failed = |error: std::io::Error| CudaError::File {
+            path: folder.to_owned(),
+            reason: format!("cannot be written: {error}"),
+        };
+        fs::create_dir_all(folder).map_err(failed)?;
+        let mut bundle = match Bundle::open(folder) {
+            Ok(bundle) => bundle,
+            Err(_) => Bundle {
+                folder: folder.to_owned(),
+                index: Index { format: FORMAT, kernels: BTreeMap::new() },
+            },
+        };
+        for &target in targets {
+            let options = CompilerOptions { bundle: None, ..options.clone() };
+            let compiler = Compiler::new(target, options)?;
+            for (kernel, code) in compiler.compile_all(kernels, progress)?.codes {
+                let key = compiler.key(&kernel);
+                let extension = match target.form {
+                    CodeForm::Cubin => "cubin",
+                    CodeForm::Ptx => "ptx",
+                };
+                let file = format!("{key}.{extension}");
+                write_whole(&folder.join(&file), &code.bytes).map_err(failed)?;
+                let described = Described {
+                    kernel: kernel.label(),
+                    target: target.to_string(),
+                    file,
+                    sha256: hex(&Sha256::digest(&code.bytes)),
+                    resources: code.resources,
+                };
+                bundle.index.kernels.insert(key.to_string(), described);
+            }
+        }
+        // The index comes last: whoever finds it finds what it names.
+        let text = serde_json::to_vec_pretty(&bundle.index)
+            .map_err(|error| CudaError::Internal(format!("a bundle's index cannot be written: {error}")))?;
+        write_whole(&folder.join(INDEX), &text).map_err(failed)?;
+        Ok(bundle)
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How many kernels it holds, each for one target.
+    pub fn len(&self) -> usize {
+        self.index.kernels.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.index.kernels.is_empty()
+    }
+
+    /// The code of a kernel; `None` where the bundle has none.
+    ///
+    /// # Errors
+    /// Where it should be there and is damaged: a bundle is not ours to mend.
+    pub(crate) fn get(&self, key: &Key) -> Result<Option<Entry>, CudaError> {
+        let Some(described) = self.index.kernels.get(&key.to_string()) else { return Ok(None) };
+        let path = self.folder.join(&described.file);
+        let failed = |reason: String| CudaError::File { path: path.clone(), reason };
+        let plain =
+            matches!(Path::new(&described.file).components().collect::<Vec<_>>()[..], [Component::Normal(_)]);
+        if !plain {
+            return Err(failed("the bundle names a file outside its folder; build it again".to_owned()));
+        }
+        let bytes = fs::read(&path).map_err(|error| failed(error.to_string()))?;
+        if hex(&Sha256::digest(&bytes)) != described.sha256 {
+            return Err(failed("the file is damaged; build or copy the bundle again".to_owned()));
+        }
+        Ok(Some(Entry { bytes, resources: described.resources }))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_no_bundle_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let message = Bundle::open(folder.path()).err().unwrap().to_string();
+        assert!(message.contains(INDEX) && message.contains("no kernel bundle"), "{message}");
+        fs::write(folder.path().join(INDEX), r#"{"format": 99, "kernels": {}}"#).unwrap();
+        let message = Bundle::open(folder.path()).err().unwrap().to_string();
+        assert!(message.contains("build it again"), "{message}");
+    }
+
+    #[test]
+    fn a_damaged_file_or_one_elsewhere_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = Key([7; 32]);
+        let described = |file: &str| Described {
+            kernel: "a".into(),
+            target: "sm_80".into(),
+            file: file.into(),
+            sha256: hex(&Sha256::digest(b"code")),
+            resources: None,
+        };
+        let with = |file: &str| {
+            let kernels = BTreeMap::from([(key.to_string(), described(file))]);
+            Bundle { folder: folder.path().to_owned(), index: Index { format: FORMAT, kernels } }
+        };
+        fs::write(folder.path().join("good"), "code").unwrap();
+        fs::write(folder.path().join("bad"), "c0de").unwrap();
+        assert_eq!(with("good").get(&key).unwrap().unwrap().bytes, b"code");
+        assert!(with("good").get(&Key([8; 32])).unwrap().is_none());
+        for file in ["bad", "gone", "../good", "/etc/hostname", ""] {
+            assert!(with(file).get(&key).is_err(), "{file}");
+        }
+    }
+}

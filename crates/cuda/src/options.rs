@@ -1,0 +1,59 @@
+//! How a program is made and run.
+
+use std::sync::Arc;
+
+use crate::{
+    Chip,
+    driver::Device,
+    kernels::{Choose, Heuristic, KernelSet},
+};
+
+/// How a [`Program`](crate::Program) is planned and run.
+#[derive(Clone, Debug)]
+pub struct CudaOptions {
+    /// The chip that kernels are chosen and compiled for. An older one than the GPU, with
+    /// [`CodeForm::Ptx`](crate::CodeForm::Ptx), runs that one's kernels on it.
+    pub chip: Chip,
+    /// Which kernels run. With the baseline's, the graph runs as it was built: no pass changes it.
+    pub kernels: KernelSet,
+    /// Whether the passes run.
+    pub optimise: bool,
+    /// Chooses among the kernels; the families' own choice where it is not given.
+    pub choice: Option<Arc<dyn Choose>>,
+    /// The memory that weights and activations may take together, in bytes.
+    pub budget: Option<usize>,
+    /// Fills the arena with this byte before the clip phase, so that a read of something never written shows.
+    pub poison: Option<u8>,
+    /// Whether a step is recorded as a CUDA graph and launched as one.
+    pub cuda_graphs: bool,
+    /// Waits after every launch, so that an error names its layer: slow, for finding one. No CUDA graph is used then.
+    pub synchronise_every_launch: bool,
+}
+
+impl CudaOptions {
+    /// Everything on, for a chip.
+    pub fn new(chip: Chip) -> CudaOptions {
+        CudaOptions {
+            chip,
+            kernels: KernelSet::Fused,
+            optimise: true,
+            choice: None,
+            budget: None,
+            poison: None,
+            cuda_graphs: true,
+            synchronise_every_launch: false,
+        }
+    }
+
+    /// Everything on, for a GPU.
+    pub fn for_device(device: &Device) -> CudaOptions {
+        CudaOptions::new(device.info().chip())
+    }
+
+    /// What chooses among the kernels.
+    pub(crate) fn chooser(&self) -> Arc<dyn Choose> {
+        self.choice
+            .clone()
+            .unwrap_or_else(|| Arc::new(Heuristic { chip: self.chip.clone(), kernels: self.kernels }))
+    }
+}

@@ -1,0 +1,111 @@
+//! Giving a plan's launches to the GPU.
+
+use kinora_graph::Phase;
+
+use crate::{
+    CudaError, CudaOptions,
+    driver::{ExecutableGraph, PreparedLaunch, Stream},
+};
+
+/// A node as it runs.
+#[derive(Debug)]
+pub(super) struct RunningNode {
+    pub layer: String,
+    pub launches: Vec<PreparedLaunch>,
+}
+
+/// The launches of both phases. The memory that they point to is held by the program that holds this.
+#[derive(Debug)]
+pub(super) struct Executor {
+    clip: Vec<RunningNode>,
+    step: Vec<RunningNode>,
+    /// The step as one launch, recorded when it is first wanted.
+    recorded: Option<ExecutableGraph>,
+    cuda_graphs: bool,
+    synchronise_every_launch: bool,
+    /// The phase that was begun last, and how often the step was.
+    phase: Phase,
+    steps: u64,
+}
+
+impl Executor {
+    pub fn new(clip: Vec<RunningNode>, step: Vec<RunningNode>, options: &CudaOptions) -> Executor {
+        Executor {
+            clip,
+            step,
+            recorded: None,
+            cuda_graphs: options.cuda_graphs && !options.synchronise_every_launch,
+            synchronise_every_launch: options.synchronise_every_launch,
+            phase: Phase::Load,
+            steps: 0,
+        }
+    }
+
+    fn nodes(&self, phase: Phase) -> &[RunningNode] {
+        match phase {
+            Phase::Load => &[],
+            Phase::Clip => &self.clip,
+            Phase::Step => &self.step,
+        }
+    }
+
+    pub fn launches(&self, phase: Phase) -> usize {
+        self.nodes(phase).iter().map(|node| node.launches.len()).sum()
+    }
+
+    /// Puts a phase into the stream.
+    pub fn enqueue(&mut self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
+        self.phase = phase;
+        if phase == Phase::Step {
+            self.steps += 1;
+            if self.cuda_graphs && self.launches(phase) > 0 {
+                return self.enqueue_recorded(stream);
+            }
+        }
+        self.enqueue_launches(stream, phase)
+    }
+
+    fn enqueue_recorded(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        if self.recorded.is_none() {
+            let mut graph = stream.capture(|| self.enqueue_launches(stream, Phase::Step))?;
+            graph.upload(stream)?;
+            self.recorded = Some(graph);
+        }
+        match &mut self.recorded {
+            // SAFETY: the memory is there for as long as the program, which waits for the stream before it goes.
+            Some(graph) => unsafe { graph.enqueue(stream) },
+            None => Ok(()),
+        }
+        .map_err(|error| self.during_run(error))
+    }
+
+    fn enqueue_launches(&self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
+        for node in self.nodes(phase) {
+            for launch in &node.launches {
+                // SAFETY: the family that made the launch gave its arguments, and the memory is there for as long as the
+                // program, which waits for the stream before it goes.
+                let launched = unsafe { launch.enqueue(stream) };
+                let done = launched.and_then(|()| match self.synchronise_every_launch {
+                    true => stream.synchronise(),
+                    false => Ok(()),
+                });
+                done.map_err(|error| self.error(error, Some(&node.layer)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An error that came while the launches given last ran.
+    pub fn during_run(&self, error: CudaError) -> CudaError {
+        self.error(error, None)
+    }
+
+    fn error(&self, error: CudaError, layer: Option<&str>) -> CudaError {
+        if matches!(error, CudaError::Run { .. }) || self.phase == Phase::Load {
+            return error;
+        }
+        let layer = layer.map(str::to_owned);
+        let replay = self.steps.saturating_sub(1);
+        CudaError::Run { phase: self.phase, replay, layer, source: Box::new(error) }
+    }
+}

@@ -1,0 +1,208 @@
+//! Making a program: memory, launches, code and weights.
+
+use std::{
+    collections::{HashMap, HashSet},
+    thread,
+};
+
+use kinora_cpu::{Loader, simd::Isa};
+use kinora_graph::{Graph, Parameters, Tensor, ValueId};
+
+use super::{
+    Planned, Program, ProgramMemory,
+    execution::{Executor, RunningNode},
+    faults::FaultWord,
+    lowering::{self, LoweredNode, Memory, WeightLayout},
+    staging::{Inputs, Outputs},
+    step_loop::{self, count_up_kernel},
+};
+use crate::{
+    CudaError,
+    compiler::{Compilation, CompileTarget, Compiler, CompilerOptions, Progress},
+    driver::{Context, Device, DeviceBuffer, Event, Function, Module, PinnedBuffer, PreparedLaunch, Stream},
+    kernels::{DevicePointer, Kernel},
+};
+
+/// The size of each of the two buffers that weights go through.
+const STAGING_BYTES: usize = 32 << 20;
+
+/// How a program is loaded.
+pub struct LoadOptions<'a> {
+    /// How kernels are compiled and kept.
+    pub compiler: CompilerOptions,
+    /// Told of each kernel that is compiled or found.
+    pub progress: &'a (dyn Fn(&Progress) + Sync),
+}
+
+impl Default for LoadOptions<'_> {
+    fn default() -> Self {
+        LoadOptions { compiler: CompilerOptions::from_environment(), progress: &|_| {} }
+    }
+}
+
+pub(super) fn load(
+    planned: Planned,
+    device: &Device,
+    parameters: &dyn Parameters,
+    load: &LoadOptions<'_>,
+) -> Result<Program, CudaError> {
+    let Planned { graph, plan, options } = planned;
+    plan.verify(&graph)?;
+    device.info().accepts(&options.chip)?;
+    let context = device.context();
+    let before = context.memory()?;
+
+    let layout = WeightLayout::new(&graph, &plan)?;
+    let need = layout.bytes.saturating_add(plan.arena_bytes());
+    if need > before.free {
+        return Err(CudaError::OutOfMemory { need, free: before.free, total: before.total });
+    }
+    let stream = Stream::new(context)?;
+    let weights = DeviceBuffer::new(context, layout.bytes)?;
+    let arena = DeviceBuffer::new(context, plan.arena_bytes())?;
+    let fault = FaultWord::new(context)?;
+    let memory = Memory {
+        weights: weights.address(),
+        layout: &layout,
+        arena: arena.address(),
+        fault: fault.address(),
+    };
+    let lowered = lowering::lower(&graph, &plan, &*options.chooser(), &memory)?;
+
+    let launches = lowered.clip.iter().chain(&lowered.step).flat_map(|node| &node.launches);
+    let mut kernels: Vec<Kernel> =
+        launches.map(|launch| &launch.kernel).collect::<HashSet<_>>().into_iter().cloned().collect();
+    let counts = step_loop::can_count(&graph);
+    if counts {
+        kernels.push(count_up_kernel());
+    }
+    let target = CompileTarget { architecture: options.chip.architecture, form: options.chip.form };
+    let compiler = Compiler::new(target, load.compiler.clone())?;
+
+    // Weights are read while kernels are compiled.
+    let (compilation, known) = thread::scope(|scope| {
+        let compiling = scope.spawn(|| compiler.compile_all(&kernels, load.progress));
+        let known = upload_weights(&graph, plan.resident(), &layout, weights.address(), parameters, &stream);
+        let compilation = compiling
+            .join()
+            .unwrap_or_else(|_| Err(CudaError::Internal("the compiler's thread panicked".into())));
+        (compilation, known)
+    });
+    let Compilation { codes, statistics } = compilation?;
+    let known = known?;
+
+    let mut functions = HashMap::new();
+    for (kernel, code) in codes {
+        let function = Module::load(context, &kernel.label(), &code.bytes)?.function(kernel.entry)?;
+        functions.insert(kernel, function);
+    }
+    let inputs = Inputs::new(context, &graph, &plan, &memory)?;
+    let outputs = Outputs::new(context, &graph, &plan, &memory, &known)?;
+    let clip = prepare(&graph, lowered.clip, &functions)?;
+    let step = prepare(&graph, lowered.step, &functions)?;
+    let count_up = counts.then(|| functions.remove(&count_up_kernel())).flatten();
+    let executor = Executor::new(clip, step, &options);
+    stream.synchronise()?;
+
+    let after = context.memory()?;
+    let memory = ProgramMemory {
+        weights: weights.bytes(),
+        arena: arena.bytes(),
+        planned: plan.peak_bytes(),
+        driver: before.free.saturating_sub(after.free),
+    };
+    Ok(Program {
+        graph,
+        plan,
+        options,
+        stream,
+        executor,
+        inputs,
+        outputs,
+        fault,
+        count_up,
+        feed: None,
+        arena,
+        _weights: weights,
+        memory,
+        compiled: statistics,
+        clip_has_run: false,
+    })
+}
+
+/// Gives every launch its function.
+fn prepare(
+    graph: &Graph,
+    nodes: Vec<LoweredNode>,
+    functions: &HashMap<Kernel, Function>,
+) -> Result<Vec<RunningNode>, CudaError> {
+    let running = |LoweredNode { node, launches }: LoweredNode| {
+        let launches = launches.iter().map(|launch| {
+            let function = functions
+                .get(&launch.kernel)
+                .ok_or_else(|| CudaError::Internal(format!("{} was not compiled", launch.kernel.label())))?;
+            PreparedLaunch::new(function.clone(), launch)
+        });
+        let launches = launches.collect::<Result<_, CudaError>>()?;
+        Ok(RunningNode { layer: graph.node(node).name.clone(), launches })
+    };
+    nodes.into_iter().map(running).collect()
+}
+
+/// Runs the load phase on the host and copies what the later phases read to the device. Gives what is a result of the
+/// graph.
+fn upload_weights(
+    graph: &Graph,
+    resident: &[ValueId],
+    layout: &WeightLayout,
+    weights: DevicePointer,
+    parameters: &dyn Parameters,
+    stream: &Stream,
+) -> Result<HashMap<ValueId, Tensor>, CudaError> {
+    let results: HashSet<ValueId> = graph.outputs().iter().map(|output| output.value).collect();
+    let mut known = HashMap::new();
+    let mut loader = Loader::new(graph, Isa::detect(), parameters, resident.iter().copied());
+    let mut uploader = Uploader::new(stream.context())?;
+    for value in resident {
+        let tensor = loader.take(*value)?;
+        let offset = layout.offsets.get(value).ok_or_else(|| {
+            CudaError::Internal(format!("no place for the weight {}", graph.value(*value).name))
+        })?;
+        uploader.upload(stream, weights + *offset as u64, tensor.bytes())?;
+        if results.contains(value) {
+            known.insert(*value, tensor);
+        }
+    }
+    Ok(known)
+}
+
+/// Copies to the device through two pinned buffers: one is filled while the other is copied.
+struct Uploader {
+    buffers: [(PinnedBuffer, Event); 2],
+    next: usize,
+}
+
+impl Uploader {
+    fn new(context: &Context) -> Result<Uploader, CudaError> {
+        let buffer = || PinnedBuffer::new(context, STAGING_BYTES);
+        let event = || Event::new(context);
+        Ok(Uploader { buffers: [(buffer()?, event()?), (buffer()?, event()?)], next: 0 })
+    }
+
+    fn upload(&mut self, stream: &Stream, to: DevicePointer, bytes: &[u8]) -> Result<(), CudaError> {
+        let mut to = to;
+        for chunk in bytes.chunks(STAGING_BYTES) {
+            let (buffer, copied) = &mut self.buffers[self.next];
+            self.next = (self.next + 1) % 2;
+            // An event that was never recorded has come to pass.
+            copied.synchronise()?;
+            buffer[..chunk.len()].copy_from_slice(chunk);
+            // SAFETY: the buffer is not written before the event recorded next has come to pass, and waits for copies when
+            // it is dropped; the weight has so many bytes there.
+            unsafe { stream.upload(to, &buffer[..chunk.len()])? };
+            stream.record(copied)?;
+            to += chunk.len() as u64;
+        }
+        Ok(())
+    }
+}

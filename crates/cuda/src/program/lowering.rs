@@ -1,0 +1,146 @@
+//! From a plan to launches: every node's kernels, with the address of every tensor. Needs no device.
+
+use std::collections::HashMap;
+
+use kinora_graph::{
+    Graph, NodeId, Phase, ValueId,
+    plan::{Place, Plan, Step},
+};
+
+use crate::{
+    CudaError,
+    kernels::{Call, Choose, DevicePointer, Launch, Places},
+    target::ALIGNMENT,
+};
+
+/// Where the weights lie within their one allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WeightLayout {
+    /// The first byte of each, counted from the allocation's.
+    pub offsets: HashMap<ValueId, usize>,
+    /// How large the allocation is.
+    pub bytes: usize,
+}
+
+impl WeightLayout {
+    pub fn new(graph: &Graph, plan: &Plan) -> Result<WeightLayout, CudaError> {
+        let too_large = || CudaError::Plan(kinora_graph::plan::PlanError::TooLarge);
+        let mut offsets = HashMap::new();
+        let mut end = 0usize;
+        for &value in plan.resident() {
+            offsets.insert(value, end);
+            end = end
+                .checked_add(graph.ty(value).bytes())
+                .and_then(|end| end.checked_next_multiple_of(ALIGNMENT))
+                .ok_or_else(too_large)?;
+        }
+        Ok(WeightLayout { offsets, bytes: end })
+    }
+}
+
+/// Where everything lies on the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory<'a> {
+    pub weights: DevicePointer,
+    pub layout: &'a WeightLayout,
+    pub arena: DevicePointer,
+    pub fault: DevicePointer,
+}
+
+impl Memory<'_> {
+    /// The address of a value; 0 where it has no elements.
+    pub fn address(&self, graph: &Graph, plan: &Plan, value: ValueId) -> Result<DevicePointer, CudaError> {
+        if graph.ty(value).elements() == 0 {
+            return Ok(0);
+        }
+        let missing = || CudaError::Internal(format!("no place for {}", graph.value(value).name));
+        match plan.place(value) {
+            Place::Arena(buffer) => Ok(self.arena + buffer.offset as u64),
+            Place::Resident => {
+                self.layout.offsets.get(&value).map(|&at| self.weights + at as u64).ok_or_else(missing)
+            }
+            Place::Unplaced => Err(missing()),
+        }
+    }
+}
+
+/// A node as launches.
+#[derive(Clone, Debug)]
+pub(super) struct LoweredNode {
+    pub node: NodeId,
+    pub launches: Vec<Launch>,
+}
+
+/// The nodes of both phases as launches.
+#[derive(Clone, Debug)]
+pub(super) struct Lowered {
+    pub clip: Vec<LoweredNode>,
+    pub step: Vec<LoweredNode>,
+}
+
+impl Lowered {
+    /// The node that a kernel means when it leaves a number in the fault word, and its phase.
+    pub fn numbered(plan: &Plan, number: i32) -> Option<(Phase, NodeId)> {
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        let clip = plan.steps(Phase::Clip);
+        match clip.get(index) {
+            Some(step) => Some((Phase::Clip, step.node)),
+            None => plan.steps(Phase::Step).get(index - clip.len()).map(|step| (Phase::Step, step.node)),
+        }
+    }
+}
+
+/// Asks every node for its launches.
+pub(super) fn lower(
+    graph: &Graph,
+    plan: &Plan,
+    choice: &dyn Choose,
+    memory: &Memory<'_>,
+) -> Result<Lowered, CudaError> {
+    let lower_phase = |phase: Phase, before: usize| {
+        let numbered = plan.steps(phase).iter().zip(before + 1..);
+        numbered
+            .map(|(step, number)| lower_node(graph, plan, choice, memory, step, number))
+            .collect::<Result<Vec<_>, CudaError>>()
+    };
+    let clip = lower_phase(Phase::Clip, 0)?;
+    let step = lower_phase(Phase::Step, clip.len())?;
+    Ok(Lowered { clip, step })
+}
+
+fn lower_node(
+    graph: &Graph,
+    plan: &Plan,
+    choice: &dyn Choose,
+    memory: &Memory<'_>,
+    step: &Step,
+    number: usize,
+) -> Result<LoweredNode, CudaError> {
+    let node = graph.node(step.node);
+    let (inputs, outputs) = (graph.input_types(node), graph.output_types(node));
+    let call = Call { layer: &node.name, op: &node.op, inputs: &inputs, outputs: &outputs };
+    if !call.runs() {
+        return Ok(LoweredNode { node: step.node, launches: Vec::new() });
+    }
+    let implementation = choice.choose(&call)?;
+    let needed = implementation.workspace(&call);
+    let workspace = step.workspace.filter(|buffer| buffer.bytes > 0);
+    if workspace.map_or(0, |buffer| buffer.bytes) < needed {
+        return Err(CudaError::Internal(format!(
+            "{}: {} needs {needed} bytes of scratch memory, which the plan does not have",
+            node.name,
+            implementation.name()
+        )));
+    }
+    let address = |&value: &ValueId| memory.address(graph, plan, value);
+    let places = Places {
+        inputs: node.inputs.iter().map(address).collect::<Result<_, CudaError>>()?,
+        outputs: node.outputs.iter().map(address).collect::<Result<_, CudaError>>()?,
+        workspace: workspace.map_or(0, |buffer| memory.arena + buffer.offset as u64),
+        fault: memory.fault,
+        number: i32::try_from(number)
+            .map_err(|_| CudaError::Internal("the plan has too many nodes to number".into()))?,
+    };
+    let launches = implementation.launches(&call, &places)?;
+    Ok(LoweredNode { node: step.node, launches })
+}

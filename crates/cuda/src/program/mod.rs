@@ -1,0 +1,235 @@
+//! A graph made ready to run on a GPU: planned, its kernels compiled, its weights uploaded, its memory allocated.
+//!
+//! Everything is decided when the program is loaded: each node has become launches with final addresses. Running it
+//! copies inputs in, launches, and copies results out.
+
+mod execution;
+mod faults;
+mod loading;
+mod lowering;
+mod planned;
+mod staging;
+mod step_loop;
+#[cfg(test)]
+mod tests;
+
+use kinora_cpu::{CpuError, Tensors, tensors};
+use kinora_graph::{Graph, Phase, Source, plan::Plan};
+
+pub use loading::LoadOptions;
+pub use planned::Planned;
+pub use step_loop::StepLoop;
+
+use crate::{
+    CudaError, CudaOptions,
+    compiler::Statistics,
+    driver::{Context, DeviceBuffer, Event, Function, Stream},
+};
+use execution::Executor;
+use faults::FaultWord;
+use staging::{Inputs, Outputs};
+use step_loop::Feed;
+
+/// A graph made ready to run on a GPU.
+///
+/// The arena and the weights are one allocation each, made when the program is loaded: [`Plan::arena_bytes`], and
+/// [`Plan::weight_bytes`] with each weight's start rounded up to 256 bytes. Beside them it holds two words on the device,
+/// its code, and pinned host memory for inputs and results. A step allocates nothing on the device.
+#[derive(Debug)]
+pub struct Program {
+    graph: Graph,
+    plan: Plan,
+    options: CudaOptions,
+    stream: Stream,
+    executor: Executor,
+    inputs: Inputs,
+    outputs: Outputs,
+    fault: FaultWord,
+    /// Counts steps, where the graph has an input for it.
+    count_up: Option<Function>,
+    feed: Option<Feed>,
+    arena: DeviceBuffer,
+    /// Held for as long as launches point into it.
+    _weights: DeviceBuffer,
+    memory: ProgramMemory,
+    compiled: Statistics,
+    clip_has_run: bool,
+}
+
+/// What a program takes of the GPU's memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramMemory {
+    /// The weights' allocation.
+    pub weights: usize,
+    /// The arena.
+    pub arena: usize,
+    /// What the plan foretold for both: [`Plan::peak_bytes`].
+    pub planned: usize,
+    /// By how much the driver's free memory shrank while the program was loaded, its code included. Another process's
+    /// doings are in it too.
+    pub driver: usize,
+}
+
+impl Program {
+    /// The graph as it runs, after the passes.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What it takes of the GPU's memory.
+    pub fn memory(&self) -> ProgramMemory {
+        self.memory
+    }
+
+    /// What compiling its kernels took.
+    pub fn compiled(&self) -> &Statistics {
+        &self.compiled
+    }
+
+    /// The context that it runs in.
+    pub fn context(&self) -> &Context {
+        self.stream.context()
+    }
+
+    /// The stream that it runs in.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// How many kernels a phase launches.
+    pub fn launches(&self, phase: Phase) -> usize {
+        self.executor.launches(phase)
+    }
+
+    /// Runs the clip phase and one step with all inputs given, and returns all results.
+    ///
+    /// # Errors
+    /// As [`Program::run_clip`] and [`Program::run_step`].
+    pub fn run(&mut self, inputs: &Tensors) -> Result<Tensors, CudaError> {
+        tensors::refuse_unknown(&self.graph, &[Phase::Clip, Phase::Step], inputs)?;
+        self.clip_has_run = false;
+        self.inputs.stage(&self.graph, &[Phase::Clip, Phase::Step], inputs)?;
+        self.settled(|program| {
+            program.start_clip()?;
+            program.inputs.upload(&program.stream, &[Phase::Clip, Phase::Step])?;
+            program.executor.enqueue(&program.stream, Phase::Clip)?;
+            program.clip_has_run = true;
+            program.executor.enqueue(&program.stream, Phase::Step)?;
+            program.outputs.enqueue(&program.stream)
+        })?;
+        self.outputs.read(&self.graph)
+    }
+
+    /// Gives the clip's inputs and runs what depends on them alone.
+    ///
+    /// # Errors
+    /// Where an input of the clip phase is missing or of another type, an input is not one of the clip phase's, an op finds
+    /// a bad index in its data, or the GPU fails. The clip phase has to succeed before the next step then.
+    pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), CudaError> {
+        tensors::refuse_unknown(&self.graph, &[Phase::Clip], inputs)?;
+        self.clip_has_run = false;
+        self.inputs.stage(&self.graph, &[Phase::Clip], inputs)?;
+        self.settled(|program| {
+            program.start_clip()?;
+            program.inputs.upload(&program.stream, &[Phase::Clip])?;
+            program.executor.enqueue(&program.stream, Phase::Clip)?;
+            program.clip_has_run = true;
+            Ok(())
+        })
+    }
+
+    /// Gives a step's inputs, replays the step, and returns the results.
+    ///
+    /// # Errors
+    /// Where the graph has a clip phase that has not run, an input of the step phase is missing or of another type, an
+    /// input is not one of the step phase's, an op finds a bad index in its data, or the GPU fails.
+    pub fn run_step(&mut self, inputs: &Tensors) -> Result<Tensors, CudaError> {
+        self.refuse_without_clip()?;
+        tensors::refuse_unknown(&self.graph, &[Phase::Step], inputs)?;
+        self.inputs.stage(&self.graph, &[Phase::Step], inputs)?;
+        self.settled(|program| {
+            program.inputs.upload(&program.stream, &[Phase::Step])?;
+            program.executor.enqueue(&program.stream, Phase::Step)?;
+            program.outputs.enqueue(&program.stream)
+        })?;
+        self.outputs.read(&self.graph)
+    }
+
+    /// Runs the step phase again on whatever the arena holds: for timing, since step inputs may have been overwritten.
+    ///
+    /// # Errors
+    /// Where an op finds a bad index in its data, or the GPU fails.
+    pub fn replay(&mut self) -> Result<(), CudaError> {
+        self.settled(|program| program.executor.enqueue(&program.stream, Phase::Step))
+    }
+
+    /// Replays the step so many times, one after the other without a wait between, and gives the milliseconds that each
+    /// took on the GPU.
+    ///
+    /// # Errors
+    /// As [`Program::replay`].
+    pub fn time_replays(&mut self, count: usize) -> Result<Vec<f32>, CudaError> {
+        let context = self.context().clone();
+        let events: Vec<Event> =
+            (0..=count).map(|_| Event::new(&context)).collect::<Result<_, CudaError>>()?;
+        self.settled(|program| {
+            for event in &events[..count] {
+                program.stream.record(event)?;
+                program.executor.enqueue(&program.stream, Phase::Step)?;
+            }
+            program.stream.record(&events[count])
+        })?;
+        events.windows(2).map(|pair| pair[1].milliseconds_since(&pair[0])).collect()
+    }
+
+    /// A step reads what the clip phase left.
+    fn refuse_without_clip(&self) -> Result<(), CudaError> {
+        let has_clip_inputs =
+            self.graph.inputs().iter().any(|&v| self.graph.value(v).source == Source::Input(Phase::Clip));
+        if has_clip_inputs && !self.clip_has_run {
+            return Err(CpuError::ClipNotRun.into());
+        }
+        Ok(())
+    }
+
+    /// From here on the arena holds no clip that a step could read, until the clip phase has run.
+    fn start_clip(&mut self) -> Result<(), CudaError> {
+        self.clip_has_run = false;
+        if let Some(byte) = self.options.poison {
+            // SAFETY: the arena is this program's own.
+            unsafe { self.stream.fill(self.arena.address(), byte, self.arena.bytes())? };
+        }
+        Ok(())
+    }
+
+    /// Gives work to the GPU and waits for it. Whatever happens, nothing is under way afterwards, and an error of the
+    /// device or in the data is the result.
+    fn settled(&mut self, work: impl FnOnce(&mut Program) -> Result<(), CudaError>) -> Result<(), CudaError> {
+        let given = self.fault.clear(&self.stream).and_then(|()| work(self));
+        let read = given.and_then(|()| self.fault.enqueue(&self.stream));
+        let waited = self.stream.synchronise();
+        let result = match (read, waited) {
+            // The device's own error tells more than the one of a call that came after it.
+            (Err(error @ CudaError::Run { .. }), _) => Err(error),
+            (_, Err(error)) => Err(self.executor.during_run(error)),
+            (Err(error), Ok(())) => Err(error),
+            (Ok(()), Ok(())) => self.fault.check(&self.graph, &self.plan),
+        };
+        if result.is_err() && self.fault.phase(&self.plan) != Some(Phase::Step) {
+            self.clip_has_run = false;
+        }
+        result
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // Launches under way read what is about to be freed.
+        let _ = self.stream.synchronise();
+    }
+}

@@ -1,0 +1,82 @@
+//! A graph optimised and planned for a GPU, before anything is allocated.
+
+use kinora_cpu::reference::ReferenceEvaluator;
+use kinora_graph::{
+    Graph, Parameters, Phase, passes,
+    plan::{Plan, PlanOptions},
+};
+
+use super::{LoadOptions, Program, loading};
+use crate::{
+    CudaError, CudaOptions, CudaTarget,
+    driver::Device,
+    kernels::{Call, KernelSet},
+};
+
+/// A graph optimised and planned for a chip. It holds nothing on a device: what a program would need is known on a
+/// machine that could not run it too.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    pub(super) graph: Graph,
+    pub(super) plan: Plan,
+    pub(super) options: CudaOptions,
+}
+
+impl Planned {
+    /// Optimises, plans, and checks the budget and that there is a kernel for every node.
+    ///
+    /// # Errors
+    /// Where the graph is wrong, its plan does not fit the budget, or no kernel runs one of its nodes.
+    pub fn new(graph: &Graph, options: &CudaOptions) -> Result<Planned, CudaError> {
+        let target = CudaTarget::new(options);
+        let graph = if options.optimise && options.kernels == KernelSet::Fused {
+            passes::optimise_traced(graph, &target, Some(&ReferenceEvaluator))?.0
+        } else {
+            graph.clone()
+        };
+        let plan_options = PlanOptions { budget: options.budget, ..PlanOptions::default() };
+        let plan = Plan::new(&graph, &target, &plan_options)?;
+        let choice = options.chooser();
+        for step in [Phase::Clip, Phase::Step].into_iter().flat_map(|phase| plan.steps(phase)) {
+            let node = graph.node(step.node);
+            let (inputs, outputs) = (graph.input_types(node), graph.output_types(node));
+            let call = Call { layer: &node.name, op: &node.op, inputs: &inputs, outputs: &outputs };
+            if call.runs() {
+                choice.choose(&call)?;
+            }
+        }
+        Ok(Planned { graph, plan, options: options.clone() })
+    }
+
+    /// The graph as it will run, after the passes.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Compiles the kernels, loads the weights and allocates the arena, with the environment's settings for the compiler.
+    ///
+    /// # Errors
+    /// As [`Planned::load_with`].
+    pub fn load(self, device: &Device, parameters: &dyn Parameters) -> Result<Program, CudaError> {
+        self.load_with(device, parameters, &LoadOptions::default())
+    }
+
+    /// Compiles the kernels, loads the weights and allocates the arena.
+    ///
+    /// # Errors
+    /// Where the GPU does not run the chip's code or has too little memory, a kernel does not compile, or a weight that the
+    /// graph uses is missing, cannot be read, is of another type, or not finite.
+    pub fn load_with(
+        self,
+        device: &Device,
+        parameters: &dyn Parameters,
+        load: &LoadOptions<'_>,
+    ) -> Result<Program, CudaError> {
+        loading::load(self, device, parameters, load)
+    }
+}

@@ -1,0 +1,169 @@
+//! Inputs on their way to the GPU and results on their way back, through pinned memory.
+
+use std::collections::HashMap;
+
+use kinora_cpu::{CpuError, Tensors, tensors};
+use kinora_graph::{
+    Graph, Phase, Source, Tensor, ValueId,
+    plan::{Place, Plan},
+};
+
+use super::lowering::Memory;
+use crate::{
+    CudaError,
+    driver::{Context, PinnedBuffer, Stream},
+    kernels::DevicePointer,
+    target::ALIGNMENT,
+};
+
+/// A tensor's place in pinned memory and on the device.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub value: ValueId,
+    /// The input's or the result's name.
+    pub name: String,
+    pub phase: Phase,
+    pub offset: usize,
+    pub bytes: usize,
+    pub address: DevicePointer,
+}
+
+/// The inputs of both phases.
+#[derive(Debug)]
+pub(super) struct Inputs {
+    slots: Vec<Slot>,
+    staging: PinnedBuffer,
+}
+
+impl Inputs {
+    pub fn new(
+        context: &Context,
+        graph: &Graph,
+        plan: &Plan,
+        memory: &Memory<'_>,
+    ) -> Result<Inputs, CudaError> {
+        let mut slots = Vec::new();
+        let mut end = 0;
+        for &id in graph.inputs() {
+            let value = graph.value(id);
+            // An input that nothing reads has no place.
+            if let (Source::Input(phase), Place::Arena(buffer)) = (&value.source, plan.place(id)) {
+                let address = memory.address(graph, plan, id)?;
+                let (name, bytes) = (value.name.clone(), buffer.bytes);
+                slots.push(Slot { value: id, name, phase: *phase, offset: end, bytes, address });
+                end = next_offset(end, bytes)?;
+            }
+        }
+        Ok(Inputs { slots, staging: PinnedBuffer::new(context, end)? })
+    }
+
+    /// Those of a phase that have a place.
+    pub fn slots(&self, phase: Phase) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(move |slot| slot.phase == phase)
+    }
+
+    /// Checks the inputs of some phases and lays them ready. No copy of an earlier run is under way.
+    pub fn stage(&mut self, graph: &Graph, phases: &[Phase], inputs: &Tensors) -> Result<(), CudaError> {
+        for &id in graph.inputs() {
+            let value = graph.value(id);
+            if matches!(value.source, Source::Input(phase) if phases.contains(&phase)) {
+                tensors::input(value, inputs)?;
+            }
+        }
+        for slot in self.slots.iter().filter(|slot| phases.contains(&slot.phase)) {
+            let tensor = tensors::input(graph.value(slot.value), inputs)?;
+            self.staging[slot.offset..slot.offset + slot.bytes].copy_from_slice(tensor.bytes());
+        }
+        Ok(())
+    }
+
+    /// What was staged for an input.
+    pub fn staged(&self, slot: &Slot) -> &[u8] {
+        &self.staging[slot.offset..slot.offset + slot.bytes]
+    }
+
+    /// Copies what was staged to where the plan wants it.
+    pub fn upload(&self, stream: &Stream, phases: &[Phase]) -> Result<(), CudaError> {
+        for slot in self.slots.iter().filter(|slot| phases.contains(&slot.phase)) {
+            // SAFETY: the buffer is the input's, and the staged bytes stay until the run is waited for.
+            unsafe { stream.upload(slot.address, self.staged(slot))? };
+        }
+        Ok(())
+    }
+}
+
+/// The results.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    slots: Vec<Slot>,
+    /// Results that are known at load, by name.
+    known: HashMap<String, Tensor>,
+    staging: PinnedBuffer,
+}
+
+impl Outputs {
+    /// `known` has the results that are known at load, by value.
+    pub fn new(
+        context: &Context,
+        graph: &Graph,
+        plan: &Plan,
+        memory: &Memory<'_>,
+        known: &HashMap<ValueId, Tensor>,
+    ) -> Result<Outputs, CudaError> {
+        let mut outputs = Vec::new();
+        let mut tensors = HashMap::new();
+        let mut end = 0;
+        for output in graph.outputs() {
+            if let Some(tensor) = known.get(&output.value) {
+                tensors.insert(output.name.clone(), tensor.clone());
+                continue;
+            }
+            let bytes = graph.ty(output.value).bytes();
+            outputs.push(Slot {
+                value: output.value,
+                name: output.name.clone(),
+                phase: Phase::Step,
+                offset: end,
+                bytes,
+                address: memory.address(graph, plan, output.value)?,
+            });
+            end = next_offset(end, bytes)?;
+        }
+        Ok(Outputs { slots: outputs, known: tensors, staging: PinnedBuffer::new(context, end)? })
+    }
+
+    /// The place of a result that a run makes.
+    pub fn slot(&self, name: &str) -> Option<&Slot> {
+        self.slots.iter().find(|slot| slot.name == name)
+    }
+
+    /// Copies the results once the stream has come here.
+    pub fn enqueue(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        for slot in &self.slots {
+            let to = &mut self.staging[slot.offset..slot.offset + slot.bytes];
+            // SAFETY: the copy is waited for before the bytes are read; the buffer waits for it when it is dropped.
+            unsafe { stream.download(to, slot.address)? };
+        }
+        Ok(())
+    }
+
+    /// The results, after the copies have been waited for.
+    pub fn read(&self, graph: &Graph) -> Result<Tensors, CudaError> {
+        let mut results: Tensors = self.known.clone();
+        for slot in &self.slots {
+            let ty = graph.ty(slot.value).clone();
+            let mut tensor = Tensor::try_zeros(ty).ok_or(CpuError::OutOfMemory { bytes: slot.bytes })?;
+            tensor.bytes_mut().copy_from_slice(&self.staging[slot.offset..slot.offset + slot.bytes]);
+            results.insert(slot.name.clone(), tensor);
+        }
+        Ok(results)
+    }
+}
+
+/// Where the next tensor may begin.
+pub(super) fn next_offset(offset: usize, bytes: usize) -> Result<usize, CudaError> {
+    offset
+        .checked_add(bytes)
+        .and_then(|end| end.checked_next_multiple_of(ALIGNMENT))
+        .ok_or(CudaError::Host(CpuError::OutOfMemory { bytes }))
+}

@@ -1,0 +1,142 @@
+//! Planning and lowering, without a device.
+
+use std::sync::Arc;
+
+use kinora_graph::{
+    DType, Graph, GraphBuilder, Op, Phase, TensorType,
+    op::Activation,
+    plan::{Place, PlanError},
+};
+
+use super::{
+    Planned,
+    lowering::{Lowered, Memory, WeightLayout, lower},
+};
+use crate::{
+    Architecture, Chip, CudaError, CudaOptions,
+    kernels::{Argument, Call, Choose, Implementation, Kernel, Launch, Places, Source},
+};
+
+/// Runs every op with one launch, whose arguments are the call's places.
+#[derive(Debug)]
+struct Everything;
+
+impl Choose for Everything {
+    fn choose(&self, call: &Call<'_>) -> Result<Box<dyn Implementation>, CudaError> {
+        match call.op {
+            Op::Softmax => Err(CudaError::NoKernel {
+                layer: call.layer.into(),
+                op: String::new(),
+                inputs: String::new(),
+            }),
+            _ => Ok(Box::new(Everything)),
+        }
+    }
+}
+
+impl Implementation for Everything {
+    fn name(&self) -> String {
+        "everything".into()
+    }
+
+    fn workspace(&self, call: &Call<'_>) -> usize {
+        if matches!(call.op, Op::Mul) { 1000 } else { 0 }
+    }
+
+    fn launches(&self, _call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let kernel = Kernel::new(Source { path: "test/all.cu", text: "" }, "all");
+        let all = places.inputs.iter().chain(&places.outputs).chain([&places.workspace, &places.fault]);
+        let mut arguments: Vec<Argument> = all.map(|&address| Argument::Pointer(address)).collect();
+        arguments.push(Argument::I32(places.number));
+        Ok(vec![Launch::new(kernel, 1, 32, arguments)])
+    }
+}
+
+fn options() -> CudaOptions {
+    let chip = Chip::typical(Architecture::AMPERE);
+    CudaOptions { choice: Some(Arc::new(Everything)), optimise: false, ..CudaOptions::new(chip) }
+}
+
+/// A clip node, then step nodes: one with a weight and a workspace, a reshape, one without elements.
+fn graph() -> Graph {
+    let f32s = |shape: &[usize]| TensorType::new(DType::F32, shape);
+    let mut g = GraphBuilder::new("test");
+    let c = g.input("c", f32s(&[3, 5]), Phase::Clip).unwrap();
+    let x = g.input("x", f32s(&[3, 5]), Phase::Step).unwrap();
+    let nothing = g.input("nothing", f32s(&[0, 5]), Phase::Step).unwrap();
+    let weight = g.parameter("weight", f32s(&[5])).unwrap();
+    let other = g.parameter("other", f32s(&[3, 5])).unwrap();
+    let clip = g.activate("clip", c, Activation::Silu).unwrap();
+    let y = g.mul("mul", x, weight).unwrap();
+    let y = g.add("add", y, clip).unwrap();
+    let y = g.add("plus", y, other).unwrap();
+    let flat = g.reshape("flat", y, [15]).unwrap();
+    let empty = g.activate("empty", nothing, Activation::Silu).unwrap();
+    g.output("y", flat).unwrap();
+    g.output("empty", empty).unwrap();
+    g.output("weight", weight).unwrap();
+    g.finish()
+}
+
+#[test]
+fn every_node_gets_the_addresses_of_its_tensors() {
+    let planned = Planned::new(&graph(), &options()).unwrap();
+    let (graph, plan) = (planned.graph(), planned.plan());
+    let layout = WeightLayout::new(graph, plan).unwrap();
+    assert_eq!(layout.bytes, 512);
+    let memory = Memory { weights: 0x10_0000, layout: &layout, arena: 0x20_0000, fault: 0x30_0000 };
+    let lowered = lower(graph, plan, &Everything, &memory).unwrap();
+    assert_eq!((lowered.clip.len(), lowered.step.len()), (1, 5));
+
+    let mut numbers = Vec::new();
+    for node in lowered.clip.iter().chain(&lowered.step) {
+        let described = graph.node(node.node);
+        let runs = !["flat", "empty"].contains(&described.name.as_str());
+        assert_eq!(node.launches.len(), usize::from(runs), "{}", described.name);
+        let Some(launch) = node.launches.first() else { continue };
+        let values = described.inputs.iter().chain(&described.outputs);
+        for (&value, argument) in values.zip(&launch.arguments) {
+            let expected = match plan.place(value) {
+                Place::Arena(buffer) => memory.arena + buffer.offset as u64,
+                Place::Resident => memory.weights + layout.offsets[&value] as u64,
+                Place::Unplaced => panic!("{} has no place", graph.value(value).name),
+            };
+            assert_eq!(*argument, Argument::Pointer(expected));
+            assert_eq!(expected % 256, 0);
+        }
+        let [.., Argument::Pointer(workspace), fault, Argument::I32(number)] = &launch.arguments[..] else {
+            panic!("{:?}", launch.arguments)
+        };
+        assert_eq!(*workspace >= memory.arena, described.name == "mul");
+        assert_eq!(*fault, Argument::Pointer(memory.fault));
+        let phase = if described.name == "clip" { Phase::Clip } else { Phase::Step };
+        assert_eq!(Lowered::numbered(plan, *number), Some((phase, node.node)));
+        numbers.push(*number);
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 4);
+    assert_eq!(Lowered::numbered(plan, 0), None);
+    assert_eq!(Lowered::numbered(plan, 7), None);
+}
+
+#[test]
+fn the_plan_is_checked_before_anything_is_allocated() {
+    let small = CudaOptions { budget: Some(100), ..options() };
+    let error = Planned::new(&graph(), &small).unwrap_err();
+    assert!(matches!(error, CudaError::Plan(PlanError::OverBudget { .. })), "{error}");
+
+    let mut g = GraphBuilder::new("softmax");
+    let x = g.input("x", TensorType::new(DType::F32, [2, 3]), Phase::Step).unwrap();
+    let y = g.softmax("the.softmax", x).unwrap();
+    g.output("y", y).unwrap();
+    let error = Planned::new(&g.finish(), &options()).unwrap_err();
+    assert!(matches!(&error, CudaError::NoKernel { layer, .. } if layer == "the.softmax"), "{error}");
+}
+
+#[test]
+fn the_counting_kernel_compiles_everywhere() {
+    for architecture in Architecture::TESTED {
+        crate::testing::compile(architecture, &[super::step_loop::count_up_kernel()]);
+    }
+}

@@ -1,0 +1,94 @@
+//! What the GPU tells the passes and the plan.
+
+use std::sync::Arc;
+
+use kinora_graph::{Op, Target, TensorType, op::Stage};
+
+use crate::{
+    CudaOptions,
+    kernels::{self, Call, Choose, KernelSet},
+};
+
+/// Every buffer starts at a multiple of this: the widest access, and the unit of the GPU's memory.
+pub(crate) const ALIGNMENT: usize = 256;
+
+/// The operands that an epilogue has room for.
+const EPILOGUE_OPERANDS: usize = 8;
+
+/// A GPU as a target of fusion and planning.
+#[derive(Clone, Debug)]
+pub struct CudaTarget {
+    kernels: KernelSet,
+    choice: Arc<dyn Choose>,
+}
+
+impl CudaTarget {
+    /// The target that these options describe.
+    pub fn new(options: &CudaOptions) -> CudaTarget {
+        CudaTarget { kernels: options.kernels, choice: options.chooser() }
+    }
+}
+
+impl Target for CudaTarget {
+    fn fuses(&self, op: &Op, _inputs: &[&TensorType]) -> bool {
+        if self.kernels == KernelSet::Baseline {
+            return false;
+        }
+        // A norm before a matrix product would stand between memory and the matrix units: it is written once instead.
+        let prologue = match op {
+            Op::Linear(op) => op.prologue.is_some(),
+            Op::Conv(op) => op.prologue.is_some(),
+            _ => false,
+        };
+        let operands = op.epilogue().map_or(0, Stage::operand_count);
+        !prologue && operands <= EPILOGUE_OPERANDS
+    }
+
+    fn workspace(&self, op: &Op, inputs: &[&TensorType], outputs: &[&TensorType]) -> usize {
+        let call = Call { layer: "", op, inputs, outputs };
+        if !call.runs() {
+            return 0;
+        }
+        // Where nothing runs the op, `Planned::new` says so, with the layer's name.
+        self.choice.choose(&call).map_or(0, |implementation| implementation.workspace(&call))
+    }
+
+    fn in_place(&self, op: &Op, operand: usize) -> bool {
+        kernels::in_place(op, operand)
+    }
+
+    fn alignment(&self) -> usize {
+        ALIGNMENT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kinora_graph::op::{Activation, Affine, Conv, Linear, Norm, NormKind};
+
+    use super::*;
+    use crate::{Architecture, Chip};
+
+    fn fuses(kernels: KernelSet, op: &Op) -> bool {
+        let options = CudaOptions { kernels, ..CudaOptions::new(Chip::typical(Architecture::AMPERE)) };
+        CudaTarget::new(&options).fuses(op, &[])
+    }
+
+    #[test]
+    fn epilogues_and_gates_are_fused_and_norms_before_a_product_are_not() {
+        let norm =
+            Norm { kind: NormKind::Layer, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None };
+        let epilogue = vec![Stage::Add, Stage::Activate(Activation::Gelu)];
+        let gated = Linear { gate: Some(Activation::Gelu), epilogue: epilogue.clone(), ..Linear::default() };
+        assert!(fuses(KernelSet::Fused, &Op::Linear(gated.clone())));
+        let conv = Conv { epilogue, ..Conv::spatial([3, 3], 1, 1) };
+        assert!(fuses(KernelSet::Fused, &Op::Conv(conv.clone())));
+        let normed = Linear { prologue: Some(norm), ..Linear::default() };
+        assert!(!fuses(KernelSet::Fused, &Op::Linear(normed)));
+        let normed = Conv { prologue: Some(norm), ..conv };
+        assert!(!fuses(KernelSet::Fused, &Op::Conv(normed)));
+        let long = Linear { epilogue: vec![Stage::Add; 9], ..Linear::default() };
+        assert!(!fuses(KernelSet::Fused, &Op::Linear(long)));
+        assert!(!fuses(KernelSet::Baseline, &Op::Linear(gated)));
+    }
+}

@@ -1,0 +1,35 @@
+//! What the tests of several modules share.
+
+use crate::{
+    Architecture, CodeForm,
+    compiler::{CompileTarget, Compiler, CompilerOptions},
+    kernels::Kernel,
+};
+
+/// A compiler for the tests, which keeps what it made beside the test's own executable. `None`, and a line that says so,
+/// on a machine without NVRTC; with `KINORA_REQUIRE_NVRTC` set, as `cargo xtask test` does, that is a failure.
+pub(crate) fn compiler(target: CompileTarget) -> Option<Compiler> {
+    let program = std::env::current_exe().unwrap();
+    let cache = program.parent().map(|folder| folder.join("kernel-cache"));
+    let options = CompilerOptions { cache, fail_on_spills: true, ..CompilerOptions::plain() };
+    let compiler = Compiler::new(target, options).unwrap();
+    match compiler.version() {
+        Ok(_) => Some(compiler),
+        Err(error) if std::env::var_os("KINORA_REQUIRE_NVRTC").is_some() => panic!("{error}"),
+        Err(_) => {
+            println!("not run: no NVRTC");
+            None
+        }
+    }
+}
+
+/// Compiles kernels for an architecture, to machine code. Panics with the compiler's message where one is refused, or
+/// spills and is marked hot.
+pub(crate) fn compile(architecture: Architecture, kernels: &[Kernel]) {
+    let target = CompileTarget { architecture, form: CodeForm::Cubin };
+    if let Some(compiler) = compiler(target)
+        && let Err(error) = compiler.compile_all(kernels, &|_| {})
+    {
+        panic!("{error}");
+    }
+}
