@@ -5,6 +5,7 @@
 //! device: an implementation gives [`Launch`]es with every argument in place, and something else runs them.
 
 mod kernel;
+pub(crate) mod names;
 
 use std::fmt;
 
