@@ -16,6 +16,11 @@ pub enum CudaError {
     /// An input is missing or wrong, or the weights could not be prepared on the host.
     #[error(transparent)]
     Host(#[from] CpuError),
+    /// A tensor has an extent beyond what a kernel counts with.
+    #[error(
+        "{0} is more than the GPU kernels can count; make the clip smaller, or run this model on the CPU"
+    )]
+    TooLarge(String),
     /// No such generation of GPUs.
     #[error("{0} is no GPU architecture that Kinora knows; write it as sm_75, sm_80, sm_86, sm_89 or sm_90a")]
     UnknownArchitecture(String),

@@ -4,8 +4,17 @@
 //! [`Implementation`]s of an op, the one it would choose first; the tuner may measure the others. Nothing here needs a
 //! device: an implementation gives [`Launch`]es with every argument in place, and something else runs them.
 
+pub mod arrange;
+pub mod embedding;
+pub(crate) mod geometry;
 mod kernel;
 pub(crate) mod names;
+pub mod norm;
+pub mod pointwise;
+pub mod resample;
+pub mod sampler;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::fmt;
 
