@@ -10,12 +10,12 @@ pub mod compiler;
 pub mod driver;
 pub mod error;
 pub mod kernels;
-pub mod vendor;
 mod options;
 pub mod program;
 mod target;
 #[cfg(test)]
 mod testing;
+pub mod vendor;
 
 pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;

@@ -6,6 +6,7 @@ use crate::{
     Chip,
     driver::Device,
     kernels::{Choose, Heuristic, KernelSet},
+    vendor::Libraries,
 };
 
 /// How a [`Program`](crate::Program) is planned and run.
@@ -52,8 +53,10 @@ impl CudaOptions {
 
     /// What chooses among the kernels.
     pub(crate) fn chooser(&self) -> Arc<dyn Choose> {
-        self.choice
-            .clone()
-            .unwrap_or_else(|| Arc::new(Heuristic { chip: self.chip.clone(), kernels: self.kernels }))
+        let heuristic = || {
+            let (chip, kernels) = (self.chip.clone(), self.kernels);
+            Arc::new(Heuristic { chip, kernels, libraries: Libraries::default() })
+        };
+        self.choice.clone().unwrap_or_else(|| heuristic())
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Call, Implementation, KernelSet, implementations};
-use crate::{Chip, CudaError};
+use crate::{Chip, CudaError, vendor::Libraries};
 
 /// Chooses how each node runs. The plan and the program ask apart from each other, and rely on the same answer.
 pub trait Choose: fmt::Debug + Send + Sync {
@@ -21,11 +21,13 @@ pub struct Heuristic {
     pub chip: Chip,
     /// Which kernels run.
     pub kernels: KernelSet,
+    /// The libraries there are; a family's own kernels come before theirs.
+    pub libraries: Libraries,
 }
 
 impl Choose for Heuristic {
     fn choose(&self, call: &Call<'_>) -> Result<Box<dyn Implementation>, CudaError> {
-        let mut offered = implementations(call, &self.chip, self.kernels)?;
+        let mut offered = implementations(call, &self.chip, self.kernels, &self.libraries)?;
         // There is one, or the above is an error.
         Ok(offered.swap_remove(0))
     }

@@ -4,12 +4,21 @@
 //! [`Implementation`]s of an op, the one it would choose first; the tuner may measure the others. Nothing here needs a
 //! device: an implementation gives [`Launch`]es with every argument in place, and something else runs them.
 
+pub mod arrange;
 pub mod attention;
-mod epilogue;
 mod choice;
+pub mod embedding;
+mod epilogue;
+pub(crate) mod geometry;
 mod kernel;
 pub mod matrix;
 pub(crate) mod names;
+pub mod norm;
+pub mod pointwise;
+pub mod resample;
+pub mod sampler;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use std::fmt;
 
@@ -17,7 +26,6 @@ use kinora_graph::{Op, TensorType};
 
 pub use choice::{Choose, Heuristic};
 pub use kernel::{Argument, Kernel, Launch, Source, TensorMap};
-
 
 use crate::{
     Chip, CudaError,
@@ -110,19 +118,23 @@ pub enum KernelSet {
     Baseline,
 }
 
-/// The ways to run a node, each family's own choice first. A reshape has none: it runs no code.
+/// The ways to run a node, each family's own choice first, those of vendors' libraries last. A reshape has none: it runs
+/// no code.
 ///
 /// # Errors
 /// Where there is none.
 pub fn implementations(
     call: &Call<'_>,
-    _chip: &Chip,
-    _set: KernelSet,
+    chip: &Chip,
+    set: KernelSet,
+    libraries: &Libraries,
 ) -> Result<Vec<Box<dyn Implementation>>, CudaError> {
-    let offered: Vec<Box<dyn Implementation>> = match call.op {
-        Op::Conv(_) | Op::Linear(_) | Op::MatMul(_) => Vec::new(),
-        Op::Attention(_) => Vec::new(),
-        Op::Norm(_) | Op::BatchNorm(_) | Op::Softmax => Vec::new(),
+    let offered = match call.op {
+        Op::Conv(_) | Op::Linear(_) | Op::MatMul(_) => {
+            matrix::implementations(call, chip, set, libraries, norm::implementations)
+        }
+        Op::Attention(_) => attention::implementations(call, chip, set),
+        Op::Norm(_) | Op::BatchNorm(_) | Op::Softmax => norm::implementations(call, chip, set),
         Op::Activate(_)
         | Op::Gate(_)
         | Op::Add
@@ -130,11 +142,11 @@ pub fn implementations(
         | Op::Scale(_)
         | Op::Blend
         | Op::Cast(_)
-        | Op::TemporalBlend(_) => Vec::new(),
-        Op::Concat(_) | Op::Slice(_) => Vec::new(),
-        Op::Upsample(_) | Op::Pool(_) | Op::Mean(_) => Vec::new(),
-        Op::TimestepEmbedding(_) | Op::Embedding => Vec::new(),
-        Op::SamplerStep(_) => Vec::new(),
+        | Op::TemporalBlend(_) => pointwise::implementations(call, chip, set),
+        Op::Concat(_) | Op::Slice(_) => arrange::implementations(call, chip, set),
+        Op::Upsample(_) | Op::Pool(_) | Op::Mean(_) => resample::implementations(call, chip, set),
+        Op::TimestepEmbedding(_) | Op::Embedding => embedding::implementations(call, chip, set),
+        Op::SamplerStep(_) => sampler::implementations(call, chip, set),
         Op::Reshape(_) => Vec::new(),
     };
     if offered.is_empty() {
@@ -150,11 +162,10 @@ pub fn implementations(
 
 /// Whether every kernel of an op reads each element of this operand in the thread that writes the result's element in
 /// its place, before it does.
-pub fn in_place(op: &Op, _operand: usize) -> bool {
+pub fn in_place(op: &Op, operand: usize) -> bool {
     match op {
-        Op::Conv(_) | Op::Linear(_) | Op::MatMul(_) => false,
-        Op::Attention(_) => false,
-        Op::Norm(_) | Op::BatchNorm(_) | Op::Softmax => false,
+        Op::Conv(_) | Op::Linear(_) => matrix::in_place(op, operand),
+        Op::Norm(_) | Op::BatchNorm(_) | Op::Softmax => norm::in_place(op, operand),
         Op::Activate(_)
         | Op::Gate(_)
         | Op::Add
@@ -162,11 +173,18 @@ pub fn in_place(op: &Op, _operand: usize) -> bool {
         | Op::Scale(_)
         | Op::Blend
         | Op::Cast(_)
-        | Op::TemporalBlend(_) => false,
-        Op::Concat(_) | Op::Slice(_) => false,
-        Op::Upsample(_) | Op::Pool(_) | Op::Mean(_) => false,
-        Op::TimestepEmbedding(_) | Op::Embedding => false,
-        Op::SamplerStep(_) => false,
-        Op::Reshape(_) => false,
+        | Op::TemporalBlend(_) => pointwise::in_place(op, operand),
+        // These read elements beside the one that they write.
+        Op::MatMul(_)
+        | Op::Attention(_)
+        | Op::Concat(_)
+        | Op::Slice(_)
+        | Op::Upsample(_)
+        | Op::Pool(_)
+        | Op::Mean(_)
+        | Op::TimestepEmbedding(_)
+        | Op::Embedding
+        | Op::SamplerStep(_)
+        | Op::Reshape(_) => false,
     }
 }

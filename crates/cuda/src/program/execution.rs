@@ -5,13 +5,21 @@ use kinora_graph::Phase;
 use crate::{
     CudaError, CudaOptions,
     driver::{ExecutableGraph, PreparedLaunch, Stream},
+    vendor::LibraryCall,
 };
+
+/// One piece of a node's work, ready to be put into a stream.
+#[derive(Debug)]
+pub(super) enum PreparedWork {
+    Launch(PreparedLaunch),
+    Library(Box<dyn LibraryCall>),
+}
 
 /// A node as it runs.
 #[derive(Debug)]
 pub(super) struct RunningNode {
     pub layer: String,
-    pub launches: Vec<PreparedLaunch>,
+    pub work: Vec<PreparedWork>,
 }
 
 /// The launches of both phases. The memory that they point to is held by the program that holds this.
@@ -50,7 +58,7 @@ impl Executor {
     }
 
     pub fn launches(&self, phase: Phase) -> usize {
-        self.nodes(phase).iter().map(|node| node.launches.len()).sum()
+        self.nodes(phase).iter().map(|node| node.work.len()).sum()
     }
 
     /// Puts a phase into the stream.
@@ -81,10 +89,13 @@ impl Executor {
 
     fn enqueue_launches(&self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
         for node in self.nodes(phase) {
-            for launch in &node.launches {
-                // SAFETY: the family that made the launch gave its arguments, and the memory is there for as long as the
-                // program, which waits for the stream before it goes.
-                let launched = unsafe { launch.enqueue(stream) };
+            for work in &node.work {
+                let launched = match work {
+                    // SAFETY: the family that made the launch gave its arguments, and the memory is there for as long as
+                    // the program, which waits for the stream before it goes.
+                    PreparedWork::Launch(launch) => unsafe { launch.enqueue(stream) },
+                    PreparedWork::Library(call) => call.enqueue(stream),
+                };
                 let done = launched.and_then(|()| match self.synchronise_every_launch {
                     true => stream.synchronise(),
                     false => Ok(()),

@@ -10,7 +10,7 @@ use kinora_graph::{Graph, Parameters, Tensor, ValueId};
 
 use super::{
     Planned, Program, ProgramMemory,
-    execution::{Executor, RunningNode},
+    execution::{Executor, PreparedWork, RunningNode},
     faults::FaultWord,
     lowering::{self, LoweredNode, Memory, WeightLayout},
     staging::{Inputs, Outputs},
@@ -20,7 +20,7 @@ use crate::{
     CudaError,
     compiler::{Compilation, CompileTarget, Compiler, CompilerOptions, Progress},
     driver::{Context, Device, DeviceBuffer, Event, Function, Module, PinnedBuffer, PreparedLaunch, Stream},
-    kernels::{DevicePointer, Kernel},
+    kernels::{DevicePointer, Kernel, Work},
 };
 
 /// The size of each of the two buffers that weights go through.
@@ -69,9 +69,12 @@ pub(super) fn load(
     };
     let lowered = lowering::lower(&graph, &plan, &*options.chooser(), &memory)?;
 
-    let launches = lowered.clip.iter().chain(&lowered.step).flat_map(|node| &node.launches);
-    let mut kernels: Vec<Kernel> =
-        launches.map(|launch| &launch.kernel).collect::<HashSet<_>>().into_iter().cloned().collect();
+    let work = lowered.clip.iter().chain(&lowered.step).flat_map(|node| &node.work);
+    let launches = work.filter_map(|work| match work {
+        Work::Launch(launch) => Some(&launch.kernel),
+        Work::Library(_) => None,
+    });
+    let mut kernels: Vec<Kernel> = launches.collect::<HashSet<_>>().into_iter().cloned().collect();
     let counts = step_loop::can_count(&graph);
     if counts {
         kernels.push(count_up_kernel());
@@ -136,15 +139,18 @@ fn prepare(
     nodes: Vec<LoweredNode>,
     functions: &HashMap<Kernel, Function>,
 ) -> Result<Vec<RunningNode>, CudaError> {
-    let running = |LoweredNode { node, launches }: LoweredNode| {
-        let launches = launches.iter().map(|launch| {
+    let ready = |work: Work| match work {
+        Work::Launch(launch) => {
             let function = functions
                 .get(&launch.kernel)
                 .ok_or_else(|| CudaError::Internal(format!("{} was not compiled", launch.kernel.label())))?;
-            PreparedLaunch::new(function.clone(), launch)
-        });
-        let launches = launches.collect::<Result<_, CudaError>>()?;
-        Ok(RunningNode { layer: graph.node(node).name.clone(), launches })
+            Ok(PreparedWork::Launch(PreparedLaunch::new(function.clone(), &launch)?))
+        }
+        Work::Library(call) => Ok(PreparedWork::Library(call)),
+    };
+    let running = |LoweredNode { node, work }: LoweredNode| {
+        let work = work.into_iter().map(ready).collect::<Result<_, CudaError>>()?;
+        Ok(RunningNode { layer: graph.node(node).name.clone(), work })
     };
     nodes.into_iter().map(running).collect()
 }

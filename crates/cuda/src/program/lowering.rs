@@ -9,7 +9,7 @@ use kinora_graph::{
 
 use crate::{
     CudaError,
-    kernels::{Call, Choose, DevicePointer, Launch, Places},
+    kernels::{Call, Choose, DevicePointer, Places, Work},
     target::ALIGNMENT,
 };
 
@@ -64,15 +64,15 @@ impl Memory<'_> {
     }
 }
 
-/// A node as launches.
-#[derive(Clone, Debug)]
+/// A node as launches and calls of libraries.
+#[derive(Debug)]
 pub(super) struct LoweredNode {
     pub node: NodeId,
-    pub launches: Vec<Launch>,
+    pub work: Vec<Work>,
 }
 
-/// The nodes of both phases as launches.
-#[derive(Clone, Debug)]
+/// The nodes of both phases as launches and calls of libraries.
+#[derive(Debug)]
 pub(super) struct Lowered {
     pub clip: Vec<LoweredNode>,
     pub step: Vec<LoweredNode>,
@@ -120,7 +120,7 @@ fn lower_node(
     let (inputs, outputs) = (graph.input_types(node), graph.output_types(node));
     let call = Call { layer: &node.name, op: &node.op, inputs: &inputs, outputs: &outputs };
     if !call.runs() {
-        return Ok(LoweredNode { node: step.node, launches: Vec::new() });
+        return Ok(LoweredNode { node: step.node, work: Vec::new() });
     }
     let implementation = choice.choose(&call)?;
     let needed = implementation.workspace(&call);
@@ -141,6 +141,6 @@ fn lower_node(
         number: i32::try_from(number)
             .map_err(|_| CudaError::Internal("the plan has too many nodes to number".into()))?,
     };
-    let launches = implementation.launches(&call, &places)?;
-    Ok(LoweredNode { node: step.node, launches })
+    let work = implementation.work(&call, &places)?;
+    Ok(LoweredNode { node: step.node, work })
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Architecture, Chip, CudaError, CudaOptions,
-    kernels::{Argument, Call, Choose, Implementation, Kernel, Launch, Places, Source},
+    kernels::{Argument, Call, Choose, Implementation, Kernel, Launch, Places, Source, Work},
 };
 
 /// Runs every op with one launch, whose arguments are the call's places.
@@ -92,8 +92,8 @@ fn every_node_gets_the_addresses_of_its_tensors() {
     for node in lowered.clip.iter().chain(&lowered.step) {
         let described = graph.node(node.node);
         let runs = !["flat", "empty"].contains(&described.name.as_str());
-        assert_eq!(node.launches.len(), usize::from(runs), "{}", described.name);
-        let Some(launch) = node.launches.first() else { continue };
+        assert_eq!(node.work.len(), usize::from(runs), "{}", described.name);
+        let Some(Work::Launch(launch)) = node.work.first() else { continue };
         let values = described.inputs.iter().chain(&described.outputs);
         for (&value, argument) in values.zip(&launch.arguments) {
             let expected = match plan.place(value) {

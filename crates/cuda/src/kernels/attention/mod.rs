@@ -7,8 +7,6 @@ mod temporal;
 #[cfg(test)]
 mod tests;
 
-use kinora_graph::Op;
-
 use self::{flash::Flash, plain::Plain, problem::Problem, temporal::Temporal};
 use super::{Call, Implementation, KernelSet};
 use crate::Chip;
@@ -23,9 +21,4 @@ pub fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<
     }
     offered.push(Box::new(Plain));
     offered
-}
-
-/// Whether the result may lie over an operand: it may not, since other warps read what one writes.
-pub fn in_place(_op: &Op, _operand: usize) -> bool {
-    false
 }

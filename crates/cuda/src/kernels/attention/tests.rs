@@ -5,7 +5,8 @@ use kinora_graph::{
     op::{Attention, Mask},
 };
 
-use super::{implementations, in_place};
+use super::implementations;
+use crate::kernels::in_place;
 use crate::{
     Architecture, Chip,
     kernels::{Argument, Call, Implementation, KernelSet, Launch, Places},

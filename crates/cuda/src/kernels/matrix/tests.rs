@@ -9,7 +9,7 @@ use kinora_graph::{
 use super::*;
 use crate::{
     Architecture,
-    kernels::{Argument, Launch, Places},
+    kernels::{Argument, Launch, Places, Work},
 };
 
 /// A call with its own types.
@@ -43,7 +43,7 @@ impl Case {
     fn launches(&self, architecture: Architecture, set: KernelSet) -> Vec<(String, Vec<Launch>)> {
         let chip = Chip::typical(architecture);
         self.with(|call, places| {
-            implementations(call, &chip, set, |_, _, _| Vec::new())
+            implementations(call, &chip, set, &Libraries::default(), |_, _, _| Vec::new())
                 .iter()
                 .map(|offer| (offer.name(), offer.launches(call, places).expect("it was offered")))
                 .collect()
@@ -213,7 +213,9 @@ fn a_split_product_leaves_room_for_its_partial_sums() {
     let case = &cases()[cases().len() / 3 + 3];
     let chip = Chip::typical(Architecture::AMPERE);
     case.with(|call, places| {
-        for offer in implementations(call, &chip, KernelSet::Fused, |_, _, _| Vec::new()) {
+        for offer in
+            implementations(call, &chip, KernelSet::Fused, &Libraries::default(), |_, _, _| Vec::new())
+        {
             let launches = offer.launches(call, places).expect("it was offered");
             let splits = offer.name().rsplit_once("split ").and_then(|(_, n)| n.parse().ok()).unwrap_or(0);
             assert_eq!(offer.workspace(call), splits * 2 * 1280 * 4, "{}", offer.name());
@@ -250,14 +252,17 @@ fn a_prologue_runs_first_into_scratch_memory() {
                 Ok(Vec::new())
             }
         }
-        let offers = implementations(call, &chip, KernelSet::Fused, |_, _, _| vec![Box::new(Shown)]);
+        let offers = implementations(call, &chip, KernelSet::Fused, &Libraries::default(), |_, _, _| {
+            vec![Box::new(Shown)]
+        });
         let offer = &offers[0];
         assert!(offer.name().starts_with("norm, mma"), "{}", offer.name());
         // 9 · 40 · 2 bytes, rounded up to 256.
         assert!(offer.workspace(call) >= 768);
-        let launches = offer.launches(call, places).expect("it was offered");
-        assert_eq!(launches[0].arguments[0], Argument::Pointer(200 << 32));
-        assert_eq!(launches[0].arguments[1], Argument::Pointer(2 << 32));
+        let work = offer.work(call, places).expect("it was offered");
+        let [Work::Launch(launch), ..] = &work[..] else { panic!("{work:?}") };
+        assert_eq!(launch.arguments[0], Argument::Pointer(200 << 32));
+        assert_eq!(launch.arguments[1], Argument::Pointer(2 << 32));
     });
     assert!(in_place(&Op::Linear(op.clone()), 5) && !in_place(&Op::Linear(op), 0));
 }

@@ -1,0 +1,21 @@
+// The learned part of a normalisation, and the activation behind it. SCALED and SHIFTED say what there is.
+#pragma once
+#include "activations.cuh"
+#include "numbers.cuh"
+
+struct Affine {
+    const void *scale;
+    const void *shift;
+};
+
+// A vector of factors and one of offsets, for the channels from `channel` on.
+template <int N>
+__device__ __forceinline__ void load_affine(float (&scale)[N], float (&shift)[N], Affine affine, i64 channel) {
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        scale[i] = 1.0f;
+        shift[i] = 0.0f;
+    }
+    if (SCALED) load(scale, reinterpret_cast<const SCALE *>(affine.scale) + channel);
+    if (SHIFTED) load(shift, reinterpret_cast<const SHIFT *>(affine.shift) + channel);
+}

@@ -1,0 +1,257 @@
+// Group norm. The images that share statistics are one slab of `rows` rows of all channels, and a group is some of the
+// channels of all its rows. A thread has a vector of channels and goes down the rows, so that accesses are wide and
+// neighbouring threads read neighbouring memory however the channels fall into groups.
+//
+// Means are kept as differences from a group's origin, the first of its elements: values that are large beside their
+// differences would lose the digits that matter.
+#include "specialisation.cuh"
+#include "affine.cuh"
+#include "numbers.cuh"
+#include "reduce.cuh"
+
+struct Slab {
+    i64 rows;
+    // Of one slab, and how many chunks there are.
+    i64 chunk_rows, chunks;
+    i64 channels, groups;
+    // A block has `columns` threads for each of `lanes` rows; threads beyond those only help.
+    i64 columns, lanes;
+};
+
+// The origins of the groups that a vector of channels belongs to. `from` is the slab's first element of some group, and
+// `channel` counts from there.
+__device__ __forceinline__ void load_origins(float (&origin)[VECTOR], const TYPE *from, int channel, int members) {
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) origin[i] = to_float(from[(channel + i) / members * members]);
+}
+
+// Sums of values and of their squares about a first value, for each channel of a vector.
+struct Moments {
+    float about[VECTOR], sum[VECTOR] = {}, squares[VECTOR] = {};
+
+    __device__ __forceinline__ void add(const float (&value)[VECTOR]) {
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) {
+            float difference = value[i] - about[i];
+            sum[i] += difference;
+            squares[i] += difference * difference;
+        }
+    }
+};
+
+// The mean and the sum of squares about it of parts of unlike size, by a warp: part i has `size(i)` elements.
+struct Parts {
+    float mean, squares;
+};
+template <class Size, class Part>
+__device__ __forceinline__ Parts combine(int parts, float total, Size size, Part part) {
+    const int lane = threadIdx.x % 32;
+    float sum = 0.0f;
+    for (int i = lane; i < parts; i += 32) sum += size(i) / total * part(i).mean;
+    const float mean = warp_sum(sum);
+    float squares = 0.0f;
+    for (int i = lane; i < parts; i += 32) {
+        Parts own = part(i);
+        float difference = own.mean - mean;
+        squares += own.squares + size(i) * difference * difference;
+    }
+    return {mean, warp_sum(squares)};
+}
+
+// Leaves the statistics of every channel that a thread has, over the rows that it went down, in shared memory: means
+// from the origin, then squares, each [lanes][width].
+__device__ __forceinline__ void leave(float *shared, const Moments &moments, const float (&origin)[VECTOR], float count,
+                                      int lane, int column, int lanes, int width) {
+    float *means = shared + lane * width + column * VECTOR, *squares = means + lanes * width;
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) {
+        float mean = count > 0.0f ? moments.sum[i] / count : 0.0f;
+        means[i] = moments.about[i] - origin[i] + mean;
+        squares[i] = fmaxf(moments.squares[i] - moments.sum[i] * mean, 0.0f);
+        // The maximum would hide a NaN.
+        if (mean != mean) squares[i] = mean;
+    }
+}
+
+// How many of `rows` rows a lane goes down, where it takes every `lanes`-th.
+__device__ __forceinline__ int rows_of(int rows, int lane, int lanes) {
+    return lane < rows ? (rows - lane + lanes - 1) / lanes : 0;
+}
+
+// The statistics of one group of a block, by a warp, from what its threads left.
+__device__ __forceinline__ Parts group_of(const float *shared, int group, int members, int rows, int lanes, int width) {
+    return combine(
+        members * lanes, float(rows) * float(members), [&](int i) { return float(rows_of(rows, i / members, lanes)); },
+        [&](int i) {
+            int at = i / members * width + group * members + i % members;
+            return Parts{shared[at], shared[lanes * width + at]};
+        });
+}
+
+#if WHOLE
+// A block has all rows of GROUPS groups, and its threads hold them in registers: one read, one write.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    group_whole(TYPE *y, const TYPE *x, Affine affine, Slab slab, float epsilon) {
+    extern __shared__ float shared[];
+    __shared__ float group_mean[GROUPS], group_factor[GROUPS];
+    const int columns = int(slab.columns), lanes = int(slab.lanes), rows = int(slab.rows);
+    const int members = int(slab.channels / slab.groups), width = columns * VECTOR;
+    const int lane = threadIdx.x / columns, column = threadIdx.x % columns;
+    const u32 sets = u32(slab.groups) / GROUPS, image = blockIdx.x / sets;
+    const i64 channel = i64(blockIdx.x - image * sets) * width + column * VECTOR;
+    const i64 start = i64(image) * slab.rows * slab.channels + channel;
+    const int own = lane < lanes ? rows_of(rows, lane, lanes) : 0;
+
+    Pack<TYPE, VECTOR> held[PER_THREAD];
+#pragma unroll
+    for (int k = 0; k < PER_THREAD; k++)
+        if (k < own)
+            held[k] = *reinterpret_cast<const Pack<TYPE, VECTOR> *>(x + start + i64(lane + k * lanes) * slab.channels);
+    float origin[VECTOR];
+    if (lane < lanes) {
+        load_origins(origin, x + start - column * VECTOR, column * VECTOR, members);
+        Moments moments;
+        // A lane without rows has nothing to take the first value from.
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) moments.about[i] = own > 0 ? to_float(held[0].lane[i]) : origin[i];
+#pragma unroll
+        for (int k = 0; k < PER_THREAD; k++)
+            if (k < own) {
+                float value[VECTOR];
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++) value[i] = to_float(held[k].lane[i]);
+                moments.add(value);
+            }
+        leave(shared, moments, origin, float(own), lane, column, lanes, width);
+    }
+    __syncthreads();
+    for (int group = threadIdx.x / 32; group < GROUPS; group += THREADS / 32) {
+        Parts found = group_of(shared, group, members, rows, lanes, width);
+        if (threadIdx.x % 32 == 0) {
+            group_mean[group] = found.mean;
+            group_factor[group] = 1.0f / sqrtf(found.squares / (float(rows) * float(members)) + epsilon);
+        }
+    }
+    __syncthreads();
+    if (lane >= lanes) return;
+    float mean[VECTOR], scale[VECTOR], shift[VECTOR];
+    load_affine(scale, shift, affine, channel);
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) {
+        int group = (column * VECTOR + i) / members;
+        mean[i] = group_mean[group];
+        scale[i] *= group_factor[group];
+    }
+#pragma unroll
+    for (int k = 0; k < PER_THREAD; k++)
+        if (k < own) {
+            float result[VECTOR];
+#pragma unroll
+            for (int i = 0; i < VECTOR; i++)
+                result[i] = ACTIVATION((to_float(held[k].lane[i]) - origin[i] - mean[i]) * scale[i] + shift[i]);
+            store(y + start + i64(lane + k * lanes) * slab.channels, result);
+        }
+}
+#else
+// Rows whose reads are in flight together.
+constexpr int unroll = 4;
+
+// The statistics of every group of one chunk of rows: `partial` is [slabs][groups][chunks] of mean and squares, and
+// `origins` is [slabs][groups].
+extern "C" __global__ void __launch_bounds__(THREADS)
+    group_partial(float2 *partial, float *origins, const TYPE *x, Slab slab) {
+    extern __shared__ float shared[];
+    const int columns = int(slab.columns), lanes = int(slab.lanes), width = int(slab.channels);
+    const int lane = threadIdx.x / columns, column = threadIdx.x % columns;
+    const i64 image = blockIdx.x / slab.chunks, chunk = blockIdx.x - image * slab.chunks;
+    const i64 first = chunk * slab.chunk_rows;
+    const int rows = int(min(slab.chunk_rows, slab.rows - first));
+    const int groups = int(slab.groups), members = width / groups;
+    const TYPE *of_slab = x + image * slab.rows * slab.channels;
+    if (lane < lanes) {
+        const TYPE *from = of_slab + first * slab.channels + column * VECTOR;
+        float origin[VECTOR];
+        load_origins(origin, of_slab, column * VECTOR, members);
+        Moments moments;
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) moments.about[i] = origin[i];
+        if (lane < rows) load(moments.about, from + i64(lane) * slab.channels);
+        int row = lane;
+        for (; row + (unroll - 1) * lanes < rows; row += unroll * lanes) {
+            float value[unroll][VECTOR];
+#pragma unroll
+            for (int k = 0; k < unroll; k++) load(value[k], from + i64(row + k * lanes) * slab.channels);
+#pragma unroll
+            for (int k = 0; k < unroll; k++) moments.add(value[k]);
+        }
+        for (; row < rows; row += lanes) {
+            float value[VECTOR];
+            load(value, from + i64(row) * slab.channels);
+            moments.add(value);
+        }
+        leave(shared, moments, origin, float(rows_of(rows, lane, lanes)), lane, column, lanes, width);
+    }
+    __syncthreads();
+    for (int group = threadIdx.x / 32; group < groups; group += THREADS / 32) {
+        Parts found = group_of(shared, group, members, rows, lanes, width);
+        if (threadIdx.x % 32 == 0) {
+            partial[(image * groups + group) * slab.chunks + chunk] = make_float2(found.mean, found.squares);
+            if (chunk == 0) origins[image * groups + group] = to_float(of_slab[group * members]);
+        }
+    }
+}
+
+// Combines the chunks' statistics, and normalises a part of a slab's rows. `slab` is cut as these blocks are;
+// `parts` chunks of `part_rows` rows are those of the statistics.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    group_normalise(TYPE *y, const TYPE *x, Affine affine, const float2 *partial, const float *origins, Slab slab,
+                    i64 part_rows, i32 parts, float epsilon) {
+    // An origin, a mean and a factor for each group.
+    extern __shared__ float shared[];
+    const int columns = int(slab.columns), lanes = int(slab.lanes), groups = int(slab.groups);
+    const int members = int(slab.channels) / groups;
+    const int lane = threadIdx.x / columns, column = threadIdx.x % columns;
+    const i64 image = blockIdx.x / slab.chunks, chunk = blockIdx.x - image * slab.chunks;
+    const float total = float(slab.rows) * float(members);
+    for (int group = threadIdx.x / 32; group < groups; group += THREADS / 32) {
+        const float2 *of_group = partial + (image * groups + group) * parts;
+        Parts found = combine(
+            parts, total, [&](int i) { return float(min(part_rows, slab.rows - i * part_rows)) * float(members); },
+            [&](int i) { return Parts{of_group[i].x, of_group[i].y}; });
+        if (threadIdx.x % 32 == 0) {
+            shared[group] = origins[image * groups + group];
+            shared[groups + group] = found.mean;
+            shared[2 * groups + group] = 1.0f / sqrtf(found.squares / total + epsilon);
+        }
+    }
+    __syncthreads();
+    if (lane >= lanes) return;
+    float origin[VECTOR], mean[VECTOR], scale[VECTOR], shift[VECTOR];
+    load_affine(scale, shift, affine, column * VECTOR);
+#pragma unroll
+    for (int i = 0; i < VECTOR; i++) {
+        int group = (column * VECTOR + i) / members;
+        origin[i] = shared[group];
+        mean[i] = shared[groups + group];
+        scale[i] *= shared[2 * groups + group];
+    }
+    const i64 first = chunk * slab.chunk_rows;
+    const int rows = int(min(slab.chunk_rows, slab.rows - first));
+    const i64 start = (image * slab.rows + first) * slab.channels + column * VECTOR;
+    // Everything that is in flight is read before it is written: the result may lie over the operand.
+    for (int row = lane; row < rows; row += unroll * lanes) {
+        float value[unroll][VECTOR];
+#pragma unroll
+        for (int k = 0; k < unroll; k++)
+            if (row + k * lanes < rows) load(value[k], x + start + i64(row + k * lanes) * slab.channels);
+#pragma unroll
+        for (int k = 0; k < unroll; k++)
+            if (row + k * lanes < rows) {
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++)
+                    value[k][i] = ACTIVATION((value[k][i] - origin[i] - mean[i]) * scale[i] + shift[i]);
+                store(y + start + i64(row + k * lanes) * slab.channels, value[k]);
+            }
+    }
+}
+#endif

@@ -1,0 +1,335 @@
+//! Group norm.
+
+use kinora_graph::{
+    TensorType,
+    op::{Norm, NormKind},
+};
+
+use super::affine::{Affine, with_affine};
+use crate::{
+    Chip, CudaError,
+    kernels::{
+        Argument, DevicePointer, Kernel, Launch, Source,
+        geometry::{WIDEST_ACCESS, grid, int, long, vector, words},
+        names::type_name,
+    },
+};
+
+const SOURCE: Source = Source { path: "norm/group.cu", text: include_str!("group.cu") };
+const PLAIN: Source = Source { path: "norm/group_plain.cu", text: include_str!("group_plain.cu") };
+
+/// Threads of a block of the plain kernel, as its source has them.
+const PLAIN_THREADS: usize = 256;
+
+/// Threads that a block of the chunked kernels has where a row does not need more.
+const CHUNK_THREADS: usize = 256;
+
+/// The most threads of a block: they hold up to 128 registers each.
+const MOST_THREADS: usize = 512;
+
+/// Vectors that a thread of the whole kernel holds at most.
+const MOST_HELD: usize = 8;
+
+/// Bytes of a row that a block of the whole kernel reads at least, so that no sector of memory is read for a part.
+const LEAST_SPAN: usize = 64;
+
+/// The most groups whose statistics lie in a block's shared memory.
+const MOST_GROUPS: usize = 2048;
+
+/// The extents of a group norm: images that share statistics are one slab of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extents {
+    slabs: usize,
+    rows: usize,
+    channels: usize,
+    groups: usize,
+}
+
+impl Extents {
+    /// The extents of a group norm of some elements; `None` for other norms.
+    pub(super) fn of(norm: &Norm, x: &TensorType) -> Option<Extents> {
+        let NormKind::Group { groups, frames } = norm.kind else { return None };
+        let slabs = x.shape[0] / frames;
+        let rows = x.shape.rows().checked_div(slabs).unwrap_or(0);
+        Some(Extents { slabs, rows, channels: x.shape.channels(), groups })
+    }
+
+    fn members(&self) -> usize {
+        self.channels / self.groups
+    }
+}
+
+/// Where a norm reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operands<'a> {
+    pub x: &'a TensorType,
+    pub x_at: DevicePointer,
+    pub affine: Affine<'a>,
+    pub y_at: DevicePointer,
+    pub workspace: DevicePointer,
+}
+
+/// The plain kernel: one block a group, whatever its extents.
+pub(super) fn plain(norm: &Norm, extents: Extents, operands: &Operands<'_>) -> Result<Launch, CudaError> {
+    let kernel = Kernel::new(PLAIN, "group_plain").with("TYPE", type_name(operands.x.dtype));
+    let arguments = vec![
+        Argument::Pointer(operands.y_at),
+        Argument::Pointer(operands.x_at),
+        operands.affine.argument(),
+        long(extents.rows),
+        long(extents.channels),
+        long(extents.groups),
+        Argument::F32(norm.epsilon),
+    ];
+    let blocks = grid(extents.slabs.saturating_mul(extents.groups))?;
+    Ok(Launch::new(with_affine(kernel, norm, &operands.affine), blocks, PLAIN_THREADS as u32, arguments))
+}
+
+/// How a slab is cut where a block holds some groups of it whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Whole {
+    width: usize,
+    groups: usize,
+    columns: usize,
+    threads: usize,
+    held: usize,
+}
+
+impl Whole {
+    /// The cut, where the groups are small enough for a block's registers.
+    pub(super) fn cut(extents: Extents, x: &TensorType) -> Option<Whole> {
+        let width = vector(extents.channels, WIDEST_ACCESS / x.dtype.size());
+        let members = extents.members();
+        // As few groups as are whole vectors, and as are wide enough.
+        let mut groups = width / vector(members, width);
+        while extents.groups.is_multiple_of(2 * groups) && groups * members * x.dtype.size() < LEAST_SPAN {
+            groups *= 2;
+        }
+        let columns = groups * members / width;
+        for threads in [128, 256, MOST_THREADS] {
+            if columns <= threads {
+                let held = extents.rows.div_ceil(threads / columns).next_power_of_two();
+                if held <= MOST_HELD {
+                    return Some(Whole { width, groups, columns, threads, held });
+                }
+            }
+        }
+        None
+    }
+
+    pub(super) fn launch(
+        &self,
+        norm: &Norm,
+        extents: Extents,
+        operands: &Operands<'_>,
+    ) -> Result<Launch, CudaError> {
+        let lanes = self.threads / self.columns;
+        let mut kernel = Kernel::new(SOURCE, "group_whole")
+            .with("TYPE", type_name(operands.x.dtype))
+            .with("VECTOR", self.width)
+            .with("WHOLE", 1)
+            .with("THREADS", self.threads)
+            .with("PER_THREAD", self.held)
+            .with("GROUPS", self.groups);
+        kernel.hot = true;
+        let arguments = vec![
+            Argument::Pointer(operands.y_at),
+            Argument::Pointer(operands.x_at),
+            operands.affine.argument(),
+            slab(extents, extents.rows, 1, self.columns, lanes),
+            Argument::F32(norm.epsilon),
+        ];
+        let blocks = grid(extents.slabs.saturating_mul(extents.groups / self.groups))?;
+        let kernel = with_affine(kernel, norm, &operands.affine);
+        let mut launch = Launch::new(kernel, blocks, self.threads as u32, arguments);
+        // A mean and a sum of squares for each channel that a thread has.
+        launch.shared_bytes = (lanes * self.columns * self.width * 2 * size_of::<f32>()) as u32;
+        Ok(launch)
+    }
+}
+
+/// How slabs are cut into chunks of rows, for statistics and for what is done with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chunks {
+    width: usize,
+    columns: usize,
+    lanes: usize,
+    threads: usize,
+    /// Rows and number of the statistics' chunks.
+    measured: [usize; 2],
+    /// Rows and number of the chunks that are normalised.
+    written: [usize; 2],
+}
+
+impl Chunks {
+    /// The cut, where a row is not longer than a block.
+    pub(super) fn cut(extents: Extents, x: &TensorType, chip: &Chip) -> Option<Chunks> {
+        let width = vector(extents.channels, WIDEST_ACCESS / x.dtype.size());
+        let columns = extents.channels / width;
+        if columns > MOST_THREADS || extents.groups > MOST_GROUPS {
+            return None;
+        }
+        let lanes = (CHUNK_THREADS / columns).max(1);
+        let threads = (lanes * columns).next_multiple_of(32);
+        // As many blocks as the chip holds at once measure: two a multiprocessor. More of them write, since each of
+        // those starts anew when one ends.
+        let rows = |blocks: usize, rows_of_lane: usize| {
+            let wanted = (blocks * chip.multiprocessors as usize / extents.slabs.max(1)).max(1);
+            let least = lanes * rows_of_lane;
+            let rows = extents.rows.div_ceil(wanted).max(least).min(extents.rows).max(1);
+            [rows, extents.rows.div_ceil(rows)]
+        };
+        Some(Chunks { width, columns, lanes, threads, measured: rows(2, 8), written: rows(6, 4) })
+    }
+
+    /// Bytes of the statistics: a mean and a sum of squares a group and chunk, and an origin a group.
+    pub(super) fn workspace(&self, extents: Extents) -> usize {
+        self.partial_bytes(extents) + extents.slabs * extents.groups * size_of::<f32>()
+    }
+
+    fn partial_bytes(&self, extents: Extents) -> usize {
+        extents.slabs * extents.groups * self.measured[1] * 2 * size_of::<f32>()
+    }
+
+    pub(super) fn launches(
+        &self,
+        norm: &Norm,
+        extents: Extents,
+        operands: &Operands<'_>,
+    ) -> Result<Vec<Launch>, CudaError> {
+        let partial = Argument::Pointer(operands.workspace);
+        let origins = Argument::Pointer(operands.workspace + self.partial_bytes(extents) as u64);
+        let cut = |[rows, chunks]: [usize; 2]| slab(extents, rows, chunks, self.columns, self.lanes);
+        // The kernels count a chunk's rows in 32 bits.
+        int(self.measured[0].max(self.written[0]).saturating_mul(2), "a chunk of rows")?;
+        let kernel = |entry| {
+            let mut kernel = Kernel::new(SOURCE, entry)
+                .with("TYPE", type_name(operands.x.dtype))
+                .with("VECTOR", self.width)
+                .with("WHOLE", 0)
+                .with("THREADS", self.threads);
+            kernel.hot = true;
+            with_affine(kernel, norm, &operands.affine)
+        };
+        let threads = self.threads as u32;
+
+        let measure =
+            vec![partial.clone(), origins.clone(), Argument::Pointer(operands.x_at), cut(self.measured)];
+        let blocks = grid(extents.slabs.saturating_mul(self.measured[1]))?;
+        let mut measure = Launch::new(kernel("group_partial"), blocks, threads, measure);
+        measure.shared_bytes = (self.lanes * extents.channels * 2 * size_of::<f32>()) as u32;
+
+        let write = vec![
+            Argument::Pointer(operands.y_at),
+            Argument::Pointer(operands.x_at),
+            operands.affine.argument(),
+            partial,
+            origins,
+            cut(self.written),
+            long(self.measured[0]),
+            int(self.measured[1], "chunks")?,
+            Argument::F32(norm.epsilon),
+        ];
+        let blocks = grid(extents.slabs.saturating_mul(self.written[1]))?;
+        let mut write = Launch::new(kernel("group_normalise"), blocks, threads, write);
+        write.shared_bytes = (3 * extents.groups * size_of::<f32>()) as u32;
+        Ok(vec![measure, write])
+    }
+}
+
+/// The kernels' `Slab`.
+fn slab(extents: Extents, chunk_rows: usize, chunks: usize, columns: usize, lanes: usize) -> Argument {
+    let members = [extents.rows, chunk_rows, chunks, extents.channels, extents.groups, columns, lanes];
+    words(members.map(|extent| extent as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use kinora_graph::{DType, op};
+
+    use super::*;
+    use crate::Architecture;
+
+    fn norm(groups: usize, frames: usize) -> Norm {
+        Norm {
+            kind: NormKind::Group { groups, frames },
+            epsilon: 1e-5,
+            affine: op::Affine::None,
+            activation: None,
+        }
+    }
+
+    fn extents(shape: [usize; 4], groups: usize, frames: usize, dtype: DType) -> (Extents, TensorType) {
+        let x = TensorType::new(dtype, shape);
+        (Extents::of(&norm(groups, frames), &x).unwrap(), x)
+    }
+
+    #[test]
+    fn frames_of_a_clip_are_one_slab() {
+        let (of_clip, _) = extents([28, 9, 16, 1280], 32, 14, DType::F16);
+        assert_eq!(of_clip, Extents { slabs: 2, rows: 14 * 144, channels: 1280, groups: 32 });
+    }
+
+    #[test]
+    fn small_groups_are_held_whole() {
+        let cut = |shape, groups, dtype| {
+            let (extents, x) = extents(shape, groups, 1, dtype);
+            Whole::cut(extents, &x)
+        };
+        // 40 channels are 5 vectors, and 144 rows are 6 for each of 25 lanes.
+        let expected = Whole { width: 8, groups: 1, columns: 5, threads: 128, held: 8 };
+        assert_eq!(cut([28, 9, 16, 1280], 32, DType::F16), Some(expected));
+        // Groups of 10 channels make whole vectors by four.
+        let narrow = cut([1, 4, 4, 320], 32, DType::F16).unwrap();
+        assert_eq!((narrow.groups, narrow.columns), (4, 5));
+        assert_eq!(cut([28, 72, 128, 320], 32, DType::F16), None);
+        for channels in [1, 3, 7, 17, 33] {
+            for groups in [1, channels] {
+                let whole = cut([2, 3, 5, channels], groups, DType::BF16).unwrap();
+                assert_eq!(whole.columns * whole.width, whole.groups * (channels / groups));
+                assert!(whole.held * (whole.threads / whole.columns) >= 15);
+                assert_eq!(groups % whole.groups, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_hold_every_row() {
+        let chip = Chip::typical(Architecture::HOPPER);
+        for (shape, groups, frames) in [
+            ([28, 72, 128, 320], 32, 1),
+            ([28, 72, 128, 320], 32, 14),
+            ([14, 576, 1024, 128], 32, 14),
+            ([1, 1, 1, 32], 32, 1),
+            ([3, 7, 5, 33], 11, 3),
+        ] {
+            let (extents, x) = extents(shape, groups, frames, DType::F16);
+            let chunks = Chunks::cut(extents, &x, &chip).unwrap();
+            for [rows, count] in [chunks.measured, chunks.written] {
+                assert!(rows * count >= extents.rows && rows * (count - 1) < extents.rows, "{chunks:?}");
+            }
+            assert!(chunks.columns * chunks.lanes <= chunks.threads && chunks.threads <= MOST_THREADS);
+        }
+    }
+
+    #[test]
+    fn rows_longer_than_a_block_take_the_plain_kernel() {
+        let (extents, x) = extents([1, 1, 1, 513], 1, 1, DType::F16);
+        assert_eq!(Chunks::cut(extents, &x, &Chip::typical(Architecture::TURING)), None);
+    }
+
+    #[test]
+    fn statistics_and_origins_share_the_workspace() {
+        let (extents, x) = extents([2, 72, 128, 320], 32, 1, DType::F16);
+        let chunks = Chunks::cut(extents, &x, &Chip::typical(Architecture::HOPPER)).unwrap();
+        let affine = Affine::none();
+        let operands = Operands { x: &x, x_at: 256, affine, y_at: 512, workspace: 1024 };
+        let launches = chunks.launches(&norm(32, 1), extents, &operands).unwrap();
+        let partial = (2 * 32 * chunks.measured[1] * 8) as u64;
+        assert_eq!(launches[0].arguments[0], Argument::Pointer(1024));
+        assert_eq!(launches[0].arguments[1], Argument::Pointer(1024 + partial));
+        assert_eq!(launches[1].arguments[3..5], launches[0].arguments[..2]);
+        assert_eq!(chunks.workspace(extents) as u64, partial + 2 * 32 * 4);
+        assert_eq!(launches[1].grid[0] as usize, 2 * chunks.written[1]);
+    }
+}

@@ -1,0 +1,36 @@
+// Group norm, one block a group, one element at a time: any extents, and no workspace.
+#include "specialisation.cuh"
+#include "affine.cuh"
+#include "numbers.cuh"
+#include "reduce.cuh"
+
+constexpr int threads = 256;
+
+extern "C" __global__ void __launch_bounds__(threads)
+    group_plain(TYPE *y, const TYPE *x, Affine affine, i64 rows, i64 channels, i64 groups, float epsilon) {
+    __shared__ float partial[32];
+    const i64 slab = blockIdx.x / groups, group = blockIdx.x % groups;
+    const i64 members = channels / groups, count = rows * members;
+    const i64 start = slab * rows * channels + group * members;
+    const float total = float(count);
+
+    // The mean is kept as a difference from the first element: where all elements are large it would lose digits.
+    const float about = to_float(x[start]);
+    float sum = 0.0f;
+    for (i64 i = threadIdx.x; i < count; i += threads)
+        sum += to_float(x[start + i / members * channels + i % members]) - about;
+    const float mean = block_sum(sum, partial) / total;
+    float squares = 0.0f;
+    for (i64 i = threadIdx.x; i < count; i += threads) {
+        float difference = to_float(x[start + i / members * channels + i % members]) - about - mean;
+        squares += difference * difference;
+    }
+    const float factor = 1.0f / sqrtf(block_sum(squares, partial) / total + epsilon);
+    // The sum above had a barrier: everyone has read the group, and the result may lie over it.
+    for (i64 i = threadIdx.x; i < count; i += threads) {
+        i64 at = start + i / members * channels + i % members;
+        float scale[1], shift[1];
+        load_affine(scale, shift, affine, group * members + i % members);
+        y[at] = from_float<TYPE>(ACTIVATION((to_float(x[at]) - about - mean) * factor * scale[0] + shift[0]));
+    }
+}
