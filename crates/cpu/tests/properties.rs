@@ -10,28 +10,9 @@ use proptest::prelude::*;
 
 use kinora_testing::{
     compare::{assert_all_close, close_beyond, distance},
-    movement::{MOVEMENTS, movement_of_graph, movement_of_layer},
+    movement::{MOVEMENTS, bar_of_the_whole, movement_of_graph, movement_of_layer},
     random_graph::{random_graph, random_tensors},
 };
-
-/// The coarsest element type of a graph: every value flows on into the results.
-fn coarsest(graph: &Graph) -> DType {
-    let has = |dtype: DType| graph.values().iter().any(|value| value.ty.dtype == dtype);
-    [DType::BF16, DType::F16].into_iter().find(|&dtype| has(dtype)).unwrap_or(DType::F32)
-}
-
-/// Two evaluations of a graph with 16-bit storage, or of one before and after a pass. A pass leaves out the roundings between
-/// the ops that it fuses, so that nearly every element differs by a few units in the last place (half of one is 5e-4 or 4e-3);
-/// two executors tip single values over to their neighbours. A layer that amplifies makes much of some elements, by no bound:
-/// the results are compared as a whole, where at most 3.9e-3 and 2.5e-2 were seen. What mistakes a value or its type is off by
-/// about one, and `every_layer_alone_agrees` counts every element. In f32, `None`.
-fn bar_of_the_whole(graph: &Graph) -> Option<f64> {
-    match coarsest(graph) {
-        DType::BF16 => Some(6e-2),
-        DType::F16 => Some(1e-2),
-        _ => None,
-    }
-}
 
 /// A graph before and after a pass. In f32 a pass changes nothing but the order of f64 arithmetic and the rounding of folded
 /// weights: at most 1.3e-6 was seen.

@@ -16,6 +16,8 @@ mod target;
 #[cfg(test)]
 mod testing;
 pub mod vendor;
+mod work;
+pub mod workbench;
 
 pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;

@@ -7,12 +7,18 @@ use sha2::{Digest, Sha256};
 use crate::{Architecture, CodeForm, kernels::Kernel};
 
 /// The headers that sources may include, by name.
-pub(crate) const HEADERS: [(&str, &str); 5] = [
+pub(crate) const HEADERS: [(&str, &str); 11] = [
     ("activations.cuh", include_str!("../kernels/common/activations.cuh")),
+    ("affine.cuh", include_str!("../kernels/common/affine.cuh")),
+    ("attention.cuh", include_str!("../kernels/common/attention.cuh")),
     ("epilogue.cuh", include_str!("../kernels/common/epilogue.cuh")),
+    ("fault.cuh", include_str!("../kernels/common/fault.cuh")),
+    ("hopper.cuh", include_str!("../kernels/common/hopper.cuh")),
     ("matrix.cuh", include_str!("../kernels/common/matrix.cuh")),
     ("numbers.cuh", include_str!("../kernels/common/numbers.cuh")),
+    ("product.cuh", include_str!("../kernels/common/product.cuh")),
     ("reduce.cuh", include_str!("../kernels/common/reduce.cuh")),
+    ("window.cuh", include_str!("../kernels/common/window.cuh")),
 ];
 
 /// The header that a kernel's constants and generated code are in.

@@ -4,16 +4,9 @@ use kinora_graph::Phase;
 
 use crate::{
     CudaError, CudaOptions,
-    driver::{ExecutableGraph, PreparedLaunch, Stream},
-    vendor::LibraryCall,
+    driver::{ExecutableGraph, Stream},
+    work::PreparedWork,
 };
-
-/// One piece of a node's work, ready to be put into a stream.
-#[derive(Debug)]
-pub(super) enum PreparedWork {
-    Launch(PreparedLaunch),
-    Library(Box<dyn LibraryCall>),
-}
 
 /// A node as it runs.
 #[derive(Debug)]
@@ -90,12 +83,8 @@ impl Executor {
     fn enqueue_launches(&self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
         for node in self.nodes(phase) {
             for work in &node.work {
-                let launched = match work {
-                    // SAFETY: the family that made the launch gave its arguments, and the memory is there for as long as
-                    // the program, which waits for the stream before it goes.
-                    PreparedWork::Launch(launch) => unsafe { launch.enqueue(stream) },
-                    PreparedWork::Library(call) => call.enqueue(stream),
-                };
+                // SAFETY: the memory is there for as long as the program, which waits for the stream before it goes.
+                let launched = unsafe { work.enqueue(stream) };
                 let done = launched.and_then(|()| match self.synchronise_every_launch {
                     true => stream.synchronise(),
                     false => Ok(()),

@@ -10,7 +10,7 @@ use kinora_graph::{Graph, Parameters, Tensor, ValueId};
 
 use super::{
     Planned, Program, ProgramMemory,
-    execution::{Executor, PreparedWork, RunningNode},
+    execution::{Executor, RunningNode},
     faults::FaultWord,
     lowering::{self, LoweredNode, Memory, WeightLayout},
     staging::{Inputs, Outputs},
@@ -19,8 +19,9 @@ use super::{
 use crate::{
     CudaError,
     compiler::{Compilation, CompileTarget, Compiler, CompilerOptions, Progress},
-    driver::{Context, Device, DeviceBuffer, Event, Function, Module, PinnedBuffer, PreparedLaunch, Stream},
-    kernels::{DevicePointer, Kernel, Work},
+    driver::{Context, Device, DeviceBuffer, Event, Function, Module, PinnedBuffer, Stream},
+    kernels::{DevicePointer, Kernel},
+    work::{PreparedWork, kernels},
 };
 
 /// The size of each of the two buffers that weights go through.
@@ -69,12 +70,7 @@ pub(super) fn load(
     };
     let lowered = lowering::lower(&graph, &plan, &*options.chooser(), &memory)?;
 
-    let work = lowered.clip.iter().chain(&lowered.step).flat_map(|node| &node.work);
-    let launches = work.filter_map(|work| match work {
-        Work::Launch(launch) => Some(&launch.kernel),
-        Work::Library(_) => None,
-    });
-    let mut kernels: Vec<Kernel> = launches.collect::<HashSet<_>>().into_iter().cloned().collect();
+    let mut kernels = kernels(lowered.clip.iter().chain(&lowered.step).flat_map(|node| &node.work));
     let counts = step_loop::can_count(&graph);
     if counts {
         kernels.push(count_up_kernel());
@@ -139,17 +135,11 @@ fn prepare(
     nodes: Vec<LoweredNode>,
     functions: &HashMap<Kernel, Function>,
 ) -> Result<Vec<RunningNode>, CudaError> {
-    let ready = |work: Work| match work {
-        Work::Launch(launch) => {
-            let function = functions
-                .get(&launch.kernel)
-                .ok_or_else(|| CudaError::Internal(format!("{} was not compiled", launch.kernel.label())))?;
-            Ok(PreparedWork::Launch(PreparedLaunch::new(function.clone(), &launch)?))
-        }
-        Work::Library(call) => Ok(PreparedWork::Library(call)),
-    };
     let running = |LoweredNode { node, work }: LoweredNode| {
-        let work = work.into_iter().map(ready).collect::<Result<_, CudaError>>()?;
+        let work = work
+            .into_iter()
+            .map(|work| PreparedWork::new(work, functions))
+            .collect::<Result<_, CudaError>>()?;
         Ok(RunningNode { layer: graph.node(node).name.clone(), work })
     };
     nodes.into_iter().map(running).collect()

@@ -1,0 +1,58 @@
+//! A call's work, ready to be put into a stream.
+
+use std::collections::HashMap;
+
+use crate::{
+    CudaError,
+    driver::{Function, PreparedLaunch, Stream},
+    kernels::{Kernel, Work},
+    vendor::LibraryCall,
+};
+
+/// One piece of a call's work.
+#[derive(Debug)]
+pub(crate) enum PreparedWork {
+    /// One of our kernels.
+    Launch(PreparedLaunch),
+    /// A call of a vendor's library.
+    Library(Box<dyn LibraryCall>),
+}
+
+impl PreparedWork {
+    /// Gives a launch its function.
+    pub fn new(work: Work, functions: &HashMap<Kernel, Function>) -> Result<PreparedWork, CudaError> {
+        match work {
+            Work::Launch(launch) => {
+                let missing = || CudaError::Internal(format!("{} was not compiled", launch.kernel.label()));
+                let function = functions.get(&launch.kernel).ok_or_else(missing)?;
+                Ok(PreparedWork::Launch(PreparedLaunch::new(function.clone(), &launch)?))
+            }
+            Work::Library(call) => Ok(PreparedWork::Library(call)),
+        }
+    }
+
+    /// Puts the work into a stream.
+    ///
+    /// # Safety
+    /// The memory that it reads and writes is there until the stream has done it.
+    pub unsafe fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
+        match self {
+            // SAFETY: the family that made the launch gave its arguments; the memory is the caller's promise.
+            PreparedWork::Launch(launch) => unsafe { launch.enqueue(stream) },
+            PreparedWork::Library(call) => call.enqueue(stream),
+        }
+    }
+}
+
+/// The kernels that some work needs, each once.
+pub(crate) fn kernels<'a>(work: impl Iterator<Item = &'a Work>) -> Vec<Kernel> {
+    let mut kernels: Vec<Kernel> = work
+        .filter_map(|work| match work {
+            Work::Launch(launch) => Some(launch.kernel.clone()),
+            Work::Library(_) => None,
+        })
+        .collect();
+    kernels.sort_unstable();
+    kernels.dedup();
+    kernels
+}

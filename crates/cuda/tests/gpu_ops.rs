@@ -1,0 +1,158 @@
+//! Every op, by every kernel that is offered for it, in the tables of cases that all backends share: against tensors made
+//! with PyTorch and against the reference at the edges. The paths of older chips run here too, as PTX.
+
+mod gpu;
+
+use std::sync::OnceLock;
+
+use kinora_cuda::{
+    Architecture, Chip, CodeForm, CudaError,
+    compiler::CompilerOptions,
+    driver::Device,
+    kernels::{Call, KernelSet, implementations},
+    workbench::Workbench,
+};
+use kinora_graph::{Op, Tensor, TensorType};
+use kinora_testing::{
+    compare,
+    edge_cases::{self, check_overflow},
+    executor::{Executor, Reference},
+    golden,
+};
+
+/// All kernels of a set on one chip. Each is held to the reference; the results are the first one's.
+struct OnGpu {
+    name: String,
+    bench: Workbench,
+    set: KernelSet,
+    /// Whether every kernel runs, or only the one that the family would choose.
+    all: bool,
+}
+
+impl OnGpu {
+    fn run_all(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, String> {
+        let inputs: Vec<&TensorType> = operands.iter().map(|operand| operand.ty()).collect();
+        let types = op.infer(&inputs).map_err(|error| error.to_string())?;
+        let outputs: Vec<&TensorType> = types.iter().collect();
+        let call = Call { layer: "op", op, inputs: &inputs, outputs: &outputs };
+        if let Op::Reshape(reshape) = op {
+            let ty = TensorType::new(operands[0].dtype(), reshape.shape.clone());
+            return Tensor::from_bytes(ty, operands[0].bytes()).map(|y| vec![y]).map_err(|e| e.to_string());
+        }
+        if !call.runs() {
+            return Ok(types.iter().map(|ty| Tensor::zeros(ty.clone())).collect());
+        }
+        let expected = Reference.run(op, operands)?;
+        let said = |error: CudaError| error.to_string();
+        let offered =
+            implementations(&call, self.bench.chip(), self.set, self.bench.libraries()).map_err(said)?;
+        let mut first = None;
+        for implementation in offered.iter().take(if self.all { usize::MAX } else { 1 }) {
+            let name = implementation.name();
+            let run = || -> Result<Vec<Tensor>, String> {
+                let prepared = self.bench.prepare(&call, &**implementation).map_err(said)?;
+                let bytes: Vec<&[u8]> = operands.iter().map(|operand| operand.bytes()).collect();
+                prepared.write(0xFF, &bytes).map_err(said)?;
+                prepared.run().map_err(said)?;
+                if let Some(index) = prepared.fault().map_err(said)? {
+                    return Err(format!("the bad index {index}"));
+                }
+                let read = |(i, ty): (usize, &TensorType)| {
+                    let bytes = prepared.read(i).map_err(said)?;
+                    Tensor::from_bytes(ty.clone(), &bytes).map_err(|error| error.to_string())
+                };
+                types.iter().enumerate().map(read).collect()
+            };
+            let results = run().map_err(|why| format!("{name}: {why}"))?;
+            for (expected, got) in expected.iter().zip(&results) {
+                compare::close(expected, got).map_err(|why| format!("{name}: {why}"))?;
+            }
+            first.get_or_insert(results);
+        }
+        first.ok_or_else(|| "no kernel is offered".to_owned())
+    }
+}
+
+impl Executor for OnGpu {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, String> {
+        self.run_all(op, operands)
+    }
+}
+
+/// The GPU's own chip with all its kernels, the baseline, and the paths of Ampere and Turing.
+fn executors() -> &'static [OnGpu] {
+    static EXECUTORS: OnceLock<Vec<OnGpu>> = OnceLock::new();
+    EXECUTORS.get_or_init(|| gpu::open().map_or_else(Vec::new, |device| on(&device).unwrap()))
+}
+
+fn on(device: &Device) -> Result<Vec<OnGpu>, CudaError> {
+    let own = device.info().chip();
+    let newest = own.architecture;
+    let older = [Architecture::AMPERE, Architecture::TURING]
+        .into_iter()
+        .filter(|&architecture| architecture < newest)
+        .map(|architecture| Chip { form: CodeForm::Ptx, ..Chip::typical(architecture) });
+    let sets = [(own.clone(), KernelSet::Fused), (own, KernelSet::Baseline)];
+    sets.into_iter()
+        .chain(older.map(|chip| (chip, KernelSet::Fused)))
+        .map(|(chip, set)| {
+            let name = format!("{} {set:?}", chip.architecture);
+            let bench = Workbench::new(device, chip, CompilerOptions::from_environment())?;
+            Ok(OnGpu { name, bench, set, all: true })
+        })
+        .collect()
+}
+
+fn check(test: impl FnOnce(&[&dyn Executor])) {
+    let executors: Vec<&dyn Executor> =
+        executors().iter().map(|executor| executor as &dyn Executor).collect();
+    if !executors.is_empty() {
+        test(&executors);
+    }
+}
+
+macro_rules! golden {
+    ($($family:ident),+ $(,)?) => {
+        $(
+            #[test]
+            fn $family() {
+                check(|executors| golden::check_family(stringify!($family), executors));
+            }
+        )+
+    };
+}
+golden!(conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler);
+
+#[test]
+fn edges_of_products() {
+    check(|executors| edge_cases::check_family(edge_cases::Family::Products, executors));
+}
+
+#[test]
+fn edges_of_norms() {
+    check(|executors| edge_cases::check_family(edge_cases::Family::Norms, executors));
+}
+
+#[test]
+fn edges_of_elements() {
+    check(|executors| edge_cases::check_family(edge_cases::Family::Elements, executors));
+}
+
+#[test]
+fn edges_of_moves() {
+    check(|executors| edge_cases::check_family(edge_cases::Family::Moves, executors));
+}
+
+#[test]
+fn edges_of_attention() {
+    check(|executors| edge_cases::check_family(edge_cases::Family::Attention, executors));
+}
+
+#[test]
+fn overflow_is_the_same_infinity() {
+    check(check_overflow);
+}
