@@ -19,5 +19,5 @@ mod testing;
 pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;
 pub use options::CudaOptions;
-pub use program::{LoadOptions, Planned, Program, StepLoop};
+pub use program::{LoadOptions, Planned, Program, ProgramMemory, StepLoop};
 pub use target::CudaTarget;

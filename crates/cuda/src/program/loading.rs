@@ -14,7 +14,7 @@ use super::{
     faults::FaultWord,
     lowering::{self, LoweredNode, Memory, WeightLayout},
     staging::{Inputs, Outputs},
-    step_loop::{self, count_up_kernel},
+    step_loop::count_up_kernel,
 };
 use crate::{
     CudaError,
@@ -69,15 +69,10 @@ pub(super) fn load(
     };
     let lowered = lowering::lower(&graph, &plan, &*options.chooser(), &memory)?;
 
-    let launches = lowered.clip.iter().chain(&lowered.step).flat_map(|node| &node.launches);
-    let mut kernels: Vec<Kernel> =
-        launches.map(|launch| &launch.kernel).collect::<HashSet<_>>().into_iter().cloned().collect();
-    let counts = step_loop::can_count(&graph);
-    if counts {
-        kernels.push(count_up_kernel());
-    }
+    let kernels = lowered.kernels(&graph);
     let target = CompileTarget { architecture: options.chip.architecture, form: options.chip.form };
-    let compiler = Compiler::new(target, load.compiler.clone())?;
+    let driver = Some(device.info().driver.major);
+    let compiler = Compiler::new(target, CompilerOptions { driver, ..load.compiler.clone() })?;
 
     // Weights are read while kernels are compiled.
     let (compilation, known) = thread::scope(|scope| {
@@ -100,7 +95,7 @@ pub(super) fn load(
     let outputs = Outputs::new(context, &graph, &plan, &memory, &known)?;
     let clip = prepare(&graph, lowered.clip, &functions)?;
     let step = prepare(&graph, lowered.step, &functions)?;
-    let count_up = counts.then(|| functions.remove(&count_up_kernel())).flatten();
+    let count_up = functions.remove(&count_up_kernel());
     let executor = Executor::new(clip, step, &options);
     stream.synchronise()?;
 

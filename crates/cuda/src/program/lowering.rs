@@ -1,15 +1,16 @@
 //! From a plan to launches: every node's kernels, with the address of every tensor. Needs no device.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use kinora_graph::{
     Graph, NodeId, Phase, ValueId,
     plan::{Place, Plan, Step},
 };
 
+use super::step_loop;
 use crate::{
     CudaError,
-    kernels::{Call, Choose, DevicePointer, Launch, Places},
+    kernels::{Call, Choose, DevicePointer, Kernel, Launch, Places},
     target::ALIGNMENT,
 };
 
@@ -79,6 +80,14 @@ pub(super) struct Lowered {
 }
 
 impl Lowered {
+    /// The kernels that are launched, each once, and the one that a loop of steps counts with.
+    pub fn kernels(&self, graph: &Graph) -> Vec<Kernel> {
+        let launches = self.clip.iter().chain(&self.step).flat_map(|node| &node.launches);
+        let unique: HashSet<&Kernel> = launches.map(|launch| &launch.kernel).collect();
+        let counting = step_loop::can_count(graph).then(step_loop::count_up_kernel);
+        unique.into_iter().cloned().chain(counting).collect()
+    }
+
     /// The node that a kernel means when it leaves a number in the fault word, and its phase.
     pub fn numbered(plan: &Plan, number: i32) -> Option<(Phase, NodeId)> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
