@@ -10,6 +10,7 @@ pub mod compiler;
 pub mod driver;
 pub mod error;
 pub mod kernels;
+mod loaded;
 mod options;
 pub mod program;
 mod target;
@@ -18,6 +19,7 @@ mod testing;
 
 pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;
+pub use loaded::LoadedKernels;
 pub use options::CudaOptions;
 pub use program::{LoadOptions, Planned, Program, ProgramMemory, StepLoop};
 pub use target::CudaTarget;

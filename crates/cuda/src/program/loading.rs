@@ -14,13 +14,12 @@ use super::{
     faults::FaultWord,
     lowering::{self, LoweredNode, Memory, WeightLayout},
     staging::{Inputs, Outputs},
-    step_loop::count_up_kernel,
 };
 use crate::{
-    CudaError,
+    CudaError, LoadedKernels,
     compiler::{Compilation, CompileTarget, Compiler, CompilerOptions, Progress},
-    driver::{Context, Device, DeviceBuffer, Event, Function, Module, PinnedBuffer, PreparedLaunch, Stream},
-    kernels::{DevicePointer, Kernel},
+    driver::{Context, Device, DeviceBuffer, Event, PinnedBuffer, Stream},
+    kernels::DevicePointer,
 };
 
 /// The size of each of the two buffers that weights go through.
@@ -86,16 +85,11 @@ pub(super) fn load(
     let Compilation { codes, statistics } = compilation?;
     let known = known?;
 
-    let mut functions = HashMap::new();
-    for (kernel, code) in codes {
-        let function = Module::load(context, &kernel.label(), &code.bytes)?.function(kernel.entry)?;
-        functions.insert(kernel, function);
-    }
+    let kernels = LoadedKernels::new(context, codes)?;
     let inputs = Inputs::new(context, &graph, &plan, &memory)?;
     let outputs = Outputs::new(context, &graph, &plan, &memory, &known)?;
-    let clip = prepare(&graph, lowered.clip, &functions)?;
-    let step = prepare(&graph, lowered.step, &functions)?;
-    let count_up = functions.remove(&count_up_kernel());
+    let clip = prepare(&graph, lowered.clip, &kernels)?;
+    let step = prepare(&graph, lowered.step, &kernels)?;
     let executor = Executor::new(clip, step, &options);
     stream.synchronise()?;
 
@@ -115,7 +109,7 @@ pub(super) fn load(
         inputs,
         outputs,
         fault,
-        count_up,
+        kernels,
         feed: None,
         arena,
         _weights: weights,
@@ -125,19 +119,14 @@ pub(super) fn load(
     })
 }
 
-/// Gives every launch its function.
+/// Makes every launch ready.
 fn prepare(
     graph: &Graph,
     nodes: Vec<LoweredNode>,
-    functions: &HashMap<Kernel, Function>,
+    kernels: &LoadedKernels,
 ) -> Result<Vec<RunningNode>, CudaError> {
     let running = |LoweredNode { node, launches }: LoweredNode| {
-        let launches = launches.iter().map(|launch| {
-            let function = functions
-                .get(&launch.kernel)
-                .ok_or_else(|| CudaError::Internal(format!("{} was not compiled", launch.kernel.label())))?;
-            PreparedLaunch::new(function.clone(), launch)
-        });
+        let launches = launches.iter().map(|launch| kernels.prepare(launch));
         let launches = launches.collect::<Result<_, CudaError>>()?;
         Ok(RunningNode { layer: graph.node(node).name.clone(), launches })
     };

@@ -21,9 +21,9 @@ pub use planned::Planned;
 pub use step_loop::StepLoop;
 
 use crate::{
-    CudaError, CudaOptions,
+    CudaError, CudaOptions, LoadedKernels,
     compiler::Statistics,
-    driver::{Context, DeviceBuffer, Event, Function, Stream},
+    driver::{Context, DeviceBuffer, Event, Stream},
 };
 use execution::Executor;
 use faults::FaultWord;
@@ -45,8 +45,8 @@ pub struct Program {
     inputs: Inputs,
     outputs: Outputs,
     fault: FaultWord,
-    /// Counts steps, where the graph has an input for it.
-    count_up: Option<Function>,
+    /// Among them the one that counts steps, where the graph has an input for it.
+    kernels: LoadedKernels,
     feed: Option<Feed>,
     arena: DeviceBuffer,
     /// Held for as long as launches point into it.
