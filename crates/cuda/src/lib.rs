@@ -10,6 +10,7 @@ pub mod compiler;
 pub mod driver;
 pub mod error;
 pub mod kernels;
+mod loaded;
 mod options;
 pub mod program;
 mod target;
@@ -21,6 +22,7 @@ pub mod workbench;
 
 pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;
+pub use loaded::LoadedKernels;
 pub use options::CudaOptions;
-pub use program::{LoadOptions, Planned, Program, StepLoop};
+pub use program::{LoadOptions, Planned, Program, ProgramMemory, StepLoop};
 pub use target::CudaTarget;

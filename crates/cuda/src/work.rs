@@ -1,10 +1,8 @@
 //! A call's work, ready to be put into a stream.
 
-use std::collections::HashMap;
-
 use crate::{
-    CudaError,
-    driver::{Function, PreparedLaunch, Stream},
+    CudaError, LoadedKernels,
+    driver::{PreparedLaunch, Stream},
     kernels::{Kernel, Work},
     vendor::LibraryCall,
 };
@@ -20,13 +18,9 @@ pub(crate) enum PreparedWork {
 
 impl PreparedWork {
     /// Gives a launch its function.
-    pub fn new(work: Work, functions: &HashMap<Kernel, Function>) -> Result<PreparedWork, CudaError> {
+    pub fn new(work: Work, kernels: &LoadedKernels) -> Result<PreparedWork, CudaError> {
         match work {
-            Work::Launch(launch) => {
-                let missing = || CudaError::Internal(format!("{} was not compiled", launch.kernel.label()));
-                let function = functions.get(&launch.kernel).ok_or_else(missing)?;
-                Ok(PreparedWork::Launch(PreparedLaunch::new(function.clone(), &launch)?))
-            }
+            Work::Launch(launch) => Ok(PreparedWork::Launch(kernels.prepare(&launch)?)),
             Work::Library(call) => Ok(PreparedWork::Library(call)),
         }
     }

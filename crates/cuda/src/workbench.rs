@@ -1,16 +1,13 @@
 //! One call by itself, on a GPU: for the tuner, for tests and for benchmarks.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::sync::{Mutex, PoisonError};
 
 use kinora_graph::TensorType;
 
 use crate::{
-    Chip, CudaError,
+    Chip, CudaError, LoadedKernels,
     compiler::{CompileTarget, Compiler, CompilerOptions},
-    driver::{Device, DeviceBuffer, Event, Function, Module, Stream},
+    driver::{Device, DeviceBuffer, Event, Stream},
     kernels::{Call, Implementation, Kernel, Places},
     target::ALIGNMENT,
     vendor::Libraries,
@@ -24,7 +21,7 @@ pub struct Workbench {
     libraries: Libraries,
     compiler: Compiler,
     stream: Stream,
-    functions: Mutex<HashMap<Kernel, Function>>,
+    loaded: Mutex<LoadedKernels>,
 }
 
 impl Workbench {
@@ -39,7 +36,7 @@ impl Workbench {
             libraries: Libraries::find(device.context()),
             compiler: Compiler::new(target, compiler)?,
             stream: Stream::new(device.context())?,
-            functions: Mutex::default(),
+            loaded: Mutex::default(),
             chip,
         })
     }
@@ -89,17 +86,12 @@ impl Workbench {
             number: 1,
         };
         let work = implementation.work(call, &places)?;
-        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let missing: Vec<Kernel> =
-            kernels(work.iter()).into_iter().filter(|kernel| !functions.contains_key(kernel)).collect();
-        for (kernel, code) in self.compiler.compile_all(&missing, &|_| {})?.codes {
-            let module = Module::load(self.stream.context(), &kernel.label(), &code.bytes)?;
-            functions.insert(kernel.clone(), module.function(kernel.entry)?);
-        }
-        let work = work
-            .into_iter()
-            .map(|work| PreparedWork::new(work, &functions))
-            .collect::<Result<_, CudaError>>()?;
+            kernels(work.iter()).into_iter().filter(|kernel| !loaded.contains(kernel)).collect();
+        loaded.add(self.stream.context(), self.compiler.compile_all(&missing, &|_| {})?.codes)?;
+        let work =
+            work.into_iter().map(|work| PreparedWork::new(work, &loaded)).collect::<Result<_, CudaError>>()?;
         Ok(PreparedCall { stream: self.stream.clone(), inputs, outputs, memory, fault, work })
     }
 }

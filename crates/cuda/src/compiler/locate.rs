@@ -33,6 +33,8 @@ pub(crate) struct Surroundings {
     pub installs: Vec<PathBuf>,
     /// Python environments: active ones, and the one that a project keeps.
     pub environments: Vec<PathBuf>,
+    /// The newest CUDA that code may be made by: a driver does not load what a later major version made.
+    pub newest: Option<u32>,
 }
 
 impl Surroundings {
@@ -48,7 +50,7 @@ impl Surroundings {
         if let Ok(folder) = std::env::current_dir() {
             environments.extend(folder.ancestors().map(|f| f.join(".python")).filter(|f| f.is_dir()).take(1));
         }
-        Surroundings { named: variable("KINORA_NVRTC"), installs, environments }
+        Surroundings { named: variable("KINORA_NVRTC"), installs, environments, newest: None }
     }
 
     /// The libraries that might do, in the order in which they are tried.
@@ -86,6 +88,13 @@ impl Surroundings {
             }
             let builtins = candidate.parent().filter(|_| !by_loader).and_then(builtins_in);
             match Nvrtc::shared(&candidate, builtins.as_deref()) {
+                Ok(nvrtc) if self.newest.is_some_and(|newest| nvrtc.version().0 > newest) => {
+                    let (major, minor) = nvrtc.version();
+                    tried.push(format!(
+                        "  {}: version {major}.{minor} is too new for this machine's driver",
+                        candidate.display()
+                    ));
+                }
                 Ok(nvrtc) => return Ok(nvrtc),
                 Err(reason) => tried.push(format!("  {}: {reason}", candidate.display())),
             }
@@ -164,7 +173,7 @@ mod tests {
         let named = |path: &Path| Surroundings {
             named: Some(path.to_owned()),
             installs: vec!["/usr/local/cuda".into()],
-            environments: Vec::new(),
+            ..Surroundings::default()
         };
         assert_eq!(named(&missing).candidates(), std::slice::from_ref(&missing));
         let message = named(&missing).find().err().unwrap().to_string();
@@ -187,6 +196,7 @@ mod tests {
             named: None,
             installs: vec![folder.path().join("cuda")],
             environments: vec![folder.path().to_owned()],
+            newest: None,
         };
         let candidates = surroundings.candidates();
         assert!(candidates.contains(&PathBuf::from(NAMES[0])));

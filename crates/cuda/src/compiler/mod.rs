@@ -41,6 +41,8 @@ pub struct CompilerOptions {
     pub fail_on_spills: bool,
     /// The compiler's library or its folder; where it is not said, it is looked for.
     pub nvrtc: Option<PathBuf>,
+    /// The major version of CUDA that the driver supports: a compiler that is newer makes code that it does not load.
+    pub driver: Option<u32>,
 }
 
 impl CompilerOptions {
@@ -53,6 +55,7 @@ impl CompilerOptions {
             dump: None,
             fail_on_spills: false,
             nvrtc: None,
+            driver: None,
         }
     }
 
@@ -124,7 +127,7 @@ impl Compiler {
 
     /// The key of a kernel in a bundle.
     pub fn key(&self, kernel: &Kernel) -> Key {
-        source::key(kernel, self.target, &source::HEADERS)
+        source::key(kernel, self.target, source::HEADERS)
     }
 
     /// The compiler's version.
@@ -139,7 +142,8 @@ impl Compiler {
         let find = || {
             let named = self.options.nvrtc.clone();
             let surroundings = Surroundings::of_process();
-            Surroundings { named: named.or(surroundings.named), ..surroundings }.find()
+            let newest = self.options.driver;
+            Surroundings { named: named.or(surroundings.named), newest, ..surroundings }.find()
         };
         self.nvrtc.get_or_init(find).clone()
     }

@@ -6,20 +6,8 @@ use sha2::{Digest, Sha256};
 
 use crate::{Architecture, CodeForm, kernels::Kernel};
 
-/// The headers that sources may include, by name.
-pub(crate) const HEADERS: [(&str, &str); 11] = [
-    ("activations.cuh", include_str!("../kernels/common/activations.cuh")),
-    ("affine.cuh", include_str!("../kernels/common/affine.cuh")),
-    ("attention.cuh", include_str!("../kernels/common/attention.cuh")),
-    ("epilogue.cuh", include_str!("../kernels/common/epilogue.cuh")),
-    ("fault.cuh", include_str!("../kernels/common/fault.cuh")),
-    ("hopper.cuh", include_str!("../kernels/common/hopper.cuh")),
-    ("matrix.cuh", include_str!("../kernels/common/matrix.cuh")),
-    ("numbers.cuh", include_str!("../kernels/common/numbers.cuh")),
-    ("product.cuh", include_str!("../kernels/common/product.cuh")),
-    ("reduce.cuh", include_str!("../kernels/common/reduce.cuh")),
-    ("window.cuh", include_str!("../kernels/common/window.cuh")),
-];
+// `HEADERS`: those in `kernels/common`.
+include!(concat!(env!("OUT_DIR"), "/headers.rs"));
 
 /// The header that a kernel's constants and generated code are in.
 pub(crate) const SPECIALISATION: &str = "specialisation.cuh";
@@ -122,7 +110,7 @@ mod tests {
         let source = Source { path: "test/a.cu", text: "one" };
         let kernel = Kernel::new(source, "a");
         let target = CompileTarget { architecture: Architecture::AMPERE, form: CodeForm::Cubin };
-        let of = |kernel: &Kernel, target| key(kernel, target, &HEADERS);
+        let of = |kernel: &Kernel, target| key(kernel, target, HEADERS);
         let first = of(&kernel, target);
         assert_eq!(first, of(&kernel.clone(), target));
         let changed_header: Vec<(&str, &str)> = HEADERS

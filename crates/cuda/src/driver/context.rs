@@ -78,6 +78,15 @@ impl Context {
         Ok(Entered { context: self })
     }
 
+    /// Does something with the context current: for libraries that work in whatever context is.
+    ///
+    /// # Errors
+    /// Where the context is lost.
+    pub fn with_current<T>(&self, work: impl FnOnce() -> T) -> Result<T, CudaError> {
+        let _entered = self.enter()?;
+        Ok(work())
+    }
+
     /// Whether an error has ended the context.
     pub fn is_lost(&self) -> bool {
         self.state().lost.is_some()

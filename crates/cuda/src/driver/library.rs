@@ -44,7 +44,12 @@ pub fn driver_version() -> Result<CudaVersion, CudaError> {
     }
     let mut number = 0;
     // SAFETY: the library is there, every version of it has this function, and it writes one number.
-    check(unsafe { sys::cuDriverGetVersion(&mut number) }, "ask for the driver's version")?;
+    let code = unsafe { sys::cuDriverGetVersion(&mut number) };
+    // What a toolkit brings to link against is no driver.
+    if code == CUresult::CUDA_ERROR_STUB_LIBRARY {
+        return Err(CudaError::NoDriver);
+    }
+    check(code, "ask for the driver's version")?;
     let number = u32::try_from(number).unwrap_or(0);
     let version = CudaVersion { major: number / 1000, minor: number % 1000 / 10 };
     if version < MINIMUM_VERSION {

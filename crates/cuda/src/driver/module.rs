@@ -2,7 +2,10 @@
 
 use std::{
     ffi::{CString, c_void},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use cudarc::driver::sys::{
@@ -78,7 +81,10 @@ impl Module {
         let code = unsafe { sys::cuModuleGetFunction(&mut handle, self.0.handle, c_name.as_ptr()) };
         entered.check(code, &format!("find the kernel {name}"))?;
         drop(entered);
-        Ok(Function { handle, module: self.clone() })
+        let function = Function { handle, module: self.clone(), shared_bytes: Arc::default() };
+        // A question brings the code onto the GPU now, and not while a CUDA graph is recorded.
+        function.registers()?;
+        Ok(function)
     }
 }
 
@@ -96,6 +102,9 @@ impl Drop for Inner {
 pub struct Function {
     handle: CUfunction,
     module: Module,
+    /// The dynamic shared memory that its blocks may have. Launches of one kernel may need different amounts, and the
+    /// largest is what has to be asked for.
+    shared_bytes: Arc<AtomicU32>,
 }
 
 // SAFETY: the handle is a name, valid while the module is loaded; the driver's calls are safe from several threads.
@@ -118,6 +127,9 @@ impl Function {
     /// # Errors
     /// Where the chip does not have so much.
     pub fn allow_shared_bytes(&self, bytes: u32) -> Result<(), CudaError> {
+        if self.shared_bytes.fetch_max(bytes, Ordering::Relaxed) >= bytes {
+            return Ok(());
+        }
         let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         self.set(attribute, bytes, "ask for more shared memory")
     }

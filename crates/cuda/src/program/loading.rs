@@ -14,14 +14,13 @@ use super::{
     faults::FaultWord,
     lowering::{self, LoweredNode, Memory, WeightLayout},
     staging::{Inputs, Outputs},
-    step_loop::{self, count_up_kernel},
 };
 use crate::{
-    CudaError,
+    CudaError, LoadedKernels,
     compiler::{Compilation, CompileTarget, Compiler, CompilerOptions, Progress},
-    driver::{Context, Device, DeviceBuffer, Event, Function, Module, PinnedBuffer, Stream},
-    kernels::{DevicePointer, Kernel},
-    work::{PreparedWork, kernels},
+    driver::{Context, Device, DeviceBuffer, Event, PinnedBuffer, Stream},
+    kernels::DevicePointer,
+    work::PreparedWork,
 };
 
 /// The size of each of the two buffers that weights go through.
@@ -70,13 +69,10 @@ pub(super) fn load(
     };
     let lowered = lowering::lower(&graph, &plan, &*options.chooser(), &memory)?;
 
-    let mut kernels = kernels(lowered.clip.iter().chain(&lowered.step).flat_map(|node| &node.work));
-    let counts = step_loop::can_count(&graph);
-    if counts {
-        kernels.push(count_up_kernel());
-    }
+    let kernels = lowered.kernels(&graph);
     let target = CompileTarget { architecture: options.chip.architecture, form: options.chip.form };
-    let compiler = Compiler::new(target, load.compiler.clone())?;
+    let driver = Some(device.info().driver.major);
+    let compiler = Compiler::new(target, CompilerOptions { driver, ..load.compiler.clone() })?;
 
     // Weights are read while kernels are compiled.
     let (compilation, known) = thread::scope(|scope| {
@@ -90,16 +86,11 @@ pub(super) fn load(
     let Compilation { codes, statistics } = compilation?;
     let known = known?;
 
-    let mut functions = HashMap::new();
-    for (kernel, code) in codes {
-        let function = Module::load(context, &kernel.label(), &code.bytes)?.function(kernel.entry)?;
-        functions.insert(kernel, function);
-    }
+    let kernels = LoadedKernels::new(context, codes)?;
     let inputs = Inputs::new(context, &graph, &plan, &memory)?;
     let outputs = Outputs::new(context, &graph, &plan, &memory, &known)?;
-    let clip = prepare(&graph, lowered.clip, &functions)?;
-    let step = prepare(&graph, lowered.step, &functions)?;
-    let count_up = counts.then(|| functions.remove(&count_up_kernel())).flatten();
+    let clip = prepare(&graph, lowered.clip, &kernels)?;
+    let step = prepare(&graph, lowered.step, &kernels)?;
     let executor = Executor::new(clip, step, &options);
     stream.synchronise()?;
 
@@ -119,7 +110,7 @@ pub(super) fn load(
         inputs,
         outputs,
         fault,
-        count_up,
+        kernels,
         feed: None,
         arena,
         _weights: weights,
@@ -129,16 +120,16 @@ pub(super) fn load(
     })
 }
 
-/// Gives every launch its function.
+/// Makes every launch ready.
 fn prepare(
     graph: &Graph,
     nodes: Vec<LoweredNode>,
-    functions: &HashMap<Kernel, Function>,
+    kernels: &LoadedKernels,
 ) -> Result<Vec<RunningNode>, CudaError> {
     let running = |LoweredNode { node, work }: LoweredNode| {
         let work = work
             .into_iter()
-            .map(|work| PreparedWork::new(work, functions))
+            .map(|work| PreparedWork::new(work, kernels))
             .collect::<Result<_, CudaError>>()?;
         Ok(RunningNode { layer: graph.node(node).name.clone(), work })
     };

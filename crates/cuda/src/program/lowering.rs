@@ -7,10 +7,12 @@ use kinora_graph::{
     plan::{Place, Plan, Step},
 };
 
+use super::step_loop;
 use crate::{
     CudaError,
-    kernels::{Call, Choose, DevicePointer, Places, Work},
+    kernels::{Call, Choose, DevicePointer, Kernel, Places, Work},
     target::ALIGNMENT,
+    work::kernels,
 };
 
 /// Where the weights lie within their one allocation.
@@ -79,6 +81,13 @@ pub(super) struct Lowered {
 }
 
 impl Lowered {
+    /// The kernels that are launched, each once, and the one that a loop of steps counts with.
+    pub fn kernels(&self, graph: &Graph) -> Vec<Kernel> {
+        let mut kernels = kernels(self.clip.iter().chain(&self.step).flat_map(|node| &node.work));
+        kernels.extend(step_loop::can_count(graph).then(step_loop::count_up_kernel));
+        kernels
+    }
+
     /// The node that a kernel means when it leaves a number in the fault word, and its phase.
     pub fn numbered(plan: &Plan, number: i32) -> Option<(Phase, NodeId)> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;

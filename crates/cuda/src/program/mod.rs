@@ -21,9 +21,9 @@ pub use planned::Planned;
 pub use step_loop::StepLoop;
 
 use crate::{
-    CudaError, CudaOptions,
+    CudaError, CudaOptions, LoadedKernels,
     compiler::Statistics,
-    driver::{Context, DeviceBuffer, Event, Function, Stream},
+    driver::{Context, DeviceBuffer, Event, Stream},
 };
 use execution::Executor;
 use faults::FaultWord;
@@ -45,8 +45,8 @@ pub struct Program {
     inputs: Inputs,
     outputs: Outputs,
     fault: FaultWord,
-    /// Counts steps, where the graph has an input for it.
-    count_up: Option<Function>,
+    /// Among them the one that counts steps, where the graph has an input for it.
+    kernels: LoadedKernels,
     feed: Option<Feed>,
     arena: DeviceBuffer,
     /// Held for as long as launches point into it.
@@ -160,31 +160,38 @@ impl Program {
         self.outputs.read(&self.graph)
     }
 
-    /// Runs the step phase again on whatever the arena holds: for timing, since step inputs may have been overwritten.
+    /// Runs the step phase again with the inputs that were given last: for timing.
     ///
     /// # Errors
     /// Where an op finds a bad index in its data, or the GPU fails.
     pub fn replay(&mut self) -> Result<(), CudaError> {
-        self.settled(|program| program.executor.enqueue(&program.stream, Phase::Step))
+        self.settled(|program| {
+            program.inputs.upload(&program.stream, &[Phase::Step])?;
+            program.executor.enqueue(&program.stream, Phase::Step)
+        })
     }
 
-    /// Replays the step so many times, one after the other without a wait between, and gives the milliseconds that each
-    /// took on the GPU.
+    /// Replays the step so many times without a wait between, and gives the milliseconds that each took on the GPU,
+    /// without the copies of its inputs.
     ///
     /// # Errors
     /// As [`Program::replay`].
     pub fn time_replays(&mut self, count: usize) -> Result<Vec<f32>, CudaError> {
         let context = self.context().clone();
-        let events: Vec<Event> =
-            (0..=count).map(|_| Event::new(&context)).collect::<Result<_, CudaError>>()?;
+        let event = |_| Event::new(&context);
+        let starts: Vec<Event> = (0..count).map(event).collect::<Result<_, CudaError>>()?;
+        let ends: Vec<Event> = (0..count).map(event).collect::<Result<_, CudaError>>()?;
         self.settled(|program| {
-            for event in &events[..count] {
-                program.stream.record(event)?;
+            for (start, end) in starts.iter().zip(&ends) {
+                // A step may have overwritten them.
+                program.inputs.upload(&program.stream, &[Phase::Step])?;
+                program.stream.record(start)?;
                 program.executor.enqueue(&program.stream, Phase::Step)?;
+                program.stream.record(end)?;
             }
-            program.stream.record(&events[count])
+            Ok(())
         })?;
-        events.windows(2).map(|pair| pair[1].milliseconds_since(&pair[0])).collect()
+        starts.iter().zip(&ends).map(|(start, end)| end.milliseconds_since(start)).collect()
     }
 
     /// A step reads what the clip phase left.

@@ -6,11 +6,14 @@ use kinora_graph::{
     plan::{Plan, PlanOptions},
 };
 
-use super::{LoadOptions, Program, loading};
+use super::{
+    LoadOptions, Program, loading,
+    lowering::{self, Memory, WeightLayout},
+};
 use crate::{
     CudaError, CudaOptions, CudaTarget,
     driver::Device,
-    kernels::{Call, KernelSet},
+    kernels::{Call, Kernel, KernelSet},
 };
 
 /// A graph optimised and planned for a chip. It holds nothing on a device: what a program would need is known on a
@@ -56,6 +59,18 @@ impl Planned {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The kernels that the program launches: what a bundle for it has to hold.
+    ///
+    /// # Errors
+    /// Where a node cannot be lowered.
+    pub fn kernels(&self) -> Result<Vec<Kernel>, CudaError> {
+        let layout = WeightLayout::new(&self.graph, &self.plan)?;
+        // Which kernels run does not depend on where their tensors lie.
+        let memory = Memory { weights: 1 << 40, layout: &layout, arena: 1 << 44, fault: 1 << 46 };
+        let lowered = lowering::lower(&self.graph, &self.plan, &*self.options.chooser(), &memory)?;
+        Ok(lowered.kernels(&self.graph))
     }
 
     /// Compiles the kernels, loads the weights and allocates the arena, with the environment's settings for the compiler.

@@ -203,17 +203,13 @@ impl Program {
     fn counters(&self, fed: &[FedInput], base: DevicePointer) -> Result<Vec<PreparedLaunch>, CudaError> {
         const BLOCK: u32 = 256;
         let launch = |input: &FedInput| {
-            let function = self
-                .count_up
-                .clone()
-                .ok_or_else(|| CudaError::Internal("a counter's kernel was not compiled".into()))?;
             let blocks = u32::try_from(input.counted.div_ceil(BLOCK as usize))
                 .map_err(|_| CudaError::Internal("a counter has too many numbers".into()))?;
             let arguments = vec![
                 Argument::Pointer(base + input.offset as u64),
                 Argument::I64(i64::try_from(input.counted).unwrap_or(i64::MAX)),
             ];
-            PreparedLaunch::new(function, &Launch::new(count_up_kernel(), blocks, BLOCK, arguments))
+            self.kernels.prepare(&Launch::new(count_up_kernel(), blocks, BLOCK, arguments))
         };
         fed.iter().filter(|input| input.counted > 0).map(launch).collect()
     }

@@ -116,6 +116,8 @@ fn every_node_gets_the_addresses_of_its_tensors() {
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), 4);
+    // One kernel runs everything; no input could count steps.
+    assert_eq!(planned.kernels().unwrap().len(), 1);
     assert_eq!(Lowered::numbered(plan, 0), None);
     assert_eq!(Lowered::numbered(plan, 7), None);
 }
@@ -139,4 +141,10 @@ fn the_counting_kernel_compiles_everywhere() {
     for architecture in Architecture::TESTED {
         crate::testing::compile(architecture, &[super::step_loop::count_up_kernel()]);
     }
+}
+
+#[test]
+fn a_program_may_move_to_another_thread() {
+    fn movable<T: Send>() {}
+    movable::<super::Program>();
 }

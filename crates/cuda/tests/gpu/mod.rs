@@ -1,5 +1,7 @@
 //! What the tests on a GPU share.
 
+use std::io::Write;
+
 use kinora_cuda::driver::Device;
 
 /// A GPU to test on. `None`, and a line that says so, where there is none; with `KINORA_REQUIRE_GPU=1` that is a failure.
@@ -10,7 +12,9 @@ pub fn open() -> Option<Device> {
             panic!("{error}")
         }
         Err(error) => {
-            println!("not run: no GPU ({error})");
+            // Not by `println`, which a passing test keeps to itself.
+            let test = std::thread::current().name().unwrap_or_default().to_owned();
+            let _ = writeln!(std::io::stderr(), "{test} not run: no GPU ({error})");
             None
         }
     }

@@ -1,0 +1,64 @@
+//! Compiled kernels on a GPU.
+
+use std::collections::HashMap;
+
+use crate::{
+    CudaError,
+    compiler::Code,
+    driver::{Context, Function, Module, PreparedLaunch},
+    kernels::{Kernel, Launch},
+};
+
+/// Kernels whose code is loaded into a context.
+#[derive(Clone, Debug, Default)]
+pub struct LoadedKernels {
+    functions: HashMap<Kernel, Function>,
+}
+
+impl LoadedKernels {
+    /// Loads what the compiler made.
+    ///
+    /// # Errors
+    /// As [`LoadedKernels::add`].
+    pub fn new(context: &Context, codes: HashMap<Kernel, Code>) -> Result<LoadedKernels, CudaError> {
+        let mut loaded = LoadedKernels::default();
+        loaded.add(context, codes)?;
+        Ok(loaded)
+    }
+
+    /// Loads more of what the compiler made.
+    ///
+    /// # Errors
+    /// Where the driver refuses the code of one.
+    pub fn add(&mut self, context: &Context, codes: HashMap<Kernel, Code>) -> Result<(), CudaError> {
+        for (kernel, code) in codes {
+            let module = Module::load(context, &kernel.label(), &code.bytes)?;
+            let function = module.function(kernel.entry)?;
+            self.functions.insert(kernel, function);
+        }
+        Ok(())
+    }
+
+    /// Whether a kernel is among them.
+    pub fn contains(&self, kernel: &Kernel) -> bool {
+        self.functions.contains_key(kernel)
+    }
+
+    /// A kernel.
+    ///
+    /// # Errors
+    /// Where it is not among those that were loaded.
+    pub fn function(&self, kernel: &Kernel) -> Result<&Function, CudaError> {
+        self.functions
+            .get(kernel)
+            .ok_or_else(|| CudaError::Internal(format!("{} was not compiled", kernel.label())))
+    }
+
+    /// Makes a launch ready.
+    ///
+    /// # Errors
+    /// Where its kernel was not loaded, or the chip cannot run it.
+    pub fn prepare(&self, launch: &Launch) -> Result<PreparedLaunch, CudaError> {
+        PreparedLaunch::new(self.function(&launch.kernel)?.clone(), launch)
+    }
+}
