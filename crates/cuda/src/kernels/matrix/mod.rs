@@ -10,6 +10,7 @@ mod problem;
 mod simt;
 #[cfg(test)]
 mod tests;
+mod wgmma;
 
 use kinora_graph::Op;
 
@@ -21,6 +22,7 @@ const SOURCE_NAIVE: Source = Source { path: "matrix/naive.cu", text: include_str
 const SOURCE_SIMT: Source = Source { path: "matrix/simt.cu", text: include_str!("simt.cu") };
 const SOURCE_MMA: Source = Source { path: "matrix/mma.cu", text: include_str!("mma.cu") };
 const SOURCE_REDUCE: Source = Source { path: "matrix/reduce.cu", text: include_str!("reduce.cu") };
+const SOURCE_WGMMA: Source = Source { path: "matrix/wgmma.cu", text: include_str!("wgmma.cu") };
 
 /// What a family offers for a call.
 pub type Offer = fn(&Call<'_>, &Chip, KernelSet) -> Vec<Box<dyn Implementation>>;
@@ -59,9 +61,17 @@ fn products(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Impleme
         offers.push(Box::new(naive::Naive));
         return offers;
     }
-    for offer in mma::offers(&problem, chip) {
-        offers.push(Box::new(offer));
+    // Those on tensor cores that are expected to be fast, the fastest first; the expectation is rough, and the tuner's to
+    // correct.
+    let mut timed: Vec<(f64, Box<dyn Implementation>)> = Vec::new();
+    for (time, offer) in wgmma::offers(&problem, chip) {
+        timed.push((time, Box::new(offer)));
     }
+    for (time, offer) in mma::offers(&problem, chip) {
+        timed.push((time, Box::new(offer)));
+    }
+    timed.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+    offers.extend(timed.into_iter().take(8).map(|(_, offer)| offer));
     for offer in simt::offers(&problem, chip) {
         offers.push(Box::new(offer));
     }
