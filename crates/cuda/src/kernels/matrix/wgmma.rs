@@ -60,7 +60,7 @@ pub(super) fn offers(problem: &Problem<'_>, chip: &Chip) -> Vec<(f64, Wgmma)> {
         && problem.a_has_wide_depth(8)
         && problem.b_has_wide_depth(8)
         && problem.window.is_none_or(|window| window.stride == [1; 3]);
-    if !chip.architecture.is_hopper() || !types || !copied || problem.result_columns() % 8 != 0 {
+    if !chip.architecture.is_hopper() || !types || !copied || !problem.result_columns().is_multiple_of(8) {
         return Vec::new();
     }
     let multiprocessors = chip.multiprocessors as usize;
