@@ -1,8 +1,9 @@
 //! What a matrix product does to its result before it is stored, as code and as operands.
 //!
 //! The code is generated, so that a product has exactly its own stages, with nothing to decide while it runs. It gives the
-//! kernels three names: `Epilogue`, the operands; `finish`, which adds the bias and runs the stages over N neighbouring
-//! columns of a row; and `finish_gated`, which does so for values and their gates.
+//! kernels these names: `Epilogue`, the operands; `finish`, which adds the bias and runs the stages over N neighbouring
+//! columns of a row; and `finish_gated`, which does so for values and their gates. Each is made of parts, `add_bias`,
+//! `apply_gate` and `apply_stages`, which a kernel may call at different times.
 
 use kinora_graph::{
     DType, TensorType,
@@ -48,12 +49,14 @@ impl Epilogue<'_> {
         if let Some(gate) = self.gate {
             let gated = each(&format!("v[i] *= {}(gate[i]);", activation_name(Some(gate))));
             code += &function(
+                "apply_gate",
+                "float (&v)[N], float (&gate)[N], const Epilogue &e, int column",
+                &format!("add_bias(v, e, column);\nadd_bias(gate, e, e.columns + column);\n{gated}"),
+            );
+            code += &function(
                 "finish_gated",
                 "float (&v)[N], float (&gate)[N], const Epilogue &e, int row, i64 element, int column",
-                &format!(
-                    "add_bias(v, e, column);\nadd_bias(gate, e, e.columns + column);\n{gated}\
-                     apply_stages(v, e, row, element, column);\n"
-                ),
+                "apply_gate(v, gate, e, column);\napply_stages(v, e, row, element, column);\n",
             );
         }
         code

@@ -25,22 +25,33 @@ struct Product {
     i32 unused;
 };
 
-// A block's tile.
-struct Tile {
-    int row, column, slice, split;
+// A tile of a plane of tiles, in tiles.
+struct Place {
+    u32 row, column, plane;
 };
 
 // Tiles are dealt out in bands of eight rows of tiles, down a band's columns first: blocks that run at the same time then
 // share both their rows of a and their columns of b in the L2 cache.
-__device__ __forceinline__ Tile tile_of_block(const Product &p, int tile_rows, int tile_columns) {
+__device__ __forceinline__ Place place_of(u32 number, u32 down, u32 across) {
     constexpr u32 band_rows = 8;
-    u32 down = u32(p.rows + tile_rows - 1) / u32(tile_rows), across = u32(p.columns + tile_columns - 1) / u32(tile_columns);
-    u32 plane = blockIdx.x / (down * across), in_plane = blockIdx.x - plane * (down * across);
+    u32 plane = number / (down * across), in_plane = number - plane * (down * across);
     u32 band = in_plane / (band_rows * across), in_band = in_plane - band * (band_rows * across);
     u32 height = min(band_rows, down - band * band_rows);
-    u32 column = in_band / height, row = band * band_rows + in_band - column * height;
-    u32 slice = plane / u32(p.splits);
-    return {int(row) * tile_rows, int(column) * tile_columns, int(slice), int(plane - slice * u32(p.splits))};
+    u32 column = in_band / height;
+    return {band * band_rows + in_band - column * height, column, plane};
+}
+
+// A block's tile: its first row and column, and which slice and part of the depth it is of.
+struct Tile {
+    int row, column, slice, split;
+};
+
+__device__ __forceinline__ Tile tile_of_block(const Product &p, int tile_rows, int tile_columns) {
+    u32 down = u32(p.rows + tile_rows - 1) / u32(tile_rows), across = u32(p.columns + tile_columns - 1) / u32(tile_columns);
+    Place place = place_of(blockIdx.x, down, across);
+    u32 slice = place.plane / u32(p.splits);
+    return {int(place.row) * tile_rows, int(place.column) * tile_columns, int(slice),
+            int(place.plane - slice * u32(p.splits))};
 }
 
 // The row of the weight that holds a column of the product. A gated product's columns alternate between the two halves.

@@ -24,7 +24,7 @@ constexpr int stage_bytes = a_bytes + TILE_COLUMNS * 64;
 static_assert(TILE_ROWS % row_step == 0 && warp_rows % 16 == 0 && warp_columns % 16 == 0, "the warps share the tile");
 
 // Where a chunk of a tile's row lies. Eight rows that a warp reads at the same chunk fall into different banks.
-__device__ __forceinline__ u32 place(int row, int chunk) { return row * 64 + ((chunk ^ (row >> 1 & 3)) << 4); }
+__device__ __forceinline__ u32 chunk_at(int row, int chunk) { return row * 64 + ((chunk ^ (row >> 1 & 3)) << 4); }
 
 // What one thread brings: one chunk of every `row_step`th row.
 struct Source {
@@ -130,12 +130,6 @@ struct Source {
 #endif
 };
 
-__device__ __forceinline__ void store_shared(u32 to, uint4 words) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words.x), "r"(words.y), "r"(words.z),
-                 "r"(words.w)
-                 : "memory");
-}
-
 // Reads a line of sums back from shared memory, 16 bytes at a time.
 template <int N>
 __device__ __forceinline__ void read_line(float (&to)[N], const float *from) {
@@ -161,13 +155,13 @@ __device__ __forceinline__ void multiply_stage(Sums &sums, u32 stage, int first_
         u32 a[warp_rows / 16][4];
 #pragma unroll
         for (int i = 0; i < warp_rows / 16; i++)
-            load_matrices(a[i], stage + place(first_row + 16 * i + (matrix & 1) * 8 + in_matrix, 2 * half + (matrix >> 1)));
+            load_matrices(a[i], stage + chunk_at(first_row + 16 * i + (matrix & 1) * 8 + in_matrix, 2 * half + (matrix >> 1)));
 #pragma unroll
         for (int j = 0; j < warp_columns / 16; j++) {
             // Two neighbouring columns of 8, each with both halves of its depth.
             u32 b[4];
             load_matrices(b, stage + a_bytes +
-                                 place(first_column + 16 * j + (matrix >> 1) * 8 + in_matrix, 2 * half + (matrix & 1)));
+                                 chunk_at(first_column + 16 * j + (matrix >> 1) * 8 + in_matrix, 2 * half + (matrix & 1)));
             u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
 #pragma unroll
             for (int i = 0; i < warp_rows / 16; i++) {
@@ -233,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(threads, BLOCKS)
     int first_step = SPLIT ? tile.split * p.steps : 0;
     int steps = SPLIT ? max(0, min(p.steps, all_steps - first_step)) : all_steps;
     Source source(p, w, a, b, tile, first_step * tile_depth);
-    u32 own = place(source.row, source.chunk);
+    u32 own = chunk_at(source.row, source.chunk);
 
     int warp = threadIdx.x / 32;
     int first_row = warp / WARPS_ACROSS * warp_rows, first_column = warp % WARPS_ACROSS * warp_columns;
@@ -284,13 +278,13 @@ extern "C" __global__ void __launch_bounds__(threads, BLOCKS)
         source.advance();
     };
     auto deposit = [&](int slot) {
-        u32 to = base + slot * stage_bytes + own;
+        u8 *to = shared + slot * stage_bytes + own;
 #pragma unroll
-        for (int i = 0; i < a_copies; i++) store_shared(to + i * row_step * 64, next_a[i]);
+        for (int i = 0; i < a_copies; i++) *reinterpret_cast<uint4 *>(to + i * row_step * 64) = next_a[i];
 #pragma unroll
         for (int i = 0; i < b_copies; i++) {
             if (TILE_COLUMNS % row_step != 0 && source.row + i * row_step >= TILE_COLUMNS) continue;
-            store_shared(to + a_bytes + i * row_step * 64, next_b[i]);
+            *reinterpret_cast<uint4 *>(to + a_bytes + i * row_step * 64) = next_b[i];
         }
     };
     if (steps > 0) {

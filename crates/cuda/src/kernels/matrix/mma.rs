@@ -60,8 +60,8 @@ pub(super) struct Mma {
     stages: usize,
 }
 
-/// The tiles and splits that are worth a try, the one expected to be the fastest first.
-pub(super) fn offers(problem: &Problem<'_>, chip: &Chip) -> Vec<Mma> {
+/// The tiles and splits that may be worth a try, each with the time that it is expected to take.
+pub(super) fn offers(problem: &Problem<'_>, chip: &Chip) -> Vec<(f64, Mma)> {
     let tensor_cores = match problem.a.dtype {
         DType::F16 => true,
         DType::BF16 => chip.architecture >= Architecture::AMPERE,
@@ -94,8 +94,7 @@ pub(super) fn offers(problem: &Problem<'_>, chip: &Chip) -> Vec<Mma> {
             found.push((time, Mma { tile, splits, asynchronous, stages }));
         }
     }
-    found.sort_by(|(left, _), (right, _)| left.total_cmp(right));
-    found.into_iter().take(6).map(|(_, offer)| offer).collect()
+    found
 }
 
 /// A rough estimate in clocks: whole waves of tiles, the start and the end of a tile, and the second kernel of a split.

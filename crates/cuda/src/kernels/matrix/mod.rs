@@ -11,6 +11,7 @@ mod problem;
 mod simt;
 #[cfg(test)]
 mod tests;
+mod wgmma;
 
 use kinora_graph::Op;
 
@@ -23,6 +24,7 @@ const SOURCE_SIMT: Source = Source { path: "matrix/simt.cu", text: include_str!(
 const SOURCE_MMA: Source = Source { path: "matrix/mma.cu", text: include_str!("mma.cu") };
 const SOURCE_FINISH: Source = Source { path: "matrix/finish.cu", text: include_str!("finish.cu") };
 const SOURCE_REDUCE: Source = Source { path: "matrix/reduce.cu", text: include_str!("reduce.cu") };
+const SOURCE_WGMMA: Source = Source { path: "matrix/wgmma.cu", text: include_str!("wgmma.cu") };
 
 /// What a family offers for a call.
 pub type Offer = fn(&Call<'_>, &Chip, KernelSet) -> Vec<Box<dyn Implementation>>;
@@ -68,9 +70,17 @@ fn products(
         offers.push(Box::new(naive::Naive));
         return offers;
     }
-    for offer in mma::offers(&problem, chip) {
-        offers.push(Box::new(offer));
+    // Those on tensor cores that are expected to be fast, the fastest first; the expectation is rough, and the tuner's to
+    // correct.
+    let mut timed: Vec<(f64, Box<dyn Implementation>)> = Vec::new();
+    for (time, offer) in wgmma::offers(&problem, chip) {
+        timed.push((time, Box::new(offer)));
     }
+    for (time, offer) in mma::offers(&problem, chip) {
+        timed.push((time, Box::new(offer)));
+    }
+    timed.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+    offers.extend(timed.into_iter().take(8).map(|(_, offer)| offer));
     for offer in simt::offers(&problem, chip) {
         offers.push(Box::new(offer));
     }

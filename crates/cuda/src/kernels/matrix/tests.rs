@@ -144,6 +144,8 @@ fn arguments_are_those_of_the_signature() {
                             Argument::I64(_) => text.starts_with("i64 "),
                             Argument::Bytes(bytes) if text.starts_with("const Product ") => bytes.len() == 96,
                             Argument::Bytes(bytes) if text.starts_with("const Window ") => bytes.len() == 72,
+                            Argument::Bytes(bytes) if text.starts_with("const Boxes ") => bytes.len() == 104,
+                            Argument::TensorMap(_) => text.starts_with("const __grid_constant__ TensorMap "),
                             Argument::Bytes(bytes) => {
                                 text.starts_with("const Epilogue ") && bytes.len() >= 32
                             }
@@ -160,8 +162,8 @@ fn arguments_are_those_of_the_signature() {
     }
 }
 
-/// As `tile_of_block` in `common/product.cuh`.
-fn tile_of_block(block: usize, down: usize, across: usize) -> (usize, usize, usize) {
+/// As `place_of` in `common/product.cuh`.
+fn place_of(block: usize, down: usize, across: usize) -> (usize, usize, usize) {
     let (plane, in_plane) = (block / (down * across), block % (down * across));
     let (band, in_band) = (in_plane / (8 * across), in_plane % (8 * across));
     let height = 8.min(down - 8 * band);
@@ -172,7 +174,7 @@ fn tile_of_block(block: usize, down: usize, across: usize) -> (usize, usize, usi
 fn blocks_cover_every_tile_once() {
     for (down, across, planes) in [(1, 1, 1), (1, 7, 2), (8, 3, 1), (9, 3, 2), (29, 5, 3), (16, 1, 1)] {
         let mut seen: Vec<_> =
-            (0..down * across * planes).map(|block| tile_of_block(block, down, across)).collect();
+            (0..down * across * planes).map(|block| place_of(block, down, across)).collect();
         assert!(seen.iter().all(|&(row, column, plane)| row < down && column < across && plane < planes));
         seen.sort_unstable();
         seen.dedup();
@@ -200,6 +202,8 @@ fn offers_are_named_apart_and_fit_the_work() {
     assert!(first(of(1, 0), Architecture::TURING).starts_with("mma"));
     assert!(first(of(2, 0), Architecture::TURING).starts_with("simt"));
     assert!(first(of(2, 0), Architecture::AMPERE).starts_with("mma"));
+    assert!(first(of(1, 6), Architecture::HOPPER).starts_with("wgmma 256x160"));
+    assert!(first(of(2, 1), Architecture::HOPPER).starts_with("wgmma"));
     // Few rows and a large depth: the depth is split to fill the chip.
     assert!(first(of(1, 3), Architecture::AMPERE).contains("split"));
     // Depthwise.
@@ -265,4 +269,31 @@ fn a_prologue_runs_first_into_scratch_memory() {
         assert_eq!(launch.arguments[1], Argument::Pointer(2 << 32));
     });
     assert!(in_place(&Op::Linear(op.clone()), 5) && !in_place(&Op::Linear(op), 0));
+}
+
+#[test]
+fn boxes_cover_every_result_and_waste_little() {
+    // Of 256 results: rows of images, images of a batch, frames of clips.
+    let cases = cases();
+    let of = |case: usize| &cases[cases.len() / 3 + case];
+    for (case, shift, number) in [
+        // 72 × 128, two images: two lines.
+        (6, [7, 1, 0, 0], 72),
+        // 9 × 16, 28 images: one line of sixteen images.
+        (7, [4, 0, 0, 4], 18),
+        // 36 × 64, frames of a clip alike.
+        (13, [6, 2, 0, 0], 252),
+        // A linear layer is one line.
+        (0, [8, 0, 0, 0], 16),
+    ] {
+        of(case).with(|call, _| {
+            let problem = Problem::of(call).expect("it is a product");
+            let boxes = wgmma::Boxes::of(&problem, 256);
+            assert_eq!((boxes.shift, boxes.number()), (shift, number), "{}", call.op);
+            let covered: usize = (0..4).map(|axis| boxes.counts()[axis] << boxes.shift[axis]).product();
+            assert_eq!(boxes.out_extents.iter().product::<usize>(), problem.rows);
+            assert!((0..4).all(|axis| boxes.counts()[axis] << boxes.shift[axis] >= boxes.out_extents[axis]));
+            assert_eq!(covered, number * 256);
+        });
+    }
 }

@@ -1,0 +1,233 @@
+// A product or a convolution of stride 1 on Hopper, for f16 and bf16 with f32 sums: the copy engine fills a ring of tiles in
+// shared memory, and two warpgroups multiply them.
+//
+// The rows of a tile are a box of results: so many neighbours in width, height, frames and clips, powers of two. A tap of a
+// convolution reads the same box of the input, moved; what lies outside is zeros, by the copy engine. A linear layer is a
+// convolution of one tap over an image of one line.
+//
+// Blocks stay and take one tile after another: while the results of a tile are finished, the tiles of the next one's depth
+// arrive.
+#include "specialisation.cuh"
+
+#include "hopper.cuh"
+#include "product.cuh"
+
+// Arrays are width, height, frames, clips.
+struct Boxes {
+    // The box's extents are 1 << shift.
+    i32 shift[4];
+    // Boxes along each axis.
+    i32 counts[4];
+    i32 out_extents[4];
+    i32 kernel[3];
+    i32 padding[3];
+    i32 dilation[3];
+    // Steps of 64 channels of a tap.
+    i32 chunks;
+    // Columns of the result.
+    i32 columns;
+    // Tiles in a row of tiles, and all of them.
+    i32 across;
+    i32 tiles;
+    i32 unused;
+};
+
+constexpr int warpgroups = 2;
+// Blocks of 64 rows that a warpgroup multiplies.
+constexpr int row_blocks = TILE_ROWS / (64 * warpgroups);
+constexpr int tile_depth = 64;
+constexpr int a_bytes = TILE_ROWS * 128;
+constexpr int b_bytes = TILE_COLUMNS * 128;
+constexpr int stage_bytes = a_bytes + b_bytes;
+// A gated tile has its values in the left half and their gates in the right one.
+constexpr int result_columns = GATED ? TILE_COLUMNS / 2 : TILE_COLUMNS;
+// Results pass through shared memory 16 rows of a warp by 16 columns at a time.
+constexpr int strip = 16;
+constexpr int strip_pitch = strip + 4;
+constexpr int strip_bytes = 16 * strip_pitch * 4;
+static_assert(TILE_ROWS % 128 == 0 && result_columns % strip == 0 && TILE_COLUMNS / 2 % 8 == 0, "the warps share the tile");
+
+// A tile's first result and first column.
+struct Start {
+    int at[4];
+    int column;
+};
+
+__device__ __forceinline__ Start start_of(const Boxes &g, int tile) {
+    Place place = place_of(u32(tile), u32(g.tiles) / u32(g.across), u32(g.across));
+    Start start;
+    u32 rest = place.row;
+#pragma unroll
+    for (int axis = 0; axis < 4; axis++) {
+        u32 next = rest / u32(g.counts[axis]);
+        start.at[axis] = int(rest - next * u32(g.counts[axis])) << g.shift[axis];
+        rest = next;
+    }
+    start.column = int(place.column) * result_columns;
+    return start;
+}
+
+// The slot of a ring, and the parity of the phase in which it is filled.
+struct Slot {
+    int index = 0;
+    u32 parity = 0;
+
+    __device__ __forceinline__ void advance() {
+        if (++index == STAGES) index = 0, parity ^= 1;
+    }
+};
+
+// One thread asks for every tile of the depth, as slots of the ring become free.
+__device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap &map_b, const Boxes &g, u32 ring, u32 full,
+                                        u32 empty) {
+    Slot slot;
+    for (int tile = blockIdx.x; tile < g.tiles; tile += gridDim.x) {
+        Start start = start_of(g, tile);
+        int tap = 0;
+        for (int t = 0; t < g.kernel[2]; t++)
+            for (int y = 0; y < g.kernel[1]; y++)
+                for (int x = 0; x < g.kernel[0]; x++, tap++)
+                    for (int chunk = 0; chunk < g.chunks; chunk++) {
+                        // The first time around, the slots are free: the phase before the first counts as over.
+                        wait_for_phase(empty + 8 * slot.index, slot.parity ^ 1);
+                        u32 to = ring + slot.index * stage_bytes, barrier = full + 8 * slot.index;
+                        arrive_expecting(barrier, stage_bytes);
+                        copy_box(to, map_a, barrier, chunk * tile_depth, start.at[0] + x * g.dilation[0] - g.padding[0],
+                                 start.at[1] + y * g.dilation[1] - g.padding[1],
+                                 start.at[2] + t * g.dilation[2] - g.padding[2], start.at[3]);
+                        copy_box(to + a_bytes, map_b, barrier, chunk * tile_depth, tap, start.column);
+#if GATED
+                        copy_box(to + a_bytes + b_bytes / 2, map_b, barrier, chunk * tile_depth, tap,
+                                 g.columns + start.column);
+#endif
+                        slot.advance();
+                    }
+    }
+}
+
+struct Sums {
+    float of[row_blocks][TILE_COLUMNS / 2];
+};
+
+// Hands on the sums of 64 rows, of which each warp has 16: a strip of columns at a time goes through shared memory, so that a
+// thread has STORE neighbouring results of one row, for wide accesses to the operands of the epilogue and to the result.
+__device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], float *own, TYPE *y, const Boxes &g,
+                                              const Epilogue &e, const Start &start, int first_row) {
+    int lane = threadIdx.x % 32;
+    constexpr int across = strip / STORE;
+#pragma unroll
+    for (int from = 0; from < result_columns; from += strip) {
+        __syncwarp();
+#pragma unroll
+        for (int block = 0; block < strip / 8; block++) {
+            int j = from / 8 + block;
+#pragma unroll
+            for (int lower = 0; lower < 2; lower++) {
+                float two[2] = {sum[4 * j + 2 * lower], sum[4 * j + 2 * lower + 1]};
+#if GATED
+                float gate[2] = {sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower], sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower + 1]};
+                int column = start.column + 8 * j + lane % 4 * 2;
+                if (column < g.columns) apply_gate(two, gate, e, column);
+#endif
+                *reinterpret_cast<float2 *>(own + (lane / 4 + 8 * lower) * strip_pitch + 8 * block + lane % 4 * 2) =
+                    make_float2(two[0], two[1]);
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int slot = lane; slot < 16 * across; slot += 32) {
+            int line = slot / across, in_strip = slot % across * STORE;
+            int column = start.column + from + in_strip, rest = first_row + line;
+            int at[4];
+            bool inside = column < g.columns;
+#pragma unroll
+            for (int axis = 0; axis < 4; axis++) {
+                at[axis] = start.at[axis] + (rest & ((1 << g.shift[axis]) - 1));
+                rest >>= g.shift[axis];
+                inside = inside && at[axis] < g.out_extents[axis];
+            }
+            if (!inside) continue;
+            int row = ((at[3] * g.out_extents[2] + at[2]) * g.out_extents[1] + at[1]) * g.out_extents[0] + at[0];
+            i64 element = i64(row) * g.columns + column;
+            float result[STORE];
+            load(result, own + line * strip_pitch + in_strip);
+#if GATED
+            apply_stages(result, e, row, element, column);
+#else
+            finish(result, e, row, element, column);
+#endif
+            store(y + element, result);
+        }
+    }
+}
+
+// A warpgroup multiplies its rows of every tile that arrives.
+__device__ __forceinline__ void consume(TYPE *y, const Boxes &g, const Epilogue &e, u32 ring, u32 full, u32 empty,
+                                        float *own) {
+    int group = threadIdx.x / 128 - 1;
+    bool speaks = threadIdx.x % 32 == 0;
+    int steps = g.kernel[0] * g.kernel[1] * g.kernel[2] * g.chunks;
+    Slot slot;
+    for (int tile = blockIdx.x; tile < g.tiles; tile += gridDim.x) {
+        Sums sums;
+        int last = 0;
+        for (int step = 0; step < steps; step++) {
+            wait_for_phase(full + 8 * slot.index, slot.parity);
+            u32 a = ring + slot.index * stage_bytes + group * row_blocks * 8192;
+            u32 b = ring + slot.index * stage_bytes + a_bytes;
+            begin_products();
+#pragma unroll
+            for (int quarter = 0; quarter < tile_depth / 16; quarter++)
+#pragma unroll
+                for (int i = 0; i < row_blocks; i++)
+                    warpgroup_multiply<TYPE, TILE_COLUMNS>(
+                        sums.of[i], swizzled_operand(a + i * 8192 + quarter * 32, 16, 1024),
+                        swizzled_operand(b + quarter * 32, 16, 1024), step > 0 || quarter > 0);
+            end_products();
+            // The products of the step before are done, and this warp is done with their slot.
+            wait_for_products<1>();
+            if (speaks && step > 0) arrive(empty + 8 * last);
+            last = slot.index;
+            slot.advance();
+        }
+        wait_for_products<0>();
+        if (speaks) arrive(empty + 8 * last);
+        Start start = start_of(g, tile);
+#pragma unroll
+        for (int i = 0; i < row_blocks; i++) {
+            hold(sums.of[i]);
+            write_results(sums.of[i], own, y, g, e, start,
+                          (group * row_blocks + i) * 64 + threadIdx.x % 128 / 32 * 16);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(384, 1)
+    wgmma(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, TYPE *y, const Boxes g,
+          const Epilogue e) {
+    extern __shared__ __align__(1024) u8 shared[];
+    // The ring, the strips of eight warps, then the barriers. The swizzle goes by address bits: the ring begins at a
+    // multiple of 1024.
+    u32 ring = shared_address(shared);
+    u32 full = ring + STAGES * stage_bytes + 8 * strip_bytes, empty = full + 8 * STAGES;
+    float *strips = reinterpret_cast<float *>(shared + STAGES * stage_bytes);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            make_barrier(full + 8 * i, 1);
+            make_barrier(empty + 8 * i, 4 * warpgroups);
+        }
+        publish_barriers();
+    }
+    __syncthreads();
+    if (threadIdx.x < 128) {
+        give_back_registers<40>();
+        if (threadIdx.x == 0) {
+            prefetch_map(map_a);
+            prefetch_map(map_b);
+            produce(map_a, map_b, g, ring, full, empty);
+        }
+    } else {
+        take_registers<232>();
+        consume(y, g, e, ring, full, empty, strips + (threadIdx.x / 32 - 4) * (strip_bytes / 4));
+    }
+}
