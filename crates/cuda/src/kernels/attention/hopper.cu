@@ -44,24 +44,24 @@ struct Room {
 // this thread's two rows, and gives what earlier sums have to be multiplied with.
 __device__ __forceinline__ void weigh(
     float (&scores)[KEY_TILE / 2], float (&largest)[2], float (&total)[2], float (&correction)[2], float scale) {
+    // Both rows side by side, and each maximum in two parts, so that no instruction waits for the one before it.
+    float most[2][2];
+#pragma unroll
+    for (int i = 0; i < 4; i++) most[i / 2][i % 2] = fmaxf(largest[i / 2], scores[i]);
+#pragma unroll
+    for (int i = 4; i < KEY_TILE / 2; i++) most[i / 2 % 2][i % 2] = fmaxf(most[i / 2 % 2][i % 2], scores[i]);
+    const float upper = quad_max(fmaxf(most[0][0], most[0][1])), lower = quad_max(fmaxf(most[1][0], most[1][1]));
+    const Weigher weighers[2] = {Weigher(upper, scale), Weigher(lower, scale)};
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const float before = largest[half];
-        float now = before;
+        correction[half] = weighers[half].weight(largest[half]);
+        total[half] *= correction[half];
+    }
+    largest[0] = upper, largest[1] = lower;
 #pragma unroll
-        for (int i = 2 * half; i < KEY_TILE / 2; i += 4) now = fmaxf(now, fmaxf(scores[i], scores[i + 1]));
-        now = quad_max(now);
-        largest[half] = now;
-        const Weigher weigher(now, scale);
-        correction[half] = weigher.weight(before);
-        float added = 0.0f;
-#pragma unroll
-        for (int i = 2 * half; i < KEY_TILE / 2; i += 4) {
-            scores[i] = weigher.weight(scores[i]);
-            scores[i + 1] = weigher.weight(scores[i + 1]);
-            added += scores[i] + scores[i + 1];
-        }
-        total[half] = total[half] * correction[half] + added;
+    for (int i = 0; i < KEY_TILE / 2; i++) {
+        scores[i] = weighers[i / 2 % 2].weight(scores[i]);
+        total[i / 2 % 2] += scores[i];
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::problem::Problem;
 use crate::{
-    Chip, CodeForm, CudaError,
+    Chip, CudaError,
     kernels::{Argument, Call, Implementation, Kernel, Launch, Places, Source, TensorMap, names::type_name},
 };
 use kinora_graph::{
@@ -39,8 +39,15 @@ impl Hopper {
             && problem.op.axis == SequenceAxis::Positions
             && problem.extents.queries > 0
             && problem.extents.keys > 0;
-        let able = chip.architecture.is_hopper() && chip.form == CodeForm::Cubin;
-        if !able || !plain || !problem.is_wide() || !problem.scale_can_wait() || head_dim > WIDEST {
+        // Every stride of a map is a multiple of the one before it.
+        let mappable = (0..3).all(|i| problem.channels(i).is_multiple_of(head_dim));
+        if !chip.architecture.is_hopper()
+            || !plain
+            || !mappable
+            || !problem.is_wide()
+            || !problem.scale_can_wait()
+            || head_dim > WIDEST
+        {
             return Vec::new();
         }
         // What a thread holds: half a channel's sums, and half a key's score and a quarter's weight.
