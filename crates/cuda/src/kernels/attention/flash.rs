@@ -43,8 +43,8 @@ impl Flash {
         // A copy on Turing is over before the next instruction: a second buffer would hold it for nothing.
         let buffers: &[(usize, usize)] =
             if turing { &[(64, 1), (32, 1), (16, 1)] } else { &[(64, 2), (32, 2), (32, 1), (16, 1)] };
-        // Warps of 32 rows read each key for twice the products, where their sums fit the registers.
-        let large = if depth <= 64 { (128, 32) } else { (128, 16) };
+        // Warps of 32 rows read each key for twice the products, where their sums fit the registers; masks take some too.
+        let large = if depth <= 64 && problem.op.mask == Mask::None { (128, 32) } else { (128, 16) };
         let cuts = [large, (64, 16), (32, 16)].into_iter().filter_map(|(query_tile, warp_rows)| {
             buffers
                 .iter()

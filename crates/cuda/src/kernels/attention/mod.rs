@@ -1,13 +1,14 @@
 //! Attention: see `NOTES.md` beside this file for the kernels and what limits them.
 
 mod flash;
+mod hopper;
 mod plain;
 mod problem;
 mod temporal;
 #[cfg(test)]
 mod tests;
 
-use self::{flash::Flash, plain::Plain, problem::Problem, temporal::Temporal};
+use self::{flash::Flash, hopper::Hopper, plain::Plain, problem::Problem, temporal::Temporal};
 use super::{Call, Implementation, KernelSet};
 use crate::Chip;
 
@@ -17,6 +18,7 @@ pub fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<
     let mut offered: Vec<Box<dyn Implementation>> = Vec::new();
     if set == KernelSet::Fused {
         offered.extend(Temporal::offered(&problem, chip).map(|temporal| Box::new(temporal) as _));
+        offered.extend(Hopper::offered(&problem, chip).into_iter().map(|hopper| Box::new(hopper) as _));
         offered.extend(Flash::offered(&problem, chip).into_iter().map(|flash| Box::new(flash) as _));
     }
     offered.push(Box::new(Plain));

@@ -99,7 +99,7 @@ impl<'a> Problem<'a> {
     }
 
     /// The struct `Problem` of `common/attention.cuh`.
-    fn bytes(&self) -> Result<Argument, CudaError> {
+    pub(super) fn bytes(&self) -> Result<Argument, CudaError> {
         let AttentionExtents { batch, key_batch, queries, keys, positions } = self.extents;
         let width = self.op.heads * self.op.head_dim;
         let mut bytes = Bytes::default();

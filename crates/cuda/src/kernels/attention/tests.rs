@@ -9,7 +9,7 @@ use super::implementations;
 use crate::kernels::in_place;
 use crate::{
     Architecture, Chip,
-    kernels::{Argument, Call, Implementation, KernelSet, Launch, Places},
+    kernels::{Argument, Call, Implementation, KernelSet, Launch, Places, TensorMap},
 };
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -230,6 +230,62 @@ fn diagonals_of_any_size_stay_within_32_bits() {
         assert_eq!(problem(&launch).1[6], expected);
         assert_eq!(constant(&launch, "MASK"), "1");
     }
+}
+
+#[test]
+fn hopper_takes_what_has_no_mask() {
+    let names = Case::positions(DType::F16, [28, 9216, 5, 64]).names(HOPPER);
+    assert_eq!(names[0], "hopper 192x128 in turns");
+    // Few tiles: smaller ones first.
+    assert_eq!(Case::positions(DType::BF16, [2, 1024, 8, 64]).names(HOPPER)[0], "hopper 128x128 in turns");
+    let offers = |case: &Case| case.names(HOPPER).iter().any(|name| name.starts_with("hopper"));
+    assert!(!offers(&Case::positions(DType::F16, [1, 640, 2, 264])));
+    assert!(!offers(&Case::frames(DType::F16, [1, 40, 64, 2, 64])));
+    let shape: &[usize] = &[1, 640, 64];
+    let causal = Attention { mask: Mask::Causal { diagonal: 0 }, ..Attention::over_positions(1, 64) };
+    assert!(!offers(&Case::new(causal, &[(DType::F16, shape); 3])));
+    // 200 channels are no multiple of a head's.
+    let odd: &[usize] = &[1, 640, 200];
+    assert!(!offers(&Case::new(Attention::over_positions(1, 64), &[(DType::F16, odd); 3])));
+    for head_dim in (8..=256).step_by(8) {
+        let case = Case::positions(DType::BF16, [3, 1000, 2, head_dim]);
+        assert!(offers(&case), "{head_dim}");
+        for name in case.names(HOPPER).iter().filter(|name| name.starts_with("hopper")) {
+            let launch = case.launch(HOPPER, name);
+            let warpgroups = number(&launch, "WARPGROUPS");
+            assert_eq!(launch.grid, [(6 * 1000usize.div_ceil(64 * warpgroups)) as u32, 1, 1]);
+            assert_eq!(launch.block[0] as usize, 128 * (warpgroups + 1));
+            assert!(launch.shared_bytes <= Chip::typical(HOPPER).shared_bytes, "{name} of {head_dim}");
+            assert!(number(&launch, "STAGES") >= 2);
+        }
+    }
+}
+
+#[test]
+fn the_heads_are_an_axis_of_hoppers_maps() {
+    let op = Attention { offsets: [0, 80, 160], ..Attention::over_positions(2, 40) };
+    let (q, k): (&[usize], &[usize]) = (&[4, 300, 240], &[2, 77, 240]);
+    let case = Case::new(op, &[(DType::BF16, q), (DType::BF16, k), (DType::BF16, k)]);
+    let launch = case.launch(HOPPER, "hopper 128x128");
+    let map = |address, extents, batch, rows| {
+        Argument::TensorMap(TensorMap {
+            address,
+            bf16: true,
+            rank: 4,
+            extents,
+            strides: [80, 480, batch, 0],
+            tile: [64, 1, rows, 1, 1],
+            swizzle: 128,
+        })
+    };
+    let expected = [
+        map(1 << 32, [40, 2, 300, 4, 1], 300 * 480, 128),
+        map((2 << 32) + 160, [40, 2, 77, 2, 1], 77 * 480, 128),
+        map((3 << 32) + 320, [40, 2, 77, 2, 1], 77 * 480, 128),
+        Argument::Pointer(0x7700_0000_0000),
+    ];
+    assert_eq!(launch.arguments[..4], expected);
+    assert_eq!(problem(&launch).1, [4, 300, 77, 2, 1, 2, 0]);
 }
 
 #[test]

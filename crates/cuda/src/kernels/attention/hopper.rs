@@ -1,0 +1,134 @@
+//! Blockwise attention with Hopper's warpgroup products and copy engine, without masks.
+
+use super::problem::Problem;
+use crate::{
+    Chip, CudaError,
+    kernels::{Argument, Call, Implementation, Kernel, Launch, Places, Source, TensorMap, names::type_name},
+};
+use kinora_graph::{
+    DType,
+    op::{Mask, SequenceAxis},
+};
+
+const SOURCE: Source = Source { path: "attention/hopper.cu", text: include_str!("hopper.cu") };
+
+/// The widest head whose sums fit a warpgroup's registers.
+const WIDEST: usize = 256;
+/// The most buffers for keys and values: more would wait for nothing.
+const MOST_STAGES: usize = 4;
+
+/// How the work is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hopper {
+    /// Warpgroups of 64 queries.
+    warpgroups: usize,
+    /// Keys at a time.
+    key_tile: usize,
+    /// Buffers for them.
+    stages: usize,
+    /// Whether warpgroups start their products in turns.
+    turns: bool,
+}
+
+impl Hopper {
+    /// Every cut for a problem, the one to choose first.
+    pub(super) fn offered(problem: &Problem<'_>, chip: &Chip) -> Vec<Hopper> {
+        let head_dim = problem.op.head_dim;
+        let plain = problem.op.mask == Mask::None
+            && !problem.op.key_lengths
+            && problem.op.axis == SequenceAxis::Positions
+            && problem.extents.queries > 0
+            && problem.extents.keys > 0;
+        // Every stride of a map is a multiple of the one before it.
+        let mappable = (0..3).all(|i| problem.channels(i).is_multiple_of(head_dim));
+        if !chip.architecture.is_hopper()
+            || !plain
+            || !mappable
+            || !problem.is_wide()
+            || !problem.scale_can_wait()
+            || head_dim > WIDEST
+        {
+            return Vec::new();
+        }
+        // What a thread holds: half a channel's sums, and half a key's score and a quarter's weight.
+        let cuts: &[(usize, usize)] = match head_dim {
+            ..=64 => &[(3, 128), (2, 128), (2, 192)],
+            65..=128 => &[(2, 128), (3, 64)],
+            129..=192 => &[(2, 96)],
+            _ => &[(2, 64)],
+        };
+        let cut = |&(warpgroups, key_tile): &(usize, usize)| {
+            let stages = (2..=MOST_STAGES).rev().find(|&stages| {
+                shared_bytes(head_dim, warpgroups, key_tile, stages) <= chip.shared_bytes as usize
+            })?;
+            Some([true, false].map(|turns| Hopper { warpgroups, key_tile, stages, turns }))
+        };
+        let mut cuts: Vec<Hopper> = cuts.iter().filter_map(cut).flatten().collect();
+        // Smaller tiles first where the larger ones leave multiprocessors without work.
+        let tiles =
+            |cut: &Hopper| problem.sequences() * problem.extents.queries.div_ceil(64 * cut.warpgroups);
+        if cuts.first().is_some_and(|first| tiles(first) < 2 * chip.multiprocessors as usize) {
+            cuts.sort_by_key(|cut| cut.warpgroups);
+        }
+        cuts
+    }
+
+    /// Queries of a block.
+    fn query_tile(&self) -> usize {
+        64 * self.warpgroups
+    }
+}
+
+/// Shared memory of a block: rows of whole blocks of 64 channels, and their barriers.
+fn shared_bytes(head_dim: usize, warpgroups: usize, key_tile: usize, stages: usize) -> usize {
+    head_dim.div_ceil(64) * 128 * (64 * warpgroups + 2 * stages * key_tile) + 8 * (1 + 4 * stages)
+}
+
+/// The map of an operand: channels of a head, heads, the sequence, the batch. A box is `rows` rows of 64 channels.
+fn tensor_map(problem: &Problem<'_>, places: &Places, operand: usize, rows: usize) -> TensorMap {
+    let shape = &problem.call.inputs[operand].shape;
+    let element = problem.dtype(operand).size();
+    let (heads, head_dim) = (problem.op.heads, problem.op.head_dim);
+    let row = shape[2] * element;
+    TensorMap {
+        address: problem.address(places, operand),
+        bf16: problem.dtype(operand) == DType::BF16,
+        rank: 4,
+        extents: [head_dim as u64, heads as u64, shape[1] as u64, shape[0] as u64, 1],
+        strides: [(head_dim * element) as u64, row as u64, (shape[1] * row) as u64, 0],
+        tile: [64, 1, rows as u32, 1, 1],
+        swizzle: 128,
+    }
+}
+
+impl Implementation for Hopper {
+    fn name(&self) -> String {
+        let turns = if self.turns { " in turns" } else { "" };
+        format!("hopper {}x{}{turns}", self.query_tile(), self.key_tile)
+    }
+
+    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let problem = Problem::offered(call)?;
+        let mut kernel = problem
+            .specialised(Kernel::new(SOURCE, "hopper"))
+            .with("ELEMENT", type_name(problem.dtype(0)))
+            .with("WARPGROUPS", self.warpgroups)
+            .with("KEY_TILE", self.key_tile)
+            .with("STAGES", self.stages)
+            .with("TURNS", u8::from(self.turns));
+        kernel.hot = true;
+        let tiles = problem.extents.queries.div_ceil(self.query_tile());
+        let grid = problem.blocks(problem.sequences().saturating_mul(tiles))?;
+        let arguments = vec![
+            Argument::TensorMap(tensor_map(&problem, places, 0, self.query_tile())),
+            Argument::TensorMap(tensor_map(&problem, places, 1, self.key_tile)),
+            Argument::TensorMap(tensor_map(&problem, places, 2, self.key_tile)),
+            Argument::Pointer(places.outputs[0]),
+            problem.bytes()?,
+        ];
+        let mut launch = Launch::new(kernel, grid, 128 * (self.warpgroups as u32 + 1), arguments);
+        launch.shared_bytes =
+            shared_bytes(problem.op.head_dim, self.warpgroups, self.key_tile, self.stages) as u32;
+        Ok(vec![launch])
+    }
+}
