@@ -33,8 +33,12 @@ def unpack(archive, distributions):
         folder.mkdir(exist_ok=True)
         with tarfile.open(archive) as packed:
             for member in packed:
-                if member.name.split("/")[0] in wanted:
+                distribution = member.name.split("/")[0]
+                if distribution in wanted:
                     packed.extract(member, folder, filter="data")
+                elif distribution > max(wanted):
+                    # They are in order, and what follows need not be decompressed.
+                    break
         for name in wanted:
             (folder / f"{name}.unpacked").touch()
     return folder

@@ -52,7 +52,7 @@ def modules(names):
 
 
 def pack(wheels, archive, index):
-    """Writes the archive and what it holds."""
+    """Writes the archive, distributions in order, and what it holds."""
     contents = {}
     with tarfile.open(archive, "w:xz", preset=6) as packed:
         for wheel in wheels:

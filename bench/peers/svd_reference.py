@@ -4,7 +4,7 @@
 `<out>/reference/<precision>/<stage>.safetensors` the results; `<out>/errors.json` compares. See README.md for the names.
 """
 
-import gc
+import contextlib
 import json
 
 import torch
@@ -15,10 +15,18 @@ import measure
 import svd_stages
 
 
+@contextlib.contextmanager
 def true_f32():
-    """PyTorch's f32 convolutions are TF32 unless told otherwise."""
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    """Within it f32 is f32: PyTorch's convolutions use TF32 unless told otherwise, and what is timed later is to do so again."""
+    kinds = (torch.backends.cuda.matmul, torch.backends.cudnn)
+    before = [kind.allow_tf32 for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.allow_tf32 = False
+        yield
+    finally:
+        for kind, allowed in zip(kinds, before, strict=True):
+            kind.allow_tf32 = allowed
 
 
 def write_inputs(out, size):
@@ -65,11 +73,10 @@ def compare(out, precision, stage):
 
 def run(out, folder, size, precisions, stages, device, decode_chunk):
     """Computes and stores every stage's results in every precision; f32 first, which the others are compared with."""
-    true_f32()
     write_inputs(out, size)
     for precision in sorted(precisions, key=lambda precision: precision != "f32"):
         for stage in stages:
-            with torch.inference_mode():
+            with true_f32(), torch.inference_mode():
                 results = svd_stages.Model(folder, size, precision, device, decode_chunk).stage(stage)()
             target = out / "reference" / precision / f"{stage}.safetensors"
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -78,5 +85,4 @@ def run(out, folder, size, precisions, stages, device, decode_chunk):
             print(f"reference {precision} {stage}: {shapes}", flush=True)
             compare(out, precision, stage)
             del results
-            gc.collect()
             measure.release(device)
