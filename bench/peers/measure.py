@@ -5,6 +5,7 @@ import json
 import os
 import statistics
 import time
+import traceback
 
 import torch
 
@@ -61,6 +62,18 @@ def driver():
         return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.split()[0]
     except (OSError, subprocess.SubprocessError, IndexError):
         return None
+
+
+def attempt(function):
+    """What the function gives, or `{"failed": why}`: one thing that does not fit must not end a run."""
+    try:
+        return function()
+    except Exception as error:  # noqa: BLE001 - libraries throw all kinds; the whole story goes to the log.
+        text = f"{type(error).__name__}: {error}".splitlines()[0][:400]
+        # A kernel that refuses a shape is no news; anything else may be.
+        if "No viable backend" not in text:
+            traceback.print_exc()
+        return {"failed": text}
 
 
 def synchronise(device):

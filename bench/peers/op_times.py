@@ -4,6 +4,7 @@ The list is JSON; see op_shapes.json. Before every run the second-level cache is
 of `<out>/ops.json` are `<precision>.<name>.<variant>`.
 """
 
+import fnmatch
 import json
 
 import torch
@@ -11,7 +12,6 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import measure
-import svd_times
 from svd_models import PRECISIONS
 
 BACKENDS = {
@@ -95,8 +95,8 @@ def ceilings(device):
     }
 
 
-def run(out, shapes, precision, device):
-    """Measures every shape of the list; what a kernel refuses is written as such."""
+def run(out, shapes, pattern, precision, device):
+    """Measures every shape of the list whose name matches the pattern; what a kernel refuses is written as such."""
     dtype = PRECISIONS[precision]
     bytes_each = torch.empty((), dtype=dtype).element_size()
     # Lets cuDNN try its algorithms, as anyone who measures it would.
@@ -107,13 +107,15 @@ def run(out, shapes, precision, device):
         for name, entry in ceilings(device).items():
             measure.add(target, f"ceiling.{name}", entry)
         for shape in json.loads(shapes.read_text(encoding="utf-8")):
+            if not fnmatch.fnmatch(shape["name"], pattern):
+                continue
             torch.manual_seed(0)
 
             def random(*extents):
                 return torch.randn(extents, device=device, dtype=dtype)
 
             for variant, function, flops, moved in OPS[shape["op"]](shape, random):
-                entry = svd_times.attempt(lambda: measure.times(function, device, flush))
+                entry = measure.attempt(lambda: measure.times(function, device, flush))
                 if "failed" not in entry:
                     entry["tflops"] = flops / entry["median_ms"] / 1e9
                     entry["gigabytes_per_s"] = moved * bytes_each / entry["median_ms"] / 1e6

@@ -51,6 +51,7 @@ def parsed():
     add("--decode-chunk", type=int, help="frames that the VAE decodes at a time; all unless given")
     add("--compile-limit", type=float, default=300.0, help="seconds for a compiled stage, measuring included")
     add("--shapes", type=pathlib.Path, default=HERE / "op_shapes.json", help="the list for the part `ops`")
+    add("--only", default="*", help="a pattern that names of that list must match, such as 'conv.svd*'")
     add("--device", default="cuda", help="cuda, cuda:1, … or cpu")
     add("--packages", choices=host_packages.CHOICES, default="missing", help="what to take from the bundle's archive")
     add("--packages-folder", type=pathlib.Path, default=HERE, help="where packages.tar.xz is")
@@ -116,7 +117,7 @@ def main():
         svd_times.compiled(out, precision, stages, layout, sys.argv, arguments.compile_limit)
     if "ops" in parts:
         measure.add(out / "ops.json", "environment", environment)
-        op_times.run(out, arguments.shapes, precision, device)
+        op_times.run(out, arguments.shapes, arguments.only, precision, device)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,14 @@ def run(out, folder, size, precisions, stages, device, decode_chunk):
     for precision in sorted(precisions, key=lambda precision: precision != "f32"):
         for stage in stages:
             with true_f32(), torch.inference_mode():
-                results = svd_stages.Model(folder, size, precision, device, decode_chunk).stage(stage)()
+                model = svd_stages.Model(folder, size, precision, device, decode_chunk)
+                results = measure.attempt(lambda: model.stage(stage)())
+            del model
+            if "failed" in results:
+                measure.add(out / "errors.json", f"{precision}.{stage}", results)
+                print(f"reference {precision} {stage}: {results['failed']}", flush=True)
+                measure.release(device)
+                continue
             target = out / "reference" / precision / f"{stage}.safetensors"
             target.parent.mkdir(parents=True, exist_ok=True)
             save_file({f"{stage}.{name}": stored(result) for name, result in results.items()}, target)

@@ -139,8 +139,9 @@ class Model:
     def unet(self, wrap):
         unet = wrap(self.network("unet"))
         sample = self.input("unet.sample").unflatten(0, (2, self.size.frames))
-        # Not in the network's precision: the pipeline's timesteps are the scheduler's own, in f32.
-        timestep = self.given["unet.timesteps"].to(self.device)
+        # One for both clips and not in the network's precision, as the pipeline has it from the scheduler: what is compiled
+        # here serves there as well.
+        timestep = self.given["unet.timesteps"][0].to(self.device)
         context, ids = self.input("unet.context"), self.input("unet.added_time_ids")
 
         def run():

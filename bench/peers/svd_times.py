@@ -57,18 +57,10 @@ def say(entry_key, entry):
     print(f"{entry_key}: {entry['median_ms']:.2f} ms, first call {first:.1f} s, {peak:.2f} GB", flush=True)
 
 
-def attempt(function):
-    """What the function gives, or why it could not: one stage that does not fit must not end the run."""
-    try:
-        return function()
-    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        return {"failed": f"{type(error).__name__}: {error}".splitlines()[0][:400]}
-
-
 def eager(out, folder, size, precision, stages, device, decode_chunk, layout):
     for name in stages:
         model = svd_stages.Model(folder, size, precision, device, decode_chunk)
-        entry = attempt(lambda: stage(model, name, False, layout))
+        entry = measure.attempt(lambda: stage(model, name, False, layout))
         del model
         measure.release(device)
         entry_key = key("eager", precision, name, layout)
@@ -79,7 +71,7 @@ def eager(out, folder, size, precision, stages, device, decode_chunk, layout):
 def compiled_alone(folder, size, precision, name, device, decode_chunk, layout):
     """One stage compiled, in this process: prints its entry as the last line."""
     model = svd_stages.Model(folder, size, precision, device, decode_chunk)
-    print(json.dumps(attempt(lambda: stage(model, name, True, layout))), flush=True)
+    print(json.dumps(measure.attempt(lambda: stage(model, name, True, layout))), flush=True)
 
 
 def compiled(out, precision, stages, layout, arguments, limit):
