@@ -108,3 +108,42 @@ fn report(bundle: &Path) -> Result<(), TaskError> {
     println!("  {:40} {:7.2} MiB of {}", "all", mebibytes(all), LIMIT >> 20);
     if all > LIMIT { Err(TaskError::TooLarge { what: FOLDER, bytes: all, limit: LIMIT }) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_lies_where_it_does_in_the_repository() {
+        let bundle = std::env::temp_dir().join(format!("kinora-bundle-test-{}", std::process::id()));
+        data(&bundle).unwrap();
+        for path in [
+            "crates/cpu/tests/fixtures/golden/conv.safetensors",
+            "crates/kinora/tests/fixtures/pipeline/clips.json",
+            "golden/photos",
+            "golden/synthetic.py",
+            "bench/peers/svd_gpu.py",
+            "bench/peers/op_shapes.json",
+        ] {
+            assert_eq!(
+                size(&bundle.join(path)).map_err(|error| error.to_string()),
+                size(&root().join(path)).map_err(|error| error.to_string())
+            );
+        }
+        // Fixtures of another crate are found from a crate that has none.
+        assert!(bundle.join("crates/cuda/../cpu/tests/fixtures").is_dir());
+        assert!(report(&bundle).is_ok());
+        fs::remove_dir_all(&bundle).unwrap();
+    }
+
+    #[test]
+    fn a_bundle_that_cannot_be_carried_is_refused() {
+        let bundle = std::env::temp_dir().join(format!("kinora-large-bundle-test-{}", std::process::id()));
+        make_folder(&bundle).unwrap();
+        // A hole takes no room.
+        fs::File::create(bundle.join("kinora")).unwrap().set_len(LIMIT + 1).unwrap();
+        let refused = report(&bundle);
+        fs::remove_dir_all(&bundle).unwrap();
+        assert!(matches!(refused, Err(TaskError::TooLarge { bytes, .. }) if bytes == LIMIT + 1));
+    }
+}

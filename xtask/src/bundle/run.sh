@@ -27,12 +27,14 @@ spec = importlib.util.find_spec("nvidia")
 folders = [pathlib.Path(p) for p in (spec.submodule_search_locations if spec else [])]
 print(":".join(sorted(str(lib) for folder in folders for lib in folder.glob("*/lib"))))
 ' 2>/dev/null)"
+hosts_libraries="${LD_LIBRARY_PATH-}"
 export LD_LIBRARY_PATH="$cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}${wheels:+:$wheels}"
 export PATH="$cuda/bin:$PATH"
 export PYTHONUNBUFFERED=1
 export RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
-# For the wrapper that benchmarks start their peers with.
-export KINORA_PEER_PYTHON="$python"
+# For the wrapper that benchmarks start their peers with. A peer loads the libraries that its PyTorch was built with, as it
+# would without us.
+export KINORA_PEER_PYTHON="$python" KINORA_PEER_LIBRARIES="$hosts_libraries"
 
 # Tests look for their fixtures where the repository was when they were compiled: a link there leads here.
 link_repository() {
@@ -81,7 +83,7 @@ try:
 except OSError as error:
     print('$library: not found:', error)"
     done
-    "$python" - "$here/bench/peers" <<'TEXT'
+    LD_LIBRARY_PATH="$hosts_libraries" "$python" - "$here/bench/peers" <<'TEXT'
 import sys
 sys.path.insert(0, sys.argv[1])
 import pathlib
@@ -112,7 +114,7 @@ sanitizer)
     run_each tests compute-sanitizer --tool "$tool" --error-exitcode 86 -- "$@"
     ;;
 bench) run_each bench -- --bench "$@" ;;
-peers) exec "$python" "$here/bench/peers/svd_gpu.py" "$@" ;;
+peers) exec "$here/.python/bin/python" "$here/bench/peers/svd_gpu.py" "$@" ;;
 check) check ;;
 help | --help | -h) usage ;;
 *)
