@@ -1,5 +1,6 @@
 //! The project's own tasks: `cargo xtask test` checks everything, the others are listed by `cargo xtask help`.
 
+mod bundle;
 mod checks;
 mod python;
 mod shell;
@@ -13,6 +14,8 @@ cargo xtask <task>
 
   test      install NVIDIA's kernel compiler into .python/, check formatting, lints and docs, and run every test
   bench     install PyTorch and diffusers into .python/, then run the benchmarks (`cargo bench`)
+  bundle    gather what a GPU host without a toolchain needs into target/bundle; more words name more packages,
+            whose tests and benchmarks go along
   golden    install PyTorch and diffusers into .python/, then make the golden fixtures again
   help      this text";
 
@@ -22,6 +25,7 @@ fn main() -> ExitCode {
     let result = match task {
         "test" => checks::test(),
         "bench" => python::bench(&arguments[1..]),
+        "bundle" => bundle::bundle(&arguments[1..]),
         "golden" => python::golden(),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

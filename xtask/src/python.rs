@@ -1,7 +1,10 @@
 //! The Python side: golden fixtures, benchmark peers, and the kernel compiler, which comes as a Python package. Tests need
 //! the last alone.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use crate::shell::{TaskError, cargo, command, root, step, succeeds};
 
@@ -35,11 +38,17 @@ print(len(files), 'files')";
     Ok(command(system()?, &["-c", CHECK, "golden", "bench"]))
 }
 
-/// Makes the environment where it is missing, and installs pinned requirements into it.
-fn install(requirements: &str) -> Result<(), TaskError> {
-    if !succeeds(&mut command(interpreter(), &["-c", "pass"])) {
-        step("python environment", &mut command(system()?, &["-m", "venv", ".python"]))?;
+/// Makes the environment where it is missing.
+fn environment() -> Result<(), TaskError> {
+    if succeeds(&mut command(interpreter(), &["-c", "pass"])) {
+        return Ok(());
     }
+    step("python environment", &mut command(system()?, &["-m", "venv", ".python"]))
+}
+
+/// Installs pinned requirements into the environment.
+fn install(requirements: &str) -> Result<(), TaskError> {
+    environment()?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", requirements];
     step("python packages", &mut command(interpreter(), &pip))
 }
@@ -60,6 +69,13 @@ pub fn bench(arguments: &[String]) -> Result<(), TaskError> {
     let mut words = vec!["bench"];
     words.extend(arguments.iter().map(String::as_str));
     step("benchmarks", &mut cargo(&words))
+}
+
+/// Writes the archive of Python packages that a GPU host may lack; wheels are kept in the environment's folder.
+pub fn pack_packages(folder: &Path) -> Result<(), TaskError> {
+    environment()?;
+    let script = ["bench/peers/pack_packages.py", "--cache", ".python/packed", "--out"];
+    step("python packages", command(interpreter(), &script).arg(folder))
 }
 
 /// Makes the golden fixtures again: runs every `golden/make_*.py`.

@@ -33,6 +33,22 @@ pub enum TaskError {
         /// How to get it.
         remedy: &'static str,
     },
+    /// A file or a folder could not be read or written.
+    File {
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// What was made is larger than it may be.
+    TooLarge {
+        /// What it is.
+        what: &'static str,
+        /// How large it is.
+        bytes: u64,
+        /// How large it may be.
+        limit: u64,
+    },
 }
 
 impl fmt::Display for TaskError {
@@ -42,6 +58,10 @@ impl fmt::Display for TaskError {
             TaskError::Start { command, reason } => write!(f, "could not start `{command}`: {reason}"),
             TaskError::Failed { command, status } => write!(f, "`{command}` failed: {status}"),
             TaskError::Missing { what, remedy } => write!(f, "{what} is missing: {remedy}"),
+            TaskError::File { path, reason } => write!(f, "{}: {reason}", path.display()),
+            TaskError::TooLarge { what, bytes, limit } => {
+                write!(f, "{what} has {bytes} bytes, and may have {limit}: leave something out")
+            }
         }
     }
 }
@@ -82,7 +102,8 @@ pub fn succeeds(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
 }
 
-fn command_line(command: &Command) -> String {
+/// A command as a person would type it.
+pub fn command_line(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
     command.get_args().fold(program.into_owned(), |line, a| line + " " + &a.to_string_lossy())
 }

@@ -1,0 +1,149 @@
+//! `cargo xtask bundle`: one folder that tests and times the project on a GPU host without a Rust toolchain.
+//!
+//! Inside it files lie as they do in the repository, so that scripts and tests find each other by the same paths.
+
+mod executables;
+mod files;
+
+use std::{fs, path::Path};
+
+use executables::Executable;
+use files::{copy, entries, io_error, make_folder, size, write_script};
+
+use crate::{
+    python,
+    shell::{TaskError, command, root, step},
+};
+
+/// Where it goes: git ignores all of `target`.
+const FOLDER: &str = "target/bundle";
+/// What may be carried to a GPU host.
+const LIMIT: u64 = 64 << 20;
+/// The packages whose tests and benchmarks need a GPU.
+const PACKAGES: [&str; 1] = ["kinora-cuda"];
+
+/// Builds and gathers everything; the tests and benchmarks of packages that are named go along as well.
+pub fn bundle(more_packages: &[String]) -> Result<(), TaskError> {
+    let bundle = root().join(FOLDER);
+    if bundle.exists() {
+        fs::remove_dir_all(&bundle).map_err(io_error(&bundle))?;
+    }
+    make_folder(&bundle)?;
+    programs(&bundle, more_packages)?;
+    data(&bundle)?;
+    python::pack_packages(&bundle.join("bench/peers"))?;
+    write_script(&bundle.join("run"), include_str!("run.sh"))?;
+    write_script(&bundle.join(".python/bin/python"), include_str!("python.sh"))?;
+    let built_at = bundle.join("built-at");
+    fs::write(&built_at, format!("{}\n", root().display())).map_err(io_error(&built_at))?;
+    report(&bundle)
+}
+
+/// The command line, and the executables of tests and benchmarks, each in the folder of its crate.
+fn programs(bundle: &Path, more_packages: &[String]) -> Result<(), TaskError> {
+    let command_line = ["build", "--release", "--package", "kinora-cli"];
+    for program in executables::build("command line", &command_line, &["bin"])? {
+        strip(&program, &bundle.join(&program.name))?;
+    }
+    for package in PACKAGES.into_iter().chain(more_packages.iter().map(String::as_str)) {
+        let tests = ["test", "--release", "--no-run", "--tests", "--package", package];
+        let benches = ["bench", "--no-run", "--package", package];
+        for (kind, arguments, kinds) in
+            [("tests", &tests[..], &["lib", "test"][..]), ("bench", &benches, &["bench"])]
+        {
+            for program in executables::build(&format!("{package}: {kind}"), arguments, kinds)? {
+                let of_crate = program.package.file_name().unwrap_or_default();
+                strip(&program, &bundle.join(kind).join(of_crate).join(&program.name))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Copies an executable without its debug information, which is most of it.
+fn strip(program: &Executable, to: &Path) -> Result<(), TaskError> {
+    if let Some(folder) = to.parent() {
+        make_folder(folder)?;
+    }
+    let mut strip = command("strip", &["-o"]);
+    step("strip", strip.arg(to).arg(&program.path))
+}
+
+/// What tests, benchmarks and peers read.
+fn data(bundle: &Path) -> Result<(), TaskError> {
+    for package in entries(&root().join("crates"))? {
+        let Ok(inside) = package.strip_prefix(root()) else { continue };
+        // A test starts in its crate's folder, and paths lead through it to others.
+        make_folder(&bundle.join(inside))?;
+        let fixtures = package.join("tests/fixtures");
+        if fixtures.is_dir() {
+            copy(&fixtures, &bundle.join(inside).join("tests/fixtures"))?;
+        }
+    }
+    make_folder(&bundle.join("bench/harness"))?;
+    for path in ["golden/photos", "golden/synthetic.py", "bench/peers"] {
+        copy(&root().join(path), &bundle.join(path))?;
+    }
+    Ok(())
+}
+
+/// Says how large each part is, and refuses a bundle that cannot be carried.
+fn report(bundle: &Path) -> Result<(), TaskError> {
+    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    println!("\n{FOLDER}");
+    for path in entries(bundle)? {
+        let parts = match path.file_name().and_then(|name| name.to_str()) {
+            // Of these, each one counts.
+            Some("tests" | "bench") => {
+                entries(&path)?.iter().map(|of| entries(of)).collect::<Result<Vec<_>, _>>()?.concat()
+            }
+            _ => vec![path],
+        };
+        for part in parts {
+            let name = part.strip_prefix(bundle).unwrap_or(&part);
+            println!("  {:40} {:7.2} MiB", name.display(), mebibytes(size(&part)?));
+        }
+    }
+    let all = size(bundle)?;
+    println!("  {:40} {:7.2} MiB of {}", "all", mebibytes(all), LIMIT >> 20);
+    if all > LIMIT { Err(TaskError::TooLarge { what: FOLDER, bytes: all, limit: LIMIT }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_lies_where_it_does_in_the_repository() {
+        let bundle = std::env::temp_dir().join(format!("kinora-bundle-test-{}", std::process::id()));
+        data(&bundle).unwrap();
+        for path in [
+            "crates/cpu/tests/fixtures/golden/conv.safetensors",
+            "crates/kinora/tests/fixtures/pipeline/clips.json",
+            "golden/photos",
+            "golden/synthetic.py",
+            "bench/peers/svd_gpu.py",
+            "bench/peers/op_shapes.json",
+        ] {
+            assert_eq!(
+                size(&bundle.join(path)).map_err(|error| error.to_string()),
+                size(&root().join(path)).map_err(|error| error.to_string())
+            );
+        }
+        // Fixtures of another crate are found from a crate that has none.
+        assert!(bundle.join("crates/cuda/../cpu/tests/fixtures").is_dir());
+        assert!(report(&bundle).is_ok());
+        fs::remove_dir_all(&bundle).unwrap();
+    }
+
+    #[test]
+    fn a_bundle_that_cannot_be_carried_is_refused() {
+        let bundle = std::env::temp_dir().join(format!("kinora-large-bundle-test-{}", std::process::id()));
+        make_folder(&bundle).unwrap();
+        // A hole takes no room.
+        fs::File::create(bundle.join("kinora")).unwrap().set_len(LIMIT + 1).unwrap();
+        let refused = report(&bundle);
+        fs::remove_dir_all(&bundle).unwrap();
+        assert!(matches!(refused, Err(TaskError::TooLarge { bytes, .. }) if bytes == LIMIT + 1));
+    }
+}

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# Runs what this folder holds on a GPU host without a Rust toolchain. `cargo xtask bundle` made it.
+set -u
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+
+usage() {
+    cat <<'TEXT'
+run kinora WORDS…            the command line
+run tests [WORDS…]           every test executable; the words go to each: a filter, --nocapture, --test-threads=1, …
+run sanitizer TOOL [WORDS…]  the same under compute-sanitizer; TOOL is memcheck, racecheck, initcheck or synccheck
+run bench [WORDS…]           every benchmark; the words go to each
+run peers WORDS…             bench/peers/svd_gpu.py; --help lists its options
+run check                    says what of the host's libraries and Python is found
+
+PYTHON names another interpreter than python3, CUDA_HOME another CUDA than /usr/local/cuda, ONLY a pattern that the names
+of executables must match, as in `ONLY='golden*' run tests`.
+TEXT
+}
+
+python="${PYTHON:-python3}"
+cuda="${CUDA_HOME:-/usr/local/cuda}"
+
+# The host's CUDA first; then the libraries that came with PyTorch, where cuDNN often is.
+wheels="$("$python" -c '
+import importlib.util, pathlib
+spec = importlib.util.find_spec("nvidia")
+folders = [pathlib.Path(p) for p in (spec.submodule_search_locations if spec else [])]
+print(":".join(sorted(str(lib) for folder in folders for lib in folder.glob("*/lib"))))
+' 2>/dev/null)"
+hosts_libraries="${LD_LIBRARY_PATH-}"
+export LD_LIBRARY_PATH="$cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}${wheels:+:$wheels}"
+export PATH="$cuda/bin:$PATH"
+export PYTHONUNBUFFERED=1
+export RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
+# For the wrapper that benchmarks start their peers with. A peer loads the libraries that its PyTorch was built with, as it
+# would without us.
+export KINORA_PEER_PYTHON="$python" KINORA_PEER_LIBRARIES="$hosts_libraries"
+
+# Tests look for their fixtures where the repository was when they were compiled: a link there leads here.
+link_repository() {
+    local built_at
+    built_at="$(cat "$here/built-at")"
+    if [ -L "$built_at" ] || [ ! -e "$built_at" ]; then
+        if ! { mkdir -p "$(dirname "$built_at")" && ln -sfn "$here" "$built_at"; }; then
+            echo "run: $built_at cannot be made a link to $here; tests will not find their fixtures" >&2
+        fi
+    elif [ ! -d "$built_at/crates/cpu/tests/fixtures" ]; then
+        echo "run: $built_at is there but has no fixtures, and tests look for theirs in it" >&2
+    fi
+}
+
+# Runs every executable of a kind, each in its crate's folder as cargo does, and counts those that fail.
+# A launcher, such as compute-sanitizer with its options, is given before `--`.
+run_each() {
+    local kind="$1" launcher=() failed=() ran=0 executable crate name
+    shift
+    while [ "$1" != -- ]; do launcher+=("$1"); shift; done
+    shift
+    link_repository
+    for executable in "$here/$kind"/*/*; do
+        [ -x "$executable" ] || continue
+        name="$(basename "$executable")"
+        # shellcheck disable=SC2053 # A pattern is what is meant.
+        [[ "$name" == ${ONLY:-*} ]] || continue
+        crate="$(basename "$(dirname "$executable")")"
+        echo "── $crate/$name"
+        ran=$((ran + 1))
+        (cd "$here/crates/$crate" && ${launcher[@]+"${launcher[@]}"} "$executable" "$@") || failed+=("$crate/$name")
+    done
+    echo "── $ran executables, ${#failed[@]} failed${failed[*]:+: ${failed[*]}}"
+    [ "$ran" -gt 0 ] && [ "${#failed[@]}" -eq 0 ]
+}
+
+check() {
+    local library
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || echo "nvidia-smi does not run"
+    for library in libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9; do
+        "$python" -c "
+import ctypes, sys
+try:
+    ctypes.CDLL('$library')
+    print('$library: found')
+except OSError as error:
+    print('$library: not found:', error)"
+    done
+    LD_LIBRARY_PATH="$hosts_libraries" "$python" - "$here/bench/peers" <<'TEXT'
+import sys
+sys.path.insert(0, sys.argv[1])
+import pathlib
+import host_packages
+print(sys.version.split()[0], sys.executable)
+added = host_packages.make_importable("missing", pathlib.Path(sys.argv[1]))
+print("packages from the bundle:", ", ".join(added) or "none")
+host_packages.import_libraries(added)
+import diffusers, torch, transformers
+print(f"torch {torch.__version__}, diffusers {diffusers.__version__}, transformers {transformers.__version__}")
+TEXT
+    "$here/kinora" --version
+}
+
+task="${1:-help}"
+[ $# -gt 0 ] && shift
+case "$task" in
+kinora) exec "$here/kinora" "$@" ;;
+tests)
+    # Here the compiler and the GPU are there: a test that finds none has failed.
+    export KINORA_REQUIRE_NVRTC=1 KINORA_REQUIRE_GPU=1
+    run_each tests -- "$@"
+    ;;
+sanitizer)
+    tool="${1:?run: which tool: memcheck, racecheck, initcheck or synccheck}"
+    shift
+    export KINORA_REQUIRE_NVRTC=1 KINORA_REQUIRE_GPU=1
+    run_each tests compute-sanitizer --tool "$tool" --error-exitcode 86 -- "$@"
+    ;;
+bench) run_each bench -- --bench "$@" ;;
+peers) exec "$here/.python/bin/python" "$here/bench/peers/svd_gpu.py" "$@" ;;
+check) check ;;
+help | --help | -h) usage ;;
+*)
+    echo "run: there is no task \`$task\`" >&2
+    usage >&2
+    exit 2
+    ;;
+esac
