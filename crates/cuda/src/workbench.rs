@@ -90,8 +90,10 @@ impl Workbench {
         let missing: Vec<Kernel> =
             kernels(work.iter()).into_iter().filter(|kernel| !loaded.contains(kernel)).collect();
         loaded.add(self.stream.context(), self.compiler.compile_all(&missing, &|_| {})?.codes)?;
-        let work =
-            work.into_iter().map(|work| PreparedWork::new(work, &loaded)).collect::<Result<_, CudaError>>()?;
+        let work = work
+            .into_iter()
+            .map(|work| PreparedWork::new(work, &loaded))
+            .collect::<Result<_, CudaError>>()?;
         Ok(PreparedCall { stream: self.stream.clone(), inputs, outputs, memory, fault, work })
     }
 }

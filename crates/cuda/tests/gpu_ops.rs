@@ -1,6 +1,8 @@
 //! Every op, by every kernel that is offered for it, in the tables of cases that all backends share: against tensors made
 //! with PyTorch and against the reference at the edges. The paths of older chips run here too, as PTX.
 
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
 mod gpu;
 
 use std::sync::OnceLock;
