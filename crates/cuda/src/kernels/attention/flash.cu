@@ -34,9 +34,8 @@ __device__ __forceinline__ void copy_rows(
     }
 }
 
-// With a mask or a wide head the compiler would spill a few registers for the sake of one more block, for which shared
-// memory has no room in any case.
-#if MASK == MASK_NONE && HEAD_DIM <= 96
+// With a mask or a wide head the compiler would spill a few registers for the sake of one more block.
+#if MASK == MASK_NONE && HEAD_DIM <= 64
 #define BOUNDS __launch_bounds__(THREADS)
 #else
 #define BOUNDS __launch_bounds__(THREADS, 1)
