@@ -34,7 +34,14 @@ __device__ __forceinline__ void copy_rows(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) flash(
+// With a mask or a wide head the compiler would spill a few registers for the sake of one more block.
+#if MASK == MASK_NONE && HEAD_DIM <= 64
+#define BOUNDS __launch_bounds__(THREADS)
+#else
+#define BOUNDS __launch_bounds__(THREADS, 1)
+#endif
+
+extern "C" __global__ void BOUNDS flash(
     const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths, ELEMENT *y,
     const Problem problem) {
     extern __shared__ __align__(128) u8 shared[];

@@ -40,9 +40,13 @@ impl Flash {
             return Vec::new();
         }
         let slice = depth.div_ceil(depth.div_ceil(WIDEST_SLICE)).next_multiple_of(16);
-        // A copy on Turing is over before the next instruction: a second buffer would hold it for nothing.
-        let buffers: &[(usize, usize)] =
-            if turing { &[(64, 1), (32, 1), (16, 1)] } else { &[(64, 2), (32, 2), (32, 1), (16, 1)] };
+        // A copy on Turing is over before the next instruction: a second buffer would hold it for nothing. Its products of
+        // half the depth need more registers, too, and leave none for the scores of many keys beside wide sums.
+        let buffers: &[(usize, usize)] = match (turing, slice) {
+            (true, 193..) => &[(16, 1)],
+            (true, _) => &[(64, 1), (32, 1), (16, 1)],
+            (false, _) => &[(64, 2), (32, 2), (32, 1), (16, 1)],
+        };
         // Warps of 32 rows read each key for twice the products, where their sums fit the registers; masks take some too.
         let large = if depth <= 64 && problem.op.mask == Mask::None { (128, 32) } else { (128, 16) };
         let cuts = [large, (64, 16), (32, 16)].into_iter().filter_map(|(query_tile, warp_rows)| {
