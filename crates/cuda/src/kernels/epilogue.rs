@@ -2,8 +2,9 @@
 //!
 //! The code is generated, so that a product has exactly its own stages, with nothing to decide while it runs. It gives the
 //! kernels these names: `Epilogue`, the operands; `finish`, which adds the bias and runs the stages over N neighbouring
-//! columns of a row; and `finish_gated`, which does so for values and their gates. Each is made of parts, `add_bias`,
-//! `apply_gate` and `apply_stages`, which a kernel may call at different times.
+//! columns of a row; or else `finish_gated`, which does so for values and their gates. Their parts may be called at different
+//! times, so that a kernel has many loads on their way at once: `fetch` brings the operands that are read element
+//! by element, `Fetched`, as they are stored, and `apply_stages` uses them; `apply_gate` joins values and gates.
 
 use kinora_graph::{
     DType, TensorType,
@@ -34,31 +35,42 @@ impl Epilogue<'_> {
     /// The code that a kernel includes.
     pub fn code(&self) -> String {
         let count = self.operands.len().max(1);
-        let mut code = format!("#include \"epilogue.cuh\"\ntypedef EpilogueOperands<{count}> Epilogue;\n");
-        code += &function("add_bias", "float (&v)[N], const Epilogue &e, i64 column", &self.bias_code());
+        let (fields, fetches, stages) = self.parts();
+        let mut code = format!(
+            "#include \"epilogue.cuh\"\ntypedef EpilogueOperands<{count}> Epilogue;\n\
+             constexpr int element_operands = {};\ntemplate <int N>\nstruct Fetched {{\n{fields}}};\n",
+            self.element_operands()
+        );
+        code += &function("fetch", "Fetched<N> &f, const Epilogue &e, i64 element", &fetches);
         code += &function(
             "apply_stages",
-            "float (&v)[N], const Epilogue &e, int row, i64 element, int column",
-            &self.stages_code(),
+            "float (&v)[N], const Fetched<N> &f, const Epilogue &e, int row, int column",
+            &stages,
+        );
+        let fetch = "Fetched<N> f;\nfetch(f, e, element);\n";
+        let Some(gate) = self.gate else {
+            code += &function(
+                "finish",
+                "float (&v)[N], const Epilogue &e, int row, i64 element, int column",
+                &format!("{fetch}apply_stages(v, f, e, row, column);\n"),
+            );
+            return code;
+        };
+        let gated = each(&format!("v[i] *= {}(gate[i]);", activation_name(Some(gate))));
+        code += &function(
+            "apply_gate",
+            "float (&v)[N], float (&gate)[N], const Epilogue &e, int column",
+            &format!(
+                "{}{}{gated}",
+                self.add_bias("v", "column"),
+                self.add_bias("gate", "e.columns + column")
+            ),
         );
         code += &function(
-            "finish",
-            "float (&v)[N], const Epilogue &e, int row, i64 element, int column",
-            "add_bias(v, e, column);\napply_stages(v, e, row, element, column);\n",
+            "finish_gated",
+            "float (&v)[N], float (&gate)[N], const Epilogue &e, int row, i64 element, int column",
+            &format!("{fetch}apply_gate(v, gate, e, column);\napply_stages(v, f, e, row, column);\n"),
         );
-        if let Some(gate) = self.gate {
-            let gated = each(&format!("v[i] *= {}(gate[i]);", activation_name(Some(gate))));
-            code += &function(
-                "apply_gate",
-                "float (&v)[N], float (&gate)[N], const Epilogue &e, int column",
-                &format!("add_bias(v, e, column);\nadd_bias(gate, e, e.columns + column);\n{gated}"),
-            );
-            code += &function(
-                "finish_gated",
-                "float (&v)[N], float (&gate)[N], const Epilogue &e, int row, i64 element, int column",
-                "apply_gate(v, gate, e, column);\napply_stages(v, e, row, element, column);\n",
-            );
-        }
         code
     }
 
@@ -76,28 +88,37 @@ impl Epilogue<'_> {
         Argument::Bytes(words.into_iter().flat_map(u64::to_le_bytes).collect())
     }
 
-    fn bias_code(&self) -> String {
-        match self.bias {
-            Some(dtype) => format!(
-                "float bias[N];\nload(bias, static_cast<const {} *>(e.bias) + column);\n{}",
-                type_name(dtype),
-                each("v[i] += bias[i];")
-            ),
-            None => String::new(),
-        }
+    /// How many operands are read element by element: those whose loads are worth sending early.
+    fn element_operands(&self) -> usize {
+        let elementwise = |stage: &&Stage| matches!(stage, Stage::Add | Stage::Mul | Stage::Blend { .. });
+        self.stages.iter().filter(elementwise).count()
     }
 
-    fn stages_code(&self) -> String {
-        let mut code = String::new();
+    /// Adds the bias, where there is one, to as many columns as a function has.
+    fn add_bias(&self, to: &str, place: &str) -> String {
+        self.bias.map_or_else(String::new, |dtype| add_vector(to, dtype, "e.bias", place))
+    }
+
+    /// What is fetched, the code that fetches it, and the code that applies it. Vectors of a channel are not among what is
+    /// fetched: many rows share them, so that they are near. Nor is a gate's bias: it comes before the gate.
+    fn parts(&self) -> (String, String, String) {
+        let (mut fields, mut fetches, mut stages) = (String::new(), String::new(), String::new());
+        if self.gate.is_none() {
+            stages += &self.add_bias("v", "column");
+        }
         let mut at = 0;
         for (stage, own) in Stage::split(self.stages, &self.operands) {
-            let operand = |place: &str| {
-                let name = own.first().map_or("f32", |ty| type_name(ty.dtype));
-                format!(
-                    "float other[N];\nload(other, static_cast<const {name} *>(e.operand[{at}]) + {place});\n"
-                )
+            let dtype = own.first().map_or(DType::F32, |ty| ty.dtype);
+            let mut operand = || {
+                let ty = type_name(dtype);
+                fields += &format!("Pack<{ty}, N> operand{at};\n");
+                fetches += &format!(
+                    "f.operand{at} = *reinterpret_cast<const Pack<{ty}, N> *>(static_cast<const {ty} *>\
+                     (e.operand[{at}]) + element);\n"
+                );
+                format!("to_float(f.operand{at}.lane[i])")
             };
-            code += &match stage {
+            stages += &match stage {
                 Stage::Activate(activation) => {
                     each(&format!("v[i] = {}(v[i]);", activation_name(Some(activation))))
                 }
@@ -107,25 +128,33 @@ impl Epilogue<'_> {
                     let shared = own.first().is_none_or(|ty| ty.elements() == channels);
                     let place =
                         if shared { "column" } else { "row / int(e.rows_per_image) * e.columns + column" };
-                    block(&(operand(place) + &each("v[i] += other[i];")))
+                    add_vector("v", dtype, &format!("e.operand[{at}]"), place)
                 }
-                Stage::Add => block(&(operand("element") + &each("v[i] += other[i];"))),
-                Stage::Mul => block(&(operand("element") + &each("v[i] *= other[i];"))),
+                Stage::Add => each(&format!("v[i] += {};", operand())),
+                Stage::Mul => each(&format!("v[i] *= {};", operand())),
                 Stage::Blend { accumulator_first } => {
+                    let other = operand();
                     let name = own.get(1).map_or("f32", |ty| type_name(ty.dtype));
                     let next = at + 1;
                     let alpha =
                         format!("float alpha = to_float(*static_cast<const {name} *>(e.operand[{next}]));\n");
-                    let sides = if accumulator_first { ["v[i]", "other[i]"] } else { ["other[i]", "v[i]"] };
-                    let [first, second] = sides;
-                    let blend = format!("v[i] = alpha * {first} + (1.0f - alpha) * {second};");
-                    block(&(operand("element") + &alpha + &each(&blend)))
+                    let [first, second] = if accumulator_first { ["v[i]", &other] } else { [&other, "v[i]"] };
+                    block(&(alpha + &each(&format!("v[i] = alpha * {first} + (1.0f - alpha) * {second};"))))
                 }
             };
             at += stage.operands();
         }
-        code
+        (fields, fetches, stages)
     }
+}
+
+/// Adds neighbours of a vector.
+fn add_vector(to: &str, dtype: DType, from: &str, place: &str) -> String {
+    let ty = type_name(dtype);
+    block(&format!(
+        "float other[N];\nload(other, static_cast<const {ty} *>({from}) + {place});\n{}",
+        each(&format!("{to}[i] += other[i];"))
+    ))
 }
 
 /// A function template over N neighbouring columns.
@@ -186,11 +215,12 @@ mod tests {
         let code = epilogue.code();
         for part in [
             "EpilogueOperands<4>",
+            "Pack<f16, N> operand1;",
             "static_cast<const f32 *>(e.operand[0]) + row / int(e.rows_per_image) * e.columns + column",
             "v[i] = silu(v[i]);",
             "static_cast<const f16 *>(e.operand[1]) + element",
             "static_cast<const bf16 *>(e.operand[2])",
-            "alpha * other[i] + (1.0f - alpha) * v[i]",
+            "alpha * to_float(f.operand1.lane[i]) + (1.0f - alpha) * v[i]",
             // 0.1 exactly.
             "__int_as_float(0x3dcccccd)",
             "static_cast<const f16 *>(e.operand[3]) + element",

@@ -173,17 +173,20 @@ __device__ __forceinline__ void multiply_stage(Sums &sums, u32 stage, int first_
 }
 
 // Hands the sums on: 16 rows of a warp's at a time go through shared memory, so that a thread has STORE neighbouring results
-// of one row, for wide accesses to the operands of the epilogue and to the result.
+// of one row, for wide accesses to the operands of the epilogue and to the result. The operands of several of a thread's
+// slots are on their way before the first is used.
 __device__ __forceinline__ void write_results(const Sums &sums, float *scratch, TYPE *y, float *partial, const Product &p,
                                               const Epilogue &e, const Tile &tile, int first_row, int first_column) {
     int lane = threadIdx.x % 32;
-    // The columns of a slot, and the bank-friendly distance of rows.
     constexpr int per_result = GATED && !SPLIT ? 2 : 1;
     constexpr int width = STORE * per_result, across = warp_columns / width, slots = 16 * across;
+    constexpr int turns = (slots + 31) / 32, batch = turns < 5 ? turns : turns % 5 == 0 ? 5 : 4;
+    // Rows 8 floats further apart fall into other banks.
     constexpr int pitch = warp_columns + 8;
     float *own = scratch + threadIdx.x / 32 * (16 * pitch);
 #pragma unroll
     for (int i = 0; i < warp_rows / 16; i++) {
+        // The sums of the rows before have been read.
         __syncwarp();
 #pragma unroll
         for (int j = 0; j < warp_columns / 8; j++) {
@@ -193,27 +196,45 @@ __device__ __forceinline__ void write_results(const Sums &sums, float *scratch, 
             *reinterpret_cast<float2 *>(to + 8 * pitch) = make_float2(four[2], four[3]);
         }
         __syncwarp();
-        for (int slot = lane; slot < slots; slot += 32) {
-            int line = slot / across, from = slot % across * width;
-            int row = tile.row + first_row + 16 * i + line, column = (tile.column + first_column + from) / per_result;
-            if (row >= p.rows || column * per_result >= p.columns) continue;
-            float sum[width];
-            read_line(sum, own + line * pitch + from);
-#if SPLIT
-            store(partial + (i64(tile.split) * p.rows + row) * p.columns + column, sum);
-#else
-            i64 at = tile.slice * p.y_slice + row * p.y_row + column;
-#if GATED
-            float result[STORE], gate[STORE];
+#pragma unroll 1
+        for (int first = lane; first < slots; first += 32 * batch) {
+            int rows[batch], columns[batch];
+            bool there[batch];
+            Fetched<STORE> fetched[batch];
 #pragma unroll
-            for (int k = 0; k < STORE; k++) result[k] = sum[2 * k], gate[k] = sum[2 * k + 1];
-            finish_gated(result, gate, e, row, at, tile.slice * p.column_slice + column);
-            store(y + at, result);
+            for (int turn = 0; turn < batch; turn++) {
+                int slot = first + 32 * turn;
+                rows[turn] = tile.row + first_row + 16 * i + slot / across;
+                columns[turn] = (tile.column + first_column + slot % across * width) / per_result;
+                there[turn] = slot < slots && rows[turn] < p.rows && columns[turn] * per_result < p.columns;
+#if !SPLIT
+                if (there[turn]) fetch(fetched[turn], e, tile.slice * p.y_slice + rows[turn] * p.y_row + columns[turn]);
+#endif
+            }
+#pragma unroll
+            for (int turn = 0; turn < batch; turn++) {
+                if (!there[turn]) continue;
+                int slot = first + 32 * turn;
+                float sum[width];
+                read_line(sum, own + slot / across * pitch + slot % across * width);
+#if SPLIT
+                store(partial + (i64(tile.split) * p.rows + rows[turn]) * p.columns + columns[turn], sum);
 #else
-            finish(sum, e, row, at, tile.slice * p.column_slice + column);
-            store(y + at, sum);
+                int column = tile.slice * p.column_slice + columns[turn];
+                TYPE *to = y + tile.slice * p.y_slice + rows[turn] * p.y_row + columns[turn];
+#if GATED
+                float result[STORE], gate[STORE];
+#pragma unroll
+                for (int k = 0; k < STORE; k++) result[k] = sum[2 * k], gate[k] = sum[2 * k + 1];
+                apply_gate(result, gate, e, column);
+                apply_stages(result, fetched[turn], e, rows[turn], column);
+                store(to, result);
+#else
+                apply_stages(sum, fetched[turn], e, rows[turn], column);
+                store(to, sum);
 #endif
 #endif
+            }
         }
     }
 }

@@ -58,7 +58,7 @@ __device__ __forceinline__ void fetch(float (&four)[4], const T *from, i64 line_
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, TILE == 128 ? 2 : 3)
+extern "C" __global__ void __launch_bounds__(256, TILE == 128 ? (GATED ? 1 : 2) : 3)
     simt(const A_TYPE *a, const B_TYPE *b, A_TYPE *y, const Product p, const Window w, const Epilogue e) {
     __shared__ __align__(16) float a_tiles[2][tile_depth * pitch];
     __shared__ __align__(16) float b_tiles[2][tile_depth * pitch];

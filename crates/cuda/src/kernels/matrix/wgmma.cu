@@ -41,8 +41,18 @@ constexpr int b_bytes = TILE_COLUMNS * 128;
 constexpr int stage_bytes = a_bytes + b_bytes;
 // A gated tile has its values in the left half and their gates in the right one.
 constexpr int result_columns = GATED ? TILE_COLUMNS / 2 : TILE_COLUMNS;
-// Results pass through shared memory 16 rows of a warp by 16 columns at a time.
-constexpr int strip = 16;
+// Results pass through shared memory 16 rows of a warp by a strip of columns at a time.
+constexpr int strip = result_columns % 32 == 0 ? 32 : 16;
+constexpr int strips = result_columns / strip;
+// A thread finishes eight neighbouring columns of a row at a time, `turns` of them in a strip.
+constexpr int wide = 8;
+constexpr int across = strip / wide;
+constexpr int turns = 16 * across / 32;
+// Strips whose operands of the epilogue are on their way at once: as many as there are registers for beside the sums.
+constexpr int spare = 240 - 80 - row_blocks * TILE_COLUMNS / 2;
+constexpr int per_strip = element_operands * turns * 4;
+constexpr int room = per_strip > 0 ? spare / per_strip : 1;
+constexpr int ahead = room < 1 ? 1 : room < strips ? room : strips;
 constexpr int strip_pitch = strip + 4;
 constexpr int strip_bytes = 16 * strip_pitch * 4;
 static_assert(TILE_ROWS % 128 == 0 && result_columns % strip == 0 && TILE_COLUMNS / 2 % 8 == 0, "the warps share the tile");
@@ -110,17 +120,44 @@ struct Sums {
 };
 
 // Hands on the sums of 64 rows, of which each warp has 16: a strip of columns at a time goes through shared memory, so that a
-// thread has STORE neighbouring results of one row, for wide accesses to the operands of the epilogue and to the result.
+// thread has neighbouring results of one row, for wide accesses to the operands of the epilogue and to the result.
 __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], float *own, TYPE *y, const Boxes &g,
                                               const Epilogue &e, const Start &start, int first_row) {
     int lane = threadIdx.x % 32;
-    constexpr int across = strip / STORE;
+    // A thread's rows are the same in every strip.
+    int rows[turns];
+    bool inside[turns];
 #pragma unroll
-    for (int from = 0; from < result_columns; from += strip) {
+    for (int turn = 0; turn < turns; turn++) {
+        int rest = first_row + lane / across + turn * (32 / across);
+        int at[4];
+        inside[turn] = true;
+#pragma unroll
+        for (int axis = 0; axis < 4; axis++) {
+            at[axis] = start.at[axis] + (rest & ((1 << g.shift[axis]) - 1));
+            rest >>= g.shift[axis];
+            inside[turn] = inside[turn] && at[axis] < g.out_extents[axis];
+        }
+        rows[turn] = ((at[3] * g.out_extents[2] + at[2]) * g.out_extents[1] + at[1]) * g.out_extents[0] + at[0];
+    }
+    int first_column = start.column + lane % across * wide;
+    Fetched<wide> fetched[strips][turns];
+    auto fetch_strip = [&](int n) {
+#pragma unroll
+        for (int turn = 0; turn < turns; turn++) {
+            int column = first_column + n * strip;
+            if (inside[turn] && column < g.columns)
+                fetch(fetched[n][turn], e, i64(rows[turn]) * g.columns + column);
+        }
+    };
+#pragma unroll
+    for (int n = 0; n < ahead && n < strips; n++) fetch_strip(n);
+#pragma unroll
+    for (int n = 0; n < strips; n++) {
         __syncwarp();
 #pragma unroll
         for (int block = 0; block < strip / 8; block++) {
-            int j = from / 8 + block;
+            int j = n * (strip / 8) + block;
 #pragma unroll
             for (int lower = 0; lower < 2; lower++) {
                 float two[2] = {sum[4 * j + 2 * lower], sum[4 * j + 2 * lower + 1]};
@@ -135,29 +172,21 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
         }
         __syncwarp();
 #pragma unroll
-        for (int slot = lane; slot < 16 * across; slot += 32) {
-            int line = slot / across, in_strip = slot % across * STORE;
-            int column = start.column + from + in_strip, rest = first_row + line;
-            int at[4];
-            bool inside = column < g.columns;
+        for (int turn = 0; turn < turns; turn++) {
+            int column = first_column + n * strip;
+            if (!inside[turn] || column >= g.columns) continue;
+            float result[wide];
+            const float *line = own + (lane / across + turn * (32 / across)) * strip_pitch + lane % across * wide;
 #pragma unroll
-            for (int axis = 0; axis < 4; axis++) {
-                at[axis] = start.at[axis] + (rest & ((1 << g.shift[axis]) - 1));
-                rest >>= g.shift[axis];
-                inside = inside && at[axis] < g.out_extents[axis];
+            for (int half = 0; half < 2; half++) {
+                float4 four = *reinterpret_cast<const float4 *>(line + 4 * half);
+                result[4 * half] = four.x, result[4 * half + 1] = four.y, result[4 * half + 2] = four.z,
+                            result[4 * half + 3] = four.w;
             }
-            if (!inside) continue;
-            int row = ((at[3] * g.out_extents[2] + at[2]) * g.out_extents[1] + at[1]) * g.out_extents[0] + at[0];
-            i64 element = i64(row) * g.columns + column;
-            float result[STORE];
-            load(result, own + line * strip_pitch + in_strip);
-#if GATED
-            apply_stages(result, e, row, element, column);
-#else
-            finish(result, e, row, element, column);
-#endif
-            store(y + element, result);
+            apply_stages(result, fetched[n][turn], e, rows[turn], column);
+            store(y + i64(rows[turn]) * g.columns + column, result);
         }
+        if (n + ahead < strips) fetch_strip(n + ahead);
     }
 }
 
@@ -220,14 +249,14 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     }
     __syncthreads();
     if (threadIdx.x < 128) {
-        give_back_registers<40>();
+        give_back_registers<24>();
         if (threadIdx.x == 0) {
             prefetch_map(map_a);
             prefetch_map(map_b);
             produce(map_a, map_b, g, ring, full, empty);
         }
     } else {
-        take_registers<232>();
+        take_registers<240>();
         consume(y, g, e, ring, full, empty, strips + (threadIdx.x / 32 - 4) * (strip_bytes / 4));
     }
 }

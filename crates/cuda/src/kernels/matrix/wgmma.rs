@@ -11,8 +11,9 @@ use crate::{
 /// How deep a tile is: 128 bytes, the widest swizzle.
 const TILE_DEPTH: usize = 64;
 
-/// Shared memory through which eight warps pass their results.
-const STRIPS: usize = 8 * 16 * (16 + 4) * 4;
+/// The most shared memory through which eight warps pass their results: 16 rows of 32 columns, and four to keep rows in
+/// different banks.
+const STRIPS: usize = 8 * 16 * (32 + 4) * 4;
 
 /// A tile of sums, and how many steps of its depth are in the ring.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +30,7 @@ const TILES: [Tile; 5] = [
     Tile { rows: 256, columns: 160, stages: 4, efficiency: 0.75 },
     Tile { rows: 256, columns: 128, stages: 4, efficiency: 0.72 },
     Tile { rows: 128, columns: 256, stages: 4, efficiency: 0.7 },
-    Tile { rows: 128, columns: 160, stages: 6, efficiency: 0.6 },
+    Tile { rows: 128, columns: 160, stages: 5, efficiency: 0.6 },
     Tile { rows: 128, columns: 128, stages: 6, efficiency: 0.55 },
 ];
 
@@ -226,8 +227,7 @@ impl Implementation for Wgmma {
             .with("GATED", bool_constant(problem.gate.is_some()))
             .with("TILE_ROWS", tile.rows)
             .with("TILE_COLUMNS", tile.columns)
-            .with("STAGES", tile.stages)
-            .with("STORE", problem.store_width(8));
+            .with("STAGES", tile.stages);
         let kernel = Kernel { generated: problem.epilogue().code(), hot: true, ..kernel };
         let arguments = vec![
             Argument::TensorMap(boxes.map_of_a(&problem, places)),
