@@ -86,10 +86,16 @@ impl Workbench {
             number: 1,
         };
         let work = implementation.work(call, &places)?;
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing: Vec<Kernel> =
-            kernels(work.iter()).into_iter().filter(|kernel| !loaded.contains(kernel)).collect();
-        loaded.add(self.stream.context(), self.compiler.compile_all(&missing, &|_| {})?.codes)?;
+        let loaded = || self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = kernels(work.iter());
+        let missing: Vec<Kernel> = {
+            let loaded = loaded();
+            wanted.into_iter().filter(|kernel| !loaded.contains(kernel)).collect()
+        };
+        // Others go on meanwhile; what two compile at a time is loaded twice, and the second one stays.
+        let codes = self.compiler.compile_all(&missing, &|_| {})?.codes;
+        let mut loaded = loaded();
+        loaded.add(self.stream.context(), codes)?;
         let work = work
             .into_iter()
             .map(|work| PreparedWork::new(work, &loaded))
