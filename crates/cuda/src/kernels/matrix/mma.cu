@@ -200,7 +200,9 @@ __device__ __forceinline__ void write_results(const Sums &sums, float *scratch, 
         for (int first = lane; first < slots; first += 32 * batch) {
             int rows[batch], columns[batch];
             bool there[batch];
+#if !SPLIT
             Fetched<STORE> fetched[batch];
+#endif
 #pragma unroll
             for (int turn = 0; turn < batch; turn++) {
                 int slot = first + 32 * turn;

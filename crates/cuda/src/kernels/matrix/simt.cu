@@ -58,7 +58,17 @@ __device__ __forceinline__ void fetch(float (&four)[4], const T *from, i64 line_
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, TILE == 128 ? (GATED ? 1 : 2) : 3)
+// Blocks that share a multiprocessor. Two of the larger tile leave a thread 128 registers, which gates, and the compiler for
+// Hopper and later, need a few more of.
+#if TILE == 64
+constexpr int resident = 3;
+#elif GATED || __CUDA_ARCH__ >= 900
+constexpr int resident = 1;
+#else
+constexpr int resident = 2;
+#endif
+
+extern "C" __global__ void __launch_bounds__(256, resident)
     simt(const A_TYPE *a, const B_TYPE *b, A_TYPE *y, const Product p, const Window w, const Epilogue e) {
     __shared__ __align__(16) float a_tiles[2][tile_depth * pitch];
     __shared__ __align__(16) float b_tiles[2][tile_depth * pitch];
