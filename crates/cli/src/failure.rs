@@ -59,7 +59,7 @@ pub enum Failure {
     #[error("{error}; the limit is {}", limit.source)]
     Memory {
         /// What it needs, and what would fit.
-        error: GenerateError,
+        error: Box<GenerateError>,
         /// What it may take.
         limit: MemoryLimit,
     },
@@ -178,7 +178,7 @@ const LESS_MEMORY: &str =
 fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
     let fits = match error {
         GenerateError::OverBudget { suggestion: Some(suggestion), .. } => {
-            let Suggestion { frames, size, precision, decode_chunk, .. } = suggestion;
+            let Suggestion { frames, size, precision, decode_chunk, .. } = **suggestion;
             let options = [
                 frames.map(|frames| format!("--frames {frames}")),
                 size.map(|[width, height]| format!("--size {width}x{height}")),
@@ -273,12 +273,14 @@ mod tests {
             decode_chunk: Some(1),
             peak_bytes: 1,
         };
-        let help = |suggestion, source| {
-            let error = GenerateError::OverBudget { over, suggestion };
-            Failure::Memory { error, limit: MemoryLimit { bytes: 1, source } }.help().unwrap()
+        let help = |suggestion: Option<Box<Suggestion>>, source| {
+            let error = GenerateError::OverBudget { over: Box::new(over), suggestion };
+            Failure::Memory { error: Box::new(error), limit: MemoryLimit { bytes: 1, source } }
+                .help()
+                .unwrap()
         };
         assert_eq!(
-            help(Some(suggestion), LimitSource::Asked),
+            help(Some(Box::new(suggestion)), LimitSource::Asked),
             "--frames 7 --size 512x320 --precision f16 --decode-chunk 1 would fit; or raise --memory"
         );
         assert!(help(None, LimitSource::Machine).contains("--memory sets another limit"));

@@ -328,7 +328,7 @@ fn a_budget_that_does_not_suffice_is_said_before_any_work() {
     let GenerateError::OverBudget { over, suggestion: Some(suggestion) } = error else { panic!("{text}") };
     assert_eq!((over.need, over.budget), (over.weights + over.activations, chunked));
     let expected = Suggestion { decode_chunk: Some(4), peak_bytes: chunked, ..Suggestion::default() };
-    assert_eq!(suggestion, expected);
+    assert_eq!(*suggestion, expected);
 
     let (error, begun) = within(1000);
     let text = error.to_string();

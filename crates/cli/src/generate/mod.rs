@@ -39,7 +39,10 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
     let precision = arguments.clip.precision.unwrap_or_default();
     let asked = checked_settings(arguments, precision)?;
     let probe = VideoOptions { frames: arguments.clip.frames, ..video_options(arguments, &asked)? };
-    interrupt::uninterrupted(|| Ok(drop(VideoFile::create(&arguments.output, &probe)?)))?;
+    interrupt::uninterrupted(|| {
+        VideoFile::create(&arguments.output, &probe)?;
+        Ok(())
+    })?;
     let photo = Photo::open(&arguments.photo)?;
 
     let limit = memory_limit(arguments.memory);
@@ -76,7 +79,9 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
         })
         .map_err(|error| match (error, limit) {
             (GenerateError::Cancelled, _) => Failure::Interrupted,
-            (error @ GenerateError::OverBudget { .. }, Some(limit)) => Failure::Memory { error, limit },
+            (error @ GenerateError::OverBudget { .. }, Some(limit)) => {
+                Failure::Memory { error: Box::new(error), limit }
+            }
             (error, _) => error.into(),
         })?;
     display.end_stage();

@@ -54,7 +54,7 @@ impl Request<'_> {
     pub fn plan_within(&self, budget: Option<usize>) -> Result<Plans, GenerateError> {
         match (self.plan(budget), budget) {
             (Err(GenerateError::OverBudget { over, .. }), Some(budget)) => {
-                Err(GenerateError::OverBudget { over, suggestion: self.what_fits(budget) })
+                Err(GenerateError::OverBudget { over, suggestion: self.what_fits(budget).map(Box::new) })
             }
             (plans, _) => plans,
         }

@@ -38,12 +38,12 @@ pub enum GenerateError {
         expected: usize,
     },
     /// More memory is needed than may be used. Nothing has been read or allocated.
-    #[error("{over}; {}", advice(suggestion.as_ref()))]
+    #[error("{over}; {}", advice(suggestion.as_deref()))]
     OverBudget {
         /// The first network that does not fit.
-        over: OverBudget,
+        over: Box<OverBudget>,
         /// What to ask for instead.
-        suggestion: Option<Suggestion>,
+        suggestion: Option<Box<Suggestion>>,
     },
     /// The memory could not be had, although it is within the budget or there is none.
     #[error("{part}: {problem}")]
@@ -164,7 +164,7 @@ impl GenerateError {
     pub(super) fn run(part: &'static str, source: CpuError) -> Self {
         match source {
             CpuError::Plan(PlanError::OverBudget { need, budget, weights, arena, .. }) => {
-                let over = OverBudget { part, need, budget, weights, activations: arena };
+                let over = Box::new(OverBudget { part, need, budget, weights, activations: arena });
                 GenerateError::OverBudget { over, suggestion: None }
             }
             CpuError::Plan(PlanError::TooLarge) | CpuError::OutOfMemory { .. } => {
