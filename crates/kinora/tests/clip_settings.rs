@@ -97,7 +97,8 @@ fn conditions_must_fit_the_precision_that_the_network_is_told_them_in() {
         change(&mut settings);
         settings.check(&configs, precision).map_err(|error| error.to_string())
     };
-    let changes: [(&str, fn(&mut Settings)); 5] = [
+    type Change = (&'static str, fn(&mut Settings));
+    let changes: [Change; 5] = [
         ("fps", |s| s.fps = 70_000),
         ("motion bucket", |s| s.motion_bucket = 70_000),
         ("noise augmentation", |s| s.noise_augmentation = 1e5),
