@@ -25,7 +25,7 @@ def count(name, run):
 
 
 def networks():
-    """The three networks as they are published. Some parameters are made on the CPU whatever the device: all are moved."""
+    """The three networks as they are published. Some parameters are made on the CPU in any case: all are moved."""
     levels = {"down_block_types": ("DownEncoderBlock2D",) * 4, "block_out_channels": (128, 256, 512, 512)}
     vae = AutoencoderKLTemporalDecoder(**levels, layers_per_block=2).to("meta").eval()
     vision = {"hidden_size": 1280, "intermediate_size": 5120, "projection_dim": 1024, "patch_size": 14}

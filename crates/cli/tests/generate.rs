@@ -248,8 +248,10 @@ fn ctrl_c_ends_a_video_that_no_one_reads() {
     command.args(["--size", "256x256", "-v"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    // The end of decoding is said when writing begins.
+    // The end of decoding is said before writing begins.
     assert!(lines.any(|line| line.starts_with("decode: ")));
+    // Until the pipe is full.
+    thread::sleep(Duration::from_millis(500));
     signal(&child, "-INT");
     assert!(lines.any(|line| line.contains("interrupted")));
     assert_eq!(child.wait().unwrap().code(), Some(130));
