@@ -7,8 +7,15 @@ use std::{
 };
 
 use anstyle::{AnsiColor, Style};
-use kinora::{image_to_video::GenerateError, photo::PhotoError, video::VideoError};
-use kinora_models::{folder::FolderError, hub::HubError, synthetic::SyntheticError};
+use kinora::{
+    image_to_video::{GenerateError, Precision, Suggestion},
+    memory::{LimitSource, MemoryLimit},
+    photo::PhotoError,
+    video::VideoError,
+};
+use kinora_models::{
+    folder::FolderError, hub::HubError, schedulers::SchedulerError, synthetic::SyntheticError,
+};
 use serde_json::json;
 
 /// The command line is wrong.
@@ -48,6 +55,14 @@ pub enum Failure {
     /// The work itself.
     #[error(transparent)]
     Generate(#[from] GenerateError),
+    /// The clip needs more memory than it may take.
+    #[error("{error}; the limit is {}", limit.source)]
+    Memory {
+        /// What it needs, and what would fit.
+        error: Box<GenerateError>,
+        /// What it may take.
+        limit: MemoryLimit,
+    },
     /// Ctrl-C.
     #[error("interrupted; nothing was written")]
     Interrupted,
@@ -61,45 +76,75 @@ pub enum Failure {
 
 impl Failure {
     /// What to do, where the message cannot know it: the libraries do not know the options of this program.
-    fn help(&self) -> Option<&'static str> {
-        match self {
-            Failure::Video(VideoError::Exists { .. }) => Some("add --force to replace it"),
-            Failure::Hub(HubError::Unreachable { .. } | HubError::Offline { .. }) => Some(
+    fn help(&self) -> Option<String> {
+        let text = match self {
+            Failure::Video(VideoError::Exists { .. }) => "add --force to replace it",
+            Failure::Video(VideoError::FrameRate { .. }) => {
+                "--output-fps sets the speed of the file, which is that of --fps otherwise"
+            }
+            Failure::Video(VideoError::GifFrameRate { .. } | VideoError::GifTooSlow { .. }) => {
+                "--output-fps sets the speed of the file alone"
+            }
+            Failure::Hub(HubError::Unreachable { .. } | HubError::Offline { .. }) => {
                 "give --model the path of a model's folder, or try everything without a download: \
-                 kinora demo-model FOLDER",
-            ),
-            Failure::NotDownloaded { .. } => Some(
-                "`kinora generate --model` downloads it; `kinora info --config svd-xt` needs no model at all",
-            ),
-            Failure::Generate(GenerateError::OverBudget { .. }) => Some(
-                "raise --memory, or lower --size, --frames or --decode-chunk; --precision f16 halves the weights",
-            ),
-            Failure::Generate(GenerateError::Run { .. }) => Some(
-                "the model's files may be damaged or belong to another model; `kinora info FOLDER` shows what is in them",
-            ),
-            _ => None,
-        }
+                 kinora demo-model FOLDER"
+            }
+            Failure::NotDownloaded { .. } => {
+                "`kinora generate --model` downloads it; `kinora info --config svd-xt` needs no model at all"
+            }
+            Failure::Memory { error, limit } => return Some(memory_help(error, limit)),
+            Failure::Generate(GenerateError::OutOfMemory { .. }) => LESS_MEMORY,
+            Failure::Generate(GenerateError::NotFinite { precision, .. }) => match precision {
+                Precision::F16 => "try --precision bf16 or f32",
+                Precision::BF16 => "try --precision f32",
+                Precision::F32 => "`kinora info FOLDER` shows what is in the model's files",
+            },
+            Failure::Generate(GenerateError::Run { .. } | GenerateError::Weights { .. }) => {
+                "the model's files may be damaged or belong to another model; `kinora info FOLDER` shows what is in them"
+            }
+            _ => return None,
+        };
+        Some(text.to_owned())
     }
 
     fn kind(&self) -> &'static str {
         match self {
+            _ if self.is_usage() => "usage",
             Failure::Usage(_) => "usage",
             Failure::Photo(_) => "photo",
             Failure::Video(_) => "output",
             Failure::Hub(_) | Failure::NotDownloaded { .. } | Failure::Folder(_) | Failure::Synthetic(_) => {
                 "model"
             }
-            Failure::Generate(GenerateError::Setting { .. }) => "usage",
-            Failure::Generate(GenerateError::OverBudget { .. }) => "memory",
+            Failure::Memory { .. } | Failure::Generate(GenerateError::OutOfMemory { .. }) => "memory",
             Failure::Generate(_) => "generate",
             Failure::Interrupted => "interrupted",
             Failure::Signals(_) | Failure::StandardOutput(_) => "system",
         }
     }
 
+    /// Whether the command line has a value that can never do, whatever the machine and its files are.
+    fn is_usage(&self) -> bool {
+        match self {
+            Failure::Usage(_) => true,
+            Failure::Video(error) => matches!(
+                error,
+                VideoError::UnknownFormat { .. }
+                    | VideoError::FrameRate { .. }
+                    | VideoError::GifFrameRate { .. }
+                    | VideoError::GifTooSlow { .. }
+            ),
+            Failure::Generate(error) => matches!(
+                error,
+                GenerateError::Setting { .. } | GenerateError::Scheduler(SchedulerError::Steps { .. })
+            ),
+            _ => false,
+        }
+    }
+
     fn exit_code(&self) -> u8 {
         match self {
-            Failure::Usage(_) | Failure::Generate(GenerateError::Setting { .. }) => EXIT_USAGE,
+            _ if self.is_usage() => EXIT_USAGE,
             Failure::Interrupted => EXIT_INTERRUPTED,
             _ => EXIT_FAILED,
         }
@@ -110,9 +155,10 @@ impl Failure {
         let message = self.to_string();
         let causes = causes(self, &message);
         if !self.reader_is_gone() {
-            print(&message, &causes, self.help());
+            let help = self.help();
+            print(&message, &causes, help.as_deref());
             if json {
-                print_json(self.kind(), self.exit_code(), &message, &causes, self.help());
+                print_json(self.kind(), self.exit_code(), &message, &causes, help.as_deref());
             }
         }
         ExitCode::from(self.exit_code())
@@ -121,6 +167,33 @@ impl Failure {
     /// Whether the program that read our output has ended, as `head` does: no one is left to be told.
     fn reader_is_gone(&self) -> bool {
         matches!(self, Failure::StandardOutput(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// What takes less memory, by options.
+const LESS_MEMORY: &str =
+    "lower --size, --frames or --decode-chunk; --precision f16 halves the weights; end other programs";
+
+/// The options with which the clip would fit, and what to do about the limit.
+fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
+    let fits = match error {
+        GenerateError::OverBudget { suggestion: Some(suggestion), .. } => {
+            let Suggestion { frames, size, precision, decode_chunk, .. } = **suggestion;
+            let options = [
+                frames.map(|frames| format!("--frames {frames}")),
+                size.map(|[width, height]| format!("--size {width}x{height}")),
+                precision.map(|precision| format!("--precision {precision}")),
+                decode_chunk.map(|chunk| format!("--decode-chunk {chunk}")),
+            ];
+            format!("{} would fit", options.into_iter().flatten().collect::<Vec<_>>().join(" "))
+        }
+        _ => LESS_MEMORY.to_owned(),
+    };
+    match limit.source {
+        LimitSource::Asked => format!("{fits}; or raise --memory"),
+        LimitSource::Machine | LimitSource::ControlGroup => {
+            format!("{fits}; --memory sets another limit than what is free now")
+        }
     }
 }
 
@@ -173,4 +246,43 @@ fn print_json(kind: &str, exit_code: u8, message: &str, causes: &[String], help:
     let error =
         json!({ "kind": kind, "message": message, "causes": causes, "help": help, "exit_code": exit_code });
     let _ = writeln!(io::stdout(), "{}", json!({ "error": error }));
+}
+
+#[cfg(test)]
+mod tests {
+    use kinora::image_to_video::OverBudget;
+
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_is_helped_by_asking_for_less() {
+        let error = GenerateError::OutOfMemory { part: "UNet", problem: "no memory".to_owned() };
+        let failure = Failure::from(error);
+        let help = failure.help().unwrap();
+        assert!(help.contains("--decode-chunk") && !help.contains("damaged"), "{help}");
+        assert_eq!((failure.kind(), failure.exit_code()), ("memory", EXIT_FAILED));
+    }
+
+    #[test]
+    fn what_would_fit_is_said_in_options() {
+        let over = OverBudget { part: "UNet", need: 2, budget: 1, weights: 1, activations: 1 };
+        let suggestion = Suggestion {
+            frames: Some(7),
+            size: Some([512, 320]),
+            precision: Some(Precision::F16),
+            decode_chunk: Some(1),
+            peak_bytes: 1,
+        };
+        let help = |suggestion: Option<Box<Suggestion>>, source| {
+            let error = GenerateError::OverBudget { over: Box::new(over), suggestion };
+            Failure::Memory { error: Box::new(error), limit: MemoryLimit { bytes: 1, source } }
+                .help()
+                .unwrap()
+        };
+        assert_eq!(
+            help(Some(Box::new(suggestion)), LimitSource::Asked),
+            "--frames 7 --size 512x320 --precision f16 --decode-chunk 1 would fit; or raise --memory"
+        );
+        assert!(help(None, LimitSource::Machine).contains("--memory sets another limit"));
+    }
 }

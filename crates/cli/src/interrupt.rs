@@ -41,6 +41,15 @@ pub fn control_flow() -> ControlFlow<()> {
     if asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
+/// Does something that leaves a file behind where it is ended at once, and takes milliseconds. Whoever asked meanwhile for the
+/// program to end is heard after it.
+pub fn uninterrupted<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let before = PHASE.swap(Phase::Writing as u8, SeqCst);
+    let result = work();
+    PHASE.store(before, SeqCst);
+    if asked() { Err(Failure::Interrupted) } else { result }
+}
+
 /// Listens from now on. `json` is whether the program's answer is a JSON object.
 pub fn listen(json: bool) -> Result<(), Failure> {
     ctrlc::set_handler(move || {

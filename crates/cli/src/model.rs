@@ -1,6 +1,6 @@
 //! Finding the model that was asked for.
 
-use std::path::Path;
+use std::{ffi::OsStr, path::Path};
 
 use kinora_models::{
     folder::ModelFolder,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Opens a model's folder, and downloads it first where it is the name of one on the hub.
-pub fn open(name: &str, variant: &Variant, display: &mut Display) -> Result<ModelFolder, Failure> {
+pub fn open(name: &OsStr, variant: &Variant, display: &mut Display) -> Result<ModelFolder, Failure> {
     let mut bar = DownloadBar { display, file: String::new() };
     let folder = hub::locate(name, variant, &mut bar)?;
     bar.display.end_stage();
@@ -22,15 +22,16 @@ pub fn open(name: &str, variant: &Variant, display: &mut Display) -> Result<Mode
 }
 
 /// Opens a model's folder that is on this machine: a path, or what was downloaded before.
-pub fn open_local(name: &str, variant: &Variant) -> Result<ModelFolder, Failure> {
+pub fn open_local(name: &OsStr, variant: &Variant) -> Result<ModelFolder, Failure> {
     let path = Path::new(name);
     if path.symlink_metadata().is_ok() {
         return Ok(ModelFolder::open(path)?);
     }
-    let id = HubId::parse(name).ok_or_else(|| HubError::NotAModel(name.to_owned()))?;
+    let not_a_model = || HubError::NotAModel(name.to_string_lossy().into_owned());
+    let id = name.to_str().and_then(HubId::parse).ok_or_else(not_a_model)?;
     let cache = Hub { offline: true, ..Hub::from_env()? };
     match cache.fetch(&id, variant, &mut ()) {
-        Err(HubError::Offline { .. }) => Err(Failure::NotDownloaded { model: name.to_owned() }),
+        Err(HubError::Offline { .. }) => Err(Failure::NotDownloaded { model: id.to_string() }),
         folder => Ok(ModelFolder::open(folder?)?),
     }
 }

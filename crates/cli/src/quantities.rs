@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use kinora::quantity;
+
 /// A picture's size, written `1024x576`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PictureSize {
@@ -59,8 +61,7 @@ impl FromStr for Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = if self.0 < 1000 { format!("{} B", self.0) } else { prefixed(self.0 as f64, "B") };
-        f.pad(&text)
+        f.pad(&quantity::bytes(self.0))
     }
 }
 
@@ -70,29 +71,8 @@ pub struct Flops(pub f64);
 
 impl fmt::Display for Flops {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&prefixed(self.0, "FLOP"))
+        f.pad(&quantity::prefixed(self.0, "FLOP"))
     }
-}
-
-/// Three digits and a prefix: `1.52 GB`.
-fn prefixed(value: f64, unit: &str) -> String {
-    let mut value = value;
-    let mut prefix = "";
-    for next in ["k", "M", "G", "T", "P", "E"] {
-        // What would be rounded to 1000 belongs to the next prefix.
-        if value < 999.5 {
-            break;
-        }
-        value /= 1000.0;
-        prefix = next;
-    }
-    let decimals = match value {
-        _ if prefix.is_empty() => 0,
-        value if value < 9.995 => 2,
-        value if value < 99.95 => 1,
-        _ => 0,
-    };
-    format!("{value:.decimals$} {prefix}{unit}")
 }
 
 /// A count with its thousands apart: `1,524,623,082`.
@@ -165,13 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_shown_with_three_digits() {
-        for (bytes, text) in
-            [(0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (999_600, "1.00 MB"), (12_345_678, "12.3 MB")]
-        {
-            assert_eq!(Bytes(bytes).to_string(), text);
-        }
-        assert_eq!(Flops(3.82e13).to_string(), "38.2 TFLOP");
+    fn counts_have_their_thousands_apart() {
         assert_eq!(grouped(1_524_623_082), "1,524,623,082");
         assert_eq!((grouped(0), grouped(999), grouped(1000)), ("0".into(), "999".into(), "1,000".into()));
     }

@@ -4,11 +4,14 @@
 mod support;
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
 };
 
-use support::{Answer, Studio, answer};
+use support::{Answer, Studio, answer, kinora};
 
 #[test]
 fn the_extension_decides_what_is_written() {
@@ -129,14 +132,52 @@ fn a_file_is_not_overwritten_unless_forced() {
     let made = answer(studio.generate("clip.gif").arg("--force"));
     assert_eq!(made.code, Some(0), "{made:?}");
     assert!(studio.read("clip.gif").starts_with(b"GIF89a"));
+    // Of numbered files only those that will be written are in the way.
     studio.write("frame-0003.png", b"mine");
-    answer(&mut studio.generate("frame.png")).must_fail(1, &["frame-0003.png", "exists"]);
+    answer(studio.generate("frame.png").args(["--frames", "3"])).must_fail(1, &["frame-0003.png", "exists"]);
+    let made = answer(&mut studio.generate("frame.png"));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    fs::remove_file(studio.folder.path().join("frame-0002.png")).unwrap();
+    let made = answer(studio.generate("frame.png").args(["--frames", "1", "--force"]));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert_eq!(studio.read("frame-0003.png"), b"mine");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn names_need_not_be_unicode() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+    let studio = Studio::new();
+    let odd = |bytes: &'static [u8]| OsStr::from_bytes(bytes);
+    let made = answer(kinora().current_dir(studio.folder.path()).arg("demo-model").arg(odd(b"model\xFF")));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let mut command = kinora();
+    command.current_dir(studio.folder.path()).arg("generate").arg(support::photo("rgb.png"));
+    command.arg("-o").arg(odd(b"clip\xFF.png")).arg("--model").arg(odd(b"model\xFF"));
+    let made = answer(command.args(["--frames", "1", "--steps", "1", "--json"]));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert_eq!(made.json()["files"], serde_json::json!(["clip\u{FFFD}-0001.png"]));
+    assert!(studio.folder.path().join(odd(b"clip\xFF-0001.png")).exists());
+    let mut command = kinora();
+    command.current_dir(studio.folder.path()).arg("info").arg(odd(b"model\xFF")).arg("--json");
+    assert_eq!(answer(&mut command).json()["folder"], "model\u{FFFD}");
+}
+
+#[test]
+fn a_scheduler_that_does_not_suit_the_model_is_warned_of() {
+    let studio = Studio::new();
+    let made = answer(studio.generate("clip.gif").args(["--scheduler", "ddim", "--json", "-v"]));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(made.stderr.contains("warning: the model was trained with continuous timesteps"), "{made:?}");
+    assert!(made.json()["warnings"].to_string().contains("continuous timesteps"), "{made:?}");
+    let made = answer(studio.generate("clip.gif").args(["--scheduler", "euler", "--json", "--force"]));
+    assert!(!made.json()["warnings"].to_string().contains("continuous"), "{made:?}");
 }
 
 #[test]
 fn the_environment_may_name_the_model() {
     let studio = Studio::new();
-    let mut command = support::kinora();
+    let mut command = kinora();
     command.env("KINORA_MODEL", support::model()).current_dir(studio.folder.path());
     command.arg("generate").arg(support::photo("rgb.png"));
     command.args(["-o", "clip.gif", "--size", "64x64", "--frames", "1", "--steps", "1"]);
@@ -171,6 +212,49 @@ fn ctrl_c_stops_at_the_next_step_and_leaves_nothing() {
         assert_eq!(stopped.json()["error"]["kind"], "interrupted");
         assert_eq!(studio.names(), [""; 0], "{output}");
     }
+}
+
+/// Sends a signal.
+#[cfg(unix)]
+fn signal(child: &Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+}
+
+/// Before the work a frame is written and thrown away.
+#[test]
+#[cfg(unix)]
+fn ctrl_c_while_a_place_is_tried_leaves_nothing() {
+    let studio = Studio::new();
+    let mut command = studio.generate("clip.png");
+    command.args(["--size", "8192x8192"]).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    while !studio.names().iter().any(|name| name.ends_with(".partial")) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    // The first look at the place takes no time; a frame of this size does.
+    thread::sleep(Duration::from_millis(200));
+    signal(&child, "-INT");
+    Answer::from(child.wait_with_output().unwrap()).must_fail(130, &["interrupted"]);
+    assert_eq!(studio.names(), [""; 0]);
+}
+
+/// A program that reads nothing must not hold this one.
+#[test]
+#[cfg(unix)]
+fn ctrl_c_ends_a_video_that_no_one_reads() {
+    let studio = Studio::new();
+    let mut command = studio.generate("-");
+    // More than a pipe holds.
+    command.args(["--size", "256x256", "-v"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    // The end of decoding is said before writing begins.
+    assert!(lines.any(|line| line.starts_with("decode: ")));
+    // Until the pipe is full.
+    thread::sleep(Duration::from_millis(500));
+    signal(&child, "-INT");
+    assert!(lines.any(|line| line.contains("interrupted")));
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 #[test]

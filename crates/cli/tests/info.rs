@@ -24,7 +24,8 @@ fn json_has_the_same_figures() {
     let parts = info["estimate"]["parts"].as_array().unwrap();
     let unet = parts.iter().find(|part| part["stage"] == "denoise").unwrap();
     assert_eq!(unet["parameters"], 1_524_623_082u64);
-    assert!(unet["flops"].as_u64().unwrap() > 1_000_000_000_000);
+    // PyTorch's count less what is done once a clip, as the library's tests derive it.
+    assert_eq!(unet["flops"], 86_151_327_252_480u64);
     // What the clip needs is also the table's figure for its size.
     let peak = &info["estimate"]["peak_bytes"];
     let row = info["memory"]["rows"].as_array().unwrap().iter().find(|row| row["width"] == 1024).unwrap();
@@ -78,7 +79,7 @@ fn the_demonstration_model_is_written_once() {
     let made = answer(kinora().arg("demo-model").arg(&path));
     assert_eq!(made.code, Some(0), "{made:?}");
     assert!(made.text().contains("noise"), "{made:?}");
-    answer(kinora().arg("demo-model").arg(&path)).must_fail(1, &["demo"]);
+    answer(kinora().arg("demo-model").arg(&path)).must_fail(1, &["demo", "not empty"]);
     std::fs::write(folder.path().join("file"), "mine").unwrap();
     answer(kinora().arg("demo-model").arg(folder.path().join("file"))).must_fail(1, &["file"]);
 }

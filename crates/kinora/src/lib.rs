@@ -1,7 +1,12 @@
 //! Kinora for Rust programs: pipelines that turn a still image into a video, and the files they read and write.
 
 pub mod image_to_video;
+pub mod memory;
 pub mod photo;
+pub mod quantity;
 pub mod video;
 
 pub use image_to_video::ImageToVideo;
+pub use kinora_graph::Tensor;
+/// Models by their parts: folders, weights, the hub, networks, schedulers.
+pub use kinora_models as models;

@@ -1,15 +1,17 @@
 //! What a clip may be asked for, what it costs, and what is said where it cannot be made.
 #![allow(clippy::unwrap_used)]
 
-use std::{fs, ops::ControlFlow, path::Path};
+use std::{collections::HashMap, fs, ops::ControlFlow, path::Path};
 
 use kinora::{
     image_to_video::{
-        Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Settings, Stage, estimate_configs,
+        Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Settings, Stage, Suggestion,
+        estimate_configs,
     },
     photo::Photo,
 };
 use kinora_models::{folder::ModelFolder, schedulers::SchedulerKind, synthetic::SyntheticModel};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -65,7 +67,7 @@ fn every_setting_is_checked_and_named() {
     };
     assert_eq!(refused(|s| s.frames = 0), "frames is 0, but it must be from 1 to 1024");
     assert!(refused(|s| s.frames = usize::MAX).starts_with("frames is "));
-    assert!(refused(|s| s.steps = 0).starts_with("steps is 0, but"));
+    assert_eq!(refused(|s| s.steps = 0), "steps is 0, but it must be at least 1");
     assert!(refused(|s| s.steps = 1001).contains("1001"));
     assert_eq!(refused(|s| s.height = 72), "height is 72, but it must be a multiple of 64, from 64 to 8192");
     assert!(refused(|s| s.height = 0).starts_with("height is 0, but"));
@@ -77,11 +79,136 @@ fn every_setting_is_checked_and_named() {
         "noise augmentation is -0.5, but it must be 0 or more, and finite"
     );
     assert!(refused(|s| s.noise_augmentation = f64::NAN).starts_with("noise augmentation is NaN"));
+    // What an f32 cannot hold would be infinite in the network.
+    assert!(refused(|s| s.noise_augmentation = 1e39).starts_with("noise augmentation is 1"));
+    assert!(refused(|s| s.max_guidance = 1e39).ends_with("it must be a finite number"));
     assert!(refused(|s| s.min_guidance = f64::INFINITY).starts_with("min guidance is inf"));
     assert!(refused(|s| s.max_guidance = f64::NAN).starts_with("max guidance is NaN"));
-    assert!(refused(|s| s.decode_chunk = 0).starts_with("decode chunk is 0, but"));
+    assert_eq!(refused(|s| s.decode_chunk = 0), "decode chunk is 0, but it must be at least 1");
     let error = "f8".parse::<Precision>().unwrap_err().to_string();
     assert_eq!(error, "precision is f8, but it must be f32, f16 or bf16");
+}
+
+#[test]
+fn conditions_must_fit_the_precision_that_the_network_is_told_them_in() {
+    let configs = Configs::preset("svd").unwrap();
+    let checked = |change: fn(&mut Settings), precision| {
+        let mut settings = Settings::for_configs(&configs);
+        change(&mut settings);
+        settings.check(&configs, precision).map_err(|error| error.to_string())
+    };
+    type Change = (&'static str, fn(&mut Settings));
+    let changes: [Change; 5] = [
+        ("fps", |s| s.fps = 70_000),
+        ("motion bucket", |s| s.motion_bucket = 70_000),
+        ("noise augmentation", |s| s.noise_augmentation = 1e5),
+        ("min guidance", |s| s.min_guidance = -1e5),
+        ("max guidance", |s| s.max_guidance = 1e5),
+    ];
+    for (setting, change) in changes {
+        let message = checked(change, Precision::F16).unwrap_err();
+        assert!(message.starts_with(setting) && message.contains("f16 holds no such number"), "{message}");
+        assert_eq!(checked(change, Precision::BF16), Ok(()));
+        assert_eq!(checked(change, Precision::F32), Ok(()));
+    }
+}
+
+/// A tiny model with every number of one tensor replaced.
+fn with_tensor(file: &str, tensor: &str, value: f32) -> TempDir {
+    let folder = tiny();
+    let path = folder.path().join(file);
+    let bytes = fs::read(&path).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    assert!(tensors.names().contains(&tensor));
+    let changed: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
+        .iter()
+        .map(|(name, view)| {
+            let data = match name == tensor {
+                true => value.to_le_bytes().repeat(view.data().len() / 4),
+                false => view.data().to_vec(),
+            };
+            (name.to_owned(), view.shape().to_vec(), data)
+        })
+        .collect();
+    let views = changed
+        .iter()
+        .map(|(name, shape, data)| (name, TensorView::new(Dtype::F32, shape.clone(), data).unwrap()));
+    let written = safetensors::serialize(views, None::<HashMap<String, String>>).unwrap();
+    fs::write(&path, written).unwrap();
+    folder
+}
+
+#[test]
+fn a_clip_that_is_not_finite_is_no_black_video() {
+    for (file, tensor, value, expected) in [
+        ("image_encoder/model.safetensors", "visual_projection.weight", 3e38, Stage::EncodeImage),
+        ("vae/diffusion_pytorch_model.safetensors", "quant_conv.weight", 3e38, Stage::EncodeLatents),
+        ("unet/diffusion_pytorch_model.safetensors", "conv_out.weight", 3e38, Stage::Denoise),
+    ] {
+        let folder = with_tensor(file, tensor, value);
+        let error =
+            generate(&pipeline(folder.path(), LoadOptions::default()), &short(folder.path())).unwrap_err();
+        let GenerateError::NotFinite { stage, precision } = &error else { panic!("{tensor}: {error}") };
+        assert_eq!((*stage, *precision), (expected, Precision::F32), "{tensor}");
+    }
+    // Latents that only f32 holds: the difference that the photo makes, amplified.
+    let folder = with_tensor("unet/diffusion_pytorch_model.safetensors", "conv_out.weight", 10.0);
+    let options = LoadOptions { precision: Precision::F16, ..LoadOptions::default() };
+    let settings = Settings { steps: 1, max_guidance: 6e4, ..short(folder.path()) };
+    let error = generate(&pipeline(folder.path(), options), &settings).unwrap_err();
+    assert!(matches!(error, GenerateError::NotFinite { stage: Stage::Decode, .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("not finite in f16") && text.contains("bf16 and f32"), "{text}");
+}
+
+/// The default size is one that the model can make, whatever its levels and its file's numbers are.
+#[test]
+fn default_sizes_are_multiples_of_the_models_unit() {
+    let sized = |levels: usize, sample_size: serde_json::Value| {
+        let mut model = SyntheticModel::preset("tiny").unwrap();
+        model.unet["block_out_channels"] = json!(vec![32; levels]);
+        model.unet["num_attention_heads"] = json!(1);
+        model.unet["down_block_types"] = json!(vec!["DownBlockSpatioTemporal"; levels]);
+        model.unet["up_block_types"] = json!(vec!["UpBlockSpatioTemporal"; levels]);
+        model.unet["sample_size"] = sample_size;
+        let folder = tempfile::tempdir().unwrap();
+        model.write(folder.path()).unwrap();
+        let configs = Configs::read(&ModelFolder::open(folder.path()).unwrap()).unwrap();
+        let settings = Settings::for_configs(&configs);
+        settings.check(&configs, Precision::F32).unwrap();
+        (configs.side_unit(), [settings.height, settings.width])
+    };
+    assert_eq!(sized(4, json!(96)), (64, [576, 1024]));
+    assert_eq!(sized(5, json!(96)), (128, [640, 1024]));
+    assert_eq!(sized(5, json!([72, 100])), (128, [640, 768]));
+    assert_eq!(sized(4, json!(u64::MAX)), (64, [6144, 8192]));
+    assert_eq!(sized(4, json!([1, u64::MAX])), (64, [64, 8192]));
+}
+
+/// As diffusers does: the index says of which class the scheduler is, its own file how it is set.
+#[test]
+fn the_index_says_of_which_class_the_scheduler_is() {
+    let folder = tiny();
+    let index = folder.path().join("model_index.json");
+    let text = fs::read_to_string(&index).unwrap();
+    fs::write(&index, text.replace("EulerDiscreteScheduler", "DDIMScheduler")).unwrap();
+    let pipeline = pipeline(folder.path(), LoadOptions::default());
+    let clip =
+        pipeline.generate(&photo(), &short(folder.path()), &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(clip.report.scheduler, SchedulerKind::Ddim);
+}
+
+#[test]
+fn a_scheduler_without_continuous_timesteps_is_warned_of() {
+    let mut configs = Configs::preset("svd").unwrap();
+    assert_eq!(configs.scheduler_warning(SchedulerKind::Euler), None);
+    let warning = configs.scheduler_warning(SchedulerKind::Ddim).unwrap();
+    assert!(
+        warning.contains("continuous") && warning.contains("ddim") && warning.contains("euler"),
+        "{warning}"
+    );
+    configs.scheduler["timestep_type"] = json!("discrete");
+    assert_eq!(configs.scheduler_warning(SchedulerKind::Ddim), None);
 }
 
 #[test]
@@ -98,6 +225,32 @@ fn stable_video_diffusion_is_planned_without_weights() {
     assert_eq!(estimate.flops(), total);
     assert_eq!(estimate.parts.iter().map(|p| p.peak_bytes()).max(), Some(estimate.peak_bytes()));
     println!("{}", serde_json::to_string_pretty(&estimate).unwrap());
+}
+
+/// PyTorch's own count (`golden/make_flops.py`), less what the passes take out of a run.
+#[test]
+fn the_arithmetic_is_what_pytorch_counts() {
+    let counted = include_str!("fixtures/flops/flops.json");
+    let counted: Vec<serde_json::Value> = serde_json::from_str(counted).unwrap();
+    let configs = Configs::preset("svd").unwrap();
+    let settings = Settings { decode_chunk: 2, ..Settings::for_configs(&configs) };
+    let estimate = estimate_configs(&configs, &settings, Precision::F16).unwrap();
+    assert_eq!(estimate.parts.len(), counted.len());
+    for (part, counted) in estimate.parts.iter().zip(&counted) {
+        assert_eq!(part.name, counted["name"]);
+        let once: u64 = counted["once"].as_object().unwrap().values().filter_map(|n| n.as_u64()).sum();
+        let unread = match part.stage {
+            // After the last attention's keys and values only the class token of 257 goes on: queries, their attention,
+            // its projection and the feed-forward.
+            Stage::EncodeImage => 2 * 256 * (2 * 1280 * 1280 + 2 * 1280 * 5120) + 4 * 256 * 257 * 1280,
+            // Of eight latent channels the four of the mean are computed.
+            Stage::EncodeLatents => 2 * 4 * 8 * 72 * 128,
+            _ => 0,
+        };
+        assert_eq!(part.flops, counted["all"].as_u64().unwrap() - once - unread, "{}", part.name);
+    }
+    let clip: u64 = estimate.parts.iter().map(|part| part.flops * part.runs as u64).sum();
+    assert!(estimate.flops() > clip && estimate.flops() < clip + clip / 1000, "what is done once is little");
 }
 
 #[test]
@@ -172,11 +325,15 @@ fn a_budget_that_does_not_suffice_is_said_before_any_work() {
     let (error, begun) = within(chunked);
     let text = error.to_string();
     assert!(!begun && text.contains("decoding in chunks of 4 would fit in "), "{text}");
-    assert!(text.starts_with("vae_decoder needs "), "{text}");
+    assert!(text.starts_with("the autoencoder's decoder needs "), "{text}");
+    let GenerateError::OverBudget { over, suggestion: Some(suggestion) } = error else { panic!("{text}") };
+    assert_eq!((over.need, over.budget), (over.weights + over.activations, chunked));
+    let expected = Suggestion { decode_chunk: Some(4), peak_bytes: chunked, ..Suggestion::default() };
+    assert_eq!(*suggestion, expected);
 
     let (error, begun) = within(1000);
     let text = error.to_string();
-    assert!(!begun && text.contains("the budget is 1000 B"), "{text}");
+    assert!(!begun && text.contains("but 1.00 kB may be used"), "{text}");
     assert!(text.ends_with("nothing smaller that was tried would fit"), "{text}");
 }
 
@@ -245,7 +402,7 @@ fn a_model_whose_parts_do_not_fit_is_refused_at_once() {
 }
 
 #[test]
-fn damaged_weights_are_said_when_the_model_is_opened_or_their_part_is_loaded() {
+fn weights_that_do_not_fit_are_said_before_any_work() {
     let folder = tiny();
     let unet = folder.path().join("unet/diffusion_pytorch_model.safetensors");
     let whole = fs::read(&unet).unwrap();
@@ -261,6 +418,16 @@ fn damaged_weights_are_said_when_the_model_is_opened_or_their_part_is_loaded() {
     wider.write(other.path()).unwrap();
     fs::copy(other.path().join("unet/diffusion_pytorch_model.safetensors"), &unet).unwrap();
     let pipeline = pipeline(folder.path(), LoadOptions::default());
-    let text = generate(&pipeline, &short(folder.path())).unwrap_err().to_string();
-    assert!(text.starts_with("UNet: weight "), "{text}");
+    let mut begun = false;
+    let refused = pipeline.generate(&photo(), &short(folder.path()), &mut |_| {
+        begun = true;
+        ControlFlow::Continue(())
+    });
+    let error = refused.unwrap_err();
+    assert!(!begun);
+    let GenerateError::Weights { more, .. } = &error else { panic!("{error}") };
+    let text = error.to_string();
+    assert!(text.starts_with("unet: ") && text.ends_with(&format!(", and {more} more are wrong")), "{text}");
+    let all = pipeline.weights_problems(&short(folder.path())).unwrap();
+    assert_eq!(all.len(), more + 1);
 }

@@ -100,6 +100,23 @@ fn another_shape_is_loaded_anew() {
     }
 }
 
+/// Two ways to ask for the same clip, and a clip that cannot be made: neither throws away what was kept.
+#[test]
+fn what_is_kept_is_not_thrown_away_for_nothing() {
+    let (folder, settings) = tiny();
+    let all = Settings { decode_chunk: 3, ..settings };
+    let need = pipeline(folder.path(), KEPT).estimate(&all).unwrap().peak_bytes();
+    let kept = pipeline(folder.path(), LoadOptions { memory_budget: Some(need), ..KEPT });
+    assert_eq!(clip(&kept, &photo(250), &all).1, 4);
+    let more = Settings { decode_chunk: 8, ..all.clone() };
+    let named = Settings { scheduler: Some("euler".parse().unwrap()), ..all.clone() };
+    assert_eq!((clip(&kept, &photo(250), &more).1, clip(&kept, &photo(250), &named).1), (0, 0));
+    let huge = Settings { width: 1024, height: 1024, ..all.clone() };
+    let refused = kept.generate(&photo(250), &huge, &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(refused, Err(GenerateError::OverBudget { .. })));
+    assert_eq!(clip(&kept, &photo(250), &all).1, 0);
+}
+
 #[test]
 fn a_budget_that_does_not_hold_all_networks_keeps_none() {
     let (folder, settings) = tiny();

@@ -97,7 +97,9 @@ fn overwriting_numbered_files_replaces_the_whole_clip_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("clip.png");
     write(&path, &clip(20, 20, 5), &at_rate(7.0)).unwrap();
-    for name in ["clip-1.png", "clip-00001.png", "clip-0002.jpg", "other-0004.png", "clip-0000.png"] {
+    for name in
+        ["clip-1.png", "clip-00001.png", "clip-0002.jpg", "other-0004.png", "clip-0000.png", "clip-0007.png"]
+    {
         fs::write(folder.path().join(name), name).unwrap();
     }
     let new = clip(10, 12, 2);
@@ -111,11 +113,46 @@ fn overwriting_numbered_files_replaces_the_whole_clip_and_nothing_else() {
             "clip-0001.png",
             "clip-0002.jpg",
             "clip-0002.png",
+            // Beyond a gap: no part of the clip.
+            "clip-0007.png",
             "clip-1.png",
             "other-0004.png"
         ]
     );
     assert_eq!(image::open(folder.path().join("clip-0002.png")).unwrap().height(), 12);
+}
+
+/// Only a number that will be written is in the way, and it is found before the work where the frames are known.
+#[test]
+fn numbered_files_are_in_the_way_where_the_clip_reaches_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("clip.png");
+    fs::write(folder.path().join("clip-0003.png"), "mine").unwrap();
+    let counted = |frames| VideoOptions { frames: Some(frames), ..at_rate(7.0) };
+    let error = VideoFile::create(&path, &counted(3)).err().unwrap();
+    assert!(matches!(&error, VideoError::Exists { path } if path.ends_with("clip-0003.png")), "{error}");
+    write(&path, &clip(20, 20, 2), &counted(2)).unwrap();
+    assert_eq!(names(folder.path()), ["clip-0001.png", "clip-0002.png", "clip-0003.png"]);
+    // A gap does not protect what the clip itself replaces.
+    fs::remove_file(folder.path().join("clip-0002.png")).unwrap();
+    write(&path, &clip(20, 20, 4), &overwriting()).unwrap();
+    assert_eq!(image::open(folder.path().join("clip-0003.png")).unwrap().height(), 20);
+    assert_eq!(names(folder.path()).len(), 4);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn names_need_not_be_unicode() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = |bytes: &[u8]| folder.path().join(std::ffi::OsStr::from_bytes(bytes));
+    // Another file, though the two are the same to someone who cannot read them.
+    fs::write(path(b"clip\xFE-0001.png"), "mine").unwrap();
+    for _ in 0..2 {
+        write(&path(b"clip\xFF.png"), &clip(20, 20, 2), &overwriting()).unwrap();
+    }
+    assert_eq!(fs::read(path(b"clip\xFE-0001.png")).unwrap(), b"mine");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
 }
 
 /// A file that takes a frame's name while the clip is computed is kept, and no other frame of the clip stays.
@@ -247,6 +284,8 @@ fn places_that_cannot_be_written_to_are_named_at_once() {
         (path("file/clip.mp4"), ["cannot write", "clip.mp4"]),
         (path("file/clip.png"), ["cannot write", "clip-0001.png"]),
         (path("folder.mp4"), ["is a folder", "name of a file"]),
+        (path("new.mp4/"), ["is a folder", "new.mp4/"]),
+        (path("new.png/."), ["is a folder", "new.png/."]),
         (path(&long), ["cannot write", "choose another"]),
     ] {
         let message = VideoFile::create(&path, &overwriting()).err().unwrap().to_string();
@@ -297,6 +336,7 @@ fn frames_that_do_not_fit_are_refused() {
     assert!(matches!(file.write_frame(&clip(32, 32, 1)[0]), Err(VideoError::Abandoned { .. })));
     assert!(matches!(file.finish(), Err(VideoError::Abandoned { .. })));
 
+    assert_eq!(Frame::new(1, 1, vec![1, 2, 3]).unwrap().into_data(), [1, 2, 3]);
     for (width, height, bytes) in [(2, 2, 11), (0, 4, 0), (usize::MAX, 2, 6)] {
         let message = Frame::new(width, height, vec![0; bytes]).unwrap_err().to_string();
         assert!(message.contains(&format!("not {bytes} bytes")), "{message}");

@@ -300,6 +300,15 @@ fn a_cache_that_cannot_be_written_is_named() {
     assert!(matches!(error, HubError::Cache { .. }), "{error}");
 }
 
+/// It becomes a folder's name.
+#[test]
+fn a_commit_that_is_none_is_refused() {
+    for commit in ["", "../../../outside", "0123456789abcdef", "0123456789abcdef0123456789abcdef0123456g"] {
+        let error = Test::new(Fault::ListedCommit(commit)).fetch(&F16).unwrap_err();
+        assert!(matches!(error, HubError::Commit { .. }), "{error}");
+    }
+}
+
 #[test]
 fn a_path_comes_before_a_name() {
     let model = TinyModel::new();

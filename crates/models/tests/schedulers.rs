@@ -6,11 +6,12 @@ mod support;
 use kinora_cpu::{reference, run_on_tensors, simd::Isa};
 use kinora_graph::{
     Tensor,
-    op::{Op, STEP_COLUMNS},
+    op::{Op, STEP_COLUMNS, SamplerStep},
 };
 use kinora_models::{
+    networks::denoise::SamplerNeeds,
     noise::TorchGenerator,
-    schedulers::{Schedule, Scheduler, SchedulerError, SchedulerKind, parse_config},
+    schedulers::{Schedule, Scheduler, SchedulerError, SchedulerKind, parse_config, torch_linspace},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -103,7 +104,15 @@ fn trajectory(schedule: &Schedule, executor: Executor) -> Vec<Vec<f32>> {
     let steps = schedule.timesteps.len();
     let mut generator = TorchGenerator::new(steps as u64);
     let tensor = |elements: &[f32]| Tensor::from_slice([1, ELEMENTS], elements).unwrap();
-    let op = Op::SamplerStep(schedule.sampler_step(false));
+    let SamplerNeeds { history: reads_history, noise, clip } = schedule.needs();
+    let op = Op::SamplerStep(SamplerStep {
+        guided: false,
+        history: reads_history,
+        noise,
+        clip,
+        emit_denoised: reads_history,
+        emit_scaled: true,
+    });
     let table = Tensor::from_slice([steps, STEP_COLUMNS], schedule.table().as_flattened()).unwrap();
     let scale = schedule.initial_noise_scale as f32;
     let first: Vec<f32> = generator.normal(ELEMENTS).into_iter().map(|number| number * scale).collect();
@@ -316,4 +325,16 @@ fn pythons_infinity_is_read() {
     for broken in ["", "{", "{\"a\": \"\\", "é\"", "-Infinit"] {
         assert!(matches!(parse_config(broken), Err(SchedulerError::Json(_))), "{broken}");
     }
+}
+
+/// As PyTorch gives it.
+#[test]
+fn linspace_is_torchs() {
+    assert_eq!(torch_linspace(1.0, 3.0, 1), [1.0]);
+    assert_eq!(torch_linspace(1.0, 3.0, 0), [0.0; 0]);
+    assert_eq!(torch_linspace(1.0, 3.0, 5), [1.0, 1.5, 2.0, 2.5, 3.0]);
+    assert_eq!(
+        torch_linspace(0.3, 7.7, 7),
+        [0.3, 1.533_333_3, 2.766_666_4, 4.0, 5.233_333_6, 6.466_666_7, 7.7]
+    );
 }

@@ -142,6 +142,8 @@ fn a_configuration_that_cannot_be_built_is_refused_by_name() {
         (r#"{"projection_class_embeddings_input_dim": 700}"#, "multiple of addition_time_embed_dim, 256"),
         (r#"{"addition_time_embed_dim": 0}"#, "addition_time_embed_dim"),
         (r#"{"in_channels": 0}"#, "in_channels is 0"),
+        (r#"{"num_frames": 0}"#, "num_frames is 0, but it must be from 1"),
+        (r#"{"layers_per_block": 60, "transformer_layers_per_block": 60}"#, "at most 1024"),
         ("[]", "expected a map"),
     ] {
         let message = UnetConfig::from_json(json).unwrap_err().to_string();

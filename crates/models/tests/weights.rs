@@ -7,7 +7,7 @@ mod support;
 use std::{collections::HashMap, fs, path::PathBuf};
 
 use half::{bf16, f16};
-use kinora_graph::{DType, Parameters, TensorType};
+use kinora_graph::{DType, GraphBuilder, Parameters, TensorType};
 use kinora_models::weights::{Variant, Weights, WeightsError};
 use proptest::prelude::*;
 use safetensors::{Dtype, tensor::TensorView};
@@ -316,4 +316,48 @@ proptest! {
             read_all(&weights);
         }
     }
+}
+
+#[test]
+fn what_a_graph_needs_is_looked_for_in_the_headers() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = vec![0; 4 * 6];
+    let view = |dtype, shape: &[usize]| TensorView::new(dtype, shape.to_vec(), &bytes).unwrap();
+    let views = [
+        ("fits", view(Dtype::F32, &[2, 3])),
+        ("turned", view(Dtype::F32, &[3, 2])),
+        ("whole", view(Dtype::I32, &[2, 3])),
+    ];
+    let path = folder.path().join("model.safetensors");
+    safetensors::serialize_to_file(views, None::<HashMap<_, _>>, &path).unwrap();
+    let weights = Weights::open(folder.path(), "model", &Variant::Plain).unwrap();
+    let graph = |names: &[&str]| {
+        let mut g = GraphBuilder::new("graph");
+        for name in names {
+            g.parameter(name, TensorType::new(DType::F16, [2, 3])).unwrap();
+        }
+        g.finish()
+    };
+    assert!(weights.check(&graph(&["fits"])).is_ok());
+    let all = graph(&["fits", "turned", "whole", "absent"]);
+    let problems: Vec<WeightsError> = weights.problems(&all).collect();
+    assert!(
+        matches!(
+            &*problems,
+            [WeightsError::Shape { .. }, WeightsError::DType { .. }, WeightsError::MissingTensor { .. }]
+        ),
+        "{problems:?}"
+    );
+    assert!(matches!(weights.check(&all), Err(WeightsError::Shape { .. })));
+}
+
+#[test]
+fn a_header_that_is_too_long_is_said_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    fs::write(&path, 100_000_001u64.to_le_bytes()).unwrap();
+    // A hole: no disk is needed for it.
+    fs::File::options().write(true).open(&path).unwrap().set_len(200_000_000).unwrap();
+    let error = Weights::open(folder.path(), "model", &Variant::Plain).unwrap_err().to_string();
+    assert!(error.contains("its header has 100000001 bytes") && error.contains("100000000"), "{error}");
 }

@@ -1,6 +1,6 @@
 //! The options of `kinora generate`.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
     Args, ValueEnum, ValueHint,
@@ -55,7 +55,7 @@ pub struct GenerateArgs {
         short, long, value_name = "FOLDER|NAME", env = "KINORA_MODEL", default_value = DEFAULT_MODEL,
         value_hint = ValueHint::DirPath
     )]
-    pub model: String,
+    pub model: OsString,
 
     /// What the clip is to be.
     #[command(flatten)]
@@ -102,7 +102,7 @@ pub struct GenerateArgs {
     #[arg(long, value_enum, default_value_t = DeviceName::Auto, help_heading = "The machine")]
     pub device: DeviceName,
 
-    /// Refuse to start where more memory than this would be needed: 8GB, 7.5GiB.
+    /// Refuse to start where more memory than this would be needed: 8GB, 7.5GiB [default: what the machine has available].
     #[arg(long, value_name = "BYTES", help_heading = "The machine")]
     pub memory: Option<Bytes>,
 

@@ -6,7 +6,10 @@ mod report;
 use std::path::Path;
 
 use kinora::{
-    image_to_video::{Configs, GenerateError, ImageToVideo, LoadOptions, Progress, Settings, Stage},
+    image_to_video::{
+        Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Progress, Settings, Stage,
+    },
+    memory::{self, LimitSource, MemoryLimit},
     photo::Photo,
     video::{Frame, FrameRate, VideoError, VideoFile, VideoOptions, WrittenVideo},
 };
@@ -18,8 +21,11 @@ use crate::{
     failure::Failure,
     interrupt::{self, Phase},
     model, print,
-    quantities::PictureSize,
+    quantities::{Bytes, PictureSize},
 };
+
+/// What the names of Stable Video Diffusion's published models begin with.
+const PUBLISHED: &str = "stabilityai/stable-video-diffusion-img2vid";
 
 /// Makes the video. Everything that can be wrong is looked at before the work begins: the options, the place for the video,
 /// the photo, then the model.
@@ -30,26 +36,37 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
         return Err(Failure::Usage(problem.to_owned()));
     }
     let mut display = Display::new(arguments.quiet, arguments.verbose);
-    VideoFile::create(&arguments.output, &video_options(arguments, &checked_settings(arguments)?)?)?;
+    let precision = arguments.clip.precision.unwrap_or_default();
+    let asked = checked_settings(arguments, precision)?;
+    let probe = VideoOptions { frames: arguments.clip.frames, ..video_options(arguments, &asked)? };
+    interrupt::uninterrupted(|| {
+        VideoFile::create(&arguments.output, &probe)?;
+        Ok(())
+    })?;
     let photo = Photo::open(&arguments.photo)?;
 
+    let limit = memory_limit(arguments.memory);
     let options = LoadOptions {
-        precision: arguments.clip.precision.unwrap_or_default(),
+        precision,
         device: arguments.device.into(),
-        memory_budget: arguments.memory.map(|bytes| usize::try_from(bytes.0).unwrap_or(usize::MAX)),
+        memory_budget: limit.map(|limit| usize::try_from(limit.bytes).unwrap_or(usize::MAX)),
         // One clip, then the process ends: a network that has done its work makes room for the next.
         keep_loaded: false,
     };
-    let model = model::open(&arguments.model, &Variant::For(options.precision.dtype()), &mut display)?;
+    let model = model::open(&arguments.model, &Variant::For(precision.dtype()), &mut display)?;
     display.detail(&format!("model {}", model.path().display()));
     display.detail(&options.device.describe());
-    let mut settings = Settings::for_model(&model)?;
+    if let Some(MemoryLimit { bytes, source }) = limit {
+        display.detail(&format!("at most {} of memory: {source}", Bytes(bytes)));
+    }
+    let configs = Configs::read(&model)?;
+    let mut settings = Settings::for_configs(&configs);
     arguments.apply(&mut settings);
     let video = video_options(arguments, &settings)?;
     if !to_standard_output {
-        try_a_frame(&arguments.output, &video, &settings)?;
+        interrupt::uninterrupted(|| try_a_frame(&arguments.output, &video, &settings))?;
     }
-    let warnings = warnings(&photo, &settings);
+    let warnings = warnings(&photo, &settings, &configs);
     warnings.iter().for_each(|warning| display.warn(warning));
 
     Phase::AtNextStep.enter();
@@ -60,32 +77,53 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
             show(&mut display, progress);
             interrupt::control_flow()
         })
-        .map_err(|error| match error {
-            GenerateError::Cancelled => Failure::Interrupted,
-            error => error.into(),
+        .map_err(|error| match (error, limit) {
+            (GenerateError::Cancelled, _) => Failure::Interrupted,
+            (error @ GenerateError::OverBudget { .. }, Some(limit)) => {
+                Failure::Memory { error: Box::new(error), limit }
+            }
+            (error, _) => error.into(),
         })?;
     display.end_stage();
+    // A reader of standard output may take its time, and nothing would be left behind there.
+    if to_standard_output { Phase::AtOnce } else { Phase::Writing }.enter();
     let written = write(&arguments.output, &video, &clip.frames, &mut display)?;
     for line in report::details(&clip.report) {
         display.detail(&line);
     }
     display.line(&report::summary(&arguments.output, &written, &video, &clip.report));
-    if arguments.json { print(&report::json(&written, &video, &warnings, &clip.report)) } else { Ok(()) }
+    if arguments.json {
+        print(&report::json(&written, &video, &warnings, limit, &clip.report))
+    } else {
+        Ok(())
+    }
+}
+
+/// The memory that the clip may take: what was asked for, otherwise what there is.
+fn memory_limit(asked: Option<Bytes>) -> Option<MemoryLimit> {
+    match asked {
+        Some(Bytes(bytes)) => Some(MemoryLimit { bytes, source: LimitSource::Asked }),
+        None => memory::available(),
+    }
 }
 
 /// What was asked for, as the settings of a published model: refuses, before anything is downloaded, what no model can
-/// make a clip of.
-fn checked_settings(arguments: &GenerateArgs) -> Result<Settings, GenerateError> {
+/// make a clip of, and what a published one cannot where it would be downloaded.
+fn checked_settings(arguments: &GenerateArgs, precision: Precision) -> Result<Settings, GenerateError> {
     let configs = Configs::svd_xt();
     let mut settings = Settings::for_configs(&configs);
     arguments.apply(&mut settings);
-    settings.check(&configs)?;
+    settings.check(&configs, precision)?;
+    let published = arguments.model.to_str().is_some_and(|name| name.starts_with(PUBLISHED));
+    if published && !Path::new(&arguments.model).exists() {
+        settings.check_steps(&configs)?;
+    }
     Ok(settings)
 }
 
 fn video_options(arguments: &GenerateArgs, settings: &Settings) -> Result<VideoOptions, VideoError> {
     let rate = FrameRate::new(arguments.output_fps.unwrap_or(settings.fps as f64))?;
-    Ok(VideoOptions { overwrite: arguments.force, ..VideoOptions::new(rate) })
+    Ok(VideoOptions { overwrite: arguments.force, frames: Some(settings.frames), ..VideoOptions::new(rate) })
 }
 
 /// Writes a frame and throws it away: not every format holds every size, and hours later is too late to find out.
@@ -97,29 +135,36 @@ fn try_a_frame(path: &Path, options: &VideoOptions, settings: &Settings) -> Resu
 }
 
 /// What may not be what was meant.
-fn warnings(photo: &Photo, settings: &Settings) -> Vec<String> {
+fn warnings(photo: &Photo, settings: &Settings, configs: &Configs) -> Vec<String> {
+    let scheduler = settings.scheduler.and_then(|kind| configs.scheduler_warning(kind));
+    stretched(photo, settings, configs.side_unit()).into_iter().chain(scheduler).collect()
+}
+
+/// That the photo has another shape than the clip.
+fn stretched(photo: &Photo, settings: &Settings, unit: usize) -> Option<String> {
     let asked = PictureSize { width: settings.width, height: settings.height };
     let given = PictureSize { width: photo.width(), height: photo.height() };
     let shape = |size: PictureSize| size.width as f64 / size.height as f64;
     let stretch = shape(asked) / shape(given);
     // Below that no one sees it.
     if (0.9..=1.1).contains(&stretch) {
-        return Vec::new();
+        return None;
     }
-    let better = same_shape(given, asked);
+    let better = same_shape(given, asked, unit);
     let advice = if better == asked {
         String::new()
     } else {
         format!(", or give --size {}x{}", better.width, better.height)
     };
-    vec![format!("the photo of {given} is stretched to {asked}; cut it to that shape first{advice}")]
+    Some(format!("the photo of {given} is stretched to {asked}; cut it to that shape first{advice}"))
 }
 
-/// A size in the shape of the photo with about as many pixels as were asked for, in multiples of 64.
-fn same_shape(photo: PictureSize, asked: PictureSize) -> PictureSize {
+/// A size in the shape of the photo with about as many pixels as were asked for, in multiples of the model's unit.
+fn same_shape(photo: PictureSize, asked: PictureSize, unit: usize) -> PictureSize {
     let pixels = (asked.width * asked.height) as f64;
     let shape = photo.width as f64 / photo.height as f64;
-    let rounded = |side: f64| ((side / 64.0).round() as usize).clamp(1, 64) * 64;
+    let most = (4096 / unit).max(1);
+    let rounded = |side: f64| ((side / unit as f64).round() as usize).clamp(1, most) * unit;
     PictureSize { width: rounded((pixels * shape).sqrt()), height: rounded((pixels / shape).sqrt()) }
 }
 
@@ -150,7 +195,6 @@ fn write(
     frames: &[Frame],
     display: &mut Display,
 ) -> Result<WrittenVideo, Failure> {
-    Phase::Writing.enter();
     // Asked before the file is there: a second Ctrl-C may just be ending the program.
     let go_on = || if interrupt::asked() { Err(Failure::Interrupted) } else { Ok(()) };
     go_on()?;

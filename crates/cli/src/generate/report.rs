@@ -4,6 +4,7 @@ use std::{path::Path, time::Duration};
 
 use kinora::{
     image_to_video::{Report, Settings},
+    memory::MemoryLimit,
     video::{VideoOptions, WrittenVideo},
 };
 use serde_json::json;
@@ -64,12 +65,21 @@ pub fn details(report: &Report) -> Vec<String> {
 }
 
 /// The same and everything else, for a program.
-pub fn json(written: &WrittenVideo, options: &VideoOptions, warnings: &[String], report: &Report) -> String {
+pub fn json(
+    written: &WrittenVideo,
+    options: &VideoOptions,
+    warnings: &[String],
+    limit: Option<MemoryLimit>,
+    report: &Report,
+) -> String {
+    // JSON has no way to write a name that is not Unicode.
+    let files: Vec<_> = written.files.iter().map(|file| file.to_string_lossy()).collect();
     let value = json!({
-        "files": written.files,
+        "files": files,
         "frames": written.frames,
         "frames_per_second": options.frame_rate.as_f64(),
         "warnings": warnings,
+        "memory_limit": limit,
         "report": report,
     });
     format!("{value}\n")

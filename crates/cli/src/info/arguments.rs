@@ -1,5 +1,7 @@
 //! The options of `kinora info`.
 
+use std::ffi::OsString;
+
 use clap::{Args, ValueHint};
 use kinora::image_to_video::Configs;
 
@@ -27,7 +29,7 @@ Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 pub struct InfoArgs {
     /// A model's folder, or the name of a model that was downloaded before.
     #[arg(required_unless_present = "config", value_hint = ValueHint::DirPath)]
-    pub model: Option<String>,
+    pub model: Option<OsString>,
 
     /// A model that need not be there, by its configuration alone.
     #[arg(long, value_name = "NAME", value_parser = Configs::PRESETS, conflicts_with = "model")]

@@ -1,7 +1,5 @@
 //! What is in a model's folder.
 
-use std::path::PathBuf;
-
 use kinora_models::{
     folder::{FolderError, ModelFolder, Part},
     weights::{Variant, Weights, WeightsError},
@@ -11,9 +9,11 @@ use serde::Serialize;
 /// What is in a model's folder.
 #[derive(Serialize)]
 pub struct Contents {
-    pub folder: PathBuf,
+    pub folder: String,
     pub pipeline: String,
     pub parts: Vec<PartContents>,
+    /// What the weights lack for the clip that was asked for.
+    pub problems: Vec<String>,
 }
 
 /// A part of the model.
@@ -41,7 +41,9 @@ impl Contents {
     /// Opens every weights file of the folder. Only their headers are read.
     pub fn read(folder: &ModelFolder) -> Result<Self, FolderError> {
         let parts = folder.parts().iter().map(|part| read_part(folder, part)).collect::<Result<_, _>>()?;
-        Ok(Contents { folder: folder.path().to_owned(), pipeline: folder.pipeline().to_owned(), parts })
+        // JSON has no way to write a name that is not Unicode.
+        let path = folder.path().to_string_lossy().into_owned();
+        Ok(Contents { folder: path, pipeline: folder.pipeline().to_owned(), parts, problems: Vec::new() })
     }
 }
 

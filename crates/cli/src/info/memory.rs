@@ -1,6 +1,6 @@
 //! The memory that clips of several sizes and lengths need.
 
-use std::thread;
+use std::{panic::resume_unwind, thread};
 
 use kinora::image_to_video::{Configs, GenerateError, Precision, Settings, estimate_configs};
 use serde::Serialize;
@@ -39,25 +39,35 @@ pub fn memory_table(
     decode_chunk: Option<usize>,
     precision: Precision,
 ) -> Result<MemoryTable, GenerateError> {
-    let columns = lengths(configs, asked, decode_chunk);
-    let sizes = sizes(configs, asked);
+    // What is shown beside the clip that was asked for may be more than a clip can be, and is left out then.
+    let fits = |settings: &Settings| settings.check(configs, precision).is_ok();
+    let mut columns = lengths(configs, asked, decode_chunk);
+    columns.retain(|&Length { frames, .. }| fits(&Settings { frames, ..asked.clone() }));
+    let mut sizes = sizes(configs, asked);
+    sizes.retain(|&PictureSize { width, height }| fits(&Settings { width, height, ..asked.clone() }));
     let plan = |PictureSize { width, height }, Length { frames, decode_chunk }| {
         let settings = Settings { width, height, frames, decode_chunk, ..asked.clone() };
         Ok(estimate_configs(configs, &settings, precision)?.peak_bytes())
     };
-    // A plan of the full size takes a tenth of a second; every row is made by a thread of its own.
-    let rows: Vec<Result<Vec<usize>, GenerateError>> = thread::scope(|scope| {
-        let row = |&size: &PictureSize| {
-            let (plan, columns) = (&plan, &columns);
-            scope.spawn(move || columns.iter().map(|&length| plan(size, length)).collect())
-        };
-        let threads: Vec<_> = sizes.iter().map(row).collect();
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
-    });
+    // A plan of the full size takes a tenth of a second.
+    let rows: Vec<Result<Vec<usize>, GenerateError>> =
+        in_threads(&sizes, |&size| columns.iter().map(|&length| plan(size, length)).collect());
     let rows = sizes.into_iter().zip(rows).map(|(PictureSize { width, height }, peak_bytes)| {
         Ok(MemoryRow { width, height, peak_bytes: peak_bytes? })
     });
     Ok(MemoryTable { rows: rows.collect::<Result<_, GenerateError>>()?, columns })
+}
+
+/// Does something with every item, each in a thread of its own. Where one panics, so does this.
+fn in_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = items.iter().map(|item| scope.spawn(move || work(item))).collect();
+        let result = |thread: thread::ScopedJoinHandle<'_, R>| {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        threads.into_iter().map(result).collect()
+    })
 }
 
 /// The model's own number of frames and the one asked for; for long clips, also that of the shorter published model.
@@ -78,13 +88,42 @@ fn lengths(configs: &Configs, asked: &Settings, decode_chunk: Option<usize>) -> 
 
 /// The size asked for, the model's own, and a half and three quarters of it.
 fn sizes(configs: &Configs, asked: &Settings) -> Vec<PictureSize> {
-    let [height, width] = configs.default_size;
+    let ([height, width], unit) = (configs.default_size, configs.side_unit());
     let part = |quarters: usize| {
-        let side = |side: usize| (side * quarters / 4).next_multiple_of(64);
+        let side = |side: usize| (side * quarters / 4).next_multiple_of(unit);
         PictureSize { width: side(width), height: side(height) }
     };
     let mut sizes = vec![part(2), part(3), part(4), PictureSize { width: asked.width, height: asked.height }];
     sizes.sort_by_key(|size| (size.width * size.height, size.width));
     sizes.dedup();
     sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_stand_where_their_items_do() {
+        assert_eq!(in_threads(&[3, 1, 2], |n| n * 10), [30, 10, 20]);
+    }
+
+    #[test]
+    #[should_panic(expected = "the second")]
+    fn a_panic_is_not_lost() {
+        in_threads(&[1, 2, 3], |&n| assert!(n != 2, "the second"));
+    }
+
+    #[test]
+    fn sizes_and_lengths_that_no_clip_can_have_are_left_out() {
+        let mut configs = Configs::svd();
+        configs.unet.num_frames = 2000;
+        configs.default_size = [64, 8192 + 64];
+        let asked = Settings { frames: 1, width: 64, height: 64, ..Settings::for_configs(&configs) };
+        let table = memory_table(&configs, &asked, None, Precision::F16).unwrap();
+        assert!(table.columns.iter().all(|column| column.frames <= 14));
+        let sizes: Vec<(usize, usize)> = table.rows.iter().map(|row| (row.width, row.height)).collect();
+        assert_eq!(sizes.first(), Some(&(64, 64)));
+        assert!(sizes.iter().all(|&(width, _)| width <= 8192), "{sizes:?}");
+    }
 }

@@ -5,8 +5,10 @@ mod contents;
 mod memory;
 mod text;
 
-use kinora::image_to_video::{Configs, Estimate, Precision, Settings, estimate_configs};
-use kinora_models::weights::Variant;
+use kinora::image_to_video::{
+    Configs, Estimate, ImageToVideo, LoadOptions, Precision, Settings, estimate_configs,
+};
+use kinora_models::{folder::ModelFolder, weights::Variant};
 use serde::Serialize;
 
 use self::{
@@ -35,7 +37,7 @@ struct Info {
 /// Prints what is known about a model.
 pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
     let precision = arguments.clip.precision.unwrap_or_default();
-    let (contents, configs) = match (&arguments.config, &arguments.model) {
+    let (folder, configs) = match (&arguments.config, &arguments.model) {
         (Some(name), _) => {
             let unknown = || Failure::Usage(format!("there is no configuration {name}"));
             (None, Configs::preset(name).ok_or_else(unknown)?)
@@ -44,13 +46,14 @@ pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
             let name = model.as_deref().unwrap_or_default();
             let folder = model::open_local(name, &Variant::For(precision.dtype()))?;
             let configs = Configs::read(&folder)?;
-            (Some(Contents::read(&folder)?), configs)
+            (Some(folder), configs)
         }
     };
     let mut settings = Settings::for_configs(&configs);
     arguments.clip.apply(&mut settings);
     let estimate = estimate_configs(&configs, &settings, precision)?;
     let memory = memory_table(&configs, &settings, arguments.clip.decode_chunk, precision)?;
+    let contents = folder.map(|folder| contents(folder, &settings, precision)).transpose()?;
     let config = arguments.config.clone();
     let info = Info { contents, config, precision, settings, estimate, memory };
     if arguments.json {
@@ -59,4 +62,12 @@ pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
     } else {
         print(&info.to_string())
     }
+}
+
+/// What is in a model's folder, and what its weights lack for a clip.
+fn contents(folder: ModelFolder, settings: &Settings, precision: Precision) -> Result<Contents, Failure> {
+    let contents = Contents::read(&folder)?;
+    let options = LoadOptions { precision, ..LoadOptions::default() };
+    let problems = ImageToVideo::new(folder, options)?.weights_problems(settings)?;
+    Ok(Contents { problems: problems.iter().map(ToString::to_string).collect(), ..contents })
 }

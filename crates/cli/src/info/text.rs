@@ -11,6 +11,9 @@ use super::{
 };
 use crate::quantities::{Bytes, Flops, PictureSize, grouped};
 
+/// Where a file is another model's, everything is wrong in the same way.
+const SHOWN_PROBLEMS: usize = 5;
+
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.contents, &self.config) {
@@ -57,7 +60,7 @@ impl Info {
 
 impl fmt::Display for Contents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {}", self.folder.display(), self.pipeline)?;
+        writeln!(f, "{}: {}", self.folder, self.pipeline)?;
         let mut table = Table::new(["part", "class", "variant", "tensors", "parameters", "on disk"]);
         for PartContents { name, class, weights } in &self.parts {
             if weights.is_empty() {
@@ -75,7 +78,18 @@ impl fmt::Display for Contents {
                 ]);
             }
         }
-        write!(f, "{table}")
+        write!(f, "{table}")?;
+        if self.problems.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "\nNo clip can be made with these weights:")?;
+        for problem in self.problems.iter().take(SHOWN_PROBLEMS) {
+            writeln!(f, "  {problem}")?;
+        }
+        match self.problems.len().saturating_sub(SHOWN_PROBLEMS) {
+            0 => Ok(()),
+            more => writeln!(f, "  and {more} more"),
+        }
     }
 }
 

@@ -1,57 +1,101 @@
 //! What to ask for instead, where the memory does not suffice.
 
+use std::fmt;
+
 use super::{
     GenerateError, Precision, Settings,
     plans::{Plans, Request},
-    settings::side_unit,
 };
+
+/// What to ask for instead, so that a clip fits its memory. What is `None` stays as it was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Suggestion {
+    /// Fewer frames.
+    pub frames: Option<usize>,
+    /// A smaller width and height.
+    pub size: Option<[usize; 2]>,
+    /// Another precision.
+    pub precision: Option<Precision>,
+    /// Fewer frames decoded together.
+    pub decode_chunk: Option<usize>,
+    /// What the whole clip needs then, in bytes.
+    pub peak_bytes: usize,
+}
+
+impl Suggestion {
+    /// The settings and the precision with what is suggested.
+    fn apply(&self, settings: &Settings, precision: Precision) -> (Settings, Precision) {
+        let [width, height] = self.size.unwrap_or([settings.width, settings.height]);
+        let settings = Settings {
+            frames: self.frames.unwrap_or(settings.frames),
+            width,
+            height,
+            decode_chunk: self.decode_chunk.unwrap_or(settings.decode_chunk),
+            ..settings.clone()
+        };
+        (settings, self.precision.unwrap_or(precision))
+    }
+}
+
+impl fmt::Display for Suggestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = [
+            self.frames.map(|frames| format!("{frames} frames")),
+            self.size.map(|[width, height]| format!("{width}×{height}")),
+            self.precision.map(|precision| precision.to_string()),
+            self.decode_chunk.map(|chunk| format!("decoding in chunks of {chunk}")),
+        ];
+        f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+}
 
 impl Request<'_> {
     /// Plans all networks, each within the budget. Where one does not fit, the error says what would.
     pub fn plan_within(&self, budget: Option<usize>) -> Result<Plans, GenerateError> {
         match (self.plan(budget), budget) {
-            (Err(GenerateError::OverBudget { plan, .. }), Some(budget)) => {
-                Err(GenerateError::OverBudget { plan, suggestion: self.what_fits(budget) })
+            (Err(GenerateError::OverBudget { over, .. }), Some(budget)) => {
+                Err(GenerateError::OverBudget { over, suggestion: self.what_fits(budget).map(Box::new) })
             }
             (plans, _) => plans,
         }
     }
 
-    /// The first of the alternatives that fits, in words, and what it needs.
-    fn what_fits(&self, budget: usize) -> Option<(String, usize)> {
-        self.alternatives().into_iter().find_map(|(words, settings, precision)| {
+    /// The first of the alternatives that fits.
+    fn what_fits(&self, budget: usize) -> Option<Suggestion> {
+        self.alternatives().into_iter().find_map(|suggestion| {
+            let (settings, precision) = suggestion.apply(self.settings, self.precision);
             let plans = Request { settings: &settings, precision, ..*self }.plan(Some(budget)).ok()?;
-            Some((words, plans.estimate().peak_bytes()))
+            Some(Suggestion { peak_bytes: plans.estimate().peak_bytes(), ..suggestion })
         })
     }
 
     /// What could be asked for instead, what changes the clip least first: smaller chunks to decode, half precision, both,
     /// fewer frames, a smaller picture.
-    fn alternatives(&self) -> Vec<(String, Settings, Precision)> {
+    fn alternatives(&self) -> Vec<Suggestion> {
         let &Request { configs, settings, precision } = self;
-        let mut alternatives = Vec::new();
         let chunks = || halves(settings.decode_chunk.min(settings.frames));
-        let with_chunk = |decode_chunk| Settings { decode_chunk, ..settings.clone() };
-        let chunk_words = |chunk: usize| format!("decoding in chunks of {chunk}");
-        alternatives.extend(chunks().map(|chunk| (chunk_words(chunk), with_chunk(chunk), precision)));
-        let half = if precision == Precision::F32 { Precision::F16 } else { precision };
-        if half != precision {
-            alternatives.push((format!("{half}"), settings.clone(), half));
-            let both = |chunk| (format!("{half}, {}", chunk_words(chunk)), with_chunk(chunk), half);
-            alternatives.extend(chunks().map(both));
-        }
-        let one_by_one = Settings { decode_chunk: 1, ..settings.clone() };
-        let words = |what: String| format!("{what} in {half}, {}", chunk_words(1));
-        alternatives.extend(halves(settings.frames).map(|frames| {
-            let settings = Settings { frames, ..one_by_one.clone() };
-            (words(format!("{frames} frames")), settings, half)
-        }));
-        let unit = side_unit(configs);
+        let same = Suggestion::default();
+        let chunked = |of: Suggestion| {
+            chunks().map(move |chunk| Suggestion { decode_chunk: Some(chunk), ..of }).collect::<Vec<_>>()
+        };
+        let mut alternatives = chunked(same);
+        let half = match precision {
+            Precision::F32 => {
+                let half = Suggestion { precision: Some(Precision::F16), ..same };
+                alternatives.push(half);
+                alternatives.extend(chunked(half));
+                half
+            }
+            Precision::F16 | Precision::BF16 => same,
+        };
+        let one_by_one = Suggestion { decode_chunk: Some(1), ..half };
+        let shorter = |frames| Suggestion { frames: Some(frames), ..one_by_one };
+        alternatives.extend(halves(settings.frames).map(shorter));
+        let unit = configs.side_unit();
         let smaller = |side: usize, quarters: usize| (side * quarters / 4 / unit * unit).max(unit);
         alternatives.extend([3, 2, 1].map(|quarters| {
-            let (width, height) = (smaller(settings.width, quarters), smaller(settings.height, quarters));
-            let settings = Settings { width, height, ..one_by_one.clone() };
-            (words(format!("{width}×{height}")), settings, half)
+            let size = [settings.width, settings.height].map(|side| smaller(side, quarters));
+            Suggestion { size: Some(size), ..one_by_one }
         }));
         alternatives
     }

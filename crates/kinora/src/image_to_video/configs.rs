@@ -4,11 +4,14 @@ use kinora_models::{
     folder::ModelFolder,
     image::{CLIP_SIZE, ClipPreprocessor},
     networks::{clip_vision::ClipVisionConfig, unet::UnetConfig, vae::VaeConfig},
-    schedulers::{self, Scheduler},
+    schedulers::{self, Scheduler, SchedulerKind},
 };
 use serde_json::Value;
 
-use super::{GenerateError, settings::wide};
+use super::{
+    GenerateError,
+    settings::{nearest_side, side_unit, wide},
+};
 
 /// What Stable Video Diffusion was trained on, and diffusers' default: as many pixels as a square of 768.
 const TRAINED_SIDE: usize = 768;
@@ -58,13 +61,15 @@ impl Configs {
     }
 
     fn stable_video_diffusion(unet: UnetConfig) -> Self {
+        let vae = VaeConfig::svd();
+        let default_size = wide(TRAINED_SIDE, side_unit(&unet, &vae));
         Configs {
             unet,
-            vae: VaeConfig::svd(),
+            vae,
             image_encoder: ClipVisionConfig::svd(),
             scheduler: Scheduler::svd_config(),
             preprocessor: ClipPreprocessor::default(),
-            default_size: wide(TRAINED_SIDE),
+            default_size,
         }
     }
 
@@ -73,18 +78,39 @@ impl Configs {
     /// # Errors
     /// Where one is missing, cannot be read, or does not fit the others.
     pub fn read(model: &ModelFolder) -> Result<Self, GenerateError> {
-        let unet = model.config_text("unet")?;
+        let unet_text = model.config_text("unet")?;
+        let unet = UnetConfig::from_json(&unet_text)?;
         let vae = VaeConfig::from_json(&model.config_text("vae")?)?;
         let configs = Configs {
-            default_size: default_size(&unet, &vae),
-            unet: UnetConfig::from_json(&unet)?,
+            default_size: default_size(&unet_text, vae.pixels_per_latent(), side_unit(&unet, &vae)),
+            unet,
             vae,
             image_encoder: ClipVisionConfig::from_json(&model.config_text("image_encoder")?)?,
-            scheduler: schedulers::parse_config(&model.config_text("scheduler")?)?,
+            scheduler: scheduler(model)?,
             preprocessor: ClipPreprocessor::from_config(&model.config("feature_extractor")?)?,
         };
         configs.check()?;
         Ok(configs)
+    }
+
+    /// What a clip's height and width must be multiples of.
+    pub fn side_unit(&self) -> usize {
+        side_unit(&self.unet, &self.vae)
+    }
+
+    /// Why a scheduler may not suit the model: the time of a step means something else to it than the model was trained
+    /// with. `None` where it does.
+    pub fn scheduler_warning(&self, kind: SchedulerKind) -> Option<String> {
+        let own = self.scheduler.get("_class_name")?.as_str()?.parse::<SchedulerKind>().ok()?;
+        // Only Euler's steps have a time that is not one of the trained ones.
+        let continuous = own == SchedulerKind::Euler
+            && self.scheduler.get("timestep_type").is_some_and(|kind| kind == "continuous");
+        (kind != own && continuous).then(|| {
+            format!(
+                "the model was trained with continuous timesteps, which {kind} does not give it; \
+                 expect a poor clip, or use the model's own scheduler, {own}"
+            )
+        })
     }
 
     /// Whether the parts fit each other.
@@ -118,25 +144,35 @@ impl Configs {
     }
 }
 
+/// The model's own scheduler. Where its file and the model's index name two classes, the index decides, as in diffusers.
+fn scheduler(model: &ModelFolder) -> Result<Value, GenerateError> {
+    let mut config = schedulers::parse_config(&model.config_text("scheduler")?)?;
+    if let Some(fields) = config.as_object_mut() {
+        fields.insert("_class_name".to_owned(), model.part("scheduler")?.class().into());
+    }
+    Ok(config)
+}
+
 /// The size that a UNet's `sample_size` asks for, in pixels: a pair is height and width; one number is the side of a
 /// square with as many pixels as the images it was trained on.
-fn default_size(unet: &str, vae: &VaeConfig) -> [usize; 2] {
+fn default_size(unet: &str, pixels_per_latent: usize, unit: usize) -> [usize; 2] {
     let sample_size = serde_json::from_str::<Value>(unet)
         .ok()
         .and_then(|mut json| Some(json.get_mut("sample_size")?.take()));
     let pixels = |size: &Value| {
         let latents = usize::try_from(size.as_u64()?).ok().filter(|&latents| latents > 0)?;
-        latents.checked_mul(vae.pixels_per_latent())
+        Some(latents.saturating_mul(pixels_per_latent))
     };
+    let square = |side: Option<usize>| wide(side.unwrap_or(TRAINED_SIDE), unit);
     match &sample_size {
         Some(Value::Array(pair)) => match pair.as_slice() {
             [height, width] => match (pixels(height), pixels(width)) {
-                (Some(height), Some(width)) => [height, width],
-                _ => wide(TRAINED_SIDE),
+                (Some(height), Some(width)) => [height, width].map(|side| nearest_side(side, unit)),
+                _ => square(None),
             },
-            _ => wide(TRAINED_SIDE),
+            _ => square(None),
         },
-        Some(side) => wide(pixels(side).unwrap_or(TRAINED_SIDE)),
-        None => wide(TRAINED_SIDE),
+        Some(side) => square(pixels(side)),
+        None => square(None),
     }
 }

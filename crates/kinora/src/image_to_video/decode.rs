@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use kinora_graph::{Parameters, Tensor};
+use kinora_graph::Tensor;
+use kinora_models::weights::Weights;
 
 use super::{
     GenerateError, Stage,
@@ -17,7 +18,7 @@ impl Run<'_, '_> {
     pub fn decode(
         &mut self,
         decoders: &mut [(usize, Part)],
-        weights: &dyn Parameters,
+        weights: &Weights,
         latents: &Tensor,
     ) -> Result<Vec<Frame>, GenerateError> {
         let settings = self.request.settings;
@@ -37,6 +38,8 @@ impl Run<'_, '_> {
                 let mut shape = latents.shape().to_vec();
                 shape[0] = chunk;
                 let now = Tensor::from_f32(self.request.precision.dtype(), shape, now)?;
+                // What f32 holds may be too large for the decoder's precision.
+                self.check_finite(Stage::Decode, &now)?;
                 let pixels = decoder.run(&named([("latents", now)]))?.take("frames")?;
                 for bytes in pixels.bytes().chunks_exact(pixels.bytes().len() / chunk) {
                     frames.push(Frame::new(settings.width, settings.height, bytes.to_vec())?);

@@ -2,8 +2,11 @@
 
 use std::time::Instant;
 
-use kinora_graph::{DType, Parameters, Tensor, TensorType, op::STEP_COLUMNS};
-use kinora_models::schedulers::Schedule;
+use kinora_graph::{DType, Tensor, TensorType, op::STEP_COLUMNS};
+use kinora_models::{
+    schedulers::{Schedule, torch_linspace},
+    weights::Weights,
+};
 
 use super::{
     GenerateError, Settings, Stage,
@@ -22,7 +25,7 @@ impl Run<'_, '_> {
     pub fn denoise(
         &mut self,
         part: &mut Part,
-        weights: &dyn Parameters,
+        weights: &Weights,
         conditions: Conditions,
         schedule: &Schedule,
     ) -> Result<Tensor, GenerateError> {
@@ -71,6 +74,7 @@ impl Run<'_, '_> {
             }
             let mut results = unet.run(&inputs)?;
             latents = results.take("next")?;
+            self.check_finite(Stage::Denoise, &latents)?;
             history = results.take("denoised")?;
             self.stopwatch.add_step(step_start);
             self.tell(Stage::Denoise, step + 1, steps, Some(&history))?;
@@ -89,17 +93,10 @@ fn added_time_ids(settings: &Settings, dtype: DType) -> Result<Tensor, GenerateE
     Ok(Tensor::from_f32(dtype, [ids.len()], &ids)?.cast(DType::F32))
 }
 
-/// The guidance of each frame: evenly from the first to the last, counted from both ends, so that both are exact.
+/// The guidance of each frame: evenly from the first to the last.
 fn guidance(settings: &Settings, dtype: DType) -> Result<Tensor, GenerateError> {
-    let (first, last) = (settings.min_guidance as f32, settings.max_guidance as f32);
-    let frames = settings.frames;
-    let step = (last - first) / (frames.max(2) - 1) as f32;
-    let of_frame = |frame: usize| match frame < frames.div_ceil(2) {
-        true => first + step * frame as f32,
-        false => last - step * (frames - 1 - frame) as f32,
-    };
-    let values: Vec<f32> = (0..frames).map(of_frame).collect();
-    Ok(Tensor::from_f32(dtype, [frames], &values)?.cast(DType::F32))
+    let values = torch_linspace(settings.min_guidance, settings.max_guidance, settings.frames);
+    Ok(Tensor::from_f32(dtype, [values.len()], &values)?.cast(DType::F32))
 }
 
 fn numbers(values: &[f64]) -> Result<Tensor, GenerateError> {

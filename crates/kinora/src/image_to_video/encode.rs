@@ -2,8 +2,11 @@
 
 use std::time::Instant;
 
-use kinora_graph::{DType, Parameters, Tensor};
-use kinora_models::image::{CLIP_SIZE, RgbImage, preprocess};
+use kinora_graph::{DType, Tensor};
+use kinora_models::{
+    image::{CLIP_SIZE, RgbImage, preprocess},
+    weights::Weights,
+};
 
 use super::{
     GenerateError, Stage,
@@ -17,7 +20,7 @@ impl Run<'_, '_> {
     pub fn encode_image(
         &mut self,
         part: &mut Part,
-        weights: &dyn Parameters,
+        weights: &Weights,
         photo: &RgbImage,
     ) -> Result<Tensor, GenerateError> {
         let mut encoder = self.load(part, weights)?;
@@ -28,6 +31,7 @@ impl Run<'_, '_> {
         let pixels = Tensor::from_f32(self.request.precision.dtype(), shape, &pixels)?;
         let embedding = encoder.run(&named([("pixels", pixels)]))?.take("embedding")?;
         self.release(part);
+        self.check_finite(Stage::EncodeImage, &embedding)?;
         let embedding = embedding.cast(DType::F32).reshape([1, 1, embedding.shape().elements()])?;
         self.stopwatch.add(Stage::EncodeImage, start);
         self.tell(Stage::EncodeImage, 1, 1, None)?;
@@ -38,7 +42,7 @@ impl Run<'_, '_> {
     pub fn encode_latents(
         &mut self,
         part: &mut Part,
-        weights: &dyn Parameters,
+        weights: &Weights,
         photo: &RgbImage,
     ) -> Result<Tensor, GenerateError> {
         let mut encoder = self.load(part, weights)?;
@@ -56,6 +60,7 @@ impl Run<'_, '_> {
         let image = Tensor::from_f32(self.request.vae_encoder_dtype(), shape, &pixels)?;
         let latents = encoder.run(&named([("image", image)]))?.take("latents")?.cast(DType::F32);
         self.release(part);
+        self.check_finite(Stage::EncodeLatents, &latents)?;
         self.stopwatch.add(Stage::EncodeLatents, start);
         self.tell(Stage::EncodeLatents, 1, 1, None)?;
         Ok(latents)

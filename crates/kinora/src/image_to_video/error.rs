@@ -1,15 +1,16 @@
 //! Why a clip could not be made.
 
+use std::fmt;
+
 use kinora_cpu::CpuError;
-use kinora_graph::{
-    plan::{PlanError, format_bytes},
-    tensor::TensorError,
-};
+use kinora_graph::{plan::PlanError, tensor::TensorError};
 use kinora_models::{
     folder::FolderError, image::ImageError, networks::NetworkError, schedulers::SchedulerError,
+    weights::WeightsError,
 };
 
-use crate::video::VideoError;
+use super::{Precision, Stage, Suggestion};
+use crate::{quantity::bytes, video::VideoError};
 
 /// Why a clip could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -37,12 +38,36 @@ pub enum GenerateError {
         expected: usize,
     },
     /// More memory is needed than may be used. Nothing has been read or allocated.
-    #[error("{plan}{}", advice(suggestion.as_ref()))]
+    #[error("{over}; {}", advice(suggestion.as_deref()))]
     OverBudget {
-        /// The first stage that does not fit, with what it needs and why.
-        plan: Box<PlanError>,
-        /// What to ask for instead, in words, and what the whole clip needs then.
-        suggestion: Option<(String, usize)>,
+        /// The first network that does not fit.
+        over: Box<OverBudget>,
+        /// What to ask for instead.
+        suggestion: Option<Box<Suggestion>>,
+    },
+    /// The memory could not be had, although it is within the budget or there is none.
+    #[error("{part}: {problem}")]
+    OutOfMemory {
+        /// The network.
+        part: &'static str,
+        /// What could not be had.
+        problem: String,
+    },
+    /// The weights' files lack what a network needs. Nothing has been read but their headers.
+    #[error("{source}{}", and_more(*more))]
+    Weights {
+        /// What is wrong first.
+        source: Box<WeightsError>,
+        /// How much else is wrong.
+        more: usize,
+    },
+    /// A stage has given an infinity, or what is no number: the clip would be black.
+    #[error("{}: a result is not finite in {precision}; {}", stage.describe(), finite_advice(*precision))]
+    NotFinite {
+        /// The stage.
+        stage: Stage,
+        /// How weights and activations were stored.
+        precision: Precision,
     },
     /// The caller wanted no more.
     #[error("stopped before the clip was finished")]
@@ -83,9 +108,95 @@ pub enum GenerateError {
     },
 }
 
-fn advice(suggestion: Option<&(String, usize)>) -> String {
+/// A network that needs more memory than may be used, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverBudget {
+    /// The network.
+    pub part: &'static str,
+    /// What it needs: weights and activations.
+    pub need: usize,
+    /// What may be used.
+    pub budget: usize,
+    /// The weights' share of the need.
+    pub weights: usize,
+    /// The activations' share of the need.
+    pub activations: usize,
+}
+
+impl fmt::Display for OverBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |count: usize| bytes(count as u64);
+        let (mut need, mut budget) = (shown(self.need), shown(self.budget));
+        if need == budget {
+            // 12.0 GB do not fit in 12.0 GB: only the exact figures tell the two apart.
+            (need, budget) = (format!("{} bytes", self.need), format!("{} bytes", self.budget));
+        }
+        let (weights, activations) = (shown(self.weights), shown(self.activations));
+        let part = self.part;
+        write!(f, "the {part} needs {need} of memory (weights {weights}, activations {activations}), ")?;
+        write!(f, "but {budget} may be used")
+    }
+}
+
+fn advice(suggestion: Option<&Suggestion>) -> String {
     match suggestion {
-        Some((what, bytes)) => format!("; {what} would fit in {}", format_bytes(*bytes)),
-        None => "; nothing smaller that was tried would fit".to_owned(),
+        Some(suggestion) => {
+            format!("{suggestion} would fit in {}", bytes(suggestion.peak_bytes as u64))
+        }
+        None => "nothing smaller that was tried would fit".to_owned(),
+    }
+}
+
+fn and_more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(", and {count} more are wrong") }
+}
+
+fn finite_advice(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F16 => "bf16 and f32 hold larger numbers",
+        Precision::BF16 => "f32 is more exact",
+        Precision::F32 => "the model's weights or the settings are too large",
+    }
+}
+
+impl GenerateError {
+    /// What a network's error means for the clip: memory that is not there is no fault of the model's files.
+    pub(super) fn run(part: &'static str, source: CpuError) -> Self {
+        match source {
+            CpuError::Plan(PlanError::OverBudget { need, budget, weights, arena, .. }) => {
+                let over = Box::new(OverBudget { part, need, budget, weights, activations: arena });
+                GenerateError::OverBudget { over, suggestion: None }
+            }
+            CpuError::Plan(PlanError::TooLarge) | CpuError::OutOfMemory { .. } => {
+                GenerateError::OutOfMemory { part, problem: source.to_string() }
+            }
+            source => GenerateError::Run { part, source },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_not_there_is_no_fault_of_the_files() {
+        for source in [CpuError::OutOfMemory { bytes: 5 }, CpuError::Plan(PlanError::TooLarge)] {
+            let error = GenerateError::run("UNet", source);
+            assert!(matches!(error, GenerateError::OutOfMemory { .. }), "{error}");
+            assert!(error.to_string().starts_with("UNet: "), "{error}");
+        }
+        let error = GenerateError::run("UNet", CpuError::ClipNotRun);
+        assert!(matches!(error, GenerateError::Run { .. }), "{error}");
+    }
+
+    #[test]
+    fn figures_that_look_alike_are_given_exactly() {
+        let over =
+            |need| OverBudget { part: "UNet", need, budget: 12_000_000_000, weights: 1, activations: 2 };
+        let text = over(13_000_000_000).to_string();
+        assert!(text.starts_with("the UNet needs 13.0 GB of memory (weights 1 B"), "{text}");
+        let text = over(12_000_000_001).to_string();
+        assert!(text.contains("12000000001 bytes") && text.contains("but 12000000000 bytes"), "{text}");
     }
 }

@@ -5,9 +5,9 @@
 //!
 //! use kinora::{
 //!     image_to_video::{ImageToVideo, LoadOptions, Settings},
+//!     models::folder::ModelFolder,
 //!     photo::Photo,
 //! };
-//! use kinora_models::folder::ModelFolder;
 //!
 //! let model = ModelFolder::open("stable-video-diffusion-img2vid")?;
 //! let settings = Settings { steps: 10, seed: 42, ..Settings::for_model(&model)? };
@@ -39,16 +39,17 @@ mod report;
 mod run;
 mod settings;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kinora_models::{
     folder::ModelFolder,
     image::RgbImage,
-    weights::{Variant, Weights},
+    weights::{Variant, Weights, WeightsError},
 };
 
+pub use budget::Suggestion;
 pub use configs::Configs;
-pub use error::GenerateError;
+pub use error::{GenerateError, OverBudget};
 pub use estimate::{Estimate, PartEstimate, estimate_configs};
 pub use options::{Device, LoadOptions, Precision};
 pub use progress::{Observe, Progress, Stage};
@@ -58,7 +59,7 @@ pub use settings::{Settings, random_seed};
 use crate::photo::Photo;
 use denoise::Conditions;
 use noise::Noise;
-use plans::{ClipShape, Plans, Request};
+use plans::{Plans, Request};
 use report::Stopwatch;
 use run::Run;
 
@@ -112,12 +113,26 @@ impl ImageToVideo {
         Ok(self.with_options(estimate_configs(&self.configs, settings, self.options.precision)?))
     }
 
+    /// What the weights' files lack for a clip: tensors that are missing or have another shape or type. Reads no more of
+    /// them than their headers.
+    ///
+    /// # Errors
+    /// Where the settings are refused.
+    pub fn weights_problems(&self, settings: &Settings) -> Result<Vec<WeightsError>, GenerateError> {
+        let precision = self.options.precision;
+        let plans = Request { configs: &self.configs, settings, precision }.plan(None)?;
+        Ok(self.problems(&plans))
+    }
+
     /// Makes a clip. `observe` is told how far it is: when a stage begins, after each step and after each chunk of
     /// frames; where it breaks, the clip ends in [`GenerateError::Cancelled`].
     ///
+    /// Two calls at a time do not wait for each other: each has networks of its own, and so takes memory of its own, the
+    /// budget for each. With [`LoadOptions::keep_loaded`], those of the one that ends last are kept.
+    ///
     /// # Errors
-    /// Where the settings are refused or need more memory than the budget, before any work; where weights are damaged or
-    /// do not fit, when their part is loaded.
+    /// Where the settings are refused or need more memory than the budget, or weights are missing or do not fit, before any
+    /// work; where weights are damaged, when their part is loaded; where a stage gives what is not finite.
     pub fn generate(
         &self,
         photo: &Photo,
@@ -132,7 +147,7 @@ impl ImageToVideo {
         let clip = self.run(request, &mut plans, plan, photo, observe);
         // A clip that has ended early may leave a network loaded.
         if kept || clip.is_ok() {
-            *self.plans.lock().unwrap_or_else(PoisonError::into_inner) = Some(plans);
+            *self.kept() = Some(plans);
         }
         clip
     }
@@ -145,14 +160,46 @@ impl ImageToVideo {
         }
     }
 
-    /// The plans of the last clip, where this one has its shape; otherwise new ones, and the old ones are dropped first.
+    /// The plans of the last clip, where this one has its shape; otherwise new ones. The last ones, and the networks that
+    /// they may hold, are dropped when it is known that a clip can be made by the new ones.
     fn plans(&self, request: &Request<'_>) -> Result<Plans, GenerateError> {
-        request.settings.check(&self.configs)?;
-        let last = self.plans.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match last.filter(|plans| plans.shape == ClipShape::of(request.settings)) {
-            Some(plans) => Ok(plans),
-            None => request.plan_within(self.options.memory_budget),
+        request.settings.check(&self.configs, request.precision)?;
+        let shape = request.shape()?;
+        let last = self.kept().take();
+        if let Some(plans) = last {
+            if plans.shape == shape {
+                return Ok(plans);
+            }
+            let new = self.new_plans(request);
+            if new.is_err() {
+                self.kept().get_or_insert(plans);
+            }
+            return new;
         }
+        self.new_plans(request)
+    }
+
+    fn new_plans(&self, request: &Request<'_>) -> Result<Plans, GenerateError> {
+        let plans = request.plan_within(self.options.memory_budget)?;
+        let mut problems = self.problems(&plans).into_iter();
+        match problems.next() {
+            Some(first) => Err(GenerateError::Weights { source: Box::new(first), more: problems.count() }),
+            None => Ok(plans),
+        }
+    }
+
+    /// What the weights' files lack for the networks of a plan.
+    fn problems(&self, plans: &Plans) -> Vec<WeightsError> {
+        let of = |(folder, graph)| match folder {
+            "image_encoder" => self.image_encoder.problems(graph),
+            "vae" => self.vae.problems(graph),
+            _ => self.unet.problems(graph),
+        };
+        plans.graphs().flat_map(of).collect()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Plans>> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a clip by its plans.

@@ -1,7 +1,7 @@
 //! The noise of a clip, drawn in the order and layout in which diffusers draws it.
 
 use kinora_graph::DType;
-use kinora_models::noise::TorchGenerator;
+use kinora_models::{noise::TorchGenerator, weights::channels_last};
 
 /// All noise of a clip, from one generator: first that of the photo, then the first latents, then that of the steps.
 pub(super) struct Noise {
@@ -22,16 +22,11 @@ impl Noise {
             DType::BF16 => self.generator.normal_bf16(count).into_iter().map(f32::from).collect(),
             _ => self.generator.normal(count),
         };
-        channels_last(&numbers, channels, height * width)
+        let pixels = height * width;
+        let mut last = vec![0.0; count];
+        channels_last(&numbers, channels * pixels, pixels, &mut last);
+        last
     }
-}
-
-/// Images with one channel after the other become images with one pixel after the other.
-fn channels_last(planes: &[f32], channels: usize, pixels: usize) -> Vec<f32> {
-    let images = planes.chunks_exact((channels * pixels).max(1));
-    images
-        .flat_map(|image| (0..pixels).flat_map(move |p| (0..channels).map(move |c| image[c * pixels + p])))
-        .collect()
 }
 
 #[cfg(test)]
@@ -40,7 +35,10 @@ mod tests {
 
     #[test]
     fn channels_come_last() {
-        let planes = [0.0, 1.0, 10.0, 11.0, 20.0, 21.0, 30.0, 31.0];
-        assert_eq!(channels_last(&planes, 2, 2), [0.0, 10.0, 1.0, 11.0, 20.0, 30.0, 21.0, 31.0]);
+        let [images, height, width, channels] = [2, 1, 3, 2];
+        let planes = TorchGenerator::new(7).normal(images * channels * height * width);
+        let drawn = Noise::new(7).draw(DType::F32, [images, height, width, channels]);
+        let expected = [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11].map(|place| planes[place]);
+        assert_eq!(drawn, expected);
     }
 }

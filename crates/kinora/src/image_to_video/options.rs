@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use kinora_cpu::Options;
-use kinora_graph::DType;
+use kinora_graph::{DType, Tensor};
 use serde::Serialize;
 
 use super::GenerateError;
@@ -20,6 +20,7 @@ pub struct LoadOptions {
     /// Keeps the networks in memory from one clip to the next, so that another clip of the same shape (frames, steps,
     /// size, decode chunk, scheduler, with guidance or without) loads nothing. They take their memory all together then,
     /// rather than one after the other; where that is more than the budget, they are loaded for each clip as without it.
+    /// Two clips at a time hold two sets of networks.
     pub keep_loaded: bool,
 }
 
@@ -47,6 +48,12 @@ impl Precision {
             Precision::F16 => DType::F16,
             Precision::BF16 => DType::BF16,
         }
+    }
+
+    /// Whether a number is finite in it.
+    pub(super) fn holds(self, number: f64) -> bool {
+        let stored = Tensor::from_f32(self.dtype(), [1], &[number as f32]);
+        stored.is_ok_and(|stored| stored.first_non_finite().is_none())
     }
 
     /// The name: `f32`, `f16` or `bf16`.

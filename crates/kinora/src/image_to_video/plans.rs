@@ -1,14 +1,17 @@
 //! The networks of one clip, planned before anything is read or allocated.
 
-use kinora_cpu::{CpuError, Options, Planned, Program};
-use kinora_graph::{DType, Graph, Parameters, Phase};
+use std::cell::Cell;
+
+use kinora_cpu::{Options, Planned, Program};
+use kinora_graph::{DType, Graph, ParameterError, Parameters, Phase, Tensor, TensorType};
 use kinora_models::{
     networks::{
         clip_vision,
-        denoise::{DenoiseConfig, SamplerNeeds},
+        denoise::DenoiseConfig,
         vae::{self, Decode, Encode, Pixels},
     },
     schedulers::{Schedule, Scheduler, SchedulerKind},
+    weights::{Weights, WeightsError},
 };
 
 use super::{Configs, Estimate, GenerateError, PartEstimate, Precision, Settings, Stage};
@@ -36,22 +39,21 @@ impl Part {
         budget: Option<usize>,
     ) -> Result<Self, GenerateError> {
         let options = Options { budget, ..Options::default() };
-        let planned = Planned::new(graph, options).map_err(|source| match source {
-            CpuError::Plan(plan) if budget.is_some() => {
-                GenerateError::OverBudget { plan: Box::new(plan), suggestion: None }
-            }
-            source => GenerateError::Run { part: name, source },
-        })?;
+        let planned = Planned::new(graph, options).map_err(|source| GenerateError::run(name, source))?;
         Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, program: None })
     }
 
     /// Its program; the weights are read where it is not loaded yet.
-    pub fn load(&mut self, weights: &dyn Parameters) -> Result<&mut Program, GenerateError> {
+    pub fn load(&mut self, weights: &Weights) -> Result<&mut Program, GenerateError> {
         let program = match self.program.take() {
             Some(program) => program,
             None => {
-                let loaded = self.planned.clone().load(weights);
-                loaded.map_err(|source| GenerateError::Run { part: self.name, source })?
+                let part = self.name;
+                let watched = Watched { weights, memory: Cell::new(false) };
+                self.planned.clone().load(&watched).map_err(|source| match watched.memory.get() {
+                    true => GenerateError::OutOfMemory { part, problem: source.to_string() },
+                    false => GenerateError::run(part, source),
+                })?
             }
         };
         Ok(self.program.insert(program))
@@ -89,6 +91,25 @@ impl Part {
     }
 }
 
+/// Weights that remember whether it was memory that one of them could not be had for: a [`ParameterError`] is words alone.
+struct Watched<'a> {
+    weights: &'a Weights,
+    memory: Cell<bool>,
+}
+
+impl Parameters for Watched<'_> {
+    fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError> {
+        match self.weights.tensor(name, ty) {
+            Ok(tensor) => Ok(Some(tensor)),
+            Err(WeightsError::MissingTensor { .. }) => Ok(None),
+            Err(error) => {
+                self.memory.set(matches!(error, WeightsError::Memory { .. }));
+                Err(ParameterError(error.to_string()))
+            }
+        }
+    }
+}
+
 /// The networks of one clip, in the order in which they run.
 #[derive(Debug)]
 pub(super) struct Plans {
@@ -109,14 +130,7 @@ pub(super) struct ClipShape {
     width: usize,
     decode_chunk: usize,
     guided: bool,
-    scheduler: Option<SchedulerKind>,
-}
-
-impl ClipShape {
-    pub fn of(settings: &Settings) -> Self {
-        let Settings { frames, steps, height, width, decode_chunk, scheduler, .. } = *settings;
-        ClipShape { frames, steps, height, width, decode_chunk, guided: settings.guided(), scheduler }
-    }
+    scheduler: SchedulerKind,
 }
 
 /// What the networks are planned for.
@@ -134,6 +148,20 @@ impl Request<'_> {
         Ok(match self.settings.scheduler {
             Some(kind) => Scheduler::from_config_as(config, kind)?,
             None => Scheduler::from_config(config)?,
+        })
+    }
+
+    /// The shape of the clip. What is asked for in two ways that mean the same has one.
+    pub fn shape(&self) -> Result<ClipShape, GenerateError> {
+        let Settings { frames, steps, height, width, decode_chunk, .. } = *self.settings;
+        Ok(ClipShape {
+            frames,
+            steps,
+            height,
+            width,
+            decode_chunk: decode_chunk.min(frames),
+            guided: self.settings.guided(),
+            scheduler: self.scheduler()?.kind(),
         })
     }
 
@@ -158,11 +186,11 @@ impl Request<'_> {
 
     /// Checks the settings and plans all networks.
     pub fn plan(&self, budget: Option<usize>) -> Result<Plans, GenerateError> {
-        self.settings.check(self.configs)?;
+        self.settings.check(self.configs, self.precision)?;
         self.configs.check()?;
         let schedule = self.schedule()?;
         Ok(Plans {
-            shape: ClipShape::of(self.settings),
+            shape: self.shape()?,
             image_encoder: self.image_encoder(budget)?,
             vae_encoder: self.vae_encoder(budget)?,
             unet: self.unet(&schedule, budget)?,
@@ -192,11 +220,7 @@ impl Request<'_> {
             width,
             steps,
             guided: self.settings.guided(),
-            sampler: SamplerNeeds {
-                history: schedule.needs_history,
-                noise: schedule.needs_noise,
-                clip: schedule.clip,
-            },
+            sampler: schedule.needs(),
             dtype: self.precision.dtype(),
         };
         Part::new("UNet", Stage::Denoise, steps, &config.build()?, budget)
@@ -221,6 +245,14 @@ impl Plans {
     fn parts(&self) -> impl Iterator<Item = &Part> {
         let before = [&self.image_encoder, &self.vae_encoder, &self.unet];
         before.into_iter().chain(self.decoders.iter().map(|(_, part)| part))
+    }
+
+    /// The networks whose weights differ, by the folders that hold them: the decoder of the rest has those of the first.
+    pub fn graphs(&self) -> impl Iterator<Item = (&'static str, &Graph)> {
+        let parts =
+            [("image_encoder", &self.image_encoder), ("vae", &self.vae_encoder), ("unet", &self.unet)];
+        let decoder = self.decoders.iter().take(1).map(|(_, part)| ("vae", part));
+        parts.into_iter().chain(decoder).map(|(folder, part)| (folder, part.planned.graph()))
     }
 
     /// How many programs have to be loaded for the clip.

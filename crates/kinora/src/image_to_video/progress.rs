@@ -46,7 +46,8 @@ pub struct Progress<'a> {
     pub done: usize,
     /// What there is to do.
     pub total: usize,
-    /// The network's idea of the clean latents after a denoising step: f32 `[frames, height / 8, width / 8, channels]`.
+    /// The network's idea of the clean latents after a denoising step: f32 `[frames, height, width, channels]`, the clip's
+    /// height and width divided by the autoencoder's [`pixels_per_latent`](kinora_models::networks::vae::VaeConfig::pixels_per_latent).
     pub preview: Option<&'a Tensor>,
 }
 

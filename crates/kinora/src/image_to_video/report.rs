@@ -14,7 +14,8 @@ use crate::video::Frame;
 pub struct Clip {
     /// Its frames.
     pub frames: Vec<Frame>,
-    /// What the frames were decoded from: f32 `[frames, height / 8, width / 8, channels]`.
+    /// What the frames were decoded from: f32 `[frames, height, width, channels]`, the clip's height and width divided by the
+    /// autoencoder's [`pixels_per_latent`](kinora_models::networks::vae::VaeConfig::pixels_per_latent).
     pub latents: Tensor,
     /// How it was made.
     pub report: Report,

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use kinora_cpu::{Program, Tensors};
-use kinora_graph::{Parameters, Tensor};
+use kinora_graph::Tensor;
+use kinora_models::weights::Weights;
 
 use super::{
     GenerateError, Progress, Stage,
@@ -34,11 +35,7 @@ pub(super) struct Loaded<'p> {
 
 impl Run<'_, '_> {
     /// Loads a network's weights, where they are not loaded yet.
-    pub fn load<'p>(
-        &mut self,
-        part: &'p mut Part,
-        weights: &dyn Parameters,
-    ) -> Result<Loaded<'p>, GenerateError> {
+    pub fn load<'p>(&mut self, part: &'p mut Part, weights: &Weights) -> Result<Loaded<'p>, GenerateError> {
         let name = part.name;
         if part.is_loaded() {
             return Ok(Loaded { name, program: part.load(weights)? });
@@ -59,6 +56,14 @@ impl Run<'_, '_> {
         }
     }
 
+    /// Refuses a result with an infinity or something that is no number in it: everything after it would be black.
+    pub fn check_finite(&self, stage: Stage, result: &Tensor) -> Result<(), GenerateError> {
+        match result.first_non_finite() {
+            Some(_) => Err(GenerateError::NotFinite { stage, precision: self.request.precision }),
+            None => Ok(()),
+        }
+    }
+
     /// Tells the caller how far a stage is.
     pub fn tell(
         &mut self,
@@ -75,13 +80,13 @@ impl Loaded<'_> {
     /// Gives the clip's inputs.
     pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), GenerateError> {
         let part = self.name;
-        self.program.run_clip(inputs).map_err(|source| GenerateError::Run { part, source })
+        self.program.run_clip(inputs).map_err(|source| GenerateError::run(part, source))
     }
 
     /// Runs it once on the inputs of a step.
     pub fn run(&mut self, inputs: &Tensors) -> Result<Results, GenerateError> {
         let part = self.name;
-        let tensors = self.program.run_step(inputs).map_err(|source| GenerateError::Run { part, source })?;
+        let tensors = self.program.run_step(inputs).map_err(|source| GenerateError::run(part, source))?;
         Ok(Results { part, tensors })
     }
 }

@@ -2,10 +2,14 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use kinora_models::{folder::ModelFolder, schedulers::SchedulerKind};
+use kinora_models::{
+    folder::ModelFolder,
+    networks::{unet::UnetConfig, vae::VaeConfig},
+    schedulers::SchedulerKind,
+};
 use serde::Serialize;
 
-use super::{Configs, GenerateError};
+use super::{Configs, GenerateError, Precision, plans::Request};
 
 /// Sides are multiples of it: the autoencoder divides by 8, and the UNet by another 8.
 const SIDE_UNIT: usize = 64;
@@ -21,9 +25,9 @@ pub struct Settings {
     pub frames: usize,
     /// Denoising steps.
     pub steps: usize,
-    /// Height in pixels, a multiple of 64.
+    /// Height in pixels, a multiple of [`Configs::side_unit`].
     pub height: usize,
-    /// Width in pixels, a multiple of 64.
+    /// Width in pixels, a multiple of [`Configs::side_unit`].
     pub width: usize,
     /// The frame rate that the model is told. It shapes the motion, not the file.
     pub fps: usize,
@@ -78,18 +82,21 @@ impl Settings {
         self.min_guidance.max(self.max_guidance) > 1.0
     }
 
-    /// Refuses what no clip can be made of.
+    /// Refuses what no clip can be made of with a model of these configurations, in this precision.
     ///
     /// # Errors
     /// Names the setting, its value and the rule that it breaks.
-    pub fn check(&self, configs: &Configs) -> Result<(), GenerateError> {
+    pub fn check(&self, configs: &Configs, precision: Precision) -> Result<(), GenerateError> {
         let within = |setting, value: usize, least: usize, most: usize| {
             let rule = || format!("it must be from {least} to {most}");
             require((least..=most).contains(&value), setting, &value, rule)
         };
+        let at_least_one = |setting, value: usize| {
+            require(value > 0, setting, &value, || "it must be at least 1".to_owned())
+        };
         within("frames", self.frames, 1, MAX_FRAMES)?;
-        within("steps", self.steps, 1, usize::MAX)?;
-        let unit = side_unit(configs);
+        at_least_one("steps", self.steps)?;
+        let unit = configs.side_unit();
         for (setting, side) in [("height", self.height), ("width", self.width)] {
             let fits = side.is_multiple_of(unit) && (unit..=MAX_SIDE).contains(&side);
             require(fits, setting, &side, || {
@@ -99,14 +106,35 @@ impl Settings {
         within("fps", self.fps, 1, MAX_CONDITION)?;
         within("motion bucket", self.motion_bucket, 0, MAX_CONDITION)?;
         let noise = self.noise_augmentation;
-        require(noise.is_finite() && noise >= 0.0, "noise augmentation", &noise, || {
+        require((noise as f32).is_finite() && noise >= 0.0, "noise augmentation", &noise, || {
             "it must be 0 or more, and finite".to_owned()
         })?;
         for (setting, guidance) in [("min guidance", self.min_guidance), ("max guidance", self.max_guidance)]
         {
-            require(guidance.is_finite(), setting, &guidance, || "it must be a finite number".to_owned())?;
+            let finite = (guidance as f32).is_finite();
+            require(finite, setting, &guidance, || "it must be a finite number".to_owned())?;
         }
-        within("decode chunk", self.decode_chunk, 1, usize::MAX)
+        // The network is told these in its own precision.
+        for (setting, value) in [
+            ("fps", self.fps as f64),
+            ("motion bucket", self.motion_bucket as f64),
+            ("noise augmentation", noise),
+            ("min guidance", self.min_guidance),
+            ("max guidance", self.max_guidance),
+        ] {
+            require(precision.holds(value), setting, &value, || {
+                format!("{precision} holds no such number; make it smaller or use another precision")
+            })?;
+        }
+        at_least_one("decode chunk", self.decode_chunk)
+    }
+
+    /// Refuses more steps than the scheduler of a model of these configurations can take.
+    ///
+    /// # Errors
+    /// Says how many it can take.
+    pub fn check_steps(&self, configs: &Configs) -> Result<(), GenerateError> {
+        Request { configs, settings: self, precision: Precision::default() }.schedule().map(drop)
     }
 }
 
@@ -117,16 +145,23 @@ pub fn random_seed() -> u64 {
 }
 
 /// What height and width must be multiples of.
-pub(super) fn side_unit(configs: &Configs) -> usize {
-    let halvings = configs.unet.block_out_channels.len().saturating_sub(1).min(MAX_SIDE.ilog2() as usize);
+pub(super) fn side_unit(unet: &UnetConfig, vae: &VaeConfig) -> usize {
+    let halvings = unet.block_out_channels.len().saturating_sub(1).min(MAX_SIDE.ilog2() as usize);
     // Both are powers of two, so that the larger is a multiple of the smaller.
-    SIDE_UNIT.max(configs.vae.pixels_per_latent() << halvings)
+    SIDE_UNIT.max(vae.pixels_per_latent() << halvings)
 }
 
 /// As many pixels as a square with sides of `side`, in the shape that the model was trained on, 16:9.
-pub(super) fn wide(side: usize) -> [usize; 2] {
-    let rounded = |side: usize| (side + SIDE_UNIT / 2) / SIDE_UNIT * SIDE_UNIT;
-    [side / 4 * 3, side / 3 * 4].map(|side| rounded(side).clamp(SIDE_UNIT, MAX_SIDE))
+pub(super) fn wide(side: usize, unit: usize) -> [usize; 2] {
+    // A wrong file may ask for any number, so it is limited before it is multiplied.
+    let side = side.min(MAX_SIDE);
+    [side / 4 * 3, side / 3 * 4].map(|side| nearest_side(side, unit))
+}
+
+/// The multiple of the unit that is nearest to a side, of those that a clip can have.
+pub(super) fn nearest_side(side: usize, unit: usize) -> usize {
+    let units = (side.min(MAX_SIDE) + unit / 2) / unit;
+    units.clamp(1, (MAX_SIDE / unit).max(1)) * unit
 }
 
 fn require(

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::MAX_PIXELS;
+use super::{MAX_PIXELS, MAX_SIDE};
 
 /// Why a photo could not be read.
 #[derive(Debug, Error)]
 pub enum PhotoError {
     /// Pixels in memory that make no photo.
     #[error(
-        "{bytes} bytes make no photo of {width}×{height}; it has {width}·{height}·3 bytes, at least one pixel and at \
-         most {MAX_PIXELS}"
+        "{bytes} bytes make no photo of {width}×{height}; it has {width}·{height}·3 bytes, at least one pixel, at \
+         most {MAX_PIXELS}, and sides of at most {MAX_SIDE}"
     )]
     Pixels {
         /// Pixels in a row.
@@ -89,8 +89,8 @@ pub enum PhotoError {
     },
     /// The image is larger than the bound against decompression bombs.
     #[error(
-        "{name} has {width}×{height} pixels; Kinora reads at most {MAX_PIXELS} (about 13,377×13,377); \
-         make it smaller first, a video needs far fewer"
+        "{name} has {width}×{height} pixels; Kinora reads at most {MAX_PIXELS} (about 13,377×13,377), \
+         and sides of at most {MAX_SIDE}; make it smaller first, a video needs far fewer"
     )]
     TooLarge {
         /// What was read.

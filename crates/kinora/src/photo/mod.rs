@@ -16,13 +16,17 @@ use std::{
     path::Path,
 };
 
-use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader};
+use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
+use kinora_models::image::RgbImage;
 
 pub use error::PhotoError;
+pub use kinora_models::image::{MAX_PIXELS, MAX_SIDE};
 
-/// The most pixels a photo may have. Above it Pillow refuses a file as a decompression bomb, and so do we: a few
-/// kilobytes can claim gigabytes. The largest camera sensors have about 150 million.
-pub const MAX_PIXELS: u64 = 178_956_970;
+/// What a decoder may allocate beside the pixels: profiles and other notes about the photo, which may be compressed, and
+/// lines of it.
+const MAX_NOTES: u64 = 64 << 20;
+/// The most bytes of a pixel: four channels of 16 bits.
+const MAX_PIXEL_BYTES: u64 = 8;
 
 /// The most bytes a photo's file may have.
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -41,7 +45,7 @@ impl Photo {
     /// # Errors
     ///
     /// Says what is wrong with the file and what to do: it is missing, a folder, unreadable, empty, not an image,
-    /// damaged, of a kind that is not supported, or larger than [`MAX_PIXELS`].
+    /// damaged, of a kind that is not supported, or larger than [`MAX_PIXELS`] or [`MAX_SIDE`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, PhotoError> {
         let path = path.as_ref();
         Self::from_named(&read(path)?, &format!("`{}`", path.display()))
@@ -56,11 +60,11 @@ impl Photo {
     ///
     /// # Errors
     ///
-    /// Where the bytes are not as many, or there are no pixels or more than [`MAX_PIXELS`].
+    /// Where the bytes are not as many, or there are no pixels, more than [`MAX_PIXELS`], or a side of more than
+    /// [`MAX_SIDE`].
     pub fn from_rgb(width: usize, height: usize, data: Vec<u8>) -> Result<Self, PhotoError> {
-        let pixels = width.checked_mul(height).filter(|&pixels| pixels > 0 && pixels as u64 <= MAX_PIXELS);
-        match pixels {
-            Some(pixels) if data.len() == pixels * 3 => Ok(Self { width, height, data }),
+        match RgbImage::check_size(width, height) {
+            Ok(bytes) if data.len() == bytes => Ok(Self { width, height, data }),
             _ => Err(PhotoError::Pixels { width, height, bytes: data.len() }),
         }
     }
@@ -110,7 +114,7 @@ const READ: [ImageFormat; 6] = [
 
 /// What is wrong with the content of a file, before its name is known.
 enum Fault {
-    /// More pixels than [`MAX_PIXELS`].
+    /// More pixels than [`MAX_PIXELS`], or a side longer than [`MAX_SIDE`].
     TooLarge { width: u64, height: u64 },
     /// A sound file that uses something we do not read.
     Unsupported(String),
@@ -146,8 +150,12 @@ fn decode(bytes: &[u8], format: ImageFormat) -> Result<Photo, Fault> {
         return Err(Fault::Damaged("the file ends before the image does".into()));
     }
     let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
-    // The decoders' own bounds differ from format to format; the size is checked below, before anything is allocated.
-    reader.no_limits();
+    // The decoders' own bounds differ from format to format; the size is checked below, before pixels are allocated. A PNG
+    // decoder counts no pixels here, but inflates a profile before the size is known.
+    let pixels = if format == ImageFormat::Png { 0 } else { MAX_PIXELS as u64 * MAX_PIXEL_BYTES };
+    let mut limits = Limits::no_limits();
+    limits.max_alloc = Some(pixels + MAX_NOTES);
+    reader.limits(limits);
     let mut decoder = reader.into_decoder()?;
     let (width, height) = decoder.dimensions();
     check_size(width.into(), height.into())?;
@@ -162,9 +170,10 @@ fn check_size(width: u64, height: u64) -> Result<(), Fault> {
     if width == 0 || height == 0 {
         return Err(Fault::Damaged(format!("its size is {width}×{height}")));
     }
-    match width.checked_mul(height) {
-        Some(pixels) if pixels <= MAX_PIXELS => Ok(()),
-        _ => Err(Fault::TooLarge { width, height }),
+    let extent = |side: u64| usize::try_from(side).unwrap_or(usize::MAX);
+    match RgbImage::check_size(extent(width), extent(height)) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Fault::TooLarge { width, height }),
     }
 }
 

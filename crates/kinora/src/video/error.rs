@@ -101,6 +101,18 @@ pub enum VideoError {
         /// The system's reason.
         source: io::Error,
     },
+    /// Writing failed, and a file that was to be replaced could not be put back.
+    #[error(
+        "{failure}; files that were to be replaced could not be put back and are kept in `{}`: {source}", folder.display()
+    )]
+    NotRestored {
+        /// Why the video could not be written.
+        failure: Box<VideoError>,
+        /// Where the files are.
+        folder: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
     /// Standard output does not take the video any more.
     #[error("standard output took no more of the video: {source}; look at the program that reads it")]
     StandardOutput {

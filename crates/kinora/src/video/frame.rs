@@ -35,6 +35,11 @@ impl Frame {
         &self.data
     }
 
+    /// The bytes of [`Frame::data`], without a copy.
+    pub fn into_data(self) -> Vec<u8> {
+        self.data
+    }
+
     /// The pixels of one row.
     pub(super) fn row(&self, y: usize) -> &[[u8; 3]] {
         &self.data.as_chunks().0[y * self.width..][..self.width]

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::{
     Frame, FrameRate, VideoError, error::EncodeError, gif::Delays, gif::GifEncoder, mp4::Mp4Encoder, output,
-    y4m::Y4mEncoder,
+    png, y4m::Y4mEncoder,
 };
 
 /// Takes some bytes, then has no room.
@@ -41,6 +41,7 @@ fn a_full_disk_is_an_error_wherever_it_happens() {
         assert!(mp4.write_frame(&frame).and_then(|()| mp4.finish().map(drop)).is_err_and(is_full), "{room}");
         let mut gif = GifEncoder::new(FullDisk { room }, Delays::new(rate).unwrap());
         assert!(gif.write_frame(&frame).and_then(|()| gif.finish().map(drop)).is_err_and(is_full), "{room}");
+        assert!(png::write(&frame, &mut FullDisk { room: room.min(40) }).is_err_and(is_full), "{room}");
         let mut y4m = Y4mEncoder::new(FullDisk { room }, rate);
         assert!(y4m.write_frame(&frame).and_then(|()| y4m.finish().map(drop)).is_err_and(is_full), "{room}");
     }

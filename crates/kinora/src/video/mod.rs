@@ -66,6 +66,13 @@ fn is_standard_output(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
+/// Whether a path ends as only a folder's does, in a separator or `.`, which the standard library does not show.
+fn names_a_folder(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let separator = |byte: &u8| std::path::is_separator(char::from(*byte));
+    bytes.strip_suffix(b".").unwrap_or(bytes).last().is_some_and(separator)
+}
+
 /// How a video is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VideoOptions {
@@ -75,15 +82,17 @@ pub struct VideoOptions {
     pub quality: u8,
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
+    /// How many frames there will be, where that is known: a numbered file in the way is then found before the work.
+    pub frames: Option<usize>,
 }
 
 impl VideoOptions {
     /// The quality where none is asked for: losses are not visible.
     pub const DEFAULT_QUALITY: u8 = 80;
 
-    /// Default quality, and nothing is overwritten.
+    /// Default quality, any number of frames, and nothing is overwritten.
     pub fn new(frame_rate: FrameRate) -> Self {
-        Self { frame_rate, quality: Self::DEFAULT_QUALITY, overwrite: false }
+        Self { frame_rate, quality: Self::DEFAULT_QUALITY, overwrite: false, frames: None }
     }
 }
 
@@ -122,6 +131,9 @@ impl VideoFile {
     pub fn create(path: impl AsRef<Path>, options: &VideoOptions) -> Result<Self, VideoError> {
         let path = path.as_ref();
         let format = VideoFormat::from_path(path)?;
+        if names_a_folder(path) {
+            return Err(VideoError::IsFolder { path: path.into() });
+        }
         if !(1..=100).contains(&options.quality) {
             return Err(VideoError::Quality { quality: options.quality });
         }
@@ -135,7 +147,7 @@ impl VideoFile {
                 options.quality,
             ))),
             VideoFormat::Gif => Encoder::Gif(gif::GifEncoder::new(output()?, gif::Delays::new(rate)?)),
-            VideoFormat::Png => Encoder::Png(png::PngSequence::create(path, options.overwrite)?),
+            VideoFormat::Png => Encoder::Png(png::PngSequence::create(path, options)?),
             VideoFormat::Y4m => Encoder::Y4m(y4m::Y4mEncoder::new(output()?, rate)),
         };
         Ok(Self { path: path.into(), encoder: Some(encoder), size: None, frames: 0 })

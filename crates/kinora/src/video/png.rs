@@ -14,15 +14,16 @@ use image::{
 use tempfile::{TempDir, TempPath};
 
 use super::{
-    Frame, VideoError,
+    Frame, VideoError, VideoOptions,
     error::EncodeError,
     output::{check_free, folder, rename, sync_folder, temporary, unwritable},
 };
 
 /// Frames as `clip-0001.png`, `clip-0002.png` … for the path `clip.png`.
 ///
-/// They wait in a temporary folder until all are there. Overwriting replaces the whole clip: numbered files of the same name
-/// that the new clip does not reach are removed too, since programs that read the sequence would take them for its end.
+/// They wait in a temporary folder until all are there. Overwriting replaces the whole clip: files that follow each other
+/// from the first number on are removed where the new clip does not reach them, since programs that read the sequence would
+/// take them for its end. What lies beyond a gap is no part of it.
 pub(super) struct PngSequence {
     path: PathBuf,
     overwrite: bool,
@@ -31,13 +32,10 @@ pub(super) struct PngSequence {
 }
 
 impl PngSequence {
-    pub(super) fn create(path: &Path, overwrite: bool) -> Result<Self, VideoError> {
-        check_free(&numbered(path, 1), overwrite)?;
-        let old = existing(path).map_err(|error| unwritable(path, error))?;
-        if let Some(file) = old.into_iter().next()
-            && !overwrite
-        {
-            return Err(VideoError::Exists { path: file });
+    pub(super) fn create(path: &Path, options: &VideoOptions) -> Result<Self, VideoError> {
+        let overwrite = options.overwrite;
+        for number in 1..=options.frames.unwrap_or(1) {
+            check_free(&numbered(path, number), overwrite)?;
         }
         let mut builder = temporary(path);
         // A folder needs the right to be entered.
@@ -48,9 +46,8 @@ impl PngSequence {
     }
 
     pub(super) fn write_frame(&mut self, frame: &Frame) -> Result<(), EncodeError> {
-        let bytes = encode(frame)?;
         let mut file = File::create(self.waiting(self.frames + 1))?;
-        file.write_all(&bytes)?;
+        write(frame, &mut file)?;
         file.sync_all()?;
         self.frames += 1;
         Ok(())
@@ -58,25 +55,25 @@ impl PngSequence {
 
     /// Gives every file its name; on an error, puts back what was there before.
     pub(super) fn publish(self) -> Result<Vec<PathBuf>, VideoError> {
-        let mut replaced = Replaced { folder: self.waiting.path(), new: Vec::new(), old: Vec::new() };
-        let result = self.move_in(&mut replaced);
-        match result {
+        let mut replaced = Replaced { folder: self.waiting.path().to_owned(), ..Replaced::default() };
+        match self.move_in(&mut replaced) {
             Ok(()) => {
-                let files = replaced.new;
                 sync_folder(&self.path);
-                Ok(files)
+                Ok(replaced.new)
             }
-            Err(error) => {
-                replaced.undo();
-                Err(error)
-            }
+            Err(error) => Err(self.give_up(replaced, error)),
         }
     }
 
-    fn move_in(&self, replaced: &mut Replaced<'_>) -> Result<(), VideoError> {
+    fn move_in(&self, replaced: &mut Replaced) -> Result<(), VideoError> {
         if self.overwrite {
-            for file in existing(&self.path).map_err(|error| VideoError::io(&self.path, error))? {
-                replaced.set_aside(file)?;
+            let mut number = 1;
+            while is_file(&numbered(&self.path, number)) {
+                number += 1;
+            }
+            let beyond = (number..=self.frames).filter(|&number| is_file(&numbered(&self.path, number)));
+            for number in (1..number).chain(beyond) {
+                replaced.set_aside(numbered(&self.path, number))?;
             }
         }
         for number in 1..=self.frames {
@@ -88,38 +85,56 @@ impl PngSequence {
         Ok(())
     }
 
+    /// Puts back what was there before. What cannot be put back is kept where it is, and the error says where.
+    fn give_up(self, replaced: Replaced, failure: VideoError) -> VideoError {
+        match replaced.undo() {
+            Ok(()) => failure,
+            Err(source) => {
+                VideoError::NotRestored { failure: Box::new(failure), folder: self.waiting.keep(), source }
+            }
+        }
+    }
+
     fn waiting(&self, number: usize) -> PathBuf {
         self.waiting.path().join(format!("{number}.png"))
     }
 }
 
 /// What moving in has changed so far.
-struct Replaced<'a> {
+#[derive(Default)]
+struct Replaced {
     /// Where old files wait.
-    folder: &'a Path,
+    folder: PathBuf,
     /// Files of the new clip under their names.
     new: Vec<PathBuf>,
     /// Files of the old clip: where they were, where they are.
     old: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Replaced<'_> {
+impl Replaced {
     fn set_aside(&mut self, file: PathBuf) -> Result<(), VideoError> {
-        let aside = self.folder.join(format!("old-{}.png", self.old.len()));
+        // Under its own name, since it may have to be found there; new frames wait as numbers alone.
+        let aside = self.folder.join(file.file_name().unwrap_or_default());
         fs::rename(&file, &aside).map_err(|error| VideoError::io(&file, error))?;
         self.old.push((file, aside));
         Ok(())
     }
 
-    /// As far as the system lets us: the error that led here is the one to report.
-    fn undo(self) {
+    /// As far as the system lets us: all that can be put back is; an error is of one that cannot.
+    fn undo(self) -> io::Result<()> {
         for file in self.new {
             let _ = fs::remove_file(file);
         }
-        for (file, aside) in self.old {
-            let _ = fs::rename(aside, file);
-        }
+        let put_back = |(file, aside): (PathBuf, PathBuf)| fs::rename(aside, file);
+        // All of them are tried before one is reported.
+        let results: Vec<io::Result<()>> = self.old.into_iter().map(put_back).collect();
+        results.into_iter().collect()
     }
+}
+
+/// Writes a file of one frame.
+pub(super) fn write(frame: &Frame, sink: &mut impl Write) -> Result<(), EncodeError> {
+    Ok(sink.write_all(&encode(frame)?)?)
 }
 
 /// The bytes of a file. In memory, since the encoder would hide the kind of an I/O error.
@@ -149,27 +164,35 @@ fn stem(path: &Path) -> (OsString, OsString) {
     (path.file_stem().unwrap_or_default().to_owned(), extension)
 }
 
-/// The numbered files of this name that are there, in the order of their numbers.
-fn existing(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let (name, extension) = stem(path);
-    let (name, extension) = (name.to_string_lossy(), extension.to_string_lossy());
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder(path))? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            continue;
+/// Whether there is something at the path that a file can take the place of.
+fn is_file(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| !found.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::video::FrameRate;
+
+    #[test]
+    fn what_cannot_be_put_back_is_kept_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clip.png");
+        for number in [1, 2] {
+            fs::write(numbered(&path, number), format!("old {number}")).unwrap();
         }
-        let entry = entry.file_name();
-        let number = entry.to_str().and_then(|entry| {
-            let digits = entry.strip_prefix(&*name)?.strip_prefix('-')?.strip_suffix(&*extension)?;
-            let written = digits.parse::<usize>().ok().filter(|number| *number > 0)?;
-            // Only names that we would write ourselves: not `clip-1.png`, which is someone else's.
-            (digits == format!("{written:04}")).then_some(written)
-        });
-        if let Some(number) = number {
-            found.push((number, path.with_file_name(entry)));
+        let options = VideoOptions { overwrite: true, ..VideoOptions::new(FrameRate::new(7.0).unwrap()) };
+        let sequence = PngSequence::create(&path, &options).unwrap();
+        let mut replaced = Replaced { folder: sequence.waiting.path().to_owned(), ..Replaced::default() };
+        for number in [1, 2] {
+            replaced.set_aside(numbered(&path, number)).unwrap();
         }
+        // Nothing can take the place of a folder.
+        fs::create_dir(numbered(&path, 1)).unwrap();
+        let error = sequence.give_up(replaced, VideoError::DiskFull { path: path.clone() });
+        let VideoError::NotRestored { folder: kept, .. } = &error else { panic!("{error}") };
+        assert!(error.to_string().contains(&*kept.to_string_lossy()), "{error}");
+        assert_eq!(fs::read(kept.join("clip-0001.png")).unwrap(), b"old 1");
+        assert_eq!(fs::read(numbered(&path, 2)).unwrap(), b"old 2");
     }
-    found.sort();
-    Ok(found.into_iter().map(|(_, path)| path).collect())
 }

@@ -108,6 +108,16 @@ pub enum HubError {
         /// What the client says.
         source: Box<ApiError>,
     },
+    /// The hub answered with a commit that is none.
+    #[error("{id}: {endpoint} says that its commit is {commit:?}, which is no hash of 40 hexadecimal digits")]
+    Commit {
+        /// The model.
+        id: HubId,
+        /// The address of the hub.
+        endpoint: String,
+        /// What the hub said.
+        commit: String,
+    },
     /// The repository lacks a file that a model's folder has.
     #[error("{id}: the hub has no {file} for it, so it is no model that Kinora can run")]
     MissingFile {

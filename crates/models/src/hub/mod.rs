@@ -11,7 +11,9 @@ mod transfer;
 mod wanted;
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     path::{Path, PathBuf},
 };
 
@@ -29,6 +31,9 @@ use crate::{
     weights::{Variant, WeightsError, list},
 };
 
+/// The digits of a commit's hash.
+const COMMIT_DIGITS: usize = 40;
+
 /// Is told how a download goes on.
 pub trait Progress {
     /// `done` of the `total` bytes of a file are there.
@@ -44,13 +49,20 @@ impl Progress for () {
 ///
 /// # Errors
 /// Where the name is neither, or the model cannot be downloaded.
-pub fn locate(name: &str, variant: &Variant, progress: &mut dyn Progress) -> Result<PathBuf, HubError> {
+pub fn locate(
+    name: impl AsRef<OsStr>,
+    variant: &Variant,
+    progress: &mut dyn Progress,
+) -> Result<PathBuf, HubError> {
+    let name = name.as_ref();
     let path = Path::new(name);
     // A broken link is a path as well: its own error is the better one.
     if path.symlink_metadata().is_ok() {
         return Ok(path.to_owned());
     }
-    let id = HubId::parse(name).ok_or_else(|| HubError::NotAModel(name.to_owned()))?;
+    // A path may have any bytes, the name of a model has letters.
+    let not_a_model = || HubError::NotAModel(name.to_string_lossy().into_owned());
+    let id = name.to_str().and_then(HubId::parse).ok_or_else(not_a_model)?;
     Hub::from_env()?.fetch(&id, variant, progress)
 }
 
@@ -163,6 +175,11 @@ impl Hub {
             .build()
             .map_err(answer)?;
         let info = api.repo(repo(id, id.revision())).info().map_err(answer)?;
+        // It becomes the name of a folder.
+        if info.sha.len() != COMMIT_DIGITS || !info.sha.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            let (id, endpoint) = (id.clone(), self.endpoint.clone());
+            return Err(HubError::Commit { id, endpoint, commit: info.sha });
+        }
         let names: Vec<String> = info.siblings.into_iter().map(|file| file.rfilename).collect();
         let cache = self.cache_repo(id, &info.sha);
         let folder = cache.pointer_path(&info.sha);

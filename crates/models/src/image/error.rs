@@ -3,7 +3,7 @@
 use serde_json::Value;
 use thiserror::Error;
 
-use super::MOST_PIXELS;
+use super::{MAX_PIXELS, MAX_SIDE};
 
 /// Why an image cannot be processed.
 #[derive(Debug, Error)]
@@ -16,8 +16,11 @@ pub enum ImageError {
         /// Its height.
         height: usize,
     },
-    /// An image with too many pixels.
-    #[error("an image of {width}×{height} has more than {MOST_PIXELS} pixels; make it smaller first")]
+    /// An image with too many pixels, or too long a side.
+    #[error(
+        "an image of {width}×{height} has more than {MAX_PIXELS} pixels or a side of more than {MAX_SIDE}; make it smaller \
+         first"
+    )]
     TooLarge {
         /// Its width.
         width: usize,

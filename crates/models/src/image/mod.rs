@@ -12,10 +12,15 @@ mod lanczos;
 
 pub use clip::{CLIP_SIZE, ClipPreprocessor};
 pub use error::ImageError;
-pub use frames::{frames_to_bytes, preprocess};
+pub use frames::preprocess;
 
-/// The most pixels an image may have. Pillow refuses larger files as well.
-pub const MOST_PIXELS: usize = 178_956_970;
+/// The most pixels an image may have. Above it Pillow refuses a file as a decompression bomb, and so do we: a few
+/// kilobytes can claim gigabytes. The largest camera sensors have about 150 million.
+pub const MAX_PIXELS: usize = 178_956_970;
+
+/// The longest side an image may have. The rows or columns of a longer one, resized in one direction, would take far more
+/// memory than the image itself. JPEG and GIF hold no longer ones.
+pub const MAX_SIDE: usize = 65_535;
 
 /// Channels of an image.
 const CHANNELS: usize = 3;
@@ -44,11 +49,11 @@ impl RgbImage {
     /// How many bytes an image of this size has. Ask before decoding a file.
     ///
     /// # Errors
-    /// Where the image would have no pixel, or more than [`MOST_PIXELS`].
+    /// Where the image would have no pixel, more than [`MAX_PIXELS`], or a side longer than [`MAX_SIDE`].
     pub fn check_size(width: usize, height: usize) -> Result<usize, ImageError> {
         match width.checked_mul(height) {
             Some(0) => Err(ImageError::Empty { width, height }),
-            Some(pixels) if pixels <= MOST_PIXELS => Ok(pixels * CHANNELS),
+            Some(pixels) if pixels <= MAX_PIXELS && width.max(height) <= MAX_SIDE => Ok(pixels * CHANNELS),
             _ => Err(ImageError::TooLarge { width, height }),
         }
     }

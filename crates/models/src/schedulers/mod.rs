@@ -31,13 +31,15 @@ mod prediction;
 mod spacing;
 mod training;
 
-use kinora_graph::op::{STEP_COLUMNS, SamplerStep, StepCoefficients};
+use kinora_graph::op::{STEP_COLUMNS, StepCoefficients};
 use serde_json::{Value, json};
 
 pub use config::parse_config;
 pub use error::SchedulerError;
 pub use kind::SchedulerKind;
+pub use training::linspace as torch_linspace;
 
+use crate::networks::denoise::SamplerNeeds;
 use config::Fields;
 
 /// A run of a scheduler, as numbers.
@@ -67,16 +69,9 @@ impl Schedule {
         self.coefficients.iter().map(StepCoefficients::row).collect()
     }
 
-    /// The op that runs these steps. It gives the scaled next input, and the denoised sample where the next step reads it.
-    pub fn sampler_step(&self, guided: bool) -> SamplerStep {
-        SamplerStep {
-            guided,
-            history: self.needs_history,
-            noise: self.needs_noise,
-            clip: self.clip,
-            emit_denoised: self.needs_history,
-            emit_scaled: true,
-        }
+    /// What a step needs beside the sample, the prediction and its row of the table.
+    pub fn needs(&self) -> SamplerNeeds {
+        SamplerNeeds { history: self.needs_history, noise: self.needs_noise, clip: self.clip }
     }
 
     /// Refuses what would divide by zero in a step.

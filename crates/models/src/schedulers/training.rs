@@ -104,9 +104,12 @@ impl Training {
 }
 
 /// `torch.linspace` in f32: from both ends towards the middle, each product joined with its sum.
-pub(super) fn linspace(start: f64, end: f64, count: usize) -> Vec<f32> {
+pub fn linspace(start: f64, end: f64, count: usize) -> Vec<f32> {
     let (start, end) = (start as f32, end as f32);
-    let step = (end - start) / (count - 1) as f32;
+    if count == 1 {
+        return vec![start];
+    }
+    let step = (end - start) / (count.max(2) - 1) as f32;
     (0..count)
         .map(|i| {
             if i < count / 2 {

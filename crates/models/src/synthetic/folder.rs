@@ -11,7 +11,7 @@ use safetensors::{Dtype, SafeTensorError, tensor::TensorView};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{file_shape, tensor};
+use super::tensor;
 use crate::{
     folder::{INDEX, Kind},
     networks::{
@@ -22,6 +22,7 @@ use crate::{
         vae::{self, Decode, Encode, Pixels, VaeConfig},
     },
     schedulers::Scheduler,
+    weights::file_shape,
 };
 
 /// A Stable Video Diffusion model whose weights are made from their names: the configurations of its parts, as JSON.
@@ -42,8 +43,8 @@ pub struct SyntheticModel {
 /// Why a synthetic model could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum SyntheticError {
-    /// There is a model already.
-    #[error("{}: there is a model here already; give another folder", .0.display())]
+    /// There is something in the folder already.
+    #[error("{}: this folder is not empty, and nothing in it is overwritten; give another folder", .0.display())]
     Exists(PathBuf),
     /// A network's configuration.
     #[error(transparent)]
@@ -139,17 +140,51 @@ impl SyntheticModel {
         }
     }
 
-    /// Writes the model's folder as diffusers would save it, with weights in f32. The index is written last, so that a
-    /// folder that was left half-written is no model's.
+    /// Writes the model's folder as diffusers would save it, with weights in f32. It appears in
+    /// its place when it is whole.
     ///
     /// # Errors
-    /// Where there is a model already, a configuration is refused, or a file cannot be written.
+    /// Where there is a folder that is not empty, a configuration is refused, or a file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), SyntheticError> {
-        let index = folder.join(INDEX);
-        if index.exists() {
-            return Err(SyntheticError::Exists(folder.to_owned()));
-        }
         let graphs = self.graphs()?;
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| SyntheticError::Io { path, source }
+        };
+        let exists = match fs::read_dir(folder).map(|mut entries| entries.next().is_some()) {
+            Ok(true) => return Err(SyntheticError::Exists(folder.to_owned())),
+            Ok(false) => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(io(folder)(error)),
+        };
+        // A folder that is there may be a mount or the current one, which cannot be renamed over.
+        let around = match folder.parent() {
+            _ if exists => folder,
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        fs::create_dir_all(around).map_err(io(around))?;
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".kinora-").suffix(".model.partial");
+        // Temporary folders are private by default; this one becomes the user's model. The umask applies as usual.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
+        let partial = builder.tempdir_in(around).map_err(io(around))?;
+        self.write_parts(partial.path(), &graphs)?;
+        if exists {
+            // The index comes last: without it a folder is no model's.
+            for name in self.parts().map(|(name, _, _)| name).into_iter().chain([INDEX]) {
+                fs::rename(partial.path().join(name), folder.join(name)).map_err(io(folder))?;
+            }
+            return Ok(());
+        }
+        fs::rename(partial.path(), folder).map_err(io(folder))?;
+        // It has a name of its own now, and is not temporary any more.
+        let _ = partial.keep();
+        Ok(())
+    }
+
+    fn write_parts(&self, folder: &Path, graphs: &[(&'static str, Graph)]) -> Result<(), SyntheticError> {
         for (name, kind, config) in self.parts() {
             let part = folder.join(name);
             fs::create_dir_all(&part).map_err(|source| SyntheticError::Io { path: part.clone(), source })?;
@@ -161,7 +196,7 @@ impl SyntheticModel {
         }
         let scheduler = &self.scheduler["_class_name"];
         write_json(
-            &index,
+            &folder.join(INDEX),
             &json!({
                 "_class_name": "StableVideoDiffusionPipeline",
                 "feature_extractor": ["transformers", "CLIPImageProcessor"],
@@ -237,7 +272,7 @@ fn write_weights<'a>(path: &Path, graphs: impl Iterator<Item = &'a Graph>) -> Re
     let failed = |source| SyntheticError::Weights { path: path.to_owned(), source };
     let mut weights: Vec<(&str, Vec<usize>, Vec<f32>)> = Vec::new();
     for (_, value) in graphs.flat_map(Graph::parameters) {
-        let shape = as_saved(file_shape(&value.ty.shape));
+        let shape = file_shape(&value.ty.shape, &[]).to_vec();
         let values = tensor(&value.name, &shape);
         weights.push((&value.name, shape, values));
     }
@@ -249,14 +284,6 @@ fn write_weights<'a>(path: &Path, graphs: impl Iterator<Item = &'a Graph>) -> Re
     // transformers refuses a file that does not say where it is from.
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     safetensors::serialize_to_file(views, Some(metadata), path).map_err(failed)
-}
-
-/// A convolution over space alone is saved without the axis of the frames.
-fn as_saved(shape: Vec<usize>) -> Vec<usize> {
-    match *shape {
-        [out, channels, 1, height, width] => vec![out, channels, height, width],
-        _ => shape,
-    }
 }
 
 #[cfg(test)]
@@ -287,8 +314,31 @@ mod tests {
                 graphs.iter().filter(|(of, _)| *of == part).map(|(_, graph)| graph.parameter_count()).sum();
             assert_eq!(stored(part), declared, "{part}");
         }
-        let error = model.write(folder.path()).unwrap_err().to_string();
-        assert!(error.ends_with("there is a model here already; give another folder"), "{error}");
+        let error = model.write(folder.path()).unwrap_err();
+        assert!(matches!(error, SyntheticError::Exists(_)), "{error}");
+    }
+
+    #[test]
+    fn nothing_that_is_there_is_overwritten() {
+        let around = tempfile::tempdir().unwrap();
+        let folder = around.path().join("model");
+        fs::create_dir_all(folder.join("unet")).unwrap();
+        let weights = folder.join("unet/diffusion_pytorch_model.safetensors");
+        fs::write(&weights, "mine").unwrap();
+        let model = SyntheticModel::preset("tiny").unwrap();
+        let error = model.write(&folder).unwrap_err();
+        assert!(matches!(error, SyntheticError::Exists(_)), "{error}");
+        assert_eq!(fs::read(&weights).unwrap(), b"mine");
+        let file = around.path().join("file");
+        fs::write(&file, "mine").unwrap();
+        assert!(matches!(model.write(&file), Err(SyntheticError::Io { .. })));
+        // Nothing is left of where it was written first.
+        let count = |folder: &Path| fs::read_dir(folder).unwrap().count();
+        let (new, empty) = (around.path().join("new"), tempfile::tempdir().unwrap());
+        model.write(&new.join("model")).unwrap();
+        model.write(empty.path()).unwrap();
+        assert_eq!((count(&new), count(&new.join("model")), count(empty.path())), (1, 6, 6));
+        assert_eq!(fs::read_dir(around.path()).unwrap().count(), 3);
     }
 
     #[test]

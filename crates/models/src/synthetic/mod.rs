@@ -8,7 +8,7 @@ pub use folder::{SyntheticError, SyntheticModel};
 
 use kinora_graph::{ParameterError, Parameters, Tensor, TensorType};
 
-use crate::weights::channels_last;
+use crate::weights::{channels_last, file_shape};
 
 /// A source that has every weight it is asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct Synthetic;
 
 impl Parameters for Synthetic {
     fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError> {
-        let file = tensor(name, &file_shape(&ty.shape));
+        let file = tensor(name, &file_shape(&ty.shape, &[]));
         let values = match *ty.shape {
             [_, frames, height, width, channels] => {
                 let taps = frames * height * width;
@@ -29,14 +29,6 @@ impl Parameters for Synthetic {
         let tensor = Tensor::from_f32(ty.dtype, ty.shape.clone(), &values)
             .map_err(|error| ParameterError(error.to_string()))?;
         Ok(Some(tensor))
-    }
-}
-
-/// The shape in a weights file of what a graph declares: convolutions have their input channels second there.
-fn file_shape(shape: &[usize]) -> Vec<usize> {
-    match *shape {
-        [out, frames, height, width, channels] => vec![out, channels, frames, height, width],
-        _ => shape.to_vec(),
     }
 }
 

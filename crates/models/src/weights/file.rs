@@ -14,7 +14,7 @@ use super::WeightsError;
 const PREFIX: usize = size_of::<u64>();
 
 /// The longest header that any reader of the format accepts.
-const LONGEST_HEADER: usize = 100_000_000;
+const LONGEST_HEADER: u64 = 100_000_000;
 
 /// A safetensors file whose header has been read and fits its length.
 pub(super) struct WeightsFile {
@@ -73,7 +73,12 @@ fn read_header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata), WeightsEr
         return Err(WeightsError::Truncated { path: path(), expected: PREFIX as u64, got });
     };
     let length = u64::from_le_bytes(*prefix);
-    let header = usize::try_from(length).ok().filter(|&n| n <= LONGEST_HEADER);
+    if length > LONGEST_HEADER && length < got {
+        let problem =
+            format!("its header has {length} bytes, and no reader takes more than {LONGEST_HEADER}");
+        return Err(damaged(problem));
+    }
+    let header = usize::try_from(length).ok();
     let Some(header) = header.and_then(|n| rest.get(..n)) else {
         return Err(damaged(format!("it says that its header has {length} bytes, the whole file has {got}")));
     };

@@ -43,7 +43,7 @@ impl Order {
 
 /// The shape that a file should have for what a graph declares; of the ones that would do, the one with as many axes as
 /// `file`, or the most usual.
-pub(super) fn file_shape(asked: &[usize], file: &[usize]) -> Shape {
+pub(crate) fn file_shape(asked: &[usize], file: &[usize]) -> Shape {
     match *asked {
         [out, 1, height, width, channels] if file.len() != 5 => [out, channels, height, width].into(),
         [out, frames, height, width, channels] => [out, channels, frames, height, width].into(),
@@ -51,9 +51,9 @@ pub(super) fn file_shape(asked: &[usize], file: &[usize]) -> Shape {
     }
 }
 
-/// Moves the channels of convolution weights after their taps: `source` is `[.., channels, taps]` in rows of
-/// `channels · taps` elements, `target` becomes `[.., taps, channels]`.
-pub(crate) fn channels_last<T: Copy>(source: &[T], row: usize, taps: usize, target: &mut [T]) {
+/// Moves the channels of convolution weights after their taps, or those of images after their pixels: `source` is
+/// `[.., channels, taps]` in rows of `channels · taps` elements, `target` becomes `[.., taps, channels]`.
+pub fn channels_last<T: Copy>(source: &[T], row: usize, taps: usize, target: &mut [T]) {
     if row == 0 || taps == 0 {
         return;
     }

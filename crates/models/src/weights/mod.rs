@@ -14,14 +14,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kinora_graph::{DType, ParameterError, Parameters, Tensor, TensorType};
+use kinora_graph::{DType, Graph, ParameterError, Parameters, Tensor, TensorType};
 use safetensors::{Dtype, tensor::TensorInfo};
 
 pub use error::WeightsError;
 use file::WeightsFile;
 pub use files::Variant;
 pub(crate) use files::{Entry, entry, pickles, read_index, safetensors as safetensors_files};
-pub(crate) use layout::channels_last;
+pub use layout::channels_last;
+pub(crate) use layout::file_shape;
 use layout::{Float, Order};
 
 /// The weights of one part of a model.
@@ -93,6 +94,35 @@ impl Weights {
     /// # Errors
     /// Where there is no such tensor, its shape does not fit, or its elements are no floats.
     pub fn tensor(&self, name: &str, ty: &TensorType) -> Result<Tensor, WeightsError> {
+        let Found { file, info, order, from, to } = self.find(name, ty)?;
+        let (part, tensor) = (|| self.part.clone(), || name.to_owned());
+        let missing = || WeightsError::MissingTensor { part: part(), tensor: tensor() };
+        let bytes = file.data(info).ok_or_else(missing)?;
+        let mut result = Tensor::try_zeros(ty.clone()).ok_or_else(|| WeightsError::Memory {
+            part: part(),
+            tensor: tensor(),
+            ty: ty.clone(),
+        })?;
+        layout::convert(bytes, from, order, result.bytes_mut(), to);
+        Ok(result)
+    }
+
+    /// Whether every parameter of a graph is there and fits. Only the headers are looked at, so this takes no time before
+    /// a long run; whether numbers are damaged shows when they are read.
+    ///
+    /// # Errors
+    /// What [`tensor`](Self::tensor) would say of the first that does not.
+    pub fn check(&self, graph: &Graph) -> Result<(), WeightsError> {
+        self.problems(graph).next().map_or(Ok(()), Err)
+    }
+
+    /// What [`check`](Self::check) would say of each parameter that does not fit.
+    pub fn problems<'a>(&'a self, graph: &'a Graph) -> impl Iterator<Item = WeightsError> + use<'a> {
+        graph.parameters().filter_map(|(_, value)| self.find(&value.name, &value.ty).err())
+    }
+
+    /// A tensor that can be brought into the layout and element type asked for.
+    fn find(&self, name: &str, ty: &TensorType) -> Result<Found<'_>, WeightsError> {
         let (part, tensor) = (|| self.part.clone(), || name.to_owned());
         let missing = || WeightsError::MissingTensor { part: part(), tensor: tensor() };
         let file = self.tensors.get(name).and_then(|&file| self.files.get(file)).ok_or_else(missing)?;
@@ -101,7 +131,7 @@ impl Weights {
             return Err(WeightsError::Shape {
                 part: part(),
                 tensor: tensor(),
-                expected: layout::file_shape(&ty.shape, &info.shape),
+                expected: file_shape(&ty.shape, &info.shape),
                 got: info.shape.as_slice().into(),
             });
         };
@@ -122,15 +152,17 @@ impl Weights {
                 return Err(WeightsError::Asked { part: part(), tensor: tensor(), ty: ty.clone() });
             }
         };
-        let bytes = file.data(info).ok_or_else(missing)?;
-        let mut result = Tensor::try_zeros(ty.clone()).ok_or_else(|| WeightsError::Memory {
-            part: part(),
-            tensor: tensor(),
-            ty: ty.clone(),
-        })?;
-        layout::convert(bytes, from, order, result.bytes_mut(), to);
-        Ok(result)
+        Ok(Found { file, info, order, from, to })
     }
+}
+
+/// A tensor of a file, and how it becomes what was asked for.
+struct Found<'a> {
+    file: &'a WeightsFile,
+    info: &'a TensorInfo,
+    order: Order,
+    from: Float,
+    to: Float,
 }
 
 impl std::fmt::Debug for Weights {

@@ -26,6 +26,8 @@ pub enum Fault {
     NeverContinues(&'static str),
     /// Files say that they belong to this commit.
     Commit(&'static str),
+    /// The list of the files says that they are of this commit.
+    ListedCommit(&'static str),
     /// Whatever is asked, a page comes.
     Page,
 }
@@ -135,7 +137,8 @@ impl Shared {
         if path.starts_with("/api/models/owner/name/revision/") {
             let siblings: Vec<_> =
                 self.files.iter().map(|(name, _)| serde_json::json!({ "rfilename": name })).collect();
-            let body = serde_json::json!({ "sha": COMMIT, "siblings": siblings }).to_string();
+            let sha = if let Fault::ListedCommit(commit) = fault { commit } else { COMMIT };
+            let body = serde_json::json!({ "sha": sha, "siblings": siblings }).to_string();
             return reply(200, "Content-Type: application/json\r\n", body.len(), body.as_bytes());
         }
         let name = path.strip_prefix(&format!("/owner/name/resolve/{COMMIT}/"));

@@ -34,6 +34,12 @@ pub(super) struct Transformers {
 }
 
 impl Block {
+    /// Its residual and transformer blocks.
+    pub fn layer_count(&self) -> usize {
+        let transformers = self.transformers.iter().flat_map(|transformers| &transformers.depths);
+        self.layers + transformers.sum::<usize>()
+    }
+
     fn resnet(
         &self,
         l: &mut Layers<'_>,

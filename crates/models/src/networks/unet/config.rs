@@ -2,11 +2,17 @@
 
 use serde::Deserialize;
 
-use super::blocks::{Block, Transformers};
+use super::{
+    MAX_FRAMES,
+    blocks::{Block, Transformers},
+};
 use crate::networks::{
     error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings},
     resnet::GROUPS,
 };
+
+/// More residual and transformer blocks than any model has; the largest has some 60. Each has a dozen nodes or more.
+const MAX_ALL_LAYERS: usize = 1 << 10;
 
 pub(crate) const SETTINGS: Settings = Settings { network: "UNet", class: "UNetSpatioTemporalConditionModel" };
 
@@ -148,12 +154,18 @@ impl UnetConfig {
             SETTINGS.within(setting, channels, 1..=MAX_EXTENT)?;
         }
         self.added_time_ids()?;
+        SETTINGS.within("num_frames", self.num_frames, 1..=MAX_FRAMES)?;
+        let mut layers = 0;
         for level in 0..levels {
-            self.down_block(level)?;
-            self.up_block(level)?;
+            layers += self.down_block(level)?.layer_count() + self.up_block(level)?.layer_count();
         }
-        self.mid_block()?;
-        Ok(())
+        layers += self.mid_block()?.layer_count();
+        SETTINGS.require(
+            layers <= MAX_ALL_LAYERS,
+            "layers_per_block",
+            format_args!("{layers} in all"),
+            || format!("with transformer_layers_per_block it must come to at most {MAX_ALL_LAYERS}"),
+        )
     }
 
     /// Channels of the image embedding, which is one for all blocks.

@@ -126,3 +126,38 @@ fn bytes(g: &mut GraphBuilder, x: ValueId) -> Result<ValueId, GraphError> {
     let x = g.scale("frames.range", x, 127.5, 127.5)?;
     g.cast("frames.bytes", x, DType::U8)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashMap, fs};
+
+    use kinora_cpu::{Options, Program};
+    use kinora_graph::Tensor;
+    use safetensors::SafeTensors;
+
+    use super::*;
+    use crate::synthetic::Synthetic;
+
+    /// `postprocess_video` on values at and between the edges of bytes, from `golden/make_images.py`.
+    #[test]
+    fn frames_become_diffusers_bytes() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/images/images.safetensors");
+        let file = fs::read(file).unwrap();
+        let tensors = SafeTensors::deserialize(&file).unwrap();
+        let values = tensors.tensor("frames/values").unwrap();
+        let values: Vec<f32> =
+            values.data().as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let run = |values: &[f32]| {
+            let mut g = GraphBuilder::new("bytes");
+            let x = g.input("x", TensorType::new(DType::F32, [values.len()]), Phase::Step).unwrap();
+            let y = bytes(&mut g, x).unwrap();
+            g.output("y", y).unwrap();
+            let mut program = Program::new(&g.finish(), &Synthetic, Options::default()).unwrap();
+            let inputs =
+                HashMap::from([("x".to_owned(), Tensor::from_slice([values.len()], values).unwrap())]);
+            program.run(&inputs.into_iter().collect()).unwrap().remove("y").unwrap()
+        };
+        assert_eq!(run(&values).bytes(), tensors.tensor("frames/bytes").unwrap().data());
+        assert_eq!(run(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]).bytes(), [0, 255, 0]);
+    }
+}
