@@ -12,7 +12,7 @@ use kinora_graph::{
 
 use crate::{
     compare,
-    executor::{Executor, Reference},
+    executor::{Executor, Reference, in_parallel},
 };
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
@@ -267,15 +267,14 @@ fn attention(o: &mut Operands, [images, height, width]: [usize; 3], head_dim: us
 
 /// Compares every executor with the reference; returns how many cases there were.
 fn check(cases: &[Case], executors: &[&dyn Executor]) -> usize {
-    let mut failures = Vec::new();
-    for (op, inputs) in cases {
+    let check = |(op, inputs): &Case| {
         let operands: Vec<&Tensor> = inputs.iter().collect();
         let types: Vec<String> = inputs.iter().map(|x| x.ty().to_string()).collect();
         let expected = match Reference.run(op, &operands) {
             Ok(expected) => expected,
             Err(why) => panic!("{op} of {}: {why}", types.join(", ")),
         };
-        for executor in executors {
+        let failures = executors.iter().filter_map(|executor| {
             let verdict = executor.run(op, &operands).and_then(|got| {
                 assert_eq!(expected.len(), got.len());
                 expected.iter().zip(&got).try_for_each(|(expected, got)| {
@@ -283,11 +282,12 @@ fn check(cases: &[Case], executors: &[&dyn Executor]) -> usize {
                     compare::close(expected, got)
                 })
             });
-            if let Err(why) = verdict {
-                failures.push(format!("{} {op} of {}: {why}", executor.name(), types.join(", ")));
-            }
-        }
-    }
+            let why = verdict.err()?;
+            Some(format!("{} {op} of {}: {why}", executor.name(), types.join(", ")))
+        });
+        failures.collect::<Vec<_>>()
+    };
+    let failures = in_parallel(cases, check).concat();
     let shown = failures.iter().take(40).cloned().collect::<Vec<_>>().join("\n");
     assert!(failures.is_empty(), "{} failures of {}\n{shown}", failures.len(), cases.len());
     cases.len()

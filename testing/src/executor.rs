@@ -1,10 +1,15 @@
 //! A way to run an op.
 
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
 use kinora_cpu::{Tensors, reference};
 use kinora_graph::{Graph, GraphBuilder, GraphError, Op, Phase, Tensor};
 
 /// Something that runs an op.
-pub trait Executor {
+pub trait Executor: Sync {
     /// What it is called in a failure.
     fn name(&self) -> String;
 
@@ -71,4 +76,24 @@ impl OneOp {
     pub fn results(&self, mut outputs: Tensors) -> Vec<Tensor> {
         (0..outputs.len()).filter_map(|i| outputs.remove(&format!("result{i}"))).collect()
     }
+}
+
+/// Does something for each of some items, on all cores, and gives what came of it in the items' order.
+pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let mut results: Vec<(usize, R)> = thread::scope(|scope| {
+        let worker = || {
+            let mut own = Vec::new();
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(item) = items.get(index) else { return own };
+                own.push((index, work(item)));
+            }
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    results.sort_by_key(|&(index, _)| index);
+    results.into_iter().map(|(_, result)| result).collect()
 }

@@ -13,7 +13,10 @@ use kinora_graph::{
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 
-use crate::{compare, executor::Executor};
+use crate::{
+    compare,
+    executor::{Executor, in_parallel},
+};
 
 /// One op with its operands and what PyTorch made of them.
 #[derive(Debug, Deserialize)]
@@ -185,23 +188,20 @@ pub fn fixtures(extension: &str) -> BTreeSet<String> {
 pub fn check_family(name: &str, executors: &[&dyn Executor]) {
     let family = Family::load(name);
     assert!(!family.cases.is_empty() && !executors.is_empty(), "{name} has nothing to check");
-    let mut failures = Vec::new();
-    for case in &family.cases {
+    let check = |case: &Case| {
         let inputs = family.inputs(case);
         let expected = family.outputs(case);
         let types = match inferred(case, &inputs, &expected) {
             Ok(types) => types,
-            Err(why) => {
-                failures.push(format!("{name}/{} inference: {why}", case.name));
-                continue;
-            }
+            Err(why) => return vec![format!("{name}/{} inference: {why}", case.name)],
         };
-        for executor in executors {
-            if let Err(why) = check_case(case, *executor, &inputs, &types, &expected) {
-                failures.push(format!("{name}/{} by {}: {why}", case.name, executor.name()));
-            }
-        }
-    }
+        let failures = executors.iter().filter_map(|executor| {
+            let why = check_case(case, *executor, &inputs, &types, &expected).err()?;
+            Some(format!("{name}/{} by {}: {why}", case.name, executor.name()))
+        });
+        failures.collect()
+    };
+    let failures = in_parallel(&family.cases, check).concat();
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
 }
 

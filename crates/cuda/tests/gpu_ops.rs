@@ -5,7 +5,7 @@
 
 mod gpu;
 
-use std::sync::OnceLock;
+use std::{sync::OnceLock, time::Instant};
 
 use kinora_cuda::{
     Architecture, Chip, CodeForm, CudaError,
@@ -27,6 +27,8 @@ struct OnGpu {
     name: String,
     bench: Workbench,
     set: KernelSet,
+    /// Says what it runs, for finding a kernel that does not end.
+    traced: bool,
     /// Whether every kernel runs, or only the one that the family would choose.
     all: bool,
 }
@@ -51,6 +53,9 @@ impl OnGpu {
         let mut first = None;
         for implementation in offered.iter().take(if self.all { usize::MAX } else { 1 }) {
             let name = implementation.name();
+            if self.traced {
+                println!("{} {name} {op} begins", self.name);
+            }
             let run = || -> Result<Vec<Tensor>, String> {
                 let prepared = self.bench.prepare(&call, &**implementation).map_err(said)?;
                 let bytes: Vec<&[u8]> = operands.iter().map(|operand| operand.bytes()).collect();
@@ -65,7 +70,11 @@ impl OnGpu {
                 };
                 types.iter().enumerate().map(read).collect()
             };
+            let start = Instant::now();
             let results = run().map_err(|why| format!("{name}: {why}"))?;
+            if self.traced {
+                println!("{} {name} {op} {:.1} s", self.name, start.elapsed().as_secs_f64());
+            }
             for (expected, got) in expected.iter().zip(&results) {
                 compare::close(expected, got).map_err(|why| format!("{name}: {why}"))?;
             }
@@ -104,9 +113,15 @@ fn on(device: &Device) -> Result<Vec<OnGpu>, CudaError> {
         .map(|(chip, set)| {
             let name = format!("{} {set:?}", chip.architecture);
             let bench = Workbench::new(device, chip, CompilerOptions::from_environment())?;
-            Ok(OnGpu { name, bench, set, all: true })
+            // The kernels of older chips differ in their instructions, not in their tiles.
+            let all = chip_is_own(&bench, newest);
+            Ok(OnGpu { name, bench, set, traced: std::env::var_os("KINORA_TRACE").is_some(), all })
         })
         .collect()
+}
+
+fn chip_is_own(bench: &Workbench, newest: Architecture) -> bool {
+    bench.chip().architecture == newest
 }
 
 fn check(test: impl FnOnce(&[&dyn Executor])) {

@@ -70,8 +70,12 @@ impl Implementation for Normalised {
         let mut inputs = places.inputs.clone();
         inputs[0] = places.workspace;
         let product_places = Places { inputs, workspace: rest, ..places.clone() };
-        let mut work =
-            with_norm_call(call, |norm| self.norm.work(norm, &norm_places)).transpose()?.unwrap_or_default();
+        // An input without elements has nothing to normalise; the product of nothing is still a result.
+        let normalise = |norm: &Call<'_>| match norm.runs() {
+            true => self.norm.work(norm, &norm_places),
+            false => Ok(Vec::new()),
+        };
+        let mut work = with_norm_call(call, normalise).transpose()?.unwrap_or_default();
         work.extend(self.product.work(call, &product_places)?);
         Ok(work)
     }

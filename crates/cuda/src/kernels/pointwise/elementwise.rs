@@ -78,12 +78,16 @@ impl Elementwise {
         let narrowest = narrowest.fold(self.result.0.size(), usize::min);
         let widest = (WIDEST_ACCESS / narrowest).min(WIDEST_VECTOR);
         let apart = strides.iter().any(|strides| strides[rank - 1] > 1);
-        let width = match () {
+        let mut width = match () {
             () if plain || apart => 1,
             // A flat tensor may end within a vector.
             () if rank == 1 => widest,
             () => vector(inner, widest),
         };
+        // The second half of a gate's channels begins where the first one ends.
+        while self.operands.iter().any(|x| !x.at.is_multiple_of((width * x.dtype.size()) as u64)) {
+            width /= 2;
+        }
         let vectors = count.div_ceil(width);
         extents[rank - 1] = inner.div_ceil(width);
         for strides in &mut strides {
