@@ -111,6 +111,11 @@ pub enum CudaError {
     /// An earlier error has ended the context, and everything in it is gone.
     #[error("the GPU's context was lost ({0}); open the device again and load the program anew")]
     ContextLost(String),
+    /// The driver gives this process no new context: after some faults it wants the process to be started again.
+    #[error(
+        "the GPU failed earlier in this process ({0}), and its driver wants a new one; start the program again, or run on the CPU"
+    )]
+    ProcessLost(String),
     /// The GPU failed while a program ran.
     #[error("{}: {source}", at(*phase, *replay, layer.as_deref()))]
     Run {
@@ -220,6 +225,9 @@ pub enum CudaError {
         /// The types of its operands.
         inputs: String,
     },
+    /// No such set of candidates.
+    #[error("{0} are no candidates for the tuner; write all, ours or vendor")]
+    UnknownCandidates(String),
     /// A vendor's library refused.
     #[error("{library} could not {doing}: {status}")]
     Library {

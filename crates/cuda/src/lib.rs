@@ -16,6 +16,7 @@ pub mod program;
 mod target;
 #[cfg(test)]
 mod testing;
+pub mod tuning;
 pub mod vendor;
 mod work;
 pub mod workbench;

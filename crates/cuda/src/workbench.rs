@@ -1,6 +1,6 @@
 //! One call by itself, on a GPU: for the tuner, for tests and for benchmarks.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kinora_graph::TensorType;
 
@@ -8,7 +8,7 @@ use crate::{
     Chip, CudaError, LoadedKernels,
     compiler::{CompileTarget, Compiler, CompilerOptions},
     driver::{Device, DeviceBuffer, Event, Stream},
-    kernels::{Call, Implementation, Kernel, Places},
+    kernels::{Call, DevicePointer, Implementation, Kernel, Places},
     target::ALIGNMENT,
     vendor::Libraries,
     work::{PreparedWork, kernels},
@@ -51,6 +51,64 @@ impl Workbench {
         &self.libraries
     }
 
+    /// Compiles kernels and keeps them.
+    ///
+    /// # Errors
+    /// Where one does not compile.
+    pub fn compile(&self, wanted: &[Kernel]) -> Result<(), CudaError> {
+        let missing: Vec<Kernel> = {
+            let loaded = self.loaded();
+            wanted.iter().filter(|kernel| !loaded.contains(kernel)).cloned().collect()
+        };
+        // Others go on meanwhile; what two compile at a time is loaded twice, and the second one stays.
+        let codes = self.compiler.compile_all(&missing, &|_| {})?.codes;
+        self.loaded().add(self.stream.context(), codes)
+    }
+
+    /// The kernels that an implementation of a call launches.
+    ///
+    /// # Errors
+    /// Where the call is not one that it was offered for.
+    pub fn kernels(
+        &self,
+        call: &Call<'_>,
+        implementation: &dyn Implementation,
+    ) -> Result<Vec<Kernel>, CudaError> {
+        // Which kernels they are does not depend on where the tensors lie.
+        let somewhere = |types: &[&TensorType]| vec![ALIGNMENT as DevicePointer; types.len()];
+        let places = Places {
+            inputs: somewhere(call.inputs),
+            outputs: somewhere(call.outputs),
+            workspace: ALIGNMENT as DevicePointer,
+            fault: ALIGNMENT as DevicePointer,
+            number: 1,
+        };
+        Ok(kernels(implementation.work(call, &places)?.iter()))
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, LoadedKernels> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory for a call's tensors, with so much scratch memory.
+    ///
+    /// # Errors
+    /// Where there is too little.
+    pub fn memory(&self, call: &Call<'_>, workspace_bytes: usize) -> Result<Arc<CallMemory>, CudaError> {
+        let mut bytes = 0;
+        let mut reserve = |size: usize| {
+            let at = bytes;
+            bytes += size.next_multiple_of(ALIGNMENT);
+            (at, size)
+        };
+        let inputs = call.inputs.iter().map(|ty| reserve(ty.bytes())).collect();
+        let outputs = call.outputs.iter().map(|ty| reserve(ty.bytes())).collect();
+        let workspace = reserve(workspace_bytes);
+        let fault = reserve(FAULT_BYTES);
+        let buffer = DeviceBuffer::new(self.stream.context(), bytes)?;
+        Ok(Arc::new(CallMemory { inputs, outputs, workspace, fault, buffer }))
+    }
+
     /// Compiles a call's kernels and allocates its tensors.
     ///
     /// # Errors
@@ -60,61 +118,70 @@ impl Workbench {
         call: &Call<'_>,
         implementation: &dyn Implementation,
     ) -> Result<PreparedCall, CudaError> {
-        let mut bytes = 0;
-        let mut reserve = |size: usize| {
-            let at = bytes;
-            bytes += size.next_multiple_of(ALIGNMENT);
-            at
-        };
-        let tensors =
-            |types: &[&TensorType], reserve: &mut dyn FnMut(usize) -> usize| -> Vec<(usize, usize)> {
-                types.iter().map(|ty| (reserve(ty.bytes()), ty.bytes())).collect()
-            };
-        let inputs = tensors(call.inputs, &mut reserve);
-        let outputs = tensors(call.outputs, &mut reserve);
-        let workspace_bytes = implementation.workspace(call);
-        let workspace = reserve(workspace_bytes);
-        let fault = reserve(8);
-        let memory = DeviceBuffer::new(self.stream.context(), bytes)?;
-        let address =
-            |&(at, bytes): &(usize, usize)| if bytes == 0 { 0 } else { memory.address() + at as u64 };
-        let places = Places {
-            inputs: inputs.iter().map(address).collect(),
-            outputs: outputs.iter().map(address).collect(),
-            workspace: address(&(workspace, workspace_bytes)),
-            fault: address(&(fault, 8)),
-            number: 1,
-        };
-        let work = implementation.work(call, &places)?;
-        let loaded = || self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = kernels(work.iter());
-        let missing: Vec<Kernel> = {
-            let loaded = loaded();
-            wanted.into_iter().filter(|kernel| !loaded.contains(kernel)).collect()
-        };
-        // Others go on meanwhile; what two compile at a time is loaded twice, and the second one stays.
-        let codes = self.compiler.compile_all(&missing, &|_| {})?.codes;
-        let mut loaded = loaded();
-        loaded.add(self.stream.context(), codes)?;
+        let memory = self.memory(call, implementation.workspace(call))?;
+        self.prepare_in(call, implementation, &memory)
+    }
+
+    /// Compiles a call's kernels, which are to work in memory that other ways to run it share.
+    ///
+    /// # Errors
+    /// Where a kernel does not compile, or the scratch memory is too little.
+    pub fn prepare_in(
+        &self,
+        call: &Call<'_>,
+        implementation: &dyn Implementation,
+        memory: &Arc<CallMemory>,
+    ) -> Result<PreparedCall, CudaError> {
+        if implementation.workspace(call) > memory.workspace.1 {
+            return Err(CudaError::Internal(format!("{} needs more scratch memory", implementation.name())));
+        }
+        let work = implementation.work(call, &memory.places())?;
+        self.compile(&kernels(work.iter()))?;
+        let loaded = self.loaded();
         let work = work
             .into_iter()
             .map(|work| PreparedWork::new(work, &loaded))
             .collect::<Result<_, CudaError>>()?;
-        Ok(PreparedCall { stream: self.stream.clone(), inputs, outputs, memory, fault, work })
+        Ok(PreparedCall { stream: self.stream.clone(), work, memory: memory.clone() })
     }
 }
 
-/// A call with memory of its own.
+/// The bytes of the fault word.
+const FAULT_BYTES: usize = 8;
+
+/// Memory for a call: where each tensor begins, and its bytes.
+#[derive(Debug)]
+pub struct CallMemory {
+    inputs: Vec<(usize, usize)>,
+    outputs: Vec<(usize, usize)>,
+    workspace: (usize, usize),
+    fault: (usize, usize),
+    buffer: DeviceBuffer,
+}
+
+impl CallMemory {
+    fn address(&self, (at, bytes): (usize, usize)) -> DevicePointer {
+        if bytes == 0 { 0 } else { self.buffer.address() + at as u64 }
+    }
+
+    fn places(&self) -> Places {
+        Places {
+            inputs: self.inputs.iter().map(|&tensor| self.address(tensor)).collect(),
+            outputs: self.outputs.iter().map(|&tensor| self.address(tensor)).collect(),
+            workspace: self.address(self.workspace),
+            fault: self.address(self.fault),
+            number: 1,
+        }
+    }
+}
+
+/// A call that is ready to run.
 #[derive(Debug)]
 pub struct PreparedCall {
     stream: Stream,
-    /// Where each operand and result begins, and its bytes.
-    inputs: Vec<(usize, usize)>,
-    outputs: Vec<(usize, usize)>,
-    fault: usize,
     work: Vec<PreparedWork>,
     /// Dropped after the work that points to it; everything given to the stream has been waited for.
-    memory: DeviceBuffer,
+    memory: Arc<CallMemory>,
 }
 
 impl PreparedCall {
@@ -123,22 +190,59 @@ impl PreparedCall {
     /// # Errors
     /// Where an operand has another size, or the driver fails.
     pub fn write(&self, poison: u8, operands: &[&[u8]]) -> Result<(), CudaError> {
-        let at = |offset: usize| self.memory.address() + offset as u64;
+        let buffer = &self.memory.buffer;
         // SAFETY: all of it is this call's own memory, and is waited for below.
-        unsafe { self.stream.fill(at(0), poison, self.memory.bytes())? };
-        // SAFETY: likewise.
-        unsafe { self.stream.fill(at(self.fault), 0, 8)? };
-        for (&(offset, bytes), operand) in self.inputs.iter().zip(operands) {
-            if bytes != operand.len() {
+        unsafe { self.stream.fill(buffer.address(), poison, buffer.bytes())? };
+        self.clear_fault()?;
+        for (&tensor, operand) in self.memory.inputs.iter().zip(operands) {
+            if tensor.1 != operand.len() {
                 return Err(CudaError::Internal(format!(
-                    "an operand of {} bytes for {bytes}",
-                    operand.len()
+                    "an operand of {} bytes for {}",
+                    operand.len(),
+                    tensor.1
                 )));
             }
             // SAFETY: the operand is borrowed until the copy has been waited for, and there is room for it.
-            unsafe { self.stream.upload(at(offset), operand)? };
+            unsafe { self.stream.upload(self.memory.address(tensor), operand)? };
         }
         self.stream.synchronise()
+    }
+
+    /// Writes an operand that repeats a pattern.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn repeat(&self, operand: usize, pattern: &[u8]) -> Result<(), CudaError> {
+        let (at, bytes) = self.memory.inputs[operand];
+        let start = self.memory.buffer.address() + at as u64;
+        let mut done = pattern.len().min(bytes);
+        // SAFETY: the pattern is borrowed until the copy has been waited for, and there is room for it.
+        unsafe { self.stream.upload(start, &pattern[..done])? };
+        while done > 0 && done < bytes {
+            let more = done.min(bytes - done);
+            // SAFETY: what is copied lies before what is written, all within the operand.
+            unsafe { self.stream.copy(start + done as u64, start, more)? };
+            done += more;
+        }
+        self.stream.synchronise()
+    }
+
+    /// Fills the results with a byte.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn poison_results(&self, byte: u8) -> Result<(), CudaError> {
+        for &tensor in &self.memory.outputs {
+            // SAFETY: the result is this call's own memory, and the stream is waited for before that goes.
+            unsafe { self.stream.fill(self.memory.address(tensor), byte, tensor.1)? };
+        }
+        self.clear_fault()?;
+        self.stream.synchronise()
+    }
+
+    fn clear_fault(&self) -> Result<(), CudaError> {
+        // SAFETY: the word is this call's own memory.
+        unsafe { self.stream.fill(self.memory.address(self.memory.fault), 0, FAULT_BYTES) }
     }
 
     /// Runs the call once and waits for it.
@@ -181,8 +285,18 @@ impl PreparedCall {
     /// # Errors
     /// Where the driver fails.
     pub fn read(&self, output: usize) -> Result<Vec<u8>, CudaError> {
-        let (offset, bytes) = self.outputs[output];
-        self.read_at(offset, bytes)
+        let bytes = self.memory.outputs[output].1;
+        self.read_part(output, 0, bytes)
+    }
+
+    /// So many bytes of a result from the given one on, or those there are.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn read_part(&self, output: usize, from: usize, bytes: usize) -> Result<Vec<u8>, CudaError> {
+        let (at, all) = self.memory.outputs[output];
+        let from = from.min(all);
+        self.read_at(at + from, bytes.min(all - from))
     }
 
     /// The bad index that a kernel found in its data, where it found one.
@@ -190,7 +304,7 @@ impl PreparedCall {
     /// # Errors
     /// Where the driver fails.
     pub fn fault(&self) -> Result<Option<i32>, CudaError> {
-        let words = self.read_at(self.fault, 8)?;
+        let words = self.read_at(self.memory.fault.0, FAULT_BYTES)?;
         let word = |at: usize| i32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
         Ok((word(0) != 0).then(|| word(4)))
     }
@@ -198,7 +312,7 @@ impl PreparedCall {
     fn read_at(&self, offset: usize, bytes: usize) -> Result<Vec<u8>, CudaError> {
         let mut to = vec![0; bytes];
         // SAFETY: the vector lives until the copy has been waited for, and so many bytes lie there.
-        unsafe { self.stream.download(&mut to, self.memory.address() + offset as u64)? };
+        unsafe { self.stream.download(&mut to, self.memory.buffer.address() + offset as u64)? };
         self.stream.synchronise()?;
         Ok(to)
     }

@@ -16,6 +16,7 @@ use std::{
 };
 
 pub use bundle::Bundle;
+pub(crate) use cache::write_whole;
 pub use cache::{DEFAULT_CACHE_BYTES, user_folder};
 pub use parallel::{Compilation, Progress, Statistics};
 pub use resources::Resources;

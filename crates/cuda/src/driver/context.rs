@@ -54,7 +54,12 @@ impl Context {
     /// Makes a context on a device.
     pub(super) fn create(device: CUdevice) -> Result<Context, CudaError> {
         // SAFETY: a device's number comes from an initialised driver.
-        let handle = unsafe { library::create_context(device)? };
+        let handle = unsafe { library::create_context(device) }.map_err(|error| match error {
+            CudaError::Driver { code, .. } if ends_the_context(code) => {
+                CudaError::ProcessLost(error.to_string())
+            }
+            error => error,
+        })?;
         // A new context is current in the thread that made it; here it is current only while it is used.
         // SAFETY: the one just made is on top.
         check(unsafe { sys::cuCtxPopCurrent_v2(&mut std::ptr::null_mut()) }, "leave a context")?;

@@ -77,6 +77,11 @@ pub trait Implementation: fmt::Debug + Send + Sync {
     /// Its name, the same in every run: the tuner's results are kept by it.
     fn name(&self) -> String;
 
+    /// Whether a vendor's library does the work.
+    fn is_vendors(&self) -> bool {
+        false
+    }
+
     /// Scratch memory that it needs while it runs, in bytes.
     fn workspace(&self, _call: &Call<'_>) -> usize {
         0

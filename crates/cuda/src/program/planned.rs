@@ -37,16 +37,23 @@ impl Planned {
         } else {
             graph.clone()
         };
+        let choice = options.chooser();
+        let types: Vec<_> =
+            graph.nodes().iter().map(|node| (graph.input_types(node), graph.output_types(node))).collect();
+        let phases = graph.phases();
+        let calls: Vec<Call<'_>> = graph
+            .nodes()
+            .iter()
+            .zip(&types)
+            .filter(|(node, _)| node.outputs.iter().any(|value| phases[value.index()] != Phase::Load))
+            .map(|(node, (inputs, outputs))| Call { layer: &node.name, op: &node.op, inputs, outputs })
+            .filter(Call::runs)
+            .collect();
+        choice.prepare(&calls)?;
         let plan_options = PlanOptions { budget: options.budget, ..PlanOptions::default() };
         let plan = Plan::new(&graph, &target, &plan_options)?;
-        let choice = options.chooser();
-        for step in [Phase::Clip, Phase::Step].into_iter().flat_map(|phase| plan.steps(phase)) {
-            let node = graph.node(step.node);
-            let (inputs, outputs) = (graph.input_types(node), graph.output_types(node));
-            let call = Call { layer: &node.name, op: &node.op, inputs: &inputs, outputs: &outputs };
-            if call.runs() {
-                choice.choose(&call)?;
-            }
+        for call in &calls {
+            choice.choose(call)?;
         }
         Ok(Planned { graph, plan, options: options.clone() })
     }

@@ -209,6 +209,10 @@ impl Implementation for ByCublasLt {
         format!("cublaslt {}", self.algorithm)
     }
 
+    fn is_vendors(&self) -> bool {
+        true
+    }
+
     fn workspace(&self, call: &Call<'_>) -> usize {
         let staged = problem_of(call).map_or(0, |problem| Division::of(&problem, false).staged_bytes());
         staged + self.library.workspace()
@@ -235,6 +239,10 @@ impl Implementation for ByCublasLt {
 impl Implementation for ByCudnn {
     fn name(&self) -> String {
         "cudnn".to_owned()
+    }
+
+    fn is_vendors(&self) -> bool {
+        true
     }
 
     fn workspace(&self, call: &Call<'_>) -> usize {

@@ -49,6 +49,10 @@ impl Implementation for Normalised {
         format!("{}, {}", self.norm.name(), self.product.name())
     }
 
+    fn is_vendors(&self) -> bool {
+        self.product.is_vendors()
+    }
+
     fn workspace(&self, call: &Call<'_>) -> usize {
         // The two run one after the other, so that the rest is shared.
         let norm = with_norm_call(call, |norm| self.norm.workspace(norm)).unwrap_or(0);
