@@ -207,7 +207,8 @@ def load(kind, folder, precision, device):
     with torch.device(device):
         network = kind.from_config(kind.load_config(folder)).to(PRECISIONS[precision])
     network.load_state_dict(load_file(folder / "diffusion_pytorch_model.safetensors", device=str(device)))
-    return network.eval()
+    # Some numbers, such as the factors of a blend, are made on the CPU whatever the device.
+    return network.to(device).eval()
 
 
 def load_image_encoder(folder, precision, device):

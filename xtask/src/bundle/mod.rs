@@ -81,7 +81,7 @@ fn data(bundle: &Path) -> Result<(), TaskError> {
         }
     }
     make_folder(&bundle.join("bench/harness"))?;
-    for path in ["golden/photos", "golden/synthetic.py", "bench/peers"] {
+    for path in ["golden/photos", "golden/synthetic.py", "bench/peers", "testing/fixtures"] {
         copy(&root().join(path), &bundle.join(path))?;
     }
     Ok(())
@@ -118,7 +118,7 @@ mod tests {
         let bundle = std::env::temp_dir().join(format!("kinora-bundle-test-{}", std::process::id()));
         data(&bundle).unwrap();
         for path in [
-            "crates/cpu/tests/fixtures/golden/conv.safetensors",
+            "testing/fixtures/ops/conv.safetensors",
             "crates/kinora/tests/fixtures/pipeline/clips.json",
             "golden/photos",
             "golden/synthetic.py",
@@ -131,7 +131,7 @@ mod tests {
             );
         }
         // Fixtures of another crate are found from a crate that has none.
-        assert!(bundle.join("crates/cuda/../cpu/tests/fixtures").is_dir());
+        assert!(bundle.join("crates/cuda/../models/tests/fixtures").is_dir());
         assert!(report(&bundle).is_ok());
         fs::remove_dir_all(&bundle).unwrap();
     }

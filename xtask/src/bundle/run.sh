@@ -44,7 +44,7 @@ link_repository() {
         if ! { mkdir -p "$(dirname "$built_at")" && ln -sfn "$here" "$built_at"; }; then
             echo "run: $built_at cannot be made a link to $here; tests will not find their fixtures" >&2
         fi
-    elif [ ! -d "$built_at/crates/cpu/tests/fixtures" ]; then
+    elif [ ! -d "$built_at/testing/fixtures" ]; then
         echo "run: $built_at is there but has no fixtures, and tests look for theirs in it" >&2
     fi
 }

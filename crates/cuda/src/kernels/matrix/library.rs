@@ -129,10 +129,12 @@ impl<'a> Division<'a> {
     }
 }
 
-/// Whether all operands of the product itself are of one type that the libraries know.
+/// Whether all operands of the product itself are of one type that the libraries know. A product that is scaled afterwards
+/// may be beyond f16 before: between the library and the rest it is rounded to that.
 fn one_type(problem: &Problem<'_>) -> Option<DType> {
     let dtype = problem.result.dtype;
-    let known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+    let scaled = problem.stages.iter().any(|stage| matches!(stage, Stage::Scale(_)));
+    let known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16) && !(scaled && dtype == DType::F16);
     (known && problem.a.dtype == dtype && problem.b.dtype == dtype).then_some(dtype)
 }
 
