@@ -8,7 +8,7 @@ use std::{
 
 use anstyle::{AnsiColor, Style};
 use kinora::{
-    image_to_video::{GenerateError, Precision, Suggestion},
+    image_to_video::{BackendError, GenerateError, Precision, Suggestion},
     memory::{LimitSource, MemoryLimit},
     photo::PhotoError,
     video::VideoError,
@@ -99,6 +99,12 @@ impl Failure {
                 Precision::BF16 => "try --precision f32",
                 Precision::F32 => "`kinora info FOLDER` shows what is in the model's files",
             },
+            Failure::Generate(GenerateError::Device(_)) => "--device cpu runs it on the processor",
+            Failure::Generate(GenerateError::Run { source, .. })
+                if matches!(**source, BackendError::Cuda(_)) =>
+            {
+                "--device cpu runs it on the processor"
+            }
             Failure::Generate(GenerateError::Run { .. } | GenerateError::Weights { .. }) => {
                 "the model's files may be damaged or belong to another model; `kinora info FOLDER` shows what is in them"
             }
@@ -117,6 +123,7 @@ impl Failure {
                 "model"
             }
             Failure::Memory { .. } | Failure::Generate(GenerateError::OutOfMemory { .. }) => "memory",
+            Failure::Generate(GenerateError::Device(_)) => "device",
             Failure::Generate(_) => "generate",
             Failure::Interrupted => "interrupted",
             Failure::Signals(_) | Failure::StandardOutput(_) => "system",
@@ -191,7 +198,7 @@ fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
     };
     match limit.source {
         LimitSource::Asked => format!("{fits}; or raise --memory"),
-        LimitSource::Machine | LimitSource::ControlGroup => {
+        LimitSource::Machine | LimitSource::ControlGroup | LimitSource::Gpu => {
             format!("{fits}; --memory sets another limit than what is free now")
         }
     }

@@ -233,6 +233,8 @@ fn settings_that_make_no_clip() {
         (["--scheduler", "magic"], &["--scheduler", "euler", "dpm++"]),
         (["--precision", "f8"], &["--precision", "bf16"]),
         (["--device", "abacus"], &["--device", "cpu"]),
+        (["--device", "cuda:first"], &["--device", "cuda:N"]),
+        (["--kernels", "slow"], &["--kernels", "baseline"]),
         (["--memory", "much"], &["--memory", "8GB"]),
         (["--noise-aug", "-1"], &["noise"]),
         (["--noise-aug", "NaN"], &["noise augmentation", "NaN"]),
@@ -248,6 +250,17 @@ fn settings_that_make_no_clip() {
         refused.must_fail(2, said);
         assert_eq!(refused.json()["error"]["exit_code"], 2, "{words:?}");
     }
+    assert_eq!(studio.names(), [""; 0]);
+}
+
+/// A GPU that no machine has: without a driver, and beside one that is there.
+#[test]
+fn a_gpu_that_is_not_there() {
+    let studio = Studio::new();
+    let mut command = studio.generate_from(&photo("rgb.png"), &model(), "clip.mp4");
+    let refused = answer(command.args(["--json", "--device", "cuda:77"]));
+    refused.must_fail(1, &["GPU", "--device cpu"]);
+    assert_eq!(refused.json()["error"]["kind"], "device");
     assert_eq!(studio.names(), [""; 0]);
 }
 

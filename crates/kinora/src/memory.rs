@@ -23,6 +23,8 @@ pub enum LimitSource {
     Machine,
     /// The control group that the process belongs to, as of a container, may not take more.
     ControlGroup,
+    /// The GPU has no more that is free.
+    Gpu,
 }
 
 impl fmt::Display for LimitSource {
@@ -31,6 +33,7 @@ impl fmt::Display for LimitSource {
             LimitSource::Asked => "what was asked for",
             LimitSource::Machine => "what the machine has available",
             LimitSource::ControlGroup => "what its control group leaves it",
+            LimitSource::Gpu => "what the GPU has free",
         })
     }
 }

@@ -4,14 +4,21 @@
 use std::{ops::ControlFlow, path::Path};
 
 use kinora::{
-    image_to_video::{Clip, Device, GenerateError, ImageToVideo, LoadOptions, Precision, Settings, Stage},
+    image_to_video::{
+        Clip, Device, GenerateError, ImageToVideo, Kernels, LoadOptions, Precision, Settings, Stage,
+    },
     photo::Photo,
 };
 use kinora_models::{folder::ModelFolder, synthetic::SyntheticModel};
 use tempfile::TempDir;
 
-const KEPT: LoadOptions =
-    LoadOptions { precision: Precision::F32, device: Device::Auto, memory_budget: None, keep_loaded: true };
+const KEPT: LoadOptions = LoadOptions {
+    precision: Precision::F32,
+    device: Device::Cpu,
+    kernels: Kernels::Fused,
+    memory_budget: None,
+    keep_loaded: true,
+};
 
 fn tiny() -> (TempDir, Settings) {
     let folder = tempfile::tempdir().unwrap();

@@ -3,10 +3,10 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{
-    Args, ValueEnum, ValueHint,
+    Args, ValueHint,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use kinora::image_to_video::{Device, Precision, Settings};
+use kinora::image_to_video::{Device, Kernels, Precision, Settings};
 use kinora_models::schedulers::SchedulerKind;
 
 use crate::quantities::{Bytes, PictureSize, at_least_one};
@@ -98,11 +98,15 @@ pub struct GenerateArgs {
     #[arg(long, value_name = "NAME", value_parser = scheduler(), help_heading = "The clip")]
     pub scheduler: Option<SchedulerKind>,
 
-    /// Where the work is done.
-    #[arg(long, value_enum, default_value_t = DeviceName::Auto, help_heading = "The machine")]
-    pub device: DeviceName,
+    /// Where the work is done: auto (a GPU where one works, or else the processor), cpu, cuda, or cuda:N for GPU number N.
+    #[arg(long, default_value_t = Device::Auto, value_name = "DEVICE", help_heading = "The machine")]
+    pub device: Device,
 
-    /// Refuse to start where more memory than this would be needed: 8GB, 7.5GiB [default: what the machine has available].
+    /// The kernels of a GPU: fused, or baseline for the plain ones that they are compared with.
+    #[arg(long, default_value_t = Kernels::Fused, value_name = "NAME", help_heading = "The machine")]
+    pub kernels: Kernels,
+
+    /// Refuse to start where more memory than this would be needed: 8GB, 7.5GiB [default: what the device has available].
     #[arg(long, value_name = "BYTES", help_heading = "The machine")]
     pub memory: Option<Bytes>,
 
@@ -175,24 +179,6 @@ impl GenerateArgs {
 
 fn replace<T: Copy>(setting: &mut T, asked: Option<T>) {
     *setting = asked.unwrap_or(*setting);
-}
-
-/// A device by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DeviceName {
-    /// The best there is.
-    Auto,
-    /// The processor.
-    Cpu,
-}
-
-impl From<DeviceName> for Device {
-    fn from(name: DeviceName) -> Self {
-        match name {
-            DeviceName::Auto => Device::Auto,
-            DeviceName::Cpu => Device::Cpu,
-        }
-    }
 }
 
 /// The short names of the schedulers, for the help and the completions, read as the library reads them.

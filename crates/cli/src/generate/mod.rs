@@ -9,7 +9,7 @@ use kinora::{
     image_to_video::{
         Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Progress, Settings, Stage,
     },
-    memory::{self, LimitSource, MemoryLimit},
+    memory::{LimitSource, MemoryLimit},
     photo::Photo,
     video::{Frame, FrameRate, VideoError, VideoFile, VideoOptions, WrittenVideo},
 };
@@ -45,17 +45,17 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
     })?;
     let photo = Photo::open(&arguments.photo)?;
 
-    let limit = memory_limit(arguments.memory);
+    let limit = memory_limit(arguments)?;
     let options = LoadOptions {
         precision,
-        device: arguments.device.into(),
+        device: arguments.device,
+        kernels: arguments.kernels,
         memory_budget: limit.map(|limit| usize::try_from(limit.bytes).unwrap_or(usize::MAX)),
         // One clip, then the process ends: a network that has done its work makes room for the next.
         keep_loaded: false,
     };
     let model = model::open(&arguments.model, &Variant::For(precision.dtype()), &mut display)?;
     display.detail(&format!("model {}", model.path().display()));
-    display.detail(&options.device.describe());
     if let Some(MemoryLimit { bytes, source }) = limit {
         display.detail(&format!("at most {} of memory: {source}", Bytes(bytes)));
     }
@@ -71,6 +71,7 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
 
     Phase::AtNextStep.enter();
     let pipeline = ImageToVideo::new(model, options)?;
+    display.detail(&pipeline.device());
     display.advance("plan", Unit::Parts, 0, 1);
     let clip = pipeline
         .generate(&photo, &settings, &mut |progress| {
@@ -100,10 +101,10 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
 }
 
 /// The memory that the clip may take: what was asked for, otherwise what there is.
-fn memory_limit(asked: Option<Bytes>) -> Option<MemoryLimit> {
-    match asked {
-        Some(Bytes(bytes)) => Some(MemoryLimit { bytes, source: LimitSource::Asked }),
-        None => memory::available(),
+fn memory_limit(arguments: &GenerateArgs) -> Result<Option<MemoryLimit>, Failure> {
+    match arguments.memory {
+        Some(Bytes(bytes)) => Ok(Some(MemoryLimit { bytes, source: LimitSource::Asked })),
+        None => Ok(arguments.device.available_memory()?),
     }
 }
 

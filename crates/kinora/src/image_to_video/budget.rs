@@ -72,7 +72,7 @@ impl Request<'_> {
     /// What could be asked for instead, what changes the clip least first: smaller chunks to decode, half precision, both,
     /// fewer frames, a smaller picture.
     fn alternatives(&self) -> Vec<Suggestion> {
-        let &Request { configs, settings, precision } = self;
+        let &Request { configs, settings, precision, .. } = self;
         let chunks = || halves(settings.decode_chunk.min(settings.frames));
         let same = Suggestion::default();
         let chunked = |of: Suggestion| {

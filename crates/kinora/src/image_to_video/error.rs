@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use kinora_cpu::CpuError;
+use kinora_cuda::CudaError;
 use kinora_graph::{plan::PlanError, tensor::TensorError};
 use kinora_models::{
     folder::FolderError, image::ImageError, networks::NetworkError, schedulers::SchedulerError,
     weights::WeightsError,
 };
 
+use super::backend::BackendError;
 use super::{Precision, Stage, Suggestion};
 use crate::{quantity::bytes, video::VideoError};
 
@@ -90,8 +91,11 @@ pub enum GenerateError {
         /// The network.
         part: &'static str,
         /// What is wrong.
-        source: CpuError,
+        source: Box<BackendError>,
     },
+    /// The device that was asked for cannot be used.
+    #[error(transparent)]
+    Device(Box<CudaError>),
     /// A tensor between two networks: a fault of this crate, which no input should cause.
     #[error("internal error: {0}")]
     Tensor(#[from] TensorError),
@@ -159,24 +163,31 @@ fn finite_advice(precision: Precision) -> &'static str {
     }
 }
 
+impl From<CudaError> for GenerateError {
+    fn from(error: CudaError) -> Self {
+        GenerateError::Device(Box::new(error))
+    }
+}
+
 impl GenerateError {
     /// What a network's error means for the clip: memory that is not there is no fault of the model's files.
-    pub(super) fn run(part: &'static str, source: CpuError) -> Self {
-        match source {
-            CpuError::Plan(PlanError::OverBudget { need, budget, weights, arena, .. }) => {
-                let over = Box::new(OverBudget { part, need, budget, weights, activations: arena });
-                GenerateError::OverBudget { over, suggestion: None }
-            }
-            CpuError::Plan(PlanError::TooLarge) | CpuError::OutOfMemory { .. } => {
-                GenerateError::OutOfMemory { part, problem: source.to_string() }
-            }
-            source => GenerateError::Run { part, source },
+    pub(super) fn run(part: &'static str, source: impl Into<BackendError>) -> Self {
+        let source = source.into();
+        if let Some(&PlanError::OverBudget { need, budget, weights, arena, .. }) = source.plan() {
+            let over = Box::new(OverBudget { part, need, budget, weights, activations: arena });
+            return GenerateError::OverBudget { over, suggestion: None };
+        }
+        match source.is_out_of_memory() {
+            true => GenerateError::OutOfMemory { part, problem: source.to_string() },
+            false => GenerateError::Run { part, source: Box::new(source) },
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kinora_cpu::CpuError;
+
     use super::*;
 
     #[test]

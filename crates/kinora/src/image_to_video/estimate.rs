@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
-use super::{Configs, GenerateError, Precision, Settings, Stage, plans::Request};
+use super::{Configs, GenerateError, Precision, Settings, Stage, backend::Backend, plans::Request};
 
 /// What a network needs, by its plan for this processor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -102,5 +102,5 @@ pub fn estimate_configs(
     settings: &Settings,
     precision: Precision,
 ) -> Result<Estimate, GenerateError> {
-    Ok(Request { configs, settings, precision }.plan(None)?.estimate())
+    Ok(Request { configs, settings, precision, backend: &Backend::Cpu }.plan(None)?.estimate())
 }

@@ -24,6 +24,7 @@
 //! its largest network. All of them are planned first, so that a clip that does not fit is refused before any work. The
 //! plans are kept for the next clip of the same shape, and with [`LoadOptions::keep_loaded`] the networks are as well.
 
+mod backend;
 mod budget;
 mod configs;
 mod decode;
@@ -47,16 +48,18 @@ use kinora_models::{
     weights::{Variant, Weights, WeightsError},
 };
 
+pub use backend::BackendError;
 pub use budget::Suggestion;
 pub use configs::Configs;
 pub use error::{GenerateError, OverBudget};
 pub use estimate::{Estimate, PartEstimate, estimate_configs};
-pub use options::{Device, LoadOptions, Precision};
+pub use options::{Device, Kernels, LoadOptions, Precision};
 pub use progress::{Observe, Progress, Stage};
 pub use report::{Clip, Report, StageTime};
 pub use settings::{Settings, random_seed};
 
 use crate::photo::Photo;
+use backend::Backend;
 use denoise::Conditions;
 use noise::Noise;
 use plans::{Plans, Request};
@@ -68,6 +71,7 @@ use run::Run;
 pub struct ImageToVideo {
     model: ModelFolder,
     options: LoadOptions,
+    backend: Backend,
     configs: Configs,
     image_encoder: Weights,
     vae: Weights,
@@ -83,6 +87,7 @@ impl ImageToVideo {
     /// Where a part is missing, damaged, not supported, or does not fit the others.
     pub fn new(model: ModelFolder, options: LoadOptions) -> Result<Self, GenerateError> {
         let configs = Configs::read(&model)?;
+        let backend = Backend::open(options.device, options.kernels)?;
         let variant = Variant::For(options.precision.dtype());
         Ok(ImageToVideo {
             configs,
@@ -91,6 +96,7 @@ impl ImageToVideo {
             unet: model.weights("unet", &variant)?,
             model,
             options,
+            backend,
             plans: Mutex::default(),
         })
     }
@@ -102,7 +108,7 @@ impl ImageToVideo {
 
     /// What runs the model, in words.
     pub fn device(&self) -> String {
-        self.options.device.describe()
+        self.backend.describe()
     }
 
     /// Plans a clip: what it would cost. Allocates nothing, and knows no budget.
@@ -110,7 +116,7 @@ impl ImageToVideo {
     /// # Errors
     /// Where the settings are refused.
     pub fn estimate(&self, settings: &Settings) -> Result<Estimate, GenerateError> {
-        Ok(self.with_options(estimate_configs(&self.configs, settings, self.options.precision)?))
+        Ok(self.with_options(self.request(settings).plan(None)?.estimate()))
     }
 
     /// What the weights' files lack for a clip: tensors that are missing or have another shape or type. Reads no more of
@@ -119,9 +125,7 @@ impl ImageToVideo {
     /// # Errors
     /// Where the settings are refused.
     pub fn weights_problems(&self, settings: &Settings) -> Result<Vec<WeightsError>, GenerateError> {
-        let precision = self.options.precision;
-        let plans = Request { configs: &self.configs, settings, precision }.plan(None)?;
-        Ok(self.problems(&plans))
+        Ok(self.problems(&self.request(settings).plan(None)?))
     }
 
     /// Makes a clip. `observe` is told how far it is: when a stage begins, after each step and after each chunk of
@@ -139,8 +143,7 @@ impl ImageToVideo {
         settings: &Settings,
         observe: &mut Observe<'_>,
     ) -> Result<Clip, GenerateError> {
-        let precision = self.options.precision;
-        let request = Request { configs: &self.configs, settings, precision };
+        let request = self.request(settings);
         let mut plans = self.plans(&request)?;
         let plan = self.with_options(plans.estimate());
         let kept = plan.kept_loaded;
@@ -150,6 +153,11 @@ impl ImageToVideo {
             *self.kept() = Some(plans);
         }
         clip
+    }
+
+    fn request<'a>(&'a self, settings: &'a Settings) -> Request<'a> {
+        let precision = self.options.precision;
+        Request { configs: &self.configs, settings, precision, backend: &self.backend }
     }
 
     /// The estimate, for networks that are kept loaded or not.

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 
-use kinora_cpu::{Options, Planned, Program};
 use kinora_graph::{DType, Graph, ParameterError, Parameters, Phase, Tensor, TensorType};
 use kinora_models::{
     networks::{
@@ -14,7 +13,10 @@ use kinora_models::{
     weights::{Weights, WeightsError},
 };
 
-use super::{Configs, Estimate, GenerateError, PartEstimate, Precision, Settings, Stage};
+use super::{
+    Configs, Estimate, GenerateError, PartEstimate, Precision, Settings, Stage,
+    backend::{Backend, Network, PlannedNetwork},
+};
 
 /// A network made ready for loading, and its program once it is loaded.
 #[derive(Debug)]
@@ -26,8 +28,8 @@ pub(super) struct Part {
     parameters: u64,
     /// How often it runs in a clip.
     pub runs: usize,
-    planned: Planned,
-    program: Option<Program>,
+    planned: PlannedNetwork,
+    network: Option<Network>,
 }
 
 impl Part {
@@ -36,37 +38,36 @@ impl Part {
         stage: Stage,
         runs: usize,
         graph: &Graph,
-        budget: Option<usize>,
+        (backend, budget): (&Backend, Option<usize>),
     ) -> Result<Self, GenerateError> {
-        let options = Options { budget, ..Options::default() };
-        let planned = Planned::new(graph, options).map_err(|source| GenerateError::run(name, source))?;
-        Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, program: None })
+        let planned = backend.plan(graph, budget).map_err(|source| GenerateError::run(name, source))?;
+        Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, network: None })
     }
 
-    /// Its program; the weights are read where it is not loaded yet.
-    pub fn load(&mut self, weights: &Weights) -> Result<&mut Program, GenerateError> {
-        let program = match self.program.take() {
-            Some(program) => program,
+    /// It with its weights, which are read where it is not loaded yet.
+    pub fn load(&mut self, weights: &Weights) -> Result<&mut Network, GenerateError> {
+        let network = match self.network.take() {
+            Some(network) => network,
             None => {
                 let part = self.name;
                 let watched = Watched { weights, memory: Cell::new(false) };
-                self.planned.clone().load(&watched).map_err(|source| match watched.memory.get() {
+                self.planned.load(&watched).map_err(|source| match watched.memory.get() {
                     true => GenerateError::OutOfMemory { part, problem: source.to_string() },
                     false => GenerateError::run(part, source),
                 })?
             }
         };
-        Ok(self.program.insert(program))
+        Ok(self.network.insert(network))
     }
 
     /// Whether its weights are in memory.
     pub fn is_loaded(&self) -> bool {
-        self.program.is_some()
+        self.network.is_some()
     }
 
     /// Frees its weights and activations.
     pub fn unload(&mut self) {
-        self.program = None;
+        self.network = None;
     }
 
     /// What it needs.
@@ -139,6 +140,7 @@ pub(super) struct Request<'a> {
     pub configs: &'a Configs,
     pub settings: &'a Settings,
     pub precision: Precision,
+    pub backend: &'a Backend,
 }
 
 impl Request<'_> {
@@ -200,14 +202,14 @@ impl Request<'_> {
 
     fn image_encoder(&self, budget: Option<usize>) -> Result<Part, GenerateError> {
         let graph = clip_vision::encoder(&self.configs.image_encoder, 1, self.precision.dtype())?;
-        Part::new("image encoder", Stage::EncodeImage, 1, &graph, budget)
+        Part::new("image encoder", Stage::EncodeImage, 1, &graph, (self.backend, budget))
     }
 
     fn vae_encoder(&self, budget: Option<usize>) -> Result<Part, GenerateError> {
         let Settings { height, width, .. } = *self.settings;
         let request = Encode { images: 1, height, width, dtype: self.vae_encoder_dtype() };
         let graph = vae::encoder(&self.configs.vae, &request)?;
-        Part::new("autoencoder's encoder", Stage::EncodeLatents, 1, &graph, budget)
+        Part::new("autoencoder's encoder", Stage::EncodeLatents, 1, &graph, (self.backend, budget))
     }
 
     fn unet(&self, schedule: &Schedule, budget: Option<usize>) -> Result<Part, GenerateError> {
@@ -223,7 +225,7 @@ impl Request<'_> {
             sampler: schedule.needs(),
             dtype: self.precision.dtype(),
         };
-        Part::new("UNet", Stage::Denoise, steps, &config.build()?, budget)
+        Part::new("UNet", Stage::Denoise, steps, &config.build()?, (self.backend, budget))
     }
 
     fn decoders(&self, budget: Option<usize>) -> Result<Vec<(usize, Part)>, GenerateError> {
@@ -235,7 +237,10 @@ impl Request<'_> {
             let dtype = self.precision.dtype();
             let request = Decode { frames, height, width, dtype, scaled: true, pixels: Pixels::Bytes };
             let graph = vae::decoder(&self.configs.vae, &request)?;
-            Ok((frames, Part::new("autoencoder's decoder", Stage::Decode, runs, &graph, budget)?))
+            Ok((
+                frames,
+                Part::new("autoencoder's decoder", Stage::Decode, runs, &graph, (self.backend, budget))?,
+            ))
         };
         chunks.into_iter().filter(|&(frames, _)| frames > 0).map(plan).collect()
     }

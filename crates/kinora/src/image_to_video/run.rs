@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use kinora_cpu::{Program, Tensors};
+use kinora_cpu::Tensors;
 use kinora_graph::Tensor;
 use kinora_models::weights::Weights;
 
 use super::{
     GenerateError, Progress, Stage,
+    backend::Network,
     noise::Noise,
     plans::{Part, Request},
     progress::{Observe, tell},
@@ -30,7 +31,7 @@ pub(super) struct Run<'a, 'o> {
 /// A network with its weights.
 pub(super) struct Loaded<'p> {
     name: &'static str,
-    program: &'p mut Program,
+    network: &'p mut Network,
 }
 
 impl Run<'_, '_> {
@@ -38,15 +39,15 @@ impl Run<'_, '_> {
     pub fn load<'p>(&mut self, part: &'p mut Part, weights: &Weights) -> Result<Loaded<'p>, GenerateError> {
         let name = part.name;
         if part.is_loaded() {
-            return Ok(Loaded { name, program: part.load(weights)? });
+            return Ok(Loaded { name, network: part.load(weights)? });
         }
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
         let start = Instant::now();
-        let program = part.load(weights)?;
+        let network = part.load(weights)?;
         self.stopwatch.add(Stage::Load, start);
         self.loaded += 1;
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
-        Ok(Loaded { name, program })
+        Ok(Loaded { name, network })
     }
 
     /// Frees a network that has done its work, unless it is kept for the next clip.
@@ -80,13 +81,13 @@ impl Loaded<'_> {
     /// Gives the clip's inputs.
     pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), GenerateError> {
         let part = self.name;
-        self.program.run_clip(inputs).map_err(|source| GenerateError::run(part, source))
+        self.network.run_clip(inputs).map_err(|source| GenerateError::run(part, source))
     }
 
     /// Runs it once on the inputs of a step.
     pub fn run(&mut self, inputs: &Tensors) -> Result<Results, GenerateError> {
         let part = self.name;
-        let tensors = self.program.run_step(inputs).map_err(|source| GenerateError::run(part, source))?;
+        let tensors = self.network.run_step(inputs).map_err(|source| GenerateError::run(part, source))?;
         Ok(Results { part, tensors })
     }
 }

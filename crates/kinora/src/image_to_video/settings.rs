@@ -9,7 +9,7 @@ use kinora_models::{
 };
 use serde::Serialize;
 
-use super::{Configs, GenerateError, Precision, plans::Request};
+use super::{Configs, GenerateError, Precision, backend::Backend, plans::Request};
 
 /// Sides are multiples of it: the autoencoder divides by 8, and the UNet by another 8.
 const SIDE_UNIT: usize = 64;
@@ -134,7 +134,8 @@ impl Settings {
     /// # Errors
     /// Says how many it can take.
     pub fn check_steps(&self, configs: &Configs) -> Result<(), GenerateError> {
-        Request { configs, settings: self, precision: Precision::default() }.schedule().map(drop)
+        let precision = Precision::default();
+        Request { configs, settings: self, precision, backend: &Backend::Cpu }.schedule().map(drop)
     }
 }
 
