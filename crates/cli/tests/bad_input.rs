@@ -257,7 +257,7 @@ fn settings_that_make_no_clip() {
 #[test]
 fn a_gpu_that_is_not_there() {
     let studio = Studio::new();
-    let mut command = studio.generate_from(&photo("rgb.png"), &model(), "clip.mp4");
+    let mut command = studio.generate_from(&photo("rgb.png"), model(), "clip.mp4");
     let refused = answer(command.args(["--json", "--device", "cuda:77"]));
     refused.must_fail(1, &["--device cpu runs it on the processor"]);
     assert_eq!(refused.json()["error"]["kind"], "device");
