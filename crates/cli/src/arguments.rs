@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use kinora_models::synthetic::SyntheticModel;
 
-use crate::{generate::arguments::GenerateArgs, info::arguments::InfoArgs};
+use crate::{generate::arguments::GenerateArgs, info::arguments::InfoArgs, kernels::arguments::KernelsArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -18,6 +18,9 @@ Environment:
   KINORA_MODEL     the model where --model is not given
   HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE
                    the Hugging Face hub's own: where downloads are kept, who asks for them
+  KINORA_CACHE_DIR, KINORA_KERNEL_BUNDLE, KINORA_NVRTC
+                   a GPU's kernels: where compiled ones are kept, a bundle of them that
+                   `kinora kernels build` made, and NVIDIA's compiler where it is not found
   NO_COLOR         no colours
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
@@ -41,6 +44,8 @@ pub enum Command {
     Info(InfoArgs),
     /// Write a tiny model to try Kinora with, without a download; its videos are noise
     DemoModel(DemoModelArgs),
+    /// Compile a GPU's kernels ahead of time
+    Kernels(KernelsArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
 }
@@ -51,6 +56,7 @@ impl Command {
         match self {
             Command::Generate(arguments) => arguments.json,
             Command::Info(arguments) => arguments.json,
+            Command::Kernels(arguments) => arguments.json(),
             Command::DemoModel(_) | Command::Completions(_) => false,
         }
     }

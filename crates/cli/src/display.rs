@@ -56,6 +56,10 @@ pub enum Unit {
     Photo,
     /// Parts of the model. They come between the other stages, and are not worth a line when they are there.
     Parts,
+    /// Kernels that are compiled, between the other stages too.
+    Compiled,
+    /// Kernels that are measured, or compiled for their own sake.
+    Kernels,
 }
 
 impl Display {
@@ -90,7 +94,7 @@ impl Display {
     pub fn end_stage(&mut self) {
         if let Some(stage) = self.stage.take() {
             stage.bar.finish_and_clear();
-            if stage.unit == Unit::Parts {
+            if matches!(stage.unit, Unit::Parts | Unit::Compiled) {
                 return;
             }
             let (name, time) = (&stage.name, clock(stage.started.elapsed()));
@@ -194,6 +198,7 @@ fn style(unit: Unit, end: Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
                 Unit::Steps => write!(text, "step {done}/{total}"),
                 Unit::Frames => write!(text, "{done}/{total} frames"),
                 Unit::Bytes => write!(text, "{}/{}", Bytes(done), Bytes(total)),
+                Unit::Compiled | Unit::Kernels => write!(text, "{done}/{total} kernels"),
                 Unit::Photo | Unit::Parts => write!(text, "{done}/{total}"),
             };
         })

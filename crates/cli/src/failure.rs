@@ -8,6 +8,7 @@ use std::{
 
 use anstyle::{AnsiColor, Style};
 use kinora::{
+    cuda::CudaError,
     image_to_video::{BackendError, GenerateError, Precision, Suggestion},
     memory::{LimitSource, MemoryLimit},
     photo::PhotoError,
@@ -55,6 +56,9 @@ pub enum Failure {
     /// The work itself.
     #[error(transparent)]
     Generate(#[from] GenerateError),
+    /// A GPU's kernels could not be compiled or written.
+    #[error(transparent)]
+    Kernels(#[from] CudaError),
     /// The clip needs more memory than it may take.
     #[error("{error}; the limit is {}", limit.source)]
     Memory {
@@ -124,6 +128,7 @@ impl Failure {
             }
             Failure::Memory { .. } | Failure::Generate(GenerateError::OutOfMemory { .. }) => "memory",
             Failure::Generate(GenerateError::Device(_)) => "device",
+            Failure::Kernels(_) => "kernels",
             Failure::Generate(_) => "generate",
             Failure::Interrupted => "interrupted",
             Failure::Signals(_) | Failure::StandardOutput(_) => "system",
@@ -197,9 +202,9 @@ fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
         _ => LESS_MEMORY.to_owned(),
     };
     match limit.source {
-        LimitSource::Asked => format!("{fits}; or raise --memory"),
+        LimitSource::Asked => format!("{fits}; or raise --memory-limit"),
         LimitSource::Machine | LimitSource::ControlGroup | LimitSource::Gpu => {
-            format!("{fits}; --memory sets another limit than what is free now")
+            format!("{fits}; --memory-limit sets another limit than what is free now")
         }
     }
 }
@@ -288,8 +293,8 @@ mod tests {
         };
         assert_eq!(
             help(Some(Box::new(suggestion)), LimitSource::Asked),
-            "--frames 7 --size 512x320 --precision f16 --decode-chunk 1 would fit; or raise --memory"
+            "--frames 7 --size 512x320 --precision f16 --decode-chunk 1 would fit; or raise --memory-limit"
         );
-        assert!(help(None, LimitSource::Machine).contains("--memory sets another limit"));
+        assert!(help(None, LimitSource::Machine).contains("--memory-limit sets another limit"));
     }
 }

@@ -8,6 +8,7 @@ mod failure;
 mod generate;
 mod info;
 mod interrupt;
+mod kernels;
 mod model;
 mod quantities;
 
@@ -35,6 +36,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
+        Command::Kernels(arguments) => kernels::run(&arguments),
         Command::DemoModel(arguments) => demo_model::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
     }

@@ -235,7 +235,7 @@ fn settings_that_make_no_clip() {
         (["--device", "abacus"], &["--device", "cpu"]),
         (["--device", "cuda:first"], &["--device", "cuda:N"]),
         (["--kernels", "slow"], &["--kernels", "baseline"]),
-        (["--memory", "much"], &["--memory", "8GB"]),
+        (["--memory-limit", "much"], &["--memory-limit", "8GB"]),
         (["--noise-aug", "-1"], &["noise"]),
         (["--noise-aug", "NaN"], &["noise augmentation", "NaN"]),
         (["--max-guidance", "inf"], &["guidance", "finite"]),
@@ -302,14 +302,14 @@ fn rates_that_no_file_has() {
 #[test]
 fn memory_that_does_not_suffice() {
     let studio = Studio::new();
-    let refused = answer(studio.generate("clip.mp4").args(["--memory", "1kB"]));
+    let refused = answer(studio.generate("clip.mp4").args(["--memory-limit", "1kB"]));
     refused.must_fail(
         1,
         &[
             "the image encoder needs",
             "1.00 kB may be used",
             "the limit is what was asked for",
-            "raise --memory",
+            "raise --memory-limit",
         ],
     );
     // Two frames at a time need more than one.
@@ -321,19 +321,19 @@ fn memory_that_does_not_suffice() {
     let (one, two) = (need("1"), need("2"));
     assert!(one < two);
     let memory = one.to_string();
-    let refused = answer(studio.generate("clip.mp4").args(["--size", "512x512", "--memory", &memory]));
+    let refused = answer(studio.generate("clip.mp4").args(["--size", "512x512", "--memory-limit", &memory]));
     refused.must_fail(1, &["the autoencoder's decoder needs", "help: --decode-chunk 1 would fit"]);
     assert_eq!(studio.names(), [""; 0]);
 }
 
-/// Without --memory the machine's own limits hold: this clip fits no machine.
+/// Without --memory-limit the machine's own limits hold: this clip fits no machine.
 #[test]
 #[cfg(target_os = "linux")]
 fn memory_that_the_machine_does_not_have() {
     let studio = Studio::new();
     let words = ["--size", "4096x4096", "--frames", "1024", "--json"];
     let refused = answer(studio.generate("clip.y4m").args(words));
-    refused.must_fail(1, &["may be used", "the limit is what the", "--memory sets another limit"]);
+    refused.must_fail(1, &["may be used", "the limit is what the", "--memory-limit sets another limit"]);
     assert_eq!(refused.json()["error"]["kind"], "memory");
     let made = answer(studio.generate("clip.y4m").args(["--json", "-v"]));
     assert!(made.stderr.contains("of memory: what"), "{made:?}");

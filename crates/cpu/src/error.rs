@@ -89,6 +89,22 @@ pub enum CpuError {
     /// The step phase was run before the clip phase that it reads from.
     #[error("the clip's inputs were never given: run the clip phase before the first step")]
     ClipNotRun,
+    /// A result was named that the graph does not have.
+    #[error("the graph has no output {0}")]
+    UnknownOutput(String),
+    /// An input that is to have a value of its own for each step does not have as many.
+    #[error("{input} has {got} values for {steps} steps; give one for each")]
+    FreshCount {
+        /// The input.
+        input: String,
+        /// How many were given.
+        got: usize,
+        /// How many are needed.
+        steps: usize,
+    },
+    /// The caller stopped the work.
+    #[error("stopped")]
+    Stopped,
     /// The memory could not be had.
     #[error("could not allocate {bytes} bytes of memory")]
     OutOfMemory {

@@ -32,6 +32,7 @@ mod loader;
 mod program;
 pub mod reference;
 pub mod simd;
+mod step_loop;
 mod target;
 pub mod tensors;
 #[cfg(test)]
@@ -42,5 +43,6 @@ pub use error::CpuError;
 pub use fast::run_on_tensors;
 pub use loader::Loader;
 pub use program::{Options, Planned, Program};
+pub use step_loop::{StepLoop, StepObserver, StepResults};
 pub use target::CpuTarget;
 pub use tensors::Tensors;

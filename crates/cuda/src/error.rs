@@ -128,25 +128,6 @@ pub enum CudaError {
         /// What happened.
         source: Box<CudaError>,
     },
-    /// A result was named that the graph does not have.
-    #[error("the graph has no output {0}")]
-    UnknownOutput(String),
-    /// An input that is to have a value of its own for each step does not have as many.
-    #[error("{input} has {got} values for {steps} steps; give one for each")]
-    FreshCount {
-        /// The input.
-        input: String,
-        /// How many were given.
-        got: usize,
-        /// How many are needed.
-        steps: usize,
-    },
-    /// The caller stopped a run between two steps.
-    #[error("stopped after {steps} steps")]
-    Stopped {
-        /// The steps that were done.
-        steps: usize,
-    },
 
     /// The kernel compiler is not installed.
     #[error(

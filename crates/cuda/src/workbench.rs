@@ -2,12 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kinora_graph::TensorType;
-
 use crate::{
     Chip, CudaError, LoadedKernels,
-    compiler::{CompileTarget, Compiler, CompilerOptions},
-    driver::{Device, DeviceBuffer, Event, Stream},
+    compiler::{CompileTarget, Compiler, CompilerOptions, Progress},
+    driver::{Context, Device, DeviceBuffer, Event, Stream},
     kernels::{Call, DevicePointer, Implementation, Kernel, Places},
     target::ALIGNMENT,
     vendor::Libraries,
@@ -32,6 +30,7 @@ impl Workbench {
     pub fn new(device: &Device, chip: Chip, compiler: CompilerOptions) -> Result<Workbench, CudaError> {
         device.info().accepts(&chip)?;
         let target = CompileTarget { architecture: chip.architecture, form: chip.form };
+        let compiler = CompilerOptions { driver: Some(device.info().driver.major), ..compiler };
         Ok(Workbench {
             libraries: Libraries::find(device.context()),
             compiler: Compiler::new(target, compiler)?,
@@ -46,6 +45,11 @@ impl Workbench {
         &self.chip
     }
 
+    /// The context that calls run in.
+    pub fn context(&self) -> &Context {
+        self.stream.context()
+    }
+
     /// The vendors' libraries there are.
     pub fn libraries(&self) -> &Libraries {
         &self.libraries
@@ -56,12 +60,24 @@ impl Workbench {
     /// # Errors
     /// Where one does not compile.
     pub fn compile(&self, wanted: &[Kernel]) -> Result<(), CudaError> {
+        self.compile_observed(wanted, &|_| {})
+    }
+
+    /// As [`Workbench::compile`], and tells of each kernel.
+    ///
+    /// # Errors
+    /// Where one does not compile.
+    pub fn compile_observed(
+        &self,
+        wanted: &[Kernel],
+        progress: &(dyn Fn(&Progress) + Sync),
+    ) -> Result<(), CudaError> {
         let missing: Vec<Kernel> = {
             let loaded = self.loaded();
             wanted.iter().filter(|kernel| !loaded.contains(kernel)).cloned().collect()
         };
         // Others go on meanwhile; what two compile at a time is loaded twice, and the second one stays.
-        let codes = self.compiler.compile_all(&missing, &|_| {})?.codes;
+        let codes = self.compiler.compile_all(&missing, progress)?.codes;
         self.loaded().add(self.stream.context(), codes)
     }
 
@@ -74,16 +90,7 @@ impl Workbench {
         call: &Call<'_>,
         implementation: &dyn Implementation,
     ) -> Result<Vec<Kernel>, CudaError> {
-        // Which kernels they are does not depend on where the tensors lie.
-        let somewhere = |types: &[&TensorType]| vec![ALIGNMENT as DevicePointer; types.len()];
-        let places = Places {
-            inputs: somewhere(call.inputs),
-            outputs: somewhere(call.outputs),
-            workspace: ALIGNMENT as DevicePointer,
-            fault: ALIGNMENT as DevicePointer,
-            number: 1,
-        };
-        Ok(kernels(implementation.work(call, &places)?.iter()))
+        Ok(kernels(implementation.work(call, &Places::anywhere(call))?.iter()))
     }
 
     fn loaded(&self) -> MutexGuard<'_, LoadedKernels> {

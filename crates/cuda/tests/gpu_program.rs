@@ -9,9 +9,9 @@ mod gpu;
 use std::{ops::ControlFlow, sync::Arc};
 
 use gpu::open;
-use kinora_cpu::{CpuError, Tensors};
+use kinora_cpu::{CpuError, StepLoop, StepResults, Tensors};
 use kinora_cuda::{
-    Architecture, CodeForm, CudaError, CudaOptions, Planned, Program, StepLoop,
+    Architecture, CodeForm, CudaError, CudaOptions, Planned, Program,
     driver::Device,
     kernels::{Argument, Call, Choose, Implementation, Kernel, Launch, Places, Source},
 };
@@ -259,18 +259,52 @@ fn a_loop_gives_what_single_steps_give() {
     for _ in 0..2 {
         assert_equal(&program.run_steps(&steps, &step_inputs(0), None).unwrap(), &expected);
     }
-    let mut seen = Vec::new();
-    let mut observer = |done: usize| {
-        seen.push(done);
-        if done == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    let stopped = program.run_steps(&steps, &step_inputs(0), Some(&mut observer)).unwrap_err();
-    assert!(matches!(stopped, CudaError::Stopped { steps: 3 }), "{stopped}");
-    assert_eq!(seen, [1, 2, 3]);
+    // An observer sees the results of every step, though the next one runs already, and may stop the loop.
+    let mut nexts = Vec::new();
+    cpu.run_steps(
+        &steps,
+        &step_inputs(0),
+        Some(&mut |_, results| {
+            nexts.push(results.get("next"));
+            ControlFlow::Continue(())
+        }),
+    )
+    .unwrap();
+    for last in 1..=4 {
+        let mut seen = Vec::new();
+        let mut observer = |done: usize, results: &dyn StepResults| {
+            assert_eq!(results.get("next"), nexts[done - 1], "step {done}");
+            seen.push(done);
+            if done == last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let stopped = program.run_steps(&steps, &step_inputs(0), Some(&mut observer)).unwrap_err();
+        assert!(matches!(stopped, CudaError::Host(CpuError::Stopped)), "{stopped}");
+        assert_eq!(seen, (1..=last).collect::<Vec<_>>());
+    }
+    let mut go_on = |_: usize, _: &dyn StepResults| ControlFlow::Continue(());
+    assert_equal(&program.run_steps(&steps, &step_inputs(0), Some(&mut go_on)).unwrap(), &expected);
     // The counter leaves its table in the last step but one.
     let error = program.run_steps(&steps, &step_inputs(2), None).unwrap_err();
     let expected = CpuError::Token { layer: "row".into(), id: 4, rows: 4 };
     assert!(matches!(&error, CudaError::Host(host) if *host == expected), "{error}");
+}
+
+#[test]
+fn a_loop_allocates_nothing_and_waits_once() {
+    let Some(device) = open() else { return };
+    let noises: Vec<Tensor> = (0..4).map(|step| numbers(&[1, 1050], 10 + step)).collect();
+    let fresh = [("noise", &noises[..])];
+    let steps = StepLoop { count: 4, feedback: &[("next", "latents")], counters: &["step"], fresh: &fresh };
+    for cuda_graphs in [false, true] {
+        let mut program = load(&device, &CudaOptions { cuda_graphs, ..options(&device, Plain::Right) });
+        program.run_clip(&clip_inputs()).unwrap();
+        // The first loop makes its copies of the inputs, and records the step.
+        program.run_steps(&steps, &step_inputs(0), None).unwrap();
+        let before = program.context().activity();
+        program.run_steps(&steps, &step_inputs(0), None).unwrap();
+        let after = program.context().activity();
+        assert_eq!((after.allocations, after.waits), (before.allocations, before.waits + 1));
+    }
 }
 
 #[test]

@@ -7,6 +7,8 @@ pub mod quantity;
 pub mod video;
 
 pub use image_to_video::ImageToVideo;
+/// GPUs: their kernels, and the compiler of these.
+pub use kinora_cuda as cuda;
 pub use kinora_graph::Tensor;
 /// Models by their parts: folders, weights, the hub, networks, schedulers.
 pub use kinora_models as models;

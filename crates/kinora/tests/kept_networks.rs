@@ -5,7 +5,7 @@ use std::{ops::ControlFlow, path::Path};
 
 use kinora::{
     image_to_video::{
-        Clip, Device, GenerateError, ImageToVideo, Kernels, LoadOptions, Precision, Settings, Stage,
+        Clip, Device, GenerateError, ImageToVideo, Kernels, LoadOptions, Precision, Settings, Stage, Tuning,
     },
     photo::Photo,
 };
@@ -16,6 +16,7 @@ const KEPT: LoadOptions = LoadOptions {
     precision: Precision::F32,
     device: Device::Cpu,
     kernels: Kernels::Fused,
+    tuning: Tuning::Auto,
     memory_budget: None,
     keep_loaded: true,
 };

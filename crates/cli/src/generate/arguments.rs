@@ -6,7 +6,7 @@ use clap::{
     Args, ValueHint,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use kinora::image_to_video::{Device, Kernels, Precision, Settings};
+use kinora::image_to_video::{Device, Kernels, Precision, Settings, Tuning};
 use kinora_models::schedulers::SchedulerKind;
 
 use crate::quantities::{Bytes, PictureSize, at_least_one};
@@ -22,13 +22,13 @@ Examples:
   kinora generate photo.jpg -o clip.gif --model ./svd-xt --size 512x320 --steps 15 --seed 7
       Smaller and quicker, from a folder on disk, and the same again with the same seed.
 
-  kinora generate photo.jpg -o clip.mp4 --memory 8GB --decode-chunk 2
+  kinora generate photo.jpg -o clip.mp4 --memory-limit 8GB --decode-chunk 2
       Refuses to start where 8 GB would not suffice; decoding two frames at a time needs less.
 
   kinora generate photo.jpg -o - | ffmpeg -i - clip.webm
       Uncompressed frames to another program.
 
-  kinora generate photo.jpg -o frames/clip.png --json > report.json
+  kinora generate photo.jpg -o clip.png --json > report.json
       Numbered pictures without loss, and a report for a program.
 
 Standard output carries only what --json or `-o -` puts there. Where standard error is no
@@ -106,9 +106,14 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = Kernels::Fused, value_name = "NAME", help_heading = "The machine")]
     pub kernels: Kernels,
 
+    /// How a GPU's kernels are chosen: auto (what was measured before), off (by shape alone), or measured now, which takes
+    /// minutes once, and kept: all, ours (no vendor's library), vendor.
+    #[arg(long, default_value_t = Tuning::Auto, value_name = "NAME", help_heading = "The machine")]
+    pub tuning: Tuning,
+
     /// Refuse to start where more memory than this would be needed: 8GB, 7.5GiB [default: what the device has available].
-    #[arg(long, value_name = "BYTES", help_heading = "The machine")]
-    pub memory: Option<Bytes>,
+    #[arg(long, visible_alias = "memory", value_name = "BYTES", help_heading = "The machine")]
+    pub memory_limit: Option<Bytes>,
 
     /// Replace the video if it exists.
     #[arg(short, long)]
@@ -182,7 +187,7 @@ fn replace<T: Copy>(setting: &mut T, asked: Option<T>) {
 }
 
 /// The short names of the schedulers, for the help and the completions, read as the library reads them.
-fn scheduler() -> impl TypedValueParser<Value = SchedulerKind> {
+pub fn scheduler() -> impl TypedValueParser<Value = SchedulerKind> {
     PossibleValuesParser::new(SchedulerKind::ALL.map(SchedulerKind::name))
         .try_map(|name| name.parse::<SchedulerKind>())
 }

@@ -50,6 +50,7 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
         precision,
         device: arguments.device,
         kernels: arguments.kernels,
+        tuning: arguments.tuning,
         memory_budget: limit.map(|limit| usize::try_from(limit.bytes).unwrap_or(usize::MAX)),
         // One clip, then the process ends: a network that has done its work makes room for the next.
         keep_loaded: false,
@@ -102,7 +103,7 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
 
 /// The memory that the clip may take: what was asked for, otherwise what there is.
 fn memory_limit(arguments: &GenerateArgs) -> Result<Option<MemoryLimit>, Failure> {
-    match arguments.memory {
+    match arguments.memory_limit {
         Some(Bytes(bytes)) => Ok(Some(MemoryLimit { bytes, source: LimitSource::Asked })),
         None => Ok(arguments.device.available_memory()?),
     }
@@ -171,6 +172,8 @@ fn same_shape(photo: PictureSize, asked: PictureSize, unit: usize) -> PictureSiz
 
 fn show(display: &mut Display, progress: &Progress<'_>) {
     let unit = match progress.stage {
+        Stage::Tune => Unit::Kernels,
+        Stage::Compile => Unit::Compiled,
         Stage::Load => Unit::Parts,
         Stage::EncodeImage | Stage::EncodeLatents => Unit::Photo,
         Stage::Denoise => Unit::Steps,
@@ -182,6 +185,8 @@ fn show(display: &mut Display, progress: &Progress<'_>) {
 /// A stage in a word.
 fn stage_name(stage: Stage) -> &'static str {
     match stage {
+        Stage::Tune => "tune",
+        Stage::Compile => "compile",
         Stage::Load => "load",
         Stage::EncodeImage => "embed",
         Stage::EncodeLatents => "encode",

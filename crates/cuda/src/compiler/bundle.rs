@@ -133,6 +133,13 @@ impl Bundle {
         self.index.kernels.is_empty()
     }
 
+    /// The size of its files without the index, in bytes.
+    pub fn bytes(&self) -> u64 {
+        let size =
+            |described: &Described| fs::metadata(self.folder.join(&described.file)).map(|file| file.len());
+        self.index.kernels.values().map(|described| size(described).unwrap_or(0)).sum()
+    }
+
     /// The code of a kernel; `None` where the bundle has none.
     ///
     /// # Errors

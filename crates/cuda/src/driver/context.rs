@@ -1,6 +1,9 @@
 //! A context: what a process holds on a device.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
 
 use cudarc::driver::sys::{self, CUcontext, CUdevice, CUresult};
 
@@ -19,6 +22,17 @@ pub struct Context(Arc<Inner>);
 struct Inner {
     handle: CUcontext,
     state: Mutex<State>,
+    allocations: AtomicU64,
+    waits: AtomicU64,
+}
+
+/// What was done in a context since it was made: a steady state shows in what did not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// Allocations of the GPU's memory.
+    pub allocations: u64,
+    /// Times that the host waited for the GPU.
+    pub waits: u64,
 }
 
 /// What has become of a context.
@@ -63,7 +77,8 @@ impl Context {
         // A new context is current in the thread that made it; here it is current only while it is used.
         // SAFETY: the one just made is on top.
         check(unsafe { sys::cuCtxPopCurrent_v2(&mut std::ptr::null_mut()) }, "leave a context")?;
-        Ok(Context(Arc::new(Inner { handle, state: Mutex::new(State::default()) })))
+        let (allocations, waits) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Context(Arc::new(Inner { handle, state: Mutex::new(State::default()), allocations, waits })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -110,11 +125,26 @@ impl Context {
         Ok(MemoryFigures { free, total })
     }
 
+    /// What was done in it so far.
+    pub fn activity(&self) -> Activity {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Activity { allocations: count(&self.0.allocations), waits: count(&self.0.waits) }
+    }
+
+    pub(super) fn count_allocation(&self) {
+        self.0.allocations.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_wait(&self) {
+        self.0.waits.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Waits for everything in the context.
     ///
     /// # Errors
     /// Where the device failed meanwhile.
     pub fn synchronise(&self) -> Result<(), CudaError> {
+        self.count_wait();
         let entered = self.enter()?;
         // SAFETY: a context is current.
         entered.check(unsafe { sys::cuCtxSynchronize() }, "wait for the GPU")

@@ -41,6 +41,7 @@ impl Event {
     /// # Errors
     /// Where the device failed meanwhile.
     pub fn synchronise(&self) -> Result<(), CudaError> {
+        self.context.count_wait();
         let entered = self.context.enter()?;
         // SAFETY: the event is of the current context.
         entered.check(unsafe { sys::cuEventSynchronize(self.handle) }, "wait for the GPU")

@@ -22,6 +22,7 @@ impl DeviceBuffer {
         let mut address = 0;
         if bytes > 0 {
             let entered = context.enter()?;
+            context.count_allocation();
             // SAFETY: a context is current, and the call writes one address.
             let code = unsafe { sys::cuMemAlloc_v2(&mut address, bytes) };
             if code == CUresult::CUDA_ERROR_OUT_OF_MEMORY {

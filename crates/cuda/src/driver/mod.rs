@@ -20,7 +20,7 @@ mod status;
 mod stream;
 mod tensor_map;
 
-pub use context::{Context, MemoryFigures};
+pub use context::{Activity, Context, MemoryFigures};
 pub use device::{Device, DeviceInfo};
 pub use event::Event;
 pub use graph::ExecutableGraph;

@@ -53,6 +53,7 @@ impl Stream {
     /// # Errors
     /// Where the device failed meanwhile.
     pub fn synchronise(&self) -> Result<(), CudaError> {
+        self.0.context.count_wait();
         let entered = self.0.context.enter()?;
         // SAFETY: the stream is of the current context.
         entered.check(unsafe { sys::cuStreamSynchronize(self.0.handle) }, "wait for the GPU")

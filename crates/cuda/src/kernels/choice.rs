@@ -12,14 +12,6 @@ pub trait Choose: fmt::Debug + Send + Sync {
     /// # Errors
     /// Where there is none.
     fn choose(&self, call: &Call<'_>) -> Result<Box<dyn Implementation>, CudaError>;
-
-    /// Told of all calls of a graph before any of them is chosen for.
-    ///
-    /// # Errors
-    /// Where what it does then fails.
-    fn prepare(&self, _calls: &[Call<'_>]) -> Result<(), CudaError> {
-        Ok(())
-    }
 }
 
 /// The families' own choice, made by shape alone.

@@ -18,7 +18,6 @@ use kinora_graph::{Graph, Phase, Source, plan::Plan};
 
 pub use loading::LoadOptions;
 pub use planned::Planned;
-pub use step_loop::StepLoop;
 
 use crate::{
     CudaError, CudaOptions, LoadedKernels,
@@ -27,7 +26,7 @@ use crate::{
 };
 use execution::Executor;
 use faults::FaultWord;
-use staging::{Inputs, Outputs};
+use staging::{Half, Inputs, Outputs};
 use step_loop::Feed;
 
 /// A graph made ready to run on a GPU.
@@ -120,9 +119,9 @@ impl Program {
             program.executor.enqueue(&program.stream, Phase::Clip)?;
             program.clip_has_run = true;
             program.executor.enqueue(&program.stream, Phase::Step)?;
-            program.outputs.enqueue(&program.stream)
+            program.outputs.enqueue(&program.stream, Half::First)
         })?;
-        self.outputs.read(&self.graph)
+        self.outputs.read(&self.graph, Half::First)
     }
 
     /// Gives the clip's inputs and runs what depends on them alone.
@@ -155,9 +154,9 @@ impl Program {
         self.settled(|program| {
             program.inputs.upload(&program.stream, &[Phase::Step])?;
             program.executor.enqueue(&program.stream, Phase::Step)?;
-            program.outputs.enqueue(&program.stream)
+            program.outputs.enqueue(&program.stream, Half::First)
         })?;
-        self.outputs.read(&self.graph)
+        self.outputs.read(&self.graph, Half::First)
     }
 
     /// Runs the step phase again with the inputs that were given last: for timing.

@@ -6,15 +6,17 @@ use kinora_graph::{
     plan::{Plan, PlanOptions},
 };
 
-use super::{
-    LoadOptions, Program, loading,
-    lowering::{self, Memory, WeightLayout},
-};
+use super::{LoadOptions, Program, loading, step_loop};
 use crate::{
-    CudaError, CudaOptions, CudaTarget,
+    Architecture, Chip, CudaError, CudaOptions, CudaTarget,
     driver::Device,
-    kernels::{Call, Kernel, KernelSet},
+    kernels::{Call, Choose, Heuristic, Kernel, KernelSet, Places},
+    vendor::Libraries,
+    work::kernels,
 };
+
+/// Numbers of multiprocessors that GPUs have, from a laptop's to the largest.
+const MULTIPROCESSORS: [u32; 14] = [14, 16, 20, 24, 30, 36, 40, 46, 58, 68, 84, 108, 128, 144];
 
 /// A graph optimised and planned for a chip. It holds nothing on a device: what a program would need is known on a
 /// machine that could not run it too.
@@ -37,25 +39,29 @@ impl Planned {
         } else {
             graph.clone()
         };
-        let choice = options.chooser();
-        let types: Vec<_> =
-            graph.nodes().iter().map(|node| (graph.input_types(node), graph.output_types(node))).collect();
-        let phases = graph.phases();
-        let calls: Vec<Call<'_>> = graph
-            .nodes()
-            .iter()
-            .zip(&types)
-            .filter(|(node, _)| node.outputs.iter().any(|value| phases[value.index()] != Phase::Load))
-            .map(|(node, (inputs, outputs))| Call { layer: &node.name, op: &node.op, inputs, outputs })
-            .filter(Call::runs)
-            .collect();
-        choice.prepare(&calls)?;
         let plan_options = PlanOptions { budget: options.budget, ..PlanOptions::default() };
         let plan = Plan::new(&graph, &target, &plan_options)?;
-        for call in &calls {
-            choice.choose(call)?;
+        let planned = Planned { graph, plan, options: options.clone() };
+        let choice = planned.options.chooser();
+        planned.for_each_call(|call| choice.choose(call).map(drop))?;
+        Ok(planned)
+    }
+
+    /// Visits every call that the GPU will run.
+    pub(crate) fn for_each_call(
+        &self,
+        mut visit: impl FnMut(&Call<'_>) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let phases = self.graph.phases();
+        for node in self.graph.nodes() {
+            let (inputs, outputs) = (self.graph.input_types(node), self.graph.output_types(node));
+            let call = Call { layer: &node.name, op: &node.op, inputs: &inputs, outputs: &outputs };
+            let on_device = node.outputs.iter().any(|value| phases[value.index()] != Phase::Load);
+            if on_device && call.runs() {
+                visit(&call)?;
+            }
         }
-        Ok(Planned { graph, plan, options: options.clone() })
+        Ok(())
     }
 
     /// The graph as it will run, after the passes.
@@ -68,16 +74,31 @@ impl Planned {
         &self.plan
     }
 
-    /// The kernels that the program launches: what a bundle for it has to hold.
+    /// The kernels that a graph launches on GPUs of a generation, however many multiprocessors they have: the fixed choice
+    /// depends on their number. Each comes once.
     ///
     /// # Errors
-    /// Where a node cannot be lowered.
-    pub fn kernels(&self) -> Result<Vec<Kernel>, CudaError> {
-        let layout = WeightLayout::new(&self.graph, &self.plan)?;
-        // Which kernels run does not depend on where their tensors lie.
-        let memory = Memory { weights: 1 << 40, layout: &layout, arena: 1 << 44, fault: 1 << 46 };
-        let lowered = lowering::lower(&self.graph, &self.plan, &*self.options.chooser(), &memory)?;
-        Ok(lowered.kernels(&self.graph))
+    /// As [`Planned::new`].
+    pub fn kernels_of_generation(
+        graph: &Graph,
+        architecture: Architecture,
+    ) -> Result<Vec<Kernel>, CudaError> {
+        let typical = Chip::typical(architecture);
+        let planned = Planned::new(graph, &CudaOptions::new(typical.clone()))?;
+        let mut found: Vec<Kernel> =
+            step_loop::can_count(&planned.graph).then(step_loop::count_up_kernel).into_iter().collect();
+        for multiprocessors in MULTIPROCESSORS.into_iter().chain([typical.multiprocessors]) {
+            let chip = Chip { multiprocessors, ..typical.clone() };
+            let choice = Heuristic { chip, kernels: KernelSet::Fused, libraries: Libraries::default() };
+            planned.for_each_call(|call| {
+                let work = choice.choose(call)?.work(call, &Places::anywhere(call))?;
+                found.extend(kernels(work.iter()));
+                Ok(())
+            })?;
+            found.sort_unstable();
+            found.dedup();
+        }
+        Ok(found)
     }
 
     /// Compiles the kernels, loads the weights and allocates the arena, with the environment's settings for the compiler.

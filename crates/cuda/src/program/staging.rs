@@ -92,13 +92,29 @@ impl Inputs {
     }
 }
 
+/// Where results are copied to: a loop of steps reads one half while the next step's results go to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Half {
+    First,
+    Second,
+}
+
+impl Half {
+    /// The half of a step in a loop.
+    pub fn of(step: usize) -> Half {
+        if step.is_multiple_of(2) { Half::First } else { Half::Second }
+    }
+}
+
 /// The results.
 #[derive(Debug)]
 pub(super) struct Outputs {
     slots: Vec<Slot>,
     /// Results that are known at load, by name.
     known: HashMap<String, Tensor>,
-    staging: PinnedBuffer,
+    first: PinnedBuffer,
+    /// Made for the first loop that has an observer; before, everything goes to the first.
+    second: Option<PinnedBuffer>,
 }
 
 impl Outputs {
@@ -129,7 +145,7 @@ impl Outputs {
             });
             end = next_offset(end, bytes)?;
         }
-        Ok(Outputs { slots: outputs, known: tensors, staging: PinnedBuffer::new(context, end)? })
+        Ok(Outputs { slots: outputs, known: tensors, first: PinnedBuffer::new(context, end)?, second: None })
     }
 
     /// The place of a result that a run makes.
@@ -137,10 +153,29 @@ impl Outputs {
         self.slots.iter().find(|slot| slot.name == name)
     }
 
+    /// Makes both halves different ones.
+    pub fn make_second_half(&mut self, context: &Context) -> Result<(), CudaError> {
+        if self.second.is_none() {
+            self.second = Some(PinnedBuffer::new(context, self.first.len())?);
+        }
+        Ok(())
+    }
+
+    fn staging(&self, half: Half) -> &PinnedBuffer {
+        match (half, &self.second) {
+            (Half::Second, Some(second)) => second,
+            _ => &self.first,
+        }
+    }
+
     /// Copies the results once the stream has come here.
-    pub fn enqueue(&mut self, stream: &Stream) -> Result<(), CudaError> {
+    pub fn enqueue(&mut self, stream: &Stream, half: Half) -> Result<(), CudaError> {
+        let staging = match (half, &mut self.second) {
+            (Half::Second, Some(second)) => second,
+            _ => &mut self.first,
+        };
         for slot in &self.slots {
-            let to = &mut self.staging[slot.offset..slot.offset + slot.bytes];
+            let to = &mut staging[slot.offset..slot.offset + slot.bytes];
             // SAFETY: the copy is waited for before the bytes are read; the buffer waits for it when it is dropped.
             unsafe { stream.download(to, slot.address)? };
         }
@@ -148,15 +183,27 @@ impl Outputs {
     }
 
     /// The results, after the copies have been waited for.
-    pub fn read(&self, graph: &Graph) -> Result<Tensors, CudaError> {
+    pub fn read(&self, graph: &Graph, half: Half) -> Result<Tensors, CudaError> {
         let mut results: Tensors = self.known.clone();
         for slot in &self.slots {
-            let ty = graph.ty(slot.value).clone();
-            let mut tensor = Tensor::try_zeros(ty).ok_or(CpuError::OutOfMemory { bytes: slot.bytes })?;
-            tensor.bytes_mut().copy_from_slice(&self.staging[slot.offset..slot.offset + slot.bytes]);
+            let tensor = self.copied(graph, slot, half).ok_or(CpuError::OutOfMemory { bytes: slot.bytes })?;
             results.insert(slot.name.clone(), tensor);
         }
         Ok(results)
+    }
+
+    /// One of the results, after the copies have been waited for.
+    pub fn read_one(&self, graph: &Graph, name: &str, half: Half) -> Option<Tensor> {
+        match self.slot(name) {
+            Some(slot) => self.copied(graph, slot, half),
+            None => self.known.get(name).cloned(),
+        }
+    }
+
+    fn copied(&self, graph: &Graph, slot: &Slot, half: Half) -> Option<Tensor> {
+        let mut tensor = Tensor::try_zeros(graph.ty(slot.value).clone())?;
+        tensor.bytes_mut().copy_from_slice(&self.staging(half)[slot.offset..slot.offset + slot.bytes]);
+        Some(tensor)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Many steps in a row, of which each takes up results of the one before, without a wait for the host between them.
 
-use std::ops::ControlFlow;
-
-use kinora_cpu::{CpuError, Tensors, tensors};
+use kinora_cpu::{CpuError, StepLoop, StepObserver, StepResults, Tensors};
 use kinora_graph::{DType, Graph, Phase, Source, Tensor};
 
-use super::{Program, staging::next_offset};
+use super::{
+    Program,
+    staging::{Half, Outputs, next_offset},
+};
 use crate::{
     CudaError,
     driver::{DeviceBuffer, Event, PreparedLaunch},
@@ -26,20 +27,6 @@ pub(super) fn can_count(graph: &Graph) -> bool {
         value.source == Source::Input(Phase::Step) && value.ty.dtype == DType::I32
     };
     graph.inputs().iter().any(counts)
-}
-
-/// How the steps of a loop follow from each other. An input of the step phase that is not named here is the same in every
-/// step.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct StepLoop<'a> {
-    /// How many steps there are.
-    pub count: usize,
-    /// Results that are inputs of the next step: pairs of output and input.
-    pub feedback: &'a [(&'a str, &'a str)],
-    /// Inputs of type i32 that grow by one from step to step.
-    pub counters: &'a [&'a str],
-    /// Inputs with a value of their own for each step, such as fresh noise.
-    pub fresh: &'a [(&'a str, &'a [Tensor])],
 }
 
 /// Copies of the step's inputs on the device, outside the arena: a step may overwrite an input, and a result may lie where
@@ -64,27 +51,39 @@ struct FedInput {
     counted: usize,
 }
 
+/// The results of a step that have been copied to the host.
+struct Copied<'a> {
+    graph: &'a Graph,
+    outputs: &'a Outputs,
+    half: Half,
+}
+
+impl StepResults for Copied<'_> {
+    fn get(&self, name: &str) -> Option<Tensor> {
+        self.outputs.read_one(self.graph, name, self.half)
+    }
+}
+
 impl Program {
     /// Replays the step so many times; see [`StepLoop`]. Returns the results of the last step.
     ///
     /// `inputs` are those of the first step; one that is [`StepLoop::fresh`] may be left out. The host waits for nothing
-    /// but the end, unless there is an `observer`: that is called after each step with the number of steps done, and may
-    /// stop the loop.
+    /// but the end, unless there is an `observer`: that is called after each step, while the next one already runs, and
+    /// may stop the loop.
     ///
     /// # Errors
-    /// As [`Program::run_step`]; and where a name is no input or output, the types of a pair differ, a counter is not i32,
-    /// or there are not as many fresh tensors as steps. [`CudaError::Stopped`] where the observer stopped it.
+    /// As [`Program::run_step`] and [`StepLoop::first_inputs`]; [`CpuError::Stopped`] where the observer stopped it.
     pub fn run_steps(
         &mut self,
         steps: &StepLoop<'_>,
         inputs: &Tensors,
-        mut observer: Option<&mut dyn FnMut(usize) -> ControlFlow<()>>,
+        mut observer: Option<&mut StepObserver<'_>>,
     ) -> Result<Tensors, CudaError> {
         self.refuse_without_clip()?;
+        let first = steps.first_inputs(&self.graph, inputs)?;
         if steps.count == 0 {
             return Ok(Tensors::new());
         }
-        let first = self.first_inputs(steps, inputs)?;
         self.inputs.stage(&self.graph, &[Phase::Step], &first)?;
         let (fed, bytes) = self.fed_inputs(steps)?;
         if self.feed.as_ref().is_none_or(|feed| feed.memory.bytes() < bytes) {
@@ -93,54 +92,46 @@ impl Program {
         }
         let base = self.feed.as_ref().map_or(0, |feed| feed.memory.address());
         let counters = self.counters(&fed, base)?;
-        let done = Event::new(self.stream.context())?;
-        let mut stopped = None;
+        let done = [Event::new(self.stream.context())?, Event::new(self.stream.context())?];
+        if observer.is_some() {
+            self.outputs.make_second_half(self.stream.context())?;
+        }
+        let mut stopped = false;
         self.settled(|program| {
             program.upload_feed(steps, &fed, base)?;
             for step in 0..steps.count {
                 program.enqueue_fed_step(&fed, &counters, base, step, step + 1 < steps.count)?;
-                if let Some(observer) = &mut observer {
-                    program.stream.record(&done)?;
-                    done.synchronise().map_err(|error| program.executor.during_run(error))?;
-                    if observer(step + 1).is_break() {
-                        stopped = Some(step + 1);
-                        break;
-                    }
+                let Some(observer) = &mut observer else { continue };
+                program.outputs.enqueue(&program.stream, Half::of(step))?;
+                program.stream.record(&done[step % 2])?;
+                // The step before is looked at while this one runs.
+                if step > 0 && program.observe(step - 1, &done, &mut **observer)? {
+                    stopped = true;
+                    return Ok(());
                 }
             }
-            program.outputs.enqueue(&program.stream)
+            match &mut observer {
+                Some(observer) => stopped = program.observe(steps.count - 1, &done, &mut **observer)?,
+                None => program.outputs.enqueue(&program.stream, Half::of(steps.count - 1))?,
+            }
+            Ok(())
         })?;
         match stopped {
-            Some(steps) => Err(CudaError::Stopped { steps }),
-            None => self.outputs.read(&self.graph),
+            true => Err(CpuError::Stopped.into()),
+            false => self.outputs.read(&self.graph, Half::of(steps.count - 1)),
         }
     }
 
-    /// All inputs of the first step.
-    fn first_inputs(&self, steps: &StepLoop<'_>, inputs: &Tensors) -> Result<Tensors, CudaError> {
-        let mut first = inputs.clone();
-        for &(name, tensors) in steps.fresh {
-            if tensors.len() != steps.count {
-                return Err(CudaError::FreshCount {
-                    input: name.to_owned(),
-                    got: tensors.len(),
-                    steps: steps.count,
-                });
-            }
-            first.insert(name.to_owned(), tensors[0].clone());
-        }
-        let named = steps.feedback.iter().map(|pair| pair.1).chain(steps.counters.iter().copied());
-        for name in named {
-            let is_input = |&id: &kinora_graph::ValueId| {
-                let value = self.graph.value(id);
-                value.name == name && value.source == Source::Input(Phase::Step)
-            };
-            if !self.graph.inputs().iter().any(is_input) {
-                return Err(CpuError::UnknownInput(name.to_owned()).into());
-            }
-        }
-        tensors::refuse_unknown(&self.graph, &[Phase::Step], &first)?;
-        Ok(first)
+    /// Waits for a step's results and tells the observer; whether it wants no more.
+    fn observe(
+        &self,
+        step: usize,
+        done: &[Event; 2],
+        observer: &mut StepObserver<'_>,
+    ) -> Result<bool, CudaError> {
+        done[step % 2].synchronise().map_err(|error| self.executor.during_run(error))?;
+        let results = Copied { graph: &self.graph, outputs: &self.outputs, half: Half::of(step) };
+        Ok(observer(step + 1, &results).is_break())
     }
 
     /// The inputs that have a place, with how each changes, and the bytes that their copies take.
@@ -150,25 +141,15 @@ impl Program {
         for slot in self.inputs.slots(Phase::Step) {
             let ty = self.graph.ty(slot.value);
             let fresh = steps.fresh.iter().find(|(name, _)| *name == slot.name);
-            for tensor in fresh.map_or(&[][..], |(_, tensors)| tensors) {
-                self.check_type(&slot.name, ty, tensor.ty())?;
-            }
             let result = match steps.feedback.iter().find(|(_, input)| *input == slot.name) {
                 Some((output, _)) => {
-                    let from = self
-                        .outputs
-                        .slot(output)
-                        .ok_or_else(|| CudaError::UnknownOutput((*output).to_owned()))?;
-                    self.check_type(&slot.name, ty, self.graph.ty(from.value))?;
-                    Some(from.address)
+                    // One that is known at load is the same after every step, and cannot be fed from the device.
+                    let unknown = || CpuError::UnknownOutput((*output).to_owned());
+                    Some(self.outputs.slot(output).ok_or_else(unknown)?.address)
                 }
                 None => None,
             };
             let counts = steps.counters.contains(&slot.name.as_str());
-            if counts && ty.dtype != DType::I32 {
-                let expected = kinora_graph::TensorType::new(DType::I32, ty.shape.clone());
-                self.check_type(&slot.name, &expected, ty)?;
-            }
             let copies = if fresh.is_some() { steps.count } else { 1 };
             let start = end;
             for _ in 0..copies {
@@ -184,19 +165,6 @@ impl Program {
             });
         }
         Ok((fed, end))
-    }
-
-    fn check_type(
-        &self,
-        name: &str,
-        expected: &kinora_graph::TensorType,
-        got: &kinora_graph::TensorType,
-    ) -> Result<(), CudaError> {
-        if expected == got {
-            return Ok(());
-        }
-        let (expected, got) = (expected.clone(), got.clone());
-        Err(CpuError::WrongType { name: name.to_owned(), expected, got }.into())
     }
 
     /// The launches that count.

@@ -2,7 +2,8 @@
 //!
 //! Every candidate is first compared with the baseline's plain kernel on the same random operands; one that differs, or
 //! fails, is out, however fast it is. The others are timed with the caches emptied before each run. Results are kept in a
-//! file by GPU, so that a shape is measured once on a machine.
+//! file by GPU, so that a shape is measured once on a machine; what was measured there serves those who measure nothing
+//! as well.
 
 mod operands;
 mod records;
@@ -10,19 +11,24 @@ mod records;
 use std::{
     collections::BTreeMap,
     fmt,
+    ops::ControlFlow,
     path::PathBuf,
     str::FromStr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use kinora_graph::{DType, TensorType};
+use kinora_cpu::CpuError;
+use kinora_graph::{DType, Op, TensorType};
 
 use self::{
     operands::{pattern, samples},
     records::{Record, Records},
 };
 use crate::{
-    CudaError,
+    CudaError, Planned,
     compiler::CompilerOptions,
     driver::{Device, DeviceBuffer},
     kernels::{Call, Choose, Implementation, KernelSet, implementations},
@@ -47,40 +53,98 @@ pub enum Candidates {
     Vendor,
 }
 
+impl Candidates {
+    /// The name: `all`, `ours` or `vendor`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Candidates::All => "all",
+            Candidates::Ours => "ours",
+            Candidates::Vendor => "vendor",
+        }
+    }
+}
+
 impl FromStr for Candidates {
     type Err = CudaError;
 
     fn from_str(text: &str) -> Result<Self, CudaError> {
-        match text {
-            "all" => Ok(Candidates::All),
-            "ours" => Ok(Candidates::Ours),
-            "vendor" => Ok(Candidates::Vendor),
-            _ => Err(CudaError::UnknownCandidates(text.to_owned())),
-        }
+        let all = [Candidates::All, Candidates::Ours, Candidates::Vendor];
+        all.into_iter()
+            .find(|candidates| candidates.name() == text)
+            .ok_or_else(|| CudaError::UnknownCandidates(text.to_owned()))
     }
 }
 
 impl fmt::Display for Candidates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Candidates::All => "all",
-            Candidates::Ours => "ours",
-            Candidates::Vendor => "vendor",
-        })
+        f.pad(self.name())
     }
 }
 
-/// Chooses by measuring.
+/// How far a tuner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TuningProgress {
+    /// What it does now.
+    pub stage: TuningStage,
+    /// What is done of it.
+    pub done: usize,
+    /// What there is to do.
+    pub total: usize,
+}
+
+/// What a tuner does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TuningStage {
+    /// Compiles the kernels that are to be measured.
+    Compile,
+    /// Measures the ways to run each call.
+    Measure,
+}
+
+/// Is told how far a tuner is, and may stop it.
+pub type TuningObserver<'a> = dyn FnMut(&TuningProgress) -> ControlFlow<()> + Send + 'a;
+
+/// A call with what it refers to.
+#[derive(Debug)]
+struct OwnedCall {
+    layer: String,
+    op: Op,
+    inputs: Vec<TensorType>,
+    outputs: Vec<TensorType>,
+}
+
+impl OwnedCall {
+    fn new(call: &Call<'_>) -> OwnedCall {
+        let owned = |types: &[&TensorType]| types.iter().copied().cloned().collect();
+        OwnedCall {
+            layer: call.layer.to_owned(),
+            op: call.op.clone(),
+            inputs: owned(call.inputs),
+            outputs: owned(call.outputs),
+        }
+    }
+
+    /// Does something with the call.
+    fn with<T>(&self, work: impl FnOnce(&Call<'_>) -> T) -> T {
+        let inputs: Vec<&TensorType> = self.inputs.iter().collect();
+        let outputs: Vec<&TensorType> = self.outputs.iter().collect();
+        work(&Call { layer: &self.layer, op: &self.op, inputs: &inputs, outputs: &outputs })
+    }
+}
+
+/// Chooses by what was measured.
 #[derive(Debug)]
 pub struct Tuner {
     bench: Workbench,
     candidates: Candidates,
-    flush: DeviceBuffer,
+    /// Whether calls that were not measured yet are.
+    measures: bool,
     records: Mutex<Records>,
 }
 
 impl Tuner {
-    /// A tuner for a GPU. `folder` is where results are kept; `None` keeps none.
+    /// A tuner for a GPU, which measures every call that it finds no result for. `folder` is where results are kept;
+    /// `None` keeps none.
     ///
     /// # Errors
     /// Where the driver fails. A file of results that cannot be read is begun anew.
@@ -90,15 +154,33 @@ impl Tuner {
         compiler: CompilerOptions,
         folder: Option<PathBuf>,
     ) -> Result<Tuner, CudaError> {
+        let records = Tuner::records_of(device, folder);
         let bench = Workbench::new(device, device.info().chip(), compiler)?;
-        let name =
-            format!("{} {} driver {}", device.info().name, bench.chip().architecture, device.info().driver);
-        Ok(Tuner {
-            flush: DeviceBuffer::new(device.context(), FLUSH_BYTES)?,
-            records: Mutex::new(Records::open(folder, &name)),
-            bench,
-            candidates,
-        })
+        Ok(Tuner { bench, candidates, measures: true, records: Mutex::new(records) })
+    }
+
+    /// One that measures nothing: a call that was measured on this GPU among [all candidates](Candidates::All) runs as was
+    /// found best, and any other by its family's own choice. `None` where nothing was measured.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn remembered(
+        device: &Device,
+        compiler: CompilerOptions,
+        folder: Option<PathBuf>,
+    ) -> Result<Option<Tuner>, CudaError> {
+        let records = Tuner::records_of(device, folder);
+        if records.is_empty() {
+            return Ok(None);
+        }
+        let bench = Workbench::new(device, device.info().chip(), compiler)?;
+        let candidates = Candidates::All;
+        Ok(Some(Tuner { bench, candidates, measures: false, records: Mutex::new(records) }))
+    }
+
+    fn records_of(device: &Device, folder: Option<PathBuf>) -> Records {
+        let info = device.info();
+        Records::open(folder, &format!("{} {} driver {}", info.name, info.chip().architecture, info.driver))
     }
 
     /// What was measured: of each call, the milliseconds of every candidate, and why others were refused.
@@ -132,21 +214,100 @@ impl Tuner {
         format!("{op} ({}) -> ({}), {}", types(call.inputs), types(call.outputs), self.candidates)
     }
 
+    /// Measures every call of a network that was not measured yet, and keeps the results: a plan that is made afterwards
+    /// goes by them. Gives the number of calls that were measured. One that only [remembers](Tuner::remembered) measures
+    /// nothing.
+    ///
+    /// # Errors
+    /// Where a kernel does not compile, memory is wanting, or the GPU fails; [`CpuError::Stopped`] where the observer
+    /// stopped it. What was measured before is kept.
+    pub fn tune(&self, planned: &Planned, observer: &mut TuningObserver<'_>) -> Result<usize, CudaError> {
+        if !self.measures {
+            return Ok(0);
+        }
+        let fresh = self.unmeasured(planned)?;
+        if fresh.is_empty() {
+            return Ok(0);
+        }
+        self.compile_candidates(&fresh, observer)?;
+        let flush = DeviceBuffer::new(self.bench.context(), FLUSH_BYTES)?;
+        let total = fresh.len();
+        for (done, (signature, call)) in fresh.into_iter().enumerate() {
+            if observer(&TuningProgress { stage: TuningStage::Measure, done, total }).is_break() {
+                return Err(CpuError::Stopped.into());
+            }
+            let record = call.with(|call| self.measure(call, &flush))?;
+            let mut records = self.records();
+            records.insert(signature, record);
+            // A process that is ended now has lost one measurement.
+            records.save();
+        }
+        Ok(total)
+    }
+
+    /// The calls of a network that have no record and more than one way to run, each once.
+    fn unmeasured(&self, planned: &Planned) -> Result<BTreeMap<String, OwnedCall>, CudaError> {
+        let mut fresh = BTreeMap::new();
+        planned.for_each_call(|call| {
+            let signature = self.signature(call);
+            let known = self.records().contains(&signature) || fresh.contains_key(&signature);
+            if !known && self.offered(call)?.len() > 1 {
+                fresh.insert(signature, OwnedCall::new(call));
+            }
+            Ok(())
+        })?;
+        Ok(fresh)
+    }
+
+    /// Compiles the kernels of every way to run some calls, on all cores.
+    fn compile_candidates(
+        &self,
+        calls: &BTreeMap<String, OwnedCall>,
+        observer: &mut TuningObserver<'_>,
+    ) -> Result<(), CudaError> {
+        let mut kernels = Vec::new();
+        for call in calls.values() {
+            call.with(|call| {
+                let offered = self.offered(call)?;
+                let plain = self.baseline(call)?;
+                for way in offered.iter().chain([&plain]).filter(|way| !way.is_vendors()) {
+                    kernels.extend(self.bench.kernels(call, &**way)?);
+                }
+                Ok::<(), CudaError>(())
+            })?;
+        }
+        kernels.sort_unstable();
+        kernels.dedup();
+        let (observer, stopped) = (Mutex::new(observer), AtomicBool::new(false));
+        self.bench.compile_observed(&kernels, &|progress| {
+            let (done, total) = (progress.done, progress.total);
+            let mut observer = observer.lock().unwrap_or_else(PoisonError::into_inner);
+            let told = observer(&TuningProgress { stage: TuningStage::Compile, done, total });
+            stopped.fetch_or(told.is_break(), Ordering::Relaxed);
+        })?;
+        if stopped.into_inner() { Err(CpuError::Stopped.into()) } else { Ok(()) }
+    }
+
+    /// The plain kernel that the candidates for a call are compared with.
+    fn baseline(&self, call: &Call<'_>) -> Result<Box<dyn Implementation>, CudaError> {
+        let plain = implementations(call, self.bench.chip(), KernelSet::Baseline, self.bench.libraries())?;
+        plain.into_iter().next().ok_or_else(|| CudaError::Internal("there is no baseline".into()))
+    }
+
     /// Measures a call.
-    fn measure(&self, call: &Call<'_>) -> Result<Record, CudaError> {
+    fn measure(&self, call: &Call<'_>, flush: &DeviceBuffer) -> Result<Record, CudaError> {
         let offered = self.offered(call)?;
-        let baseline = implementations(call, self.bench.chip(), KernelSet::Baseline, self.bench.libraries())?;
-        let baseline = baseline.first().ok_or_else(|| CudaError::Internal("there is no baseline".into()))?;
-        let workspace = offered.iter().chain([baseline]).map(|way| way.workspace(call)).max().unwrap_or(0);
+        let baseline = self.baseline(call)?;
+        let workspace = offered.iter().chain([&baseline]).map(|way| way.workspace(call)).max().unwrap_or(0);
         let memory = self.bench.memory(call, workspace)?;
-        let plain = self.bench.prepare_in(call, &**baseline, &memory)?;
+        let plain = self.bench.prepare_in(call, &*baseline, &memory)?;
         for (operand, ty) in call.inputs.iter().enumerate() {
             plain.repeat(operand, &pattern(ty.dtype, operand as u64))?;
         }
         let expected = results(&plain, call)?;
         let mut record = Record::default();
         for way in &offered {
-            match self.measure_one(call, &**way, &memory, &expected) {
+            match self.measure_one(call, &**way, &memory, &expected, flush) {
                 Ok(milliseconds) => _ = record.milliseconds.insert(way.name(), milliseconds),
                 // Nothing can be measured after that.
                 Err(Refusal::Failed(error)) if error.is_context_lost() => return Err(error),
@@ -162,6 +323,7 @@ impl Tuner {
         way: &dyn Implementation,
         memory: &Arc<CallMemory>,
         expected: &[Vec<f32>],
+        flush: &DeviceBuffer,
     ) -> Result<f32, Refusal> {
         let prepared = self.bench.prepare_in(call, way, memory)?;
         for (expected, got) in expected.iter().zip(results(&prepared, call)?) {
@@ -170,7 +332,7 @@ impl Tuner {
                 return Err(Refusal::Differs(distance));
             }
         }
-        let mut times = prepared.time(REPEATS, &self.flush)?;
+        let mut times = prepared.time(REPEATS, flush)?;
         times.sort_by(f32::total_cmp);
         Ok(times[REPEATS / 2])
     }
@@ -183,42 +345,16 @@ impl Choose for Tuner {
             return Ok(offered.swap_remove(0));
         }
         let signature = self.signature(call);
-        if !self.records().contains(&signature) {
-            let record = self.measure(call)?;
-            self.records().insert(signature.clone(), record);
-        }
-        let fastest = self.records().fastest(&signature);
-        // Where nothing was right, the plainest one offered is taken: the last of our own.
-        let at = fastest.and_then(|name| offered.iter().position(|way| way.name() == name));
-        let ours = || offered.iter().rposition(|way| !way.is_vendors()).unwrap_or(0);
-        Ok(offered.swap_remove(at.unwrap_or_else(ours)))
-    }
-
-    /// Compiles the kernels of all candidates at once, on all cores, then measures one call after the other.
-    fn prepare(&self, calls: &[Call<'_>]) -> Result<(), CudaError> {
-        let mut fresh: BTreeMap<String, &Call<'_>> = BTreeMap::new();
-        for call in calls {
-            let signature = self.signature(call);
-            if !self.records().contains(&signature) && self.offered(call)?.len() > 1 {
-                fresh.insert(signature, call);
+        let records = self.records();
+        let at = match records.fastest(&signature) {
+            Some(name) => offered.iter().position(|way| way.name() == name).unwrap_or(0),
+            // Where nothing was right, the plainest one offered is taken: the last of our own.
+            None if records.contains(&signature) => {
+                offered.iter().rposition(|way| !way.is_vendors()).unwrap_or(0)
             }
-        }
-        let mut kernels = Vec::new();
-        for call in fresh.values() {
-            let baseline =
-                implementations(call, self.bench.chip(), KernelSet::Baseline, self.bench.libraries())?;
-            for way in self.offered(call)?.iter().chain(baseline.first()).filter(|way| !way.is_vendors()) {
-                kernels.extend(self.bench.kernels(call, &**way)?);
-            }
-        }
-        kernels.sort_unstable();
-        kernels.dedup();
-        self.bench.compile(&kernels)?;
-        for call in fresh.values() {
-            self.choose(call)?;
-        }
-        self.records().save();
-        Ok(())
+            None => 0,
+        };
+        Ok(offered.swap_remove(at))
     }
 }
 

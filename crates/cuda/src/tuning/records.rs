@@ -55,6 +55,11 @@ impl Records {
         Some(fastest.0.clone())
     }
 
+    /// Whether nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        self.file.calls.is_empty()
+    }
+
     /// Whether a call was measured.
     pub fn contains(&self, signature: &str) -> bool {
         self.file.calls.contains_key(signature)

@@ -3,7 +3,7 @@
 //! Options after `--`: words that network names must contain, `--frames N`, `--height N`, `--width N`, `--kernels
 //! fused|baseline`, `--choice heuristic|all|ours|vendor` (what the tuner may choose among), `--replays N`, `--json FILE`.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
+use std::{ops::ControlFlow, path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
 use kinora_cuda::{
     CudaOptions, LoadOptions, Planned,
@@ -134,6 +134,11 @@ fn measure(
     let mut options = CudaOptions { kernels: arguments.kernels, ..CudaOptions::for_device(device) };
     options.choice = tuner.map(|tuner| tuner.clone() as _);
     let start = Instant::now();
+    if let Some(tuner) = tuner {
+        tuner.tune(&Planned::new(graph, &options)?, &mut |_| ControlFlow::Continue(()))?;
+    }
+    let tuned_in = start.elapsed().as_secs_f64();
+    let start = Instant::now();
     let planned = Planned::new(graph, &options)?;
     let planned_in = start.elapsed().as_secs_f64();
     let flops = planned.graph().step_flops();
@@ -154,7 +159,7 @@ fn measure(
     let compiled = program.compiled();
     println!(
         "{name:<8} {median:>9.3} ms ({:.0} TFLOP/s, best {:.3} ms), {:.2} GB planned, {:.2} GB by the driver, \
-         planned in {planned_in:.2} s, loaded in {loaded_in:.2} s ({} kernels compiled, {} kept, {:.2} s), first run \
+         tuned in {tuned_in:.2} s, planned in {planned_in:.2} s, loaded in {loaded_in:.2} s ({} kernels compiled, {} kept, {:.2} s), first run \
          {first_in:.2} s, {} launches, finite {finite}",
         flops as f64 / f64::from(median) / 1e9,
         times[0],
@@ -168,7 +173,7 @@ fn measure(
     Ok(json!({
         "network": name, "milliseconds": times, "median_ms": median, "tflop": flops as f64 / 1e12,
         "tflop_per_s": flops as f64 / f64::from(median) / 1e9, "planned_bytes": memory.planned,
-        "driver_bytes": memory.driver, "planned_in_s": planned_in, "loaded_in_s": loaded_in,
+        "driver_bytes": memory.driver, "tuned_in_s": tuned_in, "planned_in_s": planned_in, "loaded_in_s": loaded_in,
         "kernels_compiled": compiled.compiled, "kernels_kept": compiled.cached, "compiled_in_s": compiled.seconds,
         "first_run_s": first_in, "launches": program.launches(Phase::Step), "finite": finite,
     }))

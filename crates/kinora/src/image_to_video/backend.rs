@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
-use kinora_cpu::{CpuError, Options, Tensors};
-use kinora_cuda::{CudaError, CudaOptions, driver};
+use kinora_cpu::{CpuError, Options, StepLoop, StepObserver, Tensors};
+use kinora_cuda::{
+    CudaError, CudaOptions,
+    compiler::{CompilerOptions, Origin},
+    driver,
+    kernels::Choose,
+    tuning::{Tuner, TuningObserver},
+};
 use kinora_graph::{
     Graph, Parameters,
     plan::{Plan, PlanError},
 };
 
-use super::{Device, Kernels};
+use super::{Device, Kernels, LoadOptions, Tuning};
 
 /// The device that runs the networks.
 #[derive(Clone, Debug)]
@@ -23,6 +29,30 @@ pub(super) enum Backend {
 pub(super) struct Gpu {
     device: driver::Device,
     kernels: Kernels,
+    /// What was measured, where anything was or is to be.
+    tuner: Option<Arc<Tuner>>,
+}
+
+impl Gpu {
+    fn open(ordinal: usize, options: &LoadOptions) -> Result<Gpu, CudaError> {
+        let device = driver::Device::open(ordinal)?;
+        let compiler = CompilerOptions::from_environment();
+        let folder = compiler.cache.clone();
+        let tuner = match (options.kernels, options.tuning) {
+            (Kernels::Baseline, _) | (_, Tuning::Off) => None,
+            (Kernels::Fused, Tuning::Auto) => Tuner::remembered(&device, compiler, folder)?,
+            (Kernels::Fused, Tuning::Measure(candidates)) => {
+                Some(Tuner::new(&device, candidates, compiler, folder)?)
+            }
+        };
+        Ok(Gpu { device, kernels: options.kernels, tuner: tuner.map(Arc::new) })
+    }
+
+    fn options(&self, budget: Option<usize>) -> CudaOptions {
+        let choice = self.tuner.clone().map(|tuner| tuner as Arc<dyn Choose>);
+        let kernels = self.kernels.into();
+        CudaOptions { kernels, budget, choice, ..CudaOptions::for_device(&self.device) }
+    }
 }
 
 /// Why a network could not be prepared or run.
@@ -47,6 +77,14 @@ impl BackendError {
         }
     }
 
+    /// Whether it is no error, but the caller's wish.
+    pub(super) fn is_stop(&self) -> bool {
+        matches!(
+            self,
+            BackendError::Cpu(CpuError::Stopped) | BackendError::Cuda(CudaError::Host(CpuError::Stopped))
+        )
+    }
+
     /// Whether memory is wanting.
     pub(super) fn is_out_of_memory(&self) -> bool {
         matches!(self.plan(), Some(PlanError::TooLarge))
@@ -60,11 +98,9 @@ impl BackendError {
 
 impl Backend {
     /// Opens a device.
-    pub fn open(device: Device, kernels: Kernels) -> Result<Backend, CudaError> {
-        let gpu = |ordinal| {
-            driver::Device::open(ordinal).map(|device| Backend::Cuda(Arc::new(Gpu { device, kernels })))
-        };
-        match device {
+    pub fn open(options: &LoadOptions) -> Result<Backend, CudaError> {
+        let gpu = |ordinal| Gpu::open(ordinal, options).map(|gpu| Backend::Cuda(Arc::new(gpu)));
+        match options.device {
             Device::Cpu => Ok(Backend::Cpu),
             Device::Cuda(ordinal) => gpu(ordinal),
             Device::Auto => Ok(gpu(0).unwrap_or(Backend::Cpu)),
@@ -92,9 +128,8 @@ impl Backend {
                 Ok(PlannedNetwork::Cpu(kinora_cpu::Planned::new(graph, options)?))
             }
             Backend::Cuda(gpu) => {
-                let kernels = gpu.kernels.into();
-                let options = CudaOptions { kernels, budget, ..CudaOptions::for_device(&gpu.device) };
-                Ok(PlannedNetwork::Cuda(kinora_cuda::Planned::new(graph, &options)?, gpu.clone()))
+                let planned = kinora_cuda::Planned::new(graph, &gpu.options(budget))?;
+                Ok(PlannedNetwork::Cuda(planned, gpu.clone()))
             }
         }
     }
@@ -124,12 +159,35 @@ impl PlannedNetwork {
         }
     }
 
-    /// Reads the weights and allocates what the network needs.
-    pub fn load(&self, parameters: &dyn Parameters) -> Result<Network, BackendError> {
+    /// Measures the kernels that could run it, where that was asked for and they were not measured yet. Whether any were:
+    /// a plan that is made then is another.
+    pub fn tune(&self, observer: &mut TuningObserver<'_>) -> Result<bool, BackendError> {
+        match self {
+            PlannedNetwork::Cpu(_) => Ok(false),
+            PlannedNetwork::Cuda(planned, gpu) => match &gpu.tuner {
+                Some(tuner) => Ok(tuner.tune(planned, observer)? > 0),
+                None => Ok(false),
+            },
+        }
+    }
+
+    /// Reads the weights and allocates what the network needs. `compiled` is told of kernels that are compiled: how many
+    /// are ready, and how many there are.
+    pub fn load(
+        &self,
+        parameters: &dyn Parameters,
+        compiled: &(dyn Fn(usize, usize) + Sync),
+    ) -> Result<Network, BackendError> {
         Ok(match self {
             PlannedNetwork::Cpu(planned) => Network::Cpu(Box::new(planned.clone().load(parameters)?)),
             PlannedNetwork::Cuda(planned, gpu) => {
-                Network::Cuda(Box::new(planned.clone().load(&gpu.device, parameters)?))
+                let progress = |progress: &kinora_cuda::compiler::Progress| {
+                    if progress.origin == Origin::Compiled {
+                        compiled(progress.done, progress.total);
+                    }
+                };
+                let load = kinora_cuda::LoadOptions { progress: &progress, ..Default::default() };
+                Network::Cuda(Box::new(planned.clone().load_with(&gpu.device, parameters, &load)?))
             }
         })
     }
@@ -156,6 +214,19 @@ impl Network {
         match self {
             Network::Cpu(program) => Ok(program.run_step(inputs)?),
             Network::Cuda(program) => Ok(program.run_step(inputs)?),
+        }
+    }
+
+    /// Runs many steps, of which each takes up results of the one before.
+    pub fn run_steps(
+        &mut self,
+        steps: &StepLoop<'_>,
+        inputs: &Tensors,
+        observer: &mut StepObserver<'_>,
+    ) -> Result<Tensors, BackendError> {
+        match self {
+            Network::Cpu(program) => Ok(program.run_steps(steps, inputs, Some(observer))?),
+            Network::Cuda(program) => Ok(program.run_steps(steps, inputs, Some(observer))?),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The denoising loop.
 
-use std::time::Instant;
+use std::{ops::ControlFlow, time::Instant};
 
+use kinora_cpu::{StepLoop, StepResults};
 use kinora_graph::{DType, Tensor, TensorType, op::STEP_COLUMNS};
 use kinora_models::{
     schedulers::{Schedule, torch_linspace},
@@ -39,7 +40,7 @@ impl Run<'_, '_> {
         let shape = [settings.frames, height, width, self.request.configs.unet.out_channels];
         let scale = schedule.initial_noise_scale as f32;
         let first: Vec<f32> = self.noise.draw(dtype, shape).into_iter().map(|noise| noise * scale).collect();
-        let mut latents = Tensor::from_slice(shape, &first)?;
+        let latents = Tensor::from_slice(shape, &first)?;
 
         let inputs = [
             ("image_latents", conditions.latents),
@@ -55,33 +56,63 @@ impl Run<'_, '_> {
         }
         unet.run_clip(&inputs)?;
 
-        let zeros = Tensor::zeros(TensorType::new(DType::F32, shape));
-        let mut history = zeros.clone();
-        for (step, coefficients) in schedule.coefficients.iter().enumerate() {
-            let step_start = Instant::now();
-            let index = i32::try_from(step).unwrap_or(i32::MAX);
-            let mut inputs = named([("latents", latents), ("step", Tensor::from_slice([1], &[index])?)]);
-            if schedule.needs_history {
-                inputs.insert("history".to_owned(), history);
-            }
-            if schedule.needs_noise {
-                // diffusers draws none where none is added: after the last step.
-                let noise = match coefficients.next_noise {
-                    0.0 => zeros.clone(),
-                    _ => Tensor::from_slice(shape, &self.noise.draw(dtype, shape))?,
-                };
-                inputs.insert("noise".to_owned(), noise);
-            }
-            let mut results = unet.run(&inputs)?;
-            latents = results.take("next")?;
-            self.check_finite(Stage::Denoise, &latents)?;
-            history = results.take("denoised")?;
-            self.stopwatch.add_step(step_start);
-            self.tell(Stage::Denoise, step + 1, steps, Some(&history))?;
+        let mut inputs = named([("latents", latents), ("step", Tensor::from_slice([1], &[0i32])?)]);
+        let mut feedback = vec![("next", "latents")];
+        if schedule.needs_history {
+            inputs.insert("history".to_owned(), Tensor::zeros(TensorType::new(DType::F32, shape)));
+            feedback.push(("denoised", "history"));
         }
+        let noise = self.fresh_noise(schedule, shape)?;
+        let fresh = [("noise", &noise[..])];
+        let fresh = if schedule.needs_noise { &fresh[..] } else { &[] };
+        let step_loop = StepLoop { count: steps, feedback: &feedback, counters: &["step"], fresh };
+
+        let mut ended = None;
+        let mut step_start = Instant::now();
+        let results = unet.run_steps(&step_loop, &inputs, &mut |done, results| {
+            self.stopwatch.add_step(step_start);
+            step_start = Instant::now();
+            match self.look_at_step(done, steps, results) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    ended = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        if let Some(error) = ended {
+            return Err(error);
+        }
+        let latents = results?.take("next")?;
         self.release(part);
         self.stopwatch.add(Stage::Denoise, start);
         Ok(latents)
+    }
+
+    /// The noise that each step adds, where the scheduler adds any.
+    fn fresh_noise(&mut self, schedule: &Schedule, shape: [usize; 4]) -> Result<Vec<Tensor>, GenerateError> {
+        if !schedule.needs_noise {
+            return Ok(Vec::new());
+        }
+        let dtype = self.request.precision.dtype();
+        let of = |strength: f64| match strength {
+            // diffusers draws none where none is added: after the last step.
+            0.0 => Ok(Tensor::zeros(TensorType::new(DType::F32, shape))),
+            _ => Ok(Tensor::from_slice(shape, &self.noise.draw(dtype, shape))?),
+        };
+        schedule.coefficients.iter().map(|step| step.next_noise).map(of).collect()
+    }
+
+    /// Checks what a step gave, and tells the caller of it.
+    fn look_at_step(
+        &mut self,
+        done: usize,
+        steps: usize,
+        results: &dyn StepResults,
+    ) -> Result<(), GenerateError> {
+        let result = |name| results.get(name).ok_or(GenerateError::NoResult { part: "UNet", name });
+        self.check_finite(Stage::Denoise, &result("next")?)?;
+        self.tell(Stage::Denoise, done, steps, Some(&result("denoised")?))
     }
 }
 

@@ -173,6 +173,9 @@ impl GenerateError {
     /// What a network's error means for the clip: memory that is not there is no fault of the model's files.
     pub(super) fn run(part: &'static str, source: impl Into<BackendError>) -> Self {
         let source = source.into();
+        if source.is_stop() {
+            return GenerateError::Cancelled;
+        }
         if let Some(&PlanError::OverBudget { need, budget, weights, arena, .. }) = source.plan() {
             let over = Box::new(OverBudget { part, need, budget, weights, activations: arena });
             return GenerateError::OverBudget { over, suggestion: None };

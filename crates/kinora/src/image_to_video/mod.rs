@@ -29,9 +29,11 @@ mod budget;
 mod configs;
 mod decode;
 mod denoise;
+mod device;
 mod encode;
 mod error;
 mod estimate;
+mod kernels;
 mod noise;
 mod options;
 mod plans;
@@ -51,9 +53,11 @@ use kinora_models::{
 pub use backend::BackendError;
 pub use budget::Suggestion;
 pub use configs::Configs;
+pub use device::{Candidates, Device, Kernels, Tuning};
 pub use error::{GenerateError, OverBudget};
 pub use estimate::{Estimate, PartEstimate, estimate_configs};
-pub use options::{Device, Kernels, LoadOptions, Precision};
+pub use kernels::clip_kernels;
+pub use options::{LoadOptions, Precision};
 pub use progress::{Observe, Progress, Stage};
 pub use report::{Clip, Report, StageTime};
 pub use settings::{Settings, random_seed};
@@ -87,7 +91,7 @@ impl ImageToVideo {
     /// Where a part is missing, damaged, not supported, or does not fit the others.
     pub fn new(model: ModelFolder, options: LoadOptions) -> Result<Self, GenerateError> {
         let configs = Configs::read(&model)?;
-        let backend = Backend::open(options.device, options.kernels)?;
+        let backend = Backend::open(&options)?;
         let variant = Variant::For(options.precision.dtype());
         Ok(ImageToVideo {
             configs,
@@ -143,11 +147,15 @@ impl ImageToVideo {
         settings: &Settings,
         observe: &mut Observe<'_>,
     ) -> Result<Clip, GenerateError> {
+        let stopwatch = Stopwatch::start();
         let request = self.request(settings);
         let mut plans = self.plans(&request)?;
+        if plans.tune(observe)? {
+            plans = self.new_plans(&request)?;
+        }
         let plan = self.with_options(plans.estimate());
         let kept = plan.kept_loaded;
-        let clip = self.run(request, &mut plans, plan, photo, observe);
+        let clip = self.run(request, &mut plans, plan, photo, observe, stopwatch);
         // A clip that has ended early may leave a network loaded.
         if kept || clip.is_ok() {
             *self.kept() = Some(plans);
@@ -218,6 +226,7 @@ impl ImageToVideo {
         plan: Estimate,
         photo: &Photo,
         observe: &mut Observe<'_>,
+        stopwatch: Stopwatch,
     ) -> Result<Clip, GenerateError> {
         let settings = request.settings;
         let scheduler = request.scheduler()?;
@@ -227,7 +236,7 @@ impl ImageToVideo {
             request,
             observe,
             noise: Noise::new(settings.seed),
-            stopwatch: Stopwatch::start(),
+            stopwatch,
             loaded: 0,
             to_load: plans.unloaded(),
             keep_loaded: plan.kept_loaded,

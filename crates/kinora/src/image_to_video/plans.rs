@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use kinora_cuda::tuning::{TuningProgress, TuningStage};
 use kinora_graph::{DType, Graph, ParameterError, Parameters, Phase, Tensor, TensorType};
 use kinora_models::{
     networks::{
@@ -14,7 +15,7 @@ use kinora_models::{
 };
 
 use super::{
-    Configs, Estimate, GenerateError, PartEstimate, Precision, Settings, Stage,
+    Configs, Estimate, GenerateError, Observe, PartEstimate, Precision, Progress, Settings, Stage,
     backend::{Backend, Network, PlannedNetwork},
 };
 
@@ -44,14 +45,19 @@ impl Part {
         Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, network: None })
     }
 
-    /// It with its weights, which are read where it is not loaded yet.
-    pub fn load(&mut self, weights: &Weights) -> Result<&mut Network, GenerateError> {
+    /// It with its weights, which are read where it is not loaded yet. `compiled` is told of kernels that are compiled: how
+    /// many are ready, and how many there are.
+    pub fn load(
+        &mut self,
+        weights: &Weights,
+        compiled: &(dyn Fn(usize, usize) + Sync),
+    ) -> Result<&mut Network, GenerateError> {
         let network = match self.network.take() {
             Some(network) => network,
             None => {
                 let part = self.name;
                 let watched = Watched { weights, memory: Cell::new(false) };
-                self.planned.load(&watched).map_err(|source| match watched.memory.get() {
+                self.planned.load(&watched, compiled).map_err(|source| match watched.memory.get() {
                     true => GenerateError::OutOfMemory { part, problem: source.to_string() },
                     false => GenerateError::run(part, source),
                 })?
@@ -201,18 +207,31 @@ impl Request<'_> {
     }
 
     fn image_encoder(&self, budget: Option<usize>) -> Result<Part, GenerateError> {
-        let graph = clip_vision::encoder(&self.configs.image_encoder, 1, self.precision.dtype())?;
+        let graph = self.image_encoder_graph()?;
         Part::new("image encoder", Stage::EncodeImage, 1, &graph, (self.backend, budget))
     }
 
+    fn image_encoder_graph(&self) -> Result<Graph, GenerateError> {
+        Ok(clip_vision::encoder(&self.configs.image_encoder, 1, self.precision.dtype())?)
+    }
+
     fn vae_encoder(&self, budget: Option<usize>) -> Result<Part, GenerateError> {
-        let Settings { height, width, .. } = *self.settings;
-        let request = Encode { images: 1, height, width, dtype: self.vae_encoder_dtype() };
-        let graph = vae::encoder(&self.configs.vae, &request)?;
+        let graph = self.vae_encoder_graph()?;
         Part::new("autoencoder's encoder", Stage::EncodeLatents, 1, &graph, (self.backend, budget))
     }
 
+    fn vae_encoder_graph(&self) -> Result<Graph, GenerateError> {
+        let Settings { height, width, .. } = *self.settings;
+        let request = Encode { images: 1, height, width, dtype: self.vae_encoder_dtype() };
+        Ok(vae::encoder(&self.configs.vae, &request)?)
+    }
+
     fn unet(&self, schedule: &Schedule, budget: Option<usize>) -> Result<Part, GenerateError> {
+        let graph = self.unet_graph(schedule)?;
+        Part::new("UNet", Stage::Denoise, self.settings.steps, &graph, (self.backend, budget))
+    }
+
+    fn unet_graph(&self, schedule: &Schedule) -> Result<Graph, GenerateError> {
         let [height, width] = self.latent_size();
         let Settings { frames, steps, .. } = *self.settings;
         let config = DenoiseConfig {
@@ -225,24 +244,43 @@ impl Request<'_> {
             sampler: schedule.needs(),
             dtype: self.precision.dtype(),
         };
-        Part::new("UNet", Stage::Denoise, steps, &config.build()?, (self.backend, budget))
+        Ok(config.build()?)
+    }
+
+    /// The chunks that frames are decoded in: how many frames each has, and how often it comes.
+    fn chunks(&self) -> impl Iterator<Item = (usize, usize)> {
+        let frames = self.settings.frames;
+        let chunk = self.settings.decode_chunk.min(frames);
+        [(chunk, frames / chunk), (frames % chunk, 1)].into_iter().filter(|&(frames, _)| frames > 0)
     }
 
     fn decoders(&self, budget: Option<usize>) -> Result<Vec<(usize, Part)>, GenerateError> {
-        let [height, width] = self.latent_size();
-        let frames = self.settings.frames;
-        let chunk = self.settings.decode_chunk.min(frames);
-        let chunks = [(chunk, frames / chunk), (frames % chunk, 1)];
         let plan = |(frames, runs): (usize, usize)| {
-            let dtype = self.precision.dtype();
-            let request = Decode { frames, height, width, dtype, scaled: true, pixels: Pixels::Bytes };
-            let graph = vae::decoder(&self.configs.vae, &request)?;
-            Ok((
-                frames,
-                Part::new("autoencoder's decoder", Stage::Decode, runs, &graph, (self.backend, budget))?,
-            ))
+            let graph = self.decoder_graph(frames)?;
+            let part =
+                Part::new("autoencoder's decoder", Stage::Decode, runs, &graph, (self.backend, budget))?;
+            Ok((frames, part))
         };
-        chunks.into_iter().filter(|&(frames, _)| frames > 0).map(plan).collect()
+        self.chunks().map(plan).collect()
+    }
+
+    fn decoder_graph(&self, frames: usize) -> Result<Graph, GenerateError> {
+        let [height, width] = self.latent_size();
+        let dtype = self.precision.dtype();
+        let request = Decode { frames, height, width, dtype, scaled: true, pixels: Pixels::Bytes };
+        Ok(vae::decoder(&self.configs.vae, &request)?)
+    }
+
+    /// The networks as they are built, before any pass.
+    pub fn graphs(&self) -> Result<Vec<Graph>, GenerateError> {
+        self.settings.check(self.configs, self.precision)?;
+        self.configs.check()?;
+        let mut graphs =
+            vec![self.image_encoder_graph()?, self.vae_encoder_graph()?, self.unet_graph(&self.schedule()?)?];
+        for (frames, _) in self.chunks() {
+            graphs.push(self.decoder_graph(frames)?);
+        }
+        Ok(graphs)
     }
 }
 
@@ -258,6 +296,24 @@ impl Plans {
             [("image_encoder", &self.image_encoder), ("vae", &self.vae_encoder), ("unet", &self.unet)];
         let decoder = self.decoders.iter().take(1).map(|(_, part)| ("vae", part));
         parts.into_iter().chain(decoder).map(|(folder, part)| (folder, part.planned.graph()))
+    }
+
+    /// Measures the kernels of all networks, where that was asked for. Whether any were measured: the networks are to be
+    /// planned anew then.
+    pub fn tune(&self, observe: &mut Observe<'_>) -> Result<bool, GenerateError> {
+        let mut measured = false;
+        for part in self.parts().filter(|part| !part.is_loaded()) {
+            let observer = &mut |tuning: &TuningProgress| {
+                let stage = match tuning.stage {
+                    TuningStage::Compile => Stage::Compile,
+                    TuningStage::Measure => Stage::Tune,
+                };
+                observe(&Progress { stage, done: tuning.done, total: tuning.total, preview: None })
+            };
+            measured |=
+                part.planned.tune(observer).map_err(|source| GenerateError::run(part.name, source))?;
+        }
+        Ok(measured)
     }
 
     /// How many programs have to be loaded for the clip.

@@ -11,6 +11,11 @@ use super::GenerateError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
+    /// Measuring a GPU's kernels against each other, where [`Tuning::Measure`](super::Tuning::Measure) asks for it: before
+    /// everything else, and once for a shape.
+    Tune,
+    /// Compiling a GPU's kernels, while weights are loaded. It comes where they were not compiled before.
+    Compile,
     /// Reading and packing the weights of a part. It comes before each of the others: parts are loaded when they are
     /// needed, and dropped after it, unless they are kept from one clip to the next.
     Load,
@@ -28,6 +33,8 @@ impl Stage {
     /// The stage in words.
     pub fn describe(self) -> &'static str {
         match self {
+            Stage::Tune => "measuring kernels",
+            Stage::Compile => "compiling kernels",
             Stage::Load => "loading weights",
             Stage::EncodeImage => "looking at the photo",
             Stage::EncodeLatents => "encoding the photo",
@@ -42,7 +49,8 @@ impl Stage {
 pub struct Progress<'a> {
     /// The stage that runs.
     pub stage: Stage,
-    /// What is done of it: parts loaded, images encoded, steps taken, frames decoded. 0 when the stage begins.
+    /// What is done of it: kernels measured or compiled, parts loaded, images encoded, steps taken, frames decoded. 0 when
+    /// the stage begins.
     pub done: usize,
     /// What there is to do.
     pub total: usize,
@@ -51,8 +59,8 @@ pub struct Progress<'a> {
     pub preview: Option<&'a Tensor>,
 }
 
-/// Is told how far a clip is, and may stop it.
-pub type Observe<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + 'a;
+/// Is told how far a clip is, and may stop it. Not every call is from the thread that makes the clip.
+pub type Observe<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + Send + 'a;
 
 /// Tells the observer; where it wants no more, that is an error.
 pub(super) fn tell(observe: &mut Observe<'_>, progress: Progress<'_>) -> Result<(), GenerateError> {

@@ -34,7 +34,7 @@ pub struct Report {
     pub scheduler: SchedulerKind,
     /// What was asked for, with the seed.
     pub settings: Settings,
-    /// Seconds from the first look at the photo to the last frame.
+    /// Seconds from the plan to the last frame.
     pub seconds: f64,
     /// Seconds of each stage, in the order in which they first began.
     pub stages: Vec<StageTime>,

@@ -1,8 +1,11 @@
 //! One clip on its way through the networks.
 
-use std::time::Instant;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
 
-use kinora_cpu::Tensors;
+use kinora_cpu::{StepLoop, StepObserver, Tensors};
 use kinora_graph::Tensor;
 use kinora_models::weights::Weights;
 
@@ -39,11 +42,16 @@ impl Run<'_, '_> {
     pub fn load<'p>(&mut self, part: &'p mut Part, weights: &Weights) -> Result<Loaded<'p>, GenerateError> {
         let name = part.name;
         if part.is_loaded() {
-            return Ok(Loaded { name, network: part.load(weights)? });
+            return Ok(Loaded { name, network: part.load(weights, &|_, _| {})? });
         }
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
         let start = Instant::now();
-        let network = part.load(weights)?;
+        let observe = Mutex::new(&mut *self.observe);
+        let network = part.load(weights, &|done, total| {
+            let mut observe = observe.lock().unwrap_or_else(PoisonError::into_inner);
+            // Where nothing more is wanted, it says so again when the weights are there.
+            let _ = observe(&Progress { stage: Stage::Compile, done, total, preview: None });
+        })?;
         self.stopwatch.add(Stage::Load, start);
         self.loaded += 1;
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
@@ -88,6 +96,21 @@ impl Loaded<'_> {
     pub fn run(&mut self, inputs: &Tensors) -> Result<Results, GenerateError> {
         let part = self.name;
         let tensors = self.network.run_step(inputs).map_err(|source| GenerateError::run(part, source))?;
+        Ok(Results { part, tensors })
+    }
+
+    /// Runs it many times, each on results of the time before.
+    pub fn run_steps(
+        &mut self,
+        steps: &StepLoop<'_>,
+        inputs: &Tensors,
+        observer: &mut StepObserver<'_>,
+    ) -> Result<Results, GenerateError> {
+        let part = self.name;
+        let tensors = self
+            .network
+            .run_steps(steps, inputs, observer)
+            .map_err(|source| GenerateError::run(part, source))?;
         Ok(Results { part, tensors })
     }
 }

@@ -58,15 +58,9 @@ __device__ __forceinline__ void fetch(float (&four)[4], const T *from, i64 line_
     }
 }
 
-// Blocks that share a multiprocessor. Two of the larger tile leave a thread 128 registers, which gates, and the compiler for
-// Hopper and later, need a few more of.
-#if TILE == 64
-constexpr int resident = 3;
-#elif GATED || __CUDA_ARCH__ >= 900
-constexpr int resident = 1;
-#else
-constexpr int resident = 2;
-#endif
+// Blocks that share a multiprocessor. Two of the larger tile would leave a thread 128 registers, of which sums and operands on
+// their way take all: epilogues, gates and windows would spill.
+constexpr int resident = TILE == 64 ? 3 : 1;
 
 extern "C" __global__ void __launch_bounds__(256, resident)
     simt(const A_TYPE *a, const B_TYPE *b, A_TYPE *y, const Product p, const Window w, const Epilogue e) {

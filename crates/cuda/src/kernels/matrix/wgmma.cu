@@ -48,11 +48,12 @@ constexpr int strips = result_columns / strip;
 constexpr int wide = 8;
 constexpr int across = strip / wide;
 constexpr int turns = 16 * across / 32;
-// Strips whose operands of the epilogue are on their way at once: as many as there are registers for beside the sums.
-constexpr int spare = 240 - 80 - row_blocks * TILE_COLUMNS / 2;
+// Strips whose operands of the epilogue are on their way at once: as many as there are registers for beside the sums, and
+// none where not even those of one have room.
+constexpr int spare = 240 - 72 - row_blocks * TILE_COLUMNS / 2;
 constexpr int per_strip = element_operands * turns * 4;
-constexpr int room = per_strip > 0 ? spare / per_strip : 1;
-constexpr int ahead = room < 1 ? 1 : room < strips ? room : strips;
+constexpr int room = per_strip > 0 ? spare / per_strip : 0;
+constexpr int ahead = room < strips ? room : strips;
 constexpr int strip_pitch = strip + 4;
 constexpr int strip_bytes = 16 * strip_pitch * 4;
 static_assert(TILE_ROWS % 128 == 0 && result_columns % strip == 0 && TILE_COLUMNS / 2 % 8 == 0, "the warps share the tile");
@@ -141,7 +142,7 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
         rows[turn] = ((at[3] * g.out_extents[2] + at[2]) * g.out_extents[1] + at[1]) * g.out_extents[0] + at[0];
     }
     int first_column = start.column + lane % across * wide;
-    Fetched<wide> fetched[strips][turns];
+    Fetched<wide> fetched[ahead > 0 ? strips : 1][turns];
     auto fetch_strip = [&](int n) {
 #pragma unroll
         for (int turn = 0; turn < turns; turn++) {
@@ -183,10 +184,12 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
                 result[4 * half] = four.x, result[4 * half + 1] = four.y, result[4 * half + 2] = four.z,
                             result[4 * half + 3] = four.w;
             }
-            apply_stages(result, fetched[n][turn], e, rows[turn], column);
+            Fetched<wide> &operands = fetched[ahead > 0 ? n : 0][turn];
+            if (ahead == 0) fetch(operands, e, i64(rows[turn]) * g.columns + column);
+            apply_stages(result, operands, e, rows[turn], column);
             store(y + i64(rows[turn]) * g.columns + column, result);
         }
-        if (n + ahead < strips) fetch_strip(n + ahead);
+        if (ahead > 0 && n + ahead < strips) fetch_strip(n + ahead);
     }
 }
 

@@ -158,7 +158,9 @@ constexpr int unroll = 4;
 
 // The statistics of every group of one chunk of rows: `partial` is [slabs][groups][chunks] of mean and squares, and
 // `origins` is [slabs][groups].
-extern "C" __global__ void __launch_bounds__(THREADS)
+//
+// One block a multiprocessor is asked for, though several fit: without that, the compiler saves registers by spilling them.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     group_partial(float2 *partial, float *origins, const TYPE *x, Slab slab) {
     extern __shared__ float shared[];
     const int columns = int(slab.columns), lanes = int(slab.lanes), width = int(slab.channels);

@@ -1,0 +1,68 @@
+//! `kinora kernels build`.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use std::{fs, io::Write, path::Path};
+
+use support::{answer, kinora, model, run};
+
+#[test]
+fn a_bundle_holds_the_kernels_of_a_clip_for_each_architecture() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("bundle");
+    // What an earlier run of the tests compiled is found again.
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernel-cache");
+    let build = |arch: &str| {
+        let mut command = kinora();
+        command.env("KINORA_CACHE_DIR", &cache).args(["kernels", "build", "--json", "--arch", arch]);
+        // The kernels of f32 compile in the shortest time.
+        answer(command.arg("-o").arg(&bundle).arg("--model").arg(model()).args(["--precision", "f32"]))
+    };
+    let built = build("sm_75,sm_90a");
+    if built.stderr.contains("NVRTC") && std::env::var_os("KINORA_REQUIRE_NVRTC").is_none() {
+        let _ = writeln!(std::io::stderr(), "a_bundle_holds_the_kernels_of_a_clip not run: no NVRTC");
+        return;
+    }
+    assert_eq!((built.code, &*built.stderr), (Some(0), ""), "{built:?}");
+    let answer = built.json();
+    let count = |at: usize| answer["architectures"][at]["kernels"].as_u64().unwrap();
+    assert_eq!(answer["architectures"][1]["architecture"], "sm_90a");
+    assert!(count(0) > 10 && count(1) > 10, "{answer}");
+
+    let index = |path: &Path| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(path.join("index.json")).unwrap()).unwrap()
+    };
+    let of = |target: &str| {
+        let kernels = index(&bundle)["kernels"].clone();
+        kernels.as_object().unwrap().values().filter(|kernel| kernel["target"] == target).count() as u64
+    };
+    assert_eq!((of("sm_75"), of("sm_90a")), (count(0), count(1)));
+    // Another architecture comes beside those that are there.
+    let more = build("sm_80").json();
+    assert_eq!(of("sm_80"), more["architectures"][0]["kernels"].as_u64().unwrap());
+    assert_eq!((of("sm_75"), of("sm_90a")), (count(0), count(1)));
+    assert!(more["bytes"].as_u64() > answer["bytes"].as_u64());
+}
+
+#[test]
+fn what_cannot_be_built_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("bundle");
+    let output = output.to_str().unwrap();
+    run(&["kernels", "build", "--arch", "volta", "-o", output]).must_fail(2, &["volta", "sm_75"]);
+    run(&["kernels", "build", "-o", output]).must_fail(2, &["--arch"]);
+    run(&["kernels", "build", "--arch", "sm_80", "-o", output, "--model", "/nothing/here"])
+        .must_fail(1, &["/nothing/here"]);
+    run(&["kernels", "build", "--arch", "sm_80", "-o", output, "--frames", "0"]).must_fail(2, &["--frames"]);
+    assert!(!Path::new(output).exists());
+    // A compiler that is not where it was said to be.
+    let none = answer(
+        kinora()
+            .env("KINORA_NVRTC", "/nothing")
+            .args(["kernels", "build", "--arch", "sm_80", "-o", output])
+            .args(["--model"])
+            .arg(model()),
+    );
+    none.must_fail(1, &["NVRTC", "/nothing"]);
+}
