@@ -25,5 +25,5 @@ pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;
 pub use loaded::LoadedKernels;
 pub use options::CudaOptions;
-pub use program::{LoadOptions, Planned, Program, ProgramMemory};
+pub use program::{LoadOptions, LoadTimes, Planned, Program, ProgramMemory};
 pub use target::CudaTarget;

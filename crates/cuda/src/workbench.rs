@@ -192,14 +192,16 @@ pub struct PreparedCall {
 }
 
 impl PreparedCall {
-    /// Fills everything with a byte, results and scratch memory included, then writes the operands.
+    /// Fills everything with a byte, results and scratch memory included, where one is given, then writes the operands.
     ///
     /// # Errors
     /// Where an operand has another size, or the driver fails.
-    pub fn write(&self, poison: u8, operands: &[&[u8]]) -> Result<(), CudaError> {
+    pub fn write(&self, poison: Option<u8>, operands: &[&[u8]]) -> Result<(), CudaError> {
         let buffer = &self.memory.buffer;
-        // SAFETY: all of it is this call's own memory, and is waited for below.
-        unsafe { self.stream.fill(buffer.address(), poison, buffer.bytes())? };
+        if let Some(byte) = poison {
+            // SAFETY: all of it is this call's own memory, and is waited for below.
+            unsafe { self.stream.fill(buffer.address(), byte, buffer.bytes())? };
+        }
         self.clear_fault()?;
         for (&tensor, operand) in self.memory.inputs.iter().zip(operands) {
             if tensor.1 != operand.len() {

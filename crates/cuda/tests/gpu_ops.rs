@@ -1,5 +1,8 @@
 //! Every op, by every kernel that is offered for it, in the tables of cases that all backends share: against tensors made
 //! with PyTorch and against the reference at the edges. The paths of older chips run here too, as PTX.
+//!
+//! For a sanitizer, which is slow: `KINORA_TEST_ONLY=sm_80` runs the kernels of one chip or set, and
+//! `KINORA_TEST_POISON=off` leaves memory that nothing was written to as it is, so that a read of it is found.
 
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
@@ -31,6 +34,8 @@ struct OnGpu {
     traced: bool,
     /// Whether every kernel runs, or only the one that the family would choose.
     all: bool,
+    /// What memory is filled with before a kernel runs.
+    poison: Option<u8>,
 }
 
 impl OnGpu {
@@ -59,7 +64,7 @@ impl OnGpu {
             let run = || -> Result<Vec<Tensor>, String> {
                 let prepared = self.bench.prepare(&call, &**implementation).map_err(said)?;
                 let bytes: Vec<&[u8]> = operands.iter().map(|operand| operand.bytes()).collect();
-                prepared.write(0xFF, &bytes).map_err(said)?;
+                prepared.write(self.poison, &bytes).map_err(said)?;
                 prepared.run().map_err(said)?;
                 if let Some(index) = prepared.fault().map_err(said)? {
                     return Err(format!("the bad index {index}"));
@@ -108,20 +113,20 @@ fn on(device: &Device) -> Result<Vec<OnGpu>, CudaError> {
         .filter(|&architecture| architecture < newest)
         .map(|architecture| Chip { form: CodeForm::Ptx, ..Chip::typical(architecture) });
     let sets = [(own.clone(), KernelSet::Fused), (own, KernelSet::Baseline)];
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    let (only, traced) = (variable("KINORA_TEST_ONLY"), !variable("KINORA_TRACE").is_empty());
+    let poison = (variable("KINORA_TEST_POISON") != "off").then_some(0xFF);
     sets.into_iter()
         .chain(older.map(|chip| (chip, KernelSet::Fused)))
-        .map(|(chip, set)| {
-            let name = format!("{} {set:?}", chip.architecture);
-            let bench = Workbench::new(device, chip, CompilerOptions::from_environment())?;
+        .map(|(chip, set)| (format!("{} {set:?}", chip.architecture), chip, set))
+        .filter(|(name, ..)| name.contains(&only))
+        .map(|(name, chip, set)| {
             // The kernels of older chips differ in their instructions, not in their tiles.
-            let all = chip_is_own(&bench, newest);
-            Ok(OnGpu { name, bench, set, traced: std::env::var_os("KINORA_TRACE").is_some(), all })
+            let all = chip.architecture == newest;
+            let bench = Workbench::new(device, chip, CompilerOptions::from_environment())?;
+            Ok(OnGpu { name, bench, set, traced, all, poison })
         })
         .collect()
-}
-
-fn chip_is_own(bench: &Workbench, newest: Architecture) -> bool {
-    bench.chip().architecture == newest
 }
 
 fn check(test: impl FnOnce(&[&dyn Executor])) {

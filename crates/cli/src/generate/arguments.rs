@@ -147,7 +147,8 @@ pub struct ClipArgs {
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "FRAMES", help_heading = "The clip")]
     pub decode_chunk: Option<usize>,
 
-    /// The numbers that weights and activations are kept in: f16 and bf16 halve the memory [default: f32].
+    /// The numbers that weights and activations are kept in: f16 and bf16 halve the memory [default: f16 for a GPU, or else
+    /// f32].
     #[arg(long, value_name = "TYPE", value_parser = precision(), help_heading = "The machine")]
     pub precision: Option<Precision>,
 }

@@ -36,7 +36,10 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
         return Err(Failure::Usage(problem.to_owned()));
     }
     let mut display = Display::new(arguments.quiet, arguments.verbose);
-    let precision = arguments.clip.precision.unwrap_or_default();
+    let precision = match arguments.clip.precision {
+        Some(precision) => precision,
+        None => arguments.device.default_precision()?,
+    };
     let asked = checked_settings(arguments, precision)?;
     let probe = VideoOptions { frames: arguments.clip.frames, ..video_options(arguments, &asked)? };
     interrupt::uninterrupted(|| {

@@ -50,6 +50,20 @@ pub fn details(report: &Report) -> Vec<String> {
         let least = report.step_seconds.iter().copied().fold(first, f64::min);
         lines.push(format!("{} of {least:.2} to {most:.2} s", plural(report.step_seconds.len(), "step")));
     }
+    for load in &report.loads {
+        let gpu = load.gpu.map_or_else(String::new, |gpu| {
+            format!(
+                ": weights {}, {} compiled in {}, {} found; {} by the plan, {} by the driver",
+                time(gpu.weights_seconds),
+                plural(gpu.kernels_compiled, "kernel"),
+                time(gpu.kernels_seconds),
+                gpu.kernels_found,
+                Bytes(gpu.planned_bytes as u64),
+                Bytes(gpu.driver_bytes as u64),
+            )
+        });
+        lines.push(format!("{} loaded in {}{gpu}", load.part, time(load.seconds)));
+    }
     for part in &report.plan.parts {
         lines.push(format!(
             "{}: {} of weights, {} of activations, {} a run",

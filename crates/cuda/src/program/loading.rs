@@ -3,13 +3,14 @@
 use std::{
     collections::{HashMap, HashSet},
     thread,
+    time::Instant,
 };
 
 use kinora_cpu::{Loader, simd::Isa};
 use kinora_graph::{Graph, Parameters, Tensor, ValueId};
 
 use super::{
-    Planned, Program, ProgramMemory,
+    LoadTimes, Planned, Program, ProgramMemory,
     execution::{Executor, RunningNode},
     faults::FaultWord,
     lowering::{self, LoweredNode, Memory, WeightLayout},
@@ -46,6 +47,7 @@ pub(super) fn load(
     parameters: &dyn Parameters,
     load: &LoadOptions<'_>,
 ) -> Result<Program, CudaError> {
+    let start = Instant::now();
     let Planned { graph, plan, options } = planned;
     plan.verify(&graph)?;
     device.info().accepts(&options.chip)?;
@@ -75,13 +77,15 @@ pub(super) fn load(
     let compiler = Compiler::new(target, CompilerOptions { driver, ..load.compiler.clone() })?;
 
     // Weights are read while kernels are compiled.
-    let (compilation, known) = thread::scope(|scope| {
+    let (compilation, known, weights_seconds) = thread::scope(|scope| {
         let compiling = scope.spawn(|| compiler.compile_all(&kernels, load.progress));
+        let start = Instant::now();
         let known = upload_weights(&graph, plan.resident(), &layout, weights.address(), parameters, &stream);
+        let weights_seconds = start.elapsed().as_secs_f64();
         let compilation = compiling
             .join()
             .unwrap_or_else(|_| Err(CudaError::Internal("the compiler's thread panicked".into())));
-        (compilation, known)
+        (compilation, known, weights_seconds)
     });
     let Compilation { codes, statistics } = compilation?;
     let known = known?;
@@ -115,6 +119,7 @@ pub(super) fn load(
         arena,
         _weights: weights,
         memory,
+        load_times: LoadTimes { seconds: start.elapsed().as_secs_f64(), weights_seconds },
         compiled: statistics,
         clip_has_run: false,
     })

@@ -51,6 +51,7 @@ pub struct Program {
     /// Held for as long as launches point into it.
     _weights: DeviceBuffer,
     memory: ProgramMemory,
+    load_times: LoadTimes,
     compiled: Statistics,
     clip_has_run: bool,
 }
@@ -69,6 +70,15 @@ pub struct ProgramMemory {
     pub driver: usize,
 }
 
+/// How long a program took to load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoadTimes {
+    /// All of it, in seconds.
+    pub seconds: f64,
+    /// Reading, folding and copying the weights, while kernels were compiled.
+    pub weights_seconds: f64,
+}
+
 impl Program {
     /// The graph as it runs, after the passes.
     pub fn graph(&self) -> &Graph {
@@ -83,6 +93,11 @@ impl Program {
     /// What it takes of the GPU's memory.
     pub fn memory(&self) -> ProgramMemory {
         self.memory
+    }
+
+    /// How long it took to load.
+    pub fn load_times(&self) -> LoadTimes {
+        self.load_times
     }
 
     /// What compiling its kernels took.

@@ -15,7 +15,7 @@ use kinora_graph::{
     plan::{Plan, PlanError},
 };
 
-use super::{Device, Kernels, LoadOptions, Tuning};
+use super::{Device, GpuLoad, Kernels, LoadOptions, Tuning, device::open_gpu};
 
 /// The device that runs the networks.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Gpu {
 
 impl Gpu {
     fn open(ordinal: usize, options: &LoadOptions) -> Result<Gpu, CudaError> {
-        let device = driver::Device::open(ordinal)?;
+        let device = open_gpu(ordinal)?;
         let compiler = CompilerOptions::from_environment();
         let folder = compiler.cache.clone();
         let tuner = match (options.kernels, options.tuning) {
@@ -201,6 +201,20 @@ pub(super) enum Network {
 }
 
 impl Network {
+    /// What loading it took, on a GPU.
+    pub fn gpu_load(&self) -> Option<GpuLoad> {
+        let Network::Cuda(program) = self else { return None };
+        let (memory, kernels) = (program.memory(), program.compiled());
+        Some(GpuLoad {
+            weights_seconds: program.load_times().weights_seconds,
+            kernels_seconds: kernels.seconds,
+            kernels_compiled: kernels.compiled,
+            kernels_found: kernels.cached + kernels.bundled,
+            planned_bytes: memory.planned,
+            driver_bytes: memory.driver,
+        })
+    }
+
     /// Gives the clip's inputs.
     pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), BackendError> {
         match self {

@@ -1,12 +1,17 @@
 //! Where a model runs, and by which kernels.
 
-use std::{fmt, str::FromStr};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    str::FromStr,
+    sync::{Mutex, PoisonError},
+};
 
 use kinora_cuda::{CudaError, driver, kernels::KernelSet};
 
 pub use kinora_cuda::tuning::Candidates;
 
-use super::GenerateError;
+use super::{GenerateError, Precision};
 use crate::memory::{self, LimitSource, MemoryLimit};
 
 /// What runs the model.
@@ -22,6 +27,18 @@ pub enum Device {
 }
 
 impl Device {
+    /// The precision where none is asked for: f16 on a GPU, whose matrix units are made for it, and f32 on the CPU.
+    ///
+    /// # Errors
+    /// Where a GPU was asked for that cannot be used.
+    pub fn default_precision(self) -> Result<Precision, GenerateError> {
+        match self {
+            Device::Cpu => Ok(Precision::F32),
+            Device::Cuda(ordinal) => Ok(open_gpu(ordinal).map(|_| Precision::F16)?),
+            Device::Auto => Ok(open_gpu(0).map_or(Precision::F32, |_| Precision::F16)),
+        }
+    }
+
     /// The memory that networks may take on it: a GPU's that is free, or what the machine has available. `None` where the
     /// system does not say.
     ///
@@ -29,7 +46,7 @@ impl Device {
     /// Where a GPU was asked for that cannot be used.
     pub fn available_memory(self) -> Result<Option<MemoryLimit>, GenerateError> {
         let free = |ordinal| {
-            let free = driver::Device::open(ordinal)?.memory()?.free;
+            let free = open_gpu(ordinal)?.memory()?.free;
             Ok(Some(MemoryLimit { bytes: free as u64, source: LimitSource::Gpu }))
         };
         match self {
@@ -38,6 +55,20 @@ impl Device {
             Device::Auto => Ok(free(0).unwrap_or_else(|_: CudaError| memory::available())),
         }
     }
+}
+
+/// A GPU, whose context is made once in a process and shared by all who ask: making one takes a good part of a second. One
+/// that a fault has ended is made anew.
+pub(super) fn open_gpu(ordinal: usize) -> Result<driver::Device, CudaError> {
+    static OPENED: Mutex<BTreeMap<usize, driver::Device>> = Mutex::new(BTreeMap::new());
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(device) = opened.get(&ordinal).filter(|device| !device.context().is_lost()) {
+        return Ok(device.clone());
+    }
+    opened.remove(&ordinal);
+    let device = driver::Device::open(ordinal)?;
+    opened.insert(ordinal, device.clone());
+    Ok(device)
 }
 
 impl fmt::Display for Device {

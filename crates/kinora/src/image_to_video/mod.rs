@@ -59,7 +59,7 @@ pub use estimate::{Estimate, PartEstimate, estimate_configs};
 pub use kernels::clip_kernels;
 pub use options::{LoadOptions, Precision};
 pub use progress::{Observe, Progress, Stage};
-pub use report::{Clip, Report, StageTime};
+pub use report::{Clip, GpuLoad, LoadReport, Report, StageTime};
 pub use settings::{Settings, random_seed};
 
 use crate::photo::Photo;
@@ -246,17 +246,18 @@ impl ImageToVideo {
         let conditions = Conditions { embedding, latents };
         let latents = run.denoise(&mut plans.unet, &self.unet, conditions, &schedule)?;
         let frames = run.decode(&mut plans.decoders, &self.vae, &latents)?;
-        let (seconds, stages, step_seconds) = run.stopwatch.stop();
+        let times = run.stopwatch.stop();
         let report = Report {
             model: self.model.path().display().to_string(),
             device: self.device(),
             precision: request.precision,
             scheduler: scheduler.kind(),
             settings: settings.clone(),
-            seconds,
-            stages,
-            step_seconds,
+            seconds: times.seconds,
+            stages: times.stages,
+            step_seconds: times.steps,
             plan,
+            loads: times.loads,
         };
         Ok(Clip { frames, latents, report })
     }

@@ -42,6 +42,38 @@ pub struct Report {
     pub step_seconds: Vec<f64>,
     /// Memory and arithmetic, by the plan that ran.
     pub plan: Estimate,
+    /// What loading each network took, in the order in which they were loaded. One that was kept from the clip before is
+    /// not among them.
+    pub loads: Vec<LoadReport>,
+}
+
+/// What loading a network took.
+#[derive(Clone, Debug, Serialize)]
+pub struct LoadReport {
+    /// The network.
+    pub part: &'static str,
+    /// Seconds in all.
+    pub seconds: f64,
+    /// What it took on a GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuLoad>,
+}
+
+/// What loading a network took on a GPU.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct GpuLoad {
+    /// Seconds of reading and copying the weights, while kernels were compiled.
+    pub weights_seconds: f64,
+    /// Seconds of compiling kernels, or of finding them.
+    pub kernels_seconds: f64,
+    /// Kernels that were compiled.
+    pub kernels_compiled: usize,
+    /// Kernels that had been compiled before.
+    pub kernels_found: usize,
+    /// The memory that weights and activations take by the plan, in bytes.
+    pub planned_bytes: usize,
+    /// The memory that the driver gave meanwhile, in bytes.
+    pub driver_bytes: usize,
 }
 
 /// How long a stage took.
@@ -58,11 +90,12 @@ pub(super) struct Stopwatch {
     start: Instant,
     stages: Vec<StageTime>,
     steps: Vec<f64>,
+    pub loads: Vec<LoadReport>,
 }
 
 impl Stopwatch {
     pub fn start() -> Self {
-        Stopwatch { start: Instant::now(), stages: Vec::new(), steps: Vec::new() }
+        Stopwatch { start: Instant::now(), stages: Vec::new(), steps: Vec::new(), loads: Vec::new() }
     }
 
     /// Adds what has passed since a moment to a stage.
@@ -79,8 +112,17 @@ impl Stopwatch {
         self.steps.push(since.elapsed().as_secs_f64());
     }
 
-    /// The seconds of the whole run, of its stages and of its steps.
-    pub fn stop(self) -> (f64, Vec<StageTime>, Vec<f64>) {
-        (self.start.elapsed().as_secs_f64(), self.stages, self.steps)
+    /// What was taken in all.
+    pub fn stop(self) -> Times {
+        let Stopwatch { start, stages, steps, loads } = self;
+        Times { seconds: start.elapsed().as_secs_f64(), stages, steps, loads }
     }
+}
+
+/// The times of a run.
+pub(super) struct Times {
+    pub seconds: f64,
+    pub stages: Vec<StageTime>,
+    pub steps: Vec<f64>,
+    pub loads: Vec<LoadReport>,
 }

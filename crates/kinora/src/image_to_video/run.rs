@@ -15,7 +15,7 @@ use super::{
     noise::Noise,
     plans::{Part, Request},
     progress::{Observe, tell},
-    report::Stopwatch,
+    report::{LoadReport, Stopwatch},
 };
 
 /// One clip on its way through the networks: what its stages share. Each stage is in a file of its own.
@@ -52,6 +52,8 @@ impl Run<'_, '_> {
             // Where nothing more is wanted, it says so again when the weights are there.
             let _ = observe(&Progress { stage: Stage::Compile, done, total, preview: None });
         })?;
+        let (seconds, gpu) = (start.elapsed().as_secs_f64(), network.gpu_load());
+        self.stopwatch.loads.push(LoadReport { part: name, seconds, gpu });
         self.stopwatch.add(Stage::Load, start);
         self.loaded += 1;
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
