@@ -1,9 +1,13 @@
-//! What benchmarks against a Python peer share: the peer's process, times, and how they are compared.
+//! What benchmarks share: the command line, a Python peer's process, times and how they are compared, and files of results.
 
+mod command_line;
 mod machine;
 mod peer;
+mod report;
 mod times;
 
+pub use command_line::{CommandLine, Filter, exit_code};
 pub use machine::processor;
 pub use peer::Peer;
+pub use report::write_json;
 pub use times::{Compared, Ratio, Times, summary};

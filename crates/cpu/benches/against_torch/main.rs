@@ -6,7 +6,7 @@
 //! median, with the interval in which it lies; best times are compared too.
 //! Results are written as JSON beside a table for people.
 //!
-//! Options after `--`: a word that case names must contain, `--seconds N` a turn, `--turns N`, `--json FILE`.
+//! Options after `--`: words of which case names must contain one, `--seconds N` a turn, `--turns N`, `--json FILE`.
 
 mod cases;
 mod peer;
@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kinora_bench::Compared;
+use kinora_bench::{CommandLine, Compared, Filter, exit_code};
 use kinora_cpu::{CpuError, Options, Program, Tensors};
 use kinora_graph::Tensor;
 
@@ -28,20 +28,14 @@ use report::{Measurement, Report};
 
 /// What the command line asked for.
 struct Arguments {
-    filter: Option<String>,
+    filter: Filter,
     seconds: f64,
     turns: usize,
     json: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    match bench() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(problem) => {
-            eprintln!("bench: {problem}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(bench())
 }
 
 fn bench() -> Result<(), String> {
@@ -50,10 +44,9 @@ fn bench() -> Result<(), String> {
     let mut peer = TorchPeer::start(threads)?;
     let mut report = Report::new(threads, peer.version());
     for case in cases::all() {
-        if arguments.filter.as_ref().is_some_and(|word| !case.name.contains(word.as_str())) {
-            continue;
+        if arguments.filter.chooses(case.name) {
+            report.add(measure(&case, &mut peer, &arguments)?);
         }
-        report.add(measure(&case, &mut peer, &arguments)?);
     }
     report.finish(arguments.json.as_deref())
 }
@@ -131,21 +124,11 @@ fn relative_error(ours: &[f32], theirs: &[f32]) -> f32 {
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut parsed = Arguments { filter: None, seconds: 0.1, turns: 24, json: None };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
-        match word.as_str() {
-            // Cargo's own word for "this is a benchmark run".
-            "--bench" => {}
-            "--seconds" => parsed.seconds = value()?.parse().map_err(|_| "--seconds takes a number")?,
-            "--turns" => parsed.turns = value()?.parse().map_err(|_| "--turns takes a number")?,
-            "--json" => parsed.json = Some(PathBuf::from(value()?)),
-            _ => parsed.filter = Some(word),
-        }
-    }
-    if !(parsed.seconds > 0.0 && parsed.seconds < 60.0) || parsed.turns == 0 {
+    let mut line = CommandLine::of_process();
+    let seconds = line.option_or("--seconds", 0.1)?;
+    let turns = line.option_or("--turns", 24)?;
+    if !(seconds > 0.0 && seconds < 60.0) || turns == 0 {
         return Err("--seconds must lie between 0 and 60, --turns be at least 1".into());
     }
-    Ok(parsed)
+    Ok(Arguments { seconds, turns, json: line.option("--json")?, filter: line.rest()? })
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kinora_bench::{Compared, Ratio, processor, summary};
+use kinora_bench::{Compared, Ratio, summary, write_json};
 use serde_json::json;
 
 /// One case, measured.
@@ -29,7 +29,7 @@ pub struct Report {
 impl Report {
     /// Starts a report, and its table.
     pub fn new(threads: usize, torch: &str) -> Self {
-        println!("Kinora on {} ({threads} threads) against PyTorch {torch} eager, f32\n", processor(&isa()));
+        println!("Kinora on {} ({threads} threads) against PyTorch {torch} eager, f32\n", processor());
         println!(
             "{:<44} {:>10} {:>10} {:>7} {:>13} {:>7} {:>8}",
             "case (medians)", "ours", "PyTorch", "ratio", "95 % within", "of best", "GFLOP/s"
@@ -55,7 +55,7 @@ impl Report {
     /// Ends the table with the geometric mean, and writes the JSON where asked for.
     pub fn finish(&self, json: Option<&Path>) -> Result<(), String> {
         if self.measurements.is_empty() {
-            return Err("no case has that word in its name".into());
+            return Err("no case has one of the words in its name".into());
         }
         let (mean, least) = summary(self.measurements.iter().map(|m| m.times.ratio().median));
         let (best_mean, best_least) = summary(self.measurements.iter().map(|m| m.times.best_ratio()));
@@ -79,20 +79,19 @@ impl Report {
             "command": "cargo xtask bench",
             "kinora": env!("CARGO_PKG_VERSION"),
             "torch": self.torch,
-            "processor": processor(&isa()),
+            "processor": processor(),
             "threads": self.threads,
             "median": {"geometric_mean_ratio": mean, "least_ratio": least, "surely_behind": behind},
             "best": {"geometric_mean_ratio": best_mean, "least_ratio": best_least},
             "cases": cases,
         });
-        let text = format!("{document:#}\n");
-        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        write_json(path, &document)?;
         println!("written to {}", path.display());
         Ok(())
     }
 }
 
-/// The vector instructions in use.
-fn isa() -> String {
-    format!("{:?}", kinora_cpu::simd::Isa::detect())
+/// The processor and the vector instructions used.
+fn processor() -> String {
+    kinora_bench::processor(kinora_cpu::simd::Isa::detect().name())
 }

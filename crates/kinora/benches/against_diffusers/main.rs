@@ -8,7 +8,8 @@
 //! networks in memory, and diffusers its weights in the layout that is the faster one. Results are written as JSON beside
 //! a table for people.
 //!
-//! Options after `--`: a word that case names must contain, `--seconds N` a turn at least, `--turns N`, `--json FILE`.
+//! Options after `--`: words of which case names must contain one, `--seconds N` a turn at least, `--turns N`, `--json
+//! FILE`.
 
 mod cases;
 mod peer;
@@ -26,7 +27,7 @@ use kinora::{
     image_to_video::{Clip, ImageToVideo, LoadOptions},
     photo::Photo,
 };
-use kinora_bench::Compared;
+use kinora_bench::{CommandLine, Compared, Filter, exit_code};
 use kinora_models::{folder::ModelFolder, synthetic::uniform};
 
 use cases::Case;
@@ -42,20 +43,14 @@ const STAGES: [&str; 4] = ["encode_image", "encode_latents", "denoise", "decode"
 
 /// What the command line asked for.
 struct Arguments {
-    filter: Option<String>,
+    filter: Filter,
     seconds: f64,
     turns: usize,
     json: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    match bench() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(problem) => {
-            eprintln!("bench: {problem}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(bench())
 }
 
 fn bench() -> Result<(), String> {
@@ -66,7 +61,7 @@ fn bench() -> Result<(), String> {
     write_photo(&photo)?;
     let mut report = Report::new(threads, peer.versions());
     for case in cases::all() {
-        if arguments.filter.as_ref().is_some_and(|word| !case.name.contains(word.as_str())) {
+        if !arguments.filter.chooses(case.name) {
             continue;
         }
         report.add(measure(&case, &photo, &mut peer, &arguments).map_err(|e| format!("{}: {e}", case.name))?);
@@ -189,21 +184,11 @@ fn write_photo(path: &Path) -> Result<(), String> {
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut parsed = Arguments { filter: None, seconds: 1.0, turns: 6, json: None };
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
-        match word.as_str() {
-            // Cargo's own word for "this is a benchmark run".
-            "--bench" => {}
-            "--seconds" => parsed.seconds = value()?.parse().map_err(|_| "--seconds takes a number")?,
-            "--turns" => parsed.turns = value()?.parse().map_err(|_| "--turns takes a number")?,
-            "--json" => parsed.json = Some(PathBuf::from(value()?)),
-            _ => parsed.filter = Some(word),
-        }
-    }
-    if !(parsed.seconds >= 0.0 && parsed.seconds < 60.0) || parsed.turns == 0 {
+    let mut line = CommandLine::of_process();
+    let seconds = line.option_or("--seconds", 1.0)?;
+    let turns = line.option_or("--turns", 6)?;
+    if !(0.0..60.0).contains(&seconds) || turns == 0 {
         return Err("--seconds must lie between 0 and 60, --turns be at least 1".into());
     }
-    Ok(parsed)
+    Ok(Arguments { seconds, turns, json: line.option("--json")?, filter: line.rest()? })
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kinora::image_to_video::Settings;
-use kinora_bench::{Compared, Ratio, summary};
+use kinora_bench::{Compared, Ratio, summary, write_json};
 use serde_json::{Map, Value, json};
 
 use crate::verify::Distance;
@@ -75,7 +75,7 @@ impl Report {
     /// Ends the table with the geometric mean, and writes the JSON where asked for.
     pub fn finish(&self, json: Option<&Path>) -> Result<(), String> {
         if self.measurements.is_empty() {
-            return Err("no case has that word in its name".into());
+            return Err("no case has one of the words in its name".into());
         }
         let (mean, least) = summary(self.measurements.iter().map(|m| m.clip.ratio().median));
         let (best_mean, best_least) = summary(self.measurements.iter().map(|m| m.clip.best_ratio()));
@@ -96,8 +96,7 @@ impl Report {
             "first": {"geometric_mean_ratio": first_mean, "least_ratio": first_least},
             "cases": self.measurements.iter().map(Measurement::json).collect::<Vec<_>>(),
         });
-        let text = format!("{document:#}\n");
-        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        write_json(path, &document)?;
         println!("written to {}", path.display());
         Ok(())
     }

@@ -1,17 +1,17 @@
 //! The networks of Stable Video Diffusion at full size on a GPU, with random weights: milliseconds, memory, start-up.
 //!
-//! Options after `--`: words that network names must contain, `--frames N`, `--height N`, `--width N`, `--kernels
-//! fused|baseline`, `--choice heuristic|all|ours|vendor` (what the tuner may choose among), `--replays N`, `--json FILE`.
+//! Options after `--`: words of which network names must contain one, `--frames N`, `--height N`, `--width N`, `--chunk N`
+//! (frames that are decoded together), `--kernels fused|baseline`, `--choice heuristic|all|ours|vendor` (what the tuner may
+//! choose among), `--replays N`, `--json FILE`.
+
+#[path = "../support/choice.rs"]
+mod choice;
 
 use std::{ops::ControlFlow, path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
-use kinora_cuda::{
-    CudaOptions, LoadOptions, Planned,
-    compiler::CompilerOptions,
-    driver::Device,
-    kernels::KernelSet,
-    tuning::{Candidates, Tuner},
-};
+use kinora::image_to_video::Kernels;
+use kinora_bench::{CommandLine, Filter, exit_code, write_json};
+use kinora_cuda::{CudaOptions, LoadOptions, Planned, driver::Device, tuning::Tuner};
 use kinora_graph::{DType, Graph, Phase, Source, Tensor};
 use kinora_models::{
     networks::{
@@ -24,58 +24,36 @@ use kinora_models::{
 };
 use serde_json::{Value, json};
 
+use choice::Choice;
+
 type Failure = Box<dyn std::error::Error>;
 
 struct Arguments {
-    words: Vec<String>,
+    filter: Filter,
     frames: usize,
     height: usize,
     width: usize,
     chunk: usize,
-    kernels: KernelSet,
-    choice: String,
+    kernels: Kernels,
+    choice: Choice,
     replays: usize,
     json: Option<PathBuf>,
 }
 
 impl Arguments {
-    fn read() -> Result<Arguments, Failure> {
-        let mut this = Arguments {
-            words: Vec::new(),
-            frames: 14,
-            height: 576,
-            width: 1024,
-            chunk: 2,
-            kernels: KernelSet::Fused,
-            choice: "heuristic".to_owned(),
-            replays: 10,
-            json: None,
-        };
-        let mut words = std::env::args().skip(1);
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
-            match word.as_str() {
-                // Cargo's own.
-                "--bench" => {}
-                "--frames" => this.frames = value()?.parse()?,
-                "--height" => this.height = value()?.parse()?,
-                "--width" => this.width = value()?.parse()?,
-                "--chunk" => this.chunk = value()?.parse()?,
-                "--replays" => this.replays = value()?.parse()?,
-                "--choice" => this.choice = value()?,
-                "--json" => this.json = Some(value()?.into()),
-                "--kernels" => {
-                    this.kernels = match value()?.as_str() {
-                        "fused" => KernelSet::Fused,
-                        "baseline" => KernelSet::Baseline,
-                        other => return Err(format!("{other} is no set of kernels").into()),
-                    }
-                }
-                other if other.starts_with("--") => return Err(format!("{other} is no option").into()),
-                _ => this.words.push(word),
-            }
-        }
-        Ok(this)
+    fn read() -> Result<Arguments, String> {
+        let mut line = CommandLine::of_process();
+        Ok(Arguments {
+            frames: line.option_or("--frames", 14)?,
+            height: line.option_or("--height", 576)?,
+            width: line.option_or("--width", 1024)?,
+            chunk: line.option_or("--chunk", 2)?,
+            kernels: line.option_or("--kernels", Kernels::Fused)?,
+            choice: line.option_or("--choice", Choice::Heuristic)?,
+            replays: line.option_or("--replays", 10)?,
+            json: line.option("--json")?,
+            filter: line.rest()?,
+        })
     }
 
     fn networks(&self) -> Result<Vec<(&'static str, Graph)>, Failure> {
@@ -99,8 +77,7 @@ impl Arguments {
             ("encode", vae::encoder(&vae, &encode)?),
             ("decode", vae::decoder(&vae, &decode)?),
         ];
-        let wanted = |name: &str| self.words.is_empty() || self.words.iter().any(|word| name.contains(word));
-        Ok(networks.into_iter().filter(|(name, _)| wanted(name)).collect())
+        Ok(networks.into_iter().filter(|(name, _)| self.filter.chooses(name)).collect())
     }
 }
 
@@ -131,7 +108,7 @@ fn measure(
     arguments: &Arguments,
     tuner: Option<&Arc<Tuner>>,
 ) -> Result<Value, Failure> {
-    let mut options = CudaOptions { kernels: arguments.kernels, ..CudaOptions::for_device(device) };
+    let mut options = CudaOptions { kernels: arguments.kernels.into(), ..CudaOptions::for_device(device) };
     options.choice = tuner.map(|tuner| tuner.clone() as _);
     let start = Instant::now();
     if let Some(tuner) = tuner {
@@ -184,15 +161,7 @@ fn run() -> Result<(), Failure> {
     let device = Device::open(0)?;
     let info = device.info();
     println!("{}, {} frames of {}×{}, f16", info.name, arguments.frames, arguments.width, arguments.height);
-    let tuner = match arguments.choice.as_str() {
-        "heuristic" => None,
-        candidates => {
-            let candidates: Candidates = candidates.parse()?;
-            let compiler = CompilerOptions::from_environment();
-            let folder = compiler.cache.clone();
-            Some(Arc::new(Tuner::new(&device, candidates, compiler, folder)?))
-        }
-    };
+    let tuner = arguments.choice.tuner(&device)?;
     let mut results = Vec::new();
     let mut failed = false;
     for (name, graph) in arguments.networks()? {
@@ -207,22 +176,16 @@ fn run() -> Result<(), Failure> {
         let report = json!({
             "device": info.name, "driver": info.driver.to_string(), "frames": arguments.frames,
             "height": arguments.height, "width": arguments.width, "decode_chunk": arguments.chunk,
-            "kernels": format!("{:?}", arguments.kernels), "choice": arguments.choice, "results": results,
+            "kernels": arguments.kernels.name(), "choice": arguments.choice.to_string(), "results": results,
             "tuned": tuner.as_ref().map(|tuner| tuner.report()),
         });
         if let Some(path) = &arguments.json {
-            std::fs::write(path, serde_json::to_vec_pretty(&report)?)?;
+            write_json(path, &report)?;
         }
     }
     if failed { Err("a network failed".into()) } else { Ok(()) }
 }
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit_code(run())
 }
