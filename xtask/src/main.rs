@@ -13,7 +13,8 @@ const HELP: &str = "\
 cargo xtask <task>
 
   test      install NVIDIA's kernel compiler into .python/, check formatting, lints and docs, and run every test
-  bench     install PyTorch and diffusers into .python/, then run the benchmarks (`cargo bench`)
+  bench     install PyTorch and diffusers into .python/, then run the benchmarks against them; more words go to
+            `cargo bench`
   bundle    gather what a GPU host without a toolchain needs into target/bundle; more words name more packages,
             whose tests and benchmarks go along
   golden    install PyTorch and diffusers into .python/, then make the golden fixtures again

@@ -63,10 +63,16 @@ pub fn kernel_compiler() -> Result<bool, TaskError> {
     Ok(exists)
 }
 
+/// The benchmarks that a CPU and a peer suffice for. Those of a GPU are started on its host, out of the bundle.
+const AGAINST_PEERS: [&str; 4] = ["--bench", "against_torch", "--bench", "against_diffusers"];
+
 /// Benchmarks against PyTorch and diffusers in one run; more words go to `cargo bench`, as `--bench against_diffusers`.
 pub fn bench(arguments: &[String]) -> Result<(), TaskError> {
     install("bench/peers/requirements.txt")?;
     let mut words = vec!["bench"];
+    if !arguments.iter().any(|word| word == "--bench") {
+        words.extend(AGAINST_PEERS);
+    }
     words.extend(arguments.iter().map(String::as_str));
     step("benchmarks", &mut cargo(&words))
 }
