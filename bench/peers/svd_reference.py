@@ -6,6 +6,7 @@
 
 import contextlib
 import json
+import math
 
 import torch
 from PIL import Image
@@ -49,13 +50,15 @@ def error(result, reference):
     difference = result - reference
     scale = reference.square().mean().sqrt().item()
     rms = difference.square().mean().sqrt().item()
-    return {
+    numbers = {
         "relative_rms": rms / scale if scale else rms,
         "largest": difference.abs().max().item(),
         "reference_rms": scale,
         "reference_largest": reference.abs().max().item(),
-        "finite": bool(torch.isfinite(result).all()),
     }
+    # JSON has neither infinities nor NaN.
+    finite = {name: number if math.isfinite(number) else None for name, number in numbers.items()}
+    return finite | {"finite": bool(torch.isfinite(result).all())}
 
 
 def compare(out, precision, stage):
@@ -68,7 +71,11 @@ def compare(out, precision, stage):
     for name, tensor in results.items():
         found = error(tensor, expected[name])
         measure.add(out / "errors.json", f"{precision}.{name}", found)
-        print(f"  {precision} {name}: relative rms error {found['relative_rms']:.3e}, largest {found['largest']:.3e}")
+        if found["finite"]:
+            far = f"relative rms error {found['relative_rms']:.3e}, largest {found['largest']:.3e}"
+        else:
+            far = "not finite"
+        print(f"  {precision} {name}: {far}")
 
 
 def run(out, folder, size, precisions, stages, device, decode_chunk):

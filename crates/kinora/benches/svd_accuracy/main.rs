@@ -1,0 +1,79 @@
+//! How far the stages of Stable Video Diffusion are from PyTorch in f32, beside how far PyTorch itself is in half precision.
+//!
+//! `bench/peers/svd_gpu.py --parts model,reference` writes a model, inputs, PyTorch's results and their errors into a folder;
+//! `bench/peers/README.md` describes it. Each stage runs here with the same weights on the same inputs, and its error is
+//! computed by the same formula. It may be up to 1.2 times PyTorch's own in the same precision; in f32, where PyTorch's is
+//! the reference, it must be what sums in another order give. The process fails where a stage's is larger, or a result is
+//! not finite. The pipeline is compared in f16 alone: it starts from the noise that a run in f16 draws.
+//!
+//! Options after `--`: words of which a stage's name must contain one (`clip`, `vae_encode`, `unet`, `vae_decode`,
+//! `pipeline`), `--peers FOLDER` that the script wrote, `--size full|small|tiny` of its model, `--device cpu|cuda[:N]`,
+//! `--precision f32|f16|bf16`, `--choice heuristic|all|ours|vendor` (what a tuner may choose among on a GPU; the pipeline has
+//! none), `--json FILE`.
+
+mod backend;
+#[path = "../support/choice.rs"]
+mod choice;
+mod peers;
+mod report;
+mod stages;
+mod unet;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use kinora::image_to_video::{Device, Precision};
+use kinora_bench::{CommandLine, Filter, exit_code};
+
+use backend::Backend;
+use choice::Choice;
+use peers::Peers;
+use report::Report;
+use stages::{STAGES, Size, Stages};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What the command line asked for.
+struct Arguments {
+    filter: Filter,
+    peers: PathBuf,
+    size: Size,
+    device: Device,
+    precision: Precision,
+    choice: Choice,
+    json: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn read() -> Result<Arguments, String> {
+        let mut line = CommandLine::of_process();
+        Ok(Arguments {
+            peers: line.option("--peers")?.ok_or("--peers must name the folder that svd_gpu.py wrote")?,
+            size: line.option_or("--size", Size::Full)?,
+            device: line.option_or("--device", Device::Cuda(0))?,
+            precision: line.option_or("--precision", Precision::F16)?,
+            choice: line.option_or("--choice", Choice::Heuristic)?,
+            json: line.option("--json")?,
+            filter: line.rest()?,
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    exit_code(run())
+}
+
+fn run() -> Result<(), Failure> {
+    let Arguments { filter, peers, size, device, precision, choice, json } = Arguments::read()?;
+    let peers = Peers::open(&peers)?;
+    let backend = Backend::open(device, choice)?;
+    let stages = Stages::open(&peers, size, device, precision, &backend)?;
+    let mut report = Report::new(size, precision, choice, &backend, json);
+    for stage in STAGES.into_iter().filter(|stage| filter.chooses(stage)) {
+        if let Some(reason) = stages.incomparable(stage) {
+            println!("{stage}: not compared: {reason}");
+            continue;
+        }
+        report.add(stage, stages.run(stage), &peers)?;
+    }
+    report.finish()
+}

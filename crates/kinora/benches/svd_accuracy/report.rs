@@ -1,0 +1,138 @@
+//! The table for people and the JSON for programs, and whether all is near enough.
+
+use std::path::PathBuf;
+
+use kinora::image_to_video::Precision;
+use kinora_bench::{Distance, write_json};
+use kinora_cpu::Tensors;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Failure,
+    backend::Backend,
+    choice::Choice,
+    peers::{PeerError, Peers},
+    stages::Size,
+};
+
+/// How many times PyTorch's own error ours may be.
+const RATIO_BAR: f64 = 1.2;
+
+/// The error that f32 may have: its sums in another order were seen 1e-6 off.
+const F32_BAR: f64 = 1e-5;
+
+/// All results of a run.
+pub struct Report {
+    precision: Precision,
+    head: Map<String, Value>,
+    results: Vec<Value>,
+    /// What is too far off or could not be compared.
+    failed: Vec<String>,
+    json: Option<PathBuf>,
+}
+
+impl Report {
+    /// Starts a report, and its table. The JSON goes to a file where one is given.
+    pub fn new(
+        size: Size,
+        precision: Precision,
+        choice: Choice,
+        backend: &Backend,
+        json: Option<PathBuf>,
+    ) -> Self {
+        let device = backend.describe();
+        println!("Kinora in {precision} on {device}, model {size}, against PyTorch in f32\n");
+        println!(
+            "{:<20} {:>10} {:>10} {:>7}  {:<12} {:>10} {:>10}",
+            "relative rms error", "Kinora", "PyTorch", "ratio", "", "largest", "PyTorch"
+        );
+        let mut head = Map::new();
+        for (key, value) in [
+            ("benchmark", json!("Stable Video Diffusion's stages against PyTorch in f32")),
+            ("kinora", json!(env!("CARGO_PKG_VERSION"))),
+            ("device", json!(device)),
+            ("size", json!(size.to_string())),
+            ("precision", json!(precision)),
+            ("ratio_bar", json!(RATIO_BAR)),
+            ("f32_bar", json!(F32_BAR)),
+        ] {
+            head.insert(key.to_owned(), value);
+        }
+        if let Backend::Cuda(..) = backend {
+            head.insert("choice".to_owned(), json!(choice.to_string()));
+        }
+        Report { precision, head, results: Vec::new(), failed: Vec::new(), json }
+    }
+
+    /// Compares what a stage gave, or notes why it gave nothing: one that fails does not end the run. Writes what is known
+    /// so far, so that a run that is stopped keeps it.
+    pub fn add(
+        &mut self,
+        stage: &str,
+        results: Result<Tensors, Failure>,
+        peers: &Peers,
+    ) -> Result<(), Failure> {
+        if let Err(problem) = results.and_then(|results| self.compare(stage, &results, peers)) {
+            println!("{stage}: failed: {problem}");
+            self.results.push(json!({"stage": stage, "failed": problem.to_string()}));
+            self.failed.push(stage.to_owned());
+        }
+        let Some(path) = &self.json else { return Ok(()) };
+        let mut document = self.head.clone();
+        document.insert("results".to_owned(), json!(self.results));
+        Ok(write_json(path, &document.into())?)
+    }
+
+    /// Ends the run: a failure where something is too far off or could not be compared, or nothing was.
+    pub fn finish(self) -> Result<(), Failure> {
+        match (self.results.len(), self.failed.as_slice()) {
+            (0, _) => Err("no stage was compared".into()),
+            (_, []) => Ok(()),
+            (_, failed) => Err(format!("too far off, or not compared: {}", failed.join(", ")).into()),
+        }
+    }
+
+    /// A row for each of the reference's results.
+    fn compare(&mut self, stage: &str, results: &Tensors, peers: &Peers) -> Result<(), Failure> {
+        let mut references: Vec<_> = peers.reference(stage)?.into_iter().collect();
+        references.sort_by(|(a, _), (b, _)| a.cmp(b));
+        for (name, reference) in references {
+            let result = results.get(&name).ok_or_else(|| format!("there is no result {name}"))?;
+            if result.shape() != reference.shape() {
+                let (ours, theirs) = (result.shape(), reference.shape());
+                return Err(format!("{name} is {ours}, and PyTorch's {theirs}: of another --size?").into());
+            }
+            let distance = Distance::between(&result.to_f32(), &reference.to_f32());
+            let peer = peers.error(self.precision, &name)?;
+            self.row(stage, &name, distance, peer);
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, stage: &str, name: &str, distance: Distance, peer: Option<PeerError>) {
+        let Distance { relative_rms, largest, finite } = distance;
+        let bar = peer.map_or(F32_BAR, |peer| RATIO_BAR * peer.relative_rms);
+        let ratio = peer.map(|peer| relative_rms / peer.relative_rms);
+        let within = finite && relative_rms <= bar;
+        let verdict = match (finite, within) {
+            (false, _) => "not finite",
+            (_, true) => "near enough",
+            (_, false) => "TOO FAR",
+        };
+        let error = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2e}"));
+        println!(
+            "{name:<20} {relative_rms:>10.2e} {:>10} {:>7}  {verdict:<12} {largest:>10.2e} {:>10}",
+            error(peer.map(|peer| peer.relative_rms)),
+            ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}×")),
+            error(peer.map(|peer| peer.largest)),
+        );
+        self.results.push(json!({
+            "stage": stage, "result": name, "relative_rms": relative_rms, "largest": largest, "finite": finite,
+            "torch_relative_rms": peer.map(|peer| peer.relative_rms),
+            "torch_largest": peer.map(|peer| peer.largest), "ratio": ratio, "near_enough": within,
+        }));
+        if !within {
+            self.failed.push(name.to_owned());
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The stages as `bench/peers/svd_stages.py` runs them, by Kinora.
+
+use std::{fmt, ops::ControlFlow, str::FromStr};
+
+use kinora::image_to_video::{Configs, Device, ImageToVideo, LoadOptions, Precision, Settings};
+use kinora_cpu::Tensors;
+use kinora_graph::{DType, Graph, Tensor, TensorType};
+use kinora_models::{
+    folder::ModelFolder,
+    networks::{
+        clip_vision,
+        vae::{self, Decode, Encode, Pixels},
+    },
+    weights::Variant,
+};
+
+use crate::{
+    Failure,
+    backend::Backend,
+    peers::Peers,
+    unet::{self, Clips},
+};
+
+/// The stages, in the order in which they are compared.
+pub const STAGES: [&str; 5] = ["clip", "vae_encode", "unet", "vae_decode", "pipeline"];
+
+/// The seed of the pipeline's clip.
+const SEED: u64 = 20;
+
+/// The size of the model, and of what it is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    Tiny,
+    Small,
+    Full,
+}
+
+impl Size {
+    const ALL: [Size; 3] = [Size::Tiny, Size::Small, Size::Full];
+
+    fn name(self) -> &'static str {
+        match self {
+            Size::Tiny => "tiny",
+            Size::Small => "small",
+            Size::Full => "full",
+        }
+    }
+
+    /// Denoising steps of the pipeline's clip.
+    fn steps(self) -> usize {
+        match self {
+            Size::Tiny => 2,
+            Size::Small | Size::Full => 10,
+        }
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Size {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|size| size.name() == text).ok_or("it must be tiny, small or full")
+    }
+}
+
+/// A model with the inputs of its stages.
+pub struct Stages<'a> {
+    peers: &'a Peers,
+    model: ModelFolder,
+    configs: Configs,
+    size: Size,
+    device: Device,
+    precision: Precision,
+    backend: &'a Backend,
+}
+
+impl<'a> Stages<'a> {
+    /// Opens the model beside the references.
+    pub fn open(
+        peers: &'a Peers,
+        size: Size,
+        device: Device,
+        precision: Precision,
+        backend: &'a Backend,
+    ) -> Result<Self, Failure> {
+        let model = ModelFolder::open(peers.model(size))?;
+        let configs = Configs::read(&model)?;
+        Ok(Stages { peers, model, configs, size, device, precision, backend })
+    }
+
+    /// Why a stage gives nothing that could be compared in this precision, if that is so.
+    pub fn incomparable(&self, stage: &str) -> Option<&'static str> {
+        let other_noise = stage == "pipeline" && self.precision != Precision::F16;
+        other_noise.then_some("the reference starts from the noise that a run in f16 draws")
+    }
+
+    /// A stage's results, by the references' names.
+    pub fn run(&self, stage: &str) -> Result<Tensors, Failure> {
+        match stage {
+            "clip" => self.network(stage, "image_encoder", &self.image_encoder()?),
+            "vae_encode" => self.network(stage, "vae", &self.vae_encoder()?),
+            "unet" => self.network(stage, "unet", &self.unet()?),
+            "vae_decode" => self.network(stage, "vae", &self.vae_decoder()?),
+            _ => self.pipeline(),
+        }
+    }
+
+    fn dtype(&self) -> DType {
+        self.precision.dtype()
+    }
+
+    fn image_encoder(&self) -> Result<Graph, Failure> {
+        let [images, ..] = self.images("clip.pixels")?;
+        Ok(clip_vision::encoder(&self.configs.image_encoder, images, self.dtype())?)
+    }
+
+    fn vae_encoder(&self) -> Result<Graph, Failure> {
+        let [images, height, width] = self.images("vae_encode.image")?;
+        Ok(vae::encoder(&self.configs.vae, &Encode { images, height, width, dtype: self.dtype() })?)
+    }
+
+    /// Of all frames at a time, and for latents that are given to it as they are.
+    fn vae_decoder(&self) -> Result<Graph, Failure> {
+        let [frames, height, width] = self.images("vae_decode.latents")?;
+        let pixels = Pixels::Signed;
+        let request = Decode { frames, height, width, dtype: self.dtype(), scaled: false, pixels };
+        Ok(vae::decoder(&self.configs.vae, &request)?)
+    }
+
+    fn unet(&self) -> Result<Graph, Failure> {
+        let [images, height, width] = self.images("unet.sample")?;
+        let count = self.peers.input("unet.timesteps")?.shape().elements();
+        let clips = Clips { count, frames: images / count.max(1), height, width };
+        unet::prediction(&self.configs.unet, self.dtype(), &clips)
+    }
+
+    /// Images, height and width of an input.
+    fn images(&self, name: &str) -> Result<[usize; 3], Failure> {
+        match self.peers.input(name)?.shape().to_vec()[..] {
+            [images, height, width, _] => Ok([images, height, width]),
+            _ => Err(format!("{name} is no tensor of images").into()),
+        }
+    }
+
+    /// Runs a network whose inputs and results are called as they are in the files, after the stage's name.
+    fn network(&self, stage: &str, part: &str, graph: &Graph) -> Result<Tensors, Failure> {
+        let mut inputs = Tensors::new();
+        for value in graph.inputs().iter().map(|&id| graph.value(id)) {
+            let given = self.peers.input(&format!("{stage}.{}", value.name))?;
+            inputs.insert(value.name.clone(), given.cast(value.ty.dtype));
+        }
+        let weights = self.model.weights(part, &Variant::For(self.dtype()))?;
+        let results = self.backend.run(graph, &weights, &inputs)?;
+        Ok(results.into_iter().map(|(name, result)| (format!("{stage}.{name}"), result)).collect())
+    }
+
+    /// The whole pipeline, with diffusers' defaults for what is not named here.
+    fn pipeline(&self) -> Result<Tensors, Failure> {
+        let photo = self.peers.photo()?;
+        let (height, width) = (photo.height(), photo.width());
+        let [frames, ..] = self.images("pipeline.noise")?;
+        let settings = Settings {
+            frames,
+            steps: self.size.steps(),
+            height,
+            width,
+            decode_chunk: frames,
+            seed: SEED,
+            ..Settings::for_configs(&self.configs)
+        };
+        let options =
+            LoadOptions { precision: self.precision, device: self.device, ..LoadOptions::default() };
+        let pipeline = ImageToVideo::new(self.model.clone(), options)?;
+        let clip = pipeline.generate(&photo, &settings, &mut |_| ControlFlow::Continue(()))?;
+        let bytes = clip.frames.iter().flat_map(|frame| frame.data()).copied().collect::<Vec<u8>>();
+        let frames = Tensor::from_bytes(TensorType::new(DType::U8, [frames, height, width, 3]), &bytes)?;
+        Ok(Tensors::from([
+            ("pipeline.latents".to_owned(), clip.latents),
+            ("pipeline.frames".to_owned(), frames),
+        ]))
+    }
+}
