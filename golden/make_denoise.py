@@ -9,27 +9,13 @@ from diffusers.schedulers import scheduling_euler_discrete
 
 import make_unet
 import networks
+import svd
 from networks import given
 from ops.double import in_double
 from ops.layouts import images_first, images_last
 
 STEPS = 3
 CASE = dict(name="guided", frames=2, height=4, width=4, added_time_ids=[6.0, 127.0, 0.0625], guidance=[1.0, 2.5])
-
-
-def svd_scheduler():
-    return EulerDiscreteScheduler(
-        beta_start=0.00085,
-        beta_end=0.012,
-        beta_schedule="scaled_linear",
-        prediction_type="v_prediction",
-        sigma_max=700.0,
-        sigma_min=0.002,
-        steps_offset=1,
-        timestep_spacing="leading",
-        timestep_type="continuous",
-        use_karras_sigmas=True,
-    )
 
 
 def denoise(model, scheduler):
@@ -57,7 +43,7 @@ def denoise(model, scheduler):
 
 
 def build():
-    scheduler = svd_scheduler()
+    scheduler = EulerDiscreteScheduler(**svd.SCHEDULER)
     with in_double(embeddings), in_double(scheduling_euler_discrete):
         scheduler.set_timesteps(STEPS)
         assert scheduler.sigmas.dtype == torch.float64

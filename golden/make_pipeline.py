@@ -5,7 +5,6 @@ Latents and frames are stored channels last.
 """
 
 import json
-import pathlib
 
 import diffusers
 import numpy as np
@@ -20,28 +19,12 @@ from PIL import Image
 from safetensors.numpy import save_file
 from transformers import CLIPImageProcessorPil, CLIPVisionConfig, CLIPVisionModelWithProjection
 
+import fixtures
+import svd
 import synthetic
+from svd import CROSS_DOWN, CROSS_UP, DOWN, UP
 
-FIXTURES = pathlib.Path(__file__).parent.parent / "crates/kinora/tests/fixtures/pipeline"
-
-CROSS_DOWN, DOWN = "CrossAttnDownBlockSpatioTemporal", "DownBlockSpatioTemporal"
-CROSS_UP, UP = "CrossAttnUpBlockSpatioTemporal", "UpBlockSpatioTemporal"
-
-# As Stable Video Diffusion is published.
-SVD_SCHEDULER = dict(
-    beta_end=0.012,
-    beta_schedule="scaled_linear",
-    beta_start=0.00085,
-    interpolation_type="linear",
-    num_train_timesteps=1000,
-    prediction_type="v_prediction",
-    sigma_max=700.0,
-    sigma_min=0.002,
-    steps_offset=1,
-    timestep_spacing="leading",
-    timestep_type="continuous",
-    use_karras_sigmas=True,
-)
+LIMIT = 384 << 10
 
 
 def vae(widths, layers, **more):
@@ -75,7 +58,7 @@ MODELS = {
             patch_size=56,
             hidden_act="gelu",
         ),
-        scheduler=SVD_SCHEDULER,
+        scheduler=svd.SCHEDULER,
         feature_extractor=dict(),
     ),
     # Fewer levels, uneven ones, other activations, an epsilon prediction, another normalisation.
@@ -131,7 +114,7 @@ MODELS = {
             patch_size=112,
             hidden_act="gelu_new",
         ),
-        scheduler=SVD_SCHEDULER,
+        scheduler=svd.SCHEDULER,
         feature_extractor=dict(),
     ),
 }
@@ -209,12 +192,6 @@ FRAMES_KEPT = {"euler", "chunks", "unguided", "half"}
 SCHEDULERS = {"ddim": "DDIMScheduler", "dpm++": "DPMSolverMultistepScheduler", "lcm": "LCMScheduler"}
 
 
-def photo(width, height):
-    """A photo of noise: its bytes are the leading bits of synthetic numbers."""
-    numbers = synthetic.uniform(f"photo {width}×{height}", width * height * 3)
-    return Image.fromarray(np.floor((numbers + 1.0) * 128.0).astype(np.uint8).reshape(height, width, 3))
-
-
 def config_of(part):
     """A part's configuration, as its library writes it."""
     return json.loads(part.to_json_string())
@@ -242,7 +219,7 @@ def clip(pipeline, run, output_type):
     # stream of noise, everything else is drawn from it as well.
     torch.manual_seed(run["seed"])
     return pipeline(
-        photo(*run["photo"]),
+        Image.fromarray(synthetic.photo(*run["photo"])),
         height=run["height"],
         width=run["width"],
         num_frames=run["frames"],
@@ -258,6 +235,7 @@ def clip(pipeline, run, output_type):
 
 
 def main():
+    out = fixtures.folder(__doc__, "crates/kinora/tests/fixtures/pipeline")
     torch.manual_seed(0)
     built = {name: build(model) for name, model in MODELS.items()}
     schedulers = {name: pipeline.scheduler for name, (pipeline, _) in built.items()}
@@ -281,11 +259,11 @@ def main():
                 inside = np.mean((frames > 0) & (frames < 255))
                 print(f"{run['name']}: latents to {latents.abs().max():.3g}, {inside:.1%} of bytes inside the range")
         runs.append(dict(run))
-    FIXTURES.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, FIXTURES / "clips.safetensors")
+    save_file(tensors, out / "clips.safetensors")
     models = {name: configs for name, (_, configs) in built.items()}
     text = json.dumps({"models": models, "runs": runs}, indent=1, sort_keys=True)
-    (FIXTURES / "clips.json").write_text(text + "\n", encoding="utf-8")
+    (out / "clips.json").write_text(text + "\n", encoding="utf-8")
+    fixtures.check_size(out, LIMIT)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,7 @@ import networks
 from networks import given
 from ops.double import in_double
 from ops.layouts import images_first, images_last
-
-CROSS_DOWN, DOWN = "CrossAttnDownBlockSpatioTemporal", "DownBlockSpatioTemporal"
-CROSS_UP, UP = "CrossAttnUpBlockSpatioTemporal", "UpBlockSpatioTemporal"
+from svd import CROSS_DOWN, CROSS_UP, DOWN, UP
 
 # Configurations: what differs from diffusers' defaults.
 SMALLEST = dict(

@@ -1,4 +1,4 @@
-"""Weights made from their names alone, so that a fixture need not hold them.
+"""Weights and photos made from their names alone, so that a fixture need not hold them.
 
 `crates/models/src/synthetic/mod.rs` computes the very same numbers; a test compares the two.
 """
@@ -37,6 +37,12 @@ def tensor(name: str, shape) -> np.ndarray:
     else:
         u = 0.2 * u
     return u.astype(np.float32).reshape(shape)
+
+
+def photo(width: int, height: int) -> np.ndarray:
+    """A photo of noise, `[height, width, 3]`: its bytes are the leading bits of the numbers."""
+    numbers = uniform(f"photo {width}×{height}", width * height * 3)
+    return np.floor((numbers + 1.0) * 128.0).astype(np.uint8).reshape(height, width, 3)
 
 
 def fill(module, prefix: str = "") -> None:

@@ -14,25 +14,10 @@ import torch
 from safetensors.torch import load_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "golden"))
+import svd  # noqa: E402
 from synthetic import GOLDEN_RATIO, fnv1a  # noqa: E402
 
 PRECISIONS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-
-# As it is published. Settings of the sampler that Euler's method does not know are left out.
-SCHEDULER = dict(
-    beta_end=0.012,
-    beta_schedule="scaled_linear",
-    beta_start=0.00085,
-    interpolation_type="linear",
-    num_train_timesteps=1000,
-    prediction_type="v_prediction",
-    sigma_max=700.0,
-    sigma_min=0.002,
-    steps_offset=1,
-    timestep_spacing="leading",
-    timestep_type="continuous",
-    use_karras_sigmas=True,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +135,7 @@ def fill(network, device):
 def scheduler():
     from diffusers import EulerDiscreteScheduler
 
-    return EulerDiscreteScheduler(**SCHEDULER)
+    return EulerDiscreteScheduler(**svd.SCHEDULER)
 
 
 def feature_extractor():

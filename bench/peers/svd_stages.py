@@ -12,6 +12,7 @@ from PIL import Image
 
 import svd_models
 from svd_models import PRECISIONS
+from synthetic import photo  # svd_models has made golden/ importable.
 
 STAGES = ("clip", "vae_encode", "unet", "vae_decode", "pipeline")
 
@@ -41,13 +42,6 @@ def given(name, *shape):
     return u.to(torch.float16).float().reshape(shape)
 
 
-def photo(size):
-    """A photo of noise: its bytes are the leading bits of synthetic numbers."""
-    numbers = svd_models.uniform(f"photo {size.width}×{size.height}", size.width * size.height * COLOURS, "cpu")
-    values = np.floor((numbers.numpy() + 1.0) * 128.0).astype(np.uint8)
-    return values.reshape(size.height, size.width, COLOURS)
-
-
 def noise(size):
     """The noise that the pipeline starts from, `[frames, height, width, channels]`: what a run in f16 draws from the seed.
 
@@ -73,7 +67,7 @@ def inputs(size):
         "unet.timesteps": torch.full((2,), TIMESTEP),
         "unet.added_time_ids": ids,
         "vae_decode.latents": given("vae_decode/latents", size.frames, height, width, LATENT_CHANNELS),
-        "pipeline.photo": torch.from_numpy(photo(size)),
+        "pipeline.photo": torch.from_numpy(photo(size.width, size.height)),
         "pipeline.noise": noise(size),
     }
 

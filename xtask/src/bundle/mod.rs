@@ -81,7 +81,7 @@ fn data(bundle: &Path) -> Result<(), TaskError> {
         }
     }
     make_folder(&bundle.join("bench/harness"))?;
-    for path in ["golden/photos", "golden/synthetic.py", "bench/peers", "testing/fixtures"] {
+    for path in ["golden/photos", "golden/svd.py", "golden/synthetic.py", "bench/peers", "testing/fixtures"] {
         copy(&root().join(path), &bundle.join(path))?;
     }
     Ok(())
@@ -121,6 +121,7 @@ mod tests {
             "testing/fixtures/ops/conv.safetensors",
             "crates/kinora/tests/fixtures/pipeline/clips.json",
             "golden/photos",
+            "golden/svd.py",
             "golden/synthetic.py",
             "bench/peers/svd_gpu.py",
             "bench/peers/op_shapes.json",
