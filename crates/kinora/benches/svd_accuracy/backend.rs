@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use kinora::image_to_video::Device;
+use kinora::image_to_video::{Device, Tuning};
 use kinora_cpu::Tensors;
 use kinora_cuda::{CudaOptions, driver, tuning::Tuner};
 use kinora_graph::{Graph, Parameters};
 
-use crate::{Failure, choice::Choice};
+use crate::{Failure, tuner};
 
 /// The device that runs the networks.
 pub enum Backend {
@@ -19,13 +19,13 @@ pub enum Backend {
 
 impl Backend {
     /// Opens a device. One that is not named is refused: a comparison must say what it is of.
-    pub fn open(device: Device, choice: Choice) -> Result<Backend, Failure> {
+    pub fn open(device: Device, tuning: Tuning) -> Result<Backend, Failure> {
         match device {
             Device::Auto => Err("--device must be cpu, cuda or cuda:N".into()),
             Device::Cpu => Ok(Backend::Cpu),
             Device::Cuda(ordinal) => {
                 let device = driver::Device::open(ordinal)?;
-                let tuner = choice.tuner(&device)?;
+                let tuner = tuner::open(tuning, &device)?;
                 Ok(Backend::Cuda(device, tuner))
             }
         }
@@ -46,8 +46,7 @@ impl Backend {
                 kinora_cpu::Program::new(graph, weights, kinora_cpu::Options::default())?.run(inputs)?
             }
             Backend::Cuda(device, tuner) => {
-                let mut options = CudaOptions::for_device(device);
-                options.choice = tuner.clone().map(|tuner| tuner as _);
+                let options = tuner::tuned(CudaOptions::for_device(device), tuner.as_ref(), graph)?;
                 kinora_cuda::Planned::new(graph, &options)?.load(device, weights)?.run(inputs)?
             }
         })

@@ -8,24 +8,22 @@
 //!
 //! Options after `--`: words of which a stage's name must contain one (`clip`, `vae_encode`, `unet`, `vae_decode`,
 //! `pipeline`), `--peers FOLDER` that the script wrote, `--size full|small|tiny` of its model, `--device cpu|cuda[:N]`,
-//! `--precision f32|f16|bf16`, `--choice heuristic|all|ours|vendor` (what a tuner may choose among on a GPU; the pipeline has
-//! none), `--json FILE`.
+//! `--precision f32|f16|bf16`, `--tuning off|auto|all|ours|vendor` (how a GPU's kernels are chosen), `--json FILE`.
 
 mod backend;
-#[path = "../support/choice.rs"]
-mod choice;
 mod peers;
 mod report;
 mod stages;
+#[path = "../support/tuner.rs"]
+mod tuner;
 mod unet;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use kinora::image_to_video::{Device, Precision};
+use kinora::image_to_video::{Device, Precision, Tuning};
 use kinora_bench::{CommandLine, Filter, exit_code};
 
 use backend::Backend;
-use choice::Choice;
 use peers::Peers;
 use report::Report;
 use stages::{STAGES, Size, Stages};
@@ -39,7 +37,7 @@ struct Arguments {
     size: Size,
     device: Device,
     precision: Precision,
-    choice: Choice,
+    tuning: Tuning,
     json: Option<PathBuf>,
 }
 
@@ -51,7 +49,7 @@ impl Arguments {
             size: line.option_or("--size", Size::Full)?,
             device: line.option_or("--device", Device::Cuda(0))?,
             precision: line.option_or("--precision", Precision::F16)?,
-            choice: line.option_or("--choice", Choice::Heuristic)?,
+            tuning: line.option_or("--tuning", Tuning::Off)?,
             json: line.option("--json")?,
             filter: line.rest()?,
         })
@@ -63,11 +61,11 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), Failure> {
-    let Arguments { filter, peers, size, device, precision, choice, json } = Arguments::read()?;
+    let Arguments { filter, peers, size, device, precision, tuning, json } = Arguments::read()?;
     let peers = Peers::open(&peers)?;
-    let backend = Backend::open(device, choice)?;
-    let stages = Stages::open(&peers, size, device, precision, &backend)?;
-    let mut report = Report::new(size, precision, choice, &backend, json);
+    let backend = Backend::open(device, tuning)?;
+    let stages = Stages::open(&peers, size, (device, tuning), precision, &backend)?;
+    let mut report = Report::new(size, precision, tuning, &backend, json);
     for stage in STAGES.into_iter().filter(|stage| filter.chooses(stage)) {
         if let Some(reason) = stages.incomparable(stage) {
             println!("{stage}: not compared: {reason}");

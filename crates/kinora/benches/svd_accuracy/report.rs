@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use kinora::image_to_video::Precision;
+use kinora::image_to_video::{Precision, Tuning};
 use kinora_bench::{Distance, write_json};
 use kinora_cpu::Tensors;
 use serde_json::{Map, Value, json};
@@ -10,7 +10,6 @@ use serde_json::{Map, Value, json};
 use crate::{
     Failure,
     backend::Backend,
-    choice::Choice,
     peers::{PeerError, Peers},
     stages::Size,
 };
@@ -36,7 +35,7 @@ impl Report {
     pub fn new(
         size: Size,
         precision: Precision,
-        choice: Choice,
+        tuning: Tuning,
         backend: &Backend,
         json: Option<PathBuf>,
     ) -> Self {
@@ -59,7 +58,7 @@ impl Report {
             head.insert(key.to_owned(), value);
         }
         if let Backend::Cuda(..) = backend {
-            head.insert("choice".to_owned(), json!(choice.to_string()));
+            head.insert("tuning".to_owned(), json!(tuning.name()));
         }
         Report { precision, head, results: Vec::new(), failed: Vec::new(), json }
     }

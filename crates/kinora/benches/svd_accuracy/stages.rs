@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::ControlFlow, str::FromStr};
 
-use kinora::image_to_video::{Configs, Device, ImageToVideo, LoadOptions, Precision, Settings};
+use kinora::image_to_video::{Configs, Device, ImageToVideo, LoadOptions, Precision, Settings, Tuning};
 use kinora_cpu::Tensors;
 use kinora_graph::{DType, Graph, Tensor, TensorType};
 use kinora_models::{
@@ -76,6 +76,7 @@ pub struct Stages<'a> {
     configs: Configs,
     size: Size,
     device: Device,
+    tuning: Tuning,
     precision: Precision,
     backend: &'a Backend,
 }
@@ -85,13 +86,13 @@ impl<'a> Stages<'a> {
     pub fn open(
         peers: &'a Peers,
         size: Size,
-        device: Device,
+        (device, tuning): (Device, Tuning),
         precision: Precision,
         backend: &'a Backend,
     ) -> Result<Self, Failure> {
         let model = ModelFolder::open(peers.model(size))?;
         let configs = Configs::read(&model)?;
-        Ok(Stages { peers, model, configs, size, device, precision, backend })
+        Ok(Stages { peers, model, configs, size, device, tuning, precision, backend })
     }
 
     /// Why a stage gives nothing that could be compared in this precision, if that is so.
@@ -174,8 +175,12 @@ impl<'a> Stages<'a> {
             seed: SEED,
             ..Settings::for_configs(&self.configs)
         };
-        let options =
-            LoadOptions { precision: self.precision, device: self.device, ..LoadOptions::default() };
+        let options = LoadOptions {
+            precision: self.precision,
+            device: self.device,
+            tuning: self.tuning,
+            ..LoadOptions::default()
+        };
         let pipeline = ImageToVideo::new(self.model.clone(), options)?;
         let clip = pipeline.generate(&photo, &settings, &mut |_| ControlFlow::Continue(()))?;
         let bytes = clip.frames.iter().flat_map(|frame| frame.data()).copied().collect::<Vec<u8>>();

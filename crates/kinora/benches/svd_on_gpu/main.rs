@@ -1,15 +1,15 @@
 //! The networks of Stable Video Diffusion at full size on a GPU, with random weights: milliseconds, memory, start-up.
 //!
 //! Options after `--`: words of which network names must contain one, `--frames N`, `--height N`, `--width N`, `--chunk N`
-//! (frames that are decoded together), `--kernels fused|baseline`, `--choice heuristic|all|ours|vendor` (what the tuner may
-//! choose among), `--replays N`, `--json FILE`.
+//! (frames that are decoded together), `--kernels fused|baseline`, `--tuning off|auto|all|ours|vendor` (how kernels
+//! are chosen), `--replays N`, `--json FILE`.
 
-#[path = "../support/choice.rs"]
-mod choice;
+#[path = "../support/tuner.rs"]
+mod tuner;
 
-use std::{ops::ControlFlow, path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
-use kinora::image_to_video::Kernels;
+use kinora::image_to_video::{Kernels, Tuning};
 use kinora_bench::{CommandLine, Filter, exit_code, write_json};
 use kinora_cuda::{CudaOptions, LoadOptions, Planned, driver::Device, tuning::Tuner};
 use kinora_graph::{DType, Graph, Phase, Source, Tensor};
@@ -24,8 +24,6 @@ use kinora_models::{
 };
 use serde_json::{Value, json};
 
-use choice::Choice;
-
 type Failure = Box<dyn std::error::Error>;
 
 struct Arguments {
@@ -35,7 +33,7 @@ struct Arguments {
     width: usize,
     chunk: usize,
     kernels: Kernels,
-    choice: Choice,
+    tuning: Tuning,
     replays: usize,
     json: Option<PathBuf>,
 }
@@ -49,7 +47,7 @@ impl Arguments {
             width: line.option_or("--width", 1024)?,
             chunk: line.option_or("--chunk", 2)?,
             kernels: line.option_or("--kernels", Kernels::Fused)?,
-            choice: line.option_or("--choice", Choice::Heuristic)?,
+            tuning: line.option_or("--tuning", Tuning::Off)?,
             replays: line.option_or("--replays", 10)?,
             json: line.option("--json")?,
             filter: line.rest()?,
@@ -108,12 +106,9 @@ fn measure(
     arguments: &Arguments,
     tuner: Option<&Arc<Tuner>>,
 ) -> Result<Value, Failure> {
-    let mut options = CudaOptions { kernels: arguments.kernels.into(), ..CudaOptions::for_device(device) };
-    options.choice = tuner.map(|tuner| tuner.clone() as _);
+    let options = CudaOptions { kernels: arguments.kernels.into(), ..CudaOptions::for_device(device) };
     let start = Instant::now();
-    if let Some(tuner) = tuner {
-        tuner.tune(&Planned::new(graph, &options)?, &mut |_| ControlFlow::Continue(()))?;
-    }
+    let options = tuner::tuned(options, tuner, graph)?;
     let tuned_in = start.elapsed().as_secs_f64();
     let start = Instant::now();
     let planned = Planned::new(graph, &options)?;
@@ -161,7 +156,7 @@ fn run() -> Result<(), Failure> {
     let device = Device::open(0)?;
     let info = device.info();
     println!("{}, {} frames of {}×{}, f16", info.name, arguments.frames, arguments.width, arguments.height);
-    let tuner = arguments.choice.tuner(&device)?;
+    let tuner = tuner::open(arguments.tuning, &device)?;
     let mut results = Vec::new();
     let mut failed = false;
     for (name, graph) in arguments.networks()? {
@@ -176,7 +171,7 @@ fn run() -> Result<(), Failure> {
         let report = json!({
             "device": info.name, "driver": info.driver.to_string(), "frames": arguments.frames,
             "height": arguments.height, "width": arguments.width, "decode_chunk": arguments.chunk,
-            "kernels": arguments.kernels.name(), "choice": arguments.choice.to_string(), "results": results,
+            "kernels": arguments.kernels.name(), "tuning": arguments.tuning.name(), "results": results,
             "tuned": tuner.as_ref().map(|tuner| tuner.report()),
         });
         if let Some(path) = &arguments.json {
