@@ -15,8 +15,6 @@ use crate::{
     executor::{Executor, Reference, in_parallel},
 };
 
-const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
-
 /// Images, height and width: one element, odd extents, no images, no rows.
 const EXTENTS: [[usize; 3]; 4] = [[1, 1, 1], [2, 3, 5], [0, 3, 3], [2, 0, 3]];
 
@@ -79,7 +77,12 @@ impl Operands {
     }
 }
 
-fn products(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize, cases: &mut Vec<Case>) {
+fn convolutions(
+    o: &mut Operands,
+    [images, height, width]: [usize; 3],
+    channels: usize,
+    cases: &mut Vec<Case>,
+) {
     let shape = [images, height, width, channels];
     for out in [1, 9, 0] {
         for conv in [
@@ -95,6 +98,12 @@ fn products(o: &mut Operands, [images, height, width]: [usize; 3], channels: usi
                 vec![o.positive_x(&shape), o.positive_w(&[out, kt, kh, kw, channels]), o.positive_w(&[out])];
             cases.push((Op::Conv(Conv { bias: true, ..conv }), inputs));
         }
+    }
+}
+
+fn products(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize, cases: &mut Vec<Case>) {
+    let shape = [images, height, width, channels];
+    for out in [1, 9, 0] {
         let residual = o.positive_x(&[images, height, width, out]);
         let linear =
             Linear { bias: true, epilogue: vec![Stage::Scale(0.5), Stage::Add], ..Linear::default() };
@@ -296,7 +305,9 @@ fn check(cases: &[Case], executors: &[&dyn Executor]) -> usize {
 /// A group of ops, whose edges are checked together.
 #[derive(Clone, Copy, Debug)]
 pub enum Family {
-    /// Convolutions and matrix products.
+    /// Convolutions.
+    Convolutions,
+    /// Linear layers and batched matrix products.
     Products,
     /// Normalisations.
     Norms,
@@ -310,11 +321,18 @@ pub enum Family {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Family; 5] =
-        [Family::Products, Family::Norms, Family::Elements, Family::Moves, Family::Attention];
+    pub const ALL: [Family; 6] = [
+        Family::Convolutions,
+        Family::Products,
+        Family::Norms,
+        Family::Elements,
+        Family::Moves,
+        Family::Attention,
+    ];
 
     fn cases(self, operands: &mut Operands, extents: [usize; 3], channels: usize, cases: &mut Vec<Case>) {
         match self {
+            Family::Convolutions => convolutions(operands, extents, channels, cases),
             Family::Products => products(operands, extents, channels, cases),
             Family::Norms => norms(operands, extents, channels, cases),
             Family::Elements => elements(operands, extents, channels, cases),
@@ -326,27 +344,57 @@ impl Family {
     }
 }
 
-/// Checks a family's edges in every float type, with usual magnitudes and with those that overflow f16.
+/// Checks a family's edges in a float type, with usual magnitudes and with those that overflow f16.
 ///
 /// # Panics
 /// Where an executor differs from the reference.
-pub fn check_family(family: Family, executors: &[&dyn Executor]) {
+pub fn check_family(family: Family, dtype: DType, executors: &[&dyn Executor]) {
     let mut count = 0;
-    for dtype in FLOATS {
-        for magnitude in [1.0, 1e4] {
-            let mut operands = Operands::new(dtype, magnitude);
-            let mut cases = Vec::new();
-            for extents in EXTENTS {
-                for channels in CHANNELS {
-                    family.cases(&mut operands, extents, channels, &mut cases);
+    for magnitude in [1.0, 1e4] {
+        let mut operands = Operands::new(dtype, magnitude);
+        let mut cases = Vec::new();
+        for extents in EXTENTS {
+            for channels in CHANNELS {
+                family.cases(&mut operands, extents, channels, &mut cases);
+            }
+        }
+        // Some combinations are no op, such as a window larger than its image.
+        cases.retain(|(op, inputs)| op.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).is_ok());
+        count += check(&cases, executors);
+    }
+    assert!(count > 150, "only {count} cases are left");
+}
+
+/// Makes the tests of every family's edges, one for each float type, in modules by the families' names. `$check` is called
+/// with a family and a type.
+#[macro_export]
+macro_rules! edge_tests {
+    ($check:path) => {
+        $crate::edge_tests!($check, edges_of_convolutions Convolutions, edges_of_products Products,
+            edges_of_norms Norms, edges_of_elements Elements, edges_of_moves Moves, edges_of_attention Attention);
+    };
+    ($check:path, $($module:ident $family:ident),+) => {
+        $(
+            mod $module {
+                use $crate::edge_cases::Family;
+
+                #[test]
+                fn f32() {
+                    $check(Family::$family, kinora_graph::DType::F32);
+                }
+
+                #[test]
+                fn f16() {
+                    $check(Family::$family, kinora_graph::DType::F16);
+                }
+
+                #[test]
+                fn bf16() {
+                    $check(Family::$family, kinora_graph::DType::BF16);
                 }
             }
-            // Some combinations are no op, such as a window larger than its image.
-            cases.retain(|(op, inputs)| op.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).is_ok());
-            count += check(&cases, executors);
-        }
-    }
-    assert!(count > 500, "only {count} cases are left");
+        )+
+    };
 }
 
 /// The case that large magnitudes are made for: products beyond 65504 are the same infinity everywhere.

@@ -1,8 +1,9 @@
 //! Every op, by every kernel that is offered for it, in the tables of cases that all backends share: against tensors made
 //! with PyTorch and against the reference at the edges. The paths of older chips run here too, as PTX.
 //!
-//! For a sanitizer, which is slow: `KINORA_TEST_ONLY=sm_80` runs the kernels of one chip or set, and
-//! `KINORA_TEST_POISON=off` leaves memory that nothing was written to as it is, so that a read of it is found.
+//! For a sanitizer, which is slow: `KINORA_TEST_ONLY=sm_80` runs the kernels of one chip or set, `KINORA_TEST_VENDOR=off` none
+//! of a vendor's, and `KINORA_TEST_POISON=off` leaves memory that nothing was written to as it is, so that a read of it is
+//! found.
 
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
@@ -17,7 +18,7 @@ use kinora_cuda::{
     kernels::{Call, KernelSet, implementations},
     workbench::Workbench,
 };
-use kinora_graph::{Op, Tensor, TensorType};
+use kinora_graph::{DType, Op, Tensor, TensorType};
 use kinora_testing::{
     compare,
     edge_cases::{self, check_overflow},
@@ -36,6 +37,8 @@ struct OnGpu {
     all: bool,
     /// What memory is filled with before a kernel runs.
     poison: Option<u8>,
+    /// Whether kernels of vendors' libraries run too.
+    vendor: bool,
 }
 
 impl OnGpu {
@@ -56,7 +59,8 @@ impl OnGpu {
         let offered =
             implementations(&call, self.bench.chip(), self.set, self.bench.libraries()).map_err(said)?;
         let mut first = None;
-        for implementation in offered.iter().take(if self.all { usize::MAX } else { 1 }) {
+        let offered = offered.iter().filter(|implementation| self.vendor || !implementation.is_vendors());
+        for implementation in offered.take(if self.all { usize::MAX } else { 1 }) {
             let name = implementation.name();
             if self.traced {
                 println!("{} {name} {op} begins", self.name);
@@ -116,6 +120,7 @@ fn on(device: &Device) -> Result<Vec<OnGpu>, CudaError> {
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let (only, traced) = (variable("KINORA_TEST_ONLY"), !variable("KINORA_TRACE").is_empty());
     let poison = (variable("KINORA_TEST_POISON") != "off").then_some(0xFF);
+    let vendor = variable("KINORA_TEST_VENDOR") != "off";
     sets.into_iter()
         .chain(older.map(|chip| (chip, KernelSet::Fused)))
         .map(|(chip, set)| (format!("{} {set:?}", chip.architecture), chip, set))
@@ -124,7 +129,7 @@ fn on(device: &Device) -> Result<Vec<OnGpu>, CudaError> {
             // The kernels of older chips differ in their instructions, not in their tiles.
             let all = chip.architecture == newest;
             let bench = Workbench::new(device, chip, CompilerOptions::from_environment())?;
-            Ok(OnGpu { name, bench, set, traced, all, poison })
+            Ok(OnGpu { name, bench, set, traced, all, poison, vendor })
         })
         .collect()
 }
@@ -149,30 +154,11 @@ macro_rules! golden {
 }
 golden!(conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler);
 
-#[test]
-fn edges_of_products() {
-    check(|executors| edge_cases::check_family(edge_cases::Family::Products, executors));
+fn check_edges(family: edge_cases::Family, dtype: DType) {
+    check(|executors| edge_cases::check_family(family, dtype, executors));
 }
 
-#[test]
-fn edges_of_norms() {
-    check(|executors| edge_cases::check_family(edge_cases::Family::Norms, executors));
-}
-
-#[test]
-fn edges_of_elements() {
-    check(|executors| edge_cases::check_family(edge_cases::Family::Elements, executors));
-}
-
-#[test]
-fn edges_of_moves() {
-    check(|executors| edge_cases::check_family(edge_cases::Family::Moves, executors));
-}
-
-#[test]
-fn edges_of_attention() {
-    check(|executors| edge_cases::check_family(edge_cases::Family::Attention, executors));
-}
+kinora_testing::edge_tests!(crate::check_edges);
 
 #[test]
 fn overflow_is_the_same_infinity() {

@@ -53,8 +53,8 @@ enum Plain {
 }
 
 impl Choose for Plain {
-    fn choose(&self, _call: &Call<'_>) -> Result<Box<dyn Implementation>, CudaError> {
-        Ok(Box::new(match self {
+    fn choose(&self, _call: &Call<'_>) -> Result<Arc<dyn Implementation>, CudaError> {
+        Ok(Arc::new(match self {
             Plain::Right => Plain::Right,
             Plain::Wild => Plain::Wild,
         }))

@@ -1,6 +1,6 @@
 //! Which of the ways to run a node is taken.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use super::{Call, Implementation, KernelSet, implementations};
 use crate::{Chip, CudaError, vendor::Libraries};
@@ -11,7 +11,7 @@ pub trait Choose: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Where there is none.
-    fn choose(&self, call: &Call<'_>) -> Result<Box<dyn Implementation>, CudaError>;
+    fn choose(&self, call: &Call<'_>) -> Result<Arc<dyn Implementation>, CudaError>;
 }
 
 /// The families' own choice, made by shape alone.
@@ -26,9 +26,9 @@ pub struct Heuristic {
 }
 
 impl Choose for Heuristic {
-    fn choose(&self, call: &Call<'_>) -> Result<Box<dyn Implementation>, CudaError> {
+    fn choose(&self, call: &Call<'_>) -> Result<Arc<dyn Implementation>, CudaError> {
         let mut offered = implementations(call, &self.chip, self.kernels, &self.libraries)?;
         // There is one, or the above is an error.
-        Ok(offered.swap_remove(0))
+        Ok(offered.swap_remove(0).into())
     }
 }

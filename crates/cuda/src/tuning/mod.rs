@@ -9,7 +9,7 @@ mod operands;
 mod records;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     ops::ControlFlow,
     path::PathBuf,
@@ -140,6 +140,9 @@ pub struct Tuner {
     /// Whether calls that were not measured yet are.
     measures: bool,
     records: Mutex<Records>,
+    /// What was chosen so far, by signature. A plan asks several times for the same call, and to see what a library offers
+    /// takes it a while.
+    chosen: Mutex<HashMap<String, Arc<dyn Implementation>>>,
 }
 
 impl Tuner {
@@ -156,7 +159,13 @@ impl Tuner {
     ) -> Result<Tuner, CudaError> {
         let records = Tuner::records_of(device, folder);
         let bench = Workbench::new(device, device.info().chip(), compiler)?;
-        Ok(Tuner { bench, candidates, measures: true, records: Mutex::new(records) })
+        Ok(Tuner {
+            bench,
+            candidates,
+            measures: true,
+            records: Mutex::new(records),
+            chosen: Mutex::default(),
+        })
     }
 
     /// One that measures nothing: a call that was measured on this GPU among [all candidates](Candidates::All) runs as was
@@ -175,7 +184,13 @@ impl Tuner {
         }
         let bench = Workbench::new(device, device.info().chip(), compiler)?;
         let candidates = Candidates::All;
-        Ok(Some(Tuner { bench, candidates, measures: false, records: Mutex::new(records) }))
+        Ok(Some(Tuner {
+            bench,
+            candidates,
+            measures: false,
+            records: Mutex::new(records),
+            chosen: Mutex::default(),
+        }))
     }
 
     fn records_of(device: &Device, folder: Option<PathBuf>) -> Records {
@@ -186,6 +201,10 @@ impl Tuner {
     /// What was measured: of each call, the milliseconds of every candidate, and why others were refused.
     pub fn report(&self) -> serde_json::Value {
         self.records().report()
+    }
+
+    fn chosen(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn Implementation>>> {
+        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn records(&self) -> MutexGuard<'_, Records> {
@@ -237,6 +256,7 @@ impl Tuner {
                 return Err(CpuError::Stopped.into());
             }
             let record = call.with(|call| self.measure(call, &flush))?;
+            self.chosen().remove(&signature);
             let mut records = self.records();
             records.insert(signature, record);
             // A process that is ended now has lost one measurement.
@@ -294,6 +314,19 @@ impl Tuner {
         plain.into_iter().next().ok_or_else(|| CudaError::Internal("there is no baseline".into()))
     }
 
+    /// Which of the ways to run a call is to be taken.
+    fn best(&self, signature: &str, offered: &[Box<dyn Implementation>]) -> usize {
+        let records = self.records();
+        match records.fastest(signature) {
+            Some(name) => offered.iter().position(|way| way.name() == name).unwrap_or(0),
+            // Where nothing was right, the plainest one offered is taken: the last of our own.
+            None if records.contains(signature) => {
+                offered.iter().rposition(|way| !way.is_vendors()).unwrap_or(0)
+            }
+            None => 0,
+        }
+    }
+
     /// Measures a call.
     fn measure(&self, call: &Call<'_>, flush: &DeviceBuffer) -> Result<Record, CudaError> {
         let offered = self.offered(call)?;
@@ -339,22 +372,16 @@ impl Tuner {
 }
 
 impl Choose for Tuner {
-    fn choose(&self, call: &Call<'_>) -> Result<Box<dyn Implementation>, CudaError> {
-        let mut offered = self.offered(call)?;
-        if offered.len() == 1 {
-            return Ok(offered.swap_remove(0));
-        }
+    fn choose(&self, call: &Call<'_>) -> Result<Arc<dyn Implementation>, CudaError> {
         let signature = self.signature(call);
-        let records = self.records();
-        let at = match records.fastest(&signature) {
-            Some(name) => offered.iter().position(|way| way.name() == name).unwrap_or(0),
-            // Where nothing was right, the plainest one offered is taken: the last of our own.
-            None if records.contains(&signature) => {
-                offered.iter().rposition(|way| !way.is_vendors()).unwrap_or(0)
-            }
-            None => 0,
-        };
-        Ok(offered.swap_remove(at))
+        if let Some(chosen) = self.chosen().get(&signature) {
+            return Ok(chosen.clone());
+        }
+        let mut offered = self.offered(call)?;
+        let at = self.best(&signature, &offered);
+        let chosen: Arc<dyn Implementation> = offered.swap_remove(at).into();
+        self.chosen().insert(signature, chosen.clone());
+        Ok(chosen)
     }
 }
 
