@@ -219,16 +219,6 @@ pub enum CudaError {
         /// What it answered.
         status: String,
     },
-    /// A tensor has an extent that a kernel cannot count.
-    #[error(
-        "{layer}: an extent of {extent} is more than the kernels count; split the work into smaller batches"
-    )]
-    TooLargeForKernel {
-        /// The layer.
-        layer: String,
-        /// The extent, or the number of blocks that it needs.
-        extent: usize,
-    },
     /// A mistake of this crate's own.
     #[error("internal error: {0}; please report it")]
     Internal(String),

@@ -198,12 +198,22 @@ impl Tensor {
     pub fn first_non_finite(&self) -> Option<usize> {
         let bytes: &[u8] = &self.data;
         match self.ty.dtype {
-            DType::F32 => bytemuck::cast_slice::<_, f32>(bytes).iter().position(|x| !x.is_finite()),
-            DType::F16 => bytemuck::cast_slice::<_, f16>(bytes).iter().position(|x| !x.is_finite()),
-            DType::BF16 => bytemuck::cast_slice::<_, bf16>(bytes).iter().position(|x| !x.is_finite()),
+            DType::F32 => first(bytes, |x: &f32| !x.is_finite()),
+            DType::F16 => first(bytes, |x: &f16| !x.is_finite()),
+            DType::BF16 => first(bytes, |x: &bf16| !x.is_finite()),
             DType::U8 | DType::I32 => None,
         }
     }
+}
+
+/// The index of the first element that is found. Whole blocks are looked at without a branch for each element, which
+/// vectors can do: models have billions of elements, and in most nothing is found.
+fn first<T: bytemuck::Pod>(bytes: &[u8], found: impl Fn(&T) -> bool) -> Option<usize> {
+    const BLOCK: usize = 1024;
+    let elements = bytemuck::cast_slice::<_, T>(bytes);
+    let has_one = |block: &[T]| block.iter().fold(false, |any, x| any | found(x));
+    let block = elements.chunks(BLOCK).position(has_one)?;
+    elements[block * BLOCK..].iter().position(found).map(|at| block * BLOCK + at)
 }
 
 fn convert<T: bytemuck::Pod>(bytes: &mut [u8], source: &[f32], f: impl Fn(f32) -> T) {
@@ -270,6 +280,19 @@ mod tests {
         assert_eq!(Tensor::try_zeros(ty(&[2, 3])), Some(Tensor::zeros(ty(&[2, 3]))));
         for shape in [&[usize::MAX, 2][..], &[isize::MAX as usize / 2], &[0, usize::MAX, 2]] {
             assert_eq!(Tensor::try_zeros(ty(shape)), None, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_of_several_blocks_is_found() {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for (first, second) in [(0, 1), (1023, 1024), (1024, 1030), (2500, 2999), (2999, 2999)] {
+                let mut values = vec![1.0f32; 3000];
+                (values[first], values[second]) = (f32::INFINITY, f32::NAN);
+                let x = Tensor::from_f32(dtype, [3000], &values).unwrap();
+                assert_eq!(x.first_non_finite(), Some(first), "{dtype}");
+            }
+            assert_eq!(Tensor::zeros(TensorType::new(dtype, [3000])).first_non_finite(), None);
         }
     }
 

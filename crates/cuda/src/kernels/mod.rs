@@ -137,6 +137,20 @@ pub enum KernelSet {
     Baseline,
 }
 
+/// What a family offers for a call.
+pub type Offer = fn(&Call<'_>, &Chip, KernelSet) -> Vec<Box<dyn Implementation>>;
+
+/// All families but that of matrix products, which needs more.
+const FAMILIES: [Offer; 7] = [
+    attention::implementations,
+    norm::implementations,
+    pointwise::implementations,
+    arrange::implementations,
+    resample::implementations,
+    embedding::implementations,
+    sampler::implementations,
+];
+
 /// The ways to run a node, each family's own choice first, those of vendors' libraries last. A reshape has none: it runs
 /// no code.
 ///
@@ -148,26 +162,9 @@ pub fn implementations(
     set: KernelSet,
     libraries: &Libraries,
 ) -> Result<Vec<Box<dyn Implementation>>, CudaError> {
-    let offered = match call.op {
-        Op::Conv(_) | Op::Linear(_) | Op::MatMul(_) => {
-            matrix::implementations(call, chip, set, libraries, norm::implementations)
-        }
-        Op::Attention(_) => attention::implementations(call, chip, set),
-        Op::Norm(_) | Op::BatchNorm(_) | Op::Softmax => norm::implementations(call, chip, set),
-        Op::Activate(_)
-        | Op::Gate(_)
-        | Op::Add
-        | Op::Mul
-        | Op::Scale(_)
-        | Op::Blend
-        | Op::Cast(_)
-        | Op::TemporalBlend(_) => pointwise::implementations(call, chip, set),
-        Op::Concat(_) | Op::Slice(_) => arrange::implementations(call, chip, set),
-        Op::Upsample(_) | Op::Pool(_) | Op::Mean(_) => resample::implementations(call, chip, set),
-        Op::TimestepEmbedding(_) | Op::Embedding => embedding::implementations(call, chip, set),
-        Op::SamplerStep(_) => sampler::implementations(call, chip, set),
-        Op::Reshape(_) => Vec::new(),
-    };
+    // A family offers nothing for an op that is not its own.
+    let mut offered = matrix::implementations(call, chip, set, libraries, norm::implementations);
+    offered.extend(FAMILIES.into_iter().flat_map(|family| family(call, chip, set)));
     if offered.is_empty() {
         let inputs: Vec<String> = call.inputs.iter().map(ToString::to_string).collect();
         return Err(CudaError::NoKernel {
@@ -182,28 +179,6 @@ pub fn implementations(
 /// Whether every kernel of an op reads each element of this operand in the thread that writes the result's element in
 /// its place, before it does.
 pub fn in_place(op: &Op, operand: usize) -> bool {
-    match op {
-        Op::Conv(_) | Op::Linear(_) => matrix::in_place(op, operand),
-        Op::Norm(_) | Op::BatchNorm(_) | Op::Softmax => norm::in_place(op, operand),
-        Op::Activate(_)
-        | Op::Gate(_)
-        | Op::Add
-        | Op::Mul
-        | Op::Scale(_)
-        | Op::Blend
-        | Op::Cast(_)
-        | Op::TemporalBlend(_) => pointwise::in_place(op, operand),
-        // These read elements beside the one that they write.
-        Op::MatMul(_)
-        | Op::Attention(_)
-        | Op::Concat(_)
-        | Op::Slice(_)
-        | Op::Upsample(_)
-        | Op::Pool(_)
-        | Op::Mean(_)
-        | Op::TimestepEmbedding(_)
-        | Op::Embedding
-        | Op::SamplerStep(_)
-        | Op::Reshape(_) => false,
-    }
+    // The other families read elements beside the one that they write.
+    [matrix::in_place, norm::in_place, pointwise::in_place].iter().any(|family| family(op, operand))
 }

@@ -2,11 +2,8 @@
 
 use kinora_graph::{Op, TensorType};
 
-use super::{Call, DevicePointer, Implementation, KernelSet, Launch, Places};
+use super::{Call, DevicePointer, KernelSet, Launch, Offer, Places};
 use crate::{Architecture, Chip, CudaError};
-
-/// What a family offers for a call.
-pub(crate) type Offer = fn(&Call<'_>, &Chip, KernelSet) -> Vec<Box<dyn Implementation>>;
 
 /// Where the operand or result of some number lies: operands first.
 pub(crate) fn place(number: usize) -> DevicePointer {

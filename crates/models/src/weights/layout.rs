@@ -6,6 +6,7 @@
 use bytemuck::Pod;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 use kinora_graph::Shape;
+use rayon::prelude::*;
 
 #[cfg(target_endian = "big")]
 compile_error!("weights files are little-endian, and are read as they are");
@@ -108,22 +109,35 @@ pub(super) fn convert(bytes: &[u8], from: Float, order: Order, target: &mut [u8]
     }
 }
 
-/// Brings a file's elements into order and converts them, a row at a time, so that what is copied stays in cache.
-fn rows<S: Pod, T: Pod>(bytes: &[u8], order: Order, target: &mut [u8], convert: impl Fn(&[S], &mut [T])) {
-    let mut aligned = vec![S::zeroed(); order.row];
-    let mut moved = vec![S::zeroed(); order.row];
-    let sources = bytes.chunks((order.row * size_of::<S>()).max(1));
-    let targets = bytemuck::cast_slice_mut::<_, T>(target).chunks_mut(order.row.max(1));
-    for (source, target) in sources.zip(targets) {
-        let count = target.len();
-        bytemuck::cast_slice_mut(&mut aligned[..count]).copy_from_slice(source);
-        if order.taps == 1 {
-            convert(&aligned[..count], target);
-        } else {
-            channels_last(&aligned, order.row, order.taps, &mut moved);
-            convert(&moved, target);
+/// Elements that a thread brings at a time, at least.
+const PART: usize = 1 << 18;
+
+/// Brings a file's elements into order and converts them, on all cores; each a row at a time, so that what is copied stays in
+/// cache.
+fn rows<S: Pod, T: Pod + Send>(
+    bytes: &[u8],
+    order: Order,
+    target: &mut [u8],
+    convert: impl Fn(&[S], &mut [T]) + Sync,
+) {
+    let row = order.row.max(1);
+    let part = PART.next_multiple_of(row);
+    let sources = bytes.par_chunks(part * size_of::<S>());
+    let targets = bytemuck::cast_slice_mut::<_, T>(target).par_chunks_mut(part);
+    sources.zip(targets).for_each(|(source, target)| {
+        let mut aligned = vec![S::zeroed(); row];
+        let mut moved = vec![S::zeroed(); row];
+        for (source, target) in source.chunks(row * size_of::<S>()).zip(target.chunks_mut(row)) {
+            let count = target.len();
+            bytemuck::cast_slice_mut(&mut aligned[..count]).copy_from_slice(source);
+            if order.taps == 1 {
+                convert(&aligned[..count], target);
+            } else {
+                channels_last(&aligned, order.row, order.taps, &mut moved);
+                convert(&moved, target);
+            }
         }
-    }
+    });
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ mod wgmma;
 use kinora_graph::Op;
 
 use self::{normalised::Normalised, problem::Problem};
-use super::{Call, Implementation, KernelSet, Source, epilogue};
+use super::{Call, Implementation, KernelSet, Offer, Source, epilogue};
 use crate::{Chip, CudaError, vendor::Libraries};
 
 const SOURCE_NAIVE: Source = Source { path: "matrix/naive.cu", text: include_str!("naive.cu") };
@@ -25,9 +25,6 @@ const SOURCE_MMA: Source = Source { path: "matrix/mma.cu", text: include_str!("m
 const SOURCE_FINISH: Source = Source { path: "matrix/finish.cu", text: include_str!("finish.cu") };
 const SOURCE_REDUCE: Source = Source { path: "matrix/reduce.cu", text: include_str!("reduce.cu") };
 const SOURCE_WGMMA: Source = Source { path: "matrix/wgmma.cu", text: include_str!("wgmma.cu") };
-
-/// What a family offers for a call.
-pub type Offer = fn(&Call<'_>, &Chip, KernelSet) -> Vec<Box<dyn Implementation>>;
 
 /// The kernels for a linear layer, a convolution or a product of activations, the one to choose first. `norms` gives the
 /// kernels of a norm, for a call whose input is normalised first. Those of vendors' libraries come last. Empty where the

@@ -278,7 +278,7 @@ impl<'a> Problem<'a> {
         i32::try_from(number)
             .ok()
             .filter(|&n| n < 1 << 30)
-            .ok_or_else(|| CudaError::TooLargeForKernel { layer: self.layer.to_owned(), extent: number })
+            .ok_or_else(|| CudaError::TooLarge(format!("{}: an extent of {number}", self.layer)))
     }
 
     /// So many blocks of a launch.
@@ -286,6 +286,6 @@ impl<'a> Problem<'a> {
         u32::try_from(blocks)
             .ok()
             .filter(|&n| n < 1 << 31)
-            .ok_or_else(|| CudaError::TooLargeForKernel { layer: self.layer.to_owned(), extent: blocks })
+            .ok_or_else(|| CudaError::TooLarge(format!("{}: a launch of {blocks} blocks", self.layer)))
     }
 }
