@@ -15,8 +15,7 @@ cargo xtask <task>
   test      install NVIDIA's kernel compiler into .python/, check formatting, lints and docs, and run every test
   bench     install PyTorch and diffusers into .python/, then run the benchmarks against them; more words go to
             `cargo bench`
-  bundle    gather what a GPU host without a toolchain needs into target/bundle; more words name more packages,
-            whose tests and benchmarks go along
+  bundle    gather what a GPU host without a toolchain needs into target/bundle
   golden    install PyTorch and diffusers into .python/, then make the golden fixtures again
   help      this text";
 
@@ -26,7 +25,7 @@ fn main() -> ExitCode {
     let result = match task {
         "test" => checks::test(),
         "bench" => python::bench(&arguments[1..]),
-        "bundle" => bundle::bundle(&arguments[1..]),
+        "bundle" => bundle::bundle(),
         "golden" => python::golden(),
         "help" | "--help" | "-h" => {
             println!("{HELP}");

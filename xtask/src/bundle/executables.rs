@@ -9,7 +9,7 @@ use crate::shell::{TaskError, cargo, command_line, root};
 /// An executable that cargo built.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Executable {
-    /// Its target's name; that of a library's own tests is `unit`.
+    /// Its target's name.
     pub name: String,
     /// The folder of its package, from the repository's root.
     pub package: PathBuf,
@@ -17,11 +17,11 @@ pub struct Executable {
     pub path: PathBuf,
 }
 
-/// Runs a cargo command that builds, and gives the executables of targets of some kinds, as cargo calls them.
+/// Runs a cargo command that builds, and gives the executables of targets of a kind, as cargo calls it.
 ///
 /// # Errors
 /// Where cargo cannot be started or a build fails; its messages have been shown.
-pub fn build(title: &str, arguments: &[&str], kinds: &[&str]) -> Result<Vec<Executable>, TaskError> {
+pub fn build(title: &str, arguments: &[&str], kind: &str) -> Result<Vec<Executable>, TaskError> {
     let mut command = cargo(arguments);
     let line = command_line(&command);
     println!("\n── {title}: {line}");
@@ -33,24 +33,21 @@ pub fn build(title: &str, arguments: &[&str], kinds: &[&str]) -> Result<Vec<Exec
     if !output.status.success() {
         return Err(TaskError::Failed { command: line, status: output.status.to_string() });
     }
-    Ok(executables(&String::from_utf8_lossy(&output.stdout), kinds))
+    Ok(executables(&String::from_utf8_lossy(&output.stdout), kind))
 }
 
 /// The executables among cargo's messages, of which each is a line of JSON.
-fn executables(messages: &str, kinds: &[&str]) -> Vec<Executable> {
+fn executables(messages: &str, kind: &str) -> Vec<Executable> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter(|message| message["target"]["kind"][0] == kind)
         .filter_map(|message| {
-            let kind = message["target"]["kind"][0].as_str()?;
             let path = PathBuf::from(message["executable"].as_str()?);
             let manifest = PathBuf::from(message["manifest_path"].as_str()?);
             let package = manifest.parent()?.strip_prefix(root()).ok()?.to_path_buf();
-            let name = match kind {
-                "lib" => "unit",
-                _ => message["target"]["name"].as_str()?,
-            };
-            kinds.contains(&kind).then(|| Executable { name: name.to_owned(), package, path })
+            let name = message["target"]["name"].as_str()?.to_owned();
+            Some(Executable { name, package, path })
         })
         .collect()
 }
@@ -60,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_executables_of_the_kinds_that_are_asked_for_are_found() {
+    fn only_executables_of_the_kind_that_is_asked_for_are_found() {
         let message = |reason: &str, kind: &str, name: &str, executable: Option<&str>| {
             serde_json::json!({
                 "reason": reason,
@@ -72,15 +69,15 @@ mod tests {
         };
         let messages = [
             message("compiler-artifact", "lib", "kinora_cuda", None),
-            message("compiler-artifact", "lib", "kinora_cuda", Some("/t/kinora_cuda-1")),
+            message("compiler-artifact", "test", "gpu_ops", Some("/t/gpu_ops-1")),
             "   Compiling is no JSON".to_owned(),
-            message("compiler-artifact", "test", "golden", Some("/t/golden-2")),
-            message("compiler-artifact", "bench", "ops", Some("/t/ops-3")),
+            message("compiler-artifact", "test", "gpu_graphs", Some("/t/gpu_graphs-2")),
+            message("compiler-artifact", "bench", "svd_on_gpu", Some("/t/svd_on_gpu-3")),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
-        let found = executables(&messages.join("\n"), &["lib", "test"]);
+        let found = executables(&messages.join("\n"), "test");
         let expected =
-            [("unit", "/t/kinora_cuda-1"), ("golden", "/t/golden-2")].map(|(name, path)| Executable {
+            [("gpu_ops", "/t/gpu_ops-1"), ("gpu_graphs", "/t/gpu_graphs-2")].map(|(name, path)| Executable {
                 name: name.to_owned(),
                 package: PathBuf::from("crates/cuda"),
                 path: PathBuf::from(path),

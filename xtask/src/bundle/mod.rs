@@ -19,17 +19,20 @@ use crate::{
 const FOLDER: &str = "target/bundle";
 /// What may be carried to a GPU host.
 const LIMIT: u64 = 64 << 20;
-/// The packages whose tests and benchmarks need a GPU.
-const PACKAGES: [&str; 1] = ["kinora-cuda"];
+/// The packages that have tests or benchmarks for a GPU.
+const PACKAGES: [&str; 4] = ["--package", "kinora-cuda", "--package", "kinora"];
+/// What these are called. All others run where the bundle is made, and with them it would be too large.
+const TESTS: &str = "gpu_*";
+const BENCHMARKS: &str = "svd_*";
 
-/// Builds and gathers everything; the tests and benchmarks of packages that are named go along as well.
-pub fn bundle(more_packages: &[String]) -> Result<(), TaskError> {
+/// Builds and gathers everything.
+pub fn bundle() -> Result<(), TaskError> {
     let bundle = root().join(FOLDER);
     if bundle.exists() {
         fs::remove_dir_all(&bundle).map_err(io_error(&bundle))?;
     }
     make_folder(&bundle)?;
-    programs(&bundle, more_packages)?;
+    programs(&bundle)?;
     data(&bundle)?;
     python::pack_packages(&bundle.join("bench/peers"))?;
     write_script(&bundle.join("run"), include_str!("run.sh"))?;
@@ -40,21 +43,17 @@ pub fn bundle(more_packages: &[String]) -> Result<(), TaskError> {
 }
 
 /// The command line, and the executables of tests and benchmarks, each in the folder of its crate.
-fn programs(bundle: &Path, more_packages: &[String]) -> Result<(), TaskError> {
+fn programs(bundle: &Path) -> Result<(), TaskError> {
     let command_line = ["build", "--release", "--package", "kinora-cli"];
-    for program in executables::build("command line", &command_line, &["bin"])? {
+    for program in executables::build("command line", &command_line, "bin")? {
         strip(&program, &bundle.join(&program.name))?;
     }
-    for package in PACKAGES.into_iter().chain(more_packages.iter().map(String::as_str)) {
-        let tests = ["test", "--release", "--no-run", "--tests", "--package", package];
-        let benches = ["bench", "--no-run", "--package", package];
-        for (kind, arguments, kinds) in
-            [("tests", &tests[..], &["lib", "test"][..]), ("bench", &benches, &["bench"])]
-        {
-            for program in executables::build(&format!("{package}: {kind}"), arguments, kinds)? {
-                let of_crate = program.package.file_name().unwrap_or_default();
-                strip(&program, &bundle.join(kind).join(of_crate).join(&program.name))?;
-            }
+    let tests = ["test", "--release", "--no-run", "--test", TESTS];
+    let benchmarks = ["bench", "--no-run", "--bench", BENCHMARKS];
+    for (folder, command, kind) in [("tests", &tests[..], "test"), ("bench", &benchmarks, "bench")] {
+        for program in executables::build(folder, &[command, &PACKAGES].concat(), kind)? {
+            let of_crate = program.package.file_name().unwrap_or_default();
+            strip(&program, &bundle.join(folder).join(of_crate).join(&program.name))?;
         }
     }
     Ok(())

@@ -13,7 +13,7 @@ run peers WORDS…             bench/peers/svd_gpu.py; --help lists its options
 run check                    says what of the host's libraries and Python is found
 
 PYTHON names another interpreter than python3, CUDA_HOME another CUDA than /usr/local/cuda, ONLY a pattern that the names
-of executables must match, as in `ONLY='golden*' run tests`.
+of executables must match, as in `ONLY='gpu_g*' run tests` or `ONLY=svd_accuracy run bench --peers FOLDER`.
 TEXT
 }
 
