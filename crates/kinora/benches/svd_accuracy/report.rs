@@ -17,8 +17,9 @@ use crate::{
 /// How many times PyTorch's own error ours may be.
 const RATIO_BAR: f64 = 1.2;
 
-/// The error that f32 may have: its sums in another order were seen 1e-6 off.
-const F32_BAR: f64 = 1e-5;
+/// The error that f32 may have, a tenth of what f16 has at the least. The reference is no truth there: of the small model's
+/// frames, those by PyTorch on a CPU are 1.2e-5 from its own in f64, and ours 1.1e-6.
+const F32_BAR: f64 = 5e-5;
 
 /// All results of a run.
 pub struct Report {
