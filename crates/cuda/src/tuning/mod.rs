@@ -38,6 +38,9 @@ use crate::{
 /// Runs of a candidate that are timed; the median counts.
 const REPEATS: usize = 7;
 
+/// How many times the best time so far a candidate may take before it is timed only once.
+const HOPELESS: f32 = 2.0;
+
 /// Memory that is overwritten before each run: several times the largest level-two cache.
 const FLUSH_BYTES: usize = 256 << 20;
 
@@ -339,9 +342,13 @@ impl Tuner {
         }
         let expected = results(&plain, call)?;
         let mut record = Record::default();
+        let mut best = f32::INFINITY;
         for way in &offered {
-            match self.measure_one(call, &**way, &memory, &expected, flush) {
-                Ok(milliseconds) => _ = record.milliseconds.insert(way.name(), milliseconds),
+            match self.measure_one(call, &**way, &memory, &expected, (flush, best)) {
+                Ok(milliseconds) => {
+                    best = best.min(milliseconds);
+                    record.milliseconds.insert(way.name(), milliseconds);
+                }
                 // Nothing can be measured after that.
                 Err(Refusal::Failed(error)) if error.is_context_lost() => return Err(error),
                 Err(refusal) => _ = record.refused.insert(way.name(), refusal.to_string()),
@@ -356,7 +363,7 @@ impl Tuner {
         way: &dyn Implementation,
         memory: &Arc<CallMemory>,
         expected: &[Vec<f32>],
-        flush: &DeviceBuffer,
+        (flush, best): (&DeviceBuffer, f32),
     ) -> Result<f32, Refusal> {
         let prepared = self.bench.prepare_in(call, way, memory)?;
         for (expected, got) in expected.iter().zip(results(&prepared, call)?) {
@@ -364,6 +371,11 @@ impl Tuner {
             if distance > bar(call) {
                 return Err(Refusal::Differs(distance));
             }
+        }
+        // A second look at one that is far behind would take the longest, and change nothing.
+        let first = prepared.time(1, flush)?.into_iter().next().unwrap_or(f32::INFINITY);
+        if first > HOPELESS * best {
+            return Ok(first);
         }
         let mut times = prepared.time(REPEATS, flush)?;
         times.sort_by(f32::total_cmp);
