@@ -38,7 +38,9 @@ pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, 
         let (row_range, column_range) = grid.block(index);
         let panels = column_range.start / tile.columns..column_range.end.div_ceil(pair.columns) * sides;
         let columns = column_range.start / sides..column_range.end / sides;
-        multiply_block(rows, weights, epilogue, tile, row_range, panels, columns);
+        // Threads take neighbouring blocks, so that this is most likely this thread's next one.
+        let next_rows = if index + 1 < grid.blocks() { grid.block(index + 1).0 } else { 0..0 };
+        multiply_block(rows, weights, epilogue, tile, [row_range, next_rows], panels, columns);
     };
     match grid.blocks() {
         1 => run(0),
@@ -71,7 +73,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
     weights: &PackedWeights,
     epilogue: &E,
     tile: Tile,
-    row_range: Range<usize>,
+    [row_range, next_rows]: [Range<usize>; 2],
     panels: Range<usize>,
     columns: Range<usize>,
 ) {
@@ -96,7 +98,16 @@ fn multiply_block<R: Rows, E: Epilogue>(
     let (widened, sums) = rest.split_at_mut(widened_size);
     let mut starts = STARTS.take();
     let mut lengths = Vec::new();
-    for piece in pieces {
+    for (number, piece) in pieces.iter().cloned().enumerate() {
+        // What is multiplied next comes closer meanwhile: the next piece of these rows, or the first of the next.
+        let (ahead_rows, ahead_depth) = match pieces.get(number + 1) {
+            Some(next) => (row_range.clone(), next.clone()),
+            None => (next_rows.clone(), pieces[0].clone()),
+        };
+        let bring_closer = |panel: usize| {
+            let share = |panel: usize| ahead_rows.start + ahead_rows.len() * panel / panels.len();
+            rows.prefetch(share(panel)..share(panel + 1), ahead_depth.clone());
+        };
         starts.clear();
         lengths.clear();
         match run {
@@ -135,6 +146,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
                 widened: &mut *widened,
                 c: &mut *c,
                 update: if piece.start == 0 { Update::Replace } else { Update::Add },
+                bring_closer: &|panel| bring_closer(panel - panels.start),
             };
             match &weights.panels {
                 Panels::F32(values) => isa.dispatch(MultiplyPanels { values: values.as_slice(), block }),
@@ -194,6 +206,8 @@ struct Block<'a> {
     /// The rows of the sums, each as wide as the panels together.
     c: &'a mut [f32],
     update: Update,
+    /// Called before each panel.
+    bring_closer: &'a dyn Fn(usize),
 }
 
 /// Multiplies the rows with one piece of each panel.
@@ -207,7 +221,8 @@ impl<E: Float> Kernel for MultiplyPanels<'_, E> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Block { a, rows, weights_depth, depth, panels, few_columns, widened, c, update } = self.block;
+        let Block { a, rows, weights_depth, depth, panels, few_columns, widened, c, update, bring_closer } =
+            self.block;
         let width = panel_columns::<S>();
         let stride = panels.len() * width;
         assert!(a.starts.len() == rows * a.lengths.len() && c.len() >= rows * stride);
@@ -225,6 +240,7 @@ impl<E: Float> Kernel for MultiplyPanels<'_, E> {
             return;
         }
         for (index, panel) in panels.enumerate() {
+            bring_closer(panel);
             let start = (panel * weights_depth + depth.start) * width;
             let piece = &self.values[start..start + depth.len() * width];
             let piece = match bytemuck::try_cast_slice::<E, f32>(piece) {

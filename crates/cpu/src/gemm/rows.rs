@@ -31,6 +31,9 @@ pub(crate) trait Rows: Sync {
     /// Adds to `starts` where run `run` of each of these rows begins, as far as [`Rows::run_length`] says that there are
     /// runs. What is added stays readable for the length of a run while `self` is borrowed.
     fn run_starts(&self, _rows: Range<usize>, _run: usize, _starts: &mut Vec<*const f32>) {}
+
+    /// Asks the processor to bring columns `depth` of these rows closer, because they are wanted next.
+    fn prefetch(&self, _rows: Range<usize>, _depth: Range<usize>) {}
 }
 
 /// The rows of a matrix in memory.
@@ -75,6 +78,12 @@ impl Rows for MatrixRows<'_> {
         // Rows a multiple of 1 KiB apart fall into few sets of the cache and push each other out of it; copied, they do not.
         let conflict = self.depth.is_multiple_of(256);
         NonZeroUsize::new(self.depth).filter(|_| matches!(self.values, Values::F32(_)) && !conflict)
+    }
+
+    fn prefetch(&self, rows: Range<usize>, depth: Range<usize>) {
+        for row in rows {
+            self.values.prefetch(row * self.depth + depth.start, depth.len());
+        }
     }
 
     fn run_starts(&self, rows: Range<usize>, _: usize, starts: &mut Vec<*const f32>) {

@@ -55,6 +55,15 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Asks the processor to bring `length` values from `start` on closer.
+    pub(crate) fn prefetch(&self, start: usize, length: usize) {
+        match self {
+            Values::F32(values) => prefetch(&values[start..start + length]),
+            Values::F16(values) => prefetch(&values[start..start + length]),
+            Values::BF16(values) => prefetch(&values[start..start + length]),
+        }
+    }
+
     /// Copies `target.len()` values from `start` on, as f32.
     #[inline(always)]
     pub(crate) fn widen<S: Simd>(&self, simd: S, start: usize, target: &mut [f32]) {
@@ -65,6 +74,19 @@ impl<'a> Values<'a> {
             Values::BF16(values) => widen(simd, &values[range], target),
         }
     }
+}
+
+/// Asks the processor to bring a slice into the second-level cache. It is a hint: where there is no instruction for it that
+/// every processor of the kind has, nothing happens.
+fn prefetch<T>(values: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in values.chunks(64 / size_of::<T>()) {
+        use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+        // SAFETY: a hint reads nothing, and every processor of this kind knows it.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = values;
 }
 
 /// Copies `source` as f32; the slices must have one length.
