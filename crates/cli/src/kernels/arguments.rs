@@ -22,7 +22,7 @@ Examples:
   KINORA_KERNEL_BUNDLE=kernels kinora generate photo.jpg -o clip.mp4 --precision f16
       Runs them, on a machine without NVIDIA's compiler.
 
-A bundle serves clips like the one that it was built for, on any GPU of its architectures. It
+A bundle serves clips like the one that it was built for, on the GPUs of its architectures. It
 belongs to this version of Kinora. No GPU is needed to build it, but NVIDIA's compiler, NVRTC.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";

@@ -16,7 +16,10 @@ use crate::{
 };
 
 /// Numbers of multiprocessors that GPUs have, from a laptop's to the largest.
-const MULTIPROCESSORS: [u32; 14] = [14, 16, 20, 24, 30, 36, 40, 46, 58, 68, 84, 108, 128, 144];
+const MULTIPROCESSORS: [u32; 30] = [
+    14, 16, 20, 24, 28, 30, 34, 36, 40, 46, 48, 56, 58, 60, 66, 68, 72, 76, 78, 80, 82, 84, 108, 114, 128,
+    132, 142, 144, 148, 170,
+];
 
 /// A graph optimised and planned for a chip. It holds nothing on a device: what a program would need is known on a
 /// machine that could not run it too.

@@ -259,11 +259,10 @@ impl Tuner {
                 return Err(CpuError::Stopped.into());
             }
             let record = call.with(|call| self.measure(call, &flush))?;
+            self.records().insert(signature.clone(), record);
             self.chosen().remove(&signature);
-            let mut records = self.records();
-            records.insert(signature, record);
             // A process that is ended now has lost one measurement.
-            records.save();
+            self.records().save();
         }
         Ok(total)
     }

@@ -103,7 +103,9 @@ impl Backend {
         match options.device {
             Device::Cpu => Ok(Backend::Cpu),
             Device::Cuda(ordinal) => gpu(ordinal),
-            Device::Auto => Ok(gpu(0).unwrap_or(Backend::Cpu)),
+            // A GPU that is there, and cannot be used as it was asked for, is an error and no reason for hours on the CPU.
+            Device::Auto if open_gpu(0).is_ok() => gpu(0),
+            Device::Auto => Ok(Backend::Cpu),
         }
     }
 

@@ -1,7 +1,10 @@
 //! One clip on its way through the networks.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -46,12 +49,15 @@ impl Run<'_, '_> {
         }
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
         let start = Instant::now();
-        let observe = Mutex::new(&mut *self.observe);
+        let (observe, stopped) = (Mutex::new(&mut *self.observe), AtomicBool::new(false));
         let network = part.load(weights, &|done, total| {
             let mut observe = observe.lock().unwrap_or_else(PoisonError::into_inner);
-            // Where nothing more is wanted, it says so again when the weights are there.
-            let _ = observe(&Progress { stage: Stage::Compile, done, total, preview: None });
+            let told = observe(&Progress { stage: Stage::Compile, done, total, preview: None });
+            stopped.fetch_or(told.is_break(), Ordering::Relaxed);
         })?;
+        if stopped.into_inner() {
+            return Err(GenerateError::Cancelled);
+        }
         let (seconds, gpu) = (start.elapsed().as_secs_f64(), network.gpu_load());
         self.stopwatch.loads.push(LoadReport { part: name, seconds, gpu });
         self.stopwatch.add(Stage::Load, start);
