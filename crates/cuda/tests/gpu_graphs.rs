@@ -8,7 +8,7 @@ use kinora_cuda::{CudaOptions, Planned, driver::Device, kernels::KernelSet};
 use kinora_graph::{DType, Graph, Phase, Source, Tensor};
 use kinora_testing::{
     compare::{close_beyond, distance},
-    movement::{MOVEMENTS, bar_of_the_whole, movement_of_graph},
+    movement::{MOVEMENTS, bars_of_the_whole, movement_of_graph},
     random_graph::{random_graph, random_tensors},
 };
 
@@ -32,16 +32,17 @@ fn differs(device: &Device, graph: &Graph, kernels: KernelSet, seed: u64) -> Res
     let results = program.run(&inputs).map_err(|error| error.to_string())?;
     let expected = reference::evaluate(&graph, &parameters, &inputs).map_err(|error| error.to_string())?;
     let movement = movement_of_graph(&graph, &parameters, &inputs);
+    let bars = bars_of_the_whole(&graph, &parameters, &inputs);
     for (name, expected) in &expected {
         let got = &results[name];
         if expected.ty() != got.ty() {
             return Err(format!("{name} is {}, and {} was expected", got.ty(), expected.ty()));
         }
-        match bar_of_the_whole(&graph) {
-            Some(bar) => {
-                let distance = distance(&expected.to_f32(), &got.to_f32());
+        match &bars {
+            Some(bars) => {
+                let (distance, bar) = (distance(&expected.to_f32(), &got.to_f32()), bars[name]);
                 if distance > bar {
-                    return Err(format!("{name} is {distance:.1e} off"));
+                    return Err(format!("{name} is {distance:.1e} off, over {bar:.1e}"));
                 }
             }
             None => close_beyond(MOVEMENTS * movement[name], expected, got)
