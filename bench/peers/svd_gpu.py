@@ -45,7 +45,7 @@ def parsed():
     add("--model", type=pathlib.Path, help="the model's folder; made by the part `model` where there is none")
     add("--parts", default=",".join(PARTS))
     add("--stages", default="clip,vae_encode,unet,vae_decode,pipeline")
-    add("--precisions", default="f32,f16", help="of the references: of f32, f16 and bf16")
+    add("--precisions", default="f32,f16", help="of the references: of f64, f32, f16 and bf16")
     add("--precision", default="f16", choices=("f32", "f16", "bf16"), help="of what is timed")
     add("--layout", default="contiguous", choices=("contiguous", "channels_last"), help="of the weights that are timed")
     add("--decode-chunk", type=int, help="frames that the VAE decodes at a time; all unless given")

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "golden"))
 import svd  # noqa: E402
 from synthetic import GOLDEN_RATIO, fnv1a  # noqa: E402
 
-PRECISIONS = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+PRECISIONS = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Reference outputs of each stage, and how far the lower precisions are from f32.
+"""Reference outputs of each stage, and how far the lower precisions are from f32, or f32 from f64.
 
 `<out>/reference/inputs.safetensors` holds the inputs, `<out>/reference/photo.png` the pipeline's photo, and
 `<out>/reference/<precision>/<stage>.safetensors` the results; `<out>/errors.json` compares. See README.md for the names.
@@ -61,10 +61,15 @@ def error(result, reference):
     return finite | {"finite": bool(torch.isfinite(result).all())}
 
 
+def judge(precision):
+    """The precision whose results another one's are compared with: f32 is no truth for itself."""
+    return "f64" if precision == "f32" else "f32"
+
+
 def compare(out, precision, stage):
-    """Adds the errors of a stage's results to errors.json, where the f32 ones are there."""
-    reference = out / "reference" / "f32" / f"{stage}.safetensors"
-    if precision == "f32" or not reference.exists():
+    """Adds the errors of a stage's results to errors.json, where those that judge them are there."""
+    reference = out / "reference" / judge(precision) / f"{stage}.safetensors"
+    if precision == "f64" or not reference.exists():
         return
     expected = load_file(reference)
     results = load_file(out / "reference" / precision / f"{stage}.safetensors")
@@ -79,9 +84,10 @@ def compare(out, precision, stage):
 
 
 def run(out, folder, size, precisions, stages, device, decode_chunk):
-    """Computes and stores every stage's results in every precision; f32 first, which the others are compared with."""
+    """Computes and stores every stage's results in every precision; those that judge others first."""
     write_inputs(out, size)
-    for precision in sorted(precisions, key=lambda precision: precision != "f32"):
+    judges = ("f64", "f32")
+    for precision in sorted(precisions, key=lambda precision: (judges + (precision,)).index(precision)):
         for stage in stages:
             with true_f32(), torch.inference_mode():
                 model = svd_stages.Model(folder, size, precision, device, decode_chunk)

@@ -17,7 +17,7 @@ pub struct Peers {
     errors: Value,
 }
 
-/// How far a result of PyTorch's in another precision is from its own in f32.
+/// How far a result of PyTorch's is from its own in the precision that judges it.
 #[derive(Clone, Copy)]
 pub struct PeerError {
     /// The root mean square of the difference over that of the reference.
@@ -53,26 +53,35 @@ impl Peers {
         Ok(Photo::open(self.folder.join("reference/photo.png"))?)
     }
 
-    /// A stage's results in f32, by their names.
-    pub fn reference(&self, stage: &str) -> Result<Tensors, Failure> {
-        read_tensors(&self.folder.join(format!("reference/f32/{stage}.safetensors")))
+    /// A stage's results in the precision that judges another one, by their names: f64 for f32, and f32 for the rest.
+    pub fn reference(&self, precision: Precision, stage: &str) -> Result<Tensors, Failure> {
+        let judge = judge(precision);
+        read_tensors(&self.folder.join(format!("reference/{judge}/{stage}.safetensors")))
+            .map_err(|problem| format!("{problem}; {}", how_to_add(precision)).into())
     }
 
-    /// PyTorch's error in a precision; there is none in f32, which is the reference.
-    pub fn error(&self, precision: Precision, result: &str) -> Result<Option<PeerError>, Failure> {
-        if precision == Precision::F32 {
-            return Ok(None);
-        }
-        let entry = self.errors.get(format!("{precision}.{result}")).ok_or_else(|| {
-            format!(
-                "errors.json has no {precision}.{result}; svd_gpu.py --parts reference --precisions \
-                 f32,{precision} adds it"
-            )
-        })?;
+    /// PyTorch's own error in a precision.
+    pub fn error(&self, precision: Precision, result: &str) -> Result<PeerError, Failure> {
+        let entry = self
+            .errors
+            .get(format!("{precision}.{result}"))
+            .ok_or_else(|| format!("errors.json has no {precision}.{result}; {}", how_to_add(precision)))?;
         // What is not finite is stored as null: it is infinitely far.
         let number = |field: &str| entry.get(field).and_then(Value::as_f64).unwrap_or(f64::INFINITY);
-        Ok(Some(PeerError { relative_rms: number("relative_rms"), largest: number("largest") }))
+        Ok(PeerError { relative_rms: number("relative_rms"), largest: number("largest") })
     }
+}
+
+/// The precision whose results are the truth for another.
+pub fn judge(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "f64",
+        Precision::F16 | Precision::BF16 => "f32",
+    }
+}
+
+fn how_to_add(precision: Precision) -> String {
+    format!("svd_gpu.py --parts reference --precisions {},{precision} adds it", judge(precision))
 }
 
 fn read_tensors(path: &Path) -> Result<Tensors, Failure> {
