@@ -114,7 +114,10 @@ sanitizer)
     # On one core: launches from several threads at a time make the sanitizer fail of itself.
     run_each tests taskset -c 0 compute-sanitizer --tool "$tool" --error-exitcode 86 -- "$@" --test-threads=1
     ;;
-bench) run_each bench -- --bench "$@" ;;
+bench)
+    export KINORA_REQUIRE_GPU=1
+    run_each bench -- --bench "$@"
+    ;;
 peers) exec "$here/.python/bin/python" "$here/bench/peers/svd_gpu.py" "$@" ;;
 check) check ;;
 help | --help | -h) usage ;;
