@@ -32,7 +32,7 @@ impl Workbench {
         let target = CompileTarget { architecture: chip.architecture, form: chip.form };
         let compiler = CompilerOptions { driver: Some(device.info().driver.major), ..compiler };
         Ok(Workbench {
-            libraries: Libraries::find(device.context()),
+            libraries: Libraries::of(device.context()),
             compiler: Compiler::new(target, compiler)?,
             stream: Stream::new(device.context())?,
             loaded: Mutex::default(),

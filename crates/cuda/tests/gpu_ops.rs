@@ -3,13 +3,19 @@
 //!
 //! For a sanitizer, which is slow: `KINORA_TEST_ONLY=sm_80` runs the kernels of one chip or set, `KINORA_TEST_VENDOR=off` none
 //! of a vendor's, and `KINORA_TEST_POISON=off` leaves memory that nothing was written to as it is, so that a read of it is
-//! found.
+//! found. `KINORA_TEST_SHARE=2/16` runs each sixteenth kernel, counted from the third: sixteen processes run them all.
 
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod gpu;
 
-use std::{sync::OnceLock, time::Instant};
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
 
 use kinora_cuda::{
     Architecture, Chip, CodeForm, CudaError,
@@ -39,6 +45,34 @@ struct OnGpu {
     poison: Option<u8>,
     /// Whether kernels of vendors' libraries run too.
     vendor: bool,
+    /// Which of the kernels run in this process.
+    share: Share,
+}
+
+/// Every so many of the things that are counted.
+struct Share {
+    first: usize,
+    every: usize,
+    counted: AtomicUsize,
+}
+
+impl Share {
+    /// All, unless the environment says otherwise.
+    fn from_environment() -> Share {
+        let text = std::env::var("KINORA_TEST_SHARE").unwrap_or_else(|_| "0/1".to_owned());
+        let (first, every) = text.split_once('/').unwrap();
+        let (first, every) = (first.parse().unwrap(), every.parse().unwrap());
+        assert!(
+            first < every,
+            "KINORA_TEST_SHARE={text}: the first is 0, and the last one less than their number"
+        );
+        Share { first, every, counted: AtomicUsize::new(0) }
+    }
+
+    /// Whether the next one is among them.
+    fn takes_next(&self) -> bool {
+        self.counted.fetch_add(1, Ordering::Relaxed) % self.every == self.first
+    }
 }
 
 impl OnGpu {
@@ -61,6 +95,11 @@ impl OnGpu {
         let mut first = None;
         let offered = offered.iter().filter(|implementation| self.vendor || !implementation.is_vendors());
         for implementation in offered.take(if self.all { usize::MAX } else { 1 }) {
+            if !self.share.takes_next() {
+                // Another process runs it.
+                first.get_or_insert_with(|| expected.clone());
+                continue;
+            }
             let name = implementation.name();
             if self.traced {
                 println!("{} {name} {op} begins", self.name);
@@ -129,7 +168,8 @@ fn on(device: &Device) -> Result<Vec<OnGpu>, CudaError> {
             // The kernels of older chips differ in their instructions, not in their tiles.
             let all = chip.architecture == newest;
             let bench = Workbench::new(device, chip, CompilerOptions::from_environment())?;
-            Ok(OnGpu { name, bench, set, traced, all, poison, vendor })
+            let share = Share::from_environment();
+            Ok(OnGpu { name, bench, set, traced, all, poison, vendor, share })
         })
         .collect()
 }

@@ -7,7 +7,8 @@ usage() {
     cat <<'TEXT'
 run kinora WORDS…            the command line
 run tests [WORDS…]           every test executable; the words go to each: a filter, --nocapture, --test-threads=1, …
-run sanitizer TOOL [WORDS…]  the same under compute-sanitizer; TOOL is memcheck, racecheck, initcheck or synccheck
+run sanitizer TOOL [WORDS…]  the same under compute-sanitizer; TOOL is memcheck, racecheck, initcheck or synccheck;
+                             SHARES processes divide the kernels among them, as many as there are cores unless given
 run bench [WORDS…]           every benchmark; the words go to each
 run peers WORDS…             bench/peers/svd_gpu.py; --help lists its options
 run check                    says what of the host's libraries and Python is found
@@ -71,6 +72,35 @@ run_each() {
     [ "$ran" -gt 0 ] && [ "${#failed[@]}" -eq 0 ]
 }
 
+# Runs the tests under a tool of compute-sanitizer. Launches from several threads make it fail of itself, so that each of its
+# processes has a core to itself; they divide the kernels of gpu_ops, and the first runs everything else as well.
+sanitize() {
+    local tool="$1" shares="${SHARES:-$(nproc)}" only="${ONLY:-*}" share logs failed=0 process processes=()
+    shift
+    logs="$(mktemp -d)"
+    for ((share = 0; share < shares; share++)); do
+        # shellcheck disable=SC2053 # A pattern is what is meant.
+        [ "$share" -eq 0 ] || [[ gpu_ops == $only ]] || break
+        (
+            [ "$share" -eq 0 ] || ONLY=gpu_ops
+            export KINORA_TEST_SHARE="$share/$shares"
+            run_each tests taskset -c "$share" compute-sanitizer --tool "$tool" --error-exitcode 86 \
+                -- "$@" --test-threads=1
+        ) >"$logs/$share" 2>&1 &
+        processes+=($!)
+    done
+    for ((share = 0; share < ${#processes[@]}; share++)); do
+        process="${processes[$share]}"
+        wait "$process" && continue
+        failed=$((failed + 1))
+        cat "$logs/$share"
+    done
+    echo "── $tool, ${#processes[@]} processes, $failed failed"
+    grep -h SUMMARY "$logs"/* | sort | uniq -c
+    rm -r "$logs"
+    [ "$failed" -eq 0 ]
+}
+
 check() {
     local library
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || echo "nvidia-smi does not run"
@@ -111,8 +141,7 @@ sanitizer)
     tool="${1:?run: which tool: memcheck, racecheck, initcheck or synccheck}"
     shift
     export KINORA_REQUIRE_NVRTC=1 KINORA_REQUIRE_GPU=1
-    # On one core: launches from several threads at a time make the sanitizer fail of itself.
-    run_each tests taskset -c 0 compute-sanitizer --tool "$tool" --error-exitcode 86 -- "$@" --test-threads=1
+    sanitize "$tool" "$@"
     ;;
 bench)
     export KINORA_REQUIRE_GPU=1

@@ -24,8 +24,10 @@ use std::fmt;
 
 use kinora_graph::{Op, TensorType};
 
+pub(crate) use choice::Settled;
 pub use choice::{Choose, Heuristic};
 pub use kernel::{Argument, Kernel, Launch, Source, TensorMap};
+pub(crate) use matrix::offered_before;
 
 use crate::{
     Chip, CudaError,
@@ -52,6 +54,14 @@ impl Call<'_> {
     /// Whether anything runs: not for a reshape, which is its operand's memory, nor where there is nothing to write.
     pub fn runs(&self) -> bool {
         !matches!(self.op, Op::Reshape(_)) && self.outputs.iter().any(|output| output.elements() > 0)
+    }
+
+    /// The op and its types in words: calls that are alike but for their names have the same.
+    pub fn signature(&self) -> String {
+        let types =
+            |types: &[&TensorType]| types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let op = serde_json::to_string(self.op).unwrap_or_else(|_| format!("{:?}", self.op));
+        format!("{op} ({}) -> ({})", types(self.inputs), types(self.outputs))
     }
 }
 

@@ -4,7 +4,7 @@ use kinora_graph::Phase;
 
 use crate::{
     CudaError, CudaOptions,
-    driver::{ExecutableGraph, Stream},
+    driver::{Context, ExecutableGraph, Stream},
     work::PreparedWork,
 };
 
@@ -20,9 +20,8 @@ pub(super) struct RunningNode {
 pub(super) struct Executor {
     clip: Vec<RunningNode>,
     step: Vec<RunningNode>,
-    /// The step as one launch, recorded when it is first wanted.
+    /// The step as one launch.
     recorded: Option<ExecutableGraph>,
-    cuda_graphs: bool,
     synchronise_every_launch: bool,
     /// The phase that was begun last, and how often the step was.
     phase: Phase,
@@ -30,16 +29,35 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    pub fn new(clip: Vec<RunningNode>, step: Vec<RunningNode>, options: &CudaOptions) -> Executor {
-        Executor {
+    /// Records the step, where it is to run as a CUDA graph.
+    pub fn new(
+        context: &Context,
+        clip: Vec<RunningNode>,
+        step: Vec<RunningNode>,
+        options: &CudaOptions,
+    ) -> Result<Executor, CudaError> {
+        let mut executor = Executor {
             clip,
             step,
             recorded: None,
-            cuda_graphs: options.cuda_graphs && !options.synchronise_every_launch,
             synchronise_every_launch: options.synchronise_every_launch,
             phase: Phase::Load,
             steps: 0,
+        };
+        let wanted = options.cuda_graphs && !options.synchronise_every_launch;
+        if wanted && executor.launches(Phase::Step) > 0 {
+            executor.recorded = Some(executor.record(context)?);
         }
+        Ok(executor)
+    }
+
+    /// Records the step in a stream of its own: another thread may put weights into the program's meanwhile.
+    fn record(&self, context: &Context) -> Result<ExecutableGraph, CudaError> {
+        let stream = Stream::new(context)?;
+        let mut graph = stream.capture(|| self.enqueue_launches(&stream, Phase::Step))?;
+        graph.upload(&stream)?;
+        stream.synchronise()?;
+        Ok(graph)
     }
 
     fn nodes(&self, phase: Phase) -> &[RunningNode] {
@@ -59,25 +77,13 @@ impl Executor {
         self.phase = phase;
         if phase == Phase::Step {
             self.steps += 1;
-            if self.cuda_graphs && self.launches(phase) > 0 {
-                return self.enqueue_recorded(stream);
+            if let Some(graph) = &mut self.recorded {
+                // SAFETY: the memory is there for as long as the program, which waits for the stream before it goes.
+                let launched = unsafe { graph.enqueue(stream) };
+                return launched.map_err(|error| self.during_run(error));
             }
         }
         self.enqueue_launches(stream, phase)
-    }
-
-    fn enqueue_recorded(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        if self.recorded.is_none() {
-            let mut graph = stream.capture(|| self.enqueue_launches(stream, Phase::Step))?;
-            graph.upload(stream)?;
-            self.recorded = Some(graph);
-        }
-        match &mut self.recorded {
-            // SAFETY: the memory is there for as long as the program, which waits for the stream before it goes.
-            Some(graph) => unsafe { graph.enqueue(stream) },
-            None => Ok(()),
-        }
-        .map_err(|error| self.during_run(error))
     }
 
     fn enqueue_launches(&self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use kinora_cpu::{Loader, simd::Isa};
-use kinora_graph::{Graph, Parameters, Tensor, ValueId};
+use kinora_graph::{Graph, Parameters, Tensor, ValueId, plan::Plan};
 
 use super::{
     LoadTimes, Planned, Program, ProgramMemory,
@@ -17,8 +17,8 @@ use super::{
     staging::{Inputs, Outputs},
 };
 use crate::{
-    CudaError, LoadedKernels,
-    compiler::{Compilation, CompileTarget, Compiler, CompilerOptions, Progress},
+    CudaError, CudaOptions, LoadedKernels,
+    compiler::{Compilation, CompileTarget, Compiler, CompilerOptions, Progress, Statistics},
     driver::{Context, Device, DeviceBuffer, Event, PinnedBuffer, Stream},
     kernels::DevicePointer,
     work::PreparedWork,
@@ -69,33 +69,27 @@ pub(super) fn load(
         arena: arena.address(),
         fault: fault.address(),
     };
-    let lowered = lowering::lower(&graph, &plan, &*options.chooser(), &memory)?;
-
-    let kernels = lowered.kernels(&graph);
-    let target = CompileTarget { architecture: options.chip.architecture, form: options.chip.form };
     let driver = Some(device.info().driver.major);
-    let compiler = Compiler::new(target, CompilerOptions { driver, ..load.compiler.clone() })?;
+    let compiler_options = CompilerOptions { driver, ..load.compiler.clone() };
 
-    // Weights are read while kernels are compiled.
-    let (compilation, known, weights_seconds) = thread::scope(|scope| {
-        let compiling = scope.spawn(|| compiler.compile_all(&kernels, load.progress));
+    // Weights are read while kernels are compiled, libraries started and the step recorded.
+    let (code, known, weights_seconds) = thread::scope(|scope| {
+        let code = scope.spawn(|| {
+            Code::new(context, (&graph, &plan), &options, &memory, (compiler_options, load.progress))
+        });
         let start = Instant::now();
         let known = upload_weights(&graph, plan.resident(), &layout, weights.address(), parameters, &stream);
         let weights_seconds = start.elapsed().as_secs_f64();
-        let compilation = compiling
+        let code = code
             .join()
-            .unwrap_or_else(|_| Err(CudaError::Internal("the compiler's thread panicked".into())));
-        (compilation, known, weights_seconds)
+            .unwrap_or_else(|_| Err(CudaError::Internal("the thread that loads code panicked".into())));
+        (code, known, weights_seconds)
     });
-    let Compilation { codes, statistics } = compilation?;
+    let Code { kernels, executor, statistics } = code?;
     let known = known?;
 
-    let kernels = LoadedKernels::new(context, codes)?;
     let inputs = Inputs::new(context, &graph, &plan, &memory)?;
     let outputs = Outputs::new(context, &graph, &plan, &memory, &known)?;
-    let clip = prepare(&graph, lowered.clip, &kernels)?;
-    let step = prepare(&graph, lowered.step, &kernels)?;
-    let executor = Executor::new(clip, step, &options);
     stream.synchronise()?;
 
     let after = context.memory()?;
@@ -123,6 +117,34 @@ pub(super) fn load(
         compiled: statistics,
         clip_has_run: false,
     })
+}
+
+/// A program's code: everything but its weights.
+struct Code {
+    kernels: LoadedKernels,
+    executor: Executor,
+    statistics: Statistics,
+}
+
+impl Code {
+    /// Compiles, loads and records what a plan launches.
+    fn new(
+        context: &Context,
+        (graph, plan): (&Graph, &Plan),
+        options: &CudaOptions,
+        memory: &Memory<'_>,
+        (compiler, progress): (CompilerOptions, &(dyn Fn(&Progress) + Sync)),
+    ) -> Result<Code, CudaError> {
+        let lowered = lowering::lower(graph, plan, &*options.chooser(), memory)?;
+        let target = CompileTarget { architecture: options.chip.architecture, form: options.chip.form };
+        let compiler = Compiler::new(target, compiler)?;
+        let Compilation { codes, statistics } = compiler.compile_all(&lowered.kernels(graph), progress)?;
+        let kernels = LoadedKernels::new(context, codes)?;
+        let clip = prepare(graph, lowered.clip, &kernels)?;
+        let step = prepare(graph, lowered.step, &kernels)?;
+        let executor = Executor::new(context, clip, step, options)?;
+        Ok(Code { kernels, executor, statistics })
+    }
 }
 
 /// Makes every launch ready.

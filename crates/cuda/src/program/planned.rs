@@ -1,16 +1,18 @@
 //! A graph optimised and planned for a GPU, before anything is allocated.
 
+use std::sync::Arc;
+
 use kinora_cpu::reference::ReferenceEvaluator;
 use kinora_graph::{
     Graph, Parameters, Phase, passes,
-    plan::{Plan, PlanOptions},
+    plan::{Plan, PlanError, PlanOptions},
 };
 
 use super::{LoadOptions, Program, loading, step_loop};
 use crate::{
     Architecture, Chip, CudaError, CudaOptions, CudaTarget,
     driver::Device,
-    kernels::{Call, Choose, Heuristic, Kernel, KernelSet, Places},
+    kernels::{Call, Choose as _, Heuristic, Kernel, KernelSet, Places, Settled},
     vendor::Libraries,
     work::kernels,
 };
@@ -20,6 +22,15 @@ const MULTIPROCESSORS: [u32; 30] = [
     14, 16, 20, 24, 28, 30, 34, 36, 40, 46, 48, 56, 58, 60, 66, 68, 72, 76, 78, 80, 82, 84, 108, 114, 128,
     132, 142, 144, 148, 170,
 ];
+
+/// Plans a graph that the passes have been over, and settles how its nodes run.
+fn plan(graph: &Graph, options: &CudaOptions) -> Result<(Plan, CudaOptions), PlanError> {
+    let settled = Arc::new(Settled::new(options.chooser()));
+    let options = CudaOptions { choice: Some(settled), ..options.clone() };
+    let plan_options = PlanOptions { budget: options.budget, ..PlanOptions::default() };
+    let plan = Plan::new(graph, &CudaTarget::new(&options), &plan_options)?;
+    Ok((plan, options))
+}
 
 /// A graph optimised and planned for a chip. It holds nothing on a device: what a program would need is known on a
 /// machine that could not run it too.
@@ -36,15 +47,19 @@ impl Planned {
     /// # Errors
     /// Where the graph is wrong, its plan does not fit the budget, or no kernel runs one of its nodes.
     pub fn new(graph: &Graph, options: &CudaOptions) -> Result<Planned, CudaError> {
-        let target = CudaTarget::new(options);
         let graph = if options.optimise && options.kernels == KernelSet::Fused {
-            passes::optimise_traced(graph, &target, Some(&ReferenceEvaluator))?.0
+            passes::optimise_traced(graph, &CudaTarget::new(options), Some(&ReferenceEvaluator))?.0
         } else {
             graph.clone()
         };
-        let plan_options = PlanOptions { budget: options.budget, ..PlanOptions::default() };
-        let plan = Plan::new(&graph, &target, &plan_options)?;
-        let planned = Planned { graph, plan, options: options.clone() };
+        let (plan, options) = match plan(&graph, options) {
+            // What was measured to be the fastest may need more scratch memory than the families' own choice.
+            Err(PlanError::OverBudget { .. }) if options.choice.is_some() => {
+                plan(&graph, &CudaOptions { choice: None, ..options.clone() })
+            }
+            planned => planned,
+        }?;
+        let planned = Planned { graph, plan, options };
         let choice = planned.options.chooser();
         planned.for_each_call(|call| choice.choose(call).map(drop))?;
         Ok(planned)

@@ -1,6 +1,9 @@
 //! Planning and lowering, without a device.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use kinora_graph::{
     DType, Graph, GraphBuilder, Op, Phase, TensorType,
@@ -134,6 +137,59 @@ fn the_plan_is_checked_before_anything_is_allocated() {
     g.output("y", y).unwrap();
     let error = Planned::new(&g.finish(), &options()).unwrap_err();
     assert!(matches!(&error, CudaError::NoKernel { layer, .. } if layer == "the.softmax"), "{error}");
+}
+
+/// Asks for more scratch memory each time that it is asked for an implementation.
+#[derive(Debug, Default)]
+struct Greedy(AtomicUsize);
+
+#[derive(Debug)]
+struct Scratch(usize);
+
+impl Choose for Greedy {
+    fn choose(&self, _call: &Call<'_>) -> Result<Arc<dyn Implementation>, CudaError> {
+        Ok(Arc::new(Scratch(self.0.fetch_add(10_000, Ordering::Relaxed))))
+    }
+}
+
+impl Implementation for Scratch {
+    fn name(&self) -> String {
+        "scratch".into()
+    }
+
+    fn workspace(&self, _call: &Call<'_>) -> usize {
+        self.0
+    }
+
+    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        Everything.launches(call, places)
+    }
+}
+
+#[test]
+fn a_choice_that_changes_does_not_change_a_plan() {
+    let options = CudaOptions { choice: Some(Arc::new(Greedy::default())), ..options() };
+    let planned = Planned::new(&graph(), &options).unwrap();
+    let layout = WeightLayout::new(planned.graph(), planned.plan()).unwrap();
+    let memory = Memory { weights: 0x10_0000, layout: &layout, arena: 0x20_0000, fault: 0x30_0000 };
+    let choice = planned.options.chooser();
+    assert!(lower(planned.graph(), planned.plan(), &*choice, &memory).is_ok());
+    // What was given to the plan asks for more by now.
+    assert!(lower(planned.graph(), planned.plan(), &*options.chooser(), &memory).is_err());
+}
+
+#[test]
+fn the_families_own_choice_runs_where_another_does_not_fit() {
+    let chip = Chip::typical(Architecture::AMPERE);
+    let own = CudaOptions { optimise: false, ..CudaOptions::new(chip) };
+    let need = Planned::new(&graph(), &own).unwrap().plan().peak_bytes();
+    let greedy = || CudaOptions { choice: Some(Arc::new(Greedy::default())), ..own.clone() };
+    assert!(Planned::new(&graph(), &greedy()).unwrap().plan().peak_bytes() > need);
+    let within = CudaOptions { budget: Some(need), ..greedy() };
+    assert_eq!(Planned::new(&graph(), &within).unwrap().plan().peak_bytes(), need);
+    let too_little = CudaOptions { budget: Some(need - 1), ..greedy() };
+    let error = Planned::new(&graph(), &too_little).unwrap_err();
+    assert!(matches!(error, CudaError::Plan(PlanError::OverBudget { need: n, .. }) if n == need), "{error}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod operands;
 mod records;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fmt,
     ops::ControlFlow,
     path::PathBuf,
@@ -25,14 +25,15 @@ use kinora_graph::{DType, Op, TensorType};
 
 use self::{
     operands::{pattern, samples},
-    records::{Record, Records},
+    records::{Fastest, Record, Records},
 };
 use crate::{
-    CudaError, Planned,
+    Chip, CudaError, Planned,
     compiler::CompilerOptions,
     driver::{Device, DeviceBuffer},
-    kernels::{Call, Choose, Implementation, KernelSet, implementations},
-    workbench::{CallMemory, PreparedCall, Workbench},
+    kernels::{Call, Choose, Implementation, KernelSet, implementations, offered_before},
+    vendor::Libraries,
+    workbench::{PreparedCall, Workbench},
 };
 
 /// Runs of a candidate that are timed; the median counts.
@@ -138,14 +139,12 @@ impl OwnedCall {
 /// Chooses by what was measured.
 #[derive(Debug)]
 pub struct Tuner {
-    bench: Workbench,
+    chip: Chip,
+    libraries: Libraries,
     candidates: Candidates,
-    /// Whether calls that were not measured yet are.
-    measures: bool,
+    /// Where calls that were not measured yet are; `None` where none are to be.
+    bench: Option<Workbench>,
     records: Mutex<Records>,
-    /// What was chosen so far, by signature. A plan asks several times for the same call, and to see what a library offers
-    /// takes it a while.
-    chosen: Mutex<HashMap<String, Arc<dyn Implementation>>>,
 }
 
 impl Tuner {
@@ -160,45 +159,27 @@ impl Tuner {
         compiler: CompilerOptions,
         folder: Option<PathBuf>,
     ) -> Result<Tuner, CudaError> {
-        let records = Tuner::records_of(device, folder);
         let bench = Workbench::new(device, device.info().chip(), compiler)?;
-        Ok(Tuner {
-            bench,
-            candidates,
-            measures: true,
-            records: Mutex::new(records),
-            chosen: Mutex::default(),
-        })
+        let libraries = bench.libraries().clone();
+        let records = Mutex::new(Tuner::records_of(device, folder, &libraries));
+        Ok(Tuner { chip: device.info().chip(), libraries, candidates, bench: Some(bench), records })
     }
 
     /// One that measures nothing: a call that was measured on this GPU among [all candidates](Candidates::All) runs as was
-    /// found best, and any other by its family's own choice. `None` where nothing was measured.
-    ///
-    /// # Errors
-    /// Where the driver fails.
-    pub fn remembered(
-        device: &Device,
-        compiler: CompilerOptions,
-        folder: Option<PathBuf>,
-    ) -> Result<Option<Tuner>, CudaError> {
-        let records = Tuner::records_of(device, folder);
-        if records.is_empty() {
-            return Ok(None);
-        }
-        let bench = Workbench::new(device, device.info().chip(), compiler)?;
-        let candidates = Candidates::All;
-        Ok(Some(Tuner {
-            bench,
-            candidates,
-            measures: false,
-            records: Mutex::new(records),
-            chosen: Mutex::default(),
-        }))
+    /// found best, and any other by its family's own choice. `None` where nothing was measured. No library is started
+    /// before a program is loaded that needs it.
+    pub fn remembered(device: &Device, folder: Option<PathBuf>) -> Option<Tuner> {
+        let libraries = Libraries::of(device.context());
+        let records = Tuner::records_of(device, folder, &libraries);
+        let (chip, candidates) = (device.info().chip(), Candidates::All);
+        let records = Mutex::new((!records.is_empty()).then_some(records)?);
+        Some(Tuner { chip, libraries, candidates, bench: None, records })
     }
 
-    fn records_of(device: &Device, folder: Option<PathBuf>) -> Records {
+    fn records_of(device: &Device, folder: Option<PathBuf>, libraries: &Libraries) -> Records {
         let info = device.info();
-        Records::open(folder, &format!("{} {} driver {}", info.name, info.chip().architecture, info.driver))
+        let gpu = format!("{} {} driver {}", info.name, info.chip().architecture, info.driver);
+        Records::open(folder, &gpu, libraries)
     }
 
     /// What was measured: of each call, the milliseconds of every candidate, and why others were refused.
@@ -206,17 +187,12 @@ impl Tuner {
         self.records().report()
     }
 
-    fn chosen(&self) -> MutexGuard<'_, HashMap<String, Arc<dyn Implementation>>> {
-        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn records(&self) -> MutexGuard<'_, Records> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn offered(&self, call: &Call<'_>) -> Result<Vec<Box<dyn Implementation>>, CudaError> {
-        let mut offered = implementations(call, self.bench.chip(), KernelSet::Fused, self.bench.libraries())?;
-
+        let mut offered = implementations(call, &self.chip, KernelSet::Fused, &self.libraries)?;
         match self.candidates {
             Candidates::All => {}
             Candidates::Ours => offered.retain(|offer| !offer.is_vendors()),
@@ -230,10 +206,7 @@ impl Tuner {
 
     /// The call's name among the records.
     fn signature(&self, call: &Call<'_>) -> String {
-        let types =
-            |types: &[&TensorType]| types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let op = serde_json::to_string(call.op).unwrap_or_else(|_| format!("{:?}", call.op));
-        format!("{op} ({}) -> ({}), {}", types(call.inputs), types(call.outputs), self.candidates)
+        format!("{}, {}", call.signature(), self.candidates)
     }
 
     /// Measures every call of a network that was not measured yet, and keeps the results: a plan that is made afterwards
@@ -244,26 +217,27 @@ impl Tuner {
     /// Where a kernel does not compile, memory is wanting, or the GPU fails; [`CpuError::Stopped`] where the observer
     /// stopped it. What was measured before is kept.
     pub fn tune(&self, planned: &Planned, observer: &mut TuningObserver<'_>) -> Result<usize, CudaError> {
-        if !self.measures {
-            return Ok(0);
-        }
+        let Some(bench) = &self.bench else { return Ok(0) };
         let fresh = self.unmeasured(planned)?;
         if fresh.is_empty() {
             return Ok(0);
         }
-        self.compile_candidates(&fresh, observer)?;
-        let flush = DeviceBuffer::new(self.bench.context(), FLUSH_BYTES)?;
+        self.compile_candidates(bench, &fresh, observer)?;
+        let flush = DeviceBuffer::new(bench.context(), FLUSH_BYTES)?;
         let total = fresh.len();
+        let mut tell = |done| match observer(&TuningProgress { stage: TuningStage::Measure, done, total }) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(CudaError::from(CpuError::Stopped)),
+        };
         for (done, (signature, call)) in fresh.into_iter().enumerate() {
-            if observer(&TuningProgress { stage: TuningStage::Measure, done, total }).is_break() {
-                return Err(CpuError::Stopped.into());
-            }
-            let record = call.with(|call| self.measure(call, &flush))?;
-            self.records().insert(signature.clone(), record);
-            self.chosen().remove(&signature);
+            tell(done)?;
+            let record = call.with(|call| self.measure(bench, call, &flush))?;
             // A process that is ended now has lost one measurement.
-            self.records().save();
+            let mut records = self.records();
+            records.insert(signature, record);
+            records.save(&self.libraries);
         }
+        tell(total)?;
         Ok(total)
     }
 
@@ -284,6 +258,7 @@ impl Tuner {
     /// Compiles the kernels of every way to run some calls, on all cores.
     fn compile_candidates(
         &self,
+        bench: &Workbench,
         calls: &BTreeMap<String, OwnedCall>,
         observer: &mut TuningObserver<'_>,
     ) -> Result<(), CudaError> {
@@ -293,7 +268,7 @@ impl Tuner {
                 let offered = self.offered(call)?;
                 let plain = self.baseline(call)?;
                 for way in offered.iter().chain([&plain]).filter(|way| !way.is_vendors()) {
-                    kernels.extend(self.bench.kernels(call, &**way)?);
+                    kernels.extend(bench.kernels(call, &**way)?);
                 }
                 Ok::<(), CudaError>(())
             })?;
@@ -301,7 +276,7 @@ impl Tuner {
         kernels.sort_unstable();
         kernels.dedup();
         let (observer, stopped) = (Mutex::new(observer), AtomicBool::new(false));
-        self.bench.compile_observed(&kernels, &|progress| {
+        bench.compile_observed(&kernels, &|progress| {
             let (done, total) = (progress.done, progress.total);
             let mut observer = observer.lock().unwrap_or_else(PoisonError::into_inner);
             let told = observer(&TuningProgress { stage: TuningStage::Compile, done, total });
@@ -312,30 +287,17 @@ impl Tuner {
 
     /// The plain kernel that the candidates for a call are compared with.
     fn baseline(&self, call: &Call<'_>) -> Result<Box<dyn Implementation>, CudaError> {
-        let plain = implementations(call, self.bench.chip(), KernelSet::Baseline, self.bench.libraries())?;
+        let plain = implementations(call, &self.chip, KernelSet::Baseline, &Libraries::default())?;
         plain.into_iter().next().ok_or_else(|| CudaError::Internal("there is no baseline".into()))
     }
 
-    /// Which of the ways to run a call is to be taken.
-    fn best(&self, signature: &str, offered: &[Box<dyn Implementation>]) -> usize {
-        let records = self.records();
-        match records.fastest(signature) {
-            Some(name) => offered.iter().position(|way| way.name() == name).unwrap_or(0),
-            // Where nothing was right, the plainest one offered is taken: the last of our own.
-            None if records.contains(signature) => {
-                offered.iter().rposition(|way| !way.is_vendors()).unwrap_or(0)
-            }
-            None => 0,
-        }
-    }
-
     /// Measures a call.
-    fn measure(&self, call: &Call<'_>, flush: &DeviceBuffer) -> Result<Record, CudaError> {
+    fn measure(&self, bench: &Workbench, call: &Call<'_>, flush: &DeviceBuffer) -> Result<Record, CudaError> {
         let offered = self.offered(call)?;
         let baseline = self.baseline(call)?;
         let workspace = offered.iter().chain([&baseline]).map(|way| way.workspace(call)).max().unwrap_or(0);
-        let memory = self.bench.memory(call, workspace)?;
-        let plain = self.bench.prepare_in(call, &*baseline, &memory)?;
+        let memory = bench.memory(call, workspace)?;
+        let plain = bench.prepare_in(call, &*baseline, &memory)?;
         for (operand, ty) in call.inputs.iter().enumerate() {
             plain.repeat(operand, &pattern(ty.dtype, operand as u64))?;
         }
@@ -343,10 +305,17 @@ impl Tuner {
         let mut record = Record::default();
         let mut best = f32::INFINITY;
         for way in &offered {
-            match self.measure_one(call, &**way, &memory, &expected, (flush, best)) {
+            let measured = bench
+                .prepare_in(call, &**way, &memory)
+                .map_err(Refusal::from)
+                .and_then(|prepared| measure_one(&prepared, call, &expected, (flush, best)));
+            match measured {
                 Ok(milliseconds) => {
                     best = best.min(milliseconds);
                     record.milliseconds.insert(way.name(), milliseconds);
+                    if way.is_vendors() {
+                        record.workspace.insert(way.name(), way.workspace(call));
+                    }
                 }
                 // Nothing can be measured after that.
                 Err(Refusal::Failed(error)) if error.is_context_lost() => return Err(error),
@@ -356,43 +325,71 @@ impl Tuner {
         Ok(record)
     }
 
-    fn measure_one(
+    /// The way to run a call that was found the fastest.
+    fn fastest(
         &self,
         call: &Call<'_>,
-        way: &dyn Implementation,
-        memory: &Arc<CallMemory>,
-        expected: &[Vec<f32>],
-        (flush, best): (&DeviceBuffer, f32),
-    ) -> Result<f32, Refusal> {
-        let prepared = self.bench.prepare_in(call, way, memory)?;
-        for (expected, got) in expected.iter().zip(results(&prepared, call)?) {
-            let distance = distance(expected, &got);
-            if distance > bar(call) {
-                return Err(Refusal::Differs(distance));
+        found: &Fastest,
+    ) -> Result<Option<Box<dyn Implementation>>, CudaError> {
+        if let Some(workspace) = found.workspace
+            && let Some(way) = offered_before(call, &self.libraries, &found.name, workspace)
+        {
+            return Ok(Some(way));
+        }
+        Ok(self.offered(call)?.into_iter().find(|way| way.name() == found.name))
+    }
+
+    /// The ways to run a call that need no look at what libraries offer, where these are not wanted first.
+    fn unmeasured_ways(&self, call: &Call<'_>) -> Result<Vec<Box<dyn Implementation>>, CudaError> {
+        match self.candidates {
+            Candidates::Vendor => self.offered(call),
+            Candidates::All | Candidates::Ours => {
+                implementations(call, &self.chip, KernelSet::Fused, &Libraries::default())
             }
         }
-        // A second look at one that is far behind would take the longest, and change nothing.
-        let first = prepared.time(1, flush)?.into_iter().next().unwrap_or(f32::INFINITY);
-        if first > HOPELESS * best {
-            return Ok(first);
-        }
-        let mut times = prepared.time(REPEATS, flush)?;
-        times.sort_by(f32::total_cmp);
-        Ok(times[REPEATS / 2])
     }
+}
+
+/// Checks a way to run a call, and gives its milliseconds. `best` is the best time so far.
+fn measure_one(
+    prepared: &PreparedCall,
+    call: &Call<'_>,
+    expected: &[Vec<f32>],
+    (flush, best): (&DeviceBuffer, f32),
+) -> Result<f32, Refusal> {
+    for (expected, got) in expected.iter().zip(results(prepared, call)?) {
+        let distance = distance(expected, &got);
+        if distance > bar(call) {
+            return Err(Refusal::Differs(distance));
+        }
+    }
+    // A second look at one that is far behind would take the longest, and change nothing.
+    let first = prepared.time(1, flush)?.into_iter().next().unwrap_or(f32::INFINITY);
+    if first > HOPELESS * best {
+        return Ok(first);
+    }
+    let mut times = prepared.time(REPEATS, flush)?;
+    times.sort_by(f32::total_cmp);
+    Ok(times[REPEATS / 2])
 }
 
 impl Choose for Tuner {
     fn choose(&self, call: &Call<'_>) -> Result<Arc<dyn Implementation>, CudaError> {
         let signature = self.signature(call);
-        if let Some(chosen) = self.chosen().get(&signature) {
-            return Ok(chosen.clone());
+        let (known, fastest) = {
+            let records = self.records();
+            (records.contains(&signature), records.fastest(&signature))
+        };
+        if let Some(found) = fastest
+            && let Some(way) = self.fastest(call, &found)?
+        {
+            return Ok(way.into());
         }
-        let mut offered = self.offered(call)?;
-        let at = self.best(&signature, &offered);
-        let chosen: Arc<dyn Implementation> = offered.swap_remove(at).into();
-        self.chosen().insert(signature, chosen.clone());
-        Ok(chosen)
+        let mut ways = self.unmeasured_ways(call)?;
+        // Where nothing was right, the plainest one is taken: the last of our own.
+        let plainest = || ways.iter().rposition(|way| !way.is_vendors()).unwrap_or(0);
+        let at = if known { plainest() } else { 0 };
+        Ok(ways.swap_remove(at).into())
     }
 }
 

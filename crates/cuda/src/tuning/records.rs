@@ -1,13 +1,21 @@
 //! What was measured, kept in a file.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    borrow::Cow,
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use serde::{Deserialize, Serialize};
 
-use crate::compiler::write_whole;
+use crate::{compiler::write_whole, vendor::Libraries};
 
 /// Changed when what is measured, or how, changes: older results are dropped then.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+
+/// The version of the kernels.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What was measured of a call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,70 +24,93 @@ pub(super) struct Record {
     pub milliseconds: BTreeMap<String, f32>,
     /// Why a candidate is out.
     pub refused: BTreeMap<String, String>,
+    /// The scratch memory, in bytes, of the candidates that are a library's: to ask the library takes it a while.
+    pub workspace: BTreeMap<String, usize>,
+}
+
+/// The fastest candidate of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fastest {
+    pub name: String,
+    /// The scratch memory of a library's.
+    pub workspace: Option<usize>,
 }
 
 /// The records of a GPU.
 #[derive(Debug)]
 pub(super) struct Records {
     path: Option<PathBuf>,
-    file: File,
+    calls: BTreeMap<String, Record>,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct File {
+#[derive(Debug, Serialize, Deserialize)]
+struct File<'a> {
     format: u32,
     /// The kernels that were measured: those of another version of Kinora may be others by the same name.
     kernels: String,
-    calls: BTreeMap<String, Record>,
+    /// The libraries that were measured, by their versions.
+    libraries: String,
+    calls: Cow<'a, BTreeMap<String, Record>>,
+}
+
+/// What a file holds of use: nothing where it cannot be read, or other kernels were measured.
+fn read(path: &Path, libraries: &Libraries) -> Option<BTreeMap<String, Record>> {
+    let file: File<'_> = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let current = file.format == FORMAT && file.kernels == VERSION && file.libraries == libraries.versions();
+    current.then(|| file.calls.into_owned())
 }
 
 impl Records {
     /// The records of a GPU by its name. Where there are none that can be read, there are none.
-    pub fn open(folder: Option<PathBuf>, gpu: &str) -> Records {
+    pub fn open(folder: Option<PathBuf>, gpu: &str, libraries: &Libraries) -> Records {
         let plain: String = gpu.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let path = folder.map(|folder| folder.join("tuning").join(format!("{plain}.json")));
-        let read = path.as_ref().and_then(|path| fs::read(path).ok());
-        let file = read.and_then(|bytes| serde_json::from_slice::<File>(&bytes).ok());
-        let kernels = env!("CARGO_PKG_VERSION").to_owned();
-        let file = file.filter(|file| file.format == FORMAT && file.kernels == kernels);
-        Records {
-            path,
-            file: file.unwrap_or_else(|| File { format: FORMAT, kernels, calls: BTreeMap::new() }),
-        }
+        let calls = path.as_ref().and_then(|path| read(path, libraries)).unwrap_or_default();
+        Records { path, calls }
     }
 
     /// The fastest candidate of a call, where it was measured.
-    pub fn fastest(&self, signature: &str) -> Option<String> {
-        let record = self.file.calls.get(signature)?;
-        let fastest = record.milliseconds.iter().min_by(|a, b| a.1.total_cmp(b.1))?;
-        Some(fastest.0.clone())
+    pub fn fastest(&self, signature: &str) -> Option<Fastest> {
+        let record = self.calls.get(signature)?;
+        let (name, _) = record.milliseconds.iter().min_by(|a, b| a.1.total_cmp(b.1))?;
+        Some(Fastest { name: name.clone(), workspace: record.workspace.get(name).copied() })
     }
 
     /// Whether nothing was measured.
     pub fn is_empty(&self) -> bool {
-        self.file.calls.is_empty()
+        self.calls.is_empty()
     }
 
     /// Whether a call was measured.
     pub fn contains(&self, signature: &str) -> bool {
-        self.file.calls.contains_key(signature)
+        self.calls.contains_key(signature)
     }
 
     pub fn insert(&mut self, signature: String, record: Record) {
-        self.file.calls.insert(signature, record);
+        self.calls.insert(signature, record);
     }
 
-    /// Writes the file. A folder that cannot be written costs the next process the measurements, and nothing else.
-    pub fn save(&self) {
+    /// Writes the file, with what another process may have measured meanwhile. A folder that cannot be written costs the
+    /// next process the measurements, and nothing else.
+    pub fn save(&mut self, libraries: &Libraries) {
         let Some(path) = &self.path else { return };
-        if let Ok(bytes) = serde_json::to_vec_pretty(&self.file) {
+        for (signature, record) in read(path, libraries).unwrap_or_default() {
+            self.calls.entry(signature).or_insert(record);
+        }
+        let file = File {
+            format: FORMAT,
+            kernels: VERSION.to_owned(),
+            libraries: libraries.versions(),
+            calls: Cow::Borrowed(&self.calls),
+        };
+        if let Ok(bytes) = serde_json::to_vec_pretty(&file) {
             let _ = path.parent().map(fs::create_dir_all);
             let _ = write_whole(path, &bytes);
         }
     }
 
     pub fn report(&self) -> serde_json::Value {
-        serde_json::to_value(&self.file.calls).unwrap_or_default()
+        serde_json::to_value(&self.calls).unwrap_or_default()
     }
 }
 
@@ -90,21 +121,61 @@ mod tests {
     #[test]
     fn records_outlive_the_process_and_a_damaged_file() {
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-        let open = || Records::open(Some(folder.path().to_owned()), "A GPU / 1");
+        let libraries = Libraries::default();
+        let open = || Records::open(Some(folder.path().to_owned()), "A GPU / 1", &libraries);
+        let fastest = |records: Records| records.fastest("conv").map(|found| found.name);
         let mut records = open();
         assert_eq!(records.fastest("conv"), None);
         let milliseconds = [("slow".to_owned(), 2.0), ("fast".to_owned(), 1.0)].into();
         records.insert("conv".into(), Record { milliseconds, ..Record::default() });
-        records.save();
-        assert_eq!(open().fastest("conv").as_deref(), Some("fast"));
+        records.save(&libraries);
+        assert_eq!(fastest(open()).as_deref(), Some("fast"));
         let path = folder.path().join("tuning/A-GPU---1.json");
         fs::write(&path, b"{").unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(open().fastest("conv"), None);
     }
 
     #[test]
+    fn two_processes_keep_what_both_have_measured() {
+        let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let libraries = Libraries::default();
+        let open = || Records::open(Some(folder.path().to_owned()), "gpu", &libraries);
+        let record = |name: &str| Record {
+            milliseconds: [(name.to_owned(), 1.0)].into(),
+            workspace: [(name.to_owned(), 512)].into(),
+            ..Record::default()
+        };
+        let (mut one, mut two) = (open(), open());
+        one.insert("first".into(), record("cudnn"));
+        one.save(&libraries);
+        two.insert("second".into(), record("mma"));
+        two.save(&libraries);
+        let found = |name: &str| Some(Fastest { name: name.into(), workspace: Some(512) });
+        assert_eq!(open().fastest("first"), found("cudnn"));
+        assert_eq!(open().fastest("second"), found("mma"));
+        assert_eq!(two.fastest("first"), found("cudnn"));
+    }
+
+    #[test]
+    fn other_libraries_make_records_worthless() {
+        let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+        let libraries = Libraries::default();
+        let open = || Records::open(Some(folder.path().to_owned()), "gpu", &libraries);
+        let mut records = open();
+        records.insert("call".into(), Record::default());
+        records.save(&libraries);
+        assert!(open().contains("call"));
+        let path = folder.path().join("tuning/gpu.json");
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{error}"));
+        let other = text.replace(&libraries.versions(), "cuBLASLt 1, cuDNN 2");
+        assert_ne!(text, other);
+        fs::write(&path, other).unwrap_or_else(|error| panic!("{error}"));
+        assert!(open().is_empty());
+    }
+
+    #[test]
     fn a_call_that_nothing_runs_right_has_no_fastest() {
-        let mut records = Records::open(None, "x");
+        let mut records = Records::open(None, "x", &Libraries::default());
         let refused = [("one".to_owned(), "differs".to_owned())].into();
         records.insert("conv".into(), Record { refused, ..Record::default() });
         assert_eq!(records.fastest("conv"), None);

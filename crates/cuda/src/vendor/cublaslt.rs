@@ -1,6 +1,6 @@
 //! Matrix products by cuBLASLt.
 
-use std::{ffi::c_void, mem::MaybeUninit, ptr};
+use std::{ffi::c_void, mem::MaybeUninit, ptr, sync::Arc};
 
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t, cublasLtEpilogue_t, cublasLtHandle_t, cublasLtMatmulAlgo_t,
@@ -25,15 +25,18 @@ const ALGORITHMS: usize = 4;
 
 /// The library.
 #[derive(Debug)]
-pub struct CublasLt {
+pub struct CublasLt(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     handle: cublasLtHandle_t,
     context: Context,
 }
 
 // SAFETY: the handle may be used by several threads at a time.
-unsafe impl Send for CublasLt {}
+unsafe impl Send for Inner {}
 // SAFETY: as above.
-unsafe impl Sync for CublasLt {}
+unsafe impl Sync for Inner {}
 
 /// `d [batch, rows, columns] = a · b`, row by row, with what may follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,21 +81,27 @@ pub struct ProductOperands {
 }
 
 impl CublasLt {
-    /// Loads the library, where it is installed.
-    pub(super) fn load(context: &Context) -> Result<Option<CublasLt>, CudaError> {
-        // SAFETY: looking for a library runs its initialisers, which this one allows at any time.
-        if !unsafe { sys::is_culib_present() } {
+    /// The version that is installed, where there is one.
+    pub(super) fn version() -> Option<usize> {
+        // SAFETY: looking for a library runs its initialisers, which this one allows at any time; every version has what is
+        // called.
+        unsafe { sys::is_culib_present().then(|| sys::cublasLtGetVersion()) }
+    }
+
+    /// Starts the library, where it is installed.
+    pub(super) fn start(context: &Context) -> Result<Option<CublasLt>, CudaError> {
+        if CublasLt::version().is_none() {
             return Ok(None);
         }
         let _entered = context.enter()?;
         let mut handle = ptr::null_mut();
         // SAFETY: the library is there, and the call writes one handle.
         check(unsafe { sys::cublasLtCreate(&mut handle) }, "start")?;
-        Ok(Some(CublasLt { handle, context: context.clone() }))
+        Ok(Some(CublasLt(Arc::new(Inner { handle, context: context.clone() }))))
     }
 
-    /// Scratch memory that a product needs, in bytes.
-    pub fn workspace(&self) -> usize {
+    /// Scratch memory that any product needs, in bytes.
+    pub fn workspace() -> usize {
         WORKSPACE
     }
 
@@ -124,14 +133,7 @@ impl CublasLt {
         let algorithm =
             found.get(algorithm).ok_or_else(|| failed(NAME, "find an algorithm", algorithm))?.algo;
         let beta = if product.residual { 1.0 } else { 0.0 };
-        Ok(Box::new(PreparedProduct {
-            handle: self.handle,
-            context: self.context.clone(),
-            descriptors,
-            operands,
-            algorithm,
-            beta,
-        }))
+        Ok(Box::new(PreparedProduct { library: self.0.clone(), descriptors, operands, algorithm, beta }))
     }
 
     fn heuristics(
@@ -159,7 +161,7 @@ impl CublasLt {
                 size_of::<usize>(),
             );
             let status = sys::cublasLtMatmulAlgoGetHeuristic(
-                self.handle,
+                self.0.handle,
                 descriptors.product,
                 descriptors.b,
                 descriptors.a,
@@ -181,11 +183,10 @@ impl CublasLt {
     }
 }
 
-impl Drop for CublasLt {
+impl Drop for Inner {
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
-            // SAFETY: the handle was made by the library, and nothing uses it any more: prepared calls are dropped before
-            // the libraries of their program.
+            // SAFETY: the library made the handle, and nothing uses it any more.
             unsafe { sys::cublasLtDestroy(self.handle) };
         }
     }
@@ -310,22 +311,21 @@ impl Drop for Descriptors {
 /// A product with everything in place.
 #[derive(Debug)]
 struct PreparedProduct {
-    handle: cublasLtHandle_t,
-    context: Context,
+    library: Arc<Inner>,
     descriptors: Descriptors,
     operands: ProductOperands,
     algorithm: cublasLtMatmulAlgo_t,
     beta: f32,
 }
 
-// SAFETY: as for `CublasLt` and `Descriptors`.
+// SAFETY: as for `Inner` and `Descriptors`.
 unsafe impl Send for PreparedProduct {}
 // SAFETY: as above.
 unsafe impl Sync for PreparedProduct {}
 
 impl LibraryCall for PreparedProduct {
     fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
-        let _entered = self.context.enter()?;
+        let _entered = self.library.context.enter()?;
         let ProductOperands { a, b, residual, d, workspace, .. } = self.operands;
         let c = if self.beta == 0.0 { d } else { residual };
         let alpha = 1.0f32;
@@ -333,7 +333,7 @@ impl LibraryCall for PreparedProduct {
         // call returns.
         let status = unsafe {
             sys::cublasLtMatmul(
-                self.handle,
+                self.library.handle,
                 self.descriptors.product,
                 (&raw const alpha).cast(),
                 b as *const c_void,

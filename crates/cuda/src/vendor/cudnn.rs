@@ -26,7 +26,8 @@ const ALGORITHM: cudnnConvolutionFwdAlgo_t =
     cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
 
 /// What is called, all of it older than the oldest version that is accepted. A later one may have dropped something.
-const SYMBOLS: [&[u8]; 3] = [
+const SYMBOLS: [&[u8]; 4] = [
+    b"cudnnGetVersion\0",
     b"cudnnConvolutionForward\0",
     b"cudnnConvolutionBiasActivationForward\0",
     b"cudnnGetConvolutionForwardWorkspaceSize\0",
@@ -86,20 +87,27 @@ pub struct ConvolutionOperands {
     pub residual: DevicePointer,
     /// The result.
     pub y: DevicePointer,
-    /// As many bytes as [`Cudnn::workspace`] says.
+    /// Scratch memory.
     pub workspace: DevicePointer,
+    /// How much of it there is, in bytes: at least what [`Cudnn::workspace`] says.
+    pub workspace_bytes: usize,
 }
 
 impl Cudnn {
-    /// Loads the library, where it is installed.
-    pub(super) fn load(context: &Context) -> Result<Option<Cudnn>, CudaError> {
+    /// The version that is installed, where there is one with all that is called.
+    pub(super) fn version() -> Option<usize> {
         // SAFETY: looking for a library runs its initialisers, which this one allows at any time; a symbol is only looked
-        // for, not called.
-        let complete = unsafe {
-            sys::is_culib_present()
-                && SYMBOLS.iter().all(|name| sys::culib().get::<*const c_void>(*name).is_ok())
-        };
-        if !complete {
+        // for, and the one that is called is among those found.
+        unsafe {
+            let complete = sys::is_culib_present()
+                && SYMBOLS.iter().all(|name| sys::culib().get::<*const c_void>(*name).is_ok());
+            complete.then(|| sys::cudnnGetVersion())
+        }
+    }
+
+    /// Starts the library, where it is installed.
+    pub(super) fn start(context: &Context) -> Result<Option<Cudnn>, CudaError> {
+        if Cudnn::version().is_none() {
             return Ok(None);
         }
         let _entered = context.enter()?;
@@ -137,20 +145,18 @@ impl Cudnn {
     /// Makes a call ready.
     ///
     /// # Errors
-    /// Where the library does not run it.
+    /// Where the library does not describe it.
     pub fn prepare(
         &self,
         convolution: &Convolution,
         operands: ConvolutionOperands,
     ) -> Result<Box<dyn LibraryCall>, CudaError> {
-        let workspace_bytes = self.workspace(convolution)?;
         Ok(Box::new(PreparedConvolution {
             library: self.0.clone(),
             descriptors: Descriptors::new(convolution)?,
             bias: convolution.bias,
             residual: convolution.residual,
             operands,
-            workspace_bytes,
         }))
     }
 }
@@ -304,14 +310,13 @@ struct PreparedConvolution {
     bias: bool,
     residual: bool,
     operands: ConvolutionOperands,
-    workspace_bytes: usize,
 }
 
 impl LibraryCall for PreparedConvolution {
     fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
         let _entered = self.library.context.enter()?;
         let handle = self.library.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        let ConvolutionOperands { x, weight, bias, residual, y, workspace } = self.operands;
+        let ConvolutionOperands { x, weight, bias, residual, y, workspace, workspace_bytes } = self.operands;
         let [one, zero] = [1.0f32, 0.0];
         let d = &self.descriptors;
         // SAFETY: the descriptors are alive and describe tensors that lie at these addresses; the scalars are read before the
@@ -330,7 +335,7 @@ impl LibraryCall for PreparedConvolution {
                     d.convolution,
                     ALGORITHM,
                     workspace as *mut c_void,
-                    self.workspace_bytes,
+                    workspace_bytes,
                     ptr::from_ref(share).cast(),
                     d.y,
                     z as *const c_void,
@@ -351,7 +356,7 @@ impl LibraryCall for PreparedConvolution {
                     d.convolution,
                     ALGORITHM,
                     workspace as *mut c_void,
-                    self.workspace_bytes,
+                    workspace_bytes,
                     (&raw const zero).cast(),
                     d.y,
                     y as *mut c_void,

@@ -4,7 +4,10 @@
 mod cublaslt;
 mod cudnn;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use crate::{
     CudaError,
@@ -14,22 +17,45 @@ use crate::{
 pub use cublaslt::{CublasLt, Product, ProductOperands};
 pub use cudnn::{Convolution, ConvolutionOperands, Cudnn};
 
-/// The libraries found for a context. Clones are the same.
+/// The libraries of a context, none by default. Each is started when it is first asked for, which takes it a tenth of a
+/// second and more; one that is absent, too old or broken is not there. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Libraries {
-    /// Matrix products.
-    pub cublaslt: Option<Arc<CublasLt>>,
-    /// Convolutions.
-    pub cudnn: Option<Arc<Cudnn>>,
+pub struct Libraries(Option<Arc<Found>>);
+
+#[derive(Debug)]
+struct Found {
+    context: Context,
+    cublaslt: OnceLock<Option<CublasLt>>,
+    cudnn: OnceLock<Option<Cudnn>>,
 }
 
 impl Libraries {
-    /// Looks for the libraries. One that is absent, too old or broken is left out.
-    pub fn find(context: &Context) -> Libraries {
-        Libraries {
-            cublaslt: CublasLt::load(context).ok().flatten().map(Arc::new),
-            cudnn: Cudnn::load(context).ok().flatten().map(Arc::new),
-        }
+    /// Those that are installed.
+    pub fn of(context: &Context) -> Libraries {
+        let (cublaslt, cudnn) = (OnceLock::new(), OnceLock::new());
+        Libraries(Some(Arc::new(Found { context: context.clone(), cublaslt, cudnn })))
+    }
+
+    /// The library for matrix products.
+    pub fn cublaslt(&self) -> Option<&CublasLt> {
+        let found = self.0.as_ref()?;
+        found.cublaslt.get_or_init(|| CublasLt::start(&found.context).ok().flatten()).as_ref()
+    }
+
+    /// The library for convolutions.
+    pub fn cudnn(&self) -> Option<&Cudnn> {
+        let found = self.0.as_ref()?;
+        found.cudnn.get_or_init(|| Cudnn::start(&found.context).ok().flatten()).as_ref()
+    }
+
+    /// The versions that are installed, in words: what was measured of one says nothing of another. Starts none of them.
+    pub fn versions(&self) -> String {
+        let version = |version: Option<usize>| version.map_or_else(|| "none".to_owned(), |v| v.to_string());
+        let (cublaslt, cudnn) = match self.0 {
+            Some(_) => (CublasLt::version(), Cudnn::version()),
+            None => (None, None),
+        };
+        format!("cuBLASLt {}, cuDNN {}", version(cublaslt), version(cudnn))
     }
 }
 

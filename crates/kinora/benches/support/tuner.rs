@@ -14,7 +14,7 @@ pub fn open(tuning: Tuning, device: &Device) -> Result<Option<Arc<Tuner>>, CudaE
     let folder = compiler.cache.clone();
     Ok(match tuning {
         Tuning::Off => None,
-        Tuning::Auto => Tuner::remembered(device, compiler, folder)?,
+        Tuning::Auto => Tuner::remembered(device, folder),
         Tuning::Measure(candidates) => Some(Tuner::new(device, candidates, compiler, folder)?),
     }
     .map(Arc::new))

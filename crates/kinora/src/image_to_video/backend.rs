@@ -40,7 +40,7 @@ impl Gpu {
         let folder = compiler.cache.clone();
         let tuner = match (options.kernels, options.tuning) {
             (Kernels::Baseline, _) | (_, Tuning::Off) => None,
-            (Kernels::Fused, Tuning::Auto) => Tuner::remembered(&device, compiler, folder)?,
+            (Kernels::Fused, Tuning::Auto) => Tuner::remembered(&device, folder),
             (Kernels::Fused, Tuning::Measure(candidates)) => {
                 Some(Tuner::new(&device, candidates, compiler, folder)?)
             }

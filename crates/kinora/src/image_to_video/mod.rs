@@ -42,7 +42,10 @@ mod report;
 mod run;
 mod settings;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
 
 use kinora_models::{
     folder::ModelFolder,
@@ -147,11 +150,13 @@ impl ImageToVideo {
         settings: &Settings,
         observe: &mut Observe<'_>,
     ) -> Result<Clip, GenerateError> {
-        let stopwatch = Stopwatch::start();
+        let mut stopwatch = Stopwatch::start();
         let request = self.request(settings);
         let mut plans = self.plans(&request)?;
+        let tuning = Instant::now();
         if plans.tune(observe)? {
             plans = self.new_plans(&request)?;
+            stopwatch.add(Stage::Tune, tuning);
         }
         let plan = self.with_options(plans.estimate());
         let kept = plan.kept_loaded;

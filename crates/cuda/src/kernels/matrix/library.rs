@@ -4,8 +4,6 @@
 //! a second pass over the result. The result lies in scratch memory in between where it is gated, or where an operand of
 //! the epilogue may lie where the result will.
 
-use std::sync::Arc;
-
 use kinora_graph::{DType, op::Stage};
 
 use super::{SOURCE_FINISH, bool_constant, problem::Problem, problem_of};
@@ -14,7 +12,7 @@ use crate::{
     kernels::{
         Argument, Call, DevicePointer, Implementation, Kernel, Launch, Places, Work, names::type_name,
     },
-    vendor::{Convolution, ConvolutionOperands, CublasLt, Cudnn, Libraries, Product, ProductOperands},
+    vendor::{Convolution, ConvolutionOperands, CublasLt, Libraries, Product, ProductOperands},
 };
 
 /// Scratch memory is divided at multiples of this, the alignment of every tensor.
@@ -23,28 +21,53 @@ const ALIGNMENT: usize = 256;
 /// What the libraries offer.
 pub(super) fn offers(problem: &Problem<'_>, libraries: &Libraries) -> Vec<Box<dyn Implementation>> {
     let mut offers: Vec<Box<dyn Implementation>> = Vec::new();
-    if let (Some(library), Some(product)) = (&libraries.cublaslt, product(problem)) {
+    if let Some(product) = product(problem)
+        && let Some(library) = libraries.cublaslt()
+    {
         for algorithm in 0..library.algorithms(&product).unwrap_or(0) {
-            offers.push(Box::new(ByCublasLt { library: library.clone(), algorithm }));
+            offers.push(Box::new(ByCublasLt { libraries: libraries.clone(), algorithm }));
         }
     }
-    if let (Some(library), Some(convolution)) = (&libraries.cudnn, convolution(problem))
+    if let Some(convolution) = convolution(problem)
+        && let Some(library) = libraries.cudnn()
         && let Ok(workspace) = library.workspace(&convolution)
     {
-        offers.push(Box::new(ByCudnn { library: library.clone(), workspace }));
+        offers.push(Box::new(ByCudnn { libraries: libraries.clone(), workspace }));
     }
     offers
 }
 
+/// What a library offered for a call before, by its name and the scratch memory that it needed: no library is started, or
+/// asked, until the call's work is made.
+pub(super) fn offered_before(
+    call: &Call<'_>,
+    libraries: &Libraries,
+    name: &str,
+    workspace: usize,
+) -> Option<Box<dyn Implementation>> {
+    let problem = Problem::of(call)?;
+    if name == CUDNN {
+        convolution(&problem)?;
+        let workspace = workspace.checked_sub(Division::of(&problem, true).staged_bytes())?;
+        return Some(Box::new(ByCudnn { libraries: libraries.clone(), workspace }));
+    }
+    let algorithm = name.strip_prefix(CUBLASLT)?.trim().parse().ok()?;
+    product(&problem)?;
+    Some(Box::new(ByCublasLt { libraries: libraries.clone(), algorithm }))
+}
+
+const CUBLASLT: &str = "cublaslt";
+const CUDNN: &str = "cudnn";
+
 #[derive(Debug)]
 struct ByCublasLt {
-    library: Arc<CublasLt>,
+    libraries: Libraries,
     algorithm: usize,
 }
 
 #[derive(Debug)]
 struct ByCudnn {
-    library: Arc<Cudnn>,
+    libraries: Libraries,
     workspace: usize,
 }
 
@@ -208,7 +231,7 @@ fn convolution(problem: &Problem<'_>) -> Option<Convolution> {
 
 impl Implementation for ByCublasLt {
     fn name(&self) -> String {
-        format!("cublaslt {}", self.algorithm)
+        format!("{CUBLASLT} {}", self.algorithm)
     }
 
     fn is_vendors(&self) -> bool {
@@ -217,13 +240,14 @@ impl Implementation for ByCublasLt {
 
     fn workspace(&self, call: &Call<'_>) -> usize {
         let staged = problem_of(call).map_or(0, |problem| Division::of(&problem, false).staged_bytes());
-        staged + self.library.workspace()
+        staged + CublasLt::workspace()
     }
 
     fn work(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Work>, CudaError> {
         let problem = problem_of(call)?;
         let division = Division::of(&problem, false);
         let Some(product) = product(&problem) else { return Err(not_offered(call)) };
+        let library = self.libraries.cublaslt().ok_or_else(|| not_started("cuBLASLt"))?;
         let operands = ProductOperands {
             a: places.inputs[0],
             b: places.inputs[1],
@@ -232,7 +256,7 @@ impl Implementation for ByCublasLt {
             d: division.library_result(places),
             workspace: places.workspace + division.staged_bytes() as u64,
         };
-        let mut work = vec![Work::Library(self.library.prepare(&product, operands, self.algorithm)?)];
+        let mut work = vec![Work::Library(library.prepare(&product, operands, self.algorithm)?)];
         work.extend(division.finish(places)?);
         Ok(work)
     }
@@ -240,7 +264,7 @@ impl Implementation for ByCublasLt {
 
 impl Implementation for ByCudnn {
     fn name(&self) -> String {
-        "cudnn".to_owned()
+        CUDNN.to_owned()
     }
 
     fn is_vendors(&self) -> bool {
@@ -256,6 +280,7 @@ impl Implementation for ByCudnn {
         let problem = problem_of(call)?;
         let division = Division::of(&problem, true);
         let Some(convolution) = convolution(&problem) else { return Err(not_offered(call)) };
+        let library = self.libraries.cudnn().ok_or_else(|| not_started("cuDNN"))?;
         let operands = ConvolutionOperands {
             x: places.inputs[0],
             weight: places.inputs[1],
@@ -263,11 +288,19 @@ impl Implementation for ByCudnn {
             residual: Division::place(division.residual, places),
             y: division.library_result(places),
             workspace: places.workspace + division.staged_bytes() as u64,
+            workspace_bytes: self.workspace,
         };
-        let mut work = vec![Work::Library(self.library.prepare(&convolution, operands)?)];
+        let mut work = vec![Work::Library(library.prepare(&convolution, operands)?)];
         work.extend(division.finish(places)?);
         Ok(work)
     }
+}
+
+/// A library that was measured to be the fastest, and does not start now.
+fn not_started(library: &'static str) -> CudaError {
+    let status =
+        "it did not, though it once was the fastest; without tuning, kernels of our own run".to_owned();
+    CudaError::Library { library, doing: "start".to_owned(), status }
 }
 
 fn not_offered(call: &Call<'_>) -> CudaError {

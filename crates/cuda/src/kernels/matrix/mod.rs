@@ -51,6 +51,19 @@ pub fn implementations(
         .collect()
 }
 
+/// What a vendor's library offered for a call before, by its name and the scratch memory that it needed.
+pub fn offered_before(
+    call: &Call<'_>,
+    libraries: &Libraries,
+    name: &str,
+    workspace: usize,
+) -> Option<Box<dyn Implementation>> {
+    if normalised::prologue(call.op).is_some() {
+        return None;
+    }
+    library::offered_before(call, libraries, name, workspace)
+}
+
 fn products(
     call: &Call<'_>,
     chip: &Chip,

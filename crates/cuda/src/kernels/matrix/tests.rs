@@ -213,6 +213,34 @@ fn offers_are_named_apart_and_fit_the_work() {
 }
 
 #[test]
+fn a_librarys_way_is_offered_again_by_name_without_the_library() {
+    let libraries = Libraries::default();
+    let mut products = 0;
+    let mut convolutions = 0;
+    for case in cases() {
+        case.with(|call, places| {
+            let again = |name: &str, workspace| offered_before(call, &libraries, name, workspace);
+            const ROOM: usize = 1 << 30;
+            let (product, convolution) = (again("cublaslt 3", ROOM), again("cudnn", ROOM));
+            // A call is one or the other, or none that a library knows.
+            assert!(product.is_none() || convolution.is_none());
+            products += usize::from(product.is_some());
+            convolutions += usize::from(convolution.is_some());
+            assert!(convolution.is_none_or(|way| way.name() == "cudnn" && way.workspace(call) == ROOM));
+            for other in ["cublaslt", "cublaslt x", "mma 128x128", ""] {
+                assert!(again(other, ROOM).is_none(), "{other}");
+            }
+            // The library is asked when there is work, and is not there.
+            if let Some(way) = product {
+                assert_eq!(way.name(), "cublaslt 3");
+                assert!(matches!(way.work(call, places), Err(CudaError::Library { .. })));
+            }
+        });
+    }
+    assert!(products > 10 && convolutions > 10, "{products} products, {convolutions} convolutions");
+}
+
+#[test]
 fn a_split_product_leaves_room_for_its_partial_sums() {
     let case = &cases()[cases().len() / 3 + 3];
     let chip = Chip::typical(Architecture::AMPERE);
