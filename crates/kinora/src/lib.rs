@@ -3,7 +3,6 @@
 pub mod image_to_video;
 pub mod memory;
 pub mod photo;
-pub mod quantity;
 pub mod video;
 
 pub use image_to_video::ImageToVideo;
@@ -12,3 +11,4 @@ pub use kinora_cuda as cuda;
 pub use kinora_graph::Tensor;
 /// Models by their parts: folders, weights, the hub, networks, schedulers.
 pub use kinora_models as models;
+pub use kinora_profile::{self as profile, quantity};

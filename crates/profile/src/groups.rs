@@ -1,0 +1,240 @@
+//! The layers of a profile, grouped, against what the machine could do.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use crate::{Ceilings, LaneKind, Profile, Work};
+
+/// What layers are grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The network.
+    Program,
+    /// The network and the kind of op.
+    Op,
+    /// The network and the layer.
+    Layer,
+    /// What ran them.
+    Kernel,
+}
+
+/// What keeps something from being faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// Arithmetic.
+    Compute,
+    /// Memory.
+    Bandwidth,
+    /// The start of each layer.
+    Launch,
+    /// The host's own work between layers.
+    Host,
+    /// Copies between host and device.
+    Copies,
+}
+
+impl Limit {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Limit::Compute => "compute",
+            Limit::Bandwidth => "bandwidth",
+            Limit::Launch => "launch",
+            Limit::Host => "host",
+            Limit::Copies => "copies",
+        }
+    }
+}
+
+/// The least time that a layer could take, and what sets it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Floor {
+    /// Nanoseconds of one run.
+    pub nanoseconds: f64,
+    /// What sets it.
+    pub limit: Limit,
+}
+
+impl Ceilings {
+    /// The least time of a layer on this device: that of its arithmetic, of its bytes, or of its start.
+    pub fn floor(&self, work: &Work) -> Floor {
+        let at = |amount: u64, per_second: f64| {
+            if amount == 0 { 0.0 } else { amount as f64 / per_second * 1e9 }
+        };
+        let launch = self.launch_nanoseconds * work.launches.max(1) as f64;
+        let floors = [
+            (at(work.flops, self.flops_per_second), Limit::Compute),
+            (at(work.bytes, self.bytes_per_second), Limit::Bandwidth),
+            (launch, Limit::Launch),
+        ];
+        let largest = floors.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+        let (nanoseconds, limit) = largest.unwrap_or((0.0, Limit::Launch));
+        Floor { nanoseconds, limit }
+    }
+}
+
+/// Layers that have something in common.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Group {
+    /// The network, but where layers are grouped by what ran them.
+    pub program: String,
+    /// What they have in common.
+    pub name: String,
+    /// Runs of layers.
+    pub runs: u64,
+    /// What they took together.
+    pub nanoseconds: u64,
+    /// Floating-point operations of all runs.
+    pub flops: u64,
+    /// Bytes of all runs.
+    pub bytes: u64,
+    /// What perfect kernels would take, where it is known what the device can do.
+    pub floor_nanoseconds: Option<f64>,
+    /// What most of that is set by.
+    pub limit: Option<Limit>,
+}
+
+impl Group {
+    /// Floating-point operations a second.
+    pub fn flops_per_second(&self) -> f64 {
+        per_second(self.flops, self.nanoseconds)
+    }
+
+    /// Bytes a second.
+    pub fn bytes_per_second(&self) -> f64 {
+        per_second(self.bytes, self.nanoseconds)
+    }
+
+    /// How near to the least time the layers are: 1 for perfect ones.
+    pub fn efficiency(&self) -> Option<f64> {
+        let floor = self.floor_nanoseconds?;
+        (self.nanoseconds > 0).then(|| floor / self.nanoseconds as f64)
+    }
+
+    /// What perfect kernels would save.
+    pub fn saving_nanoseconds(&self) -> Option<f64> {
+        Some((self.nanoseconds as f64 - self.floor_nanoseconds?).max(0.0))
+    }
+}
+
+fn per_second(amount: u64, nanoseconds: u64) -> f64 {
+    if nanoseconds == 0 { 0.0 } else { amount as f64 / nanoseconds as f64 * 1e9 }
+}
+
+/// Groups the layers that ran, those that took the longest first.
+pub fn groups(profile: &Profile, by: By) -> Vec<Group> {
+    let ceilings = profile.machine.ceilings;
+    let mut places: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut groups: Vec<(Group, BTreeMap<Limit, f64>)> = Vec::new();
+    for span in &profile.spans {
+        let Some(work) = span.work.and_then(|work| profile.works.get(work)) else { continue };
+        let (program, name) = match by {
+            By::Program => (work.program.as_str(), work.program.as_str()),
+            By::Op => (work.program.as_str(), work.op.as_str()),
+            By::Layer => (work.program.as_str(), work.layer.as_str()),
+            By::Kernel => ("", work.kernel.as_deref().unwrap_or(&work.op)),
+        };
+        let place = *places.entry((program, name)).or_insert_with(|| {
+            let group = Group {
+                program: program.to_owned(),
+                name: name.to_owned(),
+                runs: 0,
+                nanoseconds: 0,
+                flops: 0,
+                bytes: 0,
+                floor_nanoseconds: ceilings.map(|_| 0.0),
+                limit: None,
+            };
+            groups.push((group, BTreeMap::new()));
+            groups.len() - 1
+        });
+        let (group, limits) = &mut groups[place];
+        group.runs += 1;
+        group.nanoseconds += span.nanoseconds();
+        group.flops += work.flops;
+        group.bytes += work.bytes;
+        if let (Some(ceilings), Some(sum)) = (ceilings, &mut group.floor_nanoseconds) {
+            let floor = ceilings.floor(work);
+            *sum += floor.nanoseconds;
+            *limits.entry(floor.limit).or_default() += floor.nanoseconds;
+        }
+    }
+    let mut groups: Vec<Group> = groups
+        .into_iter()
+        .map(|(group, limits)| {
+            let most = limits.into_iter().max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
+            Group { limit: most.map(|(limit, _)| limit), ..group }
+        })
+        .collect();
+    groups.sort_by_key(|group| std::cmp::Reverse(group.nanoseconds));
+    groups
+}
+
+/// The time of all layers of a kind of lane.
+pub fn layer_nanoseconds(profile: &Profile, kind: LaneKind) -> u64 {
+    let layers = profile.spans.iter().filter(|span| span.work.is_some());
+    layers.filter(|span| profile.lanes[span.lane].kind == kind).map(crate::Span::nanoseconds).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Lane, Machine, Span};
+
+    const CEILINGS: Ceilings =
+        Ceilings { flops_per_second: 1e12, bytes_per_second: 1e11, launch_nanoseconds: 100.0 };
+
+    fn work(op: &str, layer: &str, flops: u64, bytes: u64) -> Work {
+        let text = str::to_owned;
+        Work { program: "unet".into(), layer: text(layer), op: text(op), flops, bytes, ..Work::default() }
+    }
+
+    #[test]
+    fn the_floor_is_the_largest_of_three() {
+        let floor = |flops, bytes| CEILINGS.floor(&work("conv", "c", flops, bytes));
+        assert_eq!(floor(1_000_000, 10), Floor { nanoseconds: 1000.0, limit: Limit::Compute });
+        assert_eq!(floor(10, 1_000_000), Floor { nanoseconds: 10_000.0, limit: Limit::Bandwidth });
+        assert_eq!(floor(0, 0), Floor { nanoseconds: 100.0, limit: Limit::Launch });
+    }
+
+    #[test]
+    fn groups_add_up_and_the_longest_comes_first() {
+        let works = vec![
+            work("norm", "norm1", 1000, 100_000),
+            work("conv", "conv1", 4_000_000, 1000),
+            work("conv", "conv2", 2_000_000, 1000),
+        ];
+        let span = |work, start, end| Span {
+            name: String::new(),
+            lane: 0,
+            parent: None,
+            start,
+            end,
+            work: Some(work),
+        };
+        let spans =
+            vec![span(0, 0, 4000), span(1, 4000, 9000), span(2, 9000, 12_000), span(1, 12_000, 17_000)];
+        let machine = Machine { device: "x".into(), ceilings: Some(CEILINGS) };
+        let lanes = vec![Lane { name: "main".into(), kind: LaneKind::Host }];
+        let profile = Profile { machine, lanes, works, spans, ..Profile::default() };
+        let by_op = groups(&profile, By::Op);
+        let [conv, norm] = &by_op[..] else { panic!("{by_op:?}") };
+        assert_eq!((conv.name.as_str(), conv.runs, conv.nanoseconds), ("conv", 3, 13_000));
+        assert_eq!((conv.flops, conv.limit), (10_000_000, Some(Limit::Compute)));
+        assert_eq!(conv.floor_nanoseconds, Some(10_000.0));
+        assert_eq!(conv.saving_nanoseconds(), Some(3000.0));
+        assert_eq!(norm.limit, Some(Limit::Bandwidth));
+        assert_eq!(norm.efficiency(), Some(0.25));
+        assert_eq!(norm.bytes_per_second(), 2.5e10);
+        let names = |by| groups(&profile, by).into_iter().map(|group| group.name).collect::<Vec<_>>();
+        assert_eq!(names(By::Layer), ["conv1", "norm1", "conv2"]);
+        assert_eq!(names(By::Program), ["unet"]);
+        assert_eq!(names(By::Kernel), ["conv", "norm"]);
+        assert_eq!(layer_nanoseconds(&profile, LaneKind::Host), 17_000);
+        assert_eq!(layer_nanoseconds(&profile, LaneKind::Device), 0);
+        let unknown = Profile { machine: Machine::default(), ..profile };
+        assert_eq!(groups(&unknown, By::Op)[0].efficiency(), None);
+    }
+}

@@ -1,0 +1,302 @@
+//! What was recorded, as it is kept.
+
+use std::{fs, io, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+/// Changed when a field changes its meaning; an older file is refused.
+pub const FORMAT: u32 = 1;
+
+/// A recorded run. Times are nanoseconds since it began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// What ran, for a heading.
+    pub title: String,
+    /// What it ran on.
+    pub machine: Machine,
+    /// The threads and queues that spans lie in.
+    pub lanes: Vec<Lane>,
+    /// Every span, a parent before its children, those of a lane in the order in which they began.
+    pub spans: Vec<Span>,
+    /// The layers that spans may be of.
+    pub works: Vec<Work>,
+    /// Who held how much memory, in the order of time.
+    pub memory: Vec<MemorySample>,
+    /// The largest need of memory that the plans foretold, in bytes.
+    pub planned_peak_bytes: Option<u64>,
+}
+
+/// What a run ran on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The device in words.
+    pub device: String,
+    /// What it could do at best, as it was measured.
+    pub ceilings: Option<Ceilings>,
+}
+
+/// What a device does at best, measured on it by loops that do nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ceilings {
+    /// Floating-point operations a second, a multiplication with an addition being two.
+    pub flops_per_second: f64,
+    /// Bytes of memory that are read or written a second.
+    pub bytes_per_second: f64,
+    /// What starting a layer costs at the least, in nanoseconds.
+    pub launch_nanoseconds: f64,
+}
+
+/// A thread, or a queue of a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lane {
+    /// Its name.
+    pub name: String,
+    /// Whose time it shows.
+    pub kind: LaneKind,
+}
+
+/// Whose time a lane shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LaneKind {
+    /// A thread's.
+    Host,
+    /// A device's, by its own clock.
+    Device,
+}
+
+/// Something that took time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// What it was.
+    pub name: String,
+    /// The number of its lane.
+    pub lane: usize,
+    /// The number of the span that it was a part of, of the same lane.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub parent: Option<usize>,
+    /// When it began.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+    /// The number of the layer that ran.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub work: Option<usize>,
+}
+
+impl Span {
+    /// How long it took.
+    pub fn nanoseconds(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
+}
+
+/// A layer: what one run of it computes and moves.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// The network.
+    pub program: String,
+    /// The layer's name.
+    pub layer: String,
+    /// The kind of op: `conv`, `attention` …
+    pub op: String,
+    /// What runs it, where that is known: the name of a kernel.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kernel: Option<String>,
+    /// Floating-point operations of a run.
+    pub flops: u64,
+    /// Bytes of its operands and results: what has to move at the least.
+    pub bytes: u64,
+    /// Launches on a device.
+    pub launches: u64,
+}
+
+/// What an owner holds from a moment on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemorySample {
+    /// The moment.
+    pub at: u64,
+    /// Who holds it.
+    pub owner: String,
+    /// How much, in bytes.
+    pub bytes: u64,
+}
+
+/// Why a kept profile could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// The file.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What happened.
+        source: io::Error,
+    },
+    /// Its text.
+    #[error("{path} is no profile: {problem}")]
+    NoProfile {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl Profile {
+    /// The time from the first beginning to the last end, in nanoseconds.
+    pub fn duration(&self) -> u64 {
+        let first = self.spans.iter().map(|span| span.start).min().unwrap_or(0);
+        self.spans.iter().map(|span| span.end).max().unwrap_or(0).saturating_sub(first)
+    }
+
+    /// The most memory that all owners held together, and when.
+    pub fn memory_peak(&self) -> Option<(u64, u64)> {
+        let mut held: Vec<(&str, u64)> = Vec::new();
+        let mut peak = None;
+        for sample in &self.memory {
+            match held.iter_mut().find(|(owner, _)| *owner == sample.owner) {
+                Some((_, bytes)) => *bytes = sample.bytes,
+                None => held.push((&sample.owner, sample.bytes)),
+            }
+            let sum = held.iter().map(|(_, bytes)| bytes).sum();
+            if peak.is_none_or(|(_, most)| sum > most) {
+                peak = Some((sample.at, sum));
+            }
+        }
+        peak
+    }
+
+    /// The bytes of each owner at a moment, those of none left out, the largest first.
+    pub fn memory_at(&self, moment: u64) -> Vec<(&str, u64)> {
+        let mut held: Vec<(&str, u64)> = Vec::new();
+        for sample in self.memory.iter().take_while(|sample| sample.at <= moment) {
+            held.retain(|(owner, _)| *owner != sample.owner);
+            held.push((&sample.owner, sample.bytes));
+        }
+        held.retain(|&(_, bytes)| bytes > 0);
+        held.sort_by_key(|&(owner, bytes)| (std::cmp::Reverse(bytes), owner));
+        held
+    }
+
+    /// The profile as text.
+    pub fn to_json(&self) -> String {
+        // Nothing in it can fail to be written: the keys are strings and the floats finite, or null.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// A profile from its text. `path` is for errors.
+    ///
+    /// # Errors
+    /// Where it is no profile, of another format, or refers to what it does not hold.
+    pub fn from_json(path: &str, text: &str) -> Result<Profile, ProfileError> {
+        let problem = |problem: String| ProfileError::NoProfile { path: path.to_owned(), problem };
+        let profile: Profile = serde_json::from_str(text).map_err(|error| problem(error.to_string()))?;
+        if profile.format != FORMAT {
+            return Err(problem(format!(
+                "its format is {}, and this version reads {FORMAT}",
+                profile.format
+            )));
+        }
+        profile.check().map_err(problem)?;
+        Ok(profile)
+    }
+
+    /// Whether everything that is referred to is there, and spans lie within their parents.
+    pub fn check(&self) -> Result<(), String> {
+        for (number, span) in self.spans.iter().enumerate() {
+            let at = || format!("span {number} ({})", span.name);
+            if span.lane >= self.lanes.len() {
+                return Err(format!("{} lies in lane {}, which there is not", at(), span.lane));
+            }
+            if span.work.is_some_and(|work| work >= self.works.len()) {
+                return Err(format!("{} is of a layer that there is not", at()));
+            }
+            if span.end < span.start {
+                return Err(format!("{} ends before it begins", at()));
+            }
+            let Some(parent) = span.parent else { continue };
+            match self.spans[..number].get(parent) {
+                Some(parent) if parent.lane != span.lane => {
+                    return Err(format!("{} lies in another lane than its parent", at()));
+                }
+                Some(parent) if parent.start > span.start || parent.end < span.end => {
+                    return Err(format!("{} is not within its parent", at()));
+                }
+                Some(_) => {}
+                None => return Err(format!("{} has a parent that does not come before it", at())),
+            }
+        }
+        if self.memory.windows(2).any(|pair| pair[0].at > pair[1].at) {
+            return Err("the samples of memory are not in the order of time".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Reads a kept profile.
+    ///
+    /// # Errors
+    /// Where the file cannot be read, or as [`Profile::from_json`].
+    pub fn read(path: &Path) -> Result<Profile, ProfileError> {
+        let name = path.display().to_string();
+        let text =
+            fs::read_to_string(path).map_err(|source| ProfileError::Io { path: name.clone(), source })?;
+        Profile::from_json(&name, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at: u64, owner: &str, bytes: u64) -> MemorySample {
+        MemorySample { at, owner: owner.to_owned(), bytes }
+    }
+
+    #[test]
+    fn the_peak_is_of_all_owners_together() {
+        let memory = vec![
+            sample(0, "weights", 10),
+            sample(1, "arena", 5),
+            sample(2, "weights", 0),
+            sample(3, "arena", 12),
+            sample(4, "arena", 0),
+        ];
+        let profile = Profile { memory, ..Profile::default() };
+        assert_eq!(profile.memory_peak(), Some((1, 15)));
+        assert_eq!(profile.memory_at(1), [("weights", 10), ("arena", 5)]);
+        assert_eq!(profile.memory_at(3), [("arena", 12)]);
+        assert_eq!(profile.memory_at(9), []);
+        assert_eq!(Profile::default().memory_peak(), None);
+    }
+
+    #[test]
+    fn a_kept_profile_is_checked() {
+        let span = |lane, parent, start, end| Span { name: "s".into(), lane, parent, start, end, work: None };
+        let lanes = vec![
+            Lane { name: "main".into(), kind: LaneKind::Host },
+            Lane { name: "gpu".into(), kind: LaneKind::Device },
+        ];
+        let read = |spans: Vec<Span>| {
+            let profile = Profile { format: FORMAT, lanes: lanes.clone(), spans, ..Profile::default() };
+            Profile::from_json("p.json", &profile.to_json()).map_err(|error| error.to_string())
+        };
+        assert!(read(vec![span(0, None, 0, 9), span(0, Some(0), 1, 2), span(1, None, 3, 3)]).is_ok());
+        for (spans, words) in [
+            (vec![span(2, None, 0, 1)], "lane 2"),
+            (vec![span(0, None, 2, 1)], "ends before"),
+            (vec![span(0, Some(0), 2, 2)], "does not come before"),
+            (vec![span(0, None, 0, 4), span(0, Some(0), 1, 5)], "not within"),
+            (vec![span(0, None, 0, 4), span(1, Some(0), 1, 2)], "another lane"),
+            (vec![Span { work: Some(3), ..span(0, None, 0, 1) }], "of a layer"),
+        ] {
+            let error = read(spans).unwrap_err();
+            assert!(error.contains("p.json is no profile") && error.contains(words), "{error}");
+        }
+        let other = Profile { format: FORMAT + 1, ..Profile::default() };
+        assert!(Profile::from_json("p", &other.to_json()).unwrap_err().to_string().contains("format"));
+        assert!(Profile::from_json("p", "{").is_err());
+    }
+}

@@ -1,0 +1,200 @@
+//! A profile as text for a terminal.
+
+use std::fmt::Write;
+
+use crate::{
+    Profile,
+    bottlenecks::{bottlenecks, stages},
+    groups::{By, Group, groups},
+    quantity::{bytes, prefixed, time},
+    totals::{Total, totals},
+};
+
+/// How deep spans are shown, how many layers, and how many bottlenecks.
+const DEPTH: usize = 3;
+const LAYERS: usize = 12;
+const BOTTLENECKS: usize = 8;
+
+/// The profile as tables: time by span, by kind of layer and by layer, memory, and what to mend first.
+pub fn text(profile: &Profile) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write_all(profile, &mut text);
+    text
+}
+
+fn write_all(profile: &Profile, text: &mut String) -> std::fmt::Result {
+    if !profile.title.is_empty() {
+        writeln!(text, "{}", profile.title)?;
+    }
+    if !profile.machine.device.is_empty() {
+        write!(text, "on {}", profile.machine.device)?;
+        if let Some(ceilings) = &profile.machine.ceilings {
+            let flops = prefixed(ceilings.flops_per_second, "FLOP/s");
+            write!(text, ": at best {flops} and {}", prefixed(ceilings.bytes_per_second, "B/s"))?;
+        }
+        writeln!(text)?;
+    }
+    write_spans(profile, text)?;
+    for (heading, by, count) in [("by kind", By::Op, usize::MAX), ("by layer", By::Layer, LAYERS)] {
+        write_groups(heading, &groups(profile, by), count, text)?;
+    }
+    write_memory(profile, text)?;
+    write_bottlenecks(profile, text)
+}
+
+fn write_spans(profile: &Profile, text: &mut String) -> std::fmt::Result {
+    let stages = stages(profile);
+    writeln!(text, "\n{:<44} {:>6} {:>11} {:>11}  limited by", "time", "count", "all", "own")?;
+    for lane in totals(profile) {
+        if profile.lanes.len() > 1 {
+            writeln!(text, "{}", profile.lanes[lane.lane].name)?;
+        }
+        for total in &lane.totals {
+            write_total(total, 0, profile, &stages, text)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_total(
+    total: &Total,
+    depth: usize,
+    profile: &Profile,
+    stages: &[crate::bottlenecks::Stage],
+    text: &mut String,
+) -> std::fmt::Result {
+    let stage = stages.iter().find(|stage| depth == 1 && stage.name == total.name);
+    let limit = stage.map_or("", |stage| stage.limit.name());
+    let name = shortened(&format!("{:indent$}{}", "", total.name, indent = 2 * depth), 44);
+    let (all, own) = (time(total.nanoseconds), time(total.own_nanoseconds));
+    let line = format!("{name:<44} {:>6} {all:>11} {own:>11}  {limit}", total.count);
+    writeln!(text, "{}", line.trim_end())?;
+    // Layers have tables of their own.
+    let is_layer = |child: &&Total| profile.works.iter().any(|work| work.layer == child.name);
+    if depth + 1 < DEPTH {
+        for child in total.children.iter().filter(|child| !is_layer(child)) {
+            write_total(child, depth + 1, profile, stages, text)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_groups(heading: &str, groups: &[Group], count: usize, text: &mut String) -> std::fmt::Result {
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let all: u64 = groups.iter().map(|group| group.nanoseconds).sum();
+    writeln!(
+        text,
+        "\n{heading:<44} {:>6} {:>11} {:>6} {:>12} {:>10} {:>8}  limited by",
+        "runs", "time", "share", "FLOP/s", "B/s", "of best"
+    )?;
+    for group in groups.iter().take(count) {
+        let share = 100.0 * group.nanoseconds as f64 / all.max(1) as f64;
+        let best = group.efficiency().map_or_else(String::new, |e| format!("{:.0} %", 100.0 * e));
+        let line = format!(
+            "{:<44} {:>6} {:>11} {share:>5.1}% {:>12} {:>10} {best:>8}  {}",
+            shortened(&format!("{}: {}", group.program, group.name), 44),
+            group.runs,
+            time(group.nanoseconds),
+            prefixed(group.flops_per_second(), "FLOP/s"),
+            prefixed(group.bytes_per_second(), "B/s"),
+            group.limit.map_or("", crate::groups::Limit::name),
+        );
+        writeln!(text, "{}", line.trim_end())?;
+    }
+    if groups.len() > count {
+        let rest: u64 = groups[count..].iter().map(|group| group.nanoseconds).sum();
+        writeln!(text, "{:<44} {:>6} {:>11}", format!("{} more", groups.len() - count), "", time(rest))?;
+    }
+    Ok(())
+}
+
+fn write_memory(profile: &Profile, text: &mut String) -> std::fmt::Result {
+    let Some((at, peak)) = profile.memory_peak() else { return Ok(()) };
+    write!(text, "\n{} of memory at the peak, after {}", bytes(peak), time(at))?;
+    if let Some(planned) = profile.planned_peak_bytes {
+        write!(text, " (planned: {})", bytes(planned))?;
+    }
+    writeln!(text, ":")?;
+    for (owner, held) in profile.memory_at(at) {
+        writeln!(text, "  {owner:<42} {:>10}", bytes(held))?;
+    }
+    Ok(())
+}
+
+fn write_bottlenecks(profile: &Profile, text: &mut String) -> std::fmt::Result {
+    let found = bottlenecks(profile);
+    if found.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\nwhat would save the most")?;
+    for (rank, bottleneck) in found.iter().take(BOTTLENECKS).enumerate() {
+        let saving = time(bottleneck.saving_nanoseconds as u64);
+        let (what, limit) = (&bottleneck.what, bottleneck.limit.name());
+        writeln!(text, "{:>2}. {saving} of {}: {what} ({limit})", rank + 1, time(bottleneck.nanoseconds))?;
+        writeln!(text, "    {}", bottleneck.advice)?;
+    }
+    Ok(())
+}
+
+/// A name in so many columns: the end tells more than the beginning.
+fn shortened(name: &str, width: usize) -> String {
+    let length = name.chars().count();
+    if length <= width {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(length - (width - 1)).collect();
+    format!("…{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Ceilings, Machine, Profiler, Work};
+
+    #[test]
+    fn the_table_has_all_that_was_recorded() {
+        let profiler = Profiler::on();
+        let ceilings = Ceilings { flops_per_second: 2e11, bytes_per_second: 2e10, launch_nanoseconds: 100.0 };
+        profiler.describe("a clip", Machine { device: "a processor".into(), ceilings: Some(ceilings) });
+        let work = profiler.work(|| Work {
+            program: "UNet".into(),
+            layer: "down.0.conv".into(),
+            op: "conv".into(),
+            flops: 1000,
+            bytes: 10,
+            ..Work::default()
+        });
+        {
+            let _clip = profiler.span("clip");
+            let _denoise = profiler.span("denoise");
+            let _step = profiler.span("step");
+            let _layer = work.map(|work| profiler.layer(work));
+            profiler.holds("UNet: weights", 2_000_000);
+        }
+        profiler.planned_peak(2_100_000);
+        let text = text(&profiler.profile());
+        for words in [
+            "a clip\non a processor: at best 200 GFLOP/s and 20.0 GB/s",
+            "    step",
+            "UNet: conv ",
+            "UNet: down.0.conv",
+            "2.00 MB of memory at the peak",
+            "(planned: 2.10 MB)",
+            "UNet: weights",
+            "what would save the most",
+            "host in denoise (host)",
+        ] {
+            assert!(text.contains(words), "{words} is not in\n{text}");
+        }
+        assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_end() {
+        assert_eq!(shortened("down_blocks.0.attentions.1.proj", 12), "…ions.1.proj");
+        assert_eq!(shortened("short", 12), "short");
+    }
+}
