@@ -6,12 +6,16 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use kinora_models::synthetic::SyntheticModel;
 
-use crate::{generate::arguments::GenerateArgs, info::arguments::InfoArgs, kernels::arguments::KernelsArgs};
+use crate::{
+    generate::arguments::GenerateArgs, info::arguments::InfoArgs, kernels::arguments::KernelsArgs,
+    profile::arguments::ProfileArgs,
+};
 
 const EXAMPLES: &str = "\
 Examples:
   kinora generate photo.jpg -o clip.mp4   a clip; the model is downloaded on first use
   kinora info --config svd-xt             what that takes: parameters, arithmetic, memory
+  kinora profile run photo.jpg            where its time goes, and what limits it
   kinora demo-model demo                  a tiny model to try all this with; its videos are noise
 
 Environment:
@@ -42,6 +46,8 @@ pub enum Command {
     Generate(Box<GenerateArgs>),
     /// Say what is in a model, and what memory and arithmetic a clip takes
     Info(InfoArgs),
+    /// Say where the time of a clip goes, and what limits it
+    Profile(ProfileArgs),
     /// Write a tiny model to try Kinora with, without a download; its videos are noise
     DemoModel(DemoModelArgs),
     /// Compile a GPU's kernels ahead of time
@@ -57,6 +63,7 @@ impl Command {
             Command::Generate(arguments) => arguments.json,
             Command::Info(arguments) => arguments.json,
             Command::Kernels(arguments) => arguments.json(),
+            Command::Profile(arguments) => arguments.json(),
             Command::DemoModel(_) | Command::Completions(_) => false,
         }
     }

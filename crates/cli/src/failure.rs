@@ -3,6 +3,7 @@
 use std::{
     error::Error,
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
 };
 
@@ -12,6 +13,7 @@ use kinora::{
     image_to_video::{BackendError, GenerateError, Precision, Suggestion},
     memory::{LimitSource, MemoryLimit},
     photo::PhotoError,
+    profile::ProfileError,
     video::VideoError,
 };
 use kinora_models::{
@@ -50,6 +52,20 @@ pub enum Failure {
     /// The model's folder.
     #[error(transparent)]
     Folder(#[from] FolderError),
+    /// A profile that was kept.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// A file that is to be written exists.
+    #[error("{} exists already", .0.display())]
+    FileExists(PathBuf),
+    /// A file that cannot be written.
+    #[error("cannot write {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The demonstration model.
     #[error(transparent)]
     Synthetic(#[from] SyntheticError),
@@ -82,7 +98,7 @@ impl Failure {
     /// What to do, where the message cannot know it: the libraries do not know the options of this program.
     fn help(&self) -> Option<String> {
         let text = match self {
-            Failure::Video(VideoError::Exists { .. }) => "add --force to replace it",
+            Failure::Video(VideoError::Exists { .. }) | Failure::FileExists(_) => "add --force to replace it",
             Failure::Video(VideoError::FrameRate { .. }) => {
                 "--output-fps sets the speed of the file, which is that of --fps otherwise"
             }
@@ -122,7 +138,8 @@ impl Failure {
             _ if self.is_usage() => "usage",
             Failure::Usage(_) => "usage",
             Failure::Photo(_) => "photo",
-            Failure::Video(_) => "output",
+            Failure::Video(_) | Failure::FileExists(_) | Failure::File { .. } => "output",
+            Failure::Profile(_) => "profile",
             Failure::Hub(_) | Failure::NotDownloaded { .. } | Failure::Folder(_) | Failure::Synthetic(_) => {
                 "model"
             }

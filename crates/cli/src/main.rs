@@ -1,15 +1,18 @@
 //! The program `kinora`: a photo becomes a video, from the command line.
 
 mod arguments;
+mod clip;
 mod completions;
 mod demo_model;
 mod display;
 mod failure;
+mod files;
 mod generate;
 mod info;
 mod interrupt;
 mod kernels;
 mod model;
+mod profile;
 mod quantities;
 
 use std::process::ExitCode;
@@ -37,6 +40,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Kernels(arguments) => kernels::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments),
         Command::DemoModel(arguments) => demo_model::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
     }

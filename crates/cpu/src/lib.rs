@@ -25,10 +25,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod ceilings;
 mod error;
 mod fast;
 mod gemm;
 mod loader;
+pub mod profile;
 mod program;
 pub mod reference;
 pub mod simd;

@@ -8,10 +8,13 @@ use kinora_graph::{
     tensor::AlignedBytes,
 };
 
+use kinora_profile::Profiler;
+
 use crate::{
     CpuError, Tensors,
     fast::{self, PackedWeight},
     loader::Loader,
+    profile::Profiled,
     reference::ReferenceEvaluator,
     simd::Isa,
     target::CpuTarget,
@@ -94,6 +97,7 @@ impl Planned {
             packed: HashMap::new(),
             nothing: Tensor::zeros(TensorType::new(DType::F32, [0])),
             clip_has_run: false,
+            profiled: Profiled::default(),
         };
         program.load(parameters)?;
         Ok(program)
@@ -126,6 +130,7 @@ pub struct Program {
     /// What stands for a weight that exists in packed form alone: a tensor without elements.
     nothing: Tensor,
     clip_has_run: bool,
+    profiled: Profiled,
 }
 
 impl Program {
@@ -157,6 +162,11 @@ impl Program {
     pub fn weight_bytes(&self) -> usize {
         let packed: usize = self.packed.values().map(PackedWeight::bytes).sum();
         packed + self.resident.values().map(|tensor| tensor.bytes().len()).sum::<usize>()
+    }
+
+    /// Records from now on what every layer takes, under this name for the program.
+    pub fn profile(&mut self, profiler: &Profiler, name: &str) {
+        self.profiled = Profiled::new(profiler, name, &self.graph, &self.plan);
     }
 
     /// Runs the clip phase and one step with all inputs given, and returns all results.
@@ -268,7 +278,10 @@ impl Program {
 
     fn run_phase(&mut self, phase: Phase) -> Result<(), CpuError> {
         let base = self.arena.as_mut_ptr();
-        for step in self.plan.steps(phase) {
+        let steps = self.plan.steps(phase);
+        let _phase = (!steps.is_empty()).then(|| self.profiled.phase(phase));
+        for step in steps {
+            let _layer = self.profiled.node(step.node);
             self.run_node(step, base)?;
         }
         Ok(())

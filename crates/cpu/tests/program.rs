@@ -7,6 +7,7 @@ use kinora_cpu::{CpuError, Options, Program, Tensors, simd::Isa};
 use kinora_graph::{
     DType, Graph, GraphBuilder, ParameterError, Parameters, Phase, Tensor, TensorType, op::Conv,
 };
+use kinora_profile::Profiler;
 
 fn floats(shape: &[usize], values: &[f32]) -> Tensor {
     Tensor::from_slice(shape, values).unwrap()
@@ -153,4 +154,39 @@ fn a_weight_that_cannot_be_read_is_named() {
     let damaged = Noting { damaged: Some("half"), ..weights };
     let error = Program::new(&graph, &damaged, Options::default()).unwrap_err();
     assert_eq!(error.to_string(), "weight half: the file ends early");
+}
+
+#[test]
+fn a_profile_has_every_layer_of_every_phase_and_changes_nothing() {
+    let mut program = Program::new(&two_phases(), &weights(), Options::default()).unwrap();
+    let (clip, step) = (named([ids([1, 0])]), named([x()]));
+    program.run_clip(&clip).unwrap();
+    let expected = program.run_step(&step).unwrap();
+    let profiler = Profiler::on();
+    program.profile(&profiler, "a program");
+    program.run_clip(&clip).unwrap();
+    for _ in 0..2 {
+        assert_eq!(program.run_step(&step).unwrap()["y"].bytes(), expected["y"].bytes());
+    }
+    // An error ends the spans that it leaves.
+    assert!(program.run_clip(&named([ids([7, 0])])).is_err());
+    let profile = profiler.profile();
+    profile.check().unwrap();
+    let named = |&span: &usize| profile.spans[span].name.as_str();
+    let layers: Vec<(&str, &str)> = (0..profile.spans.len())
+        .filter(|&span| profile.spans[span].work.is_some())
+        .map(|span| (named(&profile.spans[span].parent.unwrap()), named(&span)))
+        .collect();
+    let once = [("clip phase", "rows"), ("step", "sum"), ("step", "sum"), ("clip phase", "rows")];
+    assert_eq!(layers, once);
+    let work = &profile.works[profile.spans.iter().find_map(|span| span.work).unwrap()];
+    // A table, two ids, and two rows.
+    assert_eq!(
+        (work.program.as_str(), work.op.as_str(), work.bytes),
+        ("a program", "embedding", 24 + 8 + 24)
+    );
+
+    program.profile(&Profiler::off(), "");
+    program.run_clip(&clip).unwrap();
+    assert_eq!(profiler.profile().spans.len(), profile.spans.len());
 }

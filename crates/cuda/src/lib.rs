@@ -5,6 +5,7 @@
 //! [`kernels`] knows which kernel runs which op, and how. What a kernel is and how it is launched is decided without a
 //! device, so that everything up to the launch itself can be tested on a machine that has none.
 
+pub mod ceilings;
 pub mod chip;
 pub mod compiler;
 pub mod driver;

@@ -289,6 +289,22 @@ impl PreparedCall {
         marks.iter().map(|(start, end)| end.milliseconds_since(start)).collect()
     }
 
+    /// The milliseconds of so many runs in a row, with nothing between them.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn time_together(&self, repeats: usize) -> Result<f32, CudaError> {
+        let context = self.stream.context();
+        let (start, end) = (Event::new(context)?, Event::new(context)?);
+        self.stream.record(&start)?;
+        for _ in 0..repeats {
+            self.enqueue()?;
+        }
+        self.stream.record(&end)?;
+        self.stream.synchronise()?;
+        end.milliseconds_since(&start)
+    }
+
     /// A result.
     ///
     /// # Errors

@@ -12,10 +12,12 @@ use gpu::open;
 use kinora_cpu::{CpuError, StepLoop, StepResults, Tensors};
 use kinora_cuda::{
     Architecture, CodeForm, CudaError, CudaOptions, Planned, Program,
+    compiler::CompilerOptions,
     driver::Device,
     kernels::{Argument, Call, Choose, Implementation, Kernel, Launch, Places, Source},
 };
 use kinora_graph::{DType, Graph, GraphBuilder, Op, Phase, Tensor, TensorType};
+use kinora_profile::Profiler;
 
 const SOURCE: Source = Source {
     path: "test/plain.cu",
@@ -188,6 +190,49 @@ fn a_program_gives_what_the_cpu_gives() {
         }
         assert_eq!(program.time_replays(3).unwrap().len(), 3);
     }
+}
+
+#[test]
+fn a_profile_has_every_layer_on_the_gpus_clock_and_changes_nothing() {
+    let Some(device) = open() else { return };
+    let mut program = load(&device, &options(&device, Plain::Right));
+    let expected = program.run(&all_inputs(1)).unwrap();
+    let profiler = Profiler::on();
+    program.profile(&profiler, "a program").unwrap();
+    program.run_clip(&clip_inputs()).unwrap();
+    let (launched, steps) = (program.launches(Phase::Step), 3);
+    for _ in 0..steps {
+        assert_equal(&program.run_step(&step_inputs(1)).unwrap(), &expected);
+    }
+    let profile = profiler.profile();
+    profile.check().unwrap();
+    let runs: Vec<_> = profile.spans.iter().filter(|span| span.name == "step").collect();
+    assert_eq!(runs.len(), steps);
+    // A launch takes time, and what runs afterwards comes later.
+    assert!(runs.iter().all(|run| run.nanoseconds() > 0));
+    assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start));
+    let layers = profile.spans.iter().filter(|span| span.work.is_some());
+    let launches: u64 = layers
+        .filter(|span| span.parent.is_some_and(|parent| profile.spans[parent].name == "step"))
+        .map(|span| profile.works[span.work.unwrap()].launches)
+        .sum();
+    assert_eq!(launches, (steps * launched) as u64);
+    assert!(profile.duration() < profiler.now() + 1_000_000);
+
+    program.profile(&Profiler::off(), "").unwrap();
+    assert_equal(&program.run(&all_inputs(1)).unwrap(), &expected);
+    assert_eq!(profiler.profile().spans.len(), profile.spans.len());
+}
+
+#[test]
+fn ceilings_are_those_of_a_gpu() {
+    let Some(device) = open() else { return };
+    let ceilings = kinora_cuda::ceilings::measure(&device, CompilerOptions::from_environment()).unwrap();
+    println!("{ceilings:?}");
+    // Any GPU that has ever run this code lies between these.
+    assert!((1e12..1e16).contains(&ceilings.flops_per_second), "{ceilings:?}");
+    assert!((1e10..1e14).contains(&ceilings.bytes_per_second), "{ceilings:?}");
+    assert!((100.0..1e6).contains(&ceilings.launch_nanoseconds), "{ceilings:?}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use kinora::{
         Clip, Device, GenerateError, ImageToVideo, Kernels, LoadOptions, Precision, Settings, Stage, Tuning,
     },
     photo::Photo,
+    profile::Profiler,
 };
 use kinora_models::{folder::ModelFolder, synthetic::SyntheticModel};
 use tempfile::TempDir;
@@ -19,6 +20,7 @@ const KEPT: LoadOptions = LoadOptions {
     tuning: Tuning::Auto,
     memory_budget: None,
     keep_loaded: true,
+    profiler: Profiler::off(),
 };
 
 fn tiny() -> (TempDir, Settings) {

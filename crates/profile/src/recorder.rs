@@ -73,7 +73,7 @@ impl Profiler {
     }
 
     /// One that does not.
-    pub fn off() -> Profiler {
+    pub const fn off() -> Profiler {
         Profiler(None)
     }
 
@@ -125,10 +125,12 @@ impl Profiler {
         Some(WorkId(state.works.len() - 1))
     }
 
-    /// Makes a queue of a device known. `None` where nothing is recorded.
+    /// The queue of a device by its name. `None` where nothing is recorded.
     pub fn device_lane(&self, name: &str) -> Option<LaneId> {
         let mut state = self.0.as_ref()?.state();
-        Some(LaneId(state.add_lane(name.to_owned(), LaneKind::Device)))
+        let known = |lane: &Lane| lane.kind == LaneKind::Device && lane.name == name;
+        let known = state.lanes.iter().position(known);
+        Some(LaneId(known.unwrap_or_else(|| state.add_lane(name.to_owned(), LaneKind::Device))))
     }
 
     /// Adds what a device did in one of its queues, by its own clock: an outer span and what lay within it, in order. What
@@ -333,6 +335,7 @@ mod tests {
         let profiler = Profiler::on();
         let lane = profiler.device_lane("gpu").unwrap_or_else(|| panic!("it is on"));
         let span = |start, end| DeviceSpan { name: "layer".into(), work: None, start, end };
+        assert_eq!(profiler.device_lane("gpu"), Some(lane));
         profiler.device_spans(lane, span(10, 20), [span(9, 14), span(13, 16), span(16, 25), span(30, 31)]);
         let profile = profiler.profile();
         assert_eq!(profile.check(), Ok(()));

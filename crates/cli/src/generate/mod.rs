@@ -6,26 +6,20 @@ mod report;
 use std::path::Path;
 
 use kinora::{
-    image_to_video::{
-        Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Progress, Settings, Stage,
-    },
-    memory::{LimitSource, MemoryLimit},
+    image_to_video::Settings,
     photo::Photo,
+    profile::Profiler,
     video::{Frame, FrameRate, VideoError, VideoFile, VideoOptions, WrittenVideo},
 };
-use kinora_models::weights::Variant;
 
 use self::arguments::GenerateArgs;
 use crate::{
+    clip::{self, Order},
     display::{Display, Unit},
     failure::Failure,
     interrupt::{self, Phase},
-    model, print,
-    quantities::{Bytes, PictureSize},
+    print,
 };
-
-/// What the names of Stable Video Diffusion's published models begin with.
-const PUBLISHED: &str = "stabilityai/stable-video-diffusion-img2vid";
 
 /// Makes the video. Everything that can be wrong is looked at before the work begins: the options, the place for the video,
 /// the photo, then the model.
@@ -35,61 +29,27 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
         let problem = "--json and `-o -` both want standard output; write the video to a file";
         return Err(Failure::Usage(problem.to_owned()));
     }
+    let request = &arguments.request;
     let mut display = Display::new(arguments.quiet, arguments.verbose);
-    let precision = match arguments.clip.precision {
-        Some(precision) => precision,
-        None => arguments.device.default_precision()?,
-    };
-    let asked = checked_settings(arguments, precision)?;
-    let probe = VideoOptions { frames: arguments.clip.frames, ..video_options(arguments, &asked)? };
+    let precision = clip::precision(request)?;
+    let asked = clip::checked_settings(request, precision)?;
+    let probe = VideoOptions { frames: request.clip.frames, ..video_options(arguments, &asked)? };
     interrupt::uninterrupted(|| {
         VideoFile::create(&arguments.output, &probe)?;
         Ok(())
     })?;
-    let photo = Photo::open(&arguments.photo)?;
+    let photo = Photo::open(&request.photo)?;
 
-    let limit = memory_limit(arguments)?;
-    let options = LoadOptions {
-        precision,
-        device: arguments.device,
-        kernels: arguments.kernels,
-        tuning: arguments.tuning,
-        memory_budget: limit.map(|limit| usize::try_from(limit.bytes).unwrap_or(usize::MAX)),
-        // One clip, then the process ends: a network that has done its work makes room for the next.
-        keep_loaded: false,
-    };
-    let model = model::open(&arguments.model, &Variant::For(precision.dtype()), &mut display)?;
-    display.detail(&format!("model {}", model.path().display()));
-    if let Some(MemoryLimit { bytes, source }) = limit {
-        display.detail(&format!("at most {} of memory: {source}", Bytes(bytes)));
-    }
-    let configs = Configs::read(&model)?;
-    let mut settings = Settings::for_configs(&configs);
-    arguments.apply(&mut settings);
-    let video = video_options(arguments, &settings)?;
+    let order = Order::new(request, precision, Profiler::off(), &mut display)?;
+    let video = video_options(arguments, &order.settings)?;
     if !to_standard_output {
-        interrupt::uninterrupted(|| try_a_frame(&arguments.output, &video, &settings))?;
+        interrupt::uninterrupted(|| try_a_frame(&arguments.output, &video, &order.settings))?;
     }
-    let warnings = warnings(&photo, &settings, &configs);
+    let warnings = clip::warnings(&photo, &order.settings, &order.configs);
     warnings.iter().for_each(|warning| display.warn(warning));
 
-    Phase::AtNextStep.enter();
-    let pipeline = ImageToVideo::new(model, options)?;
-    display.detail(&pipeline.device());
-    display.advance("plan", Unit::Parts, 0, 1);
-    let clip = pipeline
-        .generate(&photo, &settings, &mut |progress| {
-            show(&mut display, progress);
-            interrupt::control_flow()
-        })
-        .map_err(|error| match (error, limit) {
-            (GenerateError::Cancelled, _) => Failure::Interrupted,
-            (error @ GenerateError::OverBudget { .. }, Some(limit)) => {
-                Failure::Memory { error: Box::new(error), limit }
-            }
-            (error, _) => error.into(),
-        })?;
-    display.end_stage();
+    let pipeline = order.open(&mut display)?;
+    let clip = order.make(&pipeline, &photo, &mut display)?;
     // A reader of standard output may take its time, and nothing would be left behind there.
     if to_standard_output { Phase::AtOnce } else { Phase::Writing }.enter();
     let written = write(&arguments.output, &video, &clip.frames, &mut display)?;
@@ -98,32 +58,10 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
     }
     display.line(&report::summary(&arguments.output, &written, &video, &clip.report));
     if arguments.json {
-        print(&report::json(&written, &video, &warnings, limit, &clip.report))
+        print(&report::json(&written, &video, &warnings, order.limit, &clip.report))
     } else {
         Ok(())
     }
-}
-
-/// The memory that the clip may take: what was asked for, otherwise what there is.
-fn memory_limit(arguments: &GenerateArgs) -> Result<Option<MemoryLimit>, Failure> {
-    match arguments.memory_limit {
-        Some(Bytes(bytes)) => Ok(Some(MemoryLimit { bytes, source: LimitSource::Asked })),
-        None => Ok(arguments.device.available_memory()?),
-    }
-}
-
-/// What was asked for, as the settings of a published model: refuses, before anything is downloaded, what no model can
-/// make a clip of, and what a published one cannot where it would be downloaded.
-fn checked_settings(arguments: &GenerateArgs, precision: Precision) -> Result<Settings, GenerateError> {
-    let configs = Configs::svd_xt();
-    let mut settings = Settings::for_configs(&configs);
-    arguments.apply(&mut settings);
-    settings.check(&configs, precision)?;
-    let published = arguments.model.to_str().is_some_and(|name| name.starts_with(PUBLISHED));
-    if published && !Path::new(&arguments.model).exists() {
-        settings.check_steps(&configs)?;
-    }
-    Ok(settings)
 }
 
 fn video_options(arguments: &GenerateArgs, settings: &Settings) -> Result<VideoOptions, VideoError> {
@@ -137,65 +75,6 @@ fn try_a_frame(path: &Path, options: &VideoOptions, settings: &Settings) -> Resu
     let mut file = VideoFile::create(path, options)?;
     file.write_frame(&Frame::new(width, height, vec![0; width * height * 3])?)?;
     Ok(())
-}
-
-/// What may not be what was meant.
-fn warnings(photo: &Photo, settings: &Settings, configs: &Configs) -> Vec<String> {
-    let scheduler = settings.scheduler.and_then(|kind| configs.scheduler_warning(kind));
-    stretched(photo, settings, configs.side_unit()).into_iter().chain(scheduler).collect()
-}
-
-/// That the photo has another shape than the clip.
-fn stretched(photo: &Photo, settings: &Settings, unit: usize) -> Option<String> {
-    let asked = PictureSize { width: settings.width, height: settings.height };
-    let given = PictureSize { width: photo.width(), height: photo.height() };
-    let shape = |size: PictureSize| size.width as f64 / size.height as f64;
-    let stretch = shape(asked) / shape(given);
-    // Below that no one sees it.
-    if (0.9..=1.1).contains(&stretch) {
-        return None;
-    }
-    let better = same_shape(given, asked, unit);
-    let advice = if better == asked {
-        String::new()
-    } else {
-        format!(", or give --size {}x{}", better.width, better.height)
-    };
-    Some(format!("the photo of {given} is stretched to {asked}; cut it to that shape first{advice}"))
-}
-
-/// A size in the shape of the photo with about as many pixels as were asked for, in multiples of the model's unit.
-fn same_shape(photo: PictureSize, asked: PictureSize, unit: usize) -> PictureSize {
-    let pixels = (asked.width * asked.height) as f64;
-    let shape = photo.width as f64 / photo.height as f64;
-    let most = (4096 / unit).max(1);
-    let rounded = |side: f64| ((side / unit as f64).round() as usize).clamp(1, most) * unit;
-    PictureSize { width: rounded((pixels * shape).sqrt()), height: rounded((pixels / shape).sqrt()) }
-}
-
-fn show(display: &mut Display, progress: &Progress<'_>) {
-    let unit = match progress.stage {
-        Stage::Tune => Unit::Kernels,
-        Stage::Compile => Unit::Compiled,
-        Stage::Load => Unit::Parts,
-        Stage::EncodeImage | Stage::EncodeLatents => Unit::Photo,
-        Stage::Denoise => Unit::Steps,
-        Stage::Decode => Unit::Frames,
-    };
-    display.advance(stage_name(progress.stage), unit, progress.done as u64, progress.total as u64);
-}
-
-/// A stage in a word.
-fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Tune => "tune",
-        Stage::Compile => "compile",
-        Stage::Load => "load",
-        Stage::EncodeImage => "embed",
-        Stage::EncodeLatents => "encode",
-        Stage::Denoise => "denoise",
-        Stage::Decode => "decode",
-    }
 }
 
 fn write(

@@ -9,7 +9,7 @@ use kinora::{
 };
 use serde_json::json;
 
-use super::stage_name;
+use crate::clip::stage_name;
 use crate::quantities::{Bytes, Flops, PictureSize, clock};
 
 /// The clip and what it took, in two lines.

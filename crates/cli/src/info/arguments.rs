@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, ValueHint};
 use kinora::image_to_video::Configs;
 
-use crate::generate::arguments::ClipArgs;
+use crate::clip::arguments::ClipArgs;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -9,7 +9,7 @@ use kinora::{
 };
 use kinora_models::schedulers::SchedulerKind;
 
-use crate::generate::arguments::{ClipArgs, scheduler};
+use crate::clip::arguments::{ClipArgs, scheduler};
 
 const EXAMPLES: &str = "\
 Examples:

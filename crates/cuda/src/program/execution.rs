@@ -1,7 +1,8 @@
 //! Giving a plan's launches to the GPU.
 
-use kinora_graph::Phase;
+use kinora_graph::{NodeId, Phase};
 
+use super::timing::Timing;
 use crate::{
     CudaError, CudaOptions,
     driver::{Context, ExecutableGraph, Stream},
@@ -11,7 +12,10 @@ use crate::{
 /// A node as it runs.
 #[derive(Debug)]
 pub(super) struct RunningNode {
+    pub node: NodeId,
     pub layer: String,
+    /// The name of what runs it.
+    pub kernel: String,
     pub work: Vec<PreparedWork>,
 }
 
@@ -23,6 +27,8 @@ pub(super) struct Executor {
     /// The step as one launch.
     recorded: Option<ExecutableGraph>,
     synchronise_every_launch: bool,
+    /// Takes the times of every launch, where they are wanted.
+    timing: Option<Timing>,
     /// The phase that was begun last, and how often the step was.
     phase: Phase,
     steps: u64,
@@ -41,6 +47,7 @@ impl Executor {
             step,
             recorded: None,
             synchronise_every_launch: options.synchronise_every_launch,
+            timing: None,
             phase: Phase::Load,
             steps: 0,
         };
@@ -77,26 +84,67 @@ impl Executor {
         self.phase = phase;
         if phase == Phase::Step {
             self.steps += 1;
-            if let Some(graph) = &mut self.recorded {
+            // Events within a CUDA graph would be those of its last launch alone.
+            if let (Some(graph), None) = (&mut self.recorded, &self.timing) {
                 // SAFETY: the memory is there for as long as the program, which waits for the stream before it goes.
                 let launched = unsafe { graph.enqueue(stream) };
                 return launched.map_err(|error| self.during_run(error));
             }
         }
+        if self.timing.is_some() {
+            return self.enqueue_timed(stream, phase);
+        }
         self.enqueue_launches(stream, phase)
     }
 
-    fn enqueue_launches(&self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
-        for node in self.nodes(phase) {
-            for work in &node.work {
-                // SAFETY: the memory is there for as long as the program, which waits for the stream before it goes.
-                let launched = unsafe { work.enqueue(stream) };
-                let done = launched.and_then(|()| match self.synchronise_every_launch {
-                    true => stream.synchronise(),
-                    false => Ok(()),
-                });
-                done.map_err(|error| self.error(error, Some(&node.layer)))?;
+    /// Takes the times of all launches from now on, and runs them one by one; `None` ends that.
+    pub fn set_timing(&mut self, timing: Option<Timing>) {
+        self.timing = timing;
+    }
+
+    /// Tells the profiler of the launches that have been done since it was told last, or forgets them where they failed.
+    pub fn report_times(&mut self, succeeded: bool) -> Result<(), CudaError> {
+        match &mut self.timing {
+            Some(timing) if succeeded => timing.report(),
+            Some(timing) => {
+                timing.forget();
+                Ok(())
             }
+            None => Ok(()),
+        }
+    }
+
+    /// The nodes of a phase that launch something, in order.
+    pub fn launching(&self, phase: Phase) -> impl Iterator<Item = &RunningNode> {
+        self.nodes(phase).iter().filter(|node| !node.work.is_empty())
+    }
+
+    fn enqueue_timed(&mut self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
+        let Some(mut timing) = self.timing.take() else { return Ok(()) };
+        let enqueued = timing.begin(stream, phase).and_then(|()| {
+            for node in self.launching(phase) {
+                self.enqueue_node(stream, node)?;
+                timing.mark(stream)?;
+            }
+            Ok(())
+        });
+        self.timing = Some(timing);
+        enqueued
+    }
+
+    fn enqueue_launches(&self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
+        self.nodes(phase).iter().try_for_each(|node| self.enqueue_node(stream, node))
+    }
+
+    fn enqueue_node(&self, stream: &Stream, node: &RunningNode) -> Result<(), CudaError> {
+        for work in &node.work {
+            // SAFETY: the memory is there for as long as the program, which waits for the stream before it goes.
+            let launched = unsafe { work.enqueue(stream) };
+            let done = launched.and_then(|()| match self.synchronise_every_launch {
+                true => stream.synchronise(),
+                false => Ok(()),
+            });
+            done.map_err(|error| self.error(error, Some(&node.layer)))?;
         }
         Ok(())
     }

@@ -153,12 +153,12 @@ fn prepare(
     nodes: Vec<LoweredNode>,
     kernels: &LoadedKernels,
 ) -> Result<Vec<RunningNode>, CudaError> {
-    let running = |LoweredNode { node, work }: LoweredNode| {
+    let running = |LoweredNode { node, kernel, work }: LoweredNode| {
         let work = work
             .into_iter()
             .map(|work| PreparedWork::new(work, kernels))
             .collect::<Result<_, CudaError>>()?;
-        Ok(RunningNode { layer: graph.node(node).name.clone(), work })
+        Ok(RunningNode { node, layer: graph.node(node).name.clone(), kernel, work })
     };
     nodes.into_iter().map(running).collect()
 }

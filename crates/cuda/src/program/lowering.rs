@@ -70,6 +70,8 @@ impl Memory<'_> {
 #[derive(Debug)]
 pub(super) struct LoweredNode {
     pub node: NodeId,
+    /// The implementation's name; empty where nothing runs.
+    pub kernel: String,
     pub work: Vec<Work>,
 }
 
@@ -129,7 +131,7 @@ fn lower_node(
     let (inputs, outputs) = (graph.input_types(node), graph.output_types(node));
     let call = Call { layer: &node.name, op: &node.op, inputs: &inputs, outputs: &outputs };
     if !call.runs() {
-        return Ok(LoweredNode { node: step.node, work: Vec::new() });
+        return Ok(LoweredNode { node: step.node, kernel: String::new(), work: Vec::new() });
     }
     let implementation = choice.choose(&call)?;
     let needed = implementation.workspace(&call);
@@ -151,5 +153,5 @@ fn lower_node(
             .map_err(|_| CudaError::Internal("the plan has too many nodes to number".into()))?,
     };
     let work = implementation.work(&call, &places)?;
-    Ok(LoweredNode { node: step.node, work })
+    Ok(LoweredNode { node: step.node, kernel: implementation.name(), work })
 }

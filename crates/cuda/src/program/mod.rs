@@ -12,9 +12,11 @@ mod staging;
 mod step_loop;
 #[cfg(test)]
 mod tests;
+mod timing;
 
 use kinora_cpu::{CpuError, Tensors, tensors};
 use kinora_graph::{Graph, Phase, Source, plan::Plan};
+use kinora_profile::Profiler;
 
 pub use loading::LoadOptions;
 pub use planned::Planned;
@@ -24,10 +26,11 @@ use crate::{
     compiler::Statistics,
     driver::{Context, DeviceBuffer, Event, Stream},
 };
-use execution::Executor;
+use execution::{Executor, RunningNode};
 use faults::FaultWord;
 use staging::{Half, Inputs, Outputs};
 use step_loop::Feed;
+use timing::Timing;
 
 /// A graph made ready to run on a GPU.
 ///
@@ -113,6 +116,30 @@ impl Program {
     /// The stream that it runs in.
     pub fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// Records from now on what every layer takes on the GPU, under this name for the program. Layers are launched one by one
+    /// then, and not as one CUDA graph. A profiler that is off ends it.
+    ///
+    /// # Errors
+    /// Where the driver fails.
+    pub fn profile(&mut self, profiler: &Profiler, name: &str) -> Result<(), CudaError> {
+        let Some(lane) = profiler.device_lane("GPU") else {
+            self.executor.set_timing(None);
+            return Ok(());
+        };
+        let works = [Phase::Clip, Phase::Step].map(|phase| {
+            let nodes = self.executor.launching(phase);
+            let work = |running: &RunningNode| {
+                let node = self.graph.node(running.node);
+                let kernel = Some(running.kernel.clone());
+                kinora_cpu::profile::work(name, &self.graph, node, kernel, running.work.len())
+            };
+            nodes.filter_map(|running| profiler.work(|| work(running))).collect()
+        });
+        let timing = Timing::new(profiler, lane, &self.stream, works)?;
+        self.executor.set_timing(Some(timing));
+        Ok(())
     }
 
     /// How many kernels a phase launches.
@@ -241,6 +268,7 @@ impl Program {
             (Err(error), Ok(())) => Err(error),
             (Ok(()), Ok(())) => self.fault.check(&self.graph, &self.plan),
         };
+        let result = self.executor.report_times(result.is_ok()).and(result);
         if result.is_err() && self.fault.phase(&self.plan) != Some(Phase::Step) {
             self.clip_has_run = false;
         }

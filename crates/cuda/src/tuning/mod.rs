@@ -176,6 +176,11 @@ impl Tuner {
         Some(Tuner { chip, libraries, candidates, bench: None, records })
     }
 
+    /// Whether it measures, or only remembers.
+    pub fn measures(&self) -> bool {
+        self.bench.is_some()
+    }
+
     fn records_of(device: &Device, folder: Option<PathBuf>, libraries: &Libraries) -> Records {
         let info = device.info();
         let gpu = format!("{} {} driver {}", info.name, info.chip().architecture, info.driver);

@@ -4,6 +4,47 @@ use std::fmt;
 
 use super::{Affine, Attention, Conv, Linear, Mask, Norm, NormKind, Op, SamplerStep, SequenceAxis, Stage};
 
+impl Op {
+    /// The kind of op in a word, without its settings: `conv`, `attention`, `group_norm` …
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Op::Conv(op) if op.kernel[0] > 1 && op.kernel[1] == 1 && op.kernel[2] == 1 => "temporal_conv",
+            Op::Conv(_) => "conv",
+            Op::Linear(op) if op.gate.is_some() => "gated_linear",
+            Op::Linear(_) => "linear",
+            Op::MatMul(_) => "matmul",
+            Op::Norm(op) => match op.kind {
+                NormKind::Group { .. } => "group_norm",
+                NormKind::Layer => "layer_norm",
+                NormKind::Rms => "rms_norm",
+            },
+            Op::BatchNorm(_) => "batch_norm",
+            Op::Activate(_) => "activation",
+            Op::Softmax => "softmax",
+            Op::Gate(_) => "gate",
+            Op::Attention(op) => match op.axis {
+                SequenceAxis::Positions => "attention",
+                SequenceAxis::Frames { .. } => "temporal_attention",
+            },
+            Op::Add => "add",
+            Op::Mul => "mul",
+            Op::Scale(_) => "scale",
+            Op::Blend => "blend",
+            Op::Concat(_) => "concat",
+            Op::Slice(_) => "slice",
+            Op::Upsample(_) => "upsample",
+            Op::Pool(_) => "pool",
+            Op::Mean(_) => "mean",
+            Op::TimestepEmbedding(_) => "timestep_embedding",
+            Op::Embedding => "embedding",
+            Op::Cast(_) => "cast",
+            Op::Reshape(_) => "reshape",
+            Op::SamplerStep(_) => "sampler_step",
+            Op::TemporalBlend(_) => "temporal_blend",
+        }
+    }
+}
+
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -15,6 +15,8 @@ use kinora_graph::{
     plan::{Plan, PlanError},
 };
 
+use kinora_profile::{Ceilings, Profiler};
+
 use super::{Device, GpuLoad, Kernels, LoadOptions, Tuning, device::open_gpu};
 
 /// The device that runs the networks.
@@ -122,6 +124,25 @@ impl Backend {
         }
     }
 
+    /// Whether kernels that were not measured yet are to be.
+    pub fn measures(&self) -> bool {
+        match self {
+            Backend::Cpu => false,
+            Backend::Cuda(gpu) => gpu.tuner.as_ref().is_some_and(|tuner| tuner.measures()),
+        }
+    }
+
+    /// What the device does at best, measured now.
+    pub fn ceilings(&self) -> Result<Option<Ceilings>, CudaError> {
+        match self {
+            Backend::Cpu => Ok(kinora_cpu::ceilings::measure(Options::default().isa)),
+            Backend::Cuda(gpu) => {
+                let compiler = CompilerOptions::from_environment();
+                kinora_cuda::ceilings::measure(&gpu.device, compiler).map(Some)
+            }
+        }
+    }
+
     /// Plans a network.
     pub fn plan(&self, graph: &Graph, budget: Option<usize>) -> Result<PlannedNetwork, BackendError> {
         match self {
@@ -195,6 +216,28 @@ impl PlannedNetwork {
     }
 }
 
+/// The owners of a network's memory, by their names in a profile.
+pub(super) struct Holding {
+    weights: String,
+    activations: String,
+}
+
+impl Holding {
+    pub fn new(network: &str) -> Holding {
+        Holding { weights: format!("{network}: weights"), activations: format!("{network}: activations") }
+    }
+
+    fn begin(&self, profiler: &Profiler, weights: usize, activations: usize) {
+        profiler.holds(&self.weights, weights);
+        profiler.holds(&self.activations, activations);
+    }
+
+    /// Nothing is held any more.
+    pub fn end(&self, profiler: &Profiler) {
+        self.begin(profiler, 0, 0);
+    }
+}
+
 /// A network with its weights.
 #[derive(Debug)]
 pub(super) enum Network {
@@ -215,6 +258,25 @@ impl Network {
             planned_bytes: memory.planned,
             driver_bytes: memory.driver,
         })
+    }
+
+    /// Records from now on what its layers take, and what memory it holds.
+    pub fn profile(&mut self, profiler: &Profiler, name: &'static str) -> Result<(), BackendError> {
+        if !profiler.is_on() {
+            return Ok(());
+        }
+        let (weights, activations) = match self {
+            Network::Cpu(program) => {
+                program.profile(profiler, name);
+                (program.weight_bytes(), program.arena().len())
+            }
+            Network::Cuda(program) => {
+                program.profile(profiler, name)?;
+                (program.memory().weights, program.memory().arena)
+            }
+        };
+        Holding::new(name).begin(profiler, weights, activations);
+        Ok(())
     }
 
     /// Gives the clip's inputs.

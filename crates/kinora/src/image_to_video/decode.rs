@@ -1,7 +1,5 @@
 //! Latents become frames.
 
-use std::time::Instant;
-
 use kinora_graph::Tensor;
 use kinora_models::weights::Weights;
 
@@ -32,7 +30,7 @@ impl Run<'_, '_> {
             let mut decoder = self.load(part, weights)?;
             self.tell(Stage::Decode, frames.len(), settings.frames, None)?;
             for _ in 0..runs {
-                let start = Instant::now();
+                let running = self.stopwatch.begin(Stage::Decode);
                 let (now, later) = rest.split_at(chunk * frame_values);
                 rest = later;
                 let mut shape = latents.shape().to_vec();
@@ -44,7 +42,7 @@ impl Run<'_, '_> {
                 for bytes in pixels.bytes().chunks_exact(pixels.bytes().len() / chunk) {
                     frames.push(Frame::new(settings.width, settings.height, bytes.to_vec())?);
                 }
-                self.stopwatch.add(Stage::Decode, start);
+                self.stopwatch.end(running);
                 self.tell(Stage::Decode, frames.len(), settings.frames, None)?;
             }
             self.release(part);

@@ -34,7 +34,7 @@ impl Run<'_, '_> {
         let settings = self.request.settings;
         let steps = settings.steps;
         self.tell(Stage::Denoise, 0, steps, None)?;
-        let start = Instant::now();
+        let running = self.stopwatch.begin(Stage::Denoise);
         let dtype = self.request.precision.dtype();
         let [height, width] = self.request.latent_size();
         let shape = [settings.frames, height, width, self.request.configs.unet.out_channels];
@@ -85,7 +85,7 @@ impl Run<'_, '_> {
         }
         let latents = results?.take("next")?;
         self.release(part);
-        self.stopwatch.add(Stage::Denoise, start);
+        self.stopwatch.end(running);
         Ok(latents)
     }
 

@@ -1,7 +1,5 @@
 //! The photo becomes what the denoising network is told about it.
 
-use std::time::Instant;
-
 use kinora_graph::{DType, Tensor};
 use kinora_models::{
     image::{CLIP_SIZE, RgbImage, preprocess},
@@ -25,7 +23,7 @@ impl Run<'_, '_> {
     ) -> Result<Tensor, GenerateError> {
         let mut encoder = self.load(part, weights)?;
         self.tell(Stage::EncodeImage, 0, 1, None)?;
-        let start = Instant::now();
+        let running = self.stopwatch.begin(Stage::EncodeImage);
         let pixels = self.request.configs.preprocessor.pixels(photo);
         let shape = [1, CLIP_SIZE, CLIP_SIZE, COLOURS];
         let pixels = Tensor::from_f32(self.request.precision.dtype(), shape, &pixels)?;
@@ -33,7 +31,7 @@ impl Run<'_, '_> {
         self.release(part);
         self.check_finite(Stage::EncodeImage, &embedding)?;
         let embedding = embedding.cast(DType::F32).reshape([1, 1, embedding.shape().elements()])?;
-        self.stopwatch.add(Stage::EncodeImage, start);
+        self.stopwatch.end(running);
         self.tell(Stage::EncodeImage, 1, 1, None)?;
         Ok(embedding)
     }
@@ -47,7 +45,7 @@ impl Run<'_, '_> {
     ) -> Result<Tensor, GenerateError> {
         let mut encoder = self.load(part, weights)?;
         self.tell(Stage::EncodeLatents, 0, 1, None)?;
-        let start = Instant::now();
+        let running = self.stopwatch.begin(Stage::EncodeLatents);
         let settings = self.request.settings;
         let shape = [1, settings.height, settings.width, COLOURS];
         let mut pixels = preprocess(photo, settings.width, settings.height)?;
@@ -61,7 +59,7 @@ impl Run<'_, '_> {
         let latents = encoder.run(&named([("image", image)]))?.take("latents")?.cast(DType::F32);
         self.release(part);
         self.check_finite(Stage::EncodeLatents, &latents)?;
-        self.stopwatch.add(Stage::EncodeLatents, start);
+        self.stopwatch.end(running);
         self.tell(Stage::EncodeLatents, 1, 1, None)?;
         Ok(latents)
     }

@@ -42,16 +42,14 @@ mod report;
 mod run;
 mod settings;
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kinora_models::{
     folder::ModelFolder,
     image::RgbImage,
     weights::{Variant, Weights, WeightsError},
 };
+use kinora_profile::Machine;
 
 pub use backend::BackendError;
 pub use budget::Suggestion;
@@ -118,6 +116,14 @@ impl ImageToVideo {
         self.backend.describe()
     }
 
+    /// What runs the model, and what that could do at best, which is measured now: about a second.
+    ///
+    /// # Errors
+    /// Where the GPU fails.
+    pub fn machine(&self) -> Result<Machine, GenerateError> {
+        Ok(Machine { device: self.device(), ceilings: self.backend.ceilings()? })
+    }
+
     /// Plans a clip: what it would cost. Allocates nothing, and knows no budget.
     ///
     /// # Errors
@@ -150,15 +156,22 @@ impl ImageToVideo {
         settings: &Settings,
         observe: &mut Observe<'_>,
     ) -> Result<Clip, GenerateError> {
-        let mut stopwatch = Stopwatch::start();
+        let profiler = &self.options.profiler;
+        let _clip = profiler.span("clip");
+        let mut stopwatch = Stopwatch::start(profiler);
         let request = self.request(settings);
+        let planning = profiler.span("plan");
         let mut plans = self.plans(&request)?;
-        let tuning = Instant::now();
-        if plans.tune(observe)? {
-            plans = self.new_plans(&request)?;
-            stopwatch.add(Stage::Tune, tuning);
+        drop(planning);
+        if self.backend.measures() {
+            let tuning = stopwatch.begin(Stage::Tune);
+            if plans.tune(observe)? {
+                plans = self.new_plans(&request)?;
+            }
+            stopwatch.end(tuning);
         }
         let plan = self.with_options(plans.estimate());
+        profiler.planned_peak(plan.peak_bytes());
         let kept = plan.kept_loaded;
         let clip = self.run(request, &mut plans, plan, photo, observe, stopwatch);
         // A clip that has ended early may leave a network loaded.

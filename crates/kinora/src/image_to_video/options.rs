@@ -3,6 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use kinora_graph::{DType, Tensor};
+use kinora_profile::Profiler;
 use serde::Serialize;
 
 use super::{Device, GenerateError, Kernels, Tuning};
@@ -25,6 +26,8 @@ pub struct LoadOptions {
     /// rather than one after the other; where that is more than the budget, they are loaded for each clip as without it.
     /// Two clips at a time hold two sets of networks.
     pub keep_loaded: bool,
+    /// Records where the time goes; off unless given.
+    pub profiler: Profiler,
 }
 
 /// How weights and activations are stored. Arithmetic is f32 in all of them.

@@ -30,6 +30,19 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// Its name, as in a report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Tune => "tune",
+            Stage::Compile => "compile",
+            Stage::Load => "load",
+            Stage::EncodeImage => "encode_image",
+            Stage::EncodeLatents => "encode_latents",
+            Stage::Denoise => "denoise",
+            Stage::Decode => "decode",
+        }
+    }
+
     /// The stage in words.
     pub fn describe(self) -> &'static str {
         match self {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use kinora_graph::Tensor;
 use kinora_models::schedulers::SchedulerKind;
+use kinora_profile::{OpenSpan, Profiler};
 use serde::Serialize;
 
 use super::{Estimate, Precision, Settings, Stage};
@@ -85,8 +86,23 @@ pub struct StageTime {
     pub seconds: f64,
 }
 
-/// Takes the times of a run.
+/// A stage that has begun. One that is left by an error is in no report, but in the profile.
+pub(super) struct RunningStage {
+    stage: Stage,
+    since: Instant,
+    span: OpenSpan,
+}
+
+impl RunningStage {
+    /// Seconds since it began.
+    pub fn seconds(&self) -> f64 {
+        self.since.elapsed().as_secs_f64()
+    }
+}
+
+/// Takes the times of a run, and tells a profiler of its stages.
 pub(super) struct Stopwatch {
+    profiler: Profiler,
     start: Instant,
     stages: Vec<StageTime>,
     steps: Vec<f64>,
@@ -94,13 +110,30 @@ pub(super) struct Stopwatch {
 }
 
 impl Stopwatch {
-    pub fn start() -> Self {
-        Stopwatch { start: Instant::now(), stages: Vec::new(), steps: Vec::new(), loads: Vec::new() }
+    pub fn start(profiler: &Profiler) -> Self {
+        Stopwatch {
+            profiler: profiler.clone(),
+            start: Instant::now(),
+            stages: Vec::new(),
+            steps: Vec::new(),
+            loads: Vec::new(),
+        }
     }
 
-    /// Adds what has passed since a moment to a stage.
-    pub fn add(&mut self, stage: Stage, since: Instant) {
+    pub fn profiler(&self) -> &Profiler {
+        &self.profiler
+    }
+
+    /// Begins a stage, or a part of one.
+    pub fn begin(&self, stage: Stage) -> RunningStage {
+        RunningStage { stage, span: self.profiler.span(stage.name()), since: Instant::now() }
+    }
+
+    /// Adds what has passed since a stage was begun to it.
+    pub fn end(&mut self, running: RunningStage) {
+        let RunningStage { stage, since, span } = running;
         let seconds = since.elapsed().as_secs_f64();
+        drop(span);
         match self.stages.iter_mut().find(|time| time.stage == stage) {
             Some(time) => time.seconds += seconds,
             None => self.stages.push(StageTime { stage, seconds }),
@@ -114,7 +147,7 @@ impl Stopwatch {
 
     /// What was taken in all.
     pub fn stop(self) -> Times {
-        let Stopwatch { start, stages, steps, loads } = self;
+        let Stopwatch { start, stages, steps, loads, .. } = self;
         Times { seconds: start.elapsed().as_secs_f64(), stages, steps, loads }
     }
 }

@@ -1,11 +1,8 @@
 //! One clip on its way through the networks.
 
-use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Instant,
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
 };
 
 use kinora_cpu::{StepLoop, StepObserver, Tensors};
@@ -14,7 +11,7 @@ use kinora_models::weights::Weights;
 
 use super::{
     GenerateError, Progress, Stage,
-    backend::Network,
+    backend::{Holding, Network},
     noise::Noise,
     plans::{Part, Request},
     progress::{Observe, tell},
@@ -48,7 +45,7 @@ impl Run<'_, '_> {
             return Ok(Loaded { name, network: part.load(weights, &|_, _| {})? });
         }
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
-        let start = Instant::now();
+        let running = self.stopwatch.begin(Stage::Load);
         let (observe, stopped) = (Mutex::new(&mut *self.observe), AtomicBool::new(false));
         let network = part.load(weights, &|done, total| {
             let mut observe = observe.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,9 +55,12 @@ impl Run<'_, '_> {
         if stopped.into_inner() {
             return Err(GenerateError::Cancelled);
         }
-        let (seconds, gpu) = (start.elapsed().as_secs_f64(), network.gpu_load());
+        network
+            .profile(self.stopwatch.profiler(), name)
+            .map_err(|source| GenerateError::run(name, source))?;
+        let (seconds, gpu) = (running.seconds(), network.gpu_load());
         self.stopwatch.loads.push(LoadReport { part: name, seconds, gpu });
-        self.stopwatch.add(Stage::Load, start);
+        self.stopwatch.end(running);
         self.loaded += 1;
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
         Ok(Loaded { name, network })
@@ -70,6 +70,7 @@ impl Run<'_, '_> {
     pub fn release(&self, part: &mut Part) {
         if !self.keep_loaded {
             part.unload();
+            Holding::new(part.name).end(self.stopwatch.profiler());
         }
     }
 

@@ -1,0 +1,151 @@
+//! The options of whatever makes a clip.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::{
+    Args, ValueHint,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use kinora::image_to_video::{Device, Kernels, Precision, Settings, Tuning};
+use kinora_models::schedulers::SchedulerKind;
+
+use crate::quantities::{Bytes, PictureSize, at_least_one};
+
+/// The model where none is named.
+pub const DEFAULT_MODEL: &str = "stabilityai/stable-video-diffusion-img2vid-xt";
+
+/// A photo, a model, and what is to become of them.
+#[derive(Args, Debug)]
+pub struct RequestArgs {
+    /// The photo: PNG, JPEG, WebP, GIF, BMP or TIFF.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub photo: PathBuf,
+
+    /// A model's folder as diffusers saves it, or its name on the Hugging Face hub (owner/name or
+    /// owner/name@revision), from where it is downloaded once.
+    #[arg(
+        short, long, value_name = "FOLDER|NAME", env = "KINORA_MODEL", default_value = DEFAULT_MODEL,
+        value_hint = ValueHint::DirPath
+    )]
+    pub model: OsString,
+
+    /// What the clip is to be.
+    #[command(flatten)]
+    pub clip: ClipArgs,
+
+    /// How much the clip moves; the model was trained with 1 to 255 [default: 127].
+    #[arg(long, allow_negative_numbers = true, value_name = "NUMBER", help_heading = "The clip")]
+    pub motion: Option<usize>,
+
+    /// How much noise is added to the photo first: more lets the clip move away from it [default: 0.02].
+    #[arg(long, allow_negative_numbers = true, value_name = "AMOUNT", help_heading = "The clip")]
+    pub noise_aug: Option<f64>,
+
+    /// How closely the first frame follows the photo [default: 1].
+    #[arg(long, allow_negative_numbers = true, value_name = "SCALE", help_heading = "The clip")]
+    pub min_guidance: Option<f64>,
+
+    /// How closely the last frame follows the photo; those between lie between [default: 3].
+    #[arg(long, allow_negative_numbers = true, value_name = "SCALE", help_heading = "The clip")]
+    pub max_guidance: Option<f64>,
+
+    /// The speed that the model is told the clip has, in frames per second [default: 7].
+    #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "RATE", help_heading = "The clip")]
+    pub fps: Option<usize>,
+
+    /// The same seed gives the same clip; only its lower 32 bits count. Where none is given, a random one is taken and
+    /// reported.
+    #[arg(long, allow_negative_numbers = true, value_name = "NUMBER", help_heading = "The clip")]
+    pub seed: Option<u64>,
+
+    /// Denoising steps: fewer are quicker and coarser [default: 25].
+    #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "The clip")]
+    pub steps: Option<usize>,
+
+    /// The method of the steps [default: the model's own].
+    #[arg(long, value_name = "NAME", value_parser = scheduler(), help_heading = "The clip")]
+    pub scheduler: Option<SchedulerKind>,
+
+    /// Where the work is done: auto (a GPU where one works, or else the processor), cpu, cuda, or cuda:N for GPU number N.
+    #[arg(long, default_value_t = Device::Auto, value_name = "DEVICE", help_heading = "The machine")]
+    pub device: Device,
+
+    /// The kernels of a GPU: fused, or baseline for the plain ones that they are compared with.
+    #[arg(long, default_value_t = Kernels::Fused, value_name = "NAME", help_heading = "The machine")]
+    pub kernels: Kernels,
+
+    /// How a GPU's kernels are chosen: auto (what was measured before), off (by shape alone), or measured now, which takes
+    /// minutes once, and kept: all, ours (no vendor's library), vendor.
+    #[arg(long, default_value_t = Tuning::Auto, value_name = "NAME", help_heading = "The machine")]
+    pub tuning: Tuning,
+
+    /// Refuse to start where more memory than this would be needed: 8GB, 7.5GiB [default: what the device has available].
+    #[arg(long, visible_alias = "memory", value_name = "BYTES", help_heading = "The machine")]
+    pub memory_limit: Option<Bytes>,
+}
+
+/// What decides about the memory and arithmetic of a clip; `kinora info` takes it as well.
+#[derive(Args, Debug)]
+pub struct ClipArgs {
+    /// Frames [default: the model's own number].
+    #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "The clip")]
+    pub frames: Option<usize>,
+
+    /// Width and height, multiples of 64, such as 1024x576; the photo is stretched to it [default: the model's own].
+    #[arg(long, value_name = "WxH", help_heading = "The clip")]
+    pub size: Option<PictureSize>,
+
+    /// Frames decoded at a time: fewer need less memory, and change the picture a little [default: all].
+    #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "FRAMES", help_heading = "The clip")]
+    pub decode_chunk: Option<usize>,
+
+    /// The numbers that weights and activations are kept in: f16 and bf16 halve the memory [default: f16 for a GPU, or else
+    /// f32].
+    #[arg(long, value_name = "TYPE", value_parser = precision(), help_heading = "The machine")]
+    pub precision: Option<Precision>,
+}
+
+impl ClipArgs {
+    /// The settings with what was asked for.
+    pub fn apply(&self, settings: &mut Settings) {
+        if let Some(frames) = self.frames {
+            settings.frames = frames;
+            // All at once, as the default is for the model's own number.
+            settings.decode_chunk = frames;
+        }
+        if let Some(PictureSize { width, height }) = self.size {
+            (settings.width, settings.height) = (width, height);
+        }
+        replace(&mut settings.decode_chunk, self.decode_chunk);
+    }
+}
+
+impl RequestArgs {
+    /// The settings with what was asked for.
+    pub fn apply(&self, settings: &mut Settings) {
+        self.clip.apply(settings);
+        replace(&mut settings.steps, self.steps);
+        replace(&mut settings.fps, self.fps);
+        replace(&mut settings.motion_bucket, self.motion);
+        replace(&mut settings.noise_augmentation, self.noise_aug);
+        replace(&mut settings.min_guidance, self.min_guidance);
+        replace(&mut settings.max_guidance, self.max_guidance);
+        replace(&mut settings.seed, self.seed);
+        settings.scheduler = self.scheduler;
+    }
+}
+
+fn replace<T: Copy>(setting: &mut T, asked: Option<T>) {
+    *setting = asked.unwrap_or(*setting);
+}
+
+/// The short names of the schedulers, for the help and the completions, read as the library reads them.
+pub fn scheduler() -> impl TypedValueParser<Value = SchedulerKind> {
+    PossibleValuesParser::new(SchedulerKind::ALL.map(SchedulerKind::name))
+        .try_map(|name| name.parse::<SchedulerKind>())
+}
+
+/// The same for precisions.
+fn precision() -> impl TypedValueParser<Value = Precision> {
+    PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
+}

@@ -1,0 +1,188 @@
+//! A clip as the command line asks for it: what `kinora generate` and `kinora profile` share.
+
+pub mod arguments;
+
+use std::path::Path;
+
+use kinora::{
+    image_to_video::{
+        Clip, Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Progress, Settings, Stage,
+    },
+    memory::{LimitSource, MemoryLimit},
+    photo::Photo,
+    profile::Profiler,
+};
+use kinora_models::{folder::ModelFolder, weights::Variant};
+
+use self::arguments::RequestArgs;
+use crate::{
+    display::{Display, Unit},
+    failure::Failure,
+    interrupt::{self, Phase},
+    model,
+    quantities::{Bytes, PictureSize},
+};
+
+/// What the names of Stable Video Diffusion's published models begin with.
+const PUBLISHED: &str = "stabilityai/stable-video-diffusion-img2vid";
+
+/// A clip that can be made: the model is there, and its settings are known.
+pub struct Order {
+    pub settings: Settings,
+    pub configs: Configs,
+    pub limit: Option<MemoryLimit>,
+    model: ModelFolder,
+    options: LoadOptions,
+}
+
+/// The precision that was asked for, or the device's.
+pub fn precision(request: &RequestArgs) -> Result<Precision, GenerateError> {
+    match request.clip.precision {
+        Some(precision) => Ok(precision),
+        None => request.device.default_precision(),
+    }
+}
+
+impl Order {
+    /// Finds the model, or downloads it, and reads its configurations.
+    pub fn new(
+        request: &RequestArgs,
+        precision: Precision,
+        profiler: Profiler,
+        display: &mut Display,
+    ) -> Result<Order, Failure> {
+        let limit = memory_limit(request)?;
+        let options = LoadOptions {
+            precision,
+            device: request.device,
+            kernels: request.kernels,
+            tuning: request.tuning,
+            memory_budget: limit.map(|limit| usize::try_from(limit.bytes).unwrap_or(usize::MAX)),
+            // One clip, then the process ends: a network that has done its work makes room for the next.
+            keep_loaded: false,
+            profiler,
+        };
+        let model = model::open(&request.model, &Variant::For(precision.dtype()), display)?;
+        display.detail(&format!("model {}", model.path().display()));
+        if let Some(MemoryLimit { bytes, source }) = limit {
+            display.detail(&format!("at most {} of memory: {source}", Bytes(bytes)));
+        }
+        let configs = Configs::read(&model)?;
+        let mut settings = Settings::for_configs(&configs);
+        request.apply(&mut settings);
+        Ok(Order { settings, configs, limit, model, options })
+    }
+
+    /// The model, ready to make clips; Ctrl-C is looked at after every step from now on.
+    pub fn open(&self, display: &mut Display) -> Result<ImageToVideo, Failure> {
+        Phase::AtNextStep.enter();
+        let pipeline = ImageToVideo::new(self.model.clone(), self.options.clone())?;
+        display.detail(&pipeline.device());
+        Ok(pipeline)
+    }
+
+    /// Makes the clip.
+    pub fn make(
+        &self,
+        pipeline: &ImageToVideo,
+        photo: &Photo,
+        display: &mut Display,
+    ) -> Result<Clip, Failure> {
+        display.advance("plan", Unit::Parts, 0, 1);
+        let clip = pipeline
+            .generate(photo, &self.settings, &mut |progress| {
+                show(display, progress);
+                interrupt::control_flow()
+            })
+            .map_err(|error| match (error, self.limit) {
+                (GenerateError::Cancelled, _) => Failure::Interrupted,
+                (error @ GenerateError::OverBudget { .. }, Some(limit)) => {
+                    Failure::Memory { error: Box::new(error), limit }
+                }
+                (error, _) => error.into(),
+            })?;
+        display.end_stage();
+        Ok(clip)
+    }
+}
+
+/// The memory that the clip may take: what was asked for, otherwise what there is.
+fn memory_limit(arguments: &RequestArgs) -> Result<Option<MemoryLimit>, Failure> {
+    match arguments.memory_limit {
+        Some(Bytes(bytes)) => Ok(Some(MemoryLimit { bytes, source: LimitSource::Asked })),
+        None => Ok(arguments.device.available_memory()?),
+    }
+}
+
+/// What was asked for, as the settings of a published model: refuses, before anything is downloaded, what no model can
+/// make a clip of, and what a published one cannot where it would be downloaded.
+pub fn checked_settings(arguments: &RequestArgs, precision: Precision) -> Result<Settings, GenerateError> {
+    let configs = Configs::svd_xt();
+    let mut settings = Settings::for_configs(&configs);
+    arguments.apply(&mut settings);
+    settings.check(&configs, precision)?;
+    let published = arguments.model.to_str().is_some_and(|name| name.starts_with(PUBLISHED));
+    if published && !Path::new(&arguments.model).exists() {
+        settings.check_steps(&configs)?;
+    }
+    Ok(settings)
+}
+
+/// What may not be what was meant.
+pub fn warnings(photo: &Photo, settings: &Settings, configs: &Configs) -> Vec<String> {
+    let scheduler = settings.scheduler.and_then(|kind| configs.scheduler_warning(kind));
+    stretched(photo, settings, configs.side_unit()).into_iter().chain(scheduler).collect()
+}
+
+/// That the photo has another shape than the clip.
+fn stretched(photo: &Photo, settings: &Settings, unit: usize) -> Option<String> {
+    let asked = PictureSize { width: settings.width, height: settings.height };
+    let given = PictureSize { width: photo.width(), height: photo.height() };
+    let shape = |size: PictureSize| size.width as f64 / size.height as f64;
+    let stretch = shape(asked) / shape(given);
+    // Below that no one sees it.
+    if (0.9..=1.1).contains(&stretch) {
+        return None;
+    }
+    let better = same_shape(given, asked, unit);
+    let advice = if better == asked {
+        String::new()
+    } else {
+        format!(", or give --size {}x{}", better.width, better.height)
+    };
+    Some(format!("the photo of {given} is stretched to {asked}; cut it to that shape first{advice}"))
+}
+
+/// A size in the shape of the photo with about as many pixels as were asked for, in multiples of the model's unit.
+fn same_shape(photo: PictureSize, asked: PictureSize, unit: usize) -> PictureSize {
+    let pixels = (asked.width * asked.height) as f64;
+    let shape = photo.width as f64 / photo.height as f64;
+    let most = (4096 / unit).max(1);
+    let rounded = |side: f64| ((side / unit as f64).round() as usize).clamp(1, most) * unit;
+    PictureSize { width: rounded((pixels * shape).sqrt()), height: rounded((pixels / shape).sqrt()) }
+}
+
+fn show(display: &mut Display, progress: &Progress<'_>) {
+    let unit = match progress.stage {
+        Stage::Tune => Unit::Kernels,
+        Stage::Compile => Unit::Compiled,
+        Stage::Load => Unit::Parts,
+        Stage::EncodeImage | Stage::EncodeLatents => Unit::Photo,
+        Stage::Denoise => Unit::Steps,
+        Stage::Decode => Unit::Frames,
+    };
+    display.advance(stage_name(progress.stage), unit, progress.done as u64, progress.total as u64);
+}
+
+/// A stage in a word.
+pub fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Tune => "tune",
+        Stage::Compile => "compile",
+        Stage::Load => "load",
+        Stage::EncodeImage => "embed",
+        Stage::EncodeLatents => "encode",
+        Stage::Denoise => "denoise",
+        Stage::Decode => "decode",
+    }
+}

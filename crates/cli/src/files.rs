@@ -1,0 +1,51 @@
+//! Files that a command writes beside its answer.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use crate::failure::Failure;
+
+/// A file that can be written.
+#[derive(Debug)]
+pub struct NewFile {
+    path: PathBuf,
+    replace: bool,
+}
+
+/// Refuses a file that exists, unless it is to be replaced, and one in a folder that nothing can be written into.
+pub fn check(path: &Path, replace: bool) -> Result<NewFile, Failure> {
+    if path.exists() && !replace {
+        return Err(Failure::FileExists(path.to_owned()));
+    }
+    let file = NewFile { path: path.to_owned(), replace };
+    file.temporary().map_err(|source| file.failure(source))?;
+    Ok(file)
+}
+
+impl NewFile {
+    fn temporary(&self) -> io::Result<tempfile::NamedTempFile> {
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        tempfile::Builder::new().prefix(".new-").suffix(".tmp").tempfile_in(folder.unwrap_or(Path::new(".")))
+    }
+
+    fn failure(&self, source: io::Error) -> Failure {
+        Failure::File { path: self.path.clone(), source }
+    }
+
+    /// Writes the file so that at no time a part of it stands under its name.
+    pub fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let write = || {
+            let mut file = self.temporary()?;
+            file.write_all(bytes)?;
+            File::sync_all(file.as_file())?;
+            match self.replace {
+                true => file.persist(&self.path).map(drop).map_err(io::Error::from),
+                false => file.persist_noclobber(&self.path).map(drop).map_err(io::Error::from),
+            }
+        };
+        write().map_err(|source| self.failure(source))
+    }
+}

@@ -1,0 +1,123 @@
+//! `kinora profile`: where the time of a clip goes.
+
+pub mod arguments;
+
+use kinora::{
+    photo::Photo,
+    profile::{
+        Profile, Profiler,
+        bottlenecks::{bottlenecks, stages},
+        compare,
+        groups::{By, groups},
+        table, trace,
+    },
+};
+use serde_json::json;
+
+use self::arguments::{CompareArgs, ProfileArgs, ProfileCommand, ReportArgs, RunArgs, ShowArgs};
+use crate::{
+    clip::{self, Order},
+    display::{Display, Unit},
+    failure::Failure,
+    files::{self, NewFile},
+    print,
+};
+
+/// Does what was asked for.
+pub fn run(arguments: &ProfileArgs) -> Result<(), Failure> {
+    match &arguments.command {
+        ProfileCommand::Run(arguments) => profile_clip(arguments),
+        ProfileCommand::Show(arguments) => show(arguments),
+        ProfileCommand::Compare(arguments) => compare_two(arguments),
+    }
+}
+
+/// Makes a clip and shows its profile. What can be wrong is looked at before the work begins.
+fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
+    let (request, report) = (&arguments.request, &arguments.report);
+    let mut display = Display::new(report.json, false);
+    let save = arguments.save.as_deref().map(|path| files::check(path, report.force)).transpose()?;
+    let outputs = Outputs::check(report)?;
+    let precision = clip::precision(request)?;
+    clip::checked_settings(request, precision)?;
+    let photo = Photo::open(&request.photo)?;
+
+    let profiler = Profiler::on();
+    let order = Order::new(request, precision, profiler.clone(), &mut display)?;
+    let warnings = clip::warnings(&photo, &order.settings, &order.configs);
+    warnings.iter().for_each(|warning| display.warn(warning));
+    let pipeline = order.open(&mut display)?;
+    display.advance("measure", Unit::Parts, 0, 1);
+    let machine = pipeline.machine()?;
+    let clip = order.make(&pipeline, &photo, &mut display)?;
+
+    let settings = &clip.report.settings;
+    let title = format!(
+        "{}: {} frames of {}×{} in {} steps, {}",
+        clip.report.model, settings.frames, settings.width, settings.height, settings.steps, precision
+    );
+    profiler.describe(&title, machine);
+    let profile = profiler.profile();
+    if let Some(save) = save {
+        save.write(profile.to_json().as_bytes())?;
+    }
+    outputs.write(&profile)?;
+    answer(&profile, report)
+}
+
+fn show(arguments: &ShowArgs) -> Result<(), Failure> {
+    let outputs = Outputs::check(&arguments.report)?;
+    let profile = Profile::read(&arguments.profile)?;
+    outputs.write(&profile)?;
+    answer(&profile, &arguments.report)
+}
+
+fn compare_two(arguments: &CompareArgs) -> Result<(), Failure> {
+    let (before, after) = (Profile::read(&arguments.before)?, Profile::read(&arguments.after)?);
+    let comparison = compare::compare(&before, &after);
+    if arguments.json {
+        return print(&format!("{}\n", json!(comparison)));
+    }
+    print(&compare::text(&comparison))
+}
+
+/// The files that a profile is to become.
+struct Outputs {
+    trace: Option<NewFile>,
+}
+
+impl Outputs {
+    /// Refuses, before any work, what could not be written afterwards.
+    fn check(report: &ReportArgs) -> Result<Outputs, Failure> {
+        let check = |path: &Option<std::path::PathBuf>| {
+            path.as_deref().map(|path| files::check(path, report.force)).transpose()
+        };
+        Ok(Outputs { trace: check(&report.trace)? })
+    }
+
+    fn write(&self, profile: &Profile) -> Result<(), Failure> {
+        if let Some(file) = &self.trace {
+            file.write(trace::json(profile).to_string().as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// The tables, or an object for a program.
+fn answer(profile: &Profile, report: &ReportArgs) -> Result<(), Failure> {
+    if !report.json {
+        return print(&table::text(profile));
+    }
+    let answer = json!({
+        "title": profile.title,
+        "machine": profile.machine,
+        "nanoseconds": profile.duration(),
+        "memory_peak_bytes": profile.memory_peak().map(|(_, bytes)| bytes),
+        "planned_peak_bytes": profile.planned_peak_bytes,
+        "stages": stages(profile),
+        "kinds": groups(profile, By::Op),
+        "layers": groups(profile, By::Layer),
+        "bottlenecks": bottlenecks(profile),
+    });
+    print(&format!("{answer}\n"))
+}

@@ -1,0 +1,73 @@
+//! `kinora profile`.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use std::process::Command;
+
+use support::{Answer, Studio, answer, kinora, model, photo};
+
+fn profile(words: &[&str]) -> Command {
+    let mut command = kinora();
+    command.args(["profile", "run"]).arg(photo("rgb.png")).arg("--model").arg(model());
+    command.args(["--device", "cpu", "--steps", "2", "--seed", "1"]).args(words);
+    command
+}
+
+fn text(answer: &Answer) -> String {
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    answer.text()
+}
+
+#[test]
+fn tables_say_where_the_time_went() {
+    let place = Studio::new();
+    let (saved, trace) = (place.folder.path().join("p.json"), place.folder.path().join("trace.json"));
+    let ran = answer(profile(&["--save"]).arg(&saved).arg("--trace").arg(&trace));
+    let tables = text(&ran);
+    for words in
+        ["2 steps, f32", "at best", "denoise", "by kind", "UNet: ", "of memory at the peak", "save the most"]
+    {
+        assert!(tables.contains(words), "{words} is not in\n{tables}");
+    }
+    // The same tables from the file.
+    let shown = answer(kinora().args(["profile", "show"]).arg(&saved));
+    assert_eq!(text(&shown), tables);
+    let events: serde_json::Value = serde_json::from_slice(&place.read("trace.json")).unwrap();
+    assert!(events["traceEvents"].as_array().unwrap().len() > 100);
+
+    let again = answer(profile(&["--save"]).arg(&saved));
+    again.must_fail(1, &["p.json exists already", "--force"]);
+    let compared = answer(kinora().args(["profile", "compare"]).arg(&saved).arg(&saved));
+    assert!(text(&compared).contains("denoise"), "{compared:?}");
+}
+
+#[test]
+fn a_program_gets_one_object() {
+    let answer = answer(&mut profile(&["--json"])).json();
+    let sum = |of: &serde_json::Value| -> u64 {
+        of.as_array().unwrap().iter().map(|group| group["nanoseconds"].as_u64().unwrap()).sum()
+    };
+    // Kinds and layers are two views of the same time, which lies within the stages'.
+    assert_eq!(sum(&answer["kinds"]), sum(&answer["layers"]));
+    assert!(sum(&answer["kinds"]) <= sum(&answer["stages"]));
+    assert!(sum(&answer["stages"]) <= answer["nanoseconds"].as_u64().unwrap());
+    assert_eq!(answer["memory_peak_bytes"], answer["planned_peak_bytes"]);
+    assert!(answer["machine"]["ceilings"]["flops_per_second"].as_f64().unwrap() > 1e8);
+    let denoise =
+        answer["stages"].as_array().unwrap().iter().find(|stage| stage["name"] == "denoise").unwrap();
+    assert!(denoise["layer_nanoseconds"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn what_cannot_be_shown_is_said() {
+    let place = Studio::new();
+    let broken = place.write("broken.json", b"{\"format\": 1, \"spans\": 3}");
+    answer(kinora().args(["profile", "show"]).arg(&broken)).must_fail(1, &["broken.json is no profile"]);
+    answer(kinora().args(["profile", "show"]).arg(place.folder.path().join("none.json")))
+        .must_fail(1, &["none.json"]);
+    // Before the work, not after it.
+    answer(profile(&["--save", "/nothing/here/p.json"]).arg("-v")).must_fail(2, &["-v"]);
+    answer(&mut profile(&["--save", "/nothing/here/p.json"]))
+        .must_fail(1, &["cannot write /nothing/here/p.json"]);
+}

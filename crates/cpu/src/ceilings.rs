@@ -1,0 +1,112 @@
+//! What this processor does at best, measured by loops that do nothing else.
+
+use std::{hint::black_box, time::Instant};
+
+use kinora_profile::Ceilings;
+use rayon::prelude::*;
+
+use crate::simd::{Isa, Kernel, Simd};
+
+/// Times that each loop is run; the best counts, since whatever disturbs one makes it slower.
+const ROUNDS: usize = 5;
+
+/// Sums that are independent of each other: enough to hide the latency of a multiply-add on two units.
+const CHAINS: usize = 10;
+
+/// Multiply-adds of each sum.
+const LENGTH: usize = 200_000;
+
+/// Bytes that are read: several times what the caches of a large machine hold.
+const BYTES: usize = 512 << 20;
+
+struct MultiplyAdds;
+
+impl Kernel for MultiplyAdds {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> f32 {
+        let (factor, addend) = (simd.splat(black_box(0.999)), simd.splat(black_box(0.001)));
+        let mut sums = [simd.splat(black_box(1.0)); CHAINS];
+        for _ in 0..LENGTH {
+            for sum in &mut sums {
+                *sum = simd.mul_add(*sum, factor, addend);
+            }
+        }
+        sums.into_iter().map(|sum| simd.reduce_sum(sum)).sum()
+    }
+}
+
+struct Lanes;
+
+impl Kernel for Lanes {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _simd: S) -> usize {
+        S::LANES
+    }
+}
+
+/// Measures all cores together. Takes a few tenths of a second, and half a gigabyte of memory while it does; `None` where
+/// that cannot be had.
+pub fn measure(isa: Isa) -> Option<Ceilings> {
+    let threads = rayon::current_num_threads();
+    let operations = (2 * CHAINS * LENGTH * isa.dispatch(Lanes) * threads) as f64;
+    let arithmetic = best(|| {
+        let sums = rayon::broadcast(|_| isa.dispatch(MultiplyAdds));
+        black_box(sums);
+    });
+    let mut buffer: Vec<u64> = Vec::new();
+    buffer.try_reserve_exact(BYTES / size_of::<u64>()).ok()?;
+    buffer.resize(BYTES / size_of::<u64>(), 1);
+    // Several streams a thread keep more of memory's queues full than one does.
+    let share = buffer.len().div_ceil(4 * threads);
+    let reading = best(|| {
+        let sum = |part: &[u64]| part.iter().fold(0u64, |sum, &number| sum.wrapping_add(number));
+        let sums: u64 = buffer.par_chunks(share).map(sum).reduce(|| 0, u64::wrapping_add);
+        black_box(sums);
+    });
+    let starting = best(|| {
+        let started = rayon::broadcast(|context| context.index());
+        black_box(started);
+    });
+    Some(Ceilings {
+        flops_per_second: operations / arithmetic,
+        bytes_per_second: BYTES as f64 / reading,
+        launch_nanoseconds: starting * 1e9,
+    })
+}
+
+/// The seconds of the quickest of some rounds.
+fn best(mut work: impl FnMut()) -> f64 {
+    let mut best = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        work();
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instruction_set_computes_the_same_sums() {
+        let sums: Vec<f32> = Isa::available()
+            .iter()
+            .map(|isa| isa.dispatch(MultiplyAdds) / isa.dispatch(Lanes) as f32)
+            .collect();
+        // x ← 0.999·x + 0.001 stays at 1, but for rounding.
+        assert!(sums.iter().all(|sum| (sum - CHAINS as f32).abs() < 1e-2), "{sums:?}");
+    }
+
+    #[test]
+    fn ceilings_are_numbers() {
+        let Some(ceilings) = measure(Isa::detect()) else { return };
+        let numbers = [ceilings.flops_per_second, ceilings.bytes_per_second, ceilings.launch_nanoseconds];
+        assert!(numbers.iter().all(|number| number.is_finite() && *number > 0.0), "{ceilings:?}");
+    }
+}

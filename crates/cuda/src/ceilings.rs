@@ -1,0 +1,104 @@
+//! What a GPU does at best, measured on it.
+
+use kinora_graph::{DType, Op, TensorType, op::Linear};
+use kinora_profile::Ceilings;
+
+use crate::{
+    CudaError,
+    compiler::CompilerOptions,
+    driver::{Device, DeviceBuffer, Event, Stream},
+    kernels::{Call, KernelSet, implementations},
+    workbench::Workbench,
+};
+
+/// Times that everything is run; the best counts, since whatever disturbs one makes it slower.
+const ROUNDS: usize = 5;
+
+/// Rows, columns and depth of the product whose speed is the ceiling of arithmetic: large enough to fill any GPU.
+const EXTENT: usize = 8192;
+
+/// Bytes that are copied: several times the largest level-two cache.
+const BYTES: usize = 512 << 20;
+
+/// Small launches in a row.
+const LAUNCHES: usize = 200;
+
+/// Measures a GPU: the fastest way that there is to multiply large f16 matrices, a copy within its memory, and launches
+/// that have next to nothing to do. Takes about a second, and more where kernels are compiled first.
+///
+/// # Errors
+/// Where memory is wanting, or the GPU fails.
+pub fn measure(device: &Device, compiler: CompilerOptions) -> Result<Ceilings, CudaError> {
+    let bench = Workbench::new(device, device.info().chip(), compiler)?;
+    let product = milliseconds_of_product(&bench)?;
+    let copy = milliseconds_of_copy(device)?;
+    let launch = milliseconds_of_launch(&bench)?;
+    Ok(Ceilings {
+        flops_per_second: 2.0 * (EXTENT as f64).powi(3) / product * 1e3,
+        // A copy reads as much as it writes.
+        bytes_per_second: 2.0 * BYTES as f64 / copy * 1e3,
+        launch_nanoseconds: launch * 1e6,
+    })
+}
+
+fn milliseconds_of_product(bench: &Workbench) -> Result<f64, CudaError> {
+    let ty = TensorType::new(DType::F16, [EXTENT, EXTENT]);
+    let op = Op::Linear(Linear::default());
+    let call = Call { layer: "product", op: &op, inputs: &[&ty, &ty], outputs: &[&ty] };
+    let flush = DeviceBuffer::new(bench.context(), 256)?;
+    let mut best = f64::INFINITY;
+    for way in implementations(&call, bench.chip(), KernelSet::Fused, bench.libraries())? {
+        let prepared = bench.prepare(&call, &*way)?;
+        // Zeros cost less power than numbers do, and so run at a higher clock.
+        for operand in 0..2 {
+            prepared.repeat(operand, &noise())?;
+        }
+        let first = prepared.time(2, &flush)?;
+        if first.iter().all(|&time| f64::from(time) > 2.0 * best) {
+            continue;
+        }
+        let times = prepared.time(ROUNDS, &flush)?;
+        best = times.into_iter().map(f64::from).fold(best, f64::min);
+    }
+    Ok(best)
+}
+
+/// Some thousand f16 numbers between −1 and 1.
+fn noise() -> Vec<u8> {
+    let mut state = 1u32;
+    let next = |_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        half::f16::from_f32((state >> 8) as f32 / (1 << 23) as f32 - 1.0).to_le_bytes()
+    };
+    (0..4099).flat_map(next).collect()
+}
+
+fn milliseconds_of_copy(device: &Device) -> Result<f64, CudaError> {
+    let context = device.context();
+    let stream = Stream::new(context)?;
+    let (from, to) = (DeviceBuffer::new(context, BYTES)?, DeviceBuffer::new(context, BYTES)?);
+    let mut best = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let (start, end) = (Event::new(context)?, Event::new(context)?);
+        stream.record(&start)?;
+        // SAFETY: both buffers are as large, and are there until the stream has been waited for.
+        unsafe { stream.copy(to.address(), from.address(), BYTES)? };
+        stream.record(&end)?;
+        stream.synchronise()?;
+        best = best.min(f64::from(end.milliseconds_since(&start)?));
+    }
+    Ok(best)
+}
+
+fn milliseconds_of_launch(bench: &Workbench) -> Result<f64, CudaError> {
+    let ty = TensorType::new(DType::F32, [1]);
+    let call = Call { layer: "launch", op: &Op::Add, inputs: &[&ty, &ty], outputs: &[&ty] };
+    let ways = implementations(&call, bench.chip(), KernelSet::Fused, bench.libraries())?;
+    let way = ways.first().ok_or_else(|| CudaError::Internal("nothing adds two numbers".into()))?;
+    let prepared = bench.prepare(&call, &**way)?;
+    let mut best = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        best = best.min(f64::from(prepared.time_together(LAUNCHES)?) / LAUNCHES as f64);
+    }
+    Ok(best)
+}
