@@ -33,8 +33,8 @@ def turned(draw):
 
 
 def clouds(draw):
-    level = layered(draw, 3, 4, SIDE, SIDE)
-    return ramp(0.5 + 0.55 * level, palette(draw, 4, *VIVID))
+    level = layered(draw, 4, 5, SIDE, SIDE, gain=0.6)
+    return ramp(0.5 + 0.6 * level, palette(draw, 4, *VIVID))
 
 
 def marble(draw):
@@ -162,6 +162,9 @@ def leaves(draw, atlas, pieces=34):
     """Pieces of every size that lie on each other, the statistics of photographs (Lee, Mumford and Huang 2001)."""
     x, y = places(SIDE, SIDE, draw.device)
     stops = palette(draw, 6, (0.15, 0.75), (0.12, 0.95))
+    # Half of the piles have colours that do not match.
+    mixed = rgb(draw.uniform(0, 1, 6), draw.uniform(0.1, 0.8, 6), draw.uniform(0.15, 0.95, 6))
+    stops = torch.where(draw.chance(0.5, 1, 1), mixed, stops)
     image = ramp(0.5 + 0.4 * layered(draw, 3, 3, SIDE, SIDE), stops[:, 1:4])
     clip = torch.arange(draw.count, device=draw.device)
     outlines = torch.tensor(shapes.PLAIN, device=draw.device)

@@ -103,13 +103,15 @@ class SpritePaths:
 class CameraPath:
     """A camera that pans, zooms and turns over a canvas; `moves` says which clips' cameras do."""
 
-    def __init__(self, draw, moves, amount=1.0):
+    def __init__(self, draw, moves):
         heading = draw.uniform(0, 2 * math.pi)
-        speed = draw.uniform(0.8, 4.5) * draw.chance(0.8).float()
-        kind = draw.uniform(0, 1)
-        moves = moves.float() * amount
+        pans = draw.chance(0.8)
+        speed = draw.uniform(0.8, 4.5) * pans.float()
+        # A camera that does not pan zooms or turns.
+        kind = torch.where(pans, draw.uniform(0, 1), draw.uniform(0.4, 1))
+        moves = moves.float()
         self.pan = torch.stack([heading.cos(), heading.sin()], dim=-1) * (speed * moves)[:, None]
-        self.zoom = draw.uniform(-0.035, 0.035) * moves * (kind > 0.4).float()
+        self.zoom = draw.sign() * draw.uniform(0.008, 0.035) * moves * (kind > 0.4).float()
         self.turn = draw.uniform(-0.05, 0.05) * moves * (kind > 0.7).float()
         self.first_angle = draw.uniform(-0.4, 0.4)
 
