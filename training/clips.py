@@ -113,7 +113,7 @@ class Clips:
 
     def sprites(self, draw, counts, **looks):
         crowd = counts[:, None].float()
-        radius = draw.uniform(0.72, 1.25, MOST) * (23 - 2.3 * crowd).clamp(min=11)
+        radius = draw.uniform(0.85, 1.25, MOST) * (24 - 2.2 * crowd)
         sprites = Sprites(draw, self.atlas, counts, radius, **looks)
         return sprites, SpritePaths(draw, radius, sprites.active)
 
@@ -130,7 +130,7 @@ class Clips:
         shift, zoom, angle = camera.shift(time, middle), camera.magnification(time, middle), camera.angle(time, middle)
         scale = backgrounds.TEXELS_PER_PIXEL * draw.uniform(0.85, 1.1)[:, None] / zoom
         image = look(canvas, backgrounds.SIDE / 2 + shift * backgrounds.TEXELS_PER_PIXEL, angle, scale)
-        counts = torch.where(has_sprites, 1 + draw.choice([0, 1, 1, 2, 2, 3, 4]), 0)
+        counts = torch.where(has_sprites, 1 + draw.choice([0, 0, 1, 1, 1, 2, 2, 2, 3, 4]), 0)
         sprites, paths = self.sprites(draw, counts)
         return sprites.paint(image, paths, time, Light(draw)), sprites
 

@@ -31,7 +31,7 @@ AUTOENCODER = dict(
     sample_size=SIDE,
     # Latents are divided by their deviation in the weights themselves; see autoencoder.py.
     scaling_factor=1.0,
-    # Activations stay far from where f16 ends, which export.py measures.
+    # Activations stay far from where f16 ends: evaluation on a GPU encodes and decodes in it.
     force_upcast=False,
 )
 

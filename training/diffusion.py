@@ -16,7 +16,8 @@ from checkpoints import Clock, Log, learning_rate, load, save
 from optimiser import Step, Weights
 
 PEAK_RATE, WARM_UP = 8e-4, 300
-AVERAGED = 0.999
+# The part of the steps that the published weights are averaged over.
+AVERAGED = 0.08
 # ln σ of the noise is normal. What moves where is decided by noise of about 1 to 30.
 SIGMA_MEAN, SIGMA_DEVIATION = 0.6, 1.7
 SIGMA_LEAST, SIGMA_MOST = 0.01, 120.0
@@ -129,6 +130,7 @@ def train(latents, device, work, out, settings):
 def begin(unet):
     """Blocks that begin as the identity, and a prediction that begins at zero, learn faster than random ones."""
     from diffusers.models.resnet import ResnetBlock2D, TemporalResnetBlock
+    from diffusers.models.transformers.transformer_temporal import TransformerSpatioTemporalModel
 
     torch.nn.init.zeros_(unet.conv_out.weight)
     torch.nn.init.zeros_(unet.conv_out.bias)
@@ -136,6 +138,9 @@ def begin(unet):
         if isinstance(module, (ResnetBlock2D, TemporalResnetBlock)):
             torch.nn.init.zeros_(module.conv2.weight)
             torch.nn.init.zeros_(module.conv2.bias)
+        elif isinstance(module, TransformerSpatioTemporalModel):
+            torch.nn.init.zeros_(module.proj_out.weight)
+            torch.nn.init.zeros_(module.proj_out.bias)
 
 
 def keep(path, weights, clock, done):

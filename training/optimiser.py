@@ -40,7 +40,8 @@ class Weights:
     def schedule(self, rate):
         """Before a step: its rate, and how much of the average is kept."""
         self.steps += 1
-        keep = min(self.averaged, (1 + self.steps) / (10 + self.steps))
+        # Over the last part of the steps so far, however many there will be (Karras et al. 2024).
+        keep = 1 - 1 / (10 + self.averaged * self.steps)
         self.decay.fill_(keep)
         for group in self.adam.param_groups:
             if torch.is_tensor(group["lr"]):

@@ -82,7 +82,7 @@ def main():
     def unet_step(graph, last, compiled):
         unet, encoder = sizes.unet().cuda(), sizes.image_encoder().cuda()
         fast_layers.speed_up(unet, compiled)
-        weights = Weights(dict(unet=unet, image_encoder=encoder), 1e-2, 0.999)
+        weights = Weights(dict(unet=unet, image_encoder=encoder), 1e-2, 0.08)
         weights.networks_to(torch.bfloat16)
         if last:
             unet.to(memory_format=torch.channels_last)
@@ -92,7 +92,7 @@ def main():
     def vae_step(graph, last, compiled):
         vae = sizes.autoencoder().cuda()
         fast_layers.speed_up(vae, compiled)
-        weights = Weights(dict(vae=vae), 1e-3, 0.998)
+        weights = Weights(dict(vae=vae), 1e-3, 0.06)
         weights.networks_to(torch.bfloat16)
         if last:
             vae.to(memory_format=torch.channels_last)

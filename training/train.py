@@ -83,7 +83,14 @@ def main():
         import host_packages
 
         host_packages.import_libraries(host_packages.make_importable("missing", arguments.packages))
+    import diffusers
     import torch
+    import transformers
+
+    # Neither has anything to say that a reader of this run could act on.
+    for library in (diffusers.utils, transformers.utils):
+        library.logging.set_verbosity_error()
+        library.logging.disable_progress_bar()
 
     import autoencoder
     import diffusion
