@@ -159,7 +159,7 @@ def train(clips, work, out, settings):
     weights.networks_to(settings.dtype)
     if settings.channels_last:
         vae.to(memory_format=torch.channels_last)
-    source = Source(clips, first, settings.autoencoder_batch * 6)
+    source = Source(clips, first, settings.autoencoder_batch * 12)
     clock = Clock(settings.autoencoder_seconds, elapsed, settings.deadline, settings.smoke_steps)
     log = Log(out / "log.jsonl", "autoencoder")
     if saved is not None:

@@ -53,8 +53,6 @@ def load(folder, device, dtype):
     """The pipeline from the folder."""
     from diffusers import StableVideoDiffusionPipeline
 
-    pipeline = StableVideoDiffusionPipeline.from_pretrained(
-        folder, torch_dtype=dtype, feature_extractor=sizes.feature_extractor()
-    )
+    pipeline = StableVideoDiffusionPipeline.from_pretrained(folder, feature_extractor=sizes.feature_extractor())
     pipeline.set_progress_bar_config(disable=True)
-    return pipeline.to(device)
+    return pipeline.to(device, dtype)

@@ -101,7 +101,7 @@ def crescent(points=48):
 
 
 def drop(points=96):
-    return polar(lambda a: 0.62 + 0.38 * max(0.0, math.cos(a / 2)) ** 9, points)
+    return polar(lambda a: 0.62 + 0.38 * abs(math.cos(a / 2)) ** 9, points)
 
 
 # By name: closed lines; a point is inside where an odd number of them surrounds it.

@@ -33,8 +33,8 @@ def timed(torch, step, inputs, repeats):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--minutes", type=float, default=2.5)
-    arguments.add_argument("--unet-batch", type=int, default=64)
-    arguments.add_argument("--vae-batch", type=int, default=32)
+    arguments.add_argument("--unet-batch", type=int, default=32)
+    arguments.add_argument("--vae-batch", type=int, default=16)
     arguments.add_argument("--json", type=pathlib.Path)
     arguments.add_argument("--packages", type=pathlib.Path)
     arguments = arguments.parse_args()

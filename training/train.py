@@ -30,8 +30,8 @@ class Settings:
     deadline: float
     autoencoder_seconds: float
     unet_seconds: float
-    autoencoder_batch: int = 32
-    unet_batch: int = 64
+    autoencoder_batch: int = 16
+    unet_batch: int = 32
     clips: int = 60000
     encode_batch: int = 96
     measured_clips: int = 96
@@ -52,8 +52,8 @@ def parsed():
     arguments.add_argument("--unet-minutes", type=float, default=11.0)
     arguments.add_argument("--stop-after", type=float, default=1e6, help="minutes of this run, after which training stops")
     arguments.add_argument("--clips", type=int, default=60000, help="that the UNet is trained on")
-    arguments.add_argument("--vae-batch", type=int, default=32, help="clips of four frames")
-    arguments.add_argument("--unet-batch", type=int, default=64, help="clips")
+    arguments.add_argument("--vae-batch", type=int, default=16, help="clips of four frames")
+    arguments.add_argument("--unet-batch", type=int, default=32, help="clips")
     arguments.add_argument("--device", default=None)
     arguments.add_argument("--compile", choices=("none", "vae", "unet", "both"), default="none", help="what torch.compile gets")
     arguments.add_argument("--channels-last", action="store_true", help="lays weights and activations of convolutions out so")
