@@ -36,6 +36,11 @@ def write(work, folder):
     # By the name that the class is published under, whichever variant of it wrote the numbers.
     contents["feature_extractor"] = ["transformers", "CLIPImageProcessor"]
     index.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
+    # transformers would load it in the type of its file, unlike diffusers the others: a plain from_pretrained gives f32.
+    config = folder / "image_encoder" / "config.json"
+    contents = json.loads(config.read_text(encoding="utf-8"))
+    contents["dtype"] = "float32"
+    config.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
     defaults = dict(
         steps=sizes.STEPS, frames=sizes.FRAMES, height=sizes.SIDE, width=sizes.SIDE, fps=sizes.FPS,
         motion_bucket=sizes.MOTION_BUCKET, noise_augmentation=sizes.NOISE_AUGMENTATION,
