@@ -1,0 +1,101 @@
+"""The sizes of the networks, and what of a clip they are made for.
+
+All weights together must fit 24 MiB in f16, and a clip of the default steps about 600 GFLOP; flops.py prints both.
+"""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "golden"))
+import svd  # noqa: E402
+
+from clips import FRAMES  # noqa: E402
+from layers import SIDE  # noqa: E402
+
+PIXELS_PER_LATENT = 8
+LATENT_SIDE = SIDE // PIXELS_PER_LATENT
+LATENT_CHANNELS = 8
+# The pipeline resizes to this, whatever the model.
+CLIP_SIDE = 224
+EMBEDDING = 64
+TIME_EMBEDDING = 64
+STEPS = 10
+FPS, MOTION_BUCKET, NOISE_AUGMENTATION = 7, 127, 0.02
+MIN_GUIDANCE, MAX_GUIDANCE = 1.0, 3.0
+
+AUTOENCODER = dict(
+    block_out_channels=[32, 64, 96, 96],
+    down_block_types=["DownEncoderBlock2D"] * 4,
+    layers_per_block=1,
+    latent_channels=LATENT_CHANNELS,
+    sample_size=SIDE,
+    # Latents are divided by their deviation in the weights themselves; see autoencoder.py.
+    scaling_factor=1.0,
+    # Activations stay far from where f16 ends: evaluation on a GPU encodes and decodes in it.
+    force_upcast=False,
+)
+
+UNET = dict(
+    sample_size=[LATENT_SIDE, LATENT_SIDE],
+    in_channels=2 * LATENT_CHANNELS,
+    out_channels=LATENT_CHANNELS,
+    down_block_types=[svd.CROSS_DOWN] * 2,
+    up_block_types=[svd.CROSS_UP] * 2,
+    block_out_channels=[64, 128],
+    layers_per_block=[2, 1],
+    num_attention_heads=[2, 4],
+    cross_attention_dim=EMBEDDING,
+    addition_time_embed_dim=TIME_EMBEDDING,
+    projection_class_embeddings_input_dim=3 * TIME_EMBEDDING,
+    num_frames=FRAMES,
+)
+
+IMAGE_ENCODER = dict(
+    hidden_size=96,
+    intermediate_size=384,
+    projection_dim=EMBEDDING,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    image_size=CLIP_SIDE,
+    patch_size=32,
+    hidden_act="gelu",
+)
+
+# Stable Video Diffusion's, but for the range of noise: latents of 16 by 16 are lost in far less than 700.
+SCHEDULER = dict(svd.SCHEDULER, sigma_max=80.0, sigma_min=0.02)
+
+
+def autoencoder():
+    from diffusers import AutoencoderKLTemporalDecoder
+
+    return AutoencoderKLTemporalDecoder(**AUTOENCODER)
+
+
+def unet():
+    from diffusers import UNetSpatioTemporalConditionModel
+
+    return UNetSpatioTemporalConditionModel(**UNET)
+
+
+def image_encoder():
+    from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
+
+    return CLIPVisionModelWithProjection(CLIPVisionConfig(**IMAGE_ENCODER))
+
+
+def scheduler():
+    from diffusers import EulerDiscreteScheduler
+
+    return EulerDiscreteScheduler(**SCHEDULER)
+
+
+def feature_extractor():
+    import transformers
+
+    # transformers 5 has a variant that needs no torchvision under its own name.
+    kind = getattr(transformers, "CLIPImageProcessorPil", None) or transformers.CLIPImageProcessor
+    return kind()
+
+
+def parameter_count(network):
+    return sum(parameter.numel() for parameter in network.parameters())

@@ -1,0 +1,53 @@
+"""What makes an autoencoder's frames right, sharp and steady, without a network that judges them.
+
+Differences of brightness alone leave textures soft: where the exact place of a detail costs more bits than a latent has, a blur is
+the best guess. So edges are compared at several sizes, and how much detail there is in a place, wherever exactly it lies.
+"""
+
+import torch
+import torch.nn.functional as F
+
+
+def slopes(image):
+    return image[..., :, 1:] - image[..., :, :-1], image[..., 1:, :] - image[..., :-1, :]
+
+
+def edges(ours, theirs, sizes=3):
+    """The mean difference of slopes, at full, half and quarter size."""
+    total = 0.0
+    for size in range(sizes):
+        if size:
+            ours, theirs = F.avg_pool2d(ours, 2), F.avg_pool2d(theirs, 2)
+        for mine, other in zip(slopes(ours), slopes(theirs)):
+            total = total + (mine - other).abs().mean()
+    return total / sizes
+
+
+def detail(image):
+    """How much fine detail there is around every eighth pixel."""
+    coarse = F.avg_pool2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    return (F.avg_pool2d((image - coarse).square(), 8, stride=4) + 1e-5).sqrt()
+
+
+def reconstruction(decoded, frames):
+    """Of `[clips, frames, 3, height, width]` from −1 to 1. Gives the terms by name; their sum is the loss."""
+    ours, theirs = decoded.flatten(0, 1), frames.flatten(0, 1)
+    motion = (decoded[:, 1:] - decoded[:, :-1]) - (frames[:, 1:] - frames[:, :-1])
+    return dict(
+        absolute=(ours - theirs).abs().mean(),
+        squared=2.0 * (ours - theirs).square().mean(),
+        edges=2.0 * edges(ours, theirs),
+        detail=0.5 * (detail(ours) - detail(theirs)).abs().mean(),
+        motion=0.5 * motion.abs().mean(),
+    )
+
+
+def divergence(mean, log_variance):
+    """Of the latents' distribution from the normal one, for each latent number."""
+    return 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
+
+
+def psnr(ours, theirs, dims=(-3, -2, -1), span=1.0):
+    """In decibels, for each picture."""
+    error = (ours.float() - theirs.float()).square().mean(dims).clamp(min=1e-10)
+    return 10 * torch.log10(span * span / error)

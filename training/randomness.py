@@ -1,0 +1,84 @@
+"""Random numbers that depend on the clip and on the place where they are drawn, and on nothing else.
+
+A clip is a function of its number: whichever batch it is made in, and on whatever device, it draws the same numbers. So
+training clips and held-out clips are two ranges of numbers, and a clip can be made again alone.
+"""
+
+import torch
+
+MASK = (1 << 64) - 1
+
+
+def signed(number):
+    """The same 64 bits as a number that PyTorch's int64 holds."""
+    number &= MASK
+    return number - (1 << 64) if number >> 63 else number
+
+
+STRIDE = signed(0x9E3779B97F4A7C15)
+FIRST = signed(0xBF58476D1CE4E5B9)
+SECOND = signed(0x94D049BB133111EB)
+
+
+def shifted(bits, places):
+    """A shift to the right that brings in zeros; PyTorch's brings in the sign."""
+    return (bits >> places) & ((1 << (64 - places)) - 1)
+
+
+def mixed(bits):
+    """splitmix64's last step: every bit of the result depends on every bit of the input."""
+    bits = (bits ^ shifted(bits, 30)) * FIRST
+    bits = (bits ^ shifted(bits, 27)) * SECOND
+    return bits ^ shifted(bits, 31)
+
+
+class Draw:
+    """Draws numbers for a batch of clips. Every call has its own stream, by the order of the calls."""
+
+    def __init__(self, numbers, stream=0):
+        # Twice, so that neighbouring clips and streams have nothing in common.
+        self.keys = mixed(mixed(numbers * STRIDE + (stream + 1)))
+        self.calls = 0
+
+    @property
+    def device(self):
+        return self.keys.device
+
+    @property
+    def count(self):
+        return self.keys.shape[0]
+
+    def bits(self, *shape):
+        self.calls += 1
+        elements = torch.Size(shape).numel()
+        places = torch.arange(1, elements + 1, device=self.device) * STRIDE
+        stream = mixed(self.keys + signed(self.calls * STRIDE))
+        return mixed(stream[:, None] + places).reshape(self.count, *shape)
+
+    def uniform(self, low, high, *shape):
+        """From `low` to `high`, `[clips, *shape]`."""
+        unit = shifted(self.bits(*shape), 40).float() * (1.0 / (1 << 24))
+        return unit * (high - low) + low
+
+    def log_uniform(self, low, high, *shape):
+        low, high = torch.tensor([low, high]).log().tolist()
+        return self.uniform(low, high, *shape).exp()
+
+    def integer(self, count, *shape):
+        """From 0 to `count` − 1."""
+        return shifted(self.bits(*shape), 33) % count
+
+    def choice(self, values, *shape):
+        """One of the values, each as likely as it is often among them."""
+        return torch.tensor(values, device=self.device)[self.integer(len(values), *shape)]
+
+    def chance(self, probability, *shape):
+        return self.uniform(0.0, 1.0, *shape) < probability
+
+    def sign(self, *shape):
+        return self.integer(2, *shape).float() * 2 - 1
+
+    def normal(self, *shape):
+        """By the method of Box and Muller."""
+        radius = (-2 * self.uniform(1e-7, 1.0, *shape).log()).sqrt()
+        return radius * torch.cos(2 * torch.pi * self.uniform(0.0, 1.0, *shape))

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Trains on a GPU host that may lack packages and may end a run: give the same command again, and it goes on.
+#
+#     training/run_on_host.sh RESULTS [options of train.py]
+#
+# RESULTS gets eight files at most, of 15 MiB at most. PACKAGES is the folder that bench/peers/pack_packages.py wrote, STATE where
+# checkpoints are kept between runs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+results=$1
+shift
+packages=${PACKAGES:-target/training-packages}
+state=${STATE:-/tmp/kinora-training}
+mkdir -p "$results" "$state/out"
+
+collect() {
+    (cd "$state/out" && tar cf "$results/figures.tar" --ignore-failed-read ./*.json ./*.jsonl ./*.txt 2>/dev/null) || true
+    cp "$state"/out/*.png "$state"/out/model.tar.* "$results/" 2>/dev/null || true
+}
+trap collect EXIT
+
+options=()
+if [ -f "$packages/packages.json" ]; then options=(--packages "$packages"); fi
+PYTHONUNBUFFERED=1 python3 training/train.py --out "$state/out" --work "$state/work" --pack "${options[@]}" "$@" 2>&1 \
+    | tee -a "$state/out/console.txt"

@@ -1,0 +1,168 @@
+"""Trains the model in the box from nothing but generated clips, and writes it as a diffusers folder, with its measures.
+
+    python training/train.py --out FOLDER
+
+A run that is stopped, by --stop-after or otherwise, goes on when the same command is given again: what it has reached is kept in
+--work. --smoke runs every stage for a few steps on a CPU.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import sys
+import tarfile
+import time
+
+START = time.perf_counter()
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent / "bench" / "peers"))
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@dataclasses.dataclass
+class Settings:
+    """What the stages need to know."""
+
+    dtype: object
+    deadline: float
+    autoencoder_seconds: float
+    unet_seconds: float
+    autoencoder_batch: int = 16
+    unet_batch: int = 32
+    clips: int = 60000
+    encode_batch: int = 96
+    measured_clips: int = 96
+    report_every: int = 50
+    save_seconds: float = 60.0
+    graph: bool = True
+    channels_last: bool = False
+    compile_autoencoder: bool = False
+    compile_unet: bool = False
+    smoke_steps: int | None = None
+
+
+def parsed():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--out", type=pathlib.Path, required=True, help="where the model, its measures and pictures go")
+    arguments.add_argument("--work", type=pathlib.Path, help="where checkpoints are kept, gigabytes of them; OUT/work unless given")
+    arguments.add_argument("--vae-minutes", type=float, default=6.0)
+    arguments.add_argument("--unet-minutes", type=float, default=11.0)
+    arguments.add_argument("--stop-after", type=float, default=1e6, help="minutes of this run, after which training stops")
+    arguments.add_argument("--clips", type=int, default=60000, help="that the UNet is trained on")
+    arguments.add_argument("--vae-batch", type=int, default=16, help="clips of four frames")
+    arguments.add_argument("--unet-batch", type=int, default=32, help="clips")
+    arguments.add_argument("--device", default=None)
+    arguments.add_argument("--compile", choices=("none", "vae", "unet", "both"), default="none", help="what torch.compile gets")
+    arguments.add_argument("--channels-last", action="store_true", help="lays weights and activations of convolutions out so")
+    arguments.add_argument("--no-graph", action="store_true", help="launches kernels one by one")
+    arguments.add_argument("--no-evaluation", action="store_true")
+    arguments.add_argument("--evaluated", type=int, default=48, help="held-out clips of each kind of scene")
+    arguments.add_argument("--pack", action="store_true", help="the model as parts of a tar file, of 15 MiB at most")
+    arguments.add_argument("--smoke", action="store_true", help="a few steps of everything")
+    arguments.add_argument("--packages", default=None, type=pathlib.Path, help="the folder of packages.tar.xz, where packages are missing")
+    return arguments.parse_args()
+
+
+def pack(folder, out, most=15 * 2**20):
+    """The folder as tar parts; `cat model.tar.* | tar x` unpacks them."""
+    whole = out / "model.tar"
+    with tarfile.open(whole, "w") as packed:
+        packed.add(folder, arcname="model")
+    data = whole.read_bytes()
+    whole.unlink()
+    for number, start in enumerate(range(0, len(data), most)):
+        (out / f"model.tar.{number:02}").write_bytes(data[start : start + most])
+
+
+def main():
+    arguments = parsed()
+    if arguments.packages is not None:
+        import host_packages
+
+        host_packages.import_libraries(host_packages.make_importable("missing", arguments.packages))
+    import diffusers
+    import torch
+    import transformers
+
+    # Neither has anything to say that a reader of this run could act on.
+    for library in (diffusers.utils, transformers.utils):
+        library.logging.set_verbosity_error()
+        library.logging.disable_progress_bar()
+
+    import autoencoder
+    import diffusion
+    import evaluate
+    import export
+    import latents
+    import model_card
+    from clips import Clips
+
+    device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = device.startswith("cuda")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    settings = Settings(
+        dtype=torch.bfloat16 if on_gpu else torch.float32,
+        deadline=START + 60 * arguments.stop_after,
+        autoencoder_seconds=60 * arguments.vae_minutes,
+        unet_seconds=60 * arguments.unet_minutes,
+        autoencoder_batch=arguments.vae_batch,
+        unet_batch=arguments.unet_batch,
+        clips=arguments.clips,
+        graph=not arguments.no_graph,
+        channels_last=arguments.channels_last,
+        compile_autoencoder=arguments.compile in ("vae", "both"),
+        compile_unet=arguments.compile in ("unet", "both"),
+    )
+    if arguments.smoke:
+        settings = dataclasses.replace(
+            settings, autoencoder_batch=2, unet_batch=2, clips=4, encode_batch=2, measured_clips=2, report_every=1, smoke_steps=4
+        )
+    out = arguments.out
+    work = arguments.work or out / "work"
+    out.mkdir(parents=True, exist_ok=True)
+    work.mkdir(parents=True, exist_ok=True)
+    where = torch.cuda.get_device_name() if on_gpu else "CPU"
+    print(f"PyTorch {torch.__version__} on {where}, {time.perf_counter() - START:.1f} s after the start", flush=True)
+
+    clips = Clips(device)
+    if not autoencoder.train(clips, work, out, settings):
+        return stopped("the autoencoder")
+    vae = autoencoder.trained(work, clips.device, torch.float16 if on_gpu else torch.float32)
+    data = latents.make(vae, clips, settings.clips, work, out, settings.encode_batch)
+    finished = diffusion.train(data, clips.device, work, out, settings)
+    del data
+    folder = out / "model"
+    weights = export.write(work, folder)
+    print(f"{folder}: {weights / 2**20:.2f} MiB of weights", flush=True)
+    if not finished:
+        print("the UNet is not done; what follows is as far as it has come", flush=True)
+    if not arguments.no_evaluation:
+        count, steps, batch = (2, 2, 2) if arguments.smoke else (arguments.evaluated, evaluate.sizes.STEPS, 32)
+        buckets = (32, 127) if arguments.smoke else evaluate.BUCKETS
+        dtype = torch.float16 if on_gpu else torch.float32
+        results = evaluate.evaluate(folder, out, device, dtype, count, steps, batch, buckets)
+        training = dict(
+            device=where,
+            autoencoder_minutes=arguments.vae_minutes,
+            unet_minutes=arguments.unet_minutes,
+            clips=settings.clips,
+            seconds=time.perf_counter() - START,
+        )
+        (out / "training.json").write_text(json.dumps(training, indent=1) + "\n", encoding="utf-8")
+        model_card.write(folder / "README.md", results, training)
+    if arguments.pack:
+        pack(folder, out)
+    print(f"done after {time.perf_counter() - START:.0f} s", flush=True)
+    return None if finished else stopped("the UNet")
+
+
+def stopped(stage):
+    print(f"stopped in {stage}; the same command goes on from here", flush=True)
+
+
+if __name__ == "__main__":
+    main()
