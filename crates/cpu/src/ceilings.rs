@@ -2,10 +2,14 @@
 
 use std::{hint::black_box, time::Instant};
 
+use kinora_graph::{DType, Op, Tensor, TensorType};
 use kinora_profile::Ceilings;
 use rayon::prelude::*;
 
-use crate::simd::{Isa, Kernel, Simd};
+use crate::{
+    fast::run_on_tensors,
+    simd::{Isa, Kernel, Simd},
+};
 
 /// Times that each loop is run; the best counts, since whatever disturbs one makes it slower.
 const ROUNDS: usize = 5;
@@ -48,7 +52,7 @@ impl Kernel for Lanes {
     }
 }
 
-/// Measures all cores together. Takes a few tenths of a second, and half a gigabyte of memory while it does; `None` where
+/// Measures all cores together, and how long a layer takes that has next to nothing to do. Takes a few tenths of a second, and half a gigabyte of memory while it does; `None` where
 /// that cannot be had.
 pub fn measure(isa: Isa) -> Option<Ceilings> {
     let threads = rayon::current_num_threads();
@@ -67,9 +71,9 @@ pub fn measure(isa: Isa) -> Option<Ceilings> {
         let sums: u64 = buffer.par_chunks(share).map(sum).reduce(|| 0, u64::wrapping_add);
         black_box(sums);
     });
+    let number = Tensor::zeros(TensorType::new(DType::F32, [1]));
     let starting = best(|| {
-        let started = rayon::broadcast(|context| context.index());
-        black_box(started);
+        black_box(run_on_tensors(isa, "sum", &Op::Add, &[&number, &number]).is_ok());
     });
     Some(Ceilings {
         flops_per_second: operations / arithmetic,

@@ -10,8 +10,9 @@ use crate::{
     totals::{Total, totals},
 };
 
-/// How deep spans are shown, how many layers, and how many bottlenecks.
+/// How deep spans are shown, how many kinds of layers, how many layers, and how many bottlenecks.
 const DEPTH: usize = 3;
+const KINDS: usize = 16;
 const LAYERS: usize = 12;
 const BOTTLENECKS: usize = 8;
 
@@ -36,7 +37,7 @@ fn write_all(profile: &Profile, text: &mut String) -> std::fmt::Result {
         writeln!(text)?;
     }
     write_spans(profile, text)?;
-    for (heading, by, count) in [("by kind", By::Op, usize::MAX), ("by layer", By::Layer, LAYERS)] {
+    for (heading, by, count) in [("by kind", By::Op, KINDS), ("by layer", By::Layer, LAYERS)] {
         write_groups(heading, &groups(profile, by), count, text)?;
     }
     write_memory(profile, text)?;
@@ -98,7 +99,7 @@ fn write_groups(heading: &str, groups: &[Group], count: usize, text: &mut String
             shortened(&format!("{}: {}", group.program, group.name), 44),
             group.runs,
             time(group.nanoseconds),
-            prefixed(group.flops_per_second(), "FLOP/s"),
+            if group.flops > 0 { prefixed(group.flops_per_second(), "FLOP/s") } else { String::new() },
             prefixed(group.bytes_per_second(), "B/s"),
             group.limit.map_or("", crate::groups::Limit::name),
         );
