@@ -7,8 +7,8 @@ use clap_complete::Shell;
 use kinora_models::synthetic::SyntheticModel;
 
 use crate::{
-    generate::arguments::GenerateArgs, info::arguments::InfoArgs, kernels::arguments::KernelsArgs,
-    profile::arguments::ProfileArgs,
+    doctor::DoctorArgs, generate::arguments::GenerateArgs, info::arguments::InfoArgs,
+    kernels::arguments::KernelsArgs, profile::arguments::ProfileArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -16,6 +16,7 @@ Examples:
   kinora generate photo.jpg -o clip.mp4   a clip; the model is downloaded on first use
   kinora info --config svd-xt             what that takes: parameters, arithmetic, memory
   kinora profile run photo.jpg            where its time goes, and what limits it
+  kinora doctor                           what works on this machine
   kinora demo-model demo                  a tiny model to try all this with; its videos are noise
 
 Environment:
@@ -48,6 +49,8 @@ pub enum Command {
     Info(InfoArgs),
     /// Say where the time of a clip goes, and what limits it
     Profile(ProfileArgs),
+    /// Say what works on this machine, and what to do about what does not
+    Doctor(DoctorArgs),
     /// Write a tiny model to try Kinora with, without a download; its videos are noise
     DemoModel(DemoModelArgs),
     /// Compile a GPU's kernels ahead of time
@@ -64,6 +67,7 @@ impl Command {
             Command::Info(arguments) => arguments.json,
             Command::Kernels(arguments) => arguments.json(),
             Command::Profile(arguments) => arguments.json(),
+            Command::Doctor(arguments) => arguments.json,
             Command::DemoModel(_) | Command::Completions(_) => false,
         }
     }

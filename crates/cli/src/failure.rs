@@ -83,6 +83,12 @@ pub enum Failure {
         /// What it may take.
         limit: MemoryLimit,
     },
+    /// The machine is not well, by its own account, which has been given.
+    #[error("not well: {findings}")]
+    Unwell {
+        /// What does not work.
+        findings: String,
+    },
     /// Ctrl-C.
     #[error("interrupted; nothing was written")]
     Interrupted,
@@ -140,6 +146,7 @@ impl Failure {
             Failure::Photo(_) => "photo",
             Failure::Video(_) | Failure::FileExists(_) | Failure::File { .. } => "output",
             Failure::Profile(_) => "profile",
+            Failure::Unwell { .. } => "unwell",
             Failure::Hub(_) | Failure::NotDownloaded { .. } | Failure::Folder(_) | Failure::Synthetic(_) => {
                 "model"
             }
@@ -186,7 +193,8 @@ impl Failure {
         if !self.reader_is_gone() {
             let help = self.help();
             print(&message, &causes, help.as_deref());
-            if json {
+            // An examination's object tells all of it.
+            if json && !matches!(self, Failure::Unwell { .. }) {
                 print_json(self.kind(), self.exit_code(), &message, &causes, help.as_deref());
             }
         }

@@ -5,6 +5,7 @@ mod clip;
 mod completions;
 mod demo_model;
 mod display;
+mod doctor;
 mod failure;
 mod files;
 mod generate;
@@ -41,14 +42,15 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Info(arguments) => info::run(&arguments),
         Command::Kernels(arguments) => kernels::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::DemoModel(arguments) => demo_model::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
     }
 }
 
-/// Prints to standard output, whose reader may be gone: `println!` would panic then.
+/// Prints to standard output, whose reader may be gone: `println!` would panic then. Colours are for terminals alone.
 fn print(text: &str) -> Result<(), Failure> {
     use std::io::Write;
-    let mut output = std::io::stdout().lock();
+    let mut output = anstream::stdout().lock();
     output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(Failure::StandardOutput)
 }

@@ -1,5 +1,6 @@
 //! Kinora for Rust programs: pipelines that turn a still image into a video, and the files they read and write.
 
+pub mod doctor;
 pub mod image_to_video;
 pub mod memory;
 pub mod photo;

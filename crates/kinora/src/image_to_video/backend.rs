@@ -17,7 +17,7 @@ use kinora_graph::{
 
 use kinora_profile::{Ceilings, Profiler};
 
-use super::{Device, GpuLoad, Kernels, LoadOptions, Tuning, device::open_gpu};
+use super::{Device, GpuLoad, Kernels, LoadOptions, Tuning, open_gpu};
 
 /// The device that runs the networks.
 #[derive(Clone, Debug)]

@@ -59,7 +59,7 @@ impl Device {
 
 /// A GPU, whose context is made once in a process and shared by all who ask: making one takes a good part of a second. One
 /// that a fault has ended is made anew.
-pub(super) fn open_gpu(ordinal: usize) -> Result<driver::Device, CudaError> {
+pub(crate) fn open_gpu(ordinal: usize) -> Result<driver::Device, CudaError> {
     static OPENED: Mutex<BTreeMap<usize, driver::Device>> = Mutex::new(BTreeMap::new());
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(device) = opened.get(&ordinal).filter(|device| !device.context().is_lost()) {

@@ -54,6 +54,7 @@ use kinora_profile::Machine;
 pub use backend::BackendError;
 pub use budget::Suggestion;
 pub use configs::Configs;
+pub(crate) use device::open_gpu;
 pub use device::{Candidates, Device, Kernels, Tuning};
 pub use error::{GenerateError, OverBudget};
 pub use estimate::{Estimate, PartEstimate, estimate_configs};

@@ -1,0 +1,65 @@
+//! `kinora doctor`.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use support::{answer, kinora, run};
+
+const LOOKED_AT: [&str; 18] = [
+    "processor",
+    "memory",
+    "driver",
+    "GPU",
+    "compiler",
+    "libraries",
+    "cache",
+    "convolutions",
+    "products",
+    "attention",
+    "norms",
+    "elements",
+    "pictures",
+    "sampler",
+    "model",
+    "clip",
+    "profiler",
+    "speed",
+];
+
+#[test]
+fn a_machine_without_a_gpu_is_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let examined =
+        answer(kinora().args(["doctor", "--device", "cpu", "--json"]).env("KINORA_CACHE_DIR", &cache));
+    assert_eq!(examined.code, Some(0), "{examined:?}");
+    let found = examined.json();
+    assert_eq!(found["well"], true);
+    let findings = found["findings"].as_array().unwrap();
+    let names: Vec<&str> = findings.iter().map(|finding| finding["name"].as_str().unwrap()).collect();
+    assert_eq!(names, LOOKED_AT);
+    assert!(findings[6]["found"].as_str().unwrap().starts_with(cache.to_str().unwrap()), "{found}");
+    assert!(findings[17]["found"].as_str().unwrap().contains("FLOP/s"), "{found}");
+
+    let text = run(&["doctor", "--device", "cpu"]).text();
+    assert!(text.contains("convolutions") && text.ends_with("All is well.\n"), "{text}");
+    assert!(!text.contains('\u{1b}'), "no colours in a pipe: {text}");
+}
+
+#[test]
+fn what_does_not_work_is_said_with_what_to_do() {
+    // No machine has so many.
+    let examined = run(&["doctor", "--device", "cuda:63", "--json"]);
+    assert_eq!(examined.code, Some(1), "{examined:?}");
+    let found = examined.json();
+    assert_eq!(found["well"], false);
+    let driver_or_gpu =
+        found["findings"].as_array().unwrap().iter().find(|finding| finding["status"] == "bad").unwrap();
+    assert!(driver_or_gpu["advice"].as_str().unwrap().contains("--device"), "{found}");
+    run(&["doctor", "--device", "abacus"]).must_fail(2, &["abacus"]);
+    // A cache that cannot be written is no reason not to work.
+    let cached =
+        answer(kinora().args(["doctor", "--device", "cpu"]).env("KINORA_CACHE_DIR", "/dev/null/cache"));
+    assert_eq!(cached.code, Some(0), "{cached:?}");
+    assert!(cached.text().contains("set KINORA_CACHE_DIR"), "{cached:?}");
+}

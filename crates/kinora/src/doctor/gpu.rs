@@ -1,0 +1,132 @@
+//! The GPU, its driver, its compiler and its libraries.
+
+use std::{fs, path::Path};
+
+use kinora_cuda::{
+    Architecture, CudaError,
+    compiler::{CompileTarget, Compiler, CompilerOptions},
+    driver,
+    vendor::Libraries,
+};
+
+use super::Outcome;
+use crate::{
+    image_to_video::{Device, open_gpu},
+    quantity::bytes,
+};
+
+/// The GPU that computes; `None` where the processor does.
+pub fn open(device: Device) -> Option<driver::Device> {
+    match device {
+        Device::Cpu => None,
+        Device::Cuda(ordinal) => open_gpu(ordinal).ok(),
+        Device::Auto => open_gpu(0).ok(),
+    }
+}
+
+/// No GPU is no fault, unless one was asked for.
+fn missing(device: Device, error: &CudaError) -> Outcome {
+    match device {
+        Device::Cuda(_) => Outcome::bad(error.to_string(), "--device auto or cpu runs on the processor"),
+        _ => Outcome::not_run(format!("{error}: the processor does the work")),
+    }
+}
+
+pub fn driver(device: Device) -> Outcome {
+    match driver::driver_version() {
+        Ok(version) => Outcome::good(format!("CUDA {version}")),
+        Err(error) => missing(device, &error),
+    }
+}
+
+pub fn gpu(device: Device) -> Outcome {
+    let found = match driver::Device::list() {
+        Ok(found) => found,
+        Err(error) => return missing(device, &error),
+    };
+    let described: Vec<String> = found
+        .iter()
+        .map(|info| {
+            let memory = bytes(info.memory_bytes as u64);
+            format!("{}: {} ({}), {memory}", info.ordinal, info.name, info.architecture())
+        })
+        .collect();
+    let described = described.join("; ");
+    if found.is_empty() {
+        return Outcome::not_run("the driver is there, but no GPU");
+    }
+    if let Device::Cuda(ordinal) = device
+        && let Err(error) = open_gpu(ordinal)
+    {
+        return Outcome::bad(format!("{described}; {error}"), "--device auto or cpu runs on the processor");
+    }
+    match open(device).map(|device| device.memory()) {
+        Some(Ok(memory)) => Outcome::good(format!("{described}; {} free", bytes(memory.free as u64))),
+        Some(Err(error)) => {
+            Outcome::bad(error.to_string(), "`nvidia-smi` may say more; another program may hold it")
+        }
+        None if device == Device::Cpu => Outcome::good(described),
+        None => Outcome::bad(format!("{described}; it cannot be opened"), "`nvidia-smi` may say why"),
+    }
+}
+
+pub fn compiler(target: Option<&driver::Device>) -> Outcome {
+    let chip = target.map(|device| device.info().chip());
+    let architecture = chip.as_ref().map_or(Architecture::AMPERE, |chip| chip.architecture);
+    let driver = target.map(|device| device.info().driver.major);
+    let options = CompilerOptions { driver, ..CompilerOptions::from_environment() };
+    let form = kinora_cuda::CodeForm::Cubin;
+    let version =
+        Compiler::new(CompileTarget { architecture, form }, options).and_then(|compiler| compiler.version());
+    match (version, target) {
+        (Ok((major, minor)), _) => Outcome::good(format!("NVRTC {major}.{minor}")),
+        // Without a GPU nothing needs it but the building of bundles.
+        (Err(error), None) => Outcome::not_run(format!("{error}")),
+        (Err(error), Some(_)) => Outcome::bad(
+            error.to_string(),
+            "install CUDA's toolkit or `pip install nvidia-cuda-nvrtc`, or use a bundle of `kinora kernels build`",
+        ),
+    }
+}
+
+pub fn libraries(target: Option<&driver::Device>) -> Outcome {
+    let Some(device) = target else { return Outcome::not_run("no GPU computes") };
+    let libraries = Libraries::of(device.context());
+    let versions = libraries.versions();
+    match (libraries.cublaslt(), libraries.cudnn()) {
+        (Some(_), Some(_)) => Outcome::good(versions),
+        _ => Outcome::note(
+            versions,
+            "everything runs without them; with cuBLASLt and cuDNN, `--tuning all` has more kernels to choose from",
+        ),
+    }
+}
+
+pub fn cache() -> Outcome {
+    let Some(folder) = CompilerOptions::from_environment().cache else {
+        return Outcome::note("no folder", "set KINORA_CACHE_DIR, or kernels are compiled at every start");
+    };
+    let written = fs::create_dir_all(&folder).and_then(|()| tempfile::tempfile_in(&folder).map(drop));
+    match written {
+        Ok(()) => {
+            let size = bytes(size(&folder));
+            Outcome::good(format!("{}, {size}", folder.display()))
+        }
+        Err(error) => Outcome::note(
+            format!("{}: {error}", folder.display()),
+            "set KINORA_CACHE_DIR to a folder that can be written, or kernels are compiled at every start",
+        ),
+    }
+}
+
+/// The bytes of the files in a folder and below it.
+fn size(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => size(&entry.path()),
+            Ok(metadata) => metadata.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}

@@ -1,0 +1,116 @@
+//! An examination of this machine: what Kinora finds on it, whether that computes what it should, and how fast it is.
+
+mod families;
+mod gpu;
+mod kernels;
+mod pipeline;
+mod processor;
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::image_to_video::Device;
+
+/// What an examination found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub name: String,
+    /// How it is.
+    pub status: Status,
+    /// What was found.
+    pub found: String,
+    /// What to do about it, where something is to be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+    /// How long it took to look.
+    pub seconds: f64,
+}
+
+/// How something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// As it should be.
+    Good,
+    /// It works, and could be better.
+    Note,
+    /// It does not work.
+    Bad,
+    /// It could not be looked at, as there is nothing to look at.
+    NotRun,
+}
+
+/// What looking at something gave.
+struct Outcome {
+    status: Status,
+    found: String,
+    advice: Option<String>,
+}
+
+impl Outcome {
+    fn good(found: impl Into<String>) -> Outcome {
+        Outcome { status: Status::Good, found: found.into(), advice: None }
+    }
+
+    fn note(found: impl Into<String>, advice: impl Into<String>) -> Outcome {
+        Outcome { status: Status::Note, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    fn bad(found: impl Into<String>, advice: impl Into<String>) -> Outcome {
+        Outcome { status: Status::Bad, found: found.into(), advice: Some(advice.into()) }
+    }
+
+    fn not_run(found: impl Into<String>) -> Outcome {
+        Outcome { status: Status::NotRun, found: found.into(), advice: None }
+    }
+}
+
+/// Is told of each finding as it is made.
+pub type Observe<'a> = dyn FnMut(&Finding) + 'a;
+
+/// Looks at everything, in the order in which one thing needs another. `device` is the one that computes; all GPUs are
+/// looked for whichever it is. Nothing of it is an error: what does not work is a [finding](Status::Bad).
+pub fn examine(device: Device, observe: &mut Observe<'_>) -> Vec<Finding> {
+    let mut examination = Examination { findings: Vec::new(), observe };
+    examination.look("processor", processor::processor);
+    examination.look("memory", processor::memory);
+    examination.look("driver", || gpu::driver(device));
+    examination.look("GPU", || gpu::gpu(device));
+    let target = gpu::open(device);
+    examination.look("compiler", || gpu::compiler(target.as_ref()));
+    examination.look("libraries", || gpu::libraries(target.as_ref()));
+    examination.look("cache", gpu::cache);
+    for family in families::FAMILIES {
+        examination.look(family.name, || kernels::check(family, target.as_ref()));
+    }
+    match pipeline::Demonstration::write() {
+        Ok(demonstration) => {
+            examination.look("model", || demonstration.load(device));
+            examination.look("clip", || demonstration.clip(device));
+            examination.look("profiler", || demonstration.profile(device));
+        }
+        Err(problem) => examination.look("model", || {
+            Outcome::bad(problem, "free some space where temporary files go, or set TMPDIR to another folder")
+        }),
+    }
+    examination.look("speed", || kernels::speed(target.as_ref()));
+    examination.findings
+}
+
+struct Examination<'a, 'o> {
+    findings: Vec<Finding>,
+    observe: &'a mut Observe<'o>,
+}
+
+impl Examination<'_, '_> {
+    fn look(&mut self, name: &str, look: impl FnOnce() -> Outcome) {
+        let start = Instant::now();
+        let Outcome { status, found, advice } = look();
+        let seconds = start.elapsed().as_secs_f64();
+        let finding = Finding { name: name.to_owned(), status, found, advice, seconds };
+        (self.observe)(&finding);
+        self.findings.push(finding);
+    }
+}
