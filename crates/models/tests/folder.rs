@@ -5,9 +5,9 @@ mod tiny_model;
 
 use std::fs;
 
-use kinora_graph::DType;
+use kinora_graph::{DType, TensorType};
 use kinora_models::{
-    folder::{FolderError, ModelFolder},
+    folder::{EmbeddedModel, FolderError, ModelFolder},
     weights::Variant,
 };
 use serde::Deserialize;
@@ -50,6 +50,52 @@ fn a_folder_gives_its_parts() {
     let error = folder.weights("scheduler", &Variant::Plain).unwrap_err().to_string();
     assert_eq!(error, "the model's scheduler has no weights: its class is EulerDiscreteScheduler");
     assert!(matches!(folder.part("text_encoder"), Err(FolderError::MissingPart { .. })));
+}
+
+/// A model in the program, as `include_bytes!` would bring it there.
+fn embedded(files: Vec<(&'static str, Vec<u8>)>) -> &'static EmbeddedModel {
+    let files = files.into_iter().map(|(name, bytes)| (name, &*Box::leak(bytes.into_boxed_slice())));
+    let files = Box::leak(files.collect::<Vec<_>>().into_boxed_slice());
+    Box::leak(Box::new(EmbeddedModel { name: "tiny", files }))
+}
+
+#[test]
+fn an_embedded_model_is_read_like_a_folder() {
+    let model = TinyModel::new();
+    let on_disk = ModelFolder::open(model.path()).unwrap();
+    let in_program = ModelFolder::embedded(embedded(tiny_model::files())).unwrap();
+    for part in on_disk.parts() {
+        let name = part.name();
+        assert_eq!(in_program.config_text(name).unwrap(), on_disk.config_text(name).unwrap());
+        for variant in [Variant::For(DType::F16), Variant::For(DType::F32), Variant::Plain] {
+            let describe = |folder: &ModelFolder| {
+                let weights = folder.weights(name, &variant).ok()?;
+                let tensors = weights.tensors().map(|tensor| (tensor.name().to_owned(), tensor.elements()));
+                let tensors: Vec<_> = tensors.collect();
+                let (first, elements) = tensors.first().cloned()?;
+                let ty = TensorType::new(DType::F16, [usize::try_from(elements).ok()?]);
+                Some((tensors, weights.tensor(&first, &ty).ok()?.bytes().to_vec()))
+            };
+            assert_eq!(describe(&in_program), describe(&on_disk), "{name}");
+            assert_eq!(describe(&on_disk).is_some(), part.has_weights());
+        }
+    }
+
+    let without = |name: &str| {
+        let files = tiny_model::files().into_iter().filter(|(file, _)| !file.starts_with(name)).collect();
+        ModelFolder::embedded(embedded(files))
+    };
+    assert!(matches!(without("model_index.json"), Err(FolderError::NoIndex(_))));
+    let error = without("unet/config.json").unwrap().config_text("unet").unwrap_err();
+    assert!(matches!(error, FolderError::MissingFile(path) if path.ends_with("tiny/unet/config.json")));
+    let error = without("unet/diffusion").unwrap().weights("unet", &Variant::Plain).unwrap_err().to_string();
+    assert!(error.contains("unet") && error.contains("diffusion_pytorch_model.safetensors"), "{error}");
+    let mut cut = tiny_model::files();
+    for (_, bytes) in cut.iter_mut().filter(|(file, _)| file.starts_with("unet/diffusion")) {
+        bytes.truncate(20);
+    }
+    let folder = ModelFolder::embedded(embedded(cut)).unwrap();
+    assert!(folder.weights("unet", &Variant::Plain).unwrap_err().to_string().contains("header"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! its configuration and its weights.
 
 mod classes;
+mod embedded;
 mod error;
 
 use std::{
@@ -12,8 +13,9 @@ use std::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::weights::{Variant, Weights};
+use crate::weights::{PartFiles, Variant, Weights};
 pub(crate) use classes::Kind;
+pub use embedded::EmbeddedModel;
 pub use error::FolderError;
 
 /// The file that says which parts a model has.
@@ -25,6 +27,8 @@ pub struct ModelFolder {
     path: PathBuf,
     pipeline: String,
     parts: Vec<Part>,
+    /// The files, where they are in the program.
+    embedded: Option<&'static EmbeddedModel>,
 }
 
 /// One part of a model.
@@ -75,10 +79,10 @@ impl ModelFolder {
             text => text?,
         };
         let (pipeline, parts) = read_index(&index, &text)?;
-        Ok(ModelFolder { path, pipeline, parts })
+        Ok(ModelFolder { path, pipeline, parts, embedded: None })
     }
 
-    /// Where the folder is.
+    /// Where the folder is; of a model that is [embedded](ModelFolder::embedded), a name for it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -128,7 +132,13 @@ impl ModelFolder {
     /// # Errors
     /// Where the file is not there or is no text.
     pub fn config_text(&self, part: &str) -> Result<String, FolderError> {
-        read(&self.config_path(part)?)
+        let path = self.config_path(part)?;
+        let Some(model) = self.embedded else { return read(&path) };
+        let part = self.part(part)?;
+        let bytes = model.file(&format!("{}/{}", part.name, part.kind.config_file()));
+        let bytes = bytes.ok_or_else(|| FolderError::MissingFile(path.clone()))?;
+        String::from_utf8(bytes.to_vec())
+            .map_err(|error| FolderError::Io { path, source: io::Error::other(error) })
     }
 
     /// A part's weights.
@@ -141,10 +151,12 @@ impl ModelFolder {
             return Err(FolderError::NoWeights { part: part.name.clone(), class: part.class.clone() });
         };
         let folder = self.path.join(&part.name);
-        if !folder.is_dir() {
-            return Err(FolderError::NotFound(folder));
-        }
-        Ok(Weights::open(&folder, stem, variant)?)
+        let files = match self.embedded {
+            Some(model) => PartFiles::Embedded { folder, files: model.part(&part.name) },
+            None if folder.is_dir() => PartFiles::Folder(folder),
+            None => return Err(FolderError::NotFound(folder)),
+        };
+        Ok(Weights::of(&files, stem, variant)?)
     }
 }
 

@@ -1,7 +1,8 @@
-//! One safetensors file, mapped into memory.
+//! One safetensors file, mapped into memory or a part of the program.
 
 use std::{
     fs::File,
+    ops::Deref,
     path::{Path, PathBuf},
 };
 
@@ -16,9 +17,26 @@ const PREFIX: usize = size_of::<u64>();
 /// The longest header that any reader of the format accepts.
 const LONGEST_HEADER: u64 = 100_000_000;
 
+/// A file's bytes.
+enum Bytes {
+    Mapped(Mmap),
+    Embedded(&'static [u8]),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map,
+            Bytes::Embedded(bytes) => bytes,
+        }
+    }
+}
+
 /// A safetensors file whose header has been read and fits its length.
 pub(super) struct WeightsFile {
-    bytes: Mmap,
+    bytes: Bytes,
     /// Where the tensors begin.
     data: usize,
     header: Metadata,
@@ -43,6 +61,15 @@ impl WeightsFile {
         // parsed once, into memory of our own. Where one cuts the file short, the system ends this program (SIGBUS) when
         // it reads beyond the new end. Downloads and savers replace files by renaming, which does not touch a map.
         let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
+        WeightsFile::of(path, Bytes::Mapped(bytes))
+    }
+
+    /// Reads the header of a file that is a part of the program. `path` is for errors.
+    pub fn embedded(path: &Path, bytes: &'static [u8]) -> Result<Self, WeightsError> {
+        WeightsFile::of(path, Bytes::Embedded(bytes))
+    }
+
+    fn of(path: &Path, bytes: Bytes) -> Result<Self, WeightsError> {
         let (data, header) = read_header(path, &bytes)?;
         Ok(WeightsFile { bytes, data, header })
     }

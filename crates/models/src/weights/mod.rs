@@ -7,10 +7,10 @@ mod error;
 mod file;
 mod files;
 mod layout;
+mod part;
 
 use std::{
     collections::BTreeMap,
-    fs,
     path::{Path, PathBuf},
 };
 
@@ -24,6 +24,7 @@ pub(crate) use files::{Entry, entry, pickles, read_index, safetensors as safeten
 pub use layout::channels_last;
 pub(crate) use layout::file_shape;
 use layout::{Float, Order};
+pub(crate) use part::{PartFiles, list};
 
 /// The weights of one part of a model.
 pub struct Weights {
@@ -41,7 +42,12 @@ impl Weights {
     /// # Errors
     /// Where the files are not there, are pickles, are damaged or do not belong together.
     pub fn open(folder: &Path, stem: &str, variant: &Variant) -> Result<Weights, WeightsError> {
-        let names = list(folder)?;
+        Weights::of(&PartFiles::Folder(folder.to_owned()), stem, variant)
+    }
+
+    /// Opens the weights of one part of a model, wherever its files are.
+    pub(crate) fn of(files: &PartFiles, stem: &str, variant: &Variant) -> Result<Weights, WeightsError> {
+        let (folder, names) = (files.folder(), files.names()?);
         let preferences = variant.preferences();
         let found = preferences.iter().find_map(|&v| Some((v, entry(&names, stem, v)?)));
         let Some((variant, entry)) = found else {
@@ -51,12 +57,12 @@ impl Weights {
         let variant = variant.map(str::to_owned);
         match entry {
             Entry::Single(name) => {
-                let file = WeightsFile::open(&folder.join(name))?;
+                let file = files.weights(&name)?;
                 let tensors = file.names().into_iter().map(|name| (name, 0)).collect();
                 Ok(Weights { part, variant, files: vec![file], tensors })
             }
             Entry::Index(index) => {
-                let (files, tensors) = open_shards(folder, &index, &names)?;
+                let (files, tensors) = open_shards(files, &index, &names)?;
                 Ok(Weights { part, variant, files, tensors })
             }
         }
@@ -219,17 +225,6 @@ impl<'a> StoredTensor<'a> {
     }
 }
 
-/// The names in a folder.
-pub(crate) fn list(folder: &Path) -> Result<Vec<String>, WeightsError> {
-    let io = |source| WeightsError::Io { path: folder.to_owned(), source };
-    let mut names = Vec::new();
-    for entry in fs::read_dir(folder).map_err(io)? {
-        names.extend(entry.map_err(io)?.file_name().into_string());
-    }
-    names.sort();
-    Ok(names)
-}
-
 /// Why there are no weights in a folder with files of these names.
 pub(crate) fn not_found(
     folder: &Path,
@@ -250,10 +245,10 @@ pub(crate) fn not_found(
 
 type Shards = (Vec<WeightsFile>, BTreeMap<String, usize>);
 
-fn open_shards(folder: &Path, index: &str, names: &[String]) -> Result<Shards, WeightsError> {
+fn open_shards(part: &PartFiles, index: &str, names: &[String]) -> Result<Shards, WeightsError> {
+    let folder = part.folder();
     let path = folder.join(index);
-    let text = fs::read_to_string(&path).map_err(|source| WeightsError::Io { path: path.clone(), source })?;
-    let places = read_index(&text).map_err(|problem| WeightsError::Index { path, problem })?;
+    let places = read_index(&part.text(index)?).map_err(|problem| WeightsError::Index { path, problem })?;
     let mut files = Vec::new();
     let mut numbers = BTreeMap::new();
     let mut tensors = BTreeMap::new();
@@ -265,7 +260,7 @@ fn open_shards(folder: &Path, index: &str, names: &[String]) -> Result<Shards, W
                     let index = index.to_owned();
                     return Err(WeightsError::MissingShard { folder: folder.to_owned(), index, shard });
                 }
-                files.push(WeightsFile::open(&folder.join(&shard))?);
+                files.push(part.weights(&shard)?);
                 numbers.insert(shard.clone(), files.len() - 1);
                 files.len() - 1
             }
