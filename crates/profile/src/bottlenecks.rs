@@ -60,7 +60,8 @@ pub fn stages(profile: &Profile) -> Vec<Stage> {
     stages.into_iter().map(|(name, spans)| stage(profile, name, &spans)).collect()
 }
 
-fn outermost(profile: &Profile) -> Option<(usize, &Span)> {
+/// The span whose parts are the stages: the longest of a thread that is part of no other.
+pub(crate) fn outermost(profile: &Profile) -> Option<(usize, &Span)> {
     let hosts = profile.spans.iter().enumerate().filter(|(_, span)| {
         span.parent.is_none() && profile.lanes.get(span.lane).is_some_and(|lane| lane.kind == LaneKind::Host)
     });

@@ -19,6 +19,18 @@ pub enum By {
     Kernel,
 }
 
+impl By {
+    /// What the layers of a group share: the network, where it tells them apart, and a name.
+    pub(crate) fn key(self, work: &Work) -> (&str, &str) {
+        match self {
+            By::Program => (&work.program, &work.program),
+            By::Op => (&work.program, &work.op),
+            By::Layer => (&work.program, &work.layer),
+            By::Kernel => ("", work.kernel.as_deref().unwrap_or(&work.op)),
+        }
+    }
+}
+
 /// What keeps something from being faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -130,12 +142,7 @@ pub fn groups(profile: &Profile, by: By) -> Vec<Group> {
     let mut groups: Vec<(Group, BTreeMap<Limit, f64>)> = Vec::new();
     for span in &profile.spans {
         let Some(work) = span.work.and_then(|work| profile.works.get(work)) else { continue };
-        let (program, name) = match by {
-            By::Program => (work.program.as_str(), work.program.as_str()),
-            By::Op => (work.program.as_str(), work.op.as_str()),
-            By::Layer => (work.program.as_str(), work.layer.as_str()),
-            By::Kernel => ("", work.kernel.as_deref().unwrap_or(&work.op)),
-        };
+        let (program, name) = by.key(work);
         let place = *places.entry((program, name)).or_insert_with(|| {
             let group = Group {
                 program: program.to_owned(),

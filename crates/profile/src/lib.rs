@@ -22,6 +22,7 @@
 //! ```
 
 pub mod bottlenecks;
+pub mod compare;
 pub mod groups;
 mod model;
 pub mod quantity;

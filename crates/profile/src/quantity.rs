@@ -48,6 +48,28 @@ pub fn time(nanoseconds: u64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
+/// A change of a time, in nanoseconds: `+1.25 ms`, `−420 ns`.
+pub fn change(nanoseconds: i64) -> String {
+    let sign = match nanoseconds {
+        0 => "",
+        n if n < 0 => "−",
+        _ => "+",
+    };
+    format!("{sign}{}", time(nanoseconds.unsigned_abs()))
+}
+
+/// A change in percent: `+12.5 %`, `−3.0 %`, and from ten times as much on `+1000 %`.
+pub fn change_percent(percent: f64) -> String {
+    let decimals = if percent.abs() < 999.5 { 1 } else { 0 };
+    let amount = format!("{:.decimals$}", percent.abs());
+    let sign = match percent {
+        _ if amount == "0.0" => "",
+        p if p < 0.0 => "−",
+        _ => "+",
+    };
+    format!("{sign}{amount} %")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,6 +94,18 @@ mod tests {
             (200_000_000_000, "3 min 20 s"),
         ] {
             assert_eq!(time(nanoseconds), text);
+        }
+    }
+
+    #[test]
+    fn changes_have_a_sign() {
+        for (nanoseconds, text) in [(0, "0 ns"), (1_250_000, "+1.25 ms"), (-420, "−420 ns")] {
+            assert_eq!(change(nanoseconds), text);
+        }
+        for (percent, text) in
+            [(0.0, "0.0 %"), (-0.04, "0.0 %"), (12.52, "+12.5 %"), (-3.0, "−3.0 %"), (1234.4, "+1234 %")]
+        {
+            assert_eq!(change_percent(percent), text);
         }
     }
 }

@@ -140,7 +140,7 @@ fn write_bottlenecks(profile: &Profile, text: &mut String) -> std::fmt::Result {
 }
 
 /// A name in so many columns: the end tells more than the beginning.
-fn shortened(name: &str, width: usize) -> String {
+pub(crate) fn shortened(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width {
         return name.to_owned();
