@@ -5,7 +5,7 @@ const colours = {};
 function readColours() {
   const style = getComputedStyle(document.documentElement);
   const value = (name) => style.getPropertyValue(`--${name}`).trim();
-  for (const name of ["ink", "muted", "line", "surface", "page", "accent", "span", "worse"]) colours[name] = value(name);
+  for (const name of ["ink", "muted", "line", "surface", "accent", "span"]) colours[name] = value(name);
   colours.kinds = Array.from({ length: 10 }, (_, number) => value(`kind-${number}`));
   colours.shades = [0, 0.22, 0.38].map((part) => mixed(colours.span, colours.surface, part));
 }
@@ -45,20 +45,19 @@ function inkOn(colour) {
   return inks.get(colour);
 }
 
-/** What the colours of the kinds mean. */
+/** What colours mean: labels with theirs. */
 function legend(entries) {
-  const entry = ([label, colour, mark]) =>
-    element("li", {}, element("span", { class: `swatch ${mark ?? ""}`, style: { background: colour } }), named(label));
+  const entry = ([label, colour]) => element("li", {}, element("span", { class: "swatch", style: { background: colour } }), named(label));
   return element("ul", { class: "legend" }, entries.map(entry));
 }
 
 /** The kinds of op that have a colour of their own, and one entry for all others. */
 function kindEntries(ops, used) {
-  const entries = ops.slice(0, 9).map((name, kind) => [name, kindColour(kind), null, kind]).filter(([, , , kind]) => used.has(kind));
+  const entries = [...ops.slice(0, 9).keys()].filter((kind) => used.has(kind)).map((kind) => [ops[kind], kindColour(kind)]);
   const others = [...used].filter((kind) => kind >= 9);
   if (others.length === 1) entries.push([ops[others[0]], kindColour(9)]);
   if (others.length > 1) entries.push([`${count(others.length)} other kinds`, kindColour(9)]);
-  return entries.map(([label, colour]) => [label, colour]);
+  return entries;
 }
 
 readColours();

@@ -109,7 +109,7 @@ function drawFlame({ flames, works, ops }) {
       onpointermove: (event) => showTooltip(event.clientX, event.clientY, ...facts(node)),
       onpointerleave: hideTooltip,
     });
-    // What is taken for granted at a width is decided here: a rectangle too small for its name has none.
+    // One that is too narrow for its name has none.
     if (width > 34) {
       button.append(element("span", { class: "text" }, named(labelOf(node))));
       if (width > 190) button.append(element("span", { class: "amount" }, time(node.nanoseconds)));
@@ -160,10 +160,7 @@ function drawFlame({ flames, works, ops }) {
     [top, focused] = [lanes[lane][0], lanes[lane][0]];
     draw();
   } }, flames.map((flame, number) => element("option", { value: number }, `${flame.name || "unnamed lane"} (${flame.kind})`)));
-  const used = new Set(lanes.flat().map(kindOfAny).filter((kind) => kind !== null));
-  function kindOfAny(node) {
-    return node.work === null ? null : works[node.work][2];
-  }
+  const used = new Set(lanes.flat().map(kindOf).filter((kind) => kind !== null));
   let marks = legend([]);
   body.append(
     element("div", { class: "controls" },
