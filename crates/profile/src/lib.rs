@@ -2,9 +2,10 @@
 //!
 //! A [`Profiler`] records nested spans, the layers of a network with the arithmetic and the bytes of each, and the memory
 //! that its owners hold. One that is off costs a comparison a span. What it recorded is a [`Profile`]: plain data, kept as
-//! JSON, from which everything else is computed: [totals](totals) by name, [groups](groups) of layers against what the
-//! machine could do, [bottlenecks] ranked by what a perfect kernel would save, a [table](table) for a terminal, and a
-//! [trace] for Chrome's and Perfetto's viewers.
+//! JSON, from which everything else is computed: [totals] by name, [groups] of layers against what the
+//! machine could do, [bottlenecks] ranked by what a perfect kernel would save, a [table] for a terminal, a [trace]
+//! for Chrome's and Perfetto's viewers, and a [page](html) for a browser. Two profiles are [compared](compare) as data, as a
+//! table and as a page.
 //!
 //! ```
 //! use kinora_profile::Profiler;
@@ -24,6 +25,7 @@
 pub mod bottlenecks;
 pub mod compare;
 pub mod groups;
+pub mod html;
 mod model;
 pub mod quantity;
 mod recorder;
