@@ -22,8 +22,9 @@ fn text(answer: &Answer) -> String {
 #[test]
 fn tables_say_where_the_time_went() {
     let place = Studio::new();
-    let (saved, trace) = (place.folder.path().join("p.json"), place.folder.path().join("trace.json"));
-    let ran = answer(profile(&["--save"]).arg(&saved).arg("--trace").arg(&trace));
+    let path = |name: &str| place.folder.path().join(name);
+    let (saved, trace, page) = (path("p.json"), path("trace.json"), path("page.html"));
+    let ran = answer(profile(&["--save"]).arg(&saved).arg("--trace").arg(&trace).arg("--html").arg(&page));
     let tables = text(&ran);
     for words in
         ["2 steps, f32", "at best", "denoise", "by kind", "UNet: ", "of memory at the peak", "save the most"]
@@ -38,7 +39,13 @@ fn tables_say_where_the_time_went() {
 
     let again = answer(profile(&["--save"]).arg(&saved));
     again.must_fail(1, &["p.json exists already", "--force"]);
-    let compared = answer(kinora().args(["profile", "compare"]).arg(&saved).arg(&saved));
+    let change = path("change.html");
+    let compared =
+        answer(kinora().args(["profile", "compare"]).arg(&saved).arg(&saved).arg("--html").arg(&change));
+    for page in ["page.html", "change.html"] {
+        let page = String::from_utf8(place.read(page)).unwrap();
+        assert!(page.starts_with("<!doctype html>") && page.contains("4 frames of 64×64"), "{page}");
+    }
     assert!(text(&compared).contains("denoise"), "{compared:?}");
 }
 

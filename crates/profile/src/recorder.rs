@@ -158,7 +158,8 @@ impl Profiler {
     pub fn holds(&self, owner: &str, bytes: usize) {
         let Some(recorder) = &self.0 else { return };
         let mut state = recorder.state();
-        let at = recorder.now();
+        // No two at the same moment: which of them came first would be lost.
+        let at = recorder.now().max(state.memory.last().map_or(0, |last| last.at + 1));
         state.memory.push(MemorySample { at, owner: owner.to_owned(), bytes: bytes as u64 });
     }
 

@@ -9,7 +9,7 @@ use kinora::{
         bottlenecks::{bottlenecks, stages},
         compare,
         groups::{By, groups},
-        table, trace,
+        html, table, trace,
     },
 };
 use serde_json::json;
@@ -73,7 +73,11 @@ fn show(arguments: &ShowArgs) -> Result<(), Failure> {
 }
 
 fn compare_two(arguments: &CompareArgs) -> Result<(), Failure> {
+    let page = arguments.html.as_deref().map(|path| files::check(path, arguments.force)).transpose()?;
     let (before, after) = (Profile::read(&arguments.before)?, Profile::read(&arguments.after)?);
+    if let Some(page) = page {
+        page.write(html::comparison(&before, &after).as_bytes())?;
+    }
     let comparison = compare::compare(&before, &after);
     if arguments.json {
         return print(&format!("{}\n", json!(comparison)));
@@ -83,6 +87,7 @@ fn compare_two(arguments: &CompareArgs) -> Result<(), Failure> {
 
 /// The files that a profile is to become.
 struct Outputs {
+    html: Option<NewFile>,
     trace: Option<NewFile>,
 }
 
@@ -92,10 +97,13 @@ impl Outputs {
         let check = |path: &Option<std::path::PathBuf>| {
             path.as_deref().map(|path| files::check(path, report.force)).transpose()
         };
-        Ok(Outputs { trace: check(&report.trace)? })
+        Ok(Outputs { html: check(&report.html)?, trace: check(&report.trace)? })
     }
 
     fn write(&self, profile: &Profile) -> Result<(), Failure> {
+        if let Some(file) = &self.html {
+            file.write(html::page(profile).as_bytes())?;
+        }
         if let Some(file) = &self.trace {
             file.write(trace::json(profile).to_string().as_bytes())?;
         }
