@@ -28,7 +28,12 @@ pub fn check(path: &Path, replace: bool) -> Result<NewFile, Failure> {
 impl NewFile {
     fn temporary(&self) -> io::Result<tempfile::NamedTempFile> {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        tempfile::Builder::new().prefix(".new-").suffix(".tmp").tempfile_in(folder.unwrap_or(Path::new(".")))
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".new-").suffix(".tmp");
+        // As any file of the user's, less what their mask takes away; a temporary one is private otherwise.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        builder.tempfile_in(folder.unwrap_or(Path::new(".")))
     }
 
     fn failure(&self, source: io::Error) -> Failure {
