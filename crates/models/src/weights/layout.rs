@@ -176,6 +176,29 @@ mod tests {
     }
 
     #[test]
+    fn a_large_tensor_is_the_same_in_parts() {
+        // Rows that divide neither a thread's part nor the whole: 3 parts, the last a short one.
+        let [out, channels, taps] = [2003, 37, 9];
+        let elements = out * channels * taps;
+        assert!(elements > 2 * PART && !PART.is_multiple_of(channels * taps));
+        let file: Vec<f32> = (0..elements).map(|i| i as f32).collect();
+        let mut graph = vec![f32::NAN; elements];
+        let order = Order::between(&[out, channels, 3, 3], &[out, 1, 3, 3, channels]).unwrap();
+        let bytes = bytemuck::cast_slice_mut(&mut graph);
+        convert(bytemuck::cast_slice(&file), Float::F32, order, bytes, Float::F32);
+        for (at, &got) in graph.iter().enumerate() {
+            let (row, tap, channel) = (at / (taps * channels), at / channels % taps, at % channels);
+            assert_eq!(got, file[(row * channels + channel) * taps + tap], "element {at}");
+        }
+        // Nothing moves, and the last block is a short one.
+        let odd = &file[..2 * PART + 1001];
+        let mut same = vec![f32::NAN; odd.len()];
+        let bytes = bytemuck::cast_slice_mut(&mut same);
+        convert(bytemuck::cast_slice(odd), Float::F32, Order::UNCHANGED, bytes, Float::F32);
+        assert_eq!(same, odd);
+    }
+
+    #[test]
     fn the_shape_in_a_message_is_the_files_kind() {
         assert_eq!(*file_shape(&[8, 1, 3, 2, 4], &[8, 5, 3, 2]), [8, 4, 3, 2]);
         assert_eq!(*file_shape(&[8, 1, 3, 2, 4], &[8, 5, 1, 3, 2]), [8, 4, 1, 3, 2]);
