@@ -6,7 +6,9 @@ mod support;
 
 use std::time::Instant;
 
-use kinora_ptx::{Argument, Checks, LaunchConfig, MapElement, Module, Simulator, Swizzle, TensorMap, TensorMapKind};
+use kinora_ptx::{
+    Argument, Checks, LaunchConfig, MapElement, Module, Simulator, Swizzle, TensorMap, TensorMapKind,
+};
 use support::{compile_kernel, integers, profile, random};
 
 const LENGTH: usize = 512;
@@ -20,8 +22,10 @@ fn problem() -> Vec<u8> {
 }
 
 fn halves(simulator: &mut Simulator, seed: u64) -> u64 {
-    let bytes: Vec<u8> =
-        random(LENGTH * 64, seed).iter().flat_map(|&value| half::f16::from_f32(value).to_le_bytes()).collect();
+    let bytes: Vec<u8> = random(LENGTH * 64, seed)
+        .iter()
+        .flat_map(|&value| half::f16::from_f32(value).to_le_bytes())
+        .collect();
     simulator.upload(&bytes).unwrap()
 }
 
@@ -29,7 +33,9 @@ fn main() {
     let shared = "#define HEAD_DIM 64\n#define MASK 0\n#define MASK_TYPE u8\n#define KEY_LENGTHS 0\n#define ELEMENT f16\n";
     let flash = "#define QUERY_TILE 64\n#define WARP_ROWS 16\n#define KEY_TILE 64\n#define STAGES 2\n#define VALUE_SLICE 64\n";
     let hopper = "#define WARPGROUPS 2\n#define KEY_TILE 128\n#define STAGES 2\n#define TURNS 1\n";
-    for (path, rest, architecture) in [("attention/flash.cu", flash, "80"), ("attention/hopper.cu", hopper, "90a")] {
+    for (path, rest, architecture) in
+        [("attention/flash.cu", flash, "80"), ("attention/hopper.cu", hopper, "90a")]
+    {
         let Some(ptx) = compile_kernel(path, &format!("{shared}{rest}"), architecture) else { return };
         for races in [true, false] {
             let checks = Checks { races, ..Checks::default() };

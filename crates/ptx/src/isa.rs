@@ -1,6 +1,6 @@
 //! Instructions as they are executed: decoded once, with their operands in a list of registers.
 
-use crate::numeric::Rounding;
+use crate::{counters::InstructionClass, numeric::Rounding};
 
 /// Which file an operand lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -739,6 +739,10 @@ pub(crate) struct Instruction {
     pub operands: u16,
     /// Where it stands, in [`Program::lines`].
     pub line: u32,
+    /// What it is counted as.
+    pub class: InstructionClass,
+    /// Whether it touches a register of a warpgroup's product, other than to copy it.
+    pub touches_products: bool,
 }
 
 /// Where an instruction comes from.
@@ -748,6 +752,8 @@ pub(crate) struct Line {
     pub file: u32,
     /// In that file.
     pub source: u32,
+    /// The file and line that it was inlined at; no line where it was not.
+    pub caller: (u32, u32),
     /// In the PTX.
     pub ptx: u32,
 }
@@ -775,6 +781,4 @@ pub(crate) struct Program {
     /// The smallest access to global memory, and to shared memory.
     pub global_granule: usize,
     pub shared_granule: usize,
-    /// Whether the instruction touches a register of a warpgroup's product, other than to copy it.
-    pub touches_products: Vec<bool>,
 }

@@ -338,11 +338,15 @@ impl Simulator {
         let findings = findings.into_vec().into_iter().map(|seen| {
             let program = &kernel.program;
             let line = program.lines[program.instructions[seen.pc as usize].line as usize];
-            let source = module.files.get(line.file as usize).filter(|_| line.source > 0);
+            let source = |file: u32, line: u32| {
+                let file = module.files.get(file as usize).filter(|_| line > 0)?;
+                Some(SourceLine { file: file.clone(), line })
+            };
             Finding {
                 kind: seen.kind,
                 kernel: kernel.name.clone(),
-                source: source.map(|file| SourceLine { file: file.clone(), line: line.source }),
+                source: source(line.file, line.source),
+                called_at: source(line.caller.0, line.caller.1),
                 ptx_line: line.ptx,
                 block: Geometry::split(u64::from(seen.block), geometry.grid),
                 thread: Geometry::split(u64::from(seen.thread), geometry.block),

@@ -52,16 +52,11 @@ impl Clocks {
         join(mine, published);
     }
 
-    /// The earliest moment that a warp has seen of any of the warps `from..to`: what happened before is known to it.
-    pub fn floor(&self, warp: usize, from: usize, to: usize) -> u32 {
+    /// The earliest moment that a warp has seen of any other: what happened before is known to it.
+    pub fn floor(&self, warp: usize) -> u32 {
         let row = &self.seen[warp * self.count..(warp + 1) * self.count];
-        row[from..to]
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| from + i != warp)
-            .map(|(_, &t)| t)
-            .min()
-            .unwrap_or(u32::MAX)
+        let others = row[..self.count - 1].iter().enumerate().filter(|(other, _)| *other != warp);
+        others.map(|(_, &moment)| moment).min().unwrap_or(u32::MAX)
     }
 }
 

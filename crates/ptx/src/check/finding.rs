@@ -94,6 +94,8 @@ pub struct Finding {
     pub kernel: String,
     /// The line of the source, where the PTX has line information.
     pub source: Option<SourceLine>,
+    /// The line that called the function which that line is in, where it was written into its caller.
+    pub called_at: Option<SourceLine>,
     /// The line of the PTX.
     pub ptx_line: u32,
     /// The block in which it was seen first.
@@ -115,6 +117,9 @@ impl fmt::Display for Finding {
         write!(f, "{:?} in {}", self.kind, self.kernel)?;
         if let Some(source) = &self.source {
             write!(f, " at {}:{}", source.file, source.line)?;
+        }
+        if let Some(caller) = &self.called_at {
+            write!(f, ", called at {}:{}", caller.file, caller.line)?;
         }
         let [bx, by, bz] = self.block;
         let [tx, ty, tz] = self.thread;

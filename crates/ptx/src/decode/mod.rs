@@ -19,6 +19,7 @@ use self::{
     names::{Binding, Scopes},
 };
 use crate::{
+    counters::InstructionClass,
     error::{Place, PtxError},
     isa::{Class, Instruction, Line, Op, Operand, Program, Type},
     syntax::tree::{self, Function, Statement, Variable},
@@ -229,9 +230,16 @@ impl<'a> Decoder<'a, '_> {
                 }
                 Statement::Declaration(variable) => self.declare(variable)?,
                 Statement::Location(location) => {
-                    let file = self.module.files.iter().position(|&(number, _)| number == location.file);
-                    self.line.file = file.map_or(u32::MAX, |file| file as u32);
-                    self.line.source = location.line.try_into().unwrap_or(0);
+                    let files = &self.module.files;
+                    let file = |number: u64| {
+                        let found = files.iter().position(|&(known, _)| known == number);
+                        found.map_or(u32::MAX, |file| file as u32)
+                    };
+                    let line = |line: u64| line.try_into().unwrap_or(0);
+                    self.line.file = file(location.file);
+                    self.line.source = line(location.line);
+                    self.line.caller =
+                        location.inlined_at.map_or((0, 0), |(at, number)| (file(at), line(number)));
                 }
                 Statement::Instruction(instruction) => self.instruction(instruction)?,
             }
@@ -339,6 +347,8 @@ impl<'a> Decoder<'a, '_> {
             results: results.len() as u16,
             operands: operands.len() as u16,
             line: program.lines.len() as u32 - 1,
+            class: InstructionClass::of(&op),
+            touches_products: false,
         });
         Ok(())
     }

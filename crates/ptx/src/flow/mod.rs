@@ -13,7 +13,7 @@ pub(crate) fn prepare(program: &mut Program) {
     let graph = graph::Graph::new(program);
     program.reconvergence = graph.reconvergence(program);
     let products = product_registers(program);
-    program.touches_products = touches(program, &products);
+    mark_touches(program, &products);
     registers::allocate(program, &graph, &products);
     (program.global_granule, program.shared_granule) = granules(program);
 }
@@ -32,16 +32,16 @@ fn product_registers(program: &Program) -> HashSet<Operand> {
     products
 }
 
-/// Which instructions must not run while a product is under way. Copies are let through: compilers place them as they like,
-/// and the assembler takes them out.
-fn touches(program: &Program, products: &HashSet<Operand>) -> Vec<bool> {
-    let touched = |instruction: &crate::isa::Instruction| {
+/// Marks instructions that must not run while a product is under way. Copies are let through: compilers place them as they
+/// like, and the assembler takes them out.
+fn mark_touches(program: &mut Program, products: &HashSet<Operand>) {
+    for instruction in &mut program.instructions {
         let copy = matches!(instruction.op, Op::Wgmma(_) | Op::Alu(Alu::Move32));
         let first = instruction.first as usize;
-        let end = first + (instruction.results + instruction.operands) as usize;
-        !copy && program.operands[first..end].iter().any(|operand| products.contains(operand))
-    };
-    program.instructions.iter().map(touched).collect()
+        let end = first + instruction.results as usize + instruction.operands as usize;
+        instruction.touches_products =
+            !copy && program.operands[first..end].iter().any(|operand| products.contains(operand));
+    }
 }
 
 /// The smallest accesses to global and to shared memory: races are looked for in pieces of that size, so that neighbours in a

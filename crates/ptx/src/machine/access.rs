@@ -561,12 +561,6 @@ impl Unit<'_> {
             };
             places[lane] = (block, offset);
             ok |= 1 << lane;
-            let shared = &mut self.blocks[block].shared;
-            if touch.reads() && !shared.is_written(offset, bytes) {
-                self.report(warp, FindingKind::Uninitialised, pc, lane as u32, Some(addresses[lane]), || {
-                    format!("{bytes} bytes of shared memory are read that nobody wrote")
-                });
-            }
             who.lane = lane;
             who.own = (block == warp.block).then_some(warp.number as u32);
             let shared = &mut self.blocks[block].shared;
@@ -575,8 +569,14 @@ impl Unit<'_> {
                 Touch::Write => shared.write(offset, bytes, &who, &self.clocks),
                 Touch::Atomic | Touch::StrongRead | Touch::StrongWrite => None,
             };
+            let unwritten = touch.reads() && !shared.is_written(offset, bytes);
+            // What a race leaves unwritten is the race's doing.
             if let Some(conflict) = conflict {
                 self.report_shared_race(warp, pc, lane, addresses[lane], touch, conflict);
+            } else if unwritten {
+                self.report(warp, FindingKind::Uninitialised, pc, lane as u32, Some(addresses[lane]), || {
+                    format!("{bytes} bytes of shared memory are read that nobody wrote")
+                });
             }
         });
         ok

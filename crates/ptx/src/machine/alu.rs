@@ -641,25 +641,51 @@ pub(crate) fn carry(
     }
 }
 
+/// A comparison of two operands.
+#[derive(Clone, Copy)]
+pub(crate) struct Comparison {
+    pub compare: Compare,
+    pub kind: Type,
+    pub flush: bool,
+    pub a: Operand,
+    pub b: Operand,
+}
+
 /// The lanes in which a comparison holds.
 #[inline(always)]
 pub(crate) fn compare(
-    compare: Compare,
-    kind: Type,
-    flush: bool,
-    a: Operand,
-    b: Operand,
+    wide: bool,
+    comparison: Comparison,
     registers: &Registers,
     constants: &Constants,
 ) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    if wide {
+        // SAFETY: the processor was found to have these instructions.
+        return unsafe { compare_wide(comparison, registers, constants) };
+    }
+    let _ = wide;
+    compare_body(comparison, registers, constants)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]
+fn compare_wide(comparison: Comparison, registers: &Registers, constants: &Constants) -> u32 {
+    compare_body(comparison, registers, constants)
+}
+
+#[inline(always)]
+fn compare_body(comparison: Comparison, registers: &Registers, constants: &Constants) -> u32 {
+    let Comparison { compare, kind, flush, a, b } = comparison;
     macro_rules! ordered {
         ($x:expr, $y:expr) => {{
-            let mut out = 0u32;
+            // Each lane's own bit, and then all of them together: both are vector code.
+            let mut bits = [0u32; 32];
             macro_rules! each {
                 ($x2:ident, $y2:ident => $holds:expr) => {
                     for lane in 0..32 {
                         let ($x2, $y2) = ($x(lane), $y(lane));
-                        out |= u32::from($holds) << lane;
+                        bits[lane] = if $holds { 1 << lane } else { 0 };
                     }
                 };
             }
@@ -680,7 +706,7 @@ pub(crate) fn compare(
                 Compare::Numbers => each!(x, y => x == x && y == y),
                 Compare::Nans => each!(x, y => x != x || y != y),
             }
-            out
+            bits.iter().fold(0, |all, bit| all | bit)
         }};
     }
     if kind.bytes() == 8 {

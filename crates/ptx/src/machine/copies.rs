@@ -339,8 +339,9 @@ impl Unit<'_> {
         };
         let allocation = self.launched.views[view].allocation;
         let offset = (address - allocation.base) as usize;
-        let unwritten = (offset..offset + to.len()).any(|byte| !allocation.is_written(byte, 1));
-        if unwritten {
+        let piece = if offset % 8 == 0 && to.len() % 8 == 0 { 8 } else { 1 };
+        let mut pieces = (offset..offset + to.len()).step_by(piece);
+        if pieces.any(|offset| !allocation.is_written(offset, piece)) {
             self.findings.add(FindingKind::Uninitialised, pc, || {
                 (block, thread, Some(address), "the copy engine reads memory that nobody wrote".to_owned())
             });

@@ -110,11 +110,12 @@ impl Unit<'_> {
                 let (by, clamp) =
                     (*registers.word(constants, operands[3]), *registers.word(constants, operands[4]));
                 let mut inside = 0;
-                let out = std::array::from_fn(|lane| {
+                let mut out = [0; 32];
+                for (lane, out) in out.iter_mut().enumerate() {
                     let (from, valid) = shuffle_source(mode, lane as u32, by[lane], clamp[lane]);
                     inside |= u32::from(valid) << lane;
-                    source[from as usize]
-                });
+                    *out = source[from as usize];
+                }
                 if !operands[0].is_none() {
                     registers.set_word(operands[0], &out, step.mask);
                 }
@@ -207,6 +208,7 @@ impl Unit<'_> {
 }
 
 /// The lane whose value is given, and whether it is within the segment; the lane itself where it is not.
+#[inline(always)]
 fn shuffle_source(mode: Shuffle, lane: u32, by: u32, clamp: u32) -> (u32, bool) {
     let by = by & 0x1f;
     let (limit, segment) = (clamp & 0x1f, clamp >> 8 & 0x1f);

@@ -74,33 +74,109 @@ fn multiply_body(sums: &mut [f32], a: &[f32], b: &[f32], n: usize, k: usize) {
     }
 }
 
+/// The elements of a word, the lowest first.
+#[inline(always)]
+fn unpack(words: &Words, kind: Type, part: usize) -> [f32; 32] {
+    let bits = 8 * kind.bytes();
+    let ones = u32::MAX >> (32 - bits);
+    let shift = bits * part;
+    macro_rules! all {
+        ($kind:expr) => {{
+            let mut out = [0f32; 32];
+            for lane in 0..32 {
+                out[lane] = element($kind, words[lane] >> shift & ones);
+            }
+            out
+        }};
+    }
+    // The kinds apart, so that the loops of the common ones become vector code.
+    match kind {
+        Type::F16 => all!(Type::F16),
+        Type::Bf16 => all!(Type::Bf16),
+        Type::Tf32 => all!(Type::Tf32),
+        _ => all!(kind),
+    }
+}
+
 /// The rows of a, from the registers of a warp: each row's `k` elements follow each other.
-pub(super) fn fragment_a(registers: &[&Words], kind: Type, m: usize, k: usize, out: &mut [f32]) {
+#[inline(always)]
+fn rows_of_a(registers: &[&Words], kind: Type, m: usize, k: usize, out: &mut [f32]) {
     let each = 4 / kind.bytes();
-    let bits = 8 * kind.bytes() as u32;
     for (r, words) in registers.iter().enumerate() {
         let (row, column) = if m == 16 { (8 * (r % 2), 4 * each * (r / 2)) } else { (0, 4 * each * r) };
-        for (lane, &word) in words.iter().enumerate() {
-            let first = (row + lane / 4) * k + column + lane % 4 * each;
-            for i in 0..each {
-                out[first + i] = element(kind, word >> (bits * i as u32) & (u32::MAX >> (32 - bits)));
+        for part in 0..each {
+            let values = unpack(words, kind, part);
+            for group in 0..8 {
+                let line = &mut out[(row + group) * k + column + part..];
+                for i in 0..4 {
+                    line[i * each] = values[4 * group + i];
+                }
             }
         }
     }
 }
 
-fn fragment_b(registers: &[&Words], kind: Type, n: usize, out: &mut [f32]) {
+/// The columns of b, from the registers of a warp: each depth's eight columns follow each other.
+#[inline(always)]
+fn columns_of_b(registers: &[&Words], kind: Type, out: &mut [f32]) {
     let each = 4 / kind.bytes();
-    let bits = 8 * kind.bytes() as u32;
     for (r, words) in registers.iter().enumerate() {
-        for (lane, &word) in words.iter().enumerate() {
-            let depth = 4 * each * r + lane % 4 * each;
-            for i in 0..each {
-                let value = element(kind, word >> (bits * i as u32) & (u32::MAX >> (32 - bits)));
-                out[(depth + i) * n + lane / 4] = value;
+        for part in 0..each {
+            let values = unpack(words, kind, part);
+            for i in 0..4 {
+                let line = &mut out[(4 * each * r + i * each + part) * 8..][..8];
+                for group in 0..8 {
+                    line[group] = values[4 * group + i];
+                }
             }
         }
     }
+}
+
+/// A warp's product of floating-point numbers, from registers to registers.
+#[derive(Clone, Copy)]
+struct WarpProduct<'a> {
+    mma: Mma,
+    a: &'a [&'a Words],
+    b: &'a [&'a Words],
+    c: &'a [&'a Words],
+}
+
+impl WarpProduct<'_> {
+    #[inline(always)]
+    fn run(self) -> [Words; 4] {
+        let WarpProduct { mma, a, b, c } = self;
+        let (m, k) = (mma.m as usize, mma.k as usize);
+        let (mut left, mut right, mut sums) = ([0f32; 16 * 32], [0f32; 32 * 8], [0f32; 16 * 8]);
+        rows_of_a(a, mma.a, m, k, &mut left);
+        columns_of_b(b, mma.b, &mut right);
+        load_sums(c, mma.sum, 8, &mut sums);
+        multiply_body(&mut sums[..m * 8], &left[..m * k], &right[..8 * k], 8, k);
+        let mut out = [[0; 32]; 4];
+        for (i, out) in out.iter_mut().enumerate().take(c.len()) {
+            *out = store_sums(&sums, mma.sum, 8, i);
+        }
+        out
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn run_wide(self) -> [Words; 4] {
+        self.run()
+    }
+}
+
+/// The rows of a warpgroup's operand in registers.
+pub(super) fn fragment_a(registers: &[&Words], kind: Type, k: usize, out: &mut [f32]) {
+    rows_of_a(registers, kind, 16, k, out);
+}
+
+/// The integers of registers, as numbers that are exact.
+fn integer_fragments(mma: &Mma, a: &[&Words], b: &[&Words]) -> ([f32; 16 * 32], [f32; 32 * 8]) {
+    let (mut left, mut right) = ([0f32; 16 * 32], [0f32; 32 * 8]);
+    rows_of_a(a, mma.a, mma.m as usize, mma.k as usize, &mut left);
+    columns_of_b(b, mma.b, &mut right);
+    (left, right)
 }
 
 impl Unit<'_> {
@@ -125,24 +201,28 @@ impl Unit<'_> {
         let (a, rest) = rest.split_at(count(m, mma.a));
         let (b, c) = rest.split_at(count(n, mma.b));
         let registers = &warp.registers;
-        let words = |list: &[crate::isa::Operand]| -> Vec<&Words> {
-            list.iter().map(|&operand| registers.word(constants, operand)).collect()
-        };
+        let mut room = [registers.word(constants, a[0]); 12];
+        for (place, &operand) in room.iter_mut().zip(a.iter().chain(b).chain(c)) {
+            *place = registers.word(constants, operand);
+        }
+        let (a, rest) = room.split_at(a.len());
+        let (b, rest) = rest.split_at(b.len());
+        let c = &rest[..c.len()];
         if mma.sum == Type::S32 {
-            let sums = integer_product(&mma, &words(a), &words(b), &words(c));
+            let sums = integer_product(&mma, a, b, c);
             for (i, &result) in d.iter().enumerate() {
                 warp.registers.set_word(result, &sums[i], step.mask);
             }
             return;
         }
-        let (mut left, mut right, mut sums) = ([0f32; 16 * 32], [0f32; 32 * 8], [0f32; 16 * 8]);
-        fragment_a(&words(a), mma.a, m, k, &mut left[..m * k]);
-        fragment_b(&words(b), mma.b, n, &mut right[..n * k]);
-        load_sums(&words(c), mma.sum, n, &mut sums);
-        multiply(self.launched.wide, &mut sums[..m * n], &left[..m * k], &right[..n * k], n, k);
-        for (i, &result) in d.iter().enumerate() {
-            let out = store_sums(&sums, mma.sum, n, i);
-            warp.registers.set_word(result, &out, step.mask);
+        let product = WarpProduct { mma, a, b, c };
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the processor was found to have these instructions.
+        let out = if self.launched.wide { unsafe { product.run_wide() } } else { product.run() };
+        #[cfg(not(target_arch = "x86_64"))]
+        let out = product.run();
+        for (out, &result) in out.iter().zip(d) {
+            warp.registers.set_word(result, out, step.mask);
         }
     }
 
@@ -228,11 +308,13 @@ impl Unit<'_> {
 }
 
 /// The place of a thread's sum `i` of an accumulator of f32.
+#[inline(always)]
 fn sum_place(lane: usize, i: usize, n: usize) -> usize {
     (lane / 4 + i / 2 % 2 * 8) * n + i / 4 * 8 + lane % 4 * 2 + i % 2
 }
 
 /// The sums of 16 rows from a thread's registers; 16-bit ones are pairs.
+#[inline(always)]
 pub(super) fn load_sums(registers: &[&Words], kind: Type, n: usize, sums: &mut [f32]) {
     for (i, words) in registers.iter().enumerate() {
         for (lane, &word) in words.iter().enumerate() {
@@ -247,23 +329,24 @@ pub(super) fn load_sums(registers: &[&Words], kind: Type, n: usize, sums: &mut [
 }
 
 /// Register `i` of the sums.
+#[inline(always)]
 pub(super) fn store_sums(sums: &[f32], kind: Type, n: usize, i: usize) -> Words {
-    std::array::from_fn(|lane| {
-        if kind == Type::F16 {
+    let mut out = [0; 32];
+    for (lane, out) in out.iter_mut().enumerate() {
+        *out = if kind == Type::F16 {
             let half = |i| numeric::f16_bits(sums[sum_place(lane, i, n)]);
             half(2 * i) | half(2 * i + 1) << 16
         } else {
             sums[sum_place(lane, i, n)].to_bits()
-        }
-    })
+        };
+    }
+    out
 }
 
 /// Products of 8-bit integers, with 32-bit sums that wrap or saturate.
 fn integer_product(mma: &Mma, a: &[&Words], b: &[&Words], c: &[&Words]) -> Vec<Words> {
-    let (m, n, k) = (mma.m as usize, mma.n as usize, mma.k as usize);
-    let (mut left, mut right) = ([0f32; 16 * 32], [0f32; 32 * 8]);
-    fragment_a(a, mma.a, m, k, &mut left[..m * k]);
-    fragment_b(b, mma.b, n, &mut right[..n * k]);
+    let (n, k) = (mma.n as usize, mma.k as usize);
+    let (left, right) = integer_fragments(mma, a, b);
     let sum = |lane: usize, i: usize| {
         let place = sum_place(lane, i, n);
         let (row, column) = (place / n, place % n);

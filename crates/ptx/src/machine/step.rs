@@ -3,14 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use super::{
-    alu,
+    alu::{self, Comparison},
     fragments::Wait,
     unit::{Geometry, SLICE, Unit},
     warp::Warp,
 };
 use crate::{
     check::FindingKind,
-    counters::InstructionClass,
     isa::{Alu, Fence, Float, Instruction, Op, Operand, Special},
 };
 
@@ -60,7 +59,7 @@ impl Unit<'_> {
             let instruction = &program.instructions[pc as usize];
             let guard = instruction.guard;
             let active = if guard.is_none() { mask } else { mask & warp.registers.predicate(guard) };
-            self.counters.instructions[InstructionClass::of(&instruction.op) as usize] += 1;
+            self.counters.instructions[instruction.class as usize] += 1;
             self.counters.thread_instructions += u64::from(active.count_ones());
             if active == 0 {
                 pc += 1;
@@ -69,7 +68,7 @@ impl Unit<'_> {
             let first = instruction.first as usize;
             let end = first + instruction.results as usize + instruction.operands as usize;
             let operands = &program.operands[first..end];
-            if program.touches_products[pc as usize] {
+            if instruction.touches_products {
                 self.product_touched(warp, instruction, operands, pc, active);
             }
             match instruction.op {
@@ -91,8 +90,8 @@ impl Unit<'_> {
                 Op::SetPredicate { compare, kind, combine, flush } => {
                     let constants = &self.launched.constants;
                     let registers = &mut warp.registers;
-                    let holds =
-                        alu::compare(compare, kind, flush, operands[2], operands[3], registers, constants);
+                    let comparison = Comparison { compare, kind, flush, a: operands[2], b: operands[3] };
+                    let holds = alu::compare(wide, comparison, registers, constants);
                     let other = operands.get(4).map_or(0, |&other| registers.predicate(other));
                     registers.set_predicate(operands[0], alu::combine(combine, holds, other), active);
                     registers.set_predicate(operands[1], alu::combine(combine, !holds, other), active);
@@ -235,8 +234,8 @@ impl Unit<'_> {
             Op::SetValue { compare, kind, combine, flush, float } => {
                 let (constants, registers) = (&self.launched.constants, &mut warp.registers);
                 let operands = step.operands;
-                let holds =
-                    alu::compare(compare, kind, flush, operands[1], operands[2], registers, constants);
+                let comparison = Comparison { compare, kind, flush, a: operands[1], b: operands[2] };
+                let holds = alu::compare(self.launched.wide, comparison, registers, constants);
                 let other = operands.get(3).map_or(0, |&other| registers.predicate(other));
                 let holds = alu::combine(combine, holds, other);
                 let yes = if float { 1.0f32.to_bits() } else { u32::MAX };

@@ -245,7 +245,9 @@ impl<'a> Unit<'a> {
                     }
                     Wait::Cluster { .. } => "at the cluster's barrier".to_owned(),
                 };
-                waiting.push((warp.block, warp.number, fragment.pc, fragment.mask, what));
+                // Some wait behind the instruction that made them wait.
+                let behind = matches!(fragment.wait, Wait::Barrier(_) | Wait::Cluster { .. });
+                waiting.push((warp.block, warp.number, fragment.pc - u32::from(behind), fragment.mask, what));
             }
         }
         for (block, number, pc, mask, what) in waiting {
@@ -275,10 +277,7 @@ impl<'a> Unit<'a> {
 
     /// What a warp has learnt changes what is old for it.
     pub(super) fn learnt(&self, warp: &mut Warp) {
-        let per_block = self.launched.geometry.warps();
-        let first = warp.block * per_block;
-        let floor = self.clocks.floor(warp.id, first, first + per_block);
-        warp.floor = floor.min(warp.met);
+        warp.floor = self.clocks.floor(warp.id).min(warp.met);
     }
 }
 
@@ -298,5 +297,4 @@ pub(super) static EMPTY: Program = Program {
     shared_bytes: 0,
     global_granule: 1,
     shared_granule: 1,
-    touches_products: Vec::new(),
 };

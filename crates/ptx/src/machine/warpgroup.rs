@@ -128,7 +128,7 @@ impl Unit<'_> {
         }
     }
 
-    /// Checks the pieces that a product reads; each warp answers for a part of those that all four read.
+    /// Checks the pieces that a product reads.
     fn read_pieces(&mut self, warp: &Warp, pieces: &[u32], pc: u32) {
         if !self.launched.races {
             return;
@@ -163,7 +163,7 @@ impl Unit<'_> {
         if wgmma.a_in_registers {
             let words: Vec<&Words> =
                 a.iter().map(|&operand| warp.registers.word(constants, operand)).collect();
-            fragment_a(&words, wgmma.element, 16, k, &mut left);
+            fragment_a(&words, wgmma.element, k, &mut left);
         } else {
             let layout = Layout::new(warp.registers.long(constants, a[0])[0], wgmma.transpose_a);
             let rows = warp.number % 4 * 16..warp.number % 4 * 16 + 16;
@@ -177,7 +177,6 @@ impl Unit<'_> {
         if !self.operand(warp, step, layout, wgmma.b_element, 0..n, k, &mut right, true, &mut pieces) {
             return;
         }
-        // The pieces are the same for the four warps, but for a.
         self.check_pieces(warp, step.pc, &pieces);
         if wgmma.negate_a != wgmma.negate_b {
             left.iter_mut().for_each(|value| *value = -*value);
@@ -238,12 +237,27 @@ impl Unit<'_> {
                     outside = Some(address as u64);
                     continue;
                 }
-                pieces.push(offset as u32);
+                // Each of the four warps answers for a quarter of what all of them read.
+                if !by_depth || (line + piece) % 4 == warp.number % 4 {
+                    pieces.push(offset as u32);
+                }
                 let data = shared.bytes(offset, 16);
+                if bytes == 2 {
+                    let values = eight(kind, data);
+                    let (first, step) = match (layout.transposed, by_depth) {
+                        (true, true) => (line * count + piece * 8, 1),
+                        (true, false) => (piece * 8 * k + line, k),
+                        (false, true) => (piece * 8 * count + line - rows.start, count),
+                        (false, false) => ((line - rows.start) * k + piece * 8, 1),
+                    };
+                    for (i, value) in values.into_iter().enumerate() {
+                        out[first + i * step] = value;
+                    }
+                    continue;
+                }
                 for i in 0..each {
                     let bits = match bytes {
                         1 => u32::from(data[i]),
-                        2 => u32::from(u16::from_le_bytes([data[2 * i], data[2 * i + 1]])),
                         _ => u32::from_le_bytes([
                             data[4 * i],
                             data[4 * i + 1],
@@ -284,6 +298,19 @@ impl Unit<'_> {
             self.check_proxy(warp, pc, 0, (warp.block, offset), 16);
         }
         self.read_pieces(warp, pieces, pc);
+    }
+}
+
+/// Eight 16-bit numbers.
+#[inline(always)]
+fn eight(kind: Type, data: &[u8]) -> [f32; 8] {
+    let mut bits = [0u32; 8];
+    for (bits, pair) in bits.iter_mut().zip(data.chunks_exact(2)) {
+        *bits = u32::from(u16::from_le_bytes([pair[0], pair[1]]));
+    }
+    match kind {
+        Type::F16 => bits.map(|bits| element(Type::F16, bits)),
+        _ => bits.map(|bits| element(Type::Bf16, bits)),
     }
 }
 

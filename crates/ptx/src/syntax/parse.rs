@@ -471,9 +471,9 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// What stands after `.loc`. Where code was inlined, the place within the inlined function is what is kept.
+    /// What stands after `.loc`.
     fn location(&mut self) -> Result<Location, PtxError> {
-        let location = Location { file: self.integer()?, line: self.integer()? };
+        let mut location = Location { file: self.integer()?, line: self.integer()?, inlined_at: None };
         self.integer()?;
         while self.takes(b',') {
             match self.word("function_name or inlined_at")? {
@@ -484,9 +484,8 @@ impl<'a> Parser<'a, '_> {
                     }
                 }
                 "inlined_at" => {
-                    for _ in 0..3 {
-                        self.integer()?;
-                    }
+                    location.inlined_at = Some((self.integer()?, self.integer()?));
+                    self.integer()?;
                 }
                 _ => {
                     self.at -= 1;

@@ -80,6 +80,8 @@ pub(crate) struct Function<'a> {
 pub(crate) struct Location {
     pub file: u64,
     pub line: u64,
+    /// The file and line that it was inlined at.
+    pub inlined_at: Option<(u64, u64)>,
 }
 
 /// A part of a body. Braces are statements of their own, so that nothing is nested.
