@@ -339,10 +339,10 @@ impl Unit<'_> {
             let (base, end) = (allocation.base, allocation.base + allocation.bytes as u64 - bytes as u64);
             let mut group = 0u32;
             let mut low = 0;
-            for lane in 0..32 {
-                let inside = addresses[lane] >= base && addresses[lane] <= end;
+            for (lane, &address) in addresses.iter().enumerate() {
+                let inside = address >= base && address <= end;
                 group |= u32::from(inside) << lane;
-                low |= if inside { addresses[lane] } else { 0 };
+                low |= if inside { address } else { 0 };
             }
             group &= rest;
             rest &= !group;
@@ -714,11 +714,11 @@ impl Unit<'_> {
         );
     }
 
-    pub(super) fn to_generic(&mut self, warp: &mut Warp, step: Step<'_>, memory: Memory) {
+    pub(super) fn make_generic(&mut self, warp: &mut Warp, step: Step<'_>, memory: Memory) {
         self.map_addresses(warp, step, |address| address.wrapping_add(window(memory)));
     }
 
-    pub(super) fn from_generic(&mut self, warp: &mut Warp, step: Step<'_>, memory: Memory) {
+    pub(super) fn make_specific(&mut self, warp: &mut Warp, step: Step<'_>, memory: Memory) {
         self.map_addresses(warp, step, |address| address.wrapping_sub(window(memory)));
     }
 

@@ -620,9 +620,9 @@ pub(crate) fn carry(
             CarryOp::Add => a + b + taken,
             // The borrow is the carry turned around within the instructions, and not seen elsewhere.
             CarryOp::Sub => a.wrapping_sub(b).wrapping_sub(taken),
-            CarryOp::MadLow => (a * b & ones) + c + taken,
-            CarryOp::MadHighU => (a * b >> bits) + c + taken,
-            CarryOp::MadHighS => ((signed(a) * signed(b) >> bits) as u128 & ones) + c + taken,
+            CarryOp::MadLow => ((a * b) & ones) + c + taken,
+            CarryOp::MadHighU => ((a * b) >> bits) + c + taken,
+            CarryOp::MadHighS => (((signed(a) * signed(b)) >> bits) as u128 & ones) + c + taken,
         };
         after |= u32::from(sum >> bits & 1 == 1) << lane;
         words[lane] = sum as u32;
@@ -689,7 +689,8 @@ fn compare_body(comparison: Comparison, registers: &Registers, constants: &Const
                     }
                 };
             }
-            #[allow(clippy::eq_op, clippy::double_comparisons, clippy::nonminimal_bool)]
+            // Comparisons that are true of a NaN are those whose opposite is false of it.
+            #[allow(clippy::eq_op, clippy::double_comparisons, clippy::nonminimal_bool, clippy::neg_cmp_op_on_partial_ord)]
             match compare {
                 Compare::Eq => each!(x, y => x == y),
                 Compare::Ne => each!(x, y => x < y || x > y),

@@ -339,7 +339,7 @@ impl Unit<'_> {
         };
         let allocation = self.launched.views[view].allocation;
         let offset = (address - allocation.base) as usize;
-        let piece = if offset % 8 == 0 && to.len() % 8 == 0 { 8 } else { 1 };
+        let piece = if offset.is_multiple_of(8) && to.len().is_multiple_of(8) { 8 } else { 1 };
         let mut pieces = (offset..offset + to.len()).step_by(piece);
         if pieces.any(|offset| !allocation.is_written(offset, piece)) {
             self.findings.add(FindingKind::Uninitialised, pc, || {
@@ -450,7 +450,7 @@ impl Unit<'_> {
 
 /// Copies bytes out of an allocation, in the widest pieces that are aligned.
 fn copy_from(allocation: &crate::memory::Allocation, offset: usize, to: &mut [u8]) {
-    let wide = if offset % 8 == 0 { to.len() / 8 * 8 } else { 0 };
+    let wide = if offset.is_multiple_of(8) { to.len() / 8 * 8 } else { 0 };
     for (i, piece) in to[..wide].chunks_exact_mut(8).enumerate() {
         piece.copy_from_slice(&allocation.load(offset + 8 * i, 8).to_le_bytes());
     }

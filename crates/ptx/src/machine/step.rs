@@ -194,11 +194,11 @@ impl Unit<'_> {
         let targets = &self.launched.program.tables[table as usize];
         let index = *warp.registers.word(&self.launched.constants, index);
         let mut parts: Vec<(u32, u32)> = Vec::new();
-        for lane in 0..32 {
+        for (lane, &index) in index.iter().enumerate() {
             if mask >> lane & 1 == 0 {
                 continue;
             }
-            let target = match targets.get(index[lane] as usize) {
+            let target = match targets.get(index as usize) {
                 Some(&target) if active >> lane & 1 == 1 => target,
                 _ => pc + 1,
             };
@@ -243,8 +243,8 @@ impl Unit<'_> {
                 registers.set_word(operands[0], &out, step.mask);
             }
             Op::TestNumber { test, wide } => self.test_number(warp, step, test, wide),
-            Op::ToGeneric(memory) => self.to_generic(warp, step, memory),
-            Op::FromGeneric(memory) => self.from_generic(warp, step, memory),
+            Op::ToGeneric(memory) => self.make_generic(warp, step, memory),
+            Op::FromGeneric(memory) => self.make_specific(warp, step, memory),
             Op::IsSpace(memory) => self.is_space(warp, step, memory),
             Op::MapShared { generic } => self.map_shared(warp, step, generic),
             Op::ClusterRankOf { generic } => self.cluster_rank_of(warp, step, generic),

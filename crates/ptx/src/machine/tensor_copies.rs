@@ -155,7 +155,7 @@ fn misuse(map: &TensorMap, copy: TensorCopy, shared: u64) -> Option<String> {
     if matches!(map.kind, TensorMapKind::Im2col { .. }) != copy.im2col {
         return Some("a map for boxes is used for im2col, or the other way round".to_owned());
     }
-    if shared % align != 0 {
+    if !shared.is_multiple_of(align) {
         return Some(format!(
             "shared memory at {shared:#x} is not aligned to the {align} bytes of the swizzle"
         ));

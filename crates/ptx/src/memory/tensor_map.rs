@@ -282,7 +282,7 @@ impl TensorMap {
             }
         }
         let inner = self.inner_bytes();
-        if inner % 16 != 0 {
+        if !inner.is_multiple_of(16) {
             return Err(format!("the box's rows of {inner} bytes are no multiple of 16"));
         }
         if swizzle != Swizzle::None && inner > swizzle.bytes() {
@@ -348,7 +348,7 @@ impl TensorMap {
             let place = |axis: usize| {
                 i64::from(coordinates[axis]) + i64::from(at[axis]) * i64::from(self.element_strides[axis])
             };
-            rows.push(self.row_at(i64::from(coordinates[0]), &std::array::from_fn(|axis| place(axis))));
+            rows.push(self.row_at(i64::from(coordinates[0]), &std::array::from_fn(place)));
             for axis in 1..self.rank {
                 at[axis] += 1;
                 if at[axis] < steps[axis] {
@@ -377,7 +377,7 @@ impl TensorMap {
                 _ if (1..=spatial).contains(&axis) => at[axis] + i64::from(offsets[axis - 1]),
                 _ => at[axis],
             };
-            rows.push(self.row_at(at[0], &std::array::from_fn(|axis| place(axis))));
+            rows.push(self.row_at(at[0], &std::array::from_fn(place)));
             for axis in 1..self.rank {
                 at[axis] += i64::from(self.element_strides[axis]);
                 if axis > spatial {
@@ -396,11 +396,11 @@ impl TensorMap {
     /// The part of a row that is in the tensor: its elements from `first` on, at `place` on the other axes.
     fn row_at(&self, first: i64, place: &[i64; 5]) -> Option<Run> {
         let mut address = self.address;
-        for axis in 1..self.rank {
-            if !(0..self.extents[axis] as i64).contains(&place[axis]) {
+        for (axis, &place) in place.iter().enumerate().take(self.rank).skip(1) {
+            if !(0..self.extents[axis] as i64).contains(&place) {
                 return None;
             }
-            address = address.wrapping_add((place[axis] as u64).wrapping_mul(self.strides[axis - 1]));
+            address = address.wrapping_add((place as u64).wrapping_mul(self.strides[axis - 1]));
         }
         let bytes = self.element.bytes() as i64;
         let elements = self.inner_bytes() as i64 / bytes;

@@ -13,13 +13,13 @@ pub(crate) fn exp2(x: f32) -> f32 {
     let whole = (clamped + 12_582_912.0) - 12_582_912.0;
     let f = clamped - whole;
     // The series of 2^f for |f| <= 1/2: the first term left out is below 2^-28.
-    let mut p = 1.525_273_4e-5f32;
+    let mut p = 1.525_273_4e-5_f32;
     p = p * f + 1.540_353e-4;
     p = p * f + 1.333_355_8e-3;
     p = p * f + 9.618_129e-3;
-    p = p * f + 5.550_410_8e-2;
+    p = p * f + 5.550_411e-2;
     p = p * f + 0.240_226_5;
-    p = p * f + 0.693_147_2;
+    p = p * f + std::f32::consts::LN_2;
     p = p * f + 1.0;
     // Two steps, since the power alone may be subnormal or infinite.
     let n = whole as i32;

@@ -433,14 +433,10 @@ impl<'a> Parser<'a, '_> {
                 }
                 (Some(Token::Word(".pragma")), _) => self.skip_statement()?,
                 (Some(Token::Word(".reg" | ".shared" | ".local" | ".param" | ".global" | ".const")), _) => {
-                    loop {
-                        body.push(Statement::Declaration(self.variable()?));
-                        if !self.takes(b',') {
-                            break;
-                        }
-                        // `.reg .b32 a, b;` goes on with a name of the same type.
+                    body.push(Statement::Declaration(self.variable()?));
+                    // `.reg .b32 a, b;` goes on with a name of the same type.
+                    if self.takes(b',') {
                         self.more_names(&mut body)?;
-                        break;
                     }
                     self.expect(b';')?;
                 }
@@ -592,9 +588,7 @@ impl<'a> Parser<'a, '_> {
             _ => None,
         };
         let mut offset = 0;
-        if base.is_none() {
-            offset = self.integer()?;
-        } else if self.takes(b'+') || self.peek() == Some(Token::Mark(b'-')) {
+        if base.is_none() || self.takes(b'+') || self.peek() == Some(Token::Mark(b'-')) {
             offset = self.integer()?;
         }
         let mut coordinates = Vec::new();
