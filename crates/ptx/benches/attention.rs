@@ -1,6 +1,8 @@
 //! How fast the simulator runs an attention of one head, 512 queries and keys of 64 channels, with every check: on the
 //! tensor cores of a warp, and on Hopper's warpgroups.
 
+#![allow(clippy::unwrap_used, reason = "what fails ends the benchmark")]
+
 #[path = "../tests/support/mod.rs"]
 mod support;
 

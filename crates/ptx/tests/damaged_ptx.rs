@@ -1,4 +1,5 @@
 //! Texts that are not PTX, or no longer: each is an error with a place, or runs; none ends the process.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 use kinora_ptx::{Argument, Checks, LaunchConfig, Module, Profile, PtxError, Simulator};
 use proptest::prelude::*;

@@ -1,4 +1,5 @@
 //! Single instructions against arithmetic that is exact: Rust's own, the `half` crate's, sums in f64.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! The project's own kernels, compiled by NVRTC and run with every check, against plain loops in f64.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! Kernels that are broken on purpose, each in one way: the simulator must find that, at its line, and nothing else. Beside
 //! each stands the same kernel without the bug, in which it must find nothing.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! What the tests share: kernels compiled by the real compiler, and tensors of random numbers.
 
-// Every test uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "every test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod nvrtc;
 
