@@ -50,26 +50,29 @@ fn multiply_wide(sums: &mut [f32], a: &[f32], b: &[f32], n: usize, k: usize) {
     multiply_body(sums, a, b, n, k);
 }
 
+#[allow(clippy::needless_range_loop, reason = "the form that becomes vector code")]
 #[inline(always)]
 fn multiply_body(sums: &mut [f32], a: &[f32], b: &[f32], n: usize, k: usize) {
-    // Eight columns of two rows stay in registers while the depth goes by.
-    let mut rows = sums.chunks_exact_mut(2 * n).zip(a.chunks_exact(2 * k));
-    for (sums, a) in &mut rows {
-        let (upper, lower) = sums.split_at_mut(n);
-        let (a_upper, a_lower) = a.split_at(k);
+    // Eight columns of eight rows stay in registers while the depth goes by: enough sums that none waits for the one before.
+    for (sums, a) in sums.chunks_exact_mut(8 * n).zip(a.chunks_exact(8 * k)) {
         for column in (0..n).step_by(8) {
-            let mut first: [f32; 8] = std::array::from_fn(|i| upper[column + i]);
-            let mut second: [f32; 8] = std::array::from_fn(|i| lower[column + i]);
+            let mut block = [[0f32; 8]; 8];
+            for (row, block) in block.iter_mut().enumerate() {
+                block.copy_from_slice(&sums[row * n + column..row * n + column + 8]);
+            }
             for depth in 0..k {
-                let b = &b[depth * n + column..depth * n + column + 8];
-                let (x, y) = (a_upper[depth], a_lower[depth]);
-                for i in 0..8 {
-                    first[i] = x.mul_add(b[i], first[i]);
-                    second[i] = y.mul_add(b[i], second[i]);
+                let mut line = [0f32; 8];
+                line.copy_from_slice(&b[depth * n + column..depth * n + column + 8]);
+                for row in 0..8 {
+                    let x = a[row * k + depth];
+                    for i in 0..8 {
+                        block[row][i] = x.mul_add(line[i], block[row][i]);
+                    }
                 }
             }
-            upper[column..column + 8].copy_from_slice(&first);
-            lower[column..column + 8].copy_from_slice(&second);
+            for (row, block) in block.iter().enumerate() {
+                sums[row * n + column..row * n + column + 8].copy_from_slice(block);
+            }
         }
     }
 }

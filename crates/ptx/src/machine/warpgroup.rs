@@ -16,7 +16,7 @@ use super::{
 use crate::{
     check::FindingKind,
     decode::SHARED_START,
-    isa::{Instruction, Operand, Type, Wgmma},
+    isa::{Class, Instruction, Operand, Type, Wgmma},
     memory::Swizzle,
 };
 
@@ -36,6 +36,37 @@ pub(crate) struct Products {
     groups: VecDeque<Vec<InFlight>>,
     /// Whether a fence has come since a register of products was written.
     fenced: bool,
+    /// The registers of all of them, a bit each.
+    busy: Vec<u64>,
+}
+
+impl Products {
+    fn mark(&mut self, registers: &[Operand]) {
+        for register in registers.iter().filter(|register| register.is_register()) {
+            let (word, bit) = (register.index() / 64, register.index() % 64);
+            if self.busy.len() <= word {
+                self.busy.resize(word + 1, 0);
+            }
+            self.busy[word] |= 1 << bit;
+        }
+    }
+
+    /// Marks what is still under way.
+    fn mark_again(&mut self) {
+        self.busy.fill(0);
+        let under_way = self.groups.iter().flatten().chain(&self.open);
+        let registers: Vec<Operand> = under_way.flat_map(|product| &product.registers).copied().collect();
+        self.mark(&registers);
+    }
+
+    fn is_busy(&self, register: Operand) -> bool {
+        register.is_register()
+            && register.class() == Class::Word
+            && self
+                .busy
+                .get(register.index() / 64)
+                .is_some_and(|word| word >> (register.index() % 64) & 1 == 1)
+    }
 }
 
 /// Where an operand lies: its descriptor, taken apart.
@@ -93,6 +124,9 @@ impl Unit<'_> {
         if results.iter().any(|result| !result.is_none()) {
             warp.products.fenced = false;
         }
+        if !operands.iter().any(|&operand| warp.products.is_busy(operand)) {
+            return;
+        }
         let flying = |product: &&InFlight| operands.iter().any(|operand| product.registers.contains(operand));
         let found =
             warp.products.groups.iter().flatten().chain(&warp.products.open).find(flying).map(|p| p.pc);
@@ -120,12 +154,16 @@ impl Unit<'_> {
 
     /// Waits until at most so many groups are under way: their operands have been read by then.
     pub(super) fn wgmma_wait(&mut self, warp: &mut Warp, pending: u32) {
+        if warp.products.groups.len() <= pending as usize {
+            return;
+        }
         while warp.products.groups.len() > pending as usize {
-            let Some(group) = warp.products.groups.pop_front() else { return };
+            let Some(group) = warp.products.groups.pop_front() else { break };
             for product in group {
                 self.read_pieces(warp, &product.pieces, product.pc);
             }
         }
+        warp.products.mark_again();
     }
 
     /// Checks the pieces that a product reads.
@@ -200,6 +238,7 @@ impl Unit<'_> {
         if wgmma.a_in_registers {
             registers.extend(a);
         }
+        warp.products.mark(&registers);
         warp.products.open.push(InFlight { registers, pieces, pc: step.pc });
     }
 

@@ -119,7 +119,12 @@ impl Shared {
 
     #[inline(always)]
     pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
-        self.written[offset..offset + bytes].iter().fold(1, |all, byte| all & byte) == 1
+        let at = &self.written[offset..offset + bytes];
+        match *at {
+            [a, b, c, d] => u32::from_le_bytes([a, b, c, d]) == 0x0101_0101,
+            _ if bytes == 16 => at == [1; 16],
+            _ => at.iter().all(|&byte| byte == 1),
+        }
     }
 
     fn granules(&self, offset: usize, bytes: usize) -> std::ops::Range<usize> {
@@ -141,12 +146,11 @@ impl Shared {
             }
             if let Some(own) = who.own {
                 let reads = self.reads[granule];
-                let first = (reads >> 32) as u32;
-                self.reads[granule] = if reads == 0 || first < who.floor {
-                    u64::from(clocks.now()) << 32 | 1 << own
-                } else {
-                    reads | 1 << own
-                };
+                let recent = (reads >> 32) as u32 >= who.floor && reads != 0;
+                if !recent || reads >> own & 1 == 0 {
+                    let before = if recent { reads } else { u64::from(clocks.now()) << 32 };
+                    self.reads[granule] = before | 1 << own;
+                }
             }
         }
         found
