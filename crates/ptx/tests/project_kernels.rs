@@ -407,3 +407,200 @@ fn attention_with_the_copy_engine() {
         assert_close(&bench.read_halves(y_at, 400 * 64), &attention.expected(&q, &k, &v), 2e-3);
     }
 }
+
+#[test]
+fn sines_of_timesteps() {
+    // Large angles take a function that is called, with arguments and results in local memory.
+    let specialisation = defines(&[("TYPE", "f32"), ("COSINE_FIRST", "true")]);
+    for architecture in EVERYWHERE {
+        let Some(ptx) = compile_kernel("embedding/timesteps.cu", &specialisation, architecture) else {
+            return;
+        };
+        let mut bench = Bench::new(&ptx, architecture);
+        let (times, width) = ([0.0f32, 1.0, 999.0, 3.0e9, 12345.678], 33usize);
+        let t_at = bench.singles(&times);
+        let y_at = bench.simulator.allocate(4 * times.len() * width);
+        let step = -(10000f64.ln()) / 16.0;
+        let frequencies = [step, 1.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let arguments = vec![
+            pointer(y_at),
+            pointer(t_at),
+            Argument::Bytes(frequencies),
+            Argument::U64(times.len() as u64),
+            Argument::U32(width as u32),
+        ];
+        bench.clean_launch(&LaunchConfig::new((times.len() * 17).div_ceil(128) as u32, 128, arguments));
+        let mut expected = vec![0.0; times.len() * width];
+        for (row, &t) in times.iter().enumerate() {
+            for i in 0..16 {
+                let angle = f64::from(t) * (step * i as f64).exp();
+                expected[row * width + i] = angle.cos();
+                expected[row * width + 16 + i] = angle.sin();
+            }
+        }
+        assert_close(&bench.read_singles(y_at, expected.len()), &expected, 1e-6);
+    }
+}
+
+#[test]
+fn softmax() {
+    for (in_registers, channels, rows) in [(true, 77usize, 9usize), (false, 2050, 3)] {
+        let specialisation = defines(&[
+            ("IN_REGISTERS", if in_registers { "1" } else { "0" }),
+            ("VECTOR", "1"),
+            ("LANES", "32"),
+            ("PER_LANE", "3"),
+            ("TYPE", "f32"),
+        ]);
+        for architecture in ["75", "86"] {
+            let Some(ptx) = compile_kernel("norm/softmax.cu", &specialisation, architecture) else { return };
+            let mut bench = Bench::new(&ptx, architecture);
+            let x: Vec<f32> = random(rows * channels, 20).iter().map(|value| value * 20.0).collect();
+            let x_at = bench.singles(&x);
+            let y_at = bench.simulator.allocate(4 * rows * channels);
+            let counts = [rows as u64, channels as u64].map(Argument::U64);
+            let arguments = [pointer(y_at), pointer(x_at)].into_iter().chain(counts).collect();
+            let config = if in_registers {
+                LaunchConfig::new(rows.div_ceil(4) as u32, 128, arguments)
+            } else {
+                LaunchConfig::new(rows as u32, 256, arguments)
+            };
+            bench.clean_launch(&config);
+            let mut expected = Vec::new();
+            for row in x.chunks(channels) {
+                let total: f64 = row.iter().map(|&value| f64::from(value).exp()).sum();
+                expected.extend(row.iter().map(|&value| f64::from(value).exp() / total));
+            }
+            assert_close(&bench.read_singles(y_at, rows * channels), &expected, 1e-5);
+        }
+    }
+}
+
+#[test]
+fn group_norm_of_a_whole_slab() {
+    // Two images of 60 pixels and 64 channels in 8 groups of 8: a block has one group, 32 lanes of one column.
+    let specialisation = defines(&[
+        ("TYPE", "f16"),
+        ("VECTOR", "8"),
+        ("WHOLE", "1"),
+        ("THREADS", "64"),
+        ("PER_THREAD", "2"),
+        ("GROUPS", "1"),
+        ("SCALED", "true"),
+        ("SHIFTED", "true"),
+        ("SCALE", "f16"),
+        ("SHIFT", "f16"),
+        ("ACTIVATION", "silu"),
+    ]);
+    let (images, rows, channels, groups) = (2usize, 60usize, 64usize, 8usize);
+    for architecture in EVERYWHERE {
+        let Some(ptx) = compile_kernel("norm/group.cu", &specialisation, architecture) else { return };
+        let mut bench = Bench::new(&ptx, architecture);
+        let (x, scale, shift) =
+            (random(images * rows * channels, 21), random(channels, 22), random(channels, 23));
+        let (x_at, scale_at, shift_at) = (bench.halves(&x), bench.halves(&scale), bench.halves(&shift));
+        let y_at = bench.simulator.allocate(2 * x.len());
+        let slab = integers(&[rows as i64, rows as i64, 1, channels as i64, groups as i64, 1, 32], &[]);
+        let arguments = vec![
+            pointer(y_at),
+            pointer(x_at),
+            Argument::Bytes(integers(&[scale_at as i64, shift_at as i64], &[])),
+            Argument::Bytes(slab),
+            Argument::F32(1e-5),
+        ];
+        let mut config = LaunchConfig::new((images * groups) as u32, 64, arguments);
+        config.shared_bytes = 2 * 32 * 8 * 4;
+        bench.clean_launch(&config);
+        let members = channels / groups;
+        let mut expected = vec![0.0; x.len()];
+        for image in 0..images {
+            for group in 0..groups {
+                let at = |row: usize, i: usize| (image * rows + row) * channels + group * members + i;
+                let all: Vec<usize> = (0..rows * members).map(|i| at(i / members, i % members)).collect();
+                let mean = all.iter().map(|&i| f64::from(x[i])).sum::<f64>() / all.len() as f64;
+                let variance =
+                    all.iter().map(|&i| (f64::from(x[i]) - mean).powi(2)).sum::<f64>() / all.len() as f64;
+                for &i in &all {
+                    let channel = i % channels;
+                    let normal = (f64::from(x[i]) - mean) / (variance + 1e-5).sqrt();
+                    let value = normal * f64::from(scale[channel]) + f64::from(shift[channel]);
+                    expected[i] = value / (1.0 + (-value).exp());
+                }
+            }
+        }
+        assert_close(&bench.read_halves(y_at, x.len()), &expected, 1e-3);
+    }
+}
+
+#[test]
+fn matrix_product_without_tensor_cores() {
+    let (rows, columns, depth) = (70usize, 50usize, 37usize);
+    let specialisation = defines(&[
+        ("A_TYPE", "f32"),
+        ("B_TYPE", "f32"),
+        ("CONVOLUTION", "0"),
+        ("GATED", "0"),
+        ("TILE", "64"),
+        ("A_ALONG_DEPTH", "true"),
+        ("B_ALONG_DEPTH", "true"),
+        ("A_VECTOR", "false"),
+        ("B_VECTOR", "false"),
+        ("STORE", "2"),
+    ]) + NO_EPILOGUE;
+    for architecture in EVERYWHERE {
+        let Some(ptx) = compile_kernel("matrix/simt.cu", &specialisation, architecture) else { return };
+        let mut bench = Bench::new(&ptx, architecture);
+        let (a, b) = (random(rows * depth, 24), random(columns * depth, 25));
+        let (a_at, b_at) = (bench.singles(&a), bench.singles(&b));
+        let y_at = bench.simulator.allocate(4 * rows * columns);
+        let numbers = integers(
+            &[depth as i64, 1, depth as i64, 1, 0, 0, 0, columns as i64],
+            &[rows as i32, columns as i32, depth as i32, depth as i32, 1, 0, 0, 0],
+        );
+        let arguments = vec![
+            pointer(a_at),
+            pointer(b_at),
+            pointer(y_at),
+            Argument::Bytes(numbers),
+            Argument::Bytes(vec![0; 72]),
+            Argument::Bytes(integers(&[0, columns as i64, 1, 0], &[])),
+        ];
+        bench.clean_launch(&LaunchConfig::new(
+            (rows.div_ceil(64) * columns.div_ceil(64)) as u32,
+            256,
+            arguments,
+        ));
+        assert_close(&bench.read_singles(y_at, rows * columns), &product(&a, &b, rows, columns, depth), 1e-6);
+    }
+}
+
+#[test]
+fn attention_over_frames() {
+    let specialisation = defines(&[
+        ("HEAD_DIM", "64"),
+        ("MASK", "0"),
+        ("MASK_TYPE", "u8"),
+        ("KEY_LENGTHS", "0"),
+        ("ELEMENT", "f16"),
+        ("QUERY_TILES", "1"),
+        ("KEY_TILES", "1"),
+        ("WARPS", "4"),
+    ]);
+    for architecture in EVERYWHERE {
+        let Some(ptx) = compile_kernel("attention/temporal.cu", &specialisation, architecture) else {
+            return;
+        };
+        let mut bench = Bench::new(&ptx, architecture);
+        let attention = Attention { batch: 3, heads: 2, queries: 14, keys: 14, width: 64 };
+        let count = 3 * 14 * 128;
+        let (q, k, v) = (random(count, 26), random(count, 27), random(count, 28));
+        let (q_at, k_at, v_at) = (bench.halves(&q), bench.halves(&k), bench.halves(&v));
+        let y_at = bench.simulator.allocate(2 * count);
+        let problem = Argument::Bytes(attention.problem());
+        let arguments =
+            vec![pointer(q_at), pointer(k_at), pointer(v_at), pointer(0), pointer(0), pointer(y_at), problem];
+        // Six sequences, four a block: two warps of the second block have none.
+        bench.clean_launch(&LaunchConfig::new(2, 128, arguments));
+        assert_close(&bench.read_halves(y_at, count), &attention.expected(&q, &k, &v), 2e-3);
+    }
+}
