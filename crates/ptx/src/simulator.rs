@@ -27,7 +27,7 @@ use crate::{
 pub type DeviceAddress = u64;
 
 /// Instructions of warps that a launch may run where nothing else is said.
-const STEPS: u64 = 20_000_000_000;
+const STEPS: u64 = 4_000_000_000;
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -375,7 +375,7 @@ impl Unit<'_> {
             match reduce {
                 None => allocation.store(at, step, value),
                 Some((op, kind)) => {
-                    allocation.update(at, step, |old| super::access::combine(op, kind, old, value, 0));
+                    allocation.update(at, step, |old| super::atomics::combine(op, kind, old, value, 0));
                 }
             }
             allocation.mark_written(at, step);

@@ -1,7 +1,8 @@
 //! Arithmetic on 16-bit numbers, alone and in pairs: done in f64, where products and most sums are exact, and rounded once.
 
 use super::{
-    alu::{lanes, larger, smaller},
+    alu::lanes,
+    floats::{larger, smaller},
     registers::Words,
 };
 use crate::{

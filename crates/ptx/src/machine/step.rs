@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use super::{
-    alu::{self, Comparison},
+    alu, carry,
+    comparison::{self, Comparison},
     fragments::Wait,
     unit::{Geometry, SLICE, Unit},
     warp::Warp,
@@ -91,16 +92,16 @@ impl Unit<'_> {
                     let constants = &self.launched.constants;
                     let registers = &mut warp.registers;
                     let comparison = Comparison { compare, kind, flush, a: operands[2], b: operands[3] };
-                    let holds = alu::compare(wide, comparison, registers, constants);
+                    let holds = comparison::compare(wide, comparison, registers, constants);
                     let other = operands.get(4).map_or(0, |&other| registers.predicate(other));
-                    registers.set_predicate(operands[0], alu::combine(combine, holds, other), active);
-                    registers.set_predicate(operands[1], alu::combine(combine, !holds, other), active);
+                    registers.set_predicate(operands[0], comparison::combine(combine, holds, other), active);
+                    registers.set_predicate(operands[1], comparison::combine(combine, !holds, other), active);
                     pc += 1;
                 }
                 Op::Predicate(logic) => {
                     let a = warp.registers.predicate(operands[1]);
                     let b = operands.get(2).map_or(0, |&b| warp.registers.predicate(b));
-                    warp.registers.set_predicate(operands[0], alu::combine(logic, a, b), active);
+                    warp.registers.set_predicate(operands[0], comparison::combine(logic, a, b), active);
                     pc += 1;
                 }
                 Op::Branch { target } => {
@@ -229,15 +230,15 @@ impl Unit<'_> {
             Op::WgmmaWait { pending } => self.wgmma_wait(warp, pending),
             Op::Special(special) => self.special(warp, step, special),
             Op::Carry(carry) => {
-                alu::carry(carry, step.operands, &mut warp.registers, &self.launched.constants, step.mask);
+                carry::run(carry, step.operands, &mut warp.registers, &self.launched.constants, step.mask);
             }
             Op::SetValue { compare, kind, combine, flush, float } => {
                 let (constants, registers) = (&self.launched.constants, &mut warp.registers);
                 let operands = step.operands;
                 let comparison = Comparison { compare, kind, flush, a: operands[1], b: operands[2] };
-                let holds = alu::compare(self.launched.wide, comparison, registers, constants);
+                let holds = comparison::compare(self.launched.wide, comparison, registers, constants);
                 let other = operands.get(3).map_or(0, |&other| registers.predicate(other));
-                let holds = alu::combine(combine, holds, other);
+                let holds = comparison::combine(combine, holds, other);
                 let yes = if float { 1.0f32.to_bits() } else { u32::MAX };
                 let out = std::array::from_fn(|lane| if holds >> lane & 1 == 1 { yes } else { 0 });
                 registers.set_word(operands[0], &out, step.mask);
