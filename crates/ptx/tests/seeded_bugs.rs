@@ -406,6 +406,82 @@ bugs! {
             y[blockIdx.x * 32 + threadIdx.x] = value;
             asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
         }"#, ..HOPPER };
+    sums_that_are_read_before_the_product_is_done: ProductInFlight, Case { block: 128, shared: 8192, source: r#"
+        extern __shared__ __align__(1024) u8 shared[];
+        KERNEL {
+            u32 at = shared_address(shared);
+            for (int i = threadIdx.x; i < 2048; i += 128) *(int *)(shared + 4 * i) = x[i % 1024];
+            publish_shared();
+            __syncthreads();
+            float sum[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+            begin_products();
+            u64 a = swizzled_operand(at, 16, 1024), b = swizzled_operand(at, 16, 1024);
+            asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\n"
+                "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;}" : SUM_4 : "l"(a), "l"(b));
+            end_products();
+            
+            if (!BUG) wait_for_products<0>();
+            hold(sum);
+            
+            y[threadIdx.x] = __float_as_int(sum[0] + sum[1] + sum[2] + sum[3]); // BUG
+        }"#, ..HOPPER };
+    a_product_without_a_fence_before_it: ProductInFlight, Case { block: 128, shared: 8192, source: r#"
+        extern __shared__ __align__(1024) u8 shared[];
+        KERNEL {
+            u32 at = shared_address(shared);
+            for (int i = threadIdx.x; i < 2048; i += 128) *(int *)(shared + 4 * i) = x[i % 1024];
+            publish_shared();
+            __syncthreads();
+            float sum[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+            if (!BUG) begin_products();
+            u64 a = swizzled_operand(at, 16, 1024), b = swizzled_operand(at, 16, 1024);
+            asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\n"
+                "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;}" : SUM_4 : "l"(a), "l"(b)); // BUG
+            end_products();
+            
+            wait_for_products<0>();
+            hold(sum);
+            
+            y[threadIdx.x] = __float_as_int(sum[0] + sum[1] + sum[2] + sum[3]);
+        }"#, ..HOPPER };
+    operands_of_a_product_without_a_fence: MissingProxyFence, Case { block: 128, shared: 8192, source: r#"
+        extern __shared__ __align__(1024) u8 shared[];
+        KERNEL {
+            u32 at = shared_address(shared);
+            for (int i = threadIdx.x; i < 2048; i += 128) *(int *)(shared + 4 * i) = x[i % 1024];
+            if (!BUG) publish_shared();
+            __syncthreads();
+            float sum[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+            begin_products();
+            u64 a = swizzled_operand(at, 16, 1024), b = swizzled_operand(at, 16, 1024);
+            asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\n"
+                "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;}" : SUM_4 : "l"(a), "l"(b)); // BUG
+            end_products();
+            
+            wait_for_products<0>();
+            hold(sum);
+            
+            y[threadIdx.x] = __float_as_int(sum[0] + sum[1] + sum[2] + sum[3]);
+        }"#, ..HOPPER };
+    operands_that_are_overwritten_while_the_product_runs: Race, Case { block: 128, shared: 8192, source: r#"
+        extern __shared__ __align__(1024) u8 shared[];
+        KERNEL {
+            u32 at = shared_address(shared);
+            for (int i = threadIdx.x; i < 2048; i += 128) *(int *)(shared + 4 * i) = x[i % 1024];
+            publish_shared();
+            __syncthreads();
+            float sum[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+            begin_products();
+            u64 a = swizzled_operand(at, 16, 1024), b = swizzled_operand(at, 16, 1024);
+            asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\n"
+                "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;}" : SUM_4 : "l"(a), "l"(b)); // BUG
+            end_products();
+            if (BUG && threadIdx.x >= 64) *(int *)(shared + 4 * (threadIdx.x - 64)) = 5;
+            wait_for_products<0>();
+            hold(sum);
+            
+            y[threadIdx.x] = __float_as_int(sum[0] + sum[1] + sum[2] + sum[3]);
+        }"#, ..HOPPER };
     a_trap: Trap, Case { source: r#"
         KERNEL {
             y[threadIdx.x] = x[threadIdx.x];

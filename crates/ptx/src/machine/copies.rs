@@ -433,9 +433,9 @@ impl Unit<'_> {
             let fence = |id: usize| if id == warp.id { warp.proxy_fence } else { self.warps[id].proxy_fence };
             let mut writers = self.blocks[block].shared.writers(offset, bytes, &self.clocks);
             writers.find(|&(writer, at)| {
-                let by_reader =
-                    warp.proxy_fence >= at && (writer == warp.id || self.clocks.seen(warp.id, writer) >= at);
-                at != u32::MAX && fence(writer) < at && !by_reader
+                // What nothing orders is a race, and reported as one.
+                let seen = writer == warp.id || self.clocks.seen(warp.id, writer) >= at;
+                at != u32::MAX && seen && fence(writer) < at && warp.proxy_fence < at
             })
         };
         if let Some((writer, _)) = unfenced {
