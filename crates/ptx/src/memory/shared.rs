@@ -137,19 +137,24 @@ impl Shared {
     /// Notes a read, and gives a write that it is not ordered with.
     #[inline(always)]
     pub fn read(&mut self, offset: usize, bytes: usize, who: &Toucher, clocks: &Clocks) -> Option<Conflict> {
-        let mut found = None;
-        for granule in self.granules(offset, bytes) {
-            let write = self.writes[granule];
-            // Nothing was written, or long ago.
-            if write as u32 >= who.floor && write != 0 {
-                found = found.or(unordered(Write(write), who, clocks));
-            }
-            if let Some(own) = who.own {
-                let reads = self.reads[granule];
-                let recent = (reads >> 32) as u32 >= who.floor && reads != 0;
-                if !recent || reads >> own & 1 == 0 {
-                    let before = if recent { reads } else { u64::from(clocks.now()) << 32 };
-                    self.reads[granule] = before | 1 << own;
+        let range = self.granules(offset, bytes);
+        let writes = &self.writes[range.clone()];
+        let &first = writes.first()?;
+        let recent = |write: u64| write as u32 >= who.floor && write != 0;
+        // A wide access mostly reads what one thread wrote at once.
+        let found = if writes.iter().all(|&write| write == first) {
+            if recent(first) { unordered(Write(first), who, clocks) } else { None }
+        } else {
+            writes
+                .iter()
+                .filter(|&&write| recent(write))
+                .find_map(|&write| unordered(Write(write), who, clocks))
+        };
+        if let Some(own) = who.own {
+            for reads in &mut self.reads[range] {
+                let recent = (*reads >> 32) as u32 >= who.floor && *reads != 0;
+                if !recent || *reads >> own & 1 == 0 {
+                    *reads = if recent { *reads } else { u64::from(clocks.now()) << 32 } | 1 << own;
                 }
             }
         }
