@@ -1,0 +1,307 @@
+//! What a kernel did, in numbers.
+
+use crate::isa::{Alu, Float, Memory, Op};
+
+/// Kinds of instructions, by the unit that runs them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[repr(u8)]
+pub enum InstructionClass {
+    /// Integers, logic, moves, comparisons.
+    Integer,
+    /// 32-bit floating point.
+    Float,
+    /// 16-bit floating point.
+    Half,
+    /// 64-bit floating point.
+    Double,
+    /// Exponentials, roots, quotients.
+    Special,
+    /// Conversions.
+    Convert,
+    /// Branches, barriers, fences.
+    Control,
+    /// Shuffles and votes.
+    Warp,
+    /// Loads and stores of global memory, constants and arguments.
+    Global,
+    /// Loads and stores of shared memory.
+    Shared,
+    /// Loads and stores of local memory.
+    Local,
+    /// Atomics.
+    Atomic,
+    /// Copies that run beside the threads, and their barriers.
+    Asynchronous,
+    /// Matrix products.
+    Matrix,
+}
+
+/// How many classes there are.
+const CLASSES: usize = InstructionClass::Matrix as usize + 1;
+
+impl InstructionClass {
+    pub(crate) fn of(op: &Op) -> InstructionClass {
+        use InstructionClass as C;
+        match op {
+            Op::Alu(alu) => match alu {
+                Alu::Convert(_) => C::Convert,
+                Alu::F32(op, _) | Alu::F64(op, _) | Alu::Half { op, .. } if special(*op) => C::Special,
+                Alu::F32(..) => C::Float,
+                Alu::F64(..) => C::Double,
+                Alu::Half { .. } => C::Half,
+                _ => C::Integer,
+            },
+            Op::Load(access) | Op::Store(access) => match access.memory {
+                Memory::Shared | Memory::SharedCluster => C::Shared,
+                Memory::Local => C::Local,
+                _ => C::Global,
+            },
+            Op::LoadMatrix { .. } | Op::StoreMatrix { .. } => C::Shared,
+            Op::Atomic { .. } => C::Atomic,
+            Op::Shuffle(_)
+            | Op::Vote(_)
+            | Op::MatchAny { .. }
+            | Op::MatchAll { .. }
+            | Op::ActiveMask
+            | Op::Elect
+            | Op::ReduceWarp { .. } => C::Warp,
+            Op::Branch { .. }
+            | Op::BranchIndexed { .. }
+            | Op::Exit
+            | Op::Trap
+            | Op::Barrier { .. }
+            | Op::WarpBarrier
+            | Op::ClusterArrive { .. }
+            | Op::ClusterWait
+            | Op::Fence(_)
+            | Op::SetRegisters { .. }
+            | Op::Nothing => C::Control,
+            Op::Mbarrier { .. }
+            | Op::AsyncCopy { .. }
+            | Op::AsyncCommit
+            | Op::AsyncWait { .. }
+            | Op::AsyncArrive { .. }
+            | Op::BulkCopy { .. }
+            | Op::TensorCopy(_)
+            | Op::BulkCommit
+            | Op::BulkWait { .. }
+            | Op::Prefetch => C::Asynchronous,
+            Op::Mma(_) | Op::Wgmma(_) | Op::WgmmaFence | Op::WgmmaCommit | Op::WgmmaWait { .. } => C::Matrix,
+            _ => C::Integer,
+        }
+    }
+}
+
+fn special(op: Float) -> bool {
+    matches!(
+        op,
+        Float::Div
+            | Float::Reciprocal
+            | Float::SquareRoot
+            | Float::ReciprocalSquareRoot
+            | Float::Exp2
+            | Float::Log2
+            | Float::Sin
+            | Float::Cos
+            | Float::Tanh
+    )
+}
+
+/// Accesses to a level of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Traffic {
+    /// Instructions of warps.
+    pub requests: u64,
+    /// Pieces of 32 bytes that the requests touch (global memory), or rounds through the banks (shared memory).
+    pub transactions: u64,
+    /// The fewest transactions that would have carried the same bytes.
+    pub ideal_transactions: u64,
+    /// Bytes that threads asked for.
+    pub bytes: u64,
+}
+
+impl Traffic {
+    fn add(&mut self, other: &Traffic) {
+        self.requests += other.requests;
+        self.transactions += other.transactions;
+        self.ideal_transactions += other.ideal_transactions;
+        self.bytes += other.bytes;
+    }
+
+    /// How much of what was moved was asked for, up to 1.
+    pub fn efficiency(&self) -> f64 {
+        if self.transactions == 0 { 1.0 } else { self.ideal_transactions as f64 / self.transactions as f64 }
+    }
+}
+
+/// What a launch did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counters {
+    /// Instructions of warps, by [`InstructionClass`].
+    pub instructions: [u64; CLASSES],
+    /// Instructions of threads: those of warps times the lanes that ran them.
+    pub thread_instructions: u64,
+    /// Branches that parted a warp.
+    pub divergent_branches: u64,
+    /// All branches with a condition.
+    pub branches: u64,
+    /// Reads of global memory.
+    pub global_loads: Traffic,
+    /// Writes to global memory.
+    pub global_stores: Traffic,
+    /// Reads of shared memory by threads.
+    pub shared_loads: Traffic,
+    /// Writes to shared memory by threads.
+    pub shared_stores: Traffic,
+    /// Bytes brought into shared memory by copies beside the threads.
+    pub copied_bytes: u64,
+    /// Atomic operations of threads.
+    pub atomics: u64,
+    /// Waits at barriers of blocks.
+    pub barriers: u64,
+    /// Floating-point operations of matrix products: two for each multiply-add.
+    pub matrix_flops: u64,
+    /// Floating-point operations of threads: two for each fused multiply-add.
+    pub thread_flops: u64,
+}
+
+impl Counters {
+    /// Instructions of warps, all classes.
+    pub fn warp_instructions(&self) -> u64 {
+        self.instructions.iter().sum()
+    }
+
+    /// Instructions of warps of a class.
+    pub fn class(&self, class: InstructionClass) -> u64 {
+        self.instructions[class as usize]
+    }
+
+    /// The mean share of a warp's lanes that ran its instructions.
+    pub fn lane_efficiency(&self) -> f64 {
+        match self.warp_instructions() {
+            0 => 1.0,
+            warp => self.thread_instructions as f64 / (32 * warp) as f64,
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Counters) {
+        for (mine, theirs) in self.instructions.iter_mut().zip(other.instructions) {
+            *mine += theirs;
+        }
+        self.thread_instructions += other.thread_instructions;
+        self.divergent_branches += other.divergent_branches;
+        self.branches += other.branches;
+        self.global_loads.add(&other.global_loads);
+        self.global_stores.add(&other.global_stores);
+        self.shared_loads.add(&other.shared_loads);
+        self.shared_stores.add(&other.shared_stores);
+        self.copied_bytes += other.copied_bytes;
+        self.atomics += other.atomics;
+        self.barriers += other.barriers;
+        self.matrix_flops += other.matrix_flops;
+        self.thread_flops += other.thread_flops;
+    }
+}
+
+/// Pieces of 32 bytes under accesses of `bytes` at these addresses.
+pub(crate) fn sectors(addresses: &[u64; 32], mask: u32, bytes: u64) -> u64 {
+    let mut pieces = [u64::MAX; 64];
+    let mut count = 0;
+    let mut sorted = true;
+    let mut rest = mask;
+    while rest != 0 {
+        let lane = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        let (first, last) = (addresses[lane] >> 5, (addresses[lane] + bytes - 1) >> 5);
+        for piece in [first, last] {
+            let newest = if count == 0 { None } else { Some(pieces[count - 1]) };
+            if newest == Some(piece) {
+                continue;
+            }
+            sorted &= newest.is_none_or(|newest| newest < piece);
+            pieces[count] = piece;
+            count += 1;
+        }
+    }
+    if sorted {
+        return count as u64;
+    }
+    pieces[..count].sort_unstable();
+    1 + pieces[..count].windows(2).filter(|pair| pair[0] != pair[1]).count() as u64
+}
+
+/// Rounds through the 32 banks of shared memory. Wide accesses go 128 bytes at a time: lanes in groups of `128 / bytes`.
+pub(crate) fn bank_rounds(addresses: &[u64; 32], mask: u32, bytes: u64) -> u64 {
+    let group = if bytes <= 4 { 32 } else { (128 / bytes).max(1) as usize };
+    let mut rounds = 0;
+    for first in (0..32).step_by(group) {
+        let lanes = mask >> first & if group == 32 { u32::MAX } else { (1 << group) - 1 };
+        if lanes != 0 {
+            rounds += rounds_of(&addresses[first..first + group], lanes, bytes);
+        }
+    }
+    rounds
+}
+
+fn rounds_of(addresses: &[u64], mask: u32, bytes: u64) -> u64 {
+    let words = bytes.div_ceil(4);
+    let mut owner = [u64::MAX; 32];
+    let mut conflict = false;
+    let mut rest = mask;
+    while rest != 0 {
+        let lane = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        let word = addresses[lane] >> 2;
+        for word in word..word + words {
+            let bank = (word % 32) as usize;
+            conflict |= owner[bank] != u64::MAX && owner[bank] != word;
+            owner[bank] = word;
+        }
+    }
+    if !conflict {
+        return 1;
+    }
+    let mut all = Vec::with_capacity(64);
+    for (_, address) in addresses.iter().enumerate().filter(|(lane, _)| mask >> lane & 1 == 1) {
+        all.extend((address >> 2)..(address >> 2) + words);
+    }
+    all.sort_unstable();
+    all.dedup();
+    let mut banks = [0u64; 32];
+    for word in all {
+        banks[(word % 32) as usize] += 1;
+    }
+    banks.into_iter().max().unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(f: impl Fn(u64) -> u64) -> [u64; 32] {
+        std::array::from_fn(|lane| f(lane as u64))
+    }
+
+    #[test]
+    fn sectors_of_known_patterns() {
+        assert_eq!(sectors(&addresses(|i| 4 * i), u32::MAX, 4), 4);
+        assert_eq!(sectors(&addresses(|i| 16 * i), u32::MAX, 16), 16);
+        assert_eq!(sectors(&addresses(|i| 128 * i), u32::MAX, 4), 32);
+        assert_eq!(sectors(&addresses(|i| 4 * (31 - i)), u32::MAX, 4), 4);
+        assert_eq!(sectors(&addresses(|_| 64), u32::MAX, 4), 1);
+        // Moved by one element: one more.
+        assert_eq!(sectors(&addresses(|i| 4 * i + 4), u32::MAX, 4), 5);
+        assert_eq!(sectors(&addresses(|i| 4 * i), 1, 4), 1);
+    }
+
+    #[test]
+    fn rounds_of_known_patterns() {
+        assert_eq!(bank_rounds(&addresses(|i| 4 * i), u32::MAX, 4), 1);
+        assert_eq!(bank_rounds(&addresses(|_| 4), u32::MAX, 4), 1);
+        assert_eq!(bank_rounds(&addresses(|i| 8 * i), u32::MAX, 4), 2);
+        assert_eq!(bank_rounds(&addresses(|i| 128 * i), u32::MAX, 4), 32);
+        assert_eq!(bank_rounds(&addresses(|i| 132 * i), u32::MAX, 4), 1);
+        assert_eq!(bank_rounds(&addresses(|i| 16 * i), u32::MAX, 16), 4);
+        assert_eq!(bank_rounds(&addresses(|i| 128 * i), u32::MAX, 16), 32);
+    }
+}

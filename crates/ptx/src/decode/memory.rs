@@ -1,0 +1,279 @@
+//! Loads, stores, atomics and addresses.
+
+use super::{Context, Decoder, modifiers::Modifiers};
+use crate::{
+    error::PtxError,
+    isa::{Access, Atomic, Class, Memory, Op, Operand, Type},
+    syntax::tree::{self, Space},
+};
+
+/// An address that an instruction names: a register or a constant, and what is added to it.
+#[derive(Clone, Copy)]
+pub(super) struct Address {
+    pub base: Operand,
+    pub offset: i64,
+    /// The space of the variable that it is of.
+    pub of: Option<Space>,
+}
+
+const SPACES: [(&str, Memory); 9] = [
+    ("global", Memory::Global),
+    ("const", Memory::Constant),
+    ("shared", Memory::Shared),
+    ("shared::cta", Memory::Shared),
+    ("shared::cluster", Memory::SharedCluster),
+    ("local", Memory::Local),
+    ("param", Memory::Parameter),
+    ("param::entry", Memory::Parameter),
+    ("param::func", Memory::Parameter),
+];
+
+/// The operations of atomics and reductions.
+pub(super) const ATOMICS: [(&str, Atomic); 10] = [
+    ("add", Atomic::Add),
+    ("min", Atomic::Min),
+    ("max", Atomic::Max),
+    ("and", Atomic::And),
+    ("or", Atomic::Or),
+    ("xor", Atomic::Xor),
+    ("exch", Atomic::Exchange),
+    ("cas", Atomic::CompareAndSwap),
+    ("inc", Atomic::Increment),
+    ("dec", Atomic::Decrement),
+];
+
+impl<'a> Decoder<'a, '_> {
+    /// Decodes the instruction if it is one of these.
+    pub(super) fn memory(
+        &mut self,
+        context: Context<'_, 'a>,
+        modifiers: &mut Modifiers<'a>,
+    ) -> Result<bool, PtxError> {
+        match modifiers.name() {
+            "ld" | "ldu" => self.load(context, modifiers)?,
+            "st" => self.store(context, modifiers)?,
+            "atom" | "red" => self.atomic(context, modifiers)?,
+            "prefetch" | "prefetchu" | "discard" | "applypriority" => {
+                modifiers.take_all();
+                let address = self.address(context, 0)?;
+                self.emit(Op::Prefetch, &[], &[address.base])?;
+            }
+            "createpolicy" => {
+                // A policy is a hint to caches.
+                modifiers.take_all();
+                let result = self.result(context, 0, Class::Long)?;
+                let nothing = self.long_constant(0);
+                self.emit(Op::Alu(crate::isa::Alu::Move64), &[result], &[nothing])?;
+            }
+            "cvta" => {
+                let to = modifiers.take("to");
+                let memory = self.space(context, modifiers)?;
+                modifiers.take("u64");
+                context.expect(2)?;
+                let result = self.result(context, 0, Class::Long)?;
+                let address = self.value(context, 1, Type::U64)?;
+                let op = if to { Op::FromGeneric(memory) } else { Op::ToGeneric(memory) };
+                self.emit(op, &[result], &[address])?;
+            }
+            "isspacep" => {
+                let memory = self.space(context, modifiers)?;
+                context.expect(2)?;
+                let result = self.result(context, 0, Class::Predicate)?;
+                let address = self.value(context, 1, Type::U64)?;
+                self.emit(Op::IsSpace(memory), &[result], &[address])?;
+            }
+            "mapa" => {
+                let generic = !modifiers.take("shared::cluster");
+                let kind = self.type_of(context, modifiers)?;
+                context.expect(3)?;
+                let result = self.result(context, 0, kind.class())?;
+                let operands = self.values(context, 1, &[kind, Type::U32])?;
+                self.emit(Op::MapShared { generic }, &[result], &operands)?;
+            }
+            "getctarank" => {
+                let generic = !modifiers.take("shared::cluster");
+                modifiers.take("u32");
+                let wide = modifiers.take("u64");
+                context.expect(2)?;
+                let result = self.result(context, 0, Class::Word)?;
+                let kind = if wide || generic { Type::U64 } else { Type::U32 };
+                let address = self.value(context, 1, kind)?;
+                self.emit(Op::ClusterRankOf { generic }, &[result], &[address])?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn space(&self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<Memory, PtxError> {
+        modifiers.take_any(&SPACES).ok_or_else(|| context.wrong("there is no state space"))
+    }
+
+    /// An operand in brackets.
+    pub(super) fn address(&mut self, context: Context<'_, 'a>, index: usize) -> Result<Address, PtxError> {
+        let tree::Operand::Address { base, offset, .. } = context.operand(index)?.clone() else {
+            return Err(context.wrong(format!("operand {} must be an address", index + 1)));
+        };
+        let Some(name) = base else {
+            let base = self.long_constant(offset);
+            return Ok(Address { base, offset: 0, of: None });
+        };
+        if let Some((of, address)) = self.find_address(name) {
+            let base = self.long_constant(address.wrapping_add(offset));
+            return Ok(Address { base, offset: 0, of: Some(of) });
+        }
+        let class = match self.scopes.find(name) {
+            Some(super::Binding::Register(register)) => register.class(),
+            Some(super::Binding::NewRegister(class)) => class,
+            _ => return Err(context.wrong(format!("{name} is no address"))),
+        };
+        if class == Class::Predicate {
+            return Err(context.wrong(format!("{name} is no address")));
+        }
+        Ok(Address { base: self.register(context, name, class)?, offset: offset as i64, of: None })
+    }
+
+    /// What is said about an access; a variable knows its space better than the instruction: parameters of functions are
+    /// local memory here.
+    fn access(
+        &self,
+        context: Context<'_, 'a>,
+        modifiers: &mut Modifiers<'a>,
+        address: Address,
+        lanes: usize,
+    ) -> Result<Access, PtxError> {
+        let ordering = modifiers.take("acquire") | modifiers.take("release");
+        let strong =
+            ordering | modifiers.take("volatile") | modifiers.take("relaxed") | modifiers.take("mmio");
+        for scope in ["cta", "cluster", "gpu", "sys"] {
+            modifiers.take(scope);
+        }
+        let said = modifiers.take_any(&SPACES).unwrap_or(Memory::Generic);
+        let memory = match address.of {
+            Some(Space::Local) => Memory::Local,
+            Some(Space::Parameter) => Memory::Parameter,
+            Some(Space::Shared) => Memory::Shared,
+            Some(Space::Global) if said == Memory::Generic => Memory::Global,
+            _ => said,
+        };
+        let kind = self.type_of(context, modifiers)?;
+        let vector = modifiers.take_any(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1);
+        modifiers.take_hints();
+        if vector != lanes {
+            return Err(context.wrong(format!("{vector} registers are needed, but there are {lanes}")));
+        }
+        if kind == Type::B128 || kind == Type::Pred || kind.bytes() * lanes > 32 {
+            return Err(context.unsupported("an access of this size"));
+        }
+        Ok(Access { memory, kind, lanes: lanes as u8, offset: address.offset, strong, ordering })
+    }
+
+    /// The registers of a vector, or the one that stands alone.
+    pub(super) fn list(
+        &self,
+        context: Context<'_, 'a>,
+        index: usize,
+    ) -> Result<Vec<tree::Operand<'a>>, PtxError> {
+        Ok(match context.operand(index)? {
+            tree::Operand::Vector(all) => all.clone(),
+            other => vec![other.clone()],
+        })
+    }
+
+    /// Registers to write, of a list.
+    pub(super) fn result_list(
+        &mut self,
+        context: Context<'_, 'a>,
+        index: usize,
+        class: Class,
+    ) -> Result<Vec<Operand>, PtxError> {
+        let mut results = Vec::new();
+        for part in self.list(context, index)? {
+            results.push(match part {
+                tree::Operand::Name("_") => Operand::NONE,
+                tree::Operand::Name(name) => self.register_for(context, name, class)?,
+                _ => return Err(context.wrong("a register is needed")),
+            });
+        }
+        Ok(results)
+    }
+
+    /// A register of a class, or of a wider one: a load may widen.
+    fn register_for(
+        &mut self,
+        context: Context<'_, 'a>,
+        name: &'a str,
+        class: Class,
+    ) -> Result<Operand, PtxError> {
+        if class == Class::Word
+            && let Ok(wide) = self.register(context, name, Class::Long)
+        {
+            return Ok(wide);
+        }
+        self.register(context, name, class)
+    }
+
+    fn load(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
+        let hint = modifiers.has("L2::cache_hint");
+        context.expect(if hint { 3 } else { 2 })?;
+        let address = self.address(context, 1)?;
+        let lanes = self.list(context, 0)?.len();
+        let access = self.access(context, modifiers, address, lanes)?;
+        let results = self.result_list(context, 0, access.kind.class())?;
+        self.emit(Op::Load(access), &results, &[address.base])
+    }
+
+    fn store(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
+        let hint = modifiers.has("L2::cache_hint");
+        context.expect(if hint { 3 } else { 2 })?;
+        let address = self.address(context, 0)?;
+        let parts = self.list(context, 1)?;
+        let access = self.access(context, modifiers, address, parts.len())?;
+        let mut operands = vec![address.base];
+        for part in &parts {
+            let operand = match part {
+                tree::Operand::Name(name) if self.find_address(name).is_none() => {
+                    self.register_for(context, name, access.kind.class())?
+                }
+                _ => self.value_of(context, part, access.kind)?,
+            };
+            operands.push(operand);
+        }
+        self.emit(Op::Store(access), &[], &operands)
+    }
+
+    fn atomic(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
+        let reduction = modifiers.name() == "red";
+        for order in ["relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz"] {
+            modifiers.take(order);
+        }
+        let memory = modifiers.take_any(&SPACES).unwrap_or(Memory::Generic);
+        let Some(op) = modifiers.take_any(&ATOMICS) else {
+            return Err(context.unsupported("this atomic operation"));
+        };
+        let kind = self.type_of(context, modifiers)?;
+        let hint = modifiers.has("L2::cache_hint");
+        modifiers.take_hints();
+        let floats =
+            matches!(kind, Type::F32 | Type::F64 | Type::F16x2 | Type::Bf16x2 | Type::F16 | Type::Bf16);
+        if floats && op != Atomic::Add || kind.bytes() > 8 || kind.bytes() < 2 {
+            return Err(context.unsupported("this atomic operation on this type"));
+        }
+        let at = usize::from(!reduction);
+        let values = if op == Atomic::CompareAndSwap { 2 } else { 1 };
+        context.expect(at + 1 + values + usize::from(hint))?;
+        let address = self.address(context, at)?;
+        let mut operands = vec![address.base];
+        operands.extend(self.values(context, at + 1, &[kind; 2][..values])?);
+        let memory = match address.of {
+            Some(Space::Shared) => Memory::Shared,
+            _ => memory,
+        };
+        let op = Op::Atomic { memory, op, kind, offset: address.offset, reduction };
+        if reduction {
+            return self.emit(op, &[], &operands);
+        }
+        let result = self.result(context, 0, kind.class())?;
+        self.emit(op, &[result], &operands)
+    }
+}

@@ -1,0 +1,506 @@
+//! From the text's tree to a [`Program`]: names become registers and addresses, opcodes become operations, calls become the
+//! code that they call.
+
+mod arithmetic;
+mod asynchronous;
+mod control;
+mod convert;
+mod matrix;
+mod memory;
+mod modifiers;
+mod names;
+
+use std::collections::HashMap;
+
+pub(crate) use names::{Symbols, size as variable_size};
+
+use self::{
+    modifiers::Modifiers,
+    names::{Binding, Scopes},
+};
+use crate::{
+    counters::InstructionClass,
+    error::{Place, PtxError},
+    isa::{Class, Instruction, Line, Op, Operand, Program, Type},
+    syntax::tree::{self, Function, Statement, Variable},
+};
+
+/// How deep calls may be nested: PTX functions are written into their callers.
+const CALL_DEPTH: usize = 24;
+
+/// How many instructions a kernel may have, calls written out.
+const INSTRUCTIONS: usize = 4 << 20;
+
+/// The local memory that a thread may have.
+const LOCAL_BYTES: u64 = 512 << 10;
+
+/// The shared memory that a module's variables may have.
+pub(crate) const SHARED_BYTES: u64 = 228 << 10;
+
+/// Where shared memory begins in its own space: the first kilobyte is the system's on the newest chips, so that an address
+/// of zero is never one of a variable.
+pub(crate) const SHARED_START: u64 = 1024;
+
+/// Decodes one kernel of a module.
+pub(crate) fn decode<'a>(
+    module: &'a tree::Module<'a>,
+    symbols: &Symbols,
+    kernel: &'a Function<'a>,
+) -> Result<Program, PtxError> {
+    let mut decoder = Decoder {
+        module,
+        symbols,
+        program: Program::default(),
+        scopes: Scopes::default(),
+        registers: [0; 3],
+        words: HashMap::new(),
+        longs: HashMap::new(),
+        labels: Vec::new(),
+        returns: Vec::new(),
+        static_shared: HashMap::new(),
+        shared_end: symbols.shared_end,
+        local_end: 0,
+        line: Line::default(),
+        guard: Operand::NONE,
+    };
+    decoder.program.lines.push(Line::default());
+    decoder.kernel(kernel)?;
+    let mut program = decoder.program;
+    program.predicate_count = decoder.registers[Class::Predicate as usize];
+    program.word_count = decoder.registers[Class::Word as usize];
+    program.long_count = decoder.registers[Class::Long as usize];
+    program.local_bytes = decoder.local_end as usize;
+    program.shared_bytes = (decoder.shared_end - SHARED_START) as usize;
+    Ok(program)
+}
+
+/// A label's number; its place is known at the end.
+type Label = usize;
+
+struct Decoder<'a, 's> {
+    module: &'a tree::Module<'a>,
+    symbols: &'s Symbols,
+    program: Program,
+    scopes: Scopes<'a>,
+    /// Registers of each class so far.
+    registers: [usize; 3],
+    words: HashMap<u32, Operand>,
+    longs: HashMap<u64, Operand>,
+    labels: Vec<Option<u32>>,
+    /// Where the functions that are being written out return to.
+    returns: Vec<Label>,
+    /// Shared variables of functions, by where they are declared.
+    static_shared: HashMap<(Place, &'a str), u64>,
+    shared_end: u64,
+    local_end: u64,
+    line: Line,
+    guard: Operand,
+}
+
+/// An instruction under way: what its parts complain with.
+#[derive(Clone, Copy)]
+struct Context<'i, 'a> {
+    instruction: &'i tree::Instruction<'a>,
+}
+
+impl<'a> Context<'_, 'a> {
+    fn text(&self) -> String {
+        let mut text = self.instruction.opcode.to_owned();
+        for (i, operand) in self.instruction.operands.iter().take(6).enumerate() {
+            text.push_str(if i == 0 { " " } else { ", " });
+            text.push_str(&brief(operand));
+        }
+        text
+    }
+
+    fn wrong(&self, what: impl Into<String>) -> PtxError {
+        PtxError::Meaning { place: self.instruction.place, what: what.into(), instruction: self.text() }
+    }
+
+    fn unsupported(&self, what: impl Into<String>) -> PtxError {
+        PtxError::Unsupported { place: self.instruction.place, what: what.into(), instruction: self.text() }
+    }
+
+    fn operand(&self, index: usize) -> Result<&tree::Operand<'a>, PtxError> {
+        self.instruction
+            .operands
+            .get(index)
+            .ok_or_else(|| self.wrong(format!("operand {} is missing", index + 1)))
+    }
+
+    fn count(&self) -> usize {
+        self.instruction.operands.len()
+    }
+
+    /// That there are so many operands.
+    fn expect(&self, count: usize) -> Result<(), PtxError> {
+        if self.count() == count {
+            return Ok(());
+        }
+        Err(self.wrong(format!("{count} operands were expected, but there are {}", self.count())))
+    }
+}
+
+fn brief(operand: &tree::Operand<'_>) -> String {
+    use tree::Operand as O;
+    match operand {
+        O::Name(name) => (*name).to_owned(),
+        O::Not(name) => format!("!{name}"),
+        O::Pair(a, b) => format!("{a}|{b}"),
+        O::Integer(value) => (*value as i64).to_string(),
+        O::Single(bits) => format!("0f{bits:08X}"),
+        O::Double(bits) => format!("0d{bits:016X}"),
+        O::Vector(all) => format!("{{{} …}}", all.first().map(brief).unwrap_or_default()),
+        O::List(_) => "(…)".to_owned(),
+        O::Offset(name, offset) => format!("{name}+{}", *offset as i64),
+        O::Address { base, offset, .. } => format!("[{}+{}]", base.unwrap_or(""), *offset as i64),
+    }
+}
+
+impl<'a> Decoder<'a, '_> {
+    fn kernel(&mut self, kernel: &'a Function<'a>) -> Result<(), PtxError> {
+        self.scopes.open();
+        let called = self.module.functions.iter().filter(|function| !function.entry);
+        for statement in called.chain([kernel]).flat_map(|function| &function.body) {
+            if let Statement::Declaration(variable) = statement
+                && variable.space == tree::Space::Shared
+            {
+                let offset = names::place_shared(variable, &mut self.shared_end)?;
+                self.static_shared.insert((variable.place, variable.name), offset);
+            }
+        }
+        self.shared_end = self.symbols.dynamic_start(self.shared_end);
+        let mut offset = 0;
+        for parameter in &kernel.parameters {
+            offset = names::place(parameter, &mut 0, offset)?.0;
+            self.scopes.bind(parameter.name, Binding::Parameter(offset));
+            offset += names::size(parameter)?.unwrap_or(0);
+        }
+        self.body(kernel)?;
+        self.emit(Op::Exit, &[], &[])?;
+        self.scopes.close();
+        self.resolve_labels(kernel.place)
+    }
+
+    fn resolve_labels(&mut self, place: Place) -> Result<(), PtxError> {
+        let at = |label: u32| {
+            let found = self.labels.get(label as usize).copied().flatten();
+            found.ok_or_else(|| {
+                PtxError::syntax(place, "a branch goes to a label that is not there".to_owned())
+            })
+        };
+        for instruction in &mut self.program.instructions {
+            if let Op::Branch { target } = &mut instruction.op {
+                *target = at(*target)?;
+            }
+        }
+        for target in self.program.tables.iter_mut().flatten() {
+            *target = at(*target)?;
+        }
+        Ok(())
+    }
+
+    fn new_label(&mut self) -> Label {
+        self.labels.push(None);
+        self.labels.len() - 1
+    }
+
+    fn place_label(&mut self, label: Label) {
+        self.labels[label] = Some(self.program.instructions.len() as u32);
+    }
+
+    /// Writes out a function's statements.
+    fn body(&mut self, function: &'a Function<'a>) -> Result<(), PtxError> {
+        let first = self.scopes.open_labelled(&function.body, &mut self.labels);
+        let mut next_scope = first + 1;
+        for statement in &function.body {
+            match statement {
+                Statement::Open => {
+                    self.scopes.open_numbered(next_scope);
+                    next_scope += 1;
+                }
+                Statement::Close => self.scopes.close(),
+                Statement::Label(name, place) => match self.scopes.label_here(name) {
+                    Some(label) => self.place_label(label),
+                    None => return Err(PtxError::syntax(*place, format!("the label {name} is lost"))),
+                },
+                Statement::Targets(name, targets) => {
+                    let table = self.targets(targets, function.place)?;
+                    self.scopes.bind(name, Binding::Targets(table));
+                }
+                Statement::Declaration(variable) => self.declare(variable)?,
+                Statement::Location(location) => {
+                    let files = &self.module.files;
+                    let file = |number: u64| {
+                        let found = files.iter().position(|&(known, _)| known == number);
+                        found.map_or(u32::MAX, |file| file as u32)
+                    };
+                    let line = |line: u64| line.try_into().unwrap_or(0);
+                    self.line.file = file(location.file);
+                    self.line.source = line(location.line);
+                    self.line.caller =
+                        location.inlined_at.map_or((0, 0), |(at, number)| (file(at), line(number)));
+                }
+                Statement::Instruction(instruction) => self.instruction(instruction)?,
+            }
+        }
+        self.scopes.close();
+        Ok(())
+    }
+
+    fn targets(&mut self, names: &[&'a str], place: Place) -> Result<u32, PtxError> {
+        let label = |name: &&'a str| match self.scopes.find_label(name) {
+            Some(label) => Ok(label as u32),
+            None => Err(PtxError::syntax(place, format!("there is no label {name}"))),
+        };
+        let table = names.iter().map(label).collect::<Result<Vec<u32>, PtxError>>()?;
+        self.program.tables.push(table);
+        Ok(self.program.tables.len() as u32 - 1)
+    }
+
+    fn declare(&mut self, variable: &'a Variable<'a>) -> Result<(), PtxError> {
+        use tree::Space;
+        match variable.space {
+            Space::Register => {
+                let Some(kind) = Type::named(variable.type_name).filter(|kind| *kind != Type::B128) else {
+                    let what = format!("registers of type {} are not known", variable.type_name);
+                    return Err(PtxError::syntax(variable.place, what));
+                };
+                match variable.copies {
+                    Some(copies) => self.scopes.bind_range(variable.name, kind.class(), copies),
+                    None => {
+                        let register = self.new_register(kind.class());
+                        self.scopes.bind(variable.name, Binding::Register(register));
+                    }
+                }
+            }
+            Space::Local | Space::Parameter => {
+                let (offset, end) = names::place(variable, &mut 0, self.local_end)?;
+                if end > LOCAL_BYTES {
+                    let what = format!("{} does not fit into local memory", variable.name);
+                    return Err(PtxError::syntax(variable.place, what));
+                }
+                self.local_end = end;
+                self.scopes.bind(variable.name, Binding::Local(offset));
+            }
+            Space::Shared => {
+                // Placed before, since dynamic shared memory begins behind all of them.
+                let offset =
+                    self.static_shared.get(&(variable.place, variable.name)).copied().unwrap_or(SHARED_START);
+                self.scopes.bind(variable.name, Binding::Shared(offset));
+            }
+            Space::Global | Space::Constant => {
+                let what = format!("{} is declared within a function", variable.name);
+                return Err(PtxError::syntax(variable.place, what));
+            }
+        }
+        Ok(())
+    }
+
+    fn new_register(&mut self, class: Class) -> Operand {
+        let count = &mut self.registers[class as usize];
+        *count += 1;
+        Operand::register(class, *count - 1)
+    }
+
+    fn word_constant(&mut self, value: u32) -> Operand {
+        let words = &mut self.program.words;
+        *self.words.entry(value).or_insert_with(|| {
+            words.push(value);
+            Operand::constant(Class::Word, words.len() - 1)
+        })
+    }
+
+    fn long_constant(&mut self, value: u64) -> Operand {
+        let longs = &mut self.program.longs;
+        *self.longs.entry(value).or_insert_with(|| {
+            longs.push(value);
+            Operand::constant(Class::Long, longs.len() - 1)
+        })
+    }
+
+    fn constant(&mut self, class: Class, value: u64) -> Operand {
+        match class {
+            Class::Word => self.word_constant(value as u32),
+            Class::Long => self.long_constant(value),
+            Class::Predicate => Operand::constant(Class::Predicate, usize::from(value != 0)),
+        }
+    }
+
+    /// Appends an instruction under the guard of the one that is being decoded.
+    fn emit(&mut self, op: Op, results: &[Operand], operands: &[Operand]) -> Result<(), PtxError> {
+        let place = Place { line: self.line.ptx, column: 1 };
+        let program = &mut self.program;
+        if program.instructions.len() >= INSTRUCTIONS || program.operands.len() >= Operand::LIMIT / 2 {
+            return Err(PtxError::syntax(place, "the kernel has too many instructions".to_owned()));
+        }
+        if program.lines.last() != Some(&self.line) {
+            program.lines.push(self.line);
+        }
+        let first = program.operands.len() as u32;
+        program.operands.extend_from_slice(results);
+        program.operands.extend_from_slice(operands);
+        program.instructions.push(Instruction {
+            op,
+            guard: self.guard,
+            first,
+            results: results.len() as u16,
+            operands: operands.len() as u16,
+            line: program.lines.len() as u32 - 1,
+            class: InstructionClass::of(&op),
+            touches_products: false,
+        });
+        Ok(())
+    }
+
+    fn instruction(&mut self, instruction: &tree::Instruction<'a>) -> Result<(), PtxError> {
+        let context = Context { instruction };
+        self.line.ptx = instruction.place.line;
+        self.guard = match instruction.guard {
+            None => Operand::NONE,
+            Some((name, negated)) => {
+                let guard = self.register(context, name, Class::Predicate)?;
+                if negated { guard.negated() } else { guard }
+            }
+        };
+        let mut modifiers = Modifiers::new(instruction.opcode);
+        let known = self.arithmetic(context, &mut modifiers)?
+            || self.conversion(context, &mut modifiers)?
+            || self.memory(context, &mut modifiers)?
+            || self.asynchronous(context, &mut modifiers)?
+            || self.control(context, &mut modifiers)?
+            || self.matrix(context, &mut modifiers)?;
+        self.guard = Operand::NONE;
+        if !known {
+            return Err(context.unsupported(format!("the instruction {}", modifiers.name())));
+        }
+        match modifiers.unused() {
+            None => Ok(()),
+            Some(left) => Err(context.unsupported(format!("the modifier .{left} of {}", modifiers.name()))),
+        }
+    }
+
+    fn register(
+        &mut self,
+        context: Context<'_, 'a>,
+        name: &'a str,
+        class: Class,
+    ) -> Result<Operand, PtxError> {
+        let found = self.scopes.find(name);
+        let operand = match found {
+            Some(Binding::Register(operand)) => operand,
+            Some(Binding::NewRegister(class)) => {
+                let register = self.new_register(class);
+                self.scopes.remember(name, register);
+                register
+            }
+            _ => return Err(context.wrong(format!("{name} is no register"))),
+        };
+        if operand.class() != class {
+            let bits = |class| match class {
+                Class::Word => "up to 32 bits",
+                Class::Long => "64 bits",
+                Class::Predicate => "a predicate",
+            };
+            let what = format!("{name} is {}, but {} is needed", bits(operand.class()), bits(class));
+            return Err(context.wrong(what));
+        }
+        Ok(operand)
+    }
+
+    /// A register that is written.
+    fn result(&mut self, context: Context<'_, 'a>, index: usize, class: Class) -> Result<Operand, PtxError> {
+        match context.operand(index)? {
+            tree::Operand::Name("_") => Ok(Operand::NONE),
+            tree::Operand::Name(name) => self.register(context, name, class),
+            _ => Err(context.wrong(format!("operand {} must be a register", index + 1))),
+        }
+    }
+
+    /// A value that is read: a register, a constant, an address, what a special register holds.
+    fn value(&mut self, context: Context<'_, 'a>, index: usize, kind: Type) -> Result<Operand, PtxError> {
+        let operand = context.operand(index)?.clone();
+        self.value_of(context, &operand, kind)
+    }
+
+    fn value_of(
+        &mut self,
+        context: Context<'_, 'a>,
+        operand: &tree::Operand<'a>,
+        kind: Type,
+    ) -> Result<Operand, PtxError> {
+        let class = kind.class();
+        let number = |bits: f64| match kind {
+            Type::F64 => bits.to_bits(),
+            _ => u64::from((bits as f32).to_bits()),
+        };
+        match operand {
+            tree::Operand::Name(name) => self.named(context, name, 0, class),
+            tree::Operand::Offset(name, offset) => self.named(context, name, *offset, class),
+            tree::Operand::Not(name) if class == Class::Predicate => {
+                Ok(self.register(context, name, class)?.negated())
+            }
+            tree::Operand::Integer(value) => {
+                let value = match kind {
+                    Type::F64 => (*value as i64 as f64).to_bits(),
+                    Type::F32 => u64::from((*value as i64 as f32).to_bits()),
+                    _ if kind.bytes() == 1 => *value & 0xff,
+                    _ if kind.bytes() == 2 => *value & 0xffff,
+                    _ => *value,
+                };
+                Ok(self.constant(class, value))
+            }
+            tree::Operand::Single(bits) if kind == Type::F64 => {
+                Ok(self.constant(class, f64::from(f32::from_bits(*bits)).to_bits()))
+            }
+            tree::Operand::Single(bits) => Ok(self.constant(class, u64::from(*bits))),
+            tree::Operand::Double(bits) if kind.bytes() == 8 => Ok(self.constant(class, *bits)),
+            tree::Operand::Double(bits) => Ok(self.constant(class, number(f64::from_bits(*bits)))),
+            _ => Err(context.wrong("an operand has the wrong form")),
+        }
+    }
+
+    fn named(
+        &mut self,
+        context: Context<'_, 'a>,
+        name: &'a str,
+        offset: u64,
+        class: Class,
+    ) -> Result<Operand, PtxError> {
+        if name == "WARP_SZ" {
+            return Ok(self.constant(class, 32));
+        }
+        if let Some((special, wide)) = names::special(name) {
+            if wide != (class == Class::Long) {
+                return Err(context.wrong(format!("{name} has another size")));
+            }
+            let register = self.new_register(class);
+            let guard = std::mem::replace(&mut self.guard, Operand::NONE);
+            self.emit(Op::Special(special), &[register], &[])?;
+            self.guard = guard;
+            return Ok(register);
+        }
+        match self.find_address(name) {
+            Some((_, address)) => Ok(self.constant(class, address.wrapping_add(offset))),
+            None if offset == 0 => self.register(context, name, class),
+            None => Err(context.wrong(format!("{name} is no variable"))),
+        }
+    }
+
+    /// A variable's space and address in it.
+    fn find_address(&self, name: &str) -> Option<(tree::Space, u64)> {
+        match self.scopes.find(name) {
+            Some(Binding::Parameter(offset)) => Some((tree::Space::Parameter, offset)),
+            Some(Binding::Local(offset)) => Some((tree::Space::Local, offset)),
+            Some(Binding::Shared(offset)) => Some((tree::Space::Shared, offset)),
+            Some(_) => None,
+            None if self.symbols.is_dynamic(name) => Some((tree::Space::Shared, self.shared_end)),
+            None => self.symbols.find(name),
+        }
+    }
+}
+
+/// Where a kernel's parameter lies behind the ones before it, and where it ends.
+pub(crate) fn parameter_place(parameter: &Variable<'_>, end: u64) -> Result<(u64, u64), PtxError> {
+    names::place(parameter, &mut 0, end)
+}

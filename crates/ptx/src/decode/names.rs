@@ -1,0 +1,257 @@
+//! What names stand for.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Label, SHARED_BYTES, SHARED_START};
+use crate::{
+    error::PtxError,
+    isa::{Class, Operand, Special, Type},
+    syntax::tree::{Module, Space, Statement, Variable},
+};
+
+/// What a name within a function stands for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Binding {
+    Register(Operand),
+    /// One of a range that nobody has named before.
+    NewRegister(Class),
+    Parameter(u64),
+    Local(u64),
+    Shared(u64),
+    Targets(u32),
+}
+
+#[derive(Default)]
+struct Scope<'a> {
+    number: usize,
+    names: HashMap<&'a str, Binding>,
+    /// Declarations such as `%r<19>`: names with a number behind.
+    ranges: HashMap<&'a str, (Class, u64)>,
+}
+
+/// Names in nested braces. Labels are known in all of the braces that they stand in, also before their place.
+#[derive(Default)]
+pub(super) struct Scopes<'a> {
+    open: Vec<Scope<'a>>,
+    count: usize,
+    labels: HashMap<(usize, &'a str), Label>,
+}
+
+impl<'a> Scopes<'a> {
+    pub fn open(&mut self) {
+        let number = self.count;
+        self.count += 1;
+        self.open_numbered(number);
+    }
+
+    pub fn open_numbered(&mut self, number: usize) {
+        self.open.push(Scope { number, ..Scope::default() });
+    }
+
+    /// Opens the scope of a body, and numbers the scopes and the labels within it. Gives the number of the outermost.
+    pub fn open_labelled(&mut self, body: &[Statement<'a>], labels: &mut Vec<Option<u32>>) -> usize {
+        let first = self.count;
+        let mut within = vec![first];
+        self.count += 1;
+        for statement in body {
+            match statement {
+                Statement::Open => {
+                    within.push(self.count);
+                    self.count += 1;
+                }
+                Statement::Close => {
+                    within.pop();
+                }
+                Statement::Label(name, _) => {
+                    let scope = within.last().copied().unwrap_or(first);
+                    labels.push(None);
+                    self.labels.insert((scope, name), labels.len() - 1);
+                }
+                _ => {}
+            }
+        }
+        self.open_numbered(first);
+        first
+    }
+
+    pub fn close(&mut self) {
+        self.open.pop();
+    }
+
+    pub fn bind(&mut self, name: &'a str, binding: Binding) {
+        if let Some(scope) = self.open.last_mut() {
+            scope.names.insert(name, binding);
+        }
+    }
+
+    pub fn bind_range(&mut self, prefix: &'a str, class: Class, count: u64) {
+        if let Some(scope) = self.open.last_mut() {
+            scope.ranges.insert(prefix, (class, count));
+        }
+    }
+
+    /// Gives a register of a range its place, in the scope of the range.
+    pub fn remember(&mut self, name: &'a str, register: Operand) {
+        let (prefix, _) = split_number(name);
+        if let Some(scope) = self.open.iter_mut().rev().find(|scope| scope.ranges.contains_key(prefix)) {
+            scope.names.insert(name, Binding::Register(register));
+        }
+    }
+
+    pub fn find(&self, name: &str) -> Option<Binding> {
+        let (prefix, number) = split_number(name);
+        for scope in self.open.iter().rev() {
+            if let Some(binding) = scope.names.get(name) {
+                return Some(*binding);
+            }
+            if let (Some(&(class, count)), Some(number)) = (scope.ranges.get(prefix), number)
+                && number < count
+            {
+                return Some(Binding::NewRegister(class));
+            }
+        }
+        None
+    }
+
+    pub fn find_label(&self, name: &str) -> Option<Label> {
+        self.open.iter().rev().find_map(|scope| self.labels.get(&(scope.number, name)).copied())
+    }
+
+    /// A label of the innermost scope.
+    pub fn label_here(&self, name: &str) -> Option<Label> {
+        self.labels.get(&(self.open.last()?.number, name)).copied()
+    }
+}
+
+fn split_number(name: &str) -> (&str, Option<u64>) {
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let (prefix, number) = name.split_at(name.len() - digits);
+    (prefix, number.parse().ok())
+}
+
+/// Bytes of a variable; `None` where its array has no size.
+pub(crate) fn size(variable: &Variable<'_>) -> Result<Option<u64>, PtxError> {
+    let too_large = || PtxError::syntax(variable.place, format!("{} is too large", variable.name));
+    let Some(kind) = Type::named(variable.type_name) else {
+        let what = format!("the type {} is not known", variable.type_name);
+        return Err(PtxError::syntax(variable.place, what));
+    };
+    let Some(elements) = variable.elements else { return Ok(None) };
+    let bytes = elements.checked_mul(variable.lanes * kind.bytes() as u64).ok_or_else(too_large)?;
+    if bytes > 1 << 30 { Err(too_large()) } else { Ok(Some(bytes)) }
+}
+
+/// How a variable is aligned.
+pub(crate) fn alignment(variable: &Variable<'_>) -> Result<u64, PtxError> {
+    let natural = Type::named(variable.type_name).map_or(1, |kind| kind.bytes() as u64) * variable.lanes;
+    let align = variable.align.max(natural);
+    if align.is_power_of_two() && align <= 4096 {
+        return Ok(align);
+    }
+    Err(PtxError::syntax(variable.place, format!("{} has an impossible alignment", variable.name)))
+}
+
+/// The place of a variable from `start` on, and where it ends. `largest` becomes the largest alignment.
+pub(super) fn place(variable: &Variable<'_>, largest: &mut u64, start: u64) -> Result<(u64, u64), PtxError> {
+    let align = alignment(variable)?;
+    *largest = align.max(*largest);
+    let offset = start.next_multiple_of(align);
+    Ok((offset, offset + size(variable)?.unwrap_or(0)))
+}
+
+/// The place of a variable in shared memory, whose end moves.
+pub(super) fn place_shared(variable: &Variable<'_>, end: &mut u64) -> Result<u64, PtxError> {
+    let (offset, after) = place(variable, &mut 0, *end)?;
+    if after > SHARED_START + SHARED_BYTES {
+        return Err(PtxError::syntax(
+            variable.place,
+            format!("{} does not fit into shared memory", variable.name),
+        ));
+    }
+    *end = after;
+    Ok(offset)
+}
+
+/// What a module's own names stand for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Symbols {
+    addresses: HashMap<String, (Space, u64)>,
+    /// Where the module's static shared memory ends; kernels may have more.
+    pub shared_end: u64,
+    /// Arrays without a size, which all begin where a kernel's static shared memory ends.
+    dynamic: HashSet<String>,
+    dynamic_align: u64,
+}
+
+impl Symbols {
+    /// Places what lies in shared memory; variables in global memory lie where they were allocated.
+    pub fn new(module: &Module<'_>, allocated: HashMap<String, (Space, u64)>) -> Result<Symbols, PtxError> {
+        let (dynamic, dynamic_align) = (HashSet::new(), 16);
+        let mut symbols = Symbols { addresses: allocated, shared_end: SHARED_START, dynamic, dynamic_align };
+        let shared = || module.variables.iter().filter(|variable| variable.space == Space::Shared);
+        for variable in shared().filter(|variable| variable.elements.is_some()) {
+            let offset = place_shared(variable, &mut symbols.shared_end)?;
+            symbols.addresses.insert(variable.name.to_owned(), (Space::Shared, offset));
+        }
+        for variable in shared().filter(|variable| variable.elements.is_none()) {
+            symbols.dynamic_align = alignment(variable)?.max(symbols.dynamic_align);
+            symbols.dynamic.insert(variable.name.to_owned());
+        }
+        Ok(symbols)
+    }
+
+    pub fn find(&self, name: &str) -> Option<(Space, u64)> {
+        self.addresses.get(name).copied()
+    }
+
+    pub fn is_dynamic(&self, name: &str) -> bool {
+        self.dynamic.contains(name)
+    }
+
+    /// Where dynamic shared memory begins behind static memory that ends at `end`.
+    pub fn dynamic_start(&self, end: u64) -> u64 {
+        if self.dynamic.is_empty() { end } else { end.next_multiple_of(self.dynamic_align) }
+    }
+}
+
+/// A special register, and whether it has 64 bits.
+pub(super) fn special(name: &str) -> Option<(Special, bool)> {
+    let (stem, axis) = match name.rsplit_once('.') {
+        Some((stem, "x")) => (stem, Some(0)),
+        Some((stem, "y")) => (stem, Some(1)),
+        Some((stem, "z")) => (stem, Some(2)),
+        _ => (name, None),
+    };
+    let special = match (stem, axis) {
+        ("%tid", Some(axis)) => Special::Tid(axis),
+        ("%ntid", Some(axis)) => Special::Ntid(axis),
+        ("%ctaid", Some(axis)) => Special::Ctaid(axis),
+        ("%nctaid", Some(axis)) => Special::Nctaid(axis),
+        ("%cluster_ctaid", Some(axis)) => Special::ClusterCtaid(axis),
+        ("%cluster_nctaid", Some(axis)) => Special::ClusterNctaid(axis),
+        ("%clusterid", Some(axis)) => Special::Clusterid(axis),
+        ("%nclusterid", Some(axis)) => Special::Nclusterid(axis),
+        ("%cluster_ctarank", None) => Special::ClusterCtarank,
+        ("%cluster_nctarank", None) => Special::ClusterNctarank,
+        ("%laneid", None) => Special::LaneId,
+        ("%warpid", None) => Special::WarpId,
+        ("%nwarpid", None) => Special::NwarpId,
+        ("%lanemask_eq", None) => Special::LaneMaskEq,
+        ("%lanemask_le", None) => Special::LaneMaskLe,
+        ("%lanemask_lt", None) => Special::LaneMaskLt,
+        ("%lanemask_ge", None) => Special::LaneMaskGe,
+        ("%lanemask_gt", None) => Special::LaneMaskGt,
+        ("%smid", None) => Special::SmId,
+        ("%nsmid", None) => Special::NsmId,
+        ("%gridid", None) => return Some((Special::GridId, true)),
+        ("%clock", None) => Special::Clock,
+        ("%clock_hi", None) => Special::ClockHigh,
+        ("%clock64", None) => return Some((Special::Clock64, true)),
+        ("%globaltimer", None) => return Some((Special::GlobalTimer, true)),
+        ("%dynamic_smem_size", None) => Special::DynamicSharedBytes,
+        ("%total_smem_size", None) => Special::TotalSharedBytes,
+        ("%aggr_smem_size", None) => Special::AggregateSharedBytes,
+        _ => return None,
+    };
+    Some((special, false))
+}

@@ -1,0 +1,89 @@
+//! What can go wrong before a kernel runs. What it does wrong while it runs is a [`Finding`](crate::Finding).
+
+use std::fmt;
+
+/// A place in a text, both counted from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// The line.
+    pub line: u32,
+    /// The column, in bytes.
+    pub column: u32,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// Why a module cannot be loaded, or a kernel not be launched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PtxError {
+    /// The text is not PTX.
+    #[error("PTX {place}: {what}")]
+    Syntax {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        what: String,
+    },
+    /// The text is PTX, but means nothing: an unknown register, operands of the wrong kind.
+    #[error("PTX {place}: {what}, in `{instruction}`")]
+    Meaning {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        what: String,
+        /// The instruction.
+        instruction: String,
+    },
+    /// An instruction, or a form of one, that the simulator does not run.
+    #[error("PTX {place}: the simulator does not know {what} (in `{instruction}`)")]
+    Unsupported {
+        /// Where.
+        place: Place,
+        /// What it does not know.
+        what: String,
+        /// The instruction.
+        instruction: String,
+    },
+    /// The module has no such kernel.
+    #[error("there is no kernel {name} in this module; it has {}", there.join(", "))]
+    NoKernel {
+        /// The name that was asked for.
+        name: String,
+        /// The names that there are.
+        there: Vec<String>,
+    },
+    /// A launch that no chip would take.
+    #[error("kernel {kernel} cannot be launched: {what}")]
+    Launch {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Memory of the simulated device that is not there, or not so large.
+    #[error("device memory: {0}")]
+    Memory(String),
+    /// A tensor map that the driver would refuse.
+    #[error("tensor map: {0}")]
+    TensorMap(String),
+}
+
+impl PtxError {
+    pub(crate) fn syntax(place: Place, what: String) -> PtxError {
+        PtxError::Syntax { place, what }
+    }
+
+    /// Where in the PTX, where it is about its text.
+    pub fn place(&self) -> Option<Place> {
+        match self {
+            PtxError::Syntax { place, .. }
+            | PtxError::Meaning { place, .. }
+            | PtxError::Unsupported { place, .. } => Some(*place),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Places for registers. PTX names thousands of registers, each written once; a warp's file of them would not fit into a
+//! cache. Registers that are never needed at the same time share a place.
+
+use std::collections::HashSet;
+
+use super::graph::Graph;
+use crate::isa::{Class, Op, Operand, Program};
+
+/// A set of registers, of all classes.
+#[derive(Clone, PartialEq)]
+struct Set(Vec<u64>);
+
+impl Set {
+    fn new(count: usize) -> Set {
+        Set(vec![0; count.div_ceil(64)])
+    }
+
+    fn insert(&mut self, i: usize) {
+        self.0[i / 64] |= 1 << (i % 64);
+    }
+
+    fn remove(&mut self, i: usize) {
+        self.0[i / 64] &= !(1 << (i % 64));
+    }
+
+    /// Adds others, and says whether any was new.
+    fn extend(&mut self, others: &Set) -> bool {
+        let mut grew = false;
+        for (mine, theirs) in self.0.iter_mut().zip(&others.0) {
+            grew |= *theirs & !*mine != 0;
+            *mine |= theirs;
+        }
+        grew
+    }
+
+    fn for_each(&self, mut see: impl FnMut(usize)) {
+        for (w, &word) in self.0.iter().enumerate() {
+            let mut rest = word;
+            while rest != 0 {
+                see(w * 64 + rest.trailing_zeros() as usize);
+                rest &= rest - 1;
+            }
+        }
+    }
+}
+
+/// Gives registers their places, and changes every operand to them.
+pub(super) fn allocate(program: &mut Program, graph: &Graph, products: &HashSet<Operand>) {
+    let starts = [0, program.word_count, program.word_count + program.long_count];
+    let total = starts[2] + program.predicate_count;
+    let number = |operand: Operand| starts[operand.class() as usize] + operand.index();
+    let pinned: Vec<usize> = products.iter().map(|&operand| number(operand)).collect();
+
+    // What a block needs from before, going backwards through it.
+    let back_through = |block: usize, live: &mut Set, mut see: Option<&mut dyn FnMut(usize, usize)>| {
+        let block = &graph.blocks[block];
+        for i in (block.first..block.end).rev() {
+            let instruction = &program.instructions[i];
+            let first = instruction.first as usize;
+            let results = first + instruction.results as usize;
+            let end = results + instruction.operands as usize;
+            let guarded = !instruction.guard.is_none();
+            for &operand in program.operands[first..results].iter().filter(|operand| operand.is_register()) {
+                if let Some(see) = &mut see {
+                    see(number(operand), i);
+                }
+                // Lanes that a guard keeps out keep what was there before.
+                if guarded {
+                    live.insert(number(operand));
+                } else {
+                    live.remove(number(operand));
+                }
+            }
+            let read = program.operands[results..end].iter().chain(std::iter::once(&instruction.guard));
+            for &operand in read.filter(|operand| operand.is_register()) {
+                live.insert(number(operand));
+                if let Some(see) = &mut see {
+                    see(number(operand), i);
+                }
+            }
+            // A product's registers are busy until it is waited for.
+            if matches!(instruction.op, Op::WgmmaWait { .. }) {
+                for &register in &pinned {
+                    live.insert(register);
+                    if let Some(see) = &mut see {
+                        see(register, i);
+                    }
+                }
+            }
+        }
+    };
+
+    let count = graph.blocks.len();
+    let mut live_in = vec![Set::new(total); count];
+    let mut live_out = vec![Set::new(total); count];
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for block in (0..count).rev() {
+            for &successor in &graph.blocks[block].successors {
+                live_out[block].extend(&live_in[successor]);
+            }
+            let mut live = live_out[block].clone();
+            back_through(block, &mut live, None);
+            changed |= live_in[block].extend(&live);
+        }
+    }
+
+    // From the first to the last instruction at which a register is needed.
+    let mut spans = vec![(usize::MAX, 0); total];
+    for block in 0..count {
+        let (first, end) = (graph.blocks[block].first, graph.blocks[block].end);
+        live_in[block].for_each(|register| stretch(&mut spans[register], first));
+        live_out[block].for_each(|register| stretch(&mut spans[register], end));
+        let mut live = live_out[block].clone();
+        back_through(block, &mut live, Some(&mut |register, at| stretch(&mut spans[register], at)));
+    }
+
+    let mut places = vec![0; total];
+    let mut counts = [0; 3];
+    for class in [Class::Word, Class::Long, Class::Predicate] {
+        let first = starts[class as usize];
+        let end = match class {
+            Class::Word => starts[1],
+            Class::Long => starts[2],
+            Class::Predicate => total,
+        };
+        counts[class as usize] = color(&spans[first..end], &mut places[first..end]);
+    }
+    let move_operand = |operand: &mut Operand| {
+        if operand.is_register() {
+            *operand = operand.with_index(places[number(*operand)]);
+        }
+    };
+    program.operands.iter_mut().for_each(move_operand);
+    program.instructions.iter_mut().for_each(|instruction| move_operand(&mut instruction.guard));
+    [program.word_count, program.long_count, program.predicate_count] = counts;
+}
+
+fn stretch(span: &mut (usize, usize), at: usize) {
+    span.0 = span.0.min(at);
+    span.1 = span.1.max(at);
+}
+
+/// Hands out places in the order in which spans begin; gives how many were needed.
+fn color(spans: &[(usize, usize)], places: &mut [usize]) -> usize {
+    let mut order: Vec<usize> = (0..spans.len()).filter(|&i| spans[i].0 != usize::MAX).collect();
+    order.sort_unstable_by_key(|&i| spans[i].0);
+    let mut busy = std::collections::BinaryHeap::new();
+    let mut free = Vec::new();
+    let mut count = 0;
+    for i in order {
+        // A result may not take the place of an operand: it may be written before the operand is read.
+        while let Some(&std::cmp::Reverse((end, place))) = busy.peek()
+            && end < spans[i].0
+        {
+            busy.pop();
+            free.push(place);
+        }
+        let place = free.pop().unwrap_or_else(|| {
+            count += 1;
+            count - 1
+        });
+        places[i] = place;
+        busy.push(std::cmp::Reverse((spans[i].1, place)));
+    }
+    count
+}

@@ -1,0 +1,133 @@
+//! Shared memory as warps access it: whose, where, and what is wrong with that.
+
+use super::{
+    access::{SharedPlace, Touch, for_lanes},
+    unit::Unit,
+    warp::Warp,
+};
+use crate::{
+    check::FindingKind,
+    counters,
+    decode::SHARED_START,
+    memory::{CLUSTER_SHIFT, Conflict, Toucher},
+};
+
+impl Unit<'_> {
+    /// Where addresses of shared memory lie, for the lanes whose accesses are allowed.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn shared_places(
+        &mut self,
+        warp: &Warp,
+        pc: u32,
+        addresses: &[u64; 32],
+        mask: u32,
+        bytes: usize,
+        touch: Touch,
+        places: &mut [SharedPlace; 32],
+    ) -> u32 {
+        let mut ok = 0;
+        let mut who = self.toucher(warp);
+        for_lanes(mask, |lane| {
+            let Some((block, offset)) = self.shared_place(warp, pc, lane, addresses[lane], bytes, touch)
+            else {
+                return;
+            };
+            places[lane] = (block, offset);
+            ok |= 1 << lane;
+            who.lane = lane;
+            who.own = (block == warp.block).then_some(warp.number as u32);
+            let shared = &mut self.blocks[block].shared;
+            let conflict = match touch {
+                Touch::Read => shared.read(offset, bytes, &who, &self.clocks),
+                Touch::Write => shared.write(offset, bytes, &who, &self.clocks),
+                Touch::Atomic | Touch::StrongRead | Touch::StrongWrite => None,
+            };
+            let unwritten = touch.reads() && !shared.is_written(offset, bytes);
+            // What a race leaves unwritten is the race's doing.
+            if let Some(conflict) = conflict {
+                self.report_shared_race(warp, pc, lane, addresses[lane], touch, conflict);
+            } else if unwritten {
+                self.report(warp, FindingKind::Uninitialised, pc, lane as u32, Some(addresses[lane]), || {
+                    format!("{bytes} bytes of shared memory are read that nobody wrote")
+                });
+            }
+        });
+        ok
+    }
+
+    /// Who a warp is to shared memory.
+    pub(super) fn toucher(&self, warp: &Warp) -> Toucher {
+        Toucher { warp: warp.id, lane: 0, own: Some(warp.number as u32), floor: warp.floor, met: warp.met }
+    }
+
+    /// Where an address of shared memory lies, if the access is allowed.
+    #[inline(always)]
+    pub(super) fn shared_place(
+        &mut self,
+        warp: &Warp,
+        pc: u32,
+        lane: usize,
+        address: u64,
+        bytes: usize,
+        touch: Touch,
+    ) -> Option<SharedPlace> {
+        let rank = (address >> CLUSTER_SHIFT) as usize;
+        let block = if rank == 0 { warp.block } else { rank - 1 };
+        let offset = (address & ((1 << CLUSTER_SHIFT) - 1)).wrapping_sub(SHARED_START) as usize;
+        let size = self.blocks.get(block).map_or(0, |block| block.shared.len());
+        if offset.checked_add(bytes).is_none_or(|end| end > size) {
+            let does = if touch.reads() { "read" } else { "written" };
+            self.report(warp, FindingKind::OutOfBounds, pc, lane as u32, Some(address), || {
+                format!("{bytes} bytes are {does} at {} of shared memory, which has {size}", offset as i64)
+            });
+            return None;
+        }
+        if offset & (bytes.next_power_of_two().min(16) - 1) != 0 {
+            self.report(warp, FindingKind::Misaligned, pc, lane as u32, Some(address), || {
+                format!("an access of {bytes} bytes to shared memory is {} bytes off", offset % bytes)
+            });
+            return None;
+        }
+        Some((block, offset))
+    }
+
+    #[inline(never)]
+    pub(super) fn report_shared_race(
+        &mut self,
+        warp: &Warp,
+        pc: u32,
+        lane: usize,
+        address: u64,
+        touch: Touch,
+        conflict: Conflict,
+    ) {
+        let engine = self.clocks.engine();
+        let per_block = self.launched.geometry.warps();
+        self.report(warp, FindingKind::Race, pc, lane as u32, Some(address), || {
+            let does = if touch.reads() { "reads" } else { "writes" };
+            let who = match conflict {
+                Conflict { warp, .. } if warp == engine => "the copy engine".to_owned(),
+                Conflict { warp, lane: Some(lane), .. } => format!("thread {}", warp % per_block * 32 + lane),
+                Conflict { warp, .. } => format!("warp {}", warp % per_block),
+            };
+            match conflict {
+                Conflict { under_way: true, .. } => {
+                    format!("the thread {does} shared memory that a copy started by {who} has not arrived in: nobody waited for it")
+                }
+                Conflict { write: true, .. } => {
+                    format!("the thread {does} shared memory that {who} has written, and nothing orders the two")
+                }
+                _ => format!("the thread {does} shared memory that {who} has read, and nothing orders the two"),
+            }
+        });
+    }
+
+    pub(super) fn count_shared(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize, store: bool) {
+        let traffic = if store { &mut self.counters.shared_stores } else { &mut self.counters.shared_loads };
+        let asked = u64::from(mask.count_ones()) * bytes as u64;
+        traffic.requests += 1;
+        traffic.transactions += counters::bank_rounds(addresses, mask, bytes as u64);
+        traffic.ideal_transactions += asked.div_ceil(128);
+        traffic.bytes += asked;
+    }
+}

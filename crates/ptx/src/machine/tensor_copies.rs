@@ -1,0 +1,164 @@
+//! Bulk copies of boxes of tensors.
+
+use super::{
+    access::{SharedPlace, Touch, for_lanes},
+    copies::{BulkSource, BulkStore, BulkTarget, Issuer},
+    step::Step,
+    unit::Unit,
+    warp::Warp,
+};
+use crate::{
+    check::FindingKind,
+    isa::{Atomic, BulkDirection, TensorCopy, Type},
+    memory::{PARAMETER_WINDOW, TensorMap, TensorMapKind, WINDOW_BYTES},
+};
+
+impl Unit<'_> {
+    /// Starts a copy of a box.
+    pub(super) fn tensor_copy(&mut self, warp: &mut Warp, step: Step<'_>, copy: TensorCopy) {
+        for_lanes(step.mask, |lane| {
+            let operand = |i: usize| self.lane(warp, step.operands[i], lane);
+            let (shared, map) = (operand(0) & 0xffff_ffff, operand(1));
+            let loads = copy.direction == BulkDirection::GlobalToShared;
+            let first = if loads { 3 } else { 2 };
+            let rank = copy.rank as usize;
+            let mut coordinates = [0; 5];
+            for (i, coordinate) in coordinates[..rank].iter_mut().enumerate() {
+                *coordinate = operand(first + i) as i32;
+            }
+            let mut next = first + rank;
+            let mut offsets = [0; 3];
+            if loads && copy.im2col {
+                for (i, offset) in offsets[..rank - 2].iter_mut().enumerate() {
+                    *offset = operand(next + i) as u32 & 0xffff;
+                }
+                next += rank - 2;
+            }
+            let mask = if copy.multicast { operand(next) as u32 & 0xffff } else { 0 };
+            let barrier = if loads { operand(2) & 0xffff_ffff } else { 0 };
+            let found = self.read_map(map);
+            let problem = match &found {
+                None => Some("there is no tensor map at its address".to_owned()),
+                Some(map) => misuse(map, copy, shared),
+            };
+            if let Some(problem) = problem {
+                self.report(warp, FindingKind::TensorMap, step.pc, lane as u32, Some(shared), || problem);
+                return;
+            }
+            let Some(map) = found.map(Box::new) else { return };
+            let bytes = map.box_bytes();
+            let issuer = self.issuer(warp, step.pc, lane);
+            if loads {
+                let source = BulkSource::Tensor { map, coordinates, offsets };
+                self.start_copy(warp, step.pc, lane, shared, bytes, barrier, mask, &source, issuer);
+                return;
+            }
+            let Some(from) = self.shared_place(warp, step.pc, lane, shared, 16, Touch::Read) else { return };
+            let size = self.blocks[from.0].shared.len();
+            if from.1 + bytes > size {
+                self.report(warp, FindingKind::OutOfBounds, step.pc, lane as u32, Some(shared), || {
+                    format!("a copy of {bytes} bytes goes beyond shared memory, which has {size}")
+                });
+                return;
+            }
+            self.check_proxy(warp, step.pc, lane, from, bytes);
+            let reduce = match copy.direction {
+                BulkDirection::ReduceToGlobal(op, _) => Some((op, map.element.kind())),
+                _ => None,
+            };
+            let target = BulkTarget::Tensor { map, coordinates };
+            warp.copies.open_stores.push(BulkStore { from, bytes, target, reduce, issuer });
+        });
+    }
+
+    /// The map at an address among the arguments or in global memory.
+    fn read_map(&self, address: u64) -> Option<TensorMap> {
+        let mut bytes = [0; TensorMap::BYTES];
+        let argument = address.wrapping_sub(PARAMETER_WINDOW);
+        if argument < WINDOW_BYTES {
+            let at = argument as usize;
+            bytes.copy_from_slice(self.launched.parameters.get(at..at.checked_add(TensorMap::BYTES)?)?);
+        } else {
+            let view = self.launched.global.find(address, TensorMap::BYTES).ok()?;
+            let allocation = self.launched.views[view].allocation;
+            let offset = (address - allocation.base) as usize;
+            for (i, byte) in bytes.iter_mut().enumerate() {
+                *byte = allocation.load(offset + i, 1) as u8;
+            }
+        }
+        TensorMap::decode(&bytes)
+    }
+
+    /// Reads a box as it will lie in shared memory, from `start` on.
+    pub(super) fn gather(
+        &mut self,
+        map: &TensorMap,
+        coordinates: &[i32; 5],
+        offsets: &[u32; 3],
+        start: usize,
+        to: &mut [u8],
+        issuer: Issuer,
+    ) {
+        let inner = map.inner_bytes();
+        let mut row = vec![0; inner];
+        for (i, place) in map.rows(coordinates, offsets).into_iter().enumerate() {
+            row.fill(0);
+            map.fill(&mut row);
+            if let Some(run) = place {
+                let (first, end) = run.within;
+                self.read_global(run.address, &mut row[first..end], issuer);
+            }
+            for (piece, bytes) in row.chunks(16).enumerate() {
+                // The swizzle goes by the address in shared memory.
+                let at = map.swizzle.swizzled(start + i * inner + 16 * piece) - start;
+                if let Some(target) = to.get_mut(at..at + bytes.len()) {
+                    target.copy_from_slice(bytes);
+                }
+            }
+        }
+    }
+
+    /// Writes a box from shared memory; what lies outside the tensor is left out.
+    pub(super) fn scatter(
+        &mut self,
+        map: &TensorMap,
+        coordinates: &[i32; 5],
+        from: SharedPlace,
+        bytes: usize,
+        reduce: Option<(Atomic, Type)>,
+        issuer: Issuer,
+    ) {
+        let inner = map.inner_bytes();
+        let (block, start) = from;
+        let data = self.blocks[block].shared.bytes(start, bytes).to_vec();
+        let mut row = vec![0; inner];
+        for (i, place) in map.rows(coordinates, &[0; 3]).into_iter().enumerate() {
+            let Some(run) = place else { continue };
+            for (piece, target) in row.chunks_mut(16).enumerate() {
+                let at = map.swizzle.swizzled(start + i * inner + 16 * piece) - start;
+                if let Some(source) = data.get(at..at + target.len()) {
+                    target.copy_from_slice(source);
+                }
+            }
+            let (first, end) = run.within;
+            self.write_global(run.address, &row[first..end], reduce, issuer);
+        }
+    }
+}
+
+/// What is wrong with a copy by a map, if anything.
+fn misuse(map: &TensorMap, copy: TensorCopy, shared: u64) -> Option<String> {
+    let align = map.swizzle.alignment();
+    if map.rank != copy.rank as usize {
+        return Some(format!("a copy of rank {} uses a map of rank {}", copy.rank, map.rank));
+    }
+    if matches!(map.kind, TensorMapKind::Im2col { .. }) != copy.im2col {
+        return Some("a map for boxes is used for im2col, or the other way round".to_owned());
+    }
+    if !shared.is_multiple_of(align) {
+        return Some(format!(
+            "shared memory at {shared:#x} is not aligned to the {align} bytes of the swizzle"
+        ));
+    }
+    None
+}

@@ -1,0 +1,269 @@
+//! Global memory: allocations that many blocks read and write at once.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use super::GLOBAL_START;
+use crate::error::PtxError;
+
+/// Allocations begin at multiples of this, as the driver's do.
+const ALIGNMENT: u64 = 256;
+
+/// What lies between allocations at least, so that an index a little too large hits nothing.
+const GAP: u64 = 4096;
+
+/// An allocation. Addresses are never used twice, so that an old one is recognised.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    pub base: u64,
+    pub bytes: usize,
+    pub freed: bool,
+    data: Box<[AtomicU64]>,
+    /// Which bytes were written.
+    written: Box<[AtomicU64]>,
+    /// All of them.
+    whole: AtomicBool,
+}
+
+/// Zeros, which cost nothing until they are touched.
+fn zeros(count: usize) -> Box<[AtomicU64]> {
+    let zeros: Box<[u64]> = vec![0; count].into_boxed_slice();
+    let length = zeros.len();
+    let first = Box::into_raw(zeros).cast::<AtomicU64>();
+    // SAFETY: an AtomicU64 has the size, alignment and bits of a u64, and the memory has one owner.
+    unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(first, length)) }
+}
+
+macro_rules! sized {
+    ($self:ident, $memory:ident, $offset:ident, $bytes:ident, |$cell:ident| $then:expr) => {{
+        assert!($offset + $bytes <= $self.$memory.len() * 8 && $offset % $bytes == 0);
+        // SAFETY: within the memory, which is aligned to 8 bytes, and the offset to the access. Every access is atomic.
+        // Accesses of different sizes meet only where a kernel races with itself.
+        unsafe {
+            let pointer = $self.$memory.as_ptr().cast::<u8>().cast_mut().add($offset);
+            match $bytes {
+                1 => {
+                    let $cell = AtomicU8::from_ptr(pointer);
+                    $then
+                }
+                2 => {
+                    let $cell = AtomicU16::from_ptr(pointer.cast());
+                    $then
+                }
+                4 => {
+                    let $cell = AtomicU32::from_ptr(pointer.cast());
+                    $then
+                }
+                _ => {
+                    let $cell = AtomicU64::from_ptr(pointer.cast());
+                    $then
+                }
+            }
+        }
+    }};
+}
+
+impl Allocation {
+    fn new(base: u64, bytes: usize) -> Allocation {
+        let words = bytes.div_ceil(8);
+        Allocation {
+            base,
+            bytes,
+            freed: false,
+            data: zeros(words),
+            written: zeros(words),
+            whole: AtomicBool::new(bytes == 0),
+        }
+    }
+
+    /// A value of 1, 2, 4 or 8 bytes, at a multiple of its size.
+    #[inline(always)]
+    #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+    pub fn load(&self, offset: usize, bytes: usize) -> u64 {
+        sized!(self, data, offset, bytes, |cell| u64::from(cell.load(Relaxed)))
+    }
+
+    #[inline(always)]
+    #[allow(clippy::unnecessary_cast)]
+    pub fn store(&self, offset: usize, bytes: usize, value: u64) {
+        sized!(self, data, offset, bytes, |cell| cell.store(value as _, Relaxed));
+    }
+
+    /// Replaces a value by what `change` makes of it, at once; gives the old one.
+    #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+    pub fn update(&self, offset: usize, bytes: usize, change: impl Fn(u64) -> u64) -> u64 {
+        sized!(self, data, offset, bytes, |cell| {
+            let mut old = cell.load(Relaxed);
+            loop {
+                let new = change(u64::from(old));
+                match cell.compare_exchange_weak(old, new as _, Relaxed, Relaxed) {
+                    Ok(old) => break u64::from(old),
+                    Err(now) => old = now,
+                }
+            }
+        })
+    }
+
+    /// Whether all bytes of an access were written before.
+    #[inline(always)]
+    #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+    pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
+        if self.whole.load(Relaxed) {
+            return true;
+        }
+        let piece = bytes.min(8);
+        let all = u64::MAX >> (64 - 8 * piece) & 0x0101_0101_0101_0101;
+        (offset..offset + bytes)
+            .step_by(piece)
+            .all(|offset| sized!(self, written, offset, piece, |cell| u64::from(cell.load(Relaxed)) == all))
+    }
+
+    #[inline(always)]
+    #[allow(clippy::unnecessary_cast)]
+    pub fn mark_written(&self, offset: usize, bytes: usize) {
+        if self.whole.load(Relaxed) {
+            return;
+        }
+        let piece = bytes.min(8);
+        for offset in (offset..offset + bytes).step_by(piece) {
+            sized!(self, written, offset, piece, |cell| cell.store(0x0101_0101_0101_0101u64 as _, Relaxed));
+        }
+    }
+}
+
+/// Why there is no memory at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// It was freed.
+    Freed {
+        /// How many bytes the allocation had.
+        bytes: usize,
+    },
+    /// Beyond the end of this allocation, or before its begin.
+    Outside {
+        /// The allocation's first address.
+        base: u64,
+        /// How many bytes it has.
+        bytes: usize,
+    },
+    /// There is no allocation at all nearby.
+    Nowhere,
+}
+
+/// All allocations of a device, by address.
+#[derive(Debug, Default)]
+pub(crate) struct Global {
+    allocations: Vec<Allocation>,
+}
+
+impl Global {
+    pub fn allocate(&mut self, bytes: usize) -> u64 {
+        let end = self.allocations.last().map_or(GLOBAL_START, |last| last.base + last.bytes as u64 + GAP);
+        let base = end.next_multiple_of(ALIGNMENT);
+        self.allocations.push(Allocation::new(base, bytes));
+        base
+    }
+
+    pub fn free(&mut self, address: u64) -> Result<(), PtxError> {
+        let found =
+            self.allocations.iter_mut().find(|allocation| allocation.base == address && !allocation.freed);
+        let Some(allocation) = found else {
+            return Err(PtxError::Memory(format!("{address:#x} is no allocation that could be freed")));
+        };
+        allocation.freed = true;
+        allocation.data = Box::default();
+        allocation.written = Box::default();
+        Ok(())
+    }
+
+    /// The allocation that an access lies in.
+    pub fn find(&self, address: u64, bytes: usize) -> Result<usize, Missing> {
+        let after = self.allocations.partition_point(|allocation| allocation.base <= address);
+        let Some(index) = after.checked_sub(1) else {
+            return Err(match self.allocations.first() {
+                Some(first) if first.base - address <= GAP => {
+                    Missing::Outside { base: first.base, bytes: first.bytes }
+                }
+                _ => Missing::Nowhere,
+            });
+        };
+        let allocation = &self.allocations[index];
+        if address + bytes as u64 > allocation.base + allocation.bytes as u64 {
+            // Closer to the next one?
+            if let Some(next) = self.allocations.get(after)
+                && next.base - address < 256
+                && address >= allocation.base + allocation.bytes as u64 + 256
+            {
+                return Err(Missing::Outside { base: next.base, bytes: next.bytes });
+            }
+            return Err(Missing::Outside { base: allocation.base, bytes: allocation.bytes });
+        }
+        if allocation.freed {
+            return Err(Missing::Freed { bytes: allocation.bytes });
+        }
+        Ok(index)
+    }
+
+    fn of_host(&self, address: u64, bytes: usize) -> Result<(&Allocation, usize), PtxError> {
+        match self.find(address, bytes) {
+            Ok(index) => {
+                let allocation = &self.allocations[index];
+                Ok((allocation, (address - allocation.base) as usize))
+            }
+            Err(missing) => {
+                Err(PtxError::Memory(format!("{bytes} bytes at {address:#x} are not there: {missing:?}")))
+            }
+        }
+    }
+
+    pub fn copy_in(&mut self, address: u64, from: &[u8]) -> Result<(), PtxError> {
+        if from.is_empty() {
+            return Ok(());
+        }
+        let (allocation, offset) = self.of_host(address, from.len())?;
+        // SAFETY: found to lie within the allocation, which nobody else uses: the device is borrowed alone.
+        unsafe {
+            let data = allocation.data.as_ptr().cast::<u8>().cast_mut().add(offset);
+            std::ptr::copy_nonoverlapping(from.as_ptr(), data, from.len());
+            let written = allocation.written.as_ptr().cast::<u8>().cast_mut().add(offset);
+            std::ptr::write_bytes(written, 1, from.len());
+        }
+        if from.len() == allocation.bytes {
+            allocation.whole.store(true, Relaxed);
+        }
+        Ok(())
+    }
+
+    pub fn copy_out(&self, address: u64, to: &mut [u8]) -> Result<(), PtxError> {
+        if to.is_empty() {
+            return Ok(());
+        }
+        let (allocation, offset) = self.of_host(address, to.len())?;
+        for (i, byte) in to.iter_mut().enumerate() {
+            *byte = allocation.load(offset + i, 1) as u8;
+        }
+        Ok(())
+    }
+
+    /// Memory as a launch sees it, with what it takes to find races: a record for every `granule` bytes.
+    pub fn views(&self, granule: usize, races: bool) -> Vec<View<'_>> {
+        let view = |allocation| View::new(allocation, granule, races);
+        self.allocations.iter().map(view).collect()
+    }
+}
+
+/// An allocation during a launch.
+#[derive(Debug)]
+pub(crate) struct View<'a> {
+    pub allocation: &'a Allocation,
+    /// The last write to each granule, and the reads since.
+    pub writes: Box<[AtomicU64]>,
+    pub reads: Box<[AtomicU64]>,
+    pub granule: usize,
+}
+
+impl View<'_> {
+    fn new(allocation: &Allocation, granule: usize, races: bool) -> View<'_> {
+        let count = if races && !allocation.freed { allocation.bytes.div_ceil(granule) } else { 0 };
+        View { allocation, writes: zeros(count), reads: zeros(count), granule }
+    }
+}

@@ -1,0 +1,134 @@
+//! What the parser gives: a module's parts as they stand in the text. Names are not yet looked up.
+
+use crate::error::Place;
+
+/// A whole text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Module<'a> {
+    /// The language's version, such as 9.0.
+    pub version: (u32, u32),
+    /// The target, such as `sm_90a`.
+    pub target: &'a str,
+    /// Source files by their number in `.loc`.
+    pub files: Vec<(u64, &'a str)>,
+    /// Variables outside functions.
+    pub variables: Vec<Variable<'a>>,
+    /// Functions and kernels, those without a body left out.
+    pub functions: Vec<Function<'a>>,
+}
+
+/// A state space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Space {
+    Register,
+    Global,
+    Constant,
+    Shared,
+    Local,
+    Parameter,
+}
+
+/// A declaration: registers, variables, parameters.
+#[derive(Clone, Debug)]
+pub(crate) struct Variable<'a> {
+    pub space: Space,
+    pub name: &'a str,
+    pub place: Place,
+    /// Such as `b32`.
+    pub type_name: &'a str,
+    /// Lanes of a vector type.
+    pub lanes: u64,
+    /// How many registers a declaration such as `%r<19>` makes.
+    pub copies: Option<u64>,
+    /// In bytes, 0 where it is not said.
+    pub align: u64,
+    /// Elements of an array, 1 where it is none, `None` where its size is not said.
+    pub elements: Option<u64>,
+    pub external: bool,
+    pub values: Vec<Value<'a>>,
+}
+
+/// A part of a variable's first value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value<'a> {
+    Integer(u64),
+    Single(u32),
+    Double(u64),
+    /// The address of another variable, generic or not, and an offset.
+    Address(&'a str, u64),
+}
+
+/// A kernel or a function.
+#[derive(Clone, Debug)]
+pub(crate) struct Function<'a> {
+    pub name: &'a str,
+    pub place: Place,
+    pub entry: bool,
+    pub results: Vec<Variable<'a>>,
+    pub parameters: Vec<Variable<'a>>,
+    /// `.maxntid` or `.reqntid`.
+    pub threads: Option<[u64; 3]>,
+    /// Whether blocks must have exactly so many.
+    pub threads_required: bool,
+    /// `.reqnctapercluster`.
+    pub cluster: Option<[u64; 3]>,
+    pub body: Vec<Statement<'a>>,
+}
+
+/// A place in the source that PTX was made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Location {
+    pub file: u64,
+    pub line: u64,
+    /// The file and line that it was inlined at.
+    pub inlined_at: Option<(u64, u64)>,
+}
+
+/// A part of a body. Braces are statements of their own, so that nothing is nested.
+#[derive(Clone, Debug)]
+pub(crate) enum Statement<'a> {
+    Open,
+    Close,
+    Label(&'a str, Place),
+    Declaration(Variable<'a>),
+    /// A list of labels to branch to.
+    Targets(&'a str, Vec<&'a str>),
+    Location(Location),
+    Instruction(Instruction<'a>),
+}
+
+/// An instruction, with everything behind its opcode's first dot as modifiers.
+#[derive(Clone, Debug)]
+pub(crate) struct Instruction<'a> {
+    pub place: Place,
+    /// A predicate, and whether it must be false.
+    pub guard: Option<(&'a str, bool)>,
+    /// The opcode and its modifiers, such as `ld.global.v4.u32`.
+    pub opcode: &'a str,
+    pub operands: Vec<Operand<'a>>,
+}
+
+/// An operand.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Operand<'a> {
+    /// A register, a special register, a variable, a label; `_` for none.
+    Name(&'a str),
+    /// A predicate that is turned around.
+    Not(&'a str),
+    /// Two predicates: `%p1|%p2`.
+    Pair(&'a str, &'a str),
+    Integer(u64),
+    Single(u32),
+    Double(u64),
+    Vector(Vec<Operand<'a>>),
+    /// A list in parentheses, of a call.
+    List(Vec<Operand<'a>>),
+    /// A variable's address with an offset, outside brackets.
+    Offset(&'a str, u64),
+    /// `[base+offset]`, with coordinates for tensors, and what follows them (offsets of im2col).
+    Address {
+        base: Option<&'a str>,
+        offset: u64,
+        coordinates: Vec<Operand<'a>>,
+    },
+}

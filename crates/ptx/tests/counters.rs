@@ -1,0 +1,94 @@
+//! Counters of kernels whose numbers are known by thinking.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
+mod support;
+
+use kinora_ptx::{Argument, Counters, InstructionClass, LaunchConfig};
+use support::{Bench, compile};
+
+fn count(source: &str, blocks: u32, threads: u32) -> Option<Counters> {
+    let ptx = compile("counted.cu", &format!("#include \"matrix.cuh\"\n{source}"), "", "80")?;
+    let mut bench = Bench::new(&ptx, "80");
+    let x = bench.words(&vec![1; 65536]);
+    let y = bench.simulator.allocate(4 * 65536);
+    let report =
+        bench.clean_launch(&LaunchConfig::new(blocks, threads, vec![Argument::U64(x), Argument::U64(y)]));
+    Some(report.counters)
+}
+
+#[test]
+fn neighbours_are_read_together_and_strides_are_not() {
+    let kernel = |index: &str| {
+        let head =
+            "extern \"C\" __global__ void k(const int *x, int *y) { int i = blockIdx.x * 128 + threadIdx.x;";
+        format!("{head} y[i] = x[{index}]; }}")
+    };
+    let Some(together) = count(&kernel("i"), 4, 128) else { return };
+    assert_eq!(together.global_loads.requests, 16);
+    assert_eq!((together.global_loads.transactions, together.global_loads.bytes), (16 * 4, 16 * 128));
+    assert_eq!(together.global_loads.efficiency(), 1.0);
+    assert_eq!(together.global_stores, together.global_loads);
+    assert_eq!(together.lane_efficiency(), 1.0);
+    let Some(apart) = count(&kernel("i * 32"), 4, 128) else { return };
+    assert_eq!(apart.global_loads.transactions, 16 * 32);
+    assert_eq!(apart.global_loads.efficiency(), 0.125);
+    let Some(moved) = count(&kernel("i + 1"), 4, 128) else { return };
+    assert_eq!(moved.global_loads.transactions, 16 * 5);
+}
+
+#[test]
+fn a_column_of_a_matrix_in_shared_memory_is_a_storm_of_bank_conflicts() {
+    let kernel = |pitch: u32| {
+        format!(
+            "extern \"C\" __global__ void k(const int *x, int *y) {{
+                __shared__ int s[32 * {pitch}];
+                for (int row = 0; row < 32; row++) s[row * {pitch} + threadIdx.x] = x[row * 32 + threadIdx.x];
+                __syncthreads();
+                int sum = 0;
+                #pragma unroll 1
+                for (int column = 0; column < 32; column++) sum += s[threadIdx.x * {pitch} + column];
+                y[threadIdx.x] = sum; }}"
+        )
+    };
+    let Some(storm) = count(&kernel(32), 1, 32) else { return };
+    assert_eq!((storm.shared_loads.requests, storm.shared_loads.transactions), (32, 32 * 32));
+    assert_eq!((storm.shared_stores.requests, storm.shared_stores.transactions), (32, 32));
+    let Some(calm) = count(&kernel(33), 1, 32) else { return };
+    assert_eq!((calm.shared_loads.requests, calm.shared_loads.transactions), (32, 32));
+}
+
+#[test]
+fn lanes_that_part_are_counted() {
+    let source = "extern \"C\" __global__ void k(const int *x, int *y) {
+        int value = x[threadIdx.x];
+        int rounds = value + 9;
+        if (threadIdx.x % 2) {
+            for (int i = 0; i < rounds; i++) asm volatile(\"add.s32 %0, %0, 1;\" : \"+r\"(value));
+        }
+        y[threadIdx.x] = value; }";
+    let Some(parted) = count(source, 1, 32) else { return };
+    assert!(parted.divergent_branches > 0 && parted.divergent_branches <= parted.branches);
+    assert!(parted.lane_efficiency() < 0.9);
+    let source =
+        "extern \"C\" __global__ void k(const int *x, int *y) { y[threadIdx.x] = x[threadIdx.x] / 3; }";
+    let Some(whole) = count(source, 1, 32) else { return };
+    assert_eq!(whole.divergent_branches, 0);
+}
+
+#[test]
+fn operations_of_threads_and_of_matrices() {
+    let source = "extern \"C\" __global__ void k(const float *x, float *y) {
+        float a = x[threadIdx.x], sum = 0.0f;
+        #pragma unroll
+        for (int i = 0; i < 10; i++) sum = __fmaf_rn(sum, a, 1.0f);
+        float c[4] = {sum, sum, sum, sum};
+        u32 ones[4] = {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00}, two[2] = {0x40004000, 0x40004000};
+        multiply_add<f16>(c, ones, two);
+        y[blockIdx.x * 64 + threadIdx.x] = c[0] + c[1]; }";
+    let Some(counters) = count(source, 2, 64) else { return };
+    // Ten fused ones and one sum in each of 128 threads.
+    assert_eq!(counters.thread_flops, 128 * 21);
+    assert_eq!(counters.matrix_flops, 4 * 2 * 16 * 8 * 16);
+    assert_eq!(counters.class(InstructionClass::Matrix), 4);
+    assert_eq!(counters.class(InstructionClass::Float), 4 * 11);
+}

@@ -1,0 +1,174 @@
+//! Texts that are not PTX, or no longer: each is an error with a place, or runs; none ends the process.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
+use kinora_ptx::{Argument, Checks, LaunchConfig, Module, Profile, PtxError, Simulator};
+use proptest::prelude::*;
+
+const KERNEL: &str = r#"
+.version 9.0
+.target sm_90a
+.address_size 64
+.file 1 "a.cu"
+.global .align 4 .u32 table[4] = {1, 2, 3, 4};
+.extern .shared .align 16 .b8 dynamic[];
+.visible .entry k(
+    .param .u64 k_param_0,
+    .param .align 8 .b8 k_param_1[16]
+)
+.maxntid 128, 1, 1
+{
+    .reg .pred %p<4>;
+    .reg .b16 %rs<4>;
+    .reg .b32 %r<20>;
+    .reg .f32 %f<8>;
+    .reg .b64 %rd<8>;
+    .shared .align 4 .b8 fixed[512];
+    .loc 1 3 5
+    ld.param.u64 %rd1, [k_param_0];
+    ld.param.v2.u32 {%r1, %r2}, [k_param_1+8];
+    cvta.to.global.u64 %rd2, %rd1;
+    mov.u32 %r3, %tid.x;
+    mul.wide.u32 %rd3, %r3, 4;
+    add.s64 %rd4, %rd2, %rd3;
+    ld.global.nc.L1::no_allocate.u32 %r4, [%rd4];
+    mov.u32 %r5, fixed;
+    mad.lo.s32 %r6, %r3, 4, %r5;
+    st.shared.u32 [%r6], %r4;
+    bar.sync 0;
+    .loc 1 4 9, function_name $L__info_string0, inlined_at 1 9 3
+    xor.b32 %r7, %r6, 64;
+    ld.shared.u32 %r8, [%r7];
+    cvt.rn.f32.s32 %f1, %r8;
+    fma.rn.f32 %f2, %f1, 0f3F800000, 0f40000000;
+    cvt.rn.f16.f32 %rs1, %f2;
+    setp.gt.s32 %p1, %r8, 5;
+    @%p1 bra $L__BB0_2;
+    {
+    .reg .pred done;
+again:
+    setp.ge.s32 done, %r8, 0;
+    @done bra over;
+    bra again;
+over:
+    }
+    shfl.sync.bfly.b32 %r9|%p2, %r8, 1, 31, -1;
+    selp.b32 %r8, %r9, %r8, %p2;
+$L__BB0_2:
+    prmt.b32 %r10, %r8, %r4, 30212;
+    mov.u64 %rd5, table;
+    ld.global.u32 %r11, [%rd5+4];
+    add.s32 %r12, %r10, %r11;
+    st.global.u32 [%rd4], %r12;
+    ret;
+}
+.section .debug_str
+{
+.b8 95,95
+}
+"#;
+
+/// Loads a text, and runs what it has where it can be run.
+fn attempt(text: &str) -> Result<usize, PtxError> {
+    let checks = Checks { steps: 50_000, ..Checks::default() };
+    let mut simulator = Simulator::new(Profile::h200()).with_checks(checks);
+    let module = Module::load(&mut simulator, text)?;
+    let name = module.kernels().next().unwrap_or("none").to_owned();
+    let x = simulator.upload(&7u32.to_le_bytes().repeat(128))?;
+    let arguments = vec![Argument::U64(x), Argument::Bytes(vec![1; 16])];
+    let report = simulator.launch(&module, &name, &LaunchConfig::new(1, 128, arguments))?;
+    Ok(report.findings.len())
+}
+
+#[test]
+fn the_text_itself_runs() {
+    assert_eq!(attempt(KERNEL), Ok(0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damaged_texts_are_errors_or_run(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0u8..4), 1..4),
+    ) {
+        let mut bytes = KERNEL.as_bytes().to_vec();
+        for (at, byte, kind) in edits {
+            let place = at.index(bytes.len());
+            match kind {
+                0 => bytes[place] = byte & 0x7f,
+                1 => bytes.insert(place, byte & 0x7f),
+                2 => drop(bytes.remove(place)),
+                _ => {
+                    let end = (place + usize::from(byte)).min(bytes.len());
+                    bytes.copy_within(place..end, 0);
+                }
+            }
+        }
+        let _ = attempt(&String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn words_in_another_order_are_errors_or_run(
+        swaps in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..6),
+    ) {
+        let mut words: Vec<&str> = KERNEL.split_inclusive([' ', '\n', ',']).collect();
+        for (a, b) in swaps {
+            let (a, b) = (a.index(words.len()), b.index(words.len()));
+            words.swap(a, b);
+        }
+        let _ = attempt(&words.concat());
+    }
+
+    #[test]
+    fn anything_at_all_is_an_error(text in "\\PC*") {
+        prop_assert!(attempt(&text).is_err());
+    }
+}
+
+fn with(body: &str) -> String {
+    format!(
+        ".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 a, .param .align 8 .b8 b[16]) {{\n{body}\n}}"
+    )
+}
+
+#[test]
+fn errors_have_a_line_and_a_column() {
+    let error = attempt(&with(".reg .b32 %r<3>;\n  add.s32 %r1, %r2, %r7;")).unwrap_err();
+    let place = error.place().unwrap();
+    assert_eq!((place.line, place.column), (6, 3));
+    assert!(error.to_string().contains("%r7"), "{error}");
+    let error = attempt(&with(".reg .b32 %r<3>;\n  frobnicate.s32 %r1, %r2;")).unwrap_err();
+    assert!(
+        matches!(error, PtxError::Unsupported { .. }) && error.to_string().contains("frobnicate"),
+        "{error}"
+    );
+    let error = attempt(&with(".reg .b32 %r<3>;\n  add.funny.s32 %r1, %r2, %r2;")).unwrap_err();
+    assert!(error.to_string().contains(".funny"), "{error}");
+}
+
+#[test]
+fn sizes_beyond_reason_are_refused() {
+    for body in [
+        ".reg .b32 %r<99999999999999999999>;",
+        ".shared .b8 s[18446744073709551615];",
+        ".shared .b8 s[1000000];",
+        ".local .align 3 .b8 s[16];",
+        ".local .b8 s[100000000];",
+        ".reg .b32 %r<3>; bra nowhere;",
+        ".reg .b32 %r<3>; ld.shared.u32 %r1, [;",
+    ] {
+        assert!(attempt(&with(body)).is_err(), "{body}");
+    }
+    // Names alone cost nothing.
+    assert!(attempt(&with(".reg .b32 %r<4000000000>; mov.u32 %r3999999999, 1; ret;")).is_ok());
+    let nested = format!("{}{}", "{".repeat(100_000), "}".repeat(100_000));
+    assert!(attempt(&with(&nested)).is_ok());
+    // Functions that call each other twice would be written out two to the power of their number.
+    let mut module = String::from(".version 9.0\n.target sm_90a\n.address_size 64\n.func f0() { ret; }\n");
+    for i in 1..40 {
+        let before = i - 1;
+        module += &format!(".func f{i}() {{ call f{before}, (); call f{before}, (); ret; }}\n");
+    }
+    module += ".visible .entry k() { call f39, (); ret; }";
+    assert!(attempt(&module).is_err());
+}
