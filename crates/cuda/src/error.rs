@@ -209,6 +209,9 @@ pub enum CudaError {
     /// No such set of candidates.
     #[error("{0} are no candidates for the tuner; write all, ours or vendor")]
     UnknownCandidates(String),
+    /// The simulator does not run a kernel.
+    #[error("the simulated GPU: {0}")]
+    Simulation(String),
     /// A vendor's library refused.
     #[error("{library} could not {doing}: {status}")]
     Library {

@@ -14,6 +14,7 @@ pub mod kernels;
 mod loaded;
 mod options;
 pub mod program;
+pub mod simulation;
 mod target;
 #[cfg(test)]
 mod testing;

@@ -7,44 +7,36 @@
 
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
+mod every_kernel;
 mod gpu;
 
-use std::{
-    sync::{
-        OnceLock,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Instant,
+use std::sync::{
+    OnceLock,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use kinora_cuda::{
     Architecture, Chip, CodeForm, CudaError,
     compiler::CompilerOptions,
     driver::Device,
-    kernels::{Call, KernelSet, implementations},
+    kernels::{Call, Implementation, KernelSet},
+    vendor::Libraries,
     workbench::Workbench,
 };
-use kinora_graph::{DType, Op, Tensor, TensorType};
+use kinora_graph::DType;
 use kinora_testing::{
-    compare,
     edge_cases::{self, check_overflow},
-    executor::{Executor, Reference},
+    executor::Executor,
     golden,
 };
 
-/// All kernels of a set on one chip. Each is held to the reference; the results are the first one's.
+use every_kernel::{Bench, EveryKernel};
+
+/// A GPU, and how its memory is prepared.
 struct OnGpu {
-    name: String,
     bench: Workbench,
-    set: KernelSet,
-    /// Says what it runs, for finding a kernel that does not end.
-    traced: bool,
-    /// Whether every kernel runs, or only the one that the family would choose.
-    all: bool,
     /// What memory is filled with before a kernel runs.
     poison: Option<u8>,
-    /// Whether kernels of vendors' libraries run too.
-    vendor: bool,
     /// Which of the kernels run in this process.
     share: Share,
 }
@@ -75,80 +67,43 @@ impl Share {
     }
 }
 
-impl OnGpu {
-    fn run_all(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, String> {
-        let inputs: Vec<&TensorType> = operands.iter().map(|operand| operand.ty()).collect();
-        let types = op.infer(&inputs).map_err(|error| error.to_string())?;
-        let outputs: Vec<&TensorType> = types.iter().collect();
-        let call = Call { layer: "op", op, inputs: &inputs, outputs: &outputs };
-        if let Op::Reshape(reshape) = op {
-            let ty = TensorType::new(operands[0].dtype(), reshape.shape.clone());
-            return Tensor::from_bytes(ty, operands[0].bytes()).map(|y| vec![y]).map_err(|e| e.to_string());
-        }
-        if !call.runs() {
-            return Ok(types.iter().map(|ty| Tensor::zeros(ty.clone())).collect());
-        }
-        let expected = Reference.run(op, operands)?;
+impl Bench for OnGpu {
+    fn chip(&self) -> &Chip {
+        self.bench.chip()
+    }
+
+    fn libraries(&self) -> Libraries {
+        self.bench.libraries().clone()
+    }
+
+    fn run(
+        &self,
+        call: &Call<'_>,
+        way: &dyn Implementation,
+        operands: &[&[u8]],
+    ) -> Result<Vec<Vec<u8>>, String> {
         let said = |error: CudaError| error.to_string();
-        let offered =
-            implementations(&call, self.bench.chip(), self.set, self.bench.libraries()).map_err(said)?;
-        let mut first = None;
-        let offered = offered.iter().filter(|implementation| self.vendor || !implementation.is_vendors());
-        for implementation in offered.take(if self.all { usize::MAX } else { 1 }) {
-            if !self.share.takes_next() {
-                // Another process runs it.
-                first.get_or_insert_with(|| expected.clone());
-                continue;
-            }
-            let name = implementation.name();
-            if self.traced {
-                println!("{} {name} {op} begins", self.name);
-            }
-            let run = || -> Result<Vec<Tensor>, String> {
-                let prepared = self.bench.prepare(&call, &**implementation).map_err(said)?;
-                let bytes: Vec<&[u8]> = operands.iter().map(|operand| operand.bytes()).collect();
-                prepared.write(self.poison, &bytes).map_err(said)?;
-                prepared.run().map_err(said)?;
-                if let Some(index) = prepared.fault().map_err(said)? {
-                    return Err(format!("the bad index {index}"));
-                }
-                let read = |(i, ty): (usize, &TensorType)| {
-                    let bytes = prepared.read(i).map_err(said)?;
-                    Tensor::from_bytes(ty.clone(), &bytes).map_err(|error| error.to_string())
-                };
-                types.iter().enumerate().map(read).collect()
-            };
-            let start = Instant::now();
-            let results = run().map_err(|why| format!("{name}: {why}"))?;
-            if self.traced {
-                println!("{} {name} {op} {:.1} s", self.name, start.elapsed().as_secs_f64());
-            }
-            for (expected, got) in expected.iter().zip(&results) {
-                compare::close(expected, got).map_err(|why| format!("{name}: {why}"))?;
-            }
-            first.get_or_insert(results);
+        let prepared = self.bench.prepare(call, way).map_err(said)?;
+        prepared.write(self.poison, operands).map_err(said)?;
+        prepared.run().map_err(said)?;
+        match prepared.fault().map_err(said)? {
+            Some(index) => Err(format!("the bad index {index}")),
+            None => (0..call.outputs.len()).map(|output| prepared.read(output).map_err(said)).collect(),
         }
-        first.ok_or_else(|| "no kernel is offered".to_owned())
-    }
-}
-
-impl Executor for OnGpu {
-    fn name(&self) -> String {
-        self.name.clone()
     }
 
-    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, String> {
-        self.run_all(op, operands)
+    fn takes_next(&self) -> bool {
+        self.share.takes_next()
     }
 }
 
 /// The GPU's own chip with all its kernels, the baseline, and the paths of Ampere and Turing.
-fn executors() -> &'static [OnGpu] {
-    static EXECUTORS: OnceLock<Vec<OnGpu>> = OnceLock::new();
+fn executors() -> &'static [EveryKernel<OnGpu>] {
+    static EXECUTORS: OnceLock<Vec<EveryKernel<OnGpu>>> = OnceLock::new();
     EXECUTORS.get_or_init(|| gpu::open().map_or_else(Vec::new, |device| on(&device).unwrap()))
 }
 
-fn on(device: &Device) -> Result<Vec<OnGpu>, CudaError> {
+fn on(device: &Device) -> Result<Vec<EveryKernel<OnGpu>>, CudaError> {
     let own = device.info().chip();
     let newest = own.architecture;
     let older = [Architecture::AMPERE, Architecture::TURING]
@@ -168,8 +123,8 @@ fn on(device: &Device) -> Result<Vec<OnGpu>, CudaError> {
             // The kernels of older chips differ in their instructions, not in their tiles.
             let all = chip.architecture == newest;
             let bench = Workbench::new(device, chip, CompilerOptions::from_environment())?;
-            let share = Share::from_environment();
-            Ok(OnGpu { name, bench, set, traced, all, poison, vendor, share })
+            let bench = OnGpu { bench, poison, share: Share::from_environment() };
+            Ok(EveryKernel { name, bench, set, traced, all, vendor })
         })
         .collect()
 }
