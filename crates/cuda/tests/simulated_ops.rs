@@ -1,11 +1,12 @@
 //! Every op by its kernels on simulated GPUs, in the tables of cases that all backends share: against tensors made with
-//! PyTorch, with every check of the simulator on and nothing found. Runs wherever there is a compiler.
+//! PyTorch, and against the reference at the edges, with every check of the simulator on and nothing found. Runs wherever
+//! there is a compiler.
 
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod every_kernel;
 
-use std::{io::Write, path::Path, sync::OnceLock};
+use std::{io::Write, path::Path, sync::OnceLock, time::Instant};
 
 use every_kernel::{Bench, EveryKernel};
 use kinora_cuda::{
@@ -15,7 +16,8 @@ use kinora_cuda::{
     simulation::{SimulatedBench, SimulatedRun},
     vendor::Libraries,
 };
-use kinora_testing::{executor::Executor, golden};
+use kinora_graph::DType;
+use kinora_testing::{edge_cases, executor::Executor, golden};
 
 /// A simulated GPU.
 struct OnSimulator(SimulatedBench);
@@ -74,11 +76,20 @@ fn executors() -> &'static [EveryKernel<OnSimulator>] {
             bench: OnSimulator(SimulatedBench::new(Chip::typical(architecture), options.clone()).unwrap()),
             set,
             traced: std::env::var_os("KINORA_TRACE").is_some(),
-            all: false,
+            // The kernels of older chips differ in their instructions, not in their tiles.
+            all: architecture == Architecture::HOPPER,
             vendor: false,
         };
         sets.map(executor).into()
     })
+}
+
+fn check(test: impl FnOnce(&[&dyn Executor])) {
+    let executors: Vec<&dyn Executor> =
+        executors().iter().map(|executor| executor as &dyn Executor).collect();
+    if !executors.is_empty() {
+        test(&executors);
+    }
 }
 
 macro_rules! golden {
@@ -86,13 +97,27 @@ macro_rules! golden {
         $(
             #[test]
             fn $family() {
-                let executors: Vec<&dyn Executor> =
-                    executors().iter().map(|executor| executor as &dyn Executor).collect();
-                if !executors.is_empty() {
-                    golden::check_family(stringify!($family), &executors);
-                }
+                check(|executors| golden::check_family(stringify!($family), executors));
             }
         )+
     };
 }
 golden!(conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler);
+
+/// The edges of every family: odd sizes, single rows, empty batches, huge magnitudes. `KINORA_TEST_EDGES=products.f16` runs
+/// those whose name contains that.
+#[test]
+#[ignore = "compiles some thousand kernels, which takes an hour the first time"]
+fn edges() {
+    let only = std::env::var("KINORA_TEST_EDGES").unwrap_or_default();
+    for family in edge_cases::Family::ALL {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let name = format!("{family:?}.{dtype}").to_lowercase();
+            if name.contains(&only.to_lowercase()) {
+                let start = Instant::now();
+                check(|executors| edge_cases::check_family(family, dtype, executors));
+                println!("{name}: {:.0} s", start.elapsed().as_secs_f64());
+            }
+        }
+    }
+}
