@@ -4,18 +4,24 @@ Speaks as `torch_layers.py` does, but that a request to prepare names a stage of
 
     {"do": "prepare", "stage": "unet", "size": "small", "window": n, "result": path}
 
-Weights are made from their names in memory, so that nothing is written or downloaded.
+Weights are made from their names in memory, so that nothing is written or downloaded. `KINORA_PEER_PACKAGES` is the folder of an
+archive of packages for a host that lacks diffusers; a bundle has one.
 """
 
 import gc
+import os
 import pathlib
 
-import torch
+import host_packages
 
-import svd_models
-import svd_stages
-import svd_times
-from torch_layers import Peer, reason, windows
+host_packages.make_importable("missing", pathlib.Path(os.environ.get("KINORA_PEER_PACKAGES", "")))
+
+import torch  # noqa: E402
+
+import svd_models  # noqa: E402
+import svd_stages  # noqa: E402
+import svd_times  # noqa: E402
+from torch_layers import Peer, reason, windows  # noqa: E402
 
 
 class Model(svd_stages.Model):

@@ -54,6 +54,7 @@ fn a_case_is_measured_and_kept() {
     assert_eq!(results["format"], 1);
     assert_eq!(results["kinora"]["version"], env!("CARGO_PKG_VERSION"));
     let commit = results["kinora"]["commit"].as_str().unwrap();
+    assert!(["debug", "release"].contains(&results["kinora"]["build"].as_str().unwrap()));
     assert!(commit == "unknown" || commit.chars().all(|c| c.is_ascii_hexdigit()), "{commit}");
     assert!(results["processor"].as_str().is_some() && results["threads"].as_u64().unwrap() > 0);
     let date = results["date"].as_str().unwrap();

@@ -22,11 +22,12 @@ pub const TORCH_LAYERS: Script =
     Script { name: "torch_layers.py", text: include_str!("../../../../bench/peers/torch_layers.py") };
 
 /// The networks of Stable Video Diffusion, by diffusers; with what the script is made of.
-pub const SVD_NETWORKS: [Script; 8] = [
+pub const SVD_NETWORKS: [Script; 9] = [
     Script { name: "svd_turns.py", text: include_str!("../../../../bench/peers/svd_turns.py") },
     Script { name: "svd_stages.py", text: include_str!("../../../../bench/peers/svd_stages.py") },
     Script { name: "svd_models.py", text: include_str!("../../../../bench/peers/svd_models.py") },
     Script { name: "svd_times.py", text: include_str!("../../../../bench/peers/svd_times.py") },
+    Script { name: "host_packages.py", text: include_str!("../../../../bench/peers/host_packages.py") },
     Script { name: "measure.py", text: include_str!("../../../../bench/peers/measure.py") },
     Script { name: "svd.py", text: include_str!("../../../../golden/svd.py") },
     Script { name: "synthetic.py", text: include_str!("../../../../golden/synthetic.py") },

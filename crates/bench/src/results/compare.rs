@@ -124,6 +124,9 @@ fn notes(before: &Results, after: &Results) -> Vec<String> {
     if before.processor != after.processor {
         notes.push(format!("another processor: {}, now {}", before.processor, after.processor));
     }
+    if before.kinora.build != after.kinora.build {
+        notes.push(format!("another kind of build: {}, now {}", before.kinora.build, after.kinora.build));
+    }
     if before.threads != after.threads {
         notes.push(format!("another number of threads: {}, now {}", before.threads, after.threads));
     }
@@ -165,7 +168,7 @@ pub(super) mod tests {
         };
         Results {
             format: FORMAT,
-            kinora: Version { version: "0".into(), commit: "unknown".into() },
+            kinora: Version { version: "0".into(), commit: "unknown".into(), build: "release".into() },
             date: "2026-01-01T00:00:00Z".into(),
             processor: "a processor".into(),
             threads: 2,
@@ -178,6 +181,7 @@ pub(super) mod tests {
                 precision: "f32".into(),
                 size: None,
                 not_run: None,
+                failed: None,
                 ceilings: None,
                 clock: None,
                 cases: cases.iter().map(case).collect(),

@@ -63,6 +63,8 @@ pub struct Version {
     pub version: String,
     /// The commit that it was built from; `unknown` where there was no repository.
     pub commit: String,
+    /// How it was built: `release`, or `debug`, whose times say little.
+    pub build: String,
 }
 
 /// A GPU.
@@ -103,9 +105,12 @@ pub struct SuiteResults {
     /// The size of the networks, or of the layers where it is not the real one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub size: Option<String>,
-    /// Why it was not run.
+    /// Why it was not run: the machine has nothing to run it on.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub not_run: Option<String>,
+    /// Why it ended before its end, or could not begin.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failed: Option<String>,
     /// What the device does at best, measured before the cases.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ceilings: Option<Ceilings>,
@@ -252,7 +257,13 @@ impl Results {
         let path_text = path.display().to_string();
         let text = fs::read(path).map_err(|source| ResultsError::Read { path: path_text.clone(), source })?;
         let problem = |problem: String| ResultsError::Format { path: path_text.clone(), problem };
-        let results: Results = serde_json::from_slice(&text).map_err(|error| problem(error.to_string()))?;
+        let mut value: serde_json::Value =
+            serde_json::from_slice(&text).map_err(|error| problem(error.to_string()))?;
+        // What `--json` prints has them beside a comparison.
+        if let Some(results) = value.get_mut("results") {
+            value = results.take();
+        }
+        let results: Results = serde_json::from_value(value).map_err(|error| problem(error.to_string()))?;
         if results.format != FORMAT {
             let other = format!("its format is {}, and this program reads {FORMAT}", results.format);
             return Err(problem(other));
@@ -260,15 +271,18 @@ impl Results {
         Ok(results)
     }
 
-    /// What must not be: one of our own kernels that failed, and anyone whose result is another.
+    /// What must not be: a suite or one of our own kernels that failed, and anyone whose result is another.
     pub fn failures(&self) -> impl Iterator<Item = String> {
-        let cases = self.suites.iter().flat_map(|suite| &suite.cases);
-        cases.flat_map(|case| {
-            case.entries.iter().filter_map(|entry| {
-                let why = entry.failed.as_ref()?;
-                let counts = entry.by == KINORA || entry.distance.is_some();
-                counts.then(|| format!("{}, {}: {why}", case.name, entry.by))
-            })
+        self.suites.iter().flat_map(|suite| {
+            let whole = suite.failed.as_ref().map(|why| format!("{}: {why}", suite.suite));
+            let entries = suite.cases.iter().flat_map(|case| {
+                case.entries.iter().filter_map(|entry| {
+                    let why = entry.failed.as_ref()?;
+                    let counts = entry.by == KINORA || entry.distance.is_some();
+                    counts.then(|| format!("{}, {}: {why}", case.name, entry.by))
+                })
+            });
+            whole.into_iter().chain(entries)
         })
     }
 

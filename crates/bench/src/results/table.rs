@@ -14,6 +14,9 @@ const NAME: usize = 42;
 pub fn header(results: &Results) -> String {
     let mut text =
         format!("Kinora {} ({}), {}\n", results.kinora.version, results.kinora.commit, results.date);
+    if results.kinora.build != "release" {
+        let _ = writeln!(text, "a {} build, whose times say little", results.kinora.build);
+    }
     let _ = writeln!(text, "{}, {} threads", results.processor, results.threads);
     if let Some(gpu) = &results.gpu {
         let _ =
@@ -103,6 +106,9 @@ pub(super) fn milliseconds(time: f64) -> String {
 /// What follows a suite's table: the mean of the ratios, and whether the clock held.
 pub fn suite_footer(suite: &SuiteResults) -> String {
     let mut text = String::new();
+    if let Some(why) = &suite.failed {
+        let _ = writeln!(text, "  failed: {why}");
+    }
     let ratios: Vec<f64> = suite.cases.iter().filter_map(CaseResults::ratio).collect();
     if !ratios.is_empty() {
         let (mean, least) = crate::summary(ratios.iter().copied());

@@ -209,3 +209,36 @@ impl Layer for Broken {
         Err(self.0.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kinora_cuda::{Architecture, Chip};
+    use kinora_graph::DType;
+
+    use super::*;
+    use crate::cases::kernels;
+
+    #[test]
+    fn every_operand_of_every_kernel_has_its_numbers() {
+        for architecture in [Architecture::TURING, Architecture::HOPPER] {
+            let options = CudaOptions::new(Chip::typical(architecture));
+            for case in kernels().unwrap() {
+                let graph = case.work.graph(&case.name, DType::F16).unwrap();
+                let numbers = Numbers::of(&graph).unwrap();
+                let planned = Planned::new(&graph, &options).unwrap();
+                planned
+                    .for_each_call(|call| {
+                        let operands = operands(planned.graph(), call, &numbers)?;
+                        assert_eq!(operands.len(), call.inputs.len(), "{}", case.name);
+                        for (operand, ty) in operands.iter().zip(call.inputs) {
+                            assert!(operand.len() <= ty.bytes() && ty.bytes() > 0, "{}", case.name);
+                        }
+                        // The result that is compared is the first and only one.
+                        assert_eq!(call.outputs.len(), 1);
+                        Ok(())
+                    })
+                    .unwrap();
+            }
+        }
+    }
+}

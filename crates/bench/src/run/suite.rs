@@ -189,6 +189,7 @@ impl Bench {
             precision: dtype.to_string(),
             size: self.size(suite, gpu.is_some()),
             not_run: None,
+            failed: None,
             ceilings: None,
             clock: None,
             cases: Vec::new(),
@@ -201,17 +202,34 @@ impl Bench {
             tell(observer, &Event::Suite(&results))?;
             return Ok(results);
         }
+        match self.fill(&mut results, suite, gpu, dtype, observer) {
+            Ok(peer) => self.peer = peer.or(self.peer.take()),
+            // What the other suites found is worth keeping.
+            Err(BenchError::Gpu(error)) => results.failed = Some(error.to_string()),
+            Err(error) => return Err(error),
+        }
+        tell(observer, &Event::SuiteDone(&results))?;
+        Ok(results)
+    }
+
+    /// Runs a suite between two looks at the device's speed; gives the peer's versions, where there was one.
+    fn fill(
+        &self,
+        results: &mut SuiteResults,
+        suite: Suite,
+        gpu: Option<&Device>,
+        dtype: DType,
+        observer: &mut Observer<'_>,
+    ) -> Result<Option<serde_json::Value>, BenchError> {
         results.ceilings = ceilings(gpu)?;
-        tell(observer, &Event::Suite(&results))?;
-        let run = layers::SuiteRun { options, suite, gpu, dtype, ceilings: results.ceilings };
+        tell(observer, &Event::Suite(results))?;
+        let run = layers::SuiteRun { options: &self.options, suite, gpu, dtype, ceilings: results.ceilings };
         let (cases, peer) = run.cases(observer)?;
         results.cases = cases;
         if let Some(before) = results.ceilings {
             results.clock = Some(Clock { before: before.flops_per_second, after: arithmetic(gpu)? });
         }
-        self.peer = peer.or(self.peer.take());
-        tell(observer, &Event::SuiteDone(&results))?;
-        Ok(results)
+        Ok(peer)
     }
 
     fn size(&self, suite: Suite, on_gpu: bool) -> Option<String> {

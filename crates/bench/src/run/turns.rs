@@ -1,11 +1,16 @@
 //! Everyone who runs a case, turn by turn.
 
+use std::{thread, time::Duration};
+
 use kinora_profile::Ceilings;
 
 use crate::{
     Distance, Estimate,
     results::{CaseResults, Entry, KINORA, Method},
 };
+
+/// Between two turns: the threads of some libraries spin for milliseconds after their work, and would take the next one's cores.
+const SETTLE: Duration = Duration::from_millis(10);
 
 /// Something that can be run and timed.
 pub trait Layer {
@@ -83,10 +88,16 @@ pub fn measure(
         .map(|contestant| Runner { contestant, distance: None, turns: Vec::new(), failed: None })
         .collect();
     let ours = compare(&mut runners, subject.bar);
+    let alone = runners.len() == 1;
     for turn in 0..method.turns {
         let order: Box<dyn Iterator<Item = &mut Runner<'_>>> =
             if turn % 2 == 0 { Box::new(runners.iter_mut()) } else { Box::new(runners.iter_mut().rev()) };
-        order.for_each(|runner| runner.turn(method, subject.least));
+        for runner in order {
+            if !alone {
+                thread::sleep(SETTLE);
+            }
+            runner.turn(method, subject.least);
+        }
     }
     if let (Some(first), Some(ours)) = (runners.first_mut(), ours)
         && first.failed.is_none()

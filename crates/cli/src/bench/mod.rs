@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// For figures, and for a smoke run.
-const METHOD: Method = Method { turns: 12, seconds: 0.05, runs: 3, copies: 8 };
+const METHOD: Method = Method { turns: 12, seconds: 0.05, runs: 3, copies: 32 };
 const QUICK: Method = Method { turns: 3, seconds: 0.002, runs: 1, copies: 1 };
 
 /// Measures what was asked for, or takes what was saved, and makes of it what was asked for.
@@ -86,6 +86,9 @@ fn measure(arguments: &BenchArgs) -> Result<Results, Failure> {
         ..otherwise
     };
     let display = Display::new(arguments.report.json, false);
+    if cfg!(debug_assertions) {
+        display.warn("this is a debug build, several times slower than a release; its times say little");
+    }
     let python = python(&arguments.peers, &display)?;
     let options = Options {
         suites,
@@ -112,7 +115,12 @@ fn measure(arguments: &BenchArgs) -> Result<Results, Failure> {
 
 /// Which Kinora this is.
 fn version() -> Version {
-    Version { version: env!("CARGO_PKG_VERSION").to_owned(), commit: env!("KINORA_COMMIT").to_owned() }
+    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+    Version {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: env!("KINORA_COMMIT").to_owned(),
+        build: build.to_owned(),
+    }
 }
 
 /// The Python of the peers. One that was named must do; that none is found otherwise is worth a line.
