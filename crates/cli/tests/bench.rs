@@ -230,6 +230,63 @@ fn what_cannot_be_is_refused() {
     answer(kinora().args(["bench", "--from"]).arg(&later)).must_fail(1, &["its format is 2"]);
 }
 
+/// A program that speaks as a peer does. Of a request to prepare, `$path` is where its result goes.
+#[cfg(unix)]
+fn peer(place: &Studio, prepare: &str) -> PathBuf {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    let script = format!(
+        r#"#!/bin/sh
+if [ "$1" = -c ]; then echo 9.9; exit; fi
+read -r hello; echo '{{"torch": "9.9"}}'
+read -r request; path=$(printf '%s' "$request" | sed 's/.*"result":"\([^"]*\)".*/\1/')
+{prepare}
+"#
+    );
+    let path = place.write("python", script.as_bytes());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[cfg(unix)]
+fn beside(python: &Path) -> Answer {
+    let mut command = kinora();
+    answer(command.args(["bench", "cpu", "--quick", "--json", "--only", CASE, "--python"]).arg(python))
+}
+
+#[test]
+#[cfg(unix)]
+fn a_peer_whose_result_is_another_is_a_failure() {
+    let place = Studio::new();
+    // 8×512 zeros.
+    let zeros =
+        r#"head -c 16384 /dev/zero > "$path.0"; echo '{"variants": [{"name": "eager"}]}'; read -r end"#;
+    let differs = beside(&peer(&place, zeros));
+    differs.must_fail(1, &[CASE, "PyTorch eager", "differs from ours by 1.0e0"]);
+    let results = &differs.json()["results"];
+    assert_eq!(results["peer"]["torch"], "9.9");
+    let entries = results["suites"][0]["cases"][0]["entries"].as_array().unwrap();
+    assert_eq!((entries.len(), &entries[1]["distance"]), (2, &1.0.into()));
+    assert!(entries[0]["milliseconds"].is_object() && entries[1].get("milliseconds").is_none());
+}
+
+#[test]
+#[cfg(unix)]
+fn a_peer_that_refuses_or_stops_is_told_of() {
+    let place = Studio::new();
+    let refuses = r#"echo '{"variants": [{"name": "SDPA flash", "failed": "no kernel"}]}'; read -r end"#;
+    let refused = beside(&peer(&place, refuses));
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+    let entry = &refused.json()["results"]["suites"][0]["cases"][0]["entries"][1];
+    assert_eq!((&entry["by"], &entry["failed"]), (&"PyTorch SDPA flash".into(), &"no kernel".into()));
+
+    let stopped = beside(&peer(&place, "echo out of luck >&2; exit 1"));
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    let suite = &stopped.json()["results"]["suites"][0];
+    assert!(suite["notes"][0].as_str().unwrap().contains("the peer stopped: out of luck"), "{suite}");
+    assert_eq!(suite["cases"][0]["entries"].as_array().unwrap().len(), 1);
+}
+
 #[test]
 fn kernels_need_a_gpu_unless_the_processor_is_asked_for() {
     let answer = run(&["bench", "kernels", "--no-peers", "--quick", "--only", "small_2x8x64"]);

@@ -182,6 +182,7 @@ pub(super) mod tests {
                 size: None,
                 not_run: None,
                 failed: None,
+                notes: Vec::new(),
                 ceilings: None,
                 clock: None,
                 cases: cases.iter().map(case).collect(),

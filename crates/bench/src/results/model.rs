@@ -111,6 +111,9 @@ pub struct SuiteResults {
     /// Why it ended before its end, or could not begin.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failed: Option<String>,
+    /// What was not as it might be expected: a peer that did not start, or stopped.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notes: Vec<String>,
     /// What the device does at best, measured before the cases.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ceilings: Option<Ceilings>,

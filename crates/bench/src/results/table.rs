@@ -109,6 +109,9 @@ pub fn suite_footer(suite: &SuiteResults) -> String {
     if let Some(why) = &suite.failed {
         let _ = writeln!(text, "  failed: {why}");
     }
+    for note in &suite.notes {
+        let _ = writeln!(text, "  note: {note}");
+    }
     let ratios: Vec<f64> = suite.cases.iter().filter_map(CaseResults::ratio).collect();
     if !ratios.is_empty() {
         let (mean, least) = crate::summary(ratios.iter().copied());

@@ -10,6 +10,7 @@ use kinora_profile::Ceilings;
 use super::{BenchError, Size, Suite, layers, plan};
 use crate::{
     cases::{self, stages},
+    machine::driver,
     peers::Python,
     processor,
     results::{CaseResults, Clock, FORMAT, Gpu, Method, Results, SuiteResults, Version, now},
@@ -81,7 +82,7 @@ pub enum Event<'a> {
     Done(&'a CaseResults),
     /// A suite is done.
     SuiteDone(&'a SuiteResults),
-    /// Something is not as it might be expected.
+    /// Something is not as it might be expected; it is in the suite's results too.
     Note(&'a str),
 }
 
@@ -162,7 +163,7 @@ impl Bench {
             Gpu {
                 name: info.name.clone(),
                 architecture: info.architecture().to_string(),
-                driver: info.driver.to_string(),
+                driver: driver(&info.driver.to_string()),
                 libraries: Libraries::of(device.context()).versions(),
             }
         });
@@ -190,6 +191,7 @@ impl Bench {
             size: self.size(suite, gpu.is_some()),
             not_run: None,
             failed: None,
+            notes: Vec::new(),
             ceilings: None,
             clock: None,
             cases: Vec::new(),
@@ -224,7 +226,13 @@ impl Bench {
         results.ceilings = ceilings(gpu)?;
         tell(observer, &Event::Suite(results))?;
         let run = layers::SuiteRun { options: &self.options, suite, gpu, dtype, ceilings: results.ceilings };
-        let (cases, peer) = run.cases(observer)?;
+        let notes = &mut results.notes;
+        let (cases, peer) = run.cases(&mut |event| {
+            if let Event::Note(text) = event {
+                notes.push((*text).to_owned());
+            }
+            observer(event)
+        })?;
         results.cases = cases;
         if let Some(before) = results.ceilings {
             results.clock = Some(Clock { before: before.flops_per_second, after: arithmetic(gpu)? });

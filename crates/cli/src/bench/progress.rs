@@ -39,7 +39,8 @@ impl Progress {
                 self.display.abandon_stage();
                 self.print(&suite_footer(suite));
             }
-            Event::Note(text) => self.display.warn(text),
+            // The suite ends with it.
+            Event::Note(_) => {}
         }
         if self.printed.is_err() { ControlFlow::Break(()) } else { interrupt::control_flow() }
     }
