@@ -184,7 +184,9 @@ def run(out, shapes, pattern, precision, device):
                     entry["tflops"] = flops / entry["median_ms"] / 1e9
                     entry["gigabytes_per_s"] = moved * bytes_each / entry["median_ms"] / 1e6
                 measure.add(target, f"{precision}.{shape['name']}.{variant}", entry)
-                said = entry.get("failed") or f"{entry['median_ms']:.4f} ms, {entry['tflops']:.1f} TFLOP/s"
+                said = entry.get("failed") or (
+                    f"{entry['median_ms']:.4f} ms, {entry['tflops']:.1f} TFLOP/s, {entry['gigabytes_per_s']:.0f} GB/s"
+                )
                 print(f"{precision} {shape['name']} {variant}: {said}", flush=True)
             del function
             measure.release(device)

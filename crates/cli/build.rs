@@ -3,7 +3,10 @@
 use std::{path::Path, process::Command};
 
 fn main() {
-    let commit = git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".to_owned());
+    // The repository must be this program's own: sources out of a package may lie within another's.
+    let commit = git(&["ls-files", "--error-unmatch", "build.rs"])
+        .and_then(|_| git(&["rev-parse", "--short=12", "HEAD"]))
+        .unwrap_or_else(|| "unknown".to_owned());
     println!("cargo::rustc-env=KINORA_COMMIT={commit}");
     println!("cargo::rerun-if-changed=build.rs");
     // HEAD changes with a checkout, its log with every commit; a worktree has both in a folder of its own.

@@ -7,7 +7,7 @@ use super::{CaseResults, Entry, KINORA, Results, table::milliseconds};
 /// Widths and heights, in pixels.
 const LABELS: f64 = 300.0;
 const BARS: f64 = 520.0;
-const REMARKS: f64 = 300.0;
+const REMARKS: f64 = 360.0;
 const TOP: f64 = 64.0;
 /// What lies left of everything.
 const MARGIN: f64 = -12.0;
@@ -49,7 +49,8 @@ pub fn svg(results: &Results) -> String {
     let (width, height) = (LABELS + BARS + REMARKS - MARGIN, y + 8.0);
     let kinora = &results.kinora;
     let machine = results.gpu.as_ref().map_or(&results.processor, |gpu| &gpu.name);
-    let title = format!("Kinora {} ({}) on {machine}", kinora.version, kinora.commit);
+    let build = if kinora.build == "release" { String::new() } else { format!(", {} build", kinora.build) };
+    let title = format!("Kinora {} ({}{build}) on {machine}", kinora.version, kinora.commit);
     let remark = "median of a run with its 95 % interval on a logarithmic axis, shorter is faster; × is the time over Kinora's";
     format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="{MARGIN:.0} 0 {width:.0} {height:.0}">

@@ -151,8 +151,11 @@ pub fn comparison_text(comparison: &Comparison) -> String {
             change_percent(100.0 * change.change),
         );
     }
-    for case in &comparison.gone {
-        let _ = writeln!(text, "  {case}: not in this run");
+    match comparison.gone.as_slice() {
+        [] => {}
+        [case] => _ = writeln!(text, "  not in this run: {case}"),
+        // Most often because a part of them was asked for.
+        cases => _ = writeln!(text, "  not in this run: {} cases of before", cases.len()),
     }
     for note in &comparison.notes {
         let _ = writeln!(text, "  note: {note}");
