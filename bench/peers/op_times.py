@@ -1,4 +1,4 @@
-"""PyTorch's own kernels over a list of shapes: attention, convolutions and matrix products, each in every way it offers.
+"""PyTorch's own kernels over a list of shapes: attention, convolutions, matrix products, norms and elementwise ops, each in every way it offers.
 
 The list is JSON; see op_shapes.json. Before every run the second-level cache is flushed, which also hides the launch. Entries
 of `<out>/ops.json` are `<precision>.<name>.<variant>`.
@@ -65,19 +65,83 @@ def conv(shape, random):
     pixels = images * -(-shape["height"] // stride) * -(-shape["width"] // stride)
     flops = 2 * pixels * channels * out * depth * height * width
     moved = x.numel() + pixels * out + w.numel()
+    embedding = random(images, out, 1, 1) if shape.get("embedding") else None
+    residual = random(images, out, shape["height"], shape["width"]) if shape.get("residual") else None
+
+    def run(a, b, after):
+        y = function(a, b, bias, strides, padding)
+        if embedding is not None:
+            y = y + embedding
+        if shape.get("silu"):
+            y = F.silu(y)
+        return y if after is None else y + after
+
     for name, memory_format in (("channels_last", last), ("channels_first", torch.contiguous_format)):
         a, b = x.contiguous(memory_format=memory_format), w.contiguous(memory_format=memory_format)
-        yield name, lambda a=a, b=b: function(a, b, bias, strides, padding), flops, moved
+        after = None if residual is None else residual.contiguous(memory_format=memory_format)
+        yield name, lambda a=a, b=b, after=after: run(a, b, after), flops, moved
 
 
 def linear(shape, random):
-    """cuBLAS with the bias in its epilogue."""
+    """cuBLAS with the bias in its epilogue; a gate or a residual follows where the shape has one."""
     x, w, bias = random(shape["rows"], shape["in"]), random(shape["out"], shape["in"]), random(shape["out"])
+    residual = random(shape["rows"], shape["out"]) if shape.get("residual") else None
     flops = 2 * shape["rows"] * shape["in"] * shape["out"]
-    yield "cublas", lambda: F.linear(x, w, bias), flops, x.numel() + shape["rows"] * shape["out"] + w.numel()
+
+    def run():
+        y = F.linear(x, w, bias)
+        if shape.get("geglu"):
+            value, gate = y.chunk(2, dim=-1)
+            y = value * F.gelu(gate)
+        return y if residual is None else y + residual
+
+    yield "cublas", run, flops, x.numel() + shape["rows"] * shape["out"] + w.numel()
 
 
-OPS = {"attention": attention, "conv": conv, "linear": linear}
+def group_norm(shape, random):
+    """Group norm of 32 groups, over the frames of a clip where there are several, and SiLU where the shape has it."""
+    images, frames, channels = shape["images"], shape.get("frames", 1), shape["channels"]
+    x = random(images // frames, channels, frames * shape["height"], shape["width"])
+    scale, shift = random(channels), random(channels)
+
+    def run(x):
+        y = F.group_norm(x, 32, scale, shift, 1e-5)
+        return F.silu(y) if shape.get("silu") else y
+
+    for name, memory_format in (("channels_last", torch.channels_last), ("channels_first", torch.contiguous_format)):
+        yield name, lambda a=x.contiguous(memory_format=memory_format): run(a), 0, 2 * x.numel()
+
+
+def layer_norm(shape, random):
+    x, channels = random(shape["rows"], shape["channels"]), shape["channels"]
+    scale, shift = random(channels), random(channels)
+    yield "eager", lambda: F.layer_norm(x, (channels,), scale, shift, 1e-5), 0, 2 * x.numel()
+
+
+def elementwise(shape, random):
+    """A sum, SiLU, or GEGLU of a tensor of twice the channels."""
+    rows, channels = shape["rows"], shape["channels"]
+    if shape["op"] == "add":
+        x, y = random(rows, channels), random(rows, channels)
+        yield "eager", lambda: x + y, 0, 3 * x.numel()
+    elif shape["op"] == "silu":
+        x = random(rows, channels)
+        yield "eager", lambda: F.silu(x), 0, 2 * x.numel()
+    else:
+        value, gate = random(rows, 2 * channels).chunk(2, dim=-1)
+        yield "eager", lambda: value * F.gelu(gate), 0, 3 * value.numel()
+
+
+OPS = {
+    "attention": attention,
+    "conv": conv,
+    "linear": linear,
+    "group_norm": group_norm,
+    "layer_norm": layer_norm,
+    "add": elementwise,
+    "silu": elementwise,
+    "geglu": elementwise,
+}
 
 
 def ceilings(device):
@@ -120,7 +184,9 @@ def run(out, shapes, pattern, precision, device):
                     entry["tflops"] = flops / entry["median_ms"] / 1e9
                     entry["gigabytes_per_s"] = moved * bytes_each / entry["median_ms"] / 1e6
                 measure.add(target, f"{precision}.{shape['name']}.{variant}", entry)
-                said = entry.get("failed") or f"{entry['median_ms']:.4f} ms, {entry['tflops']:.1f} TFLOP/s"
+                said = entry.get("failed") or (
+                    f"{entry['median_ms']:.4f} ms, {entry['tflops']:.1f} TFLOP/s, {entry['gigabytes_per_s']:.0f} GB/s"
+                )
                 print(f"{precision} {shape['name']} {variant}: {said}", flush=True)
             del function
             measure.release(device)

@@ -146,23 +146,30 @@ def feature_extractor():
     return kind()
 
 
+def build(name, size, device):
+    """A network of a model, on the device, where the initial values that are about to be replaced cost nothing."""
+    from diffusers import AutoencoderKLTemporalDecoder, UNetSpatioTemporalConditionModel
+    from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
+
+    levels = ["DownEncoderBlock2D"] * len(size.vae)
+    with torch.device(device):
+        if name == "unet":
+            return UNetSpatioTemporalConditionModel(**size.unet)
+        if name == "vae":
+            widths = size.vae
+            return AutoencoderKLTemporalDecoder(block_out_channels=widths, down_block_types=levels, layers_per_block=2)
+        return CLIPVisionModelWithProjection(CLIPVisionConfig(**size.image_encoder))
+
+
 def write(folder, size, device):
     """Writes the model's folder, as diffusers saves it, unless there is one; gives the seconds that it took."""
-    from diffusers import AutoencoderKLTemporalDecoder, StableVideoDiffusionPipeline, UNetSpatioTemporalConditionModel
-    from transformers import CLIPVisionConfig, CLIPVisionModelWithProjection
+    from diffusers import StableVideoDiffusionPipeline
 
     index = folder / "model_index.json"
     if index.exists():
         return None
     start = time.perf_counter()
-    levels = ["DownEncoderBlock2D"] * len(size.vae)
-    # On the device, where the initial values that are about to be replaced cost nothing.
-    with torch.device(device):
-        networks = dict(
-            unet=UNetSpatioTemporalConditionModel(**size.unet),
-            vae=AutoencoderKLTemporalDecoder(block_out_channels=size.vae, down_block_types=levels, layers_per_block=2),
-            image_encoder=CLIPVisionModelWithProjection(CLIPVisionConfig(**size.image_encoder)),
-        )
+    networks = {name: build(name, size, device) for name in ("unet", "vae", "image_encoder")}
     networks = {name: fill(network, device).to(torch.float16) for name, network in networks.items()}
     pipeline = StableVideoDiffusionPipeline(
         **networks, scheduler=scheduler(), feature_extractor=feature_extractor()

@@ -7,8 +7,8 @@ use clap_complete::Shell;
 use kinora_models::synthetic::SyntheticModel;
 
 use crate::{
-    doctor::DoctorArgs, generate::arguments::GenerateArgs, info::arguments::InfoArgs,
-    kernels::arguments::KernelsArgs, profile::arguments::ProfileArgs,
+    bench::arguments::BenchArgs, doctor::DoctorArgs, generate::arguments::GenerateArgs,
+    info::arguments::InfoArgs, kernels::arguments::KernelsArgs, profile::arguments::ProfileArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -17,6 +17,7 @@ Examples:
   kinora info --config svd-xt             what that takes: parameters, arithmetic, memory
   kinora profile run photo.jpg            where its time goes, and what limits it
   kinora doctor                           what works on this machine
+  kinora bench cpu                        how fast it is, beside PyTorch where there is one
   kinora demo-model demo                  a tiny model to try all this with; its videos are noise
 
 Environment:
@@ -26,6 +27,8 @@ Environment:
   KINORA_CACHE_DIR, KINORA_KERNEL_BUNDLE, KINORA_NVRTC
                    a GPU's kernels: where compiled ones are kept, a bundle of them that
                    `kinora kernels build` made, and NVIDIA's compiler where it is not found
+  KINORA_PEER_PYTHON
+                   a Python with PyTorch, for the peers of `kinora bench`
   NO_COLOR         no colours
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
@@ -51,6 +54,8 @@ pub enum Command {
     Profile(ProfileArgs),
     /// Say what works on this machine, and what to do about what does not
     Doctor(DoctorArgs),
+    /// Say how fast layers and networks run here, beside PyTorch's, and against another day
+    Bench(Box<BenchArgs>),
     /// Write a tiny model to try Kinora with, without a download; its videos are noise
     DemoModel(DemoModelArgs),
     /// Compile a GPU's kernels ahead of time
@@ -68,6 +73,7 @@ impl Command {
             Command::Kernels(arguments) => arguments.json(),
             Command::Profile(arguments) => arguments.json(),
             Command::Doctor(arguments) => arguments.json,
+            Command::Bench(arguments) => arguments.report.json,
             Command::DemoModel(_) | Command::Completions(_) => false,
         }
     }

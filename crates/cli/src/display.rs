@@ -60,6 +60,8 @@ pub enum Unit {
     Compiled,
     /// Kernels that are measured, or compiled for their own sake.
     Kernels,
+    /// Cases of a benchmark.
+    Cases,
 }
 
 impl Display {
@@ -137,9 +139,14 @@ impl Display {
     }
 
     fn above_the_bar(&self, text: &str) {
+        self.suspend(|| print(text));
+    }
+
+    /// Does something that prints, on standard output too, while no bar stands in the way.
+    pub fn suspend<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.stage {
-            Some(stage) => stage.bar.suspend(|| print(text)),
-            None => print(text),
+            Some(stage) => stage.bar.suspend(work),
+            None => work(),
         }
     }
 }
@@ -199,6 +206,7 @@ fn style(unit: Unit, end: Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
                 Unit::Frames => write!(text, "{done}/{total} frames"),
                 Unit::Bytes => write!(text, "{}/{}", Bytes(done), Bytes(total)),
                 Unit::Compiled | Unit::Kernels => write!(text, "{done}/{total} kernels"),
+                Unit::Cases => write!(text, "{done}/{total} cases"),
                 Unit::Photo | Unit::Parts => write!(text, "{done}/{total}"),
             };
         })

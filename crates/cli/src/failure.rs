@@ -16,6 +16,7 @@ use kinora::{
     profile::ProfileError,
     video::VideoError,
 };
+use kinora_bench::{results::ResultsError, run::BenchError};
 use kinora_models::{
     folder::FolderError, hub::HubError, schedulers::SchedulerError, synthetic::SyntheticError,
 };
@@ -89,6 +90,21 @@ pub enum Failure {
         /// What does not work.
         findings: String,
     },
+    /// A file of a benchmark's results.
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    /// A benchmark that could not be run to its end.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// The peers of a benchmark.
+    #[error("{0}")]
+    Peer(String),
+    /// Cases of a benchmark that failed, or gave another result than a peer.
+    #[error("{0}")]
+    Benchmark(String),
+    /// Cases that became slower.
+    #[error("slower than before: {0}")]
+    Slower(String),
     /// Ctrl-C.
     #[error("interrupted; nothing was written")]
     Interrupted,
@@ -114,6 +130,10 @@ impl Failure {
             Failure::Hub(HubError::Unreachable { .. } | HubError::Offline { .. }) => {
                 "give --model the path of a model's folder, or try everything without a download: \
                  kinora demo-model FOLDER"
+            }
+            Failure::Bench(BenchError::NothingChosen { .. }) => "`kinora bench --list` says what there is",
+            Failure::Peer(_) => {
+                "`pip install torch numpy` gives a Python peers; --no-peers runs without them"
             }
             Failure::NotDownloaded { .. } => {
                 "`kinora generate --model` downloads it; `kinora info --config svd-xt` needs no model at all"
@@ -147,6 +167,11 @@ impl Failure {
             Failure::Video(_) | Failure::FileExists(_) | Failure::File { .. } => "output",
             Failure::Profile(_) => "profile",
             Failure::Unwell { .. } => "unwell",
+            Failure::Results(_)
+            | Failure::Bench(_)
+            | Failure::Peer(_)
+            | Failure::Benchmark(_)
+            | Failure::Slower(_) => "bench",
             Failure::Hub(_) | Failure::NotDownloaded { .. } | Failure::Folder(_) | Failure::Synthetic(_) => {
                 "model"
             }
@@ -162,7 +187,7 @@ impl Failure {
     /// Whether the command line has a value that can never do, whatever the machine and its files are.
     fn is_usage(&self) -> bool {
         match self {
-            Failure::Usage(_) => true,
+            Failure::Usage(_) | Failure::Bench(BenchError::NothingChosen { .. }) => true,
             Failure::Video(error) => matches!(
                 error,
                 VideoError::UnknownFormat { .. }
@@ -193,8 +218,8 @@ impl Failure {
         if !self.reader_is_gone() {
             let help = self.help();
             print(&message, &causes, help.as_deref());
-            // An examination's object tells all of it.
-            if json && !matches!(self, Failure::Unwell { .. }) {
+            // An examination's object tells all of it, and so does a benchmark's.
+            if json && !matches!(self, Failure::Unwell { .. } | Failure::Benchmark(_) | Failure::Slower(_)) {
                 print_json(self.kind(), self.exit_code(), &message, &causes, help.as_deref());
             }
         }

@@ -1,6 +1,7 @@
 //! The program `kinora`: a photo becomes a video, from the command line.
 
 mod arguments;
+mod bench;
 mod clip;
 mod completions;
 mod demo_model;
@@ -43,6 +44,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Kernels(arguments) => kernels::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::DemoModel(arguments) => demo_model::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
     }

@@ -102,6 +102,31 @@ pub fn clock(time: Duration) -> String {
     }
 }
 
+/// A part of something, written `5%` or `0.05`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part(pub f64);
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, unit) = match text.strip_suffix('%') {
+            Some(percent) => (percent.trim_end(), 100.0),
+            None => (text, 1.0),
+        };
+        let part = number.parse::<f64>().ok().map(|number| number / unit);
+        part.filter(|part| (0.0..=100.0).contains(part))
+            .map(Part)
+            .ok_or_else(|| "a part is a percentage, such as 5%, or a number, such as 0.05".to_owned())
+    }
+}
+
+/// A time in seconds, of at most a minute.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 60.0);
+    seconds.ok_or_else(|| "this must be a number of seconds, more than 0 and at most 60".to_owned())
+}
+
 /// A number of at least one: frames, steps and the like.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -141,6 +166,20 @@ mod tests {
         }
         for text in ["", "GB", "8 cows", "-1GB", "0", "1e3", "999999999TB", "1.2.3GB"] {
             assert!(text.parse::<Bytes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn parts_are_percentages_or_numbers() {
+        for (text, part) in [("5%", 0.05), ("12.5 %", 0.125), ("0.05", 0.05), ("0", 0.0)] {
+            assert_eq!(text.parse(), Ok(Part(part)), "{text}");
+        }
+        for text in ["", "%", "five", "-5%", "NaN", "inf"] {
+            assert!(text.parse::<Part>().is_err(), "{text}");
+        }
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for text in ["0", "-1", "61", "NaN", "soon"] {
+            assert!(seconds(text).is_err(), "{text}");
         }
     }
 

@@ -56,11 +56,7 @@ impl Kernel for Lanes {
 /// that cannot be had.
 pub fn measure(isa: Isa) -> Option<Ceilings> {
     let threads = rayon::current_num_threads();
-    let operations = (2 * CHAINS * LENGTH * isa.dispatch(Lanes) * threads) as f64;
-    let arithmetic = best(|| {
-        let sums = rayon::broadcast(|_| isa.dispatch(MultiplyAdds));
-        black_box(sums);
-    });
+    let flops_per_second = arithmetic(isa);
     let mut buffer: Vec<u64> = Vec::new();
     buffer.try_reserve_exact(BYTES / size_of::<u64>()).ok()?;
     buffer.resize(BYTES / size_of::<u64>(), 1);
@@ -76,10 +72,20 @@ pub fn measure(isa: Isa) -> Option<Ceilings> {
         black_box(run_on_tensors(isa, "sum", &Op::Add, &[&number, &number]).is_ok());
     });
     Some(Ceilings {
-        flops_per_second: operations / arithmetic,
+        flops_per_second,
         bytes_per_second: BYTES as f64 / reading,
         launch_nanoseconds: starting * 1e9,
     })
+}
+
+/// The floating-point operations a second of all cores together, in some milliseconds: also how fast they are clocked now.
+pub fn arithmetic(isa: Isa) -> f64 {
+    let operations = 2 * CHAINS * LENGTH * isa.dispatch(Lanes) * rayon::current_num_threads();
+    let seconds = best(|| {
+        let sums = rayon::broadcast(|_| isa.dispatch(MultiplyAdds));
+        black_box(sums);
+    });
+    operations as f64 / seconds
 }
 
 /// The seconds of the quickest of some rounds.

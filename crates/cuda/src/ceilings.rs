@@ -34,11 +34,24 @@ pub fn measure(device: &Device, compiler: CompilerOptions) -> Result<Ceilings, C
     let copy = milliseconds_of_copy(device)?;
     let launch = milliseconds_of_launch(&bench)?;
     Ok(Ceilings {
-        flops_per_second: 2.0 * (EXTENT as f64).powi(3) / product * 1e3,
+        flops_per_second: of_product(product),
         // A copy reads as much as it writes.
         bytes_per_second: 2.0 * BYTES as f64 / copy * 1e3,
         launch_nanoseconds: launch * 1e6,
     })
+}
+
+/// The floating-point operations a second of a large product alone: also how fast the GPU is clocked now.
+///
+/// # Errors
+/// As [`measure`].
+pub fn arithmetic(device: &Device, compiler: CompilerOptions) -> Result<f64, CudaError> {
+    let bench = Workbench::new(device, device.info().chip(), compiler)?;
+    milliseconds_of_product(&bench).map(of_product)
+}
+
+fn of_product(milliseconds: f64) -> f64 {
+    2.0 * (EXTENT as f64).powi(3) / milliseconds * 1e3
 }
 
 fn milliseconds_of_product(bench: &Workbench) -> Result<f64, CudaError> {

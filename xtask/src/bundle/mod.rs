@@ -79,7 +79,6 @@ fn data(bundle: &Path) -> Result<(), TaskError> {
             copy(&fixtures, &bundle.join(inside).join("tests/fixtures"))?;
         }
     }
-    make_folder(&bundle.join("bench/harness"))?;
     for path in ["golden/photos", "golden/svd.py", "golden/synthetic.py", "bench/peers", "testing/fixtures"] {
         copy(&root().join(path), &bundle.join(path))?;
     }

@@ -5,7 +5,7 @@ here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 
 usage() {
     cat <<'TEXT'
-run kinora WORDS…            the command line
+run kinora WORDS…            the command line; `run kinora bench` measures, with the host's PyTorch as the peer
 run tests [WORDS…]           every test executable; the words go to each: a filter, --nocapture, --test-threads=1, …
 run sanitizer TOOL [WORDS…]  the same under compute-sanitizer; TOOL is memcheck, racecheck, initcheck or synccheck;
                              SHARES processes divide the kernels among them, as many as there are cores unless given
@@ -35,7 +35,7 @@ export PYTHONUNBUFFERED=1
 export RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
 # For the wrapper that benchmarks start their peers with. A peer loads the libraries that its PyTorch was built with, as it
 # would without us.
-export KINORA_PEER_PYTHON="$python" KINORA_PEER_LIBRARIES="$hosts_libraries"
+export KINORA_PEER_PYTHON="$python" KINORA_PEER_LIBRARIES="$hosts_libraries" KINORA_PEER_PACKAGES="$here/bench/peers"
 
 # Tests look for their fixtures where the repository was when they were compiled: a link there leads here.
 link_repository() {

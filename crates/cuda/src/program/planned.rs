@@ -66,7 +66,10 @@ impl Planned {
     }
 
     /// Visits every call that the GPU will run.
-    pub(crate) fn for_each_call(
+    ///
+    /// # Errors
+    /// Whatever the visitor ends with.
+    pub fn for_each_call(
         &self,
         mut visit: impl FnMut(&Call<'_>) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {

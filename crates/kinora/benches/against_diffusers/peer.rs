@@ -3,7 +3,10 @@
 use std::{collections::HashMap, path::Path};
 
 use kinora::image_to_video::Settings;
-use kinora_bench::Peer;
+use kinora_bench::{
+    Peer,
+    peers::{DIFFUSERS_CPU, checkout},
+};
 use serde_json::{Value, json};
 
 use crate::verify::Made;
@@ -25,7 +28,7 @@ pub struct ClipTime {
 impl DiffusersPeer {
     /// Starts diffusers with as many threads as we use.
     pub fn start(threads: usize) -> Result<Self, String> {
-        let mut peer = Peer::start("diffusers_cpu.py")?;
+        let mut peer = Peer::start(&checkout()?, &[DIFFUSERS_CPU])?;
         let hello = peer.ask(&json!({"do": "hello", "threads": threads}))?;
         let version = |name: &str| hello[name].as_str().unwrap_or("unknown").to_owned();
         let versions = format!("diffusers {} on PyTorch {}", version("diffusers"), version("torch"));

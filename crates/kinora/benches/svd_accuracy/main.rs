@@ -17,17 +17,16 @@ mod report;
 mod stages;
 #[path = "../support/tuner.rs"]
 mod tuner;
-mod unet;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use kinora::image_to_video::{Device, Precision, Tuning};
-use kinora_bench::{CommandLine, Filter, exit_code};
+use kinora_bench::{CommandLine, Filter, exit_code, run::Size};
 
 use backend::Backend;
 use peers::Peers;
 use report::Report;
-use stages::{STAGES, Size, Stages};
+use stages::{STAGES, Stages};
 
 type Failure = Box<dyn std::error::Error>;
 

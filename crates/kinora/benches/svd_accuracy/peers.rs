@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use kinora::{image_to_video::Precision, photo::Photo};
+use kinora_bench::run::Size;
 use kinora_cpu::Tensors;
 use kinora_graph::{DType, Tensor, TensorType};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
-use crate::{Failure, stages::Size};
+use crate::Failure;
 
 /// What PyTorch was given, and what it made of it.
 pub struct Peers {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kinora::image_to_video::{Precision, Tuning};
-use kinora_bench::{Distance, write_json};
+use kinora_bench::{Distance, run::Size, write_json};
 use kinora_cpu::Tensors;
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,6 @@ use crate::{
     Failure,
     backend::Backend,
     peers::{PeerError, Peers, judge},
-    stages::Size,
 };
 
 /// How many times PyTorch's own error ours may be.

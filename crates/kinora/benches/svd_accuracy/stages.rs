@@ -1,8 +1,12 @@
 //! The stages as `bench/peers/svd_stages.py` runs them, by Kinora.
 
-use std::{fmt, ops::ControlFlow, str::FromStr};
+use std::ops::ControlFlow;
 
 use kinora::image_to_video::{Configs, Device, ImageToVideo, LoadOptions, Precision, Settings, Tuning};
+use kinora_bench::{
+    cases::{Clips, prediction},
+    run::Size,
+};
 use kinora_cpu::Tensors;
 use kinora_graph::{DType, Graph, Tensor, TensorType};
 use kinora_models::{
@@ -14,12 +18,7 @@ use kinora_models::{
     weights::Variant,
 };
 
-use crate::{
-    Failure,
-    backend::Backend,
-    peers::Peers,
-    unet::{self, Clips},
-};
+use crate::{Failure, backend::Backend, peers::Peers};
 
 /// The stages, in the order in which they are compared.
 pub const STAGES: [&str; 5] = ["clip", "vae_encode", "unet", "vae_decode", "pipeline"];
@@ -27,45 +26,11 @@ pub const STAGES: [&str; 5] = ["clip", "vae_encode", "unet", "vae_decode", "pipe
 /// The seed of the pipeline's clip.
 const SEED: u64 = 20;
 
-/// The size of the model, and of what it is asked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Size {
-    Tiny,
-    Small,
-    Full,
-}
-
-impl Size {
-    const ALL: [Size; 3] = [Size::Tiny, Size::Small, Size::Full];
-
-    fn name(self) -> &'static str {
-        match self {
-            Size::Tiny => "tiny",
-            Size::Small => "small",
-            Size::Full => "full",
-        }
-    }
-
-    /// Denoising steps of the pipeline's clip.
-    fn steps(self) -> usize {
-        match self {
-            Size::Tiny => 2,
-            Size::Small | Size::Full => 10,
-        }
-    }
-}
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Size {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|size| size.name() == text).ok_or("it must be tiny, small or full")
+/// Denoising steps of the pipeline's clip.
+fn steps(size: Size) -> usize {
+    match size {
+        Size::Tiny => 2,
+        Size::Small | Size::Full => 10,
     }
 }
 
@@ -138,7 +103,7 @@ impl<'a> Stages<'a> {
         let [images, height, width] = self.images("unet.sample")?;
         let count = self.peers.input("unet.timesteps")?.shape().elements();
         let clips = Clips { count, frames: images / count.max(1), height, width };
-        unet::prediction(&self.configs.unet, self.dtype(), &clips)
+        Ok(prediction(&self.configs.unet, self.dtype(), &clips)?)
     }
 
     /// Images, height and width of an input.
@@ -168,7 +133,7 @@ impl<'a> Stages<'a> {
         let [frames, ..] = self.images("pipeline.noise")?;
         let settings = Settings {
             frames,
-            steps: self.size.steps(),
+            steps: steps(self.size),
             height,
             width,
             decode_chunk: frames,

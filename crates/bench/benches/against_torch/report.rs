@@ -8,15 +8,15 @@ use serde_json::json;
 /// One case, measured.
 pub struct Measurement {
     /// The case.
-    pub name: &'static str,
+    pub name: String,
     /// What kind of op it is.
     pub family: &'static str,
     /// Arithmetic of the matrix work.
     pub gflop: f64,
     /// Our times and PyTorch's.
     pub times: Compared,
-    /// Largest difference over largest magnitude.
-    pub relative_error: f32,
+    /// The root mean square of the difference over that of ours.
+    pub relative_error: f64,
 }
 
 /// All cases of a run.

@@ -1,0 +1,121 @@
+//! What is measured: layers of the networks, as tables of shapes that the peers' scripts read as well.
+
+mod graph;
+mod networks;
+mod numbers;
+mod shape;
+
+pub use networks::{BuildError, Clips, Network, prediction, stages};
+pub use numbers::{Numbers, windows};
+pub(crate) use numbers::{bar, window};
+pub(crate) use shape::bytes;
+pub use shape::{ConvShape, Rows, Work};
+
+use serde::Deserialize;
+
+/// The tables, which are part of the program: it needs no checkout.
+const CPU: &str = include_str!("../../../../bench/peers/cpu_shapes.json");
+const KERNELS: &str = include_str!("../../../../bench/peers/op_shapes.json");
+
+/// A layer by its name.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Case {
+    /// Its name, which no other case of its table has.
+    pub name: String,
+    /// What is computed.
+    #[serde(flatten)]
+    pub work: Work,
+}
+
+/// The layers for a CPU: those of a small SVD-like UNet (widths 128 to 512, 8 frames, 32×32 latents), and some of the full one.
+///
+/// # Errors
+/// Where the table is wrong.
+pub fn cpu() -> Result<Vec<Case>, String> {
+    read(CPU)
+}
+
+/// The layers of Stable Video Diffusion and of Stable Diffusion, as a GPU runs them.
+///
+/// # Errors
+/// Where the table is wrong.
+pub fn kernels() -> Result<Vec<Case>, String> {
+    read(KERNELS)
+}
+
+/// The same, cut down to what a CPU computes in milliseconds.
+///
+/// # Errors
+/// Where the table is wrong.
+pub fn reduced_kernels() -> Result<Vec<Case>, String> {
+    Ok(kernels()?.into_iter().map(|case| Case { work: case.work.reduced(), ..case }).collect())
+}
+
+fn read(table: &str) -> Result<Vec<Case>, String> {
+    serde_json::from_str(table).map_err(|problem| format!("the table of cases: {problem}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use kinora_cuda::{Architecture, Chip, CudaOptions, Planned};
+    use kinora_graph::DType;
+
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_name_of_its_own_and_is_a_graph() {
+        for table in [cpu().unwrap(), kernels().unwrap(), reduced_kernels().unwrap()] {
+            let names: BTreeSet<&str> = table.iter().map(|case| case.name.as_str()).collect();
+            assert_eq!(names.len(), table.len());
+            for case in &table {
+                for dtype in [DType::F32, DType::F16] {
+                    let graph = case.work.graph(&case.name, dtype).unwrap();
+                    assert!(graph.outputs().iter().any(|output| output.name == "y"), "{}", case.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_gpu_runs_every_case_as_one_call() {
+        for architecture in [Architecture::TURING, Architecture::AMPERE, Architecture::HOPPER] {
+            let options = CudaOptions::new(Chip::typical(architecture));
+            for case in kernels().unwrap() {
+                let graph = case.work.graph(&case.name, DType::F16).unwrap();
+                let planned = Planned::new(&graph, &options).unwrap();
+                let mut calls = 0;
+                planned
+                    .for_each_call(|_| {
+                        calls += 1;
+                        Ok(())
+                    })
+                    .unwrap();
+                assert_eq!(calls, 1, "{} on {architecture}", case.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_reduced_is_small() {
+        for case in reduced_kernels().unwrap() {
+            let graph = case.work.graph(&case.name, DType::F32).unwrap();
+            assert!(graph.step_flops() < 3_000_000_000, "{}: {}", case.name, graph.step_flops());
+        }
+    }
+
+    #[test]
+    fn work_is_counted_as_on_paper() {
+        let case = |name: &str| kernels().unwrap().into_iter().find(|case| case.name == name).unwrap();
+        let flops = |name: &str| case(name).work.graph(name, DType::F16).unwrap().step_flops() as f64;
+        let close = |a: f64, b: f64| (a / b - 1.0).abs() < 0.02;
+        assert!(close(flops("conv.svd_spatial0"), 2.0 * 28.0 * 72.0 * 128.0 * 320.0 * 320.0 * 9.0));
+        assert!(close(flops("attention.svd_spatial0"), 4.0 * 28.0 * 5.0 * 9216.0 * 9216.0 * 64.0));
+        assert!(close(flops("attention.svd_temporal0"), 4.0 * 18432.0 * 5.0 * 14.0 * 14.0 * 64.0));
+        assert!(close(flops("linear.svd_qkv0"), 2.0 * 258_048.0 * 320.0 * 960.0));
+        // Queries, keys, values and the result once each, in f16.
+        let graph = case("attention.sd0").work.graph("attention", DType::F16).unwrap();
+        assert_eq!(bytes(&graph), 4 * 2 * 2 * 4096 * 8 * 40);
+    }
+}

@@ -1,0 +1,298 @@
+//! What a run has found, as it is kept.
+
+use std::{fs, path::Path};
+
+use kinora_profile::Ceilings;
+use serde::{Deserialize, Serialize};
+
+use crate::{Distance, Estimate};
+
+/// The version of the format.
+pub const FORMAT: u32 = 1;
+
+/// A file of results that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultsError {
+    /// It cannot be read.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is something else.
+    #[error("{path} holds no results of `kinora bench`: {problem}")]
+    Format {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// The version of this format.
+    pub format: u32,
+    /// What was measured.
+    pub kinora: Version,
+    /// When, by the clock of the world: `2026-01-31T12:00:00Z`.
+    pub date: String,
+    /// The processor, and the vector instructions used.
+    pub processor: String,
+    /// Threads of the processor that computed.
+    pub threads: usize,
+    /// The GPU.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gpu: Option<Gpu>,
+    /// PyTorch, where it was there: its versions, by its own account.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub peer: Option<serde_json::Value>,
+    /// Turns of every case, and seconds of a turn.
+    pub method: Method,
+    /// What was measured, suite by suite.
+    pub suites: Vec<SuiteResults>,
+}
+
+/// Which Kinora.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// Its version.
+    pub version: String,
+    /// The commit that it was built from; `unknown` where there was no repository.
+    pub commit: String,
+    /// How it was built: `release`, or `debug`, whose times say little.
+    pub build: String,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Its name.
+    pub name: String,
+    /// Its architecture.
+    pub architecture: String,
+    /// The driver.
+    pub driver: String,
+    /// The vendors' libraries that were there.
+    pub libraries: String,
+}
+
+/// How often everything was run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Method {
+    /// Turns of every case.
+    pub turns: usize,
+    /// Seconds of a turn, at the least.
+    pub seconds: f64,
+    /// Runs of a turn, at the least; one is enough for a network.
+    pub runs: usize,
+    /// The most copies of a layer's operands that are gone round.
+    pub copies: usize,
+}
+
+/// A suite.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SuiteResults {
+    /// Its name.
+    pub suite: String,
+    /// What computed.
+    pub device: String,
+    /// The element type of operands and results.
+    pub precision: String,
+    /// The size of the networks, or of the layers where it is not the real one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub size: Option<String>,
+    /// Why it was not run: the machine has nothing to run it on.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub not_run: Option<String>,
+    /// Why it ended before its end, or could not begin.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failed: Option<String>,
+    /// What was not as it might be expected: a peer that did not start, or stopped.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notes: Vec<String>,
+    /// What the device does at best, measured before the cases.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ceilings: Option<Ceilings>,
+    /// Whether the device was as fast afterwards as before.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub clock: Option<Clock>,
+    /// The cases.
+    pub cases: Vec<CaseResults>,
+}
+
+/// The speed of a loop that does nothing but arithmetic, before the cases and after them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// Operations a second before.
+    pub before: f64,
+    /// Operations a second afterwards.
+    pub after: f64,
+}
+
+impl Clock {
+    /// By how much it may move before a comparison means little.
+    const STEADY: f64 = 0.05;
+
+    /// By which part of itself the speed has moved.
+    pub fn change(&self) -> f64 {
+        self.after / self.before - 1.0
+    }
+
+    /// Whether the device held its clock.
+    pub fn is_steady(&self) -> bool {
+        self.change().abs() <= Self::STEADY
+    }
+}
+
+/// A case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CaseResults {
+    /// Its name.
+    pub name: String,
+    /// What kind of op, or which network, it is.
+    pub family: String,
+    /// Floating-point operations of a run.
+    pub flops: u64,
+    /// Bytes that a run has to move at the least.
+    pub bytes: u64,
+    /// Who ran it: Kinora first.
+    pub entries: Vec<Entry>,
+}
+
+/// One who ran a case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Who: `kinora`, or a peer and which of its ways.
+    pub by: String,
+    /// The kernel, where one was chosen.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kernel: Option<String>,
+    /// Milliseconds of a run.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub milliseconds: Option<Estimate>,
+    /// Operations a second.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub flops_per_second: Option<f64>,
+    /// Bytes a second.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes_per_second: Option<f64>,
+    /// The time that the device's ceilings would allow, over that which it took.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub of_ceiling: Option<f64>,
+    /// How far its result is from Kinora's, in root mean squares; `None` for Kinora itself.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub distance: Option<f64>,
+    /// Why there is no time.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub failed: Option<String>,
+}
+
+/// The name of our own entry.
+pub const KINORA: &str = "kinora";
+
+impl Entry {
+    /// Of times, with the rates that follow from the work.
+    pub fn new(
+        by: &str,
+        time: Option<Estimate>,
+        (flops, bytes): (u64, u64),
+        ceilings: Option<&Ceilings>,
+    ) -> Entry {
+        let seconds = time.as_ref().map(|time| time.median / 1e3);
+        let rate = |amount: u64| seconds.filter(|_| amount > 0).map(|seconds| amount as f64 / seconds);
+        let of_ceiling = seconds.zip(ceilings).map(|(seconds, ceilings)| {
+            let arithmetic = flops as f64 / ceilings.flops_per_second;
+            arithmetic.max(bytes as f64 / ceilings.bytes_per_second) / seconds
+        });
+        Entry {
+            by: by.to_owned(),
+            kernel: None,
+            flops_per_second: rate(flops),
+            bytes_per_second: rate(bytes),
+            of_ceiling,
+            distance: None,
+            failed: None,
+            milliseconds: time,
+        }
+    }
+
+    /// Of one who could not run the case.
+    pub fn failed(by: &str, why: &str) -> Entry {
+        Entry { failed: Some(why.to_owned()), ..Entry::new(by, None, (0, 0), None) }
+    }
+
+    /// With how far its result is from ours.
+    pub fn at(self, distance: Distance) -> Entry {
+        Entry { distance: Some(distance.relative_rms), ..self }
+    }
+}
+
+impl CaseResults {
+    /// Our own entry.
+    pub fn ours(&self) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.by == KINORA)
+    }
+
+    /// The fastest of the peers.
+    pub fn best_peer(&self) -> Option<(&Entry, &Estimate)> {
+        let peers = self.entries.iter().filter(|entry| !entry.by.starts_with(KINORA));
+        let timed = peers.filter_map(|entry| Some((entry, entry.milliseconds.as_ref()?)));
+        timed.min_by(|(_, a), (_, b)| a.median.total_cmp(&b.median))
+    }
+
+    /// The fastest peer's time over ours.
+    pub fn ratio(&self) -> Option<f64> {
+        let ours = self.ours()?.milliseconds.as_ref()?;
+        self.best_peer().map(|(_, peer)| peer.median / ours.median)
+    }
+}
+
+impl Results {
+    /// Reads what was saved.
+    ///
+    /// # Errors
+    /// Where the file cannot be read, or holds something else.
+    pub fn read(path: &Path) -> Result<Results, ResultsError> {
+        let path_text = path.display().to_string();
+        let text = fs::read(path).map_err(|source| ResultsError::Read { path: path_text.clone(), source })?;
+        let problem = |problem: String| ResultsError::Format { path: path_text.clone(), problem };
+        let mut value: serde_json::Value =
+            serde_json::from_slice(&text).map_err(|error| problem(error.to_string()))?;
+        // What `--json` prints has them beside a comparison.
+        if let Some(results) = value.get_mut("results") {
+            value = results.take();
+        }
+        let results: Results = serde_json::from_value(value).map_err(|error| problem(error.to_string()))?;
+        if results.format != FORMAT {
+            let other = format!("its format is {}, and this program reads {FORMAT}", results.format);
+            return Err(problem(other));
+        }
+        Ok(results)
+    }
+
+    /// What must not be: a suite or one of our own kernels that failed, and anyone whose result is another.
+    pub fn failures(&self) -> impl Iterator<Item = String> {
+        self.suites.iter().flat_map(|suite| {
+            let whole = suite.failed.as_ref().map(|why| format!("{}: {why}", suite.suite));
+            let entries = suite.cases.iter().flat_map(|case| {
+                case.entries.iter().filter_map(|entry| {
+                    let why = entry.failed.as_ref()?;
+                    let counts = entry.by == KINORA || entry.distance.is_some();
+                    counts.then(|| format!("{}, {}: {why}", case.name, entry.by))
+                })
+            });
+            whole.into_iter().chain(entries)
+        })
+    }
+
+    /// As a file, indented for the people who look at two of them.
+    pub fn to_json(&self) -> String {
+        // Of plain data it cannot fail.
+        let text = serde_json::to_string_pretty(self).unwrap_or_default();
+        format!("{text}\n")
+    }
+}

@@ -1,0 +1,206 @@
+//! `kinora bench`: how fast layers and networks run, beside others, and against another day.
+
+pub mod arguments;
+mod progress;
+
+use kinora::{
+    cuda::{CudaError, driver},
+    image_to_video::Device,
+};
+use kinora_bench::{
+    peers::Python,
+    results::{
+        Comparison, Method, Results, Version, compare, comparison_text, header, row, suite_footer,
+        suite_header, svg,
+    },
+    run::{Bench, BenchError, Options, Suite, Target, list},
+};
+use serde_json::json;
+
+use self::{
+    arguments::{BenchArgs, PeerArgs, ReportArgs},
+    progress::Progress,
+};
+use crate::{
+    display::Display,
+    failure::Failure,
+    files::{self, NewFile},
+    interrupt::Phase,
+    print,
+};
+
+/// For figures, and for a smoke run.
+const METHOD: Method = Method { turns: 12, seconds: 0.05, runs: 3, copies: 32 };
+const QUICK: Method = Method { turns: 3, seconds: 0.002, runs: 1, copies: 1 };
+
+/// Measures what was asked for, or takes what was saved, and makes of it what was asked for.
+pub fn run(arguments: &BenchArgs) -> Result<(), Failure> {
+    let report = &arguments.report;
+    if arguments.list {
+        return print_list(arguments);
+    }
+    let outputs = Outputs::check(report)?;
+    let baseline = report.compare.as_deref().map(Results::read).transpose()?;
+    let results = match &report.from {
+        Some(path) => {
+            let results = Results::read(path)?;
+            if !report.json {
+                print(&tables(&results))?;
+            }
+            results
+        }
+        None => measure(arguments)?,
+    };
+    outputs.write(&results)?;
+    let comparison = baseline.map(|before| compare(&before, &results, report.threshold.0));
+    answer(&results, comparison.as_ref(), report)
+}
+
+/// The suites, in their own order and each once.
+fn suites(arguments: &BenchArgs) -> Vec<Suite> {
+    let asked = |suite: &Suite| arguments.suites.is_empty() || arguments.suites.contains(suite);
+    Suite::ALL.into_iter().filter(asked).collect()
+}
+
+fn print_list(arguments: &BenchArgs) -> Result<(), Failure> {
+    let listed = list(&suites(arguments), &arguments.only)?;
+    if arguments.report.json {
+        let cases: Vec<_> = listed
+            .iter()
+            .map(|case| json!({"suite": case.suite.name(), "name": case.name, "family": case.family}))
+            .collect();
+        return print(&format!("{}\n", json!({ "cases": cases })));
+    }
+    let line = |suite: &str, family: &str, name: &str| format!("{suite:<8} {family:<12} {name}\n");
+    print(&listed.iter().map(|case| line(case.suite.name(), &case.family, &case.name)).collect::<String>())
+}
+
+fn measure(arguments: &BenchArgs) -> Result<Results, Failure> {
+    let suites = suites(arguments);
+    // What cannot be is said before anything is opened.
+    list(&suites, &arguments.only)?;
+    let otherwise = if arguments.quick { QUICK } else { METHOD };
+    let method = Method {
+        turns: arguments.turns.unwrap_or(otherwise.turns),
+        seconds: arguments.seconds.unwrap_or(otherwise.seconds),
+        ..otherwise
+    };
+    let display = Display::new(arguments.report.json, false);
+    if cfg!(debug_assertions) {
+        display.warn("this is a debug build, several times slower than a release; its times say little");
+    }
+    let python = python(&arguments.peers, &display)?;
+    let options = Options {
+        suites,
+        only: arguments.only.clone(),
+        target: target(arguments.device)?,
+        dtype: arguments.precision.map(|precision| precision.dtype()),
+        size: arguments.size,
+        method,
+        all_kernels: arguments.all_kernels,
+        python,
+        compile: arguments.peers.compile,
+        version: version(),
+    };
+    let mut progress = Progress::new(display, arguments.report.json);
+    Phase::AtNextStep.enter();
+    let results = Bench::new(options).run(&mut |event| progress.tell(event));
+    Phase::AtOnce.enter();
+    progress.end()?;
+    results.map_err(|error| match error {
+        BenchError::Stopped => Failure::Interrupted,
+        error => error.into(),
+    })
+}
+
+/// Which Kinora this is.
+fn version() -> Version {
+    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+    Version {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: env!("KINORA_COMMIT").to_owned(),
+        build: build.to_owned(),
+    }
+}
+
+/// The Python of the peers. One that was named must do; that none is found otherwise is worth a line.
+fn python(peers: &PeerArgs, display: &Display) -> Result<Option<Python>, Failure> {
+    if peers.no_peers {
+        return Ok(None);
+    }
+    match Python::find(peers.python.as_deref()) {
+        Ok(python) => Ok(Some(python)),
+        Err(why) if peers.python.is_some() || peers.compile => Err(Failure::Peer(why)),
+        Err(why) => {
+            display.line(&format!("no peers: {why}"));
+            Ok(None)
+        }
+    }
+}
+
+fn target(device: Device) -> Result<Target, CudaError> {
+    match device {
+        Device::Cpu => Ok(Target::Cpu),
+        Device::Cuda(ordinal) => Ok(Target::Gpu(Box::new(driver::Device::open(ordinal)?))),
+        Device::Auto => Ok(match driver::Device::open(0) {
+            Ok(device) => Target::Gpu(Box::new(device)),
+            Err(error) => Target::NoGpu(error.to_string()),
+        }),
+    }
+}
+
+/// The files that are to be written.
+struct Outputs {
+    save: Option<NewFile>,
+    plot: Option<NewFile>,
+}
+
+impl Outputs {
+    /// Refuses, before any work, what could not be written afterwards.
+    fn check(report: &ReportArgs) -> Result<Outputs, Failure> {
+        let check = |path: &Option<std::path::PathBuf>| {
+            path.as_deref().map(|path| files::check(path, report.force)).transpose()
+        };
+        Ok(Outputs { save: check(&report.save)?, plot: check(&report.plot)? })
+    }
+
+    fn write(&self, results: &Results) -> Result<(), Failure> {
+        if let Some(file) = &self.save {
+            file.write(results.to_json().as_bytes())?;
+        }
+        if let Some(file) = &self.plot {
+            file.write(svg(results).as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+/// The tables of results that were saved.
+fn tables(results: &Results) -> String {
+    let mut text = header(results);
+    for suite in &results.suites {
+        text += &suite_header(suite);
+        suite.cases.iter().for_each(|case| text += &row(case));
+        text += &suite_footer(suite);
+    }
+    text
+}
+
+/// The comparison, or an object for a program; then whether it is well.
+fn answer(results: &Results, comparison: Option<&Comparison>, report: &ReportArgs) -> Result<(), Failure> {
+    if report.json {
+        print(&format!("{}\n", json!({"results": results, "comparison": comparison})))?;
+    } else if let Some(comparison) = comparison {
+        print(&comparison_text(comparison))?;
+    }
+    let failures: Vec<String> = results.failures().collect();
+    if !failures.is_empty() {
+        return Err(Failure::Benchmark(failures.join("; ")));
+    }
+    let Some(comparison) = comparison else { return Ok(()) };
+    if comparison.changes.is_empty() {
+        return Err(Failure::Benchmark("nothing to compare: the two have no case in common".to_owned()));
+    }
+    let slower: Vec<&str> = comparison.regressions().map(|change| change.case.as_str()).collect();
+    if slower.is_empty() { Ok(()) } else { Err(Failure::Slower(slower.join(", "))) }
+}

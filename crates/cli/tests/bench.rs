@@ -1,0 +1,297 @@
+//! `kinora bench`.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+use support::{Answer, Studio, answer, kinora, run};
+
+/// The smallest of all cases.
+const CASE: &str = "linear 8×512→512 (embedding)";
+
+fn bench(words: &[&str]) -> Command {
+    let mut command = kinora();
+    command.env_remove("KINORA_PEER_PYTHON");
+    command.args(["bench", "cpu", "--quick", "--no-peers", "--only", CASE]).args(words);
+    command
+}
+
+fn well(answer: &Answer) -> String {
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    answer.text()
+}
+
+/// A file of results of the smallest case.
+fn saved(place: &Studio, name: &str) -> (PathBuf, Value) {
+    let path = place.folder.path().join(name);
+    well(&answer(bench(&["--save"]).arg(&path)));
+    let results = serde_json::from_slice(&place.read(name)).unwrap();
+    (path, results)
+}
+
+/// The same results with every time multiplied.
+fn scaled(results: &Value, factor: f64) -> Value {
+    let mut results = results.clone();
+    for case in results["suites"][0]["cases"].as_array_mut().unwrap() {
+        let time = &mut case["entries"][0]["milliseconds"];
+        for place in ["/median", "/best", "/interval/0", "/interval/1"] {
+            let value = time.pointer_mut(place).unwrap();
+            *value = (value.as_f64().unwrap() * factor).into();
+        }
+    }
+    results
+}
+
+#[test]
+fn a_case_is_measured_and_kept() {
+    let place = Studio::new();
+    let (path, results) = saved(&place, "run.json");
+    assert_eq!(results["format"], 1);
+    assert_eq!(results["kinora"]["version"], env!("CARGO_PKG_VERSION"));
+    let commit = results["kinora"]["commit"].as_str().unwrap();
+    assert!(["debug", "release"].contains(&results["kinora"]["build"].as_str().unwrap()));
+    assert!(commit == "unknown" || commit.chars().all(|c| c.is_ascii_hexdigit()), "{commit}");
+    assert!(results["processor"].as_str().is_some() && results["threads"].as_u64().unwrap() > 0);
+    let date = results["date"].as_str().unwrap();
+    assert!(date.len() == 20 && date.ends_with('Z'), "{date}");
+
+    let suite = &results["suites"][0];
+    assert_eq!((&suite["suite"], &suite["precision"]), (&"cpu".into(), &"f32".into()));
+    assert!(suite["ceilings"]["flops_per_second"].as_f64().unwrap() > 0.0);
+    assert!(suite["clock"]["after"].as_f64().unwrap() > 0.0);
+    let case = &suite["cases"][0];
+    assert_eq!((&case["name"], &case["family"]), (&CASE.into(), &"linear".into()));
+    // Weights, bias, input and result in f32; a multiplication with an addition being two.
+    assert_eq!(case["bytes"], 4 * (512 * 512 + 512 + 8 * 512 + 8 * 512));
+    let flops = case["flops"].as_u64().unwrap();
+    assert!((2 * 8 * 512 * 512..=2 * 8 * 512 * 513 + 8 * 512).contains(&flops), "{flops}");
+    let entry = &case["entries"][0];
+    assert_eq!(entry["by"], "kinora");
+    let time = &entry["milliseconds"];
+    let [low, median, high] =
+        [&time["interval"][0], &time["median"], &time["interval"][1]].map(|value| value.as_f64().unwrap());
+    assert!(0.0 < low && low <= median && median <= high);
+    assert_eq!(time["turns"], 3);
+    // Of three turns, the median lies between the outermost with three chances of four.
+    assert_eq!(time["confidence"], 0.75);
+    let rate = entry["flops_per_second"].as_f64().unwrap();
+    assert!((rate * median / 1e3 / flops as f64 - 1.0).abs() < 1e-9);
+    assert!(entry["of_ceiling"].as_f64().unwrap() > 0.0);
+
+    answer(bench(&["--save"]).arg(&path)).must_fail(1, &["run.json exists already", "--force"]);
+    let text = well(&answer(kinora().args(["bench", "--from"]).arg(&path)));
+    assert!(text.contains(CASE) && text.contains("of best") && text.contains(commit), "{text}");
+    assert!(!text.contains('\u{1b}'), "no colours in a pipe: {text}");
+}
+
+#[test]
+fn slower_is_a_failure_and_as_fast_is_none() {
+    let place = Studio::new();
+    let (now, results) = saved(&place, "now.json");
+    let compare = |baseline: &Path, words: &[&str]| {
+        answer(kinora().args(["bench", "--from"]).arg(&now).arg("--compare").arg(baseline).args(words))
+    };
+    assert!(well(&compare(&now, &[])).contains("unchanged"));
+
+    // Before, everything took half as long.
+    let quicker = place.write("quicker.json", scaled(&results, 0.5).to_string().as_bytes());
+    // The intervals of a shared machine may be wide; those of this one are not.
+    let narrow = |results: &Value| {
+        let mut results = results.clone();
+        let time = &mut results["suites"][0]["cases"][0]["entries"][0]["milliseconds"];
+        time["interval"] = serde_json::json!([time["median"], time["median"]]);
+        results
+    };
+    place.write("now.json", narrow(&results).to_string().as_bytes());
+    place.write("quicker.json", narrow(&scaled(&results, 0.5)).to_string().as_bytes());
+    let slower = compare(&quicker, &[]);
+    slower.must_fail(1, &["slower than before", CASE]);
+    assert!(slower.text().contains("+100.0 %  slower ✗"), "{slower:?}");
+    assert!(well(&compare(&quicker, &["--threshold", "101%"])).contains("within the threshold"));
+    let object = compare(&quicker, &["--json"]);
+    assert_eq!(object.code, Some(1));
+    let change = &object.json()["comparison"]["changes"][0];
+    assert_eq!((&change["verdict"], &change["regression"]), (&"slower".into(), &true.into()));
+
+    let slow = place.write("slow.json", narrow(&scaled(&results, 2.0)).to_string().as_bytes());
+    assert!(well(&compare(&slow, &[])).contains("−50.0 %  faster"));
+
+    let mut other = results.clone();
+    other["suites"][0]["cases"][0]["name"] = "something else".into();
+    let other = place.write("other.json", other.to_string().as_bytes());
+    compare(&other, &[]).must_fail(1, &["no case in common"]);
+}
+
+#[test]
+fn a_plot_has_a_bar_for_every_entry() {
+    let place = Studio::new();
+    let (_, mut results) = saved(&place, "run.json");
+    let peer = serde_json::json!({"by": "PyTorch <eager>", "milliseconds": {
+        "median": 2.0, "interval": [1.0, 3.0], "confidence": 0.96, "best": 1.0, "turns": 12, "runs": 36,
+    }});
+    let entries = results["suites"][0]["cases"][0]["entries"].as_array_mut().unwrap();
+    entries.push(peer);
+    entries.push(serde_json::json!({"by": "PyTorch flash", "failed": "no kernel"}));
+    let from = place.write("peers.json", results.to_string().as_bytes());
+    well(&answer(
+        kinora().current_dir(place.folder.path()).args(["bench", "--plot", "a.svg", "--from"]).arg(&from),
+    ));
+    let svg = String::from_utf8(place.read("a.svg")).unwrap();
+    let elements = elements(&svg);
+    assert_eq!(elements.iter().filter(|name| *name == "rect").count(), 2, "{svg}");
+    assert!(svg.contains("PyTorch &lt;eager&gt;") && !svg.contains("flash"), "{svg}");
+}
+
+/// The elements of an XML document, each of which is closed by its own name.
+fn elements(document: &str) -> Vec<String> {
+    let (mut names, mut open) = (Vec::new(), Vec::new());
+    let mut rest = document;
+    while let Some((text, tag)) = rest.split_once('<') {
+        let is_text = open.last().is_some() || text.trim().is_empty();
+        assert!(is_text && !text.contains('>'), "text outside of elements: {text}");
+        let (tag, after) = tag.split_once('>').unwrap();
+        rest = after;
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop().as_deref(), Some(name), "{tag}");
+            continue;
+        }
+        let name = tag.split_whitespace().next().unwrap().trim_end_matches('/').to_owned();
+        assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+        names.push(name.clone());
+        if !tag.ends_with('/') {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty() && rest.trim().is_empty());
+    names
+}
+
+#[test]
+fn what_there_is_can_be_listed() {
+    let listed = well(&run(&["bench", "--list"]));
+    for words in ["cpu      linear       linear 8×512→512", "kernels  attention    attention.svd_temporal0"]
+    {
+        assert!(listed.contains(words), "{listed}");
+    }
+    for stage in ["clip", "vae_encode", "unet", "vae_decode"] {
+        assert!(listed.lines().any(|line| line.ends_with(stage)), "{stage} is not in {listed}");
+    }
+    let some = run(&["bench", "svd", "vae", "--list", "--json", "--only", "vae"]).json();
+    let names: Vec<&str> =
+        some["cases"].as_array().unwrap().iter().map(|case| case["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["vae_encode", "vae_decode"]);
+}
+
+#[test]
+fn networks_and_small_kernels_run_on_the_processor() {
+    let words =
+        ["bench", "kernels", "svd", "vae", "--device", "cpu", "--size", "tiny", "--quick", "--no-peers"];
+    let mut command = kinora();
+    command.args(words).args(["--json", "--only", "temporal3", "--only", "clip", "--only", "vae_decode"]);
+    let results = answer(&mut command).json()["results"].clone();
+    let suites = results["suites"].as_array().unwrap();
+    let sizes: Vec<&str> = suites.iter().map(|suite| suite["size"].as_str().unwrap()).collect();
+    assert_eq!(sizes, ["reduced", "tiny", "tiny"]);
+    for case in suites.iter().flat_map(|suite| suite["cases"].as_array().unwrap()) {
+        assert!(case["entries"][0]["milliseconds"]["median"].as_f64().unwrap() > 0.0, "{case}");
+    }
+    // `svd_clip` of the kernels is one too.
+    assert_eq!(suites[1]["cases"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    run(&["bench", "gpu"]).must_fail(2, &["gpu", "kernels"]);
+    run(&["bench", "--size", "huge"]).must_fail(2, &["huge", "tiny"]);
+    run(&["bench", "cpu", "--only", "nothing like it"]).must_fail(2, &["nothing like it", "--list"]);
+    run(&["bench", "--threshold", "5%"]).must_fail(2, &["--compare"]);
+    run(&["bench", "--compare", "x.json", "--threshold", "much"]).must_fail(2, &["much"]);
+    run(&["bench", "cpu", "--seconds", "0"]).must_fail(2, &["--seconds"]);
+    run(&["bench", "cpu", "--python", "/nothing/here"]).must_fail(1, &["/nothing/here", "--no-peers"]);
+    run(&["bench", "cpu", "--no-peers", "--compile"]).must_fail(2, &["--compile"]);
+    // Before the work, not after it.
+    answer(&mut bench(&["--save", "/nothing/here/run.json"]))
+        .must_fail(1, &["cannot write /nothing/here/run.json"]);
+    answer(&mut bench(&["--compare", "/nothing/here.json"]))
+        .must_fail(1, &["cannot read /nothing/here.json"]);
+
+    let place = Studio::new();
+    let profile = place.write("profile.json", b"{\"format\": 1, \"spans\": []}");
+    answer(bench(&["--compare"]).arg(&profile))
+        .must_fail(1, &["profile.json holds no results of `kinora bench`"]);
+    let (_, mut results) = saved(&place, "later.json");
+    results["format"] = 2.into();
+    let later = place.write("later.json", results.to_string().as_bytes());
+    answer(kinora().args(["bench", "--from"]).arg(&later)).must_fail(1, &["its format is 2"]);
+}
+
+/// A program that speaks as a peer does. Of a request to prepare, `$path` is where its result goes.
+#[cfg(unix)]
+fn peer(place: &Studio, prepare: &str) -> PathBuf {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    let script = format!(
+        r#"#!/bin/sh
+if [ "$1" = -c ]; then echo 9.9; exit; fi
+read -r hello; echo '{{"torch": "9.9"}}'
+read -r request; path=$(printf '%s' "$request" | sed 's/.*"result":"\([^"]*\)".*/\1/')
+{prepare}
+"#
+    );
+    let path = place.write("python", script.as_bytes());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[cfg(unix)]
+fn beside(python: &Path) -> Answer {
+    let mut command = kinora();
+    answer(command.args(["bench", "cpu", "--quick", "--json", "--only", CASE, "--python"]).arg(python))
+}
+
+#[test]
+#[cfg(unix)]
+fn a_peer_whose_result_is_another_is_a_failure() {
+    let place = Studio::new();
+    // 8×512 zeros.
+    let zeros =
+        r#"head -c 16384 /dev/zero > "$path.0"; echo '{"variants": [{"name": "eager"}]}'; read -r end"#;
+    let differs = beside(&peer(&place, zeros));
+    differs.must_fail(1, &[CASE, "PyTorch eager", "differs from ours by 1.0e0"]);
+    let results = &differs.json()["results"];
+    assert_eq!(results["peer"]["torch"], "9.9");
+    let entries = results["suites"][0]["cases"][0]["entries"].as_array().unwrap();
+    assert_eq!((entries.len(), &entries[1]["distance"]), (2, &1.0.into()));
+    assert!(entries[0]["milliseconds"].is_object() && entries[1].get("milliseconds").is_none());
+}
+
+#[test]
+#[cfg(unix)]
+fn a_peer_that_refuses_or_stops_is_told_of() {
+    let place = Studio::new();
+    let refuses = r#"echo '{"variants": [{"name": "SDPA flash", "failed": "no kernel"}]}'; read -r end"#;
+    let refused = beside(&peer(&place, refuses));
+    assert_eq!(refused.code, Some(0), "{refused:?}");
+    let entry = &refused.json()["results"]["suites"][0]["cases"][0]["entries"][1];
+    assert_eq!((&entry["by"], &entry["failed"]), (&"PyTorch SDPA flash".into(), &"no kernel".into()));
+
+    let stopped = beside(&peer(&place, "echo out of luck >&2; exit 1"));
+    assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    let suite = &stopped.json()["results"]["suites"][0];
+    assert!(suite["notes"][0].as_str().unwrap().contains("the peer stopped: out of luck"), "{suite}");
+    assert_eq!(suite["cases"][0]["entries"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn kernels_need_a_gpu_unless_the_processor_is_asked_for() {
+    let answer = run(&["bench", "kernels", "--no-peers", "--quick", "--only", "small_2x8x64"]);
+    // A machine with a GPU runs it.
+    if answer.code == Some(0) && answer.text().contains("no GPU") {
+        assert!(answer.text().contains("not run: ") && answer.text().contains("--device cpu"), "{answer:?}");
+    }
+}
