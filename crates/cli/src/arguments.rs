@@ -9,6 +9,7 @@ use kinora_models::synthetic::SyntheticModel;
 use crate::{
     bench::arguments::BenchArgs, doctor::DoctorArgs, generate::arguments::GenerateArgs,
     info::arguments::InfoArgs, kernels::arguments::KernelsArgs, profile::arguments::ProfileArgs,
+    sim::arguments::SimArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -18,6 +19,7 @@ Examples:
   kinora profile run photo.jpg            where its time goes, and what limits it
   kinora doctor                           what works on this machine
   kinora bench cpu                        how fast it is, beside PyTorch where there is one
+  kinora sim kernel.cu …                  a CUDA kernel on a simulated GPU
   kinora demo-model demo                  a tiny model to try all this with; its videos are noise
 
 Environment:
@@ -52,6 +54,8 @@ pub enum Command {
     Info(InfoArgs),
     /// Say where the time of a clip goes, and what limits it
     Profile(ProfileArgs),
+    /// Run a CUDA kernel on a simulated GPU, and say what it does wrong and what it costs
+    Sim(Box<SimArgs>),
     /// Say what works on this machine, and what to do about what does not
     Doctor(DoctorArgs),
     /// Say how fast layers and networks run here, beside PyTorch's, and against another day
@@ -73,6 +77,7 @@ impl Command {
             Command::Kernels(arguments) => arguments.json(),
             Command::Profile(arguments) => arguments.json(),
             Command::Doctor(arguments) => arguments.json,
+            Command::Sim(arguments) => arguments.json,
             Command::Bench(arguments) => arguments.report.json,
             Command::DemoModel(_) | Command::Completions(_) => false,
         }

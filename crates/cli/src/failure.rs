@@ -84,6 +84,23 @@ pub enum Failure {
         /// What it may take.
         limit: MemoryLimit,
     },
+    /// A file that cannot be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The simulator does not run a kernel.
+    #[error("{0}")]
+    Simulation(String),
+    /// The simulator found something, and has said what.
+    #[error("the kernel does something wrong, {count} times over")]
+    Found {
+        /// How many.
+        count: usize,
+    },
     /// The machine is not well, by its own account, which has been given.
     #[error("not well: {findings}")]
     Unwell {
@@ -167,6 +184,8 @@ impl Failure {
             Failure::Video(_) | Failure::FileExists(_) | Failure::File { .. } => "output",
             Failure::Profile(_) => "profile",
             Failure::Unwell { .. } => "unwell",
+            Failure::Unreadable { .. } => "input",
+            Failure::Simulation(_) | Failure::Found { .. } => "simulation",
             Failure::Results(_)
             | Failure::Bench(_)
             | Failure::Peer(_)
@@ -218,8 +237,12 @@ impl Failure {
         if !self.reader_is_gone() {
             let help = self.help();
             print(&message, &causes, help.as_deref());
-            // An examination's object tells all of it, and so does a benchmark's.
-            if json && !matches!(self, Failure::Unwell { .. } | Failure::Benchmark(_) | Failure::Slower(_)) {
+            // The object that was printed tells all of it.
+            let told = matches!(
+                self,
+                Failure::Unwell { .. } | Failure::Found { .. } | Failure::Benchmark(_) | Failure::Slower(_)
+            );
+            if json && !told {
                 print_json(self.kind(), self.exit_code(), &message, &causes, help.as_deref());
             }
         }

@@ -16,6 +16,7 @@ mod kernels;
 mod model;
 mod profile;
 mod quantities;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Kernels(arguments) => kernels::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::DemoModel(arguments) => demo_model::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),

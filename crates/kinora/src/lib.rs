@@ -13,3 +13,5 @@ pub use kinora_graph::Tensor;
 /// Models by their parts: folders, weights, the hub, networks, schedulers.
 pub use kinora_models as models;
 pub use kinora_profile::{self as profile, quantity};
+/// A simulated GPU, for kernels.
+pub use kinora_ptx as ptx;

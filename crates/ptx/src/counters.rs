@@ -40,6 +40,27 @@ pub enum InstructionClass {
 const CLASSES: usize = InstructionClass::Matrix as usize + 1;
 
 impl InstructionClass {
+    /// All of them.
+    pub const ALL: [InstructionClass; CLASSES] = {
+        use InstructionClass as C;
+        [
+            C::Integer,
+            C::Float,
+            C::Half,
+            C::Double,
+            C::Special,
+            C::Convert,
+            C::Control,
+            C::Warp,
+            C::Global,
+            C::Shared,
+            C::Local,
+            C::Atomic,
+            C::Asynchronous,
+            C::Matrix,
+        ]
+    };
+
     pub(crate) fn of(op: &Op) -> InstructionClass {
         use InstructionClass as C;
         match op {

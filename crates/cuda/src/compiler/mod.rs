@@ -22,7 +22,7 @@ pub use parallel::{Compilation, Progress, Statistics};
 pub use resources::Resources;
 pub use source::{CompileTarget, Key};
 
-use crate::{CudaError, kernels::Kernel};
+use crate::{CodeForm, CudaError, kernels::Kernel};
 use cache::{Cache, Entry};
 use locate::Surroundings;
 use nvrtc::{Compiled, Nvrtc};
@@ -213,6 +213,28 @@ impl Compiler {
                 kernel: kernel.label(),
                 target: target.to_string(),
                 specialisation,
+                log,
+            }),
+        }
+    }
+
+    /// Compiles a source that is no kernel of ours, with more options for the compiler, to PTX. Nothing is kept.
+    ///
+    /// # Errors
+    /// Where it does not compile, or there is no compiler.
+    pub fn compile_text(&self, name: &str, text: &str, options: &[String]) -> Result<String, CudaError> {
+        let target = CompileTarget { form: CodeForm::Ptx, ..self.target };
+        let mut all = target.options();
+        all.extend_from_slice(options);
+        match self.nvrtc()?.compile(name, text, &[], &all, target.form)? {
+            Compiled::Code { bytes, .. } => {
+                let text = String::from_utf8_lossy(&bytes);
+                Ok(text.trim_end_matches('\0').to_owned())
+            }
+            Compiled::Rejected { log } => Err(CudaError::Compile {
+                kernel: name.to_owned(),
+                target: target.to_string(),
+                specialisation: String::new(),
                 log,
             }),
         }

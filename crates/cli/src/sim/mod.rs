@@ -1,0 +1,137 @@
+//! `kinora sim`: a CUDA kernel on a simulated GPU.
+
+pub mod arguments;
+mod operands;
+mod quantities;
+mod report;
+
+use std::{fs, path::PathBuf};
+
+use kinora::{
+    cuda::{
+        Architecture, CodeForm,
+        compiler::{CompileTarget, Compiler, CompilerOptions},
+    },
+    ptx::{Checks, DeviceAddress, LaunchConfig, Module, Simulator},
+};
+use serde_json::json;
+
+use self::{
+    arguments::SimArgs,
+    operands::{Element, Operand, OperandError},
+};
+use crate::{
+    failure::Failure,
+    files::{self, NewFile},
+    print,
+};
+
+/// Runs a kernel, and says what it did.
+pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
+    let outputs = outputs(arguments)?;
+    let file = |source| Failure::Unreadable { path: arguments.file.clone(), source };
+    let text = fs::read_to_string(&arguments.file).map_err(file)?;
+    let name = arguments.file.display().to_string();
+    let is_ptx = arguments.file.extension().is_some_and(|extension| extension == "ptx");
+    let ptx = if is_ptx { text } else { compile(arguments, &name, &text)? };
+
+    let simulated = |error: kinora::ptx::PtxError| Failure::Simulation(format!("{name}: {error}"));
+    let checks = Checks { races: !arguments.no_races, ..Checks::default() };
+    let mut simulator = Simulator::new(arguments.chip.clone()).with_checks(checks);
+    let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
+    let kernel = entry(arguments, &module)?;
+    let (mut values, mut buffers) = (Vec::new(), Vec::new());
+    for (number, operand) in arguments.args.iter().enumerate() {
+        let (argument, buffer) = operand.place(number, &mut simulator).map_err(placing)?;
+        values.push(argument);
+        buffers.push(buffer);
+    }
+    let config = LaunchConfig {
+        grid: arguments.grid.0,
+        block: arguments.block.0,
+        shared_bytes: arguments.shared,
+        cluster: arguments.cluster.0,
+        arguments: values,
+    };
+    let report = simulator.launch(&module, &kernel, &config).map_err(simulated)?;
+
+    let read = |(address, bytes): (DeviceAddress, usize)| {
+        let mut content = vec![0; bytes];
+        simulator.copy_out(address, &mut content).map(|()| content).map_err(simulated)
+    };
+    for (number, file) in &outputs {
+        let buffer = buffers.get(*number).copied().flatten();
+        let buffer =
+            buffer.ok_or_else(|| Failure::Usage(format!("argument {number} is no buffer to write")))?;
+        file.write(&read(buffer)?)?;
+    }
+    let mut shown = Vec::new();
+    for (number, (operand, buffer)) in arguments.args.iter().zip(&buffers).enumerate() {
+        if let (Operand::Buffer { element, .. }, Some(buffer), true) = (operand, buffer, arguments.show > 0) {
+            shown.push((number, first(*element, &read(*buffer)?, arguments.show)));
+        }
+    }
+    if arguments.json {
+        let answer = json!({
+            "kernel": kernel, "chip": arguments.chip, "findings": report.findings, "counters": report.counters,
+            "buffers": shown.iter().map(|(number, numbers)| json!({"argument": number, "first": numbers})).collect::<Vec<_>>(),
+        });
+        print(&format!("{answer}\n"))?;
+    } else {
+        print(&report::text(&kernel, &arguments.chip.name, &report))?;
+        for (number, numbers) in shown {
+            print(&format!("argument {number}: {}\n", numbers.join(" ")))?;
+        }
+    }
+    match report.findings.len() {
+        0 => Ok(()),
+        count => Err(Failure::Found { count }),
+    }
+}
+
+/// The first numbers of a buffer.
+fn first(element: Element, bytes: &[u8], count: usize) -> Vec<String> {
+    element.show(bytes).into_iter().take(count).collect()
+}
+
+/// The files that buffers are to be written to, by the arguments' numbers.
+fn outputs(arguments: &SimArgs) -> Result<Vec<(usize, NewFile)>, Failure> {
+    let output = |text: &String| {
+        let wrong = || Failure::Usage(format!("--write {text}: write NUMBER=FILE"));
+        let (number, path) = text.split_once('=').ok_or_else(wrong)?;
+        let number = number.parse().map_err(|_| wrong())?;
+        Ok((number, files::check(&PathBuf::from(path), arguments.force)?))
+    };
+    arguments.write.iter().map(output).collect()
+}
+
+/// Compiles CUDA C++ for the chip.
+fn compile(arguments: &SimArgs, name: &str, text: &str) -> Result<String, Failure> {
+    let (major, minor) = arguments.chip.capability;
+    let target = CompileTarget { architecture: Architecture(10 * major + minor), form: CodeForm::Ptx };
+    let compiler = Compiler::new(target, CompilerOptions::from_environment())?;
+    Ok(compiler.compile_text(name, text, &arguments.compile)?)
+}
+
+/// The kernel that was asked for, or the only one.
+fn entry(arguments: &SimArgs, module: &Module) -> Result<String, Failure> {
+    let kernels: Vec<&str> = module.kernels().collect();
+    match (&arguments.entry, kernels.as_slice()) {
+        (Some(entry), _) => Ok(entry.clone()),
+        (None, [only]) => Ok((*only).to_owned()),
+        (None, []) => {
+            Err(Failure::Simulation(format!("{}: there is no kernel in it", arguments.file.display())))
+        }
+        (None, several) => Err(Failure::Usage(format!("--entry must name one of {}", several.join(", ")))),
+    }
+}
+
+fn placing(error: OperandError) -> Failure {
+    match error {
+        OperandError::File(path, source) => Failure::Unreadable { path, source },
+        OperandError::Length { path, got, wanted } => {
+            Failure::Usage(format!("{} has {got} bytes, and the argument {wanted}", path.display()))
+        }
+        OperandError::Simulator(error) => Failure::Simulation(error.to_string()),
+    }
+}

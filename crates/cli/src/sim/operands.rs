@@ -1,0 +1,240 @@
+//! A kernel's arguments as the command line has them.
+
+use std::{fs, path::PathBuf, str::FromStr};
+
+use half::{bf16, f16};
+use kinora::ptx::{Argument, DeviceAddress, PtxError, Simulator};
+
+/// An argument of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Operand {
+    /// A number.
+    Number(Argument),
+    /// Memory.
+    Buffer { element: Element, count: usize, filling: Filling },
+}
+
+/// The elements of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    U8,
+    I32,
+    U32,
+    I64,
+    U64,
+    F16,
+    Bf16,
+    F32,
+    F64,
+}
+
+/// What a buffer holds at first.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Filling {
+    /// Nothing: to read it is a finding.
+    Nothing,
+    /// One number, over and over.
+    Number(f64),
+    /// Numbers that look like chance, and are the same every time.
+    Random,
+    /// The bytes of a file.
+    File(PathBuf),
+}
+
+impl Element {
+    const ALL: [(&'static str, Element, usize); 9] = [
+        ("u8", Element::U8, 1),
+        ("i32", Element::I32, 4),
+        ("u32", Element::U32, 4),
+        ("i64", Element::I64, 8),
+        ("u64", Element::U64, 8),
+        ("f16", Element::F16, 2),
+        ("bf16", Element::Bf16, 2),
+        ("f32", Element::F32, 4),
+        ("f64", Element::F64, 8),
+    ];
+
+    fn named(name: &str) -> Option<Element> {
+        Element::ALL.into_iter().find(|(known, ..)| *known == name).map(|(_, element, _)| element)
+    }
+
+    fn bytes(self) -> usize {
+        Element::ALL.into_iter().find(|(_, element, _)| *element == self).map_or(1, |(.., bytes)| bytes)
+    }
+
+    /// A number as it is stored; what is too large becomes the largest.
+    fn store(self, number: f64) -> Vec<u8> {
+        match self {
+            Element::U8 => vec![number as u8],
+            Element::I32 => (number as i32).to_le_bytes().to_vec(),
+            Element::U32 => (number as u32).to_le_bytes().to_vec(),
+            Element::I64 => (number as i64).to_le_bytes().to_vec(),
+            Element::U64 => (number as u64).to_le_bytes().to_vec(),
+            Element::F16 => f16::from_f64(number).to_le_bytes().to_vec(),
+            Element::Bf16 => bf16::from_f64(number).to_le_bytes().to_vec(),
+            Element::F32 => (number as f32).to_le_bytes().to_vec(),
+            Element::F64 => number.to_le_bytes().to_vec(),
+        }
+    }
+
+    /// The numbers in some bytes, in words.
+    pub fn show(self, bytes: &[u8]) -> Vec<String> {
+        let show = |piece: &[u8]| {
+            let wide: [u8; 8] = std::array::from_fn(|at| piece.get(at).copied().unwrap_or(0));
+            let [a, b, c, d, ..] = wide;
+            match self {
+                Element::U8 => a.to_string(),
+                Element::I32 => i32::from_le_bytes([a, b, c, d]).to_string(),
+                Element::U32 => u32::from_le_bytes([a, b, c, d]).to_string(),
+                Element::I64 => i64::from_le_bytes(wide).to_string(),
+                Element::U64 => u64::from_le_bytes(wide).to_string(),
+                Element::F16 => f16::from_le_bytes([a, b]).to_string(),
+                Element::Bf16 => bf16::from_le_bytes([a, b]).to_string(),
+                Element::F32 => f32::from_le_bytes([a, b, c, d]).to_string(),
+                Element::F64 => f64::from_le_bytes(wide).to_string(),
+            }
+        };
+        bytes.chunks(self.bytes()).map(show).collect()
+    }
+
+    fn is_whole(self) -> bool {
+        matches!(self, Element::U8 | Element::I32 | Element::U32 | Element::I64 | Element::U64)
+    }
+}
+
+impl FromStr for Operand {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const FORMS: &str =
+            "write i32:5, f32:0.5, f32[1000], f32[1000]=0, f32[1000]=random or f32[1000]=@FILE";
+        if let Some((name, rest)) = text.split_once('[') {
+            let element =
+                Element::named(name).ok_or_else(|| format!("there is no element type {name}; {FORMS}"))?;
+            let (count, rest) = rest.split_once(']').ok_or(FORMS)?;
+            let count: usize = count.parse().map_err(|_| format!("{count} is no number of elements"))?;
+            if count.checked_mul(element.bytes()).is_none_or(|bytes| bytes > 1 << 40) {
+                return Err(format!("{count} elements are more than any GPU holds"));
+            }
+            let filling = match rest.strip_prefix('=') {
+                None if rest.is_empty() => Filling::Nothing,
+                None => return Err(FORMS.to_owned()),
+                Some("random") => Filling::Random,
+                Some(file) if file.starts_with('@') => Filling::File(PathBuf::from(&file[1..])),
+                Some(number) => {
+                    Filling::Number(number.parse().map_err(|_| format!("{number} is no number"))?)
+                }
+            };
+            return Ok(Operand::Buffer { element, count, filling });
+        }
+        let (name, number) = text.split_once(':').ok_or(FORMS)?;
+        let wrong = || format!("{number} is no {name}");
+        Ok(Operand::Number(match name {
+            "i32" => Argument::U32(number.parse::<i32>().map_err(|_| wrong())?.cast_unsigned()),
+            "u32" => Argument::U32(number.parse().map_err(|_| wrong())?),
+            "i64" => Argument::U64(number.parse::<i64>().map_err(|_| wrong())?.cast_unsigned()),
+            "u64" => Argument::U64(number.parse().map_err(|_| wrong())?),
+            "f32" => Argument::F32(number.parse().map_err(|_| wrong())?),
+            _ => return Err(format!("there is no argument of type {name}; {FORMS}")),
+        }))
+    }
+}
+
+/// Why an operand could not be made.
+#[derive(Debug)]
+pub enum OperandError {
+    File(PathBuf, std::io::Error),
+    Length { path: PathBuf, got: usize, wanted: usize },
+    Simulator(PtxError),
+}
+
+impl Operand {
+    /// Puts the operand onto a device: the kernel's argument, and the buffer's address and bytes where it is one.
+    pub fn place(
+        &self,
+        number: usize,
+        simulator: &mut Simulator,
+    ) -> Result<(Argument, Option<(DeviceAddress, usize)>), OperandError> {
+        let (element, count, filling) = match self {
+            Operand::Number(argument) => return Ok((argument.clone(), None)),
+            Operand::Buffer { element, count, filling } => (*element, *count, filling),
+        };
+        let bytes = count * element.bytes();
+        let address = simulator.allocate(bytes);
+        let content = match filling {
+            Filling::Nothing => None,
+            Filling::Number(value) => Some(element.store(*value).repeat(count)),
+            Filling::Random => Some(random(element, count, number)),
+            Filling::File(path) => {
+                let read = fs::read(path).map_err(|error| OperandError::File(path.clone(), error))?;
+                if read.len() != bytes {
+                    return Err(OperandError::Length { path: path.clone(), got: read.len(), wanted: bytes });
+                }
+                Some(read)
+            }
+        };
+        if let Some(content) = content.filter(|content| !content.is_empty()) {
+            simulator.copy_in(address, &content).map_err(OperandError::Simulator)?;
+        }
+        Ok((Argument::U64(address), Some((address, bytes))))
+    }
+}
+
+/// Numbers between −1 and 1, or from 0 to 9 where they are whole: others for each argument.
+fn random(element: Element, count: usize, number: usize) -> Vec<u8> {
+    let mut state = 0x9E37_79B9u32.wrapping_mul(number as u32 + 1);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f64::from(state >> 8) / f64::from(1 << 24)
+    };
+    let number =
+        |uniform: f64| if element.is_whole() { (uniform * 10.0).floor() } else { 2.0 * uniform - 1.0 };
+    (0..count).flat_map(|_| element.store(number(next()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_numbers_and_buffers() {
+        let parse = |text: &str| text.parse::<Operand>();
+        assert_eq!(parse("i32:-5"), Ok(Operand::Number(Argument::U32(5u32.wrapping_neg()))));
+        assert_eq!(parse("f32:0.5"), Ok(Operand::Number(Argument::F32(0.5))));
+        let buffer = |filling| Ok(Operand::Buffer { element: Element::F16, count: 12, filling });
+        assert_eq!(parse("f16[12]"), buffer(Filling::Nothing));
+        assert_eq!(parse("f16[12]=-1.5"), buffer(Filling::Number(-1.5)));
+        assert_eq!(parse("f16[12]=random"), buffer(Filling::Random));
+        assert_eq!(parse("f16[12]=@a.bin"), buffer(Filling::File("a.bin".into())));
+        for wrong in [
+            "",
+            "5",
+            "i32",
+            "i32:x",
+            "i31:5",
+            "f32[",
+            "f32[x]",
+            "f32[3]x",
+            "f32[3]=x",
+            "f9[3]",
+            "u8[99999999999999]",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_stored_and_shown() {
+        for (name, element, bytes) in Element::ALL {
+            let stored = element.store(3.0);
+            assert_eq!(stored.len(), bytes, "{name}");
+            assert_eq!(element.show(&stored), ["3"], "{name}");
+        }
+        assert_ne!(random(Element::F32, 4, 0), random(Element::F32, 4, 1));
+        let whole = Element::I32.show(&random(Element::I32, 100, 0));
+        assert!(
+            whole.iter().all(|number| (0..10).contains(&number.parse::<i32>().unwrap_or(-1))),
+            "{whole:?}"
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! `kinora sim`.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod support;
+
+use std::{io::Write, path::Path};
+
+use support::{Answer, Studio, answer, kinora};
+
+const SCALE: &str = r#"
+extern "C" __global__ void scale(float *x, int count, float factor) {
+    int at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at LIMIT count) x[at] *= factor;
+}
+"#;
+
+fn sim(place: &Studio, file: &Path, words: &[&str]) -> Answer {
+    let mut command = kinora();
+    command.current_dir(place.folder.path()).arg("sim").arg(file).args(words);
+    answer(&mut command)
+}
+
+/// Whether there is no compiler, which is said.
+fn no_compiler(ran: &Answer) -> bool {
+    let absent = ran.stderr.contains("NVRTC") && std::env::var_os("KINORA_REQUIRE_NVRTC").is_none();
+    if absent {
+        let _ = writeln!(std::io::stderr(), "sim not run: no NVRTC");
+    }
+    absent
+}
+
+#[test]
+fn a_right_kernel_computes_and_a_wrong_one_is_found_at_its_line() {
+    let place = Studio::new();
+    let source = |name: &str, limit: &str| place.write(name, SCALE.replace("LIMIT", limit).as_bytes());
+    let words = [
+        "--grid",
+        "4",
+        "--block",
+        "32",
+        "--arg",
+        "f32[100]=3",
+        "--arg",
+        "i32:100",
+        "--arg",
+        "f32:0.5",
+        "--show",
+        "2",
+    ];
+    let right = sim(&place, &source("right.cu", "<"), &words);
+    if no_compiler(&right) {
+        return;
+    }
+    let text = right.text();
+    assert!(text.contains("nothing found") && text.contains("argument 0: 1.5 1.5"), "{text}");
+    assert!(text.contains("global loads"), "{text}");
+
+    let wrong = sim(&place, &source("wrong.cu", "<="), &[&words[..], &["--json"]].concat());
+    assert_eq!(wrong.code, Some(1), "{wrong:?}");
+    let found = wrong.json();
+    let finding = &found["findings"][0];
+    assert_eq!(finding["source"]["line"], 4, "{found}");
+    assert!(finding["source"]["file"].as_str().unwrap().ends_with("wrong.cu"), "{found}");
+    assert_eq!(finding["thread"][0], 4, "{found}");
+    assert!(found["counters"]["global_loads"]["requests"].as_u64() >= Some(4), "{found}");
+
+    let written = sim(&place, &source("again.cu", "<"), &[&words[..], &["--write", "0=out.bin"]].concat());
+    assert_eq!(written.code, Some(0), "{written:?}");
+    assert_eq!(place.read("out.bin"), 1.5f32.to_le_bytes().repeat(100));
+}
+
+#[test]
+fn what_cannot_be_run_is_said() {
+    let place = Studio::new();
+    let ptx = place.write("bad.ptx", b".version 8.0\n.target sm_80\n.address_size 64\nnonsense");
+    let grid = ["--grid", "1", "--block", "32"];
+    sim(&place, &ptx, &grid).must_fail(1, &["bad.ptx", "4"]);
+    sim(&place, Path::new("none.cu"), &grid).must_fail(1, &["cannot read none.cu"]);
+    sim(&place, &ptx, &["--grid", "x", "--block", "1"]).must_fail(2, &["--grid"]);
+    sim(&place, &ptx, &["--grid", "1", "--block", "1", "--arg", "f33[4]"]).must_fail(2, &["f33"]);
+    sim(&place, &ptx, &["--grid", "1", "--block", "1", "--chip", "abacus"]).must_fail(2, &["t4"]);
+    sim(&place, &ptx, &["--grid", "1", "--block", "1", "--write", "x"]).must_fail(2, &["NUMBER=FILE"]);
+}
