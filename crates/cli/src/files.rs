@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::failure::Failure;
+use crate::{failure::Failure, interrupt};
 
 /// A file that can be written.
 #[derive(Debug)]
@@ -17,11 +17,16 @@ pub struct NewFile {
 
 /// Refuses a file that exists, unless it is to be replaced, and one in a folder that nothing can be written into.
 pub fn check(path: &Path, replace: bool) -> Result<NewFile, Failure> {
-    if path.exists() && !replace {
-        return Err(Failure::FileExists(path.to_owned()));
+    match path.metadata() {
+        Ok(metadata) if !metadata.is_file() => {
+            let source = io::Error::other("there is something else than a file by that name");
+            return Err(Failure::File { path: path.to_owned(), source });
+        }
+        Ok(_) if !replace => return Err(Failure::FileExists(path.to_owned())),
+        _ => {}
     }
     let file = NewFile { path: path.to_owned(), replace };
-    file.temporary().map_err(|source| file.failure(source))?;
+    interrupt::uninterrupted(|| file.temporary().map(drop).map_err(|source| file.failure(source)))?;
     Ok(file)
 }
 
@@ -51,6 +56,6 @@ impl NewFile {
                 false => file.persist_noclobber(&self.path).map(drop).map_err(io::Error::from),
             }
         };
-        write().map_err(|source| self.failure(source))
+        interrupt::uninterrupted(|| write().map_err(|source| self.failure(source)))
     }
 }

@@ -115,7 +115,9 @@ impl FromStr for Part {
             None => (text, 1.0),
         };
         let part = number.parse::<f64>().ok().map(|number| number / unit);
-        part.filter(|part| (0.0..=100.0).contains(part))
+        // Who writes 5 means five per cent, and not five times as much.
+        let most = if unit == 1.0 { 1.0 } else { 100.0 };
+        part.filter(|part| (0.0..=most).contains(part))
             .map(Part)
             .ok_or_else(|| "a part is a percentage, such as 5%, or a number, such as 0.05".to_owned())
     }

@@ -227,7 +227,8 @@ fn a_profile_has_every_layer_on_the_gpus_clock_and_changes_nothing() {
 #[test]
 fn ceilings_are_those_of_a_gpu() {
     let Some(device) = open() else { return };
-    let ceilings = kinora_cuda::ceilings::measure(&device, CompilerOptions::from_environment()).unwrap();
+    let ceilings =
+        kinora_cuda::ceilings::measure(&device, CompilerOptions::from_environment(), DType::F16).unwrap();
     println!("{ceilings:?}");
     // Any GPU that has ever run this code lies between these.
     assert!((1e12..1e16).contains(&ceilings.flops_per_second), "{ceilings:?}");

@@ -159,9 +159,9 @@ pub fn groups(profile: &Profile, by: By) -> Vec<Group> {
         });
         let (group, limits) = &mut groups[place];
         group.runs += 1;
-        group.nanoseconds += span.nanoseconds();
-        group.flops += work.flops;
-        group.bytes += work.bytes;
+        group.nanoseconds = group.nanoseconds.saturating_add(span.nanoseconds());
+        group.flops = group.flops.saturating_add(work.flops);
+        group.bytes = group.bytes.saturating_add(work.bytes);
         if let (Some(ceilings), Some(sum)) = (ceilings, &mut group.floor_nanoseconds) {
             let floor = ceilings.floor(work);
             *sum += floor.nanoseconds;

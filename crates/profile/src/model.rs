@@ -1,6 +1,6 @@
 //! What was recorded, as it is kept.
 
-use std::{fs, io, path::Path};
+use std::{collections::HashMap, fs, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -161,7 +161,7 @@ impl Profile {
                 Some((_, bytes)) => *bytes = sample.bytes,
                 None => held.push((&sample.owner, sample.bytes)),
             }
-            let sum = held.iter().map(|(_, bytes)| bytes).sum();
+            let sum = held.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
             if peak.is_none_or(|(_, most)| sum > most) {
                 peak = Some((sample.at, sum));
             }
@@ -204,8 +204,13 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Whether everything that is referred to is there, and spans lie within their parents.
+    /// Whether everything that is referred to is there, spans lie within their parents, and follow each other.
+    ///
+    /// # Errors
+    /// In words, where something is not so.
     pub fn check(&self) -> Result<(), String> {
+        // The end of the last span of each lane and parent.
+        let mut ended: HashMap<(usize, Option<usize>), u64> = HashMap::new();
         for (number, span) in self.spans.iter().enumerate() {
             let at = || format!("span {number} ({})", span.name);
             if span.lane >= self.lanes.len() {
@@ -217,6 +222,11 @@ impl Profile {
             if span.end < span.start {
                 return Err(format!("{} ends before it begins", at()));
             }
+            let ended = ended.entry((span.lane, span.parent)).or_default();
+            if span.start < *ended {
+                return Err(format!("{} begins before the one before it has ended", at()));
+            }
+            *ended = span.end;
             let Some(parent) = span.parent else { continue };
             match self.spans[..number].get(parent) {
                 Some(parent) if parent.lane != span.lane => {
@@ -290,6 +300,7 @@ mod tests {
             (vec![span(0, Some(0), 2, 2)], "does not come before"),
             (vec![span(0, None, 0, 4), span(0, Some(0), 1, 5)], "not within"),
             (vec![span(0, None, 0, 4), span(1, Some(0), 1, 2)], "another lane"),
+            (vec![span(0, None, 0, 4), span(0, None, 3, 5)], "before the one before it"),
             (vec![Span { work: Some(3), ..span(0, None, 0, 1) }], "of a layer"),
         ] {
             let error = read(spans).unwrap_err();

@@ -93,11 +93,6 @@ impl Profiler {
         self.begin(|| name.into(), None)
     }
 
-    /// As [`Profiler::span`], with a name that is only made where it is recorded.
-    pub fn span_named<N: Into<Cow<'static, str>>>(&self, name: impl FnOnce() -> N) -> OpenSpan {
-        self.begin(|| name().into(), None)
-    }
-
     /// Begins a span in which a layer runs.
     pub fn layer(&self, work: WorkId) -> OpenSpan {
         self.begin(|| Cow::Borrowed(""), Some(work.0))
@@ -134,12 +129,15 @@ impl Profiler {
     }
 
     /// Adds what a device did in one of its queues, by its own clock: an outer span and what lay within it, in order. What
-    /// reaches beyond the outer span, or begins before the one before it has ended, by the error of a clock, is cut.
+    /// reaches beyond the outer span, or begins before the one before it has ended, by the error of a clock, is cut; the
+    /// outer span too.
     pub fn device_spans(&self, lane: LaneId, outer: DeviceSpan, inner: impl IntoIterator<Item = DeviceSpan>) {
         let Some(recorder) = &self.0 else { return };
         let mut state = recorder.state();
         let parent = state.spans.len();
-        let (start, end) = (outer.start, outer.end.max(outer.start));
+        let before = state.spans.iter().rev().find(|span| span.lane == lane.0 && span.parent.is_none());
+        let start = outer.start.max(before.and_then(|span| span.end).unwrap_or(0));
+        let end = outer.end.max(start);
         let add = |state: &mut State, span: DeviceSpan, parent, start, end| {
             let work = span.work.map(|work| work.0);
             state.spans.push(Recorded { name: span.name, lane: lane.0, parent, start, end: Some(end), work });
@@ -256,8 +254,10 @@ pub struct OpenSpan(Option<(Arc<Recorder>, usize)>);
 impl Drop for OpenSpan {
     fn drop(&mut self) {
         if let Some((recorder, number)) = &self.0 {
+            let mut state = recorder.state();
+            // Read under the lock: what another thread began meanwhile has begun before.
             let now = recorder.now();
-            recorder.state().end(*number, now);
+            state.end(*number, now);
         }
     }
 }
@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn one_that_is_off_records_nothing() {
         let profiler = Profiler::off();
-        let _span = profiler.span_named(|| -> String { unreachable!("no name is made") });
-        assert_eq!(profiler.work(|| unreachable!("nor a layer")), None);
+        let _span = profiler.span("a span");
+        assert_eq!(profiler.work(|| unreachable!("no layer is made")), None);
         assert_eq!(profiler.device_lane("gpu"), None);
         profiler.holds("arena", 1);
         assert_eq!(profiler.profile(), Profile { format: FORMAT, ..Profile::default() });
@@ -340,8 +340,12 @@ mod tests {
         profiler.device_spans(lane, span(10, 20), [span(9, 14), span(13, 16), span(16, 25), span(30, 31)]);
         let profile = profiler.profile();
         assert_eq!(profile.check(), Ok(()));
-        let times: Vec<_> = profile.spans.iter().map(|span| (span.start, span.end)).collect();
-        assert_eq!(times, [(10, 20), (10, 14), (14, 16), (16, 20), (20, 20)]);
+        let times =
+            |profile: &Profile| profile.spans.iter().map(|span| (span.start, span.end)).collect::<Vec<_>>();
+        assert_eq!(times(&profile), [(10, 20), (10, 14), (14, 16), (16, 20), (20, 20)]);
+        profiler.device_spans(lane, span(18, 30), [span(18, 22)]);
+        assert_eq!(times(&profiler.profile())[5..], [(20, 30), (20, 22)]);
+        assert_eq!(profiler.profile().check(), Ok(()));
     }
 
     /// What a thread may do with spans.
@@ -404,14 +408,18 @@ mod tests {
                     });
                 }
             });
-            // Before and after those that were given away have ended.
+            // Before and after those that were given away have ended, in another thread while this one begins some.
             for _ in 0..2 {
                 let profile = profiler.profile();
                 prop_assert_eq!(profile.check(), Ok(()));
                 for lane in totals(&profile) {
                     lane.totals.iter().for_each(assert_sums);
                 }
-                given.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                let given = &given;
+                thread::scope(|scope| {
+                    scope.spawn(move || given.lock().unwrap_or_else(PoisonError::into_inner).clear());
+                    (0..20).for_each(|_| drop(profiler.span("beside")));
+                });
             }
         }
     }

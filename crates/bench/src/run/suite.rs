@@ -223,7 +223,7 @@ impl Bench {
         dtype: DType,
         observer: &mut Observer<'_>,
     ) -> Result<Option<serde_json::Value>, BenchError> {
-        results.ceilings = ceilings(gpu)?;
+        results.ceilings = ceilings(gpu, dtype)?;
         tell(observer, &Event::Suite(results))?;
         let run = layers::SuiteRun { options: &self.options, suite, gpu, dtype, ceilings: results.ceilings };
         let notes = &mut results.notes;
@@ -235,7 +235,7 @@ impl Bench {
         })?;
         results.cases = cases;
         if let Some(before) = results.ceilings {
-            results.clock = Some(Clock { before: before.flops_per_second, after: arithmetic(gpu)? });
+            results.clock = Some(Clock { before: before.flops_per_second, after: arithmetic(gpu, dtype)? });
         }
         Ok(peer)
     }
@@ -257,18 +257,20 @@ pub(super) fn tell(observer: &mut Observer<'_>, event: &Event<'_>) -> Result<(),
     }
 }
 
-fn ceilings(gpu: Option<&Device>) -> Result<Option<Ceilings>, BenchError> {
+fn ceilings(gpu: Option<&Device>, dtype: DType) -> Result<Option<Ceilings>, BenchError> {
     match gpu {
         Some(device) => {
-            Ok(Some(kinora_cuda::ceilings::measure(device, CompilerOptions::from_environment())?))
+            Ok(Some(kinora_cuda::ceilings::measure(device, CompilerOptions::from_environment(), dtype)?))
         }
         None => Ok(kinora_cpu::ceilings::measure(Isa::detect())),
     }
 }
 
-fn arithmetic(gpu: Option<&Device>) -> Result<f64, BenchError> {
+fn arithmetic(gpu: Option<&Device>, dtype: DType) -> Result<f64, BenchError> {
     match gpu {
-        Some(device) => Ok(kinora_cuda::ceilings::arithmetic(device, CompilerOptions::from_environment())?),
+        Some(device) => {
+            Ok(kinora_cuda::ceilings::arithmetic(device, CompilerOptions::from_environment(), dtype)?)
+        }
         None => Ok(kinora_cpu::ceilings::arithmetic(Isa::detect())),
     }
 }

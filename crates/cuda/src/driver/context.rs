@@ -22,6 +22,9 @@ pub struct Context(Arc<Inner>);
 struct Inner {
     handle: CUcontext,
     state: Mutex<State>,
+    /// Held while a stream of the context is recorded, and by who waits for all of its streams: the driver ends a recording
+    /// whose context is waited for, in whatever thread.
+    recording: Mutex<()>,
     allocations: AtomicU64,
     waits: AtomicU64,
 }
@@ -78,7 +81,18 @@ impl Context {
         // SAFETY: the one just made is on top.
         check(unsafe { sys::cuCtxPopCurrent_v2(&mut std::ptr::null_mut()) }, "leave a context")?;
         let (allocations, waits) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Context(Arc::new(Inner { handle, state: Mutex::new(State::default()), allocations, waits })))
+        Ok(Context(Arc::new(Inner {
+            handle,
+            state: Mutex::new(State::default()),
+            recording: Mutex::default(),
+            allocations,
+            waits,
+        })))
+    }
+
+    /// Keeps recordings and waits for the whole context apart. Who records must not drop what waits.
+    pub(super) fn recording(&self) -> MutexGuard<'_, ()> {
+        self.0.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -145,6 +159,7 @@ impl Context {
     /// Where the device failed meanwhile.
     pub fn synchronise(&self) -> Result<(), CudaError> {
         self.count_wait();
+        let _no_recording = self.recording();
         let entered = self.enter()?;
         // SAFETY: a context is current.
         entered.check(unsafe { sys::cuCtxSynchronize() }, "wait for the GPU")

@@ -83,6 +83,7 @@ impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
             // A copy may still be under way.
+            let _no_recording = self.context.recording();
             // SAFETY: a context is current; what fails here shows at the next call that can say so.
             let _ = unsafe { sys::cuCtxSynchronize() };
             if self.pinned {

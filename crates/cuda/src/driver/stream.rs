@@ -149,8 +149,9 @@ impl Stream {
         &self,
         work: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<ExecutableGraph, CudaError> {
+        let _recording = self.0.context.recording();
         let entered = self.0.context.enter()?;
-        // Another thread's allocations do not disturb this one's recording.
+        // Another thread's allocations do not disturb this one's recording; its waits for the whole context would.
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is of the current context.
         entered.check(unsafe { sys::cuStreamBeginCapture_v2(self.0.handle, mode) }, "begin a CUDA graph")?;

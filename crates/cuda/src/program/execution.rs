@@ -53,7 +53,10 @@ impl Executor {
         };
         let wanted = options.cuda_graphs && !options.synchronise_every_launch;
         if wanted && executor.launches(Phase::Step) > 0 {
+            // So that an error names its layer.
+            executor.phase = Phase::Step;
             executor.recorded = Some(executor.record(context)?);
+            executor.phase = Phase::Load;
         }
         Ok(executor)
     }

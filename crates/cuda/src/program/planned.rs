@@ -130,7 +130,8 @@ impl Planned {
         self.load_with(device, parameters, &LoadOptions::default())
     }
 
-    /// Compiles the kernels, loads the weights and allocates the arena.
+    /// Compiles the kernels, loads the weights and allocates the arena. Where a vendor's library that was chosen refuses,
+    /// the families' own kernels run.
     ///
     /// # Errors
     /// Where the GPU does not run the chip's code or has too little memory, a kernel does not compile, or a weight that the
@@ -141,6 +142,14 @@ impl Planned {
         parameters: &dyn Parameters,
         load: &LoadOptions<'_>,
     ) -> Result<Program, CudaError> {
-        loading::load(self, device, parameters, load)
+        match loading::load(self.clone(), device, parameters, load) {
+            // One that was measured to be the fastest, and does not do the work any more: everything runs without it.
+            Err(CudaError::Library { .. }) => {
+                let options = CudaOptions { choice: None, ..self.options };
+                let (plan, options) = plan(&self.graph, &options)?;
+                loading::load(Planned { graph: self.graph, plan, options }, device, parameters, load)
+            }
+            loaded => loaded,
+        }
     }
 }

@@ -7,7 +7,7 @@ use kinora_models::synthetic;
 use kinora_profile::Ceilings;
 
 use super::{Outcome, families::Family};
-use crate::quantity::prefixed;
+use crate::{image_to_video::Device, quantity::prefixed};
 
 /// How far a family's results may be from the reference's, as a whole: some units in the last place of the storage.
 fn bar(dtype: DType) -> f64 {
@@ -21,7 +21,10 @@ fn bar(dtype: DType) -> f64 {
 const WRONG: &str = "please report this with the output of `kinora doctor --json`; --device cpu or `--kernels baseline` may help meanwhile";
 
 /// Runs a family's graph on a GPU, or on the processor where there is none, in every precision.
-pub fn check(family: Family, gpu: Option<&driver::Device>) -> Outcome {
+pub fn check(family: Family, gpu: Option<&driver::Device>, device: Device) -> Outcome {
+    if gpu.is_none() && matches!(device, Device::Cuda(_)) {
+        return Outcome::not_run("the GPU that was asked for cannot be used");
+    }
     let mut worst = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         match distance(family, dtype, gpu) {
@@ -35,7 +38,8 @@ pub fn check(family: Family, gpu: Option<&driver::Device>) -> Outcome {
             Err(problem) => return Outcome::bad(format!("in {dtype}: {problem}"), WRONG),
         }
     }
-    Outcome::good(format!("as the reference: {} off", worst.join(", ")))
+    let on = if gpu.is_some() { "on the GPU" } else { "on the processor" };
+    Outcome::good(format!("{on} as the reference: {} off", worst.join(", ")))
 }
 
 /// How far the furthest result of a family's graph is from the reference's.
@@ -106,8 +110,10 @@ fn tensor(name: &str, ty: &TensorType) -> Result<Tensor, String> {
 /// What the device does at best.
 pub fn speed(gpu: Option<&driver::Device>) -> Outcome {
     let measured = match gpu {
-        Some(device) => kinora_cuda::ceilings::measure(device, CompilerOptions::from_environment())
-            .map_err(|e| e.to_string()),
+        Some(device) => {
+            kinora_cuda::ceilings::measure(device, CompilerOptions::from_environment(), DType::F16)
+                .map_err(|e| e.to_string())
+        }
         None => kinora_cpu::ceilings::measure(Isa::detect())
             .ok_or_else(|| "there is no half a gigabyte of memory to read".to_owned()),
     };
@@ -129,7 +135,7 @@ mod tests {
     #[test]
     fn every_family_is_well_here_and_a_wrong_one_would_show() {
         for family in FAMILIES {
-            let outcome = check(family, None);
+            let outcome = check(family, None, Device::Cpu);
             assert_eq!(outcome.status, Status::Good, "{}: {}", family.name, outcome.found);
         }
         assert!(of_whole(&[1.0, 2.0], &[1.0, 2.001]) > bar(DType::F32));

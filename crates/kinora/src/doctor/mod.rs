@@ -83,7 +83,7 @@ pub fn examine(device: Device, observe: &mut Observe<'_>) -> Vec<Finding> {
     examination.look("libraries", || gpu::libraries(target.as_ref()));
     examination.look("cache", gpu::cache);
     for family in families::FAMILIES {
-        examination.look(family.name, || kernels::check(family, target.as_ref()));
+        examination.look(family.name, || kernels::check(family, target.as_ref(), device));
     }
     match pipeline::Demonstration::write() {
         Ok(demonstration) => {

@@ -17,7 +17,7 @@ use kinora_graph::{
 
 use kinora_profile::{Ceilings, Profiler};
 
-use super::{Device, GpuLoad, Kernels, LoadOptions, Tuning, open_gpu};
+use super::{Device, GpuLoad, Kernels, LoadOptions, Precision, Tuning, open_gpu};
 
 /// The device that runs the networks.
 #[derive(Clone, Debug)]
@@ -132,13 +132,13 @@ impl Backend {
         }
     }
 
-    /// What the device does at best, measured now.
-    pub fn ceilings(&self) -> Result<Option<Ceilings>, CudaError> {
+    /// What the device does at best in a precision, measured now.
+    pub fn ceilings(&self, precision: Precision) -> Result<Option<Ceilings>, CudaError> {
         match self {
             Backend::Cpu => Ok(kinora_cpu::ceilings::measure(Options::default().isa)),
             Backend::Cuda(gpu) => {
                 let compiler = CompilerOptions::from_environment();
-                kinora_cuda::ceilings::measure(&gpu.device, compiler).map(Some)
+                kinora_cuda::ceilings::measure(&gpu.device, compiler, precision.dtype()).map(Some)
             }
         }
     }

@@ -122,7 +122,7 @@ impl ImageToVideo {
     /// # Errors
     /// Where the GPU fails.
     pub fn machine(&self) -> Result<Machine, GenerateError> {
-        Ok(Machine { device: self.device(), ceilings: self.backend.ceilings()? })
+        Ok(Machine { device: self.device(), ceilings: self.backend.ceilings(self.options.precision)? })
     }
 
     /// Plans a clip: what it would cost. Allocates nothing, and knows no budget.

@@ -298,8 +298,7 @@ impl Implementation for ByCudnn {
 
 /// A library that was measured to be the fastest, and does not start now.
 fn not_started(library: &'static str) -> CudaError {
-    let status =
-        "it did not, though it once was the fastest; without tuning, kernels of our own run".to_owned();
+    let status = "it did when it was measured; --tuning off runs without it".to_owned();
     CudaError::Library { library, doing: "start".to_owned(), status }
 }
 
