@@ -14,10 +14,9 @@ extern "C" __global__ void scale(float *x, int count, float factor) {
 }
 "#;
 
-fn sim(place: &Studio, file: &Path, words: &[&str]) -> Answer {
-    let mut command = kinora();
-    command.current_dir(place.folder.path()).arg("sim").arg(file).args(words);
-    answer(&mut command)
+/// Runs here and not in a folder of its own: the compiler of the project's environment is found from here.
+fn sim(file: &Path, words: &[&str]) -> Answer {
+    answer(kinora().arg("sim").arg(file).args(words))
 }
 
 /// Whether there is no compiler, which is said.
@@ -47,7 +46,7 @@ fn a_right_kernel_computes_and_a_wrong_one_is_found_at_its_line() {
         "--show",
         "2",
     ];
-    let right = sim(&place, &source("right.cu", "<"), &words);
+    let right = sim(&source("right.cu", "<"), &words);
     if no_compiler(&right) {
         return;
     }
@@ -55,7 +54,7 @@ fn a_right_kernel_computes_and_a_wrong_one_is_found_at_its_line() {
     assert!(text.contains("nothing found") && text.contains("argument 0: 1.5 1.5"), "{text}");
     assert!(text.contains("global loads"), "{text}");
 
-    let wrong = sim(&place, &source("wrong.cu", "<="), &[&words[..], &["--json"]].concat());
+    let wrong = sim(&source("wrong.cu", "<="), &[&words[..], &["--json"]].concat());
     assert_eq!(wrong.code, Some(1), "{wrong:?}");
     let found = wrong.json();
     let finding = &found["findings"][0];
@@ -64,7 +63,8 @@ fn a_right_kernel_computes_and_a_wrong_one_is_found_at_its_line() {
     assert_eq!(finding["thread"][0], 4, "{found}");
     assert!(found["counters"]["global_loads"]["requests"].as_u64() >= Some(4), "{found}");
 
-    let written = sim(&place, &source("again.cu", "<"), &[&words[..], &["--write", "0=out.bin"]].concat());
+    let output = format!("0={}", place.folder.path().join("out.bin").display());
+    let written = sim(&source("again.cu", "<"), &[&words[..], &["--write", &output]].concat());
     assert_eq!(written.code, Some(0), "{written:?}");
     assert_eq!(place.read("out.bin"), 1.5f32.to_le_bytes().repeat(100));
 }
@@ -74,10 +74,10 @@ fn what_cannot_be_run_is_said() {
     let place = Studio::new();
     let ptx = place.write("bad.ptx", b".version 8.0\n.target sm_80\n.address_size 64\nnonsense");
     let grid = ["--grid", "1", "--block", "32"];
-    sim(&place, &ptx, &grid).must_fail(1, &["bad.ptx", "4"]);
-    sim(&place, Path::new("none.cu"), &grid).must_fail(1, &["cannot read none.cu"]);
-    sim(&place, &ptx, &["--grid", "x", "--block", "1"]).must_fail(2, &["--grid"]);
-    sim(&place, &ptx, &["--grid", "1", "--block", "1", "--arg", "f33[4]"]).must_fail(2, &["f33"]);
-    sim(&place, &ptx, &["--grid", "1", "--block", "1", "--chip", "abacus"]).must_fail(2, &["t4"]);
-    sim(&place, &ptx, &["--grid", "1", "--block", "1", "--write", "x"]).must_fail(2, &["NUMBER=FILE"]);
+    sim(&ptx, &grid).must_fail(1, &["bad.ptx", "4"]);
+    sim(Path::new("none.cu"), &grid).must_fail(1, &["cannot read none.cu"]);
+    sim(&ptx, &["--grid", "x", "--block", "1"]).must_fail(2, &["--grid"]);
+    sim(&ptx, &["--grid", "1", "--block", "1", "--arg", "f33[4]"]).must_fail(2, &["f33"]);
+    sim(&ptx, &["--grid", "1", "--block", "1", "--chip", "abacus"]).must_fail(2, &["t4"]);
+    sim(&ptx, &["--grid", "1", "--block", "1", "--write", "x"]).must_fail(2, &["NUMBER=FILE"]);
 }
