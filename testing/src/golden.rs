@@ -205,6 +205,24 @@ pub fn check_family(name: &str, executors: &[&dyn Executor]) {
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
 }
 
+/// Makes a test of every family's cases, by the family's name. `$check` is called with that.
+#[macro_export]
+macro_rules! golden_tests {
+    ($check:path) => {
+        $crate::golden_tests!(
+            $check, conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler
+        );
+    };
+    ($check:path, $($family:ident),+) => {
+        $(
+            #[test]
+            fn $family() {
+                $check(stringify!($family));
+            }
+        )+
+    };
+}
+
 /// The inferred types, where they fit the results.
 fn inferred(case: &Case, inputs: &[Tensor], expected: &[Tensor]) -> Result<Vec<TensorType>, String> {
     let operands: Vec<&TensorType> = inputs.iter().map(Tensor::ty).collect();

@@ -137,17 +137,11 @@ fn check(test: impl FnOnce(&[&dyn Executor])) {
     }
 }
 
-macro_rules! golden {
-    ($($family:ident),+ $(,)?) => {
-        $(
-            #[test]
-            fn $family() {
-                check(|executors| golden::check_family(stringify!($family), executors));
-            }
-        )+
-    };
+fn check_golden(family: &str) {
+    check(|executors| golden::check_family(family, executors));
 }
-golden!(conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler);
+
+kinora_testing::golden_tests!(check_golden);
 
 fn check_edges(family: edge_cases::Family, dtype: DType) {
     check(|executors| edge_cases::check_family(family, dtype, executors));

@@ -92,17 +92,11 @@ fn check(test: impl FnOnce(&[&dyn Executor])) {
     }
 }
 
-macro_rules! golden {
-    ($($family:ident),+ $(,)?) => {
-        $(
-            #[test]
-            fn $family() {
-                check(|executors| golden::check_family(stringify!($family), executors));
-            }
-        )+
-    };
+fn check_golden(family: &str) {
+    check(|executors| golden::check_family(family, executors));
 }
-golden!(conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler);
+
+kinora_testing::golden_tests!(check_golden);
 
 /// The edges of every family: odd sizes, single rows, empty batches, huge magnitudes.
 fn edges(dtype: DType) {
