@@ -363,10 +363,11 @@ impl Simulator {
         let refuse = |what: String| Err(PtxError::Launch { kernel: kernel.name.clone(), what });
         let LaunchConfig { grid, block, shared_bytes, mut cluster, .. } = *config;
         if let Some(required) = kernel.cluster {
-            cluster = required.map(|extent| extent as u32);
+            cluster = required.map(|extent| u32::try_from(extent).unwrap_or(u32::MAX));
         }
-        let threads: u64 = block.iter().map(|&extent| u64::from(extent)).product();
-        let most: u64 = kernel.threads.map_or(1024, |extents| extents.iter().product());
+        let all = |extents: &[u64]| extents.iter().fold(1u64, |all, &extent| all.saturating_mul(extent));
+        let threads = all(&block.map(u64::from));
+        let most = kernel.threads.map_or(1024, |extents| all(&extents));
         if grid.contains(&0) || !(1..=most.min(1024)).contains(&threads) {
             return refuse(format!(
                 "{grid:?} blocks of {block:?} threads; a block can have {}",
@@ -379,7 +380,7 @@ impl Simulator {
         if block[2] > 64 || grid[1] > 65535 || grid[2] > 65535 || grid[0] > i32::MAX as u32 {
             return refuse(format!("{grid:?} blocks of {block:?} threads are too many on an axis"));
         }
-        let blocks: u64 = cluster.iter().map(|&extent| u64::from(extent)).product();
+        let blocks = all(&cluster.map(u64::from));
         if blocks == 0 || blocks > u64::from(self.profile.cluster_blocks) {
             return refuse(format!("clusters of {cluster:?} blocks on a {}", self.profile.name));
         }

@@ -163,6 +163,12 @@ fn sizes_beyond_reason_are_refused() {
     assert!(attempt(&with(".reg .b32 %r<4000000000>; mov.u32 %r3999999999, 1; ret;")).is_ok());
     let nested = format!("{}{}", "{".repeat(100_000), "}".repeat(100_000));
     assert!(attempt(&with(&nested)).is_ok());
+    // More threads than can be counted: any number of them that a launch has is fewer.
+    let bound = |directive: &str| {
+        with("ret;").replace(" {", &format!(" {directive} 4294967295, 4294967295, 4294967295 {{"))
+    };
+    assert_eq!(attempt(&bound(".maxntid")), Ok(0));
+    assert!(attempt(&bound(".reqntid")).is_err());
     // Functions that call each other twice would be written out two to the power of their number.
     let mut module = String::from(".version 9.0\n.target sm_90a\n.address_size 64\n.func f0() { ret; }\n");
     for i in 1..40 {
