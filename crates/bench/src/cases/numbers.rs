@@ -7,7 +7,7 @@ use kinora_models::synthetic;
 const PATTERN: usize = (1 << 18) - 5;
 
 /// Numbers that are compared at the beginning, in the middle and at the end of a long result.
-const WINDOW: usize = 1 << 18;
+const WINDOW: usize = 1 << 22;
 
 /// An operand's numbers.
 #[derive(Clone, Debug)]
