@@ -61,7 +61,7 @@ def relative(ours, theirs):
     return (ours / theirs).item() if torch.is_tensor(ours) else ours / theirs
 
 
-def held_out_clips(clips, count, scene, chunk=16):
+def held_out_clips(clips, count, scene, chunk=48):
     """Held-out clips of one kind of scene, in bytes as a file would have them, on the CPU."""
     offset = {"sprites": 1 << 20, "camera": 1 << 21, "landscape": 1 << 22}[scene]
     parts = [
