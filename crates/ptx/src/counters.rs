@@ -205,6 +205,32 @@ impl Counters {
         }
     }
 
+    /// So many times as much of everything: what a whole grid does, by some of its blocks.
+    pub(crate) fn scaled(&self, factor: f64) -> Counters {
+        let scale = |count: u64| (count as f64 * factor).round() as u64;
+        let traffic = |traffic: &Traffic| Traffic {
+            requests: scale(traffic.requests),
+            transactions: scale(traffic.transactions),
+            ideal_transactions: scale(traffic.ideal_transactions),
+            bytes: scale(traffic.bytes),
+        };
+        Counters {
+            instructions: self.instructions.map(scale),
+            thread_instructions: scale(self.thread_instructions),
+            divergent_branches: scale(self.divergent_branches),
+            branches: scale(self.branches),
+            global_loads: traffic(&self.global_loads),
+            global_stores: traffic(&self.global_stores),
+            shared_loads: traffic(&self.shared_loads),
+            shared_stores: traffic(&self.shared_stores),
+            copied_bytes: scale(self.copied_bytes),
+            atomics: scale(self.atomics),
+            barriers: scale(self.barriers),
+            matrix_flops: scale(self.matrix_flops),
+            thread_flops: scale(self.thread_flops),
+        }
+    }
+
     pub(crate) fn merge(&mut self, other: &Counters) {
         for (mine, theirs) in self.instructions.iter_mut().zip(other.instructions) {
             *mine += theirs;

@@ -118,9 +118,9 @@ pub struct Report {
 
 /// A kernel that was decoded.
 #[derive(Debug)]
-struct Kernel {
-    name: String,
-    program: Program,
+pub(crate) struct Kernel {
+    pub name: String,
+    pub program: Program,
     /// Where parameters lie, and how many bytes each has.
     parameters: Vec<(usize, usize)>,
     /// Threads that a block may have at most, or must have.
@@ -178,7 +178,7 @@ impl Module {
         self.kernels.iter().map(|kernel| kernel.name.as_str())
     }
 
-    fn kernel(&self, name: &str) -> Result<&Kernel, PtxError> {
+    pub(crate) fn kernel(&self, name: &str) -> Result<&Kernel, PtxError> {
         self.kernels.iter().find(|kernel| kernel.name == name).ok_or_else(|| PtxError::NoKernel {
             name: name.to_owned(),
             there: self.kernels().map(str::to_owned).collect(),
@@ -207,6 +207,12 @@ impl Simulator {
     /// Allocates memory; what it holds is not known.
     pub fn allocate(&mut self, bytes: usize) -> DeviceAddress {
         self.global.allocate(bytes)
+    }
+
+    /// Reserves addresses without memory behind them, however many: they read as zeros, and what is written there is
+    /// forgotten. For [predictions](Simulator::predict) of launches whose tensors need not exist.
+    pub fn reserve(&mut self, bytes: usize) -> DeviceAddress {
+        self.global.reserve(bytes)
     }
 
     /// Frees an allocation. Its addresses are never given out again.
@@ -297,20 +303,8 @@ impl Simulator {
         config: &LaunchConfig,
     ) -> Result<Report, PtxError> {
         let kernel = module.kernel(kernel)?;
-        let geometry = self.geometry(kernel, config)?;
-        let parameters = arguments(kernel, &config.arguments)?;
-        let launched = Launched {
-            program: &kernel.program,
-            constants: Constants::new(&kernel.program),
-            parameters,
-            geometry,
-            global: &self.global,
-            views: self.global.views(kernel.program.global_granule, self.checks.races),
-            wide: machine::wide(),
-            races: self.checks.races,
-            steps_left: AtomicU64::new(self.checks.steps),
-            multiprocessors: self.profile.multiprocessors,
-        };
+        let launched = self.launched(kernel, config)?;
+        let geometry = launched.geometry;
         let (next, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let clusters = geometry.cluster_count();
         let workers = (rayon::current_num_threads() as u64).min(clusters);
@@ -357,6 +351,38 @@ impl Simulator {
             }
         });
         Ok(Report { findings: findings.collect(), counters })
+    }
+
+    /// A launch, as all units see it.
+    fn launched<'a>(&'a self, kernel: &'a Kernel, config: &LaunchConfig) -> Result<Launched<'a>, PtxError> {
+        Ok(Launched {
+            program: &kernel.program,
+            constants: Constants::new(&kernel.program),
+            parameters: arguments(kernel, &config.arguments)?,
+            geometry: self.geometry(kernel, config)?,
+            global: &self.global,
+            views: self.global.views(kernel.program.global_granule, self.checks.races),
+            wide: machine::wide(),
+            races: self.checks.races,
+            timed: false,
+            steps_left: AtomicU64::new(self.checks.steps),
+            multiprocessors: self.profile.multiprocessors,
+        })
+    }
+
+    /// The same where only its course and its time matter.
+    pub(crate) fn launched_timed<'a>(
+        &'a self,
+        kernel: &'a Kernel,
+        config: &LaunchConfig,
+    ) -> Result<Launched<'a>, PtxError> {
+        let views = self.global.views(kernel.program.global_granule, false);
+        Ok(Launched { views, races: false, timed: true, ..self.launched(kernel, config)? })
+    }
+
+    /// The first address and the bytes of every allocation.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.global.extents()
     }
 
     fn geometry(&self, kernel: &Kernel, config: &LaunchConfig) -> Result<Geometry, PtxError> {

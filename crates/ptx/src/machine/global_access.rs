@@ -40,6 +40,9 @@ impl Unit<'_> {
         traffic.transactions += counters::sectors(addresses, mask, bytes as u64);
         traffic.ideal_transactions += asked.div_ceil(32);
         traffic.bytes += asked;
+        if self.launched.timed {
+            self.time_global(addresses, mask, bytes as u64, touch);
+        }
         // Vectors of 32 bytes are two accesses to the checks.
         let align = bytes.min(32) as u64;
         let mut rest = mask;
@@ -79,7 +82,7 @@ impl Unit<'_> {
             if low & (align - 1) != 0 {
                 group = self.aligned_lanes(warp, pc, addresses, group, align);
             }
-            if touch.reads() {
+            if touch.reads() && !self.launched.timed {
                 self.check_written(warp, pc, view, addresses, group, bytes);
             }
             if self.launched.races {

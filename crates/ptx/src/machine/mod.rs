@@ -21,10 +21,12 @@ mod registers;
 mod shared_access;
 mod step;
 mod tensor_copies;
+mod timed;
 mod unit;
 mod warp;
 mod warpgroup;
 
 pub(crate) use alu::wide;
 pub(crate) use registers::Constants;
+pub(crate) use timed::{TimedRun, run_timed};
 pub(crate) use unit::{Geometry, Launched, Unit};

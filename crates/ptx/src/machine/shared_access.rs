@@ -36,6 +36,9 @@ impl Unit<'_> {
             ok |= 1 << lane;
             who.lane = lane;
             who.own = (block == warp.block).then_some(warp.number as u32);
+            if self.launched.timed {
+                return;
+            }
             let shared = &mut self.blocks[block].shared;
             let conflict = match touch {
                 Touch::Read => shared.read(offset, bytes, &who, &self.clocks),

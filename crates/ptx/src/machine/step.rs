@@ -6,7 +6,7 @@ use super::{
     alu, carry,
     comparison::{self, Comparison},
     fragments::Wait,
-    unit::{Geometry, SLICE, Unit},
+    unit::{Geometry, SLICE, TIMED_SLICE, Unit},
     warp::Warp,
 };
 use crate::{
@@ -42,7 +42,9 @@ impl Unit<'_> {
         let mut pc = warp.fragments.all[place].pc;
         let mut mask = warp.fragments.all[place].mask;
         let mut stop = warp.fragments.stop(place);
-        let mut left = SLICE;
+        let timed = self.launched.timed;
+        let slice = if timed { TIMED_SLICE } else { SLICE };
+        let mut left = slice;
         let still_there = loop {
             if pc == stop {
                 if !warp.fragments.arrive(place) {
@@ -62,14 +64,17 @@ impl Unit<'_> {
             let active = if guard.is_none() { mask } else { mask & warp.registers.predicate(guard) };
             self.counters.instructions[instruction.class as usize] += 1;
             self.counters.thread_instructions += u64::from(active.count_ones());
+            let first = instruction.first as usize;
+            let end = first + instruction.results as usize + instruction.operands as usize;
+            let operands = &program.operands[first..end];
+            if timed {
+                self.time_arithmetic(warp, instruction, operands, pc);
+            }
             if active == 0 {
                 pc += 1;
                 continue;
             }
-            let first = instruction.first as usize;
-            let end = first + instruction.results as usize + instruction.operands as usize;
-            let operands = &program.operands[first..end];
-            if instruction.touches_products {
+            if instruction.touches_products && !timed {
                 self.product_touched(warp, instruction, operands, pc, active);
             }
             match instruction.op {
@@ -149,7 +154,8 @@ impl Unit<'_> {
                 }
                 _ => {
                     let step = Step { instruction, operands, pc, mask: active };
-                    match self.execute(warp, step) {
+                    let next = if timed { self.execute_timed(warp, step) } else { self.execute(warp, step) };
+                    match next {
                         Next::On => pc += 1,
                         Next::Again(wait) => {
                             warp.fragments.all[place].pc = pc;
@@ -165,7 +171,7 @@ impl Unit<'_> {
                 }
             }
         };
-        self.spend(warp, u64::from(SLICE - left), pc);
+        self.spend(warp, u64::from(slice - left), pc);
         still_there
     }
 
@@ -212,7 +218,7 @@ impl Unit<'_> {
     }
 
     /// Everything that is neither arithmetic nor a branch.
-    fn execute(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
+    pub(super) fn execute(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
         match step.instruction.op {
             Op::Load(access) => self.load(warp, step, access),
             Op::Store(access) => self.store(warp, step, access),

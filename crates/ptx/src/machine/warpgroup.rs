@@ -184,6 +184,9 @@ impl Unit<'_> {
         self.whole_warp(warp, step);
         let (n, k) = (wgmma.n as usize, wgmma.k as usize);
         self.counters.matrix_flops += 2 * (16 * n * k) as u64;
+        if self.launched.timed {
+            return;
+        }
         if !warp.products.fenced {
             self.report(warp, FindingKind::ProductInFlight, step.pc, 0, None, || {
                 "registers were written since the last wgmma.fence, which a product needs before it"

@@ -1,6 +1,8 @@
 //! One call by itself, on a GPU that is none: the launches that a real one would get, executed from their PTX on the CPU,
 //! with everything checked that a GPU does not.
 
+mod prediction;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -18,6 +20,8 @@ use crate::{
     kernels::{Argument, Call, DevicePointer, Implementation, Kernel, Launch, Places, TensorMap, Work},
 };
 
+pub use prediction::CallPrediction;
+
 /// The bytes of the fault word.
 const FAULT_BYTES: usize = 8;
 
@@ -27,8 +31,12 @@ pub struct SimulatedBench {
     chip: Chip,
     profile: Profile,
     compiler: Compiler,
+    /// To machine code, which alone tells the registers.
+    assembler: Compiler,
     /// The PTX of kernels.
     texts: Mutex<HashMap<Kernel, Arc<str>>>,
+    /// The registers of their threads.
+    registers: Mutex<HashMap<Kernel, u32>>,
 }
 
 /// What a call did on a simulated GPU.
@@ -48,7 +56,7 @@ impl SimulatedBench {
     /// # Errors
     /// Where a bundle of kernels was named that is none.
     pub fn new(chip: Chip, compiler: CompilerOptions) -> Result<SimulatedBench, CudaError> {
-        let target = CompileTarget { architecture: chip.architecture, form: CodeForm::Ptx };
+        let target = |form| CompileTarget { architecture: chip.architecture, form };
         let capability = (chip.architecture.0 / 10, chip.architecture.0 % 10);
         let typical = match capability {
             (7, _) => Profile::t4(),
@@ -63,11 +71,20 @@ impl SimulatedBench {
             ..typical
         };
         Ok(SimulatedBench {
-            chip,
             profile,
-            compiler: Compiler::new(target, compiler)?,
+            compiler: Compiler::new(target(CodeForm::Ptx), compiler.clone())?,
+            assembler: Compiler::new(target(CodeForm::Cubin), compiler)?,
+            chip,
             texts: Mutex::default(),
+            registers: Mutex::default(),
         })
+    }
+
+    /// The same bench with another chip's figures: one that runs the same kernels.
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> SimulatedBench {
+        self.profile = profile;
+        self
     }
 
     /// The chip.
