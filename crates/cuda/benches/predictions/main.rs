@@ -11,22 +11,25 @@ use records::Pair;
 fn main() -> Result<(), String> {
     let mut arguments = std::env::args().skip(1);
     let (mut records, mut filter, mut each) = (PathBuf::new(), String::new(), 10usize);
+    let (mut way, mut shape, mut calibration) = (String::new(), String::new(), Calibration::default());
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().unwrap_or_default();
         match argument.as_str() {
             "--records" => records = value().into(),
             "--filter" => filter = value(),
+            "--way" => way = value(),
+            "--shape" => shape = value(),
+            "--calibration" => calibration = Calibration::read(&PathBuf::from(value())).map_err(|e| e.to_string())?,
             "--each" => each = value().parse().unwrap_or(10),
             _ => {}
         }
     }
     let mut pairs = records::read(&records)?;
-    pairs.retain(|pair| pair.family.contains(&filter));
+    pairs.retain(|pair| pair.family.contains(&filter) && pair.way.contains(&way) && pair.signature.contains(&shape));
     let chosen = choose(pairs, each);
     let mut options = CompilerOptions::plain();
     options.cache = Some(PathBuf::from("/tmp/perf-kernel-cache"));
     let bench = SimulatedBench::new(Chip::typical(Architecture::HOPPER), options).map_err(|error| error.to_string())?;
-    let calibration = Calibration::default();
     let mut errors = Vec::new();
     for pair in &chosen {
         let start = Instant::now();
@@ -38,9 +41,9 @@ fn main() -> Result<(), String> {
                 errors.push(error.abs());
                 let first = &predicted.launches[0].1;
                 println!(
-                    "{:16} {:22} {:9.4} {:9.4} {:+6.0} %  {:?}/{:?} occ {} of {} sm {:.4} dram {:.4} waves {:.1} sampled {} in {:.1}s {}",
+                    "{:16} {:22} {:9.4} {:9.4} {:+6.0} %  {:?}/{:?} occ {} of {} sm {:.4} l2 {:.4} dram {:.4} regs {} waves {:.1} sampled {} in {:.1}s {}",
                     pair.family, pair.way, pair.milliseconds, ms, 100.0 * error, first.limiter, first.next_limiter,
-                    first.occupancy.blocks, first.blocks, first.multiprocessor_seconds * 1e3, first.dram_seconds * 1e3, first.waves, first.sampled_blocks,
+                    first.occupancy.blocks, first.blocks, first.multiprocessor_seconds * 1e3, first.l2_seconds * 1e3, first.dram_seconds * 1e3, first.registers, first.waves, first.sampled_blocks,
                     start.elapsed().as_secs_f64(), pair.shapes()
                 );
                 if std::env::var_os("VERBOSE").is_some() {
@@ -51,6 +54,7 @@ fn main() -> Result<(), String> {
             Err(error) => println!("{} {}: {error}", pair.family, pair.way),
         }
     }
+    if false { let _ = (chosen[0].calibrates(), chosen[0].hash()); }
     println!("MAPE {:.1} % of {}", 100.0 * errors.iter().sum::<f64>() / errors.len() as f64, errors.len());
     Ok(())
 }

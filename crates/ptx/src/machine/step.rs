@@ -6,7 +6,7 @@ use super::{
     alu, carry,
     comparison::{self, Comparison},
     fragments::Wait,
-    unit::{Geometry, SLICE, TIMED_SLICE, Unit},
+    unit::{Geometry, SLICE, TIMED_SLICE, TURN_CLOCKS, Unit},
     warp::Warp,
 };
 use crate::{
@@ -45,6 +45,8 @@ impl Unit<'_> {
         let timed = self.launched.timed;
         let slice = if timed { TIMED_SLICE } else { SLICE };
         let mut left = slice;
+        // One whose time has jumped lets those go first that are behind it: who comes late to a unit would hold it for them.
+        let turn_ends = warp.base() + TURN_CLOCKS;
         let still_there = loop {
             if pc == stop {
                 if !warp.fragments.arrive(place) {
@@ -54,7 +56,7 @@ impl Unit<'_> {
                 stop = warp.fragments.stop(place);
                 continue;
             }
-            if left == 0 {
+            if left == 0 || timed && warp.base() > turn_ends {
                 warp.fragments.all[place].pc = pc;
                 break true;
             }

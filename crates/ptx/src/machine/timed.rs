@@ -132,7 +132,11 @@ impl Unit<'_> {
         if let Some(clock) = &mut self.clock {
             clock.before(before);
         }
-        if matches!(step.instruction.op, Op::Barrier { .. } | Op::ClusterArrive { .. })
+        let waits = matches!(
+            step.instruction.op,
+            Op::Barrier { .. } | Op::ClusterArrive { .. } | Op::Mbarrier { op: Mbarrier::Wait { .. }, .. }
+        );
+        if waits
             && let Some(own) = &mut warp.clock
         {
             own.settle();
@@ -184,9 +188,10 @@ impl Unit<'_> {
             Op::Shuffle(_) | Op::MatchAny { .. } | Op::MatchAll { .. } | Op::ReduceWarp { .. } => {
                 clock.exchange(own, pc, guard, operands, results);
             }
+            // It took its scheduler's time before it waited, and that is none of what came behind it.
             Op::Mbarrier { op: Mbarrier::Wait { .. }, .. } => {
-                own.settle();
-                clock.exchange(own, pc, guard, operands, results);
+                let done = own.base() + clock.rates.latencies.shared;
+                operands[..results].iter().for_each(|&result| own.set_ready(result, done));
             }
             Op::Mbarrier { .. } => clock.exchange(own, pc, guard, operands, results),
             _ => {

@@ -115,6 +115,9 @@ pub(super) const SLICE: u32 = 4096;
 /// The same where time is kept: the less, the closer to the order of their time warps run.
 pub(super) const TIMED_SLICE: u32 = 64;
 
+/// Clocks by which a warp may get ahead of the others in a turn.
+pub(super) const TURN_CLOCKS: f64 = 32.0;
+
 impl<'a> Unit<'a> {
     pub fn new(launched: &'a Launched<'a>) -> Unit<'a> {
         let geometry = &launched.geometry;

@@ -57,6 +57,12 @@ impl Warp {
         self.clock.as_ref().map_or(0.0, |clock| clock.now())
     }
 
+    /// Nothing of it starts before; 0 where no time is kept.
+    #[inline(always)]
+    pub fn base(&self) -> f64 {
+        self.clock.as_ref().map_or(0.0, |clock| clock.base())
+    }
+
     /// Nothing of it starts before a moment.
     pub fn wait_until(&mut self, moment: f64) {
         if let Some(clock) = &mut self.clock {

@@ -62,7 +62,9 @@ pub struct Prediction {
     pub launch_seconds: f64,
     /// What the multiprocessors take.
     pub multiprocessor_seconds: f64,
-    /// What the memory takes, beside them.
+    /// What the second-level cache takes, beside them.
+    pub l2_seconds: f64,
+    /// What the memory takes, beside both.
     pub dram_seconds: f64,
     /// What limits it.
     pub limiter: Resource,

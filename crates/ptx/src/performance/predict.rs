@@ -64,7 +64,7 @@ impl Simulator {
         let sample = Sample { clusters, multiprocessors, resident, number: 0 };
         let held = resident.min(sample.share());
         let active = blocks.min(multiprocessors) as f64;
-        let rates = Rates::new(profile, &options.calibration, active, held as usize * block.shared_bytes);
+        let rates = Rates::new(profile, &options.calibration, held as usize * block.shared_bytes);
         let costs = costs(&kernel.program, &rates);
         let run = |number: u64| {
             let sample = Sample { number, ..sample };
@@ -103,7 +103,7 @@ impl Simulator {
         let blocks = facts.blocks as f64;
         let extents: Vec<(u64, u64)> = self.extents().collect();
         let mut counters = Counters::default();
-        let mut uses = [0.0; 8];
+        let mut uses = [0.0; 7];
         let mut sampled = 0.0;
         let (mut clocks, mut l2_sectors) = (0.0f64, 0.0);
         let (mut read, mut written, mut each) = (vec![0.0; extents.len()], vec![0.0; extents.len()], 0.0);
@@ -128,7 +128,6 @@ impl Simulator {
                 unit(ClockUnit::Special),
                 unit(ClockUnit::Tensor),
                 busy.shared,
-                busy.l2,
             ];
             uses.iter_mut().zip(own).for_each(|(all, own)| *all += own * factor);
             l2_sectors += clock.l2_sectors as f64;
@@ -154,13 +153,10 @@ impl Simulator {
         } else {
             launch
         };
-        let norm = |degree: f64| {
-            let larger = multiprocessor_seconds.max(dram_seconds);
-            let part = |seconds: f64| if larger > 0.0 { (seconds / larger).powf(degree) } else { 0.0 };
-            larger * (part(multiprocessor_seconds) + part(dram_seconds)).powf(1.0 / degree)
-        };
-        let working = norm(calibration.overlap);
-        const RESOURCES: [Resource; 8] = [
+        let l2_bytes = l2_sectors * SECTOR as f64 * blocks / f64::max(sampled, 1.0);
+        let l2_seconds = seconds_of(l2_bytes / (profile.memory.l2_rate * calibration.l2));
+        let working = overlapped(&[multiprocessor_seconds, l2_seconds, dram_seconds], calibration.overlap);
+        const RESOURCES: [Resource; 7] = [
             Resource::Issue,
             Resource::Float,
             Resource::Integer,
@@ -168,13 +164,15 @@ impl Simulator {
             Resource::Special,
             Resource::Tensor,
             Resource::Shared,
-            Resource::L2,
         ];
         let mut uses: Vec<ResourceUse> = RESOURCES
             .into_iter()
             .zip(uses)
             .map(|(resource, clocks)| ResourceUse { resource, seconds: seconds_of(clocks) })
-            .chain([ResourceUse { resource: Resource::Dram, seconds: dram_seconds }])
+            .chain([
+                ResourceUse { resource: Resource::L2, seconds: l2_seconds },
+                ResourceUse { resource: Resource::Dram, seconds: dram_seconds },
+            ])
             .filter(|used| used.seconds > 0.0)
             .collect();
         uses.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
@@ -184,6 +182,7 @@ impl Simulator {
             seconds,
             launch_seconds,
             multiprocessor_seconds,
+            l2_seconds,
             dram_seconds,
             limiter,
             next_limiter,
@@ -194,10 +193,21 @@ impl Simulator {
             blocks: facts.blocks,
             sampled_blocks: sampled as u64,
             dram_bytes,
-            l2_bytes: l2_sectors * SECTOR as f64 * blocks / f64::max(sampled, 1.0),
+            l2_bytes,
             counters: counters.scaled(blocks / f64::max(sampled, 1.0)),
         }
     }
+}
+
+/// The time of things that go on beside each other, but not perfectly: their norm of some degree, of which a large one is
+/// the longest of them.
+fn overlapped(seconds: &[f64], degree: f64) -> f64 {
+    let longest = seconds.iter().copied().fold(0.0, f64::max);
+    if longest <= 0.0 {
+        return 0.0;
+    }
+    let sum: f64 = seconds.iter().map(|seconds| (seconds / longest).powf(degree)).sum();
+    longest * sum.powf(1.0 / degree)
 }
 
 /// A resource that is busy for less than this share of the time does not limit it.

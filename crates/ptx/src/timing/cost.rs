@@ -51,7 +51,14 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
     match instruction.op {
         Op::Alu(alu) => match alu {
             Alu::Move32 | Alu::Move64 | Alu::Pack64 | Alu::Unpack64 | Alu::Unpack32 => free,
+            Alu::I16(Int::DivS | Int::DivU | Int::RemS | Int::RemU)
+            | Alu::I32(Int::DivS | Int::DivU | Int::RemS | Int::RemU) => {
+                Cost { latency: 140.0, ..on(Unit::Integer, 20.0) }
+            }
             Alu::I16(op) | Alu::I32(op) => integer(op).map_or(free, |(unit, count)| on(unit, count)),
+            Alu::I64(Int::DivS | Int::DivU | Int::RemS | Int::RemU) => {
+                Cost { latency: 500.0, ..on(Unit::Integer, 80.0) }
+            }
             Alu::I64(op) => integer(op).map_or(free, |(unit, count)| on(unit, 2.0 * count)),
             Alu::Wide16(..) | Alu::Wide32(..) | Alu::DotBytes(..) | Alu::Mul24 { .. } => on(Unit::Integer, 1.0),
             Alu::Select64 | Alu::SelectBySign64 { .. } => on(Unit::Integer, 2.0),
@@ -113,7 +120,6 @@ fn speed_of(kind: Type) -> f64 {
 /// The unit of an integer operation and how many instructions it becomes; `None` where it is part of another one.
 fn integer(op: Int) -> Option<(Unit, f64)> {
     Some(match op {
-        Int::DivS | Int::DivU | Int::RemS | Int::RemU => (Unit::Integer, 16.0),
         // The multiply-add units of floating point do those of integers too.
         Int::Mul | Int::Mad => (Unit::Float, 2.0),
         Int::MulHighS | Int::MulHighU | Int::MadHighS | Int::MadHighU => (Unit::Float, 2.0),
@@ -129,7 +135,7 @@ fn float(op: Float, flush: bool, rates: &Rates, on: impl Fn(Unit, f64) -> Cost, 
         Float::Neg | Float::Abs => free,
         Float::Add | Float::Sub | Float::Mul | Float::Fma => on(Unit::Float, 1.0),
         Float::Min | Float::Max | Float::MinNan | Float::MaxNan | Float::CopySign => on(Unit::Integer, 1.0),
-        Float::Div => Cost { slots: 8.0 * rates.issue, latency: 2.0 * special, ..on(Unit::Special, 1.0) },
+        Float::Div => Cost { slots: 8.0 * rates.issue, latency: 3.0 * special, ..on(Unit::Special, 1.0) },
         // Without a flush, subnormals are scaled before and after.
         _ => {
             let count = if flush { 1.0 } else { 3.0 };

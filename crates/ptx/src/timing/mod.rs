@@ -7,9 +7,10 @@
 mod cache;
 mod cost;
 mod multiprocessor;
+mod queue;
 mod warp;
 
 pub(crate) use cache::{Footprint, SECTOR};
-pub(crate) use cost::{Cost, Kind, costs};
+pub(crate) use cost::{Kind, costs};
 pub(crate) use multiprocessor::{Clock, Rates, Unit as ClockUnit};
 pub(crate) use warp::WarpClock;

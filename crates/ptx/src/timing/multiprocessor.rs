@@ -3,6 +3,7 @@
 use super::{
     cache::{FirstLevel, Footprint, SECTOR},
     cost::{Cost, Kind},
+    queue::Queue,
     warp::WarpClock,
 };
 use crate::{
@@ -46,13 +47,15 @@ pub(crate) struct Rates {
     pub shared: f64,
     /// Bytes from and to the second-level cache.
     pub l2: f64,
+    /// Sectors more that the second level moves for one of which only a part is written.
+    pub merge: u64,
     pub latencies: Latencies,
     pub first_level_bytes: usize,
 }
 
 impl Rates {
-    /// Those of a chip of which so many multiprocessors are at work, with blocks that take so much shared memory.
-    pub fn new(profile: &Profile, calibration: &Calibration, active: f64, shared_bytes: usize) -> Rates {
+    /// Those of a chip whose multiprocessors hold blocks that take so much shared memory.
+    pub fn new(profile: &Profile, calibration: &Calibration, shared_bytes: usize) -> Rates {
         let units = &profile.units;
         let schedulers = f64::from(units.schedulers.max(1));
         let interval = |lanes: f64| 32.0 * schedulers / lanes.max(1e-3);
@@ -69,7 +72,8 @@ impl Rates {
             tensor_by_warp: units.tensor_by_warp,
             shuffle: 32.0 / units.shuffle,
             shared: units.shared_bytes * calibration.shared,
-            l2: profile.memory.l2_port.min(profile.memory.l2_rate * calibration.l2 / active.max(1.0)),
+            l2: profile.memory.l2_port,
+            merge: 1,
             latencies,
             first_level_bytes: profile.memory.l1_bytes.saturating_sub(shared_bytes),
         }
@@ -85,6 +89,8 @@ struct Touched {
     second: u64,
     new: bool,
     stored: u64,
+    /// Of these, sectors of which only a part was written.
+    parts: u64,
 }
 
 /// How long units were busy, in clocks: of all schedulers together.
@@ -93,7 +99,6 @@ pub(crate) struct Busy {
     pub issue: f64,
     pub units: [f64; UNITS],
     pub shared: f64,
-    pub l2: f64,
 }
 
 /// The time of a multiprocessor.
@@ -101,10 +106,10 @@ pub(crate) struct Busy {
 pub(crate) struct Clock {
     pub rates: Rates,
     pub costs: Vec<Cost>,
-    issue: Vec<f64>,
-    units: Vec<[f64; UNITS]>,
-    shared: f64,
-    l2: f64,
+    issue: Vec<Queue>,
+    units: Vec<[Queue; UNITS]>,
+    shared: Queue,
+    l2: Queue,
     cache: FirstLevel,
     pub reads: Footprint,
     pub writes: Footprint,
@@ -118,10 +123,10 @@ pub(crate) struct Clock {
 impl Clock {
     pub fn new(rates: Rates, costs: Vec<Cost>) -> Clock {
         Clock {
-            issue: vec![0.0; rates.schedulers],
-            units: vec![[0.0; UNITS]; rates.schedulers],
-            shared: 0.0,
-            l2: 0.0,
+            issue: vec![Queue::default(); rates.schedulers],
+            units: vec![[Queue::default(); UNITS]; rates.schedulers],
+            shared: Queue::default(),
+            l2: Queue::default(),
             cache: FirstLevel::new(rates.first_level_bytes),
             reads: Footprint::default(),
             writes: Footprint::default(),
@@ -132,11 +137,6 @@ impl Clock {
             rates,
             costs,
         }
-    }
-
-    /// When everything that was stored has gone.
-    pub fn drained(&self) -> f64 {
-        self.l2
     }
 
     /// An instruction that needs nothing but its operands. `all` has its results first, then its operands.
@@ -162,16 +162,10 @@ impl Clock {
     /// Starts an instruction on its scheduler and its unit.
     fn start(&mut self, warp: &mut WarpClock, cost: &Cost, ready: f64) -> f64 {
         let base = warp.base();
-        let mut start = ready.max(base);
-        let issue = &mut self.issue[warp.scheduler];
-        start = start.max(*issue);
-        // What waits for its operands leaves its unit to others meanwhile: a unit is late only by what was given to it.
-        *issue = issue.max(base) + cost.slots;
+        let mut start = self.issue[warp.scheduler].take(base, ready.max(base), cost.slots);
         self.busy.issue += cost.slots;
         if let Some(unit) = cost.unit {
-            let free = &mut self.units[warp.scheduler][unit as usize];
-            start = start.max(*free);
-            *free = free.max(base) + cost.interval;
+            start = self.units[warp.scheduler][unit as usize].take(base, start, cost.interval);
             self.busy.units[unit as usize] += cost.interval;
         }
         warp.started(start);
@@ -181,8 +175,7 @@ impl Clock {
     /// Shared memory serves so many bytes, from a moment on at the earliest. Gives when it is done.
     fn share(&mut self, base: f64, from: f64, bytes: f64) -> f64 {
         let interval = bytes / self.rates.shared;
-        let start = from.max(self.shared);
-        self.shared = self.shared.max(base) + interval;
+        let start = self.shared.take(base, from, interval);
         self.busy.shared += interval;
         start + interval
     }
@@ -190,9 +183,7 @@ impl Clock {
     /// The second level serves so many sectors. Gives when it is done, without its latency.
     fn second(&mut self, base: f64, from: f64, sectors: u64) -> f64 {
         let interval = (sectors * SECTOR) as f64 / self.rates.l2;
-        let start = from.max(self.l2);
-        self.l2 = self.l2.max(base) + interval;
-        self.busy.l2 += interval;
+        let start = self.l2.take(base, from, interval);
         self.l2_sectors += sectors;
         start + interval
     }
@@ -215,7 +206,11 @@ impl Clock {
             }
         }
         seen[..count].iter().for_each(|&sector| self.sector(sector, writes, bypass));
-        self.touched.first += (u64::from(mask.count_ones()) * bytes) as f64;
+        let asked = u64::from(mask.count_ones()) * bytes;
+        if writes && asked < count as u64 * SECTOR {
+            self.touched.parts += count as u64;
+        }
+        self.touched.first += asked as f64;
     }
 
     /// The copy engine touches bytes of global memory.
@@ -257,9 +252,9 @@ impl Clock {
         for &operand in &all[results..] {
             ready = ready.max(warp.ready(operand));
         }
-        let Touched { first, second, new, stored } = std::mem::take(&mut self.touched);
+        let Touched { first, second, new, stored, parts } = std::mem::take(&mut self.touched);
         if stored > 0 {
-            ready = ready.max(self.l2 - STORE_QUEUE);
+            ready = ready.max(self.l2.free() - STORE_QUEUE);
         }
         let start = self.start(warp, &cost, ready);
         let base = warp.base();
@@ -274,7 +269,8 @@ impl Clock {
             done = self.second(base, start, second) + latency;
         }
         if stored > 0 {
-            self.second(base, start, stored);
+            // A sector is read and merged where not all of it is written.
+            self.second(base, start, stored + self.rates.merge * parts);
         }
         all[..results].iter().for_each(|&result| warp.set_ready(result, done));
         done
@@ -300,7 +296,7 @@ impl Clock {
 
     /// A copy of the engine that was noted by [`Clock::run`], started by a warp. Gives when it is there.
     pub fn bulk_copy(&mut self, warp: &WarpClock) -> f64 {
-        let Touched { first, second, new, stored } = std::mem::take(&mut self.touched);
+        let Touched { first, second, new, stored, .. } = std::mem::take(&mut self.touched);
         let (base, now) = (warp.base(), warp.now());
         let latencies = self.rates.latencies;
         let latency = latencies.bulk_copy + if new { latencies.dram } else { latencies.l2 };
