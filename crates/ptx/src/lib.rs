@@ -57,6 +57,6 @@ pub use counters::{Counters, InstructionClass, Traffic};
 pub use error::{Place, PtxError};
 pub use memory::{MapElement, Swizzle, TensorMap, TensorMapKind};
 pub use occupancy::{BlockResources, Occupancy, OccupancyLimit};
-pub use performance::{Calibration, CalibrationError, Prediction, PredictOptions, Resource, ResourceUse};
+pub use performance::{Calibration, CalibrationError, PredictOptions, Prediction, Resource, ResourceUse};
 pub use profile::{Latencies, Limits, MemorySystem, Profile, Units};
 pub use simulator::{Argument, Checks, DeviceAddress, LaunchConfig, Module, Report, Simulator};

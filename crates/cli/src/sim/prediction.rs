@@ -1,7 +1,9 @@
 //! How long a simulated kernel would take, in words.
 
 use kinora::{
-    ptx::{Calibration, LaunchConfig, Module, OccupancyLimit, PredictOptions, Prediction, Resource, Simulator},
+    ptx::{
+        Calibration, LaunchConfig, Module, OccupancyLimit, PredictOptions, Prediction, Resource, Simulator,
+    },
     quantity::{bytes, time},
 };
 

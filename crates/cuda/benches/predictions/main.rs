@@ -1,72 +1,119 @@
 //! Compares what the simulator predicts with what a device took, by the tuner's record of it.
+//!
+//! `cargo bench -p kinora-cuda --bench predictions -- --records bench/results/h200/tuning-record.json` predicts some pairs of a
+//! call and a way to run it, of every family of kernels, from the shortest to the longest, by published figures of the
+//! chip alone. With `--calibrate OUT.json` it fits the constants of a calibration to one half of the pairs, chosen by a hash, and
+//! tells the error of the other half, which the fit has not seen.
 
-mod records;
+mod fit;
+mod pairs;
+mod statistics;
 
-use std::{path::PathBuf, time::Instant};
+use std::{fs, path::PathBuf, time::Instant};
 
 use kinora_cuda::{Architecture, Chip, compiler::CompilerOptions, simulation::SimulatedBench};
 use kinora_ptx::Calibration;
-use records::Pair;
+use serde_json::json;
+use statistics::Errors;
+
+const USAGE: &str = "\
+--records FILE      the tuner's record of an H200
+--each COUNT        pairs of each family of kernels (8)
+--calibrate FILE    fit the constants to half of the pairs, and write them
+--json FILE         write every prediction";
+
+/// What the command line says.
+struct Arguments {
+    records: PathBuf,
+    each: usize,
+    calibrate: Option<PathBuf>,
+    json: Option<PathBuf>,
+}
+
+fn arguments() -> Result<Arguments, String> {
+    let mut found = Arguments { records: PathBuf::new(), each: 8, calibrate: None, json: None };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        // What `cargo bench` adds.
+        if word == "--bench" {
+            continue;
+        }
+        let value = words.next().ok_or(USAGE)?;
+        match word.as_str() {
+            "--records" => found.records = value.into(),
+            "--each" => found.each = value.parse().map_err(|_| USAGE)?,
+            "--calibrate" => found.calibrate = Some(value.into()),
+            "--json" => found.json = Some(value.into()),
+            _ => return Err(USAGE.to_owned()),
+        }
+    }
+    if found.records.as_os_str().is_empty() { Err(USAGE.to_owned()) } else { Ok(found) }
+}
 
 fn main() -> Result<(), String> {
-    let mut arguments = std::env::args().skip(1);
-    let (mut records, mut filter, mut each) = (PathBuf::new(), String::new(), 10usize);
-    let (mut way, mut shape, mut calibration) = (String::new(), String::new(), Calibration::default());
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().unwrap_or_default();
-        match argument.as_str() {
-            "--records" => records = value().into(),
-            "--filter" => filter = value(),
-            "--way" => way = value(),
-            "--shape" => shape = value(),
-            "--calibration" => calibration = Calibration::read(&PathBuf::from(value())).map_err(|e| e.to_string())?,
-            "--each" => each = value().parse().unwrap_or(10),
-            _ => {}
+    let arguments = arguments()?;
+    let chosen = pairs::choose(pairs::read(&arguments.records)?, arguments.each);
+    let options = CompilerOptions::from_environment();
+    let bench = SimulatedBench::new(Chip::typical(Architecture::HOPPER), options)
+        .map_err(|error| error.to_string())?;
+    let plain = Calibration::default();
+    let start = Instant::now();
+    let mut measured: Vec<fit::Measured> = Vec::new();
+    for pair in chosen {
+        match pair.with(bench.chip(), |call, way| bench.predict(call, way, &plain)) {
+            Ok(prediction) => measured.push(fit::Measured { pair, prediction }),
+            Err(error) => eprintln!("{} {}: {error}", pair.family, pair.way),
         }
     }
-    let mut pairs = records::read(&records)?;
-    pairs.retain(|pair| pair.family.contains(&filter) && pair.way.contains(&way) && pair.signature.contains(&shape));
-    let chosen = choose(pairs, each);
-    let mut options = CompilerOptions::plain();
-    options.cache = Some(PathBuf::from("/tmp/perf-kernel-cache"));
-    let bench = SimulatedBench::new(Chip::typical(Architecture::HOPPER), options).map_err(|error| error.to_string())?;
-    let mut errors = Vec::new();
-    for pair in &chosen {
-        let start = Instant::now();
-        let predicted = pair.with(bench.chip(), |call, way| bench.predict(call, way, &calibration));
-        match predicted {
-            Ok(predicted) => {
-                let ms = predicted.seconds * 1e3;
-                let error = ms / pair.milliseconds - 1.0;
-                errors.push(error.abs());
-                let first = &predicted.launches[0].1;
-                println!(
-                    "{:16} {:22} {:9.4} {:9.4} {:+6.0} %  {:?}/{:?} occ {} of {} sm {:.4} l2 {:.4} dram {:.4} regs {} waves {:.1} sampled {} in {:.1}s {}",
-                    pair.family, pair.way, pair.milliseconds, ms, 100.0 * error, first.limiter, first.next_limiter,
-                    first.occupancy.blocks, first.blocks, first.multiprocessor_seconds * 1e3, first.l2_seconds * 1e3, first.dram_seconds * 1e3, first.registers, first.waves, first.sampled_blocks,
-                    start.elapsed().as_secs_f64(), pair.shapes()
-                );
-                if std::env::var_os("VERBOSE").is_some() {
-                    for used in &first.uses { println!("      {:?} {:.4}", used.resource, used.seconds * 1e3); }
-                    println!("      {:?}", first.counters);
-                }
-            }
-            Err(error) => println!("{} {}: {error}", pair.family, pair.way),
-        }
+    let seconds = start.elapsed().as_secs_f64();
+    let fitted = arguments.calibrate.as_ref().map(|_| fit::fit(&measured, &plain));
+    print_table(&measured, &plain, fitted.as_ref());
+    let half = |calibrates: bool| move |one: &&fit::Measured| one.pair.calibrates() == calibrates;
+    let errors = |calibration: &Calibration, which: &dyn Fn(&&fit::Measured) -> bool| {
+        Errors::of(measured.iter().filter(which).map(|one| one.times(calibration, &plain)))
+    };
+    let mut results = vec![("published figures alone", errors(&plain, &|_| true))];
+    if let Some(fitted) = &fitted {
+        results.push(("calibrated, the half it was fitted to", errors(fitted, &half(true))));
+        results.push(("calibrated, the other half", errors(fitted, &half(false))));
+        results.push(("calibrated, all", errors(fitted, &|_| true)));
     }
-    if false { let _ = (chosen[0].calibrates(), chosen[0].hash()); }
-    println!("MAPE {:.1} % of {}", 100.0 * errors.iter().sum::<f64>() / errors.len() as f64, errors.len());
+    println!("\n{} pairs in {seconds:.0} s", measured.len());
+    for (name, errors) in &results {
+        println!("{name:<40} {errors}");
+    }
+    if let (Some(path), Some(fitted)) = (&arguments.calibrate, &fitted) {
+        fitted.write(path).map_err(|error| error.to_string())?;
+    }
+    if let Some(path) = &arguments.json {
+        let pairs: Vec<_> = measured.iter().map(|one| one.json(fitted.as_ref(), &plain)).collect();
+        let results: Vec<_> =
+            results.iter().map(|(name, errors)| json!({"of": name, "errors": errors})).collect();
+        let answer =
+            json!({ "device": "NVIDIA H200", "seconds": seconds, "results": results, "pairs": pairs });
+        let text = serde_json::to_string_pretty(&answer).unwrap_or_default() + "\n";
+        fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
     Ok(())
 }
 
-fn choose(mut pairs: Vec<Pair>, each: usize) -> Vec<Pair> {
-    pairs.sort_by(|a, b| a.family.cmp(&b.family).then(a.milliseconds.total_cmp(&b.milliseconds)));
-    let mut chosen = Vec::new();
-    for family in pairs.chunk_by(|a, b| a.family == b.family) {
-        let count = family.len().min(each);
-        for i in 0..count {
-            chosen.push(family[if count > 1 { i * (family.len() - 1) / (count - 1) } else { 0 }].clone());
-        }
+fn print_table(measured: &[fit::Measured], plain: &Calibration, fitted: Option<&Calibration>) {
+    println!(
+        "{:<20} {:<24} {:>10} {:>10} {:>7}  limited by",
+        "family", "way", "measured", "predicted", "error"
+    );
+    for one in measured {
+        let (expected, predicted) = one.times(fitted.unwrap_or(plain), plain);
+        let limiter = one.prediction.launches.first().map(|(_, launch)| launch.limiter);
+        println!(
+            "{:<20} {:<24} {:>7.4} ms {:>7.4} ms {:>+5.0} %  {:<9} {}",
+            one.pair.family,
+            one.pair.way,
+            expected * 1e3,
+            predicted * 1e3,
+            100.0 * (predicted / expected - 1.0),
+            limiter.map(|limiter| format!("{limiter:?}").to_lowercase()).unwrap_or_default(),
+            one.pair.shapes()
+        );
     }
-    chosen
 }

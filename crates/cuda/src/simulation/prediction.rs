@@ -54,7 +54,6 @@ impl SimulatedBench {
                 calibration: calibration.clone(),
                 follows: !launches.is_empty(),
             };
-            if std::env::var_os("VERBOSE").is_some() { println!("{} grid {:?} block {:?} shared {} {:?}", launch.kernel.label(), launch.grid, launch.block, launch.shared_bytes, launch.kernel.constants); }
             let prediction =
                 simulator.predict(&module, launch.kernel.entry, &config(&launch), &options).map_err(said)?;
             launches.push((launch.kernel.label(), prediction));
@@ -70,7 +69,6 @@ impl SimulatedBench {
             return Ok(Some(registers));
         }
         let resources = self.assembler.compile(kernel)?.resources;
-        if std::env::var_os("VERBOSE").is_some() { println!("{} {resources:?}", kernel.label()); }
         let registers = resources.map(|resources| resources.registers).filter(|&registers| registers > 0);
         if let Some(registers) = registers {
             known().insert(kernel.clone(), registers);

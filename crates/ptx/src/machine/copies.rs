@@ -162,7 +162,12 @@ impl Unit<'_> {
             let address = addresses[lane] & 0xffff_ffff;
             if let Some((block, place)) = self.shared_place(warp, step.pc, lane, address, 8, Touch::Write) {
                 let row = self.clocks.release(warp.id);
-                let there = self.blocks[block].mbarriers.arrive(place as u32, u32::from(!increment), &row, warp.now());
+                let there = self.blocks[block].mbarriers.arrive(
+                    place as u32,
+                    u32::from(!increment),
+                    &row,
+                    warp.now(),
+                );
                 if !there {
                     self.report(
                         warp,
@@ -318,7 +323,8 @@ impl Unit<'_> {
             row[engine] = now;
             self.clocks.advance();
             let (block, offset) = copy.barrier;
-            if !self.blocks[block].mbarriers.complete_bytes(offset as u32, copy.bytes as i64, &row, copy.time) {
+            if !self.blocks[block].mbarriers.complete_bytes(offset as u32, copy.bytes as i64, &row, copy.time)
+            {
                 let Issuer { pc, block, thread, .. } = copy.issuer;
                 self.findings.add(FindingKind::MbarrierMisuse, pc, || {
                     (block, thread, None, "a copy is counted by an mbarrier that was never made".to_owned())

@@ -117,7 +117,13 @@ impl Unit<'_> {
 
     /// Keeps the time of an instruction whose cost is known before it runs.
     #[inline]
-    pub(super) fn time_arithmetic(&mut self, warp: &mut Warp, instruction: &Instruction, operands: &[Operand], pc: u32) {
+    pub(super) fn time_arithmetic(
+        &mut self,
+        warp: &mut Warp,
+        instruction: &Instruction,
+        operands: &[Operand],
+        pc: u32,
+    ) {
         if let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock)
             && clock.costs[pc as usize].kind != Kind::Deferred
         {
@@ -127,7 +133,8 @@ impl Unit<'_> {
 
     /// Runs an instruction, and keeps the time of what it did.
     pub(super) fn execute_timed(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
-        let rounds = |counters: &Counters| counters.shared_loads.transactions + counters.shared_stores.transactions;
+        let rounds =
+            |counters: &Counters| counters.shared_loads.transactions + counters.shared_stores.transactions;
         let before = rounds(&self.counters);
         if let Some(clock) = &mut self.clock {
             clock.before(before);
@@ -136,9 +143,7 @@ impl Unit<'_> {
             step.instruction.op,
             Op::Barrier { .. } | Op::ClusterArrive { .. } | Op::Mbarrier { op: Mbarrier::Wait { .. }, .. }
         );
-        if waits
-            && let Some(own) = &mut warp.clock
-        {
+        if waits && let Some(own) = &mut warp.clock {
             own.settle();
         }
         let next = self.execute(warp, step);
@@ -150,7 +155,11 @@ impl Unit<'_> {
         let Step { instruction, operands, pc, .. } = step;
         let (guard, results) = (instruction.guard, instruction.results as usize);
         match instruction.op {
-            Op::Load(_) | Op::Store(_) | Op::Atomic { .. } | Op::LoadMatrix { .. } | Op::StoreMatrix { .. } => {
+            Op::Load(_)
+            | Op::Store(_)
+            | Op::Atomic { .. }
+            | Op::LoadMatrix { .. }
+            | Op::StoreMatrix { .. } => {
                 clock.memory(own, pc, guard, operands, results, after);
             }
             Op::AsyncCopy { .. } => {

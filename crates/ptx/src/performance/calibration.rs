@@ -14,19 +14,15 @@ const FORMAT: u32 = 1;
 pub struct Calibration {
     /// What they were measured on, in words.
     pub device: String,
-    /// The share of the schedulers' slots that instructions of PTX reach: less than 1 where the assembler makes more
-    /// instructions of them, more where it makes fewer.
-    pub issue: f64,
+    /// The share of the multiprocessors' clocks that is of use: the clock that the chip holds under load, and what the
+    /// assembler's code loses against the PTX that is looked at.
+    pub clock: f64,
     /// The share of the tensor cores' rate, at the clock that the chip holds while they are busy.
     pub tensor: f64,
-    /// The share of shared memory's bandwidth.
-    pub shared: f64,
     /// The share of the second-level cache's bandwidth.
     pub l2: f64,
     /// The share of the memory's bandwidth.
     pub dram: f64,
-    /// A factor on the latencies of memory and its caches.
-    pub latency: f64,
     /// Seconds of a launch, from the end of what was before to the first block's begin and from the last block's end on.
     pub launch_seconds: Option<f64>,
     /// Seconds of a launch that follows another of the same call.
@@ -41,13 +37,11 @@ impl Default for Calibration {
     fn default() -> Calibration {
         Calibration {
             device: "none".to_owned(),
-            issue: 1.0,
+            clock: 1.0,
             // Matrix products of vendors' libraries reach four fifths of data sheets: the boost clock does not hold.
             tensor: 0.8,
-            shared: 1.0,
             l2: 0.9,
             dram: 0.9,
-            latency: 1.0,
             launch_seconds: None,
             following_seconds: None,
             overlap: 4.0,
@@ -73,7 +67,9 @@ pub enum CalibrationError {
         source: io::Error,
     },
     /// It is no calibration.
-    #[error("{path} is no calibration: {what}. A run of the predictions' benchmark with --calibrate writes one")]
+    #[error(
+        "{path} is no calibration: {what}. A run of the predictions' benchmark with --calibrate writes one"
+    )]
     Damaged {
         /// The file.
         path: String,
@@ -112,14 +108,24 @@ impl Calibration {
             .map_err(|source| CalibrationError::File { path: path.display().to_string(), source })
     }
 
+    /// The time of multiprocessors, second-level cache and memory, which go on beside each other, but not perfectly: their
+    /// norm of degree [`overlap`](Calibration::overlap).
+    pub fn combined(&self, multiprocessors: f64, l2: f64, dram: f64) -> f64 {
+        let all = [multiprocessors, l2, dram];
+        let longest = all.into_iter().fold(0.0, f64::max);
+        if longest <= 0.0 {
+            return 0.0;
+        }
+        let sum: f64 = all.iter().map(|seconds| (seconds / longest).powf(self.overlap)).sum();
+        longest * sum.powf(1.0 / self.overlap)
+    }
+
     fn wrong(&self) -> Option<String> {
         let constants = [
-            ("issue", Some(self.issue)),
+            ("clock", Some(self.clock)),
             ("tensor", Some(self.tensor)),
-            ("shared", Some(self.shared)),
             ("l2", Some(self.l2)),
             ("dram", Some(self.dram)),
-            ("latency", Some(self.latency)),
             ("launch_seconds", self.launch_seconds),
             ("following_seconds", self.following_seconds),
             ("overlap", Some(self.overlap)),

@@ -22,7 +22,8 @@ pub(super) fn by_allocation(footprint: &Footprint, extents: &[(u64, u64)]) -> Ve
 /// The bytes that a whole grid of `blocks` touches of each allocation, each once, where `sampled` of them touched `touched`:
 /// never more than there is.
 pub(super) fn whole(touched: &[f64], extents: &[(u64, u64)], sampled: f64, blocks: f64) -> Vec<f64> {
-    let each = |(touched, &(_, size)): (&f64, &(u64, u64))| (touched / sampled.max(1.0) * blocks).min(size as f64);
+    let each =
+        |(touched, &(_, size)): (&f64, &(u64, u64))| (touched / sampled.max(1.0) * blocks).min(size as f64);
     touched.iter().zip(extents).map(each).collect()
 }
 

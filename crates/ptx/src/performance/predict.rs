@@ -1,10 +1,6 @@
 //! The prediction of a launch.
 
-use super::{
-    Calibration, Prediction, Resource, ResourceUse,
-    footprint,
-    sample::Sample,
-};
+use super::{Calibration, Prediction, Resource, ResourceUse, footprint, sample::Sample};
 use crate::{
     counters::Counters,
     error::PtxError,
@@ -73,7 +69,11 @@ impl Simulator {
         };
         // One at the begin of the grid and one in its middle: at edges blocks may have less to do.
         let middle = clusters.min(multiprocessors) / 2;
-        let runs = if middle == 0 { vec![run(0)] } else { <[_; 2]>::from(rayon::join(|| run(0), || run(middle))).into() };
+        let runs = if middle == 0 {
+            vec![run(0)]
+        } else {
+            <[_; 2]>::from(rayon::join(|| run(0), || run(middle))).into()
+        };
         if runs.iter().any(|(_, run)| !run.finished) {
             return Err(refuse("its blocks come to no end"));
         }
@@ -145,7 +145,7 @@ impl Simulator {
         let dram_bytes = footprint::reads(&read, each, blocks, resident, cache) + written;
 
         let seconds_of = |clocks: f64| clocks / profile.clock_hz;
-        let multiprocessor_seconds = seconds_of(clocks);
+        let multiprocessor_seconds = seconds_of(clocks) / calibration.clock;
         let dram_seconds = dram_bytes / (profile.memory.dram_bytes * calibration.dram);
         let launch = calibration.launch_seconds.unwrap_or(profile.launch_seconds);
         let launch_seconds = if options.follows {
@@ -155,7 +155,7 @@ impl Simulator {
         };
         let l2_bytes = l2_sectors * SECTOR as f64 * blocks / f64::max(sampled, 1.0);
         let l2_seconds = seconds_of(l2_bytes / (profile.memory.l2_rate * calibration.l2));
-        let working = overlapped(&[multiprocessor_seconds, l2_seconds, dram_seconds], calibration.overlap);
+        let working = calibration.combined(multiprocessor_seconds, l2_seconds, dram_seconds);
         const RESOURCES: [Resource; 7] = [
             Resource::Issue,
             Resource::Float,
@@ -199,24 +199,14 @@ impl Simulator {
     }
 }
 
-/// The time of things that go on beside each other, but not perfectly: their norm of some degree, of which a large one is
-/// the longest of them.
-fn overlapped(seconds: &[f64], degree: f64) -> f64 {
-    let longest = seconds.iter().copied().fold(0.0, f64::max);
-    if longest <= 0.0 {
-        return 0.0;
-    }
-    let sum: f64 = seconds.iter().map(|seconds| (seconds / longest).powf(degree)).sum();
-    longest * sum.powf(1.0 / degree)
-}
-
 /// A resource that is busy for less than this share of the time does not limit it.
 const BUSY: f64 = 0.6;
 
 /// What limits a launch, and what comes next: the launch itself where it takes the longest, the busiest resource where that
 /// is busy most of the time, and waiting where none is.
 fn limiters(uses: &[ResourceUse], working: f64, launch: f64) -> (Resource, Resource) {
-    let mut candidates: Vec<(Resource, f64)> = uses.iter().map(|used| (used.resource, used.seconds)).collect();
+    let mut candidates: Vec<(Resource, f64)> =
+        uses.iter().map(|used| (used.resource, used.seconds)).collect();
     candidates.push((Resource::Launch, launch));
     let busiest = uses.first().map_or(0.0, |used| used.seconds);
     if busiest < BUSY * working {

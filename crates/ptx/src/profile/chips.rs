@@ -123,12 +123,7 @@ impl Profile {
             multiprocessors: 128,
             limits: Limits { blocks: 24, ..ampere.limits },
             clock_hz: 2.52e9,
-            memory: MemorySystem {
-                dram_bytes: 1008e9,
-                l2_bytes: 72 << 20,
-                l2_rate: 2048.0,
-                ..ampere.memory
-            },
+            memory: MemorySystem { dram_bytes: 1008e9, l2_bytes: 72 << 20, l2_rate: 2048.0, ..ampere.memory },
             ..ampere
         }
     }
@@ -174,13 +169,7 @@ impl Profile {
             limits: Limits { shared_bytes: 228 << 10, ..ampere.limits },
             // At which 132 multiprocessors do the data sheet's 989.4 TFLOP/s.
             clock_hz: 1.83e9,
-            units: Units {
-                float: 128.0,
-                double: 64.0,
-                tensor: 2048.0,
-                tensor_by_warp: 0.63,
-                ..ampere.units
-            },
+            units: Units { float: 128.0, double: 64.0, tensor: 2048.0, tensor_by_warp: 0.63, ..ampere.units },
             // The second-level cache has as many slices for its 50 MB as that of an A100 for its 40.
             memory: MemorySystem {
                 dram_bytes: 3352e9,

@@ -49,7 +49,9 @@ impl Footprint {
 
     /// Pages with the address that each begins at and the bytes that were touched in it.
     pub fn pages(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.pages.iter().map(|(&page, bits)| (page * PAGE_SECTORS * SECTOR, u64::from(bits.count_ones()) * SECTOR))
+        self.pages
+            .iter()
+            .map(|(&page, bits)| (page * PAGE_SECTORS * SECTOR, u64::from(bits.count_ones()) * SECTOR))
     }
 }
 

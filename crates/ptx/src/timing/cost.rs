@@ -43,11 +43,11 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
     let on = |unit: Unit, count: f64| Cost {
         kind: Kind::Plain,
         unit: Some(unit),
-        slots: count * rates.issue,
+        slots: count,
         interval: count * rates.intervals[unit as usize],
         latency: latency * count.max(1.0),
     };
-    let alone = |count: f64| Cost { kind: Kind::Plain, unit: None, slots: count * rates.issue, interval: 0.0, latency };
+    let alone = |count: f64| Cost { kind: Kind::Plain, unit: None, slots: count, interval: 0.0, latency };
     match instruction.op {
         Op::Alu(alu) => match alu {
             Alu::Move32 | Alu::Move64 | Alu::Pack64 | Alu::Unpack64 | Alu::Unpack32 => free,
@@ -60,19 +60,28 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
                 Cost { latency: 500.0, ..on(Unit::Integer, 80.0) }
             }
             Alu::I64(op) => integer(op).map_or(free, |(unit, count)| on(unit, 2.0 * count)),
-            Alu::Wide16(..) | Alu::Wide32(..) | Alu::DotBytes(..) | Alu::Mul24 { .. } => on(Unit::Integer, 1.0),
+            Alu::Wide16(..) | Alu::Wide32(..) | Alu::DotBytes(..) | Alu::Mul24 { .. } => {
+                on(Unit::Integer, 1.0)
+            }
             Alu::Select64 | Alu::SelectBySign64 { .. } => on(Unit::Integer, 2.0),
             Alu::F32(op, mode) => float(op, mode.flush, rates, on, free),
             Alu::F64(op, mode) => match op {
                 Float::Neg | Float::Abs => free,
-                Float::Add | Float::Sub | Float::Mul | Float::Fma | Float::Min | Float::Max => on(Unit::Double, 1.0),
+                Float::Add | Float::Sub | Float::Mul | Float::Fma | Float::Min | Float::Max => {
+                    on(Unit::Double, 1.0)
+                }
                 _ => Cost { unit: Some(Unit::Double), ..float(op, mode.flush, rates, on, free) },
             },
             Alu::Half { op, mode, .. } => match op {
                 Float::Neg | Float::Abs => free,
-                Float::Add | Float::Sub | Float::Mul | Float::Fma | Float::Min | Float::Max | Float::MinNan | Float::MaxNan => {
-                    Cost { interval: rates.half, ..on(Unit::Float, 1.0) }
-                }
+                Float::Add
+                | Float::Sub
+                | Float::Mul
+                | Float::Fma
+                | Float::Min
+                | Float::Max
+                | Float::MinNan
+                | Float::MaxNan => Cost { interval: rates.half, ..on(Unit::Float, 1.0) },
                 _ => float(op, mode.flush, rates, on, free),
             },
             Alu::Convert(conversion) => convert(conversion, on, free),
@@ -83,7 +92,12 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
             on(Unit::Integer, if kind.bytes() == 8 { 2.0 } else { 1.0 })
         }
         Op::TestNumber { .. } | Op::Predicate(_) => on(Unit::Integer, 1.0),
-        Op::Special(_) | Op::ToGeneric(_) | Op::FromGeneric(_) | Op::IsSpace(_) | Op::Nothing | Op::Prefetch => free,
+        Op::Special(_)
+        | Op::ToGeneric(_)
+        | Op::FromGeneric(_)
+        | Op::IsSpace(_)
+        | Op::Nothing
+        | Op::Prefetch => free,
         Op::MapShared { .. } | Op::ClusterRankOf { .. } => on(Unit::Integer, 1.0),
         Op::Load(access) if access.memory == Memory::Parameter => free,
         Op::Branch { target } if target as usize <= pc => Cost { kind: Kind::Loop, ..alone(1.0) },
@@ -94,14 +108,14 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
             let products = f64::from(mma.m) * f64::from(mma.n) * f64::from(mma.k);
             let interval = products / (rates.tensor * rates.tensor_by_warp * speed_of(mma.a));
             let unit = Some(Unit::Tensor);
-            Cost { kind: Kind::Plain, unit, slots: rates.issue, interval, latency: rates.latencies.tensor }
+            Cost { kind: Kind::Plain, unit, slots: 1.0, interval, latency: rates.latencies.tensor }
         }
         Op::Wgmma(wgmma) => {
             // Each of the four warps has sixteen rows, on the tensor cores of its own scheduler.
             let products = 16.0 * f64::from(wgmma.n) * f64::from(wgmma.k);
             let interval = products / (rates.tensor * speed_of(wgmma.element));
             let unit = Some(Unit::Tensor);
-            Cost { kind: Kind::Deferred, unit, slots: rates.issue, interval, latency: rates.latencies.tensor }
+            Cost { kind: Kind::Deferred, unit, slots: 1.0, interval, latency: rates.latencies.tensor }
         }
         _ => Cost { kind: Kind::Deferred, ..alone(1.0) },
     }
@@ -123,7 +137,9 @@ fn integer(op: Int) -> Option<(Unit, f64)> {
         // The multiply-add units of floating point do those of integers too.
         Int::Mul | Int::Mad => (Unit::Float, 2.0),
         Int::MulHighS | Int::MulHighU | Int::MadHighS | Int::MadHighU => (Unit::Float, 2.0),
-        Int::PopulationCount | Int::LeadingZeros | Int::Reverse | Int::FindS(_) | Int::FindU(_) => (Unit::Integer, 2.0),
+        Int::PopulationCount | Int::LeadingZeros | Int::Reverse | Int::FindS(_) | Int::FindU(_) => {
+            (Unit::Integer, 2.0)
+        }
         Int::ExtractS | Int::ExtractU | Int::Insert => (Unit::Integer, 2.0),
         _ => (Unit::Integer, 1.0),
     })
@@ -135,11 +151,11 @@ fn float(op: Float, flush: bool, rates: &Rates, on: impl Fn(Unit, f64) -> Cost, 
         Float::Neg | Float::Abs => free,
         Float::Add | Float::Sub | Float::Mul | Float::Fma => on(Unit::Float, 1.0),
         Float::Min | Float::Max | Float::MinNan | Float::MaxNan | Float::CopySign => on(Unit::Integer, 1.0),
-        Float::Div => Cost { slots: 8.0 * rates.issue, latency: 3.0 * special, ..on(Unit::Special, 1.0) },
+        Float::Div => Cost { slots: 8.0, latency: 3.0 * special, ..on(Unit::Special, 1.0) },
         // Without a flush, subnormals are scaled before and after.
         _ => {
             let count = if flush { 1.0 } else { 3.0 };
-            Cost { slots: count * rates.issue, latency: special, ..on(Unit::Special, 1.0) }
+            Cost { slots: count, latency: special, ..on(Unit::Special, 1.0) }
         }
     }
 }

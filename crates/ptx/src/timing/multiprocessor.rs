@@ -32,8 +32,6 @@ const STORE_QUEUE: f64 = 400.0;
 #[derive(Clone, Debug)]
 pub(crate) struct Rates {
     pub schedulers: usize,
-    /// Clocks of a scheduler that an instruction takes.
-    pub issue: f64,
     /// Clocks that a unit of a scheduler has an instruction of a warp.
     pub intervals: [f64; UNITS],
     /// The same for two 16-bit numbers at a time.
@@ -59,22 +57,17 @@ impl Rates {
         let units = &profile.units;
         let schedulers = f64::from(units.schedulers.max(1));
         let interval = |lanes: f64| 32.0 * schedulers / lanes.max(1e-3);
-        let mut latencies = profile.latencies;
-        latencies.l2 *= calibration.latency;
-        latencies.dram *= calibration.latency;
-        latencies.bulk_copy *= calibration.latency;
         Rates {
             schedulers: units.schedulers.max(1) as usize,
-            issue: 1.0 / calibration.issue,
             intervals: [units.float, units.integer, units.double, units.special, 1.0].map(interval),
             half: interval(units.half),
             tensor: units.tensor / schedulers * calibration.tensor,
             tensor_by_warp: units.tensor_by_warp,
             shuffle: 32.0 / units.shuffle,
-            shared: units.shared_bytes * calibration.shared,
+            shared: units.shared_bytes,
             l2: profile.memory.l2_port,
             merge: 1,
-            latencies,
+            latencies: profile.latencies,
             first_level_bytes: profile.memory.l1_bytes.saturating_sub(shared_bytes),
         }
     }
@@ -277,9 +270,17 @@ impl Clock {
     }
 
     /// A shuffle, or what else goes through the same unit.
-    pub fn exchange(&mut self, warp: &mut WarpClock, pc: u32, guard: Operand, all: &[Operand], results: usize) {
+    pub fn exchange(
+        &mut self,
+        warp: &mut WarpClock,
+        pc: u32,
+        guard: Operand,
+        all: &[Operand],
+        results: usize,
+    ) {
         let cost = self.costs[pc as usize];
-        let ready = all[results..].iter().fold(warp.ready(guard), |ready, &operand| ready.max(warp.ready(operand)));
+        let ready =
+            all[results..].iter().fold(warp.ready(guard), |ready, &operand| ready.max(warp.ready(operand)));
         let start = self.start(warp, &cost, ready);
         let bytes = self.rates.shuffle * self.rates.shared;
         let done = self.share(warp.base(), start, bytes) + self.rates.latencies.shared;

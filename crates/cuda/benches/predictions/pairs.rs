@@ -53,9 +53,8 @@ impl Pair {
     /// A number that depends on the pair alone: FNV-1a.
     pub fn hash(&self) -> u64 {
         let bytes = self.signature.bytes().chain([0]).chain(self.way.bytes());
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+        bytes
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 
     /// Whether it is for calibration; the others are what a calibration is judged by.
@@ -108,10 +107,25 @@ fn types(text: &str) -> Option<Vec<TensorType>> {
             "i32" => DType::I32,
             _ => return None,
         };
-        let extents: Option<Vec<usize>> =
-            extents.split(", ").filter(|extent| !extent.is_empty()).map(|extent| extent.parse().ok()).collect();
+        let extents: Option<Vec<usize>> = extents
+            .split(", ")
+            .filter(|extent| !extent.is_empty())
+            .map(|extent| extent.parse().ok())
+            .collect();
         types.push(TensorType::new(dtype, extents?));
         rest = after;
     }
     Some(types)
+}
+
+/// Some pairs of every family, from the shortest to the longest.
+pub fn choose(mut pairs: Vec<Pair>, each: usize) -> Vec<Pair> {
+    pairs.sort_by(|a, b| a.family.cmp(&b.family).then(a.milliseconds.total_cmp(&b.milliseconds)));
+    let mut chosen = Vec::new();
+    for family in pairs.chunk_by(|a, b| a.family == b.family) {
+        let count = family.len().min(each);
+        let place = |i: usize| if count > 1 { i * (family.len() - 1) / (count - 1) } else { 0 };
+        chosen.extend((0..count).map(|i| family[place(i)].clone()));
+    }
+    chosen
 }
