@@ -81,3 +81,25 @@ fn what_cannot_be_run_is_said() {
     sim(&ptx, &["--grid", "1", "--block", "1", "--chip", "abacus"]).must_fail(2, &["t4"]);
     sim(&ptx, &["--grid", "1", "--block", "1", "--write", "x"]).must_fail(2, &["NUMBER=FILE"]);
 }
+
+#[test]
+fn a_prediction_says_how_long_and_why() {
+    let place = Studio::new();
+    let source = place.write("scale.cu", SCALE.replace("LIMIT", "<").as_bytes());
+    let words = ["--grid", "400000", "--block", "256", "--arg", "f32[102400000]", "--arg", "i32:102400000"];
+    let asked = [&words[..], &["--arg", "f32:0.5", "--device-profile", "t4", "--predict-only"]].concat();
+    let ran = sim(&source, &asked);
+    if no_compiler(&ran) {
+        return;
+    }
+    let text = ran.text();
+    assert!(text.contains("predicted") && text.contains("limited by memory"), "{text}");
+    let found = sim(&source, &[&asked[..], &["--json"]].concat()).json();
+    assert_eq!(found["prediction"]["limiter"], "dram", "{found}");
+    assert_eq!(found["prediction"]["occupancy"]["blocks"], 4, "{found}");
+    let calibration = place.write("wrong.json", b"{}");
+    let wrong = sim(&source, &[&asked[..], &["--calibration", calibration.to_str().unwrap()]].concat());
+    assert_eq!(wrong.code, Some(1), "{wrong:?}");
+    assert!(wrong.stderr.contains("wrong.json is no calibration"), "{wrong:?}");
+    sim(&source, &[&words[..], &["--predict-only"]].concat()).must_fail(2, &["--device-profile"]);
+}

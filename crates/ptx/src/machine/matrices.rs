@@ -308,6 +308,9 @@ impl Unit<'_> {
         let bytes = 16 * u64::from(rows.count_ones());
         traffic.requests += 1;
         traffic.transactions += crate::counters::bank_rounds(addresses, rows, 16);
+        if let Some(clock) = &mut self.clock {
+            clock.banks(addresses, rows, 16);
+        }
         traffic.ideal_transactions += bytes.div_ceil(128);
         traffic.bytes += bytes;
     }

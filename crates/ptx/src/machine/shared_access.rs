@@ -130,6 +130,9 @@ impl Unit<'_> {
         let asked = u64::from(mask.count_ones()) * bytes as u64;
         traffic.requests += 1;
         traffic.transactions += counters::bank_rounds(addresses, mask, bytes as u64);
+        if let Some(clock) = &mut self.clock {
+            clock.banks(addresses, mask, bytes as u64);
+        }
         traffic.ideal_transactions += asked.div_ceil(128);
         traffic.bytes += asked;
     }

@@ -133,12 +133,6 @@ impl Unit<'_> {
 
     /// Runs an instruction, and keeps the time of what it did.
     pub(super) fn execute_timed(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
-        let rounds =
-            |counters: &Counters| counters.shared_loads.transactions + counters.shared_stores.transactions;
-        let before = rounds(&self.counters);
-        if let Some(clock) = &mut self.clock {
-            clock.before(before);
-        }
         let waits = matches!(
             step.instruction.op,
             Op::Barrier { .. } | Op::ClusterArrive { .. } | Op::Mbarrier { op: Mbarrier::Wait { .. }, .. }
@@ -147,7 +141,6 @@ impl Unit<'_> {
             own.settle();
         }
         let next = self.execute(warp, step);
-        let after = rounds(&self.counters);
         let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock) else { return next };
         if matches!(next, Next::Again(_)) || clock.costs[step.pc as usize].kind != Kind::Deferred {
             return next;
@@ -160,10 +153,10 @@ impl Unit<'_> {
             | Op::Atomic { .. }
             | Op::LoadMatrix { .. }
             | Op::StoreMatrix { .. } => {
-                clock.memory(own, pc, guard, operands, results, after);
+                clock.memory(own, pc, guard, operands, results);
             }
             Op::AsyncCopy { .. } => {
-                let done = clock.memory(own, pc, guard, operands, results, after);
+                let done = clock.memory(own, pc, guard, operands, results);
                 own.copies.add(done);
             }
             Op::AsyncCommit => own.copies.close(),
@@ -204,7 +197,7 @@ impl Unit<'_> {
             }
             Op::Mbarrier { .. } => clock.exchange(own, pc, guard, operands, results),
             _ => {
-                clock.memory(own, pc, guard, operands, results, after);
+                clock.memory(own, pc, guard, operands, results);
             }
         }
         next

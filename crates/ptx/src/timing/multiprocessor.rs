@@ -76,6 +76,8 @@ impl Rates {
 /// What an instruction did to memory.
 #[derive(Clone, Copy, Debug, Default)]
 struct Touched {
+    /// Rounds through the banks of shared memory.
+    rounds: u64,
     /// Bytes through the first level.
     first: f64,
     /// Sectors that the second level gave or took, and whether any of them was touched for the first time.
@@ -110,7 +112,6 @@ pub(crate) struct Clock {
     pub l2_sectors: u64,
     pub busy: Busy,
     touched: Touched,
-    rounds: u64,
 }
 
 impl Clock {
@@ -126,7 +127,6 @@ impl Clock {
             l2_sectors: 0,
             busy: Busy::default(),
             touched: Touched::default(),
-            rounds: 0,
             rates,
             costs,
         }
@@ -224,10 +224,35 @@ impl Clock {
         }
     }
 
-    /// Rounds of shared memory's banks so far, by the counters.
-    pub fn before(&mut self, rounds: u64) {
-        self.rounds = rounds;
-        self.touched = Touched::default();
+    /// Lanes touch shared memory. Words that several of them read are served once, also in wide accesses, which the counters
+    /// of conflicts take by groups of lanes.
+    pub fn banks(&mut self, addresses: &[u64; 32], mask: u32, bytes: u64) {
+        let mut seen = [[u64::MAX; 4]; 32];
+        let mut counts = [0u8; 32];
+        let mut most = 1;
+        let mut spilled = 0;
+        let mut rest = mask;
+        while rest != 0 {
+            let lane = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            for word in addresses[lane] / 4..(addresses[lane] + bytes).div_ceil(4) {
+                let bank = (word % 32) as usize;
+                let count = counts[bank] as usize;
+                if seen[bank][..count].contains(&word) {
+                    continue;
+                }
+                if count < seen[bank].len() {
+                    seen[bank][count] = word;
+                    counts[bank] += 1;
+                    most = most.max(u64::from(counts[bank]));
+                } else {
+                    spilled += 1;
+                }
+            }
+        }
+        // Beyond four words of a bank, each is taken for another.
+        self.touched.rounds +=
+            if spilled > 0 { crate::counters::bank_rounds(addresses, mask, bytes) } else { most };
     }
 
     /// An instruction that touched memory, or not, by its class. Gives when it is done.
@@ -238,21 +263,20 @@ impl Clock {
         guard: Operand,
         all: &[Operand],
         results: usize,
-        rounds: u64,
     ) -> f64 {
         let cost = self.costs[pc as usize];
         let mut ready = warp.ready(guard);
         for &operand in &all[results..] {
             ready = ready.max(warp.ready(operand));
         }
-        let Touched { first, second, new, stored, parts } = std::mem::take(&mut self.touched);
+        let Touched { rounds, first, second, new, stored, parts } = std::mem::take(&mut self.touched);
         if stored > 0 {
             ready = ready.max(self.l2.free() - STORE_QUEUE);
         }
         let start = self.start(warp, &cost, ready);
         let base = warp.base();
         let latencies = self.rates.latencies;
-        let rounds = (rounds - self.rounds) as f64 * 128.0;
+        let rounds = rounds as f64 * 128.0;
         let mut done = start + cost.latency;
         if rounds > 0.0 || first > 0.0 {
             done = self.share(base, start, rounds + first) + latencies.shared;
