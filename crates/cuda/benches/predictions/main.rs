@@ -20,6 +20,7 @@ const USAGE: &str = "\
 --records FILE      the tuner's record of an H200
 --each COUNT        pairs of each family of kernels (8)
 --calibrate FILE    fit the constants to half of the pairs, and write them
+--calibration FILE  predict by these constants, and not by published figures alone
 --json FILE         write every prediction";
 
 /// The shares of the tensor cores' published rate that a calibration tries.
@@ -30,11 +31,13 @@ struct Arguments {
     records: PathBuf,
     each: usize,
     calibrate: Option<PathBuf>,
+    calibration: Option<PathBuf>,
     json: Option<PathBuf>,
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut found = Arguments { records: PathBuf::new(), each: 8, calibrate: None, json: None };
+    let mut found =
+        Arguments { records: PathBuf::new(), each: 8, calibrate: None, calibration: None, json: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         // What `cargo bench` adds.
@@ -45,6 +48,7 @@ fn arguments() -> Result<Arguments, String> {
         match word.as_str() {
             "--records" => found.records = value.into(),
             "--each" => found.each = value.parse().map_err(|_| USAGE)?,
+            "--calibration" => found.calibration = Some(value.into()),
             "--calibrate" => found.calibrate = Some(value.into()),
             "--json" => found.json = Some(value.into()),
             _ => return Err(USAGE.to_owned()),
@@ -59,7 +63,12 @@ fn main() -> Result<(), String> {
     let options = CompilerOptions::from_environment();
     let bench = SimulatedBench::new(Chip::typical(Architecture::HOPPER), options)
         .map_err(|error| error.to_string())?;
-    let plain = Calibration::default();
+    let plain = match &arguments.calibration {
+        Some(path) => Calibration::read(path).map_err(|error| error.to_string())?,
+        None => Calibration::default(),
+    };
+    let given =
+        if arguments.calibration.is_some() { "the constants given" } else { "published figures alone" };
     let measure = |calibration: &Calibration, pairs: &[pairs::Pair]| {
         let mut measured: Vec<fit::Measured> = Vec::new();
         for (done, pair) in pairs.iter().enumerate() {
@@ -94,7 +103,7 @@ fn main() -> Result<(), String> {
             let chosen = measured.iter().filter(|one| half.is_none_or(|half| one.pair.calibrates() == half));
             Errors::of(chosen.map(|one| one.times(calibration, base)))
         };
-    let mut results = vec![("published figures alone", of(&measured, &plain, &plain, None))];
+    let mut results = vec![(given, of(&measured, &plain, &plain, None))];
     if let Some((fitted, base, again, _)) = &fitted {
         results.push(("calibrated, the half it was fitted to", of(again, fitted, base, Some(true))));
         results.push(("calibrated, the other half", of(again, fitted, base, Some(false))));

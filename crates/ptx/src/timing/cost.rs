@@ -5,6 +5,13 @@
 use super::multiprocessor::{Rates, Unit};
 use crate::isa::{Alu, Conversion, Float, Instruction, Int, Memory, Op, Program, Type};
 
+/// Instructions and clocks of a quotient of 32-bit integers, which chips have no unit for: conversions, a reciprocal and
+/// corrections, one after the other.
+const DIVISION: (f64, f64) = (20.0, 140.0);
+
+/// The same of 64 bits: a function.
+const LONG_DIVISION: (f64, f64) = (80.0, 500.0);
+
 /// What has to be looked at when an instruction has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -53,11 +60,11 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
             Alu::Move32 | Alu::Move64 | Alu::Pack64 | Alu::Unpack64 | Alu::Unpack32 => free,
             Alu::I16(Int::DivS | Int::DivU | Int::RemS | Int::RemU)
             | Alu::I32(Int::DivS | Int::DivU | Int::RemS | Int::RemU) => {
-                Cost { latency: 140.0, ..on(Unit::Integer, 20.0) }
+                Cost { latency: DIVISION.1, ..on(Unit::Integer, DIVISION.0) }
             }
             Alu::I16(op) | Alu::I32(op) => integer(op).map_or(free, |(unit, count)| on(unit, count)),
             Alu::I64(Int::DivS | Int::DivU | Int::RemS | Int::RemU) => {
-                Cost { latency: 500.0, ..on(Unit::Integer, 80.0) }
+                Cost { latency: LONG_DIVISION.1, ..on(Unit::Integer, LONG_DIVISION.0) }
             }
             Alu::I64(op) => integer(op).map_or(free, |(unit, count)| on(unit, 2.0 * count)),
             Alu::Wide16(..) | Alu::Wide32(..) | Alu::DotBytes(..) | Alu::Mul24 { .. } => {
