@@ -105,9 +105,7 @@ class Clips:
         for kind in backgrounds.KINDS:
             rows = torch.tensor([i for i, other in enumerate(kinds) if other == kind], device=self.device)
             if len(rows):
-                part = object.__new__(Draw)
-                part.keys, part.calls = draw.keys[rows], 1000
-                image[rows] = backgrounds.canvas(kind, part, self.atlas)
+                image[rows] = backgrounds.canvas(kind, draw.of(rows, stream=4), self.atlas)
         grey = luminance(image)
         return torch.lerp(grey.expand_as(image), image, vividness.reshape(-1, 1, 1, 1))
 

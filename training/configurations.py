@@ -1,6 +1,6 @@
 """The sizes of the networks, and what of a clip they are made for.
 
-All weights together must fit 24 MiB in f16, and a clip of the default steps about 600 GFLOP; flops.py prints both.
+All weights together must fit 24 MiB in f16, and a clip of the default steps about 700 GFLOP; flops.py prints both.
 """
 
 import pathlib
@@ -14,7 +14,8 @@ from layers import SIDE  # noqa: E402
 
 PIXELS_PER_LATENT = 8
 LATENT_SIDE = SIDE // PIXELS_PER_LATENT
-LATENT_CHANNELS = 8
+# Of an 8×8 patch of held-out first frames, 16 principal components keep 33.3 dB, 12 keep 31.0 and 8 keep 29.1.
+LATENT_CHANNELS = 16
 # The pipeline resizes to this, whatever the model.
 CLIP_SIDE = 224
 EMBEDDING = 64
@@ -24,7 +25,9 @@ FPS, MOTION_BUCKET, NOISE_AUGMENTATION = 7, 127, 0.02
 MIN_GUIDANCE, MAX_GUIDANCE = 1.0, 3.0
 
 AUTOENCODER = dict(
-    block_out_channels=[32, 64, 96, 96],
+    # All norms are over 32 groups. With one channel in a group, the last one would forget how bright a picture is; with two, and
+    # three where the encoder ends, it need not: see beginning.py.
+    block_out_channels=[64, 64, 96, 96],
     down_block_types=["DownEncoderBlock2D"] * 4,
     layers_per_block=1,
     latent_channels=LATENT_CHANNELS,

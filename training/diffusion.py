@@ -97,7 +97,7 @@ def train(latents, device, work, out, settings):
     weights.networks_to(settings.dtype)
     if settings.channels_last:
         unet.to(memory_format=torch.channels_last)
-    clock = Clock(settings.unet_seconds, elapsed, settings.deadline, settings.smoke_steps)
+    clock = Clock(settings.unet_seconds, elapsed, settings.deadline, settings.smoke_steps, settings.finish)
     log = Log(out / "log.jsonl", "unet")
     if saved is not None:
         log.write(event="resumed", at=elapsed, step=weights.steps)

@@ -34,7 +34,7 @@ class Model:
         self.steps, self.batch, self.guidance = steps, batch, guidance
 
     def clips(self, stills, seeds, bucket=sizes.MOTION_BUCKET, fps=sizes.FPS):
-        """Clips for stills `[n, 3, height, width]` from 0 to 1: `[n, frames, 3, height, width]` on the CPU."""
+        """Clips for stills `[n, 3, height, width]` from 0 to 1: `[n, frames, 3, height, width]`."""
         pictures = [Image.fromarray(picture) for picture in strips.to_bytes(stills)]
         made = []
         for start in range(0, len(pictures), self.batch):
@@ -52,7 +52,7 @@ class Model:
                     min_guidance_scale=self.guidance[0],
                     max_guidance_scale=self.guidance[1],
                     output_type="pt",
-                ).frames.float().cpu()
+                ).frames.float()
             ]  # fmt: skip
         return torch.cat(made)
 
@@ -61,15 +61,15 @@ def relative(ours, theirs):
     return (ours / theirs).item() if torch.is_tensor(ours) else ours / theirs
 
 
-def held_out_clips(clips, count, scene, chunk=16):
-    """Held-out clips of one kind of scene, in bytes as a file would have them, on the CPU."""
+def held_out_clips(clips, count, scene, chunk=48):
+    """Held-out clips of one kind of scene, in bytes as a file would have them."""
     offset = {"sprites": 1 << 20, "camera": 1 << 21, "landscape": 1 << 22}[scene]
     parts = [
         clips.make(range(HELD_OUT + offset + start, HELD_OUT + offset + min(start + chunk, count)), scene=scene)
         for start in range(0, count, chunk)
     ]
-    frames = torch.cat([(part.frames * 255).round().cpu() / 255 for part in parts])
-    return frames, *(torch.cat([getattr(part, name).cpu() for part in parts]) for name in ("colours", "radius", "bucket"))
+    frames = torch.cat([(part.frames * 255).round() / 255 for part in parts])
+    return frames, *(torch.cat([getattr(part, name) for part in parts]) for name in ("colours", "radius", "bucket"))
 
 
 def evaluate(folder, out, device, dtype, count=48, steps=sizes.STEPS, batch=32, buckets=BUCKETS, guidance=None):

@@ -25,6 +25,8 @@ def residual_block(self, hidden_states, temb=None, image_only_indicator=None):
     `x` and `x + h` is `x` and a part of `h`."""
     frames = image_only_indicator.shape[-1]
     x = self.spatial_res_block(hidden_states, temb)
+    if self.without_time:
+        return x
     images, channels, height, width = x.shape
     clips = images // frames
     x = x.permute(0, 2, 3, 1).reshape(clips, frames, height * width, channels).permute(0, 3, 1, 2)
@@ -50,11 +52,19 @@ def frame_convolution(self, x):
     return temporal_convolution(self, x.flatten(3)).unflatten(3, x.shape[3:])
 
 
+def leave_out_time(network, left_out):
+    """Whether blocks leave out what mixes frames, which is nothing for as long as its last layers are zero."""
+    for module in network.modules():
+        if isinstance(module, SpatioTemporalResBlock):
+            module.without_time = left_out
+
+
 def speed_up(network, compiled=False):
     """Changes a network's layers in place. Saving and loading are unaffected."""
     for name, module in network.named_modules():
         if isinstance(module, SpatioTemporalResBlock):
             module.forward = types.MethodType(residual_block, module)
+            module.without_time = False
         elif isinstance(module, Attention) and name.endswith("attn2"):
             module.forward = types.MethodType(single_key_attention, module)
         elif isinstance(module, torch.nn.Conv3d) and name.endswith("time_conv_out"):

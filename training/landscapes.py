@@ -45,11 +45,11 @@ def sky(draw, colours):
     x, y = places(HEIGHT, WIDTH, draw.device)
     level = y / HEIGHT * 1.35 + 0.06 * layered(draw, 2, 2, HEIGHT, WIDTH)
     image = ramp(level, colours.sky)
-    dots = draw.uniform(0, 1, 60, 3)
     night = each(colours.night.float())
-    for star in range(dots.shape[1]):
-        distance = torch.hypot(x - each(dots[:, star, 0]) * WIDTH, y - each(dots[:, star, 1]) * 0.6 * HEIGHT)
-        image = image + (night * (0.4 + 0.6 * each(dots[:, star, 2])) * step(2.4 - distance, 2.4))[:, None]
+    dots = draw.uniform(0, 1, 60, 3)
+    rows = colours.night.nonzero()[:, 0]
+    if len(rows):
+        image[rows] += stars(dots[rows])[:, None]
     px, py = each(draw.uniform(0.3, 0.7)) * WIDTH, each(draw.uniform(0.1, 0.45)) * HEIGHT
     radius = each(draw.uniform(7, 17))
     distance = torch.hypot(x - px, y - py)
@@ -59,6 +59,16 @@ def sky(draw, colours):
     warm = warm[:, :, None, None]
     image = image + glow * warm
     return torch.lerp(image.clamp(0, 1), warm.expand_as(image), disc)
+
+
+def stars(dots):
+    """Points of light, `[clips, height, width]`, by their places and strengths from 0 to 1."""
+    x, y = places(HEIGHT, WIDTH, dots.device)
+    total = 0.0
+    for across, down, strength in (dot.unbind(1) for dot in dots.unbind(1)):
+        distance = torch.hypot(x - each(across) * WIDTH, y - each(down) * 0.6 * HEIGHT)
+        total = total + (0.4 + 0.6 * each(strength)) * step(2.4 - distance, 2.4)
+    return total
 
 
 def clouds(draw, colours):

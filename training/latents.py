@@ -1,4 +1,4 @@
-"""The clips that the UNet is trained on, encoded once: latents are far smaller than frames, and are read several times.
+"""The pool's clips, encoded once: latents are far smaller than frames, and the UNet reads them several times.
 
 Kept on the device, and on disk for a run that goes on later.
 """
@@ -10,7 +10,6 @@ import torch
 
 from autoencoder import encode
 from checkpoints import Log, save
-from motion import bucket
 
 # How noisy the first frame is that the UNet is shown: about what the pipeline adds, 0.02, at times several times as much.
 NOISE_MEAN, NOISE_DEVIATION = -3.6, 0.6
@@ -43,9 +42,9 @@ class Latents:
 
 
 @torch.no_grad()
-def encoded(vae, batch, generator):
-    """What `Latents` keeps of a batch of clips."""
-    frames = batch.frames * 2 - 1
+def encoded(vae, pictures, generator):
+    """What `Latents` keeps of clips that are bytes, but for their conditions."""
+    frames = pictures.float() / 127.5 - 1
     clips, count = frames.shape[:2]
     latents = encode(vae, frames.flatten(0, 1)).unflatten(0, (clips, count))
     shape = (clips, VERSIONS)
@@ -53,45 +52,40 @@ def encoded(vae, batch, generator):
     noise = torch.randn(*shape, *frames.shape[2:], generator=generator, device=frames.device)
     noisy = frames[:, :1] + strengths[..., None, None, None] * noise
     images = encode(vae, noisy.flatten(0, 1)).unflatten(0, shape)
-    pictures = (batch.frames[:, 0] * 255).round().to(torch.uint8)
-    conditions = torch.stack([batch.fps - 1, bucket(batch.motion, batch.fps)], dim=1)
-    return dict(
-        clips=latents.half(), images=images.half(), strengths=strengths, pictures=pictures, conditions=conditions
-    )
+    return dict(clips=latents.half(), images=images.half(), strengths=strengths)
 
 
-def make(vae, clips, count, work, out, batch_size):
-    """Encodes clips 0 to `count`, or reads them where an earlier run has."""
-    log = Log(out / "log.jsonl", "latents")
-    path = work / f"latents-{count}.pt"
-    start = time.perf_counter()
-    if path.exists():
-        parts = torch.load(path, map_location=clips.device, weights_only=True)
-        log.write(event="read", clips=count, seconds=time.perf_counter() - start)
-        return Latents(**parts)
-    generator = torch.Generator(clips.device).manual_seed(7)
-    parts, painting = None, 0.0
-    for first in range(0, count, batch_size):
-        before = time.perf_counter()
-        batch = clips.make(range(first, min(first + batch_size, count)))
-        if first // batch_size == 2 and clips.device.type == "cuda":
-            torch.cuda.synchronize()
-            painting = time.perf_counter() - before
-        piece = encoded(vae, batch, generator)
-        if parts is None:
-            parts = {name: torch.empty(count, *value.shape[1:], dtype=value.dtype, device=value.device) for name, value in piece.items()}
+def read(work, count, device, out):
+    """What an earlier run has encoded, or nothing."""
+    path, start = path_of(work, count), time.perf_counter()
+    if not path.exists():
+        return None
+    latents = Latents(**torch.load(path, map_location=device, weights_only=True))
+    Log(out / "log.jsonl", "latents").write(event="read", clips=count, seconds=time.perf_counter() - start)
+    return latents
+
+
+def path_of(work, count):
+    return work / f"latents-{count}.pt"
+
+
+def make(vae, pool, work, out, batch_size):
+    """Encodes all clips of the pool, and keeps the result for a run that goes on later."""
+    log, start = Log(out / "log.jsonl", "latents"), time.perf_counter()
+    device = pool.frames.device
+    generator = torch.Generator(device).manual_seed(7)
+    # First frames are copied, so that the pool can be let go of.
+    parts = dict(pictures=pool.frames[:, 0].clone(), conditions=pool.conditions)
+    for first in range(0, pool.count, batch_size):
+        piece = encoded(vae, pool.frames[first : first + batch_size], generator)
         for name, value in piece.items():
+            if name not in parts:
+                parts[name] = torch.empty(pool.count, *value.shape[1:], dtype=value.dtype, device=device)
             parts[name][first : first + len(value)] = value
-    if clips.device.type == "cuda":
-        torch.cuda.synchronize()
+    deviations = [round(value, 2) for value in parts["clips"][:1024].float().std((0, 1, 3, 4)).tolist()]
     seconds = time.perf_counter() - start
-    deviation = parts["clips"][:2048].float().std().item()
-    log.write(
-        event="made", clips=count, seconds=seconds, clips_per_second=count / seconds, deviation=deviation,
-        painted_per_second=batch_size / painting if painting else 0.0,
-        buckets=[round(q) for q in parts["conditions"][:, 1].quantile(torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], device=clips.device)).tolist()],
-    )  # fmt: skip
+    log.write(event="made", clips=pool.count, seconds=seconds, clips_per_second=pool.count / seconds, deviations=deviations)
     before = time.perf_counter()
-    save(path, parts)
+    save(path_of(work, pool.count), parts)
     log.write(event="saved", seconds=time.perf_counter() - before)
     return Latents(**parts)

@@ -32,14 +32,16 @@ def detail(image):
 def reconstruction(decoded, frames):
     """Of `[clips, frames, 3, height, width]` from −1 to 1. Gives the terms by name; their sum is the loss."""
     ours, theirs = decoded.flatten(0, 1), frames.flatten(0, 1)
-    motion = (decoded[:, 1:] - decoded[:, :-1]) - (frames[:, 1:] - frames[:, :-1])
-    return dict(
+    terms = dict(
         absolute=(ours - theirs).abs().mean(),
-        squared=2.0 * (ours - theirs).square().mean(),
-        edges=2.0 * edges(ours, theirs),
-        detail=0.5 * (detail(ours) - detail(theirs)).abs().mean(),
-        motion=0.5 * motion.abs().mean(),
+        squared=4.0 * (ours - theirs).square().mean(),
+        edges=edges(ours, theirs),
+        detail=(detail(ours) - detail(theirs)).abs().mean(),
     )
+    if frames.shape[1] > 1:
+        motion = (decoded[:, 1:] - decoded[:, :-1]) - (frames[:, 1:] - frames[:, :-1])
+        terms["motion"] = 0.5 * motion.abs().mean()
+    return terms
 
 
 def divergence(mean, log_variance):

@@ -24,16 +24,19 @@ PIXELS_AT_127 = 1.0
 
 
 def blurred(frames):
+    """Weighted sums of shifted frames, along one axis and then the other; beyond its edge a frame stays as it is there.
+
+    In full precision on any device: convolutions of a GPU may round, and slow motion is little more than rounding."""
     radius = math.ceil(3 * BLUR)
-    places = torch.arange(-radius, radius + 1, device=frames.device, dtype=frames.dtype)
-    kernel = torch.exp(-0.5 * (places / BLUR) ** 2)
-    kernel = (kernel / kernel.sum()).reshape(1, 1, -1)
-    height, width = frames.shape[-2:]
-    flat = frames.reshape(-1, 1, width)
-    flat = F.conv1d(F.pad(flat, (radius, radius), mode="replicate"), kernel)
-    flat = flat.reshape(-1, height, width).transpose(1, 2).reshape(-1, 1, height)
-    flat = F.conv1d(F.pad(flat, (radius, radius), mode="replicate"), kernel)
-    return flat.reshape(-1, width, height).transpose(1, 2).reshape(frames.shape)
+    weights = [math.exp(-0.5 * (place / BLUR) ** 2) for place in range(-radius, radius + 1)]
+    for axis, padding in ((-1, (radius, radius, 0, 0)), (-2, (0, 0, radius, radius))):
+        length = frames.shape[axis]
+        padded = F.pad(frames.flatten(0, 2), padding, mode="replicate")
+        total = torch.zeros_like(frames).flatten(0, 2)
+        for shift, weight in enumerate(weights):
+            total.add_(padded.narrow(axis, shift, length), alpha=weight / sum(weights))
+        frames = total.reshape(frames.shape)
+    return frames
 
 
 def displacement(frames):

@@ -33,12 +33,21 @@ def mixed(bits):
 
 
 class Draw:
-    """Draws numbers for a batch of clips. Every call has its own stream, by the order of the calls."""
+    """Draws numbers for a batch of clips, in the order of the calls.
+
+    Numbers are made ahead in long rows: a GPU makes thousands as quickly as one, and a clip draws hundreds.
+    """
+
+    AHEAD = 2048
 
     def __init__(self, numbers, stream=0):
         # Twice, so that neighbouring clips and streams have nothing in common.
         self.keys = mixed(mixed(numbers * STRIDE + (stream + 1)))
-        self.calls = 0
+        self.rows = self.used = self.length = 0
+
+    def of(self, rows, stream):
+        """For some of the clips, numbers of their own that do not depend on what was drawn before."""
+        return Draw(self.keys[rows], stream)
 
     @property
     def device(self):
@@ -48,17 +57,27 @@ class Draw:
     def count(self):
         return self.keys.shape[0]
 
-    def bits(self, *shape):
-        self.calls += 1
+    def make_ahead(self, length):
+        """A new row of numbers for every clip: 31 bits each, and from 0 to 1."""
+        self.rows += 1
+        self.used, self.length = 0, length
+        places = torch.arange(1, length + 1, device=self.device) * STRIDE
+        stream = mixed(self.keys + signed(self.rows * STRIDE))
+        self.bits = shifted(mixed(stream[:, None] + places), 33)
+        self.units = (self.bits >> 7).float() * (1.0 / (1 << 24))
+
+    def taken(self, shape):
+        """Where the next numbers are in the row."""
         elements = torch.Size(shape).numel()
-        places = torch.arange(1, elements + 1, device=self.device) * STRIDE
-        stream = mixed(self.keys + signed(self.calls * STRIDE))
-        return mixed(stream[:, None] + places).reshape(self.count, *shape)
+        if self.used + elements > self.length:
+            self.make_ahead(max(elements, self.AHEAD))
+        self.used += elements
+        return slice(self.used - elements, self.used)
 
     def uniform(self, low, high, *shape):
         """From `low` to `high`, `[clips, *shape]`."""
-        unit = shifted(self.bits(*shape), 40).float() * (1.0 / (1 << 24))
-        return unit * (high - low) + low
+        place = self.taken(shape)
+        return (self.units[:, place] * (high - low) + low).reshape(self.count, *shape)
 
     def log_uniform(self, low, high, *shape):
         low, high = torch.tensor([low, high]).log().tolist()
@@ -66,7 +85,8 @@ class Draw:
 
     def integer(self, count, *shape):
         """From 0 to `count` − 1."""
-        return shifted(self.bits(*shape), 33) % count
+        place = self.taken(shape)
+        return (self.bits[:, place] % count).reshape(self.count, *shape)
 
     def choice(self, values, *shape):
         """One of the values, each as likely as it is often among them."""

@@ -34,7 +34,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--minutes", type=float, default=2.5)
     arguments.add_argument("--unet-batch", type=int, default=32)
-    arguments.add_argument("--vae-batch", type=int, default=16)
+    arguments.add_argument("--vae-batch", type=int, default=42, help="frames")
     arguments.add_argument("--json", type=pathlib.Path)
     arguments.add_argument("--packages", type=pathlib.Path)
     arguments = arguments.parse_args()
@@ -63,7 +63,7 @@ def main():
             arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
     clips = Clips("cuda")
-    for count in (32, 96):
+    for count in (96, 512):
         clips.make(range(count))
         torch.cuda.synchronize()
         start = time.perf_counter()
@@ -76,8 +76,6 @@ def main():
     pictures = torch.randint(256, (batch, 3, sizes.SIDE, sizes.SIDE), device="cuda", dtype=torch.uint8)
     ids = torch.tensor([[6.0, 127.0, 0.02]], device="cuda").repeat(batch, 1)
     unet_inputs = dict(latents=latents, image=latents[:, 0].clone(), picture=pictures, ids=ids)
-    short = autoencoder.SHORT_FRAMES
-    vae_inputs = dict(frames=torch.rand(arguments.vae_batch, short, 3, sizes.SIDE, sizes.SIDE, device="cuda") * 2 - 1)
 
     def unet_step(graph, last, compiled):
         unet, encoder = sizes.unet().cuda(), sizes.image_encoder().cuda()
@@ -89,16 +87,18 @@ def main():
         weights.schedule(1e-5)
         return Step(diffusion.train_step(unet, encoder, weights), weights, graph), unet_inputs, batch, "clips_per_second"
 
-    def vae_step(graph, last, compiled):
+    def vae_step(graph, last, compiled, frames=1):
         vae = sizes.autoencoder().cuda()
         fast_layers.speed_up(vae, compiled)
+        fast_layers.leave_out_time(vae, frames == 1)
+        pictures = torch.rand(arguments.vae_batch // frames, frames, 3, sizes.SIDE, sizes.SIDE, device="cuda") * 2 - 1
         weights = Weights(dict(vae=vae), 1e-3, 0.06)
         weights.networks_to(torch.bfloat16)
         if last:
             vae.to(memory_format=torch.channels_last)
         weights.schedule(1e-5)
-        images = arguments.vae_batch * short
-        return Step(autoencoder.train_step(vae, weights), weights, graph), vae_inputs, images, "images_per_second"
+        step = Step(autoencoder.train_step(vae, weights), weights, graph)
+        return step, dict(frames=pictures), pictures.shape[0] * frames, "images_per_second"
 
     arrangements = [
         ("unet, one by one", unet_step, (False, False, False)),
@@ -106,6 +106,7 @@ def main():
         ("unet, graph, channels last", unet_step, (True, True, False)),
         ("vae, graph", vae_step, (True, False, False)),
         ("vae, graph, channels last", vae_step, (True, True, False)),
+        ("vae, graph, whole clips", vae_step, (True, False, False, sizes.FRAMES)),
         ("unet, graph, compiled", unet_step, (True, False, True)),
         ("vae, graph, compiled", vae_step, (True, False, True)),
     ]

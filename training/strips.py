@@ -21,4 +21,4 @@ def write(path, rows, enlarge=1, gap=2, columns=None):
     picture = Image.fromarray(np.concatenate(pictures, axis=0))
     if enlarge != 1:
         picture = picture.resize((picture.width * enlarge, picture.height * enlarge), Image.NEAREST)
-    picture.save(path, optimize=True)
+    picture.save(path)

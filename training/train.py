@@ -8,6 +8,7 @@ A run that is stopped, by --stop-after or otherwise, goes on when the same comma
 
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -30,12 +31,14 @@ class Settings:
     deadline: float
     autoencoder_seconds: float
     unet_seconds: float
-    autoencoder_batch: int = 16
+    finish: bool = False
+    autoencoder_batch: int = 42
     unet_batch: int = 32
-    clips: int = 60000
-    encode_batch: int = 96
-    measured_clips: int = 96
-    report_every: int = 50
+    clips: int = 30720
+    painted_at_once: int = 512
+    encode_batch: int = 64
+    measured_clips: int = 64
+    report_every: int = 200
     save_seconds: float = 60.0
     graph: bool = True
     channels_last: bool = False
@@ -48,11 +51,14 @@ def parsed():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--out", type=pathlib.Path, required=True, help="where the model, its measures and pictures go")
     arguments.add_argument("--work", type=pathlib.Path, help="where checkpoints are kept, gigabytes of them; OUT/work unless given")
-    arguments.add_argument("--vae-minutes", type=float, default=6.0)
-    arguments.add_argument("--unet-minutes", type=float, default=11.0)
+    arguments.add_argument("--vae-minutes", type=float, default=5.5)
+    arguments.add_argument("--unet-minutes", type=float, default=9.5)
     arguments.add_argument("--stop-after", type=float, default=1e6, help="minutes of this run, after which training stops")
-    arguments.add_argument("--clips", type=int, default=60000, help="that the UNet is trained on")
-    arguments.add_argument("--vae-batch", type=int, default=16, help="clips of four frames")
+    arguments.add_argument(
+        "--finish", action="store_true", help="fits what is left of the UNet's training into this run, shorter or longer"
+    )
+    arguments.add_argument("--clips", type=int, default=30720, help="that are painted to train on")
+    arguments.add_argument("--vae-batch", type=int, default=42, help="frames, at least one clip of them in the end")
     arguments.add_argument("--unet-batch", type=int, default=32, help="clips")
     arguments.add_argument("--device", default=None)
     arguments.add_argument("--compile", choices=("none", "vae", "unet", "both"), default="none", help="what torch.compile gets")
@@ -63,7 +69,10 @@ def parsed():
     arguments.add_argument("--pack", action="store_true", help="the model as parts of a tar file, of 15 MiB at most")
     arguments.add_argument("--smoke", action="store_true", help="a few steps of everything")
     arguments.add_argument("--packages", default=None, type=pathlib.Path, help="the folder of packages.tar.xz, where packages are missing")
-    return arguments.parse_args()
+    parsed = arguments.parse_args()
+    if parsed.finish and parsed.stop_after >= 1e6:
+        arguments.error("--finish needs --stop-after")
+    return parsed
 
 
 def pack(folder, out, most=15 * 2**20):
@@ -75,6 +84,13 @@ def pack(folder, out, most=15 * 2**20):
     whole.unlink()
     for number, start in enumerate(range(0, len(data), most)):
         (out / f"model.tar.{number:02}").write_bytes(data[start : start + most])
+
+
+def minutes(checkpoint):
+    """That a stage has been trained for, in all runs."""
+    from checkpoints import load
+
+    return round(load(checkpoint, "cpu")["elapsed"] / 60, 1)
 
 
 def main():
@@ -99,11 +115,14 @@ def main():
     import latents
     import model_card
     from clips import Clips
+    from pool import Pool
 
     device = arguments.device or ("cuda" if torch.cuda.is_available() else "cpu")
     on_gpu = device.startswith("cuda")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
+    # Trying all of an operation's algorithms takes longer than the last of them save.
+    torch.backends.cudnn.benchmark_limit = 5
     settings = Settings(
         dtype=torch.bfloat16 if on_gpu else torch.float32,
         deadline=START + 60 * arguments.stop_after,
@@ -111,6 +130,7 @@ def main():
         unet_seconds=60 * arguments.unet_minutes,
         autoencoder_batch=arguments.vae_batch,
         unet_batch=arguments.unet_batch,
+        finish=arguments.finish,
         clips=arguments.clips,
         graph=not arguments.no_graph,
         channels_last=arguments.channels_last,
@@ -119,8 +139,9 @@ def main():
     )
     if arguments.smoke:
         settings = dataclasses.replace(
-            settings, autoencoder_batch=2, unet_batch=2, clips=4, encode_batch=2, measured_clips=2, report_every=1, smoke_steps=4
-        )
+            settings, autoencoder_batch=2, unet_batch=2, clips=4, painted_at_once=4, encode_batch=2, measured_clips=2,
+            report_every=1, smoke_steps=4,
+        )  # fmt: skip
     out = arguments.out
     work = arguments.work or out / "work"
     out.mkdir(parents=True, exist_ok=True)
@@ -129,10 +150,15 @@ def main():
     print(f"PyTorch {torch.__version__} on {where}, {time.perf_counter() - START:.1f} s after the start", flush=True)
 
     clips = Clips(device)
-    if not autoencoder.train(clips, work, out, settings):
+    # Painted when something is to be taken from it: a run that goes on with the UNet needs none.
+    pool = functools.cache(lambda: Pool(clips, settings.clips, settings.painted_at_once, out))
+    if not autoencoder.train(clips, pool, work, out, settings):
         return stopped("the autoencoder")
-    vae = autoencoder.trained(work, clips.device, torch.float16 if on_gpu else torch.float32)
-    data = latents.make(vae, clips, settings.clips, work, out, settings.encode_batch)
+    data = latents.read(work, settings.clips, clips.device, out)
+    if data is None:
+        vae = autoencoder.trained(work, clips.device, torch.float16 if on_gpu else torch.float32)
+        data = latents.make(vae, pool(), work, out, settings.encode_batch)
+    pool.cache_clear()
     finished = diffusion.train(data, clips.device, work, out, settings)
     del data
     folder = out / "model"
@@ -141,14 +167,16 @@ def main():
     if not finished:
         print("the UNet is not done; what follows is as far as it has come", flush=True)
     if not arguments.no_evaluation:
-        count, steps, batch = (2, 2, 2) if arguments.smoke else (arguments.evaluated, evaluate.sizes.STEPS, 32)
+        torch.backends.cudnn.benchmark = False
+        evaluated = arguments.evaluated if finished else max(1, arguments.evaluated // 4)
+        count, steps, batch = (2, 2, 2) if arguments.smoke else (evaluated, evaluate.sizes.STEPS, 48)
         buckets = (32, 127) if arguments.smoke else evaluate.BUCKETS
         dtype = torch.float16 if on_gpu else torch.float32
         results = evaluate.evaluate(folder, out, device, dtype, count, steps, batch, buckets)
         training = dict(
             device=where,
-            autoencoder_minutes=arguments.vae_minutes,
-            unet_minutes=arguments.unet_minutes,
+            autoencoder_minutes=minutes(work / "autoencoder.pt"),
+            unet_minutes=minutes(work / "unet.pt"),
             clips=settings.clips,
             seconds=time.perf_counter() - START,
         )

@@ -2,6 +2,8 @@
 
 pub mod arguments;
 
+use std::path::Path;
+
 use kinora::{
     photo::Photo,
     profile::{
@@ -52,9 +54,16 @@ fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
     let clip = order.make(&pipeline, &photo, &mut display)?;
 
     let settings = &clip.report.settings;
+    // Reports are handed around: the folder's name says which model it was, and not where it lay.
+    let model = Path::new(&clip.report.model);
     let title = format!(
         "{}: {} frames of {}×{} in {} steps, {}",
-        clip.report.model, settings.frames, settings.width, settings.height, settings.steps, precision
+        model.file_name().unwrap_or(model.as_os_str()).display(),
+        settings.frames,
+        settings.width,
+        settings.height,
+        settings.steps,
+        precision
     );
     profiler.describe(&title, machine);
     let profile = profiler.profile();

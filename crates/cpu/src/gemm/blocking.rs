@@ -3,12 +3,18 @@
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
-/// The longest piece of K multiplied at once, and the distance between rows of the packed block of A: a constant, so
-/// that the microkernel addresses its rows by constant displacements. A panel of B of this depth is 24 KiB with
-/// 256-bit vectors, three quarters of a usual L1; 320, a common depth, is one piece.
-pub(super) const DEPTH_BLOCK: usize = 384;
+/// The longest piece of K multiplied at once. Every piece more is a pass more over the sums, which costs more than a panel of B
+/// that comes from L2: of this depth it is 32 KiB with 256-bit vectors, all of a usual L1.
+pub(super) const DEPTH_BLOCK: usize = 512;
 
-/// The most rows of a block: `ROW_BLOCK × DEPTH_BLOCK` f32 values are 288 KiB, about half of a usual L2.
+/// The longest piece of K of a product of few columns whose rows lie in runs: their sums are costly to finish.
+pub(super) const LONG_DEPTH_BLOCK: usize = 2048;
+
+/// The distance between rows of the copied block of A: a constant, so that the microkernel addresses its rows by constant
+/// displacements, and not a power of two, so that they do not fall into the same sets of the cache.
+pub(super) const ROW_STRIDE: usize = DEPTH_BLOCK + 16;
+
+/// The most rows of a block: `ROW_BLOCK × DEPTH_BLOCK` f32 values are 384 KiB, three quarters of a usual L2.
 const ROW_BLOCK: usize = 192;
 
 /// The most columns of a block. Its f32 sums lie in L3 when they are many, but each is touched only once in
@@ -30,15 +36,16 @@ pub(super) fn depth_pieces(depth: usize) -> impl Iterator<Item = Range<usize>> {
     (0..depth.max(1)).step_by(size.max(1)).map(move |start| start..depth.min(start + size))
 }
 
-/// As [`depth_pieces`] for rows that lie in runs of `run` values: whole runs together, or one run cut evenly.
-pub(super) fn run_pieces(depth: usize, run: NonZeroUsize) -> Vec<Range<usize>> {
+/// As [`depth_pieces`] for rows that lie in runs of `run` values: whole runs together, `longest` values at the most, or one run
+/// cut evenly.
+pub(super) fn run_pieces(depth: usize, run: NonZeroUsize, longest: usize) -> Vec<Range<usize>> {
     let run = run.get();
-    if run > DEPTH_BLOCK {
+    if run > longest {
         let within = |start: usize| depth_pieces(run).map(move |p| start + p.start..start + p.end);
         return (0..depth).step_by(run).flat_map(within).collect();
     }
     let runs = depth / run;
-    let pieces = runs.div_ceil(DEPTH_BLOCK / run).max(1);
+    let pieces = runs.div_ceil(longest / run).max(1);
     let size = runs.div_ceil(pieces).max(1) * run;
     (0..depth.max(1)).step_by(size).map(|start| start..depth.min(start + size)).collect()
 }

@@ -185,19 +185,24 @@ impl Rows for ConvRows<'_> {
         let [across_frames, down, across] = geometry.stride;
         let (mut line, mut x) = (rows.start / self.output_width, rows.start % self.output_width);
         let mut left = rows.len();
-        // A line of output pixels at a time: only x differs in it.
+        let tap_x = tap % geometry.kernel[2];
+        let left_edge = geometry.padding_before[2];
+        // A line of output pixels at a time: only x differs in it, and the rest is worked out once.
         while left > 0 {
             let count = left.min(self.output_width - x);
             let (image, y) = (line / self.output_height, line % self.output_height);
             let (clip, frame) = (image / self.output_frames, image % self.output_frames);
-            for x in x..x + count {
-                let origin = [frame * across_frames, y * down, x * across];
-                starts.push(match self.pixel(clip, origin, tap) {
-                    Some(pixel) => {
-                        values[pixel * geometry.pixel_channels + geometry.first_channel..].as_ptr()
+            // The first pixel of the line that the tap is on.
+            let line_start = self.pixel(clip, [frame * across_frames, y * down, left_edge], tap - tap_x);
+            match line_start {
+                Some(first) => starts.extend((x..x + count).map(|x| {
+                    let position = (x * across + tap_x * geometry.dilation[2]).wrapping_sub(left_edge);
+                    if position >= geometry.width {
+                        return ZEROS.as_ptr();
                     }
-                    None => ZEROS.as_ptr(),
-                });
+                    values[(first + position) * geometry.pixel_channels + geometry.first_channel..].as_ptr()
+                })),
+                None => starts.extend((0..count).map(|_| ZEROS.as_ptr())),
             }
             left -= count;
             (line, x) = (line + 1, 0);

@@ -12,7 +12,7 @@ pub(super) const MOST_COLUMNS: usize = 8;
 const ROWS: usize = 3;
 const COLUMNS: usize = 4;
 
-/// `C[rows, columns] (+)= A[rows, depth] · B[columns, depth]ᵀ`; there are as many rows as each run has starts.
+/// `C[rows, columns] (+)= A[rows, depth] · B[columns, depth]ᵀ`.
 ///
 /// # Safety
 /// Each start must be readable for the length of its run, `b` for `columns` rows of the lengths' sum, and `c` writable
@@ -26,7 +26,7 @@ pub(super) unsafe fn multiply_dots<S: Simd>(
     c: Strided<*mut f32>,
     update: Update,
 ) {
-    let rows = a.starts.len() / a.lengths.len();
+    let rows = a.rows;
     for row in (0..rows).step_by(ROWS) {
         for column in (0..columns).step_by(COLUMNS) {
             // SAFETY: row and column are within those that the caller vouches for.
@@ -70,14 +70,15 @@ unsafe fn block<S: Simd>(
         for k in (0..whole).step_by(S::LANES) {
             // SAFETY: a whole vector from `k` on is within the run and within the rows of B.
             unsafe {
-                let mut vectors = [simd.zero(); COLUMNS];
-                for (vector, start) in vectors.iter_mut().zip(right) {
-                    *vector = simd.load(start.add(k));
+                // The rows are fewer than the columns: kept instead of them, they leave a register for each sum.
+                let mut values = [simd.zero(); ROWS];
+                for (value, start) in values.iter_mut().zip(left) {
+                    *value = simd.load(start.add(k));
                 }
-                for (start, sums) in left.iter().zip(&mut sums) {
-                    let values = simd.load(start.add(k));
-                    for (sum, &vector) in sums.iter_mut().zip(&vectors) {
-                        *sum = simd.mul_add(values, vector, *sum);
+                for (column, start) in right.iter().enumerate() {
+                    let vector = simd.load(start.add(k));
+                    for (sums, &value) in sums.iter_mut().zip(&values) {
+                        sums[column] = simd.mul_add(value, vector, sums[column]);
                     }
                 }
             }

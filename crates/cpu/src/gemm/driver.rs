@@ -6,9 +6,11 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::aligned::AlignedBuffer;
-use super::blocking::{DEPTH_BLOCK, GROUP_PANELS, Grid, Tile, depth_pieces, run_pieces};
-use super::dots::multiply_dots;
-use super::microkernel::{Runs, Strided, Update, multiply_panel_by_runs, panel_columns};
+use super::blocking::{
+    DEPTH_BLOCK, GROUP_PANELS, Grid, LONG_DEPTH_BLOCK, ROW_STRIDE, Tile, depth_pieces, run_pieces,
+};
+use super::dots::{MOST_COLUMNS, multiply_dots};
+use super::microkernel::{Addends, Runs, Strided, Update, multiply_panel_by_runs, panel_columns};
 use super::values::widen;
 use super::weights::Panels;
 use super::{Epilogue, PackedWeights, Rows};
@@ -81,16 +83,26 @@ fn multiply_block<R: Rows, E: Epilogue>(
     let (row_count, depth) = (row_range.len(), rows.depth());
     let sides = if weights.is_gated() { 2 } else { 1 };
     let group_size = row_count * GROUP_PANELS * tile.columns;
-    let groups = panels.len().div_ceil(GROUP_PANELS);
     let run = rows.run_length();
     let pieces = match run {
-        Some(run) => run_pieces(depth, run),
+        Some(run) if weights.has_few_columns() => run_pieces(depth, run, LONG_DEPTH_BLOCK),
+        Some(run) => run_pieces(depth, run, DEPTH_BLOCK),
         None => depth_pieces(depth).collect(),
     };
+    // Panels whose columns are all the output's are written to it at once where that is all that is to be done with them. The
+    // sums of the others go through memory of our own.
+    let direct = epilogue
+        .direct()
+        .filter(|direct| !weights.has_few_columns() && (pieces.len() == 1 || !direct.adds_its_output()))
+        .map(|direct| direct.at(row_range.start, columns.start));
+    let whole = if direct.is_some() { columns.len() / tile.columns } else { 0 };
+    let grouped = panels.start + whole..panels.end;
+    let groups = grouped.len().div_ceil(GROUP_PANELS);
     // Sums that are complete after one piece of the depth are finished at once, and all groups share their place.
     let group_step = if pieces.len() <= 1 { 0 } else { group_size };
-    let copied = if run.is_some() { 0 } else { row_count * DEPTH_BLOCK };
-    let (a_size, widened_size) = (copied, DEPTH_BLOCK * tile.columns);
+    let copied = if run.is_some() { 0 } else { row_count * ROW_STRIDE };
+    let longest = pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
+    let (a_size, widened_size) = (copied, longest * tile.columns.max(MOST_COLUMNS));
     let needed = a_size + widened_size + group_size + groups.saturating_sub(1) * group_step;
     let mut scratch = SCRATCH.take();
     scratch.reserve(needed);
@@ -105,6 +117,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
             None => (next_rows.clone(), pieces[0].clone()),
         };
         let bring_closer = |panel: usize| {
+            let panel = panel - panels.start;
             let share = |panel: usize| ahead_rows.start + ahead_rows.len() * panel / panels.len();
             rows.prefetch(share(panel)..share(panel + 1), ahead_depth.clone());
         };
@@ -126,34 +139,44 @@ fn multiply_block<R: Rows, E: Epilogue>(
             None => {
                 isa.dispatch(CopyRows { rows, first: row_range.start, depth: piece.clone(), a: &mut *a });
                 lengths.push(piece.len());
-                starts.extend(a.chunks_exact(DEPTH_BLOCK).map(|row| row.as_ptr()));
+                starts.extend(a.chunks_exact(ROW_STRIDE).map(|row| row.as_ptr()));
             }
         }
-        for group in 0..groups {
-            let first = panels.start + group * GROUP_PANELS;
-            let group_panels = first..panels.end.min(first + GROUP_PANELS);
-            let stride = group_panels.len() * tile.columns;
-            let start = columns.start + group * GROUP_PANELS * tile.columns / sides;
-            let group_columns = start..columns.end.min(start + stride / sides);
-            let c = &mut sums[group * group_step..][..row_count * stride];
+        let update = if piece.start == 0 { Update::Replace } else { Update::Add };
+        let is_last = piece.end == depth;
+        let few_columns = weights.has_few_columns().then_some(weights.columns());
+        let mut multiply_panels = |panels: Range<usize>, c: Strided<*mut f32>, addends: Addends| {
             let block = Block {
-                a: Runs { lengths: &lengths, starts: &starts },
-                rows: row_count,
+                a: Runs { lengths: &lengths, starts: &starts, rows: row_count },
                 weights_depth: depth,
                 depth: piece.clone(),
-                panels: group_panels,
-                few_columns: weights.has_few_columns().then_some(weights.columns()),
+                panels,
+                few_columns,
                 widened: &mut *widened,
-                c: &mut *c,
-                update: if piece.start == 0 { Update::Replace } else { Update::Add },
-                bring_closer: &|panel| bring_closer(panel - panels.start),
+                c,
+                update,
+                addends,
+                bring_closer: &bring_closer,
             };
             match &weights.panels {
                 Panels::F32(values) => isa.dispatch(MultiplyPanels { values: values.as_slice(), block }),
                 Panels::F16(values) => isa.dispatch(MultiplyPanels { values: values.as_slice(), block }),
                 Panels::BF16(values) => isa.dispatch(MultiplyPanels { values: values.as_slice(), block }),
             }
-            if piece.end == depth {
+        };
+        if let Some(direct) = direct {
+            let addends = if is_last { direct.addends() } else { Addends::default() };
+            multiply_panels(panels.start..grouped.start, direct.output, addends);
+        }
+        for group in 0..groups {
+            let first = grouped.start + group * GROUP_PANELS;
+            let group_panels = first..grouped.end.min(first + GROUP_PANELS);
+            let stride = group_panels.len() * tile.columns;
+            let start = first * tile.columns / sides;
+            let group_columns = start..columns.end.min(start + stride / sides);
+            let c = &mut sums[group * group_step..][..row_count * stride];
+            multiply_panels(group_panels, Strided { start: c.as_mut_ptr(), stride }, Addends::default());
+            if is_last {
                 isa.dispatch(FinishRows {
                     epilogue,
                     first: row_range.start,
@@ -169,7 +192,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
     SCRATCH.set(scratch);
 }
 
-/// Copies a piece of each row of a block, [`DEPTH_BLOCK`] values apart.
+/// Copies a piece of each row of a block, [`ROW_STRIDE`] values apart.
 struct CopyRows<'a, R> {
     rows: &'a R,
     first: usize,
@@ -182,7 +205,7 @@ impl<R: Rows> Kernel for CopyRows<'_, R> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        for (index, target) in self.a.chunks_exact_mut(DEPTH_BLOCK).enumerate() {
+        for (index, target) in self.a.chunks_exact_mut(ROW_STRIDE).enumerate() {
             let target = &mut target[..self.depth.len()];
             self.rows.copy(simd, self.first + index, self.depth.clone(), target);
         }
@@ -193,7 +216,6 @@ impl<R: Rows> Kernel for CopyRows<'_, R> {
 struct Block<'a> {
     /// The rows, a start each for each run; together `depth` long.
     a: Runs<'a>,
-    rows: usize,
     /// The depth of the whole weights, which a panel has.
     weights_depth: usize,
     /// The piece of the depth that `a` holds.
@@ -203,9 +225,10 @@ struct Block<'a> {
     few_columns: Option<usize>,
     /// Room for one piece of a panel as f32.
     widened: &'a mut [f32],
-    /// The rows of the sums, each as wide as the panels together.
-    c: &'a mut [f32],
+    /// Where the sums of the rows go: those of the first panel, and then those of the others.
+    c: Strided<*mut f32>,
     update: Update,
+    addends: Addends,
     /// Called before each panel.
     bring_closer: &'a dyn Fn(usize),
 }
@@ -221,11 +244,10 @@ impl<E: Float> Kernel for MultiplyPanels<'_, E> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Block { a, rows, weights_depth, depth, panels, few_columns, widened, c, update, bring_closer } =
+        let Block { a, weights_depth, depth, panels, few_columns, widened, c, update, addends, bring_closer } =
             self.block;
         let width = panel_columns::<S>();
-        let stride = panels.len() * width;
-        assert!(a.starts.len() == rows * a.lengths.len() && c.len() >= rows * stride);
+        assert_eq!(a.starts.len(), a.rows * a.lengths.len());
         assert_eq!(a.lengths.iter().sum::<usize>(), depth.len());
         if let Some(columns) = few_columns {
             let room = &mut widened[..columns * depth.len()];
@@ -233,9 +255,7 @@ impl<E: Float> Kernel for MultiplyPanels<'_, E> {
                 widen(simd, &self.values[column * weights_depth..][depth.clone()], target);
             }
             let b = Strided { start: room.as_ptr(), stride: depth.len() };
-            let c = Strided { start: c.as_mut_ptr(), stride };
-            // SAFETY: `a` and `c` were checked above to hold these rows, `b` was just filled, and `c` is borrowed
-            // mutably, so it overlaps neither.
+            // SAFETY: `a` was checked above to hold these rows, the driver gives `c` room for them, and `b` was just filled.
             unsafe { multiply_dots(simd, a, b, columns, c, update) };
             return;
         }
@@ -251,11 +271,11 @@ impl<E: Float> Kernel for MultiplyPanels<'_, E> {
                     &*widened
                 }
             };
-            // SAFETY: `a` and `c` were checked above to hold these rows, `c` at this panel's columns, and `piece` is
-            // `depth.len()` lines of a panel; `c` is borrowed mutably, so it overlaps neither.
+            // SAFETY: `a` was checked above to hold these rows, the driver gives `c` and the addends room for them and these
+            // panels, and `piece` is `depth.len()` lines of a panel.
             unsafe {
-                let c = Strided { start: c.as_mut_ptr().add(index * width), stride };
-                multiply_panel_by_runs(simd, a, piece.as_ptr(), c, update);
+                let c = Strided { start: c.start.add(index * width), ..c };
+                multiply_panel_by_runs(simd, a, piece.as_ptr(), c, update, addends.at_column(index * width));
             }
         }
     }

@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use kinora_graph::op::{Activation, Stage};
+use kinora_graph::{
+    DType,
+    op::{Activation, Stage},
+};
 
-use super::microkernel::panel_columns;
+use super::microkernel::{Addends, Strided, panel_columns};
 use crate::simd::activation::{Function, with_activation};
 use crate::simd::{Float, MAX_LANES, Simd};
 use crate::view::{View, ViewMut, with_float};
@@ -18,6 +21,11 @@ pub(crate) trait Epilogue: Sync {
     /// Whether this expects gated weights.
     fn is_gated(&self) -> bool;
 
+    /// Where the sums may be written to at once, and what is added to them there; `None` where more is to be done with them.
+    fn direct(&self) -> Option<Direct> {
+        None
+    }
+
     /// Takes columns `columns` of row `row`, which begin `values`.
     ///
     /// `values` goes on to a whole number of panels (`2·S::LANES` columns), so whole vectors of it may be read and
@@ -27,6 +35,40 @@ pub(crate) trait Epilogue: Sync {
     /// # Safety
     /// Row and columns must lie within [`Epilogue::shape`], and no element may be passed to two calls.
     unsafe fn finish<S: Simd>(&self, simd: S, row: usize, columns: Range<usize>, values: &mut [f32]);
+}
+
+/// An f32 output whose elements are the sums, with a bias and another tensor added: the microkernel writes these from its registers,
+/// without a second pass over them.
+#[derive(Clone, Copy)]
+pub(crate) struct Direct {
+    /// The element of the first row and column.
+    pub(crate) output: Strided<*mut f32>,
+    /// A value for each column.
+    pub(crate) bias: Option<*const f32>,
+    /// A value for each element; may be the output's own memory.
+    pub(crate) added: Option<Strided<*const f32>>,
+}
+
+impl Direct {
+    /// The same from this row and column on.
+    pub(crate) fn at(self, row: usize, column: usize) -> Self {
+        let Self { output, bias, added } = self;
+        Self {
+            output: Strided { start: output.start.wrapping_add(row * output.stride + column), ..output },
+            bias: bias.map(|bias| bias.wrapping_add(column)),
+            added: added.map(|t| Strided { start: t.start.wrapping_add(row * t.stride + column), ..t }),
+        }
+    }
+
+    /// Whether an element would be needed after a part of its sum has been written to its place.
+    pub(crate) fn adds_its_output(&self) -> bool {
+        self.added.is_some_and(|added| added.start == self.output.start.cast_const())
+    }
+
+    /// What is added to the finished sums.
+    pub(crate) fn addends(&self) -> Addends {
+        Addends { bias: self.bias, tensor: self.added }
+    }
 }
 
 /// A stage of an epilogue with its operands. Tensors have the rows of the whole output.
@@ -157,6 +199,23 @@ impl Epilogue for Finish<'_> {
 
     fn is_gated(&self) -> bool {
         self.gate.is_some()
+    }
+
+    fn direct(&self) -> Option<Direct> {
+        if self.gate.is_some() || self.output.ty().dtype != DType::F32 {
+            return None;
+        }
+        let (stride, first) = (self.row_stride, self.first_column);
+        let added = match &*self.stages {
+            [] => None,
+            [Bound::Add(other)] if other.ty().dtype == DType::F32 => {
+                Some(Strided { start: other.ptr::<f32>().wrapping_add(first), stride })
+            }
+            _ => return None,
+        };
+        let bias = self.bias.as_ref().map(|bias| bias[first..].as_ptr());
+        let output = Strided { start: self.output.ptr::<f32>().wrapping_add(first), stride };
+        Some(Direct { output, bias, added })
     }
 
     #[inline(always)]

@@ -16,6 +16,27 @@ pub(crate) enum Update {
     Add,
 }
 
+/// What is added to the finished sums as they are written.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Addends {
+    /// A value for each column of the panel.
+    pub(crate) bias: Option<*const f32>,
+    /// A value for each element.
+    pub(crate) tensor: Option<Strided<*const f32>>,
+}
+
+impl Addends {
+    /// The same from this column on.
+    #[inline(always)]
+    pub(crate) fn at_column(self, column: usize) -> Self {
+        let forward = |start: *const f32| start.wrapping_add(column);
+        Self {
+            bias: self.bias.map(forward),
+            tensor: self.tensor.map(|tensor| Strided { start: forward(tensor.start), ..tensor }),
+        }
+    }
+}
+
 /// Rows of f32 values in memory, `stride` values apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Strided<P> {
@@ -71,6 +92,8 @@ pub(crate) struct Runs<'a> {
     pub(crate) lengths: &'a [usize],
     /// Where each begins: first those of the first run, one a row.
     pub(crate) starts: &'a [*const f32],
+    /// How many rows there are: kept, because a division for each start would cost as much as a short run.
+    pub(crate) rows: usize,
 }
 
 impl Left for Runs<'_> {
@@ -86,9 +109,8 @@ impl Left for Runs<'_> {
 
     #[inline(always)]
     unsafe fn start(self, run: usize, row: usize) -> *const f32 {
-        let rows = self.starts.len() / self.lengths.len();
         // SAFETY: run and row exist by the caller's promise.
-        unsafe { *self.starts.get_unchecked(run * rows + row) }
+        unsafe { *self.starts.get_unchecked(run * self.rows + row) }
     }
 }
 
@@ -108,13 +130,15 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
     update: Update,
 ) {
     // SAFETY: the contract is the caller's, passed on unchanged.
-    unsafe { multiply(simd, rows, SingleRun { rows: a, depth }, panel, c, update) }
+    unsafe { multiply(simd, rows, SingleRun { rows: a, depth }, panel, c, update, Addends::default()) }
 }
 
-/// As [`multiply_panel`], with rows that lie in runs; there are as many rows as each run has starts.
+/// As [`multiply_panel`], with rows that lie in runs; `addends` are added.
 ///
 /// # Safety
 /// As for [`multiply_panel`]: each start must be readable for the length of its run, and the lengths add up to the depth.
+/// The addends must be readable for the panel's columns, and for the rows; their tensor may be `c` itself, which then is
+/// replaced.
 #[inline(always)]
 pub(crate) unsafe fn multiply_panel_by_runs<S: Simd>(
     simd: S,
@@ -122,10 +146,10 @@ pub(crate) unsafe fn multiply_panel_by_runs<S: Simd>(
     panel: *const f32,
     c: Strided<*mut f32>,
     update: Update,
+    addends: Addends,
 ) {
-    let rows = a.starts.len() / a.lengths.len();
     // SAFETY: the contract is the caller's, passed on unchanged.
-    unsafe { multiply(simd, rows, a, panel, c, update) }
+    unsafe { multiply(simd, a.rows, a, panel, c, update, addends) }
 }
 
 /// Calls `tile` with the constant number of rows that equals `$rows`, among those the instruction set has registers for.
@@ -148,17 +172,23 @@ unsafe fn multiply<S: Simd, L: Left>(
     panel: *const f32,
     c: Strided<*mut f32>,
     update: Update,
+    addends: Addends,
 ) {
     let mut row = 0;
     while row < rows {
         // SAFETY: `row` is within the rows that the caller vouches for, and so are the rows of the tile from there on.
         unsafe {
             let c = Strided { start: c.start.add(row * c.stride), ..c };
+            let from_row = |tensor: Strided<*const f32>| Strided {
+                start: tensor.start.add(row * tensor.stride),
+                ..tensor
+            };
+            let addends = Addends { tensor: addends.tensor.map(from_row), ..addends };
             if rows - row >= S::ROWS {
-                with_rows!(S, L, S::ROWS, [4 6 8 12], (simd, a, row, panel, c, update));
+                with_rows!(S, L, S::ROWS, [4 6 8 12], (simd, a, row, panel, c, update, addends));
             } else {
                 let rest = rows - row;
-                with_rows!(S, L, rest, [1 2 3 4 5 6 7 8 9 10 11], (simd, a, row, panel, c, update));
+                with_rows!(S, L, rest, [1 2 3 4 5 6 7 8 9 10 11], (simd, a, row, panel, c, update, addends));
             }
         }
         row += S::ROWS;
@@ -178,6 +208,7 @@ unsafe fn tile<S: Simd, L: Left, const ROWS: usize>(
     panel: *const f32,
     c: Strided<*mut f32>,
     update: Update,
+    addends: Addends,
 ) {
     let mut sums = [[simd.zero(); 2]; ROWS];
     let mut line = panel;
@@ -200,16 +231,42 @@ unsafe fn tile<S: Simd, L: Left, const ROWS: usize>(
             }
         }
     }
-    for (index, sums) in sums.iter().enumerate() {
-        for (vector, &sum) in sums.iter().enumerate() {
-            // SAFETY: the caller vouches for ROWS rows of two vectors.
-            unsafe {
-                let target = c.start.add(index * c.stride + vector * S::LANES);
-                match update {
-                    Update::Replace => simd.store(target, sum),
-                    Update::Add => simd.store(target, simd.add(simd.load(target), sum)),
-                }
-            }
+    // One small loop after the other: each must unroll, or the accumulators would be memory instead of registers.
+    // SAFETY: the caller vouches for ROWS rows of two vectors, of C and of the addends.
+    unsafe {
+        if update == Update::Add {
+            add_rows(simd, &mut sums, Strided { start: c.start.cast_const(), stride: c.stride });
+        }
+        if let Some(bias) = addends.bias {
+            add_rows(simd, &mut sums, Strided { start: bias, stride: 0 });
+        }
+        if let Some(tensor) = addends.tensor {
+            add_rows(simd, &mut sums, tensor);
+        }
+        for (index, sums) in sums.iter().enumerate() {
+            let target = c.start.add(index * c.stride);
+            simd.store(target, sums[0]);
+            simd.store(target.add(S::LANES), sums[1]);
+        }
+    }
+}
+
+/// Adds rows of two vectors to the accumulators.
+///
+/// # Safety
+/// `values` must be readable for ROWS rows of two vectors.
+#[inline(always)]
+unsafe fn add_rows<S: Simd, const ROWS: usize>(
+    simd: S,
+    sums: &mut [[S::F32; 2]; ROWS],
+    values: Strided<*const f32>,
+) {
+    for (index, sums) in sums.iter_mut().enumerate() {
+        // SAFETY: the caller vouches for the rows.
+        unsafe {
+            let row = values.start.add(index * values.stride);
+            sums[0] = simd.add(sums[0], simd.load(row));
+            sums[1] = simd.add(sums[1], simd.load(row.add(S::LANES)));
         }
     }
 }

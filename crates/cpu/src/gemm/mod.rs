@@ -6,8 +6,10 @@
 //! - What happens to a finished row is an [`Epilogue`]; [`Finish`] has the usual stages (bias, time embedding,
 //!   activation, residual, GEGLU) and writes f32, f16 or bf16.
 //!
-//! The blocking follows Goto and van de Geijn. A task owns a block of C: for each chunk of K it copies its rows of A
-//! into a block that stays in L2, and multiplies them, a register tile at a time, with panels of B that stay in L1.
+//! The blocking follows Goto and van de Geijn. A task owns a block of C: for each piece of K it takes its rows of A, which stay
+//! in L2, from where they lie as f32 or else copied, and multiplies them, a register tile at a time, with panels of B that stay
+//! close. Where the output is f32 and a bias and a residual are all that is added, tiles are written to it from registers;
+//! otherwise the sums go through a block of their own to the epilogue.
 //! The order of additions along K depends on K alone, so a result does not depend on the number of threads.
 
 pub(crate) mod aligned;

@@ -75,9 +75,7 @@ impl Rows for MatrixRows<'_> {
     }
 
     fn run_length(&self) -> Option<NonZeroUsize> {
-        // Rows a multiple of 1 KiB apart fall into few sets of the cache and push each other out of it; copied, they do not.
-        let conflict = self.depth.is_multiple_of(256);
-        NonZeroUsize::new(self.depth).filter(|_| matches!(self.values, Values::F32(_)) && !conflict)
+        NonZeroUsize::new(self.depth).filter(|_| matches!(self.values, Values::F32(_)))
     }
 
     fn prefetch(&self, rows: Range<usize>, depth: Range<usize>) {

@@ -205,6 +205,49 @@ fn residual_in_place_in_half_precision() {
 }
 
 #[test]
+fn sums_written_at_once_are_those_with_bias_and_residual() {
+    let mut random = Random::new(13);
+    // Whole panels and a rest, of a group of columns; one piece of the depth, and several.
+    let (rows, columns, stride, first) = (17, 83, 100, 9);
+    let ty = matrix_type::<f32>(rows, stride);
+    for isa in Isa::available() {
+        for depth in [0, 40, 2 * blocking::DEPTH_BLOCK + 7] {
+            for in_place in [false, true] {
+                let (a, b) = (random.vector::<f32>(rows * depth), random.vector::<f32>(columns * depth));
+                let bias = random.vector::<f32>(stride);
+                let before = random.vector::<f32>(rows * stride);
+                let mut c = before.clone();
+                let start = c.as_mut_ptr().cast::<u8>();
+                let residual = if in_place { start.cast_const() } else { before.as_ptr().cast() };
+                // SAFETY: both tensors have this type; an element that is in both is read before it is written.
+                let (residual, output) = unsafe { (View::new(&ty, residual), ViewMut::new(&ty, start)) };
+                let finish = Finish::group(output, rows, columns, stride, first)
+                    .bias(Cow::Borrowed(&bias))
+                    .stages(&[Stage::Add], &[residual]);
+                let packed = PackedWeights::new(isa, Values::F32(&b), columns, depth);
+                multiply(&MatrixRows::new(Values::F32(&a), rows, depth), &packed, &finish);
+                let products = exact(&a, &b, rows, columns, depth);
+                let want: Vec<_> = (0..rows * stride)
+                    .map(|at| match (at % stride).checked_sub(first).filter(|&column| column < columns) {
+                        Some(column) => {
+                            let (product, size) = products[at / stride * columns + column];
+                            (product + f64::from(bias[at % stride]) + f64::from(before[at]), size)
+                        }
+                        None => (f64::from(before[at]), 0.0),
+                    })
+                    .collect();
+                assert_close(
+                    &format!("{isa:?}, depth {depth}, in place {in_place}"),
+                    &c,
+                    &want,
+                    depth.max(1),
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn gated_products() {
     let mut random = Random::new(5);
     for isa in Isa::available() {
