@@ -1,19 +1,19 @@
 //! The simulated device: memory, modules, launches. It looks like the CUDA driver.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use rayon::prelude::*;
 
 use crate::{
-    check::{Finding, Findings, SourceLine},
+    check::{Finding, FindingKind, Findings, SourceLine},
     counters::Counters,
     decode::{self, Symbols},
     error::PtxError,
     flow,
-    isa::{Program, Type},
+    isa::{Line, Program, Type},
     machine::{self, Constants, Geometry, Launched, Unit},
     memory::{Global, TensorMap},
     profile::Profile,
@@ -34,13 +34,16 @@ const STEPS: u64 = 4_000_000_000;
 pub struct Checks {
     /// Races between threads, and missing fences.
     pub races: bool,
+    /// Infinities that come out of finite operands, and NaNs that come out of operands that are none. Not looked for unless it is
+    /// asked for: many kernels mean theirs.
+    pub births: bool,
     /// Instructions of warps after which a launch is taken for endless.
     pub steps: u64,
 }
 
 impl Default for Checks {
     fn default() -> Checks {
-        Checks { races: true, steps: STEPS }
+        Checks { races: true, births: false, steps: STEPS }
     }
 }
 
@@ -308,6 +311,7 @@ impl Simulator {
             views: self.global.views(kernel.program.global_granule, self.checks.races),
             wide: machine::wide(),
             races: self.checks.races,
+            births: self.checks.births,
             steps_left: AtomicU64::new(self.checks.steps),
             multiprocessors: self.profile.multiprocessors,
         };
@@ -335,9 +339,17 @@ impl Simulator {
             findings.merge(found);
             counters.merge(&counted);
         }
-        let findings = findings.into_vec().into_iter().map(|seen| {
-            let program = &kernel.program;
-            let line = program.lines[program.instructions[seen.pc as usize].line as usize];
+        let program = &kernel.program;
+        let line_of = |pc: u32| program.lines[program.instructions[pc as usize].line as usize];
+        let mut seen = findings.into_vec();
+        let mut born = HashSet::new();
+        // A line of source is many instructions, and what one of them makes the next take up in other ways.
+        seen.retain(|seen| {
+            let Line { file, source, caller, .. } = line_of(seen.pc);
+            seen.kind != FindingKind::NotFinite || source == 0 || born.insert((file, source, caller))
+        });
+        let findings = seen.into_iter().map(|seen| {
+            let line = line_of(seen.pc);
             let source = |file: u32, line: u32| {
                 let file = module.files.get(file as usize).filter(|_| line > 0)?;
                 Some(SourceLine { file: file.clone(), line })

@@ -17,7 +17,7 @@ use kinora::{
 use serde_json::json;
 
 use self::{
-    arguments::SimArgs,
+    arguments::{Check, SimArgs},
     operands::{Element, Operand, OperandError},
 };
 use crate::{
@@ -36,7 +36,11 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let ptx = if is_ptx { text } else { compile(arguments, &name, &text)? };
 
     let simulated = |error: kinora::ptx::PtxError| Failure::Simulation(format!("{name}: {error}"));
-    let checks = Checks { races: !arguments.no_races, ..Checks::default() };
+    let checks = Checks {
+        races: !arguments.no_races,
+        births: arguments.check.contains(&Check::Nan),
+        ..Checks::default()
+    };
     let mut simulator = Simulator::new(arguments.chip.clone()).with_checks(checks);
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
     let kernel = entry(arguments, &module)?;

@@ -7,7 +7,6 @@ use super::{
 };
 use crate::{
     check::FindingKind,
-    counters,
     decode::SHARED_START,
     memory::{CLUSTER_SHIFT, Conflict, Toucher},
 };
@@ -120,14 +119,5 @@ impl Unit<'_> {
                 _ => format!("the thread {does} shared memory that {who} has read, and nothing orders the two"),
             }
         });
-    }
-
-    pub(super) fn count_shared(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize, store: bool) {
-        let traffic = if store { &mut self.counters.shared_stores } else { &mut self.counters.shared_loads };
-        let asked = u64::from(mask.count_ones()) * bytes as u64;
-        traffic.requests += 1;
-        traffic.transactions += counters::bank_rounds(addresses, mask, bytes as u64);
-        traffic.ideal_transactions += asked.div_ceil(128);
-        traffic.bytes += asked;
     }
 }

@@ -66,6 +66,8 @@ pub(crate) struct Launched<'a> {
     /// Whether the processor has wide vectors.
     pub wide: bool,
     pub races: bool,
+    /// Whether numbers that stop being finite are looked for.
+    pub births: bool,
     /// Instructions that a launch may still run; shared by all units.
     pub steps_left: AtomicU64,
     pub multiprocessors: u32,
