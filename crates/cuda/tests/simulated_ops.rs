@@ -37,7 +37,7 @@ impl Bench for OnSimulator {
         way: &dyn Implementation,
         operands: &[&[u8]],
     ) -> Result<Vec<Vec<u8>>, String> {
-        let SimulatedRun { results, fault, reports } =
+        let SimulatedRun { results, fault, reports, .. } =
             self.0.run(call, way, operands).map_err(|error| error.to_string())?;
         for (kernel, report) in &reports {
             if let Some(finding) = report.findings.first() {

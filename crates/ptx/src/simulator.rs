@@ -13,6 +13,7 @@ use crate::{
     decode::{self, Symbols},
     error::PtxError,
     flow,
+    freedom::Freedom,
     isa::{Line, Program, Type},
     machine::{self, Constants, Geometry, Launched, Unit},
     memory::{Global, TensorMap},
@@ -130,6 +131,7 @@ struct Kernel {
     threads: Option<[u64; 3]>,
     threads_required: bool,
     cluster: Option<[u64; 3]>,
+    freedom: Freedom,
 }
 
 /// Loaded code.
@@ -171,6 +173,7 @@ impl Module {
                 threads: function.threads,
                 threads_required: function.threads_required,
                 cluster: function.cluster,
+                freedom: Freedom::of(&tree, function),
             });
         }
         Ok(Module { kernels, files: tree.files.iter().map(|&(_, name)| name.to_owned()).collect() })
@@ -179,6 +182,14 @@ impl Module {
     /// The kernels' names.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         self.kernels.iter().map(|kernel| kernel.name.as_str())
+    }
+
+    /// What of a kernel's arithmetic a chip may do in another way.
+    ///
+    /// # Errors
+    /// Where there is no such kernel.
+    pub fn freedom(&self, kernel: &str) -> Result<&Freedom, PtxError> {
+        Ok(&self.kernel(kernel)?.freedom)
     }
 
     fn kernel(&self, name: &str) -> Result<&Kernel, PtxError> {
