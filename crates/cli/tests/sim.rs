@@ -70,6 +70,25 @@ fn a_right_kernel_computes_and_a_wrong_one_is_found_at_its_line() {
 }
 
 #[test]
+fn numbers_that_stop_being_finite_are_found_where_it_is_asked_for() {
+    let place = Studio::new();
+    let source = SCALE.replace("LIMIT", "<");
+    let file = place.write("large.cu", source.as_bytes());
+    let words =
+        ["--grid", "1", "--block", "32", "--arg", "f32[32]=1e30", "--arg", "i32:32", "--arg", "f32:1e30"];
+    let unasked = sim(&file, &words);
+    if no_compiler(&unasked) {
+        return;
+    }
+    assert_eq!(unasked.code, Some(0), "{unasked:?}");
+    let found = sim(&file, &[&words[..], &["--check", "nan", "--json"]].concat());
+    assert_eq!(found.code, Some(1), "{found:?}");
+    let found = found.json();
+    assert_eq!(found["findings"][0]["kind"], "NotFinite", "{found}");
+    assert_eq!(found["findings"][0]["source"]["line"], 4, "{found}");
+}
+
+#[test]
 fn what_cannot_be_run_is_said() {
     let place = Studio::new();
     let ptx = place.write("bad.ptx", b".version 8.0\n.target sm_80\n.address_size 64\nnonsense");

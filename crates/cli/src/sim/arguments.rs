@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 
 use super::{
     operands::Operand,
@@ -30,6 +30,13 @@ bf16, f32 or f64: f32[1000] holds nothing, f32[1000]=0 a number, f32[1000]=rando
 whole ones where they are integers), f32[1000]=@FILE the bytes of a file.
 
 Exit codes: 0 nothing was found, 1 something was found or failed, 2 the command line is wrong.";
+
+/// What is not looked for unless it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Check {
+    /// Numbers that stop being finite.
+    Nan,
+}
 
 /// Runs a CUDA kernel on a simulated GPU.
 #[derive(Args, Debug)]
@@ -90,6 +97,10 @@ pub struct SimArgs {
     /// Write a buffer, counted among the arguments from 0, to a file afterwards: 0=out.bin.
     #[arg(long, value_name = "NUMBER=FILE")]
     pub write: Vec<String>,
+
+    /// Look for more: nan is for infinities that come out of finite numbers, and NaNs of numbers.
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub check: Vec<Check>,
 
     /// Do not look for races: faster.
     #[arg(long)]

@@ -18,7 +18,7 @@ use kinora::{
 use serde_json::json;
 
 use self::{
-    arguments::SimArgs,
+    arguments::{Check, SimArgs},
     operands::{Element, Operand, OperandError},
 };
 use crate::{
@@ -41,7 +41,11 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     };
 
     let simulated = |error: kinora::ptx::PtxError| Failure::Simulation(format!("{name}: {error}"));
-    let checks = Checks { races: !arguments.no_races, ..Checks::default() };
+    let checks = Checks {
+        races: !arguments.no_races,
+        births: arguments.check.contains(&Check::Nan),
+        ..Checks::default()
+    };
     let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
     let kernel = entry(arguments, &module)?;

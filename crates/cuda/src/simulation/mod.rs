@@ -10,7 +10,7 @@ use std::{
 
 use kinora_graph::TensorType;
 use kinora_ptx::{
-    Argument as Simulated, LaunchConfig, MapElement, Module, Profile, Report, Simulator, Swizzle,
+    Argument as Simulated, Freedom, LaunchConfig, MapElement, Module, Profile, Report, Simulator, Swizzle,
     TensorMap as SimulatedMap, TensorMapKind,
 };
 
@@ -48,6 +48,8 @@ pub struct SimulatedRun {
     pub fault: Option<i32>,
     /// What each launch did, and what was wrong with it, by the kernel's name.
     pub reports: Vec<(String, Report)>,
+    /// What of the kernels' arithmetic a chip may do in another way.
+    pub freedom: Freedom,
 }
 
 impl SimulatedBench {
@@ -123,13 +125,14 @@ impl SimulatedBench {
                 simulator.copy_in(address, operand).map_err(said)?;
             }
         }
-        let mut reports = Vec::new();
+        let (mut reports, mut freedom) = (Vec::new(), Freedom::default());
         for work in implementation.work(call, &places)? {
             let Work::Launch(launch) = work else {
                 return Err(CudaError::Simulation(format!("{} is a library's", implementation.name())));
             };
             let module = Module::load(&mut simulator, &self.text(&launch.kernel)?).map_err(said)?;
             let report = simulator.launch(&module, launch.kernel.entry, &config(&launch)).map_err(said)?;
+            freedom.add(module.freedom(launch.kernel.entry).map_err(said)?);
             reports.push((launch.kernel.label(), report));
         }
         let read = |address: DevicePointer, bytes: usize| {
@@ -143,7 +146,7 @@ impl SimulatedBench {
         let results = results.collect::<Result<_, CudaError>>()?;
         let words = read(places.fault, FAULT_BYTES)?;
         let word = |at: usize| i32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
-        Ok(SimulatedRun { results, fault: (word(0) != 0).then(|| word(4)), reports })
+        Ok(SimulatedRun { results, fault: (word(0) != 0).then(|| word(4)), reports, freedom })
     }
 
     /// A kernel's PTX.

@@ -110,6 +110,8 @@ impl Unit<'_> {
         for_lanes(ok, |lane| reads |= u32::from(read[lane] > 0) << lane);
         let mut allowed = ok & !reads;
         if reads != 0 {
+            self.counters.global_loads.add_global(&sources, reads, bytes);
+            self.counters.async_loads.add_global(&sources, reads, bytes);
             self.global_groups(warp, step.pc, &sources, reads, bytes, Touch::Read, |_, _, _, group| {
                 allowed |= group
             });
@@ -191,6 +193,7 @@ impl Unit<'_> {
         multicast: bool,
     ) {
         for_lanes(step.mask, |lane| {
+            self.counters.bulk_copies += 1;
             let operand = |i: usize| self.lane(warp, step.operands[i], lane);
             let (to, from, bytes) = (operand(0), operand(1), operand(2) as usize & 0xffff_ffff);
             if bytes % 16 != 0 || to % 16 != 0 || from % 16 != 0 {

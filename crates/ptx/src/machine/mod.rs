@@ -5,6 +5,7 @@ mod addresses;
 mod alu;
 mod atomics;
 mod barriers;
+mod births;
 mod bits;
 mod carry;
 mod comparison;

@@ -6,7 +6,7 @@ use super::{
     alu, carry,
     comparison::{self, Comparison},
     fragments::Wait,
-    unit::{Geometry, SLICE, TIMED_SLICE, TURN_CLOCKS, Unit},
+    unit::{Geometry, Launched, SLICE, TIMED_SLICE, TURN_CLOCKS, Unit},
     warp::Warp,
 };
 use crate::{
@@ -38,11 +38,10 @@ impl Unit<'_> {
     /// Runs a fragment until it waits, joins others, ends, or has had its turn. Gives whether it is still in its place.
     pub(super) fn run_fragment(&mut self, warp: &mut Warp, place: usize) -> bool {
         let program = self.launched.program;
-        let wide = self.launched.wide;
+        let Launched { wide, births, timed, .. } = *self.launched;
         let mut pc = warp.fragments.all[place].pc;
         let mut mask = warp.fragments.all[place].mask;
         let mut stop = warp.fragments.stop(place);
-        let timed = self.launched.timed;
         let slice = if timed { TIMED_SLICE } else { SLICE };
         let mut left = slice;
         // One whose time has jumped lets those go first that are behind it: who comes late to a unit would hold it for them.
@@ -85,14 +84,19 @@ impl Unit<'_> {
                         let flops = if op == Float::Fma { 2 } else { 1 };
                         self.counters.thread_flops += flops * u64::from(active.count_ones());
                     }
-                    alu::run(
-                        wide,
-                        operation,
-                        operands,
-                        &mut warp.registers,
-                        &self.launched.constants,
-                        active,
-                    );
+                    if births {
+                        let step = Step { instruction, operands, pc, mask: active };
+                        self.run_watched(warp, step, operation);
+                    } else {
+                        alu::run(
+                            wide,
+                            operation,
+                            operands,
+                            &mut warp.registers,
+                            &self.launched.constants,
+                            active,
+                        );
+                    }
                     pc += 1;
                 }
                 Op::SetPredicate { compare, kind, combine, flush } => {

@@ -67,6 +67,8 @@ pub(crate) struct Launched<'a> {
     /// Whether the processor has wide vectors.
     pub wide: bool,
     pub races: bool,
+    /// Whether numbers that stop being finite are looked for.
+    pub births: bool,
     /// Whether only its course matters, and its time: nothing is checked, and no product computed.
     pub timed: bool,
     /// Instructions that a launch may still run; shared by all units.
