@@ -1,9 +1,9 @@
 //! Compares what the simulator predicts with what a device took, by the tuner's record of it.
 //!
-//! `cargo bench -p kinora-cuda --bench predictions -- --records bench/results/h200/tuning-record.json` predicts some pairs of a
-//! call and a way to run it, of every family of kernels, from the shortest to the longest, by published figures of the
-//! chip alone. With `--calibrate OUT.json` it fits the constants of a calibration to one half of the pairs, chosen by a hash, and
-//! tells the error of the other half, which the fit has not seen.
+//! `cargo bench -p kinora-cuda --bench predictions` predicts some pairs of a call and a way to run it, of every family of kernels,
+//! from the shortest to the longest, by published figures of the chip alone. With `--calibrate OUT.json` it fits the constants of a
+//! calibration to one half of the pairs, chosen by a hash, and tells the error of the other half, which the fit has not seen. Paths
+//! of files are absolute: a benchmark starts in its crate's folder.
 
 mod fit;
 mod pairs;
@@ -17,11 +17,14 @@ use serde_json::json;
 use statistics::Errors;
 
 const USAGE: &str = "\
---records FILE      the tuner's record of an H200
---each COUNT        pairs of each family of kernels (8)
+--records FILE      the tuner's record of an H200 (bench/results/h200/svd-tuning.json)
+--each COUNT        pairs of each family of kernels (6)
 --calibrate FILE    fit the constants to half of the pairs, and write them
 --calibration FILE  predict by these constants, and not by published figures alone
 --json FILE         write every prediction";
+
+/// The record that the project keeps.
+const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/results/h200/svd-tuning.json");
 
 /// The shares of the tensor cores' published rate that a calibration tries.
 const TENSOR_SHARES: [f64; 3] = [0.9, 0.8, 0.7];
@@ -37,7 +40,7 @@ struct Arguments {
 
 fn arguments() -> Result<Arguments, String> {
     let mut found =
-        Arguments { records: PathBuf::new(), each: 8, calibrate: None, calibration: None, json: None };
+        Arguments { records: RECORDS.into(), each: 6, calibrate: None, calibration: None, json: None };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         // What `cargo bench` adds.
@@ -54,7 +57,7 @@ fn arguments() -> Result<Arguments, String> {
             _ => return Err(USAGE.to_owned()),
         }
     }
-    if found.records.as_os_str().is_empty() { Err(USAGE.to_owned()) } else { Ok(found) }
+    Ok(found)
 }
 
 fn main() -> Result<(), String> {
