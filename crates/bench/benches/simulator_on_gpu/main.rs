@@ -72,12 +72,13 @@ fn compare(device: &Device, filter: &Filter, only: &str, json: Option<PathBuf>) 
         let began = Instant::now();
         agreement.add_table(&name, &tables::cases(&name), &paths);
         eprintln!("{name}: {:.1} s", began.elapsed().as_secs_f64());
+        // One that is stopped keeps the tables that it has.
+        if let Some(file) = &json {
+            report::write(file, &agreement, device)?;
+        }
     }
     print!("{}", report::text(&agreement));
     println!("{:.0} s in all", start.elapsed().as_secs_f64());
-    if let Some(file) = json {
-        report::write(&file, &agreement, device)?;
-    }
     match agreement.failures() {
         0 => Ok(()),
         count => Err(format!("{count} rows or calls are too far off").into()),
