@@ -22,6 +22,8 @@ extern "C" __global__ void __launch_bounds__(32) probe(const u32 *x, u32 *y) {
     for (u32 i = 0; i < TIMES; i++) {
         if (!(ACTIVE(lane))) break;
         ACCESS;
+        // Or the assembler makes one access of all that are alike.
+        asm volatile("membar.cta;" ::: "memory");
         sum += a + b + c + d;
     }
     __syncthreads();
