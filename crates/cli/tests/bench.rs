@@ -4,8 +4,9 @@
 mod support;
 
 use std::{
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
@@ -45,6 +46,38 @@ fn scaled(results: &Value, factor: f64) -> Value {
         }
     }
     results
+}
+
+#[test]
+#[cfg(unix)]
+fn ctrl_c_keeps_what_was_measured() {
+    let place = Studio::new();
+    let mut command = kinora();
+    command.current_dir(place.folder.path()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.args([
+        "bench",
+        "cpu",
+        "--no-peers",
+        "--only",
+        "linear",
+        "--quick",
+        "--turns",
+        "1000",
+        "--save",
+        "run.json",
+    ]);
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    // A case's line is there once it is done.
+    assert!(lines.any(|line| line.contains("linear") && line.contains("ms")));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    lines.for_each(drop);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let results: Value = serde_json::from_slice(&place.read("run.json")).unwrap();
+    let suite = &results["suites"][0];
+    let (done, all) = (suite["cases"].as_array().unwrap().len(), 9);
+    assert!((1..all).contains(&done), "{done} cases");
+    assert_eq!(suite["failed"], "stopped before its end");
 }
 
 #[test]
@@ -262,7 +295,7 @@ fn a_peer_whose_result_is_another_is_a_failure() {
     let zeros =
         r#"head -c 16384 /dev/zero > "$path.0"; echo '{"variants": [{"name": "eager"}]}'; read -r end"#;
     let differs = beside(&peer(&place, zeros));
-    differs.must_fail(1, &[CASE, "PyTorch eager", "differs from ours by 1.0e0"]);
+    differs.must_fail(1, &[CASE, "PyTorch eager", "differs from kinora by 1.0e0"]);
     let results = &differs.json()["results"];
     assert_eq!(results["peer"]["torch"], "9.9");
     let entries = results["suites"][0]["cases"][0]["entries"].as_array().unwrap();

@@ -133,6 +133,10 @@ fn special(op: Float) -> bool {
     )
 }
 
+/// The bits of an address within a sector, and within a line of the first-level cache and shared memory.
+pub(crate) const SECTOR_BITS: u32 = 5;
+pub(crate) const LINE_BITS: u32 = 7;
+
 /// Accesses to a level of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Traffic {
@@ -175,6 +179,32 @@ impl Traffic {
         self.bytes += asked;
     }
 
+    /// Counts a request that copies from global to shared memory. A sector is taken once for each aligned piece of shared memory, of
+    /// so many bits of an address, that parts of it go to.
+    pub(crate) fn add_copies(
+        &mut self,
+        sources: &[u64; 32],
+        targets: &[u64; 32],
+        mask: u32,
+        bytes: usize,
+        piece_bits: u32,
+    ) {
+        let asked = u64::from(mask.count_ones()) * bytes as u64;
+        let lanes = (0..32).filter(|lane| mask >> lane & 1 == 1);
+        let mut pairs = [(u64::MAX, u64::MAX); 32];
+        let mut count = 0;
+        for pair in lanes.map(|lane| (sources[lane] >> SECTOR_BITS, targets[lane] >> piece_bits)) {
+            if !pairs[..count].contains(&pair) {
+                pairs[count] = pair;
+                count += 1;
+            }
+        }
+        self.requests += 1;
+        self.transactions += count as u64;
+        self.ideal_transactions += asked.div_ceil(1 << SECTOR_BITS);
+        self.bytes += asked;
+    }
+
     /// Counts a request to shared memory, of which equal pairs of lanes are served together or not. Gives its rounds.
     pub(crate) fn add_shared(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize, pairs: bool) -> u64 {
         let asked = u64::from(mask.count_ones()) * bytes as u64;
@@ -204,10 +234,11 @@ pub struct Counters {
     pub divergent_branches: u64,
     /// All branches with a condition.
     pub branches: u64,
-    /// Reads of global memory: `ld`, and `cp.async`, which a profiler counts apart as `op_ldgsts`. Constants and arguments come
-    /// another way and are not among them, nor is what the bulk copy engine reads.
+    /// Reads of global memory: `ld` and `cp.async`. Constants and arguments come another way and are not among them, nor is what
+    /// the bulk copy engine reads. A sector that `cp.async` puts into two lines of shared memory, of 128 bytes, counts twice.
     pub global_loads: Traffic,
-    /// Those of them that are `cp.async`.
+    /// Those of them that are `cp.async`, as the profiler attributes them to instructions: a sector counts once for each 32 bytes of
+    /// shared memory that parts of it go to, `sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts_*`.
     pub async_loads: Traffic,
     /// Writes to global memory.
     pub global_stores: Traffic,
@@ -316,7 +347,7 @@ fn sectors(addresses: &[u64; 32], mask: u32, bytes: u64) -> u64 {
     while rest != 0 {
         let lane = rest.trailing_zeros() as usize;
         rest &= rest - 1;
-        let (first, last) = (addresses[lane] >> 5, (addresses[lane] + bytes - 1) >> 5);
+        let (first, last) = (addresses[lane] >> SECTOR_BITS, (addresses[lane] + bytes - 1) >> SECTOR_BITS);
         for piece in [first, last] {
             let newest = if count == 0 { None } else { Some(pieces[count - 1]) };
             if newest == Some(piece) {
@@ -422,6 +453,20 @@ mod tests {
         // Moved by one element: one more.
         assert_eq!(sectors(&addresses(|i| 4 * i + 4), u32::MAX, 4), 5);
         assert_eq!(sectors(&addresses(|i| 4 * i), 1, 4), 1);
+    }
+
+    /// As an H200 counts four rows of 128 bytes that become rows of 144 bytes, and of 128.
+    #[test]
+    fn copies_of_known_patterns() {
+        let copied = |pitch: u64, piece_bits| {
+            let mut traffic = Traffic::default();
+            let targets = addresses(|i| i / 8 * pitch + i % 8 * 16);
+            traffic.add_copies(&addresses(|i| 16 * i), &targets, u32::MAX, 16, piece_bits);
+            assert_eq!((traffic.requests, traffic.ideal_transactions, traffic.bytes), (1, 16, 512));
+            traffic.transactions
+        };
+        assert_eq!((copied(128, LINE_BITS), copied(128, SECTOR_BITS)), (16, 16));
+        assert_eq!((copied(144, LINE_BITS), copied(144, SECTOR_BITS)), (18, 24));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Entry, KINORA, Results};
+use super::{Entry, KINORA, PROCESSOR, Results};
 use crate::Estimate;
 
 /// What became of a case.
@@ -77,6 +77,7 @@ pub fn compare(before: &Results, after: &Results, threshold: f64) -> Comparison 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     suite: String,
+    /// Whether the processor ran it, in which precision, and at which size. Two GPUs may be compared, which a note tells of.
     kind: String,
     case: String,
 }
@@ -88,7 +89,8 @@ fn entries(results: &Results) -> Vec<(Key, &Estimate)> {
             for entry in &case.entries {
                 let Entry { by, milliseconds: Some(time), .. } = entry else { continue };
                 let Some(kernel) = by.strip_prefix(KINORA) else { continue };
-                let kind = format!("{} {}", suite.precision, suite.size.as_deref().unwrap_or_default());
+                let on = if suite.device == PROCESSOR { PROCESSOR } else { "GPU" };
+                let kind = format!("{on} {} {}", suite.precision, suite.size.as_deref().unwrap_or_default());
                 let case = format!("{}{kernel}", case.name);
                 entries.push((Key { suite: suite.suite.clone(), kind, case }, time));
             }
@@ -177,7 +179,7 @@ pub(super) mod tests {
             method: Method { turns: 12, seconds: 0.1, runs: 3, copies: 8 },
             suites: vec![SuiteResults {
                 suite: "cpu".into(),
-                device: "a processor".into(),
+                device: PROCESSOR.into(),
                 precision: "f32".into(),
                 size: None,
                 not_run: None,
@@ -231,5 +233,13 @@ pub(super) mod tests {
         after.suites[0].precision = "f16".into();
         let compared = compare(&before, &after, 0.05);
         assert!(compared.changes.is_empty() && compared.gone == ["cpu same"]);
+        // So is another kind of device, and another GPU is not.
+        let on = |device: &str| {
+            let mut results = before.clone();
+            results.suites[0].device = device.to_owned();
+            results
+        };
+        assert!(compare(&before, &on("a GPU"), 0.05).changes.is_empty());
+        assert_eq!(compare(&on("a GPU"), &on("another"), 0.05).changes.len(), 1);
     }
 }

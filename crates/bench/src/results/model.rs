@@ -93,12 +93,15 @@ pub struct Method {
     pub copies: usize,
 }
 
+/// The device of a suite that no GPU ran.
+pub const PROCESSOR: &str = "processor";
+
 /// A suite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SuiteResults {
     /// Its name.
     pub suite: String,
-    /// What computed.
+    /// What computed: a GPU's name, or [`PROCESSOR`].
     pub device: String,
     /// The element type of operands and results.
     pub precision: String,

@@ -180,7 +180,7 @@ mod tests {
         suite.clock = Some(super::super::Clock { before: 1.0, after: 0.9 });
         assert!(suite_footer(suite).contains("clock moved by −10.0 %"));
         // Someone whose result is another must be seen.
-        suite.cases[0].entries[1].failed = Some("differs from ours by 1.0e-1".into());
+        suite.cases[0].entries[1].failed = Some("differs from kinora by 1.0e-1".into());
         suite.cases[0].entries[1].distance = Some(0.1);
         assert!(row(&suite.cases[0]).contains("✗ PyTorch eager: differs"));
     }

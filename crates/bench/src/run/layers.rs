@@ -8,7 +8,7 @@ use kinora_profile::Ceilings;
 use serde_json::Value;
 
 use super::{
-    BenchError, Suite,
+    BenchError, Ended, Suite,
     cpu::CpuLayer,
     gpu::{Broken, GpuBench},
     networks::NetworkLayer,
@@ -38,11 +38,8 @@ pub struct SuiteRun<'a> {
 }
 
 impl SuiteRun<'_> {
-    /// Runs the cases that are chosen; gives the peer's versions too, where there was one.
-    pub fn cases(
-        &self,
-        observer: &mut Observer<'_>,
-    ) -> Result<(Vec<CaseResults>, Option<Value>), BenchError> {
+    /// Runs the cases that are chosen, and tells of each that is done; gives the peer's versions, where there was one.
+    pub fn cases(&self, observer: &mut Observer<'_>) -> Result<Option<Value>, Ended> {
         match self.suite {
             Suite::Cpu => self.layers(cases::cpu(), observer),
             Suite::Kernels if self.gpu.is_some() => self.layers(cases::kernels(), observer),
@@ -55,24 +52,22 @@ impl SuiteRun<'_> {
         &self,
         cases: Result<Vec<Case>, String>,
         observer: &mut Observer<'_>,
-    ) -> Result<(Vec<CaseResults>, Option<Value>), BenchError> {
+    ) -> Result<Option<Value>, Ended> {
         let mut cases = cases.map_err(BenchError::Case)?;
         cases.retain(|case| chosen(&self.options.only, &case.name));
         let bench = self.gpu.map(GpuBench::new).transpose()?;
         let mut peer = self.start_peer(&[TORCH_LAYERS], observer)?;
-        let mut results = Vec::new();
         for (done, case) in cases.iter().enumerate() {
             let (suite, name, total) = (self.suite, case.name.as_str(), cases.len());
             tell(observer, &Event::Case { suite, name, done, total })?;
             let (result, stopped) = self.layer(case, bench.as_ref(), peer.as_ref())?;
             tell(observer, &Event::Done(&result))?;
-            results.push(result);
             if let Some(why) = stopped {
                 tell(observer, &Event::Note(&format!("{name}: {why}; it is started again")))?;
                 peer = self.start_peer(&[TORCH_LAYERS], observer)?;
             }
         }
-        Ok((results, peer.map(|peer| peer.into_inner().versions().clone())))
+        Ok(peer.map(|peer| peer.into_inner().versions().clone()))
     }
 
     /// Starts PyTorch, where it is asked for. One that does not start is told of, and goes without.
@@ -80,7 +75,7 @@ impl SuiteRun<'_> {
         &self,
         scripts: &[Script],
         observer: &mut Observer<'_>,
-    ) -> Result<Option<RefCell<TorchPeer>>, BenchError> {
+    ) -> Result<Option<RefCell<TorchPeer>>, Ended> {
         let Some(python) = &self.options.python else { return Ok(None) };
         let hello = Hello {
             threads: rayon::current_num_threads(),
@@ -147,12 +142,11 @@ impl SuiteRun<'_> {
         Ok((results, stopped))
     }
 
-    fn networks(&self, observer: &mut Observer<'_>) -> Result<(Vec<CaseResults>, Option<Value>), BenchError> {
+    fn networks(&self, observer: &mut Observer<'_>) -> Result<Option<Value>, Ended> {
         let size = plan::size(self.options, self.gpu.is_some());
         let all: Vec<&'static str> =
             stages(self.suite).iter().copied().filter(|stage| chosen(&self.options.only, stage)).collect();
         let mut peer = self.start_peer(&SVD_NETWORKS, observer)?;
-        let mut results = Vec::new();
         for (done, &stage) in all.iter().enumerate() {
             tell(observer, &Event::Case { suite: self.suite, name: stage, done, total: all.len() })?;
             let wrong = |error: &dyn std::fmt::Display| BenchError::Case(format!("{stage}: {error}"));
@@ -179,13 +173,12 @@ impl SuiteRun<'_> {
             }
             let result = measure(&subject, contestants, &self.options.method, self.ceilings.as_ref());
             tell(observer, &Event::Done(&result))?;
-            results.push(result);
             if let Some(why) = stopped {
                 tell(observer, &Event::Note(&format!("{stage}: {why}; it is started again")))?;
                 peer = self.start_peer(&SVD_NETWORKS, observer)?;
             }
         }
-        Ok((results, peer.map(|peer| peer.into_inner().versions().clone())))
+        Ok(peer.map(|peer| peer.into_inner().versions().clone()))
     }
 }
 

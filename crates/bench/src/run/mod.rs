@@ -33,7 +33,26 @@ pub enum BenchError {
     /// The GPU.
     #[error(transparent)]
     Gpu(#[from] kinora_cuda::CudaError),
-    /// Someone wanted it to end.
+    /// Someone wanted it to end. What was measured by then is there.
     #[error("stopped")]
+    Stopped(Box<crate::results::Results>),
+}
+
+/// Why a suite ended before its end.
+enum Ended {
+    /// The observer wanted it.
     Stopped,
+    Failed(BenchError),
+}
+
+impl From<BenchError> for Ended {
+    fn from(error: BenchError) -> Ended {
+        Ended::Failed(error)
+    }
+}
+
+impl From<kinora_cuda::CudaError> for Ended {
+    fn from(error: kinora_cuda::CudaError) -> Ended {
+        Ended::Failed(error.into())
+    }
 }

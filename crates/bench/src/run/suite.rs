@@ -7,13 +7,13 @@ use kinora_cuda::{compiler::CompilerOptions, driver::Device, vendor::Libraries};
 use kinora_graph::DType;
 use kinora_profile::Ceilings;
 
-use super::{BenchError, Size, Suite, layers, plan};
+use super::{BenchError, Ended, Size, Suite, layers, plan};
 use crate::{
     cases::{self, stages},
     machine::driver,
     peers::Python,
     processor,
-    results::{CaseResults, Clock, FORMAT, Gpu, Method, Results, SuiteResults, Version, now},
+    results::{CaseResults, Clock, FORMAT, Gpu, Method, PROCESSOR, Results, SuiteResults, Version, now},
 };
 
 /// What computes.
@@ -149,15 +149,24 @@ impl Bench {
     /// Runs everything, and tells of it.
     ///
     /// # Errors
-    /// Where nothing is chosen, the GPU fails, or the observer stops it. A case that fails is one of the results.
+    /// Where nothing is chosen, or the observer stops it. A case or a suite that fails is one of the results.
     pub fn run(mut self, observer: &mut Observer<'_>) -> Result<Results, BenchError> {
         let listed = list(&self.options.suites, &self.options.only)?;
         let mut suites = Vec::new();
         for suite in self.options.suites.clone() {
-            if listed.iter().any(|case| case.suite == suite) {
-                suites.push(self.suite(suite, observer)?);
+            if !listed.iter().any(|case| case.suite == suite) {
+                continue;
+            }
+            let (results, stopped) = self.suite(suite, observer);
+            suites.push(results);
+            if stopped {
+                return Err(BenchError::Stopped(Box::new(self.results(suites))));
             }
         }
+        Ok(self.results(suites))
+    }
+
+    fn results(self, suites: Vec<SuiteResults>) -> Results {
         let gpu = self.options.target.gpu().map(|device| {
             let info = device.info();
             Gpu {
@@ -167,7 +176,7 @@ impl Bench {
                 libraries: Libraries::of(device.context()).versions(),
             }
         });
-        Ok(Results {
+        Results {
             format: FORMAT,
             kinora: self.options.version,
             date: now(),
@@ -177,16 +186,17 @@ impl Bench {
             peer: self.peer,
             method: self.options.method,
             suites,
-        })
+        }
     }
 
-    fn suite(&mut self, suite: Suite, observer: &mut Observer<'_>) -> Result<SuiteResults, BenchError> {
+    /// Runs a suite, and tells whether it was stopped. What it has measured by then is kept, however it ends.
+    fn suite(&mut self, suite: Suite, observer: &mut Observer<'_>) -> (SuiteResults, bool) {
         let options = &self.options;
         let gpu = options.target.gpu().filter(|_| suite != Suite::Cpu);
         let dtype = options.dtype.unwrap_or(if gpu.is_some() { DType::F16 } else { DType::F32 });
         let mut results = SuiteResults {
             suite: suite.to_string(),
-            device: gpu.map_or_else(|| "processor".to_owned(), |device| device.info().name.clone()),
+            device: gpu.map_or_else(|| PROCESSOR.to_owned(), |device| device.info().name.clone()),
             precision: dtype.to_string(),
             size: self.size(suite, gpu.is_some()),
             not_run: None,
@@ -201,17 +211,20 @@ impl Bench {
             results.not_run = Some(format!("{why}; {otherwise}"));
             (results.device, results.size) = ("no GPU".to_owned(), None);
             results.precision = options.dtype.unwrap_or(DType::F16).to_string();
-            tell(observer, &Event::Suite(&results))?;
-            return Ok(results);
+            let stopped = tell(observer, &Event::Suite(&results)).is_err();
+            return (results, stopped);
         }
+        let mut stopped = false;
         match self.fill(&mut results, suite, gpu, dtype, observer) {
             Ok(peer) => self.peer = peer.or(self.peer.take()),
-            // What the other suites found is worth keeping.
-            Err(BenchError::Gpu(error)) => results.failed = Some(error.to_string()),
-            Err(error) => return Err(error),
+            Err(Ended::Stopped) => {
+                stopped = true;
+                results.failed = Some("stopped before its end".to_owned());
+            }
+            Err(Ended::Failed(error)) => results.failed = Some(error.to_string()),
         }
-        tell(observer, &Event::SuiteDone(&results))?;
-        Ok(results)
+        stopped |= tell(observer, &Event::SuiteDone(&results)).is_err();
+        (results, stopped)
     }
 
     /// Runs a suite between two looks at the device's speed; gives the peer's versions, where there was one.
@@ -222,18 +235,18 @@ impl Bench {
         gpu: Option<&Device>,
         dtype: DType,
         observer: &mut Observer<'_>,
-    ) -> Result<Option<serde_json::Value>, BenchError> {
+    ) -> Result<Option<serde_json::Value>, Ended> {
         results.ceilings = ceilings(gpu, dtype)?;
         tell(observer, &Event::Suite(results))?;
         let run = layers::SuiteRun { options: &self.options, suite, gpu, dtype, ceilings: results.ceilings };
-        let notes = &mut results.notes;
-        let (cases, peer) = run.cases(&mut |event| {
-            if let Event::Note(text) = event {
-                notes.push((*text).to_owned());
+        let peer = run.cases(&mut |event| {
+            match event {
+                Event::Note(text) => results.notes.push((*text).to_owned()),
+                Event::Done(case) => results.cases.push((*case).clone()),
+                Event::Suite(_) | Event::Case { .. } | Event::SuiteDone(_) => {}
             }
             observer(event)
         })?;
-        results.cases = cases;
         if let Some(before) = results.ceilings {
             results.clock = Some(Clock { before: before.flops_per_second, after: arithmetic(gpu, dtype)? });
         }
@@ -250,10 +263,10 @@ impl Bench {
 }
 
 /// Tells of an event.
-pub(super) fn tell(observer: &mut Observer<'_>, event: &Event<'_>) -> Result<(), BenchError> {
+pub(super) fn tell(observer: &mut Observer<'_>, event: &Event<'_>) -> Result<(), Ended> {
     match observer(event) {
         ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(()) => Err(BenchError::Stopped),
+        ControlFlow::Break(()) => Err(Ended::Stopped),
     }
 }
 

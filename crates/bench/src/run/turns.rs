@@ -115,34 +115,37 @@ pub fn measure(
     }
 }
 
-/// Runs everyone once; gives our result.
+/// Runs everyone once; gives our result. Everyone is held against us, or where we have none, against the first who has one.
 fn compare(runners: &mut [Runner<'_>], bar: f64) -> Option<Vec<f32>> {
-    let mut ours: Option<Vec<f32>> = None;
-    for runner in runners {
-        let result = match (runner.contestant.layer.result(), &ours) {
-            (Ok(result), _) => result,
-            (Err(why), _) => {
+    let mut ours = None;
+    let mut held_against: Option<(String, Vec<f32>)> = None;
+    for (place, runner) in runners.iter_mut().enumerate() {
+        let result = match runner.contestant.layer.result() {
+            Ok(result) if result.iter().all(|number| number.is_finite()) => result,
+            Ok(_) => {
+                runner.failed = Some("its result is not finite".to_owned());
+                continue;
+            }
+            Err(why) => {
                 runner.failed = Some(why);
                 continue;
             }
         };
-        let Some(ours) = &ours else {
-            if result.iter().any(|number| !number.is_finite()) {
-                runner.failed = Some("its result is not finite".to_owned());
-            }
-            ours = Some(result);
+        let Some((by, other)) = &held_against else {
+            ours = (place == 0).then(|| result.clone());
+            held_against = Some((runner.contestant.by.clone(), result));
             continue;
         };
-        if result.len() != ours.len() {
-            runner.failed = Some(format!("{} numbers, where we have {}", result.len(), ours.len()));
+        if result.len() != other.len() {
+            runner.failed = Some(format!("{} numbers, where {by} has {}", result.len(), other.len()));
             continue;
         }
-        let distance = Distance::between(&result, ours);
+        let distance = Distance::between(&result, other);
         runner.distance = Some(distance);
         // What is no number must not pass.
         if distance.relative_rms.is_nan() || distance.relative_rms > bar {
             let off = distance.relative_rms;
-            runner.failed = Some(format!("differs from ours by {off:.1e}, over {bar:.0e}; not timed"));
+            runner.failed = Some(format!("differs from {by} by {off:.1e}, over {bar:.0e}; not timed"));
         }
     }
     ours
@@ -214,10 +217,21 @@ mod tests {
         assert_eq!((ours.distance, case.entries[1].distance), (None, Some(0.0)));
         let failures: Vec<&str> =
             case.entries[2..].iter().map(|entry| entry.failed.as_deref().unwrap()).collect();
-        assert!(failures[0].starts_with("differs from ours by 2.2e-1"), "{failures:?}");
-        assert!(failures[1].starts_with("differs from ours by NaN"), "{failures:?}");
-        assert_eq!(failures[2..], ["1 numbers, where we have 2", "no kernel"]);
+        assert!(failures[0].starts_with("differs from kinora by 2.2e-1"), "{failures:?}");
+        assert!(failures[1] == "its result is not finite", "{failures:?}");
+        assert_eq!(failures[2..], ["1 numbers, where kinora has 2", "no kernel"]);
         assert!(case.entries[2..].iter().all(|entry| entry.milliseconds.is_none()));
         assert!(case.ratio().is_some_and(|ratio| ratio == 1.0));
+
+        // Where ours is no result, it alone is to blame.
+        let contestants = vec![
+            fake(KINORA, Ok(vec![f32::INFINITY, 2.0])),
+            fake("peer", Ok(vec![1.0, 2.0])),
+            fake("other", Ok(vec![1.0, 3.0])),
+        ];
+        let case = measure(&subject, contestants, &method, None);
+        let failures: Vec<Option<&str>> = case.entries.iter().map(|entry| entry.failed.as_deref()).collect();
+        assert_eq!(failures[..2], [Some("its result is not finite"), None]);
+        assert!(failures[2].unwrap().starts_with("differs from peer"), "{failures:?}");
     }
 }

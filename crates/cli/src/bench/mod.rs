@@ -41,17 +41,18 @@ pub fn run(arguments: &BenchArgs) -> Result<(), Failure> {
     }
     let outputs = Outputs::check(report)?;
     let baseline = report.compare.as_deref().map(Results::read).transpose()?;
-    let results = match &report.from {
+    let (results, ended) = match &report.from {
         Some(path) => {
             let results = Results::read(path)?;
             if !report.json {
                 print(&tables(&results))?;
             }
-            results
+            (results, Ok(()))
         }
         None => measure(arguments)?,
     };
     outputs.write(&results)?;
+    ended?;
     let comparison = baseline.map(|before| compare(&before, &results, report.threshold.0));
     answer(&results, comparison.as_ref(), report)
 }
@@ -75,7 +76,8 @@ fn print_list(arguments: &BenchArgs) -> Result<(), Failure> {
     print(&listed.iter().map(|case| line(case.suite.name(), &case.family, &case.name)).collect::<String>())
 }
 
-fn measure(arguments: &BenchArgs) -> Result<Results, Failure> {
+/// Measures, and says how it ended: what there was when Ctrl-C ended it took as long as any, and is kept.
+fn measure(arguments: &BenchArgs) -> Result<(Results, Result<(), Failure>), Failure> {
     let suites = suites(arguments);
     // What cannot be is said before anything is opened.
     list(&suites, &arguments.only)?;
@@ -106,11 +108,12 @@ fn measure(arguments: &BenchArgs) -> Result<Results, Failure> {
     Phase::AtNextStep.enter();
     let results = Bench::new(options).run(&mut |event| progress.tell(event));
     Phase::AtOnce.enter();
-    progress.end()?;
-    results.map_err(|error| match error {
-        BenchError::Stopped => Failure::Interrupted,
-        error => error.into(),
-    })
+    let shown = progress.end();
+    match results {
+        Ok(results) => Ok((results, shown)),
+        Err(BenchError::Stopped(results)) => Ok((*results, shown.and(Err(Failure::Interrupted)))),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Which Kinora this is.

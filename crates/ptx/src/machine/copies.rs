@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     check::FindingKind,
+    counters::{LINE_BITS, SECTOR_BITS},
     isa::{Atomic, BulkDirection, Type},
     memory::TensorMap,
 };
@@ -110,8 +111,8 @@ impl Unit<'_> {
         for_lanes(ok, |lane| reads |= u32::from(read[lane] > 0) << lane);
         let mut allowed = ok & !reads;
         if reads != 0 {
-            self.counters.global_loads.add_global(&sources, reads, bytes);
-            self.counters.async_loads.add_global(&sources, reads, bytes);
+            self.counters.global_loads.add_copies(&sources, &targets, reads, bytes, LINE_BITS);
+            self.counters.async_loads.add_copies(&sources, &targets, reads, bytes, SECTOR_BITS);
             self.global_groups(warp, step.pc, &sources, reads, bytes, Touch::Read, |_, _, _, group| {
                 allowed |= group
             });
