@@ -62,7 +62,7 @@ fn ctrl_c_keeps_what_was_measured() {
         "linear",
         "--quick",
         "--turns",
-        "1000",
+        "40",
         "--save",
         "run.json",
     ]);
