@@ -21,7 +21,8 @@ const EXTENTS: [[usize; 3]; 4] = [[1, 1, 1], [2, 3, 5], [0, 3, 3], [2, 0, 3]];
 /// None, one, odd, and one more than each vector's width or half of it.
 const CHANNELS: [usize; 7] = [0, 1, 3, 7, 9, 17, 33];
 
-type Case = (Op, Vec<Tensor>);
+/// An op with its operands.
+pub type Case = (Op, Vec<Tensor>);
 
 /// Makes operands.
 struct Operands {
@@ -274,8 +275,8 @@ fn attention(o: &mut Operands, [images, height, width]: [usize; 3], head_dim: us
     }
 }
 
-/// Compares every executor with the reference; returns how many cases there were.
-fn check(cases: &[Case], executors: &[&dyn Executor]) -> usize {
+/// Compares every executor with the reference.
+fn check(cases: &[Case], executors: &[&dyn Executor]) {
     let check = |(op, inputs): &Case| {
         let operands: Vec<&Tensor> = inputs.iter().collect();
         let types: Vec<String> = inputs.iter().map(|x| x.ty().to_string()).collect();
@@ -299,7 +300,6 @@ fn check(cases: &[Case], executors: &[&dyn Executor]) -> usize {
     let failures = in_parallel(cases, check).concat();
     let shown = failures.iter().take(40).cloned().collect::<Vec<_>>().join("\n");
     assert!(failures.is_empty(), "{} failures of {}\n{shown}", failures.len(), cases.len());
-    cases.len()
 }
 
 /// A group of ops, whose edges are checked together.
@@ -330,6 +330,22 @@ impl Family {
         Family::Attention,
     ];
 
+    /// Its ops with their operands in a float type, with usual magnitudes and with those that overflow f16.
+    pub fn all_cases(self, dtype: DType) -> Vec<Case> {
+        let mut cases = Vec::new();
+        for magnitude in [1.0, 1e4] {
+            let mut operands = Operands::new(dtype, magnitude);
+            for extents in EXTENTS {
+                for channels in CHANNELS {
+                    self.cases(&mut operands, extents, channels, &mut cases);
+                }
+            }
+        }
+        // Some combinations are no op, such as a window larger than its image.
+        cases.retain(|(op, inputs)| op.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).is_ok());
+        cases
+    }
+
     fn cases(self, operands: &mut Operands, extents: [usize; 3], channels: usize, cases: &mut Vec<Case>) {
         match self {
             Family::Convolutions => convolutions(operands, extents, channels, cases),
@@ -349,20 +365,9 @@ impl Family {
 /// # Panics
 /// Where an executor differs from the reference.
 pub fn check_family(family: Family, dtype: DType, executors: &[&dyn Executor]) {
-    let mut count = 0;
-    for magnitude in [1.0, 1e4] {
-        let mut operands = Operands::new(dtype, magnitude);
-        let mut cases = Vec::new();
-        for extents in EXTENTS {
-            for channels in CHANNELS {
-                family.cases(&mut operands, extents, channels, &mut cases);
-            }
-        }
-        // Some combinations are no op, such as a window larger than its image.
-        cases.retain(|(op, inputs)| op.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).is_ok());
-        count += check(&cases, executors);
-    }
-    assert!(count > 150, "only {count} cases are left");
+    let cases = family.all_cases(dtype);
+    assert!(cases.len() > 150, "only {} cases are left", cases.len());
+    check(&cases, executors);
 }
 
 /// Makes the tests of every family's edges, one for each float type, in modules by the families' names. `$check` is called

@@ -14,16 +14,18 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  kinora generate photo.jpg -o clip.mp4   a clip; the model is downloaded on first use
+  kinora generate -o clip.gif             a clip of a still, by the model in the box
+  kinora generate photo.jpg -o clip.mp4 --model stabilityai/stable-video-diffusion-img2vid-xt
+                                          a photo and a large model, downloaded on first use
   kinora info --config svd-xt             what that takes: parameters, arithmetic, memory
   kinora profile run photo.jpg            where its time goes, and what limits it
   kinora doctor                           what works on this machine
   kinora bench cpu                        how fast it is, beside PyTorch where there is one
   kinora sim kernel.cu …                  a CUDA kernel on a simulated GPU
-  kinora demo-model demo                  a tiny model to try all this with; its videos are noise
+  kinora demo-model demo                  a tiny model that was never trained, for tests
 
 Environment:
-  KINORA_MODEL     the model where --model is not given
+  KINORA_MODEL     the model where --model is not given, instead of the one in the box
   HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE
                    the Hugging Face hub's own: where downloads are kept, who asks for them
   KINORA_CACHE_DIR, KINORA_KERNEL_BUNDLE, KINORA_NVRTC

@@ -2,6 +2,7 @@
 
 use std::{ffi::OsStr, path::Path};
 
+use kinora::photo::Photo;
 use kinora_models::{
     folder::ModelFolder,
     hub::{self, Hub, HubError, HubId, Progress},
@@ -34,6 +35,35 @@ pub fn open_local(name: &OsStr, variant: &Variant) -> Result<ModelFolder, Failur
         Err(HubError::Offline { .. }) => Err(Failure::NotDownloaded { model: id.to_string() }),
         folder => Ok(ModelFolder::open(folder?)?),
     }
+}
+
+/// Opens the model that is a part of the program.
+#[cfg(feature = "model-in-the-box")]
+pub fn in_the_box() -> Result<ModelFolder, Failure> {
+    Ok(kinora::model_in_the_box::open()?)
+}
+
+/// The still that goes with it.
+#[cfg(feature = "model-in-the-box")]
+pub fn still() -> Result<Photo, Failure> {
+    Ok(kinora::model_in_the_box::still()?)
+}
+
+/// There is none in this program.
+#[cfg(not(feature = "model-in-the-box"))]
+pub fn in_the_box() -> Result<ModelFolder, Failure> {
+    Err(none_in_the_box())
+}
+
+/// Without a model there is no still.
+#[cfg(not(feature = "model-in-the-box"))]
+pub fn still() -> Result<Photo, Failure> {
+    Err(none_in_the_box())
+}
+
+#[cfg(not(feature = "model-in-the-box"))]
+fn none_in_the_box() -> Failure {
+    Failure::Usage("this program was built without a model in the box; name one with --model".to_owned())
 }
 
 /// A bar for every file that takes a while.

@@ -185,6 +185,31 @@ fn the_environment_may_name_the_model() {
     assert_eq!(made.code, Some(0), "{made:?}");
 }
 
+#[test]
+fn the_model_in_the_box_needs_nothing_but_a_place() {
+    let studio = Studio::new();
+    let generate = |words: &[&str]| {
+        let mut command = kinora();
+        answer(
+            command
+                .current_dir(studio.folder.path())
+                .args(["generate", "--force", "--steps", "1"])
+                .args(words),
+        )
+    };
+    let made = generate(&["-o", "clip.gif", "--json"]);
+    assert_eq!((made.code, &*made.stderr), (Some(0), ""), "{made:?}");
+    let report = &made.json()["report"];
+    assert_eq!((&report["settings"]["frames"], &report["settings"]["width"]), (&14.into(), &128.into()));
+    assert!(report["model"].as_str().unwrap().contains("model-in-the-box"), "{report}");
+    // It was made for one size and length.
+    let made = generate(&["-o", "clip.gif", "--frames", "1", "--json"]);
+    assert!(made.json()["warnings"].to_string().contains("made for 14 frames of 128×128"), "{made:?}");
+    // Another model has no still of its own.
+    let model = support::model().to_str().unwrap();
+    generate(&["-o", "clip.gif", "--model", model]).must_fail(2, &["needs a photo"]);
+}
+
 /// Starts a clip of a thousand steps, and ends it with a signal after the first.
 #[cfg(unix)]
 fn interrupted(studio: &Studio, output: &str, signal: &str) -> Answer {

@@ -62,7 +62,6 @@ fn a_folder_has_parts_with_weights() {
 
 #[test]
 fn info_says_what_is_wrong() {
-    run(&["info"]).must_fail(2, &["MODEL"]);
     run(&["info", "folder", "--config", "svd"]).must_fail(2, &["cannot be used with"]);
     run(&["info", "--config", "svd-xxl"]).must_fail(2, &["svd-xt"]);
     run(&["info", "/nonexistent"]).must_fail(1, &["/nonexistent"]);
@@ -107,6 +106,20 @@ fn the_help_has_examples_and_exit_codes() {
 }
 
 #[test]
+fn the_model_in_the_box_needs_no_name() {
+    let json = run(&["info", "--json"]).json();
+    assert_eq!(json["pipeline"], "StableVideoDiffusionPipeline");
+    assert!(json["folder"].as_str().unwrap().contains("model-in-the-box"), "{json}");
+    assert_eq!((&json["settings"]["frames"], &json["problems"]), (&14.into(), &serde_json::json!([])));
+    let parts = json["parts"].as_array().unwrap().iter();
+    let bytes: u64 = parts
+        .flat_map(|part| part["weights"].as_array().unwrap())
+        .map(|w| w["bytes"].as_u64().unwrap())
+        .sum();
+    assert!((1..=24 << 20).contains(&bytes), "{bytes} bytes of weights");
+}
+
+#[test]
 fn the_help_tells_the_true_defaults() {
     let help = run(&["generate", "--help"]).text();
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -121,6 +134,7 @@ fn the_help_tells_the_true_defaults() {
     ] {
         let text = help.split(&format!("{option} <")).nth(1).unwrap();
         let default = text.split("[default: ").nth(1).unwrap().split(']').next().unwrap();
+        let default = default.trim_start_matches("the model's own, or ");
         assert_eq!(default.parse().ok(), settings[setting].as_f64(), "{option}");
     }
 }

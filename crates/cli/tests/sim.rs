@@ -70,6 +70,25 @@ fn a_right_kernel_computes_and_a_wrong_one_is_found_at_its_line() {
 }
 
 #[test]
+fn numbers_that_stop_being_finite_are_found_where_it_is_asked_for() {
+    let place = Studio::new();
+    let source = SCALE.replace("LIMIT", "<");
+    let file = place.write("large.cu", source.as_bytes());
+    let words =
+        ["--grid", "1", "--block", "32", "--arg", "f32[32]=1e30", "--arg", "i32:32", "--arg", "f32:1e30"];
+    let unasked = sim(&file, &words);
+    if no_compiler(&unasked) {
+        return;
+    }
+    assert_eq!(unasked.code, Some(0), "{unasked:?}");
+    let found = sim(&file, &[&words[..], &["--check", "nan", "--json"]].concat());
+    assert_eq!(found.code, Some(1), "{found:?}");
+    let found = found.json();
+    assert_eq!(found["findings"][0]["kind"], "NotFinite", "{found}");
+    assert_eq!(found["findings"][0]["source"]["line"], 4, "{found}");
+}
+
+#[test]
 fn what_cannot_be_run_is_said() {
     let place = Studio::new();
     let ptx = place.write("bad.ptx", b".version 8.0\n.target sm_80\n.address_size 64\nnonsense");
@@ -80,4 +99,26 @@ fn what_cannot_be_run_is_said() {
     sim(&ptx, &["--grid", "1", "--block", "1", "--arg", "f33[4]"]).must_fail(2, &["f33"]);
     sim(&ptx, &["--grid", "1", "--block", "1", "--chip", "abacus"]).must_fail(2, &["t4"]);
     sim(&ptx, &["--grid", "1", "--block", "1", "--write", "x"]).must_fail(2, &["NUMBER=FILE"]);
+}
+
+#[test]
+fn a_prediction_says_how_long_and_why() {
+    let place = Studio::new();
+    let source = place.write("scale.cu", SCALE.replace("LIMIT", "<").as_bytes());
+    let words = ["--grid", "400000", "--block", "256", "--arg", "f32[102400000]", "--arg", "i32:102400000"];
+    let asked = [&words[..], &["--arg", "f32:0.5", "--device-profile", "t4", "--predict-only"]].concat();
+    let ran = sim(&source, &asked);
+    if no_compiler(&ran) {
+        return;
+    }
+    let text = ran.text();
+    assert!(text.contains("predicted") && text.contains("limited by memory"), "{text}");
+    let found = sim(&source, &[&asked[..], &["--json"]].concat()).json();
+    assert_eq!(found["prediction"]["limiter"], "dram", "{found}");
+    assert_eq!(found["prediction"]["occupancy"]["blocks"], 4, "{found}");
+    let calibration = place.write("wrong.json", b"{}");
+    let wrong = sim(&source, &[&asked[..], &["--calibration", calibration.to_str().unwrap()]].concat());
+    assert_eq!(wrong.code, Some(1), "{wrong:?}");
+    assert!(wrong.stderr.contains("wrong.json is no calibration"), "{wrong:?}");
+    sim(&source, &[&words[..], &["--predict-only"]].concat()).must_fail(2, &["--device-profile"]);
 }

@@ -92,7 +92,7 @@ impl Bench for OnGpu {
         }
     }
 
-    fn takes_next(&self) -> bool {
+    fn takes(&self, _: &Call<'_>, _: &dyn Implementation) -> bool {
         self.share.takes_next()
     }
 }

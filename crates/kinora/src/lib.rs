@@ -3,6 +3,8 @@
 pub mod doctor;
 pub mod image_to_video;
 pub mod memory;
+#[cfg(feature = "model-in-the-box")]
+pub mod model_in_the_box;
 pub mod photo;
 pub mod video;
 

@@ -53,6 +53,17 @@ fn the_defaults_are_the_models() {
     let folder = tiny();
     let tiny = Settings::for_model(&ModelFolder::open(folder.path()).unwrap()).unwrap();
     assert_eq!((tiny.frames, tiny.height, tiny.width), (4, 64, 64));
+    fs::write(folder.path().join("defaults.json"), r#"{"steps": 9, "frames": 3, "max_guidance": 1.5}"#)
+        .unwrap();
+    let model = ModelFolder::open(folder.path()).unwrap();
+    let own = Settings::for_model(&model).unwrap();
+    assert_eq!((own.steps, own.frames, own.decode_chunk, own.max_guidance), (9, 3, 3, 1.5));
+    assert_eq!((own.height, own.fps, own.min_guidance), (tiny.height, tiny.fps, tiny.min_guidance));
+    for wrong in ["", "7", r#"{"stpes": 9}"#, r#"{"steps": "nine"}"#, r#"{"steps": -1}"#] {
+        fs::write(folder.path().join("defaults.json"), wrong).unwrap();
+        let error = Settings::for_model(&model).unwrap_err().to_string();
+        assert!(error.contains("defaults.json"), "{wrong}: {error}");
+    }
     assert!(Configs::preset("svd-xxl").is_none());
     assert!(Configs::PRESETS.iter().all(|name| Configs::preset(name).is_some()));
 }

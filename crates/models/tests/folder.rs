@@ -81,6 +81,14 @@ fn an_embedded_model_is_read_like_a_folder() {
         }
     }
 
+    let defaults = |folder: &ModelFolder| folder.defaults_text().unwrap();
+    assert_eq!((defaults(&on_disk), defaults(&in_program)), (None, None));
+    fs::write(model.path().join("defaults.json"), "{}").unwrap();
+    let mut more = tiny_model::files();
+    more.push(("defaults.json", b"{}".to_vec()));
+    let in_program = ModelFolder::embedded(embedded(more)).unwrap();
+    assert_eq!((defaults(&on_disk), defaults(&in_program)), (Some("{}".into()), Some("{}".into())));
+
     let without = |name: &str| {
         let files = tiny_model::files().into_iter().filter(|(file, _)| !file.starts_with(name)).collect();
         ModelFolder::embedded(embedded(files))

@@ -1,4 +1,9 @@
 //! What a kernel did, in numbers.
+//!
+//! The definitions are those of Nsight Compute, so that what is counted here can be held against what a chip counts
+//! (`bench/peers/ncu_counters.py` does). Both count what warps do, but ours are of PTX and a profiler's of machine code: where the
+//! assembler removes a load, joins two or spills a register, the two differ by that. An instruction whose lanes are all
+//! switched off by its predicate makes no request on either side.
 
 use crate::isa::{Alu, Float, Memory, Op};
 
@@ -131,12 +136,23 @@ fn special(op: Float) -> bool {
 /// Accesses to a level of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Traffic {
-    /// Instructions of warps.
+    /// Instructions of warps with at least one lane at work: `l1tex__t_requests_pipe_lsu_mem_global_op_*`, and
+    /// `sass__inst_executed_shared_*`.
     pub requests: u64,
-    /// Pieces of 32 bytes that the requests touch (global memory), or rounds through the banks (shared memory).
+    /// Of global memory the sectors, aligned pieces of 32 bytes, that a request touches, each once however many lanes touch it:
+    /// `l1tex__t_sectors_pipe_lsu_mem_global_op_*`. Of shared memory the rounds through the 32 banks of 4 bytes:
+    /// `l1tex__data_pipe_lsu_wavefronts_mem_shared_op_*`.
+    ///
+    /// A round serves 32 lanes of 4 bytes or less, 16 of 8, or 8 of 16; a round for each further word that a bank has to
+    /// give comes on top, while one word serves any number of lanes. A load of 8 or 16 bytes whose lanes are equal in pairs, each
+    /// with its neighbour or each with the next but one, takes half the rounds. The rows of a matrix of `ldmatrix` and `stmatrix` are
+    /// eight lanes of 16 bytes.
     pub transactions: u64,
     /// The fewest transactions that would have carried the same bytes.
     pub ideal_transactions: u64,
+    /// Of shared memory the rounds that bank conflicts add, beyond one for each group of lanes that has any at work:
+    /// `l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_*`.
+    pub conflicts: u64,
     /// Bytes that threads asked for.
     pub bytes: u64,
 }
@@ -146,7 +162,29 @@ impl Traffic {
         self.requests += other.requests;
         self.transactions += other.transactions;
         self.ideal_transactions += other.ideal_transactions;
+        self.conflicts += other.conflicts;
         self.bytes += other.bytes;
+    }
+
+    /// Counts a request to global memory.
+    pub(crate) fn add_global(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize) {
+        let asked = u64::from(mask.count_ones()) * bytes as u64;
+        self.requests += 1;
+        self.transactions += sectors(addresses, mask, bytes as u64);
+        self.ideal_transactions += asked.div_ceil(32);
+        self.bytes += asked;
+    }
+
+    /// Counts a request to shared memory, of which equal pairs of lanes are served together or not. Gives its rounds.
+    pub(crate) fn add_shared(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize, pairs: bool) -> u64 {
+        let asked = u64::from(mask.count_ones()) * bytes as u64;
+        let (rounds, groups) = bank_rounds(addresses, mask, bytes as u64, pairs);
+        self.requests += 1;
+        self.transactions += rounds;
+        self.conflicts += rounds - groups;
+        self.ideal_transactions += asked.div_ceil(128);
+        self.bytes += asked;
+        rounds
     }
 
     /// How much of what was moved was asked for, up to 1.
@@ -166,20 +204,30 @@ pub struct Counters {
     pub divergent_branches: u64,
     /// All branches with a condition.
     pub branches: u64,
-    /// Reads of global memory.
+    /// Reads of global memory: `ld`, and `cp.async`, which a profiler counts apart as `op_ldgsts`. Constants and arguments come
+    /// another way and are not among them, nor is what the bulk copy engine reads.
     pub global_loads: Traffic,
+    /// Those of them that are `cp.async`.
+    pub async_loads: Traffic,
     /// Writes to global memory.
     pub global_stores: Traffic,
-    /// Reads of shared memory by threads.
+    /// Atomics and reductions on global memory.
+    pub global_atomics: Traffic,
+    /// Reads of shared memory by threads: `ld` and `ldmatrix`.
     pub shared_loads: Traffic,
-    /// Writes to shared memory by threads.
+    /// Writes to shared memory by threads: `st` and `stmatrix`, not what copies beside them write.
     pub shared_stores: Traffic,
     /// Bytes brought into shared memory by copies beside the threads.
     pub copied_bytes: u64,
+    /// Copies that the bulk copy engine was given, either way.
+    pub bulk_copies: u64,
     /// Atomic operations of threads.
     pub atomics: u64,
     /// Waits at barriers of blocks.
     pub barriers: u64,
+    /// Matrix products that warps started: `mma` once, `wgmma` once by each of its four warps, as
+    /// `sm__inst_executed_pipe_tensor_op_*` count them.
+    pub matrix_instructions: u64,
     /// Floating-point operations of matrix products: two for each multiply-add.
     pub matrix_flops: u64,
     /// Floating-point operations of threads: two for each fused multiply-add.
@@ -205,6 +253,37 @@ impl Counters {
         }
     }
 
+    /// So many times as much of everything: what a whole grid does, by some of its blocks.
+    pub(crate) fn scaled(&self, factor: f64) -> Counters {
+        let scale = |count: u64| (count as f64 * factor).round() as u64;
+        let traffic = |traffic: &Traffic| Traffic {
+            requests: scale(traffic.requests),
+            transactions: scale(traffic.transactions),
+            ideal_transactions: scale(traffic.ideal_transactions),
+            conflicts: scale(traffic.conflicts),
+            bytes: scale(traffic.bytes),
+        };
+        Counters {
+            instructions: self.instructions.map(scale),
+            thread_instructions: scale(self.thread_instructions),
+            divergent_branches: scale(self.divergent_branches),
+            branches: scale(self.branches),
+            global_loads: traffic(&self.global_loads),
+            async_loads: traffic(&self.async_loads),
+            global_stores: traffic(&self.global_stores),
+            global_atomics: traffic(&self.global_atomics),
+            shared_loads: traffic(&self.shared_loads),
+            shared_stores: traffic(&self.shared_stores),
+            copied_bytes: scale(self.copied_bytes),
+            bulk_copies: scale(self.bulk_copies),
+            atomics: scale(self.atomics),
+            barriers: scale(self.barriers),
+            matrix_instructions: scale(self.matrix_instructions),
+            matrix_flops: scale(self.matrix_flops),
+            thread_flops: scale(self.thread_flops),
+        }
+    }
+
     pub(crate) fn merge(&mut self, other: &Counters) {
         for (mine, theirs) in self.instructions.iter_mut().zip(other.instructions) {
             *mine += theirs;
@@ -213,19 +292,23 @@ impl Counters {
         self.divergent_branches += other.divergent_branches;
         self.branches += other.branches;
         self.global_loads.add(&other.global_loads);
+        self.async_loads.add(&other.async_loads);
         self.global_stores.add(&other.global_stores);
+        self.global_atomics.add(&other.global_atomics);
         self.shared_loads.add(&other.shared_loads);
         self.shared_stores.add(&other.shared_stores);
         self.copied_bytes += other.copied_bytes;
+        self.bulk_copies += other.bulk_copies;
         self.atomics += other.atomics;
         self.barriers += other.barriers;
+        self.matrix_instructions += other.matrix_instructions;
         self.matrix_flops += other.matrix_flops;
         self.thread_flops += other.thread_flops;
     }
 }
 
 /// Pieces of 32 bytes under accesses of `bytes` at these addresses.
-pub(crate) fn sectors(addresses: &[u64; 32], mask: u32, bytes: u64) -> u64 {
+fn sectors(addresses: &[u64; 32], mask: u32, bytes: u64) -> u64 {
     let mut pieces = [u64::MAX; 64];
     let mut count = 0;
     let mut sorted = true;
@@ -251,17 +334,43 @@ pub(crate) fn sectors(addresses: &[u64; 32], mask: u32, bytes: u64) -> u64 {
     1 + pieces[..count].windows(2).filter(|pair| pair[0] != pair[1]).count() as u64
 }
 
-/// Rounds through the 32 banks of shared memory. Wide accesses go 128 bytes at a time: lanes in groups of `128 / bytes`.
-pub(crate) fn bank_rounds(addresses: &[u64; 32], mask: u32, bytes: u64) -> u64 {
-    let group = if bytes <= 4 { 32 } else { (128 / bytes).max(1) as usize };
-    let mut rounds = 0;
+/// Rounds through the 32 banks of shared memory, and how many there would be without conflicts. Wide accesses go 128 bytes at a
+/// time: lanes in groups of `128 / bytes`, or of twice as many where pairs are served together, all are equal and it helps.
+fn bank_rounds(addresses: &[u64; 32], mask: u32, bytes: u64, pairs: bool) -> (u64, u64) {
+    if bytes <= 4 {
+        return rounds_by(addresses, mask, bytes, 32);
+    }
+    let group = (128 / bytes).max(1) as usize;
+    let alone = rounds_by(addresses, mask, bytes, group);
+    if pairs && group <= 16 && in_pairs(addresses, mask) {
+        let paired = rounds_by(addresses, mask, bytes, 2 * group);
+        return if paired.0 < alone.0 { paired } else { alone };
+    }
+    alone
+}
+
+/// As [`bank_rounds`], in groups of so many lanes.
+fn rounds_by(addresses: &[u64; 32], mask: u32, bytes: u64, group: usize) -> (u64, u64) {
+    let (mut rounds, mut groups) = (0, 0);
     for first in (0..32).step_by(group) {
         let lanes = mask >> first & if group == 32 { u32::MAX } else { (1 << group) - 1 };
         if lanes != 0 {
             rounds += rounds_of(&addresses[first..first + group], lanes, bytes);
+            groups += 1;
         }
     }
-    rounds
+    (rounds, groups)
+}
+
+/// Whether the lanes at work have their neighbours' addresses, or those of the next but one.
+fn in_pairs(addresses: &[u64; 32], mask: u32) -> bool {
+    let paired = |by: usize| {
+        (0..32).all(|lane| {
+            let other = lane ^ by;
+            mask >> lane & mask >> other & 1 == 0 || addresses[lane] == addresses[other]
+        })
+    };
+    paired(1) || paired(2)
 }
 
 fn rounds_of(addresses: &[u64], mask: u32, bytes: u64) -> u64 {
@@ -317,12 +426,32 @@ mod tests {
 
     #[test]
     fn rounds_of_known_patterns() {
-        assert_eq!(bank_rounds(&addresses(|i| 4 * i), u32::MAX, 4), 1);
-        assert_eq!(bank_rounds(&addresses(|_| 4), u32::MAX, 4), 1);
-        assert_eq!(bank_rounds(&addresses(|i| 8 * i), u32::MAX, 4), 2);
-        assert_eq!(bank_rounds(&addresses(|i| 128 * i), u32::MAX, 4), 32);
-        assert_eq!(bank_rounds(&addresses(|i| 132 * i), u32::MAX, 4), 1);
-        assert_eq!(bank_rounds(&addresses(|i| 16 * i), u32::MAX, 16), 4);
-        assert_eq!(bank_rounds(&addresses(|i| 128 * i), u32::MAX, 16), 32);
+        let load = |f: &dyn Fn(u64) -> u64, bytes| bank_rounds(&addresses(f), u32::MAX, bytes, true);
+        assert_eq!(load(&|i| 4 * i, 4), (1, 1));
+        assert_eq!(load(&|_| 4, 4), (1, 1));
+        assert_eq!(load(&|i| 8 * i, 4), (2, 1));
+        assert_eq!(load(&|i| 128 * i, 4), (32, 1));
+        assert_eq!(load(&|i| 132 * i, 4), (1, 1));
+        // Halves of a word share its bank.
+        assert_eq!(load(&|i| 2 * i, 2), (1, 1));
+        // Wide accesses need as many rounds as they have times 128 bytes; only what comes on top is a conflict.
+        assert_eq!(load(&|i| 8 * i, 8), (2, 2));
+        assert_eq!(load(&|i| 16 * i, 16), (4, 4));
+        assert_eq!(load(&|i| 128 * i, 16), (32, 4));
+        assert_eq!(load(&|i| 144 * i, 16), (4, 4));
+    }
+
+    #[test]
+    fn equal_pairs_of_wide_loads_take_half_the_rounds() {
+        let rounds = |f: &dyn Fn(u64) -> u64, mask, pairs| bank_rounds(&addresses(f), mask, 16, pairs);
+        assert_eq!(rounds(&|i| 16 * (i / 2), u32::MAX, true), (2, 2));
+        assert_eq!(rounds(&|i| 16 * (i % 2 + i / 4 * 2), u32::MAX, true), (2, 2));
+        assert_eq!(rounds(&|_| 0, u32::MAX, true), (2, 2));
+        // Neither pattern, and a store.
+        assert_eq!(rounds(&|i| 16 * (i % 8), u32::MAX, true), (4, 4));
+        assert_eq!(rounds(&|i| 16 * (i / 2), u32::MAX, false), (4, 4));
+        // Lanes that are switched off match any.
+        assert_eq!(rounds(&|i| 16 * (i / 2), 0x5555_5555, true), (2, 2));
+        assert_eq!(rounds(&|i| 16 * i, 0x5555_5555, true), (4, 4));
     }
 }

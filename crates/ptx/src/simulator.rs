@@ -1,19 +1,20 @@
 //! The simulated device: memory, modules, launches. It looks like the CUDA driver.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use rayon::prelude::*;
 
 use crate::{
-    check::{Finding, Findings, SourceLine},
+    check::{Finding, FindingKind, Findings, SourceLine},
     counters::Counters,
     decode::{self, Symbols},
     error::PtxError,
     flow,
-    isa::{Program, Type},
+    freedom::Freedom,
+    isa::{Line, Program, Type},
     machine::{self, Constants, Geometry, Launched, Unit},
     memory::{Global, TensorMap},
     profile::Profile,
@@ -34,13 +35,16 @@ const STEPS: u64 = 4_000_000_000;
 pub struct Checks {
     /// Races between threads, and missing fences.
     pub races: bool,
+    /// Infinities that come out of finite operands, and NaNs that come out of operands that are none. Not looked for unless it is
+    /// asked for: many kernels mean theirs.
+    pub births: bool,
     /// Instructions of warps after which a launch is taken for endless.
     pub steps: u64,
 }
 
 impl Default for Checks {
     fn default() -> Checks {
-        Checks { races: true, steps: STEPS }
+        Checks { races: true, births: false, steps: STEPS }
     }
 }
 
@@ -118,15 +122,16 @@ pub struct Report {
 
 /// A kernel that was decoded.
 #[derive(Debug)]
-struct Kernel {
-    name: String,
-    program: Program,
+pub(crate) struct Kernel {
+    pub name: String,
+    pub program: Program,
     /// Where parameters lie, and how many bytes each has.
     parameters: Vec<(usize, usize)>,
     /// Threads that a block may have at most, or must have.
     threads: Option<[u64; 3]>,
     threads_required: bool,
     cluster: Option<[u64; 3]>,
+    freedom: Freedom,
 }
 
 /// Loaded code.
@@ -168,6 +173,7 @@ impl Module {
                 threads: function.threads,
                 threads_required: function.threads_required,
                 cluster: function.cluster,
+                freedom: Freedom::of(&tree, function),
             });
         }
         Ok(Module { kernels, files: tree.files.iter().map(|&(_, name)| name.to_owned()).collect() })
@@ -178,7 +184,15 @@ impl Module {
         self.kernels.iter().map(|kernel| kernel.name.as_str())
     }
 
-    fn kernel(&self, name: &str) -> Result<&Kernel, PtxError> {
+    /// What of a kernel's arithmetic a chip may do in another way.
+    ///
+    /// # Errors
+    /// Where there is no such kernel.
+    pub fn freedom(&self, kernel: &str) -> Result<&Freedom, PtxError> {
+        Ok(&self.kernel(kernel)?.freedom)
+    }
+
+    pub(crate) fn kernel(&self, name: &str) -> Result<&Kernel, PtxError> {
         self.kernels.iter().find(|kernel| kernel.name == name).ok_or_else(|| PtxError::NoKernel {
             name: name.to_owned(),
             there: self.kernels().map(str::to_owned).collect(),
@@ -207,6 +221,12 @@ impl Simulator {
     /// Allocates memory; what it holds is not known.
     pub fn allocate(&mut self, bytes: usize) -> DeviceAddress {
         self.global.allocate(bytes)
+    }
+
+    /// Reserves addresses without memory behind them, however many: they read as zeros, and what is written there is
+    /// forgotten. For [predictions](Simulator::predict) of launches whose tensors need not exist.
+    pub fn reserve(&mut self, bytes: usize) -> DeviceAddress {
+        self.global.reserve(bytes)
     }
 
     /// Frees an allocation. Its addresses are never given out again.
@@ -297,20 +317,8 @@ impl Simulator {
         config: &LaunchConfig,
     ) -> Result<Report, PtxError> {
         let kernel = module.kernel(kernel)?;
-        let geometry = self.geometry(kernel, config)?;
-        let parameters = arguments(kernel, &config.arguments)?;
-        let launched = Launched {
-            program: &kernel.program,
-            constants: Constants::new(&kernel.program),
-            parameters,
-            geometry,
-            global: &self.global,
-            views: self.global.views(kernel.program.global_granule, self.checks.races),
-            wide: machine::wide(),
-            races: self.checks.races,
-            steps_left: AtomicU64::new(self.checks.steps),
-            multiprocessors: self.profile.multiprocessors,
-        };
+        let launched = self.launched(kernel, config)?;
+        let geometry = launched.geometry;
         let (next, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let clusters = geometry.cluster_count();
         let workers = (rayon::current_num_threads() as u64).min(clusters);
@@ -335,9 +343,17 @@ impl Simulator {
             findings.merge(found);
             counters.merge(&counted);
         }
-        let findings = findings.into_vec().into_iter().map(|seen| {
-            let program = &kernel.program;
-            let line = program.lines[program.instructions[seen.pc as usize].line as usize];
+        let program = &kernel.program;
+        let line_of = |pc: u32| program.lines[program.instructions[pc as usize].line as usize];
+        let mut seen = findings.into_vec();
+        let mut born = HashSet::new();
+        // A line of source is many instructions, and what one of them makes the next take up in other ways.
+        seen.retain(|seen| {
+            let Line { file, source, caller, .. } = line_of(seen.pc);
+            seen.kind != FindingKind::NotFinite || source == 0 || born.insert((file, source, caller))
+        });
+        let findings = seen.into_iter().map(|seen| {
+            let line = line_of(seen.pc);
             let source = |file: u32, line: u32| {
                 let file = module.files.get(file as usize).filter(|_| line > 0)?;
                 Some(SourceLine { file: file.clone(), line })
@@ -357,6 +373,39 @@ impl Simulator {
             }
         });
         Ok(Report { findings: findings.collect(), counters })
+    }
+
+    /// A launch, as all units see it.
+    fn launched<'a>(&'a self, kernel: &'a Kernel, config: &LaunchConfig) -> Result<Launched<'a>, PtxError> {
+        Ok(Launched {
+            program: &kernel.program,
+            constants: Constants::new(&kernel.program),
+            parameters: arguments(kernel, &config.arguments)?,
+            geometry: self.geometry(kernel, config)?,
+            global: &self.global,
+            views: self.global.views(kernel.program.global_granule, self.checks.races),
+            wide: machine::wide(),
+            races: self.checks.races,
+            births: self.checks.births,
+            timed: false,
+            steps_left: AtomicU64::new(self.checks.steps),
+            multiprocessors: self.profile.multiprocessors,
+        })
+    }
+
+    /// The same where only its course and its time matter.
+    pub(crate) fn launched_timed<'a>(
+        &'a self,
+        kernel: &'a Kernel,
+        config: &LaunchConfig,
+    ) -> Result<Launched<'a>, PtxError> {
+        let views = self.global.views(kernel.program.global_granule, false);
+        Ok(Launched { views, races: false, births: false, timed: true, ..self.launched(kernel, config)? })
+    }
+
+    /// The first address and the bytes of every allocation.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.global.extents()
     }
 
     fn geometry(&self, kernel: &Kernel, config: &LaunchConfig) -> Result<Geometry, PtxError> {

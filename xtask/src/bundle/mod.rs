@@ -20,10 +20,10 @@ const FOLDER: &str = "target/bundle";
 /// What may be carried to a GPU host.
 const LIMIT: u64 = 64 << 20;
 /// The packages that have tests or benchmarks for a GPU.
-const PACKAGES: [&str; 4] = ["--package", "kinora-cuda", "--package", "kinora"];
+const PACKAGES: [&str; 6] = ["--package", "kinora-cuda", "--package", "kinora", "--package", "kinora-bench"];
 /// What these are called. All others run where the bundle is made, and with them it would be too large.
 const TESTS: &str = "gpu_*";
-const BENCHMARKS: &str = "svd_*";
+const BENCHMARKS: [&str; 2] = ["svd_*", "simulator_on_gpu"];
 
 /// Builds and gathers everything.
 pub fn bundle() -> Result<(), TaskError> {
@@ -49,8 +49,9 @@ fn programs(bundle: &Path) -> Result<(), TaskError> {
         strip(&program, &bundle.join(&program.name))?;
     }
     let tests = ["test", "--release", "--no-run", "--test", TESTS];
-    let benchmarks = ["bench", "--no-run", "--bench", BENCHMARKS];
-    for (folder, command, kind) in [("tests", &tests[..], "test"), ("bench", &benchmarks, "bench")] {
+    let benchmarks =
+        [&["bench", "--no-run"][..], &BENCHMARKS.map(|name| ["--bench", name]).concat()].concat();
+    for (folder, command, kind) in [("tests", &tests[..], "test"), ("bench", &benchmarks[..], "bench")] {
         for program in executables::build(folder, &[command, &PACKAGES].concat(), kind)? {
             let of_crate = program.package.file_name().unwrap_or_default();
             strip(&program, &bundle.join(folder).join(of_crate).join(&program.name))?;
@@ -122,6 +123,7 @@ mod tests {
             "golden/svd.py",
             "golden/synthetic.py",
             "bench/peers/svd_gpu.py",
+            "bench/peers/ncu_counters.py",
             "bench/peers/op_shapes.json",
         ] {
             assert_eq!(

@@ -11,6 +11,8 @@ run sanitizer TOOL [WORDS…]  the same under compute-sanitizer; TOOL is memchec
                              SHARES processes divide the kernels among them, as many as there are cores unless given
 run bench [WORDS…]           every benchmark; the words go to each
 run peers WORDS…             bench/peers/svd_gpu.py; --help lists its options
+run simulator [WORDS…]       every kernel in the simulator and on the GPU, compared bit by bit; a table's name, --json FILE, …
+run counters WORDS…          what the simulator counts beside Nsight Compute: bench/peers/ncu_counters.py
 run check                    says what of the host's libraries and Python is found
 
 PYTHON names another interpreter than python3, CUDA_HOME another CUDA than /usr/local/cuda, ONLY a pattern that the names
@@ -146,6 +148,15 @@ sanitizer)
 bench)
     export KINORA_REQUIRE_GPU=1
     run_each bench -- --bench "$@"
+    ;;
+simulator)
+    export KINORA_REQUIRE_GPU=1 ONLY=simulator_on_gpu
+    run_each bench -- "$@"
+    ;;
+counters)
+    export KINORA_REQUIRE_GPU=1
+    exec "$python" "$here/bench/peers/ncu_counters.py" \
+        --program "$here/bench/bench/simulator_on_gpu" "$@"
     ;;
 peers) exec "$here/.python/bin/python" "$here/bench/peers/svd_gpu.py" "$@" ;;
 check) check ;;

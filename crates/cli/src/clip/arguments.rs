@@ -11,45 +11,39 @@ use kinora_models::schedulers::SchedulerKind;
 
 use crate::quantities::{Bytes, PictureSize, at_least_one};
 
-/// The model where none is named.
-pub const DEFAULT_MODEL: &str = "stabilityai/stable-video-diffusion-img2vid-xt";
-
 /// A photo, a model, and what is to become of them.
 #[derive(Args, Debug)]
 pub struct RequestArgs {
-    /// The photo: PNG, JPEG, WebP, GIF, BMP or TIFF.
+    /// The photo: PNG, JPEG, WebP, GIF, BMP or TIFF [default: a still that the model in the box was made for].
     #[arg(value_hint = ValueHint::FilePath)]
-    pub photo: PathBuf,
+    pub photo: Option<PathBuf>,
 
     /// A model's folder as diffusers saves it, or its name on the Hugging Face hub (owner/name or
-    /// owner/name@revision), from where it is downloaded once.
-    #[arg(
-        short, long, value_name = "FOLDER|NAME", env = "KINORA_MODEL", default_value = DEFAULT_MODEL,
-        value_hint = ValueHint::DirPath
-    )]
-    pub model: OsString,
+    /// owner/name@revision), from where it is downloaded once [default: the small model in the box].
+    #[arg(short, long, value_name = "FOLDER|NAME", env = "KINORA_MODEL", value_hint = ValueHint::DirPath)]
+    pub model: Option<OsString>,
 
     /// What the clip is to be.
     #[command(flatten)]
     pub clip: ClipArgs,
 
-    /// How much the clip moves; the model was trained with 1 to 255 [default: 127].
+    /// How much the clip moves; the model was trained with 1 to 255 [default: the model's own, or 127].
     #[arg(long, allow_negative_numbers = true, value_name = "NUMBER", help_heading = "The clip")]
     pub motion: Option<usize>,
 
-    /// How much noise is added to the photo first: more lets the clip move away from it [default: 0.02].
+    /// How much noise is added to the photo first: more lets the clip move away from it [default: the model's own, or 0.02].
     #[arg(long, allow_negative_numbers = true, value_name = "AMOUNT", help_heading = "The clip")]
     pub noise_aug: Option<f64>,
 
-    /// How closely the first frame follows the photo [default: 1].
+    /// How closely the first frame follows the photo [default: the model's own, or 1].
     #[arg(long, allow_negative_numbers = true, value_name = "SCALE", help_heading = "The clip")]
     pub min_guidance: Option<f64>,
 
-    /// How closely the last frame follows the photo; those between lie between [default: 3].
+    /// How closely the last frame follows the photo; those between lie between [default: the model's own, or 3].
     #[arg(long, allow_negative_numbers = true, value_name = "SCALE", help_heading = "The clip")]
     pub max_guidance: Option<f64>,
 
-    /// The speed that the model is told the clip has, in frames per second [default: 7].
+    /// The speed that the model is told the clip has, in frames per second [default: the model's own, or 7].
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "RATE", help_heading = "The clip")]
     pub fps: Option<usize>,
 
@@ -58,7 +52,7 @@ pub struct RequestArgs {
     #[arg(long, allow_negative_numbers = true, value_name = "NUMBER", help_heading = "The clip")]
     pub seed: Option<u64>,
 
-    /// Denoising steps: fewer are quicker and coarser [default: 25].
+    /// Denoising steps: fewer are quicker and coarser [default: the model's own, or 25].
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "The clip")]
     pub steps: Option<usize>,
 

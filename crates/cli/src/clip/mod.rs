@@ -2,11 +2,12 @@
 
 pub mod arguments;
 
-use std::path::Path;
+use std::{ffi::OsString, path::Path};
 
 use kinora::{
     image_to_video::{
-        Clip, Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Progress, Settings, Stage,
+        Clip, ClipDefaults, Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Progress, Settings,
+        Stage,
     },
     memory::{LimitSource, MemoryLimit},
     photo::Photo,
@@ -62,7 +63,10 @@ impl Order {
             keep_loaded: false,
             profiler,
         };
-        let model = model::open(&request.model, &Variant::For(precision.dtype()), display)?;
+        let model = match &request.model {
+            Some(name) => model::open(name, &Variant::For(precision.dtype()), display)?,
+            None => model::in_the_box()?,
+        };
         display.detail(&format!("model {}", model.path().display()));
         if let Some(MemoryLimit { bytes, source }) = limit {
             display.detail(&format!("at most {} of memory: {source}", Bytes(bytes)));
@@ -114,24 +118,56 @@ fn memory_limit(arguments: &RequestArgs) -> Result<Option<MemoryLimit>, Failure>
     }
 }
 
-/// What was asked for, as the settings of a published model: refuses, before anything is downloaded, what no model can
+/// What was asked for, as the settings of the model in the box or of a published one: refuses, before anything is downloaded, what no model can
 /// make a clip of, and what a published one cannot where it would be downloaded.
-pub fn checked_settings(arguments: &RequestArgs, precision: Precision) -> Result<Settings, GenerateError> {
-    let configs = Configs::svd_xt();
+pub fn checked_settings(arguments: &RequestArgs, precision: Precision) -> Result<Settings, Failure> {
+    let configs = match arguments.model {
+        Some(_) => Configs::svd_xt(),
+        None => Configs::read(&model::in_the_box()?)?,
+    };
     let mut settings = Settings::for_configs(&configs);
     arguments.apply(&mut settings);
     settings.check(&configs, precision)?;
-    let published = arguments.model.to_str().is_some_and(|name| name.starts_with(PUBLISHED));
-    if published && !Path::new(&arguments.model).exists() {
+    let published = |name: &OsString| {
+        name.to_str().is_some_and(|name| name.starts_with(PUBLISHED)) && !Path::new(name).exists()
+    };
+    if arguments.model.as_ref().is_none_or(published) {
         settings.check_steps(&configs)?;
     }
     Ok(settings)
 }
 
+/// The photo that was named, or the still of the model in the box where neither it nor another model was.
+pub fn photo(request: &RequestArgs) -> Result<Photo, Failure> {
+    match (&request.photo, &request.model) {
+        (Some(path), _) => Ok(Photo::open(path)?),
+        (None, None) => model::still(),
+        (None, Some(_)) => {
+            let problem = "a model that is not the one in the box needs a photo; name one before the options";
+            Err(Failure::Usage(problem.to_owned()))
+        }
+    }
+}
+
 /// What may not be what was meant.
 pub fn warnings(photo: &Photo, settings: &Settings, configs: &Configs) -> Vec<String> {
     let scheduler = settings.scheduler.and_then(|kind| configs.scheduler_warning(kind));
-    stretched(photo, settings, configs.side_unit()).into_iter().chain(scheduler).collect()
+    let stretched = stretched(photo, settings, configs.side_unit());
+    stretched.into_iter().chain(untrained(settings, configs)).chain(scheduler).collect()
+}
+
+/// That the model says which clips it was made for, and this is another.
+fn untrained(settings: &Settings, configs: &Configs) -> Option<String> {
+    let ClipDefaults { frames: Some(frames), width: Some(width), height: Some(height), .. } =
+        configs.defaults
+    else {
+        return None;
+    };
+    let same = [frames, width, height] == [settings.frames, settings.width, settings.height];
+    (!same).then(|| {
+        let size = PictureSize { width, height };
+        format!("the model was made for {frames} frames of {size}, and for nothing else; expect a poor clip")
+    })
 }
 
 /// That the photo has another shape than the clip.

@@ -8,8 +8,11 @@ use crate::clip::arguments::RequestArgs;
 
 const EXAMPLES: &str = "\
 Examples:
-  kinora generate photo.jpg -o clip.mp4
-      A clip with the model's own settings; the model is downloaded on first use.
+  kinora generate -o clip.gif
+      A clip in seconds, of a still and with a small model that are both a part of this program.
+
+  kinora generate photo.jpg -o clip.mp4 --model stabilityai/stable-video-diffusion-img2vid-xt
+      A large model, downloaded on first use, with its own settings.
 
   kinora generate photo.jpg -o clip.gif --model ./svd-xt --size 512x320 --steps 15 --seed 7
       Smaller and quicker, from a folder on disk, and the same again with the same seed.

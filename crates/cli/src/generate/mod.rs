@@ -7,7 +7,6 @@ use std::path::Path;
 
 use kinora::{
     image_to_video::Settings,
-    photo::Photo,
     profile::Profiler,
     video::{Frame, FrameRate, VideoError, VideoFile, VideoOptions, WrittenVideo},
 };
@@ -38,7 +37,7 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
         VideoFile::create(&arguments.output, &probe)?;
         Ok(())
     })?;
-    let photo = Photo::open(&request.photo)?;
+    let photo = clip::photo(request)?;
 
     let order = Order::new(request, precision, Profiler::off(), &mut display)?;
     let video = video_options(arguments, &order.settings)?;

@@ -9,6 +9,9 @@ use crate::clip::arguments::ClipArgs;
 
 const EXAMPLES: &str = "\
 Examples:
+  kinora info
+      What is in the model in the box.
+
   kinora info ./svd-xt
       What is in a model's folder, and the memory that clips of several sizes need.
 
@@ -27,8 +30,8 @@ Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "`kinora info --help` says more, with examples.")]
 pub struct InfoArgs {
-    /// A model's folder, or the name of a model that was downloaded before.
-    #[arg(required_unless_present = "config", value_hint = ValueHint::DirPath)]
+    /// A model's folder, or the name of a model that was downloaded before [default: the model in the box].
+    #[arg(value_hint = ValueHint::DirPath)]
     pub model: Option<OsString>,
 
     /// A model that need not be there, by its configuration alone.

@@ -43,8 +43,10 @@ pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
             (None, Configs::preset(name).ok_or_else(unknown)?)
         }
         (None, model) => {
-            let name = model.as_deref().unwrap_or_default();
-            let folder = model::open_local(name, &Variant::For(precision.dtype()))?;
+            let folder = match model {
+                Some(name) => model::open_local(name, &Variant::For(precision.dtype()))?,
+                None => model::in_the_box()?,
+            };
             let configs = Configs::read(&folder)?;
             (Some(folder), configs)
         }

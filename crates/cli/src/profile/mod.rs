@@ -4,15 +4,12 @@ pub mod arguments;
 
 use std::path::Path;
 
-use kinora::{
-    photo::Photo,
-    profile::{
-        Profile, Profiler,
-        bottlenecks::{bottlenecks, stages},
-        compare,
-        groups::{By, groups},
-        html, table, trace,
-    },
+use kinora::profile::{
+    Profile, Profiler,
+    bottlenecks::{bottlenecks, stages},
+    compare,
+    groups::{By, groups},
+    html, table, trace,
 };
 use serde_json::json;
 
@@ -42,7 +39,7 @@ fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
     let outputs = Outputs::check(report)?;
     let precision = clip::precision(request)?;
     clip::checked_settings(request, precision)?;
-    let photo = Photo::open(&request.photo)?;
+    let photo = clip::photo(request)?;
 
     let profiler = Profiler::on();
     let order = Order::new(request, precision, profiler.clone(), &mut display)?;

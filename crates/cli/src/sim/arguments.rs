@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 
 use super::{
     operands::Operand,
@@ -18,6 +18,10 @@ Examples:
       --arg 'f16[65536]=random' --arg 'f16[65536]=random' --arg 'f32[65536]' --chip h100 --json
       PTX as it is, on a simulated H100, for a program.
 
+  kinora sim scale.cu --entry scale --grid 400000 --block 256 --arg 'f32[102400000]' --arg i32:102400000 \
+      --device-profile t4 --predict-only
+      How long the kernel takes on a T4, and what limits it, by a few blocks of its grid.
+
   kinora sim scale.cu --entry scale --grid 1 --block 32 --arg 'f32[32]=@in.bin' --arg i32:32 --show 4 --write 0=out.bin
       An operand from a file, its first numbers afterwards, and all of it into a file.
 
@@ -26,6 +30,13 @@ bf16, f32 or f64: f32[1000] holds nothing, f32[1000]=0 a number, f32[1000]=rando
 whole ones where they are integers), f32[1000]=@FILE the bytes of a file.
 
 Exit codes: 0 nothing was found, 1 something was found or failed, 2 the command line is wrong.";
+
+/// What is not looked for unless it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Check {
+    /// Numbers that stop being finite.
+    Nan,
+}
 
 /// Runs a CUDA kernel on a simulated GPU.
 #[derive(Args, Debug)]
@@ -59,9 +70,21 @@ pub struct SimArgs {
     #[arg(long = "arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub args: Vec<Operand>,
 
-    /// The chip: t4, rtx3090, rtx4090, a100, h100 or h200.
-    #[arg(long, visible_alias = "device-profile", value_name = "NAME", default_value = "a100", value_parser = chip)]
+    /// The chip: t4, rtx3090, rtx4090, a100, h100, h200 or b200.
+    #[arg(long, value_name = "NAME", default_value = "a100", value_parser = chip)]
     pub chip: kinora::ptx::Profile,
+
+    /// The chip, and a prediction of how long the kernel takes on it.
+    #[arg(long, value_name = "NAME", conflicts_with = "chip", value_parser = chip)]
+    pub device_profile: Option<kinora::ptx::Profile>,
+
+    /// Constants of a device that was measured, for the prediction; without it, published figures alone.
+    #[arg(long, value_name = "FILE", requires = "device_profile", value_hint = ValueHint::FilePath)]
+    pub calibration: Option<PathBuf>,
+
+    /// Only predict: run a few blocks of the grid, and check nothing. Buffers are addresses alone.
+    #[arg(long, requires = "device_profile", conflicts_with_all = ["show", "write", "no_races"])]
+    pub predict_only: bool,
 
     /// An option for the compiler, such as -DWIDTH=64.
     #[arg(long = "compile", value_name = "OPTION", allow_hyphen_values = true)]
@@ -74,6 +97,10 @@ pub struct SimArgs {
     /// Write a buffer, counted among the arguments from 0, to a file afterwards: 0=out.bin.
     #[arg(long, value_name = "NUMBER=FILE")]
     pub write: Vec<String>,
+
+    /// Look for more: nan is for infinities that come out of finite numbers, and NaNs of numbers.
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub check: Vec<Check>,
 
     /// Do not look for races: faster.
     #[arg(long)]

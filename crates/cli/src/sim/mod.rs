@@ -2,6 +2,7 @@
 
 pub mod arguments;
 mod operands;
+mod prediction;
 mod quantities;
 mod report;
 
@@ -12,12 +13,12 @@ use kinora::{
         Architecture, CodeForm,
         compiler::{CompileTarget, Compiler, CompilerOptions},
     },
-    ptx::{Checks, DeviceAddress, LaunchConfig, Module, Simulator},
+    ptx::{Checks, DeviceAddress, LaunchConfig, Module, Profile, Simulator},
 };
 use serde_json::json;
 
 use self::{
-    arguments::SimArgs,
+    arguments::{Check, SimArgs},
     operands::{Element, Operand, OperandError},
 };
 use crate::{
@@ -33,16 +34,29 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let text = fs::read_to_string(&arguments.file).map_err(file)?;
     let name = arguments.file.display().to_string();
     let is_ptx = arguments.file.extension().is_some_and(|extension| extension == "ptx");
-    let ptx = if is_ptx { text } else { compile(arguments, &name, &text)? };
+    let source = (!is_ptx).then_some(&text);
+    let ptx = match source {
+        Some(source) => compiler(arguments)?.compile_text(&name, source, &arguments.compile)?,
+        None => text.clone(),
+    };
 
     let simulated = |error: kinora::ptx::PtxError| Failure::Simulation(format!("{name}: {error}"));
-    let checks = Checks { races: !arguments.no_races, ..Checks::default() };
-    let mut simulator = Simulator::new(arguments.chip.clone()).with_checks(checks);
+    let checks = Checks {
+        races: !arguments.no_races,
+        births: arguments.check.contains(&Check::Nan),
+        ..Checks::default()
+    };
+    let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
     let kernel = entry(arguments, &module)?;
     let (mut values, mut buffers) = (Vec::new(), Vec::new());
     for (number, operand) in arguments.args.iter().enumerate() {
-        let (argument, buffer) = operand.place(number, &mut simulator).map_err(placing)?;
+        let placed = if arguments.predict_only {
+            Ok(operand.reserve(&mut simulator))
+        } else {
+            operand.place(number, &mut simulator)
+        };
+        let (argument, buffer) = placed.map_err(placing)?;
         values.push(argument);
         buffers.push(buffer);
     }
@@ -53,6 +67,13 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         cluster: arguments.cluster.0,
         arguments: values,
     };
+    let prediction = prediction::predict(arguments, &simulator, &module, &kernel, &config, source)?;
+    if arguments.predict_only {
+        let answer = json!({ "kernel": kernel, "chip": chip(arguments), "prediction": prediction });
+        let text = prediction.map_or_else(String::new, |prediction| prediction::text(&prediction));
+        let title = format!("{kernel} on a simulated {}\n", chip(arguments).name);
+        return print(&if arguments.json { format!("{answer}\n") } else { title + &text });
+    }
     let report = simulator.launch(&module, &kernel, &config).map_err(simulated)?;
 
     let read = |(address, bytes): (DeviceAddress, usize)| {
@@ -73,12 +94,16 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     }
     if arguments.json {
         let answer = json!({
-            "kernel": kernel, "chip": arguments.chip, "findings": report.findings, "counters": report.counters,
+            "kernel": kernel, "chip": chip(arguments), "findings": report.findings, "counters": report.counters,
+            "prediction": prediction,
             "buffers": shown.iter().map(|(number, numbers)| json!({"argument": number, "first": numbers})).collect::<Vec<_>>(),
         });
         print(&format!("{answer}\n"))?;
     } else {
-        print(&report::text(&kernel, &arguments.chip.name, &report))?;
+        print(&report::text(&kernel, &chip(arguments).name, &report))?;
+        if let Some(prediction) = &prediction {
+            print(&prediction::text(prediction))?;
+        }
         for (number, numbers) in shown {
             print(&format!("argument {number}: {}\n", numbers.join(" ")))?;
         }
@@ -105,12 +130,16 @@ fn outputs(arguments: &SimArgs) -> Result<Vec<(usize, NewFile)>, Failure> {
     arguments.write.iter().map(output).collect()
 }
 
-/// Compiles CUDA C++ for the chip.
-fn compile(arguments: &SimArgs, name: &str, text: &str) -> Result<String, Failure> {
-    let (major, minor) = arguments.chip.capability;
+/// The chip that was asked for.
+fn chip(arguments: &SimArgs) -> &Profile {
+    arguments.device_profile.as_ref().unwrap_or(&arguments.chip)
+}
+
+/// A compiler of CUDA C++ for the chip.
+fn compiler(arguments: &SimArgs) -> Result<Compiler, Failure> {
+    let (major, minor) = chip(arguments).capability;
     let target = CompileTarget { architecture: Architecture(10 * major + minor), form: CodeForm::Ptx };
-    let compiler = Compiler::new(target, CompilerOptions::from_environment())?;
-    Ok(compiler.compile_text(name, text, &arguments.compile)?)
+    Ok(Compiler::new(target, CompilerOptions::from_environment())?)
 }
 
 /// The kernel that was asked for, or the only one.

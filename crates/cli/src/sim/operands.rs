@@ -149,6 +149,18 @@ pub enum OperandError {
 }
 
 impl Operand {
+    /// Gives the operand addresses on a device, without memory behind them.
+    pub fn reserve(&self, simulator: &mut Simulator) -> (Argument, Option<(DeviceAddress, usize)>) {
+        match self {
+            Operand::Number(argument) => (argument.clone(), None),
+            Operand::Buffer { element, count, .. } => {
+                let bytes = count * element.bytes();
+                let address = simulator.reserve(bytes);
+                (Argument::U64(address), Some((address, bytes)))
+            }
+        }
+    }
+
     /// Puts the operand onto a device: the kernel's argument, and the buffer's address and bytes where it is one.
     pub fn place(
         &self,

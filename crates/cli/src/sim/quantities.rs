@@ -26,17 +26,7 @@ impl FromStr for Extents {
 
 /// A chip by its name.
 pub fn chip(name: &str) -> Result<Profile, String> {
-    let chips = [
-        ("t4", Profile::t4()),
-        ("rtx3090", Profile::rtx_3090()),
-        ("rtx4090", Profile::rtx_4090()),
-        ("a100", Profile::a100()),
-        ("h100", Profile::h100()),
-        ("h200", Profile::h200()),
-    ];
-    let names = chips.each_ref().map(|(known, _)| *known).join(", ");
-    let found = chips.into_iter().find(|(known, _)| *known == name.to_lowercase());
-    found.map(|(_, profile)| profile).ok_or_else(|| format!("there is {names}"))
+    Profile::named(name).ok_or_else(|| format!("there is {}", Profile::NAMES.join(", ")))
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ fn costs(counters: &Counters) -> String {
     for (name, traffic, piece) in [
         ("global loads", &counters.global_loads, "sectors"),
         ("global stores", &counters.global_stores, "sectors"),
+        ("global atomics", &counters.global_atomics, "sectors"),
         ("shared loads", &counters.shared_loads, "rounds"),
         ("shared stores", &counters.shared_stores, "rounds"),
     ] {
@@ -68,8 +69,12 @@ fn costs(counters: &Counters) -> String {
 }
 
 fn moved(traffic: &Traffic, piece: &str) -> String {
+    let conflicts = match traffic.conflicts {
+        0 => String::new(),
+        conflicts => format!(", {conflicts} of them by bank conflicts"),
+    };
     format!(
-        "{} in {} requests and {} {piece}: {:.0} % of what that could carry",
+        "{} in {} requests and {} {piece}{conflicts}: {:.0} % of what that could carry",
         bytes(traffic.bytes),
         traffic.requests,
         traffic.transactions,

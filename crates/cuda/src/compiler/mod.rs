@@ -240,6 +240,31 @@ impl Compiler {
         }
     }
 
+    /// What the kernels of a source that is none of ours take of a multiprocessor, the largest figure of each; `None` where
+    /// the compiler does not tell.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile_text`].
+    pub fn resources_of_text(
+        &self,
+        name: &str,
+        text: &str,
+        options: &[String],
+    ) -> Result<Option<Resources>, CudaError> {
+        let target = CompileTarget { form: CodeForm::Cubin, ..self.target };
+        let mut all = target.options();
+        all.extend_from_slice(options);
+        match self.nvrtc()?.compile(name, text, &[], &all, target.form)? {
+            Compiled::Code { log, .. } => Ok(Resources::from_log(&log)),
+            Compiled::Rejected { log } => Err(CudaError::Compile {
+                kernel: name.to_owned(),
+                target: target.to_string(),
+                specialisation: String::new(),
+                log,
+            }),
+        }
+    }
+
     /// Compiles kernels on all cores, each once however often it is named, and tells of each as it is done.
     ///
     /// # Errors

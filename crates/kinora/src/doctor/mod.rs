@@ -85,7 +85,7 @@ pub fn examine(device: Device, observe: &mut Observe<'_>) -> Vec<Finding> {
     for family in families::FAMILIES {
         examination.look(family.name, || kernels::check(family, target.as_ref(), device));
     }
-    match pipeline::Demonstration::write() {
+    match pipeline::Demonstration::new() {
         Ok(demonstration) => {
             examination.look("model", || demonstration.load(device));
             examination.look("clip", || demonstration.clip(device));

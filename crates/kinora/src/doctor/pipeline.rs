@@ -1,8 +1,8 @@
-//! A tiny model, from its files to a clip.
+//! A small model, from its files to a clip.
 
 use std::ops::ControlFlow;
 
-use kinora_models::{folder::ModelFolder, synthetic::SyntheticModel};
+use kinora_models::folder::ModelFolder;
 use kinora_profile::{Profiler, groups};
 use tempfile::TempDir;
 
@@ -17,36 +17,53 @@ use crate::{
 const ADVICE: &str =
     "the findings above may say why; otherwise please report this with the output of `kinora doctor --json`";
 
-/// A model that was never trained, in a folder that goes when this does.
+/// A model, and a still to make a clip of.
 pub struct Demonstration {
-    folder: TempDir,
+    name: &'static str,
+    model: ModelFolder,
+    still: Photo,
+    /// Where the model's files are for as long as this is.
+    _folder: Option<TempDir>,
 }
 
 impl Demonstration {
-    pub fn write() -> Result<Demonstration, String> {
+    /// The model in the box.
+    #[cfg(feature = "model-in-the-box")]
+    pub fn new() -> Result<Demonstration, String> {
+        use crate::model_in_the_box;
+        let model = model_in_the_box::open().map_err(|error| error.to_string())?;
+        let still = model_in_the_box::still().map_err(|error| error.to_string())?;
+        Ok(Demonstration { name: "the model in the box", model, still, _folder: None })
+    }
+
+    /// A tiny model that was never trained, written to a temporary folder.
+    #[cfg(not(feature = "model-in-the-box"))]
+    pub fn new() -> Result<Demonstration, String> {
+        use kinora_models::synthetic::SyntheticModel;
+        const SIDE: usize = 64;
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let model = SyntheticModel::preset("tiny").ok_or("there is no tiny model")?;
-        model.write(folder.path()).map_err(|error| error.to_string())?;
-        Ok(Demonstration { folder })
+        let tiny = SyntheticModel::preset("tiny").ok_or("there is no tiny model")?;
+        tiny.write(folder.path()).map_err(|error| error.to_string())?;
+        let model = ModelFolder::open(folder.path()).map_err(|error| error.to_string())?;
+        let pixel = |at: usize| [(at % SIDE) as u8, (at / SIDE) as u8, 128];
+        let still = Photo::from_rgb(SIDE, SIDE, (0..SIDE * SIDE).flat_map(pixel).collect())
+            .map_err(|error| error.to_string())?;
+        Ok(Demonstration { name: "a demonstration model", model, still, _folder: Some(folder) })
     }
 
     fn open(&self, device: Device, profiler: Profiler) -> Result<(ImageToVideo, Settings), String> {
         let said = |error: &dyn std::fmt::Display| error.to_string();
-        let model = ModelFolder::open(self.folder.path()).map_err(|e| said(&e))?;
-        let settings = Settings { steps: 2, seed: 1, ..Settings::for_model(&model).map_err(|e| said(&e))? };
+        let settings =
+            Settings { steps: 2, seed: 1, ..Settings::for_model(&self.model).map_err(|e| said(&e))? };
         let precision = device.default_precision().map_err(|e| said(&e))?;
         let options = LoadOptions { precision, device, profiler, ..LoadOptions::default() };
-        Ok((ImageToVideo::new(model, options).map_err(|e| said(&e))?, settings))
+        Ok((ImageToVideo::new(self.model.clone(), options).map_err(|e| said(&e))?, settings))
     }
 
     fn make(&self, device: Device, profiler: Profiler) -> Result<Clip, String> {
         let (pipeline, settings) = self.open(device, profiler)?;
-        let (width, height) = (settings.width, settings.height);
-        let pixel = |at: usize| [(at % width) as u8, (at / width) as u8, 128];
-        let photo = Photo::from_rgb(width, height, (0..width * height).flat_map(pixel).collect())
-            .map_err(|error| error.to_string())?;
         pipeline
-            .generate(&photo, &settings, &mut |_| ControlFlow::Continue(()))
+            .generate(&self.still, &settings, &mut |_| ControlFlow::Continue(()))
             .map_err(|error| error.to_string())
     }
 
@@ -55,7 +72,7 @@ impl Demonstration {
             pipeline.weights_problems(&settings).map_err(|error| error.to_string())
         });
         match problems {
-            Ok(problems) if problems.is_empty() => Outcome::good("the demonstration model is read"),
+            Ok(problems) if problems.is_empty() => Outcome::good(format!("{} is read", self.name)),
             Ok(problems) => Outcome::bad(format!("{} weights are missing", problems.len()), ADVICE),
             Err(problem) => Outcome::bad(problem, ADVICE),
         }

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::{
     GenerateError,
+    defaults::ClipDefaults,
     settings::{nearest_side, side_unit, wide},
 };
 
@@ -35,6 +36,8 @@ pub struct Configs {
     pub preprocessor: ClipPreprocessor,
     /// Height and width that the model was trained for.
     pub default_size: [usize; 2],
+    /// What a clip is where no one says, as far as the model does.
+    pub defaults: ClipDefaults,
 }
 
 impl Configs {
@@ -70,6 +73,7 @@ impl Configs {
             scheduler: Scheduler::svd_config(),
             preprocessor: ClipPreprocessor::default(),
             default_size,
+            defaults: ClipDefaults::default(),
         }
     }
 
@@ -88,6 +92,7 @@ impl Configs {
             image_encoder: ClipVisionConfig::from_json(&model.config_text("image_encoder")?)?,
             scheduler: scheduler(model)?,
             preprocessor: ClipPreprocessor::from_config(&model.config("feature_extractor")?)?,
+            defaults: ClipDefaults::read(model)?,
         };
         configs.check()?;
         Ok(configs)

@@ -18,7 +18,8 @@ const MAX_SIDE: usize = 1 << 13;
 const MAX_FRAMES: usize = 1 << 10;
 const MAX_CONDITION: usize = 1 << 20;
 
-/// What a clip is to be. The names and defaults are those of diffusers' pipeline, in full words.
+/// What a clip is to be. The names are those of diffusers' pipeline, in full words, and so are the defaults where
+/// a model has none of its own.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Settings {
     /// Frames of the clip.
@@ -61,7 +62,7 @@ impl Settings {
     pub fn for_configs(configs: &Configs) -> Self {
         let [height, width] = configs.default_size;
         let frames = configs.unet.num_frames;
-        Settings {
+        let mut settings = Settings {
             frames,
             steps: 25,
             height,
@@ -74,7 +75,9 @@ impl Settings {
             decode_chunk: frames,
             seed: random_seed(),
             scheduler: None,
-        }
+        };
+        configs.defaults.apply(&mut settings);
+        settings
     }
 
     /// Whether the network runs with and without the photo, and the difference is amplified.

@@ -20,6 +20,8 @@ pub use error::FolderError;
 
 /// The file that says which parts a model has.
 pub(crate) const INDEX: &str = "model_index.json";
+/// The file that says what a clip is where no one does.
+const DEFAULTS: &str = "defaults.json";
 
 /// A model's folder whose index has been read and names only what Kinora knows.
 #[derive(Clone, Debug)]
@@ -136,9 +138,32 @@ impl ModelFolder {
         let Some(model) = self.embedded else { return read(&path) };
         let part = self.part(part)?;
         let bytes = model.file(&format!("{}/{}", part.name, part.kind.config_file()));
-        let bytes = bytes.ok_or_else(|| FolderError::MissingFile(path.clone()))?;
-        String::from_utf8(bytes.to_vec())
-            .map_err(|error| FolderError::Io { path, source: io::Error::other(error) })
+        text(bytes.ok_or_else(|| FolderError::MissingFile(path.clone()))?, path)
+    }
+
+    /// The text of `defaults.json`, beside the index: what a clip of the model is where no one says. Most models have none;
+    /// diffusers does not read it.
+    ///
+    /// # Errors
+    /// Where the file is there and cannot be read.
+    pub fn defaults_text(&self) -> Result<Option<String>, FolderError> {
+        let path = self.defaults_path();
+        let text = match self.embedded {
+            Some(model) => match model.file(DEFAULTS) {
+                Some(bytes) => text(bytes, path),
+                None => return Ok(None),
+            },
+            None => read(&path),
+        };
+        match text {
+            Err(FolderError::MissingFile(_)) => Ok(None),
+            text => text.map(Some),
+        }
+    }
+
+    /// Where [its text](ModelFolder::defaults_text) would be.
+    pub fn defaults_path(&self) -> PathBuf {
+        self.path.join(DEFAULTS)
     }
 
     /// A part's weights.
@@ -158,6 +183,12 @@ impl ModelFolder {
         };
         Ok(Weights::of(&files, stem, variant)?)
     }
+}
+
+/// The text of a file in the program.
+fn text(bytes: &[u8], path: PathBuf) -> Result<String, FolderError> {
+    String::from_utf8(bytes.to_vec())
+        .map_err(|error| FolderError::Io { path, source: io::Error::other(error) })
 }
 
 fn read(path: &Path) -> Result<String, FolderError> {

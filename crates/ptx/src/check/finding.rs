@@ -32,6 +32,8 @@ pub enum FindingKind {
     TensorMap,
     /// A register of a warpgroup's product that is touched before the product was waited for, or without a fence before it.
     ProductInFlight,
+    /// An infinity that comes out of finite operands, or a NaN that comes out of operands that are none.
+    NotFinite,
     /// `trap`.
     Trap,
     /// A kernel that did not end within the limit on instructions.
@@ -69,6 +71,9 @@ impl FindingKind {
             FindingKind::TensorMap => "compare the map's box, swizzle and alignment with the copy",
             FindingKind::ProductInFlight => {
                 "wait with wgmma.wait_group before sums are touched, and run wgmma.fence after they were"
+            }
+            FindingKind::NotFinite => {
+                "keep divisors from zero and exponents and sums within the type's range, or compute in a wider type"
             }
             FindingKind::Trap => "the kernel ended itself: an assertion failed",
             FindingKind::StepLimit => "look for a loop that waits for something that never comes",

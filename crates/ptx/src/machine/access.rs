@@ -1,6 +1,6 @@
 //! Loads and stores.
 
-use super::{step::Step, unit::Unit, warp::Warp};
+use super::{shared_access::SharedRequest, step::Step, unit::Unit, warp::Warp};
 use crate::{
     check::FindingKind,
     isa::{Access, Class, Memory, Operand, Type},
@@ -89,6 +89,9 @@ impl Unit<'_> {
         self.by_space(warp, access.memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
             match memory {
                 Memory::Global | Memory::Constant | Memory::Generic => {
+                    if memory != Memory::Constant {
+                        unit.counters.global_loads.add_global(addresses, mask, total);
+                    }
                     unit.global_groups(
                         warp,
                         step.pc,
@@ -119,7 +122,7 @@ impl Unit<'_> {
                 Memory::Shared | Memory::SharedCluster => {
                     let mut places = [(0, 0); 32];
                     let ok = unit.shared_places(warp, step.pc, addresses, mask, total, touch, &mut places);
-                    unit.count_shared(addresses, mask, total, false);
+                    unit.count_shared(addresses, mask, total, SharedRequest::Load);
                     for (i, &result) in results.iter().enumerate().filter(|(_, result)| !result.is_none()) {
                         for_lanes(ok, |lane| {
                             let (block, offset) = places[lane];
@@ -218,6 +221,7 @@ impl Unit<'_> {
         self.by_space(warp, access.memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
             match memory {
                 Memory::Global | Memory::Generic | Memory::Constant => {
+                    unit.counters.global_stores.add_global(addresses, mask, total);
                     unit.global_groups(
                         warp,
                         step.pc,
@@ -243,7 +247,7 @@ impl Unit<'_> {
                 Memory::Shared | Memory::SharedCluster => {
                     let mut places = [(0, 0); 32];
                     let ok = unit.shared_places(warp, step.pc, addresses, mask, total, touch, &mut places);
-                    unit.count_shared(addresses, mask, total, true);
+                    unit.count_shared(addresses, mask, total, SharedRequest::Store);
                     for (i, &value) in values.iter().enumerate() {
                         for_lanes(ok, |lane| {
                             let (block, offset) = places[lane];

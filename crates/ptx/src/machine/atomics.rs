@@ -43,27 +43,30 @@ impl Unit<'_> {
                         }
                     });
                 }
-                _ => unit.global_groups(
-                    warp,
-                    step.pc,
-                    addresses,
-                    mask,
-                    bytes,
-                    Touch::Atomic,
-                    |unit, warp, view, group| {
-                        let allocation = unit.launched.views[view].allocation;
-                        for_lanes(group, |lane| {
-                            let offset = (addresses[lane] - allocation.base) as usize;
-                            let value = unit.lane(warp, operands[1], lane);
-                            let other = operands.get(2).map_or(0, |&other| unit.lane(warp, other, lane));
-                            let old =
-                                allocation.update(offset, bytes, |old| combine(op, kind, old, value, other));
-                            if !result.is_none() {
-                                set_lane(warp, result, lane, kind, old);
-                            }
-                        });
-                    },
-                ),
+                _ => {
+                    unit.counters.global_atomics.add_global(addresses, mask, bytes);
+                    unit.global_groups(
+                        warp,
+                        step.pc,
+                        addresses,
+                        mask,
+                        bytes,
+                        Touch::Atomic,
+                        |unit, warp, view, group| {
+                            let allocation = unit.launched.views[view].allocation;
+                            for_lanes(group, |lane| {
+                                let offset = (addresses[lane] - allocation.base) as usize;
+                                let value = unit.lane(warp, operands[1], lane);
+                                let other = operands.get(2).map_or(0, |&other| unit.lane(warp, other, lane));
+                                let old = allocation
+                                    .update(offset, bytes, |old| combine(op, kind, old, value, other));
+                                if !result.is_none() {
+                                    set_lane(warp, result, lane, kind, old);
+                                }
+                            });
+                        },
+                    );
+                }
             },
         );
     }

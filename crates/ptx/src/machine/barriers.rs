@@ -22,6 +22,8 @@ struct State {
     warps: Vec<usize>,
     /// What they had seen.
     row: Vec<u32>,
+    /// When the last of them came, where time is kept.
+    time: f64,
     /// Threads whose predicate holds, and all.
     votes: u32,
     voters: u32,
@@ -83,6 +85,7 @@ impl Unit<'_> {
         state.arrived += 32;
         state.warps.push(warp.number);
         join(&mut state.row, &row);
+        state.time = state.time.max(warp.now());
         state.votes += vote.count_ones();
         state.voters += step.mask.count_ones();
         if results == 1 {
@@ -162,6 +165,7 @@ impl Unit<'_> {
             self.clocks.acquire(warp.id, &state.row);
             warp.met = self.clocks.now();
             self.learnt(warp);
+            self.wait_at_barrier(warp, state.time);
         }
     }
 
@@ -188,6 +192,7 @@ impl Unit<'_> {
             join(&mut self.cluster_row, &row);
         }
         self.cluster_arrived += 1;
+        self.cluster_time = self.cluster_time.max(warp.now());
         self.cluster_complete(warp);
     }
 
@@ -220,6 +225,7 @@ impl Unit<'_> {
 
     pub(super) fn cluster_passed(&mut self, warp: &mut Warp) {
         warp.at_cluster = None;
+        self.wait_at_barrier(warp, self.cluster_time);
         let row = std::mem::take(&mut self.cluster_published);
         self.clocks.acquire(warp.id, &row);
         self.cluster_published = row;

@@ -44,6 +44,8 @@ pub(crate) struct BulkCopy {
     pub(super) barrier: SharedPlace,
     pub(super) source: BulkSource,
     pub(super) issuer: Issuer,
+    /// When it is there, where time is kept.
+    pub(super) time: f64,
 }
 
 /// Who started a copy.
@@ -108,6 +110,8 @@ impl Unit<'_> {
         for_lanes(ok, |lane| reads |= u32::from(read[lane] > 0) << lane);
         let mut allowed = ok & !reads;
         if reads != 0 {
+            self.counters.global_loads.add_global(&sources, reads, bytes);
+            self.counters.async_loads.add_global(&sources, reads, bytes);
             self.global_groups(warp, step.pc, &sources, reads, bytes, Touch::Read, |_, _, _, group| {
                 allowed |= group
             });
@@ -160,7 +164,12 @@ impl Unit<'_> {
             let address = addresses[lane] & 0xffff_ffff;
             if let Some((block, place)) = self.shared_place(warp, step.pc, lane, address, 8, Touch::Write) {
                 let row = self.clocks.release(warp.id);
-                let there = self.blocks[block].mbarriers.arrive(place as u32, u32::from(!increment), &row);
+                let there = self.blocks[block].mbarriers.arrive(
+                    place as u32,
+                    u32::from(!increment),
+                    &row,
+                    warp.now(),
+                );
                 if !there {
                     self.report(
                         warp,
@@ -184,6 +193,7 @@ impl Unit<'_> {
         multicast: bool,
     ) {
         for_lanes(step.mask, |lane| {
+            self.counters.bulk_copies += 1;
             let operand = |i: usize| self.lane(warp, step.operands[i], lane);
             let (to, from, bytes) = (operand(0), operand(1), operand(2) as usize & 0xffff_ffff);
             if bytes % 16 != 0 || to % 16 != 0 || from % 16 != 0 {
@@ -266,6 +276,7 @@ impl Unit<'_> {
             0 => vec![target.0],
             _ => (0..self.blocks.len()).filter(|block| mask >> block & 1 == 1).collect(),
         };
+        let time = self.time_bulk_copy(warp, source, bytes);
         for block in blocks {
             let to = (block, target.1);
             // The barrier lies at the same place in every block that receives.
@@ -280,7 +291,7 @@ impl Unit<'_> {
                 self.report_shared_race(warp, pc, lane, address, Touch::Write, conflict);
             }
             self.blocks[block].shared.begin_copy(to.1, bytes, engine, 0);
-            self.bulk_copies.push(BulkCopy { to, bytes, barrier, source: source.clone(), issuer });
+            self.bulk_copies.push(BulkCopy { to, bytes, barrier, source: source.clone(), issuer, time });
         }
         self.counters.copied_bytes += bytes as u64;
     }
@@ -295,8 +306,9 @@ impl Unit<'_> {
         let (due, rest): (Vec<BulkCopy>, Vec<BulkCopy>) = all.into_iter().partition(due);
         self.bulk_copies = rest;
         for copy in due {
-            let mut data = vec![0u8; copy.bytes];
+            let mut data = vec![0u8; if self.launched.timed { 0 } else { copy.bytes }];
             match &copy.source {
+                _ if self.launched.timed => {}
                 BulkSource::Global(from) => self.read_global(*from, &mut data, copy.issuer),
                 BulkSource::Shared((block, offset)) => {
                     data.copy_from_slice(self.blocks[*block].shared.bytes(*offset, copy.bytes));
@@ -314,7 +326,8 @@ impl Unit<'_> {
             row[engine] = now;
             self.clocks.advance();
             let (block, offset) = copy.barrier;
-            if !self.blocks[block].mbarriers.complete_bytes(offset as u32, copy.bytes as i64, &row) {
+            if !self.blocks[block].mbarriers.complete_bytes(offset as u32, copy.bytes as i64, &row, copy.time)
+            {
                 let Issuer { pc, block, thread, .. } = copy.issuer;
                 self.findings.add(FindingKind::MbarrierMisuse, pc, || {
                     (block, thread, None, "a copy is counted by an mbarrier that was never made".to_owned())

@@ -7,7 +7,7 @@ use super::{
     unit::Unit,
     warp::Warp,
 };
-use crate::{check::FindingKind, counters, memory::Missing};
+use crate::{check::FindingKind, memory::Missing};
 
 /// Moments in the records of global memory have 29 bits.
 const MOMENT: u32 = (1 << 29) - 1;
@@ -31,15 +31,9 @@ impl Unit<'_> {
         touch: Touch,
         mut each: impl FnMut(&mut Self, &mut Warp, usize, u32),
     ) {
-        let traffic = match touch {
-            Touch::Write | Touch::StrongWrite => &mut self.counters.global_stores,
-            _ => &mut self.counters.global_loads,
-        };
-        let asked = u64::from(mask.count_ones()) * bytes as u64;
-        traffic.requests += 1;
-        traffic.transactions += counters::sectors(addresses, mask, bytes as u64);
-        traffic.ideal_transactions += asked.div_ceil(32);
-        traffic.bytes += asked;
+        if self.launched.timed {
+            self.time_global(addresses, mask, bytes as u64, touch);
+        }
         // Vectors of 32 bytes are two accesses to the checks.
         let align = bytes.min(32) as u64;
         let mut rest = mask;
@@ -79,7 +73,7 @@ impl Unit<'_> {
             if low & (align - 1) != 0 {
                 group = self.aligned_lanes(warp, pc, addresses, group, align);
             }
-            if touch.reads() {
+            if touch.reads() && !self.launched.timed {
                 self.check_written(warp, pc, view, addresses, group, bytes);
             }
             if self.launched.races {

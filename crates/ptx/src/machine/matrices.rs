@@ -6,7 +6,9 @@
 
 use super::{
     access::{Touch, for_lanes},
+    births::{Birth, product_birth, sums_of},
     registers::Words,
+    shared_access::SharedRequest,
     step::Step,
     unit::Unit,
     warp::Warp,
@@ -162,6 +164,18 @@ impl WarpProduct<'_> {
         out
     }
 
+    /// The first of its sums that stopped being a number.
+    fn birth(self, out: &[Words; 4]) -> Option<Birth> {
+        let WarpProduct { mma, a, b, c } = self;
+        let (m, k) = (mma.m as usize, mma.k as usize);
+        let (mut left, mut right) = ([0f32; 16 * 32], [0f32; 32 * 8]);
+        rows_of_a(a, mma.a, m, k, &mut left);
+        columns_of_b(b, mma.b, &mut right);
+        let out: Vec<&Words> = out[..c.len()].iter().collect();
+        let (before, after) = (sums_of(c, mma.sum, 8), sums_of(&out, mma.sum, 8));
+        product_birth(&left, &right[..8 * k], 8, &before[..m * 8], &after[..m * 8])
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma,f16c")]
     fn run_wide(self) -> [Words; 4] {
@@ -196,7 +210,11 @@ impl Unit<'_> {
     pub(super) fn mma(&mut self, warp: &mut Warp, step: Step<'_>, mma: Mma) {
         self.whole_warp(warp, step);
         let (m, n, k) = (mma.m as usize, mma.n as usize, mma.k as usize);
+        self.counters.matrix_instructions += 1;
         self.counters.matrix_flops += 2 * (m * n * k) as u64;
+        if self.launched.timed {
+            return;
+        }
         let constants = &self.launched.constants;
         let results = step.instruction.results as usize;
         let (d, rest) = step.operands.split_at(results);
@@ -224,9 +242,11 @@ impl Unit<'_> {
         let out = if self.launched.wide { unsafe { product.run_wide() } } else { product.run() };
         #[cfg(not(target_arch = "x86_64"))]
         let out = product.run();
+        let birth = if self.launched.births { product.birth(&out) } else { None };
         for (out, &result) in out.iter().zip(d) {
             warp.registers.set_word(result, out, step.mask);
         }
+        self.report_birth(warp, step.pc, birth);
     }
 
     pub(super) fn load_matrix(
@@ -244,7 +264,7 @@ impl Unit<'_> {
         let rows = if count == 4 { u32::MAX } else { (1 << (8 * count)) - 1 };
         let mut places = [(0, 0); 32];
         let ok = self.shared_places(warp, step.pc, &addresses, rows, 16, Touch::Read, &mut places);
-        self.count_matrix(&addresses, rows, false);
+        self.count_shared(&addresses, rows, 16, SharedRequest::LoadMatrix);
         let mut data = [[0u16; 8]; 32];
         for_lanes(ok, |lane| {
             let (block, offset) = places[lane];
@@ -277,7 +297,7 @@ impl Unit<'_> {
         let rows = if count == 4 { u32::MAX } else { (1 << (8 * count)) - 1 };
         let mut places = [(0, 0); 32];
         let ok = self.shared_places(warp, step.pc, &addresses, rows, 16, Touch::Write, &mut places);
-        self.count_matrix(&addresses, rows, true);
+        self.count_shared(&addresses, rows, 16, SharedRequest::Store);
         let mut data = [[0u16; 8]; 32];
         for (matrix, &source) in step.operands[1..].iter().enumerate() {
             let words = warp.registers.word(&self.launched.constants, source);
@@ -298,15 +318,6 @@ impl Unit<'_> {
             let bytes: Vec<u8> = data[lane].iter().flat_map(|value| value.to_le_bytes()).collect();
             self.blocks[block].shared.store_bytes(offset, &bytes);
         });
-    }
-
-    fn count_matrix(&mut self, addresses: &[u64; 32], rows: u32, store: bool) {
-        let traffic = if store { &mut self.counters.shared_stores } else { &mut self.counters.shared_loads };
-        let bytes = 16 * u64::from(rows.count_ones());
-        traffic.requests += 1;
-        traffic.transactions += crate::counters::bank_rounds(addresses, rows, 16);
-        traffic.ideal_transactions += bytes.div_ceil(128);
-        traffic.bytes += bytes;
     }
 }
 

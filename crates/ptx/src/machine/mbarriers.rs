@@ -28,6 +28,9 @@ struct State {
     /// What those knew that arrived in this phase, and in the last.
     row: Vec<u32>,
     published: Vec<u32>,
+    /// When the last arrival of this phase came, and of the last one.
+    time: f64,
+    published_time: f64,
 }
 
 impl State {
@@ -37,6 +40,7 @@ impl State {
             self.phase += 1;
             self.missing = self.expected;
             self.published = std::mem::replace(&mut self.row, vec![0; self.published.len()]);
+            self.published_time = std::mem::take(&mut self.time);
         }
     }
 
@@ -66,18 +70,20 @@ impl Mbarriers {
     }
 
     /// An arrival, or as many more as the phase then waits for; false where there is no barrier.
-    pub fn arrive(&mut self, offset: u32, count: u32, row: &[u32]) -> bool {
+    pub fn arrive(&mut self, offset: u32, count: u32, row: &[u32], time: f64) -> bool {
         let Some(state) = self.all.get_mut(&offset) else { return false };
         state.missing = state.missing.saturating_sub(count);
+        state.time = state.time.max(time);
         join(&mut state.row, row);
         state.settle();
         true
     }
 
     /// Bytes have come, and what the copy engine knows with them.
-    pub fn complete_bytes(&mut self, offset: u32, bytes: i64, row: &[u32]) -> bool {
+    pub fn complete_bytes(&mut self, offset: u32, bytes: i64, row: &[u32], time: f64) -> bool {
         let Some(state) = self.all.get_mut(&offset) else { return false };
         state.bytes -= bytes;
+        state.time = state.time.max(time);
         join(&mut state.row, row);
         state.settle();
         true
@@ -147,6 +153,8 @@ impl Unit<'_> {
                 phase: 0,
                 row: vec![0; length],
                 published: vec![0; length],
+                time: 0.0,
+                published_time: 0.0,
             };
             self.blocks[block].mbarriers.all.insert(place, state);
             self.blocks[block].shared.store(place as usize, 8, u64::from(count));
@@ -164,6 +172,7 @@ impl Unit<'_> {
         };
         let Some(state) = self.blocks[block].mbarriers.all.get_mut(&place) else { return 0 };
         let before = state.phase << 20 | u64::from(state.missing);
+        state.time = state.time.max(warp.now());
         let mut too_many = None;
         match op {
             Mbarrier::Invalidate => {
@@ -263,6 +272,7 @@ impl Unit<'_> {
         }
         if let Some(state) = self.blocks[block].mbarriers.all.get(&offset) {
             self.clocks.acquire(warp.id, &state.published);
+            warp.wait_until(state.published_time);
             self.learnt(warp);
         }
         true

@@ -7,10 +7,19 @@ use super::{
 };
 use crate::{
     check::FindingKind,
-    counters,
     decode::SHARED_START,
     memory::{CLUSTER_SHIFT, Conflict, Toucher},
 };
+
+/// Instructions that access shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SharedRequest {
+    /// `ld`, of which equal pairs of lanes are served together.
+    Load,
+    LoadMatrix,
+    /// `st` and `stmatrix`.
+    Store,
+}
 
 impl Unit<'_> {
     /// Where addresses of shared memory lie, for the lanes whose accesses are allowed.
@@ -36,6 +45,9 @@ impl Unit<'_> {
             ok |= 1 << lane;
             who.lane = lane;
             who.own = (block == warp.block).then_some(warp.number as u32);
+            if self.launched.timed {
+                return;
+            }
             let shared = &mut self.blocks[block].shared;
             let conflict = match touch {
                 Touch::Read => shared.read(offset, bytes, &who, &self.clocks),
@@ -122,12 +134,21 @@ impl Unit<'_> {
         });
     }
 
-    pub(super) fn count_shared(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize, store: bool) {
-        let traffic = if store { &mut self.counters.shared_stores } else { &mut self.counters.shared_loads };
-        let asked = u64::from(mask.count_ones()) * bytes as u64;
-        traffic.requests += 1;
-        traffic.transactions += counters::bank_rounds(addresses, mask, bytes as u64);
-        traffic.ideal_transactions += asked.div_ceil(128);
-        traffic.bytes += asked;
+    /// Counts a request to shared memory, and notes the rounds through the banks that it takes where time is kept.
+    pub(super) fn count_shared(
+        &mut self,
+        addresses: &[u64; 32],
+        mask: u32,
+        bytes: usize,
+        request: SharedRequest,
+    ) {
+        let traffic = match request {
+            SharedRequest::Load | SharedRequest::LoadMatrix => &mut self.counters.shared_loads,
+            SharedRequest::Store => &mut self.counters.shared_stores,
+        };
+        let rounds = traffic.add_shared(addresses, mask, bytes, request == SharedRequest::Load);
+        if let Some(clock) = &mut self.clock {
+            clock.banks(rounds);
+        }
     }
 }

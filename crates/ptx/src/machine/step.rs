@@ -6,7 +6,7 @@ use super::{
     alu, carry,
     comparison::{self, Comparison},
     fragments::Wait,
-    unit::{Geometry, SLICE, Unit},
+    unit::{Geometry, Launched, SLICE, TIMED_SLICE, TURN_CLOCKS, Unit},
     warp::Warp,
 };
 use crate::{
@@ -38,11 +38,14 @@ impl Unit<'_> {
     /// Runs a fragment until it waits, joins others, ends, or has had its turn. Gives whether it is still in its place.
     pub(super) fn run_fragment(&mut self, warp: &mut Warp, place: usize) -> bool {
         let program = self.launched.program;
-        let wide = self.launched.wide;
+        let Launched { wide, births, timed, .. } = *self.launched;
         let mut pc = warp.fragments.all[place].pc;
         let mut mask = warp.fragments.all[place].mask;
         let mut stop = warp.fragments.stop(place);
-        let mut left = SLICE;
+        let slice = if timed { TIMED_SLICE } else { SLICE };
+        let mut left = slice;
+        // One whose time has jumped lets those go first that are behind it: who comes late to a unit would hold it for them.
+        let turn_ends = warp.base() + TURN_CLOCKS;
         let still_there = loop {
             if pc == stop {
                 if !warp.fragments.arrive(place) {
@@ -52,7 +55,7 @@ impl Unit<'_> {
                 stop = warp.fragments.stop(place);
                 continue;
             }
-            if left == 0 {
+            if left == 0 || timed && warp.base() > turn_ends {
                 warp.fragments.all[place].pc = pc;
                 break true;
             }
@@ -62,14 +65,17 @@ impl Unit<'_> {
             let active = if guard.is_none() { mask } else { mask & warp.registers.predicate(guard) };
             self.counters.instructions[instruction.class as usize] += 1;
             self.counters.thread_instructions += u64::from(active.count_ones());
+            let first = instruction.first as usize;
+            let end = first + instruction.results as usize + instruction.operands as usize;
+            let operands = &program.operands[first..end];
+            if timed {
+                self.time_arithmetic(warp, instruction, operands, pc);
+            }
             if active == 0 {
                 pc += 1;
                 continue;
             }
-            let first = instruction.first as usize;
-            let end = first + instruction.results as usize + instruction.operands as usize;
-            let operands = &program.operands[first..end];
-            if instruction.touches_products {
+            if instruction.touches_products && !timed {
                 self.product_touched(warp, instruction, operands, pc, active);
             }
             match instruction.op {
@@ -78,14 +84,19 @@ impl Unit<'_> {
                         let flops = if op == Float::Fma { 2 } else { 1 };
                         self.counters.thread_flops += flops * u64::from(active.count_ones());
                     }
-                    alu::run(
-                        wide,
-                        operation,
-                        operands,
-                        &mut warp.registers,
-                        &self.launched.constants,
-                        active,
-                    );
+                    if births {
+                        let step = Step { instruction, operands, pc, mask: active };
+                        self.run_watched(warp, step, operation);
+                    } else {
+                        alu::run(
+                            wide,
+                            operation,
+                            operands,
+                            &mut warp.registers,
+                            &self.launched.constants,
+                            active,
+                        );
+                    }
                     pc += 1;
                 }
                 Op::SetPredicate { compare, kind, combine, flush } => {
@@ -149,7 +160,8 @@ impl Unit<'_> {
                 }
                 _ => {
                     let step = Step { instruction, operands, pc, mask: active };
-                    match self.execute(warp, step) {
+                    let next = if timed { self.execute_timed(warp, step) } else { self.execute(warp, step) };
+                    match next {
                         Next::On => pc += 1,
                         Next::Again(wait) => {
                             warp.fragments.all[place].pc = pc;
@@ -165,7 +177,7 @@ impl Unit<'_> {
                 }
             }
         };
-        self.spend(warp, u64::from(SLICE - left), pc);
+        self.spend(warp, u64::from(slice - left), pc);
         still_there
     }
 
@@ -212,7 +224,7 @@ impl Unit<'_> {
     }
 
     /// Everything that is neither arithmetic nor a branch.
-    fn execute(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
+    pub(super) fn execute(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
         match step.instruction.op {
             Op::Load(access) => self.load(warp, step, access),
             Op::Store(access) => self.store(warp, step, access),

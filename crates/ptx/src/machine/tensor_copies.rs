@@ -48,6 +48,7 @@ impl Unit<'_> {
             let Some(map) = found.map(Box::new) else { return };
             let bytes = map.box_bytes();
             let issuer = self.issuer(warp, step.pc, lane);
+            self.counters.bulk_copies += 1;
             if loads {
                 let source = BulkSource::Tensor { map, coordinates, offsets };
                 self.start_copy(warp, step.pc, lane, shared, bytes, barrier, mask, &source, issuer);

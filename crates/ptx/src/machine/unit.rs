@@ -15,6 +15,7 @@ use crate::{
     counters::Counters,
     isa::Program,
     memory::{Global, Shared, View},
+    timing::Clock,
 };
 
 /// The shape of a launch.
@@ -66,6 +67,10 @@ pub(crate) struct Launched<'a> {
     /// Whether the processor has wide vectors.
     pub wide: bool,
     pub races: bool,
+    /// Whether numbers that stop being finite are looked for.
+    pub births: bool,
+    /// Whether only its course matters, and its time: nothing is checked, and no product computed.
+    pub timed: bool,
     /// Instructions that a launch may still run; shared by all units.
     pub steps_left: AtomicU64,
     pub multiprocessors: u32,
@@ -100,10 +105,20 @@ pub(crate) struct Unit<'a> {
     /// The cluster's number.
     pub number: u64,
     pub ended: bool,
+    /// The time of its multiprocessor, where that is kept.
+    pub clock: Option<Box<Clock>>,
+    /// When the cluster's barrier was last passed.
+    pub cluster_time: f64,
 }
 
 /// Instructions that a fragment runs before others get a turn.
 pub(super) const SLICE: u32 = 4096;
+
+/// The same where time is kept: the less, the closer to the order of their time warps run.
+pub(super) const TIMED_SLICE: u32 = 64;
+
+/// Clocks by which a warp may get ahead of the others in a turn.
+pub(super) const TURN_CLOCKS: f64 = 32.0;
 
 impl<'a> Unit<'a> {
     pub fn new(launched: &'a Launched<'a>) -> Unit<'a> {
@@ -134,6 +149,8 @@ impl<'a> Unit<'a> {
             counters: Counters::default(),
             number: 0,
             ended: false,
+            clock: None,
+            cluster_time: 0.0,
         }
     }
 
@@ -156,7 +173,7 @@ impl<'a> Unit<'a> {
         !self.ended || self.launched.steps_left.load(Ordering::Relaxed) > 0
     }
 
-    fn start(&mut self, cluster: u64) {
+    pub(super) fn start(&mut self, cluster: u64) {
         let geometry = self.launched.geometry;
         let at = Geometry::split(cluster, geometry.clusters());
         for (rank, block) in self.blocks.iter_mut().enumerate() {
@@ -183,10 +200,11 @@ impl<'a> Unit<'a> {
         self.cluster_published = vec![0; self.warps.len() + 1];
         self.number = cluster;
         self.ended = false;
+        self.cluster_time = 0.0;
     }
 
     /// Lets a warp run until it waits. Gives whether it did anything.
-    fn turn(&mut self, id: usize) -> bool {
+    pub(super) fn turn(&mut self, id: usize) -> bool {
         if self.warps[id].fragments.live == 0 {
             return false;
         }
@@ -231,7 +249,7 @@ impl<'a> Unit<'a> {
     }
 
     /// Nothing can go on: says who waits for what, and ends the unit.
-    fn deadlock(&mut self) {
+    pub(super) fn deadlock(&mut self) {
         let mut waiting = Vec::new();
         for warp in &self.warps {
             for fragment in &warp.fragments.all {
@@ -270,6 +288,9 @@ impl<'a> Unit<'a> {
         address: Option<u64>,
         message: impl FnOnce() -> String,
     ) {
+        if self.launched.timed {
+            return;
+        }
         let block = self.blocks[warp.block].number;
         let thread = warp.number as u32 * 32 + lane;
         self.findings.add(kind, pc, || (block, thread, address, message()));

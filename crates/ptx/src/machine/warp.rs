@@ -1,7 +1,7 @@
 //! A warp: 32 lanes with their registers, and where each of them is.
 
 use super::{copies::AsyncCopies, fragments::Fragments, registers::Registers, warpgroup::Products};
-use crate::isa::Program;
+use crate::{isa::Program, timing::WarpClock};
 
 /// A warp of a block.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Warp {
     pub products: Products,
     /// The phase of the cluster's barrier that it arrived in, where it has not waited yet.
     pub at_cluster: Option<u64>,
+    /// Its time, where that is kept.
+    pub clock: Option<Box<WarpClock>>,
 }
 
 impl Warp {
@@ -46,6 +48,25 @@ impl Warp {
             copies: AsyncCopies::default(),
             products: Products::default(),
             at_cluster: None,
+            clock: None,
+        }
+    }
+
+    /// When all that it started has started; 0 where no time is kept.
+    pub fn now(&self) -> f64 {
+        self.clock.as_ref().map_or(0.0, |clock| clock.now())
+    }
+
+    /// Nothing of it starts before; 0 where no time is kept.
+    #[inline(always)]
+    pub fn base(&self) -> f64 {
+        self.clock.as_ref().map_or(0.0, |clock| clock.base())
+    }
+
+    /// Nothing of it starts before a moment.
+    pub fn wait_until(&mut self, moment: f64) {
+        if let Some(clock) = &mut self.clock {
+            clock.wait_until(moment);
         }
     }
 

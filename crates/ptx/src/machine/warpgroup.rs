@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use super::{
     access::Touch,
+    births::{product_birth, sums_of},
     matrices::{element, fragment_a, load_sums, multiply, store_sums},
     registers::Words,
     step::Step,
@@ -183,7 +184,11 @@ impl Unit<'_> {
     pub(super) fn wgmma(&mut self, warp: &mut Warp, step: Step<'_>, wgmma: Wgmma) {
         self.whole_warp(warp, step);
         let (n, k) = (wgmma.n as usize, wgmma.k as usize);
+        self.counters.matrix_instructions += 1;
         self.counters.matrix_flops += 2 * (16 * n * k) as u64;
+        if self.launched.timed {
+            return;
+        }
         if !warp.products.fenced {
             self.report(warp, FindingKind::ProductInFlight, step.pc, 0, None, || {
                 "registers were written since the last wgmma.fence, which a product needs before it"
@@ -221,6 +226,7 @@ impl Unit<'_> {
         }
         let registers = &warp.registers;
         let words: Vec<&Words> = d.iter().map(|&operand| registers.word(constants, operand)).collect();
+        let mut birth = None;
         let out: Vec<Words> = if wgmma.sum == Type::S32 {
             integer_sums(&left, &right, n, k, &words, adds)
         } else {
@@ -228,12 +234,20 @@ impl Unit<'_> {
             if adds {
                 load_sums(&words, wgmma.sum, n, &mut sums);
             }
+            let before = if self.launched.births { sums.clone() } else { Vec::new() };
             multiply(self.launched.wide, &mut sums, &left, &right, n, k);
-            (0..d.len()).map(|i| store_sums(&sums, wgmma.sum, n, i)).collect()
+            let out: Vec<Words> = (0..d.len()).map(|i| store_sums(&sums, wgmma.sum, n, i)).collect();
+            if self.launched.births {
+                // As they are stored: a sum may leave the range of f16 alone.
+                let stored = sums_of(&out.iter().collect::<Vec<_>>(), wgmma.sum, n);
+                birth = product_birth(&left, &right, n, &before, &stored);
+            }
+            out
         };
         for (&result, out) in d.iter().zip(&out) {
             warp.registers.set_word(result, out, step.mask);
         }
+        self.report_birth(warp, step.pc, birth);
         let mut registers: Vec<Operand> = d.to_vec();
         if wgmma.a_in_registers {
             registers.extend(a);

@@ -22,6 +22,8 @@ pub(crate) struct Allocation {
     written: Box<[AtomicU64]>,
     /// All of them.
     whole: AtomicBool,
+    /// Whether it has addresses alone: it reads as zeros, and what is written is forgotten.
+    reserved: bool,
 }
 
 /// Zeros, which cost nothing until they are touched.
@@ -72,6 +74,20 @@ impl Allocation {
             data: zeros(words),
             written: zeros(words),
             whole: AtomicBool::new(bytes == 0),
+            reserved: false,
+        }
+    }
+
+    /// Addresses without memory behind them.
+    fn reserved(base: u64, bytes: usize) -> Allocation {
+        Allocation {
+            base,
+            bytes,
+            freed: false,
+            data: Box::default(),
+            written: Box::default(),
+            whole: AtomicBool::new(true),
+            reserved: true,
         }
     }
 
@@ -79,18 +95,27 @@ impl Allocation {
     #[inline(always)]
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
     pub fn load(&self, offset: usize, bytes: usize) -> u64 {
+        if self.reserved {
+            return 0;
+        }
         sized!(self, data, offset, bytes, |cell| u64::from(cell.load(Relaxed)))
     }
 
     #[inline(always)]
     #[allow(clippy::unnecessary_cast)]
     pub fn store(&self, offset: usize, bytes: usize, value: u64) {
+        if self.reserved {
+            return;
+        }
         sized!(self, data, offset, bytes, |cell| cell.store(value as _, Relaxed));
     }
 
     /// Replaces a value by what `change` makes of it, at once; gives the old one.
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
     pub fn update(&self, offset: usize, bytes: usize, change: impl Fn(u64) -> u64) -> u64 {
+        if self.reserved {
+            return 0;
+        }
         sized!(self, data, offset, bytes, |cell| {
             let mut old = cell.load(Relaxed);
             loop {
@@ -157,10 +182,26 @@ pub(crate) struct Global {
 
 impl Global {
     pub fn allocate(&mut self, bytes: usize) -> u64 {
-        let end = self.allocations.last().map_or(GLOBAL_START, |last| last.base + last.bytes as u64 + GAP);
-        let base = end.next_multiple_of(ALIGNMENT);
+        let base = self.free_address();
         self.allocations.push(Allocation::new(base, bytes));
         base
+    }
+
+    /// Addresses without memory behind them.
+    pub fn reserve(&mut self, bytes: usize) -> u64 {
+        let base = self.free_address();
+        self.allocations.push(Allocation::reserved(base, bytes));
+        base
+    }
+
+    fn free_address(&self) -> u64 {
+        let end = self.allocations.last().map_or(GLOBAL_START, |last| last.base + last.bytes as u64 + GAP);
+        end.next_multiple_of(ALIGNMENT)
+    }
+
+    /// The first address and the bytes of each allocation, by address.
+    pub fn extents(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.allocations.iter().map(|allocation| (allocation.base, allocation.bytes as u64))
     }
 
     pub fn free(&mut self, address: u64) -> Result<(), PtxError> {
@@ -220,6 +261,9 @@ impl Global {
             return Ok(());
         }
         let (allocation, offset) = self.of_host(address, from.len())?;
+        if allocation.reserved {
+            return Ok(());
+        }
         // SAFETY: found to lie within the allocation, which nobody else uses: the device is borrowed alone.
         unsafe {
             let data = allocation.data.as_ptr().cast::<u8>().cast_mut().add(offset);

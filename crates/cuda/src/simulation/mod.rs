@@ -1,6 +1,8 @@
 //! One call by itself, on a GPU that is none: the launches that a real one would get, executed from their PTX on the CPU,
 //! with everything checked that a GPU does not.
 
+mod prediction;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
@@ -8,7 +10,7 @@ use std::{
 
 use kinora_graph::TensorType;
 use kinora_ptx::{
-    Argument as Simulated, LaunchConfig, MapElement, Module, Profile, Report, Simulator, Swizzle,
+    Argument as Simulated, Freedom, LaunchConfig, MapElement, Module, Profile, Report, Simulator, Swizzle,
     TensorMap as SimulatedMap, TensorMapKind,
 };
 
@@ -17,6 +19,8 @@ use crate::{
     compiler::{CompileTarget, Compiler, CompilerOptions},
     kernels::{Argument, Call, DevicePointer, Implementation, Kernel, Launch, Places, TensorMap, Work},
 };
+
+pub use prediction::CallPrediction;
 
 /// The bytes of the fault word.
 const FAULT_BYTES: usize = 8;
@@ -27,8 +31,12 @@ pub struct SimulatedBench {
     chip: Chip,
     profile: Profile,
     compiler: Compiler,
+    /// To machine code, which alone tells the registers.
+    assembler: Compiler,
     /// The PTX of kernels.
     texts: Mutex<HashMap<Kernel, Arc<str>>>,
+    /// The registers of their threads.
+    registers: Mutex<HashMap<Kernel, u32>>,
 }
 
 /// What a call did on a simulated GPU.
@@ -40,6 +48,8 @@ pub struct SimulatedRun {
     pub fault: Option<i32>,
     /// What each launch did, and what was wrong with it, by the kernel's name.
     pub reports: Vec<(String, Report)>,
+    /// What of the kernels' arithmetic a chip may do in another way.
+    pub freedom: Freedom,
 }
 
 impl SimulatedBench {
@@ -48,7 +58,7 @@ impl SimulatedBench {
     /// # Errors
     /// Where a bundle of kernels was named that is none.
     pub fn new(chip: Chip, compiler: CompilerOptions) -> Result<SimulatedBench, CudaError> {
-        let target = CompileTarget { architecture: chip.architecture, form: CodeForm::Ptx };
+        let target = |form| CompileTarget { architecture: chip.architecture, form };
         let capability = (chip.architecture.0 / 10, chip.architecture.0 % 10);
         let typical = match capability {
             (7, _) => Profile::t4(),
@@ -63,11 +73,20 @@ impl SimulatedBench {
             ..typical
         };
         Ok(SimulatedBench {
-            chip,
             profile,
-            compiler: Compiler::new(target, compiler)?,
+            compiler: Compiler::new(target(CodeForm::Ptx), compiler.clone())?,
+            assembler: Compiler::new(target(CodeForm::Cubin), compiler)?,
+            chip,
             texts: Mutex::default(),
+            registers: Mutex::default(),
         })
+    }
+
+    /// The same bench with another chip's figures: one that runs the same kernels.
+    #[must_use]
+    pub fn with_profile(mut self, profile: Profile) -> SimulatedBench {
+        self.profile = profile;
+        self
     }
 
     /// The chip.
@@ -106,13 +125,14 @@ impl SimulatedBench {
                 simulator.copy_in(address, operand).map_err(said)?;
             }
         }
-        let mut reports = Vec::new();
+        let (mut reports, mut freedom) = (Vec::new(), Freedom::default());
         for work in implementation.work(call, &places)? {
             let Work::Launch(launch) = work else {
                 return Err(CudaError::Simulation(format!("{} is a library's", implementation.name())));
             };
             let module = Module::load(&mut simulator, &self.text(&launch.kernel)?).map_err(said)?;
             let report = simulator.launch(&module, launch.kernel.entry, &config(&launch)).map_err(said)?;
+            freedom.add(module.freedom(launch.kernel.entry).map_err(said)?);
             reports.push((launch.kernel.label(), report));
         }
         let read = |address: DevicePointer, bytes: usize| {
@@ -126,7 +146,7 @@ impl SimulatedBench {
         let results = results.collect::<Result<_, CudaError>>()?;
         let words = read(places.fault, FAULT_BYTES)?;
         let word = |at: usize| i32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
-        Ok(SimulatedRun { results, fault: (word(0) != 0).then(|| word(4)), reports })
+        Ok(SimulatedRun { results, fault: (word(0) != 0).then(|| word(4)), reports, freedom })
     }
 
     /// A kernel's PTX.

@@ -1,0 +1,289 @@
+"""What the simulator counts of a kernel beside what Nsight Compute counts of it on a GPU.
+
+    python ncu_counters.py --out FILE.json [--program PROGRAM] [--ncu NCU] [CALL…]
+
+PROGRAM is the benchmark `simulator_on_gpu`, which lies in the bundle as `bench/bench/simulator_on_gpu`. For each call that it knows, or
+those that are named, the profiler runs it once, the simulator counts the same launches, and both go into the file with the
+difference, launch by launch and in all. The call `probes` is launches of one warp with one pattern of accesses each, which show where a
+definition differs. The file is written after every call, so that a run that is stopped keeps what it has.
+
+A number agrees where it is within 5 %, and bank conflicts also where they differ by no more than 1 % of the rounds through the banks.
+"""
+
+import argparse
+import csv
+import io
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+SHARE, SHARE_OF_ROUNDS = 0.05, 0.01
+
+LSU = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"
+ROUNDS = "{}l1tex_{}data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+CONFLICTS = "{}l1tex_{}data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+
+
+def shared(pattern, ops):
+    """The counts that are attributed to instructions where there are any, else the unit's own, which also hold the cycles that other
+    traffic took."""
+    attributed = [pattern.format("smsp__sass_", "", op) for op in ops]
+    return [attributed, [pattern.format("", "_", ops[0])]]
+
+
+def asynchronous(what):
+    """Copies to shared memory, by way of the first-level cache or past it."""
+    ways = [f"sm__sass_l1tex_t_{what}_pipe_lsu_mem_global_op_ldgsts_cache_{way}.sum" for way in ("access", "bypass")]
+    return [[LSU.format(f"t_{what}", "ldgsts")], ways]
+
+
+def traffic(name, field):
+    return lambda counters: counters[name][field]
+
+
+# What is compared: its name, the profiler's metrics to add up (the first list that was collected; one that is optional may be
+# absent), and ours.
+COMPARED = [
+    # Copies to shared memory are loads as well.
+    ("global load requests", [[LSU.format("t_requests", "ld")]], traffic("global_loads", "requests")),
+    ("global load sectors", [[LSU.format("t_sectors", "ld")]], traffic("global_loads", "transactions")),
+    ("async load sectors", asynchronous("sectors"), traffic("async_loads", "transactions")),
+    ("global store requests", [[LSU.format("t_requests", "st")]], traffic("global_stores", "requests")),
+    ("global store sectors", [[LSU.format("t_sectors", "st")]], traffic("global_stores", "transactions")),
+    ("shared load rounds", shared(ROUNDS, ["ld", "ldsm"]), traffic("shared_loads", "transactions")),
+    ("shared store rounds", shared(ROUNDS, ["st", "stsm"]), traffic("shared_stores", "transactions")),
+    ("shared load conflicts", shared(CONFLICTS, ["ld", "ldsm"]), traffic("shared_loads", "conflicts")),
+    ("shared store conflicts", shared(CONFLICTS, ["st", "stsm"]), traffic("shared_stores", "conflicts")),
+    (
+        "tensor instructions",
+        # Warpgroups' products are among them. So are the constants that the assembler has this unit move about: of a kernel
+        # without matrix instructions it says nothing.
+        [["sm__inst_executed_pipe_tensor_op_hmma.sum"]],
+        lambda counters: counters["matrix_instructions"],
+    ),
+]
+OPTIONAL = ("_op_ldsm", "_op_stsm")
+
+# What is told beside them. Machine instructions are not those of PTX; the units' own counts hold more than the threads' accesses.
+BESIDE = [
+    ("instructions", "smsp__inst_executed.sum", lambda counters: sum(counters["instructions"])),
+    ("instructions of the matrix unit", "sm__inst_executed_pipe_tensor.sum", None),
+    ("warpgroups' instructions", "sm__inst_executed_pipe_tensor_op_gmma.sum", None),
+    ("bulk copies", "sm__inst_executed_pipe_tma.sum", lambda counters: counters["bulk_copies"]),
+    ("shared load rounds of the unit", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", None),
+    ("shared store rounds of the unit", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum", None),
+    ("shared load conflicts of the unit", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum", None),
+    ("shared store conflicts of the unit", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum", None),
+    ("shared rounds of the source view", "memory_l1_wavefronts_shared", None),
+    ("shared rounds without conflicts of the source view", "memory_l1_wavefronts_shared_ideal", None),
+    ("sectors read from the second level", "lts__t_sectors_srcunit_tex_op_read.sum", None),
+]
+# On every chip that the profiler knows.
+CERTAIN = {LSU.format(f"t_{what}", op) for what in ("requests", "sectors") for op in ("ld", "st")} | {
+    "smsp__inst_executed.sum",
+    *(pattern.format("", "_", op) for pattern in (ROUNDS, CONFLICTS) for op in ("ld", "st")),
+}
+
+
+class Failed(Exception):
+    """Something that a person has to do something about."""
+
+
+def find_profiler():
+    homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+    places = [pathlib.Path(home) / "bin/ncu" for home in homes if home]
+    places += sorted(pathlib.Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)
+    for place in [shutil.which("ncu"), *places]:
+        if place and pathlib.Path(place).is_file():
+            return str(place)
+    raise Failed("there is no ncu; name it with --ncu")
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        words = (done.stdout + done.stderr).strip().splitlines()
+        raise Failed(f"{' '.join(map(str, command[:6]))} … failed: " + " / ".join(words[-4:]))
+    return done.stdout
+
+
+def known_metrics(ncu):
+    """The names that the profiler knows on this GPU, without what follows the dot; nothing where it does not tell."""
+    names = set()
+    for words in (["--query-metrics"], ["--query-metrics", "--query-metrics-collection", "launch"]):
+        try:
+            lines = run([ncu, *words]).splitlines()
+        except Failed:
+            continue
+        names |= {line.split()[0] for line in lines if "__" in line or line.startswith("memory_")}
+    return names
+
+
+def wanted_metrics(known):
+    """Those of all that a comparison may need that the profiler knows here."""
+    wanted = {metric for _, lists, _ in COMPARED for metrics in lists for metric in metrics}
+    wanted |= {metric for _, metric, _ in BESIDE}
+    return sorted(metric for metric in wanted if metric in CERTAIN or metric.split(".")[0] in known)
+
+
+def number(text):
+    """A number as the profiler prints it, with its commas; `None` where it is none."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def read_csv(text):
+    """The kernels of the profiler's table in their order, each with its metrics."""
+    lines = text.splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        raise Failed("the profiler printed no table: " + " / ".join(lines[-4:]))
+    kernels = {}
+    for row in csv.DictReader(io.StringIO("\n".join(lines[start:]))):
+        if not (row.get("ID") or "").isdigit():
+            continue
+        kernel = kernels.setdefault(int(row["ID"]), {"kernel": row["Kernel Name"], "metrics": {}})
+        kernel["metrics"][row["Metric Name"]] = number(row["Metric Value"] or "")
+    return [kernels[i] for i in sorted(kernels)]
+
+
+def profile(ncu, program, call, metrics):
+    words = [ncu, "--csv", "--print-units", "base", "--clock-control", "none", "--metrics", ",".join(metrics)]
+    return read_csv(run([*words, str(program), "--launch", call]))
+
+
+def compare(theirs, ours, rounds=None):
+    """Two counts beside each other. Conflicts are also held to the rounds that they are a part of."""
+    if theirs is None:
+        return {"ncu": None, "simulator": ours, "difference": None, "agrees": None}
+    apart = ours - theirs
+    difference = 0.0 if apart == 0 else apart / theirs if theirs else None
+    agrees = difference is not None and abs(difference) <= SHARE
+    if rounds:
+        agrees = agrees or abs(apart) <= SHARE_OF_ROUNDS * rounds
+    return {"ncu": theirs, "simulator": ours, "difference": difference, "agrees": agrees}
+
+
+def total(metrics, lists):
+    """The sum of the first list of metrics of which every one was collected that must be."""
+    for names in lists:
+        values = [metrics.get(name) for name in names if name in metrics or not any(part in name for part in OPTIONAL)]
+        if None not in values:
+            return sum(values)
+    return None
+
+
+def compare_launch(metrics, counters):
+    found = {}
+    for name, lists, ours in COMPARED:
+        rounds = None
+        if name.endswith("conflicts"):
+            rounds = found[name.replace("conflicts", "rounds")]["ncu"]
+        theirs = total(metrics, lists)
+        if name == "tensor instructions" and not ours(counters):
+            theirs = None
+        found[name] = compare(theirs, ours(counters), rounds)
+    beside = {
+        name: {"ncu": metrics[metric], "simulator": ours(counters) if ours else None}
+        for name, metric, ours in BESIDE
+        if metric in metrics
+    }
+    return {"compared": found, "beside": beside}
+
+
+def add_up(launches):
+    """The sums of some dictionaries of numbers, deep down; what one of them lacks is not known."""
+    first = launches[0]
+    if isinstance(first, dict):
+        return {key: add_up([launch.get(key) for launch in launches]) for key in first}
+    if isinstance(first, list):
+        return [sum(values) for values in zip(*launches)]
+    return None if None in launches else sum(launches)
+
+
+def compare_call(ncu, program, call, metrics):
+    counted = json.loads(run([str(program), "--counters", call]))
+    try:
+        kernels = profile(ncu, program, call, metrics)
+    except Failed as failure:
+        # One that is not collected here after all must not cost the rest.
+        print(f"{call}: {failure}; once more with fewer metrics", file=sys.stderr)
+        kernels = profile(ncu, program, call, sorted(CERTAIN))
+    # What the driver launches of itself is not the call's.
+    entries = {launch["entry"] for launch in counted["launches"]}
+    kernels = [kernel for kernel in kernels if kernel["kernel"].split("(")[0] in entries]
+    if len(kernels) != len(counted["launches"]):
+        raise Failed(f"the profiler saw {len(kernels)} launches, and the simulator {len(counted['launches'])}")
+    launches = [
+        {"kernel": ours["kernel"], **compare_launch(theirs["metrics"], ours["counters"])}
+        for theirs, ours in zip(kernels, counted["launches"])
+    ]
+    metrics = add_up([theirs["metrics"] for theirs in kernels])
+    counters = add_up([ours["counters"] for ours in counted["launches"]])
+    whole = compare_launch(metrics, counters)
+    return {"way": counted["way"], "chip": counted["chip"], **whole, "metrics": metrics, "launches": launches}
+
+
+def summary(calls):
+    """Of each comparison, in how many calls both count something and agree, and those that do not."""
+    told = {}
+    for name, *_ in COMPARED:
+        counts = {call: result["compared"][name] for call, result in calls.items() if call != "probes" and "compared" in result}
+        counts = {call: c for call, c in counts.items() if c["agrees"] is not None and (c["ncu"] or c["simulator"])}
+        apart = {call: c["difference"] for call, c in counts.items() if not c["agrees"]}
+        told[name] = {"calls": len(counts), "agree": len(counts) - len(apart), "apart": apart}
+    return told
+
+
+def show(call, result):
+    if "failed" in result:
+        return f"{call}: {result['failed']}"
+    lines = [f"{call} ({result['way']})"]
+    for name, counts in result["compared"].items():
+        if counts["ncu"] or counts["simulator"]:
+            theirs = "not known" if counts["ncu"] is None else f"{counts['ncu']:.0f}"
+            difference = "" if counts["difference"] is None else f"{100 * counts['difference']:+.1f} %"
+            mark = "" if counts["agrees"] is not False else " ✗"
+            lines.append(f"  {name:<26} {theirs:>12} {counts['simulator']:>12} {difference:>9}{mark}")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--program", type=pathlib.Path, default=HERE.parent / "bench/simulator_on_gpu")
+    parser.add_argument("--ncu")
+    parser.add_argument("calls", nargs="*")
+    arguments = parser.parse_args()
+    ncu = arguments.ncu or find_profiler()
+    program = arguments.program.resolve()
+    if not program.is_file():
+        raise Failed(f"there is no {program}; name the benchmark simulator_on_gpu with --program")
+    metrics = wanted_metrics(known_metrics(ncu))
+    calls = {}
+    names = arguments.calls or json.loads(run([str(program), "--counters", "list"]))
+    version = run([ncu, "--version"]).strip().splitlines()[-1]
+    for call in names:
+        try:
+            calls[call] = compare_call(ncu, program, call, metrics)
+        except Failed as failure:
+            calls[call] = {"failed": str(failure)}
+        print(show(call, calls[call]), flush=True)
+        document = {"profiler": version, "metrics": metrics, "summary": summary(calls), "calls": calls}
+        arguments.out.write_text(json.dumps(document, indent=1) + "\n")
+    for name, told in summary(calls).items():
+        print(f"{name:<26} {told['agree']} of {told['calls']} calls agree")
+    return 1 if any("failed" in result for result in calls.values()) else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failed as failure:
+        sys.exit(f"ncu_counters: {failure}")

@@ -1,0 +1,123 @@
+//! `bench/peers/ncu_counters.py` with a profiler that is none, whose tables look like Nsight Compute's.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+use serde_json::{Value, json};
+
+/// Knows no metrics of single instructions, and fails where one is asked for.
+const PROFILER: &str = r#"#!/bin/sh
+case "$*" in
+*--version*) echo "NVIDIA (R) Nsight Compute Command Line Profiler"; echo "Version 2025.3.1.0" ;;
+*--query-metrics*)
+    echo "Device NVIDIA H200 (GH100)"
+    echo "sm__inst_executed_pipe_tensor_op_hmma   Counter   inst   # of warp instructions"
+    echo "sm__inst_executed_pipe_tensor_op_gmma   Counter   inst   # of warp instructions"
+    UNKNOWN
+    ;;
+*smsp__sass*) echo "==ERROR== Failed to find metric"; exit 1 ;;
+*)
+    echo "==PROF== Connected to process 4711 (/somewhere/program)"
+    echo '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"'
+    row() { echo "\"$1\",\"4711\",\"program\",\"127.0.0.1\",\"$2\",\"1\",\"7\",\"(128, 1, 1)\",\"(40, 1, 1)\",\"0\",\"9.0\",\"Command line profiler metrics\",\"$3\",\"$4\",\"$5\""; }
+    row 0 memset l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum sector 99
+    for id in 1 2; do
+        row $id mma l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum sector "1,000"
+        row $id mma l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum request 100
+        row $id mma l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum sector 0
+        row $id mma l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum "" "2,000"
+        row $id mma l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum "" 10
+        row $id mma sm__inst_executed_pipe_tensor_op_hmma.sum inst 640
+        row $id mma sm__inst_executed_pipe_tensor_op_gmma.sum inst 0
+        row $id mma smsp__inst_executed.sum inst n/a
+    done
+    ;;
+esac
+"#;
+
+/// Two launches of a kernel: 3 % more sectors, no conflicts, half the tensor instructions.
+fn program() -> String {
+    let traffic =
+        |requests, transactions| json!({"requests": requests, "transactions": transactions, "conflicts": 0});
+    let counters = json!({
+        "global_loads": traffic(150, 1530), "async_loads": traffic(50, 500), "global_stores": traffic(0, 0),
+        "shared_loads": traffic(500, 2000), "shared_stores": traffic(0, 0), "matrix_instructions": 320,
+        "bulk_copies": 0, "instructions": [1, 2, 3],
+    });
+    let launch = json!({"kernel": "matrix/mma.cu:mma", "entry": "mma", "counters": counters});
+    let counted =
+        json!({"call": "linear", "way": "mma 64x64", "chip": "sm_90a", "launches": [launch, launch]});
+    format!("#!/bin/sh\ncase \"$2\" in\nlist) echo '[\"linear\"]' ;;\n*) echo '{counted}' ;;\nesac\n")
+}
+
+fn script(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+fn compared(profiler: &str) -> (Value, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let ncu = script(folder.path(), "ncu", profiler);
+    let program = script(folder.path(), "program", &program());
+    let out = folder.path().join("out.json");
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers/ncu_counters.py");
+    let run = Command::new("python3")
+        .arg(peers)
+        .args(["--out".as_ref(), out.as_os_str(), "--ncu".as_ref(), ncu.as_os_str()])
+        .args(["--program".as_ref(), program.as_os_str()])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    let written = fs::read_to_string(&out).unwrap_or_else(|error| panic!("{error}: {text}"));
+    (serde_json::from_str(&written).unwrap(), text)
+}
+
+fn check(document: &Value, text: &str) {
+    let call = &document["calls"]["linear"];
+    let of = |name: &str| &call["compared"][name];
+    assert_eq!(document["profiler"], "Version 2025.3.1.0");
+    assert_eq!(call["launches"].as_array().map(Vec::len), Some(2), "{text}");
+    // Both launches together, without the driver's own; the copies are counted apart.
+    assert_eq!(of("global load sectors")["ncu"], 2000.0, "{text}");
+    assert_eq!(of("global load sectors")["simulator"], 2060);
+    assert!((of("global load sectors")["difference"].as_f64().unwrap() - 0.03).abs() < 1e-9);
+    assert_eq!(of("global load sectors")["agrees"], true);
+    assert_eq!(of("global load requests")["difference"], 0.0);
+    // No rounds of single instructions are known: the unit's own. Ten conflicts of 2,000 rounds are none.
+    assert_eq!(of("shared load rounds")["agrees"], true);
+    assert_eq!(of("shared load conflicts")["ncu"], 20.0);
+    assert_eq!(of("shared load conflicts")["agrees"], true);
+    assert_eq!(of("tensor instructions")["difference"], -0.5);
+    assert_eq!(of("tensor instructions")["agrees"], false);
+    // What was not collected is not known, and neither agrees nor differs.
+    assert_eq!(of("async load sectors")["agrees"], Value::Null);
+    assert_eq!(call["beside"]["instructions"]["ncu"], Value::Null);
+    assert_eq!(document["summary"]["tensor instructions"]["apart"]["linear"], -0.5);
+    assert!(text.contains("tensor instructions") && text.contains("0 of 1 calls agree"), "{text}");
+}
+
+#[test]
+fn counts_are_put_beside_the_profilers() {
+    let (document, text) = compared(&PROFILER.replace("UNKNOWN", ""));
+    check(&document, &text);
+}
+
+/// A metric that is listed and cannot be collected costs the others nothing.
+#[test]
+fn a_metric_that_is_refused_does_not_cost_the_others() {
+    let listed = "echo smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld Counter";
+    let (document, text) = compared(&PROFILER.replace("UNKNOWN", listed));
+    assert!(text.contains("once more with fewer metrics"), "{text}");
+    check(&document, &text);
+}
+
+#[test]
+fn a_profiler_that_may_not_count_is_told_of() {
+    let refused = "#!/bin/sh\ncase \"$*\" in\n*--version*) echo Version 1 ;;\n*) echo '==ERROR== ERR_NVGPUCTRPERM'; exit 1 ;;\nesac\n";
+    let (document, text) = compared(refused);
+    let failed = document["calls"]["linear"]["failed"].as_str().unwrap_or_default();
+    assert!(failed.contains("ERR_NVGPUCTRPERM"), "{document} {text}");
+}

@@ -1,0 +1,128 @@
+//! How long a simulated kernel would take, in words.
+
+use kinora::{
+    ptx::{
+        Calibration, LaunchConfig, Module, OccupancyLimit, PredictOptions, Prediction, Resource, Simulator,
+    },
+    quantity::{bytes, time},
+};
+
+use super::{arguments::SimArgs, compiler};
+use crate::failure::Failure;
+
+/// The prediction, where one was asked for. Registers are the assembler's where there is a source.
+pub fn predict(
+    arguments: &SimArgs,
+    simulator: &Simulator,
+    module: &Module,
+    kernel: &str,
+    config: &LaunchConfig,
+    source: Option<&String>,
+) -> Result<Option<Prediction>, Failure> {
+    if arguments.device_profile.is_none() {
+        return Ok(None);
+    }
+    let name = arguments.file.display().to_string();
+    let calibration = match &arguments.calibration {
+        Some(path) => Calibration::read(path).map_err(|error| Failure::Simulation(error.to_string()))?,
+        None => Calibration::default(),
+    };
+    let resources = match source {
+        Some(text) => compiler(arguments)?.resources_of_text(&name, text, &arguments.compile)?,
+        None => None,
+    };
+    let registers = resources.map(|resources| resources.registers).filter(|&registers| registers > 0);
+    let options = PredictOptions { registers, calibration, follows: false };
+    let predicted = simulator.predict(module, kernel, config, &options);
+    predicted.map(Some).map_err(|error| Failure::Simulation(format!("{name}: {error}")))
+}
+
+/// The lines of a report.
+pub fn text(prediction: &Prediction) -> String {
+    let occupancy = &prediction.occupancy;
+    let lines = [
+        (
+            "predicted",
+            format!(
+                "{}, limited by {}, then by {}",
+                seconds(prediction.seconds),
+                words(prediction.limiter),
+                words(prediction.next_limiter)
+            ),
+        ),
+        (
+            "  of which",
+            format!(
+                "launch {}, multiprocessors {} beside memory {}",
+                seconds(prediction.launch_seconds),
+                seconds(prediction.multiprocessor_seconds),
+                seconds(prediction.dram_seconds)
+            ),
+        ),
+        ("busy", busy(prediction)),
+        (
+            "occupancy",
+            format!(
+                "{} blocks of {} registers a thread on a multiprocessor, {:.0} % of its warps, limited by {}",
+                occupancy.blocks,
+                prediction.registers,
+                100.0 * occupancy.share,
+                limit(occupancy.limit)
+            ),
+        ),
+        (
+            "traffic",
+            format!(
+                "{} with memory, {} with the second-level cache",
+                bytes(prediction.dram_bytes as u64),
+                bytes(prediction.l2_bytes as u64)
+            ),
+        ),
+        (
+            "blocks",
+            format!(
+                "{}, {:.1} times what the chip holds; {} were run",
+                prediction.blocks, prediction.waves, prediction.sampled_blocks
+            ),
+        ),
+    ];
+    lines.into_iter().map(|(name, value)| format!("{name:<28} {value}\n")).collect()
+}
+
+fn seconds(seconds: f64) -> String {
+    time((seconds * 1e9).round() as u64)
+}
+
+/// The resources that are busy the most, with their shares of the time.
+fn busy(prediction: &Prediction) -> String {
+    let share = |seconds: f64| 100.0 * seconds / prediction.seconds.max(f64::MIN_POSITIVE);
+    let uses = prediction.uses.iter().take(4);
+    uses.map(|used| format!("{} {:.0} %", words(used.resource), share(used.seconds)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn words(resource: Resource) -> &'static str {
+    match resource {
+        Resource::Issue => "instruction issue",
+        Resource::Float => "floating-point units",
+        Resource::Integer => "integer units",
+        Resource::Double => "double-precision units",
+        Resource::Special => "special-function units",
+        Resource::Tensor => "tensor cores",
+        Resource::Shared => "shared memory",
+        Resource::L2 => "the second-level cache",
+        Resource::Dram => "memory",
+        Resource::Latency => "latency",
+        Resource::Launch => "the launch",
+    }
+}
+
+fn limit(limit: OccupancyLimit) -> &'static str {
+    match limit {
+        OccupancyLimit::Warps => "warps",
+        OccupancyLimit::Blocks => "blocks",
+        OccupancyLimit::Registers => "registers",
+        OccupancyLimit::Shared => "shared memory",
+    }
+}

@@ -1,0 +1,78 @@
+//! How long a call would take on a GPU that is not there, by the launches that a real one would get.
+
+use std::sync::PoisonError;
+
+use kinora_ptx::{Calibration, Module, PredictOptions, Prediction, Simulator};
+use serde::Serialize;
+
+use super::{FAULT_BYTES, SimulatedBench, config};
+use crate::{
+    CudaError,
+    kernels::{Call, DevicePointer, Implementation, Kernel, Places, Work},
+};
+
+/// What a call is predicted to take.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallPrediction {
+    /// Seconds in all.
+    pub seconds: f64,
+    /// Each launch, by the kernel's name.
+    pub launches: Vec<(String, Prediction)>,
+}
+
+impl SimulatedBench {
+    /// Predicts how long a call takes, in memory that is only addresses: nothing is allocated, so that any size goes. Its
+    /// kernels see zeros.
+    ///
+    /// # Errors
+    /// Where a kernel does not compile, its code is not understood, or the call is of a vendor's library.
+    pub fn predict(
+        &self,
+        call: &Call<'_>,
+        implementation: &dyn Implementation,
+        calibration: &Calibration,
+    ) -> Result<CallPrediction, CudaError> {
+        let said = |problem: kinora_ptx::PtxError| CudaError::Simulation(problem.to_string());
+        let mut simulator = Simulator::new(self.profile.clone());
+        let mut reserve =
+            |bytes: usize| -> DevicePointer { if bytes == 0 { 0 } else { simulator.reserve(bytes) } };
+        let places = Places {
+            inputs: call.inputs.iter().map(|ty| reserve(ty.bytes())).collect(),
+            outputs: call.outputs.iter().map(|ty| reserve(ty.bytes())).collect(),
+            workspace: reserve(implementation.workspace(call)),
+            fault: reserve(FAULT_BYTES),
+            number: 1,
+        };
+        let mut launches: Vec<(String, Prediction)> = Vec::new();
+        for work in implementation.work(call, &places)? {
+            let Work::Launch(launch) = work else {
+                return Err(CudaError::Simulation(format!("{} is a library's", implementation.name())));
+            };
+            let module = Module::load(&mut simulator, &self.text(&launch.kernel)?).map_err(said)?;
+            let options = PredictOptions {
+                registers: self.registers(&launch.kernel)?,
+                calibration: calibration.clone(),
+                follows: !launches.is_empty(),
+            };
+            let prediction =
+                simulator.predict(&module, launch.kernel.entry, &config(&launch), &options).map_err(said)?;
+            launches.push((launch.kernel.label(), prediction));
+        }
+        let seconds = launches.iter().map(|(_, prediction)| prediction.seconds).sum();
+        Ok(CallPrediction { seconds, launches })
+    }
+
+    /// Registers of a kernel's threads.
+    fn registers(&self, kernel: &Kernel) -> Result<Option<u32>, CudaError> {
+        let known = || self.registers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&registers) = known().get(kernel) {
+            return Ok(Some(registers));
+        }
+        let resources = self.assembler.compile(kernel)?.resources;
+        let registers = resources.map(|resources| resources.registers).filter(|&registers| registers > 0);
+        if let Some(registers) = registers {
+            known().insert(kernel.clone(), registers);
+        }
+        Ok(registers)
+    }
+}

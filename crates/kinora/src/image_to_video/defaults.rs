@@ -1,0 +1,52 @@
+//! What a clip is where no one says.
+
+use kinora_models::folder::{FolderError, ModelFolder};
+use serde::Deserialize;
+
+use super::Settings;
+
+/// What a model says about its clips in its `defaults.json`; the names are those of [`Settings`]. What it leaves out is
+/// as in diffusers.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(missing_docs)]
+pub struct ClipDefaults {
+    pub frames: Option<usize>,
+    pub steps: Option<usize>,
+    pub height: Option<usize>,
+    pub width: Option<usize>,
+    pub fps: Option<usize>,
+    pub motion_bucket: Option<usize>,
+    pub noise_augmentation: Option<f64>,
+    pub min_guidance: Option<f64>,
+    pub max_guidance: Option<f64>,
+}
+
+impl ClipDefaults {
+    /// Those of a model; nothing where it has no such file.
+    ///
+    /// # Errors
+    /// Where the file cannot be read, or says something else.
+    pub fn read(model: &ModelFolder) -> Result<ClipDefaults, FolderError> {
+        let Some(text) = model.defaults_text()? else { return Ok(ClipDefaults::default()) };
+        serde_json::from_str(&text)
+            .map_err(|source| FolderError::Json { path: model.defaults_path(), source })
+    }
+
+    pub(super) fn apply(&self, settings: &mut Settings) {
+        fn replace<T: Copy>(setting: &mut T, own: Option<T>) {
+            *setting = own.unwrap_or(*setting);
+        }
+        replace(&mut settings.frames, self.frames);
+        // All at once.
+        replace(&mut settings.decode_chunk, self.frames);
+        replace(&mut settings.steps, self.steps);
+        replace(&mut settings.height, self.height);
+        replace(&mut settings.width, self.width);
+        replace(&mut settings.fps, self.fps);
+        replace(&mut settings.motion_bucket, self.motion_bucket);
+        replace(&mut settings.noise_augmentation, self.noise_augmentation);
+        replace(&mut settings.min_guidance, self.min_guidance);
+        replace(&mut settings.max_guidance, self.max_guidance);
+    }
+}

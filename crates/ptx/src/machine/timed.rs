@@ -1,0 +1,235 @@
+//! Running blocks by the time of a multiprocessor.
+
+use super::{
+    access::Touch,
+    copies::BulkSource,
+    step::{Next, Step},
+    unit::{Launched, Unit},
+    warp::Warp,
+};
+use crate::{
+    counters::Counters,
+    isa::{Instruction, Mbarrier, Op, Operand},
+    timing::{Clock, Kind, WarpClock},
+};
+
+/// What blocks did on one multiprocessor, and when.
+pub(crate) struct TimedRun {
+    pub clock: Option<Box<Clock>>,
+    pub counters: Counters,
+    /// When each cluster was done, in the order of their ends.
+    pub ends: Vec<f64>,
+    /// Whether all of them came to their end.
+    pub finished: bool,
+}
+
+/// Runs clusters on a multiprocessor that holds `resident` of them at a time; the next starts where one ends. After `budget`
+/// instructions of warps none is started any more, but for the first ones.
+pub(crate) fn run_timed(
+    launched: &Launched<'_>,
+    clock: Clock,
+    mut clusters: impl Iterator<Item = u64>,
+    resident: usize,
+    budget: u64,
+) -> TimedRun {
+    let schedulers = clock.rates.schedulers;
+    let start_of_block = clock.rates.latencies.block;
+    let mut clock = Some(Box::new(clock));
+    let mut units: Vec<Unit<'_>> = Vec::new();
+    for place in 0..resident.max(1) {
+        let Some(cluster) = clusters.next() else { break };
+        let mut unit = Unit::new(launched);
+        unit.begin(cluster, 0.0, place * unit.warps.len() % schedulers, schedulers);
+        units.push(unit);
+    }
+    let mut stuck: Vec<Vec<bool>> = units.iter().map(|unit| vec![false; unit.warps.len()]).collect();
+    let (mut counters, mut ends, mut finished) = (Counters::default(), Vec::new(), true);
+    let mut spent = 0;
+    while let Some((place, id)) = earliest(&units, &stuck) {
+        let unit = &mut units[place];
+        std::mem::swap(&mut unit.clock, &mut clock);
+        let before = unit.counters.warp_instructions();
+        let moved = unit.turn(id);
+        spent += unit.counters.warp_instructions() - before;
+        std::mem::swap(&mut unit.clock, &mut clock);
+        if !moved {
+            stuck[place][id] = true;
+            continue;
+        }
+        stuck[place].fill(false);
+        if unit.ended {
+            finished = false;
+            break;
+        }
+        if unit.warps.iter().any(|warp| warp.fragments.live != 0) {
+            continue;
+        }
+        let end = unit.warps.iter().map(Warp::now).fold(0.0, f64::max);
+        unit.finish_copies();
+        ends.push(end);
+        let next = if spent < budget { clusters.next() } else { None };
+        match next {
+            Some(cluster) => {
+                let first = place * unit.warps.len() % schedulers;
+                unit.begin(cluster, end + start_of_block, first, schedulers);
+            }
+            None => {
+                counters.merge(&unit.counters);
+                units.swap_remove(place);
+                stuck.swap_remove(place);
+            }
+        }
+    }
+    for unit in &units {
+        counters.merge(&unit.counters);
+    }
+    TimedRun { clock, counters, ends, finished: finished && units.is_empty() }
+}
+
+/// The warp that is furthest behind, of those that may be able to go on.
+fn earliest(units: &[Unit<'_>], stuck: &[Vec<bool>]) -> Option<(usize, usize)> {
+    let mut found = None;
+    let mut least = f64::INFINITY;
+    for (place, unit) in units.iter().enumerate() {
+        for (id, warp) in unit.warps.iter().enumerate() {
+            if warp.fragments.live == 0 || stuck[place][id] {
+                continue;
+            }
+            let base = warp.clock.as_ref().map_or(0.0, |clock| clock.base());
+            if base < least {
+                least = base;
+                found = Some((place, id));
+            }
+        }
+    }
+    found
+}
+
+impl Unit<'_> {
+    /// Begins a cluster at a moment.
+    fn begin(&mut self, cluster: u64, at: f64, first_scheduler: usize, schedulers: usize) {
+        self.start(cluster);
+        for warp in &mut self.warps {
+            let scheduler = (first_scheduler + warp.id) % schedulers;
+            warp.clock = Some(Box::new(WarpClock::new(self.launched.program, scheduler, at)));
+        }
+    }
+
+    /// Keeps the time of an instruction whose cost is known before it runs.
+    #[inline]
+    pub(super) fn time_arithmetic(
+        &mut self,
+        warp: &mut Warp,
+        instruction: &Instruction,
+        operands: &[Operand],
+        pc: u32,
+    ) {
+        if let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock)
+            && clock.costs[pc as usize].kind != Kind::Deferred
+        {
+            clock.plain(own, pc, instruction.guard, operands, instruction.results as usize);
+        }
+    }
+
+    /// Runs an instruction, and keeps the time of what it did.
+    pub(super) fn execute_timed(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
+        let waits = matches!(
+            step.instruction.op,
+            Op::Barrier { .. } | Op::ClusterArrive { .. } | Op::Mbarrier { op: Mbarrier::Wait { .. }, .. }
+        );
+        if waits && let Some(own) = &mut warp.clock {
+            own.settle();
+        }
+        let next = self.execute(warp, step);
+        let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock) else { return next };
+        if matches!(next, Next::Again(_)) || clock.costs[step.pc as usize].kind != Kind::Deferred {
+            return next;
+        }
+        let Step { instruction, operands, pc, .. } = step;
+        let (guard, results) = (instruction.guard, instruction.results as usize);
+        match instruction.op {
+            Op::Load(_)
+            | Op::Store(_)
+            | Op::Atomic { .. }
+            | Op::LoadMatrix { .. }
+            | Op::StoreMatrix { .. } => {
+                clock.memory(own, pc, guard, operands, results);
+            }
+            Op::AsyncCopy { .. } => {
+                let done = clock.memory(own, pc, guard, operands, results);
+                own.copies.add(done);
+            }
+            Op::AsyncCommit => own.copies.close(),
+            Op::AsyncWait { pending } => {
+                if pending == 0 {
+                    own.copies.close();
+                }
+                let done = own.copies.wait(pending as usize);
+                own.settle();
+                own.wait_until(done);
+            }
+            Op::AsyncArrive { .. } => {
+                own.copies.close();
+                let done = own.copies.wait(0);
+                own.wait_until(done);
+            }
+            Op::Wgmma(wgmma) => {
+                let inputs = &operands[results..];
+                let ready = inputs.iter().map(|&operand| own.ready(operand)).fold(0.0, f64::max);
+                let depth = f64::from(wgmma.k) * wgmma.element.bytes() as f64;
+                let rows = if wgmma.a_in_registers { 0.0 } else { 16.0 };
+                // The four warps share the columns.
+                clock.product(own, pc, ready, depth * (rows + f64::from(wgmma.n) / 4.0));
+            }
+            Op::WgmmaCommit => own.products.close(),
+            Op::WgmmaWait { pending } => {
+                let done = own.products.wait(pending as usize);
+                own.settle();
+                own.wait_until(done);
+            }
+            Op::Shuffle(_) | Op::MatchAny { .. } | Op::MatchAll { .. } | Op::ReduceWarp { .. } => {
+                clock.exchange(own, pc, guard, operands, results);
+            }
+            // It took its scheduler's time before it waited, and that is none of what came behind it.
+            Op::Mbarrier { op: Mbarrier::Wait { .. }, .. } => {
+                let done = own.base() + clock.rates.latencies.shared;
+                operands[..results].iter().for_each(|&result| own.set_ready(result, done));
+            }
+            Op::Mbarrier { .. } => clock.exchange(own, pc, guard, operands, results),
+            _ => {
+                clock.memory(own, pc, guard, operands, results);
+            }
+        }
+        next
+    }
+
+    /// Lanes touch global memory: what that costs is known when the instruction has run.
+    pub(super) fn time_global(&mut self, addresses: &[u64; 32], mask: u32, bytes: u64, touch: Touch) {
+        if let Some(clock) = &mut self.clock {
+            let writes = matches!(touch, Touch::Write | Touch::StrongWrite);
+            clock.global(addresses, mask, bytes, writes, touch == Touch::Atomic);
+        }
+    }
+
+    /// When a bulk copy is there; 0 where no time is kept.
+    pub(super) fn time_bulk_copy(&mut self, warp: &Warp, source: &BulkSource, bytes: usize) -> f64 {
+        let (Some(clock), Some(own)) = (&mut self.clock, &warp.clock) else { return 0.0 };
+        match source {
+            BulkSource::Global(from) => clock.run(*from, bytes as u64, false),
+            BulkSource::Shared(_) => {}
+            BulkSource::Tensor { map, coordinates, offsets } => {
+                for run in map.rows(coordinates, offsets).into_iter().flatten() {
+                    clock.run(run.address, (run.within.1 - run.within.0) as u64, false);
+                }
+            }
+        }
+        clock.bulk_copy(own)
+    }
+
+    /// A warp goes on behind a barrier that the last came to at a moment.
+    pub(super) fn wait_at_barrier(&mut self, warp: &mut Warp, moment: f64) {
+        if let Some(clock) = &self.clock {
+            warp.wait_until(moment + clock.rates.latencies.barrier);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What a real device taught about how much of its figures it reaches.
+
+use std::{fs, io, path::Path};
+
+use serde::{Deserialize, Serialize};
+
+/// Changed when the constants' meaning changes: a file of another format is refused.
+const FORMAT: u32 = 1;
+
+/// Constants of a device: each a share of what is published, or a factor on it. They are few, and each is a property of one
+/// part of the chip, never of a kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// What they were measured on, in words.
+    pub device: String,
+    /// The share of the multiprocessors' clocks that is of use: the clock that the chip holds under load, and what the
+    /// assembler's code loses against the PTX that is looked at.
+    pub clock: f64,
+    /// The share of the tensor cores' rate, at the clock that the chip holds while they are busy.
+    pub tensor: f64,
+    /// The share of the second-level cache's bandwidth.
+    pub l2: f64,
+    /// The share of the memory's bandwidth.
+    pub dram: f64,
+    /// Seconds of a launch, from the end of what was before to the first block's begin and from the last block's end on.
+    pub launch_seconds: Option<f64>,
+    /// Seconds of a launch that follows another of the same call.
+    pub following_seconds: Option<f64>,
+    /// How multiprocessors and memory overlap: times add up as the norm of this degree, of which a large one is the larger
+    /// of the two.
+    pub overlap: f64,
+}
+
+impl Default for Calibration {
+    /// Of no device: what kernels commonly reach of published figures.
+    fn default() -> Calibration {
+        Calibration {
+            device: "none".to_owned(),
+            clock: 1.0,
+            // Matrix products of vendors' libraries reach four fifths of data sheets: the boost clock does not hold.
+            tensor: 0.8,
+            l2: 0.9,
+            dram: 0.9,
+            launch_seconds: None,
+            following_seconds: None,
+            overlap: 4.0,
+        }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct File {
+    format: u32,
+    calibration: Calibration,
+}
+
+/// Why a file holds no calibration.
+#[derive(Debug, thiserror::Error)]
+pub enum CalibrationError {
+    /// It cannot be read or written.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It is no calibration.
+    #[error(
+        "{path} is no calibration: {what}. A run of the predictions' benchmark with --calibrate writes one"
+    )]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl Calibration {
+    /// Reads a calibration.
+    ///
+    /// # Errors
+    /// Where there is no file, it is damaged or of another format, or a constant is no positive number.
+    pub fn read(path: &Path) -> Result<Calibration, CalibrationError> {
+        let name = path.display().to_string();
+        let bytes = fs::read(path).map_err(|source| CalibrationError::File { path: name.clone(), source })?;
+        let damaged = |what: String| CalibrationError::Damaged { path: name.clone(), what };
+        let file: File = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        if file.format != FORMAT {
+            return Err(damaged(format!("it is of format {}, and {FORMAT} is understood", file.format)));
+        }
+        match file.calibration.wrong() {
+            Some(what) => Err(damaged(what)),
+            None => Ok(file.calibration),
+        }
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Where the file cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), CalibrationError> {
+        let file = File { format: FORMAT, calibration: self.clone() };
+        let text = serde_json::to_string_pretty(&file).unwrap_or_default() + "\n";
+        fs::write(path, text)
+            .map_err(|source| CalibrationError::File { path: path.display().to_string(), source })
+    }
+
+    /// The time of multiprocessors, second-level cache and memory, which go on beside each other, but not perfectly: their
+    /// norm of degree [`overlap`](Calibration::overlap).
+    pub fn combined(&self, multiprocessors: f64, l2: f64, dram: f64) -> f64 {
+        let all = [multiprocessors, l2, dram];
+        let longest = all.into_iter().fold(0.0, f64::max);
+        if longest <= 0.0 {
+            return 0.0;
+        }
+        let sum: f64 = all.iter().map(|seconds| (seconds / longest).powf(self.overlap)).sum();
+        longest * sum.powf(1.0 / self.overlap)
+    }
+
+    fn wrong(&self) -> Option<String> {
+        let constants = [
+            ("clock", Some(self.clock)),
+            ("tensor", Some(self.tensor)),
+            ("l2", Some(self.l2)),
+            ("dram", Some(self.dram)),
+            ("launch_seconds", self.launch_seconds),
+            ("following_seconds", self.following_seconds),
+            ("overlap", Some(self.overlap)),
+        ];
+        let bad = |value: f64| !value.is_finite() || value <= 0.0;
+        let found = constants.into_iter().find(|(_, value)| value.is_some_and(bad))?;
+        Some(format!("{} is {}, and has to be above zero", found.0, found.1.unwrap_or(f64::NAN)))
+    }
+}

@@ -1,0 +1,181 @@
+//! What each instruction of PTX costs, as far as its kind tells: the unit that runs it, for how long, and when its result
+//! is there. PTX is not what the chip runs: moves and the reading of arguments disappear, 64-bit integers take two
+//! instructions, quotients many.
+
+use super::multiprocessor::{Rates, Unit};
+use crate::isa::{Alu, Conversion, Float, Instruction, Int, Memory, Op, Program, Type};
+
+/// Instructions and clocks of a quotient of 32-bit integers, which chips have no unit for: conversions, a reciprocal and
+/// corrections, one after the other.
+const DIVISION: (f64, f64) = (20.0, 140.0);
+
+/// The same of 64 bits: a function.
+const LONG_DIVISION: (f64, f64) = (80.0, 500.0);
+
+/// What has to be looked at when an instruction has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The assembler takes it out.
+    Free,
+    /// Its cost is all that there is to it.
+    Plain,
+    /// A branch back: the end of a loop.
+    Loop,
+    /// What it costs is known when it has run: where it went in memory, what it waited for.
+    Deferred,
+}
+
+/// The cost of an instruction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    pub kind: Kind,
+    /// Where it runs, beside its scheduler.
+    pub unit: Option<Unit>,
+    /// Instructions of the chip.
+    pub slots: f64,
+    /// Clocks that its unit has it.
+    pub interval: f64,
+    /// Clocks until its result is there.
+    pub latency: f64,
+}
+
+/// The costs of a program's instructions.
+pub(crate) fn costs(program: &Program, rates: &Rates) -> Vec<Cost> {
+    program.instructions.iter().enumerate().map(|(pc, instruction)| cost(pc, instruction, rates)).collect()
+}
+
+fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
+    let latency = rates.latencies.arithmetic;
+    let free = Cost { kind: Kind::Free, unit: None, slots: 0.0, interval: 0.0, latency: 0.0 };
+    let on = |unit: Unit, count: f64| Cost {
+        kind: Kind::Plain,
+        unit: Some(unit),
+        slots: count,
+        interval: count * rates.intervals[unit as usize],
+        latency: latency * count.max(1.0),
+    };
+    let alone = |count: f64| Cost { kind: Kind::Plain, unit: None, slots: count, interval: 0.0, latency };
+    match instruction.op {
+        Op::Alu(alu) => match alu {
+            Alu::Move32 | Alu::Move64 | Alu::Pack64 | Alu::Unpack64 | Alu::Unpack32 => free,
+            Alu::I16(Int::DivS | Int::DivU | Int::RemS | Int::RemU)
+            | Alu::I32(Int::DivS | Int::DivU | Int::RemS | Int::RemU) => {
+                Cost { latency: DIVISION.1, ..on(Unit::Integer, DIVISION.0) }
+            }
+            Alu::I16(op) | Alu::I32(op) => integer(op).map_or(free, |(unit, count)| on(unit, count)),
+            Alu::I64(Int::DivS | Int::DivU | Int::RemS | Int::RemU) => {
+                Cost { latency: LONG_DIVISION.1, ..on(Unit::Integer, LONG_DIVISION.0) }
+            }
+            Alu::I64(op) => integer(op).map_or(free, |(unit, count)| on(unit, 2.0 * count)),
+            Alu::Wide16(..) | Alu::Wide32(..) | Alu::DotBytes(..) | Alu::Mul24 { .. } => {
+                on(Unit::Integer, 1.0)
+            }
+            Alu::Select64 | Alu::SelectBySign64 { .. } => on(Unit::Integer, 2.0),
+            Alu::F32(op, mode) => float(op, mode.flush, rates, on, free),
+            Alu::F64(op, mode) => match op {
+                Float::Neg | Float::Abs => free,
+                Float::Add | Float::Sub | Float::Mul | Float::Fma | Float::Min | Float::Max => {
+                    on(Unit::Double, 1.0)
+                }
+                _ => Cost { unit: Some(Unit::Double), ..float(op, mode.flush, rates, on, free) },
+            },
+            Alu::Half { op, mode, .. } => match op {
+                Float::Neg | Float::Abs => free,
+                Float::Add
+                | Float::Sub
+                | Float::Mul
+                | Float::Fma
+                | Float::Min
+                | Float::Max
+                | Float::MinNan
+                | Float::MaxNan => Cost { interval: rates.half, ..on(Unit::Float, 1.0) },
+                _ => float(op, mode.flush, rates, on, free),
+            },
+            Alu::Convert(conversion) => convert(conversion, on, free),
+            _ => on(Unit::Integer, 1.0),
+        },
+        Op::Carry(carry) => on(Unit::Integer, if carry.wide { 2.0 } else { 1.0 }),
+        Op::SetPredicate { kind, .. } | Op::SetValue { kind, .. } => {
+            on(Unit::Integer, if kind.bytes() == 8 { 2.0 } else { 1.0 })
+        }
+        Op::TestNumber { .. } | Op::Predicate(_) => on(Unit::Integer, 1.0),
+        Op::Special(_)
+        | Op::ToGeneric(_)
+        | Op::FromGeneric(_)
+        | Op::IsSpace(_)
+        | Op::Nothing
+        | Op::Prefetch => free,
+        Op::MapShared { .. } | Op::ClusterRankOf { .. } => on(Unit::Integer, 1.0),
+        Op::Load(access) if access.memory == Memory::Parameter => free,
+        Op::Branch { target } if target as usize <= pc => Cost { kind: Kind::Loop, ..alone(1.0) },
+        Op::Branch { .. } | Op::BranchIndexed { .. } | Op::Exit | Op::Trap => alone(1.0),
+        Op::Vote(_) | Op::ActiveMask | Op::Elect => on(Unit::Integer, 1.0),
+        Op::Fence(_) | Op::SetRegisters { .. } | Op::WgmmaFence => alone(1.0),
+        Op::Mma(mma) => {
+            let products = f64::from(mma.m) * f64::from(mma.n) * f64::from(mma.k);
+            let interval = products / (rates.tensor * rates.tensor_by_warp * speed_of(mma.a));
+            let unit = Some(Unit::Tensor);
+            Cost { kind: Kind::Plain, unit, slots: 1.0, interval, latency: rates.latencies.tensor }
+        }
+        Op::Wgmma(wgmma) => {
+            // Each of the four warps has sixteen rows, on the tensor cores of its own scheduler.
+            let products = 16.0 * f64::from(wgmma.n) * f64::from(wgmma.k);
+            let interval = products / (rates.tensor * speed_of(wgmma.element));
+            let unit = Some(Unit::Tensor);
+            Cost { kind: Kind::Deferred, unit, slots: 1.0, interval, latency: rates.latencies.tensor }
+        }
+        _ => Cost { kind: Kind::Deferred, ..alone(1.0) },
+    }
+}
+
+/// How much faster than 16-bit operands the tensor cores take others.
+fn speed_of(kind: Type) -> f64 {
+    match kind.bytes() {
+        1 => 2.0,
+        4 => 0.5,
+        8 => 1.0 / 16.0,
+        _ => 1.0,
+    }
+}
+
+/// The unit of an integer operation and how many instructions it becomes; `None` where it is part of another one.
+fn integer(op: Int) -> Option<(Unit, f64)> {
+    Some(match op {
+        // The multiply-add units of floating point do those of integers too.
+        Int::Mul | Int::Mad => (Unit::Float, 2.0),
+        Int::MulHighS | Int::MulHighU | Int::MadHighS | Int::MadHighU => (Unit::Float, 2.0),
+        Int::PopulationCount | Int::LeadingZeros | Int::Reverse | Int::FindS(_) | Int::FindU(_) => {
+            (Unit::Integer, 2.0)
+        }
+        Int::ExtractS | Int::ExtractU | Int::Insert => (Unit::Integer, 2.0),
+        _ => (Unit::Integer, 1.0),
+    })
+}
+
+fn float(op: Float, flush: bool, rates: &Rates, on: impl Fn(Unit, f64) -> Cost, free: Cost) -> Cost {
+    let special = rates.latencies.special;
+    match op {
+        Float::Neg | Float::Abs => free,
+        Float::Add | Float::Sub | Float::Mul | Float::Fma => on(Unit::Float, 1.0),
+        Float::Min | Float::Max | Float::MinNan | Float::MaxNan | Float::CopySign => on(Unit::Integer, 1.0),
+        Float::Div => Cost { slots: 8.0, latency: 3.0 * special, ..on(Unit::Special, 1.0) },
+        // Without a flush, subnormals are scaled before and after.
+        _ => {
+            let count = if flush { 1.0 } else { 3.0 };
+            Cost { slots: count, latency: special, ..on(Unit::Special, 1.0) }
+        }
+    }
+}
+
+fn convert(conversion: Conversion, on: impl Fn(Unit, f64) -> Cost, free: Cost) -> Cost {
+    let Conversion { to, from, .. } = conversion;
+    match (from.is_float(), to.is_float()) {
+        // Wider integers are words of which one is zero or a sign.
+        (false, false) if from.bytes() <= to.bytes() && !from.is_signed() => free,
+        (false, false) => on(Unit::Integer, 1.0),
+        // From 16 bits to 32: an addition that takes half a word.
+        (true, true) if from.bytes() == 2 && to.bytes() == 4 => on(Unit::Float, 1.0),
+        (true, true) => on(Unit::Integer, 1.0),
+        _ => on(Unit::Integer, 2.0),
+    }
+}

@@ -1,0 +1,152 @@
+//! Occupancy and predictions.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::fs;
+
+use kinora_ptx::{
+    Argument, BlockResources, Calibration, LaunchConfig, Module, OccupancyLimit, PredictOptions, Prediction,
+    Profile, Resource, Simulator,
+};
+
+/// `x[i] = x[i] * 2 + 1`, a number a thread, some multiply-adds more, and as many turns of a loop as asked for.
+const KERNEL: &str = "
+.version 9.0
+.target sm_75
+.address_size 64
+.visible .entry scale(.param .u64 x, .param .u32 turns) {
+    .reg .pred %p<2>;
+    .reg .b32 %r<8>;
+    .reg .f32 %f<3>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [x];
+    ld.param.u32 %r5, [turns];
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mad.lo.s32 %r4, %r1, %r2, %r3;
+    mul.wide.u32 %rd2, %r4, 4;
+    add.s64 %rd3, %rd1, %rd2;
+    ld.global.f32 %f1, [%rd3];
+    mov.u32 %r6, 0;
+again:
+    fma.rn.f32 %f1, %f1, %f1, %f1;
+    add.s32 %r6, %r6, 1;
+    setp.lt.s32 %p1, %r6, %r5;
+    @%p1 bra again;
+    st.global.f32 [%rd3], %f1;
+    ret;
+}";
+
+fn predict(profile: Profile, blocks: u32, turns: u32, calibration: Calibration) -> Prediction {
+    let mut simulator = Simulator::new(profile);
+    let module = Module::load(&mut simulator, KERNEL).unwrap();
+    let x = simulator.reserve(blocks as usize * 256 * 4);
+    let config = LaunchConfig::new(blocks, 256, vec![Argument::U64(x), Argument::U32(turns)]);
+    let options = PredictOptions { registers: Some(16), calibration, follows: false };
+    simulator.predict(&module, "scale", &config, &options).unwrap()
+}
+
+/// Figures of NVIDIA's occupancy calculator.
+#[test]
+fn occupancy_is_that_of_the_vendors_calculator() {
+    let cases = [
+        // 256 threads of 32 registers: all warps.
+        (Profile::a100(), 256, 32, 0, 8, OccupancyLimit::Warps),
+        // 64 registers: half of them.
+        (Profile::a100(), 256, 64, 0, 4, OccupancyLimit::Registers),
+        // 33 are rounded to 40: 51 warps, of which 48 are given out by fours.
+        (Profile::a100(), 256, 33, 0, 6, OccupancyLimit::Registers),
+        // 48 KiB and one more each: three in 164.
+        (Profile::a100(), 128, 32, 48 << 10, 3, OccupancyLimit::Shared),
+        (Profile::t4(), 256, 32, 0, 4, OccupancyLimit::Warps),
+        (Profile::rtx_3090(), 128, 32, 0, 12, OccupancyLimit::Warps),
+        (Profile::h200(), 32, 16, 0, 32, OccupancyLimit::Blocks),
+        (Profile::h200(), 384, 168, 200 << 10, 1, OccupancyLimit::Registers),
+        (Profile::h200(), 128, 32, 228 << 10, 0, OccupancyLimit::Shared),
+    ];
+    for (profile, threads, registers, shared_bytes, blocks, limit) in cases {
+        let found = profile.occupancy(&BlockResources { threads, registers, shared_bytes });
+        assert_eq!((found.blocks, found.limit), (blocks, limit), "{} {threads} {registers}", profile.name);
+    }
+}
+
+#[test]
+fn a_streaming_kernel_is_limited_by_memory_and_a_counting_one_by_its_units() {
+    let streams = predict(Profile::h200(), 400_000, 1, Calibration::default());
+    assert_eq!(streams.limiter, Resource::Dram, "{streams:?}");
+    assert_eq!(streams.dram_bytes, 2.0 * 400_000.0 * 1024.0);
+    let counts = predict(Profile::h200(), 4_000, 3_000, Calibration::default());
+    assert!(matches!(counts.limiter, Resource::Issue | Resource::Float | Resource::Integer), "{counts:?}");
+    let small = predict(Profile::h200(), 1, 1, Calibration::default());
+    assert_eq!(small.limiter, Resource::Launch, "{small:?}");
+}
+
+#[test]
+fn more_of_anything_is_never_slower() {
+    let base = Profile::a100();
+    let seconds = |profile: Profile, turns| predict(profile, 20_000, turns, Calibration::default()).seconds;
+    for turns in [1, 200] {
+        let before = seconds(base.clone(), turns);
+        let mut memory = base.clone();
+        memory.memory.dram_bytes *= 2.0;
+        let mut cache = base.clone();
+        cache.memory.l2_rate *= 2.0;
+        let mut clock = base.clone();
+        clock.clock_hz *= 2.0;
+        let mut wider = base.clone();
+        wider.multiprocessors *= 2;
+        for better in [memory, cache, clock, wider] {
+            assert!(seconds(better, turns) <= before * 1.001, "{turns}");
+        }
+        assert!(seconds(base.clone(), 2 * turns) >= before);
+    }
+    for share in [0.5, 0.7] {
+        let slow = Calibration { clock: share, dram: share, l2: share, ..Calibration::default() };
+        assert!(predict(base.clone(), 20_000, 50, slow).seconds > seconds(base.clone(), 50));
+    }
+}
+
+/// A grid of a few blocks runs whole; one of many by a sample, and takes as long for each block.
+#[test]
+fn a_sample_says_what_all_blocks_do() {
+    let mut tiny = Profile::h200();
+    tiny.multiprocessors = 2;
+    // Twice eight blocks at a time: three rounds are run whole, thirty by a tenth.
+    let whole = predict(tiny.clone(), 48, 500, Calibration::default());
+    let sampled = predict(tiny, 480, 500, Calibration::default());
+    assert_eq!(whole.sampled_blocks, 48);
+    assert!(sampled.sampled_blocks < 100, "{}", sampled.sampled_blocks);
+    let ratio = sampled.multiprocessor_seconds / whole.multiprocessor_seconds;
+    assert!((ratio - 10.0).abs() < 0.5, "{ratio}");
+    assert_eq!(sampled.counters.warp_instructions(), 10 * whole.counters.warp_instructions());
+}
+
+#[test]
+fn a_calibration_is_kept_in_a_file_and_a_damaged_one_is_refused() {
+    let folder = std::env::temp_dir().join(format!("kinora-calibration-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("calibration.json");
+    let kept = Calibration {
+        device: "a device".to_owned(),
+        clock: 0.8,
+        launch_seconds: Some(5e-6),
+        ..Calibration::default()
+    };
+    kept.write(&path).unwrap();
+    assert_eq!(Calibration::read(&path).unwrap(), kept);
+    let text = fs::read_to_string(&path).unwrap();
+    for (damage, said) in [
+        (text.replace("\"format\": 1", "\"format\": 9"), "format 9"),
+        (text.replace("0.8", "-0.8"), "clock"),
+        (text.replace("\"clock\"", "\"clack\""), "clack"),
+        (text[..text.len() / 2].to_owned(), "no calibration"),
+        (String::new(), "no calibration"),
+    ] {
+        fs::write(&path, damage).unwrap();
+        let error = Calibration::read(&path).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains("calibration.json"), "{error}");
+    }
+    fs::remove_file(&path).unwrap();
+    assert!(Calibration::read(&path).unwrap_err().to_string().contains("calibration.json"));
+    fs::remove_dir_all(&folder).unwrap();
+}
