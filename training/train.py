@@ -51,8 +51,8 @@ def parsed():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--out", type=pathlib.Path, required=True, help="where the model, its measures and pictures go")
     arguments.add_argument("--work", type=pathlib.Path, help="where checkpoints are kept, gigabytes of them; OUT/work unless given")
-    arguments.add_argument("--vae-minutes", type=float, default=5.5)
-    arguments.add_argument("--unet-minutes", type=float, default=9.5)
+    arguments.add_argument("--vae-minutes", type=float, default=3.5)
+    arguments.add_argument("--unet-minutes", type=float, default=17.0)
     arguments.add_argument("--stop-after", type=float, default=1e6, help="minutes of this run, after which training stops")
     arguments.add_argument(
         "--finish", action="store_true", help="fits what is left of the UNet's training into this run, shorter or longer"
