@@ -13,6 +13,7 @@ import torch.nn.functional as F
 import beginning
 import configurations as sizes
 import fast_layers
+import metrics
 import strips
 from checkpoints import Clock, Log, learning_rate, load, save
 from clips import FRAMES, HELD_OUT
@@ -111,8 +112,8 @@ def normalise(vae, images):
 
 @torch.no_grad()
 def held_out(vae, clips, count, path=None):
-    """How well held-out clips come back: decibels of first frames and of all, and a strip to look at."""
-    first, every, rows = [], [], []
+    """How well held-out clips come back: decibels of first frames and of all, sharpness over that of the data, and a strip to look at."""
+    first, every, sharp, rows = [], [], [], []
     for start in range(0, count, 32):
         batch = clips.make(range(HELD_OUT + start, HELD_OUT + start + min(32, count - start)))
         frames = batch.frames
@@ -120,16 +121,21 @@ def held_out(vae, clips, count, path=None):
         decoded = (decode(vae, latents) * 0.5 + 0.5).clamp(0, 1)
         first.append(psnr(decoded[:, 0], frames[:, 0]))
         every.append(psnr(decoded, frames).mean(1))
+        sharp.append([[part.mean() for part in metrics.sharpness(clips)] for clips in (decoded, frames)])
         if len(rows) < 16:
             for clip in range(len(frames)):
                 rows += [torch.cat([frames[clip, ::3], decoded[clip, ::3]])]
     if path is not None:
         strips.write(path, rows[:12])
     first, every = torch.cat(first), torch.cat(every)
+    ours, theirs = torch.tensor(sharp).sum(0)
+    slope, laplacian = (ours / theirs).tolist()
     return dict(
         first_frame_psnr=first.mean().item(),
         first_frame_psnr_worst_tenth=first.quantile(0.1).item(),
         all_frames_psnr=every.mean().item(),
+        slope=slope,
+        laplacian=laplacian,
     )
 
 
