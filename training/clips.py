@@ -15,7 +15,7 @@ import landscapes
 import motion
 import shapes
 from colours import luminance
-from layers import SIDE, Light, cover, look, vignette
+from layers import SIDE, Light, cover, look, through_a_lens, vignette
 from noise import each
 from randomness import Draw
 from sprites import MOST, Sprites
@@ -94,7 +94,7 @@ class Clips:
                 draw = Draw(numbers_there[there], stream=3)
                 kinds = [CANVASES[i] for i in canvases[rows].tolist()]
                 part, sprites = make(draw, time[there], middle[there], scenes[rows].to(device), kinds)
-                image[there] = vignette(part, draw).clamp(0, 1)
+                image[there] = through_a_lens(vignette(part, draw)).clamp(0, 1)
                 colours[there], radius[there] = sprites.colour, sprites.radius * sprites.active
         image = image.transpose(1, 2)
         moves = motion.displacement(image) if len(every) > 1 else torch.zeros(count, device=device)
