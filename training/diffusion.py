@@ -15,7 +15,7 @@ import fast_layers
 from checkpoints import Clock, Log, learning_rate, load, save
 from optimiser import Step, Weights
 
-PEAK_RATE, WARM_UP = 7e-4, 300
+PEAK_RATE, WARM_UP = 1e-3, 500
 # The part of the steps that the published weights are averaged over.
 AVERAGED = 0.08
 # ln σ of the noise is normal. What moves where is decided by noise of about 1 to 30, detail by that of 0.1 to 1.
