@@ -16,7 +16,7 @@ import configurations as sizes
 
 PATCH = sizes.PIXELS_PER_LATENT
 # How far the noise of latents is from 1, as a logarithm of their variance.
-LOG_VARIANCE = -5.0
+LOG_VARIANCE = -7.0
 # How large colours and components are inside of the networks. All weights are trained in steps of one size: what is large beside other
 # features is changed little by each, and stays right while the rest is learnt.
 LARGE = 8.0
@@ -52,9 +52,11 @@ class Components:
 
     @property
     def sizes(self):
-        """The deviation of each latent: the roots of the components', which are far apart, of 1 in the mean of squares."""
-        roots = self.deviations.sqrt()
-        return roots / roots.square().mean().sqrt()
+        """The deviation of each latent, of 1 in the mean of squares. What is coarse is far larger than detail, nearly as much as in
+        pictures, and so comes out of noise before it: the UNet settles what goes where, then carries detail there. All of it would
+        leave detail where bf16 rounds."""
+        sizes = self.deviations**0.75
+        return sizes / sizes.square().mean().sqrt()
 
     @property
     def colours(self):

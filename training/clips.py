@@ -15,7 +15,7 @@ import landscapes
 import motion
 import shapes
 from colours import luminance
-from layers import SIDE, Light, cover, look, vignette
+from layers import SIDE, Light, cover, look, through_a_lens, vignette
 from noise import each
 from randomness import Draw
 from sprites import MOST, Sprites
@@ -27,7 +27,7 @@ HELD_OUT = 1 << 40
 SPRITES, CAMERA, LANDSCAPE = range(3)
 SCENES = ("sprites", "camera", "landscape")
 # Of 20: how often each kind of scene comes.
-SHARES = [SPRITES] * 9 + [CAMERA] * 5 + [LANDSCAPE] * 6
+SHARES = [SPRITES] * 10 + [CAMERA] * 4 + [LANDSCAPE] * 6
 CANVASES = [
     "clouds", "clouds", "marble", "marble", "stones", "stones", "bricks", "bricks", "fabric", "fabric",
     "terrain", "terrain", "lights", "leaves", "leaves", "leaves",
@@ -83,7 +83,7 @@ class Clips:
         timing = Draw(numbers_there, stream=2)
         # Half of the clips at the pipeline's default rate.
         fps = torch.where(timing.chance(0.5), 7, 4 + timing.integer(11)).float()
-        speed = timing.log_uniform(0.12, 1.2) * (~timing.chance(0.03)).float()
+        speed = timing.log_uniform(0.08, 0.8) * (~timing.chance(0.03)).float()
         pace = speed * motion.BASE_FPS / fps
         time = every.to(device)[None] * pace[:, None]
         middle = 0.5 * (FRAMES - 1) * pace
@@ -94,7 +94,7 @@ class Clips:
                 draw = Draw(numbers_there[there], stream=3)
                 kinds = [CANVASES[i] for i in canvases[rows].tolist()]
                 part, sprites = make(draw, time[there], middle[there], scenes[rows].to(device), kinds)
-                image[there] = vignette(part, draw).clamp(0, 1)
+                image[there] = through_a_lens(vignette(part, draw)).clamp(0, 1)
                 colours[there], radius[there] = sprites.colour, sprites.radius * sprites.active
         image = image.transpose(1, 2)
         moves = motion.displacement(image) if len(every) > 1 else torch.zeros(count, device=device)
@@ -111,7 +111,7 @@ class Clips:
 
     def sprites(self, draw, counts, **looks):
         crowd = counts[:, None].float()
-        radius = draw.uniform(0.85, 1.25, MOST) * (24 - 2.2 * crowd)
+        radius = draw.uniform(0.85, 1.2, MOST) * (29 - 3.0 * crowd)
         sprites = Sprites(draw, self.atlas, counts, radius, **looks)
         return sprites, SpritePaths(draw, radius, sprites.active)
 
@@ -128,7 +128,7 @@ class Clips:
         shift, zoom, angle = camera.shift(time, middle), camera.magnification(time, middle), camera.angle(time, middle)
         scale = backgrounds.TEXELS_PER_PIXEL * draw.uniform(0.85, 1.1)[:, None] / zoom
         image = look(canvas, backgrounds.SIDE / 2 + shift * backgrounds.TEXELS_PER_PIXEL, angle, scale)
-        counts = torch.where(has_sprites, 1 + draw.choice([0, 0, 1, 1, 1, 2, 2, 2, 3, 4]), 0)
+        counts = torch.where(has_sprites, 1 + draw.choice([0, 0, 0, 1, 1, 1, 1, 2, 2, 3]), 0)
         sprites, paths = self.sprites(draw, counts)
         return sprites.paint(image, paths, time, Light(draw)), sprites
 

@@ -15,11 +15,11 @@ import fast_layers
 from checkpoints import Clock, Log, learning_rate, load, save
 from optimiser import Step, Weights
 
-PEAK_RATE, WARM_UP = 7e-4, 300
+PEAK_RATE, WARM_UP = 1e-3, 500
 # The part of the steps that the published weights are averaged over.
 AVERAGED = 0.08
-# ln σ of the noise is normal. What moves where is decided by noise of about 1 to 30.
-SIGMA_MEAN, SIGMA_DEVIATION = 0.6, 1.7
+# ln σ of the noise is normal. What moves where is decided by noise of about 1 to 30, detail by that of 0.1 to 1.
+SIGMA_MEAN, SIGMA_DEVIATION = 0.2, 1.7
 SIGMA_LEAST, SIGMA_MOST = 0.01, 120.0
 # How often conditions are zero, as they are for guidance: both, and the embedding alone.
 DROP_BOTH, DROP_EMBEDDING = 0.1, 0.05

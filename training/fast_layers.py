@@ -2,14 +2,18 @@
 
 - Temporal convolutions, kernel (3, 1, 1), become two-dimensional ones over frames and positions, which cuDNN is good at.
 - Cross-attention over a single key is `to_out(to_v(context))`, whatever the queries are: nothing else is computed.
+- The two halves of a gated layer are two products, so that what follows reads numbers that lie side by side.
+- Norms over channels are compiled where there is a GPU: PyTorch's own reads narrow rows at a tenth of the memory's speed.
 - torch.compile, where asked for, gets one kind of block at a time: equal blocks share their compiled code, which takes a third
   of the time that the whole network does.
 """
 
+import functools
 import types
 
 import torch
 import torch.nn.functional as F
+from diffusers.models.activations import GEGLU
 from diffusers.models.attention_processor import Attention
 from diffusers.models.resnet import ResnetBlock2D, SpatioTemporalResBlock
 from diffusers.models.transformers.transformer_temporal import TransformerSpatioTemporalModel
@@ -47,6 +51,27 @@ def single_key_attention(self, hidden_states, encoder_hidden_states=None, attent
     return self.to_out[0](self.to_v(encoder_hidden_states))
 
 
+def gated_linear(self, hidden_states, *_, **__):
+    """GEGLU.forward."""
+    weight, bias = self.proj.weight, self.proj.bias
+    half = len(weight) // 2
+    hidden = F.linear(hidden_states, weight[:half], bias[:half])
+    return hidden * self.gelu(F.linear(hidden_states, weight[half:], bias[half:]))
+
+
+@functools.cache
+def compiled_layer_norm():
+    return torch.compile(F.layer_norm, dynamic=False)
+
+
+def layer_norm(self, x):
+    """LayerNorm.forward. All rows in one dimension: there are as few shapes as can be, and each is compiled for."""
+    if x.device.type != "cuda":
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+    rows = x.reshape(-1, x.shape[-1])
+    return compiled_layer_norm()(rows, self.normalized_shape, self.weight, self.bias, self.eps).reshape(x.shape)
+
+
 def frame_convolution(self, x):
     """Conv3d.forward for a kernel (3, 1, 1)."""
     return temporal_convolution(self, x.flatten(3)).unflatten(3, x.shape[3:])
@@ -67,6 +92,10 @@ def speed_up(network, compiled=False):
             module.without_time = False
         elif isinstance(module, Attention) and name.endswith("attn2"):
             module.forward = types.MethodType(single_key_attention, module)
+        elif isinstance(module, GEGLU):
+            module.forward = types.MethodType(gated_linear, module)
+        elif isinstance(module, torch.nn.LayerNorm):
+            module.forward = types.MethodType(layer_norm, module)
         elif isinstance(module, torch.nn.Conv3d) and name.endswith("time_conv_out"):
             module.forward = types.MethodType(frame_convolution, module)
     if compiled:

@@ -34,7 +34,7 @@ class Settings:
     finish: bool = False
     autoencoder_batch: int = 42
     unet_batch: int = 32
-    clips: int = 30720
+    clips: int = 46080
     painted_at_once: int = 512
     encode_batch: int = 64
     measured_clips: int = 64
@@ -51,13 +51,13 @@ def parsed():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--out", type=pathlib.Path, required=True, help="where the model, its measures and pictures go")
     arguments.add_argument("--work", type=pathlib.Path, help="where checkpoints are kept, gigabytes of them; OUT/work unless given")
-    arguments.add_argument("--vae-minutes", type=float, default=5.5)
-    arguments.add_argument("--unet-minutes", type=float, default=9.5)
+    arguments.add_argument("--vae-minutes", type=float, default=3.5)
+    arguments.add_argument("--unet-minutes", type=float, default=17.0)
     arguments.add_argument("--stop-after", type=float, default=1e6, help="minutes of this run, after which training stops")
     arguments.add_argument(
         "--finish", action="store_true", help="fits what is left of the UNet's training into this run, shorter or longer"
     )
-    arguments.add_argument("--clips", type=int, default=30720, help="that are painted to train on")
+    arguments.add_argument("--clips", type=int, default=46080, help="that are painted to train on")
     arguments.add_argument("--vae-batch", type=int, default=42, help="frames, at least one clip of them in the end")
     arguments.add_argument("--unet-batch", type=int, default=32, help="clips")
     arguments.add_argument("--device", default=None)

@@ -42,7 +42,7 @@ class SpritePaths:
         self.start = apart(draw, radius, active)
         self.kind = draw.choice([0, 0, 0, 1, 1, 2, 3, 4], count) if kinds is None else kinds
         heading = draw.uniform(0, 2 * math.pi, count)
-        velocity = draw.uniform(2.5, 7.0, count)
+        velocity = draw.uniform(2.5, 6.0, count)
         self.velocity = torch.stack([heading.cos(), heading.sin()], dim=-1) * velocity[..., None]
         self.period = draw.uniform(7, 13, count)
         self.height = draw.uniform(14, 48, count)
@@ -50,8 +50,8 @@ class SpritePaths:
         self.reach = draw.uniform(8, 26, count)
         self.squash = draw.uniform(0.6, 1.0, count)
         self.way = draw.sign(count)
-        spins = draw.chance(0.6, count).float()
-        self.spin = spins * draw.uniform(0.06, 0.34, count) * draw.sign(count)
+        spins = draw.chance(0.4, count).float()
+        self.spin = spins * draw.uniform(0.05, 0.25, count) * draw.sign(count)
         self.sway = (1 - spins) * draw.uniform(0.0, 0.35, count)
         self.first_angle = draw.uniform(-0.35, 0.35, count)
         self.pulse = draw.chance(0.2, count).float() * draw.uniform(0.05, 0.14, count)

@@ -1,0 +1,56 @@
+"""Makes the README's pictures of the model in the box from what `kinora generate` gives: a strip, and a GIF.
+
+    python training/pictures.py --kinora target/release/kinora --stills assets/stills --out docs
+"""
+
+import argparse
+import pathlib
+import subprocess
+import tempfile
+
+from PIL import Image
+
+# Of each still, the seed of the clip that is shown.
+SHOWN = {"fish": 1, "flyer": 1, "letters": 1, "stones": 1, "mountains": 1, "town": 1}
+STRIP_FRAMES = (0, 3, 6, 9, 13)
+GAP = 4
+
+
+def clip(kinora, still, seed):
+    """The frames of a clip."""
+    with tempfile.TemporaryDirectory() as folder:
+        frames = pathlib.Path(folder) / "frame.png"
+        subprocess.run([kinora, "generate", still, "-o", frames, "--seed", str(seed), "--quiet"], check=True)
+        return [Image.open(path).copy() for path in sorted(frames.parent.glob("frame-*.png"))]
+
+
+def sheet(rows):
+    """Pictures in rows, with gaps between them, on white."""
+    width, height = rows[0][0].size
+    columns = max(len(row) for row in rows)
+    result = Image.new("RGB", (columns * (width + GAP) - GAP, len(rows) * (height + GAP) - GAP), "white")
+    for y, row in enumerate(rows):
+        for x, picture in enumerate(row):
+            result.paste(picture, (x * (width + GAP), y * (height + GAP)))
+    return result
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--kinora", required=True, help="the program")
+    arguments.add_argument("--stills", type=pathlib.Path, required=True)
+    arguments.add_argument("--out", type=pathlib.Path, required=True)
+    arguments = arguments.parse_args()
+    clips = [clip(arguments.kinora, arguments.stills / f"{name}.png", seed) for name, seed in SHOWN.items()]
+    strip = sheet([[frames[at] for at in STRIP_FRAMES] for frames in clips])
+    strip.save(arguments.out / "box.png", optimize=True)
+    across = len(clips) // 2
+    moments = [sheet([[frames[at] for frames in clips[:across]], [frames[at] for frames in clips[across:]]]) for at in range(len(clips[0]))]
+    # Forth and back again, so that it has no end.
+    moments += moments[-2:0:-1]
+    palette = [moment.quantize(128, dither=Image.Dither.NONE) for moment in moments]
+    palette[0].save(arguments.out / "box.gif", save_all=True, append_images=palette[1:], duration=143, loop=0)
+
+
+if __name__ == "__main__":
+    main()
