@@ -5,6 +5,11 @@
 // Where a pointer to shared memory points, as instructions want it.
 __device__ __forceinline__ u32 shared_address(const void *pointer) { return u32(__cvta_generic_to_shared(pointer)); }
 
+// Stores two floats to shared memory at once, which the compiler does not always find: half of them alone would meet in the banks.
+__device__ __forceinline__ void store_pair(float *to, float first, float second) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared_address(to)), "f"(first), "f"(second) : "memory");
+}
+
 // Four 8×8 matrices of 16-bit elements. Thread i gives the address of row i % 8 of matrix i / 8, 16 bytes, and gets two
 // neighbours of row i / 4 of each: columns 2 (i % 4) and the next.
 __device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 row) {

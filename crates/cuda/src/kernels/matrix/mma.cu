@@ -192,8 +192,8 @@ __device__ __forceinline__ void write_results(const Sums &sums, float *scratch, 
         for (int j = 0; j < warp_columns / 8; j++) {
             const float(&four)[4] = sums.of[i][j];
             float *to = own + lane / 4 * pitch + 8 * j + lane % 4 * 2;
-            *reinterpret_cast<float2 *>(to) = make_float2(four[0], four[1]);
-            *reinterpret_cast<float2 *>(to + 8 * pitch) = make_float2(four[2], four[3]);
+            store_pair(to, four[0], four[1]);
+            store_pair(to + 8 * pitch, four[2], four[3]);
         }
         __syncwarp();
 #pragma unroll 1

@@ -168,8 +168,7 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
                 int column = start.column + 8 * j + lane % 4 * 2;
                 if (column < g.columns) apply_gate(two, gate, e, column);
 #endif
-                *reinterpret_cast<float2 *>(own + (lane / 4 + 8 * lower) * strip_pitch + 8 * block + lane % 4 * 2) =
-                    make_float2(two[0], two[1]);
+                store_pair(own + (lane / 4 + 8 * lower) * strip_pitch + 8 * block + lane % 4 * 2, two[0], two[1]);
             }
         }
         __syncwarp();
