@@ -70,7 +70,7 @@ OPTIONAL = ("_op_ldsm", "_op_stsm")
 
 # What is told beside them. Machine instructions are not those of PTX; the units' own counts hold more than the threads' accesses.
 BESIDE = [
-    ("instructions", "smsp__inst_executed.sum", lambda counters: sum(counters["instructions"])),
+    ("instructions", "smsp__inst_executed.sum", lambda counters: sum(counters["instructions"].values())),
     ("instructions of the matrix unit", "sm__inst_executed_pipe_tensor.sum", None),
     ("warpgroups' instructions", "sm__inst_executed_pipe_tensor_op_gmma.sum", None),
     ("bulk copies", "sm__inst_executed_pipe_tma.sum", lambda counters: counters["bulk_copies"]),

@@ -43,7 +43,7 @@ fn program() -> String {
     let counters = json!({
         "global_loads": traffic(150, 1545), "async_loads": traffic(50, 500), "global_stores": traffic(0, 0),
         "shared_loads": traffic(500, 2000), "shared_stores": traffic(0, 0), "matrix_instructions": 320,
-        "bulk_copies": 0, "instructions": [1, 2, 3],
+        "bulk_copies": 0, "instructions": {"integer": 1, "matrix": 2},
     });
     let launch = json!({"kernel": "matrix/mma.cu:mma", "entry": "mma", "counters": counters});
     let counted =

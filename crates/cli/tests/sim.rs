@@ -99,6 +99,32 @@ fn what_cannot_be_run_is_said() {
     sim(&ptx, &["--grid", "1", "--block", "1", "--arg", "f33[4]"]).must_fail(2, &["f33"]);
     sim(&ptx, &["--grid", "1", "--block", "1", "--chip", "abacus"]).must_fail(2, &["t4"]);
     sim(&ptx, &["--grid", "1", "--block", "1", "--write", "x"]).must_fail(2, &["NUMBER=FILE"]);
+    // A prediction is for a device profile, and is not left out in silence.
+    for words in [&["--predict-only"][..], &["--calibration", "none.json"]] {
+        for chip in [&[][..], &["--chip", "t4"]] {
+            sim(&ptx, &[&grid[..], chip, words].concat()).must_fail(2, &[words[0]]);
+        }
+    }
+}
+
+#[test]
+fn values_of_every_type_and_an_end_to_loops() {
+    let place = Studio::new();
+    let source = b"struct P { int a; double b; };
+extern \"C\" __global__ void k(float *y, double d, short s, P p) { y[threadIdx.x] = d + s + p.a + p.b; }";
+    let file = place.write("values.cu", source);
+    let launch = ["--grid", "1", "--block", "32", "--arg", "f32[32]", "--arg", "f64:0.5", "--arg", "i16:-2"];
+    let value = ["--args", "bytes:0a000000000000000000000000000440", "--show", "1"];
+    let done = sim(&file, &[&launch[..], &value].concat());
+    if no_compiler(&done) {
+        return;
+    }
+    assert!(done.code == Some(0) && done.text().ends_with("argument 0: 11\n"), "{done:?}");
+    let source = b"extern \"C\" __global__ void k(volatile int *p) { while (p[0] == 0) {} }";
+    let file = place.write("loop.cu", source);
+    let launch = ["--grid", "1", "--block", "32", "--arg", "i32[1]=0", "--steps", "100000"];
+    let ended = sim(&file, &launch);
+    assert!(ended.code == Some(1) && ended.text().contains("StepLimit"), "{ended:?}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub fn time(nanoseconds: u64) -> String {
     const MINUTE: u64 = 60_000_000_000;
     // What would be rounded to 60.0 s belongs to the minutes.
     if nanoseconds >= MINUTE - 50_000_000 {
-        let seconds = (nanoseconds + 500_000_000) / 1_000_000_000;
+        let seconds = nanoseconds.saturating_add(500_000_000) / 1_000_000_000;
         return format!("{} min {} s", seconds / 60, seconds % 60);
     }
     let (value, unit) = match nanoseconds {

@@ -66,6 +66,27 @@ impl InstructionClass {
         ]
     };
 
+    /// Its name, as it stands in JSON.
+    pub fn name(self) -> &'static str {
+        use InstructionClass as C;
+        match self {
+            C::Integer => "integer",
+            C::Float => "float",
+            C::Half => "half",
+            C::Double => "double",
+            C::Special => "special",
+            C::Convert => "convert",
+            C::Control => "control",
+            C::Warp => "warp",
+            C::Global => "global",
+            C::Shared => "shared",
+            C::Local => "local",
+            C::Atomic => "atomic",
+            C::Asynchronous => "asynchronous",
+            C::Matrix => "matrix",
+        }
+    }
+
     pub(crate) fn of(op: &Op) -> InstructionClass {
         use InstructionClass as C;
         match op {
@@ -118,6 +139,10 @@ impl InstructionClass {
     }
 }
 
+fn by_class<S: serde::Serializer>(counts: &[u64; CLASSES], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(InstructionClass::ALL.iter().map(|class| (class.name(), counts[*class as usize])))
+}
+
 fn special(op: Float) -> bool {
     matches!(
         op,
@@ -152,7 +177,7 @@ pub struct Traffic {
     /// with its neighbour or each with the next but one, takes half the rounds. The rows of a matrix of `ldmatrix` and `stmatrix` are
     /// eight lanes of 16 bytes.
     pub transactions: u64,
-    /// The fewest transactions that would have carried the same bytes.
+    /// The fewest transactions that would have carried the same bytes: of those that several lanes ask for, no more than there were.
     pub ideal_transactions: u64,
     /// Of shared memory the rounds that bank conflicts add, beyond one for each group of lanes that has any at work:
     /// `l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_*`.
@@ -173,9 +198,10 @@ impl Traffic {
     /// Counts a request to global memory.
     pub(crate) fn add_global(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize) {
         let asked = u64::from(mask.count_ones()) * bytes as u64;
+        let sectors = sectors(addresses, mask, bytes as u64);
         self.requests += 1;
-        self.transactions += sectors(addresses, mask, bytes as u64);
-        self.ideal_transactions += asked.div_ceil(32);
+        self.transactions += sectors;
+        self.ideal_transactions += asked.div_ceil(1 << SECTOR_BITS).min(sectors);
         self.bytes += asked;
     }
 
@@ -201,7 +227,7 @@ impl Traffic {
         }
         self.requests += 1;
         self.transactions += count as u64;
-        self.ideal_transactions += asked.div_ceil(1 << SECTOR_BITS);
+        self.ideal_transactions += asked.div_ceil(1 << SECTOR_BITS).min(count as u64);
         self.bytes += asked;
     }
 
@@ -212,7 +238,7 @@ impl Traffic {
         self.requests += 1;
         self.transactions += rounds;
         self.conflicts += rounds - groups;
-        self.ideal_transactions += asked.div_ceil(128);
+        self.ideal_transactions += asked.div_ceil(128).min(rounds);
         self.bytes += asked;
         rounds
     }
@@ -227,6 +253,7 @@ impl Traffic {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counters {
     /// Instructions of warps, by [`InstructionClass`].
+    #[serde(serialize_with = "by_class")]
     pub instructions: [u64; CLASSES],
     /// Instructions of threads: those of warps times the lanes that ran them.
     pub thread_instructions: u64,

@@ -329,6 +329,29 @@ pub(crate) enum Alu {
     Convert(Conversion),
 }
 
+impl Alu {
+    /// Floating-point operations of a lane: two of a multiplication with an addition, one of other arithmetic, none of what chooses
+    /// or changes a sign.
+    pub fn flops(self) -> u64 {
+        let of = |op: Float| match op {
+            Float::Fma => 2,
+            Float::Min
+            | Float::Max
+            | Float::MinNan
+            | Float::MaxNan
+            | Float::Neg
+            | Float::Abs
+            | Float::CopySign => 0,
+            _ => 1,
+        };
+        match self {
+            Alu::F32(op, _) | Alu::F64(op, _) | Alu::Half { op, pair: false, .. } => of(op),
+            Alu::Half { op, pair: true, .. } => 2 * of(op),
+            _ => 0,
+        }
+    }
+}
+
 /// Which bytes `prmt` takes, in its special modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PermuteMode {

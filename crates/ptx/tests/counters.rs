@@ -34,6 +34,8 @@ fn neighbours_are_read_together_and_strides_are_not() {
     assert_eq!(apart.global_loads.efficiency(), 0.125);
     let Some(moved) = count(&kernel("i + 1"), 4, 128) else { return };
     assert_eq!(moved.global_loads.transactions, 16 * 5);
+    let Some(shared) = count(&kernel("blockIdx.x"), 4, 128) else { return };
+    assert_eq!((shared.global_loads.transactions, shared.global_loads.efficiency()), (16, 1.0));
 }
 
 #[test]
@@ -73,6 +75,12 @@ fn lanes_that_part_are_counted() {
         "extern \"C\" __global__ void k(const int *x, int *y) { y[threadIdx.x] = x[threadIdx.x] / 3; }";
     let Some(whole) = count(source, 1, 32) else { return };
     assert_eq!(whole.divergent_branches, 0);
+    // Four warps branch once each; of these one takes it, two do not, and one parts.
+    let source = "extern \"C\" __global__ void k(const int *x, int *y) {
+        asm volatile(\"{ .reg .pred p; setp.lt.u32 p, %0, 48; @p bra DONE; st.global.u32 [%1], %0; DONE: }\"
+                     :: \"r\"(threadIdx.x), \"l\"(y + threadIdx.x)); }";
+    let Some(some) = count(source, 1, 128) else { return };
+    assert_eq!((some.branches, some.divergent_branches), (4, 1));
 }
 
 #[test]
@@ -91,4 +99,12 @@ fn operations_of_threads_and_of_matrices() {
     assert_eq!(counters.matrix_flops, 4 * 2 * 16 * 8 * 16);
     assert_eq!(counters.class(InstructionClass::Matrix), 4);
     assert_eq!(counters.class(InstructionClass::Float), 4 * 11);
+    // Doubles and halves are numbers too, two of them in a pair; what only chooses one is no operation.
+    let source = "extern \"C\" __global__ void k(const int *x, int *y) {
+        double d = x[threadIdx.x]; unsigned h = x[threadIdx.x]; float f = x[threadIdx.x];
+        asm volatile(\"fma.rn.f64 %0, %0, %0, %0;\" : \"+d\"(d));
+        asm volatile(\"fma.rn.f16x2 %0, %0, %0, %0;\" : \"+r\"(h));
+        asm volatile(\"max.f32 %0, %0, %0;\" : \"+f\"(f)); }";
+    let Some(counters) = count(source, 1, 32) else { return };
+    assert_eq!(counters.thread_flops, 32 * (2 + 4));
 }

@@ -138,6 +138,8 @@ fn a_calibration_is_kept_in_a_file_and_a_damaged_one_is_refused() {
     for (damage, said) in [
         (text.replace("\"format\": 1", "\"format\": 9"), "format 9"),
         (text.replace("0.8", "-0.8"), "clock"),
+        (text.replace("0.8", "1e-320"), "clock"),
+        (text.replace("0.8", "50"), "clock"),
         (text.replace("\"clock\"", "\"clack\""), "clack"),
         (text[..text.len() / 2].to_owned(), "no calibration"),
         (String::new(), "no calibration"),

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 
+use kinora::ptx::Checks;
+
 use super::{
     operands::Operand,
     quantities::{Extents, chip},
@@ -25,9 +27,10 @@ Examples:
   kinora sim scale.cu --entry scale --grid 1 --block 32 --arg 'f32[32]=@in.bin' --arg i32:32 --show 4 --write 0=out.bin
       An operand from a file, its first numbers afterwards, and all of it into a file.
 
-An argument is a number (i32:5, u32:5, i64:5, u64:5, f32:0.5) or a buffer of u8, i32, u32, i64, u64, f16,
-bf16, f32 or f64: f32[1000] holds nothing, f32[1000]=0 a number, f32[1000]=random numbers between -1 and 1 (small
-whole ones where they are integers), f32[1000]=@FILE the bytes of a file.
+An argument is a number (i32:5, f32:0.5), a struct by value (bytes:0a00000000000040, two digits a byte) or a
+buffer, of i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32 or f64: f32[1000] holds nothing, f32[1000]=0 a
+number, f32[1000]=random numbers between -1 and 1 (small whole ones where they are integers), f32[1000]=@FILE
+the bytes of a file. A kernel that takes tensor maps needs the library, kinora::ptx.
 
 Exit codes: 0 nothing was found, 1 something was found or failed, 2 the command line is wrong.";
 
@@ -67,7 +70,7 @@ pub struct SimArgs {
     pub shared: usize,
 
     /// An argument of the kernel, in order: i32:5, f32[1000], f32[1000]=random …
-    #[arg(long = "arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
+    #[arg(long = "arg", visible_alias = "args", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub args: Vec<Operand>,
 
     /// The chip: t4, rtx3090, rtx4090, a100, h100, h200 or b200.
@@ -79,11 +82,11 @@ pub struct SimArgs {
     pub device_profile: Option<kinora::ptx::Profile>,
 
     /// Constants of a device that was measured, for the prediction; without it, published figures alone.
-    #[arg(long, value_name = "FILE", requires = "device_profile", value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "FILE", requires = "device_profile", conflicts_with = "chip", value_hint = ValueHint::FilePath)]
     pub calibration: Option<PathBuf>,
 
     /// Only predict: run a few blocks of the grid, and check nothing. Buffers are addresses alone.
-    #[arg(long, requires = "device_profile", conflicts_with_all = ["show", "write", "no_races"])]
+    #[arg(long, requires = "device_profile", conflicts_with_all = ["chip", "show", "write", "no_races"])]
     pub predict_only: bool,
 
     /// An option for the compiler, such as -DWIDTH=64.
@@ -101,6 +104,10 @@ pub struct SimArgs {
     /// Look for more: nan is for infinities that come out of finite numbers, and NaNs of numbers.
     #[arg(long, value_name = "WHAT", value_enum)]
     pub check: Vec<Check>,
+
+    /// End a kernel that has run so many instructions of warps: one that never ends takes minutes to that.
+    #[arg(long, value_name = "COUNT", default_value_t = Checks::default().steps)]
+    pub steps: u64,
 
     /// Do not look for races: faster.
     #[arg(long)]

@@ -44,7 +44,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let checks = Checks {
         races: !arguments.no_races,
         births: arguments.check.contains(&Check::Nan),
-        ..Checks::default()
+        steps: arguments.steps,
     };
     let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;

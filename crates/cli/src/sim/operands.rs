@@ -8,8 +8,8 @@ use kinora::ptx::{Argument, DeviceAddress, PtxError, Simulator};
 /// An argument of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operand {
-    /// A number.
-    Number(Argument),
+    /// A number or a struct, as it is stored.
+    Value(Vec<u8>),
     /// Memory.
     Buffer { element: Element, count: usize, filling: Filling },
 }
@@ -17,7 +17,10 @@ pub enum Operand {
 /// The elements of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
+    I8,
     U8,
+    I16,
+    U16,
     I32,
     U32,
     I64,
@@ -42,8 +45,11 @@ pub enum Filling {
 }
 
 impl Element {
-    const ALL: [(&'static str, Element, usize); 9] = [
+    const ALL: [(&'static str, Element, usize); 12] = [
+        ("i8", Element::I8, 1),
         ("u8", Element::U8, 1),
+        ("i16", Element::I16, 2),
+        ("u16", Element::U16, 2),
         ("i32", Element::I32, 4),
         ("u32", Element::U32, 4),
         ("i64", Element::I64, 8),
@@ -65,7 +71,10 @@ impl Element {
     /// A number as it is stored; what is too large becomes the largest.
     fn store(self, number: f64) -> Vec<u8> {
         match self {
+            Element::I8 => (number as i8).to_le_bytes().to_vec(),
             Element::U8 => vec![number as u8],
+            Element::I16 => (number as i16).to_le_bytes().to_vec(),
+            Element::U16 => (number as u16).to_le_bytes().to_vec(),
             Element::I32 => (number as i32).to_le_bytes().to_vec(),
             Element::U32 => (number as u32).to_le_bytes().to_vec(),
             Element::I64 => (number as i64).to_le_bytes().to_vec(),
@@ -83,7 +92,10 @@ impl Element {
             let wide: [u8; 8] = std::array::from_fn(|at| piece.get(at).copied().unwrap_or(0));
             let [a, b, c, d, ..] = wide;
             match self {
+                Element::I8 => i8::from_le_bytes([a]).to_string(),
                 Element::U8 => a.to_string(),
+                Element::I16 => i16::from_le_bytes([a, b]).to_string(),
+                Element::U16 => u16::from_le_bytes([a, b]).to_string(),
                 Element::I32 => i32::from_le_bytes([a, b, c, d]).to_string(),
                 Element::U32 => u32::from_le_bytes([a, b, c, d]).to_string(),
                 Element::I64 => i64::from_le_bytes(wide).to_string(),
@@ -98,7 +110,7 @@ impl Element {
     }
 
     fn is_whole(self) -> bool {
-        matches!(self, Element::U8 | Element::I32 | Element::U32 | Element::I64 | Element::U64)
+        !matches!(self, Element::F16 | Element::Bf16 | Element::F32 | Element::F64)
     }
 }
 
@@ -128,16 +140,48 @@ impl FromStr for Operand {
             return Ok(Operand::Buffer { element, count, filling });
         }
         let (name, number) = text.split_once(':').ok_or(FORMS)?;
-        let wrong = || format!("{number} is no {name}");
-        Ok(Operand::Number(match name {
-            "i32" => Argument::U32(number.parse::<i32>().map_err(|_| wrong())?.cast_unsigned()),
-            "u32" => Argument::U32(number.parse().map_err(|_| wrong())?),
-            "i64" => Argument::U64(number.parse::<i64>().map_err(|_| wrong())?.cast_unsigned()),
-            "u64" => Argument::U64(number.parse().map_err(|_| wrong())?),
-            "f32" => Argument::F32(number.parse().map_err(|_| wrong())?),
-            _ => return Err(format!("there is no argument of type {name}; {FORMS}")),
-        }))
+        let bytes = if name == "bytes" { hexadecimal(number) } else { scalar(name, number, FORMS) };
+        Ok(Operand::Value(bytes?))
     }
+}
+
+/// A number as it is stored.
+fn scalar(name: &str, number: &str, forms: &str) -> Result<Vec<u8>, String> {
+    let element =
+        Element::named(name).ok_or_else(|| format!("there is no argument of type {name}; {forms}"))?;
+    let wrong = || format!("{number} is no {name}");
+    fn whole<T: FromStr, const N: usize>(number: &str, bytes: fn(T) -> [u8; N]) -> Option<Vec<u8>> {
+        number.parse().ok().map(|value| bytes(value).to_vec())
+    }
+    match element {
+        Element::I8 => whole(number, i8::to_le_bytes),
+        Element::U8 => whole(number, u8::to_le_bytes),
+        Element::I16 => whole(number, i16::to_le_bytes),
+        Element::U16 => whole(number, u16::to_le_bytes),
+        Element::I32 => whole(number, i32::to_le_bytes),
+        Element::U32 => whole(number, u32::to_le_bytes),
+        Element::I64 => whole(number, i64::to_le_bytes),
+        Element::U64 => whole(number, u64::to_le_bytes),
+        Element::F16 | Element::Bf16 | Element::F32 | Element::F64 => {
+            number.parse().ok().map(|number| element.store(number))
+        }
+    }
+    .ok_or_else(wrong)
+}
+
+/// Bytes of two digits each.
+fn hexadecimal(digits: &str) -> Result<Vec<u8>, String> {
+    let wrong = || format!("{digits} are no bytes of two hexadecimal digits each");
+    let pairs = digits.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| match pair {
+        [high, low] => {
+            let digit = |digit: u8| char::from(digit).to_digit(16);
+            Some((digit(*high)? * 16 + digit(*low)?) as u8)
+        }
+        _ => None,
+    };
+    let bytes: Option<Vec<u8>> = pairs.map(byte).collect();
+    bytes.filter(|bytes| !bytes.is_empty()).ok_or_else(wrong)
 }
 
 /// Why an operand could not be made.
@@ -152,7 +196,7 @@ impl Operand {
     /// Gives the operand addresses on a device, without memory behind them.
     pub fn reserve(&self, simulator: &mut Simulator) -> (Argument, Option<(DeviceAddress, usize)>) {
         match self {
-            Operand::Number(argument) => (argument.clone(), None),
+            Operand::Value(bytes) => (Argument::Bytes(bytes.clone()), None),
             Operand::Buffer { element, count, .. } => {
                 let bytes = count * element.bytes();
                 let address = simulator.reserve(bytes);
@@ -168,7 +212,7 @@ impl Operand {
         simulator: &mut Simulator,
     ) -> Result<(Argument, Option<(DeviceAddress, usize)>), OperandError> {
         let (element, count, filling) = match self {
-            Operand::Number(argument) => return Ok((argument.clone(), None)),
+            Operand::Value(bytes) => return Ok((Argument::Bytes(bytes.clone()), None)),
             Operand::Buffer { element, count, filling } => (*element, *count, filling),
         };
         let bytes = count * element.bytes();
@@ -211,8 +255,13 @@ mod tests {
     #[test]
     fn arguments_are_numbers_and_buffers() {
         let parse = |text: &str| text.parse::<Operand>();
-        assert_eq!(parse("i32:-5"), Ok(Operand::Number(Argument::U32(5u32.wrapping_neg()))));
-        assert_eq!(parse("f32:0.5"), Ok(Operand::Number(Argument::F32(0.5))));
+        let value = |bytes: &[u8]| Ok(Operand::Value(bytes.to_vec()));
+        assert_eq!(parse("i32:-5"), value(&(-5i32).to_le_bytes()));
+        assert_eq!(parse("u64:18446744073709551615"), value(&[255; 8]));
+        assert_eq!(parse("f32:0.5"), value(&0.5f32.to_le_bytes()));
+        assert_eq!(parse("f16:0.5"), value(&[0, 0x38]));
+        assert_eq!(parse("i16:-2"), value(&[254, 255]));
+        assert_eq!(parse("bytes:0aFF"), value(&[10, 255]));
         let buffer = |filling| Ok(Operand::Buffer { element: Element::F16, count: 12, filling });
         assert_eq!(parse("f16[12]"), buffer(Filling::Nothing));
         assert_eq!(parse("f16[12]=-1.5"), buffer(Filling::Number(-1.5)));
@@ -224,6 +273,13 @@ mod tests {
             "i32",
             "i32:x",
             "i31:5",
+            "u8:256",
+            "u32:-1",
+            "i32:1.5",
+            "bytes:",
+            "bytes:123",
+            "bytes:+1",
+            "bytes:0g",
             "f32[",
             "f32[x]",
             "f32[3]x",

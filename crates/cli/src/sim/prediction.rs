@@ -60,6 +60,7 @@ pub fn text(prediction: &Prediction) -> String {
             ),
         ),
         ("busy", busy(prediction)),
+        ("at barriers", format!("{} of a warp's time, on average", seconds(prediction.barrier_seconds))),
         (
             "occupancy",
             format!(
@@ -81,7 +82,7 @@ pub fn text(prediction: &Prediction) -> String {
         (
             "blocks",
             format!(
-                "{}, {:.1} times what the chip holds; {} were run",
+                "{}, {:.2} times what the chip holds; {} were run",
                 prediction.blocks, prediction.waves, prediction.sampled_blocks
             ),
         ),

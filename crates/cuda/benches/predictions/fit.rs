@@ -53,8 +53,9 @@ impl Measured {
 const ROUNDS: usize = 12;
 
 /// The constants that give the least error of the half that is for calibration: each in turn is moved by smaller and smaller
-/// steps, as long as that helps. With them comes the sum of the errors.
-pub fn fit(measured: &[Measured], plain: &Calibration) -> (Calibration, f64) {
+/// steps, as long as that helps. The memory's share and the tensor cores' stay as they are in `start`: the one is measured, since hardly
+/// a pair is limited by memory alone, and the other decides about the simulation itself. With the constants comes the sum of the errors.
+pub fn fit(measured: &[Measured], plain: &Calibration, start: Calibration) -> (Calibration, f64) {
     let half: Vec<&Measured> = measured.iter().filter(|one| one.pair.calibrates()).collect();
     let error = |calibration: &Calibration| -> f64 {
         let one = |measured: &&Measured| {
@@ -65,13 +66,8 @@ pub fn fit(measured: &[Measured], plain: &Calibration) -> (Calibration, f64) {
     };
     let launch = half.first().and_then(|one| one.prediction.launches.first());
     let launch = launch.map_or(4e-6, |(_, launch)| launch.launch_seconds);
-    let mut best = Calibration {
-        device: "NVIDIA H200, driver 580.159.04, CUDA 13.0".to_owned(),
-        dram: MEMORY_SHARE,
-        launch_seconds: Some(launch),
-        following_seconds: Some(launch / 4.0),
-        ..plain.clone()
-    };
+    let mut best =
+        Calibration { launch_seconds: Some(launch), following_seconds: Some(launch / 4.0), ..start };
     let mut least = error(&best);
     for round in 0..ROUNDS {
         let step = 1.3f64.powf(0.7f64.powi(round as i32));
@@ -94,10 +90,6 @@ pub fn fit(measured: &[Measured], plain: &Calibration) -> (Calibration, f64) {
 
 const SHARES: usize = 2;
 const CONSTANTS: usize = 5;
-
-/// What a copy reaches of the memory's published bandwidth on this device, 4.14 of 4.8 TB/s by `kinora doctor`: measured and not
-/// fitted, since hardly a pair is limited by memory alone.
-const MEMORY_SHARE: f64 = 0.86;
 
 fn constant_of(calibration: &mut Calibration, number: usize) -> &mut f64 {
     match number {

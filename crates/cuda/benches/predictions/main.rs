@@ -17,7 +17,9 @@ use serde_json::json;
 use statistics::Errors;
 
 const USAGE: &str = "\
---records FILE      the tuner's record of an H200 (bench/results/h200/svd-tuning.json)
+--records FILE      the tuner's record of a Hopper GPU (bench/results/h200/svd-tuning.json)
+--device TEXT       which device and driver that was (that of the record which is kept)
+--memory SHARE      what a copy reaches there of the memory's published bandwidth, by `kinora doctor` (0.86)
 --each COUNT        pairs of each family of kernels (6)
 --calibrate FILE    fit the constants to half of the pairs, and write them
 --calibration FILE  predict by these constants, and not by published figures alone
@@ -26,12 +28,18 @@ const USAGE: &str = "\
 /// The record that the project keeps.
 const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/results/h200/svd-tuning.json");
 
+/// What it was measured on, and what a copy reached there of the memory's bandwidth: 4.14 of 4.8 TB/s.
+const DEVICE: &str = "NVIDIA H200, driver 580.159.04, CUDA 13.0";
+const MEMORY_SHARE: f64 = 0.86;
+
 /// The shares of the tensor cores' published rate that a calibration tries.
 const TENSOR_SHARES: [f64; 3] = [0.9, 0.8, 0.7];
 
 /// What the command line says.
 struct Arguments {
     records: PathBuf,
+    device: String,
+    memory: f64,
     each: usize,
     calibrate: Option<PathBuf>,
     calibration: Option<PathBuf>,
@@ -39,8 +47,15 @@ struct Arguments {
 }
 
 fn arguments() -> Result<Arguments, String> {
-    let mut found =
-        Arguments { records: RECORDS.into(), each: 6, calibrate: None, calibration: None, json: None };
+    let mut found = Arguments {
+        records: RECORDS.into(),
+        device: DEVICE.to_owned(),
+        memory: MEMORY_SHARE,
+        each: 6,
+        calibrate: None,
+        calibration: None,
+        json: None,
+    };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         // What `cargo bench` adds.
@@ -50,6 +65,8 @@ fn arguments() -> Result<Arguments, String> {
         let value = words.next().ok_or(USAGE)?;
         match word.as_str() {
             "--records" => found.records = value.into(),
+            "--device" => found.device = value,
+            "--memory" => found.memory = value.parse().map_err(|_| USAGE)?,
             "--each" => found.each = value.parse().map_err(|_| USAGE)?,
             "--calibration" => found.calibration = Some(value.into()),
             "--calibrate" => found.calibrate = Some(value.into()),
@@ -91,7 +108,9 @@ fn main() -> Result<(), String> {
         let tried = TENSOR_SHARES.map(|tensor| {
             let base = Calibration { tensor, ..plain.clone() };
             let measured = measure(&base, &chosen);
-            let (fitted, error) = fit::fit(&measured, &base);
+            let start =
+                Calibration { device: arguments.device.clone(), dram: arguments.memory, ..base.clone() };
+            let (fitted, error) = fit::fit(&measured, &base, start);
             (fitted, base, measured, error)
         });
         tried.into_iter().min_by(|a, b| a.3.total_cmp(&b.3))
@@ -129,7 +148,7 @@ fn main() -> Result<(), String> {
         let results: Vec<_> =
             results.iter().map(|(name, errors)| json!({"of": name, "errors": errors})).collect();
         let answer =
-            json!({ "device": "NVIDIA H200", "seconds": seconds, "results": results, "pairs": pairs });
+            json!({ "device": arguments.device, "seconds": seconds, "results": results, "pairs": pairs });
         let text = serde_json::to_string_pretty(&answer).unwrap_or_default() + "\n";
         fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     check::FindingKind,
-    isa::{Alu, Fence, Float, Instruction, Op, Operand, Special},
+    isa::{Fence, Instruction, Op, Operand, Special},
 };
 
 /// What an instruction leaves its fragment to do.
@@ -72,6 +72,8 @@ impl Unit<'_> {
                 self.time_arithmetic(warp, instruction, operands, pc);
             }
             if active == 0 {
+                // A branch that no lane takes is one nevertheless.
+                self.counters.branches += u64::from(matches!(instruction.op, Op::Branch { .. }));
                 pc += 1;
                 continue;
             }
@@ -80,10 +82,7 @@ impl Unit<'_> {
             }
             match instruction.op {
                 Op::Alu(operation) => {
-                    if let Alu::F32(op, _) = operation {
-                        let flops = if op == Float::Fma { 2 } else { 1 };
-                        self.counters.thread_flops += flops * u64::from(active.count_ones());
-                    }
+                    self.counters.thread_flops += operation.flops() * u64::from(active.count_ones());
                     if births {
                         let step = Step { instruction, operands, pc, mask: active };
                         self.run_watched(warp, step, operation);

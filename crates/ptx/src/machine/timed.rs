@@ -228,7 +228,9 @@ impl Unit<'_> {
 
     /// A warp goes on behind a barrier that the last came to at a moment.
     pub(super) fn wait_at_barrier(&mut self, warp: &mut Warp, moment: f64) {
-        if let Some(clock) = &self.clock {
+        if let Some(clock) = &mut self.clock {
+            let arrived = warp.clock.as_ref().map_or(moment, |own| own.now());
+            clock.busy.barriers += (moment - arrived).max(0.0);
             warp.wait_until(moment + clock.rates.latencies.barrier);
         }
     }

@@ -121,17 +121,20 @@ impl Calibration {
     }
 
     fn wrong(&self) -> Option<String> {
+        // Shares of what is published, seconds, and a degree: far more or less than any device has would only make nonsense of a time.
+        let (share, seconds, degree) = ([0.01, 2.0], [1e-9, 1.0], [0.5, 100.0]);
         let constants = [
-            ("clock", Some(self.clock)),
-            ("tensor", Some(self.tensor)),
-            ("l2", Some(self.l2)),
-            ("dram", Some(self.dram)),
-            ("launch_seconds", self.launch_seconds),
-            ("following_seconds", self.following_seconds),
-            ("overlap", Some(self.overlap)),
+            ("clock", Some(self.clock), share),
+            ("tensor", Some(self.tensor), share),
+            ("l2", Some(self.l2), share),
+            ("dram", Some(self.dram), share),
+            ("launch_seconds", self.launch_seconds, seconds),
+            ("following_seconds", self.following_seconds, seconds),
+            ("overlap", Some(self.overlap), degree),
         ];
-        let bad = |value: f64| !value.is_finite() || value <= 0.0;
-        let found = constants.into_iter().find(|(_, value)| value.is_some_and(bad))?;
-        Some(format!("{} is {}, and has to be above zero", found.0, found.1.unwrap_or(f64::NAN)))
+        constants.into_iter().find_map(|(name, value, [least, most])| {
+            let value = value.filter(|value| !(least..=most).contains(value))?;
+            Some(format!("{name} is {value}, and has to be from {least} to {most}"))
+        })
     }
 }

@@ -66,6 +66,8 @@ pub struct Prediction {
     pub l2_seconds: f64,
     /// What the memory takes, beside both.
     pub dram_seconds: f64,
+    /// What a warp waits at barriers for others of its block, on average.
+    pub barrier_seconds: f64,
     /// What limits it.
     pub limiter: Resource,
     /// What would limit it next.

@@ -104,7 +104,7 @@ impl Simulator {
         let extents: Vec<(u64, u64)> = self.extents().collect();
         let mut counters = Counters::default();
         let mut uses = [0.0; 7];
-        let mut sampled = 0.0;
+        let (mut sampled, mut waited) = (0.0, 0.0);
         let (mut clocks, mut l2_sectors) = (0.0f64, 0.0);
         let (mut read, mut written, mut each) = (vec![0.0; extents.len()], vec![0.0; extents.len()], 0.0);
         for (sample, run) in runs {
@@ -129,6 +129,7 @@ impl Simulator {
                 unit(ClockUnit::Tensor),
                 busy.shared,
             ];
+            waited += busy.barriers;
             uses.iter_mut().zip(own).for_each(|(all, own)| *all += own * factor);
             l2_sectors += clock.l2_sectors as f64;
             let reads = footprint::by_allocation(&clock.reads, &extents);
@@ -168,7 +169,10 @@ impl Simulator {
         let mut uses: Vec<ResourceUse> = RESOURCES
             .into_iter()
             .zip(uses)
-            .map(|(resource, clocks)| ResourceUse { resource, seconds: seconds_of(clocks) })
+            .map(|(resource, clocks)| ResourceUse {
+                resource,
+                seconds: seconds_of(clocks) / calibration.clock,
+            })
             .chain([
                 ResourceUse { resource: Resource::L2, seconds: l2_seconds },
                 ResourceUse { resource: Resource::Dram, seconds: dram_seconds },
@@ -177,6 +181,7 @@ impl Simulator {
             .collect();
         uses.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let seconds = launch_seconds + working;
+        let warps = f64::from(facts.block.threads.div_ceil(32));
         let (limiter, next_limiter) = limiters(&uses, working, launch_seconds);
         Prediction {
             seconds,
@@ -184,12 +189,13 @@ impl Simulator {
             multiprocessor_seconds,
             l2_seconds,
             dram_seconds,
+            barrier_seconds: seconds_of(waited / f64::max(sampled * warps, 1.0)) / calibration.clock,
             limiter,
             next_limiter,
             uses,
             occupancy: facts.occupancy,
             registers: facts.block.registers,
-            waves: blocks / (facts.active * f64::from(facts.occupancy.blocks)),
+            waves: blocks / (f64::from(profile.multiprocessors) * f64::from(facts.occupancy.blocks)),
             blocks: facts.blocks,
             sampled_blocks: sampled as u64,
             dram_bytes,

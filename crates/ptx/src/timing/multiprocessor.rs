@@ -94,6 +94,8 @@ pub(crate) struct Busy {
     pub issue: f64,
     pub units: [f64; UNITS],
     pub shared: f64,
+    /// Not a unit: how long warps waited at barriers, all together.
+    pub barriers: f64,
 }
 
 /// The time of a multiprocessor.
