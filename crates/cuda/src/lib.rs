@@ -10,6 +10,7 @@ pub mod chip;
 pub mod compiler;
 pub mod driver;
 pub mod error;
+mod installed;
 pub mod kernels;
 mod loaded;
 mod options;
