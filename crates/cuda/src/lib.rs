@@ -8,6 +8,7 @@
 pub mod ceilings;
 pub mod chip;
 pub mod compiler;
+pub mod cupti;
 pub mod driver;
 pub mod error;
 mod installed;
