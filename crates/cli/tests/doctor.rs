@@ -5,13 +5,14 @@ mod support;
 
 use support::{answer, kinora, run};
 
-const LOOKED_AT: [&str; 18] = [
+const LOOKED_AT: [&str; 19] = [
     "processor",
     "memory",
     "driver",
     "GPU",
     "compiler",
     "libraries",
+    "tracing",
     "cache",
     "convolutions",
     "products",
@@ -38,8 +39,8 @@ fn a_machine_without_a_gpu_is_well() {
     let findings = found["findings"].as_array().unwrap();
     let names: Vec<&str> = findings.iter().map(|finding| finding["name"].as_str().unwrap()).collect();
     assert_eq!(names, LOOKED_AT);
-    assert!(findings[6]["found"].as_str().unwrap().starts_with(cache.to_str().unwrap()), "{found}");
-    assert!(findings[17]["found"].as_str().unwrap().contains("FLOP/s"), "{found}");
+    assert!(findings[7]["found"].as_str().unwrap().starts_with(cache.to_str().unwrap()), "{found}");
+    assert!(findings[18]["found"].as_str().unwrap().contains("FLOP/s"), "{found}");
 
     let text = run(&["doctor", "--device", "cpu"]).text();
     assert!(text.contains("convolutions") && text.ends_with("All is well.\n"), "{text}");

@@ -64,6 +64,18 @@ fn a_program_gets_one_object() {
     let denoise =
         answer["stages"].as_array().unwrap().iter().find(|stage| stage["name"] == "denoise").unwrap();
     assert!(denoise["layer_nanoseconds"].as_u64().unwrap() > 0);
+    let steps = answer["steps"].as_array().unwrap();
+    let denoising: Vec<_> = steps.iter().filter(|step| step["stage"] == "denoise").collect();
+    assert_eq!(denoising.len(), 2);
+    for step in denoising {
+        let [wall, layers] = ["nanoseconds", "layer_nanoseconds"].map(|field| step[field].as_u64().unwrap());
+        assert!(0 < layers && layers <= wall, "{step}");
+        // No GPU ran, so that nothing was traced.
+        assert!(step["active_nanoseconds"].is_null(), "{step}");
+    }
+    for nothing in ["copies", "kernel_times", "notes"] {
+        assert_eq!(answer[nothing].as_array().map(Vec::len), Some(0), "{nothing}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use kinora_graph::{Graph, Node, NodeId, Op, Phase, plan::Plan};
-use kinora_profile::{OpenSpan, Profiler, Work, WorkId};
+use kinora_profile::{OpenSpan, Profiler, Work, WorkId, steps::STEP};
 
 /// The work of a node: its arithmetic, and the bytes that have to move at the least. `kernel` is what runs it, where that
 /// is known, in so many launches.
@@ -25,7 +25,7 @@ pub fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Load => "load phase",
         Phase::Clip => "clip phase",
-        Phase::Step => "step",
+        Phase::Step => STEP,
     }
 }
 

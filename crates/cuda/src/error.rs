@@ -140,6 +140,16 @@ pub enum CudaError {
         /// Where it was looked for, and why each place did not do.
         tried: Vec<String>,
     },
+    /// The library that traces GPUs is not installed.
+    #[error(
+        "NVIDIA's tracing library (CUPTI) was not found; install it with `pip install nvidia-cuda-cupti` into a virtual \
+         environment that is active, or install the CUDA toolkit, or name the library in KINORA_CUPTI. Looked for:\n{}",
+        tried.join("\n")
+    )]
+    NoCupti {
+        /// Where it was looked for, and why each place did not do.
+        tried: Vec<String>,
+    },
     /// The kernel compiler could not do its work for a reason that is not the source's.
     #[error("NVRTC: {doing}: {reason}")]
     Compiler {

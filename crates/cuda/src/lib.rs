@@ -8,8 +8,10 @@
 pub mod ceilings;
 pub mod chip;
 pub mod compiler;
+pub mod cupti;
 pub mod driver;
 pub mod error;
+mod installed;
 pub mod kernels;
 mod loaded;
 mod options;

@@ -11,13 +11,16 @@ use std::{ops::ControlFlow, sync::Arc};
 use gpu::open;
 use kinora_cpu::{CpuError, StepLoop, StepResults, Tensors};
 use kinora_cuda::{
-    Architecture, CodeForm, CudaError, CudaOptions, Planned, Program,
+    Architecture, CodeForm, CudaError, CudaOptions, LoadOptions, Planned, Program,
     compiler::CompilerOptions,
+    cupti::Cupti,
     driver::Device,
     kernels::{Argument, Call, Choose, Implementation, Kernel, Launch, Places, Source},
 };
 use kinora_graph::{DType, Graph, GraphBuilder, Op, Phase, Tensor, TensorType};
-use kinora_profile::Profiler;
+use kinora_profile::{
+    Activity, ActivityKind, Direction, Profiler, copies::copies, kernel_times::kernel_times, steps::steps,
+};
 
 const SOURCE: Source = Source {
     path: "test/plain.cu",
@@ -198,7 +201,7 @@ fn a_profile_has_every_layer_on_the_gpus_clock_and_changes_nothing() {
     let mut program = load(&device, &options(&device, Plain::Right));
     let expected = program.run(&all_inputs(1)).unwrap();
     let profiler = Profiler::on();
-    program.profile(&profiler, "a program").unwrap();
+    program.profile(&profiler, "a program", None).unwrap();
     program.run_clip(&clip_inputs()).unwrap();
     let (launched, steps) = (program.launches(Phase::Step), 3);
     for _ in 0..steps {
@@ -219,9 +222,88 @@ fn a_profile_has_every_layer_on_the_gpus_clock_and_changes_nothing() {
     assert_eq!(launches, (steps * launched) as u64);
     assert!(profile.duration() < profiler.now() + 1_000_000);
 
-    program.profile(&Profiler::off(), "").unwrap();
+    program.profile(&Profiler::off(), "", None).unwrap();
     assert_equal(&program.run(&all_inputs(1)).unwrap(), &expected);
     assert_eq!(profiler.profile().spans.len(), profile.spans.len());
+}
+
+/// Every kernel is seen once, in order, and knows the layer that launched it; a layer's kernels take no longer than it does.
+#[test]
+fn cupti_sees_every_kernel_and_copy() {
+    let Some(device) = open() else { return };
+    let cupti = match Cupti::find() {
+        Ok(cupti) => cupti,
+        Err(error) => {
+            println!("not run: {error}");
+            return;
+        }
+    };
+    println!("{cupti:?}");
+    let mut program = load(&device, &options(&device, Plain::Right));
+    let profiler = Profiler::on();
+    program.profile(&profiler, "a program", Some(cupti)).unwrap();
+    let steps = 3;
+    program.run_clip(&clip_inputs()).unwrap();
+    for _ in 0..steps {
+        program.run_step(&step_inputs(1)).unwrap();
+    }
+    let launched = program.launches(Phase::Clip) + steps * program.launches(Phase::Step);
+    let profile = profiler.profile();
+    profile.check().unwrap();
+    assert_eq!(profile.notes, Vec::<String>::new());
+    let kernels: Vec<_> =
+        profile.activity.iter().filter(|activity| activity.kind == ActivityKind::Kernel).collect();
+    println!("{} kernels of {launched} launches", kernels.len());
+    let unknown: Vec<_> = kernels.iter().filter(|kernel| kernel.work.is_none()).collect();
+    assert_eq!(unknown, Vec::<&&Activity>::new(), "kernels without a layer");
+    assert_eq!(kernels.len(), launched);
+    assert!(kernels.iter().all(|kernel| kernel.name.starts_with("plain_")), "{kernels:?}");
+    // In the order in which the layers ran.
+    let layers: Vec<_> = profile.spans.iter().filter_map(|span| span.work).collect();
+    assert_eq!(kernels.iter().filter_map(|kernel| kernel.work).collect::<Vec<_>>(), layers);
+    for time in kernel_times(&profile) {
+        println!("{time:?}");
+        assert!(0 < time.traced_nanoseconds && time.traced_nanoseconds <= time.event_nanoseconds, "{time:?}");
+    }
+    // Inputs and results are seen by both.
+    let copied = |name: &str| profile.activity.iter().filter(|a| a.name == name).count();
+    let spans = copies(&profile);
+    println!("{spans:?}");
+    for (name, direction) in [("inputs", Direction::ToDevice), ("results", Direction::FromDevice)] {
+        let of = spans.iter().find(|of| of.name == name && of.direction == direction).unwrap();
+        assert!(of.bytes > 0 && of.nanoseconds > 0 && copied(direction.name()) >= of.count as usize);
+    }
+    // Once it is off, nothing more is seen.
+    program.profile(&Profiler::off(), "", None).unwrap();
+    program.run_step(&step_inputs(1)).unwrap();
+    assert_eq!(profiler.profile().activity.len(), profile.activity.len());
+}
+
+/// What the host waits for is a span a step, in which the layers of the GPU lie; weights are copied in spans as well.
+#[test]
+fn steps_and_copies_are_spans() {
+    let Some(device) = open() else { return };
+    let profiler = Profiler::on();
+    let planned = Planned::new(&graph(), &options(&device, Plain::Right)).unwrap();
+    let load = LoadOptions { profiler: profiler.clone(), ..LoadOptions::default() };
+    let mut program = planned.load_with(&device, &weights(), &load).unwrap();
+    let uploaded = copies(&profiler.profile());
+    let bytes = uploaded.iter().filter(|of| of.name == "weights").map(|of| of.bytes).sum::<u64>();
+    assert_eq!(bytes, program.plan().weight_bytes() as u64);
+    program.profile(&profiler, "a program", None).unwrap();
+    program.run_clip(&clip_inputs()).unwrap();
+    let count = 3;
+    let step_loop = StepLoop { count, feedback: &[], counters: &[], fresh: &[] };
+    program
+        .run_steps(&step_loop, &step_inputs(1), Some(&mut |_, _: &dyn StepResults| ControlFlow::Continue(())))
+        .unwrap();
+    let profile = profiler.profile();
+    profile.check().unwrap();
+    let found = steps(&profile);
+    println!("{found:?}");
+    assert_eq!(found.len(), count);
+    let layers: u64 = found.iter().map(|step| step.layer_nanoseconds).sum();
+    assert!(layers > 0 && found.iter().all(|step| step.nanoseconds > 0 && step.active_nanoseconds.is_none()));
 }
 
 #[test]

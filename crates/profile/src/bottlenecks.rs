@@ -13,9 +13,6 @@ const REACHED: f64 = 0.7;
 /// The share of a stage that has to be spent outside of layers for that to be its limit.
 const IDLE: f64 = 0.5;
 
-/// What a span is called in which bytes are copied between host and device.
-pub const COPIES: &str = "copies";
-
 /// A stage of a run, and what limits it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stage {
@@ -77,7 +74,7 @@ fn stage(profile: &Profile, name: String, parts: &[&Span]) -> Stage {
     let mut limits: Vec<(Limit, u64)> = Vec::new();
     for span in &profile.spans {
         let work = span.work.and_then(|work| profile.works.get(work));
-        let within = if work.is_some() || span.name == COPIES { overlap(span) } else { 0 };
+        let within = if work.is_some() || span.copied.is_some() { overlap(span) } else { 0 };
         match work {
             Some(work) => {
                 layers += within;
@@ -167,7 +164,7 @@ fn of_stage(stage: &Stage) -> Option<Bottleneck> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Ceilings, Lane, Machine, Work};
+    use crate::{Ceilings, Copied, Direction, Lane, Machine, Work};
 
     fn profile() -> Profile {
         let ceilings = Ceilings { flops_per_second: 1e12, bytes_per_second: 1e11, launch_nanoseconds: 100.0 };
@@ -186,7 +183,9 @@ mod tests {
             start,
             end,
             work,
+            copied: None,
         };
+        let copied = Some(Copied { direction: Direction::FromDevice, bytes: 1 << 20 });
         let lane = |name: &str, kind| Lane { name: name.into(), kind };
         Profile {
             machine: Machine { device: "gpu".into(), ceilings: Some(ceilings) },
@@ -200,7 +199,7 @@ mod tests {
                 span("conv", 1, Some(3), 21_000, 31_000, Some(0)),
                 span("norm", 1, Some(3), 31_000, 32_000, Some(1)),
                 span("add", 1, Some(3), 32_000, 34_000, Some(2)),
-                span("copies", 1, None, 35_000, 39_000, None),
+                Span { copied, ..span("results", 1, None, 35_000, 39_000, None) },
                 span("read", 0, Some(0), 35_000, 39_000, None),
             ],
             ..Profile::default()

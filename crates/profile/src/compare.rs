@@ -226,6 +226,7 @@ mod tests {
             start,
             end,
             work,
+            copied: None,
         };
         let mut spans = vec![span("clip", None, 0, end, None), span("denoise", Some(0), 0, end, None)];
         let mut at = 0;

@@ -220,6 +220,7 @@ mod tests {
             start,
             end,
             work: Some(work),
+            copied: None,
         };
         let spans =
             vec![span(0, 0, 4000), span(1, 4000, 9000), span(2, 9000, 12_000), span(1, 12_000, 17_000)];

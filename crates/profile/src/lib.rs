@@ -3,7 +3,8 @@
 //! A [`Profiler`] records nested spans, the layers of a network with the arithmetic and the bytes of each, and the memory
 //! that its owners hold. One that is off costs a comparison a span. What it recorded is a [`Profile`]: plain data, kept as
 //! JSON, from which everything else is computed: [totals] by name, [groups] of layers against what the
-//! machine could do, [bottlenecks] ranked by what a perfect kernel would save, a [table] for a terminal, a [trace]
+//! machine could do, [bottlenecks] ranked by what a perfect kernel would save, [steps] and what they are spent on, [copies]
+//! between host and device, [kernel times](kernel_times) by two clocks, a [table] for a terminal, a [trace]
 //! for Chrome's and Perfetto's viewers, and a [page](html) for a browser. Two profiles are [compared](compare) as data, as a
 //! table and as a page.
 //!
@@ -24,14 +25,20 @@
 
 pub mod bottlenecks;
 pub mod compare;
+pub mod copies;
 pub mod groups;
 pub mod html;
+pub mod kernel_times;
 mod model;
 pub mod quantity;
 mod recorder;
+pub mod steps;
 pub mod table;
 pub mod totals;
 pub mod trace;
 
-pub use model::{Ceilings, FORMAT, Lane, LaneKind, Machine, MemorySample, Profile, ProfileError, Span, Work};
-pub use recorder::{DeviceSpan, LaneId, OpenSpan, Profiler, WorkId};
+pub use model::{
+    Activity, ActivityKind, Ceilings, Copied, Direction, FORMAT, Lane, LaneKind, Machine, MemorySample,
+    Profile, ProfileError, Span, Work,
+};
+pub use recorder::{DeviceActivity, DeviceSpan, LaneId, OpenSpan, Profiler, WorkId};

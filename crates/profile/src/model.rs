@@ -26,6 +26,12 @@ pub struct Profile {
     pub memory: Vec<MemorySample>,
     /// The largest need of memory that the plans foretold, in bytes.
     pub planned_peak_bytes: Option<u64>,
+    /// What a device's own tracing saw it do, in the order in which it began. Nothing where nothing traced it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub activity: Vec<Activity>,
+    /// What a reader has to know of how it was recorded.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notes: Vec<String>,
 }
 
 /// What a run ran on.
@@ -84,6 +90,77 @@ pub struct Span {
     /// The number of the layer that ran.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub work: Option<usize>,
+    /// What was copied between host and device.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub copied: Option<Copied>,
+}
+
+/// A copy between host and device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// Where to.
+    pub direction: Direction,
+    /// How much, in bytes.
+    pub bytes: u64,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// From the host to the device.
+    ToDevice,
+    /// From the device to the host.
+    FromDevice,
+}
+
+impl Direction {
+    /// It in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::ToDevice => "to the device",
+            Direction::FromDevice => "from the device",
+        }
+    }
+}
+
+/// Something that a device ran, as its own tracing saw it: from its first instruction to its last, without the wait before
+/// it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Activity {
+    /// The kernel's name, or what was copied where.
+    pub name: String,
+    /// What it was.
+    pub kind: ActivityKind,
+    /// The number of the layer that it was launched for, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub work: Option<usize>,
+    /// The bytes that a copy or a fill wrote.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bytes: Option<u64>,
+    /// When it began.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+}
+
+/// What a device runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ActivityKind {
+    /// A kernel.
+    Kernel,
+    /// A copy between host and device, or within the device.
+    Copy,
+    /// Memory set to one value.
+    Fill,
+}
+
+impl Activity {
+    /// How long it took.
+    pub fn nanoseconds(&self) -> u64 {
+        self.end.saturating_sub(self.start)
+    }
 }
 
 impl Span {
@@ -242,6 +319,18 @@ impl Profile {
         if self.memory.windows(2).any(|pair| pair[0].at > pair[1].at) {
             return Err("the samples of memory are not in the order of time".to_owned());
         }
+        for (number, activity) in self.activity.iter().enumerate() {
+            let at = || format!("activity {number} ({})", activity.name);
+            if activity.work.is_some_and(|work| work >= self.works.len()) {
+                return Err(format!("{} is of a layer that there is not", at()));
+            }
+            if activity.end < activity.start {
+                return Err(format!("{} ends before it begins", at()));
+            }
+        }
+        if self.activity.windows(2).any(|pair| pair[0].start > pair[1].start) {
+            return Err("what the device was seen to do is not in the order of time".to_owned());
+        }
         Ok(())
     }
 
@@ -284,7 +373,15 @@ mod tests {
 
     #[test]
     fn a_kept_profile_is_checked() {
-        let span = |lane, parent, start, end| Span { name: "s".into(), lane, parent, start, end, work: None };
+        let span = |lane, parent, start, end| Span {
+            name: "s".into(),
+            lane,
+            parent,
+            start,
+            end,
+            work: None,
+            copied: None,
+        };
         let lanes = vec![
             Lane { name: "main".into(), kind: LaneKind::Host },
             Lane { name: "gpu".into(), kind: LaneKind::Device },
@@ -306,8 +403,57 @@ mod tests {
             let error = read(spans).unwrap_err();
             assert!(error.contains("p.json is no profile") && error.contains(words), "{error}");
         }
+        let traced = |work, start, end| Activity {
+            name: "k".into(),
+            kind: ActivityKind::Kernel,
+            work,
+            bytes: None,
+            start,
+            end,
+        };
+        for (activity, words) in [
+            (vec![traced(Some(0), 0, 1)], "of a layer"),
+            (vec![traced(None, 2, 1)], "ends before"),
+            (vec![traced(None, 2, 3), traced(None, 1, 4)], "order of time"),
+        ] {
+            let profile = Profile { format: FORMAT, activity, ..Profile::default() };
+            let error = Profile::from_json("p", &profile.to_json()).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
         let other = Profile { format: FORMAT + 1, ..Profile::default() };
         assert!(Profile::from_json("p", &other.to_json()).unwrap_err().to_string().contains("format"));
         assert!(Profile::from_json("p", "{").is_err());
+    }
+
+    #[test]
+    fn what_was_not_traced_is_not_in_the_text() {
+        let plain = Profile { format: FORMAT, ..Profile::default() };
+        let text = plain.to_json();
+        assert!(!text.contains("activity") && !text.contains("notes") && !text.contains("copied"), "{text}");
+        assert_eq!(Profile::from_json("p", &text).unwrap(), plain);
+        let copied = Some(Copied { direction: Direction::ToDevice, bytes: 12 });
+        let span =
+            Span { name: "weights".into(), lane: 0, parent: None, start: 0, end: 3, work: None, copied };
+        let copy = Activity {
+            name: "to the device".into(),
+            kind: ActivityKind::Copy,
+            work: None,
+            bytes: Some(12),
+            start: 1,
+            end: 2,
+        };
+        let traced = Profile {
+            lanes: vec![Lane { name: "gpu".into(), kind: LaneKind::Device }],
+            spans: vec![span],
+            activity: vec![copy],
+            notes: vec!["a note".into()],
+            ..plain
+        };
+        let text = traced.to_json();
+        for part in [r#""direction":"to_device","bytes":12"#, r#""kind":"copy","bytes":12"#, r#"["a note"]"#]
+        {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert_eq!(Profile::from_json("p", &text).unwrap(), traced);
     }
 }

@@ -8,7 +8,9 @@ use std::{
     time::Instant,
 };
 
-use crate::{FORMAT, Lane, LaneKind, Machine, MemorySample, Profile, Span, Work};
+use crate::{
+    Activity, ActivityKind, Copied, FORMAT, Lane, LaneKind, Machine, MemorySample, Profile, Span, Work,
+};
 
 /// Records a run, or nothing. Clones record the same run, from any thread.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +31,25 @@ pub struct DeviceSpan {
     pub name: Cow<'static, str>,
     /// The layer, where it was one.
     pub work: Option<WorkId>,
+    /// What was copied, where it was a copy.
+    pub copied: Option<Copied>,
+    /// When it began, in nanoseconds since the profiler was made.
+    pub start: u64,
+    /// When it ended.
+    pub end: u64,
+}
+
+/// What a device's own tracing saw it do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceActivity {
+    /// The kernel's name, or what was copied where.
+    pub name: String,
+    /// What it was.
+    pub kind: ActivityKind,
+    /// The layer that it was launched for, where that is known.
+    pub work: Option<WorkId>,
+    /// The bytes that a copy or a fill wrote.
+    pub bytes: Option<u64>,
     /// When it began, in nanoseconds since the profiler was made.
     pub start: u64,
     /// When it ended.
@@ -54,6 +75,8 @@ struct State {
     spans: Vec<Recorded>,
     works: Vec<Work>,
     memory: Vec<MemorySample>,
+    activity: Vec<Activity>,
+    notes: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -64,6 +87,7 @@ struct Recorded {
     start: u64,
     end: Option<u64>,
     work: Option<usize>,
+    copied: Option<Copied>,
 }
 
 impl Profiler {
@@ -107,7 +131,7 @@ impl Profiler {
         let number = state.spans.len();
         // The clock is read last: what the profiler itself takes is the parent's.
         let start = recorder.now();
-        state.spans.push(Recorded { name, lane, parent, start, end: None, work });
+        state.spans.push(Recorded { name, lane, parent, start, end: None, work, copied: None });
         state.open[lane].push(number);
         drop(state);
         OpenSpan(Some((recorder.clone(), number)))
@@ -139,8 +163,9 @@ impl Profiler {
         let start = outer.start.max(before.and_then(|span| span.end).unwrap_or(0));
         let end = outer.end.max(start);
         let add = |state: &mut State, span: DeviceSpan, parent, start, end| {
-            let work = span.work.map(|work| work.0);
-            state.spans.push(Recorded { name: span.name, lane: lane.0, parent, start, end: Some(end), work });
+            let DeviceSpan { name, work, copied, .. } = span;
+            let work = work.map(|work| work.0);
+            state.spans.push(Recorded { name, lane: lane.0, parent, start, end: Some(end), work, copied });
         };
         add(&mut state, outer, None, start, end);
         let mut before = start;
@@ -149,6 +174,25 @@ impl Profiler {
             let to = span.end.clamp(from, end);
             add(&mut state, span, Some(parent), from, to);
             before = to;
+        }
+    }
+
+    /// Adds what a device's own tracing saw.
+    pub fn device_activity(&self, seen: impl IntoIterator<Item = DeviceActivity>) {
+        let Some(recorder) = &self.0 else { return };
+        let activity = |seen: DeviceActivity| {
+            let DeviceActivity { name, kind, work, bytes, start, end } = seen;
+            Activity { name, kind, work: work.map(|work| work.0), bytes, start, end: end.max(start) }
+        };
+        recorder.state().activity.extend(seen.into_iter().map(activity));
+    }
+
+    /// Adds what a reader has to know of how this was recorded. The same is said once.
+    pub fn note(&self, note: &str) {
+        let Some(recorder) = &self.0 else { return };
+        let mut state = recorder.state();
+        if !state.notes.iter().any(|known| known == note) {
+            state.notes.push(note.to_owned());
         }
     }
 
@@ -190,7 +234,11 @@ impl Profiler {
             start: recorded.start,
             end: recorded.end.unwrap_or(now),
             work: recorded.work,
+            copied: recorded.copied,
         };
+        // Streams are told of one after the other.
+        let mut activity = state.activity.clone();
+        activity.sort_by_key(|activity| activity.start);
         Profile {
             format: FORMAT,
             title: state.title.clone(),
@@ -200,6 +248,8 @@ impl Profiler {
             works: state.works.clone(),
             memory: state.memory.clone(),
             planned_peak_bytes: state.planned_peak_bytes,
+            activity,
+            notes: state.notes.clone(),
         }
     }
 }
@@ -278,6 +328,7 @@ mod tests {
         assert_eq!(profiler.work(|| unreachable!("no layer is made")), None);
         assert_eq!(profiler.device_lane("gpu"), None);
         profiler.holds("arena", 1);
+        profiler.note("a note");
         assert_eq!(profiler.profile(), Profile { format: FORMAT, ..Profile::default() });
     }
 
@@ -335,7 +386,7 @@ mod tests {
     fn a_devices_clock_may_err_a_little() {
         let profiler = Profiler::on();
         let lane = profiler.device_lane("gpu").unwrap_or_else(|| panic!("it is on"));
-        let span = |start, end| DeviceSpan { name: "layer".into(), work: None, start, end };
+        let span = |start, end| DeviceSpan { name: "layer".into(), work: None, copied: None, start, end };
         assert_eq!(profiler.device_lane("gpu"), Some(lane));
         profiler.device_spans(lane, span(10, 20), [span(9, 14), span(13, 16), span(16, 25), span(30, 31)]);
         let profile = profiler.profile();
@@ -346,6 +397,28 @@ mod tests {
         profiler.device_spans(lane, span(18, 30), [span(18, 22)]);
         assert_eq!(times(&profiler.profile())[5..], [(20, 30), (20, 22)]);
         assert_eq!(profiler.profile().check(), Ok(()));
+    }
+
+    #[test]
+    fn what_was_traced_is_in_the_order_of_time_and_notes_are_said_once() {
+        let profiler = Profiler::on();
+        let work = profiler.work(|| Work { layer: "conv".into(), ..Work::default() });
+        let kernel = |work, start, end| DeviceActivity {
+            name: "k".into(),
+            kind: ActivityKind::Kernel,
+            work,
+            bytes: None,
+            start,
+            end,
+        };
+        profiler.device_activity([kernel(work, 20, 30), kernel(None, 30, 29)]);
+        profiler.device_activity([kernel(None, 5, 7)]);
+        (0..2).for_each(|_| profiler.note("the same"));
+        let profile = profiler.profile();
+        assert_eq!(profile.check(), Ok(()));
+        let found: Vec<_> = profile.activity.iter().map(|a| (a.work, a.start, a.end)).collect();
+        assert_eq!(found, [(None, 5, 7), (Some(0), 20, 30), (None, 30, 30)]);
+        assert_eq!(profile.notes, ["the same"]);
     }
 
     /// What a thread may do with spans.

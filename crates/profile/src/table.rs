@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::{
     Profile,
     bottlenecks::{bottlenecks, stages},
+    copies::copies,
     groups::{By, Group, groups},
     quantity::{bytes, prefixed, time},
     totals::{Total, totals},
@@ -40,8 +41,13 @@ fn write_all(profile: &Profile, text: &mut String) -> std::fmt::Result {
     for (heading, by, count) in [("by kind", By::Op, KINDS), ("by layer", By::Layer, LAYERS)] {
         write_groups(heading, &groups(profile, by), count, text)?;
     }
+    write_copies(profile, text)?;
     write_memory(profile, text)?;
-    write_bottlenecks(profile, text)
+    write_bottlenecks(profile, text)?;
+    for note in &profile.notes {
+        writeln!(text, "\nNote: {note}")?;
+    }
+    Ok(())
 }
 
 fn write_spans(profile: &Profile, text: &mut String) -> std::fmt::Result {
@@ -112,6 +118,20 @@ fn write_groups(heading: &str, groups: &[Group], count: usize, text: &mut String
     Ok(())
 }
 
+fn write_copies(profile: &Profile, text: &mut String) -> std::fmt::Result {
+    let copies = copies(profile);
+    if copies.is_empty() {
+        return Ok(());
+    }
+    writeln!(text, "\n{:<44} {:>6} {:>11} {:>11} {:>12}", "copies", "count", "time", "bytes", "B/s")?;
+    for of in copies {
+        let name = shortened(&format!("{} {}", of.name, of.direction.name()), 44);
+        let (taken, rate) = (time(of.nanoseconds), prefixed(of.bytes_per_second, "B/s"));
+        writeln!(text, "{name:<44} {:>6} {taken:>11} {:>11} {rate:>12}", of.count, bytes(of.bytes))?;
+    }
+    Ok(())
+}
+
 fn write_memory(profile: &Profile, text: &mut String) -> std::fmt::Result {
     let Some((at, peak)) = profile.memory_peak() else { return Ok(()) };
     write!(text, "\n{} of memory at the peak, after {}", bytes(peak), time(at))?;
@@ -153,7 +173,7 @@ pub(crate) fn shortened(name: &str, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Ceilings, Machine, Profiler, Work};
+    use crate::{Ceilings, Copied, DeviceSpan, Direction, Machine, Profiler, Work};
 
     #[test]
     fn the_table_has_all_that_was_recorded() {
@@ -176,6 +196,13 @@ mod tests {
             profiler.holds("UNet: weights", 2_000_000);
         }
         profiler.planned_peak(2_100_000);
+        profiler.note("nothing traced the device");
+        let Some(lane) = profiler.device_lane("GPU") else { panic!("it is on") };
+        let copied = Some(Copied { direction: Direction::ToDevice, bytes: 2_000_000 });
+        // Long after the clip, which it is to leave as it is.
+        let (start, end) = (60_000_000_000, 60_001_000_000);
+        let weights = DeviceSpan { name: "weights".into(), work: None, copied, start, end };
+        profiler.device_spans(lane, weights, []);
         let text = text(&profiler.profile());
         for words in [
             "a clip\non a processor: at best 200 GFLOP/s and 20.0 GB/s",
@@ -185,6 +212,8 @@ mod tests {
             "2.00 MB of memory at the peak",
             "(planned: 2.10 MB)",
             "UNet: weights",
+            "weights to the device                             1     1.00 ms     2.00 MB    2.00 GB/s",
+            "\nNote: nothing traced the device\n",
             "what would save the most",
             "host in denoise (host)",
         ] {

@@ -87,6 +87,7 @@ mod tests {
             start,
             end,
             work: None,
+            copied: None,
         };
         let lane = |name: &str| Lane { name: name.to_owned(), kind: LaneKind::Host };
         let spans = vec![

@@ -8,6 +8,9 @@ use crate::{LaneKind, Profile};
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
 
+/// What the row is called that shows what a device was seen to do.
+pub(crate) const ACTIVITY_LANE: &str = "kernels and copies";
+
 /// The profile as a trace: load it at <https://ui.perfetto.dev> or `chrome://tracing`.
 pub fn json(profile: &Profile) -> Value {
     let process = |lane: usize| match profile.lanes[lane].kind {
@@ -19,6 +22,13 @@ pub fn json(profile: &Profile) -> Value {
     for (number, lane) in profile.lanes.iter().enumerate() {
         events.push(json!({
             "ph": "M", "name": "thread_name", "pid": process(number), "tid": number, "args": {"name": lane.name},
+        }));
+    }
+    // What the device was seen to do is a row below its lanes.
+    let seen = profile.lanes.len();
+    if !profile.activity.is_empty() {
+        events.push(json!({
+            "ph": "M", "name": "thread_name", "pid": DEVICE, "tid": seen, "args": {"name": ACTIVITY_LANE},
         }));
     }
     // The format counts in microseconds.
@@ -34,7 +44,22 @@ pub fn json(profile: &Profile) -> Value {
                 "network": work.program, "kernel": work.kernel, "flops": work.flops, "bytes": work.bytes,
             });
         }
+        if let Some(copied) = span.copied {
+            event["cat"] = json!("copy");
+            event["args"] = json!({"direction": copied.direction.name(), "bytes": copied.bytes});
+        }
         events.push(event);
+    }
+    for activity in &profile.activity {
+        let work = activity.work.and_then(|work| profile.works.get(work));
+        events.push(json!({
+            "ph": "X", "name": activity.name, "cat": activity.kind, "pid": DEVICE, "tid": seen,
+            "ts": microseconds(activity.start), "dur": microseconds(activity.nanoseconds()),
+            "args": {
+                "network": work.map(|work| &work.program), "layer": work.map(|work| &work.layer),
+                "bytes": activity.bytes,
+            },
+        }));
     }
     for sample in &profile.memory {
         events.push(json!({
@@ -48,7 +73,7 @@ pub fn json(profile: &Profile) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Profiler, Work};
+    use crate::{ActivityKind, Copied, DeviceActivity, DeviceSpan, Direction, Profiler, Work};
 
     #[test]
     fn a_trace_has_an_event_for_everything() {
@@ -67,5 +92,38 @@ mod tests {
         assert_eq!((&layer["name"], &layer["cat"]), (&json!("conv1"), &json!("conv")));
         let end = |event: &Value| Some(event["ts"].as_f64()? + event["dur"].as_f64()?);
         assert!(step["ts"].as_f64() <= layer["ts"].as_f64() && end(layer) <= end(step));
+    }
+
+    #[test]
+    fn what_the_device_was_seen_to_do_is_a_row_of_its_own() {
+        let profiler = Profiler::on();
+        let work = profiler.work(|| Work { layer: "conv1".into(), ..Work::default() });
+        let Some(lane) = profiler.device_lane("GPU") else { panic!("it is on") };
+        let copied = Some(Copied { direction: Direction::ToDevice, bytes: 64 });
+        let copy = DeviceSpan { name: "weights".into(), work: None, copied, start: 1000, end: 2000 };
+        profiler.device_spans(lane, copy, []);
+        profiler.device_activity([DeviceActivity {
+            name: "conv_wgmma".into(),
+            kind: ActivityKind::Kernel,
+            work,
+            bytes: None,
+            start: 3000,
+            end: 4500,
+        }]);
+        let trace = json(&profiler.profile());
+        let events = trace["traceEvents"].as_array().cloned().unwrap_or_default();
+        let named =
+            |name: &str| events.iter().find(|event| event["name"] == name).cloned().unwrap_or_default();
+        let args = json!({"direction": "to the device", "bytes": 64});
+        assert_eq!((&named("weights")["args"], &named("weights")["tid"]), (&args, &json!(0)));
+        let kernel = named("conv_wgmma");
+        assert_eq!(
+            (&kernel["cat"], &kernel["tid"], &kernel["pid"]),
+            (&json!("kernel"), &json!(1), &json!(DEVICE))
+        );
+        assert_eq!((&kernel["ts"], &kernel["dur"]), (&json!(3.0), &json!(1.5)));
+        assert_eq!(kernel["args"]["layer"], "conv1");
+        let rows: Vec<_> = events.iter().filter(|event| event["name"] == "thread_name").collect();
+        assert_eq!((rows.len(), &rows[1]["args"]["name"]), (2, &json!(ACTIVITY_LANE)));
     }
 }

@@ -15,7 +15,7 @@ use kinora_profile::{
     html,
     quantity::{bytes, change, change_percent, prefixed, time},
 };
-use synthetic::{HOSTILE, LAYERS, clip, tuned_clip};
+use synthetic::{HOSTILE, LAYERS, clip, traced_clip, tuned_clip};
 
 /// How wide the window of a phone is.
 const PHONE: u32 = 360;
@@ -136,6 +136,21 @@ fn a_page_shows_what_was_recorded() {
         ["denoise", "decode", "UNet", "up_blocks"].iter().all(|name| flame.contains(&format!("{name}, ")))
     );
     assert!(section(&dom, "timeline").contains("<canvas"));
+}
+
+#[test]
+fn what_the_device_was_seen_to_do_is_a_lane_of_the_timeline() {
+    let Some(browser) = Browser::find() else { return };
+    let label = |profile: &Profile| {
+        let dom = whole(browser.opened_in_frame(&html::page(profile), PHONE));
+        let notes = text(between(&dom, "id=\"notes\"", "</div>"));
+        (between(section(&dom, "timeline"), "aria-label=\"Timeline of ", "\"").to_owned(), notes)
+    };
+    let (plain, traced) = (clip(1), traced_clip(1));
+    let spans = |profile: &Profile| profile.spans.len() + profile.activity.len();
+    assert_eq!(label(&plain), (format!("{} spans in 3 lanes", spans(&plain)), String::new()));
+    let shown = format!("{},{:03} spans in 4 lanes", spans(&traced) / 1000, spans(&traced) % 1000);
+    assert_eq!(label(&traced), (shown, traced.notes[0].clone()));
 }
 
 #[test]

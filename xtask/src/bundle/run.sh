@@ -31,7 +31,7 @@ folders = [pathlib.Path(p) for p in (spec.submodule_search_locations if spec els
 print(":".join(sorted(str(lib) for folder in folders for lib in folder.glob("*/lib"))))
 ' 2>/dev/null)"
 hosts_libraries="${LD_LIBRARY_PATH-}"
-export LD_LIBRARY_PATH="$cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}${wheels:+:$wheels}"
+export LD_LIBRARY_PATH="$cuda/lib64:$cuda/extras/CUPTI/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}${wheels:+:$wheels}"
 export PATH="$cuda/bin:$PATH"
 export PYTHONUNBUFFERED=1
 export RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
@@ -106,7 +106,7 @@ sanitize() {
 check() {
     local library
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || echo "nvidia-smi does not run"
-    for library in libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9; do
+    for library in libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9 libcupti.so.13; do
         "$python" -c "
 import ctypes, sys
 try:

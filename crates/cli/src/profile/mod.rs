@@ -8,8 +8,12 @@ use kinora::profile::{
     Profile, Profiler,
     bottlenecks::{bottlenecks, stages},
     compare,
+    copies::copies,
     groups::{By, groups},
-    html, table, trace,
+    html,
+    kernel_times::kernel_times,
+    steps::steps,
+    table, trace,
 };
 use serde_json::json;
 
@@ -131,7 +135,11 @@ fn answer(profile: &Profile, report: &ReportArgs) -> Result<(), Failure> {
         "stages": stages(profile),
         "kinds": groups(profile, By::Op),
         "layers": groups(profile, By::Layer),
+        "steps": steps(profile),
+        "copies": copies(profile),
+        "kernel_times": kernel_times(profile),
         "bottlenecks": bottlenecks(profile),
+        "notes": profile.notes,
     });
     print(&format!("{answer}\n"))
 }

@@ -22,9 +22,8 @@ pub use parallel::{Compilation, Progress, Statistics};
 pub use resources::Resources;
 pub use source::{CompileTarget, Key};
 
-use crate::{CodeForm, CudaError, kernels::Kernel};
+use crate::{CodeForm, CudaError, installed::Surroundings, kernels::Kernel};
 use cache::{Cache, Entry};
-use locate::Surroundings;
 use nvrtc::{Compiled, Nvrtc};
 
 /// How kernels are compiled and kept.
@@ -142,9 +141,9 @@ impl Compiler {
     fn nvrtc(&self) -> Result<&'static Nvrtc, CudaError> {
         let find = || {
             let named = self.options.nvrtc.clone();
-            let surroundings = Surroundings::of_process();
-            let newest = self.options.driver;
-            Surroundings { named: named.or(surroundings.named), newest, ..surroundings }.find()
+            let surroundings = Surroundings::of_process(&locate::NVRTC);
+            let surroundings = Surroundings { named: named.or(surroundings.named), ..surroundings };
+            locate::find(&surroundings, self.options.driver)
         };
         self.nvrtc.get_or_init(find).clone()
     }

@@ -121,6 +121,14 @@ impl Context {
         Ok(work())
     }
 
+    /// Does something with the context current, and the driver's name of it: for libraries that ask for that.
+    ///
+    /// # Errors
+    /// Where the context is lost.
+    pub(crate) fn with_handle<T>(&self, work: impl FnOnce(CUcontext) -> T) -> Result<T, CudaError> {
+        self.with_current(|| work(self.0.handle))
+    }
+
     /// Whether an error has ended the context.
     pub fn is_lost(&self) -> bool {
         self.state().lost.is_some()

@@ -1,8 +1,9 @@
 //! Giving a plan's launches to the GPU.
 
 use kinora_graph::{NodeId, Phase};
+use kinora_profile::Profiler;
 
-use super::timing::Timing;
+use super::timing::{Copying, Timing};
 use crate::{
     CudaError, CudaOptions,
     driver::{Context, ExecutableGraph, Stream},
@@ -105,6 +106,24 @@ impl Executor {
         self.timing = timing;
     }
 
+    /// Puts a copy between host and device into the stream.
+    pub fn enqueue_copy(
+        &mut self,
+        stream: &Stream,
+        copying: Copying,
+        copy: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        match &mut self.timing {
+            Some(timing) => timing.copy(stream, copying, copy),
+            None => copy(),
+        }
+    }
+
+    /// The profiler that is told of everything; one that is off where nobody is.
+    pub fn profiler(&self) -> Profiler {
+        self.timing.as_ref().map_or_else(Profiler::off, |timing| timing.profiler().clone())
+    }
+
     /// Tells the profiler of the launches that have been done since it was told last, or forgets them where they failed.
     pub fn report_times(&mut self, succeeded: bool) -> Result<(), CudaError> {
         match &mut self.timing {
@@ -124,12 +143,11 @@ impl Executor {
 
     fn enqueue_timed(&mut self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
         let Some(mut timing) = self.timing.take() else { return Ok(()) };
-        let enqueued = timing.begin(stream, phase).and_then(|()| {
-            for node in self.launching(phase) {
-                self.enqueue_node(stream, node)?;
-                timing.mark(stream)?;
-            }
-            Ok(())
+        let enqueued = timing.begin(stream, phase).and_then(|_launches| {
+            let mut nodes = self.launching(phase).enumerate();
+            nodes.try_for_each(|(number, node)| {
+                timing.layer(stream, phase, number, || self.enqueue_node(stream, node))
+            })
         });
         self.timing = Some(timing);
         enqueued

@@ -8,13 +8,15 @@ use std::{
 
 use kinora_cpu::{Loader, simd::Isa};
 use kinora_graph::{Graph, Parameters, Tensor, ValueId, plan::Plan};
+use kinora_profile::{Direction, Profiler};
 
 use super::{
-    LoadTimes, Planned, Program, ProgramMemory,
+    GPU_LANE, LoadTimes, Planned, Program, ProgramMemory,
     execution::{Executor, RunningNode},
     faults::FaultWord,
     lowering::{self, LoweredNode, Memory, WeightLayout},
     staging::{Inputs, Outputs},
+    timing::{Copying, Timing},
 };
 use crate::{
     CudaError, CudaOptions, LoadedKernels,
@@ -33,11 +35,17 @@ pub struct LoadOptions<'a> {
     pub compiler: CompilerOptions,
     /// Told of each kernel that is compiled or found.
     pub progress: &'a (dyn Fn(&Progress) + Sync),
+    /// Told of the copies of weights, where it records.
+    pub profiler: Profiler,
 }
 
 impl Default for LoadOptions<'_> {
     fn default() -> Self {
-        LoadOptions { compiler: CompilerOptions::from_environment(), progress: &|_| {} }
+        LoadOptions {
+            compiler: CompilerOptions::from_environment(),
+            progress: &|_| {},
+            profiler: Profiler::off(),
+        }
     }
 }
 
@@ -71,6 +79,8 @@ pub(super) fn load(
     };
     let driver = Some(device.info().driver.major);
     let compiler_options = CompilerOptions { driver, ..load.compiler.clone() };
+    let timing = load.profiler.device_lane(GPU_LANE).map(|lane| Timing::new(&load.profiler, lane, &stream));
+    let mut uploader = Uploader::new(&stream, timing.transpose()?)?;
 
     // Weights are read while kernels are compiled, libraries started and the step recorded.
     let (code, known, weights_seconds) = thread::scope(|scope| {
@@ -78,7 +88,8 @@ pub(super) fn load(
             Code::new(context, (&graph, &plan), &options, &memory, (compiler_options, load.progress))
         });
         let start = Instant::now();
-        let known = upload_weights(&graph, plan.resident(), &layout, weights.address(), parameters, &stream);
+        let known =
+            upload_weights(&graph, plan.resident(), &layout, weights.address(), parameters, &mut uploader);
         let weights_seconds = start.elapsed().as_secs_f64();
         let code = code
             .join()
@@ -91,6 +102,8 @@ pub(super) fn load(
     let inputs = Inputs::new(context, &graph, &plan, &memory)?;
     let outputs = Outputs::new(context, &graph, &plan, &memory, &known)?;
     stream.synchronise()?;
+    uploader.report()?;
+    drop(uploader);
 
     let after = context.memory()?;
     let memory = ProgramMemory {
@@ -171,18 +184,17 @@ fn upload_weights(
     layout: &WeightLayout,
     weights: DevicePointer,
     parameters: &dyn Parameters,
-    stream: &Stream,
+    uploader: &mut Uploader<'_>,
 ) -> Result<HashMap<ValueId, Tensor>, CudaError> {
     let results: HashSet<ValueId> = graph.outputs().iter().map(|output| output.value).collect();
     let mut known = HashMap::new();
     let mut loader = Loader::new(graph, Isa::detect(), parameters, resident.iter().copied());
-    let mut uploader = Uploader::new(stream.context())?;
     for value in resident {
         let tensor = loader.take(*value)?;
         let offset = layout.offsets.get(value).ok_or_else(|| {
             CudaError::Internal(format!("no place for the weight {}", graph.value(*value).name))
         })?;
-        uploader.upload(stream, weights + *offset as u64, tensor.bytes())?;
+        uploader.upload(weights + *offset as u64, tensor.bytes())?;
         if results.contains(value) {
             known.insert(*value, tensor);
         }
@@ -191,19 +203,22 @@ fn upload_weights(
 }
 
 /// Copies to the device through two pinned buffers: one is filled while the other is copied.
-struct Uploader {
+struct Uploader<'a> {
+    stream: &'a Stream,
     buffers: [(PinnedBuffer, Event); 2],
     next: usize,
+    /// Takes the times of the copies, where they are wanted.
+    timing: Option<Timing>,
 }
 
-impl Uploader {
-    fn new(context: &Context) -> Result<Uploader, CudaError> {
-        let buffer = || PinnedBuffer::new(context, STAGING_BYTES);
-        let event = || Event::new(context);
-        Ok(Uploader { buffers: [(buffer()?, event()?), (buffer()?, event()?)], next: 0 })
+impl Uploader<'_> {
+    fn new(stream: &Stream, timing: Option<Timing>) -> Result<Uploader<'_>, CudaError> {
+        let buffer = || PinnedBuffer::new(stream.context(), STAGING_BYTES);
+        let event = || Event::new(stream.context());
+        Ok(Uploader { stream, buffers: [(buffer()?, event()?), (buffer()?, event()?)], next: 0, timing })
     }
 
-    fn upload(&mut self, stream: &Stream, to: DevicePointer, bytes: &[u8]) -> Result<(), CudaError> {
+    fn upload(&mut self, to: DevicePointer, bytes: &[u8]) -> Result<(), CudaError> {
         let mut to = to;
         for chunk in bytes.chunks(STAGING_BYTES) {
             let (buffer, copied) = &mut self.buffers[self.next];
@@ -213,10 +228,22 @@ impl Uploader {
             buffer[..chunk.len()].copy_from_slice(chunk);
             // SAFETY: the buffer is not written before the event recorded next has come to pass, and waits for copies when
             // it is dropped; the weight has so many bytes there.
-            unsafe { stream.upload(to, &buffer[..chunk.len()])? };
-            stream.record(copied)?;
+            let copy = || unsafe { self.stream.upload(to, &buffer[..chunk.len()]) };
+            match &mut self.timing {
+                Some(timing) => {
+                    let (name, direction) = ("weights", Direction::ToDevice);
+                    timing.copy(self.stream, Copying { name, direction, bytes: chunk.len() }, copy)?;
+                }
+                None => copy()?,
+            }
+            self.stream.record(copied)?;
             to += chunk.len() as u64;
         }
         Ok(())
+    }
+
+    /// Tells the profiler of the copies, which have been waited for.
+    fn report(&mut self) -> Result<(), CudaError> {
+        self.timing.as_mut().map_or(Ok(()), Timing::report)
     }
 }

@@ -16,7 +16,7 @@ mod timing;
 
 use kinora_cpu::{CpuError, Tensors, tensors};
 use kinora_graph::{Graph, Phase, Source, plan::Plan};
-use kinora_profile::Profiler;
+use kinora_profile::{Direction, Profiler};
 
 pub use loading::LoadOptions;
 pub use planned::Planned;
@@ -24,13 +24,17 @@ pub use planned::Planned;
 use crate::{
     CudaError, CudaOptions, LoadedKernels,
     compiler::Statistics,
+    cupti::{Cupti, Trace},
     driver::{Context, DeviceBuffer, Event, Stream},
 };
 use execution::{Executor, RunningNode};
 use faults::FaultWord;
 use staging::{Half, Inputs, Outputs};
 use step_loop::Feed;
-use timing::Timing;
+use timing::{Copying, Timing};
+
+/// What a profile calls the queue of the GPU.
+const GPU_LANE: &str = "GPU";
 
 /// A graph made ready to run on a GPU.
 ///
@@ -118,13 +122,21 @@ impl Program {
         &self.stream
     }
 
-    /// Records from now on what every layer takes on the GPU, under this name for the program. Layers are launched one by one
-    /// then, and not as one CUDA graph. A profiler that is off ends it.
+    /// Records from now on what every layer and every copy takes on the GPU, under this name for the program. Layers are
+    /// launched one by one then, and not as one CUDA graph. A profiler that is off ends it.
+    ///
+    /// With [`Cupti`], the profile also has when each kernel ran. That costs the GPU some microseconds a kernel, which are in
+    /// the times of the layers.
     ///
     /// # Errors
     /// Where the driver fails.
-    pub fn profile(&mut self, profiler: &Profiler, name: &str) -> Result<(), CudaError> {
-        let Some(lane) = profiler.device_lane("GPU") else {
+    pub fn profile(
+        &mut self,
+        profiler: &Profiler,
+        name: &str,
+        cupti: Option<&'static Cupti>,
+    ) -> Result<(), CudaError> {
+        let Some(lane) = profiler.device_lane(GPU_LANE) else {
             self.executor.set_timing(None);
             return Ok(());
         };
@@ -137,7 +149,15 @@ impl Program {
             };
             nodes.filter_map(|running| profiler.work(|| work(running))).collect()
         });
-        let timing = Timing::new(profiler, lane, &self.stream, works)?;
+        let trace = match cupti.map(|cupti| Trace::begin(cupti, &self.stream)).transpose() {
+            Ok(trace) => trace,
+            // It may lack the right, or another tool may have it: there is a profile all the same.
+            Err(error) => {
+                profiler.note(&format!("the GPU's own times of kernels are missing: {error}"));
+                None
+            }
+        };
+        let timing = Timing::new(profiler, lane, &self.stream)?.with_layers(works, trace);
         self.executor.set_timing(Some(timing));
         Ok(())
     }
@@ -157,11 +177,11 @@ impl Program {
         self.inputs.stage(&self.graph, &[Phase::Clip, Phase::Step], inputs)?;
         self.settled(|program| {
             program.start_clip()?;
-            program.inputs.upload(&program.stream, &[Phase::Clip, Phase::Step])?;
+            program.upload_inputs(&[Phase::Clip, Phase::Step])?;
             program.executor.enqueue(&program.stream, Phase::Clip)?;
             program.clip_has_run = true;
             program.executor.enqueue(&program.stream, Phase::Step)?;
-            program.outputs.enqueue(&program.stream, Half::First)
+            program.download_results(Half::First)
         })?;
         self.outputs.read(&self.graph, Half::First)
     }
@@ -177,7 +197,7 @@ impl Program {
         self.inputs.stage(&self.graph, &[Phase::Clip], inputs)?;
         self.settled(|program| {
             program.start_clip()?;
-            program.inputs.upload(&program.stream, &[Phase::Clip])?;
+            program.upload_inputs(&[Phase::Clip])?;
             program.executor.enqueue(&program.stream, Phase::Clip)?;
             program.clip_has_run = true;
             Ok(())
@@ -194,9 +214,9 @@ impl Program {
         tensors::refuse_unknown(&self.graph, &[Phase::Step], inputs)?;
         self.inputs.stage(&self.graph, &[Phase::Step], inputs)?;
         self.settled(|program| {
-            program.inputs.upload(&program.stream, &[Phase::Step])?;
+            program.upload_inputs(&[Phase::Step])?;
             program.executor.enqueue(&program.stream, Phase::Step)?;
-            program.outputs.enqueue(&program.stream, Half::First)
+            program.download_results(Half::First)
         })?;
         self.outputs.read(&self.graph, Half::First)
     }
@@ -207,7 +227,7 @@ impl Program {
     /// Where an op finds a bad index in its data, or the GPU fails.
     pub fn replay(&mut self) -> Result<(), CudaError> {
         self.settled(|program| {
-            program.inputs.upload(&program.stream, &[Phase::Step])?;
+            program.upload_inputs(&[Phase::Step])?;
             program.executor.enqueue(&program.stream, Phase::Step)
         })
     }
@@ -225,7 +245,7 @@ impl Program {
         self.settled(|program| {
             for (start, end) in starts.iter().zip(&ends) {
                 // A step may have overwritten them.
-                program.inputs.upload(&program.stream, &[Phase::Step])?;
+                program.upload_inputs(&[Phase::Step])?;
                 program.stream.record(start)?;
                 program.executor.enqueue(&program.stream, Phase::Step)?;
                 program.stream.record(end)?;
@@ -233,6 +253,20 @@ impl Program {
             Ok(())
         })?;
         starts.iter().zip(&ends).map(|(start, end)| end.milliseconds_since(start)).collect()
+    }
+
+    /// Copies the staged inputs of some phases to the GPU.
+    fn upload_inputs(&mut self, phases: &[Phase]) -> Result<(), CudaError> {
+        let bytes = self.inputs.bytes(phases);
+        let copying = Copying { name: "inputs", direction: Direction::ToDevice, bytes };
+        self.executor.enqueue_copy(&self.stream, copying, || self.inputs.upload(&self.stream, phases))
+    }
+
+    /// Copies the results to the host.
+    fn download_results(&mut self, half: Half) -> Result<(), CudaError> {
+        let bytes = self.outputs.bytes();
+        let copying = Copying { name: "results", direction: Direction::FromDevice, bytes };
+        self.executor.enqueue_copy(&self.stream, copying, || self.outputs.enqueue(&self.stream, half))
     }
 
     /// A step reads what the clip phase left.

@@ -82,6 +82,11 @@ impl Inputs {
         &self.staging[slot.offset..slot.offset + slot.bytes]
     }
 
+    /// How much a copy of the inputs of some phases is, in bytes.
+    pub fn bytes(&self, phases: &[Phase]) -> usize {
+        self.slots.iter().filter(|slot| phases.contains(&slot.phase)).map(|slot| slot.bytes).sum()
+    }
+
     /// Copies what was staged to where the plan wants it.
     pub fn upload(&self, stream: &Stream, phases: &[Phase]) -> Result<(), CudaError> {
         for slot in self.slots.iter().filter(|slot| phases.contains(&slot.phase)) {
@@ -151,6 +156,11 @@ impl Outputs {
     /// The place of a result that a run makes.
     pub fn slot(&self, name: &str) -> Option<&Slot> {
         self.slots.iter().find(|slot| slot.name == name)
+    }
+
+    /// How much a copy of the results is, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.slots.iter().map(|slot| slot.bytes).sum()
     }
 
     /// Makes both halves different ones.

@@ -2,10 +2,12 @@
 
 use kinora_cpu::{CpuError, StepLoop, StepObserver, StepResults, Tensors};
 use kinora_graph::{DType, Graph, Phase, Source, Tensor};
+use kinora_profile::{Direction, OpenSpan, Profiler, steps::STEP};
 
 use super::{
     Program,
     staging::{Half, Outputs, next_offset},
+    timing::Copying,
 };
 use crate::{
     CudaError,
@@ -49,6 +51,25 @@ struct FedInput {
     result: Option<DevicePointer>,
     /// How many numbers of it count up after each step.
     counted: usize,
+}
+
+/// The step that the host waits for, as the profiler sees it: from the results of the one before to its own.
+struct AwaitedStep {
+    profiler: Profiler,
+    span: Option<OpenSpan>,
+}
+
+impl AwaitedStep {
+    fn begin(profiler: Profiler) -> AwaitedStep {
+        let span = Some(profiler.span(STEP));
+        AwaitedStep { profiler, span }
+    }
+
+    /// The results are here. The next step has begun, where there is one.
+    fn end(&mut self, another_follows: bool) {
+        drop(self.span.take());
+        self.span = another_follows.then(|| self.profiler.span(STEP));
+    }
 }
 
 /// The results of a step that have been copied to the host.
@@ -98,21 +119,30 @@ impl Program {
         }
         let mut stopped = false;
         self.settled(|program| {
+            let mut awaited = observer.as_ref().map(|_| AwaitedStep::begin(program.executor.profiler()));
             program.upload_feed(steps, &fed, base)?;
             for step in 0..steps.count {
                 program.enqueue_fed_step(&fed, &counters, base, step, step + 1 < steps.count)?;
                 let Some(observer) = &mut observer else { continue };
-                program.outputs.enqueue(&program.stream, Half::of(step))?;
+                program.download_results(Half::of(step))?;
                 program.stream.record(&done[step % 2])?;
                 // The step before is looked at while this one runs.
-                if step > 0 && program.observe(step - 1, &done, &mut **observer)? {
-                    stopped = true;
-                    return Ok(());
+                if step > 0 {
+                    program.wait_for_step(step - 1, &done)?;
+                    awaited.iter_mut().for_each(|awaited| awaited.end(true));
+                    if program.observe(step - 1, &mut **observer) {
+                        stopped = true;
+                        return Ok(());
+                    }
                 }
             }
             match &mut observer {
-                Some(observer) => stopped = program.observe(steps.count - 1, &done, &mut **observer)?,
-                None => program.outputs.enqueue(&program.stream, Half::of(steps.count - 1))?,
+                Some(observer) => {
+                    program.wait_for_step(steps.count - 1, &done)?;
+                    awaited.iter_mut().for_each(|awaited| awaited.end(false));
+                    stopped = program.observe(steps.count - 1, &mut **observer);
+                }
+                None => program.download_results(Half::of(steps.count - 1))?,
             }
             Ok(())
         })?;
@@ -122,16 +152,15 @@ impl Program {
         }
     }
 
-    /// Waits for a step's results and tells the observer; whether it wants no more.
-    fn observe(
-        &self,
-        step: usize,
-        done: &[Event; 2],
-        observer: &mut StepObserver<'_>,
-    ) -> Result<bool, CudaError> {
-        done[step % 2].synchronise().map_err(|error| self.executor.during_run(error))?;
+    /// Waits for a step's results.
+    fn wait_for_step(&self, step: usize, done: &[Event; 2]) -> Result<(), CudaError> {
+        done[step % 2].synchronise().map_err(|error| self.executor.during_run(error))
+    }
+
+    /// Tells the observer of a step whose results are here; whether it wants no more.
+    fn observe(&self, step: usize, observer: &mut StepObserver<'_>) -> bool {
         let results = Copied { graph: &self.graph, outputs: &self.outputs, half: Half::of(step) };
-        Ok(observer(step + 1, &results).is_break())
+        observer(step + 1, &results).is_break()
     }
 
     /// The inputs that have a place, with how each changes, and the bytes that their copies take.
@@ -189,20 +218,29 @@ impl Program {
         fed: &[FedInput],
         base: DevicePointer,
     ) -> Result<(), CudaError> {
-        for (slot, input) in self.inputs.slots(Phase::Step).zip(fed) {
+        let (inputs, stream) = (&self.inputs, &self.stream);
+        let fresh =
+            |name: &str| steps.fresh.iter().find(|(fresh, _)| *fresh == name).map(|(_, tensors)| *tensors);
+        let copies = inputs.slots(Phase::Step).zip(fed).flat_map(|(slot, input)| {
             let at = base + input.offset as u64;
-            let Some((_, tensors)) = steps.fresh.iter().find(|(name, _)| *name == slot.name) else {
-                // SAFETY: the feed has room for the copy, and what is staged stays until the loop is waited for.
-                unsafe { self.stream.upload(at, self.inputs.staged(slot))? };
-                continue;
-            };
-            for (step, tensor) in tensors.iter().enumerate() {
-                let to = at + (step * input.stride) as u64;
-                // SAFETY: the feed has room for every copy, and the tensors outlive the loop, which is waited for.
-                unsafe { self.stream.upload(to, tensor.bytes())? };
+            match fresh(&slot.name) {
+                Some(tensors) => {
+                    let place = |step: usize| at + (step * input.stride) as u64;
+                    tensors.iter().enumerate().map(|(step, tensor)| (place(step), tensor.bytes())).collect()
+                }
+                None => vec![(at, inputs.staged(slot))],
             }
-        }
-        Ok(())
+        });
+        let copies: Vec<(DevicePointer, &[u8])> = copies.collect();
+        let bytes = copies.iter().map(|(_, from)| from.len()).sum();
+        let copying = Copying { name: "inputs", direction: Direction::ToDevice, bytes };
+        self.executor.enqueue_copy(stream, copying, || {
+            copies.iter().try_for_each(|(to, from)| {
+                // SAFETY: the feed has room for every copy; what is staged, and the tensors, stay until the loop is waited
+                // for.
+                unsafe { stream.upload(*to, from) }
+            })
+        })
     }
 
     fn enqueue_fed_step(

@@ -1,15 +1,23 @@
-//! What a profiler is told of a program: device time by events between its launches. The GPU is not stopped for it.
+//! What a profiler is told of a program: device time by events between its launches, and by CUPTI's records where it is
+//! there. The GPU is not stopped for it.
 
 use kinora_cpu::profile::phase_name;
 use kinora_graph::Phase;
-use kinora_profile::{DeviceSpan, LaneId, Profiler, WorkId};
+use kinora_profile::{
+    ActivityKind, Copied, DeviceActivity, DeviceSpan, Direction, LaneId, OpenSpan, Profiler, WorkId,
+    steps::LAUNCHES,
+};
 
 use crate::{
     CudaError,
+    cupti::{CopyDirection, Operation, Record, Trace},
     driver::{Event, Stream},
 };
 
-/// Takes the times of launches.
+/// How often both clocks are read together to find a pair that nothing came between.
+const READINGS: usize = 5;
+
+/// Takes the times of launches and copies.
 #[derive(Debug)]
 pub(super) struct Timing {
     profiler: Profiler,
@@ -19,44 +27,102 @@ pub(super) struct Timing {
     /// The layers of each phase, in the order in which they run.
     clip: Vec<WorkId>,
     step: Vec<WorkId>,
-    /// Runs of a phase that the GPU may not have done yet.
+    /// What the GPU may not have done yet.
     pending: Vec<Run>,
     /// Events that can be recorded again.
     free: Vec<Event>,
+    trace: Option<Trace>,
+}
+
+/// What is copied between host and device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Copying {
+    pub name: &'static str,
+    pub direction: Direction,
+    pub bytes: usize,
 }
 
 #[derive(Debug)]
 struct Run {
-    phase: Phase,
-    /// One before the first layer and one after each.
+    what: Timed,
+    /// One before the first layer, or the copy, and one after each.
     marks: Vec<Event>,
+}
+
+#[derive(Debug)]
+enum Timed {
+    Phase(Phase),
+    Copy(Copying),
 }
 
 impl Timing {
     /// Waits for the stream, to know how its clock stands to the profiler's.
-    pub fn new(
-        profiler: &Profiler,
-        lane: LaneId,
-        stream: &Stream,
-        [clip, step]: [Vec<WorkId>; 2],
-    ) -> Result<Timing, CudaError> {
+    pub fn new(profiler: &Profiler, lane: LaneId, stream: &Stream) -> Result<Timing, CudaError> {
         let base = Event::new(stream.context())?;
         stream.synchronise()?;
         stream.record(&base)?;
         stream.synchronise()?;
-        let at = profiler.now();
+        let base = (base, profiler.now());
+        let (clip, step) = (Vec::new(), Vec::new());
+        let (pending, free) = (Vec::new(), Vec::new());
         let profiler = profiler.clone();
-        Ok(Timing { profiler, lane, base: (base, at), clip, step, pending: Vec::new(), free: Vec::new() })
+        Ok(Timing { profiler, lane, base, clip, step, pending, free, trace: None })
     }
 
-    /// Begins a run of a phase.
-    pub fn begin(&mut self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
-        self.pending.push(Run { phase, marks: Vec::new() });
+    /// Takes the times of these layers, and what a trace of the stream sees.
+    pub fn with_layers(self, [clip, step]: [Vec<WorkId>; 2], trace: Option<Trace>) -> Timing {
+        Timing { clip, step, trace, ..self }
+    }
+
+    /// The profiler that is told.
+    pub fn profiler(&self) -> &Profiler {
+        &self.profiler
+    }
+
+    /// Begins a run of a phase: the host gives launches until the span is dropped.
+    pub fn begin(&mut self, stream: &Stream, phase: Phase) -> Result<OpenSpan, CudaError> {
+        let launches = self.profiler.span(LAUNCHES);
+        self.begin_run(stream, Timed::Phase(phase))?;
+        Ok(launches)
+    }
+
+    /// Gives the launches of a phase's layer of this number.
+    pub fn layer(
+        &mut self,
+        stream: &Stream,
+        phase: Phase,
+        number: usize,
+        launch: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        match &self.trace {
+            Some(trace) => trace.region(self.region(phase, number), launch)?,
+            None => launch()?,
+        }
         self.mark(stream)
     }
 
-    /// Notes that everything until now belongs to the layer that was given last.
-    pub fn mark(&mut self, stream: &Stream) -> Result<(), CudaError> {
+    /// Gives a copy.
+    pub fn copy(
+        &mut self,
+        stream: &Stream,
+        copying: Copying,
+        copy: impl FnOnce() -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        if copying.bytes == 0 {
+            return copy();
+        }
+        self.begin_run(stream, Timed::Copy(copying))?;
+        copy()?;
+        self.mark(stream)
+    }
+
+    fn begin_run(&mut self, stream: &Stream, what: Timed) -> Result<(), CudaError> {
+        self.pending.push(Run { what, marks: Vec::new() });
+        self.mark(stream)
+    }
+
+    /// Notes that everything until now belongs to what was given last.
+    fn mark(&mut self, stream: &Stream) -> Result<(), CudaError> {
         let event = match self.free.pop() {
             Some(event) => event,
             None => Event::new(stream.context())?,
@@ -68,11 +134,15 @@ impl Timing {
         Ok(())
     }
 
-    /// Tells the profiler of all runs. The stream has done them.
+    /// Tells the profiler of everything. The stream has done it.
     pub fn report(&mut self) -> Result<(), CudaError> {
         for run in std::mem::take(&mut self.pending) {
             self.report_run(&run)?;
             self.free.extend(run.marks);
+        }
+        // What was only to be looked at does not make a run fail.
+        if let Err(error) = self.report_trace() {
+            self.profiler.note(&format!("the GPU's own times of kernels are missing: {error}"));
         }
         Ok(())
     }
@@ -89,20 +159,117 @@ impl Timing {
         // Against the first mark: a float does not hold a nanosecond of a long run.
         let ends = rest.iter().map(|mark| Ok(start + nanoseconds(mark.milliseconds_since(first)?)));
         let ends = ends.collect::<Result<Vec<u64>, CudaError>>()?;
-        let works = match run.phase {
-            Phase::Clip => &self.clip,
-            _ => &self.step,
+        let end = ends.last().copied().unwrap_or(start);
+        let (name, copied, works) = match run.what {
+            Timed::Phase(Phase::Clip) => (phase_name(Phase::Clip), None, &self.clip[..]),
+            Timed::Phase(phase) => (phase_name(phase), None, &self.step[..]),
+            Timed::Copy(Copying { name, direction, bytes }) => {
+                (name, Some(Copied { direction, bytes: bytes as u64 }), &[][..])
+            }
         };
         let starts = std::iter::once(start).chain(ends.iter().copied());
         let layers = works.iter().zip(starts.zip(&ends)).map(|(&work, (start, &end))| DeviceSpan {
             name: "".into(),
             work: Some(work),
+            copied: None,
             start,
             end,
         });
-        let end = ends.last().copied().unwrap_or(start);
-        let outer = DeviceSpan { name: phase_name(run.phase).into(), work: None, start, end };
+        let outer = DeviceSpan { name: name.into(), work: None, copied, start, end };
         self.profiler.device_spans(self.lane, outer, layers);
         Ok(())
+    }
+
+    /// The number by which a trace knows a layer: first those of the clip phase, then those of the step.
+    fn region(&self, phase: Phase, number: usize) -> u32 {
+        let before = if phase == Phase::Clip { 0 } else { self.clip.len() };
+        u32::try_from(before + number).unwrap_or(u32::MAX)
+    }
+
+    fn report_trace(&self) -> Result<(), CudaError> {
+        let Some(trace) = &self.trace else { return Ok(()) };
+        let collected = trace.collect()?;
+        let clocks = Clocks::read(&self.profiler, trace)?;
+        let works: Vec<WorkId> = self.clip.iter().chain(&self.step).copied().collect();
+        let activity = collected.records.into_iter().map(|(region, record)| {
+            let work = region.and_then(|region| works.get(region as usize).copied());
+            activity(record, work, clocks)
+        });
+        self.profiler.device_activity(activity);
+        if collected.lost > 0 {
+            self.profiler
+                .note("CUPTI lost records: some kernels and copies are missing among those that it traced");
+        }
+        Ok(())
+    }
+}
+
+/// A moment by both clocks: the profiler's and CUPTI's, which may be set while it goes.
+#[derive(Clone, Copy, Debug)]
+struct Clocks {
+    profiler: u64,
+    trace: u64,
+}
+
+impl Clocks {
+    fn read(profiler: &Profiler, trace: &Trace) -> Result<Clocks, CudaError> {
+        let mut best: Option<(u64, Clocks)> = None;
+        for _ in 0..READINGS {
+            let (before, now, after) = (profiler.now(), trace.now()?, profiler.now());
+            let between = after.saturating_sub(before);
+            if best.is_none_or(|(least, _)| between < least) {
+                best = Some((between, Clocks { profiler: before + between / 2, trace: now }));
+            }
+        }
+        Ok(best.map_or(Clocks { profiler: 0, trace: 0 }, |(_, clocks)| clocks))
+    }
+
+    /// A moment of a trace by the profiler's clock.
+    fn moment(self, traced: u64) -> u64 {
+        let ago = i128::from(self.trace) - i128::from(traced);
+        u64::try_from(i128::from(self.profiler) - ago).unwrap_or(0)
+    }
+}
+
+fn activity(record: Record, work: Option<WorkId>, clocks: Clocks) -> DeviceActivity {
+    let (name, kind, bytes) = match record.operation {
+        Operation::Kernel { name } => (name, ActivityKind::Kernel, None),
+        Operation::Copy { direction, bytes } => {
+            let name = match direction {
+                CopyDirection::ToDevice => Direction::ToDevice.name(),
+                CopyDirection::FromDevice => Direction::FromDevice.name(),
+                CopyDirection::Within => "within the device",
+                CopyDirection::Other => "another copy",
+            };
+            (name.to_owned(), ActivityKind::Copy, Some(bytes))
+        }
+        Operation::Fill { bytes } => ("fill".to_owned(), ActivityKind::Fill, Some(bytes)),
+    };
+    let (start, end) = (clocks.moment(record.start), clocks.moment(record.end));
+    DeviceActivity { name, kind, work, bytes, start, end }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_moved_to_the_profilers_clock() {
+        let clocks = Clocks { profiler: 5_000, trace: 1_800_000_000_000_000_000 };
+        let at = |operation| Record {
+            operation,
+            place: (1, 7),
+            correlation: 1,
+            start: 1_799_999_999_999_996_000,
+            end: 1_800_000_000_000_000_500,
+        };
+        let kernel = activity(at(Operation::Kernel { name: "conv".into() }), None, clocks);
+        assert_eq!((kernel.name.as_str(), kernel.kind, kernel.bytes), ("conv", ActivityKind::Kernel, None));
+        assert_eq!((kernel.start, kernel.end), (1_000, 5_500));
+        let copy = Operation::Copy { direction: CopyDirection::ToDevice, bytes: 64 };
+        let copy = activity(at(copy), None, clocks);
+        assert_eq!((copy.name.as_str(), copy.bytes), ("to the device", Some(64)));
+        // What ran before recording began lies at its beginning.
+        assert_eq!(clocks.moment(1), 0);
     }
 }

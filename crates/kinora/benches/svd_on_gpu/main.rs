@@ -5,6 +5,8 @@
 //! are chosen), `--replays N`, `--json FILE`. Without a GPU it says so, as where a plain `cargo bench` starts it; with
 //! `KINORA_REQUIRE_GPU=1` that is a failure.
 
+#[path = "../support/inputs.rs"]
+mod inputs;
 #[path = "../support/tuner.rs"]
 mod tuner;
 
@@ -13,7 +15,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 use kinora::image_to_video::{Kernels, Tuning};
 use kinora_bench::{CommandLine, Filter, exit_code, write_json};
 use kinora_cuda::{CudaOptions, LoadOptions, Planned, driver::Device, tuning::Tuner};
-use kinora_graph::{DType, Graph, Phase, Source, Tensor};
+use kinora_graph::{DType, Graph, Phase};
 use kinora_models::{
     networks::{
         clip_vision::{self, ClipVisionConfig},
@@ -21,7 +23,7 @@ use kinora_models::{
         unet::UnetConfig,
         vae::{self, Decode, Encode, Pixels, VaeConfig},
     },
-    synthetic::{Synthetic, uniform},
+    synthetic::Synthetic,
 };
 use serde_json::{Value, json};
 
@@ -80,26 +82,6 @@ impl Arguments {
     }
 }
 
-/// Inputs of a phase: random floats, and zeros for the rest.
-fn inputs(graph: &Graph, phase: Phase) -> Result<kinora_cpu::Tensors, Failure> {
-    let mut tensors = kinora_cpu::Tensors::new();
-    for &id in graph.inputs() {
-        let value = graph.value(id);
-        if value.source != Source::Input(phase) {
-            continue;
-        }
-        let tensor = if value.ty.dtype.is_float() {
-            let numbers: Vec<f32> =
-                uniform(&value.name).map(|x| x as f32).take(value.ty.elements()).collect();
-            Tensor::from_f32(value.ty.dtype, value.ty.shape.clone(), &numbers)?
-        } else {
-            Tensor::zeros(value.ty.clone())
-        };
-        tensors.insert(value.name.clone(), tensor);
-    }
-    Ok(tensors)
-}
-
 fn measure(
     device: &Device,
     name: &str,
@@ -118,8 +100,8 @@ fn measure(
     let start = Instant::now();
     let mut program = planned.load_with(device, &Synthetic, &LoadOptions::default())?;
     let loaded_in = start.elapsed().as_secs_f64();
-    let clip = inputs(program.graph(), Phase::Clip)?;
-    let step = inputs(program.graph(), Phase::Step)?;
+    let clip = inputs::random(program.graph(), Phase::Clip)?;
+    let step = inputs::random(program.graph(), Phase::Step)?;
     let start = Instant::now();
     program.run_clip(&clip)?;
     let outputs = program.run_step(&step)?;

@@ -5,6 +5,7 @@ use std::{fs, path::Path};
 use kinora_cuda::{
     Architecture, CudaError,
     compiler::{CompileTarget, Compiler, CompilerOptions},
+    cupti::Cupti,
     driver,
     vendor::Libraries,
 };
@@ -98,6 +99,19 @@ pub fn libraries(target: Option<&driver::Device>) -> Outcome {
         _ => Outcome::note(
             versions,
             "everything runs without them; with cuBLASLt and cuDNN, `--tuning all` has more kernels to choose from",
+        ),
+    }
+}
+
+pub fn tracing(target: Option<&driver::Device>) -> Outcome {
+    match (Cupti::find(), target) {
+        (Ok(cupti), _) => Outcome::good(format!("CUPTI {}", cupti.version())),
+        // Without a GPU there is nothing to trace.
+        (Err(error), None) => Outcome::not_run(error.to_string()),
+        (Err(error), Some(_)) => Outcome::note(
+            error.to_string(),
+            "profiles do without it; with it they also say when each kernel ran: `pip install nvidia-cuda-cupti`, or \
+             install CUDA's toolkit",
         ),
     }
 }

@@ -81,6 +81,7 @@ pub fn examine(device: Device, observe: &mut Observe<'_>) -> Vec<Finding> {
     let target = gpu::open(device);
     examination.look("compiler", || gpu::compiler(target.as_ref()));
     examination.look("libraries", || gpu::libraries(target.as_ref()));
+    examination.look("tracing", || gpu::tracing(target.as_ref()));
     examination.look("cache", gpu::cache);
     for family in families::FAMILIES {
         examination.look(family.name, || kernels::check(family, target.as_ref(), device));

@@ -6,6 +6,7 @@ use kinora_cpu::{CpuError, Options, StepLoop, StepObserver, Tensors};
 use kinora_cuda::{
     CudaError, CudaOptions,
     compiler::{CompilerOptions, Origin},
+    cupti::Cupti,
     driver,
     kernels::Choose,
     tuning::{Tuner, TuningObserver},
@@ -194,11 +195,12 @@ impl PlannedNetwork {
         }
     }
 
-    /// Reads the weights and allocates what the network needs. `compiled` is told of kernels that are compiled: how many
-    /// are ready, and how many there are.
+    /// Reads the weights and allocates what the network needs. The profiler is told of copies to a device; `compiled` of kernels
+    /// that are compiled: how many are ready, and how many there are.
     pub fn load(
         &self,
         parameters: &dyn Parameters,
+        profiler: &Profiler,
         compiled: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Network, BackendError> {
         Ok(match self {
@@ -209,7 +211,8 @@ impl PlannedNetwork {
                         compiled(progress.done, progress.total);
                     }
                 };
-                let load = kinora_cuda::LoadOptions { progress: &progress, ..Default::default() };
+                let profiler = profiler.clone();
+                let load = kinora_cuda::LoadOptions { progress: &progress, profiler, ..Default::default() };
                 Network::Cuda(Box::new(planned.clone().load_with(&gpu.device, parameters, &load)?))
             }
         })
@@ -271,7 +274,7 @@ impl Network {
                 (program.weight_bytes(), program.arena().len())
             }
             Network::Cuda(program) => {
-                program.profile(profiler, name)?;
+                program.profile(profiler, name, Cupti::for_profile(profiler))?;
                 (program.memory().weights, program.memory().arena)
             }
         };

@@ -13,6 +13,7 @@ use kinora_models::{
     schedulers::{Schedule, Scheduler, SchedulerKind},
     weights::{Weights, WeightsError},
 };
+use kinora_profile::Profiler;
 
 use super::{
     Configs, Estimate, GenerateError, Observe, PartEstimate, Precision, Progress, Settings, Stage,
@@ -45,11 +46,12 @@ impl Part {
         Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, network: None })
     }
 
-    /// It with its weights, which are read where it is not loaded yet. `compiled` is told of kernels that are compiled: how
-    /// many are ready, and how many there are.
+    /// It with its weights, which are read where it is not loaded yet. The profiler is told of copies to a device; `compiled` of
+    /// kernels that are compiled: how many are ready, and how many there are.
     pub fn load(
         &mut self,
         weights: &Weights,
+        profiler: &Profiler,
         compiled: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<&mut Network, GenerateError> {
         let network = match self.network.take() {
@@ -57,9 +59,11 @@ impl Part {
             None => {
                 let part = self.name;
                 let watched = Watched { weights, memory: Cell::new(false) };
-                self.planned.load(&watched, compiled).map_err(|source| match watched.memory.get() {
-                    true => GenerateError::OutOfMemory { part, problem: source.to_string() },
-                    false => GenerateError::run(part, source),
+                self.planned.load(&watched, profiler, compiled).map_err(|source| {
+                    match watched.memory.get() {
+                        true => GenerateError::OutOfMemory { part, problem: source.to_string() },
+                        false => GenerateError::run(part, source),
+                    }
                 })?
             }
         };

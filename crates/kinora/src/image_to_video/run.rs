@@ -42,12 +42,13 @@ impl Run<'_, '_> {
     pub fn load<'p>(&mut self, part: &'p mut Part, weights: &Weights) -> Result<Loaded<'p>, GenerateError> {
         let name = part.name;
         if part.is_loaded() {
-            return Ok(Loaded { name, network: part.load(weights, &|_, _| {})? });
+            let network = part.load(weights, self.stopwatch.profiler(), &|_, _| {})?;
+            return Ok(Loaded { name, network });
         }
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
         let running = self.stopwatch.begin(Stage::Load);
         let (observe, stopped) = (Mutex::new(&mut *self.observe), AtomicBool::new(false));
-        let network = part.load(weights, &|done, total| {
+        let network = part.load(weights, self.stopwatch.profiler(), &|done, total| {
             let mut observe = observe.lock().unwrap_or_else(PoisonError::into_inner);
             let told = observe(&Progress { stage: Stage::Compile, done, total, preview: None });
             stopped.fetch_or(told.is_break(), Ordering::Relaxed);

@@ -223,6 +223,7 @@ mod tests {
             start,
             end,
             work,
+            copied: None,
         };
         let work = |layer: &str| Work { program: "unet".into(), layer: layer.into(), ..Work::default() };
         let lane = |name: &str, kind| Lane { name: name.into(), kind };

@@ -23,6 +23,8 @@ const ROWS: usize = 5000;
 pub(super) struct Report<'a> {
     device: &'a str,
     ceilings: Option<Ceilings>,
+    /// What a reader has to know of how it was recorded.
+    notes: &'a [String],
     summary: Summary<'a>,
     stages: Vec<Stage>,
     bottlenecks: Vec<Bottleneck>,
@@ -103,6 +105,7 @@ pub(super) fn report(profile: &Profile) -> Report<'_> {
     Report {
         device: &profile.machine.device,
         ceilings: profile.machine.ceilings,
+        notes: &profile.notes,
         summary: summary(profile),
         stages: stages(profile),
         bottlenecks: bottlenecks(profile),
@@ -153,8 +156,8 @@ fn summary(profile: &Profile) -> Summary<'_> {
         flops_per_second: all.flops_per_second(),
         bytes_per_second: all.bytes_per_second(),
         efficiency: all.efficiency(),
-        spans: profile.spans.len(),
-        lanes: profile.lanes.len(),
+        spans: profile.spans.len() + profile.activity.len(),
+        lanes: profile.lanes.len() + usize::from(!profile.activity.is_empty()),
         peak: profile.memory_peak().map(|(at, bytes)| Peak { at, bytes, owners: profile.memory_at(at) }),
         planned_peak_bytes: profile.planned_peak_bytes,
     }
@@ -222,7 +225,15 @@ mod tests {
             bytes: 10,
             launches: 2,
         };
-        let span = |work, start, end| Span { name: "s".into(), lane: 0, parent: None, start, end, work };
+        let span = |work, start, end| Span {
+            name: "s".into(),
+            lane: 0,
+            parent: None,
+            start,
+            end,
+            work,
+            copied: None,
+        };
         Profile {
             lanes: vec![Lane { name: "gpu".into(), kind: LaneKind::Device }],
             works: vec![work("a", "add"), work("b", "conv"), work("c", "gemm")],

@@ -3,6 +3,7 @@
 const report = JSON.parse(document.getElementById("data").textContent);
 
 part(() => drawMachine(report));
+part(() => drawNotes(report));
 part(() => drawFigures(report));
 part(() => drawStages(report));
 part(() => drawBottlenecks(report));

@@ -19,6 +19,11 @@ function drawMachine({ device, ceilings }) {
   document.getElementById("machine").append(...parts);
 }
 
+function drawNotes({ notes }) {
+  const list = document.getElementById("notes");
+  list.append(...notes.map((note) => element("p", { class: "notice" }, note)));
+}
+
 function drawFigures({ summary, ceilings }) {
   const whose = summary.layer_kind === "device" ? "device" : "host";
   const share = summary.nanoseconds > 0 ? summary.layer_nanoseconds / summary.nanoseconds : 0;

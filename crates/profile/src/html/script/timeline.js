@@ -15,12 +15,13 @@ function timelineRows({ lanes, from }) {
   const headings = [];
   let y = AXIS + 4;
   for (const lane of lanes) {
-    headings.push({ y, name: lane.name, kind: lane.kind === "device" ? "device queue" : "host thread" });
+    const kind = lane.is_activity ? "as the device was seen to run them" : lane.kind === "device" ? "device queue" : "host thread";
+    headings.push({ y, name: lane.name, kind });
     y += LANE;
     lane.rows.forEach((numbers, depth) => {
       const length = numbers.length / 3;
       const row = {
-        y, depth, length,
+        y, depth, length, isActivity: lane.is_activity,
         starts: new Float64Array(length), ends: new Float64Array(length), labels: new Uint32Array(length),
         // The time in all spans before each, so that what a column holds is one subtraction.
         before: new Float64Array(length + 1),
@@ -136,7 +137,7 @@ function drawTimeline({ timeline, works, ops, summary, ceilings }) {
       const shown = fitted(name, Math.floor((size.width - 110) / 6.4));
       const width = context.measureText(shown).width;
       context.fillStyle = colours.surface;
-      context.fillRect(4, middle - 9, width + 90, 18);
+      context.fillRect(4, middle - 9, width + 20 + context.measureText(kind).width, 18);
       context.fillStyle = colours.ink;
       context.fillText(shown, 8, middle);
       context.font = TIMELINE_FONT;
@@ -262,6 +263,9 @@ function drawTimeline({ timeline, works, ops, summary, ceilings }) {
     const taken = row.ends[at] - row.starts[at];
     const work = workOf(label);
     const [program, layer, op, kernel, flops, moved] = work ?? [];
+    const copied = timeline.labels[label][2];
+    // What was seen to run may be a part of a layer's work, whose rates would be wrong for it.
+    const hasRates = work && !row.isActivity;
     const best = work && ceilings && flops > 0 ? ` (${wholePercent(perSecond(flops, taken) / ceilings.flops_per_second)})` : "";
     const bestBytes = work && ceilings && moved > 0 ? ` (${wholePercent(perSecond(moved, taken) / ceilings.bytes_per_second)})` : "";
     return [
@@ -273,8 +277,9 @@ function drawTimeline({ timeline, works, ops, summary, ceilings }) {
         ["Kernel", kernel ? named(kernel) : null],
         ["Network", work ? named(program) : null],
         ["Layer", work && layer !== nameOf(label) ? named(layer) : null],
-        ["Arithmetic", work && flops > 0 ? prefixed(perSecond(flops, taken), "FLOP/s") + best : null],
-        ["Memory", work && moved > 0 ? prefixed(perSecond(moved, taken), "B/s") + bestBytes : null],
+        ["Arithmetic", hasRates && flops > 0 ? prefixed(perSecond(flops, taken), "FLOP/s") + best : null],
+        ["Memory", hasRates && moved > 0 ? prefixed(perSecond(moved, taken), "B/s") + bestBytes : null],
+        ["Copied", copied === null ? null : `${bytes(copied)}, ${prefixed(perSecond(copied, taken), "B/s")}`],
       ],
     ];
   }

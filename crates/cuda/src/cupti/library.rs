@@ -1,0 +1,254 @@
+//! The library, loaded when it is first needed.
+
+use std::{
+    ffi::{CStr, c_char, c_void},
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use cudarc::driver::sys::{CUcontext, CUstream};
+use kinora_profile::Profiler;
+use libloading::Library;
+
+use crate::{
+    CudaError,
+    installed::{Sought, Surroundings},
+};
+
+/// CUPTI. An install has it in a folder of its own, beside the other libraries, or both.
+const CUPTI: Sought = Sought {
+    variable: "KINORA_CUPTI",
+    // On Windows its name has the release in it: there it has to be named.
+    #[cfg(windows)]
+    names: &[],
+    #[cfg(not(windows))]
+    names: &["libcupti.so.13", "libcupti.so.12"],
+    install_folders: &["extras/CUPTI/lib64"],
+    wheel_folders: &["nvidia/cu13/lib", "nvidia/cuda_cupti/lib"],
+};
+
+/// The versions whose records have the fields that are read where `records` reads them, by the numbers that the library gives
+/// itself: CUDA 12.0 to 12.9, and 13.0. From 13.0 on a number is made of CUDA's version.
+const KNOWN_VERSIONS: [RangeInclusive<u32>; 2] = [19..=28, 130_000..=130_099];
+
+pub(super) type Status = u32;
+pub(super) const SUCCESS: Status = 0;
+
+/// Asks for an empty buffer: its address, its size, and how many records it may hold, 0 for as many as fit.
+pub(super) type BufferRequested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
+/// Gives a buffer back: its address, its size, and how much of it holds records.
+pub(super) type BufferCompleted = unsafe extern "C" fn(CUcontext, u32, *mut u8, usize, usize);
+
+/// The functions that are used of it.
+pub(super) struct Functions {
+    version: unsafe extern "C" fn(*mut u32) -> Status,
+    result_string: unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
+    pub timestamp: unsafe extern "C" fn(*mut u64) -> Status,
+    pub context_id: unsafe extern "C" fn(CUcontext, *mut u32) -> Status,
+    pub stream_id: unsafe extern "C" fn(CUcontext, CUstream, u8, *mut u32) -> Status,
+    pub register_callbacks: unsafe extern "C" fn(BufferRequested, BufferCompleted) -> Status,
+    pub enable: unsafe extern "C" fn(u32) -> Status,
+    pub disable: unsafe extern "C" fn(u32) -> Status,
+    pub flush_all: unsafe extern "C" fn(u32) -> Status,
+    pub next_record: unsafe extern "C" fn(*mut u8, usize, *mut *mut c_void) -> Status,
+    pub dropped_records: unsafe extern "C" fn(CUcontext, u32, *mut usize) -> Status,
+    pub push_external_id: unsafe extern "C" fn(u32, u64) -> Status,
+    pub pop_external_id: unsafe extern "C" fn(u32, *mut u64) -> Status,
+}
+
+/// NVIDIA's tracing library.
+pub struct Cupti {
+    pub(super) functions: Functions,
+    version: u32,
+    path: PathBuf,
+    /// The functions are the library's.
+    _library: Library,
+}
+
+impl std::fmt::Debug for Cupti {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CUPTI {} at {}", self.version(), self.path.display())
+    }
+}
+
+/// The library of this process. It has threads of its own and stays loaded.
+static LOADED: OnceLock<Cupti> = OnceLock::new();
+
+impl Cupti {
+    /// The library, looked for where NVRTC is, and loaded when it is first asked for. `KINORA_CUPTI` names another one.
+    ///
+    /// # Errors
+    /// Where there is none, or none whose records are known.
+    pub fn find() -> Result<&'static Cupti, CudaError> {
+        if let Some(cupti) = Cupti::loaded() {
+            return Ok(cupti);
+        }
+        let found = Surroundings::of_process(&CUPTI).first(&CUPTI, |candidate| Cupti::load(&candidate.path));
+        let found = found.map_err(|tried| CudaError::NoCupti { tried })?;
+        Ok(LOADED.get_or_init(|| found))
+    }
+
+    /// The library for a profile. Where there is none, the profile says so.
+    pub fn for_profile(profiler: &Profiler) -> Option<&'static Cupti> {
+        if !profiler.is_on() {
+            return None;
+        }
+        match Cupti::find() {
+            Ok(cupti) => Some(cupti),
+            Err(_) => {
+                profiler.note(
+                    "the GPU's own times of kernels are missing, since CUPTI was not found; a layer's time is that between \
+                     two events. `kinora doctor` says where it was looked for",
+                );
+                None
+            }
+        }
+    }
+
+    /// The library, where it has been loaded.
+    pub(super) fn loaded() -> Option<&'static Cupti> {
+        LOADED.get()
+    }
+
+    /// Its version in words: that of the CUDA it belongs to.
+    pub fn version(&self) -> String {
+        version_text(self.version)
+    }
+
+    /// # Errors
+    /// In words, where the library cannot be loaded or is not one whose records are known.
+    fn load(path: &Path) -> Result<Cupti, String> {
+        // SAFETY: loading NVIDIA's library runs its own set-up alone.
+        let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
+        macro_rules! function {
+            ($name:literal) => {
+                // SAFETY: the type is that of NVIDIA's header, the same in every version that is known here.
+                *unsafe { library.get(concat!($name, "\0").as_bytes()) }.map_err(|error| error.to_string())?
+            };
+        }
+        let functions = Functions {
+            version: function!("cuptiGetVersion"),
+            result_string: function!("cuptiGetResultString"),
+            timestamp: function!("cuptiGetTimestamp"),
+            context_id: function!("cuptiGetContextId"),
+            stream_id: function!("cuptiGetStreamIdEx"),
+            register_callbacks: function!("cuptiActivityRegisterCallbacks"),
+            enable: function!("cuptiActivityEnable"),
+            disable: function!("cuptiActivityDisable"),
+            flush_all: function!("cuptiActivityFlushAll"),
+            next_record: function!("cuptiActivityGetNextRecord"),
+            dropped_records: function!("cuptiActivityGetNumDroppedRecords"),
+            push_external_id: function!("cuptiActivityPushExternalCorrelationId"),
+            pop_external_id: function!("cuptiActivityPopExternalCorrelationId"),
+        };
+        let mut version = 0;
+        // SAFETY: the call writes one number.
+        let status = unsafe { (functions.version)(&mut version) };
+        if status != SUCCESS {
+            return Err(format!("it does not give its version (status {status})"));
+        }
+        accepted(version)?;
+        Ok(Cupti { functions, version, path: path.to_owned(), _library: library })
+    }
+
+    /// The error of a status.
+    pub(super) fn check(&self, status: Status, doing: &str) -> Result<(), CudaError> {
+        if status == SUCCESS {
+            return Ok(());
+        }
+        let mut text: *const c_char = std::ptr::null();
+        // SAFETY: the call writes one pointer, to a string of the library's own, or leaves it null.
+        let given = unsafe { (self.functions.result_string)(status, &mut text) };
+        let words = if given == SUCCESS && !text.is_null() {
+            // SAFETY: as above.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        } else {
+            "no text".to_owned()
+        };
+        let status = format!("{words} ({status})");
+        Err(CudaError::Library { library: "CUPTI", doing: doing.to_owned(), status })
+    }
+}
+
+/// Refuses a library whose records may lie otherwise than those that are known.
+fn accepted(version: u32) -> Result<(), String> {
+    if KNOWN_VERSIONS.iter().any(|known| known.contains(&version)) {
+        return Ok(());
+    }
+    Err(format!(
+        "its records are not known: it is CUPTI {}, and known are those of CUDA 12.0 to 13.0",
+        version_text(version)
+    ))
+}
+
+fn version_text(version: u32) -> String {
+    match version {
+        // Since 13.0: two digits each for CUDA's major and minor version, and for CUPTI's own.
+        130_000.. => format!("{}.{} ({version})", version / 10_000, version / 100 % 100),
+        _ => format!("of API {version}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_is_not_known_is_refused_in_words() {
+        for known in [19, 24, 28, 130_000, 130_001] {
+            assert_eq!(accepted(known), Ok(()));
+        }
+        for (unknown, words) in [(18, "of API 18"), (29, "of API 29"), (130_100, "13.1 (130100)")] {
+            let refused = accepted(unknown).unwrap_err();
+            assert!(refused.contains(words) && refused.contains("12.0 to 13.0"), "{refused}");
+        }
+        assert_eq!(version_text(130_001), "13.0 (130001)");
+    }
+
+    #[test]
+    fn it_is_looked_for_in_its_own_folder_as_well() {
+        let surroundings = Surroundings { installs: vec!["/opt/cuda".into()], ..Surroundings::default() };
+        let paths: Vec<PathBuf> = surroundings.candidates(&CUPTI).into_iter().map(|c| c.path).collect();
+        for path in [
+            "libcupti.so.13",
+            "libcupti.so.12",
+            "/opt/cuda/lib64/libcupti.so.13",
+            "/opt/cuda/extras/CUPTI/lib64/libcupti.so.12",
+        ] {
+            assert!(paths.contains(&PathBuf::from(path)), "{path} is not in {paths:?}");
+        }
+    }
+
+    #[test]
+    fn the_message_says_how_to_install_it() {
+        let message = CudaError::NoCupti { tried: vec!["  here: not there".into()] }.to_string();
+        assert!(
+            message.contains("pip install nvidia-cuda-cupti") && message.contains(CUPTI.variable),
+            "{message}"
+        );
+        assert!(message.ends_with("here: not there"), "{message}");
+    }
+
+    /// Needs no GPU: the library gives its version, and its clock goes forward.
+    #[test]
+    fn where_it_is_installed_it_is_loaded() {
+        let cupti = match Cupti::find() {
+            Ok(cupti) => cupti,
+            Err(error) => {
+                println!("not run: {error}");
+                return;
+            }
+        };
+        let now = || {
+            let mut now = 0;
+            // SAFETY: the call writes one number.
+            cupti.check(unsafe { (cupti.functions.timestamp)(&mut now) }, "tell the time").unwrap();
+            now
+        };
+        let before = now();
+        assert!(before > 0 && now() >= before);
+        let error = cupti.check(1, "do a thing").unwrap_err().to_string();
+        assert!(error.starts_with("CUPTI could not do a thing: CUPTI_ERROR_INVALID_PARAMETER"), "{error}");
+    }
+}

@@ -1,0 +1,226 @@
+//! Where NVIDIA's libraries are looked for: beside a CUDA install, and in Python's packages.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A library that may be installed.
+#[derive(Debug)]
+pub(crate) struct Sought {
+    /// The environment variable that names the library or its folder. Nothing else is tried then.
+    pub variable: &'static str,
+    /// Its names, the newest first.
+    pub names: &'static [&'static str],
+    /// Folders of a CUDA install that hold it, beside [`INSTALL_FOLDERS`].
+    pub install_folders: &'static [&'static str],
+    /// Folders of Python's packages that hold it, the newest first.
+    pub wheel_folders: &'static [&'static str],
+}
+
+/// Folders of a CUDA install that hold libraries.
+const INSTALL_FOLDERS: [&str; 5] =
+    ["lib64", "lib", "bin", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
+
+/// What of the process's surroundings says where to look.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Surroundings {
+    /// The library or its folder, where someone named it.
+    pub named: Option<PathBuf>,
+    /// CUDA installs, by environment variables and by custom.
+    pub installs: Vec<PathBuf>,
+    /// Python environments: active ones, and the one that a project keeps.
+    pub environments: Vec<PathBuf>,
+}
+
+/// A library that might do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// Where it is, or its bare name.
+    pub path: PathBuf,
+    /// Whether the system's loader is to find it.
+    pub by_loader: bool,
+}
+
+impl Surroundings {
+    /// Those of this process.
+    pub fn of_process(sought: &Sought) -> Surroundings {
+        let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let mut installs: Vec<PathBuf> =
+            ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(variable).collect();
+        installs.extend(customary_installs());
+        let mut environments: Vec<PathBuf> =
+            ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).collect();
+        // The folder that `cargo xtask test` installs into, seen from wherever in the project the process runs.
+        if let Ok(folder) = std::env::current_dir() {
+            environments.extend(folder.ancestors().map(|f| f.join(".python")).filter(|f| f.is_dir()).take(1));
+        }
+        Surroundings { named: variable(sought.variable), installs, environments }
+    }
+
+    /// The libraries that might do, in the order in which they are tried.
+    pub fn candidates(&self, sought: &Sought) -> Vec<Candidate> {
+        let at = |path: PathBuf| Candidate { path, by_loader: false };
+        if let Some(named) = &self.named {
+            if named.is_dir() {
+                return sought.names.iter().map(|name| at(named.join(name))).collect();
+            }
+            return vec![at(named.clone())];
+        }
+        let in_installs = self.installs.iter().flat_map(|install| {
+            let folders = INSTALL_FOLDERS.iter().chain(sought.install_folders);
+            folders.map(|folder| install.join(folder)).collect::<Vec<_>>()
+        });
+        let in_wheels = self
+            .environments
+            .iter()
+            .flat_map(|environment| site_packages(environment))
+            .flat_map(|packages| sought.wheel_folders.iter().map(move |folder| packages.join(folder)));
+        let in_folders = in_installs
+            .chain(in_wheels)
+            .flat_map(|folder| sought.names.iter().map(move |name| at(folder.join(name))));
+        // A bare name is the loader's to find, which also looks into LD_LIBRARY_PATH.
+        let by_loader =
+            sought.names.iter().map(|name| Candidate { path: PathBuf::from(name), by_loader: true });
+        by_loader.chain(in_folders).collect()
+    }
+
+    /// What `load` makes of the first library for which it succeeds.
+    ///
+    /// # Errors
+    /// Where none does: a line for each that was tried, with what is wrong with it.
+    pub fn first<T>(
+        &self,
+        sought: &Sought,
+        mut load: impl FnMut(&Candidate) -> Result<T, String>,
+    ) -> Result<T, Vec<String>> {
+        let mut tried = Vec::new();
+        for candidate in self.candidates(sought) {
+            let loaded = match candidate.by_loader || candidate.path.is_file() {
+                true => load(&candidate),
+                false => Err("not there".to_owned()),
+            };
+            match loaded {
+                Ok(loaded) => return Ok(loaded),
+                Err(reason) => tried.push(format!("  {}: {reason}", candidate.path.display())),
+            }
+        }
+        if self.named.is_none() && self.environments.is_empty() {
+            tried.push("  no Python environment is active (VIRTUAL_ENV, CONDA_PREFIX)".to_owned());
+        }
+        Err(tried)
+    }
+}
+
+/// `/usr/local/cuda`, then `/usr/local/cuda-13.0` and its like, the newest first.
+fn customary_installs() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = fs::read_dir("/usr/local")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("cuda-"))
+        .map(|entry| entry.path())
+        .collect();
+    found.sort_by_key(|path| std::cmp::Reverse(version_in(path)));
+    let mut installs = vec![PathBuf::from("/usr/local/cuda")];
+    installs.extend(found);
+    installs
+}
+
+/// The numbers in a file's or folder's name: 13 comes after 9.
+pub(crate) fn version_in(path: &Path) -> Vec<u32> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+}
+
+/// The package folders of a Python environment.
+fn site_packages(environment: &Path) -> Vec<PathBuf> {
+    let mut found = vec![environment.join("Lib").join("site-packages")];
+    for lib in ["lib", "lib64"] {
+        let pythons = fs::read_dir(environment.join(lib)).into_iter().flatten().flatten();
+        let mut folders: Vec<PathBuf> = pythons
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"))
+            .map(|entry| entry.path().join("site-packages"))
+            .collect();
+        folders.sort_by_key(|path| path.parent().map(version_in));
+        folders.reverse();
+        found.extend(folders);
+    }
+    found.retain(|folder| folder.is_dir());
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOUGHT: Sought = Sought {
+        variable: "KINORA_SOUGHT",
+        names: &["libsought.so.13", "libsought.so.12"],
+        install_folders: &["extras/SOUGHT/lib64"],
+        wheel_folders: &["nvidia/cu13/lib"],
+    };
+
+    #[test]
+    fn a_named_library_is_the_only_one_tried() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("libsought.so.13");
+        let named = |path: &Path| Surroundings {
+            named: Some(path.to_owned()),
+            installs: vec!["/usr/local/cuda".into()],
+            ..Surroundings::default()
+        };
+        let only = [Candidate { path: missing.clone(), by_loader: false }];
+        assert_eq!(named(&missing).candidates(&SOUGHT), only);
+        let tried =
+            |path: &Path| named(path).first(&SOUGHT, |_| Err::<(), _>("no library".to_owned())).unwrap_err();
+        assert_eq!(tried(&missing), [format!("  {}: not there", missing.display())]);
+        // A folder stands for the library in it.
+        let candidates = named(folder.path()).candidates(&SOUGHT);
+        let names: Vec<_> = candidates.iter().map(|c| c.path.strip_prefix(folder.path()).unwrap()).collect();
+        assert_eq!(names, SOUGHT.names.iter().map(Path::new).collect::<Vec<_>>());
+        fs::write(&missing, "not a library").unwrap();
+        assert_eq!(tried(&missing), [format!("  {}: no library", missing.display())]);
+    }
+
+    #[test]
+    fn the_loader_comes_first_then_installs_then_packages() {
+        let folder = tempfile::tempdir().unwrap();
+        let packages = folder.path().join("lib/python3.12/site-packages");
+        fs::create_dir_all(&packages).unwrap();
+        let install = folder.path().join("cuda");
+        let surroundings = Surroundings {
+            named: None,
+            installs: vec![install.clone()],
+            environments: vec![folder.path().to_owned()],
+        };
+        let candidates = surroundings.candidates(&SOUGHT);
+        let place = |path: PathBuf| candidates.iter().position(|candidate| candidate.path == path).unwrap();
+        let places = [
+            place("libsought.so.13".into()),
+            place("libsought.so.12".into()),
+            place(install.join("lib64/libsought.so.13")),
+            place(install.join("extras/SOUGHT/lib64/libsought.so.13")),
+            place(packages.join("nvidia/cu13/lib/libsought.so.13")),
+            place(packages.join("nvidia/cu13/lib/libsought.so.12")),
+        ];
+        assert!(places.is_sorted() && places[5] == candidates.len() - 1, "{places:?}");
+        assert_eq!(candidates.iter().filter(|candidate| candidate.by_loader).count(), 2);
+        // The first that works is taken, and what stands after it is not touched.
+        let mut asked = Vec::new();
+        let found = surroundings.first(&SOUGHT, |candidate| {
+            asked.push(candidate.path.clone());
+            match candidate.path.ends_with("libsought.so.12") {
+                true => Ok("loaded"),
+                false => Err("too new".to_owned()),
+            }
+        });
+        assert_eq!((found, asked.len()), (Ok("loaded"), 2));
+    }
+
+    #[test]
+    fn newer_versions_come_first() {
+        assert!(version_in(Path::new("/usr/local/cuda-13.0")) > version_in(Path::new("/usr/local/cuda-9.2")));
+        assert!(version_in(Path::new("lib/python3.12")) > version_in(Path::new("lib/python3.9")));
+    }
+}
