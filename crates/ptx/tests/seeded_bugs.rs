@@ -5,8 +5,8 @@
 mod support;
 
 use kinora_ptx::{
-    Argument, Checks, Finding, FindingKind, LaunchConfig, MapElement, Module, Simulator, SourceLine, Swizzle,
-    TensorMap, TensorMapKind,
+    Argument, Checks, Finding, FindingKind, LaunchConfig, MapElement, Module, PredictOptions, Simulator,
+    SourceLine, Swizzle, TensorMap, TensorMapKind,
 };
 use support::{compile, profile};
 
@@ -41,7 +41,7 @@ fn run(case: &Case<'_>, bug: bool) -> Option<(Vec<Finding>, Vec<u32>)> {
     let module = Module::load(&mut simulator, &ptx).unwrap_or_else(|error| panic!("{error}"));
     let numbers: Vec<u8> = (0..1024u32).flat_map(u32::to_le_bytes).collect();
     let x = simulator.upload(&numbers).unwrap();
-    let y = simulator.allocate(4096);
+    let y = simulator.allocate(4096).unwrap();
     let counter = simulator.upload(&[0; 4]).unwrap();
     let map = TensorMap {
         address: x,
@@ -225,6 +225,137 @@ bugs! {
             __syncthreads();
             y[threadIdx.x] = s[256 + threadIdx.x]; // BUG
             wait_for_copies<0>();
+        }"#, ..PLAIN };
+    a_null_pointer_with_an_index_below_zero: OutOfBounds, Case { source: r#"
+        KERNEL {
+            const int *p = BUG ? (const int *)(u64)counter[0] : x + 1;
+            int i = counter[0] - 1;
+            y[threadIdx.x] = p[i]; // BUG
+        }"#, ..PLAIN };
+    an_atomic_on_memory_that_nobody_wrote: Uninitialised, Case { source: r#"
+        KERNEL {
+            if (!BUG) atomicExch(y + threadIdx.x, 5);
+            else atomicAdd(y + threadIdx.x, 5); // BUG
+            __syncthreads();
+            y[64 + threadIdx.x] = y[63 - threadIdx.x];
+        }"#, ..PLAIN };
+    an_exchange_that_takes_what_nobody_wrote: Uninitialised, Case { source: r#"
+        __shared__ int s[64];
+        KERNEL {
+            if (!BUG) s[threadIdx.x] = 0;
+            y[threadIdx.x] = atomicExch(s + threadIdx.x, 5); // BUG
+            __syncthreads();
+            y[threadIdx.x + 64] = s[63 - threadIdx.x];
+        }"#, ..PLAIN };
+    a_write_that_several_readers_may_not_have_passed: Race, Case { source: r#"
+        KERNEL {
+            if (threadIdx.x == 0) y[0] = 1;
+            __syncthreads();
+            int value = y[0]; // BUG
+            if (!BUG) __syncthreads();
+            if (threadIdx.x == 40) y[0] = 2; // BUG
+            y[threadIdx.x + 64] = value;
+        }"#, ..PLAIN };
+    a_write_by_the_first_of_several_readers: Race, Case { block: 32, source: r#"
+        KERNEL {
+            if (threadIdx.x == 0) y[0] = 1;
+            __syncwarp();
+            int value = y[0];
+            if (!BUG) __syncwarp();
+            asm volatile("" ::: "memory");
+            if (threadIdx.x == 0) y[0] = 2; // BUG
+            y[threadIdx.x + 64] = value;
+        }"#, ..PLAIN };
+    a_write_after_reads_of_a_later_phase: Race, Case { source: r#"
+        KERNEL {
+            y[threadIdx.x] = 1;
+            __syncthreads();
+            int value = y[0];
+            __syncthreads();
+            value += y[0]; // BUG
+            if (!BUG) __syncthreads();
+            if (threadIdx.x == 40) y[0] = 2; // BUG
+            y[threadIdx.x + 64] = value;
+        }"#, ..PLAIN };
+    a_sum_by_atomics_that_is_read_too_early: Race, Case { source: r#"
+        KERNEL {
+            atomicAdd(counter, x[threadIdx.x]); // BUG
+            if (!BUG) __syncthreads();
+            if (BUG) __syncwarp();
+            y[threadIdx.x] = *counter; // BUG
+        }"#, ..PLAIN };
+    a_sum_in_shared_memory_that_is_read_too_early: Race, Case { source: r#"
+        __shared__ int sum;
+        KERNEL {
+            if (threadIdx.x == 0) sum = 0;
+            __syncthreads();
+            atomicAdd(&sum, x[threadIdx.x]); // BUG
+            if (!BUG) __syncthreads();
+            if (BUG) __syncwarp();
+            y[threadIdx.x] = sum; // BUG
+        }"#, ..PLAIN };
+    a_sum_in_shared_memory_that_is_cleared_too_late: Race, Case { source: r#"
+        __shared__ int sum;
+        KERNEL {
+            if (threadIdx.x == 0) sum = 0;
+            if (!BUG) __syncthreads();
+            if (BUG) __syncwarp();
+            atomicAdd(&sum, x[threadIdx.x]); // BUG
+            __syncthreads();
+            y[threadIdx.x] = sum;
+        }"#, ..PLAIN };
+    a_sum_of_other_blocks_that_is_read_without_a_ticket: Race, Case { grid: 4, source: r#"
+        KERNEL {
+            if (threadIdx.x == 0) {
+                atomicAdd(counter, 1); // BUG
+                __threadfence();
+                bool last = BUG || atomicAdd(counter, 1 << 16) >> 16 == 3;
+                if (last) y[blockIdx.x] = *counter; // BUG
+            }
+        }"#, ..PLAIN };
+    what_a_lock_guards: Race, Case { source: r#"
+        KERNEL {
+            if (threadIdx.x == 0) y[0] = 0;
+            __syncthreads();
+            bool done = false;
+            while (!done)
+                if (BUG || atomicCAS(counter, 0, 1) == 0) {
+                    y[0] += 1; // BUG
+                    __threadfence();
+                    if (!BUG) atomicExch(counter, 0);
+                    done = true;
+                }
+        }"#, ..PLAIN };
+    a_flag_that_a_warp_waits_for: Race, Case { source: r#"
+        __shared__ volatile int ready;
+        __shared__ int s[32];
+        KERNEL {
+            if (threadIdx.x == 0) ready = 0;
+            __syncthreads();
+            if (threadIdx.x >= 32) {
+                s[threadIdx.x - 32] = x[threadIdx.x]; // BUG
+                __threadfence_block();
+                __syncwarp();
+                if (threadIdx.x == 32) ready = 1;
+            } else {
+                if (!BUG) while (ready == 0) {}
+                __threadfence_block();
+                y[threadIdx.x] = s[threadIdx.x]; // BUG
+            }
+        }"#, ..PLAIN };
+    what_another_block_wrote_without_a_flag: Race, Case { grid: 2, source: r#"
+        KERNEL {
+            if (blockIdx.x == 0) {
+                y[threadIdx.x] = x[threadIdx.x]; // BUG
+                __threadfence();
+                __syncthreads();
+                if (threadIdx.x == 0) *(volatile int *)counter = 1;
+            } else {
+                if (!BUG && threadIdx.x == 0) while (*(volatile int *)counter == 0) {}
+                __threadfence();
+                __syncthreads();
+                y[threadIdx.x + 64] = y[threadIdx.x]; // BUG
+            }
         }"#, ..PLAIN };
     a_copy_seen_without_a_barrier: Race, Case { source: r#"
         __shared__ __align__(16) int s[256];
@@ -501,7 +632,7 @@ fn memory_that_was_freed() {
     let mut simulator = Simulator::new(profile("80"));
     let module = Module::load(&mut simulator, &ptx).unwrap();
     let x = simulator.upload(&[1; 256]).unwrap();
-    let y = simulator.allocate(256);
+    let y = simulator.allocate(256).unwrap();
     simulator.free(x).unwrap();
     let arguments = vec![Argument::U64(x), Argument::U64(y), Argument::U64(y), Argument::Bytes(vec![0; 128])];
     let report = simulator.launch(&module, "k", &LaunchConfig::new(1, 64, arguments)).unwrap();
@@ -509,4 +640,35 @@ fn memory_that_was_freed() {
     assert_eq!(kinds, [FindingKind::UseAfterFree]);
     assert_eq!(report.findings[0].address, Some(x));
     assert!(simulator.free(x).is_err());
+}
+
+#[test]
+fn blocks_beyond_what_records_of_races_know() {
+    let source = format!("{HEAD}KERNEL {{ if (blockIdx.x >= {}) y[threadIdx.x] = 1; }}", (1 << 23) - 2);
+    let Some(ptx) = compile("case.cu", &source, "", "80") else { return };
+    let mut simulator = Simulator::new(profile("80"));
+    let module = Module::load(&mut simulator, &ptx).unwrap();
+    let y = simulator.allocate(256).unwrap();
+    let arguments = vec![Argument::U64(y), Argument::U64(y), Argument::U64(y), Argument::Bytes(vec![0; 128])];
+    // Four that write one place, of which the records know the first.
+    let config = LaunchConfig::new((1 << 23) + 2, 1, arguments);
+    let report = simulator.launch(&module, "k", &config).unwrap();
+    assert!(report.findings.is_empty(), "{}", texts(&report.findings));
+}
+
+#[test]
+fn more_memory_than_there_is() {
+    let mut simulator = Simulator::new(profile("80"));
+    let refused = simulator.allocate(usize::MAX / 4).unwrap_err().to_string();
+    assert!(refused.contains("make the tensors smaller"), "{refused}");
+    // Addresses alone cost nothing, nor does a prediction over them, but records of who touched them would.
+    let source = format!("{HEAD}KERNEL {{ y[threadIdx.x] = x[threadIdx.x]; }}");
+    let Some(ptx) = compile("case.cu", &source, "", "80") else { return };
+    let module = Module::load(&mut simulator, &ptx).unwrap();
+    let x = simulator.reserve(1 << 46);
+    let arguments = vec![Argument::U64(x), Argument::U64(x), Argument::U64(x), Argument::Bytes(vec![0; 128])];
+    let config = LaunchConfig::new(1, 64, arguments);
+    assert!(simulator.predict(&module, "k", &config, &PredictOptions::default()).is_ok());
+    let refused = simulator.launch(&module, "k", &config).unwrap_err().to_string();
+    assert!(refused.contains("without the search for races"), "{refused}");
 }

@@ -145,7 +145,7 @@ impl fmt::Display for Finding {
 pub(crate) struct Seen {
     pub kind: FindingKind,
     pub pc: u32,
-    pub block: u32,
+    pub block: u64,
     pub thread: u32,
     pub address: Option<u64>,
     pub message: String,
@@ -172,7 +172,7 @@ impl Findings {
         &mut self,
         kind: FindingKind,
         pc: u32,
-        make: impl FnOnce() -> (u32, u32, Option<u64>, String),
+        make: impl FnOnce() -> (u64, u32, Option<u64>, String),
     ) {
         if let Some(&known) = self.index.get(&(kind, pc)) {
             self.all[known].count += 1;

@@ -52,7 +52,8 @@ impl Unit<'_> {
             let conflict = match touch {
                 Touch::Read => shared.read(offset, bytes, &who, &self.clocks),
                 Touch::Write => shared.write(offset, bytes, &who, &self.clocks),
-                Touch::Atomic | Touch::StrongRead | Touch::StrongWrite => None,
+                Touch::Atomic | Touch::AtomicWrite => shared.atomic(offset, bytes, &who, &self.clocks),
+                Touch::StrongRead | Touch::StrongWrite => None,
             };
             let unwritten = touch.reads() && !shared.is_written(offset, bytes);
             // What a race leaves unwritten is the race's doing.
@@ -116,7 +117,11 @@ impl Unit<'_> {
         let engine = self.clocks.engine();
         let per_block = self.launched.geometry.warps();
         self.report(warp, FindingKind::Race, pc, lane as u32, Some(address), || {
-            let does = if touch.reads() { "reads" } else { "writes" };
+            let does = match touch {
+                Touch::Read | Touch::StrongRead => "reads",
+                Touch::Write | Touch::StrongWrite => "writes",
+                Touch::Atomic | Touch::AtomicWrite => "changes by an atomic",
+            };
             let who = match conflict {
                 Conflict { warp, .. } if warp == engine => "the copy engine".to_owned(),
                 Conflict { warp, lane: Some(lane), .. } => format!("thread {}", warp % per_block * 32 + lane),
