@@ -373,6 +373,32 @@ bugs! {
             y[threadIdx.x] = x[threadIdx.x];
             if (BUG && threadIdx.x % 2 == 1) asm volatile("barrier.sync 1, 64;" ::: "memory");
         }"#, steps: 100_000, ..PLAIN };
+    parts_of_a_warp_at_barriers_of_their_own: DivergentBarrier, Case { source: r#"
+        #if BUG
+        #define BARRIER "bar.sync 0;"
+        #else
+        #define BARRIER "barrier.sync 0;"
+        #endif
+        __shared__ int s[64];
+        KERNEL {
+            s[threadIdx.x] = x[threadIdx.x];
+            if (threadIdx.x % 2) asm volatile(BARRIER "// one" ::: "memory"); // BUG
+            else asm volatile(BARRIER "// another" ::: "memory"); // BUG
+            y[threadIdx.x] = s[63 - threadIdx.x];
+        }"#, ..PLAIN };
+    a_part_of_a_warp_that_is_not_waited_for: Race, Case { source: r#"
+        __shared__ int s[64];
+        KERNEL {
+            if (threadIdx.x % 2) {
+                s[threadIdx.x] = x[threadIdx.x];
+                asm volatile("barrier.sync 0;// one" ::: "memory");
+                y[threadIdx.x] = s[63 - threadIdx.x]; // BUG
+            } else {
+                if (!BUG) s[threadIdx.x] = x[threadIdx.x];
+                asm volatile("barrier.sync 0;// another" ::: "memory");
+                if (BUG) s[threadIdx.x] = x[threadIdx.x]; // BUG
+            }
+        }"#, ..PLAIN };
     a_barrier_that_half_of_the_block_never_reaches: Deadlock, Case { source: r#"
         KERNEL {
             y[threadIdx.x] = x[threadIdx.x];
@@ -671,4 +697,41 @@ fn more_memory_than_there_is() {
     assert!(simulator.predict(&module, "k", &config, &PredictOptions::default()).is_ok());
     let refused = simulator.launch(&module, "k", &config).unwrap_err().to_string();
     assert!(refused.contains("without the search for races"), "{refused}");
+}
+
+/// A kernel of one warp, of which lanes from 8 on have their predicate set.
+fn run_warp(body: &str) -> Vec<FindingKind> {
+    let ptx = format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 y) {{\n.reg .b32 %t;\n.reg .b64 %y;\n\
+         .reg .pred %p;\nld.param.u64 %y, [y];\nmov.u32 %t, %tid.x;\nsetp.ge.u32 %p, %t, 8;\n\
+         mad.wide.u32 %y, %t, 4, %y;\n{body}\n}}\n"
+    );
+    let mut simulator = Simulator::new(profile("80"));
+    let module = Module::load(&mut simulator, &ptx).unwrap_or_else(|error| panic!("{error}"));
+    let y = simulator.allocate(256).unwrap();
+    let config = LaunchConfig::new(1, 64, vec![Argument::U64(y)]);
+    let report = simulator.launch(&module, "k", &config).unwrap();
+    report.findings.iter().map(|finding| finding.kind).collect()
+}
+
+#[test]
+fn barriers_and_threads_that_have_ended_however_the_code_lies() {
+    // Lanes that end without a barrier are not waited for.
+    for early in [
+        "@%p bra WORK;\nret;\nWORK:\nbar.sync 0;\nst.global.u32 [%y], %t;\nret;",
+        "@!%p bra DONE;\nbar.sync 0;\nst.global.u32 [%y], %t;\nDONE:\nret;",
+        "@!%p bra OUT;\nbar.sync 0;\nret;\nOUT:\nst.global.u32 [%y], %t;\nret;",
+        "@!%p bra OUT;\nbar.sync 0;\nbra.uni DONE;\nOUT:\nst.global.u32 [%y], %t;\nDONE:\nret;",
+        "@%p bar.sync 0;\nret;",
+        "@!%p exit;\nbar.sync 0;\nbar.sync 0;\nret;",
+    ] {
+        assert_eq!(run_warp(early), [], "{early}");
+    }
+    // Those that go on without one, in code that the others come to later, should have come.
+    for beside in [
+        "@!%p bra SKIP;\nbar.sync 0;\nSKIP:\nst.global.u32 [%y], %t;\nret;",
+        "@%p bra WORK;\nSKIP:\nst.global.u32 [%y], %t;\nret;\nWORK:\nbar.sync 0;\nbra.uni SKIP;",
+    ] {
+        assert_eq!(run_warp(beside), [FindingKind::DivergentBarrier], "{beside}");
+    }
 }

@@ -214,6 +214,7 @@ impl<'a> Unit<'a> {
         }
         let empty = Warp::new(&EMPTY, 0, 0, 0);
         let mut warp = std::mem::replace(&mut self.warps[id], empty);
+        let live = warp.fragments.live;
         let mut moved = false;
         let mut place = 0;
         // Every fragment gets a slice; those that are made on the way come last.
@@ -227,8 +228,9 @@ impl<'a> Unit<'a> {
             place += usize::from(there);
         }
         moved |= self.meet_lanes(&mut warp);
-        if warp.fragments.live == 0 {
-            self.warp_ended(&mut warp);
+        moved |= self.lanes_without_barrier(&mut warp);
+        if warp.fragments.live != live {
+            self.lanes_ended(&mut warp);
         }
         self.warps[id] = warp;
         moved
