@@ -471,3 +471,30 @@ fn arguments(kernel: &Kernel, arguments: &[Argument]) -> Result<Vec<u8>, PtxErro
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every block of such a grid would take seconds; it is enough to run some at the end of what records of races know.
+    #[test]
+    fn blocks_beyond_what_the_records_of_races_know() {
+        let ptx = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 y) {\n.reg .b64 %y;\n\
+                   ld.param.u64 %y, [y];\nst.global.u64 [%y], %y;\nret;\n}\n";
+        let mut simulator = Simulator::new(Profile::a100());
+        let module = Module::load(&mut simulator, ptx).unwrap();
+        let y = simulator.allocate(8).unwrap();
+        let mut config = LaunchConfig::new(i32::MAX as u32, 1, vec![Argument::U64(y)]);
+        config.grid[1] = 4;
+        let races = |clusters: [u64; 2]| {
+            let launched = simulator.launched(module.kernel("k").unwrap(), &config, true).unwrap();
+            let mut unit = Unit::new(&launched);
+            clusters.into_iter().for_each(|cluster| assert!(unit.run(cluster)));
+            unit.findings.into_vec().len()
+        };
+        let known = (1 << 23) - 1;
+        assert_eq!(races([known - 2, known - 1]), 1);
+        assert_eq!(races([known - 1, known]), 0);
+        assert_eq!(races([known, 1 << 33]), 0);
+    }
+}

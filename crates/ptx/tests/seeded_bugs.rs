@@ -669,20 +669,6 @@ fn memory_that_was_freed() {
 }
 
 #[test]
-fn blocks_beyond_what_records_of_races_know() {
-    let source = format!("{HEAD}KERNEL {{ if (blockIdx.x >= {}) y[threadIdx.x] = 1; }}", (1 << 23) - 2);
-    let Some(ptx) = compile("case.cu", &source, "", "80") else { return };
-    let mut simulator = Simulator::new(profile("80"));
-    let module = Module::load(&mut simulator, &ptx).unwrap();
-    let y = simulator.allocate(256).unwrap();
-    let arguments = vec![Argument::U64(y), Argument::U64(y), Argument::U64(y), Argument::Bytes(vec![0; 128])];
-    // Four that write one place, of which the records know the first.
-    let config = LaunchConfig::new((1 << 23) + 2, 1, arguments);
-    let report = simulator.launch(&module, "k", &config).unwrap();
-    assert!(report.findings.is_empty(), "{}", texts(&report.findings));
-}
-
-#[test]
 fn more_memory_than_there_is() {
     let mut simulator = Simulator::new(profile("80"));
     let refused = simulator.allocate(usize::MAX / 4).unwrap_err().to_string();
@@ -733,5 +719,31 @@ fn barriers_and_threads_that_have_ended_however_the_code_lies() {
         "@%p bra WORK;\nSKIP:\nst.global.u32 [%y], %t;\nret;\nWORK:\nbar.sync 0;\nbra.uni SKIP;",
     ] {
         assert_eq!(run_warp(beside), [FindingKind::DivergentBarrier], "{beside}");
+    }
+}
+
+#[test]
+fn instructions_that_the_target_does_not_have() {
+    for (instruction, has, lacks) in [
+        ("wgmma.fence.sync.aligned;", "90a", "90"),
+        ("wgmma.fence.sync.aligned;", "90a", "75"),
+        ("setmaxnreg.dec.sync.aligned.u32 40;", "90a", "90"),
+        ("cp.async.commit_group;", "80", "75"),
+        ("cp.async.bulk.commit_group;", "90", "89"),
+        ("barrier.cluster.arrive.aligned;", "90", "80"),
+        ("fence.proxy.async;", "90", "80"),
+        ("redux.sync.add.s32 %r, %r, -1;", "80", "75"),
+    ] {
+        let load = |target: &str| {
+            let ptx = format!(
+                ".version 8.0\n.target sm_{target}\n.address_size 64\n.visible .entry k() {{\n.reg .b32 %r;\n{instruction}\nret;\n}}\n"
+            );
+            Module::load(&mut Simulator::new(profile("90a")), &ptx)
+        };
+        load(has).unwrap_or_else(|error| panic!("{error}"));
+        let error = load(lacks).unwrap_err();
+        assert_eq!(error.place().map(|place| place.line), Some(6));
+        let text = error.to_string();
+        assert!(text.contains("this needs sm_") && text.contains(&format!("for sm_{lacks}")), "{text}");
     }
 }

@@ -1,6 +1,7 @@
 //! From the text's tree to a [`Program`]: names become registers and addresses, opcodes become operations, calls become the
 //! code that they call.
 
+mod architecture;
 mod arithmetic;
 mod asynchronous;
 mod control;
@@ -395,7 +396,7 @@ impl<'a> Decoder<'a, '_> {
             return Err(context.unsupported(format!("the instruction {}", modifiers.name())));
         }
         match modifiers.unused() {
-            None => Ok(()),
+            None => self.check_architecture(context),
             Some(left) => Err(context.unsupported(format!("the modifier .{left} of {}", modifiers.name()))),
         }
     }
