@@ -438,6 +438,29 @@ bugs! {
             }
             y[threadIdx.x] = x[threadIdx.x];
         }"#, ..HOPPER };
+    an_mbarrier_that_is_made_twice: MbarrierMisuse, Case { source: r#"
+        __shared__ unsigned long long bar;
+        KERNEL {
+            if (threadIdx.x == 0) {
+                for (int i = 0; i < 2; i++) {
+                    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&bar)) : "memory"); // BUG
+                    if (!BUG) asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(&bar)) : "memory");
+                }
+            }
+            y[threadIdx.x] = x[threadIdx.x];
+        }"#, ..HOPPER };
+    a_store_over_an_mbarrier: MbarrierMisuse, Case { source: r#"
+        __shared__ unsigned long long bars[2];
+        KERNEL {
+            if (threadIdx.x == 0) make_barrier(shared_address(bars + 1), 64);
+            __syncthreads();
+            if (threadIdx.x == 0) ((volatile int *)bars)[1 + BUG] = 7; // BUG
+            if (!BUG) {
+                arrive(shared_address(bars + 1));
+                wait_for_phase(shared_address(bars + 1), 0);
+            }
+            y[threadIdx.x] = x[threadIdx.x];
+        }"#, ..HOPPER };
     a_wait_for_the_wrong_parity: Deadlock, Case { source: r#"
         __shared__ unsigned long long bar;
         KERNEL {
@@ -666,6 +689,18 @@ fn memory_that_was_freed() {
     assert_eq!(kinds, [FindingKind::UseAfterFree]);
     assert_eq!(report.findings[0].address, Some(x));
     assert!(simulator.free(x).is_err());
+}
+
+#[test]
+fn what_to_do_about_a_race() {
+    let case = |index: &str, grid: u32| {
+        let source = format!("KERNEL {{ y[{index}] = threadIdx.x; }}");
+        run(&Case { source: &source, grid, ..PLAIN }, true).map(|(findings, _)| texts(&findings))
+    };
+    let Some(within) = case("threadIdx.x % 32", 1) else { return };
+    assert!(within.contains("__syncthreads"), "{within}");
+    let Some(between) = case("threadIdx.x", 2) else { return };
+    assert!(between.contains("later launch") && !between.contains("__syncthreads"), "{between}");
 }
 
 #[test]

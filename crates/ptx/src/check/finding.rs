@@ -150,12 +150,14 @@ pub(crate) struct Seen {
     pub address: Option<u64>,
     pub message: String,
     pub count: u64,
+    /// Better advice than for others of its kind.
+    pub advice: Option<&'static str>,
 }
 
 impl Seen {
     /// The report's own words for it.
     pub fn suggestion(&self) -> &'static str {
-        self.kind.suggestion()
+        self.advice.unwrap_or_else(|| self.kind.suggestion())
     }
 }
 
@@ -180,7 +182,16 @@ impl Findings {
         }
         let (block, thread, address, message) = make();
         self.index.insert((kind, pc), self.all.len());
-        self.all.push(Seen { kind, pc, block, thread, address, message, count: 1 });
+        self.all.push(Seen { kind, pc, block, thread, address, message, count: 1, advice: None });
+    }
+
+    /// Gives one that was just seen for the first time advice of its own.
+    pub fn advise(&mut self, kind: FindingKind, pc: u32, advice: &'static str) {
+        if let Some(&known) = self.index.get(&(kind, pc))
+            && self.all[known].count == 1
+        {
+            self.all[known].advice = Some(advice);
+        }
     }
 
     /// Adds those of other blocks.

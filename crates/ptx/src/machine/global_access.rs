@@ -26,6 +26,10 @@ const MANY_BLOCKS: u64 = 1 << 62;
 
 const READ_FLAGS: u64 = MANY | MANY_BLOCKS;
 
+/// What to do about a race between blocks, which no barrier of a block helps against.
+const BETWEEN_BLOCKS: &str = "blocks do not wait for each other: write from one block alone, or by atomics, or read in a \
+                              later launch or behind the barrier of a cooperative grid";
+
 /// Notes a read. Where everything before `floor` is known to the reader, an older record of its block tells nothing more.
 #[inline(always)]
 fn note_read(record: &AtomicU64, mine: u64, floor: u32) {
@@ -310,5 +314,8 @@ impl Unit<'_> {
                 "the thread {does} what thread {thread} of {whose} has {other}, and nothing orders the two"
             )
         });
+        if block != here {
+            self.findings.advise(FindingKind::Race, pc, BETWEEN_BLOCKS);
+        }
     }
 }

@@ -48,6 +48,18 @@ impl Unit<'_> {
             if self.launched.timed {
                 return;
             }
+            if !matches!(touch, Touch::Read | Touch::StrongRead)
+                && self.blocks[block].mbarriers.overlap(offset, bytes)
+            {
+                self.report(
+                    warp,
+                    FindingKind::MbarrierMisuse,
+                    pc,
+                    lane as u32,
+                    Some(addresses[lane]),
+                    || format!("{bytes} bytes are written over an mbarrier, which was not invalidated"),
+                );
+            }
             let shared = &mut self.blocks[block].shared;
             let conflict = match touch {
                 Touch::Read => shared.read(offset, bytes, &who, &self.clocks),
