@@ -109,11 +109,10 @@ impl SimulatedBench {
         let allocate = |simulator: &mut Simulator, bytes: usize| -> Result<DevicePointer, CudaError> {
             if bytes == 0 { Ok(0) } else { simulator.allocate(bytes).map_err(said) }
         };
-        let tensors = |simulator: &mut Simulator,
-                       types: &[&TensorType]|
-         -> Result<Vec<DevicePointer>, CudaError> {
-            types.iter().map(|ty| allocate(simulator, ty.bytes())).collect()
-        };
+        let tensors =
+            |simulator: &mut Simulator, types: &[&TensorType]| -> Result<Vec<DevicePointer>, CudaError> {
+                types.iter().map(|ty| allocate(simulator, ty.bytes())).collect()
+            };
         let places = Places {
             inputs: tensors(&mut simulator, call.inputs)?,
             outputs: tensors(&mut simulator, call.outputs)?,
