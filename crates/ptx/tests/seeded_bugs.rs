@@ -253,7 +253,7 @@ bugs! {
             __syncthreads();
             int value = y[0]; // BUG
             if (!BUG) __syncthreads();
-            if (threadIdx.x == 40) y[0] = 2; // BUG
+            if (threadIdx.x == 8) y[0] = 2; // BUG
             y[threadIdx.x + 64] = value;
         }"#, ..PLAIN };
     a_write_by_the_first_of_several_readers: Race, Case { block: 32, source: r#"
@@ -390,12 +390,15 @@ bugs! {
         __shared__ int s[64];
         KERNEL {
             if (threadIdx.x % 2) {
+                asm volatile("// one" ::: "memory");
                 s[threadIdx.x] = x[threadIdx.x];
                 asm volatile("barrier.sync 0;// one" ::: "memory");
                 y[threadIdx.x] = s[63 - threadIdx.x]; // BUG
             } else {
+                asm volatile("// another" ::: "memory");
                 if (!BUG) s[threadIdx.x] = x[threadIdx.x];
                 asm volatile("barrier.sync 0;// another" ::: "memory");
+                y[threadIdx.x] = BUG ? 0 : s[63 - threadIdx.x];
                 if (BUG) s[threadIdx.x] = x[threadIdx.x]; // BUG
             }
         }"#, ..PLAIN };
