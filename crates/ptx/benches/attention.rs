@@ -46,7 +46,7 @@ fn main() {
             let module = Module::load(&mut simulator, &ptx).unwrap();
             let loading = loading.elapsed();
             let [q, k, v] = [1, 2, 3].map(|seed| halves(&mut simulator, seed));
-            let y = simulator.allocate(LENGTH * 128);
+            let y = simulator.allocate(LENGTH * 128).unwrap();
             let map = |address, rows| {
                 Argument::TensorMap(TensorMap {
                     address,

@@ -374,7 +374,8 @@ fn sectors(addresses: &[u64; 32], mask: u32, bytes: u64) -> u64 {
     while rest != 0 {
         let lane = rest.trailing_zeros() as usize;
         rest &= rest - 1;
-        let (first, last) = (addresses[lane] >> SECTOR_BITS, (addresses[lane] + bytes - 1) >> SECTOR_BITS);
+        let (first, last) =
+            (addresses[lane] >> SECTOR_BITS, addresses[lane].wrapping_add(bytes - 1) >> SECTOR_BITS);
         for piece in [first, last] {
             let newest = if count == 0 { None } else { Some(pieces[count - 1]) };
             if newest == Some(piece) {

@@ -484,8 +484,6 @@ pub(crate) struct Access {
     pub offset: i64,
     /// Accesses that other threads' ones are expected beside: volatile, relaxed, acquire, release.
     pub strong: bool,
-    /// Acquire or release: orders other accesses.
-    pub ordering: bool,
 }
 
 /// What an atomic does to memory.

@@ -219,7 +219,10 @@ impl Simulator {
     }
 
     /// Allocates memory; what it holds is not known.
-    pub fn allocate(&mut self, bytes: usize) -> DeviceAddress {
+    ///
+    /// # Errors
+    /// Where the machine that simulates has not so much.
+    pub fn allocate(&mut self, bytes: usize) -> Result<DeviceAddress, PtxError> {
         self.global.allocate(bytes)
     }
 
@@ -256,9 +259,9 @@ impl Simulator {
     /// Allocates memory for bytes and writes them.
     ///
     /// # Errors
-    /// As [`Simulator::copy_in`].
+    /// As [`Simulator::allocate`].
     pub fn upload(&mut self, from: &[u8]) -> Result<DeviceAddress, PtxError> {
-        let address = self.allocate(from.len());
+        let address = self.allocate(from.len())?;
         self.copy_in(address, from)?;
         Ok(address)
     }
@@ -273,7 +276,7 @@ impl Simulator {
                 let what = format!("{} is declared, but not in this module", variable.name);
                 return Err(PtxError::Syntax { place: variable.place, what });
             };
-            let address = self.allocate(bytes.max(1) as usize);
+            let address = self.allocate(bytes.max(1) as usize)?;
             places.insert(variable.name.to_owned(), (variable.space, address));
         }
         for variable in in_memory() {
@@ -317,7 +320,7 @@ impl Simulator {
         config: &LaunchConfig,
     ) -> Result<Report, PtxError> {
         let kernel = module.kernel(kernel)?;
-        let launched = self.launched(kernel, config)?;
+        let launched = self.launched(kernel, config, self.checks.races)?;
         let geometry = launched.geometry;
         let (next, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let clusters = geometry.cluster_count();
@@ -364,7 +367,7 @@ impl Simulator {
                 source: source(line.file, line.source),
                 called_at: source(line.caller.0, line.caller.1),
                 ptx_line: line.ptx,
-                block: Geometry::split(u64::from(seen.block), geometry.grid),
+                block: Geometry::split(seen.block, geometry.grid),
                 thread: Geometry::split(u64::from(seen.thread), geometry.block),
                 address: seen.address,
                 suggestion: seen.suggestion().to_owned(),
@@ -375,17 +378,22 @@ impl Simulator {
         Ok(Report { findings: findings.collect(), counters })
     }
 
-    /// A launch, as all units see it.
-    fn launched<'a>(&'a self, kernel: &'a Kernel, config: &LaunchConfig) -> Result<Launched<'a>, PtxError> {
+    /// A launch, as all units see it, with records of who touches memory where races are looked for.
+    fn launched<'a>(
+        &'a self,
+        kernel: &'a Kernel,
+        config: &LaunchConfig,
+        races: bool,
+    ) -> Result<Launched<'a>, PtxError> {
         Ok(Launched {
             program: &kernel.program,
             constants: Constants::new(&kernel.program),
             parameters: arguments(kernel, &config.arguments)?,
             geometry: self.geometry(kernel, config)?,
             global: &self.global,
-            views: self.global.views(kernel.program.global_granule, self.checks.races),
+            views: self.global.views(kernel.program.global_granule, races)?,
             wide: machine::wide(),
-            races: self.checks.races,
+            races,
             births: self.checks.births,
             timed: false,
             steps_left: AtomicU64::new(self.checks.steps),
@@ -399,8 +407,7 @@ impl Simulator {
         kernel: &'a Kernel,
         config: &LaunchConfig,
     ) -> Result<Launched<'a>, PtxError> {
-        let views = self.global.views(kernel.program.global_granule, false);
-        Ok(Launched { views, races: false, births: false, timed: true, ..self.launched(kernel, config)? })
+        Ok(Launched { births: false, timed: true, ..self.launched(kernel, config, false)? })
     }
 
     /// The first address and the bytes of every allocation.
@@ -463,4 +470,31 @@ fn arguments(kernel: &Kernel, arguments: &[Argument]) -> Result<Vec<u8>, PtxErro
         bytes[offset..offset + size].copy_from_slice(&value);
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every block of such a grid would take seconds; it is enough to run some at the end of what records of races know.
+    #[test]
+    fn blocks_beyond_what_the_records_of_races_know() {
+        let ptx = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 y) {\n.reg .b64 %y;\n\
+                   ld.param.u64 %y, [y];\nst.global.u64 [%y], %y;\nret;\n}\n";
+        let mut simulator = Simulator::new(Profile::a100());
+        let module = Module::load(&mut simulator, ptx).unwrap();
+        let y = simulator.allocate(8).unwrap();
+        let mut config = LaunchConfig::new(i32::MAX as u32, 1, vec![Argument::U64(y)]);
+        config.grid[1] = 4;
+        let races = |clusters: [u64; 2]| {
+            let launched = simulator.launched(module.kernel("k").unwrap(), &config, true).unwrap();
+            let mut unit = Unit::new(&launched);
+            clusters.into_iter().for_each(|cluster| assert!(unit.run(cluster)));
+            unit.findings.into_vec().len()
+        };
+        let known = (1 << 23) - 1;
+        assert_eq!(races([known - 2, known - 1]), 1);
+        assert_eq!(races([known - 1, known]), 0);
+        assert_eq!(races([known, 1 << 33]), 0);
+    }
 }

@@ -29,7 +29,7 @@ fn run(body: &str, x: &[f32; 32], births: bool) -> Option<(Vec<Finding>, u32)> {
     let mut simulator = Simulator::new(profile("80")).with_checks(Checks { births, ..Checks::default() });
     let module = Module::load(&mut simulator, &ptx).unwrap_or_else(|error| panic!("{error}"));
     let bytes: Vec<u8> = x.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let (x, y) = (simulator.upload(&bytes).unwrap(), simulator.allocate(128));
+    let (x, y) = (simulator.upload(&bytes).unwrap(), simulator.allocate(128).unwrap());
     let config = LaunchConfig::new(1, 32, vec![Argument::U64(x), Argument::U64(y)]);
     let report = simulator.launch(&module, "k", &config).unwrap_or_else(|error| panic!("{error}"));
     let line = source.lines().zip(1..).find(|(line, _)| line.ends_with("// HERE")).map(|(_, number)| number);

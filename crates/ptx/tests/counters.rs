@@ -10,7 +10,7 @@ fn count(source: &str, blocks: u32, threads: u32) -> Option<Counters> {
     let ptx = compile("counted.cu", &format!("#include \"matrix.cuh\"\n{source}"), "", "80")?;
     let mut bench = Bench::new(&ptx, "80");
     let x = bench.words(&vec![1; 65536]);
-    let y = bench.simulator.allocate(4 * 65536);
+    let y = bench.simulator.allocate(4 * 65536).unwrap();
     let report =
         bench.clean_launch(&LaunchConfig::new(blocks, threads, vec![Argument::U64(x), Argument::U64(y)]));
     Some(report.counters)

@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
     let a = random(64 * depth, 1);
     let b = random(64 * depth.max(64), 2);
     let (a_at, b_at) = (bench.halves(&a), bench.halves(&b));
-    let y = bench.simulator.allocate(64 * 64 * 4);
+    let y = bench.simulator.allocate(64 * 64 * 4).unwrap();
     let map_a = map(a_at, depth as u64, 64, [depth as u32, 64], swizzle);
     let map_b = if transposed {
         map(b_at, 64, 16, [width as u32, 16], swizzle)
@@ -146,7 +146,7 @@ extern "C" __global__ void k(const __grid_constant__ TensorMap x, u16 *y) {{
     let (width, height, channels, images) = (6usize, 5usize, 8usize, 2usize);
     let x = random(images * height * width * channels, 3);
     let x_at = bench.halves(&x);
-    let y_at = bench.simulator.allocate(9 * 256);
+    let y_at = bench.simulator.allocate(9 * 256).unwrap();
     let map = Argument::TensorMap(TensorMap {
         address: x_at,
         element: MapElement::F16,
@@ -242,7 +242,7 @@ extern "C" __global__ void __cluster_dims__(4, 1, 1) k(int *y) {{
     );
     let Some(ptx) = compile("cluster.cu", &source, "", "90a") else { return };
     let mut bench = Bench::new(&ptx, "90a");
-    let y = bench.simulator.allocate(3 * 128);
+    let y = bench.simulator.allocate(3 * 128).unwrap();
     bench.clean_launch(&LaunchConfig {
         cluster: [4, 1, 1],
         ..LaunchConfig::new(12, 32, vec![Argument::U64(y)])

@@ -34,7 +34,7 @@ fn lanes(body: &str, operands: &[[u64; 32]], wide: bool) -> Vec<u64> {
         bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
     }
     let x = bench.simulator.upload(&bytes).unwrap();
-    let y = bench.simulator.allocate(256);
+    let y = bench.simulator.allocate(256).unwrap();
     bench.clean_launch(&LaunchConfig::new(1, 32, vec![Argument::U64(x), Argument::U64(y)]));
     let mut result = vec![0; 256];
     bench.simulator.copy_out(y, &mut result).unwrap();
@@ -438,7 +438,7 @@ fn warp_product(
     );
     let mut bench = Bench::new(&ptx, "90a");
     let x = bench.words(&words);
-    let y = bench.simulator.allocate(128 * c_count);
+    let y = bench.simulator.allocate(128 * c_count).unwrap();
     let report = bench.clean_launch(&LaunchConfig::new(1, 32, vec![Argument::U64(x), Argument::U64(y)]));
     assert_eq!(report.counters.matrix_flops, 2 * (m * n * k) as u64);
     let out = bench.read_words(y, 32 * c_count);

@@ -152,3 +152,26 @@ fn a_calibration_is_kept_in_a_file_and_a_damaged_one_is_refused() {
     assert!(Calibration::read(&path).unwrap_err().to_string().contains("calibration.json"));
     fs::remove_dir_all(&folder).unwrap();
 }
+
+/// Atomics of a warp's lanes on one place of shared memory go one after the other; on places of their own, together.
+#[test]
+fn shared_atomics_on_one_place_take_longer() {
+    let seconds = |stride: u32| {
+        let ptx = format!(
+            ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {{\n.reg .b32 %r<4>;\n.reg .pred %p;\n\
+             .shared .align 4 .b8 s[1024];\nmov.u32 %r1, %tid.x;\nmul.lo.u32 %r1, %r1, {stride};\nmov.u32 %r2, s;\n\
+             add.u32 %r1, %r1, %r2;\nmov.u32 %r3, 0;\nagain:\natom.shared.add.u32 %r0, [%r1], 1;\nand.b32 %r0, %r0, 0;\n\
+             add.u32 %r1, %r1, %r0;\nadd.u32 %r3, %r3, 1;\n\
+             setp.lt.u32 %p, %r3, 100;\n@%p bra again;\nret;\n}}\n"
+        );
+        let mut simulator = Simulator::new(Profile::a100());
+        let module = Module::load(&mut simulator, &ptx).unwrap();
+        let options = PredictOptions { registers: Some(16), ..PredictOptions::default() };
+        simulator
+            .predict(&module, "k", &LaunchConfig::new(108, 256, Vec::new()), &options)
+            .unwrap()
+            .multiprocessor_seconds
+    };
+    let (apart, together) = (seconds(4), seconds(0));
+    assert!(together > 4.0 * apart, "{together} s against {apart} s");
+}

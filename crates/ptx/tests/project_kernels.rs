@@ -46,7 +46,7 @@ fn elementwise() {
         let count = 20_003;
         let x = random(count, 1);
         let x_at = bench.halves(&x);
-        let y_at = bench.simulator.allocate(2 * count);
+        let y_at = bench.simulator.allocate(2 * count).unwrap();
         let operands = integers(&[x_at as i64, 8, count.div_ceil(8) as i64], &[]);
         let arguments = vec![
             pointer(y_at),
@@ -89,7 +89,7 @@ fn layer_norm() {
             let mut bench = Bench::new(&ptx, architecture);
             let (x, scale, shift) = (random(rows * channels, 2), random(channels, 3), random(channels, 4));
             let (x_at, scale_at, shift_at) = (bench.halves(&x), bench.halves(&scale), bench.halves(&shift));
-            let y_at = bench.simulator.allocate(2 * rows * channels);
+            let y_at = bench.simulator.allocate(2 * rows * channels).unwrap();
             let arguments = vec![
                 pointer(y_at),
                 pointer(x_at),
@@ -168,7 +168,7 @@ fn matrix_product_of_a_warp() {
             let mut bench = Bench::new(&ptx, architecture);
             let (a, b) = (random(rows * depth, 5), random(columns * depth, 6));
             let (a_at, b_at) = (bench.halves(&a), bench.halves(&b));
-            let y_at = bench.simulator.allocate(2 * rows * columns);
+            let y_at = bench.simulator.allocate(2 * rows * columns).unwrap();
             let numbers = integers(
                 &[depth as i64, 1, depth as i64, 1, 0, 0, 0, columns as i64],
                 &[
@@ -235,7 +235,7 @@ fn matrix_product_of_a_warpgroup() {
         let mut bench = Bench::new(&ptx, "90a");
         let (a, b) = (random(rows * depth, 7), random(columns * depth, 8));
         let (a_at, b_at) = (bench.halves(&a), bench.halves(&b));
-        let y_at = bench.simulator.allocate(2 * rows * columns);
+        let y_at = bench.simulator.allocate(2 * rows * columns).unwrap();
         let line = 2 * depth as u64;
         let map_a = tiled_map(
             a_at,
@@ -349,7 +349,7 @@ fn attention_by_blocks_of_keys() {
         let channels = attention.heads * attention.width;
         let (q, k, v) = (random(100 * channels, 9), random(150 * channels, 10), random(150 * channels, 11));
         let (q_at, k_at, v_at) = (bench.halves(&q), bench.halves(&k), bench.halves(&v));
-        let y_at = bench.simulator.allocate(2 * 100 * channels);
+        let y_at = bench.simulator.allocate(2 * 100 * channels).unwrap();
         let problem = Argument::Bytes(attention.problem());
         let arguments =
             vec![pointer(q_at), pointer(k_at), pointer(v_at), pointer(0), pointer(0), pointer(y_at), problem];
@@ -381,7 +381,7 @@ fn attention_with_the_copy_engine() {
         let attention = Attention { batch: 2, heads: 1, queries: 200, keys, width: 64 };
         let (q, k, v) = (random(400 * 64, 12), random(2 * keys * 64, 13), random(2 * keys * 64, 14));
         let (q_at, k_at, v_at) = (bench.halves(&q), bench.halves(&k), bench.halves(&v));
-        let y_at = bench.simulator.allocate(2 * 400 * 64);
+        let y_at = bench.simulator.allocate(2 * 400 * 64).unwrap();
         let map = |address: u64, length: usize, rows: usize| {
             let length = length as u64;
             tiled_map(
@@ -419,7 +419,7 @@ fn sines_of_timesteps() {
         let mut bench = Bench::new(&ptx, architecture);
         let (times, width) = ([0.0f32, 1.0, 999.0, 3.0e9, 12345.678], 33usize);
         let t_at = bench.singles(&times);
-        let y_at = bench.simulator.allocate(4 * times.len() * width);
+        let y_at = bench.simulator.allocate(4 * times.len() * width).unwrap();
         let step = -(10000f64.ln()) / 16.0;
         let frequencies = [step, 1.0].iter().flat_map(|value| value.to_le_bytes()).collect();
         let arguments = vec![
@@ -457,7 +457,7 @@ fn softmax() {
             let mut bench = Bench::new(&ptx, architecture);
             let x: Vec<f32> = random(rows * channels, 20).iter().map(|value| value * 20.0).collect();
             let x_at = bench.singles(&x);
-            let y_at = bench.simulator.allocate(4 * rows * channels);
+            let y_at = bench.simulator.allocate(4 * rows * channels).unwrap();
             let counts = [rows as u64, channels as u64].map(Argument::U64);
             let arguments = [pointer(y_at), pointer(x_at)].into_iter().chain(counts).collect();
             let config = if in_registers {
@@ -499,7 +499,7 @@ fn group_norm_of_a_whole_slab() {
         let (x, scale, shift) =
             (random(images * rows * channels, 21), random(channels, 22), random(channels, 23));
         let (x_at, scale_at, shift_at) = (bench.halves(&x), bench.halves(&scale), bench.halves(&shift));
-        let y_at = bench.simulator.allocate(2 * x.len());
+        let y_at = bench.simulator.allocate(2 * x.len()).unwrap();
         let slab = integers(&[rows as i64, rows as i64, 1, channels as i64, groups as i64, 1, 32], &[]);
         let arguments = vec![
             pointer(y_at),
@@ -552,7 +552,7 @@ fn matrix_product_without_tensor_cores() {
         let mut bench = Bench::new(&ptx, architecture);
         let (a, b) = (random(rows * depth, 24), random(columns * depth, 25));
         let (a_at, b_at) = (bench.singles(&a), bench.singles(&b));
-        let y_at = bench.simulator.allocate(4 * rows * columns);
+        let y_at = bench.simulator.allocate(4 * rows * columns).unwrap();
         let numbers = integers(
             &[depth as i64, 1, depth as i64, 1, 0, 0, 0, columns as i64],
             &[rows as i32, columns as i32, depth as i32, depth as i32, 1, 0, 0, 0],
@@ -595,7 +595,7 @@ fn attention_over_frames() {
         let count = 3 * 14 * 128;
         let (q, k, v) = (random(count, 26), random(count, 27), random(count, 28));
         let (q_at, k_at, v_at) = (bench.halves(&q), bench.halves(&k), bench.halves(&v));
-        let y_at = bench.simulator.allocate(2 * count);
+        let y_at = bench.simulator.allocate(2 * count).unwrap();
         let problem = Argument::Bytes(attention.problem());
         let arguments =
             vec![pointer(q_at), pointer(k_at), pointer(v_at), pointer(0), pointer(0), pointer(y_at), problem];

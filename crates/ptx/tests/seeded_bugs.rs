@@ -5,8 +5,8 @@
 mod support;
 
 use kinora_ptx::{
-    Argument, Checks, Finding, FindingKind, LaunchConfig, MapElement, Module, Simulator, SourceLine, Swizzle,
-    TensorMap, TensorMapKind,
+    Argument, Checks, Finding, FindingKind, LaunchConfig, MapElement, Module, PredictOptions, Simulator,
+    SourceLine, Swizzle, TensorMap, TensorMapKind,
 };
 use support::{compile, profile};
 
@@ -41,7 +41,7 @@ fn run(case: &Case<'_>, bug: bool) -> Option<(Vec<Finding>, Vec<u32>)> {
     let module = Module::load(&mut simulator, &ptx).unwrap_or_else(|error| panic!("{error}"));
     let numbers: Vec<u8> = (0..1024u32).flat_map(u32::to_le_bytes).collect();
     let x = simulator.upload(&numbers).unwrap();
-    let y = simulator.allocate(4096);
+    let y = simulator.allocate(4096).unwrap();
     let counter = simulator.upload(&[0; 4]).unwrap();
     let map = TensorMap {
         address: x,
@@ -226,6 +226,137 @@ bugs! {
             y[threadIdx.x] = s[256 + threadIdx.x]; // BUG
             wait_for_copies<0>();
         }"#, ..PLAIN };
+    a_null_pointer_with_an_index_below_zero: OutOfBounds, Case { source: r#"
+        KERNEL {
+            const int *p = BUG ? (const int *)(u64)counter[0] : x + 1;
+            int i = counter[0] - 1;
+            y[threadIdx.x] = p[i]; // BUG
+        }"#, ..PLAIN };
+    an_atomic_on_memory_that_nobody_wrote: Uninitialised, Case { source: r#"
+        KERNEL {
+            if (!BUG) atomicExch(y + threadIdx.x, 5);
+            else atomicAdd(y + threadIdx.x, 5); // BUG
+            __syncthreads();
+            y[64 + threadIdx.x] = y[63 - threadIdx.x];
+        }"#, ..PLAIN };
+    an_exchange_that_takes_what_nobody_wrote: Uninitialised, Case { source: r#"
+        __shared__ int s[64];
+        KERNEL {
+            if (!BUG) s[threadIdx.x] = 0;
+            y[threadIdx.x] = atomicExch(s + threadIdx.x, 5); // BUG
+            __syncthreads();
+            y[threadIdx.x + 64] = s[63 - threadIdx.x];
+        }"#, ..PLAIN };
+    a_write_that_several_readers_may_not_have_passed: Race, Case { source: r#"
+        KERNEL {
+            if (threadIdx.x == 0) y[0] = 1;
+            __syncthreads();
+            int value = y[0]; // BUG
+            if (!BUG) __syncthreads();
+            if (threadIdx.x == 8) y[0] = 2; // BUG
+            y[threadIdx.x + 64] = value;
+        }"#, ..PLAIN };
+    a_write_by_the_first_of_several_readers: Race, Case { block: 32, source: r#"
+        KERNEL {
+            if (threadIdx.x == 0) y[0] = 1;
+            __syncwarp();
+            int value = y[0];
+            if (!BUG) __syncwarp();
+            asm volatile("" ::: "memory");
+            if (threadIdx.x == 0) y[0] = 2; // BUG
+            y[threadIdx.x + 64] = value;
+        }"#, ..PLAIN };
+    a_write_after_reads_of_a_later_phase: Race, Case { source: r#"
+        KERNEL {
+            y[threadIdx.x] = 1;
+            __syncthreads();
+            int value = y[0];
+            __syncthreads();
+            value += y[0]; // BUG
+            if (!BUG) __syncthreads();
+            if (threadIdx.x == 40) y[0] = 2; // BUG
+            y[threadIdx.x + 64] = value;
+        }"#, ..PLAIN };
+    a_sum_by_atomics_that_is_read_too_early: Race, Case { source: r#"
+        KERNEL {
+            atomicAdd(counter, x[threadIdx.x]); // BUG
+            if (!BUG) __syncthreads();
+            if (BUG) __syncwarp();
+            y[threadIdx.x] = *counter; // BUG
+        }"#, ..PLAIN };
+    a_sum_in_shared_memory_that_is_read_too_early: Race, Case { source: r#"
+        __shared__ int sum;
+        KERNEL {
+            if (threadIdx.x == 0) sum = 0;
+            __syncthreads();
+            atomicAdd(&sum, x[threadIdx.x]); // BUG
+            if (!BUG) __syncthreads();
+            if (BUG) __syncwarp();
+            y[threadIdx.x] = sum; // BUG
+        }"#, ..PLAIN };
+    a_sum_in_shared_memory_that_is_cleared_too_late: Race, Case { source: r#"
+        __shared__ int sum;
+        KERNEL {
+            if (threadIdx.x == 0) sum = 0;
+            if (!BUG) __syncthreads();
+            if (BUG) __syncwarp();
+            atomicAdd(&sum, x[threadIdx.x]); // BUG
+            __syncthreads();
+            y[threadIdx.x] = sum;
+        }"#, ..PLAIN };
+    a_sum_of_other_blocks_that_is_read_without_a_ticket: Race, Case { grid: 4, source: r#"
+        KERNEL {
+            if (threadIdx.x == 0) {
+                atomicAdd(counter, 1); // BUG
+                __threadfence();
+                bool last = BUG || atomicAdd(counter, 1 << 16) >> 16 == 3;
+                if (last) y[blockIdx.x] = *counter; // BUG
+            }
+        }"#, ..PLAIN };
+    what_a_lock_guards: Race, Case { source: r#"
+        KERNEL {
+            if (threadIdx.x == 0) y[0] = 0;
+            __syncthreads();
+            bool done = false;
+            while (!done)
+                if (BUG || atomicCAS(counter, 0, 1) == 0) {
+                    y[0] += 1; // BUG
+                    __threadfence();
+                    if (!BUG) atomicExch(counter, 0);
+                    done = true;
+                }
+        }"#, ..PLAIN };
+    a_flag_that_a_warp_waits_for: Race, Case { source: r#"
+        __shared__ volatile int ready;
+        __shared__ int s[32];
+        KERNEL {
+            if (threadIdx.x == 0) ready = 0;
+            __syncthreads();
+            if (threadIdx.x >= 32) {
+                s[threadIdx.x - 32] = x[threadIdx.x]; // BUG
+                __threadfence_block();
+                __syncwarp();
+                if (threadIdx.x == 32) ready = 1;
+            } else {
+                if (!BUG) while (ready == 0) {}
+                __threadfence_block();
+                y[threadIdx.x] = s[threadIdx.x]; // BUG
+            }
+        }"#, ..PLAIN };
+    what_another_block_wrote_without_a_flag: Race, Case { grid: 2, source: r#"
+        KERNEL {
+            if (blockIdx.x == 0) {
+                y[threadIdx.x] = x[threadIdx.x]; // BUG
+                __threadfence();
+                __syncthreads();
+                if (threadIdx.x == 0) *(volatile int *)counter = 1;
+            } else {
+                if (!BUG && threadIdx.x == 0) while (*(volatile int *)counter == 0) {}
+                __threadfence();
+                __syncthreads();
+                y[threadIdx.x + 64] = y[threadIdx.x]; // BUG
+            }
+        }"#, ..PLAIN };
     a_copy_seen_without_a_barrier: Race, Case { source: r#"
         __shared__ __align__(16) int s[256];
         KERNEL {
@@ -242,6 +373,35 @@ bugs! {
             y[threadIdx.x] = x[threadIdx.x];
             if (BUG && threadIdx.x % 2 == 1) asm volatile("barrier.sync 1, 64;" ::: "memory");
         }"#, steps: 100_000, ..PLAIN };
+    parts_of_a_warp_at_barriers_of_their_own: DivergentBarrier, Case { source: r#"
+        #if BUG
+        #define BARRIER "bar.sync 0;"
+        #else
+        #define BARRIER "barrier.sync 0;"
+        #endif
+        __shared__ int s[64];
+        KERNEL {
+            s[threadIdx.x] = x[threadIdx.x];
+            if (threadIdx.x % 2) asm volatile(BARRIER "// one" ::: "memory"); // BUG
+            else asm volatile(BARRIER "// another" ::: "memory"); // BUG
+            y[threadIdx.x] = s[63 - threadIdx.x];
+        }"#, ..PLAIN };
+    a_part_of_a_warp_that_is_not_waited_for: Race, Case { source: r#"
+        __shared__ int s[64];
+        KERNEL {
+            if (threadIdx.x % 2) {
+                asm volatile("// one" ::: "memory");
+                s[threadIdx.x] = x[threadIdx.x];
+                asm volatile("barrier.sync 0;// one" ::: "memory");
+                y[threadIdx.x] = s[63 - threadIdx.x]; // BUG
+            } else {
+                asm volatile("// another" ::: "memory");
+                if (!BUG) s[threadIdx.x] = x[threadIdx.x];
+                asm volatile("barrier.sync 0;// another" ::: "memory");
+                y[threadIdx.x] = BUG ? 0 : s[63 - threadIdx.x];
+                if (BUG) s[threadIdx.x] = x[threadIdx.x]; // BUG
+            }
+        }"#, ..PLAIN };
     a_barrier_that_half_of_the_block_never_reaches: Deadlock, Case { source: r#"
         KERNEL {
             y[threadIdx.x] = x[threadIdx.x];
@@ -278,6 +438,29 @@ bugs! {
                 publish_barriers();
                 for (int i = 0; i < 2; i++)
                     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&bar)), "n"(2 + BUG) : "memory"); // BUG
+            }
+            y[threadIdx.x] = x[threadIdx.x];
+        }"#, ..HOPPER };
+    an_mbarrier_that_is_made_twice: MbarrierMisuse, Case { source: r#"
+        __shared__ unsigned long long bar;
+        KERNEL {
+            if (threadIdx.x == 0) {
+                for (int i = 0; i < 2; i++) {
+                    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&bar)) : "memory"); // BUG
+                    if (!BUG) asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(&bar)) : "memory");
+                }
+            }
+            y[threadIdx.x] = x[threadIdx.x];
+        }"#, ..HOPPER };
+    a_store_over_an_mbarrier: MbarrierMisuse, Case { source: r#"
+        __shared__ unsigned long long bars[2];
+        KERNEL {
+            if (threadIdx.x == 0) make_barrier(shared_address(bars + 1), 64);
+            __syncthreads();
+            if (threadIdx.x == 0) ((volatile int *)bars)[1 + BUG] = 7; // BUG
+            if (!BUG) {
+                arrive(shared_address(bars + 1));
+                wait_for_phase(shared_address(bars + 1), 0);
             }
             y[threadIdx.x] = x[threadIdx.x];
         }"#, ..HOPPER };
@@ -501,7 +684,7 @@ fn memory_that_was_freed() {
     let mut simulator = Simulator::new(profile("80"));
     let module = Module::load(&mut simulator, &ptx).unwrap();
     let x = simulator.upload(&[1; 256]).unwrap();
-    let y = simulator.allocate(256);
+    let y = simulator.allocate(256).unwrap();
     simulator.free(x).unwrap();
     let arguments = vec![Argument::U64(x), Argument::U64(y), Argument::U64(y), Argument::Bytes(vec![0; 128])];
     let report = simulator.launch(&module, "k", &LaunchConfig::new(1, 64, arguments)).unwrap();
@@ -509,4 +692,96 @@ fn memory_that_was_freed() {
     assert_eq!(kinds, [FindingKind::UseAfterFree]);
     assert_eq!(report.findings[0].address, Some(x));
     assert!(simulator.free(x).is_err());
+}
+
+#[test]
+fn what_to_do_about_a_race() {
+    let case = |index: &str, grid: u32| {
+        let source = format!("KERNEL {{ y[{index}] = threadIdx.x; }}");
+        run(&Case { source: &source, grid, ..PLAIN }, true).map(|(findings, _)| texts(&findings))
+    };
+    let Some(within) = case("threadIdx.x % 32", 1) else { return };
+    assert!(within.contains("__syncthreads"), "{within}");
+    let Some(between) = case("threadIdx.x", 2) else { return };
+    assert!(between.contains("later launch") && !between.contains("__syncthreads"), "{between}");
+}
+
+#[test]
+fn more_memory_than_there_is() {
+    let mut simulator = Simulator::new(profile("80"));
+    let refused = simulator.allocate(usize::MAX / 4).unwrap_err().to_string();
+    assert!(refused.contains("make the tensors smaller"), "{refused}");
+    // Addresses alone cost nothing, nor does a prediction over them, but records of who touched them would.
+    let source = format!("{HEAD}KERNEL {{ y[threadIdx.x] = x[threadIdx.x]; }}");
+    let Some(ptx) = compile("case.cu", &source, "", "80") else { return };
+    let module = Module::load(&mut simulator, &ptx).unwrap();
+    let x = simulator.reserve(1 << 46);
+    let arguments = vec![Argument::U64(x), Argument::U64(x), Argument::U64(x), Argument::Bytes(vec![0; 128])];
+    let config = LaunchConfig::new(1, 64, arguments);
+    assert!(simulator.predict(&module, "k", &config, &PredictOptions::default()).is_ok());
+    let refused = simulator.launch(&module, "k", &config).unwrap_err().to_string();
+    assert!(refused.contains("without the search for races"), "{refused}");
+}
+
+/// A kernel of one warp, of which lanes from 8 on have their predicate set.
+fn run_warp(body: &str) -> Vec<FindingKind> {
+    let ptx = format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 y) {{\n.reg .b32 %t;\n.reg .b64 %y;\n\
+         .reg .pred %p;\nld.param.u64 %y, [y];\nmov.u32 %t, %tid.x;\nsetp.ge.u32 %p, %t, 8;\n\
+         mad.wide.u32 %y, %t, 4, %y;\n{body}\n}}\n"
+    );
+    let mut simulator = Simulator::new(profile("80"));
+    let module = Module::load(&mut simulator, &ptx).unwrap_or_else(|error| panic!("{error}"));
+    let y = simulator.allocate(256).unwrap();
+    let config = LaunchConfig::new(1, 64, vec![Argument::U64(y)]);
+    let report = simulator.launch(&module, "k", &config).unwrap();
+    report.findings.iter().map(|finding| finding.kind).collect()
+}
+
+#[test]
+fn barriers_and_threads_that_have_ended_however_the_code_lies() {
+    // Lanes that end without a barrier are not waited for.
+    for early in [
+        "@%p bra WORK;\nret;\nWORK:\nbar.sync 0;\nst.global.u32 [%y], %t;\nret;",
+        "@!%p bra DONE;\nbar.sync 0;\nst.global.u32 [%y], %t;\nDONE:\nret;",
+        "@!%p bra OUT;\nbar.sync 0;\nret;\nOUT:\nst.global.u32 [%y], %t;\nret;",
+        "@!%p bra OUT;\nbar.sync 0;\nbra.uni DONE;\nOUT:\nst.global.u32 [%y], %t;\nDONE:\nret;",
+        "@%p bar.sync 0;\nret;",
+        "@!%p exit;\nbar.sync 0;\nbar.sync 0;\nret;",
+    ] {
+        assert_eq!(run_warp(early), [], "{early}");
+    }
+    // Those that go on without one, in code that the others come to later, should have come.
+    for beside in [
+        "@!%p bra SKIP;\nbar.sync 0;\nSKIP:\nst.global.u32 [%y], %t;\nret;",
+        "@%p bra WORK;\nSKIP:\nst.global.u32 [%y], %t;\nret;\nWORK:\nbar.sync 0;\nbra.uni SKIP;",
+    ] {
+        assert_eq!(run_warp(beside), [FindingKind::DivergentBarrier], "{beside}");
+    }
+}
+
+#[test]
+fn instructions_that_the_target_does_not_have() {
+    for (instruction, has, lacks) in [
+        ("wgmma.fence.sync.aligned;", "90a", "90"),
+        ("wgmma.fence.sync.aligned;", "90a", "75"),
+        ("setmaxnreg.dec.sync.aligned.u32 40;", "90a", "90"),
+        ("cp.async.commit_group;", "80", "75"),
+        ("cp.async.bulk.commit_group;", "90", "89"),
+        ("barrier.cluster.arrive.aligned;", "90", "80"),
+        ("fence.proxy.async;", "90", "80"),
+        ("redux.sync.add.s32 %r, %r, -1;", "80", "75"),
+    ] {
+        let load = |target: &str| {
+            let ptx = format!(
+                ".version 8.0\n.target sm_{target}\n.address_size 64\n.visible .entry k() {{\n.reg .b32 %r;\n{instruction}\nret;\n}}\n"
+            );
+            Module::load(&mut Simulator::new(profile("90a")), &ptx)
+        };
+        load(has).unwrap_or_else(|error| panic!("{error}"));
+        let error = load(lacks).unwrap_err();
+        assert_eq!(error.place().map(|place| place.line), Some(6));
+        let text = error.to_string();
+        assert!(text.contains("this needs sm_") && text.contains(&format!("for sm_{lacks}")), "{text}");
+    }
 }

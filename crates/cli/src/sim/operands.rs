@@ -216,7 +216,7 @@ impl Operand {
             Operand::Buffer { element, count, filling } => (*element, *count, filling),
         };
         let bytes = count * element.bytes();
-        let address = simulator.allocate(bytes);
+        let address = simulator.allocate(bytes).map_err(OperandError::Simulator)?;
         let content = match filling {
             Filling::Nothing => None,
             Filling::Number(value) => Some(element.store(*value).repeat(count)),

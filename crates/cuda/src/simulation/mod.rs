@@ -106,17 +106,18 @@ impl SimulatedBench {
     ) -> Result<SimulatedRun, CudaError> {
         let said = |problem: kinora_ptx::PtxError| CudaError::Simulation(problem.to_string());
         let mut simulator = Simulator::new(self.profile.clone());
-        let allocate = |simulator: &mut Simulator, bytes: usize| -> DevicePointer {
-            if bytes == 0 { 0 } else { simulator.allocate(bytes) }
+        let allocate = |simulator: &mut Simulator, bytes: usize| -> Result<DevicePointer, CudaError> {
+            if bytes == 0 { Ok(0) } else { simulator.allocate(bytes).map_err(said) }
         };
-        let tensors = |simulator: &mut Simulator, types: &[&TensorType]| -> Vec<DevicePointer> {
-            types.iter().map(|ty| allocate(simulator, ty.bytes())).collect()
-        };
+        let tensors =
+            |simulator: &mut Simulator, types: &[&TensorType]| -> Result<Vec<DevicePointer>, CudaError> {
+                types.iter().map(|ty| allocate(simulator, ty.bytes())).collect()
+            };
         let places = Places {
-            inputs: tensors(&mut simulator, call.inputs),
-            outputs: tensors(&mut simulator, call.outputs),
-            workspace: allocate(&mut simulator, implementation.workspace(call)),
-            fault: allocate(&mut simulator, FAULT_BYTES),
+            inputs: tensors(&mut simulator, call.inputs)?,
+            outputs: tensors(&mut simulator, call.outputs)?,
+            workspace: allocate(&mut simulator, implementation.workspace(call))?,
+            fault: allocate(&mut simulator, FAULT_BYTES)?,
             number: 1,
         };
         simulator.copy_in(places.fault, &[0; FAULT_BYTES]).map_err(said)?;

@@ -9,12 +9,14 @@ pub(crate) struct Clocks {
     now: u32,
     count: usize,
     seen: Vec<u32>,
+    /// When each warp last released.
+    released: Vec<u32>,
 }
 
 impl Clocks {
     pub fn new(warps: usize) -> Clocks {
         let count = warps + 1;
-        Clocks { now: 1, count, seen: vec![0; count * count] }
+        Clocks { now: 1, count, seen: vec![0; count * count], released: vec![0; count] }
     }
 
     /// The copy engine's number.
@@ -42,8 +44,14 @@ impl Clocks {
     pub fn release(&mut self, warp: usize) -> Vec<u32> {
         let mut row = self.seen[warp * self.count..(warp + 1) * self.count].to_vec();
         row[warp] = self.now;
+        self.released[warp] = self.now;
         self.advance();
         row
+    }
+
+    /// Whether others may know what a warp did at a moment.
+    pub fn is_released(&self, warp: usize, at: u32) -> bool {
+        self.released[warp] >= at
     }
 
     /// A warp learns what a release published.

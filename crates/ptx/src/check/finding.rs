@@ -145,17 +145,19 @@ impl fmt::Display for Finding {
 pub(crate) struct Seen {
     pub kind: FindingKind,
     pub pc: u32,
-    pub block: u32,
+    pub block: u64,
     pub thread: u32,
     pub address: Option<u64>,
     pub message: String,
     pub count: u64,
+    /// Better advice than for others of its kind.
+    pub advice: Option<&'static str>,
 }
 
 impl Seen {
     /// The report's own words for it.
     pub fn suggestion(&self) -> &'static str {
-        self.kind.suggestion()
+        self.advice.unwrap_or_else(|| self.kind.suggestion())
     }
 }
 
@@ -172,7 +174,7 @@ impl Findings {
         &mut self,
         kind: FindingKind,
         pc: u32,
-        make: impl FnOnce() -> (u32, u32, Option<u64>, String),
+        make: impl FnOnce() -> (u64, u32, Option<u64>, String),
     ) {
         if let Some(&known) = self.index.get(&(kind, pc)) {
             self.all[known].count += 1;
@@ -180,7 +182,16 @@ impl Findings {
         }
         let (block, thread, address, message) = make();
         self.index.insert((kind, pc), self.all.len());
-        self.all.push(Seen { kind, pc, block, thread, address, message, count: 1 });
+        self.all.push(Seen { kind, pc, block, thread, address, message, count: 1, advice: None });
+    }
+
+    /// Gives one that was just seen for the first time advice of its own.
+    pub fn advise(&mut self, kind: FindingKind, pc: u32, advice: &'static str) {
+        if let Some(&known) = self.index.get(&(kind, pc))
+            && self.all[known].count == 1
+        {
+            self.all[known].advice = Some(advice);
+        }
     }
 
     /// Adds those of other blocks.

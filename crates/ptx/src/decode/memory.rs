@@ -142,9 +142,9 @@ impl<'a> Decoder<'a, '_> {
         address: Address,
         lanes: usize,
     ) -> Result<Access, PtxError> {
-        let ordering = modifiers.take("acquire") | modifiers.take("release");
-        let strong =
-            ordering | modifiers.take("volatile") | modifiers.take("relaxed") | modifiers.take("mmio");
+        let strong = ["acquire", "release", "volatile", "relaxed", "mmio"]
+            .into_iter()
+            .fold(false, |any, word| any | modifiers.take(word));
         for scope in ["cta", "cluster", "gpu", "sys"] {
             modifiers.take(scope);
         }
@@ -165,7 +165,7 @@ impl<'a> Decoder<'a, '_> {
         if kind == Type::B128 || kind == Type::Pred || kind.bytes() * lanes > 32 {
             return Err(context.unsupported("an access of this size"));
         }
-        Ok(Access { memory, kind, lanes: lanes as u8, offset: address.offset, strong, ordering })
+        Ok(Access { memory, kind, lanes: lanes as u8, offset: address.offset, strong })
     }
 
     /// The registers of a vector, or the one that stands alone.

@@ -1,6 +1,7 @@
 //! From the text's tree to a [`Program`]: names become registers and addresses, opcodes become operations, calls become the
 //! code that they call.
 
+mod architecture;
 mod arithmetic;
 mod asynchronous;
 mod control;
@@ -10,7 +11,7 @@ mod memory;
 mod modifiers;
 mod names;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 pub(crate) use names::{Symbols, size as variable_size};
 
@@ -21,7 +22,7 @@ use self::{
 use crate::{
     counters::InstructionClass,
     error::{Place, PtxError},
-    isa::{Class, Instruction, Line, Op, Operand, Program, Type},
+    isa::{Atomic, Class, Instruction, Line, Op, Operand, Program, Type},
     syntax::tree::{self, Function, Statement, Variable},
 };
 
@@ -66,12 +67,32 @@ pub(crate) fn decode<'a>(
     decoder.program.lines.push(Line::default());
     decoder.kernel(kernel)?;
     let mut program = decoder.program;
+    drop_unread_exchanges(&mut program);
     program.predicate_count = decoder.registers[Class::Predicate as usize];
     program.word_count = decoder.registers[Class::Word as usize];
     program.long_count = decoder.registers[Class::Long as usize];
     program.local_bytes = decoder.local_end as usize;
     program.shared_bytes = (decoder.shared_end - SHARED_START) as usize;
     Ok(program)
+}
+
+/// Takes away the results of exchanges that nothing reads: such an exchange is a write, whatever memory held before.
+fn drop_unread_exchanges(program: &mut Program) {
+    let exchange = |op: &Op| matches!(op, Op::Atomic { op: Atomic::Exchange, reduction: false, .. });
+    if !program.instructions.iter().any(|instruction| exchange(&instruction.op)) {
+        return;
+    }
+    let mut read = HashSet::new();
+    for Instruction { first, results, operands, .. } in &program.instructions {
+        let from = *first as usize + *results as usize;
+        read.extend(program.operands[from..from + *operands as usize].iter().copied());
+    }
+    for instruction in program.instructions.iter().filter(|instruction| exchange(&instruction.op)) {
+        let result = &mut program.operands[instruction.first as usize];
+        if !read.contains(result) {
+            *result = Operand::NONE;
+        }
+    }
 }
 
 /// A label's number; its place is known at the end.
@@ -375,7 +396,7 @@ impl<'a> Decoder<'a, '_> {
             return Err(context.unsupported(format!("the instruction {}", modifiers.name())));
         }
         match modifiers.unused() {
-            None => Ok(()),
+            None => self.check_architecture(context),
             Some(left) => Err(context.unsupported(format!("the modifier .{left} of {}", modifiers.name()))),
         }
     }

@@ -14,6 +14,8 @@ pub(super) enum Touch {
     Write,
     /// Reads and writes at once; others may do the same.
     Atomic,
+    /// An exchange whose old value nobody takes.
+    AtomicWrite,
     /// A read or write that others are expected beside.
     StrongRead,
     StrongWrite,
@@ -21,7 +23,11 @@ pub(super) enum Touch {
 
 impl Touch {
     pub(super) fn reads(self) -> bool {
-        !matches!(self, Touch::Write | Touch::StrongWrite)
+        !matches!(self, Touch::Write | Touch::StrongWrite | Touch::AtomicWrite)
+    }
+
+    pub(super) fn is_atomic(self) -> bool {
+        matches!(self, Touch::Atomic | Touch::AtomicWrite)
     }
 }
 
@@ -83,12 +89,13 @@ impl Unit<'_> {
         let touch = if access.strong { Touch::StrongRead } else { Touch::Read };
         let bytes = access.kind.bytes();
         let total = bytes * access.lanes as usize;
-        if access.ordering {
-            self.blocks[warp.block].acquired = true;
+        if access.strong {
+            self.hear(warp, step.mask);
         }
         self.by_space(warp, access.memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
             match memory {
                 Memory::Global | Memory::Constant | Memory::Generic => {
+                    unit.blocks[warp.block].acquired |= access.strong;
                     if memory != Memory::Constant {
                         unit.counters.global_loads.add_global(addresses, mask, total);
                     }
@@ -135,7 +142,7 @@ impl Unit<'_> {
                     for_lanes(mask, |lane| {
                         for (i, &result) in results.iter().enumerate().filter(|(_, result)| !result.is_none())
                         {
-                            let at = addresses[lane] + (i * bytes) as u64;
+                            let at = addresses[lane].wrapping_add((i * bytes) as u64);
                             let value = if memory == Memory::Local {
                                 unit.local(warp, step.pc, lane, at, bytes, None)
                             } else {
@@ -159,7 +166,7 @@ impl Unit<'_> {
             if result.is_none() {
                 continue;
             }
-            let value = self.argument(warp, step.pc, 0, first + (i * bytes) as u64, bytes);
+            let value = self.argument(warp, step.pc, 0, first.wrapping_add((i * bytes) as u64), bytes);
             let value = widened(access.kind, value);
             match result.class() {
                 Class::Long => warp.registers.set_long(result, &[value; 32], step.mask),
@@ -218,6 +225,9 @@ impl Unit<'_> {
         let touch = if access.strong { Touch::StrongWrite } else { Touch::Write };
         let bytes = access.kind.bytes();
         let total = bytes * access.lanes as usize;
+        if access.strong {
+            self.tell(warp);
+        }
         self.by_space(warp, access.memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
             match memory {
                 Memory::Global | Memory::Generic | Memory::Constant => {
@@ -260,7 +270,7 @@ impl Unit<'_> {
                     for_lanes(mask, |lane| {
                         for (i, &value) in values.iter().enumerate() {
                             let value = unit.lane(warp, value, lane);
-                            let at = addresses[lane] + (i * bytes) as u64;
+                            let at = addresses[lane].wrapping_add((i * bytes) as u64);
                             unit.local(warp, step.pc, lane, at, bytes, Some(value));
                         }
                     });

@@ -7,6 +7,7 @@ use super::{
     warp::Warp,
 };
 use crate::{
+    check::join,
     isa::{Atomic, Memory, Op, Operand, Type},
     numeric,
 };
@@ -20,7 +21,8 @@ impl Unit<'_> {
         let addresses = self.addresses(warp, operands[0], offset);
         let bytes = kind.bytes();
         self.counters.atomics += u64::from(step.mask.count_ones());
-        self.blocks[warp.block].acquired = true;
+        let touch =
+            if result.is_none() && op == Atomic::Exchange { Touch::AtomicWrite } else { Touch::Atomic };
         self.by_space(
             warp,
             memory,
@@ -28,9 +30,9 @@ impl Unit<'_> {
             step.mask,
             |unit, warp, memory, addresses, mask| match memory {
                 Memory::Shared | Memory::SharedCluster => {
+                    unit.time_shared_atomics(addresses, mask, bytes);
                     let mut places = [(0, 0); 32];
-                    let ok =
-                        unit.shared_places(warp, step.pc, addresses, mask, bytes, Touch::Atomic, &mut places);
+                    let ok = unit.shared_places(warp, step.pc, addresses, mask, bytes, touch, &mut places);
                     for_lanes(ok, |lane| {
                         let (block, offset) = places[lane];
                         let value = unit.lane(warp, operands[1], lane);
@@ -51,7 +53,7 @@ impl Unit<'_> {
                         addresses,
                         mask,
                         bytes,
-                        Touch::Atomic,
+                        touch,
                         |unit, warp, view, group| {
                             let allocation = unit.launched.views[view].allocation;
                             for_lanes(group, |lane| {
@@ -60,15 +62,45 @@ impl Unit<'_> {
                                 let other = operands.get(2).map_or(0, |&other| unit.lane(warp, other, lane));
                                 let old = allocation
                                     .update(offset, bytes, |old| combine(op, kind, old, value, other));
+                                allocation.mark_written(offset, bytes);
                                 if !result.is_none() {
                                     set_lane(warp, result, lane, kind, old);
                                 }
                             });
                         },
                     );
+                    unit.blocks[warp.block].acquired |= !result.is_none();
                 }
             },
         );
+        if !result.is_none() {
+            self.hear(warp, step.mask);
+        }
+        self.tell(warp);
+    }
+
+    /// A warp makes an atomic or a strong store: whoever hears of it may know all that the warp did before.
+    ///
+    /// Locks, tickets and flags order what they guard, together with fences that may stand anywhere on the way. Which of them
+    /// guards what is not known here, so each is taken for all of them: what passes between two of them is not reported.
+    pub(super) fn tell(&mut self, warp: &Warp) {
+        if self.launched.races {
+            let row = self.clocks.release(warp.id);
+            join(&mut self.told, &row);
+        }
+    }
+
+    /// A warp takes an atomic's result or makes a strong load.
+    pub(super) fn hear(&mut self, warp: &mut Warp, mask: u32) {
+        if self.launched.races {
+            self.clocks.acquire(warp.id, &self.told);
+            // Lanes that went different ways may hold a lock one after the other; those that go together may not.
+            if mask != warp.fragments.live {
+                self.clocks.advance();
+                warp.met = self.clocks.now();
+            }
+            self.learnt(warp);
+        }
     }
 }
 

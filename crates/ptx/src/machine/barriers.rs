@@ -1,7 +1,13 @@
 //! Barriers of a block, by number, and the one of a cluster.
+//!
+//! Threads come to a barrier, and one that has ended is not waited for, as since Volta: a barrier is passed when all threads
+//! have come that are left. Lanes of a warp may come in parts to `barrier.sync`. To `bar.sync`, which is aligned, they must
+//! come at one instruction, but for those that end without one; whether they end before the others come to it or later depends
+//! on how the code is laid out, so it is decided when nothing else of the warp can go on. Whole warps that end without coming
+//! are not told from those that return early because there is nothing for them to do, which is common and works.
 
 use super::{
-    fragments::Wait,
+    fragments::{Fragment, Wait},
     step::{Next, Step},
     unit::Unit,
     warp::Warp,
@@ -14,12 +20,10 @@ use crate::{
 /// A barrier that somebody is at.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// Threads that have come, whole warps.
-    arrived: u32,
     /// How many it waits for; `None` for all of the block.
     expected: Option<u32>,
-    /// Warps that have come.
-    warps: Vec<usize>,
+    /// Warps that have come, and by which lanes. One that comes again is there twice.
+    arrivals: Vec<(usize, u32)>,
     /// What they had seen.
     row: Vec<u32>,
     /// When the last of them came, where time is kept.
@@ -29,6 +33,24 @@ struct State {
     voters: u32,
     /// Where results go, by warp.
     results: Vec<(usize, Barrier, Operand, u32)>,
+}
+
+impl State {
+    /// Lanes come. Those that follow others of their warp, where some were missing, are one arrival with them.
+    fn arrive(&mut self, warp: usize, lanes: u32, live: u32) {
+        let parts =
+            |&&mut (other, came): &&mut (usize, u32)| other == warp && came & lanes == 0 && live & !came != 0;
+        match self.arrivals.iter_mut().find(parts) {
+            Some((_, came)) => *came |= lanes,
+            None => self.arrivals.push((warp, lanes)),
+        }
+    }
+
+    /// Whether all lanes of a warp have come that are left.
+    fn has(&self, warp: usize, live: u32) -> bool {
+        let came = self.arrivals.iter().filter(|arrival| arrival.0 == warp);
+        live & !came.fold(0, |all, arrival| all | arrival.1) == 0
+    }
 }
 
 /// The barriers of a block.
@@ -53,11 +75,12 @@ impl Unit<'_> {
             });
             return Next::On;
         }
-        if aligned && step.mask != warp.fragments.live {
-            let missing = warp.fragments.live & !step.mask;
+        let elsewhere =
+            |fragment: &&Fragment| matches!(fragment.wait, Wait::Barrier(_)) && fragment.pc != step.pc + 1;
+        if aligned && let Some(&Fragment { mask: missing, .. }) = warp.fragments.all.iter().find(elsewhere) {
             self.report(warp, FindingKind::DivergentBarrier, step.pc, lane, None, || {
                 format!(
-                    "lanes {missing:#010x} of the warp do not come to the barrier {number} with the others"
+                    "lanes {missing:#010x} of the warp wait at another barrier than the barrier {number} that this one comes to"
                 )
             });
         }
@@ -77,13 +100,12 @@ impl Unit<'_> {
         };
         let row = self.clocks.release(warp.id);
         let state = &mut self.blocks[warp.block].barriers.all[number as usize];
-        let differs = !state.warps.is_empty() && state.expected != count;
-        if state.warps.is_empty() {
+        let differs = !state.arrivals.is_empty() && state.expected != count;
+        if state.arrivals.is_empty() {
             state.expected = count;
             state.row = vec![0; row.len()];
         }
-        state.arrived += 32;
-        state.warps.push(warp.number);
+        state.arrive(warp.number, step.mask, warp.fragments.live);
         join(&mut state.row, &row);
         state.time = state.time.max(warp.now());
         state.votes += vote.count_ones();
@@ -97,11 +119,48 @@ impl Unit<'_> {
                 format!("the barrier {number} waits for {before:?} threads and for {count:?}")
             });
         }
-        warp.met = self.clocks.now();
-        if self.complete(warp, number) {
+        if step.mask == warp.fragments.live {
+            warp.met = self.clocks.now();
+        }
+        if self.complete(warp, number) || kind == Barrier::Arrive {
             return Next::On;
         }
-        if kind == Barrier::Arrive { Next::On } else { Next::Behind(Wait::Barrier(number)) }
+        warp.fragments.keep(step.mask, step.pc + 1);
+        Next::Behind(Wait::Barrier(number))
+    }
+
+    /// Lanes of a warp stand at a join while all others wait at barriers. Where they are about to end, or the barrier need not be
+    /// come to together, they go on; otherwise they do not come to the barrier, which is wrong. Gives whether any can go on.
+    pub(super) fn lanes_without_barrier(&mut self, warp: &mut Warp) -> bool {
+        let waits = |fragment: &Fragment| matches!(fragment.wait, Wait::Barrier(_));
+        if warp.fragments.all.is_empty() || !warp.fragments.all.iter().all(waits) {
+            return false;
+        }
+        let there = warp.fragments.all.iter().fold(0, |all, fragment| all | fragment.mask);
+        let missing = warp.fragments.live & !there;
+        if missing == 0 {
+            return false;
+        }
+        let program = self.launched.program;
+        let aligned = |fragment: &&Fragment| {
+            let before = &program.instructions[fragment.pc as usize - 1];
+            matches!(before.op, Op::Barrier { aligned: true, .. })
+        };
+        let Some(&Fragment { pc, mask, wait: Wait::Barrier(number), .. }) =
+            warp.fragments.all.iter().find(aligned).filter(|_| !warp.fragments.joins_end(program))
+        else {
+            return warp.fragments.break_joins();
+        };
+        let state = &mut self.blocks[warp.block].barriers.all[number as usize];
+        if state.has(warp.number, warp.fragments.live) {
+            return false;
+        }
+        // So that the others go on.
+        state.arrive(warp.number, missing, warp.fragments.live);
+        self.report(warp, FindingKind::DivergentBarrier, pc - 1, mask.trailing_zeros(), None, || {
+            format!("lanes {missing:#010x} of the warp do not come to the barrier {number} with the others")
+        });
+        self.complete(warp, number)
     }
 
     /// Ends a barrier where everyone is there. Gives whether it did.
@@ -110,19 +169,21 @@ impl Unit<'_> {
         let per_block = self.launched.geometry.warps();
         let first = block * per_block;
         let state = &self.blocks[block].barriers.all[number as usize];
-        if state.warps.is_empty() {
+        if state.arrivals.is_empty() {
             return false;
         }
+        // The warp whose turn it is has left its place among the others.
+        let live = |i: usize| {
+            if i == warp.number { warp.fragments.live } else { self.warps[first + i].fragments.live }
+        };
         let all = match state.expected {
-            Some(count) => state.arrived >= count,
-            None => {
-                let came = |number: usize| state.warps.contains(&number);
-                let others = &self.warps[first..first + per_block];
-                let waited_for =
-                    |i: usize, other: &Warp| i != warp.number && other.fragments.live != 0 && !came(i);
-                let missing = others.iter().enumerate().any(|(i, other)| waited_for(i, other));
-                !missing && (warp.fragments.live == 0 || came(warp.number))
+            Some(count) => {
+                // A warp counts as 32 threads, also the block's last that has fewer.
+                let threads =
+                    |&(i, came): &(usize, u32)| if live(i) & !came == 0 { 32 } else { came.count_ones() };
+                state.arrivals.iter().map(threads).sum::<u32>() >= count
             }
+            None => (0..per_block).all(|i| state.has(i, live(i))),
         };
         if !all {
             return false;
@@ -139,7 +200,7 @@ impl Unit<'_> {
 
     /// A warp goes on behind a barrier, if it waits there or is the last to come.
     fn pass(&mut self, warp: &mut Warp, state: &State, number: u32) {
-        if !state.warps.contains(&warp.number) {
+        if state.arrivals.iter().all(|arrival| arrival.0 != warp.number) {
             return;
         }
         for &(_, kind, result, mask) in state.results.iter().filter(|result| result.0 == warp.id) {
@@ -161,7 +222,7 @@ impl Unit<'_> {
             }
         }
         // One that only arrived learns nothing; the last to come is not waiting yet.
-        if waited || state.warps.last() == Some(&warp.number) {
+        if waited || state.arrivals.last().is_some_and(|arrival| arrival.0 == warp.number) {
             self.clocks.acquire(warp.id, &state.row);
             warp.met = self.clocks.now();
             self.learnt(warp);
@@ -169,12 +230,14 @@ impl Unit<'_> {
         }
     }
 
-    /// All lanes of a warp have ended: barriers no longer wait for it.
-    pub(super) fn warp_ended(&mut self, warp: &mut Warp) {
+    /// Lanes of a warp have ended: barriers no longer wait for them.
+    pub(super) fn lanes_ended(&mut self, warp: &mut Warp) {
         for number in 0..16 {
             self.complete(warp, number);
         }
-        self.cluster_complete(warp);
+        if warp.fragments.live == 0 {
+            self.cluster_complete(warp);
+        }
     }
 
     /// A warp comes to the cluster's barrier.

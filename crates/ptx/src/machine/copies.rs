@@ -53,7 +53,7 @@ pub(crate) struct BulkCopy {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Issuer {
     pub pc: u32,
-    pub block: u32,
+    pub block: u64,
     pub thread: u32,
 }
 

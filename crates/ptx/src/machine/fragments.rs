@@ -4,6 +4,8 @@
 //! the branch meet. Fragments are independent: one that waits for lanes of its own warp lets the others run, as the
 //! hardware has done since Volta. Where lanes wait for others that stand at a join, the join lets them go.
 
+use crate::isa::{Op, Program};
+
 /// No join, no place.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -159,6 +161,32 @@ impl Fragments {
             self.all.swap_remove(fragment);
         }
         left
+    }
+
+    /// Lanes of a fragment wait, and the others of it, which did not run the instruction, go on at `pc` without them.
+    pub(super) fn keep(&mut self, lanes: u32, pc: u32) {
+        let Some(fragment) = self.all.iter_mut().find(|fragment| fragment.mask & lanes != 0) else { return };
+        let rest = Fragment { pc, mask: fragment.mask & !lanes, wait: Wait::Nothing, ..*fragment };
+        if rest.mask != 0 {
+            fragment.mask = lanes;
+            self.all.push(rest);
+        }
+    }
+
+    /// Whether all lanes that stand at joins have nothing left to do there but to end.
+    pub(super) fn joins_end(&self, program: &Program) -> bool {
+        let ends = |mut pc: u32| loop {
+            let instruction = &program.instructions[pc as usize];
+            match instruction.op {
+                Op::Exit if instruction.guard.is_none() => return true,
+                // Backwards it could go round for ever.
+                Op::Branch { target } if instruction.guard.is_none() && target > pc => pc = target,
+                _ => return false,
+            }
+        };
+        let standing =
+            self.joins.iter().zip(0..).filter(|(join, i)| join.arrived != 0 && !self.free.contains(i));
+        standing.into_iter().all(|(join, _)| ends(join.pc))
     }
 
     /// Lets lanes go that stand at a join while others wait for them. Gives whether there were any.

@@ -1,6 +1,6 @@
 //! Global memory as warps access it: which allocation, and what is wrong with that.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use super::{
     access::{Touch, for_lanes},
@@ -9,14 +9,51 @@ use super::{
 };
 use crate::{check::FindingKind, memory::Missing};
 
-/// Moments in the records of global memory have 29 bits.
+/// The last moment that the records of global memory know, in 29 bits. What is later is taken for it, and for ordered.
 const MOMENT: u32 = (1 << 29) - 1;
 
-/// Several threads have read.
+/// Blocks that the records know, in 23 bits with none. In those behind them no races in global memory are looked for.
+const BLOCKS: u64 = (1 << 23) - 1;
+
+/// Of a write: it was an atomic's.
+const ATOMIC: u64 = 1 << 63;
+
+/// Of a read: several threads have.
 const MANY: u64 = 1 << 63;
 
-/// Threads of several blocks have.
+/// Of a read: threads of several blocks have.
 const MANY_BLOCKS: u64 = 1 << 62;
+
+const READ_FLAGS: u64 = MANY | MANY_BLOCKS;
+
+/// What to do about a race between blocks, which no barrier of a block helps against.
+const BETWEEN_BLOCKS: &str = "blocks do not wait for each other: write from one block alone, or by atomics, or read in a \
+                              later launch or behind the barrier of a cooperative grid";
+
+/// Notes a read. Where everything before `floor` is known to the reader, an older record of its block tells nothing more.
+#[inline(always)]
+fn note_read(record: &AtomicU64, mine: u64, floor: u32) {
+    let mut read = record.load(SeqCst);
+    loop {
+        let known = read & !READ_FLAGS;
+        let same_block = known >> 39 == mine >> 39;
+        let old = same_block && read & MANY_BLOCKS == 0 && (known as u32 & MOMENT) < floor;
+        let new = if read == 0 || old {
+            mine
+        } else if known >> 29 == mine >> 29 {
+            return;
+        } else {
+            read | MANY | if same_block { 0 } else { MANY_BLOCKS }
+        };
+        if new == read {
+            return;
+        }
+        match record.compare_exchange_weak(read, new, SeqCst, SeqCst) {
+            Ok(_) => return,
+            Err(now) => read = now,
+        }
+    }
+}
 
 impl Unit<'_> {
     /// Hands on the lanes whose accesses are allowed, in groups of one allocation.
@@ -42,9 +79,7 @@ impl Unit<'_> {
             let views = &self.launched.views;
             let contains = |view: usize, address: u64| {
                 let allocation = views[view].allocation;
-                !allocation.freed
-                    && address >= allocation.base
-                    && address + bytes as u64 <= allocation.base + allocation.bytes as u64
+                !allocation.freed && allocation.contains(address, bytes)
             };
             let view = if warp.last_view < views.len() && contains(warp.last_view, addresses[lane]) {
                 warp.last_view
@@ -154,7 +189,10 @@ impl Unit<'_> {
     }
 
     /// Looks for accesses of other threads that nothing orders with these. A record is a block and one, a warp, a lane and a
-    /// moment; of reads also whether there are several.
+    /// moment; of writes also whether it was an atomic's, of reads whether there are several.
+    ///
+    /// Blocks run on several threads of the host, which share the records: who writes puts its record in place before it looks
+    /// for readers, and who reads before it looks for a writer, so that one of the two sees the other.
     #[allow(clippy::too_many_arguments)]
     fn check_races(
         &mut self,
@@ -166,76 +204,88 @@ impl Unit<'_> {
         bytes: usize,
         touch: Touch,
     ) {
+        let block = self.blocks[warp.block].number;
+        if block >= BLOCKS || matches!(touch, Touch::StrongRead | Touch::StrongWrite) {
+            return;
+        }
         let launched = self.launched;
         let view = &launched.views[view];
         let (granule, base) = (view.granule, view.allocation.base);
-        let block = self.blocks[warp.block].number;
-        let now = u64::from(self.clocks.now() & MOMENT);
-        let own = (u64::from(block) + 1) << 39 | (warp.number as u64) << 34 | now;
-        let weak = matches!(touch, Touch::Read | Touch::Write);
+        let now = u64::from(self.clocks.now().min(MOMENT));
+        let own = (block + 1) << 39 | (warp.number as u64) << 34 | now;
+        let atomic = if touch.is_atomic() { ATOMIC } else { 0 };
         for_lanes(group, |lane| {
             let offset = (addresses[lane] - base) as usize;
             let mine = own | (lane as u64) << 29;
             for piece in offset / granule..(offset + bytes).div_ceil(granule) {
-                let write = view.writes[piece].load(Relaxed);
-                if write != 0 && weak && write >> 29 != mine >> 29 && self.races_with(warp, write, lane) {
-                    self.report_race(warp, pc, lane, addresses[lane], touch, "written", write);
-                }
-                match touch {
-                    Touch::Read => {
-                        let read = view.reads[piece].load(Relaxed);
-                        if read == 0 {
-                            view.reads[piece].store(mine, Relaxed);
-                        } else if read & (MANY | MANY_BLOCKS) != MANY | MANY_BLOCKS
-                            && read >> 29 != mine >> 29
-                        {
-                            let other_block = (read & !(MANY | MANY_BLOCKS)) >> 39 != mine >> 39;
-                            let flags = MANY | if other_block { MANY_BLOCKS } else { 0 };
-                            view.reads[piece].store(read | flags, Relaxed);
-                        }
+                let write = if touch == Touch::Read {
+                    note_read(&view.reads[piece], mine, warp.floor);
+                    view.writes[piece].load(SeqCst)
+                } else {
+                    let write = match view.writes[piece].load(SeqCst) {
+                        write if touch.is_atomic() && self.is_untold(warp, write, mine) => write,
+                        _ => view.writes[piece].swap(mine | atomic, SeqCst),
+                    };
+                    let read = view.reads[piece].load(SeqCst);
+                    if read != 0 && self.read_races(warp, read, mine) {
+                        self.report_race(warp, pc, lane, addresses[lane], touch, "read", read & !READ_FLAGS);
                     }
-                    Touch::Write => {
-                        let read = view.reads[piece].load(Relaxed);
-                        if read != 0 && read >> 29 != mine >> 29 && self.read_races(warp, read, lane) {
-                            self.report_race(warp, pc, lane, addresses[lane], touch, "read", read);
-                        }
-                        view.writes[piece].store(mine, Relaxed);
-                    }
-                    Touch::Atomic | Touch::StrongRead | Touch::StrongWrite => {}
+                    write
+                };
+                // Atomics are ordered among each other, each place for itself.
+                if write & atomic == 0 && write != 0 && self.races_with(warp, write & !ATOMIC, mine) {
+                    let other = if write & ATOMIC == 0 { "written" } else { "changed by an atomic" };
+                    self.report_race(warp, pc, lane, addresses[lane], touch, other, write & !ATOMIC);
                 }
             }
         });
     }
 
-    fn races_with(&self, warp: &Warp, record: u64, lane: usize) -> bool {
+    /// Whether a record is a plain write of the warp that it has told nobody of. An atomic of the same warp leaves that in its
+    /// place: other warps' atomics race with it as well.
+    fn is_untold(&self, warp: &Warp, record: u64, mine: u64) -> bool {
+        record != 0
+            && record & ATOMIC == 0
+            && record >> 34 == mine >> 34
+            && !self.clocks.is_released(warp.id, record as u32 & MOMENT)
+    }
+
+    fn races_with(&self, warp: &Warp, record: u64, mine: u64) -> bool {
+        if record >> 29 == mine >> 29 {
+            return false;
+        }
         let block = (record >> 39) - 1;
         let here = &self.blocks[warp.block];
-        if block != u64::from(here.number) {
+        if block != here.number {
             // Blocks of a cluster can wait for each other, and any blocks can by atomics.
-            let cluster = self.blocks.len() > 1 && self.blocks.iter().any(|b| u64::from(b.number) == block);
+            let cluster = self.blocks.len() > 1 && self.blocks.iter().any(|b| b.number == block);
             return !here.acquired && !cluster;
         }
         let other = (record >> 34 & 0x1f) as usize;
         let at = record as u32 & MOMENT;
         if other == warp.number {
-            return (record >> 29 & 0x1f) as usize != lane && at >= warp.met;
+            return at >= warp.met;
         }
         let per_block = self.launched.geometry.warps();
         self.clocks.seen(warp.id, warp.block * per_block + other) < at
     }
 
-    /// Whether a write races with reads: several are only compared by the first of them, and not at all where warps may be
-    /// ordered by other means than barriers of the block.
-    fn read_races(&self, warp: &Warp, record: u64, lane: usize) -> bool {
+    /// Whether a write races with reads. Of several within a block the first is known, and that the others came no earlier: they
+    /// are compared by it.
+    fn read_races(&self, warp: &Warp, record: u64, mine: u64) -> bool {
+        let here = &self.blocks[warp.block];
         if record & MANY_BLOCKS != 0 {
-            return !self.blocks[warp.block].acquired && self.blocks.len() == 1;
+            return !here.acquired && self.blocks.len() == 1;
         }
-        let clean = record & !MANY;
-        let same_block = (clean >> 39) - 1 == u64::from(self.blocks[warp.block].number);
-        if record & MANY != 0 && same_block {
-            return false;
+        let first = record & !READ_FLAGS;
+        if record & MANY != 0 && first >> 29 == mine >> 29 {
+            // The writer read first. Whoever else did is not known: it is a race where nobody could have told the writer since.
+            let at = first as u32 & MOMENT;
+            let per_block = self.launched.geometry.warps();
+            let others = (warp.block * per_block..(warp.block + 1) * per_block).filter(|&id| id != warp.id);
+            return at >= warp.met && others.into_iter().all(|id| self.clocks.seen(warp.id, id) < at);
         }
-        self.races_with(warp, clean, lane)
+        self.races_with(warp, first, mine)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -250,17 +300,22 @@ impl Unit<'_> {
         other: &str,
         record: u64,
     ) {
-        let record = record & !(MANY | MANY_BLOCKS);
         let block = (record >> 39) - 1;
         let thread = (record >> 34 & 0x1f) * 32 + (record >> 29 & 0x1f);
-        let does = if touch.reads() { "reads" } else { "writes" };
+        let does = match touch {
+            Touch::Read | Touch::StrongRead => "reads",
+            Touch::Write | Touch::StrongWrite => "writes",
+            Touch::Atomic | Touch::AtomicWrite => "changes by an atomic",
+        };
         let here = self.blocks[warp.block].number;
         self.report(warp, FindingKind::Race, pc, lane as u32, Some(address), || {
-            let whose =
-                if block == u64::from(here) { "the same block".to_owned() } else { format!("block {block}") };
+            let whose = if block == here { "the same block".to_owned() } else { format!("block {block}") };
             format!(
                 "the thread {does} what thread {thread} of {whose} has {other}, and nothing orders the two"
             )
         });
+        if block != here {
+            self.findings.advise(FindingKind::Race, pc, BETWEEN_BLOCKS);
+        }
     }
 }

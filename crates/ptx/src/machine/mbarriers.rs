@@ -14,6 +14,9 @@ use crate::{
     isa::{Mbarrier, Op, Operand, Type},
 };
 
+/// What an mbarrier takes of shared memory, aligned to as much.
+const BYTES: u32 = 8;
+
 /// The most arrivals that a phase can have.
 const MOST_ARRIVALS: u32 = (1 << 20) - 1;
 
@@ -56,6 +59,9 @@ impl State {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mbarriers {
     all: HashMap<u32, State>,
+    /// Where the first of them begins and the last ends that ever were: most stores lie elsewhere.
+    begin: u32,
+    end: u32,
 }
 
 impl Mbarriers {
@@ -67,6 +73,25 @@ impl Mbarriers {
                 format!("phase {phase}, {missing} of {expected} arrivals and {bytes} bytes missing")
             }
         }
+    }
+
+    fn make(&mut self, place: u32, state: State) {
+        self.begin = if self.end == 0 { place } else { self.begin.min(place) };
+        self.end = self.end.max(place + BYTES);
+        self.all.insert(place, state);
+    }
+
+    /// Whether bytes of shared memory are part of one.
+    #[inline(always)]
+    pub fn overlap(&self, offset: usize, bytes: usize) -> bool {
+        let (begin, end) = (self.begin as usize, self.end as usize);
+        offset < end && offset + bytes > begin && self.overlap_some(offset as u32, bytes as u32)
+    }
+
+    #[inline(never)]
+    fn overlap_some(&self, offset: u32, bytes: u32) -> bool {
+        let first = offset / BYTES * BYTES;
+        (first..offset + bytes).step_by(BYTES as usize).any(|place| self.all.contains_key(&place))
     }
 
     /// An arrival, or as many more as the phase then waits for; false where there is no barrier.
@@ -145,6 +170,11 @@ impl Unit<'_> {
                     format!("an mbarrier cannot have {count} arrivals")
                 });
             }
+            if self.blocks[block].mbarriers.all.contains_key(&place) {
+                self.report(warp, FindingKind::MbarrierMisuse, step.pc, lane as u32, address, || {
+                    "there is an mbarrier here already, which was not invalidated".to_owned()
+                });
+            }
             let length = self.warps.len() + 1;
             let state = State {
                 expected: count.max(1),
@@ -156,7 +186,7 @@ impl Unit<'_> {
                 time: 0.0,
                 published_time: 0.0,
             };
-            self.blocks[block].mbarriers.all.insert(place, state);
+            self.blocks[block].mbarriers.make(place, state);
             self.blocks[block].shared.store(place as usize, 8, u64::from(count));
             return 0;
         }

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     check::FindingKind,
+    counters::Traffic,
     decode::SHARED_START,
     memory::{CLUSTER_SHIFT, Conflict, Toucher},
 };
@@ -48,11 +49,24 @@ impl Unit<'_> {
             if self.launched.timed {
                 return;
             }
+            if !matches!(touch, Touch::Read | Touch::StrongRead)
+                && self.blocks[block].mbarriers.overlap(offset, bytes)
+            {
+                self.report(
+                    warp,
+                    FindingKind::MbarrierMisuse,
+                    pc,
+                    lane as u32,
+                    Some(addresses[lane]),
+                    || format!("{bytes} bytes are written over an mbarrier, which was not invalidated"),
+                );
+            }
             let shared = &mut self.blocks[block].shared;
             let conflict = match touch {
                 Touch::Read => shared.read(offset, bytes, &who, &self.clocks),
                 Touch::Write => shared.write(offset, bytes, &who, &self.clocks),
-                Touch::Atomic | Touch::StrongRead | Touch::StrongWrite => None,
+                Touch::Atomic | Touch::AtomicWrite => shared.atomic(offset, bytes, &who, &self.clocks),
+                Touch::StrongRead | Touch::StrongWrite => None,
             };
             let unwritten = touch.reads() && !shared.is_written(offset, bytes);
             // What a race leaves unwritten is the race's doing.
@@ -116,7 +130,11 @@ impl Unit<'_> {
         let engine = self.clocks.engine();
         let per_block = self.launched.geometry.warps();
         self.report(warp, FindingKind::Race, pc, lane as u32, Some(address), || {
-            let does = if touch.reads() { "reads" } else { "writes" };
+            let does = match touch {
+                Touch::Read | Touch::StrongRead => "reads",
+                Touch::Write | Touch::StrongWrite => "writes",
+                Touch::Atomic | Touch::AtomicWrite => "changes by an atomic",
+            };
             let who = match conflict {
                 Conflict { warp, .. } if warp == engine => "the copy engine".to_owned(),
                 Conflict { warp, lane: Some(lane), .. } => format!("thread {}", warp % per_block * 32 + lane),
@@ -132,6 +150,23 @@ impl Unit<'_> {
                 _ => format!("the thread {does} shared memory that {who} has read, and nothing orders the two"),
             }
         });
+    }
+
+    /// Notes the rounds through the banks that atomics take where time is kept: lanes at one address go one after the other.
+    /// Counters of loads and stores do not have them.
+    pub(super) fn time_shared_atomics(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize) {
+        let Some(clock) = &mut self.clock else { return };
+        let mut rest = mask;
+        while rest != 0 {
+            let mut apart = 0u32;
+            for_lanes(rest, |lane| {
+                let taken =
+                    (0..lane).any(|other| apart >> other & 1 == 1 && addresses[other] == addresses[lane]);
+                apart |= u32::from(!taken) << lane;
+            });
+            clock.banks(Traffic::default().add_shared(addresses, apart, bytes, false));
+            rest &= !apart;
+        }
     }
 
     /// Counts a request to shared memory, and notes the rounds through the banks that it takes where time is kept.

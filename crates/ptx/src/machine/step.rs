@@ -379,7 +379,7 @@ impl Unit<'_> {
             Special::ClusterNctarank => geometry.cluster_blocks() as u32,
             Special::WarpId => warp.number as u32,
             Special::NwarpId => geometry.warps() as u32,
-            Special::SmId => block.number % self.launched.multiprocessors.max(1),
+            Special::SmId => (block.number % u64::from(self.launched.multiprocessors.max(1))) as u32,
             Special::NsmId => self.launched.multiprocessors,
             Special::Clock => self.counters.warp_instructions() as u32,
             Special::ClockHigh => (self.counters.warp_instructions() >> 32) as u32,

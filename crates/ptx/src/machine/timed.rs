@@ -207,7 +207,7 @@ impl Unit<'_> {
     pub(super) fn time_global(&mut self, addresses: &[u64; 32], mask: u32, bytes: u64, touch: Touch) {
         if let Some(clock) = &mut self.clock {
             let writes = matches!(touch, Touch::Write | Touch::StrongWrite);
-            clock.global(addresses, mask, bytes, writes, touch == Touch::Atomic);
+            clock.global(addresses, mask, bytes, writes, touch.is_atomic());
         }
     }
 

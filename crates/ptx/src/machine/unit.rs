@@ -84,8 +84,8 @@ pub(crate) struct Block {
     pub mbarriers: Mbarriers,
     /// Its coordinates in the grid, and its number.
     pub at: [u32; 3],
-    pub number: u32,
-    /// Whether it took part in the ordering of other blocks by an atomic or by a strong load.
+    pub number: u64,
+    /// Whether it may know what other blocks did: by an atomic whose result it took, or by a strong load.
     pub acquired: bool,
 }
 
@@ -100,6 +100,8 @@ pub(crate) struct Unit<'a> {
     pub cluster_arrived: usize,
     pub cluster_row: Vec<u32>,
     pub cluster_published: Vec<u32>,
+    /// What those knew that made atomics and strong stores.
+    pub told: Vec<u32>,
     pub findings: Findings,
     pub counters: Counters,
     /// The cluster's number.
@@ -145,6 +147,7 @@ impl<'a> Unit<'a> {
             cluster_arrived: 0,
             cluster_row: Vec::new(),
             cluster_published: Vec::new(),
+            told: Vec::new(),
             findings: Findings::default(),
             counters: Counters::default(),
             number: 0,
@@ -181,7 +184,7 @@ impl<'a> Unit<'a> {
             block.at = std::array::from_fn(|axis| at[axis] * geometry.cluster[axis] + inner[axis]);
             let [x, y, z] = block.at.map(u64::from);
             let [width, height, _] = geometry.grid.map(u64::from);
-            block.number = ((z * height + y) * width + x) as u32;
+            block.number = (z * height + y) * width + x;
             block.shared.clear();
             block.barriers = Barriers::default();
             block.mbarriers = Mbarriers::default();
@@ -198,6 +201,7 @@ impl<'a> Unit<'a> {
         self.cluster_arrived = 0;
         self.cluster_row = vec![0; self.warps.len() + 1];
         self.cluster_published = vec![0; self.warps.len() + 1];
+        self.told = vec![0; self.warps.len() + 1];
         self.number = cluster;
         self.ended = false;
         self.cluster_time = 0.0;
@@ -210,6 +214,7 @@ impl<'a> Unit<'a> {
         }
         let empty = Warp::new(&EMPTY, 0, 0, 0);
         let mut warp = std::mem::replace(&mut self.warps[id], empty);
+        let live = warp.fragments.live;
         let mut moved = false;
         let mut place = 0;
         // Every fragment gets a slice; those that are made on the way come last.
@@ -223,8 +228,9 @@ impl<'a> Unit<'a> {
             place += usize::from(there);
         }
         moved |= self.meet_lanes(&mut warp);
-        if warp.fragments.live == 0 {
-            self.warp_ended(&mut warp);
+        moved |= self.lanes_without_barrier(&mut warp);
+        if warp.fragments.live != live {
+            self.lanes_ended(&mut warp);
         }
         self.warps[id] = warp;
         moved

@@ -1,5 +1,6 @@
 //! Global memory: allocations that many blocks read and write at once.
 
+use std::alloc::{Layout, alloc_zeroed};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::GLOBAL_START;
@@ -10,6 +11,10 @@ const ALIGNMENT: u64 = 256;
 
 /// What lies between allocations at least, so that an index a little too large hits nothing.
 const GAP: u64 = 4096;
+
+/// What lies further than this behind the begin of an allocation has nothing to do with it: a null pointer with an index
+/// below zero, a number that is no pointer.
+const FAR: u64 = 1 << 44;
 
 /// An allocation. Addresses are never used twice, so that an old one is recognised.
 #[derive(Debug)]
@@ -26,13 +31,18 @@ pub(crate) struct Allocation {
     reserved: bool,
 }
 
-/// Zeros, which cost nothing until they are touched.
-fn zeros(count: usize) -> Box<[AtomicU64]> {
-    let zeros: Box<[u64]> = vec![0; count].into_boxed_slice();
-    let length = zeros.len();
-    let first = Box::into_raw(zeros).cast::<AtomicU64>();
-    // SAFETY: an AtomicU64 has the size, alignment and bits of a u64, and the memory has one owner.
-    unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(first, length)) }
+/// Zeros, which cost nothing until they are touched; none where the host has not so many.
+fn zeros(count: usize) -> Option<Box<[AtomicU64]>> {
+    if count == 0 {
+        return Some(Box::default());
+    }
+    let layout = Layout::array::<AtomicU64>(count).ok()?;
+    // SAFETY: the layout is not empty. What it gives is one owner's, of the layout that a box of so many frees, and zeros are
+    // numbers. Reserving in a vector would also fail where there is no memory, but filling that touches every page.
+    unsafe {
+        let first = alloc_zeroed(layout).cast::<AtomicU64>();
+        (!first.is_null()).then(|| Box::from_raw(std::ptr::slice_from_raw_parts_mut(first, count)))
+    }
 }
 
 macro_rules! sized {
@@ -65,17 +75,17 @@ macro_rules! sized {
 }
 
 impl Allocation {
-    fn new(base: u64, bytes: usize) -> Allocation {
+    fn new(base: u64, bytes: usize) -> Option<Allocation> {
         let words = bytes.div_ceil(8);
-        Allocation {
+        Some(Allocation {
             base,
             bytes,
             freed: false,
-            data: zeros(words),
-            written: zeros(words),
+            data: zeros(words)?,
+            written: zeros(words)?,
             whole: AtomicBool::new(bytes == 0),
             reserved: false,
-        }
+        })
     }
 
     /// Addresses without memory behind them.
@@ -89,6 +99,13 @@ impl Allocation {
             whole: AtomicBool::new(true),
             reserved: true,
         }
+    }
+
+    /// Whether all bytes of an access lie in it.
+    #[inline(always)]
+    pub fn contains(&self, address: u64, bytes: usize) -> bool {
+        let room = (self.bytes as u64).checked_sub(bytes as u64);
+        room.is_some_and(|room| address >= self.base && address - self.base <= room)
     }
 
     /// A value of 1, 2, 4 or 8 bytes, at a multiple of its size.
@@ -181,10 +198,16 @@ pub(crate) struct Global {
 }
 
 impl Global {
-    pub fn allocate(&mut self, bytes: usize) -> u64 {
+    pub fn allocate(&mut self, bytes: usize) -> Result<u64, PtxError> {
         let base = self.free_address();
-        self.allocations.push(Allocation::new(base, bytes));
-        base
+        let Some(allocation) = Allocation::new(base, bytes) else {
+            return Err(PtxError::Memory(format!(
+                "this machine cannot hold {bytes} bytes and as many marks of what was written; make the tensors smaller, or \
+                 reserve addresses where only a prediction is wanted"
+            )));
+        };
+        self.allocations.push(allocation);
+        Ok(base)
     }
 
     /// Addresses without memory behind them.
@@ -228,7 +251,11 @@ impl Global {
             });
         };
         let allocation = &self.allocations[index];
-        if address + bytes as u64 > allocation.base + allocation.bytes as u64 {
+        // An address may lie so high that its end is beyond all numbers.
+        if !allocation.contains(address, bytes) {
+            if address - allocation.base > FAR {
+                return Err(Missing::Nowhere);
+            }
             // Closer to the next one?
             if let Some(next) = self.allocations.get(after)
                 && next.base - address < 256
@@ -289,9 +316,18 @@ impl Global {
     }
 
     /// Memory as a launch sees it, with what it takes to find races: a record for every `granule` bytes.
-    pub fn views(&self, granule: usize, races: bool) -> Vec<View<'_>> {
-        let view = |allocation| View::new(allocation, granule, races);
-        self.allocations.iter().map(view).collect()
+    pub fn views(&self, granule: usize, races: bool) -> Result<Vec<View<'_>>, PtxError> {
+        let mut views = Vec::with_capacity(self.allocations.len());
+        for allocation in &self.allocations {
+            views.push(View::new(allocation, granule, races).ok_or_else(|| {
+                PtxError::Memory(format!(
+                    "this machine cannot hold records of who touched each {granule} of {} bytes; launch without the search for \
+                     races, or with smaller tensors",
+                    allocation.bytes
+                ))
+            })?);
+        }
+        Ok(views)
     }
 }
 
@@ -306,8 +342,8 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    fn new(allocation: &Allocation, granule: usize, races: bool) -> View<'_> {
+    fn new(allocation: &Allocation, granule: usize, races: bool) -> Option<View<'_>> {
         let count = if races && !allocation.freed { allocation.bytes.div_ceil(granule) } else { 0 };
-        View { allocation, writes: zeros(count), reads: zeros(count), granule }
+        Some(View { allocation, writes: zeros(count)?, reads: zeros(count)?, granule })
     }
 }

@@ -32,7 +32,10 @@ pub(crate) struct Conflict {
 /// A moment that has not come: a copy is under way.
 const PENDING: u32 = u32::MAX;
 
-/// The last write to a granule: the warp plus one, the lane, the moment; zero for none.
+/// Of a write: it was an atomic's.
+const ATOMIC: u64 = 1 << 39;
+
+/// The last write to a granule: the warp plus one, whether it was an atomic's, the lane, the moment; zero for none.
 #[derive(Clone, Copy)]
 struct Write(u64);
 
@@ -46,7 +49,7 @@ impl Write {
     }
 
     fn lane(self) -> usize {
-        (self.0 >> 32 & 0xff) as usize
+        (self.0 >> 32 & 0x7f) as usize
     }
 
     fn at(self) -> u32 {
@@ -176,6 +179,35 @@ impl Shared {
             }
             self.writes[granule] = Write::new(who.warp, who.lane, clocks.now()).0;
             self.reads[granule] = 0;
+        }
+        found
+    }
+
+    /// Notes an atomic, and gives an access that is none and that it is not ordered with.
+    pub fn atomic(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        who: &Toucher,
+        clocks: &Clocks,
+    ) -> Option<Conflict> {
+        let mut found = None;
+        for granule in self.granules(offset, bytes) {
+            let write = self.writes[granule];
+            if write as u32 >= who.floor && write != 0 && write & ATOMIC == 0 {
+                found = found.or(unordered(Write(write), who, clocks));
+            }
+            let reads = self.reads[granule];
+            if (reads >> 32) as u32 >= who.floor && reads != 0 {
+                found = found.or(unordered_reads(reads, who, clocks));
+            }
+            self.reads[granule] = 0;
+            // A warp's plain write that it has told nobody of stays: other warps' atomics race with that as well.
+            let plain = write != 0 && write & ATOMIC == 0 && Write(write).at() != PENDING;
+            let last = Write(write);
+            if !(plain && last.warp() == who.warp && !clocks.is_released(who.warp, last.at())) {
+                self.writes[granule] = Write::new(who.warp, who.lane, clocks.now()).0 | ATOMIC;
+            }
         }
         found
     }

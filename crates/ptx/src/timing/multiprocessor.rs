@@ -192,7 +192,8 @@ impl Clock {
         while rest != 0 {
             let lane = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            for sector in addresses[lane] / SECTOR..=(addresses[lane] + bytes - 1) / SECTOR {
+            // The end of an access near the last address is no number; such an access is none.
+            for sector in addresses[lane] / SECTOR..=addresses[lane].saturating_add(bytes - 1) / SECTOR {
                 if sector != last && count < seen.len() && !seen[..count].contains(&sector) {
                     seen[count] = sector;
                     count += 1;
@@ -210,7 +211,7 @@ impl Clock {
 
     /// The copy engine touches bytes of global memory.
     pub fn run(&mut self, address: u64, bytes: u64, writes: bool) {
-        for sector in address / SECTOR..(address + bytes).div_ceil(SECTOR) {
+        for sector in address / SECTOR..address.saturating_add(bytes).div_ceil(SECTOR) {
             self.sector(sector, writes, true);
         }
         self.touched.first += bytes as f64;
