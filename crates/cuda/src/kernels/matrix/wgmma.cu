@@ -50,7 +50,7 @@ constexpr int across = strip / wide;
 constexpr int turns = 16 * across / 32;
 // Strips whose operands of the epilogue are on their way at once: as many as there are registers for beside the sums, and
 // none where not even those of one have room.
-constexpr int spare = 240 - 72 - row_blocks * TILE_COLUMNS / 2;
+constexpr int spare = 240 - 80 - row_blocks * TILE_COLUMNS / 2;
 static_assert(spare >= 0, "the sums leave no registers for the rest");
 constexpr int per_strip = element_operands * turns * 4;
 constexpr int room = per_strip > 0 ? spare / per_strip : 0;
