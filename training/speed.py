@@ -30,11 +30,27 @@ def timed(torch, step, inputs, repeats):
     return ready - start, (time.perf_counter() - ready) / repeats
 
 
+def profile(torch, step, inputs, longest=60):
+    """Prints the kernels of a step, by the time of all their launches."""
+    for _ in range(3):
+        step(**inputs)
+    torch.cuda.synchronize()
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as profiler:
+        step(**inputs)
+        torch.cuda.synchronize()
+    rows = [(row.device_time_total / 1e3, row.count, row.key) for row in profiler.key_averages()]
+    print(f"{sum(row[0] for row in rows):.1f} ms in {sum(row[1] for row in rows)} launches", flush=True)
+    for milliseconds, count, name in sorted(rows, reverse=True)[:longest]:
+        print(f"{milliseconds:8.2f} ms {count:5} {name[:150]}", flush=True)
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--minutes", type=float, default=2.5)
     arguments.add_argument("--unet-batch", type=int, default=32)
     arguments.add_argument("--vae-batch", type=int, default=42, help="frames")
+    arguments.add_argument("--profile", action="store_true", help="lists the kernels that a step of the UNet spends its time in instead")
     arguments.add_argument("--json", type=pathlib.Path)
     arguments.add_argument("--packages", type=pathlib.Path)
     arguments = arguments.parse_args()
@@ -61,15 +77,6 @@ def main():
         print(name + ": " + ", ".join(f"{key} {value:.4g}" for key, value in values.items()), flush=True)
         if arguments.json:
             arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
-    clips = Clips("cuda")
-    for count in (96, 512):
-        clips.make(range(count))
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        clips.make(range(count, 2 * count))
-        torch.cuda.synchronize()
-        report(f"painting {count} clips", clips_per_second=count / (time.perf_counter() - start))
 
     batch, side, frames = arguments.unet_batch, sizes.LATENT_SIDE, sizes.FRAMES
     latents = torch.randn(batch, frames, sizes.LATENT_CHANNELS, side, side, device="cuda").half()
@@ -99,6 +106,20 @@ def main():
         weights.schedule(1e-5)
         step = Step(autoencoder.train_step(vae, weights), weights, graph)
         return step, dict(frames=pictures), pictures.shape[0] * frames, "images_per_second"
+
+    if arguments.profile:
+        step, inputs, _, _ = unet_step(False, False, False)
+        profile(torch, step, inputs)
+        return
+
+    clips = Clips("cuda")
+    for count in (96, 512):
+        clips.make(range(count))
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        clips.make(range(count, 2 * count))
+        torch.cuda.synchronize()
+        report(f"painting {count} clips", clips_per_second=count / (time.perf_counter() - start))
 
     arrangements = [
         ("unet, one by one", unet_step, (False, False, False)),

@@ -6,7 +6,7 @@ use clap::{
     Args, ValueHint,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use kinora::image_to_video::{Device, Kernels, Precision, Settings, Tuning};
+use kinora::image_to_video::{ClipDefaults, Device, Kernels, Precision, Settings, Tuning};
 use kinora_models::schedulers::SchedulerKind;
 
 use crate::quantities::{Bytes, PictureSize, at_least_one};
@@ -102,15 +102,9 @@ pub struct ClipArgs {
 impl ClipArgs {
     /// The settings with what was asked for.
     pub fn apply(&self, settings: &mut Settings) {
-        if let Some(frames) = self.frames {
-            settings.frames = frames;
-            // All at once, as the default is for the model's own number.
-            settings.decode_chunk = frames;
-        }
-        if let Some(PictureSize { width, height }) = self.size {
-            (settings.width, settings.height) = (width, height);
-        }
-        replace(&mut settings.decode_chunk, self.decode_chunk);
+        let (width, height) = (self.size.map(|size| size.width), self.size.map(|size| size.height));
+        ClipDefaults { frames: self.frames, width, height, ..ClipDefaults::default() }.apply(settings);
+        settings.decode_chunk = self.decode_chunk.unwrap_or(settings.decode_chunk);
     }
 }
 
@@ -118,19 +112,19 @@ impl RequestArgs {
     /// The settings with what was asked for.
     pub fn apply(&self, settings: &mut Settings) {
         self.clip.apply(settings);
-        replace(&mut settings.steps, self.steps);
-        replace(&mut settings.fps, self.fps);
-        replace(&mut settings.motion_bucket, self.motion);
-        replace(&mut settings.noise_augmentation, self.noise_aug);
-        replace(&mut settings.min_guidance, self.min_guidance);
-        replace(&mut settings.max_guidance, self.max_guidance);
-        replace(&mut settings.seed, self.seed);
+        let asked = ClipDefaults {
+            steps: self.steps,
+            fps: self.fps,
+            motion_bucket: self.motion,
+            noise_augmentation: self.noise_aug,
+            min_guidance: self.min_guidance,
+            max_guidance: self.max_guidance,
+            ..ClipDefaults::default()
+        };
+        asked.apply(settings);
+        settings.seed = self.seed.unwrap_or(settings.seed);
         settings.scheduler = self.scheduler;
     }
-}
-
-fn replace<T: Copy>(setting: &mut T, asked: Option<T>) {
-    *setting = asked.unwrap_or(*setting);
 }
 
 /// The short names of the schedulers, for the help and the completions, read as the library reads them.

@@ -16,8 +16,8 @@ Examples:
   kinora doctor --device cuda:1    the second GPU
   kinora doctor --json             for a program, or for a report of a problem
 
-Every family of kernels is run on the device and compared with plain loops on the processor, a tiny
-model makes a clip, and the device's speed is measured. A machine without a GPU is well: the
+Every family of kernels is run on the device and compared with plain loops on the processor, the
+model in the box makes a clip, and the device's speed is measured. A machine without a GPU is well: the
 processor does the work.
 
 Exit codes: 0 all is well, 1 something does not work, 2 the command line is wrong.";

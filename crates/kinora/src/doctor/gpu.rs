@@ -81,8 +81,11 @@ pub fn compiler(target: Option<&driver::Device>) -> Outcome {
         Compiler::new(CompileTarget { architecture, form }, options).and_then(|compiler| compiler.version());
     match (version, target) {
         (Ok((major, minor)), _) => Outcome::good(format!("NVRTC {major}.{minor}")),
-        // Without a GPU nothing needs it but the building of bundles.
-        (Err(error), None) => Outcome::not_run(format!("{error}")),
+        // Those who need it without a GPU are told where it was looked for when they do.
+        (Err(CudaError::NoCompiler { .. }), None) => Outcome::not_run(
+            "NVRTC was not found; without a GPU only `kinora sim` and `kinora kernels build` need it",
+        ),
+        (Err(error), None) => Outcome::not_run(error.to_string()),
         (Err(error), Some(_)) => Outcome::bad(
             error.to_string(),
             "install CUDA's toolkit or `pip install nvidia-cuda-nvrtc`, or use a bundle of `kinora kernels build`",
@@ -106,7 +109,9 @@ pub fn libraries(target: Option<&driver::Device>) -> Outcome {
 pub fn tracing(target: Option<&driver::Device>) -> Outcome {
     match (Cupti::find(), target) {
         (Ok(cupti), _) => Outcome::good(format!("CUPTI {}", cupti.version())),
-        // Without a GPU there is nothing to trace.
+        (Err(CudaError::NoCupti { .. }), None) => {
+            Outcome::not_run("CUPTI was not found; without a GPU there is nothing to trace")
+        }
         (Err(error), None) => Outcome::not_run(error.to_string()),
         (Err(error), Some(_)) => Outcome::note(
             error.to_string(),

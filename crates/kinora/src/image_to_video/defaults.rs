@@ -1,12 +1,12 @@
-//! What a clip is where no one says.
+//! What is said about a clip: by its model where no one else does, or by whoever asks for it.
 
 use kinora_models::folder::{FolderError, ModelFolder};
 use serde::Deserialize;
 
 use super::Settings;
 
-/// What a model says about its clips in its `defaults.json`; the names are those of [`Settings`]. What it leaves out is
-/// as in diffusers.
+/// What is said about a clip, and what is left open; the names are those of [`Settings`]. A model says it in its `defaults.json`, and
+/// what that leaves out is as in diffusers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(missing_docs)]
@@ -33,12 +33,12 @@ impl ClipDefaults {
             .map_err(|source| FolderError::Json { path: model.defaults_path(), source })
     }
 
-    pub(super) fn apply(&self, settings: &mut Settings) {
+    /// Puts what is said into settings. Frames are decoded all at once, however many they are.
+    pub fn apply(&self, settings: &mut Settings) {
         fn replace<T: Copy>(setting: &mut T, own: Option<T>) {
             *setting = own.unwrap_or(*setting);
         }
         replace(&mut settings.frames, self.frames);
-        // All at once.
         replace(&mut settings.decode_chunk, self.frames);
         replace(&mut settings.steps, self.steps);
         replace(&mut settings.height, self.height);
