@@ -150,7 +150,7 @@ def train(clips, pool, work, out, settings):
     elapsed, generator = 0.0, torch.Generator(device).manual_seed(1)
     if saved is None:
         beginning.begin(vae, pool().pieces(FIRST_SEEN, 1, generator)[:, 0])
-    fast_layers.speed_up(vae.to(device), settings.compile_autoencoder)
+    fast_layers.speed_up(vae.to(device))
     weights = Weights(dict(vae=vae), weight_decay=1e-3, averaged=AVERAGED)
     log = Log(out / "log.jsonl", "autoencoder")
     if saved is not None:
@@ -160,8 +160,6 @@ def train(clips, pool, work, out, settings):
         generator.manual_seed(weights.steps)
         log.write(event="resumed", at=elapsed, step=weights.steps)
     weights.networks_to(settings.dtype)
-    if settings.channels_last:
-        vae.to(memory_format=torch.channels_last)
     # Painting is no part of the stage's time.
     pool()
     clock = Clock(settings.autoencoder_seconds, elapsed, settings.deadline, settings.smoke_steps)

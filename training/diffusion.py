@@ -12,10 +12,11 @@ import torch.nn.functional as F
 
 import configurations as sizes
 import fast_layers
+import fast_unet
 from checkpoints import Clock, Log, learning_rate, load, save
 from optimiser import Step, Weights
 
-PEAK_RATE, WARM_UP = 1e-3, 500
+WARM_UP, WEIGHT_DECAY = 300, 1e-2
 # The part of the steps that the published weights are averaged over.
 AVERAGED = 0.08
 # ln σ of the noise is normal. What moves where is decided by noise of about 1 to 30, detail by that of 0.1 to 1.
@@ -41,6 +42,11 @@ def _constants(values, like):
     return torch.cat(channels, dim=1)
 
 
+def by_muon(name):
+    """Matrices between the first layers and the last; what pictures, numbers and noise are embedded by is AdamW's."""
+    return not any(part in name for part in ("conv_in", "conv_out", "embedding"))
+
+
 def train_step(unet, encoder, weights):
     dtype = unet.dtype
 
@@ -63,7 +69,7 @@ def train_step(unet, encoder, weights):
         image = image.float() * keep_image[:, None, None, None]
         image = image[:, None].expand(-1, frames, -1, -1, -1)
         sample = torch.cat([noisy, image], dim=2).to(dtype)
-        predicted = unet(sample, 0.25 * sigma.log(), embedding[:, None], ids, return_dict=False)[0]
+        predicted = fast_unet.forward(unet, sample, 0.25 * sigma.log(), embedding, ids)
         errors = (predicted.float() - target).square().mean((1, 2, 3, 4))
         loss = errors.mean()
         loss.backward()
@@ -87,16 +93,14 @@ def train(latents, device, work, out, settings):
     torch.manual_seed(2)
     unet, encoder = sizes.unet().to(device), sizes.image_encoder().to(device)
     begin(unet)
-    fast_layers.speed_up(unet, settings.compile_unet)
-    weights = Weights(dict(unet=unet, image_encoder=encoder), weight_decay=1e-2, averaged=AVERAGED)
+    weights = Weights(dict(unet=unet, image_encoder=encoder), WEIGHT_DECAY, AVERAGED, by_muon)
     elapsed = 0.0
     if saved is not None:
         weights.restore(saved["weights"])
         elapsed = saved["elapsed"]
         torch.manual_seed(1000 + weights.steps)
     weights.networks_to(settings.dtype)
-    if settings.channels_last:
-        unet.to(memory_format=torch.channels_last)
+    fast_layers.lay_out(unet)
     clock = Clock(settings.unet_seconds, elapsed, settings.deadline, settings.smoke_steps, settings.finish)
     log = Log(out / "log.jsonl", "unet")
     if saved is not None:
@@ -107,7 +111,7 @@ def train(latents, device, work, out, settings):
     while not clock.done and not clock.must_stop:
         rows = torch.randint(latents.count, (settings.unet_batch,), generator=generator, device=device)
         version = weights.steps % latents.strengths.shape[1]
-        weights.schedule(learning_rate(PEAK_RATE, clock.fraction, weights.steps, WARM_UP))
+        weights.schedule(learning_rate(settings.unet_rate, clock.fraction, weights.steps, WARM_UP))
         results = step(**latents.batch(rows, version))
         clock.steps += 1
         counted += 1

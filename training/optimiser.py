@@ -1,4 +1,4 @@
-"""AdamW on f32 weights, for networks that compute in bf16; with a moving average, and a training step as one CUDA graph.
+"""Muon and AdamW on f32 weights, for networks that compute in bf16; with a moving average, and a training step as one CUDA graph.
 
 The networks are small: launched one by one, their kernels would wait for the CPU.
 """
@@ -7,13 +7,16 @@ import time
 
 import torch
 
+from muon import Muon
+
 CLIP = 1.0
 
 
 class Weights:
-    """The f32 weights behind one or more networks, their moving average, and the optimiser's state."""
+    """The f32 weights behind one or more networks, their moving average, and the optimisers' state. Weights for which `by_muon(name)`
+    is true are Muon's, the others AdamW's."""
 
-    def __init__(self, networks, weight_decay, averaged, betas=(0.9, 0.99)):
+    def __init__(self, networks, weight_decay, averaged, by_muon=lambda name: False, betas=(0.9, 0.99)):
         self.networks = networks
         self.names = [f"{part}.{name}" for part, n in networks.items() for name, _ in n.named_parameters()]
         self.parameters = [p for network in networks.values() for p in network.parameters()]
@@ -22,8 +25,11 @@ class Weights:
         self.average = [p.clone() for p in self.master]
         self.averaged = averaged
         on_gpu = self.device.type == "cuda"
+        matrices = [m for m, name in zip(self.master, self.names) if m.ndim > 1 and by_muon(name)]
+        self.muon = Muon(matrices, weight_decay) if matrices else None
+        taken = {id(m) for m in matrices}
         groups = [
-            dict(params=[m for m in self.master if m.ndim > 1], weight_decay=weight_decay),
+            dict(params=[m for m in self.master if m.ndim > 1 and id(m) not in taken], weight_decay=weight_decay),
             dict(params=[m for m in self.master if m.ndim <= 1], weight_decay=0.0),
         ]
         rate = torch.tensor(0.0, device=self.device) if on_gpu else 0.0
@@ -48,6 +54,8 @@ class Weights:
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = rate
+        if self.muon is not None:
+            self.muon.rate.fill_(rate)
 
     def clear(self):
         for parameter in self.parameters:
@@ -65,6 +73,8 @@ class Weights:
         norm = torch.stack(torch._foreach_norm(gradients)).norm()
         torch._foreach_mul_(gradients, (CLIP / (norm + 1e-6)).clamp(max=1.0))
         self.adam.step()
+        if self.muon is not None:
+            self.muon.step()
         torch._foreach_copy_([p for p, _ in live], masters)
         averages = [a for a, p in zip(self.average, self.parameters) if p.grad is not None]
         torch._foreach_mul_(averages, self.decay)
@@ -78,11 +88,14 @@ class Weights:
         return {name.removeprefix(prefix): value.clone() for name, value in pairs if name.startswith(prefix)}
 
     def state(self):
-        return dict(master=self.master, average=self.average, adam=self.adam.state_dict(), steps=self.steps)
+        momenta = [] if self.muon is None else self.muon.momenta
+        return dict(master=self.master, average=self.average, adam=self.adam.state_dict(), momenta=momenta, steps=self.steps)
 
     @torch.no_grad()
     def restore(self, state):
         for own, saved in [*zip(self.master, state["master"]), *zip(self.average, state["average"])]:
+            own.copy_(saved)
+        for own, saved in zip([] if self.muon is None else self.muon.momenta, state["momenta"]):
             own.copy_(saved)
         rates = [group["lr"] for group in self.adam.param_groups]
         self.adam.load_state_dict(state["adam"])

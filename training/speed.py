@@ -1,8 +1,7 @@
-"""Times training steps of both networks in every arrangement, and the painting of clips, to choose train.py's options by.
+"""Times training steps of both networks, and the painting of clips.
 
-    python training/speed.py --minutes 2.5
-
-What is slow to prepare, torch.compile, comes last; nothing new is begun once the minutes are over.
+    python training/speed.py
+    python training/speed.py --profile      # also lists the kernels that a step spends its time in
 """
 
 import argparse
@@ -30,7 +29,7 @@ def timed(torch, step, inputs, repeats):
     return ready - start, (time.perf_counter() - ready) / repeats
 
 
-def profile(torch, step, inputs, longest=60):
+def profile(torch, step, inputs, longest=40):
     """Prints the kernels of a step, by the time of all their launches."""
     for _ in range(3):
         step(**inputs)
@@ -47,14 +46,12 @@ def profile(torch, step, inputs, longest=60):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--minutes", type=float, default=2.5)
     arguments.add_argument("--unet-batch", type=int, default=32)
     arguments.add_argument("--vae-batch", type=int, default=42, help="frames")
-    arguments.add_argument("--profile", action="store_true", help="lists the kernels that a step of the UNet spends its time in instead")
+    arguments.add_argument("--profile", action="store_true", help="lists the kernels that a step spends its time in")
     arguments.add_argument("--json", type=pathlib.Path)
     arguments.add_argument("--packages", type=pathlib.Path)
     arguments = arguments.parse_args()
-    deadline = time.perf_counter() + 60 * arguments.minutes
     if arguments.packages is not None:
         import host_packages
 
@@ -84,33 +81,22 @@ def main():
     ids = torch.tensor([[6.0, 127.0, 0.02]], device="cuda").repeat(batch, 1)
     unet_inputs = dict(latents=latents, image=latents[:, 0].clone(), picture=pictures, ids=ids)
 
-    def unet_step(graph, last, compiled):
+    def unet_step():
         unet, encoder = sizes.unet().cuda(), sizes.image_encoder().cuda()
-        fast_layers.speed_up(unet, compiled)
-        weights = Weights(dict(unet=unet, image_encoder=encoder), 1e-2, 0.08)
+        weights = Weights(dict(unet=unet, image_encoder=encoder), diffusion.WEIGHT_DECAY, diffusion.AVERAGED, diffusion.by_muon)
         weights.networks_to(torch.bfloat16)
-        if last:
-            unet.to(memory_format=torch.channels_last)
+        fast_layers.lay_out(unet)
         weights.schedule(1e-5)
-        return Step(diffusion.train_step(unet, encoder, weights), weights, graph), unet_inputs, batch, "clips_per_second"
+        return weights, diffusion.train_step(unet, encoder, weights), unet_inputs, batch
 
-    def vae_step(graph, last, compiled, frames=1):
-        vae = sizes.autoencoder().cuda()
-        fast_layers.speed_up(vae, compiled)
+    def vae_step(frames):
+        vae = fast_layers.speed_up(sizes.autoencoder().cuda())
         fast_layers.leave_out_time(vae, frames == 1)
         pictures = torch.rand(arguments.vae_batch // frames, frames, 3, sizes.SIDE, sizes.SIDE, device="cuda") * 2 - 1
         weights = Weights(dict(vae=vae), 1e-3, 0.06)
         weights.networks_to(torch.bfloat16)
-        if last:
-            vae.to(memory_format=torch.channels_last)
         weights.schedule(1e-5)
-        step = Step(autoencoder.train_step(vae, weights), weights, graph)
-        return step, dict(frames=pictures), pictures.shape[0] * frames, "images_per_second"
-
-    if arguments.profile:
-        step, inputs, _, _ = unet_step(False, False, False)
-        profile(torch, step, inputs)
-        return
+        return weights, autoencoder.train_step(vae, weights), dict(frames=pictures), pictures.shape[0] * frames
 
     clips = Clips("cuda")
     for count in (96, 512):
@@ -121,29 +107,20 @@ def main():
         torch.cuda.synchronize()
         report(f"painting {count} clips", clips_per_second=count / (time.perf_counter() - start))
 
-    arrangements = [
-        ("unet, one by one", unet_step, (False, False, False)),
-        ("unet, graph", unet_step, (True, False, False)),
-        ("unet, graph, channels last", unet_step, (True, True, False)),
-        ("vae, graph", vae_step, (True, False, False)),
-        ("vae, graph, channels last", vae_step, (True, True, False)),
-        ("vae, graph, whole clips", vae_step, (True, False, False, sizes.FRAMES)),
-        ("unet, graph, compiled", unet_step, (True, False, True)),
-        ("vae, graph, compiled", vae_step, (True, False, True)),
+    steps = [
+        ("unet", "clips_per_second", unet_step),
+        ("vae, single frames", "images_per_second", lambda: vae_step(1)),
+        ("vae, whole clips", "images_per_second", lambda: vae_step(sizes.FRAMES)),
     ]
-    for name, make, options in arrangements:
-        if time.perf_counter() > deadline:
-            print(f"{name}: no time left", flush=True)
-            continue
-        try:
-            torch.manual_seed(0)
-            step, inputs, count, unit = make(*options)
-            preparation, seconds = timed(torch, step, inputs, 10)
-            memory = torch.cuda.max_memory_allocated() / 2**30
-            report(name, **{unit: count / seconds}, step_ms=1e3 * seconds, preparation_s=preparation, peak_gib=memory)
-        except Exception as error:  # noqa: BLE001 - what does not work here is left out.
-            print(f"{name}: {type(error).__name__}: {error}", flush=True)
-        step = None
+    for name, unit, make in steps:
+        torch.manual_seed(0)
+        weights, function, inputs, count = make()
+        preparation, seconds = timed(torch, Step(function, weights), inputs, 10)
+        memory = torch.cuda.max_memory_allocated() / 2**30
+        report(name, **{unit: count / seconds}, step_ms=1e3 * seconds, preparation_s=preparation, peak_gib=memory)
+        if arguments.profile:
+            profile(torch, Step(function, weights, graph=False), inputs)
+        weights = function = None
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 

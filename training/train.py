@@ -34,6 +34,7 @@ class Settings:
     finish: bool = False
     autoencoder_batch: int = 42
     unet_batch: int = 32
+    unet_rate: float = 1e-3
     clips: int = 46080
     painted_at_once: int = 512
     encode_batch: int = 64
@@ -41,9 +42,6 @@ class Settings:
     report_every: int = 200
     save_seconds: float = 60.0
     graph: bool = True
-    channels_last: bool = False
-    compile_autoencoder: bool = False
-    compile_unet: bool = False
     smoke_steps: int | None = None
 
 
@@ -60,9 +58,8 @@ def parsed():
     arguments.add_argument("--clips", type=int, default=46080, help="that are painted to train on")
     arguments.add_argument("--vae-batch", type=int, default=42, help="frames, at least one clip of them in the end")
     arguments.add_argument("--unet-batch", type=int, default=32, help="clips")
+    arguments.add_argument("--unet-rate", type=float, default=1e-3, help="the highest rate that the UNet learns at")
     arguments.add_argument("--device", default=None)
-    arguments.add_argument("--compile", choices=("none", "vae", "unet", "both"), default="none", help="what torch.compile gets")
-    arguments.add_argument("--channels-last", action="store_true", help="lays weights and activations of convolutions out so")
     arguments.add_argument("--no-graph", action="store_true", help="launches kernels one by one")
     arguments.add_argument("--no-evaluation", action="store_true")
     arguments.add_argument("--evaluated", type=int, default=48, help="held-out clips of each kind of scene")
@@ -130,12 +127,10 @@ def main():
         unet_seconds=60 * arguments.unet_minutes,
         autoencoder_batch=arguments.vae_batch,
         unet_batch=arguments.unet_batch,
+        unet_rate=arguments.unet_rate,
         finish=arguments.finish,
         clips=arguments.clips,
         graph=not arguments.no_graph,
-        channels_last=arguments.channels_last,
-        compile_autoencoder=arguments.compile in ("vae", "both"),
-        compile_unet=arguments.compile in ("unet", "both"),
     )
     if arguments.smoke:
         settings = dataclasses.replace(

@@ -1,0 +1,135 @@
+"""Compares the layers of fused.py with PyTorch's operations in f64, and the UNet made of them with diffusers' own: results and gradients.
+
+    python training/check_fused.py                     # on a GPU, its Triton kernels
+    TRITON_INTERPRET=1 python training/check_fused.py  # the same kernels, interpreted on a CPU
+
+Exits with an error where something differs by more than rounding.
+"""
+
+import argparse
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench" / "peers"))
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--packages", type=pathlib.Path)
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments = arguments.parse_args()
+    if arguments.packages is not None:
+        import host_packages
+
+        host_packages.import_libraries(host_packages.make_importable("missing", arguments.packages))
+    import torch
+
+    import fused
+
+    if not (torch.cuda.is_available() or fused.INTERPRETED):
+        sys.exit("there is no GPU; set TRITON_INTERPRET=1 to interpret the kernels")
+    device = "cuda" if torch.cuda.is_available() and not fused.INTERPRETED else "cpu"
+    torch.manual_seed(arguments.seed)
+    failures = 0
+
+    def check(name, dtype, function, plain, tensors, *rest):
+        nonlocal failures
+        given = [None if t is None else t.to(device, dtype).requires_grad_() for t in tensors]
+        exact = [None if t is None else t.detach().double().requires_grad_() for t in given]
+        results = [function(*given, *rest), plain(*exact, *rest)]
+        results = [r if isinstance(r, tuple) else (r,) for r in results]
+        gradients = [torch.randn_like(r) for r in results[0]]
+        torch.autograd.backward(results[0], gradients)
+        torch.autograd.backward(results[1], [g.double() for g in gradients])
+        ours = [*results[0], *(t.grad for t in given if t is not None)]
+        theirs = [*results[1], *(t.grad for t in exact if t is not None)]
+        errors = [((a.double() - b).norm() / b.norm()).item() for a, b in zip(ours, theirs)]
+        bar = 2e-5 if dtype == torch.float32 else 8e-3
+        good = all(error < bar for error in errors)
+        failures += not good
+        print(f"{'ok' if good else 'WRONG':5} {name} {str(dtype)[6:]}: " + " ".join(f"{e:.1e}" for e in errors), flush=True)
+
+    random = torch.randn
+    small = fused.INTERPRETED
+    clips = 2 if small else 8
+    for dtype in (torch.float32, torch.bfloat16):
+        for width, rows, n in ((96, 200, 3), (192, 64, 5), (64, 14 * 64, clips)):
+            for silu in (False, True):
+                for vector in (None, random(n, width)):
+                    tensors = [random(n, rows, width) + 0.5, vector, random(width) + 1, random(width)]
+                    check(
+                        f"group norm {n}x{rows}x{width} silu={silu} vector={vector is not None}", dtype, fused.group_norm,
+                        fused.plain_group_norm, tensors, 32, 1e-5, silu,
+                    )  # fmt: skip
+        for count, every, repeats, branch in ((1, 128, 2, True), (clips, 192, 1, True), (3, 64, 2, False)):
+            rows = count * every * repeats
+            tensors = [random(rows, 96), random(rows, 96) if branch else None, random(count, 96), random(96) + 1, random(96)]
+
+            def called(x, branch, vector, weight, bias, every=every, function=None):
+                return function(x, branch, vector, every, weight, bias, 1e-5)
+
+            check(
+                f"add and layer norm {rows}x96 vectors={count} branch={branch}", dtype,
+                lambda *t: called(*t, function=fused.add_norm), lambda *t: called(*t, function=fused.plain_add_norm), tensors,
+            )  # fmt: skip
+        check("gate", dtype, fused.gate, fused.plain_gate, [random(128, 768), random(768)])
+        for part, other in ((None, None), (random(()), None), (random(()), random(192, 96))):
+            tensors = [random(192, 96), random(192, 96), random(96), part, other]
+
+            def plain(x, branch, bias, part, other):
+                return fused.plain_mix(x, branch, other, bias, part)
+
+            # A part is a number in f32, whatever the rest is.
+            check(f"mix part={part is not None} other={other is not None}", dtype, fused.mix, plain, tensors)
+        if small and dtype == torch.bfloat16:
+            print("not run: attention in bfloat16, of which the interpreter cannot make products")
+            continue
+        for frames, places, heads, size in ((14, 6, 3, 32), (16, 4, 2, 16), (5, 3, 1, 32)):
+            tensors = [random(clips, frames, places, 3 * heads * size)]
+            check(f"attention over {frames} frames", dtype, fused.frame_attention, fused.plain_frame_attention, tensors, heads)
+
+    # The whole network, with weights that leave nothing out; sizes as trained, but for fewer clips. Interpreting takes too long for it.
+    fused.INTERPRETED = False
+    torch.backends.cudnn.allow_tf32 = False
+    import configurations as sizes
+    import fast_unet
+
+    unet = sizes.unet().to(device)
+    for parameter in unet.parameters():
+        torch.nn.init.normal_(parameter, std=0.05 if parameter.ndim > 1 else 0.3)
+    exact = sizes.unet().to(device).double()
+    exact.load_state_dict(unet.state_dict())
+    side, count = sizes.LATENT_SIDE, 1 if small else 4
+    sample = random(count, sizes.FRAMES, 2 * sizes.LATENT_CHANNELS, side, side, device=device)
+    context, time = random(count, sizes.EMBEDDING, device=device), random(count, device=device)
+    ids = torch.tensor([[6.0, 127.0, 0.02]], device=device).repeat(count, 1)
+    theirs = exact(sample.double(), time.double(), context.double()[:, None], ids, return_dict=False)[0]
+    gradient = torch.randn_like(theirs)
+    theirs.backward(gradient)
+    wanted = {name: parameter.grad for name, parameter in exact.named_parameters()}
+    for dtype, bar in ((torch.float32, 1e-3), (torch.bfloat16, 0.1)):
+        network = sizes.unet().to(device)
+        network.load_state_dict(unet.state_dict())
+        network.to(dtype)
+        ours = fast_unet.forward(network, sample.to(dtype), time, context.to(dtype), ids)
+        ours.backward(gradient.to(dtype))
+        compared = {"result": (ours.double(), theirs)}
+        for name, parameter in network.named_parameters():
+            # Queries and keys of a single key, and the norm before them, have no gradient.
+            if wanted[name] is not None and wanted[name].norm() > 1e-9:
+                given = torch.zeros_like(wanted[name]) if parameter.grad is None else parameter.grad
+                compared[name] = (given.double(), wanted[name])
+        # Gradients of single numbers are sums that nearly cancel; all of them are one vector.
+        single = [name for name, (_, wanted_one) in compared.items() if wanted_one.numel() == 1]
+        pairs = zip(*(compared.pop(name) for name in single))
+        compared["mixing factors"] = tuple(torch.stack([value.reshape(()) for value in values]) for values in pairs)
+        errors = {name: ((a - b).norm() / b.norm()).item() for name, (a, b) in compared.items()}
+        worst = max(errors, key=errors.get)
+        good = errors[worst] < bar
+        failures += not good
+        print(f"{'ok' if good else 'WRONG':5} the UNet {str(dtype)[6:]}: result {errors['result']:.1e}, worst {errors[worst]:.1e} {worst}")
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()
