@@ -219,6 +219,9 @@ pub enum CudaError {
     /// No such set of candidates.
     #[error("{0} are no candidates for the tuner; write all, ours or vendor")]
     UnknownCandidates(String),
+    /// A call that ran by itself found an index in its data that is none.
+    #[error("the bad index {0}")]
+    BadIndex(i32),
     /// The simulator does not run a kernel.
     #[error("the simulated GPU: {0}")]
     Simulation(String),

@@ -151,6 +151,28 @@ impl Workbench {
             .collect::<Result<_, CudaError>>()?;
         Ok(PreparedCall { stream: self.stream.clone(), work, memory: memory.clone() })
     }
+
+    /// Runs a call on operands once, in memory of its own, and gives the bytes of its results. That memory is filled with a
+    /// byte first, where one is given, so that what the kernels leave out shows.
+    ///
+    /// # Errors
+    /// Where the call cannot be prepared, an operand has another size, a kernel finds a bad index in its data, or the device
+    /// fails.
+    pub fn run(
+        &self,
+        call: &Call<'_>,
+        implementation: &dyn Implementation,
+        poison: Option<u8>,
+        operands: &[&[u8]],
+    ) -> Result<Vec<Vec<u8>>, CudaError> {
+        let prepared = self.prepare(call, implementation)?;
+        prepared.write(poison, operands)?;
+        prepared.run()?;
+        match prepared.fault()? {
+            Some(index) => Err(CudaError::BadIndex(index)),
+            None => (0..call.outputs.len()).map(|output| prepared.read(output)).collect(),
+        }
+    }
 }
 
 /// The bytes of the fault word.
