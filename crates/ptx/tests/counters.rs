@@ -136,6 +136,13 @@ fn lanes_that_part_are_counted() {
                      :: \"r\"(threadIdx.x), \"l\"(y + threadIdx.x)); }";
     let Some(some) = count(source, 1, 128) else { return };
     assert_eq!((some.branches, some.divergent_branches), (4, 1));
+    // So do these by a table, of which the last parts.
+    let source = "extern \"C\" __global__ void k(const int *x, int *y) {
+        asm volatile(\"{ TABLE: .branchtargets EVEN, ODD; brx.idx %0, TABLE;\\n\"
+                     \"EVEN: st.global.u32 [%1], 2; bra.uni DONE; ODD: st.global.u32 [%1], 3; DONE: }\"
+                     :: \"r\"(threadIdx.x / 96 & threadIdx.x), \"l\"(y + threadIdx.x)); }";
+    let Some(table) = count(source, 1, 128) else { return };
+    assert_eq!((table.branches, table.divergent_branches), (4, 1));
 }
 
 #[test]
