@@ -8,6 +8,7 @@ difference, launch by launch and in all. The call `probes` is launches of one wa
 definition differs. The file is written after every call, so that a run that is stopped keeps what it has.
 
 A number agrees where it is within 5 %, and bank conflicts also where they differ by no more than 1 % of the rounds through the banks.
+The exit code is 1 where a call failed or one of its counts does not agree; those of `probes` are there to differ, and do not count.
 """
 
 import argparse
@@ -19,9 +20,10 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import typing
 
 HERE = pathlib.Path(__file__).resolve().parent
-SHARE, SHARE_OF_ROUNDS = 0.05, 0.01
+SHARE, SHARE_OF_WHOLE = 0.05, 0.01
 
 LSU = "l1tex__{}_pipe_lsu_mem_global_op_{}.sum"
 ROUNDS = "{}l1tex_{}data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
@@ -45,25 +47,47 @@ def traffic(name, field):
     return lambda counters: counters[name][field]
 
 
-# What is compared: its name, the profiler's metrics to add up (the first list that was collected; one that is optional may be
-# absent), and ours.
+class Comparison(typing.NamedTuple):
+    """A count of ours, and the profiler's metrics to add up for the same: the first list that was collected."""
+
+    name: str
+    metrics: list
+    ours: typing.Callable
+    # Of which launches the metrics mean the same, by our counters; of others they say nothing.
+    of: typing.Callable = lambda counters: True
+    # The comparison, before this one, that this count is a part of: by a share of that it may differ as well.
+    part_of: str | None = None
+
+
+# One of the metrics that is optional may be absent.
 COMPARED = [
     # Copies to shared memory are loads as well.
-    ("global load requests", [[LSU.format("t_requests", "ld")]], traffic("global_loads", "requests")),
-    ("global load sectors", [[LSU.format("t_sectors", "ld")]], traffic("global_loads", "transactions")),
-    ("async load sectors", asynchronous("sectors"), traffic("async_loads", "transactions")),
-    ("global store requests", [[LSU.format("t_requests", "st")]], traffic("global_stores", "requests")),
-    ("global store sectors", [[LSU.format("t_sectors", "st")]], traffic("global_stores", "transactions")),
-    ("shared load rounds", shared(ROUNDS, ["ld", "ldsm"]), traffic("shared_loads", "transactions")),
-    ("shared store rounds", shared(ROUNDS, ["st", "stsm"]), traffic("shared_stores", "transactions")),
-    ("shared load conflicts", shared(CONFLICTS, ["ld", "ldsm"]), traffic("shared_loads", "conflicts")),
-    ("shared store conflicts", shared(CONFLICTS, ["st", "stsm"]), traffic("shared_stores", "conflicts")),
-    (
+    Comparison("global load requests", [[LSU.format("t_requests", "ld")]], traffic("global_loads", "requests")),
+    Comparison("global load sectors", [[LSU.format("t_sectors", "ld")]], traffic("global_loads", "transactions")),
+    Comparison("async load sectors", asynchronous("sectors"), traffic("async_loads", "transactions")),
+    Comparison("global store requests", [[LSU.format("t_requests", "st")]], traffic("global_stores", "requests")),
+    Comparison("global store sectors", [[LSU.format("t_sectors", "st")]], traffic("global_stores", "transactions")),
+    Comparison("shared load rounds", shared(ROUNDS, ["ld", "ldsm"]), traffic("shared_loads", "transactions")),
+    Comparison("shared store rounds", shared(ROUNDS, ["st", "stsm"]), traffic("shared_stores", "transactions")),
+    Comparison(
+        "shared load conflicts",
+        shared(CONFLICTS, ["ld", "ldsm"]),
+        traffic("shared_loads", "conflicts"),
+        part_of="shared load rounds",
+    ),
+    Comparison(
+        "shared store conflicts",
+        shared(CONFLICTS, ["st", "stsm"]),
+        traffic("shared_stores", "conflicts"),
+        part_of="shared store rounds",
+    ),
+    # Warpgroups' products are among the profiler's. So are the constants that the assembler has this unit move about: of a kernel
+    # without matrix instructions it says nothing.
+    Comparison(
         "tensor instructions",
-        # Warpgroups' products are among them. So are the constants that the assembler has this unit move about: of a kernel
-        # without matrix instructions it says nothing.
         [["sm__inst_executed_pipe_tensor_op_hmma.sum"]],
         lambda counters: counters["matrix_instructions"],
+        of=lambda counters: counters["matrix_instructions"] > 0,
     ),
 ]
 OPTIONAL = ("_op_ldsm", "_op_stsm")
@@ -125,7 +149,7 @@ def known_metrics(ncu):
 
 def wanted_metrics(known):
     """Those of all that a comparison may need that the profiler knows here."""
-    wanted = {metric for _, lists, _ in COMPARED for metrics in lists for metric in metrics}
+    wanted = {metric for comparison in COMPARED for metrics in comparison.metrics for metric in metrics}
     wanted |= {metric for _, metric, _ in BESIDE}
     return sorted(metric for metric in wanted if metric in CERTAIN or metric.split(".")[0] in known)
 
@@ -158,15 +182,15 @@ def profile(ncu, program, call, metrics):
     return read_csv(run([*words, str(program), "--launch", call]))
 
 
-def compare(theirs, ours, rounds=None):
-    """Two counts beside each other. Conflicts are also held to the rounds that they are a part of."""
+def compare(theirs, ours, whole=None):
+    """Two counts beside each other. A part is also held to the whole that it is of."""
     if theirs is None:
         return {"ncu": None, "simulator": ours, "difference": None, "agrees": None}
     apart = ours - theirs
     difference = 0.0 if apart == 0 else apart / theirs if theirs else None
     agrees = difference is not None and abs(difference) <= SHARE
-    if rounds:
-        agrees = agrees or abs(apart) <= SHARE_OF_ROUNDS * rounds
+    if whole:
+        agrees = agrees or abs(apart) <= SHARE_OF_WHOLE * whole
     return {"ncu": theirs, "simulator": ours, "difference": difference, "agrees": agrees}
 
 
@@ -181,14 +205,10 @@ def total(metrics, lists):
 
 def compare_launch(metrics, counters):
     found = {}
-    for name, lists, ours in COMPARED:
-        rounds = None
-        if name.endswith("conflicts"):
-            rounds = found[name.replace("conflicts", "rounds")]["ncu"]
-        theirs = total(metrics, lists)
-        if name == "tensor instructions" and not ours(counters):
-            theirs = None
-        found[name] = compare(theirs, ours(counters), rounds)
+    for comparison in COMPARED:
+        theirs = total(metrics, comparison.metrics) if comparison.of(counters) else None
+        whole = found[comparison.part_of]["ncu"] if comparison.part_of else None
+        found[comparison.name] = compare(theirs, comparison.ours(counters), whole)
     beside = {
         name: {"ncu": metrics[metric], "simulator": ours(counters) if ours else None}
         for name, metric, ours in BESIDE
@@ -233,7 +253,7 @@ def compare_call(ncu, program, call, metrics):
 def summary(calls):
     """Of each comparison, in how many calls both count something and agree, and those that do not."""
     told = {}
-    for name, *_ in COMPARED:
+    for name in (comparison.name for comparison in COMPARED):
         counts = {call: result["compared"][name] for call, result in calls.items() if call != "probes" and "compared" in result}
         counts = {call: c for call, c in counts.items() if c["agrees"] is not None and (c["ncu"] or c["simulator"])}
         apart = {call: c["difference"] for call, c in counts.items() if not c["agrees"]}
@@ -277,9 +297,11 @@ def main():
         print(show(call, calls[call]), flush=True)
         document = {"profiler": version, "metrics": metrics, "summary": summary(calls), "calls": calls}
         arguments.out.write_text(json.dumps(document, indent=1) + "\n")
-    for name, told in summary(calls).items():
-        print(f"{name:<26} {told['agree']} of {told['calls']} calls agree")
-    return 1 if any("failed" in result for result in calls.values()) else 0
+    told = summary(calls)
+    for name, counts in told.items():
+        print(f"{name:<26} {counts['agree']} of {counts['calls']} calls agree")
+    failed = any("failed" in result for result in calls.values())
+    return 1 if failed or any(counts["apart"] for counts in told.values()) else 0
 
 
 if __name__ == "__main__":

@@ -36,13 +36,13 @@ case "$*" in
 esac
 "#;
 
-/// Two launches of a kernel: 3 % more sectors, no conflicts, half the tensor instructions.
-fn program() -> String {
+/// Two launches of a kernel: 3 % more sectors than the profiler's, no conflicts, and so many matrix instructions each.
+fn program(matrix_instructions: u32) -> String {
     let traffic =
         |requests, transactions| json!({"requests": requests, "transactions": transactions, "conflicts": 0});
     let counters = json!({
         "global_loads": traffic(150, 1545), "async_loads": traffic(50, 500), "global_stores": traffic(0, 0),
-        "shared_loads": traffic(500, 2000), "shared_stores": traffic(0, 0), "matrix_instructions": 320,
+        "shared_loads": traffic(500, 2000), "shared_stores": traffic(0, 0), "matrix_instructions": matrix_instructions,
         "bulk_copies": 0, "instructions": {"integer": 1, "matrix": 2},
     });
     let launch = json!({"kernel": "matrix/mma.cu:mma", "entry": "mma", "counters": counters});
@@ -58,10 +58,16 @@ fn script(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
     path
 }
 
-fn compared(profiler: &str) -> (Value, String) {
+struct Compared {
+    document: Value,
+    text: String,
+    code: Option<i32>,
+}
+
+fn compared(profiler: &str, matrix_instructions: u32) -> Compared {
     let folder = tempfile::tempdir().unwrap();
     let ncu = script(folder.path(), "ncu", profiler);
-    let program = script(folder.path(), "program", &program());
+    let program = script(folder.path(), "program", &program(matrix_instructions));
     let out = folder.path().join("out.json");
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers/ncu_counters.py");
     let run = Command::new("python3")
@@ -72,10 +78,11 @@ fn compared(profiler: &str) -> (Value, String) {
         .unwrap();
     let text = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
     let written = fs::read_to_string(&out).unwrap_or_else(|error| panic!("{error}: {text}"));
-    (serde_json::from_str(&written).unwrap(), text)
+    Compared { document: serde_json::from_str(&written).unwrap(), text, code: run.status.code() }
 }
 
-fn check(document: &Value, text: &str) {
+/// What is made of the profiler's counts where the simulator sees half the tensor instructions.
+fn check_half(Compared { document, text, code }: &Compared) {
     let call = &document["calls"]["linear"];
     let of = |name: &str| &call["compared"][name];
     assert_eq!(document["profiler"], "Version 2025.3.1.0");
@@ -97,27 +104,44 @@ fn check(document: &Value, text: &str) {
     assert_eq!(call["beside"]["instructions"]["ncu"], Value::Null);
     assert_eq!(document["summary"]["tensor instructions"]["apart"]["linear"], -0.5);
     assert!(text.contains("tensor instructions") && text.contains("0 of 1 calls agree"), "{text}");
+    assert_eq!(*code, Some(1), "one that is apart fails: {text}");
 }
 
 #[test]
 fn counts_are_put_beside_the_profilers() {
-    let (document, text) = compared(&PROFILER.replace("UNKNOWN", ""));
-    check(&document, &text);
+    check_half(&compared(&PROFILER.replace("UNKNOWN", ""), 320));
+}
+
+#[test]
+fn counts_that_agree_are_a_success() {
+    let Compared { document, text, code } = compared(&PROFILER.replace("UNKNOWN", ""), 640);
+    assert_eq!(document["summary"]["tensor instructions"], json!({"calls": 1, "agree": 1, "apart": {}}));
+    assert_eq!(code, Some(0), "{text}");
+}
+
+/// The profiler counts other work of the matrix unit's as well, which cannot be told from products where there are none.
+#[test]
+fn without_matrix_instructions_nothing_is_known_of_the_unit() {
+    let Compared { document, text, code } = compared(&PROFILER.replace("UNKNOWN", ""), 0);
+    let tensor = &document["calls"]["linear"]["compared"]["tensor instructions"];
+    assert_eq!((&tensor["ncu"], &tensor["agrees"]), (&Value::Null, &Value::Null), "{text}");
+    assert_eq!(code, Some(0), "{text}");
 }
 
 /// A metric that is listed and cannot be collected costs the others nothing.
 #[test]
 fn a_metric_that_is_refused_does_not_cost_the_others() {
     let listed = "echo smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld Counter";
-    let (document, text) = compared(&PROFILER.replace("UNKNOWN", listed));
-    assert!(text.contains("once more with fewer metrics"), "{text}");
-    check(&document, &text);
+    let compared = compared(&PROFILER.replace("UNKNOWN", listed), 320);
+    assert!(compared.text.contains("once more with fewer metrics"), "{}", compared.text);
+    check_half(&compared);
 }
 
 #[test]
 fn a_profiler_that_may_not_count_is_told_of() {
     let refused = "#!/bin/sh\ncase \"$*\" in\n*--version*) echo Version 1 ;;\n*) echo '==ERROR== ERR_NVGPUCTRPERM'; exit 1 ;;\nesac\n";
-    let (document, text) = compared(refused);
+    let Compared { document, text, code } = compared(refused, 320);
     let failed = document["calls"]["linear"]["failed"].as_str().unwrap_or_default();
     assert!(failed.contains("ERR_NVGPUCTRPERM"), "{document} {text}");
+    assert_eq!(code, Some(1), "{text}");
 }

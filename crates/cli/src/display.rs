@@ -159,7 +159,7 @@ impl Drop for Display {
 }
 
 /// The width of the names of the stages.
-const NAME: usize = 12;
+const NAME: usize = 14;
 
 impl Stage {
     fn start(name: &str, unit: Unit, total: u64, visible: bool) -> Self {
@@ -192,11 +192,12 @@ impl Stage {
 }
 
 fn style(unit: Unit, end: Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
-    let template = match unit {
-        Unit::Photo | Unit::Parts => "{spinner:.cyan} {prefix:12} {times}",
-        _ => "{spinner:.cyan} {prefix:12} {bar:32.cyan/dim} {count}  {times}",
+    let progress = match unit {
+        Unit::Photo | Unit::Parts => "{times}",
+        _ => "{bar:32.cyan/dim} {count}  {times}",
     };
-    ProgressStyle::with_template(template)
+    let template = format!("{{spinner:.cyan}} {{prefix:{NAME}}} {progress}");
+    ProgressStyle::with_template(&template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("━━─")
         .with_key("count", move |state: &ProgressState, text: &mut dyn std::fmt::Write| {

@@ -156,6 +156,7 @@ impl Failure {
                 "`kinora generate --model` downloads it; `kinora info --config svd-xt` needs no model at all"
             }
             Failure::Memory { error, limit } => return Some(memory_help(error, limit)),
+            Failure::Kernels(error) => return error.missing_header().map(header_help),
             Failure::Generate(GenerateError::OutOfMemory { .. }) => LESS_MEMORY,
             Failure::Generate(GenerateError::NotFinite { precision, .. }) => match precision {
                 Precision::F16 => "try --precision bf16 or f32",
@@ -280,6 +281,15 @@ fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
             format!("{fits}; --memory-limit sets another limit than what is free now")
         }
     }
+}
+
+/// Where a header comes from that the compiler was asked for and did not find.
+fn header_help(header: &str) -> String {
+    format!(
+        "NVRTC looks for headers in no folder but those that it is given: name that of {header} with \
+         --compile=-IFOLDER. CUDA's own come with `pip install nvidia-cuda-runtime`, into nvidia/cu13/include of \
+         the environment's site-packages, or with the CUDA toolkit, into /usr/local/cuda/include"
+    )
 }
 
 /// Says why the command line could not be understood, or prints the help that it asks for.

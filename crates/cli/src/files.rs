@@ -1,6 +1,7 @@
 //! Files that a command writes beside its answer.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
@@ -30,15 +31,36 @@ pub fn check(path: &Path, replace: bool) -> Result<NewFile, Failure> {
     Ok(file)
 }
 
+/// Refuses files of one name, of which the last would replace the others.
+pub fn refuse_same<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Failure> {
+    let mut named = HashSet::new();
+    match paths.into_iter().find(|path| !named.insert(place(path))) {
+        Some(path) => {
+            let text = format!("{} is to be written twice; give each file a name of its own", path.display());
+            Err(Failure::Usage(text))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A file by its folder, however that is written. A link by the file's name is not followed: it is replaced by the file.
+fn place(path: &Path) -> PathBuf {
+    let folder = folder(path).canonicalize();
+    folder.ok().zip(path.file_name()).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 impl NewFile {
     fn temporary(&self) -> io::Result<tempfile::NamedTempFile> {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let mut builder = tempfile::Builder::new();
         builder.prefix(".new-").suffix(".tmp");
         // As any file of the user's, less what their mask takes away; a temporary one is private otherwise.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        builder.tempfile_in(folder.unwrap_or(Path::new(".")))
+        builder.tempfile_in(folder(&self.path))
     }
 
     fn failure(&self, source: io::Error) -> Failure {

@@ -248,6 +248,8 @@ fn what_cannot_be_is_refused() {
     run(&["bench", "cpu", "--python", "/nothing/here"]).must_fail(1, &["/nothing/here", "--no-peers"]);
     run(&["bench", "cpu", "--no-peers", "--compile"]).must_fail(2, &["--compile"]);
     // Before the work, not after it.
+    answer(&mut bench(&["--save", "run.json", "--plot", "./run.json"]))
+        .must_fail(2, &["./run.json is to be written twice"]);
     answer(&mut bench(&["--save", "/nothing/here/run.json"]))
         .must_fail(1, &["cannot write /nothing/here/run.json"]);
     answer(&mut bench(&["--compare", "/nothing/here.json"]))

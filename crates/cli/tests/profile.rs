@@ -90,3 +90,22 @@ fn what_cannot_be_shown_is_said() {
     answer(&mut profile(&["--save", "/nothing/here/p.json"]))
         .must_fail(1, &["cannot write /nothing/here/p.json"]);
 }
+
+/// Each of two files by one name would replace the other, with `--force` or without; it is said before the work.
+#[test]
+fn two_outputs_of_one_name_are_refused() {
+    let place = Studio::new();
+    let folder = place.folder.path();
+    let twice = |first: &str, second: &str, other_spelling: &str| {
+        let mut command = profile(&["--force", first]);
+        command.arg(folder.join("p")).arg(second).arg(folder.join(other_spelling));
+        answer(&mut command).must_fail(2, &["is to be written twice"]);
+    };
+    twice("--save", "--trace", "p");
+    twice("--save", "--html", "./p");
+    twice("--trace", "--html", "p");
+    let mut shown = kinora();
+    shown.args(["profile", "show", "none.json", "--html", "page", "--trace", "./page"]).current_dir(folder);
+    answer(&mut shown).must_fail(2, &["./page is to be written twice"]);
+    assert_eq!(place.names(), [""; 0]);
+}

@@ -21,7 +21,8 @@ fn sim(file: &Path, words: &[&str]) -> Answer {
 
 /// Whether there is no compiler, which is said.
 fn no_compiler(ran: &Answer) -> bool {
-    let absent = ran.stderr.contains("NVRTC") && std::env::var_os("KINORA_REQUIRE_NVRTC").is_none();
+    let absent =
+        ran.stderr.contains("(NVRTC) was not found") && std::env::var_os("KINORA_REQUIRE_NVRTC").is_none();
     if absent {
         let _ = writeln!(std::io::stderr(), "sim not run: no NVRTC");
     }
@@ -70,6 +71,77 @@ fn a_right_kernel_computes_and_a_wrong_one_is_found_at_its_line() {
 }
 
 #[test]
+fn atomics_and_local_memory_are_among_the_costs() {
+    let place = Studio::new();
+    let source = "extern \"C\" __global__ void k(unsigned *y) {
+        __shared__ unsigned sum;
+        volatile unsigned own[2];
+        own[threadIdx.x % 2] = threadIdx.x;
+        if (threadIdx.x == 0) sum = 0;
+        __syncthreads();
+        atomicAdd(&sum, own[threadIdx.x % 2]);
+        __syncthreads();
+        y[threadIdx.x] = sum;
+    }";
+    let file = place.write("sum.cu", source.as_bytes());
+    let words = ["--grid", "1", "--block", "32", "--arg", "u32[32]", "--show", "1"];
+    let ran = sim(&file, &words);
+    if no_compiler(&ran) {
+        return;
+    }
+    let text = ran.text();
+    for line in [
+        "shared atomics               128 B in 1 requests and 32 rounds, 31 of them by bank conflicts",
+        "read from local memory       128 B",
+        "written to local memory      128 B",
+        "argument 0: 496",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in\n{text}");
+    }
+    let counters = &sim(&file, &[&words[..], &["--json"]].concat()).json()["counters"];
+    assert_eq!(counters["shared_atomics"]["transactions"], 32, "{counters}");
+    assert_eq!(counters["local_load_bytes"], 128, "{counters}");
+    assert_eq!(counters["local_store_bytes"], 128, "{counters}");
+}
+
+/// The path, as the user gave it, seen from the folder that the tests run in.
+#[test]
+fn a_finding_names_the_file_as_it_was_given() {
+    let place = Studio::new();
+    let file = place.write("wrong.cu", SCALE.replace("LIMIT", "<=").as_bytes());
+    let up = std::env::current_dir().unwrap().components().skip(1).map(|_| "../").collect::<String>();
+    let relative = up + file.to_str().unwrap().trim_start_matches('/');
+    let words = ["--grid", "1", "--block", "32", "--arg", "f32[8]=3", "--arg", "i32:8", "--arg", "f32:0.5"];
+    for given in [relative.as_str(), file.to_str().unwrap()] {
+        let found = sim(Path::new(given), &words);
+        if no_compiler(&found) {
+            return;
+        }
+        assert!(found.text().contains(&format!(" at {given}:4")), "{given}: {found:?}");
+    }
+}
+
+#[test]
+fn a_header_that_is_not_found_is_helped_with() {
+    let place = Studio::new();
+    let source = format!("#include <cuda_fp16.h>\n{}", SCALE.replace("LIMIT", "<"));
+    let file = place.write("half.cu", source.as_bytes());
+    let words = ["--grid", "1", "--block", "32", "--arg", "f32[8]=3", "--arg", "i32:8", "--arg", "f32:0.5"];
+    let refused = sim(&file, &words);
+    if no_compiler(&refused) {
+        return;
+    }
+    refused.must_fail(
+        1,
+        &["could not open source file", "--compile=-IFOLDER", "pip install nvidia-cuda-runtime"],
+    );
+    place.write("cuda_fp16.h", b"");
+    let folder = format!("--compile=-I{}", place.folder.path().display());
+    let found = sim(&file, &[&words[..], &[&folder]].concat());
+    assert_eq!(found.code, Some(0), "{found:?}");
+}
+
+#[test]
 fn numbers_that_stop_being_finite_are_found_where_it_is_asked_for() {
     let place = Studio::new();
     let source = SCALE.replace("LIMIT", "<");
@@ -99,6 +171,8 @@ fn what_cannot_be_run_is_said() {
     sim(&ptx, &["--grid", "1", "--block", "1", "--arg", "f33[4]"]).must_fail(2, &["f33"]);
     sim(&ptx, &["--grid", "1", "--block", "1", "--chip", "abacus"]).must_fail(2, &["t4"]);
     sim(&ptx, &["--grid", "1", "--block", "1", "--write", "x"]).must_fail(2, &["NUMBER=FILE"]);
+    let twice = ["--write", "0=out.bin", "--write", "1=./out.bin"];
+    sim(&ptx, &[&grid[..], &twice].concat()).must_fail(2, &["./out.bin is to be written twice"]);
     // A prediction is for a device profile, and is not left out in silence.
     for words in [&["--predict-only"][..], &["--calibration", "none.json"]] {
         for chip in [&[][..], &["--chip", "t4"]] {

@@ -219,6 +219,9 @@ pub enum CudaError {
     /// No such set of candidates.
     #[error("{0} are no candidates for the tuner; write all, ours or vendor")]
     UnknownCandidates(String),
+    /// A call that ran by itself found an index in its data that is none.
+    #[error("the bad index {0}")]
+    BadIndex(i32),
     /// The simulator does not run a kernel.
     #[error("the simulated GPU: {0}")]
     Simulation(String),
@@ -238,6 +241,13 @@ pub enum CudaError {
 }
 
 impl CudaError {
+    /// The header that a source includes and the compiler does not find.
+    pub fn missing_header(&self) -> Option<&str> {
+        let CudaError::Compile { log, .. } = self else { return None };
+        let (_, named) = log.split_once("open source file \"")?;
+        named.split_once('"').map(|(header, _)| header)
+    }
+
     /// Whether the context is gone: the device has to be opened again.
     pub fn is_context_lost(&self) -> bool {
         match self {
@@ -265,5 +275,29 @@ fn at(phase: Phase, replay: u64, layer: Option<&str>) -> String {
     match layer {
         Some(layer) => format!("{phase}, {layer}"),
         None => phase,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_header_is_known_from_the_log() {
+        let failed = |log: &str| CudaError::Compile {
+            kernel: "k.cu".into(),
+            target: "compute_80".into(),
+            specialisation: String::new(),
+            log: log.into(),
+        };
+        // As NVRTC 13.0 says it, where it was given no folder of headers and where it was given one.
+        for log in [
+            "k.cu(1): catastrophic error: could not open source file \"cuda_fp16.h\" (no directories in search list)",
+            "k.cu(1): catastrophic error: cannot open source file \"cuda_fp16.h\"\n  #include \"cuda_fp16.h\"",
+        ] {
+            assert_eq!(failed(log).missing_header(), Some("cuda_fp16.h"));
+        }
+        assert_eq!(failed("k.cu(3): error: identifier \"y\" is undefined").missing_header(), None);
+        assert_eq!(CudaError::NoDriver.missing_header(), None);
     }
 }

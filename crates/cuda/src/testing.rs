@@ -5,8 +5,24 @@ use std::io::Write;
 use crate::{
     Architecture, CodeForm,
     compiler::{CompileTarget, Compiler, CompilerOptions},
+    cupti::Cupti,
     kernels::Kernel,
 };
+
+/// Says that the test of this thread did not run, and why. Not by `println`, which a passing test keeps to itself.
+pub(crate) fn say_not_run(why: &str) {
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    let _ = writeln!(std::io::stderr(), "{test} not run: {why}");
+}
+
+/// CUPTI. `None`, and a line that says so, on a machine without it.
+pub(crate) fn cupti() -> Option<&'static Cupti> {
+    let found = Cupti::find();
+    if found.is_err() {
+        say_not_run("no CUPTI");
+    }
+    found.ok()
+}
 
 /// A compiler for the tests, which keeps what it made beside the test's own executable. `None`, and a line that says so,
 /// on a machine without NVRTC; with `KINORA_REQUIRE_NVRTC` set, as `cargo xtask test` does, that is a failure.
@@ -19,9 +35,7 @@ pub(crate) fn compiler(target: CompileTarget) -> Option<Compiler> {
         Ok(_) => Some(compiler),
         Err(error) if std::env::var_os("KINORA_REQUIRE_NVRTC").is_some() => panic!("{error}"),
         Err(_) => {
-            // Not by `println`, which a passing test keeps to itself.
-            let test = std::thread::current().name().unwrap_or_default().to_owned();
-            let _ = writeln!(std::io::stderr(), "{test} not run: no NVRTC");
+            say_not_run("no NVRTC");
             None
         }
     }

@@ -6,11 +6,14 @@ use crate::{
     Chip, CudaError, LoadedKernels,
     compiler::{CompileTarget, Compiler, CompilerOptions, Progress},
     driver::{Context, Device, DeviceBuffer, Event, Stream},
-    kernels::{Call, DevicePointer, Implementation, Kernel, Places},
+    kernels::{Call, DevicePointer, FAULT_BYTES, Implementation, Kernel, Places},
     target::ALIGNMENT,
     vendor::Libraries,
     work::{PreparedWork, kernels},
 };
+
+/// Several times the largest level-two cache.
+const FLUSH_BYTES: usize = 256 << 20;
 
 /// A GPU with a compiler, on which single calls run. What was compiled is kept for the next call.
 #[derive(Debug)]
@@ -116,6 +119,14 @@ impl Workbench {
         Ok(Arc::new(CallMemory { inputs, outputs, workspace, fault, buffer }))
     }
 
+    /// Memory larger than the caches, for [`PreparedCall::time`] to overwrite.
+    ///
+    /// # Errors
+    /// Where there is too little.
+    pub fn flush_memory(&self) -> Result<DeviceBuffer, CudaError> {
+        DeviceBuffer::new(self.stream.context(), FLUSH_BYTES)
+    }
+
     /// Compiles a call's kernels and allocates its tensors.
     ///
     /// # Errors
@@ -151,10 +162,29 @@ impl Workbench {
             .collect::<Result<_, CudaError>>()?;
         Ok(PreparedCall { stream: self.stream.clone(), work, memory: memory.clone() })
     }
-}
 
-/// The bytes of the fault word.
-const FAULT_BYTES: usize = 8;
+    /// Runs a call on operands once, in memory of its own, and gives the bytes of its results. That memory is filled with a
+    /// byte first, where one is given, so that what the kernels leave out shows.
+    ///
+    /// # Errors
+    /// Where the call cannot be prepared, an operand has another size, a kernel finds a bad index in its data, or the device
+    /// fails.
+    pub fn run(
+        &self,
+        call: &Call<'_>,
+        implementation: &dyn Implementation,
+        poison: Option<u8>,
+        operands: &[&[u8]],
+    ) -> Result<Vec<Vec<u8>>, CudaError> {
+        let prepared = self.prepare(call, implementation)?;
+        prepared.write(poison, operands)?;
+        prepared.run()?;
+        match prepared.fault()? {
+            Some(index) => Err(CudaError::BadIndex(index)),
+            None => (0..call.outputs.len()).map(|output| prepared.read(output)).collect(),
+        }
+    }
+}
 
 /// Memory for a call: where each tensor begins, and its bytes.
 #[derive(Debug)]
@@ -268,8 +298,8 @@ impl PreparedCall {
         self.work.iter().try_for_each(|work| unsafe { work.enqueue(&self.stream) })
     }
 
-    /// Runs the call so often, and gives the milliseconds of each run. Before each, `flush` is overwritten: memory larger
-    /// than the caches, so that nothing of the call's lies in them.
+    /// Runs the call so often, and gives the milliseconds of each run. Before each, `flush` is overwritten, which is
+    /// [larger than the caches](Workbench::flush_memory), so that nothing of the call's lies in them.
     ///
     /// # Errors
     /// Where the device fails.

@@ -82,14 +82,7 @@ impl Bench for OnGpu {
         way: &dyn Implementation,
         operands: &[&[u8]],
     ) -> Result<Vec<Vec<u8>>, String> {
-        let said = |error: CudaError| error.to_string();
-        let prepared = self.bench.prepare(call, way).map_err(said)?;
-        prepared.write(self.poison, operands).map_err(said)?;
-        prepared.run().map_err(said)?;
-        match prepared.fault().map_err(said)? {
-            Some(index) => Err(format!("the bad index {index}")),
-            None => (0..call.outputs.len()).map(|output| prepared.read(output).map_err(said)).collect(),
-        }
+        self.bench.run(call, way, self.poison, operands).map_err(|error| error.to_string())
     }
 
     fn takes(&self, _: &Call<'_>, _: &dyn Implementation) -> bool {

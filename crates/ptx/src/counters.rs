@@ -243,6 +243,28 @@ impl Traffic {
         rounds
     }
 
+    /// Counts a request of atomics on shared memory, whose lanes at one address go one after the other. Gives its rounds.
+    pub(crate) fn add_shared_atomics(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize) -> u64 {
+        let asked = u64::from(mask.count_ones()) * bytes as u64;
+        let at_work = |lane: &usize| mask >> lane & 1 == 1;
+        // The first lanes of every address, the second ones, and so on.
+        let mut passes = [0u32; 32];
+        for lane in (0..32).filter(at_work) {
+            let earlier =
+                (0..lane).filter(at_work).filter(|&other| addresses[other] == addresses[lane]).count();
+            passes[earlier] |= 1 << lane;
+        }
+        let served = |lanes: u32| bank_rounds(addresses, lanes, bytes as u64, false);
+        let rounds = passes.iter().take_while(|&&pass| pass != 0).map(|&pass| served(pass).0).sum::<u64>();
+        let (_, groups) = served(mask);
+        self.requests += 1;
+        self.transactions += rounds;
+        self.conflicts += rounds - groups;
+        self.ideal_transactions += asked.div_ceil(128).min(rounds);
+        self.bytes += asked;
+        rounds
+    }
+
     /// How much of what was moved was asked for, up to 1.
     pub fn efficiency(&self) -> f64 {
         if self.transactions == 0 { 1.0 } else { self.ideal_transactions as f64 / self.transactions as f64 }
@@ -275,6 +297,13 @@ pub struct Counters {
     pub shared_loads: Traffic,
     /// Writes to shared memory by threads: `st` and `stmatrix`, not what copies beside them write.
     pub shared_stores: Traffic,
+    /// Atomics and reductions on shared memory. A round serves one lane of each address: `n` lanes that change one word take `n`.
+    pub shared_atomics: Traffic,
+    /// Bytes that threads read of local memory: arrays and structs that the compiler could not keep in registers. Registers that the
+    /// assembler spills are not in PTX, and not among them.
+    pub local_load_bytes: u64,
+    /// Bytes that threads write to it.
+    pub local_store_bytes: u64,
     /// Bytes brought into shared memory by copies beside the threads.
     pub copied_bytes: u64,
     /// Copies that the bulk copy engine was given, either way.
@@ -332,6 +361,9 @@ impl Counters {
             global_atomics: traffic(&self.global_atomics),
             shared_loads: traffic(&self.shared_loads),
             shared_stores: traffic(&self.shared_stores),
+            shared_atomics: traffic(&self.shared_atomics),
+            local_load_bytes: scale(self.local_load_bytes),
+            local_store_bytes: scale(self.local_store_bytes),
             copied_bytes: scale(self.copied_bytes),
             bulk_copies: scale(self.bulk_copies),
             atomics: scale(self.atomics),
@@ -355,6 +387,9 @@ impl Counters {
         self.global_atomics.add(&other.global_atomics);
         self.shared_loads.add(&other.shared_loads);
         self.shared_stores.add(&other.shared_stores);
+        self.shared_atomics.add(&other.shared_atomics);
+        self.local_load_bytes += other.local_load_bytes;
+        self.local_store_bytes += other.local_store_bytes;
         self.copied_bytes += other.copied_bytes;
         self.bulk_copies += other.bulk_copies;
         self.atomics += other.atomics;

@@ -60,6 +60,61 @@ fn a_column_of_a_matrix_in_shared_memory_is_a_storm_of_bank_conflicts() {
 }
 
 #[test]
+fn atomics_on_one_word_of_shared_memory_go_one_after_the_other() {
+    let kernel = |kind: &str, index: &str| {
+        format!(
+            "extern \"C\" __global__ void k(const int *x, int *y) {{
+                typedef {kind} T;
+                __shared__ T s[1024];
+                for (int i = threadIdx.x; i < 1024; i += 32) s[i] = 0;
+                __syncthreads();
+                int i = threadIdx.x;
+                atomicAdd(&s[{index}], (T)x[i]);
+                __syncthreads();
+                y[i] = s[i]; }}"
+        )
+    };
+    for (kind, index, rounds_and_conflicts) in [
+        ("unsigned", "i", (1, 0)),
+        ("unsigned", "0", (32, 31)),
+        ("unsigned", "i / 2", (2, 1)),
+        // One bank, and another word for each.
+        ("unsigned", "32 * i", (32, 31)),
+        // Seven lanes on each of four words, in banks of their own, and one more on four others.
+        ("unsigned", "i < 28 ? i % 4 : i", (7, 6)),
+        // Words of 8 bytes go in two halves of the warp, of which neither is a conflict.
+        ("unsigned long long", "i", (2, 0)),
+        ("unsigned long long", "0", (32, 30)),
+    ] {
+        let Some(Counters { shared_atomics, atomics, .. }) = count(&kernel(kind, index), 1, 32) else {
+            return;
+        };
+        let found = (shared_atomics.transactions, shared_atomics.conflicts);
+        assert_eq!(found, rounds_and_conflicts, "{kind} {index}");
+        assert_eq!((shared_atomics.requests, atomics), (1, 32), "{kind} {index}");
+        let bytes = if kind == "unsigned" { 4 } else { 8 };
+        assert_eq!(shared_atomics.bytes, 32 * bytes, "{kind} {index}");
+    }
+}
+
+#[test]
+fn bytes_of_local_memory_are_counted() {
+    // Half of 64 threads write a second time, all read once.
+    let source = "extern \"C\" __global__ void k(const int *x, int *y) {
+        volatile int a[4];
+        a[threadIdx.x % 4] = x[threadIdx.x];
+        if (threadIdx.x < 32) a[threadIdx.x % 4] = 7;
+        y[threadIdx.x] = a[threadIdx.x % 4]; }";
+    let Some(counters) = count(source, 1, 64) else { return };
+    assert_eq!(counters.local_store_bytes, (64 + 32) * 4);
+    assert_eq!(counters.local_load_bytes, 64 * 4);
+    // Registers need none.
+    let source = "extern \"C\" __global__ void k(const int *x, int *y) { y[threadIdx.x] = x[threadIdx.x]; }";
+    let Some(counters) = count(source, 1, 64) else { return };
+    assert_eq!((counters.local_load_bytes, counters.local_store_bytes), (0, 0));
+}
+
+#[test]
 fn lanes_that_part_are_counted() {
     let source = "extern \"C\" __global__ void k(const int *x, int *y) {
         int value = x[threadIdx.x];
@@ -81,6 +136,13 @@ fn lanes_that_part_are_counted() {
                      :: \"r\"(threadIdx.x), \"l\"(y + threadIdx.x)); }";
     let Some(some) = count(source, 1, 128) else { return };
     assert_eq!((some.branches, some.divergent_branches), (4, 1));
+    // So do these by a table, of which the last parts.
+    let source = "extern \"C\" __global__ void k(const int *x, int *y) {
+        asm volatile(\"{ TABLE: .branchtargets EVEN, ODD; brx.idx %0, TABLE;\\n\"
+                     \"EVEN: st.global.u32 [%1], 2; bra.uni DONE; ODD: st.global.u32 [%1], 3; DONE: }\"
+                     :: \"r\"(threadIdx.x / 96 & threadIdx.x), \"l\"(y + threadIdx.x)); }";
+    let Some(table) = count(source, 1, 128) else { return };
+    assert_eq!((table.branches, table.divergent_branches), (4, 1));
 }
 
 #[test]

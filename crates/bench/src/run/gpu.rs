@@ -22,9 +22,6 @@ use crate::{
     results::KINORA,
 };
 
-/// Memory that is overwritten before each run: several times the largest level-two cache.
-const FLUSH_BYTES: usize = 256 << 20;
-
 /// Copies of a call's operands that are gone round, where there is room for them.
 const COPIES: usize = 3;
 
@@ -45,7 +42,7 @@ impl GpuBench {
         let compiler = CompilerOptions::from_environment();
         let chip = device.info().chip();
         let bench = Workbench::new(device, chip.clone(), compiler)?;
-        let flush = Arc::new(DeviceBuffer::new(bench.context(), FLUSH_BYTES)?);
+        let flush = Arc::new(bench.flush_memory()?);
         let choice = choice(device).unwrap_or_else(|| {
             Arc::new(Heuristic { chip, kernels: KernelSet::Fused, libraries: Libraries::default() })
         });

@@ -3,6 +3,8 @@
 pub mod arguments;
 mod progress;
 
+use std::path::Path;
+
 use kinora::{
     cuda::{CudaError, driver},
     image_to_video::Device,
@@ -161,10 +163,10 @@ struct Outputs {
 impl Outputs {
     /// Refuses, before any work, what could not be written afterwards.
     fn check(report: &ReportArgs) -> Result<Outputs, Failure> {
-        let check = |path: &Option<std::path::PathBuf>| {
-            path.as_deref().map(|path| files::check(path, report.force)).transpose()
-        };
-        Ok(Outputs { save: check(&report.save)?, plot: check(&report.plot)? })
+        let (save, plot) = (report.save.as_deref(), report.plot.as_deref());
+        files::refuse_same([save, plot].into_iter().flatten())?;
+        let check = |path: Option<&Path>| path.map(|path| files::check(path, report.force)).transpose();
+        Ok(Outputs { save: check(save)?, plot: check(plot)? })
     }
 
     fn write(&self, results: &Results) -> Result<(), Failure> {

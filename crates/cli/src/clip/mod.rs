@@ -207,18 +207,5 @@ fn show(display: &mut Display, progress: &Progress<'_>) {
         Stage::Denoise => Unit::Steps,
         Stage::Decode => Unit::Frames,
     };
-    display.advance(stage_name(progress.stage), unit, progress.done as u64, progress.total as u64);
-}
-
-/// A stage in a word.
-pub fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Tune => "tune",
-        Stage::Compile => "compile",
-        Stage::Load => "load",
-        Stage::EncodeImage => "embed",
-        Stage::EncodeLatents => "encode",
-        Stage::Denoise => "denoise",
-        Stage::Decode => "decode",
-    }
+    display.advance(progress.stage.name(), unit, progress.done as u64, progress.total as u64);
 }

@@ -9,7 +9,6 @@ use kinora::{
 };
 use serde_json::json;
 
-use crate::clip::stage_name;
 use crate::quantities::{Bytes, Flops, PictureSize, clock};
 
 /// The clip and what it took, in two lines.
@@ -38,11 +37,8 @@ pub fn summary(path: &Path, written: &WrittenVideo, options: &VideoOptions, repo
 /// Where the time and the memory went, for those who want to know.
 pub fn details(report: &Report) -> Vec<String> {
     let time = |seconds: f64| clock(Duration::try_from_secs_f64(seconds).unwrap_or_default());
-    let stages: Vec<String> = report
-        .stages
-        .iter()
-        .map(|stage| format!("{} {}", stage_name(stage.stage), time(stage.seconds)))
-        .collect();
+    let stages: Vec<String> =
+        report.stages.iter().map(|stage| format!("{} {}", stage.stage.name(), time(stage.seconds))).collect();
     let mut lines = vec![format!("time: {}", stages.join(", "))];
     if let (Some(&first), Some(most)) =
         (report.step_seconds.first(), report.step_seconds.iter().copied().reduce(f64::max))

@@ -39,8 +39,7 @@ pub fn run(arguments: &ProfileArgs) -> Result<(), Failure> {
 fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
     let (request, report) = (&arguments.request, &arguments.report);
     let mut display = Display::new(report.json, false);
-    let save = arguments.save.as_deref().map(|path| files::check(path, report.force)).transpose()?;
-    let outputs = Outputs::check(report)?;
+    let outputs = Outputs::check(arguments.save.as_deref(), report)?;
     let precision = clip::precision(request)?;
     clip::checked_settings(request, precision)?;
     let photo = clip::photo(request)?;
@@ -68,15 +67,12 @@ fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
     );
     profiler.describe(&title, machine);
     let profile = profiler.profile();
-    if let Some(save) = save {
-        save.write(profile.to_json().as_bytes())?;
-    }
     outputs.write(&profile)?;
     answer(&profile, report)
 }
 
 fn show(arguments: &ShowArgs) -> Result<(), Failure> {
-    let outputs = Outputs::check(&arguments.report)?;
+    let outputs = Outputs::check(None, &arguments.report)?;
     let profile = Profile::read(&arguments.profile)?;
     outputs.write(&profile)?;
     answer(&profile, &arguments.report)
@@ -97,20 +93,24 @@ fn compare_two(arguments: &CompareArgs) -> Result<(), Failure> {
 
 /// The files that a profile is to become.
 struct Outputs {
+    save: Option<NewFile>,
     html: Option<NewFile>,
     trace: Option<NewFile>,
 }
 
 impl Outputs {
     /// Refuses, before any work, what could not be written afterwards.
-    fn check(report: &ReportArgs) -> Result<Outputs, Failure> {
-        let check = |path: &Option<std::path::PathBuf>| {
-            path.as_deref().map(|path| files::check(path, report.force)).transpose()
-        };
-        Ok(Outputs { html: check(&report.html)?, trace: check(&report.trace)? })
+    fn check(save: Option<&Path>, report: &ReportArgs) -> Result<Outputs, Failure> {
+        let (html, trace) = (report.html.as_deref(), report.trace.as_deref());
+        files::refuse_same([save, html, trace].into_iter().flatten())?;
+        let check = |path: Option<&Path>| path.map(|path| files::check(path, report.force)).transpose();
+        Ok(Outputs { save: check(save)?, html: check(html)?, trace: check(trace)? })
     }
 
     fn write(&self, profile: &Profile) -> Result<(), Failure> {
+        if let Some(file) = &self.save {
+            file.write(profile.to_json().as_bytes())?;
+        }
         if let Some(file) = &self.html {
             file.write(html::page(profile).as_bytes())?;
         }

@@ -125,9 +125,13 @@ fn outputs(arguments: &SimArgs) -> Result<Vec<(usize, NewFile)>, Failure> {
         let wrong = || Failure::Usage(format!("--write {text}: write NUMBER=FILE"));
         let (number, path) = text.split_once('=').ok_or_else(wrong)?;
         let number = number.parse().map_err(|_| wrong())?;
-        Ok((number, files::check(&PathBuf::from(path), arguments.force)?))
+        Ok((number, PathBuf::from(path)))
     };
-    arguments.write.iter().map(output).collect()
+    let outputs: Vec<(usize, PathBuf)> =
+        arguments.write.iter().map(output).collect::<Result<_, Failure>>()?;
+    files::refuse_same(outputs.iter().map(|(_, path)| path.as_path()))?;
+    let check = |(number, path): (usize, PathBuf)| Ok((number, files::check(&path, arguments.force)?));
+    outputs.into_iter().map(check).collect()
 }
 
 /// The chip that was asked for.

@@ -46,12 +46,15 @@ fn costs(counters: &Counters) -> String {
         ("global atomics", &counters.global_atomics, "sectors"),
         ("shared loads", &counters.shared_loads, "rounds"),
         ("shared stores", &counters.shared_stores, "rounds"),
+        ("shared atomics", &counters.shared_atomics, "rounds"),
     ] {
         if traffic.requests > 0 {
             lines.push((name.to_owned(), moved(traffic, piece)));
         }
     }
     for (name, amount, unit) in [
+        ("read from local memory", counters.local_load_bytes, "B"),
+        ("written to local memory", counters.local_store_bytes, "B"),
         ("copied beside the threads", counters.copied_bytes, "B"),
         ("matrix products", counters.matrix_flops, "FLOP"),
         ("arithmetic of threads", counters.thread_flops, "FLOP"),

@@ -3,6 +3,7 @@
 mod bundle;
 mod cache;
 mod dump;
+mod file_names;
 mod locate;
 mod nvrtc;
 mod parallel;
@@ -218,6 +219,7 @@ impl Compiler {
     }
 
     /// Compiles a source that is no kernel of ours, with more options for the compiler, to PTX. Nothing is kept.
+    /// A finding in the PTX is of a file by the name that it is given here.
     ///
     /// # Errors
     /// Where it does not compile, or there is no compiler.
@@ -228,7 +230,11 @@ impl Compiler {
         match self.nvrtc()?.compile(name, text, &[], &all, target.form)? {
             Compiled::Code { bytes, .. } => {
                 let text = String::from_utf8_lossy(&bytes);
-                Ok(text.trim_end_matches('\0').to_owned())
+                let ptx = text.trim_end_matches('\0');
+                Ok(match std::env::current_dir() {
+                    Ok(folder) if Path::new(name).is_relative() => file_names::relative_to(&folder, ptx),
+                    _ => ptx.to_owned(),
+                })
             }
             Compiled::Rejected { log } => Err(CudaError::Compile {
                 kernel: name.to_owned(),

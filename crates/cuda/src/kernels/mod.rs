@@ -65,6 +65,9 @@ impl Call<'_> {
     }
 }
 
+/// The bytes of a [fault word](Places::fault).
+pub(crate) const FAULT_BYTES: usize = 8;
+
 /// Where a call's tensors lie. Every address is a multiple of 256, but for tensors without elements, whose address
 /// is 0.
 #[derive(Clone, Debug)]

@@ -7,11 +7,8 @@ use super::lowering::Lowered;
 use crate::{
     CudaError,
     driver::{Context, DeviceBuffer, PinnedBuffer, Stream},
-    kernels::DevicePointer,
+    kernels::{DevicePointer, FAULT_BYTES},
 };
-
-/// The number of the call, and the index.
-const BYTES: usize = 8;
 
 /// Two words on the device, where kernels leave the number of a call and the index that they found.
 #[derive(Debug)]
@@ -22,7 +19,10 @@ pub(super) struct FaultWord {
 
 impl FaultWord {
     pub fn new(context: &Context) -> Result<FaultWord, CudaError> {
-        Ok(FaultWord { device: DeviceBuffer::new(context, BYTES)?, host: PinnedBuffer::new(context, BYTES)? })
+        Ok(FaultWord {
+            device: DeviceBuffer::new(context, FAULT_BYTES)?,
+            host: PinnedBuffer::new(context, FAULT_BYTES)?,
+        })
     }
 
     pub fn address(&self) -> DevicePointer {
@@ -33,7 +33,7 @@ impl FaultWord {
     pub fn clear(&mut self, stream: &Stream) -> Result<(), CudaError> {
         self.host.fill(0);
         // SAFETY: the words are device memory of so many bytes.
-        unsafe { stream.fill(self.device.address(), 0, BYTES) }
+        unsafe { stream.fill(self.device.address(), 0, FAULT_BYTES) }
     }
 
     /// Reads the words once the stream has come here.

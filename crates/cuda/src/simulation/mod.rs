@@ -17,13 +17,12 @@ use kinora_ptx::{
 use crate::{
     Chip, CodeForm, CudaError,
     compiler::{CompileTarget, Compiler, CompilerOptions},
-    kernels::{Argument, Call, DevicePointer, Implementation, Kernel, Launch, Places, TensorMap, Work},
+    kernels::{
+        Argument, Call, DevicePointer, FAULT_BYTES, Implementation, Kernel, Launch, Places, TensorMap, Work,
+    },
 };
 
 pub use prediction::CallPrediction;
-
-/// The bytes of the fault word.
-const FAULT_BYTES: usize = 8;
 
 /// A simulated GPU with a compiler, on which single calls run. What was compiled is kept for the next call.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::sync::PoisonError;
 use kinora_ptx::{Calibration, Module, PredictOptions, Prediction, Simulator};
 use serde::Serialize;
 
-use super::{FAULT_BYTES, SimulatedBench, config};
+use super::{SimulatedBench, config};
 use crate::{
     CudaError,
-    kernels::{Call, DevicePointer, Implementation, Kernel, Places, Work},
+    kernels::{Call, DevicePointer, FAULT_BYTES, Implementation, Kernel, Places, Work},
 };
 
 /// What a call is predicted to take.

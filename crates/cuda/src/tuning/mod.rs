@@ -42,9 +42,6 @@ const REPEATS: usize = 7;
 /// How many times the best time so far a candidate may take before it is timed only once.
 const HOPELESS: f32 = 2.0;
 
-/// Memory that is overwritten before each run: several times the largest level-two cache.
-const FLUSH_BYTES: usize = 256 << 20;
-
 /// Which candidates there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Candidates {
@@ -228,7 +225,7 @@ impl Tuner {
             return Ok(0);
         }
         self.compile_candidates(bench, &fresh, observer)?;
-        let flush = DeviceBuffer::new(bench.context(), FLUSH_BYTES)?;
+        let flush = bench.flush_memory()?;
         let total = fresh.len();
         let mut tell = |done| match observer(&TuningProgress { stage: TuningStage::Measure, done, total }) {
             ControlFlow::Continue(()) => Ok(()),

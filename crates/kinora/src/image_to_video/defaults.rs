@@ -50,3 +50,45 @@ impl ClipDefaults {
         replace(&mut settings.max_guidance, self.max_guidance);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image_to_video::Configs;
+
+    /// Each number is another one than before, so that a setting that is skipped or gets its neighbour's shows.
+    #[test]
+    fn everything_that_is_said_is_put_into_its_setting() {
+        let said = ClipDefaults {
+            frames: Some(3),
+            steps: Some(4),
+            height: Some(192),
+            width: Some(320),
+            fps: Some(5),
+            motion_bucket: Some(6),
+            noise_augmentation: Some(0.25),
+            min_guidance: Some(1.5),
+            max_guidance: Some(1.75),
+        };
+        let before = Settings::for_configs(&Configs::preset("svd").unwrap());
+        let mut settings = before.clone();
+        said.apply(&mut settings);
+        let expected = Settings {
+            frames: 3,
+            steps: 4,
+            height: 192,
+            width: 320,
+            fps: 5,
+            motion_bucket: 6,
+            noise_augmentation: 0.25,
+            min_guidance: 1.5,
+            max_guidance: 1.75,
+            decode_chunk: 3,
+            ..before.clone()
+        };
+        assert_eq!(settings, expected);
+        let mut settings = before.clone();
+        ClipDefaults::default().apply(&mut settings);
+        assert_eq!(settings, before);
+    }
+}

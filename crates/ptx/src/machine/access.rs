@@ -139,6 +139,9 @@ impl Unit<'_> {
                     }
                 }
                 Memory::Local | Memory::Parameter => {
+                    if memory == Memory::Local {
+                        unit.counters.local_load_bytes += u64::from(mask.count_ones()) * total as u64;
+                    }
                     for_lanes(mask, |lane| {
                         for (i, &result) in results.iter().enumerate().filter(|(_, result)| !result.is_none())
                         {
@@ -267,6 +270,7 @@ impl Unit<'_> {
                     }
                 }
                 Memory::Local => {
+                    unit.counters.local_store_bytes += u64::from(mask.count_ones()) * total as u64;
                     for_lanes(mask, |lane| {
                         for (i, &value) in values.iter().enumerate() {
                             let value = unit.lane(warp, value, lane);

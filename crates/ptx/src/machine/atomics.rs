@@ -30,7 +30,7 @@ impl Unit<'_> {
             step.mask,
             |unit, warp, memory, addresses, mask| match memory {
                 Memory::Shared | Memory::SharedCluster => {
-                    unit.time_shared_atomics(addresses, mask, bytes);
+                    unit.count_shared_atomics(addresses, mask, bytes);
                     let mut places = [(0, 0); 32];
                     let ok = unit.shared_places(warp, step.pc, addresses, mask, bytes, touch, &mut places);
                     for_lanes(ok, |lane| {

@@ -7,7 +7,6 @@ use super::{
 };
 use crate::{
     check::FindingKind,
-    counters::Traffic,
     decode::SHARED_START,
     memory::{CLUSTER_SHIFT, Conflict, Toucher},
 };
@@ -152,20 +151,11 @@ impl Unit<'_> {
         });
     }
 
-    /// Notes the rounds through the banks that atomics take where time is kept: lanes at one address go one after the other.
-    /// Counters of loads and stores do not have them.
-    pub(super) fn time_shared_atomics(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize) {
-        let Some(clock) = &mut self.clock else { return };
-        let mut rest = mask;
-        while rest != 0 {
-            let mut apart = 0u32;
-            for_lanes(rest, |lane| {
-                let taken =
-                    (0..lane).any(|other| apart >> other & 1 == 1 && addresses[other] == addresses[lane]);
-                apart |= u32::from(!taken) << lane;
-            });
-            clock.banks(Traffic::default().add_shared(addresses, apart, bytes, false));
-            rest &= !apart;
+    /// Counts atomics on shared memory, and notes the rounds through the banks that they take where time is kept.
+    pub(super) fn count_shared_atomics(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize) {
+        let rounds = self.counters.shared_atomics.add_shared_atomics(addresses, mask, bytes);
+        if let Some(clock) = &mut self.clock {
+            clock.banks(rounds);
         }
     }
 
