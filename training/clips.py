@@ -83,7 +83,7 @@ class Clips:
         timing = Draw(numbers_there, stream=2)
         # Half of the clips at the pipeline's default rate.
         fps = torch.where(timing.chance(0.5), 7, 4 + timing.integer(11)).float()
-        speed = timing.log_uniform(0.08, 0.8) * (~timing.chance(0.03)).float()
+        speed = timing.log_uniform(0.06, 0.55) * (~timing.chance(0.03)).float()
         pace = speed * motion.BASE_FPS / fps
         time = every.to(device)[None] * pace[:, None]
         middle = 0.5 * (FRAMES - 1) * pace

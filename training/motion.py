@@ -20,7 +20,7 @@ BLUR = 1.5
 # Model time runs in steps of a seventh of a second, the pipeline's default frame rate.
 BASE_FPS = 7.0
 # Pixels a frame, at 7 frames a second, of bucket 127, the pipeline's default.
-PIXELS_AT_127 = 0.7
+PIXELS_AT_127 = 0.5
 
 
 def blurred(frames):

@@ -10,6 +10,8 @@ import torch
 from muon import Muon
 
 CLIP = 1.0
+# Of Muon's rate, for the weights beside it: embeddings, norms and biases take smaller steps.
+BESIDE_MUON = 0.5
 
 
 class Weights:
@@ -49,13 +51,14 @@ class Weights:
         # Over the last part of the steps so far, however many there will be (Karras et al. 2024).
         keep = 1 - 1 / (10 + self.averaged * self.steps)
         self.decay.fill_(keep)
+        if self.muon is not None:
+            self.muon.rate.fill_(rate)
+            rate *= BESIDE_MUON
         for group in self.adam.param_groups:
             if torch.is_tensor(group["lr"]):
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = rate
-        if self.muon is not None:
-            self.muon.rate.fill_(rate)
 
     def clear(self):
         for parameter in self.parameters:

@@ -3,8 +3,8 @@
 #
 #     training/run_on_host.sh RESULTS [options of train.py]
 #
-# RESULTS gets eight files at most, of 15 MiB at most. PACKAGES is the folder that bench/peers/pack_packages.py wrote, STATE where
-# checkpoints are kept between runs.
+# RESULTS gets the model, its measures and pictures as parts of a tar file, of 15 MiB at most: `cat training.tar.* | tar x` unpacks
+# them. PACKAGES is the folder that bench/peers/pack_packages.py wrote, STATE where checkpoints are kept between runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 results=$1
@@ -14,12 +14,11 @@ state=${STATE:-/tmp/kinora-training}
 mkdir -p "$results" "$state/out"
 
 collect() {
-    (cd "$state/out" && tar cf "$results/figures.tar" --ignore-failed-read ./*.json ./*.jsonl ./*.txt 2>/dev/null) || true
-    cp "$state"/out/*.png "$state"/out/model.tar.* "$results/" 2>/dev/null || true
+    (cd "$state/out" && tar cf - --exclude=*.partial . | split -b 15M -d - "$results/training.tar.")
 }
 trap collect EXIT
 
 options=()
 if [ -f "$packages/packages.json" ]; then options=(--packages "$packages"); fi
-PYTHONUNBUFFERED=1 python3 training/train.py --out "$state/out" --work "$state/work" --pack "${options[@]}" "$@" 2>&1 \
+PYTHONUNBUFFERED=1 python3 training/train.py --out "$state/out" --work "$state/work" "${options[@]}" "$@" 2>&1 \
     | tee -a "$state/out/console.txt"

@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import sys
-import tarfile
 import time
 
 START = time.perf_counter()
@@ -34,8 +33,8 @@ class Settings:
     finish: bool = False
     autoencoder_batch: int = 42
     unet_batch: int = 32
-    unet_rate: float = 1e-3
-    clips: int = 46080
+    unet_rate: float = 2e-3
+    clips: int = 38400
     painted_at_once: int = 512
     encode_batch: int = 64
     measured_clips: int = 64
@@ -49,38 +48,26 @@ def parsed():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--out", type=pathlib.Path, required=True, help="where the model, its measures and pictures go")
     arguments.add_argument("--work", type=pathlib.Path, help="where checkpoints are kept, gigabytes of them; OUT/work unless given")
-    arguments.add_argument("--vae-minutes", type=float, default=3.5)
-    arguments.add_argument("--unet-minutes", type=float, default=17.0)
+    arguments.add_argument("--vae-minutes", type=float, default=3.2)
+    arguments.add_argument("--unet-minutes", type=float, default=13.0)
     arguments.add_argument("--stop-after", type=float, default=1e6, help="minutes of this run, after which training stops")
     arguments.add_argument(
         "--finish", action="store_true", help="fits what is left of the UNet's training into this run, shorter or longer"
     )
-    arguments.add_argument("--clips", type=int, default=46080, help="that are painted to train on")
+    arguments.add_argument("--clips", type=int, default=38400, help="that are painted to train on")
     arguments.add_argument("--vae-batch", type=int, default=42, help="frames, at least one clip of them in the end")
     arguments.add_argument("--unet-batch", type=int, default=32, help="clips")
-    arguments.add_argument("--unet-rate", type=float, default=1e-3, help="the highest rate that the UNet learns at")
+    arguments.add_argument("--unet-rate", type=float, default=2e-3, help="the highest rate that the UNet learns at")
     arguments.add_argument("--device", default=None)
     arguments.add_argument("--no-graph", action="store_true", help="launches kernels one by one")
     arguments.add_argument("--no-evaluation", action="store_true")
     arguments.add_argument("--evaluated", type=int, default=48, help="held-out clips of each kind of scene")
-    arguments.add_argument("--pack", action="store_true", help="the model as parts of a tar file, of 15 MiB at most")
     arguments.add_argument("--smoke", action="store_true", help="a few steps of everything")
     arguments.add_argument("--packages", default=None, type=pathlib.Path, help="the folder of packages.tar.xz, where packages are missing")
     parsed = arguments.parse_args()
     if parsed.finish and parsed.stop_after >= 1e6:
         arguments.error("--finish needs --stop-after")
     return parsed
-
-
-def pack(folder, out, most=15 * 2**20):
-    """The folder as tar parts; `cat model.tar.* | tar x` unpacks them."""
-    whole = out / "model.tar"
-    with tarfile.open(whole, "w") as packed:
-        packed.add(folder, arcname="model")
-    data = whole.read_bytes()
-    whole.unlink()
-    for number, start in enumerate(range(0, len(data), most)):
-        (out / f"model.tar.{number:02}").write_bytes(data[start : start + most])
 
 
 def minutes(checkpoint):
@@ -177,8 +164,6 @@ def main():
         )
         (out / "training.json").write_text(json.dumps(training, indent=1) + "\n", encoding="utf-8")
         model_card.write(folder / "README.md", results, training)
-    if arguments.pack:
-        pack(folder, out)
     print(f"done after {time.perf_counter() - START:.0f} s", flush=True)
     return None if finished else stopped("the UNet")
 
