@@ -1,4 +1,4 @@
-"""Compares the layers of fused.py with PyTorch's operations in f64, and the UNet made of them with diffusers' own: results and gradients.
+"""Compares the layers of fused/ with PyTorch's operations in f64, and the UNet made of them with diffusers' own: results and gradients.
 
     python training/check_fused.py                     # on a GPU, its Triton kernels
     TRITON_INTERPRET=1 python training/check_fused.py  # the same kernels, interpreted on a CPU
@@ -25,10 +25,11 @@ def main():
     import torch
 
     import fused
+    from fused import tiles
 
-    if not (torch.cuda.is_available() or fused.INTERPRETED):
+    if not (torch.cuda.is_available() or tiles.INTERPRETED):
         sys.exit("there is no GPU; set TRITON_INTERPRET=1 to interpret the kernels")
-    device = "cuda" if torch.cuda.is_available() and not fused.INTERPRETED else "cpu"
+    device = "cuda" if torch.cuda.is_available() and not tiles.INTERPRETED else "cpu"
     torch.manual_seed(arguments.seed)
     failures = 0
 
@@ -50,7 +51,7 @@ def main():
         print(f"{'ok' if good else 'WRONG':5} {name} {str(dtype)[6:]}: " + " ".join(f"{e:.1e}" for e in errors), flush=True)
 
     random = torch.randn
-    small = fused.INTERPRETED
+    small = tiles.INTERPRETED
     clips = 2 if small else 8
     for dtype in (torch.float32, torch.bfloat16):
         for width, rows, n in ((96, 200, 3), (192, 64, 5), (64, 14 * 64, clips)):
@@ -89,7 +90,7 @@ def main():
             check(f"attention over {frames} frames", dtype, fused.frame_attention, fused.plain_frame_attention, tensors, heads)
 
     # The whole network, with weights that leave nothing out; sizes as trained, but for fewer clips. Interpreting takes too long for it.
-    fused.INTERPRETED = False
+    tiles.INTERPRETED = False
     torch.backends.cudnn.allow_tf32 = False
     import configurations as sizes
     import fast_unet

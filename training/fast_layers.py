@@ -1,7 +1,7 @@
 """Layers that both networks have, on numbers that lie as `[clips, frames, height, width, channels]`, and the autoencoder made of them.
 Results are those of diffusers, but for rounding.
 
-cuDNN's convolutions, products and the norms of fused.py all read this layout as it lies. Temporal convolutions, kernel (3, 1, 1), are
+cuDNN's convolutions, products and the norms of fused/ all read this layout as it lies. Temporal convolutions, kernel (3, 1, 1), are
 two-dimensional ones over frames and places, which cuDNN is good at.
 """
 

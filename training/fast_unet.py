@@ -1,4 +1,4 @@
-"""UNetSpatioTemporalConditionModel.forward, of the layers in fast_layers.py and fused.py. Results are those of diffusers, but for rounding.
+"""UNetSpatioTemporalConditionModel.forward, of the layers in fast_layers.py and fused/. Results are those of diffusers, but for rounding.
 
 Cross-attention over a single key is `to_out(to_v(context))`, whatever the queries are: nothing else is computed.
 """
@@ -40,7 +40,8 @@ def transformer(model, x, context):
     h, y = normalised(block.norm1, h, None, model.proj_in.bias[None], everything)
     attention = block.attn1
     parts = queries_keys_values(attention, y).reshape(clips * frames, places, 3, attention.heads, -1).permute(2, 0, 3, 1, 4)
-    y = F.scaled_dot_product_attention(parts[0], parts[1], parts[2]).transpose(1, 2).reshape(everything, channels)
+    # Unbound, not indexed: their gradients are then stacked in one pass.
+    y = F.scaled_dot_product_attention(*parts.unbind(0)).transpose(1, 2).reshape(everything, channels)
     y = F.linear(y, attention.to_out[0].weight)
     h, y = normalised(block.norm3, h, y, attention.to_out[0].bias + from_context(block.attn2, context), clip)
     h = mixed(h, feed_forward(block.ff, y), block.ff.net[2].bias)

@@ -1,0 +1,32 @@
+"""What all kernels share: tiles of rows and columns, and whether kernels are run at all."""
+
+import types
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # There is none for machines without a GPU; kernels are then written down, and never run.
+    triton, tl = None, types.SimpleNamespace(constexpr=None)
+
+# Of rows that a program adds up, and of those that it holds at once.
+CHUNK, TILE = 64, 16
+INTERPRETED = triton is not None and triton.knobs.runtime.interpret
+
+
+def on_gpu(x):
+    return x.is_cuda or INTERPRETED
+
+
+def jit(function):
+    return triton.jit(function) if triton is not None else function
+
+
+def columns(channels):
+    return triton.next_power_of_2(channels)
+
+
+@jit
+def tile_of(row, rows, columns: tl.constexpr, width: tl.constexpr):
+    """Where a tile's numbers lie, and which of them there are."""
+    column = tl.arange(0, columns)
+    return row[:, None] * width + column[None, :], (row < rows)[:, None] & (column < width)[None, :]
