@@ -36,7 +36,7 @@ def reconstruction(decoded, frames):
         absolute=(ours - theirs).abs().mean(),
         squared=4.0 * (ours - theirs).square().mean(),
         edges=edges(ours, theirs),
-        detail=8.0 * (detail(ours) - detail(theirs)).abs().mean(),
+        detail=12.0 * (detail(ours) - detail(theirs)).abs().mean(),
     )
     if frames.shape[1] > 1:
         motion = (decoded[:, 1:] - decoded[:, :-1]) - (frames[:, 1:] - frames[:, :-1])
