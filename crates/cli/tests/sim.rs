@@ -222,3 +222,49 @@ fn a_prediction_says_how_long_and_why() {
     assert!(wrong.stderr.contains("wrong.json is no calibration"), "{wrong:?}");
     sim(&source, &[&words[..], &["--predict-only"]].concat()).must_fail(2, &["--device-profile"]);
 }
+
+#[test]
+fn a_kernel_copies_a_box_of_a_tensor_map() {
+    const TILE: &str = r#"
+struct alignas(64) Map { unsigned char bytes[128]; };
+extern "C" __global__ void tile(const __grid_constant__ Map map, float *y) {
+    __shared__ alignas(128) float box[4 * 8];
+    __shared__ alignas(8) unsigned long long arrived;
+    unsigned barrier = (unsigned)__cvta_generic_to_shared(&arrived), to = (unsigned)__cvta_generic_to_shared(box);
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(barrier) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], 128;" :: "r"(barrier) : "memory");
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {8, 4}], [%2];"
+            :: "r"(to), "l"(&map), "r"(barrier) : "memory");
+    }
+    __syncthreads();
+    unsigned done;
+    do {
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], 0; selp.b32 %0, 1, 0, p; }"
+            : "=r"(done) : "r"(barrier) : "memory");
+    } while (!done);
+    y[threadIdx.x] = box[threadIdx.x];
+}
+"#;
+    let place = Studio::new();
+    let file = place.write("tile.cu", TILE.as_bytes());
+    let numbers: Vec<u8> = (0..16 * 32).flat_map(|number| (number as f32).to_le_bytes()).collect();
+    let input = place.write("in.bin", &numbers);
+    let map = format!("tiles:4,8:f32[16,32]=@{}", input.display());
+    let words =
+        ["--chip", "h100", "--grid", "1", "--block", "32", "--arg", &map, "--arg", "f32[32]", "--show", "9"];
+    let ran = sim(&file, &words);
+    if no_compiler(&ran) {
+        return;
+    }
+    let text = ran.text();
+    // Row 4, column 8 comes first; then the next row of the box.
+    assert!(text.contains("argument 1: 136 137 138 139 140 141 142 143 168"), "{text}");
+
+    let narrow = format!("tiles:4,3:f32[16,32]=@{}", input.display());
+    let refused =
+        sim(&file, &["--chip", "h100", "--grid", "1", "--block", "32", "--arg", &narrow, "--arg", "f32[32]"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("rows of 12 bytes"), "{}", refused.stderr);
+}

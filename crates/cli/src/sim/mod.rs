@@ -19,7 +19,7 @@ use serde_json::json;
 
 use self::{
     arguments::{Check, SimArgs},
-    operands::{Element, Operand, OperandError},
+    operands::{Element, OperandError},
 };
 use crate::{
     failure::Failure,
@@ -88,8 +88,8 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     }
     let mut shown = Vec::new();
     for (number, (operand, buffer)) in arguments.args.iter().zip(&buffers).enumerate() {
-        if let (Operand::Buffer { element, .. }, Some(buffer), true) = (operand, buffer, arguments.show > 0) {
-            shown.push((number, first(*element, &read(*buffer)?, arguments.show)));
+        if let (Some(known), Some(place), true) = (operand.buffer(), buffer, arguments.show > 0) {
+            shown.push((number, first(known.element, &read(*place)?, arguments.show)));
         }
     }
     if arguments.json {

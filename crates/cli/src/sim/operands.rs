@@ -3,7 +3,9 @@
 use std::{fs, path::PathBuf, str::FromStr};
 
 use half::{bf16, f16};
-use kinora::ptx::{Argument, DeviceAddress, PtxError, Simulator};
+use kinora::ptx::{
+    Argument, DeviceAddress, MapElement, PtxError, Simulator, Swizzle, TensorMap, TensorMapKind,
+};
 
 /// An argument of a kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,7 +13,18 @@ pub enum Operand {
     /// A number or a struct, as it is stored.
     Value(Vec<u8>),
     /// Memory.
-    Buffer { element: Element, count: usize, filling: Filling },
+    Buffer(Buffer),
+    /// A tensor map of memory, for copies of boxes of it: their extents, the outermost axis first.
+    Tiles { buffer: Buffer, tile: Vec<u32>, swizzle: Swizzle },
+}
+
+/// Memory for a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    pub element: Element,
+    /// The outermost axis first; a buffer that is no tensor has one.
+    extents: Vec<usize>,
+    filling: Filling,
 }
 
 /// The elements of a buffer.
@@ -109,46 +122,94 @@ impl Element {
         bytes.chunks(self.bytes()).map(show).collect()
     }
 
+    /// What a tensor map calls it.
+    fn of_map(self) -> MapElement {
+        match self {
+            Element::I8 | Element::U8 => MapElement::U8,
+            Element::I16 | Element::U16 => MapElement::U16,
+            Element::I32 => MapElement::I32,
+            Element::U32 => MapElement::U32,
+            Element::I64 | Element::U64 => MapElement::U64,
+            Element::F16 => MapElement::F16,
+            Element::Bf16 => MapElement::Bf16,
+            Element::F32 => MapElement::F32,
+            Element::F64 => MapElement::F64,
+        }
+    }
+
     fn is_whole(self) -> bool {
         !matches!(self, Element::F16 | Element::Bf16 | Element::F32 | Element::F64)
     }
 }
 
+const FORMS: &str = "write i32:5, f32:0.5, f32[1000], f32[1000]=0, f32[1000]=random, f32[1000]=@FILE or \
+                     tiles:16,64:f16[512,64]=random";
+
 impl FromStr for Operand {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const FORMS: &str =
-            "write i32:5, f32:0.5, f32[1000], f32[1000]=0, f32[1000]=random or f32[1000]=@FILE";
-        if let Some((name, rest)) = text.split_once('[') {
-            let element =
-                Element::named(name).ok_or_else(|| format!("there is no element type {name}; {FORMS}"))?;
-            let (count, rest) = rest.split_once(']').ok_or(FORMS)?;
-            let count: usize = count.parse().map_err(|_| format!("{count} is no number of elements"))?;
-            if count.checked_mul(element.bytes()).is_none_or(|bytes| bytes > 1 << 40) {
-                return Err(format!("{count} elements are more than any GPU holds"));
-            }
-            let filling = match rest.strip_prefix('=') {
-                None if rest.is_empty() => Filling::Nothing,
-                None => return Err(FORMS.to_owned()),
-                Some("random") => Filling::Random,
-                Some(file) if file.starts_with('@') => Filling::File(PathBuf::from(&file[1..])),
-                Some(number) => {
-                    Filling::Number(number.parse().map_err(|_| format!("{number} is no number"))?)
-                }
-            };
-            return Ok(Operand::Buffer { element, count, filling });
+        if let Some(map) = text.strip_prefix("tiles:") {
+            return tiles(map);
+        }
+        if text.contains('[') {
+            return text.parse().map(Operand::Buffer);
         }
         let (name, number) = text.split_once(':').ok_or(FORMS)?;
-        let bytes = if name == "bytes" { hexadecimal(number) } else { scalar(name, number, FORMS) };
+        let bytes = if name == "bytes" { hexadecimal(number) } else { scalar(name, number) };
         Ok(Operand::Value(bytes?))
     }
 }
 
+impl FromStr for Buffer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, rest) = text.split_once('[').ok_or(FORMS)?;
+        let element =
+            Element::named(name).ok_or_else(|| format!("there is no element type {name}; {FORMS}"))?;
+        let (extents, rest) = rest.split_once(']').ok_or(FORMS)?;
+        let axes = extents.split(',').map(|extent| extent.trim().parse().ok());
+        let extents: Vec<usize> =
+            axes.collect::<Option<_>>().ok_or_else(|| format!("{extents} is no number of elements"))?;
+        let bytes = extents.iter().try_fold(element.bytes(), |bytes, &extent| bytes.checked_mul(extent));
+        if bytes.is_none_or(|bytes| bytes > 1 << 40) {
+            return Err(format!("{text} is more than any GPU holds"));
+        }
+        let filling = match rest.strip_prefix('=') {
+            None if rest.is_empty() => Filling::Nothing,
+            None => return Err(FORMS.to_owned()),
+            Some("random") => Filling::Random,
+            Some(file) if file.starts_with('@') => Filling::File(PathBuf::from(&file[1..])),
+            Some(number) => Filling::Number(number.parse().map_err(|_| format!("{number} is no number"))?),
+        };
+        Ok(Buffer { element, extents, filling })
+    }
+}
+
+/// A tensor map, `16,64:f16[512,64]` or with a swizzle `16,64,swizzle128:f16[512,64]`.
+fn tiles(text: &str) -> Result<Operand, String> {
+    let (tile, buffer) = text.split_once(':').ok_or(FORMS)?;
+    let buffer: Buffer = buffer.parse()?;
+    let (tile, swizzle) = match tile.rsplit_once(",swizzle") {
+        None => (tile, Swizzle::None),
+        Some((tile, "32")) => (tile, Swizzle::Bytes32),
+        Some((tile, "64")) => (tile, Swizzle::Bytes64),
+        Some((tile, "128")) => (tile, Swizzle::Bytes128),
+        Some((_, width)) => return Err(format!("a swizzle is of 32, 64 or 128 bytes, not {width}")),
+    };
+    let extents = tile.split(',').map(|extent| extent.trim().parse().ok());
+    let tile: Vec<u32> = extents.collect::<Option<_>>().ok_or_else(|| format!("{tile} is no box"))?;
+    if tile.len() != buffer.extents.len() || tile.len() > 5 {
+        return Err("a tensor has up to five axes, and a box as many as its tensor".to_owned());
+    }
+    Ok(Operand::Tiles { buffer, tile, swizzle })
+}
+
 /// A number as it is stored.
-fn scalar(name: &str, number: &str, forms: &str) -> Result<Vec<u8>, String> {
+fn scalar(name: &str, number: &str) -> Result<Vec<u8>, String> {
     let element =
-        Element::named(name).ok_or_else(|| format!("there is no argument of type {name}; {forms}"))?;
+        Element::named(name).ok_or_else(|| format!("there is no argument of type {name}; {FORMS}"))?;
     let wrong = || format!("{number} is no {name}");
     fn whole<T: FromStr, const N: usize>(number: &str, bytes: fn(T) -> [u8; N]) -> Option<Vec<u8>> {
         number.parse().ok().map(|value| bytes(value).to_vec())
@@ -193,38 +254,66 @@ pub enum OperandError {
 }
 
 impl Operand {
-    /// Gives the operand addresses on a device, without memory behind them.
-    pub fn reserve(&self, simulator: &mut Simulator) -> (Argument, Option<(DeviceAddress, usize)>) {
+    /// The memory that it is or describes.
+    pub fn buffer(&self) -> Option<&Buffer> {
         match self {
-            Operand::Value(bytes) => (Argument::Bytes(bytes.clone()), None),
-            Operand::Buffer { element, count, .. } => {
-                let bytes = count * element.bytes();
-                let address = simulator.reserve(bytes);
-                (Argument::U64(address), Some((address, bytes)))
-            }
+            Operand::Value(_) => None,
+            Operand::Buffer(buffer) | Operand::Tiles { buffer, .. } => Some(buffer),
         }
     }
 
-    /// Puts the operand onto a device: the kernel's argument, and the buffer's address and bytes where it is one.
+    /// Gives the operand addresses on a device, without memory behind them.
+    pub fn reserve(&self, simulator: &mut Simulator) -> (Argument, Option<(DeviceAddress, usize)>) {
+        let place = self.buffer().map(|buffer| (simulator.reserve(buffer.bytes()), buffer.bytes()));
+        (self.argument(place), place)
+    }
+
+    /// Puts the operand onto a device: the kernel's argument, and its memory's address and bytes where it has some.
     pub fn place(
         &self,
         number: usize,
         simulator: &mut Simulator,
     ) -> Result<(Argument, Option<(DeviceAddress, usize)>), OperandError> {
-        let (element, count, filling) = match self {
-            Operand::Value(bytes) => return Ok((Argument::Bytes(bytes.clone()), None)),
-            Operand::Buffer { element, count, filling } => (*element, *count, filling),
+        let place = match self.buffer() {
+            Some(buffer) => Some((buffer.place(number, simulator)?, buffer.bytes())),
+            None => None,
         };
-        let bytes = count * element.bytes();
-        let address = simulator.allocate(bytes).map_err(OperandError::Simulator)?;
-        let content = match filling {
+        Ok((self.argument(place), place))
+    }
+
+    fn argument(&self, place: Option<(DeviceAddress, usize)>) -> Argument {
+        let address = place.map_or(0, |(address, _)| address);
+        match self {
+            Operand::Value(bytes) => Argument::Bytes(bytes.clone()),
+            Operand::Buffer(_) => Argument::U64(address),
+            Operand::Tiles { buffer, tile, swizzle } => {
+                Argument::TensorMap(buffer.map(address, tile, *swizzle))
+            }
+        }
+    }
+}
+
+impl Buffer {
+    fn count(&self) -> usize {
+        self.extents.iter().product()
+    }
+
+    fn bytes(&self) -> usize {
+        self.count() * self.element.bytes()
+    }
+
+    /// Allocates the memory and fills it.
+    fn place(&self, number: usize, simulator: &mut Simulator) -> Result<DeviceAddress, OperandError> {
+        let address = simulator.allocate(self.bytes()).map_err(OperandError::Simulator)?;
+        let content = match &self.filling {
             Filling::Nothing => None,
-            Filling::Number(value) => Some(element.store(*value).repeat(count)),
-            Filling::Random => Some(random(element, count, number)),
+            Filling::Number(value) => Some(self.element.store(*value).repeat(self.count())),
+            Filling::Random => Some(random(self.element, self.count(), number)),
             Filling::File(path) => {
                 let read = fs::read(path).map_err(|error| OperandError::File(path.clone(), error))?;
-                if read.len() != bytes {
-                    return Err(OperandError::Length { path: path.clone(), got: read.len(), wanted: bytes });
+                if read.len() != self.bytes() {
+                    let (path, got, wanted) = (path.clone(), read.len(), self.bytes());
+                    return Err(OperandError::Length { path, got, wanted });
                 }
                 Some(read)
             }
@@ -232,7 +321,30 @@ impl Operand {
         if let Some(content) = content.filter(|content| !content.is_empty()) {
             simulator.copy_in(address, &content).map_err(OperandError::Simulator)?;
         }
-        Ok((Argument::U64(address), Some((address, bytes))))
+        Ok(address)
+    }
+
+    /// The map of it as a tensor without gaps. Maps have the innermost axis first.
+    fn map(&self, address: DeviceAddress, tile: &[u32], swizzle: Swizzle) -> TensorMap {
+        let rank = self.extents.len();
+        let inwards = |axis: usize| rank.checked_sub(axis + 1);
+        let extent = |axis| inwards(axis).map_or(1, |place| self.extents[place] as u64);
+        let inner = |axis: usize| (0..=axis).map(extent).product::<u64>();
+        TensorMap {
+            address,
+            element: self.element.of_map(),
+            rank,
+            extents: std::array::from_fn(extent),
+            strides: std::array::from_fn(|axis| {
+                if axis + 1 < rank { inner(axis) * self.element.bytes() as u64 } else { 0 }
+            }),
+            element_strides: [1; 5],
+            kind: TensorMapKind::Tiled {
+                tile: std::array::from_fn(|axis| inwards(axis).map_or(1, |place| tile[place])),
+            },
+            swizzle,
+            nan_outside: false,
+        }
     }
 }
 
@@ -262,7 +374,8 @@ mod tests {
         assert_eq!(parse("f16:0.5"), value(&[0, 0x38]));
         assert_eq!(parse("i16:-2"), value(&[254, 255]));
         assert_eq!(parse("bytes:0aFF"), value(&[10, 255]));
-        let buffer = |filling| Ok(Operand::Buffer { element: Element::F16, count: 12, filling });
+        let buffer =
+            |filling| Ok(Operand::Buffer(Buffer { element: Element::F16, extents: vec![12], filling }));
         assert_eq!(parse("f16[12]"), buffer(Filling::Nothing));
         assert_eq!(parse("f16[12]=-1.5"), buffer(Filling::Number(-1.5)));
         assert_eq!(parse("f16[12]=random"), buffer(Filling::Random));
@@ -286,9 +399,30 @@ mod tests {
             "f32[3]=x",
             "f9[3]",
             "u8[99999999999999]",
+            "u8[1000000,1000000,1000000,1000000]",
+            "f32[3,]",
+            "tiles:",
+            "tiles:4,8",
+            "tiles:4:f32[8,8]",
+            "tiles:4,x:f32[8,8]",
+            "tiles:4,8,swizzle16:f32[8,8]",
+            "tiles:1,1,1,1,1,1:f32[1,1,1,1,1,1]",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_tensor_map_has_its_innermost_axis_first() {
+        let operand: Operand = "tiles:2,4,8,swizzle32:f32[3,16,32]".parse().unwrap();
+        let Operand::Tiles { buffer, tile, swizzle } = &operand else { panic!("{operand:?}") };
+        let map = buffer.map(4096, tile, *swizzle);
+        assert_eq!((map.address, map.rank, map.element), (4096, 3, MapElement::F32));
+        assert_eq!(map.extents, [32, 16, 3, 1, 1]);
+        assert_eq!(map.strides, [128, 2048, 0, 0]);
+        assert_eq!(map.kind, TensorMapKind::Tiled { tile: [8, 4, 2, 1, 1] });
+        assert_eq!(map.swizzle, Swizzle::Bytes32);
+        assert!(map.encode().is_ok());
     }
 
     #[test]
