@@ -49,6 +49,7 @@ def main():
     arguments.add_argument("--unet-batch", type=int, default=32)
     arguments.add_argument("--vae-batch", type=int, default=42, help="frames")
     arguments.add_argument("--profile", action="store_true", help="lists the kernels that a step spends its time in")
+    arguments.add_argument("--only", default="", help="a word of the steps that are timed: unet, vae, whole")
     arguments.add_argument("--json", type=pathlib.Path)
     arguments.add_argument("--packages", type=pathlib.Path)
     arguments = arguments.parse_args()
@@ -98,21 +99,21 @@ def main():
         weights.schedule(1e-5)
         return weights, autoencoder.train_step(vae, weights), dict(frames=pictures), pictures.shape[0] * frames
 
-    clips = Clips("cuda")
-    for count in (96, 512):
-        clips.make(range(count))
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        clips.make(range(count, 2 * count))
-        torch.cuda.synchronize()
-        report(f"painting {count} clips", clips_per_second=count / (time.perf_counter() - start))
-
     steps = [
         ("unet", "clips_per_second", unet_step),
         ("vae, single frames", "images_per_second", lambda: vae_step(1)),
         ("vae, whole clips", "images_per_second", lambda: vae_step(sizes.FRAMES)),
     ]
-    for name, unit, make in steps:
+    if not arguments.only:
+        clips = Clips("cuda")
+        for count in (96, 512):
+            clips.make(range(count))
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            clips.make(range(count, 2 * count))
+            torch.cuda.synchronize()
+            report(f"painting {count} clips", clips_per_second=count / (time.perf_counter() - start))
+    for name, unit, make in (step for step in steps if arguments.only in step[0]):
         torch.manual_seed(0)
         weights, function, inputs, count = make()
         preparation, seconds = timed(torch, Step(function, weights), inputs, 10)
