@@ -20,7 +20,7 @@ from clips import FRAMES, HELD_OUT
 from losses import divergence, psnr, reconstruction
 from optimiser import Step, Weights
 
-PEAK_RATE, WARM_UP = 3e-4, 300
+PEAK_RATE, WARM_UP, WEIGHT_DECAY = 3e-4, 300, 1e-3
 # Of a latent number's divergence from the normal distribution: keeps latents smooth enough for the UNet to predict.
 DIVERGENCE_WEIGHT = 6e-4
 # Of how far four pictures of half the size are from what their latents, as often halved, decode to. Detail that the decoder cannot do
@@ -151,7 +151,7 @@ def train(clips, pool, work, out, settings):
     if saved is None:
         beginning.begin(vae, pool().pieces(FIRST_SEEN, 1, generator)[:, 0])
     fast_layers.speed_up(vae.to(device))
-    weights = Weights(dict(vae=vae), weight_decay=1e-3, averaged=AVERAGED)
+    weights = Weights(dict(vae=vae), WEIGHT_DECAY, AVERAGED)
     log = Log(out / "log.jsonl", "autoencoder")
     if saved is not None:
         weights.restore(saved["weights"])

@@ -44,7 +44,7 @@ def _constants(values, like):
 
 def by_muon(name):
     """Matrices between the first layers and the last; what pictures, numbers and noise are embedded by is AdamW's."""
-    return not any(part in name for part in ("conv_in", "conv_out", "embedding"))
+    return not any(part in name for part in ("conv_in", "conv_out", "embed", "projection"))
 
 
 def train_step(unet, encoder, weights):

@@ -96,10 +96,10 @@ class Weights:
 
     @torch.no_grad()
     def restore(self, state):
-        for own, saved in [*zip(self.master, state["master"]), *zip(self.average, state["average"])]:
-            own.copy_(saved)
-        for own, saved in zip([] if self.muon is None else self.muon.momenta, state["momenta"]):
-            own.copy_(saved)
+        momenta = [] if self.muon is None else self.muon.momenta
+        for mine, kept in ((self.master, "master"), (self.average, "average"), (momenta, "momenta")):
+            for own, saved in zip(mine, state[kept], strict=True):
+                own.copy_(saved)
         rates = [group["lr"] for group in self.adam.param_groups]
         self.adam.load_state_dict(state["adam"])
         for group, rate in zip(self.adam.param_groups, rates):

@@ -3,8 +3,8 @@
 #
 #     training/run_on_host.sh RESULTS [options of train.py]
 #
-# RESULTS gets the model, its measures and pictures as parts of a tar file, of 15 MiB at most: `cat training.tar.* | tar x` unpacks
-# them. PACKAGES is the folder that bench/peers/pack_packages.py wrote, STATE where checkpoints are kept between runs.
+# RESULTS gets the model, its measures and pictures as a tar file in parts of PART, small enough to be sent anywhere:
+# `cat training.tar.* | tar x` unpacks them. PACKAGES is the folder that bench/peers/pack_packages.py wrote, STATE where checkpoints are kept between runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 results=$1
@@ -12,9 +12,11 @@ shift
 packages=${PACKAGES:-target/training-packages}
 state=${STATE:-/tmp/kinora-training}
 mkdir -p "$results" "$state/out"
+results=$(cd "$results" && pwd)
 
 collect() {
-    (cd "$state/out" && tar cf - --exclude=*.partial . | split -b 15M -d - "$results/training.tar.")
+    rm -f "$results"/training.tar.*
+    tar cf - -C "$state/out" . | split -b "${PART:-15M}" -d - "$results/training.tar."
 }
 trap collect EXIT
 

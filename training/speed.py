@@ -49,7 +49,7 @@ def main():
     arguments.add_argument("--unet-batch", type=int, default=32)
     arguments.add_argument("--vae-batch", type=int, default=42, help="frames")
     arguments.add_argument("--profile", action="store_true", help="lists the kernels that a step spends its time in")
-    arguments.add_argument("--only", default="", help="a word of the steps that are timed: unet, vae, whole")
+    arguments.add_argument("--only", default="", choices=("unet", "vae"), help="times the steps of one network")
     arguments.add_argument("--json", type=pathlib.Path)
     arguments.add_argument("--packages", type=pathlib.Path)
     arguments = arguments.parse_args()
@@ -94,7 +94,7 @@ def main():
         vae = fast_layers.speed_up(sizes.autoencoder().cuda())
         fast_layers.leave_out_time(vae, frames == 1)
         pictures = torch.rand(arguments.vae_batch // frames, frames, 3, sizes.SIDE, sizes.SIDE, device="cuda") * 2 - 1
-        weights = Weights(dict(vae=vae), 1e-3, 0.06)
+        weights = Weights(dict(vae=vae), autoencoder.WEIGHT_DECAY, autoencoder.AVERAGED)
         weights.networks_to(torch.bfloat16)
         weights.schedule(1e-5)
         return weights, autoencoder.train_step(vae, weights), dict(frames=pictures), pictures.shape[0] * frames

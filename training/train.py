@@ -30,11 +30,11 @@ class Settings:
     deadline: float
     autoencoder_seconds: float
     unet_seconds: float
+    autoencoder_batch: int
+    unet_batch: int
+    unet_rate: float
+    clips: int
     finish: bool = False
-    autoencoder_batch: int = 42
-    unet_batch: int = 32
-    unet_rate: float = 2e-3
-    clips: int = 38400
     painted_at_once: int = 512
     encode_batch: int = 64
     measured_clips: int = 64

@@ -18,12 +18,12 @@ def frame_attention(x, heads):
 
 
 @jit
-def frame_rows(x, frames, places, stride, first, size: tl.constexpr, padded: tl.constexpr):
+def frame_rows(x, frames, places, stride, size: tl.constexpr, padded: tl.constexpr):
     """A head's rows of all frames at this program's place: where they are, and which there are."""
     place, head = tl.program_id(0), tl.program_id(1)
     frame = tl.arange(0, padded)
     row = place // places * frames * places + frame * places + place % places
-    where = x + row[:, None] * stride + first + head * size + tl.arange(0, size)[None, :]
+    where = x + row[:, None] * stride + head * size + tl.arange(0, size)[None, :]
     return where, (frame < frames)[:, None]
 
 
@@ -37,28 +37,28 @@ def frame_weights(q, k, frames, scale, padded: tl.constexpr):
 
 @jit
 def frame_attention_forward(x, y, frames, places, width, scale, size: tl.constexpr, padded: tl.constexpr):
-    q_at, mask = frame_rows(x, frames, places, 3 * width, 0, size, padded)
+    q_at, mask = frame_rows(x, frames, places, 3 * width, size, padded)
     q = tl.load(q_at, mask, 0.0)
     k = tl.load(q_at + width, mask, 0.0)
     v = tl.load(q_at + 2 * width, mask, 0.0)
     weights = frame_weights(q, k, frames, scale, padded)
-    out, _ = frame_rows(y, frames, places, width, 0, size, padded)
+    out, _ = frame_rows(y, frames, places, width, size, padded)
     tl.store(out, tl.dot(weights.to(v.dtype), v, input_precision="ieee").to(y.dtype.element_ty), mask)
 
 
 @jit
 def frame_attention_backward(x, gradient, of_x, frames, places, width, scale, size: tl.constexpr, padded: tl.constexpr):
-    q_at, mask = frame_rows(x, frames, places, 3 * width, 0, size, padded)
+    q_at, mask = frame_rows(x, frames, places, 3 * width, size, padded)
     q = tl.load(q_at, mask, 0.0)
     k = tl.load(q_at + width, mask, 0.0)
     v = tl.load(q_at + 2 * width, mask, 0.0)
-    g_at, _ = frame_rows(gradient, frames, places, width, 0, size, padded)
+    g_at, _ = frame_rows(gradient, frames, places, width, size, padded)
     g = tl.load(g_at, mask, 0.0)
     weights = frame_weights(q, k, frames, scale, padded)
     of_weights = tl.dot(g, tl.trans(v), input_precision="ieee")
     of_scores = weights * (of_weights - tl.sum(weights * of_weights, 1)[:, None]) * scale
     of_scores = of_scores.to(q.dtype)
-    out, _ = frame_rows(of_x, frames, places, 3 * width, 0, size, padded)
+    out, _ = frame_rows(of_x, frames, places, 3 * width, size, padded)
     tl.store(out, tl.dot(of_scores, k, input_precision="ieee").to(of_x.dtype.element_ty), mask)
     tl.store(out + width, tl.dot(tl.trans(of_scores), q, input_precision="ieee").to(of_x.dtype.element_ty), mask)
     tl.store(out + 2 * width, tl.dot(tl.trans(weights.to(g.dtype)), g, input_precision="ieee").to(of_x.dtype.element_ty), mask)

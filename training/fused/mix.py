@@ -5,8 +5,8 @@ import torch
 from fused.tiles import CHUNK, TILE, columns, jit, on_gpu, tile_of, tl
 
 
-def plain_mix(x, branch, other, bias, part):
-    """`x + part · (branch + bias)`, or with another summand `x + part · (branch + bias + other − x)`."""
+def plain_mix(x, branch, bias, part=None, other=None):
+    """`x + part · (branch + bias)`, or with another summand, which needs a part, `x + part · (branch + bias + other − x)`."""
     added = branch + bias
     if other is not None:
         added = added + other - x
@@ -16,8 +16,8 @@ def plain_mix(x, branch, other, bias, part):
 def mix(x, branch, bias, part=None, other=None):
     """What `plain_mix` says, of `[rows, channels]`, rows being a multiple of `CHUNK`. Without `part` it is 1."""
     if on_gpu(x):
-        return Mix.apply(x, branch, other, bias, part)
-    return plain_mix(x, branch, other, bias, part)
+        return Mix.apply(x, branch, bias, part, other)
+    return plain_mix(x, branch, bias, part, other)
 
 
 @jit
@@ -68,7 +68,7 @@ def mix_backward(gradient, x, branch, other, bias, part, of_x, of_branch, sums, 
 
 class Mix(torch.autograd.Function):
     @staticmethod
-    def forward(context, x, branch, other, bias, part):
+    def forward(context, x, branch, bias, part, other):
         rows, width = x.shape
         assert rows % CHUNK == 0 and x.is_contiguous() and (other is None or part is not None)
         branch, other = branch.contiguous(), None if other is None else other.contiguous()
@@ -100,4 +100,4 @@ class Mix(torch.autograd.Function):
         first, second = sums.sum(0)
         of_bias = first if part is None else first * part
         of_part = None if part is None else second.sum().to(part.dtype)
-        return of_x, of_branch, None if other is None else of_branch, of_bias.to(bias.dtype), of_part
+        return of_x, of_branch, of_bias.to(bias.dtype), of_part, None if other is None else of_branch

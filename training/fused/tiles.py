@@ -1,5 +1,6 @@
 """What all kernels share: tiles of rows and columns, and whether kernels are run at all."""
 
+import os
 import types
 
 try:
@@ -10,10 +11,12 @@ except ImportError:  # There is none for machines without a GPU; kernels are the
 
 # Of rows that a program adds up, and of those that it holds at once.
 CHUNK, TILE = 64, 16
-INTERPRETED = triton is not None and triton.knobs.runtime.interpret
+INTERPRETED = triton is not None and os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def on_gpu(x):
+    if x.is_cuda and triton is None:
+        raise ImportError("training on a GPU needs Triton, which comes with PyTorch for GPUs: pip install triton")
     return x.is_cuda or INTERPRETED
 
 

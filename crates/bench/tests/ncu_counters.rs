@@ -36,18 +36,20 @@ case "$*" in
 esac
 "#;
 
-/// Two launches of a kernel: 3 % more sectors than the profiler's, no conflicts, and so many matrix instructions each.
-fn program(matrix_instructions: u32) -> String {
+/// Two launches of a kernel: 3 % more sectors than the profiler's, no conflicts, and so many matrix instructions.
+fn program(matrix_instructions: [u32; 2]) -> String {
     let traffic =
         |requests, transactions| json!({"requests": requests, "transactions": transactions, "conflicts": 0});
-    let counters = json!({
-        "global_loads": traffic(150, 1545), "async_loads": traffic(50, 500), "global_stores": traffic(0, 0),
-        "shared_loads": traffic(500, 2000), "shared_stores": traffic(0, 0), "matrix_instructions": matrix_instructions,
-        "bulk_copies": 0, "instructions": {"integer": 1, "matrix": 2},
-    });
-    let launch = json!({"kernel": "matrix/mma.cu:mma", "entry": "mma", "counters": counters});
-    let counted =
-        json!({"call": "linear", "way": "mma 64x64", "chip": "sm_90a", "launches": [launch, launch]});
+    let counters = |matrix_instructions| {
+        json!({
+            "global_loads": traffic(150, 1545), "async_loads": traffic(50, 500), "global_stores": traffic(0, 0),
+            "shared_loads": traffic(500, 2000), "shared_stores": traffic(0, 0), "matrix_instructions": matrix_instructions,
+            "bulk_copies": 0, "instructions": {"integer": 1, "matrix": 2},
+        })
+    };
+    let launches = matrix_instructions
+        .map(|count| json!({"kernel": "matrix/mma.cu:mma", "entry": "mma", "counters": counters(count)}));
+    let counted = json!({"call": "linear", "way": "mma 64x64", "chip": "sm_90a", "launches": launches});
     format!("#!/bin/sh\ncase \"$2\" in\nlist) echo '[\"linear\"]' ;;\n*) echo '{counted}' ;;\nesac\n")
 }
 
@@ -64,7 +66,7 @@ struct Compared {
     code: Option<i32>,
 }
 
-fn compared(profiler: &str, matrix_instructions: u32) -> Compared {
+fn compared(profiler: &str, matrix_instructions: [u32; 2]) -> Compared {
     let folder = tempfile::tempdir().unwrap();
     let ncu = script(folder.path(), "ncu", profiler);
     let program = script(folder.path(), "program", &program(matrix_instructions));
@@ -109,12 +111,12 @@ fn check_half(Compared { document, text, code }: &Compared) {
 
 #[test]
 fn counts_are_put_beside_the_profilers() {
-    check_half(&compared(&PROFILER.replace("UNKNOWN", ""), 320));
+    check_half(&compared(&PROFILER.replace("UNKNOWN", ""), [320; 2]));
 }
 
 #[test]
 fn counts_that_agree_are_a_success() {
-    let Compared { document, text, code } = compared(&PROFILER.replace("UNKNOWN", ""), 640);
+    let Compared { document, text, code } = compared(&PROFILER.replace("UNKNOWN", ""), [640; 2]);
     assert_eq!(document["summary"]["tensor instructions"], json!({"calls": 1, "agree": 1, "apart": {}}));
     assert_eq!(code, Some(0), "{text}");
 }
@@ -122,17 +124,35 @@ fn counts_that_agree_are_a_success() {
 /// The profiler counts other work of the matrix unit's as well, which cannot be told from products where there are none.
 #[test]
 fn without_matrix_instructions_nothing_is_known_of_the_unit() {
-    let Compared { document, text, code } = compared(&PROFILER.replace("UNKNOWN", ""), 0);
+    let Compared { document, text, code } = compared(&PROFILER.replace("UNKNOWN", ""), [0; 2]);
     let tensor = &document["calls"]["linear"]["compared"]["tensor instructions"];
     assert_eq!((&tensor["ncu"], &tensor["agrees"]), (&Value::Null, &Value::Null), "{text}");
     assert_eq!(code, Some(0), "{text}");
+}
+
+/// What the unit does for a launch without matrix instructions is not added to the products of another.
+#[test]
+fn a_launch_without_matrix_instructions_is_left_out_of_the_sum() {
+    let Compared { document, text, code } = compared(&PROFILER.replace("UNKNOWN", ""), [640, 0]);
+    let tensor = &document["calls"]["linear"]["compared"]["tensor instructions"];
+    assert_eq!((&tensor["ncu"], &tensor["agrees"]), (&json!(640.0), &json!(true)), "{text}");
+    assert_eq!(code, Some(0), "{text}");
+}
+
+#[test]
+fn to_compare_nothing_is_a_failure() {
+    let silent = PROFILER.replace("UNKNOWN", "").replace("row $id", ":");
+    let Compared { document, text, code } = compared(&silent, [640; 2]);
+    assert!(document["calls"]["linear"]["failed"].is_string(), "{document}");
+    assert!(text.contains("nothing was compared"), "{text}");
+    assert_eq!(code, Some(1), "{text}");
 }
 
 /// A metric that is listed and cannot be collected costs the others nothing.
 #[test]
 fn a_metric_that_is_refused_does_not_cost_the_others() {
     let listed = "echo smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld Counter";
-    let compared = compared(&PROFILER.replace("UNKNOWN", listed), 320);
+    let compared = compared(&PROFILER.replace("UNKNOWN", listed), [320; 2]);
     assert!(compared.text.contains("once more with fewer metrics"), "{}", compared.text);
     check_half(&compared);
 }
@@ -140,7 +160,7 @@ fn a_metric_that_is_refused_does_not_cost_the_others() {
 #[test]
 fn a_profiler_that_may_not_count_is_told_of() {
     let refused = "#!/bin/sh\ncase \"$*\" in\n*--version*) echo Version 1 ;;\n*) echo '==ERROR== ERR_NVGPUCTRPERM'; exit 1 ;;\nesac\n";
-    let Compared { document, text, code } = compared(refused, 320);
+    let Compared { document, text, code } = compared(refused, [320; 2]);
     let failed = document["calls"]["linear"]["failed"].as_str().unwrap_or_default();
     assert!(failed.contains("ERR_NVGPUCTRPERM"), "{document} {text}");
     assert_eq!(code, Some(1), "{text}");

@@ -28,7 +28,7 @@ Examples:
       An operand from a file, its first numbers afterwards, and all of it into a file.
 
 An argument is a number (i32:5, f32:0.5), a struct by value (bytes:0a00000000000040, two digits a byte) or a
-buffer, of i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32 or f64: f32[1000] holds nothing, f32[1000]=0 a
+buffer, of i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32 or f64: f32[1000] or f32[10,100] holds nothing, f32[1000]=0 a
 number, f32[1000]=random numbers between -1 and 1 (small whole ones where they are integers), f32[1000]=@FILE
 the bytes of a file. tiles:16,64:f16[512,64]=random is a tensor map of such a buffer, the outermost axis first, of
 which boxes of 16 by 64 are copied; tiles:16,64,swizzle128:… swizzles them. A map for im2col needs the library,

@@ -22,7 +22,7 @@ pub enum Operand {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
     pub element: Element,
-    /// The outermost axis first; a buffer that is no tensor has one.
+    /// The outermost axis first. Where there is no map of it, only how many elements there are in all matters.
     extents: Vec<usize>,
     filling: Filling,
 }
@@ -200,6 +200,9 @@ fn tiles(text: &str) -> Result<Operand, String> {
     };
     let extents = tile.split(',').map(|extent| extent.trim().parse().ok());
     let tile: Vec<u32> = extents.collect::<Option<_>>().ok_or_else(|| format!("{tile} is no box"))?;
+    if buffer.extents.contains(&0) || tile.contains(&0) {
+        return Err("a tensor and its boxes have something in them".to_owned());
+    }
     if tile.len() != buffer.extents.len() || tile.len() > 5 {
         return Err("a tensor has up to five axes, and a box as many as its tensor".to_owned());
     }
@@ -404,6 +407,8 @@ mod tests {
             "tiles:",
             "tiles:4,8",
             "tiles:4:f32[8,8]",
+            "tiles:1,1,1:u8[0,1000000000000000000,1000000000000000000]",
+            "tiles:0,1:f32[8,8]",
             "tiles:4,x:f32[8,8]",
             "tiles:4,8,swizzle16:f32[8,8]",
             "tiles:1,1,1,1,1,1:f32[1,1,1,1,1,1]",
