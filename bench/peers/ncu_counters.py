@@ -98,6 +98,11 @@ BESIDE = [
     ("instructions of the matrix unit", "sm__inst_executed_pipe_tensor.sum", None),
     ("warpgroups' instructions", "sm__inst_executed_pipe_tensor_op_gmma.sum", None),
     ("bulk copies", "sm__inst_executed_pipe_tma.sum", lambda counters: counters["bulk_copies"]),
+    (
+        "shared atomic rounds",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum",
+        traffic("shared_atomics", "transactions"),
+    ),
     ("shared load rounds of the unit", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum", None),
     ("shared store rounds of the unit", "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum", None),
     ("shared load conflicts of the unit", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum", None),

@@ -21,6 +21,7 @@ enum Access {
     GlobalStore(u32),
     Copy,
     Reduce,
+    SharedReduce,
 }
 
 impl Access {
@@ -69,6 +70,9 @@ impl Access {
             )
             .to_owned(),
             Access::Reduce => r#"asm volatile("red.global.add.u32 [%0], %1;" :: "l"(to), "r"(a))"#.to_owned(),
+            Access::SharedReduce => {
+                r#"asm volatile("red.shared.add.u32 [%0], %1;" :: "r"(at), "r"(a))"#.to_owned()
+            }
         }
     }
 }
@@ -85,7 +89,7 @@ const fn probe(name: &'static str, access: Access, offset: &'static str) -> Prob
     Probe { name, access, offset, active: "true" }
 }
 
-const PROBES: [Probe; 33] = [
+const PROBES: [Probe; 36] = [
     probe("global load 4, contiguous", Access::GlobalLoad(4), "4 * lane"),
     probe("global load 4, every second word", Access::GlobalLoad(4), "8 * lane"),
     probe("global load 4, a sector each", Access::GlobalLoad(4), "32 * lane"),
@@ -130,6 +134,9 @@ const PROBES: [Probe; 33] = [
     probe("cp.async 16, contiguous", Access::Copy, "16 * lane"),
     probe("stmatrix, rows of 128 bytes", Access::StoreMatrix, "128 * lane"),
     probe("red.add, contiguous", Access::Reduce, "4 * lane"),
+    probe("shared red.add, contiguous", Access::SharedReduce, "4 * lane"),
+    probe("shared red.add, one bank", Access::SharedReduce, "128 * lane"),
+    probe("shared red.add, one word for all", Access::SharedReduce, "0 * lane"),
 ];
 
 /// A launch's name.
