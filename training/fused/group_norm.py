@@ -26,6 +26,14 @@ def silu_slope(z):
 
 
 @jit
+def pair_of(values, n, columns: tl.constexpr, width: tl.constexpr):
+    """Two numbers for each column, as rows of a tile."""
+    column = tl.arange(0, columns)
+    at, inside = values + 2 * n * width + column, column < width
+    return tl.load(at, inside, 0.0)[None, :], tl.load(at + width, inside, 0.0)[None, :]
+
+
+@jit
 def group_norm_sums(x, gradient, factors, sums, rows, width: tl.constexpr, columns: tl.constexpr, chunk: tl.constexpr,
                     tile: tl.constexpr, backward: tl.constexpr, silu: tl.constexpr):  # fmt: skip
     """Forward Σ x and Σ x²; backward Σ g and Σ g·x, where g is the gradient before the SiLU. Of each column of a chunk of rows."""
@@ -35,8 +43,7 @@ def group_norm_sums(x, gradient, factors, sums, rows, width: tl.constexpr, colum
     first = tl.zeros([tile, columns], tl.float32)
     second = tl.zeros([tile, columns], tl.float32)
     if backward:
-        scale = tl.load(factors + 2 * n * width + column, inside, 0.0)[None, :]
-        shift = tl.load(factors + (2 * n + 1) * width + column, inside, 0.0)[None, :]
+        scale, shift = pair_of(factors, n, columns, width)
     for start in range(0, chunk, tile):
         row = part * chunk + start + tl.arange(0, tile)
         where, mask = tile_of(row, rows, columns, width)
@@ -98,10 +105,7 @@ def group_norm_factors(sums, vector, weight, bias, factors, statistics, totals, 
 def group_norm_apply(x, factors, y, rows, width: tl.constexpr, columns: tl.constexpr, chunk: tl.constexpr, tile: tl.constexpr,
                      silu: tl.constexpr):  # fmt: skip
     n, part = tl.program_id(0), tl.program_id(1)
-    column = tl.arange(0, columns)
-    inside = column < width
-    scale = tl.load(factors + 2 * n * width + column, inside, 0.0)[None, :]
-    shift = tl.load(factors + (2 * n + 1) * width + column, inside, 0.0)[None, :]
+    scale, shift = pair_of(factors, n, columns, width)
     for start in range(0, chunk, tile):
         row = part * chunk + start + tl.arange(0, tile)
         where, mask = tile_of(row, rows, columns, width)
@@ -148,12 +152,8 @@ def group_norm_backward_factors(sums, vector, weight, factors, statistics, total
 def group_norm_backward(x, gradient, factors, slopes, out, rows, width: tl.constexpr, columns: tl.constexpr, chunk: tl.constexpr,
                         tile: tl.constexpr, silu: tl.constexpr):  # fmt: skip
     n, part = tl.program_id(0), tl.program_id(1)
-    column = tl.arange(0, columns)
-    inside = column < width
-    scale = tl.load(factors + 2 * n * width + column, inside, 0.0)[None, :]
-    shift = tl.load(factors + (2 * n + 1) * width + column, inside, 0.0)[None, :]
-    slope = tl.load(slopes + 2 * n * width + column, inside, 0.0)[None, :]
-    constant = tl.load(slopes + (2 * n + 1) * width + column, inside, 0.0)[None, :]
+    scale, shift = pair_of(factors, n, columns, width)
+    slope, constant = pair_of(slopes, n, columns, width)
     for start in range(0, chunk, tile):
         row = part * chunk + start + tl.arange(0, tile)
         where, mask = tile_of(row, rows, columns, width)

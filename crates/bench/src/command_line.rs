@@ -68,6 +68,20 @@ impl Filter {
     }
 }
 
+/// The GPU that a benchmark needs. Where there is none that is said, and is no failure unless `KINORA_REQUIRE_GPU=1`.
+///
+/// # Errors
+/// Why there is none, where one is required.
+pub fn gpu_if_any<D, E: Display>(benchmark: &str, found: Result<D, E>) -> Result<Option<D>, E> {
+    match found {
+        Err(error) if std::env::var_os("KINORA_REQUIRE_GPU").is_none_or(|value| value != "1") => {
+            println!("{benchmark} not run: no GPU ({error})");
+            Ok(None)
+        }
+        found => found.map(Some),
+    }
+}
+
 /// How a benchmark ends: a failure is told on standard error.
 pub fn exit_code(result: Result<(), impl Display>) -> ExitCode {
     match result {

@@ -14,7 +14,7 @@ pub mod results;
 pub mod run;
 mod times;
 
-pub use command_line::{CommandLine, Filter, exit_code};
+pub use command_line::{CommandLine, Filter, exit_code, gpu_if_any};
 pub use distance::Distance;
 pub use estimate::Estimate;
 pub use machine::processor;

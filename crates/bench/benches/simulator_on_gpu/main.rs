@@ -23,7 +23,7 @@ mod tables;
 
 use std::{path::PathBuf, process::ExitCode, time::Instant};
 
-use kinora_bench::{CommandLine, Filter, exit_code};
+use kinora_bench::{CommandLine, Filter, exit_code, gpu_if_any};
 use kinora_cuda::{
     Architecture, Chip, CodeForm, compiler::CompilerOptions, driver::Device, kernels::KernelSet,
 };
@@ -47,16 +47,7 @@ fn run() -> Result<(), Failure> {
         let chip = gpu::find().map_or_else(|_| Chip::typical(Architecture::HOPPER), |gpu| gpu.info().chip());
         return chosen::count(&name, chip);
     }
-    let device = match gpu::find() {
-        Ok(device) => device,
-        Err(error) if std::env::var_os("KINORA_REQUIRE_GPU").is_some_and(|value| value == "1") => {
-            return Err(error.into());
-        }
-        Err(error) => {
-            println!("simulator_on_gpu not run: no GPU ({error})");
-            return Ok(());
-        }
-    };
+    let Some(device) = gpu_if_any("simulator_on_gpu", gpu::find())? else { return Ok(()) };
     match launch {
         Some(name) => chosen::launch(&name, &device),
         None => compare(&device, &filter, &only, json),

@@ -32,12 +32,12 @@ mod tests {
 
     #[test]
     fn the_folder_is_taken_from_the_names_of_files_alone() {
-        let ptx = "\t.file\t1 \"/work/k.cu\"\n\t.file\t2 \"/opt/h.cuh\", 3, 4\n\t.file\t3 \"/work/./sub/../h.cuh\"\n\
-                   .global .align 1 .b8 text[9] = \"/work/k.cu\";\n\t.loc\t1 2 3\n";
+        let ptx = "\t.file\t1 \"/project/k.cu\"\n\t.file\t2 \"/opt/h.cuh\", 3, 4\n\t.file\t3 \"/project/./sub/../h.cuh\"\n\
+                   .global .align 1 .b8 text[12] = \"/project/k.cu\";\n\t.loc\t1 2 3\n";
         let expected = "\t.file\t1 \"k.cu\"\n\t.file\t2 \"/opt/h.cuh\", 3, 4\n\t.file\t3 \"./sub/../h.cuh\"\n\
-                        .global .align 1 .b8 text[9] = \"/work/k.cu\";\n\t.loc\t1 2 3\n";
-        assert_eq!(relative_to(Path::new("/work"), ptx), expected);
-        assert_eq!(relative_to(Path::new("/wor"), ptx), ptx);
+                        .global .align 1 .b8 text[12] = \"/project/k.cu\";\n\t.loc\t1 2 3\n";
+        assert_eq!(relative_to(Path::new("/project"), ptx), expected);
+        assert_eq!(relative_to(Path::new("/proj"), ptx), ptx);
     }
 
     /// As NVRTC 13.0 writes them.

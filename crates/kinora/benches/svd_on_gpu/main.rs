@@ -13,7 +13,7 @@ mod tuner;
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
 use kinora::image_to_video::{Kernels, Tuning};
-use kinora_bench::{CommandLine, Filter, exit_code, write_json};
+use kinora_bench::{CommandLine, Filter, exit_code, gpu_if_any, write_json};
 use kinora_cuda::{CudaOptions, LoadOptions, Planned, driver::Device, tuning::Tuner};
 use kinora_graph::{DType, Graph, Phase};
 use kinora_models::{
@@ -136,13 +136,7 @@ fn measure(
 
 fn run() -> Result<(), Failure> {
     let arguments = Arguments::read()?;
-    let device = match Device::open(0) {
-        Err(error) if std::env::var_os("KINORA_REQUIRE_GPU").is_none_or(|value| value != "1") => {
-            println!("svd_on_gpu not run: no GPU ({error})");
-            return Ok(());
-        }
-        device => device?,
-    };
+    let Some(device) = gpu_if_any("svd_on_gpu", Device::open(0))? else { return Ok(()) };
     let info = device.info();
     println!("{}, {} frames of {}×{}, f16", info.name, arguments.frames, arguments.width, arguments.height);
     let tuner = tuner::open(arguments.tuning, &device)?;

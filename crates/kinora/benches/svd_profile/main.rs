@@ -17,7 +17,7 @@ mod tuner;
 use std::{ops::ControlFlow, path::PathBuf, process::ExitCode, time::Instant};
 
 use kinora::image_to_video::{Kernels, Tuning};
-use kinora_bench::{CommandLine, exit_code, write_json};
+use kinora_bench::{CommandLine, exit_code, gpu_if_any, write_json};
 use kinora_cpu::StepLoop;
 use kinora_cuda::{CudaOptions, LoadOptions, Planned, Program, cupti::Cupti, driver::Device};
 use kinora_graph::{DType, Graph, Phase};
@@ -192,13 +192,7 @@ fn report_kernels(events: &Profile, traced: &Profile) -> Value {
 
 fn run() -> Result<(), Failure> {
     let arguments = Arguments::read()?;
-    let device = match Device::open(0) {
-        Err(error) if std::env::var_os("KINORA_REQUIRE_GPU").is_none_or(|value| value != "1") => {
-            println!("svd_profile not run: no GPU ({error})");
-            return Ok(());
-        }
-        device => device?,
-    };
+    let Some(device) = gpu_if_any("svd_profile", Device::open(0))? else { return Ok(()) };
     let info = device.info();
     println!("{}, {} frames of {}×{}, f16", info.name, arguments.frames, arguments.width, arguments.height);
     let graph = arguments.network()?;
