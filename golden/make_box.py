@@ -22,7 +22,7 @@ def main():
     torch.manual_seed(SEED)
     with torch.no_grad():
         frames = pipeline(
-            Image.open(assets / "stills" / "fish.png"),
+            Image.open(assets / "stills" / "flyer.png"),
             height=defaults["height"],
             width=defaults["width"],
             num_frames=defaults["frames"],

@@ -104,6 +104,7 @@ def evaluate(folder, out, device, dtype, count=48, steps=sizes.STEPS, batch=32, 
         laplacian_of_last_three_frames=relative(last_fine.mean(), metrics.sharpness(real[:, -3:])[1].mean()),
     )
     results["flicker"] = relative(metrics.flicker(ours).mean(), metrics.flicker(real).mean())
+    results["hatching"] = relative(metrics.hatching(ours).mean(), metrics.hatching(real).mean())
     own, theirs = metrics.colour_statistics(ours[:, 1:]), metrics.colour_statistics(real[:, 1:])
     results["colours"] = {name: relative(own[name], theirs[name]) for name in own}
     results["colours"]["furthest"] = max(abs(value - 1) for value in results["colours"].values())
@@ -157,6 +158,7 @@ def passes(results):
         "first frame of the autoencoder at 30 dB or more": results["autoencoder"]["first_frame_psnr"] >= 30,
         "first frame of the clip at 30 dB or more": results["first_frame_psnr"] >= 30,
         "sharpness within 10 % of the data's": abs(sharp["slope"] - 1) <= 0.1 and abs(sharp["laplacian"] - 1) <= 0.1,
+        "no more hatching than 1.1 of the data's": results["hatching"] <= 1.1,
         "colours within 10 % of the data's": results["colours"]["furthest"] <= 0.1,
         "sprites kept in 90 % of clips or more": results["sprites"]["kept"] >= 0.9,
         "motion grows with the bucket, over 4 times or more": results["motion"]["monotonic"] and results["motion"]["range"] >= 4,

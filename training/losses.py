@@ -23,10 +23,19 @@ def edges(ours, theirs, sizes=3):
     return total / sizes
 
 
+def bands(image):
+    """Change across two pixels, and curvature from one pixel to the next, right and down, beside each other along the colours' axis. A pattern of
+    every second pixel has all of the one and nothing of the other; an edge has both."""
+    middle = image[..., 1:-1, 1:-1]
+    left, right = image[..., 1:-1, :-2], image[..., 1:-1, 2:]
+    up, down = image[..., :-2, 1:-1], image[..., 2:, 1:-1]
+    parts = [(right - left) / 2, (down - up) / 2, (left + right) / 2 - middle, (up + down) / 2 - middle]
+    return torch.cat(parts, dim=-3)
+
+
 def detail(image):
-    """How much fine detail there is around every eighth pixel."""
-    coarse = F.avg_pool2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-    return (F.avg_pool2d((image - coarse).square(), 8, stride=4) + 1e-5).sqrt()
+    """How much detail of each kind there is around every fourth pixel."""
+    return (F.avg_pool2d(bands(image).square(), 8, stride=4) + 1e-5).sqrt()
 
 
 def reconstruction(decoded, frames):
@@ -36,8 +45,9 @@ def reconstruction(decoded, frames):
         absolute=(ours - theirs).abs().mean(),
         squared=4.0 * (ours - theirs).square().mean(),
         edges=edges(ours, theirs),
-        # Little of the sum, and yet it decides: 3 instead of 1 brought the Laplacian of decoded frames from 0.89 to 0.94 of the data's.
-        detail=12.0 * (detail(ours) - detail(theirs)).abs().mean(),
+        # Little of the sum, and yet it decides. As an amount of fine detail whatever its kind, 3 brought the Laplacian of decoded frames to 0.94
+        # of the data's, and 12 to 0.99, by hatching what is too thin for a latent.
+        detail=16.0 * (detail(ours) - detail(theirs)).abs().mean(),
     )
     if frames.shape[1] > 1:
         motion = (decoded[:, 1:] - decoded[:, :-1]) - (frames[:, 1:] - frames[:, :-1])

@@ -1,8 +1,10 @@
 """What is measured of generated clips. All take frames `[clips, frames, 3, height, width]` from 0 to 1."""
 
 import torch
+import torch.nn.functional as F
 
 from colours import luminance
+from losses import bands
 
 
 def sharpness(frames):
@@ -18,6 +20,14 @@ def sharpness(frames):
 def flicker(frames):
     """Mean absolute second difference in time: what changes and changes back."""
     return (frames[:, 2:] - 2 * frames[:, 1:-1] + frames[:, :-2]).abs().mean((1, 2, 3, 4))
+
+
+def hatching(frames):
+    """How strong patterns of every second pixel are, for each clip: curvature from pixel to pixel, as far as it is more than what changes across
+    two pixels."""
+    energy = F.avg_pool2d(bands(frames.flatten(0, 1)).square(), 4)
+    change, curvature = energy.chunk(2, dim=1)
+    return (curvature - change).clamp(min=0).mean((1, 2, 3)).unflatten(0, frames.shape[:2]).mean(1).sqrt()
 
 
 def colour_statistics(frames):

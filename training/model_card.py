@@ -38,6 +38,7 @@ def fields(results, training):
         slope=f"{results['sharpness']['slope']:.3f}",
         laplacian=f"{results['sharpness']['laplacian']:.3f}",
         flicker=f"{results['flicker']:.3f}",
+        hatching=f"{results['hatching']:.2f}",
         colours=f"{100 * results['colours']['furthest']:.1f}",
         drift=f"{255 * results['colour_drift']['generated']:.1f}",
         data_drift=f"{255 * results['colour_drift']['data']:.1f}",

@@ -12,12 +12,12 @@ from clips import HELD_OUT, Clips
 
 # By name: the kind of scene, and which of the held-out clips.
 STILLS = {
-    "fish": ("landscape", 2028),
-    "flyer": ("landscape", 2032),
-    "mountains": ("landscape", 2000),
-    "town": ("landscape", 2029),
-    "letters": ("sprites", 1005),
-    "stones": ("sprites", 1022),
+    "flyer": ("landscape", 2019),
+    "creature": ("landscape", 2003),
+    "trio": ("landscape", 2031),
+    "night": ("landscape", 2034),
+    "walker": ("sprites", 1024),
+    "pair": ("sprites", 1011),
 }
 
 

@@ -30,11 +30,22 @@ ROUNDS = "{}l1tex_{}data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 CONFLICTS = "{}l1tex_{}data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 
 
-def shared(pattern, ops):
+def rounds(ops):
     """The counts that are attributed to instructions where there are any, else the unit's own, which also hold the cycles that other
     traffic took."""
-    attributed = [pattern.format("smsp__sass_", "", op) for op in ops]
-    return [attributed, [pattern.format("", "_", ops[0])]]
+    return [_attributed(ROUNDS, ops), [ROUNDS.format("", "_", ops[0])]]
+
+
+def conflicts(ops):
+    """The same of bank conflicts. Where only the unit counts them, it counts the cycles that other traffic took among its rounds and among its
+    conflicts alike: copies and operands of Hopper's units are such traffic. So the rounds that are nobody's are taken off."""
+    unit, rounds_of_unit = (pattern.format("", "_", ops[0]) for pattern in (CONFLICTS, ROUNDS))
+    own = [unit, f"-{rounds_of_unit}", *_attributed(ROUNDS, ops)]
+    return [_attributed(CONFLICTS, ops), own, [unit]]
+
+
+def _attributed(pattern, ops):
+    return [pattern.format("smsp__sass_", "", op) for op in ops]
 
 
 def asynchronous(what):
@@ -48,7 +59,7 @@ def traffic(name, field):
 
 
 class Comparison(typing.NamedTuple):
-    """A count of ours, and the profiler's metrics to add up for the same: the first list that was collected."""
+    """A count of ours, and the profiler's metrics to add up for the same, or to take off after a minus: the first list that was collected."""
 
     name: str
     metrics: list
@@ -67,17 +78,17 @@ COMPARED = [
     Comparison("async load sectors", asynchronous("sectors"), traffic("async_loads", "transactions")),
     Comparison("global store requests", [[LSU.format("t_requests", "st")]], traffic("global_stores", "requests")),
     Comparison("global store sectors", [[LSU.format("t_sectors", "st")]], traffic("global_stores", "transactions")),
-    Comparison("shared load rounds", shared(ROUNDS, ["ld", "ldsm"]), traffic("shared_loads", "transactions")),
-    Comparison("shared store rounds", shared(ROUNDS, ["st", "stsm"]), traffic("shared_stores", "transactions")),
+    Comparison("shared load rounds", rounds(["ld", "ldsm"]), traffic("shared_loads", "transactions")),
+    Comparison("shared store rounds", rounds(["st", "stsm"]), traffic("shared_stores", "transactions")),
     Comparison(
         "shared load conflicts",
-        shared(CONFLICTS, ["ld", "ldsm"]),
+        conflicts(["ld", "ldsm"]),
         traffic("shared_loads", "conflicts"),
         part_of="shared load rounds",
     ),
     Comparison(
         "shared store conflicts",
-        shared(CONFLICTS, ["st", "stsm"]),
+        conflicts(["st", "stsm"]),
         traffic("shared_stores", "conflicts"),
         part_of="shared store rounds",
     ),
@@ -154,7 +165,7 @@ def known_metrics(ncu):
 
 def wanted_metrics(known):
     """Those of all that a comparison may need that the profiler knows here."""
-    wanted = {metric for comparison in COMPARED for metrics in comparison.metrics for metric in metrics}
+    wanted = {metric.removeprefix("-") for comparison in COMPARED for metrics in comparison.metrics for metric in metrics}
     wanted |= {metric for _, metric, _ in BESIDE}
     return sorted(metric for metric in wanted if metric in CERTAIN or metric.split(".")[0] in known)
 
@@ -200,11 +211,13 @@ def compare(theirs, ours, whole=None):
 
 
 def total(metrics, lists):
-    """The sum of the first list of metrics of which every one was collected that must be."""
-    for names in lists:
-        values = [metrics.get(name) for name in names if name in metrics or not any(part in name for part in OPTIONAL)]
-        if None not in values:
-            return sum(values)
+    """The sum of the first list of metrics of which every one was collected that must be. A count is never below nothing."""
+    for terms in lists:
+        signs = {term.removeprefix("-"): -1 if term.startswith("-") else 1 for term in terms}
+        signs = {name: sign for name, sign in signs.items() if name in metrics or not any(part in name for part in OPTIONAL)}
+        values = {name: metrics.get(name) for name in signs}
+        if None not in values.values():
+            return max(0, sum(sign * values[name] for name, sign in signs.items()))
     return None
 
 

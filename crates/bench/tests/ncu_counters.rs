@@ -148,6 +148,30 @@ fn to_compare_nothing_is_a_failure() {
     assert_eq!(code, Some(1), "{text}");
 }
 
+/// Conflicts are only the unit's, which counts cycles of other traffic among them and among its rounds: 600 of each here.
+#[test]
+fn rounds_that_are_no_instructions_are_no_conflicts_of_it() {
+    let rounds = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld";
+    let known = PROFILER
+        .replace("UNKNOWN", &format!("echo {rounds} Counter"))
+        .replace("*smsp__sass*)", "*never*)")
+        .replace(
+            "row $id mma smsp__inst",
+            &format!("row $id mma {rounds}.sum \"\" \"2,000\"; row $id mma smsp__inst"),
+        )
+        .replace(
+            "wavefronts_mem_shared_op_ld.sum \"\" \"2,000\"\n",
+            "wavefronts_mem_shared_op_ld.sum \"\" \"2,600\"\n",
+        )
+        .replace("shared_op_ld.sum \"\" 10", "shared_op_ld.sum \"\" 615");
+    let Compared { document, text, code } = compared(&known, [640; 2]);
+    let call = &document["calls"]["linear"];
+    assert_eq!(call["beside"]["shared load rounds of the unit"]["ncu"], 5200.0, "{text}");
+    assert_eq!(call["compared"]["shared load rounds"]["ncu"], 4000.0, "{text}");
+    assert_eq!(call["compared"]["shared load conflicts"]["ncu"], 30.0, "{text}");
+    assert_eq!(code, Some(0), "{text}");
+}
+
 /// A metric that is listed and cannot be collected costs the others nothing.
 #[test]
 fn a_metric_that_is_refused_does_not_cost_the_others() {

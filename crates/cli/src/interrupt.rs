@@ -4,13 +4,21 @@ use std::{
     io::{self, IsTerminal, Write},
     ops::ControlFlow,
     process,
-    sync::atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU8, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
 };
 
 use crate::failure::{EXIT_INTERRUPTED, Failure};
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+/// When someone first wanted the program to end.
+static ASKED: OnceLock<Instant> = OnceLock::new();
 static PHASE: AtomicU8 = AtomicU8::new(Phase::AtOnce as u8);
+
+/// Requests this close to the first are the same one: `timeout` and shells send theirs to a program and to its group.
+const TOGETHER: Duration = Duration::from_millis(300);
 
 /// What the program is doing, as far as it matters to someone who wants it to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +41,7 @@ impl Phase {
 
 /// Whether someone wants the program to end.
 pub fn asked() -> bool {
-    ASKED.load(SeqCst)
+    ASKED.get().is_some()
 }
 
 /// The same, for callbacks.
@@ -53,9 +61,12 @@ pub fn uninterrupted<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, 
 /// Listens from now on. `json` is whether the program's answer is a JSON object.
 pub fn listen(json: bool) -> Result<(), Failure> {
     ctrlc::set_handler(move || {
-        let before = ASKED.swap(true, SeqCst);
+        let first = ASKED.set(Instant::now()).is_ok();
+        if !first && ASKED.get().is_some_and(|asked| asked.elapsed() < TOGETHER) {
+            return;
+        }
         let phase = PHASE.load(SeqCst);
-        if phase == Phase::AtOnce as u8 || (phase == Phase::AtNextStep as u8 && before) {
+        if phase == Phase::AtOnce as u8 || (phase == Phase::AtNextStep as u8 && !first) {
             if io::stderr().is_terminal() {
                 // A bar may stand in the line.
                 let _ = io::stderr().write_all(b"\n");

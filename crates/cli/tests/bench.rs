@@ -70,7 +70,9 @@ fn ctrl_c_keeps_what_was_measured() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     // A case's line is there once it is done.
     assert!(lines.any(|line| line.contains("linear") && line.contains("ms")));
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    // As `timeout` asks: a program, and then its group, of which it is one.
+    let process = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &process, &process]).status().unwrap().success());
     lines.for_each(drop);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let results: Value = serde_json::from_slice(&place.read("run.json")).unwrap();

@@ -39,7 +39,7 @@ static MODEL: EmbeddedModel = EmbeddedModel {
     ],
 };
 
-static STILL: &[u8] = include_bytes!("../../../assets/stills/fish.png");
+static STILL: &[u8] = include_bytes!("../../../assets/stills/flyer.png");
 
 /// Opens the model.
 ///
