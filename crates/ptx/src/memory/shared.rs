@@ -92,6 +92,10 @@ impl Shared {
         self.reads.fill(0);
     }
 
+    pub fn all(&self) -> &[u8] {
+        &self.data
+    }
+
     pub fn bytes(&self, offset: usize, bytes: usize) -> &[u8] {
         &self.data[offset..offset + bytes]
     }
