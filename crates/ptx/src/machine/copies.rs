@@ -120,7 +120,7 @@ impl Unit<'_> {
         let id = warp.id;
         for_lanes(allowed, |lane| {
             let (block, offset) = places[lane];
-            self.blocks[block].shared.begin_copy(offset, bytes, id, lane);
+            self.blocks[block].shared.touches.begin_copy(offset, bytes, id, lane);
             let read = (read[lane] as usize).min(bytes);
             let from = (read > 0).then_some(sources[lane]);
             warp.copies.open.push(AsyncCopy { lane, to: places[lane], from, bytes, read });
@@ -143,7 +143,7 @@ impl Unit<'_> {
                 let now = self.clocks.now();
                 let shared = &mut self.blocks[block].shared;
                 shared.store_bytes(offset, &data[..copy.bytes]);
-                shared.end_copy(offset, copy.bytes, warp.id, copy.lane, now);
+                shared.touches.end_copy(offset, copy.bytes, warp.id, copy.lane, now);
             }
         }
     }
@@ -287,11 +287,11 @@ impl Unit<'_> {
             who.own = (block == warp.block).then_some(warp.number as u32);
             let engine = self.clocks.engine();
             let shared = &mut self.blocks[block].shared;
-            if let Some(conflict) = shared.write(to.1, bytes, &who, &self.clocks) {
+            if let Some(conflict) = shared.touches.write(to.1, bytes, &mut who, &self.clocks) {
                 let address = to.1 as u64 + crate::decode::SHARED_START;
                 self.report_shared_race(warp, pc, lane, address, Touch::Write, conflict);
             }
-            self.blocks[block].shared.begin_copy(to.1, bytes, engine, 0);
+            self.blocks[block].shared.touches.begin_copy(to.1, bytes, engine, 0);
             self.bulk_copies.push(BulkCopy { to, bytes, barrier, source: source.clone(), issuer, time });
         }
         self.counters.copied_bytes += bytes as u64;
@@ -322,7 +322,7 @@ impl Unit<'_> {
             let now = self.clocks.now();
             let shared = &mut self.blocks[copy.to.0].shared;
             shared.store_bytes(copy.to.1, &data);
-            shared.end_copy(copy.to.1, copy.bytes, engine, 0, now);
+            shared.touches.end_copy(copy.to.1, copy.bytes, engine, 0, now);
             let mut row = vec![0; self.warps.len() + 1];
             row[engine] = now;
             self.clocks.advance();
@@ -445,7 +445,7 @@ impl Unit<'_> {
         let (block, offset) = place;
         let unfenced = {
             let fence = |id: usize| if id == warp.id { warp.proxy_fence } else { self.warps[id].proxy_fence };
-            let mut writers = self.blocks[block].shared.writers(offset, bytes, &self.clocks);
+            let mut writers = self.blocks[block].shared.touches.writers(offset, bytes, &self.clocks);
             writers.find(|&(writer, at)| {
                 // What nothing orders is a race, and reported as one.
                 let seen = writer == warp.id || self.clocks.seen(warp.id, writer) >= at;

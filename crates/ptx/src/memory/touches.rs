@@ -1,0 +1,357 @@
+//! What is known of who touched shared memory last.
+//!
+//! A granule, as large as the smallest access of the kernel, has a record. Most accesses are of 16 bytes: the granules of such a
+//! line share one record until something touches a part of them.
+
+use std::ops::Range;
+
+use crate::check::Clocks;
+
+/// Who touches memory, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Toucher {
+    /// The warp's number in its cluster, or the copy engine's.
+    pub warp: usize,
+    pub lane: usize,
+    /// The warp's number in the block whose memory it is; none for those of other blocks and for the copy engine.
+    pub own: Option<u32>,
+    /// Everything before is known to this warp.
+    pub floor: u32,
+    /// When the lanes of this warp last waited for each other.
+    pub met: u32,
+    /// The record of a write that all lanes of this warp are known to come after: neighbours were mostly written at once.
+    pub known: u64,
+}
+
+impl Toucher {
+    /// Whether a write may be one that this warp has not seen.
+    #[inline(always)]
+    fn may_miss(&self, write: u64) -> bool {
+        (write as u32 >= self.floor) & (write != 0) & (write != self.known)
+    }
+
+    /// Whether reads may be such.
+    #[inline(always)]
+    fn may_miss_reads(&self, reads: u64) -> bool {
+        ((reads >> 32) as u32 >= self.floor) & (reads != 0)
+    }
+}
+
+/// An access that nothing orders with the one that is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Conflict {
+    /// What the earlier access was.
+    pub write: bool,
+    /// The warp that made it.
+    pub warp: usize,
+    /// The lane, where it is known.
+    pub lane: Option<usize>,
+    /// Whether it is a copy that is still under way.
+    pub under_way: bool,
+}
+
+/// A moment that has not come: a copy is under way.
+const PENDING: u32 = u32::MAX;
+
+/// Of a write: it was an atomic's.
+const ATOMIC: u64 = 1 << 39;
+
+/// The last write to a granule: the warp plus one, whether it was an atomic's, the lane, the moment; zero for none.
+#[derive(Clone, Copy)]
+struct Write(u64);
+
+impl Write {
+    fn new(warp: usize, lane: usize, at: u32) -> Write {
+        Write((warp as u64 + 1) << 40 | (lane as u64) << 32 | u64::from(at))
+    }
+
+    fn warp(self) -> usize {
+        (self.0 >> 40) as usize - 1
+    }
+
+    fn lane(self) -> usize {
+        (self.0 >> 32 & 0x7f) as usize
+    }
+
+    fn at(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// What is known of a piece of memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    /// Its last [`Write`].
+    write: u64,
+    /// Which warps read since, and when the first of them did.
+    reads: u64,
+}
+
+/// Bytes of a line.
+const LINE: usize = 16;
+
+/// The records of a block's shared memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Touches {
+    lines: Vec<Record>,
+    /// Lines whose granules have records of their own.
+    parted: Vec<bool>,
+    parts: Vec<Record>,
+    /// The bits of an offset within a granule, whose bytes are a power of two.
+    granule_bits: u32,
+}
+
+impl Touches {
+    pub fn new(bytes: usize, granule: usize) -> Touches {
+        let lines = bytes.div_ceil(LINE);
+        Touches {
+            lines: vec![Record::default(); lines],
+            parted: vec![false; lines],
+            parts: vec![Record::default(); lines * (LINE / granule)],
+            granule_bits: granule.trailing_zeros(),
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.lines.fill(Record::default());
+        self.parted.fill(false);
+    }
+
+    /// The lines under bytes; none where no records are kept.
+    #[inline(always)]
+    fn lines(&self, offset: usize, bytes: usize) -> Range<usize> {
+        if self.lines.is_empty() { 0..0 } else { offset / LINE..(offset + bytes).div_ceil(LINE) }
+    }
+
+    /// The granules of a line under bytes.
+    #[inline(always)]
+    fn granules(&self, line: usize, offset: usize, bytes: usize) -> Range<usize> {
+        let (first, end) = (offset.max(line * LINE), (offset + bytes).min((line + 1) * LINE));
+        first >> self.granule_bits..(end + (1 << self.granule_bits) - 1) >> self.granule_bits
+    }
+
+    /// Changes the records of bytes. Where they are left `alike`, a line has one again.
+    #[inline(always)]
+    fn change(&mut self, offset: usize, bytes: usize, alike: bool, mut change: impl FnMut(&mut Record)) {
+        for line in self.lines(offset, bytes) {
+            let whole = offset <= line * LINE && (line + 1) * LINE <= offset + bytes;
+            if whole && !self.parted[line] {
+                change(&mut self.lines[line]);
+                continue;
+            }
+            if !self.parted[line] {
+                self.parted[line] = true;
+                let all = self.granules(line, line * LINE, LINE);
+                self.parts[all].fill(self.lines[line]);
+            }
+            let granules = self.granules(line, offset, bytes);
+            let first = granules.start;
+            self.parts[granules].iter_mut().for_each(&mut change);
+            if whole && alike {
+                self.parted[line] = false;
+                self.lines[line] = self.parts[first];
+            }
+        }
+    }
+
+    /// Notes a read, and gives a write that it is not ordered with.
+    #[inline(always)]
+    pub fn read(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        who: &mut Toucher,
+        clocks: &Clocks,
+    ) -> Option<Conflict> {
+        let mut found = None;
+        let first = u64::from(clocks.now()) << 32;
+        let mine = who.own.map_or(0, |own| 1 << own);
+        self.change(offset, bytes, false, |record| {
+            if who.may_miss(record.write) && found.is_none() {
+                found = unordered_write(record.write, who, clocks);
+            }
+            if mine != 0 {
+                let since = if who.may_miss_reads(record.reads) { record.reads } else { first };
+                record.reads = since | mine;
+            }
+        });
+        found
+    }
+
+    /// Notes a write, and gives an access that it is not ordered with.
+    #[inline(always)]
+    pub fn write(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        who: &mut Toucher,
+        clocks: &Clocks,
+    ) -> Option<Conflict> {
+        let mut found = None;
+        let mine = Record { write: Write::new(who.warp, who.lane, clocks.now()).0, reads: 0 };
+        self.change(offset, bytes, true, |record| {
+            if who.may_miss(record.write) && found.is_none() {
+                found = unordered_write(record.write, who, clocks);
+            }
+            if who.may_miss_reads(record.reads) && found.is_none() {
+                found = unordered_reads(record.reads, who, clocks);
+            }
+            *record = mine;
+        });
+        found
+    }
+
+    /// Notes an atomic, and gives an access that is none and that it is not ordered with.
+    pub fn atomic(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        who: &mut Toucher,
+        clocks: &Clocks,
+    ) -> Option<Conflict> {
+        let mut found = None;
+        self.change(offset, bytes, false, |record| {
+            let write = record.write;
+            if who.may_miss(write) && write & ATOMIC == 0 && found.is_none() {
+                found = unordered_write(write, who, clocks);
+            }
+            if who.may_miss_reads(record.reads) && found.is_none() {
+                found = unordered_reads(record.reads, who, clocks);
+            }
+            record.reads = 0;
+            // A warp's plain write that it has told nobody of stays: other warps' atomics race with that as well.
+            let plain = write != 0 && write & ATOMIC == 0 && Write(write).at() != PENDING;
+            let last = Write(write);
+            if !(plain && last.warp() == who.warp && !clocks.is_released(who.warp, last.at())) {
+                record.write = Write::new(who.warp, who.lane, clocks.now()).0 | ATOMIC;
+            }
+        });
+        found
+    }
+
+    /// Marks memory that a copy will write.
+    pub fn begin_copy(&mut self, offset: usize, bytes: usize, warp: usize, lane: usize) {
+        self.end_copy(offset, bytes, warp, lane, PENDING);
+    }
+
+    /// Notes that a copy has arrived.
+    pub fn end_copy(&mut self, offset: usize, bytes: usize, warp: usize, lane: usize, now: u32) {
+        let copied = Record { write: Write::new(warp, lane, now).0, reads: 0 };
+        self.change(offset, bytes, true, |record| *record = copied);
+    }
+
+    /// The warps, and the moments, that last wrote these bytes; the copy engine's are left out.
+    pub fn writers(
+        &self,
+        offset: usize,
+        bytes: usize,
+        clocks: &Clocks,
+    ) -> impl Iterator<Item = (usize, u32)> {
+        let engine = clocks.engine();
+        let mut last = 0;
+        let records = self.lines(offset, bytes).flat_map(move |line| match self.parted[line] {
+            true => &self.parts[self.granules(line, offset, bytes)],
+            false => &self.lines[line..line + 1],
+        });
+        records.filter_map(move |&Record { write, .. }| {
+            if write == last || write == 0 {
+                return None;
+            }
+            last = write;
+            let write = Write(write);
+            (write.warp() != engine).then_some((write.warp(), write.at()))
+        })
+    }
+}
+
+/// A write that an access is not ordered with, if it is none.
+#[inline(never)]
+fn unordered_write(write: u64, who: &mut Toucher, clocks: &Clocks) -> Option<Conflict> {
+    let conflict = unordered(Write(write), who, clocks);
+    // What another lane of the warp wrote may be ordered for one lane alone.
+    if conflict.is_none() && Write(write).warp() != who.warp {
+        who.known = write;
+    }
+    conflict
+}
+
+fn unordered(write: Write, who: &Toucher, clocks: &Clocks) -> Option<Conflict> {
+    let (warp, lane, at) = (write.warp(), write.lane(), write.at());
+    let under_way = at == PENDING;
+    let ordered = if warp == who.warp && !under_way {
+        lane == who.lane || at < who.met
+    } else {
+        clocks.seen(who.warp, warp) >= at
+    };
+    (!ordered).then_some(Conflict { write: true, warp, lane: Some(lane), under_way })
+}
+
+#[inline(never)]
+fn unordered_reads(reads: u64, who: &Toucher, clocks: &Clocks) -> Option<Conflict> {
+    let first = (reads >> 32) as u32;
+    let mut warps = reads as u32;
+    // The memory's own warps follow each other in the clocks: those of a block begin at its first.
+    let base = who.own.map_or(0, |own| who.warp - own as usize);
+    while warps != 0 {
+        let warp = base + warps.trailing_zeros() as usize;
+        warps &= warps - 1;
+        // Every one of them read at `first` or later.
+        if warp != who.warp && who.own.is_some() && clocks.seen(who.warp, warp) < first {
+            return Some(Conflict { write: false, warp, lane: None, under_way: false });
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever is noted at once is the same as noted granule by granule, where no line has one record for long.
+    #[test]
+    fn lines_know_what_their_granules_know() {
+        const GRANULE: usize = 2;
+        let mut state = 1u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 20) as usize % below
+        };
+        let mut clocks = Clocks::new(4);
+        let [mut lines, mut granules] = [Touches::new(72, GRANULE), Touches::new(72, GRANULE)];
+        let mut conflicts = 0;
+        for _ in 0..20_000 {
+            let bytes = [2, 4, 8, 16, 16, 16, 32][random(7)];
+            let offset = random(72 / bytes) * bytes;
+            let warp = random(4);
+            let (lane, met, floor) = (random(2), clocks.now() / 2, clocks.floor(warp).min(clocks.now() / 2));
+            let mut who = Toucher { warp, lane, own: Some(warp as u32), floor, met, known: 0 };
+            let kind = random(5);
+            let now = clocks.now();
+            let mut touch = |touches: &mut Touches, offset: usize, bytes: usize| match kind {
+                0 | 1 => touches.read(offset, bytes, &mut who, &clocks),
+                2 => touches.write(offset, bytes, &mut who, &clocks),
+                3 => touches.atomic(offset, bytes, &mut who, &clocks),
+                _ => {
+                    touches.end_copy(offset, bytes, warp, lane, now);
+                    None
+                }
+            };
+            let at_once = touch(&mut lines, offset, bytes);
+            let mut each = None;
+            for part in (offset..offset + bytes).step_by(GRANULE) {
+                let found = touch(&mut granules, part, GRANULE);
+                each = each.or(found);
+            }
+            assert_eq!(at_once, each);
+            conflicts += usize::from(each.is_some());
+            assert!(lines.writers(offset, bytes, &clocks).eq(granules.writers(offset, bytes, &clocks)));
+            if random(3) == 0 {
+                let row = clocks.release(warp);
+                clocks.acquire(random(4), &row);
+            }
+        }
+        assert!((1000..19_000).contains(&conflicts), "{conflicts}");
+    }
+}
