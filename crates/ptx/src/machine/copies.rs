@@ -23,8 +23,8 @@ use crate::{
 pub(super) struct AsyncCopy {
     lane: usize,
     to: SharedPlace,
-    /// `None` where zeros are written alone.
-    from: Option<u64>,
+    /// The view of global memory, and the address; `None` where zeros are written alone.
+    from: Option<(usize, u64)>,
     bytes: usize,
     read: usize,
 }
@@ -110,11 +110,13 @@ impl Unit<'_> {
         let mut reads = 0;
         for_lanes(ok, |lane| reads |= u32::from(read[lane] > 0) << lane);
         let mut allowed = ok & !reads;
+        let mut views = [0; 32];
         if reads != 0 {
             self.counters.global_loads.add_copies(&sources, &targets, reads, bytes, LINE_BITS);
             self.counters.async_loads.add_copies(&sources, &targets, reads, bytes, SECTOR_BITS);
-            self.global_groups(warp, step.pc, &sources, reads, bytes, Touch::Read, |_, _, _, group| {
-                allowed |= group
+            self.global_groups(warp, step.pc, &sources, reads, bytes, Touch::Read, |_, _, view, group| {
+                allowed |= group;
+                for_lanes(group, |lane| views[lane] = view);
             });
         }
         let id = warp.id;
@@ -122,7 +124,7 @@ impl Unit<'_> {
             let (block, offset) = places[lane];
             self.blocks[block].shared.touches.begin_copy(offset, bytes, id, lane);
             let read = (read[lane] as usize).min(bytes);
-            let from = (read > 0).then_some(sources[lane]);
+            let from = (read > 0).then_some((views[lane], sources[lane]));
             warp.copies.open.push(AsyncCopy { lane, to: places[lane], from, bytes, read });
         });
     }
@@ -136,8 +138,10 @@ impl Unit<'_> {
             let Some(group) = warp.copies.groups.pop_front() else { return };
             for copy in group {
                 let mut data = [0u8; 16];
-                if let Some(from) = copy.from {
-                    self.fetch(from, &mut data[..copy.read]);
+                if let Some((view, from)) = copy.from {
+                    // Checked when it was started.
+                    let allocation = self.launched.views[view].allocation;
+                    copy_from(allocation, (from - allocation.base) as usize, &mut data[..copy.read]);
                 }
                 let (block, offset) = copy.to;
                 let now = self.clocks.now();
@@ -146,14 +150,6 @@ impl Unit<'_> {
                 shared.touches.end_copy(offset, copy.bytes, warp.id, copy.lane, now);
             }
         }
-    }
-
-    /// Bytes of global memory that were checked before.
-    fn fetch(&self, address: u64, to: &mut [u8]) {
-        let Ok(view) = self.launched.global.find(address, to.len().max(1)) else { return };
-        let allocation = self.launched.views[view].allocation;
-        let offset = (address - allocation.base) as usize;
-        copy_from(allocation, offset, to);
     }
 
     /// An arrival at an mbarrier that comes when the copies before it have.

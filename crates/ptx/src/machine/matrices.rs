@@ -80,20 +80,21 @@ impl Unit<'_> {
         let mut places = [(0, 0); 32];
         let ok = self.shared_places(warp, step.pc, &addresses, rows, 16, Touch::Read, &mut places);
         self.count_shared(&addresses, rows, 16, SharedRequest::LoadMatrix);
-        let mut data = [[0u16; 8]; 32];
+        let mut data = [[0u8; 16]; 32];
         for_lanes(ok, |lane| {
             let (block, offset) = places[lane];
-            let bytes = self.blocks[block].shared.bytes(offset, 16);
-            data[lane] = std::array::from_fn(|i| u16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]));
+            data[lane].copy_from_slice(self.blocks[block].shared.bytes(offset, 16));
         });
         for (matrix, &result) in results.iter().enumerate() {
             let rows = &data[8 * matrix..8 * matrix + 8];
-            let out = std::array::from_fn(|lane| {
+            let mut out = [0; 32];
+            for (lane, out) in out.iter_mut().enumerate() {
                 let (i, j) = (lane / 4, lane % 4 * 2);
-                let (low, high) =
-                    if transposed { (rows[j][i], rows[j + 1][i]) } else { (rows[i][j], rows[i][j + 1]) };
-                u32::from(low) | u32::from(high) << 16
-            });
+                let half = |row: usize, column: usize| [rows[row][2 * column], rows[row][2 * column + 1]];
+                let [low, high] =
+                    if transposed { [half(j, i), half(j + 1, i)] } else { [half(i, j), half(i, j + 1)] };
+                *out = u32::from_le_bytes([low[0], low[1], high[0], high[1]]);
+            }
             warp.registers.set_word(result, &out, step.mask);
         }
     }
