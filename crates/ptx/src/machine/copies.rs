@@ -439,16 +439,14 @@ impl Unit<'_> {
             return;
         }
         let (block, offset) = place;
-        let unfenced = {
-            let fence = |id: usize| if id == warp.id { warp.proxy_fence } else { self.warps[id].proxy_fence };
-            let mut writers = self.blocks[block].shared.touches.writers(offset, bytes, &self.clocks);
-            writers.find(|&(writer, at)| {
-                // What nothing orders is a race, and reported as one.
-                let seen = writer == warp.id || self.clocks.seen(warp.id, writer) >= at;
-                at != u32::MAX && seen && fence(writer) < at && warp.proxy_fence < at
-            })
-        };
-        if let Some((writer, _)) = unfenced {
+        let fence = |id: usize| if id == warp.id { warp.proxy_fence } else { self.warps[id].proxy_fence };
+        let touches = &self.blocks[block].shared.touches;
+        let unfenced = touches.find_writer(offset, bytes, &self.clocks, |writer, at| {
+            // What nothing orders is a race, and reported as one.
+            let seen = writer == warp.id || self.clocks.seen(warp.id, writer) >= at;
+            at != u32::MAX && seen && fence(writer) < at && warp.proxy_fence < at
+        });
+        if let Some(writer) = unfenced {
             let writer = writer % self.launched.geometry.warps();
             let address = offset as u64 + crate::decode::SHARED_START;
             self.report(warp, FindingKind::MissingProxyFence, pc, lane as u32, Some(address), || {

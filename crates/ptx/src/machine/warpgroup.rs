@@ -237,16 +237,13 @@ impl Unit<'_> {
             if transposed { (0..k, rows.len() / each, rows.start / each) } else { (rows, k / each, 0) };
         let mut offsets = Vec::with_capacity(lines.len() * per_line);
         let mut outside = None;
-        for line in lines {
-            for piece in first..first + per_line {
-                let address = layout.piece(line, piece);
-                let offset = address.wrapping_sub(SHARED_START as usize);
-                if offset.checked_add(16).is_none_or(|end| end > size) {
-                    outside = Some(address as u64);
-                }
-                offsets.push(offset as u32);
+        layout.addresses(lines, first..first + per_line, |address| {
+            let offset = address.wrapping_sub(SHARED_START as usize);
+            if offset.checked_add(16).is_none_or(|end| end > size) {
+                outside = Some(address as u64);
             }
-        }
+            offsets.push(offset as u32);
+        });
         if let Some(address) = outside {
             self.report(warp, FindingKind::OutOfBounds, step.pc, 0, Some(address), || {
                 format!(

@@ -1,5 +1,7 @@
 //! Where the operands of a warpgroup's product lie in shared memory, and how they are read.
 
+use std::ops::Range;
+
 use super::matrix_tiles::{DEPTH, Left, NO_LEFT, Right, SumWords, TileProduct, line, set_columns, with_kind};
 use crate::{isa::Type, memory::Swizzle};
 
@@ -26,21 +28,27 @@ impl Layout {
         Layout { start: field(0), leading: field(16), stride: field(32), swizzle, transposed }
     }
 
-    /// The address of 16 bytes: along the depth, of row or column `row`, `piece` pieces into the depth; or, transposed, of
-    /// depth `row`, `piece` pieces into the rows or columns.
-    pub(super) fn piece(&self, row: usize, piece: usize) -> usize {
+    /// The addresses of pieces of 16 bytes, line by line: along the depth, of rows or columns `lines`, `pieces` into the depth; or,
+    /// transposed, of depths `lines`, `pieces` into the rows or columns.
+    pub(super) fn addresses(&self, lines: Range<usize>, pieces: Range<usize>, mut each: impl FnMut(usize)) {
         let Layout { start, leading, stride, swizzle, transposed } = *self;
-        let (eight, within) = (row / 8, row % 8);
-        let linear = match (swizzle, transposed) {
-            (Swizzle::None, false) => eight * stride + piece * leading + within * 16,
-            (Swizzle::None, true) => eight * leading + piece * stride + within * 16,
-            (_, false) => eight * stride + within * swizzle.bytes() + piece * 16,
-            (_, true) => {
-                let across = swizzle.bytes() / 16;
-                piece / across * leading + eight * stride + within * swizzle.bytes() + piece % across * 16
-            }
+        let (eights, width) = match (swizzle, transposed) {
+            (Swizzle::None, false) => (stride, 16),
+            (Swizzle::None, true) => (leading, 16),
+            _ => (stride, swizzle.bytes()),
         };
-        swizzle.swizzled(start + linear)
+        // So many pieces follow each other before the next are a step away.
+        let (across, step) = match (swizzle, transposed) {
+            (Swizzle::None, false) => (1, leading),
+            (Swizzle::None, true) => (1, stride),
+            (_, false) => (usize::MAX, 0),
+            (_, true) => (swizzle.bytes() / 16, leading),
+        };
+        let within: Vec<usize> = pieces.map(|piece| piece / across * step + piece % across * 16).collect();
+        for line in lines {
+            let begin = start + line / 8 * eights + line % 8 * width;
+            within.iter().for_each(|piece| each(swizzle.swizzled(begin + piece)));
+        }
     }
 }
 

@@ -240,27 +240,34 @@ impl Touches {
         self.change(offset, bytes, true, |record| *record = copied);
     }
 
-    /// The warps, and the moments, that last wrote these bytes; the copy engine's are left out.
-    pub fn writers(
+    /// The first of the warps that last wrote these bytes for which, and for the moment when it did, `wrong` holds. The copy
+    /// engine's writes are left out.
+    #[inline(always)]
+    pub fn find_writer(
         &self,
         offset: usize,
         bytes: usize,
         clocks: &Clocks,
-    ) -> impl Iterator<Item = (usize, u32)> {
-        let engine = clocks.engine();
+        wrong: impl Fn(usize, u32) -> bool,
+    ) -> Option<usize> {
         let mut last = 0;
-        let records = self.lines(offset, bytes).flat_map(move |line| match self.parted[line] {
-            true => &self.parts[self.granules(line, offset, bytes)],
-            false => &self.lines[line..line + 1],
-        });
-        records.filter_map(move |&Record { write, .. }| {
-            if write == last || write == 0 {
-                return None;
+        for line in self.lines(offset, bytes) {
+            let records = match self.parted[line] {
+                true => &self.parts[self.granules(line, offset, bytes)],
+                false => &self.lines[line..line + 1],
+            };
+            for &Record { write, .. } in records {
+                if write == last || write == 0 {
+                    continue;
+                }
+                last = write;
+                let warp = Write(write).warp();
+                if warp != clocks.engine() && wrong(warp, Write(write).at()) {
+                    return Some(warp);
+                }
             }
-            last = write;
-            let write = Write(write);
-            (write.warp() != engine).then_some((write.warp(), write.at()))
-        })
+        }
+        None
     }
 }
 
@@ -346,7 +353,8 @@ mod tests {
             }
             assert_eq!(at_once, each);
             conflicts += usize::from(each.is_some());
-            assert!(lines.writers(offset, bytes, &clocks).eq(granules.writers(offset, bytes, &clocks)));
+            let early = |touches: &Touches| touches.find_writer(0, 72, &clocks, |_, at| at < now / 4 * 3);
+            assert_eq!(early(&lines), early(&granules));
             if random(3) == 0 {
                 let row = clocks.release(warp);
                 clocks.acquire(random(4), &row);
