@@ -88,12 +88,16 @@ impl Unit<'_> {
         for (matrix, &result) in results.iter().enumerate() {
             let rows = &data[8 * matrix..8 * matrix + 8];
             let mut out = [0; 32];
-            for (lane, out) in out.iter_mut().enumerate() {
-                let (i, j) = (lane / 4, lane % 4 * 2);
-                let half = |row: usize, column: usize| [rows[row][2 * column], rows[row][2 * column + 1]];
-                let [low, high] =
-                    if transposed { [half(j, i), half(j + 1, i)] } else { [half(i, j), half(i, j + 1)] };
-                *out = u32::from_le_bytes([low[0], low[1], high[0], high[1]]);
+            if transposed {
+                for (lane, out) in out.iter_mut().enumerate() {
+                    let (column, row) = (2 * (lane / 4), lane % 4 * 2);
+                    let [low, high] = [rows[row], rows[row + 1]];
+                    *out = u32::from_le_bytes([low[column], low[column + 1], high[column], high[column + 1]]);
+                }
+            } else {
+                for (out, bytes) in out.iter_mut().zip(rows.as_flattened().as_chunks().0) {
+                    *out = u32::from_le_bytes(*bytes);
+                }
             }
             warp.registers.set_word(result, &out, step.mask);
         }
