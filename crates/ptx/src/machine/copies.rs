@@ -283,7 +283,7 @@ impl Unit<'_> {
             who.own = (block == warp.block).then_some(warp.number as u32);
             let engine = self.clocks.engine();
             let shared = &mut self.blocks[block].shared;
-            if let Some(conflict) = shared.touches.write(to.1, bytes, &mut who, &self.clocks) {
+            if let Some(conflict) = shared.touches.write(to.1, bytes, &who, &self.clocks) {
                 let address = to.1 as u64 + crate::decode::SHARED_START;
                 self.report_shared_race(warp, pc, lane, address, Touch::Write, conflict);
             }

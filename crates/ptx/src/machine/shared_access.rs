@@ -45,10 +45,10 @@ impl Unit<'_> {
             who.own = (block == warp.block).then_some(warp.number as u32);
             let Block { shared, mbarriers, .. } = &mut self.blocks[block];
             let conflict = match touch {
-                Touch::Read => shared.touches.read(offset, bytes, &mut who, &self.clocks),
-                Touch::Write => shared.touches.write(offset, bytes, &mut who, &self.clocks),
+                Touch::Read => shared.touches.read(offset, bytes, &who, &self.clocks),
+                Touch::Write => shared.touches.write(offset, bytes, &who, &self.clocks),
                 Touch::Atomic | Touch::AtomicWrite => {
-                    shared.touches.atomic(offset, bytes, &mut who, &self.clocks)
+                    shared.touches.atomic(offset, bytes, &who, &self.clocks)
                 }
                 Touch::StrongRead | Touch::StrongWrite => None,
             };
@@ -112,14 +112,7 @@ impl Unit<'_> {
 
     /// Who a warp is to shared memory.
     pub(super) fn toucher(&self, warp: &Warp) -> Toucher {
-        Toucher {
-            warp: warp.id,
-            lane: 0,
-            own: Some(warp.number as u32),
-            floor: warp.floor,
-            met: warp.met,
-            known: 0,
-        }
+        Toucher { warp: warp.id, lane: 0, own: Some(warp.number as u32), floor: warp.floor, met: warp.met }
     }
 
     /// Where an address of shared memory lies, if the access is allowed.

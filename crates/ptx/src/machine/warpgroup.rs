@@ -131,11 +131,11 @@ impl Unit<'_> {
         if !self.launched.races {
             return;
         }
-        let mut who = self.toucher(warp);
+        let who = self.toucher(warp);
         for &piece in pieces {
             let offset = piece as usize;
             let shared = &mut self.blocks[warp.block].shared;
-            let Some(conflict) = shared.touches.read(offset, 16, &mut who, &self.clocks) else { continue };
+            let Some(conflict) = shared.touches.read(offset, 16, &who, &self.clocks) else { continue };
             self.report_shared_race(warp, pc, 0, (offset as u64) + SHARED_START, Touch::Read, conflict);
         }
     }

@@ -19,18 +19,24 @@ pub(crate) struct Toucher {
     pub floor: u32,
     /// When the lanes of this warp last waited for each other.
     pub met: u32,
-    /// The record of a write that all lanes of this warp are known to come after: neighbours were mostly written at once.
-    pub known: u64,
 }
 
 impl Toucher {
-    /// Whether a write may be one that this warp has not seen.
+    /// Whether this access does not come after a write.
     #[inline(always)]
-    fn may_miss(&self, write: u64) -> bool {
-        (write as u32 >= self.floor) & (write != 0) & (write != self.known)
+    fn misses(&self, write: u64, clocks: &Clocks) -> bool {
+        if write == 0 || (write as u32) < self.floor {
+            return false;
+        }
+        let (warp, lane, at) = (Write(write).warp(), Write(write).lane(), Write(write).at());
+        if warp == self.warp && at != PENDING {
+            lane != self.lane && at >= self.met
+        } else {
+            clocks.seen(self.warp, warp) < at
+        }
     }
 
-    /// Whether reads may be such.
+    /// Whether reads may be such that this access does not come after.
     #[inline(always)]
     fn may_miss_reads(&self, reads: u64) -> bool {
         ((reads >> 32) as u32 >= self.floor) & (reads != 0)
@@ -76,6 +82,11 @@ impl Write {
     fn at(self) -> u32 {
         self.0 as u32
     }
+
+    fn conflict(self) -> Conflict {
+        let under_way = self.at() == PENDING;
+        Conflict { write: true, warp: self.warp(), lane: Some(self.lane()), under_way }
+    }
 }
 
 /// What is known of a piece of memory.
@@ -90,12 +101,14 @@ struct Record {
 /// Bytes of a line.
 const LINE: usize = 16;
 
+/// In place of a line's last write: its granules have records of their own. No warp has so high a number.
+const PARTED: u64 = u64::MAX;
+
 /// The records of a block's shared memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Touches {
     lines: Vec<Record>,
-    /// Lines whose granules have records of their own.
-    parted: Vec<bool>,
+    /// Those of the granules of lines that are [`PARTED`].
     parts: Vec<Record>,
     /// The bits of an offset within a granule, whose bytes are a power of two.
     granule_bits: u32,
@@ -106,7 +119,6 @@ impl Touches {
         let lines = bytes.div_ceil(LINE);
         Touches {
             lines: vec![Record::default(); lines],
-            parted: vec![false; lines],
             parts: vec![Record::default(); lines * (LINE / granule)],
             granule_bits: granule.trailing_zeros(),
         }
@@ -114,7 +126,6 @@ impl Touches {
 
     pub fn clear(&mut self) {
         self.lines.fill(Record::default());
-        self.parted.fill(false);
     }
 
     /// The lines under bytes; none where no records are kept.
@@ -135,20 +146,21 @@ impl Touches {
     fn change(&mut self, offset: usize, bytes: usize, alike: bool, mut change: impl FnMut(&mut Record)) {
         for line in self.lines(offset, bytes) {
             let whole = offset <= line * LINE && (line + 1) * LINE <= offset + bytes;
-            if whole && !self.parted[line] {
-                change(&mut self.lines[line]);
+            let record = &mut self.lines[line];
+            let parted = record.write == PARTED;
+            if whole && !parted {
+                change(record);
                 continue;
             }
-            if !self.parted[line] {
-                self.parted[line] = true;
+            if !parted {
+                let before = std::mem::replace(record, Record { write: PARTED, reads: 0 });
                 let all = self.granules(line, line * LINE, LINE);
-                self.parts[all].fill(self.lines[line]);
+                self.parts[all].fill(before);
             }
             let granules = self.granules(line, offset, bytes);
             let first = granules.start;
             self.parts[granules].iter_mut().for_each(&mut change);
             if whole && alike {
-                self.parted[line] = false;
                 self.lines[line] = self.parts[first];
             }
         }
@@ -156,19 +168,13 @@ impl Touches {
 
     /// Notes a read, and gives a write that it is not ordered with.
     #[inline(always)]
-    pub fn read(
-        &mut self,
-        offset: usize,
-        bytes: usize,
-        who: &mut Toucher,
-        clocks: &Clocks,
-    ) -> Option<Conflict> {
+    pub fn read(&mut self, offset: usize, bytes: usize, who: &Toucher, clocks: &Clocks) -> Option<Conflict> {
         let mut found = None;
         let first = u64::from(clocks.now()) << 32;
         let mine = who.own.map_or(0, |own| 1 << own);
         self.change(offset, bytes, false, |record| {
-            if who.may_miss(record.write) && found.is_none() {
-                found = unordered_write(record.write, who, clocks);
+            if who.misses(record.write, clocks) {
+                found = found.or(Some(Write(record.write).conflict()));
             }
             if mine != 0 {
                 let since = if who.may_miss_reads(record.reads) { record.reads } else { first };
@@ -180,18 +186,12 @@ impl Touches {
 
     /// Notes a write, and gives an access that it is not ordered with.
     #[inline(always)]
-    pub fn write(
-        &mut self,
-        offset: usize,
-        bytes: usize,
-        who: &mut Toucher,
-        clocks: &Clocks,
-    ) -> Option<Conflict> {
+    pub fn write(&mut self, offset: usize, bytes: usize, who: &Toucher, clocks: &Clocks) -> Option<Conflict> {
         let mut found = None;
         let mine = Record { write: Write::new(who.warp, who.lane, clocks.now()).0, reads: 0 };
         self.change(offset, bytes, true, |record| {
-            if who.may_miss(record.write) && found.is_none() {
-                found = unordered_write(record.write, who, clocks);
+            if who.misses(record.write, clocks) {
+                found = found.or(Some(Write(record.write).conflict()));
             }
             if who.may_miss_reads(record.reads) && found.is_none() {
                 found = unordered_reads(record.reads, who, clocks);
@@ -206,14 +206,14 @@ impl Touches {
         &mut self,
         offset: usize,
         bytes: usize,
-        who: &mut Toucher,
+        who: &Toucher,
         clocks: &Clocks,
     ) -> Option<Conflict> {
         let mut found = None;
         self.change(offset, bytes, false, |record| {
             let write = record.write;
-            if who.may_miss(write) && write & ATOMIC == 0 && found.is_none() {
-                found = unordered_write(write, who, clocks);
+            if write & ATOMIC == 0 && who.misses(write, clocks) {
+                found = found.or(Some(Write(write).conflict()));
             }
             if who.may_miss_reads(record.reads) && found.is_none() {
                 found = unordered_reads(record.reads, who, clocks);
@@ -252,9 +252,9 @@ impl Touches {
     ) -> Option<usize> {
         let mut last = 0;
         for line in self.lines(offset, bytes) {
-            let records = match self.parted[line] {
-                true => &self.parts[self.granules(line, offset, bytes)],
-                false => &self.lines[line..line + 1],
+            let records = match self.lines[line].write {
+                PARTED => &self.parts[self.granules(line, offset, bytes)],
+                _ => &self.lines[line..line + 1],
             };
             for &Record { write, .. } in records {
                 if write == last || write == 0 {
@@ -269,28 +269,6 @@ impl Touches {
         }
         None
     }
-}
-
-/// A write that an access is not ordered with, if it is none.
-#[inline(never)]
-fn unordered_write(write: u64, who: &mut Toucher, clocks: &Clocks) -> Option<Conflict> {
-    let conflict = unordered(Write(write), who, clocks);
-    // What another lane of the warp wrote may be ordered for one lane alone.
-    if conflict.is_none() && Write(write).warp() != who.warp {
-        who.known = write;
-    }
-    conflict
-}
-
-fn unordered(write: Write, who: &Toucher, clocks: &Clocks) -> Option<Conflict> {
-    let (warp, lane, at) = (write.warp(), write.lane(), write.at());
-    let under_way = at == PENDING;
-    let ordered = if warp == who.warp && !under_way {
-        lane == who.lane || at < who.met
-    } else {
-        clocks.seen(who.warp, warp) >= at
-    };
-    (!ordered).then_some(Conflict { write: true, warp, lane: Some(lane), under_way })
 }
 
 #[inline(never)]
@@ -333,13 +311,13 @@ mod tests {
             let offset = random(72 / bytes) * bytes;
             let warp = random(4);
             let (lane, met, floor) = (random(2), clocks.now() / 2, clocks.floor(warp).min(clocks.now() / 2));
-            let mut who = Toucher { warp, lane, own: Some(warp as u32), floor, met, known: 0 };
+            let who = Toucher { warp, lane, own: Some(warp as u32), floor, met };
             let kind = random(5);
             let now = clocks.now();
-            let mut touch = |touches: &mut Touches, offset: usize, bytes: usize| match kind {
-                0 | 1 => touches.read(offset, bytes, &mut who, &clocks),
-                2 => touches.write(offset, bytes, &mut who, &clocks),
-                3 => touches.atomic(offset, bytes, &mut who, &clocks),
+            let touch = |touches: &mut Touches, offset: usize, bytes: usize| match kind {
+                0 | 1 => touches.read(offset, bytes, &who, &clocks),
+                2 => touches.write(offset, bytes, &who, &clocks),
+                3 => touches.atomic(offset, bytes, &who, &clocks),
                 _ => {
                     touches.end_copy(offset, bytes, warp, lane, now);
                     None
