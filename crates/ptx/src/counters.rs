@@ -219,11 +219,20 @@ impl Traffic {
         let lanes = (0..32).filter(|lane| mask >> lane & 1 == 1);
         let mut pairs = [(u64::MAX, u64::MAX); 32];
         let mut count = 0;
+        let mut sorted = true;
         for pair in lanes.map(|lane| (sources[lane] >> SECTOR_BITS, targets[lane] >> piece_bits)) {
-            if !pairs[..count].contains(&pair) {
-                pairs[count] = pair;
-                count += 1;
+            // Mostly neighbours have the same, or each lane the next.
+            let newest = pairs[..count].last();
+            if newest == Some(&pair) {
+                continue;
             }
+            let next = sorted && newest.is_none_or(|newest| *newest < pair);
+            if !next && pairs[..count].contains(&pair) {
+                continue;
+            }
+            sorted = next;
+            pairs[count] = pair;
+            count += 1;
         }
         self.requests += 1;
         self.transactions += count as u64;
@@ -469,6 +478,20 @@ fn in_pairs(addresses: &[u64; 32], mask: u32) -> bool {
 
 fn rounds_of(addresses: &[u64], mask: u32, bytes: u64) -> u64 {
     let words = bytes.div_ceil(4);
+    // Mostly no two lanes come to one bank.
+    let banks = u32::MAX >> (32 - words.clamp(1, 32));
+    let (mut used, mut shared) = (0, 0);
+    let mut rest = mask;
+    while rest != 0 {
+        let lane = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        let lanes_banks = banks.rotate_left((addresses[lane] >> 2) as u32 % 32);
+        shared |= used & lanes_banks;
+        used |= lanes_banks;
+    }
+    if shared == 0 {
+        return 1;
+    }
     let mut owner = [u64::MAX; 32];
     let mut conflict = false;
     let mut rest = mask;

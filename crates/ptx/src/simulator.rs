@@ -139,6 +139,7 @@ pub(crate) struct Kernel {
 pub struct Module {
     kernels: Vec<Kernel>,
     files: Vec<String>,
+    portable: bool,
 }
 
 impl Module {
@@ -176,7 +177,13 @@ impl Module {
                 freedom: Freedom::of(&tree, function),
             });
         }
-        Ok(Module { kernels, files: tree.files.iter().map(|&(_, name)| name.to_owned()).collect() })
+        let files = tree.files.iter().map(|&(_, name)| name.to_owned()).collect();
+        Ok(Module { kernels, files, portable: !symbols.in_code() })
+    }
+
+    /// Whether its code names no variable in memory: it then runs on any device of the kind that it was loaded to.
+    pub fn is_portable(&self) -> bool {
+        self.portable
     }
 
     /// The kernels' names.

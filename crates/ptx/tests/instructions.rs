@@ -4,8 +4,8 @@
 mod support;
 
 use half::{bf16, f16};
-use kinora_ptx::{Argument, LaunchConfig};
-use support::{Bench, random};
+use kinora_ptx::{Argument, LaunchConfig, Simulator};
+use support::{Bench, profile, random};
 
 /// Runs instructions in each of 32 lanes: `%r1` to `%r3` and `%rd1` to `%rd3` hold the operands, `%r10` or `%rd10` the
 /// result.
@@ -480,4 +480,25 @@ fn products_of_a_warp() {
     };
     warp_product((16, 8, 32), "f32.e4m3.e4m3.f32", 4, &|x| small(x, 3, 7), false);
     warp_product((16, 8, 16), "f32.e4m3.e4m3.f32", 4, &|x| small(x, 3, 7), false);
+}
+
+/// A module whose code names no variable runs on a device that it was not loaded to; one that does is bound to its own.
+#[test]
+fn code_without_variables_runs_on_any_device() {
+    let load = |place: &str| {
+        let ptx = format!(
+            ".version 9.0\n.target sm_90a\n.address_size 64\n.global .align 4 .u32 v = 7;
+            .visible .entry k(.param .u64 y) {{
+            .reg .b32 %r<2>; .reg .b64 %rd<2>;
+            ld.param.u64 %rd0, [y]; mov.u64 %rd1, {place}; ld.global.u32 %r0, [%rd1]; st.global.u32 [%rd0], %r0; ret; }}"
+        );
+        Bench::new(&ptx, "90a").module
+    };
+    assert!(!load("v").is_portable());
+    let module = load("%rd0");
+    assert!(module.is_portable());
+    let mut other = Simulator::new(profile("90a"));
+    let y = other.upload(&[1, 0, 0, 0]).unwrap();
+    let report = other.launch(&module, "k", &LaunchConfig::new(1, 1, vec![Argument::U64(y)])).unwrap();
+    assert!(report.findings.is_empty(), "{}", report.findings[0]);
 }

@@ -4,6 +4,7 @@ mod bundle;
 mod cache;
 mod dump;
 mod file_names;
+mod in_flight;
 mod locate;
 mod nvrtc;
 mod parallel;
@@ -25,6 +26,7 @@ pub use source::{CompileTarget, Key};
 
 use crate::{CodeForm, CudaError, installed::Surroundings, kernels::Kernel};
 use cache::{Cache, Entry};
+use in_flight::InFlight;
 use nvrtc::{Compiled, Nvrtc};
 
 /// How kernels are compiled and kept.
@@ -189,7 +191,13 @@ impl Compiler {
             None => error,
         })?;
         let key = source::versioned_key(key, nvrtc.version());
-        if let Some(entry) = self.cache.as_ref().and_then(|cache| cache.get(&key)) {
+        let cached = || self.cache.as_ref().and_then(|cache| cache.get(&key));
+        if let Some(entry) = cached() {
+            return Ok((entry, Origin::Cache));
+        }
+        // Without a cache nobody finds what others made.
+        let _alone = self.cache.as_ref().map(|_| InFlight::begin(key));
+        if let Some(entry) = cached() {
             return Ok((entry, Origin::Cache));
         }
         let entry = self.compile_for(kernel, self.target)?;

@@ -32,10 +32,19 @@ pub struct SimulatedBench {
     compiler: Compiler,
     /// To machine code, which alone tells the registers.
     assembler: Compiler,
-    /// The PTX of kernels.
-    texts: Mutex<HashMap<Kernel, Arc<str>>>,
+    /// What kernels were compiled to.
+    codes: Mutex<HashMap<Kernel, Code>>,
     /// The registers of their threads.
     registers: Mutex<HashMap<Kernel, u32>>,
+}
+
+/// A kernel's code.
+#[derive(Clone, Debug)]
+enum Code {
+    /// Loaded, for any device: a call has one of its own, and reading the PTX takes longer than most calls.
+    Module(Arc<Module>),
+    /// Its PTX, which names variables in the memory of the device that it is loaded to.
+    Text(Arc<str>),
 }
 
 /// What a call did on a simulated GPU.
@@ -76,7 +85,7 @@ impl SimulatedBench {
             compiler: Compiler::new(target(CodeForm::Ptx), compiler.clone())?,
             assembler: Compiler::new(target(CodeForm::Cubin), compiler)?,
             chip,
-            texts: Mutex::default(),
+            codes: Mutex::default(),
             registers: Mutex::default(),
         })
     }
@@ -130,7 +139,7 @@ impl SimulatedBench {
             let Work::Launch(launch) = work else {
                 return Err(CudaError::Simulation(format!("{} is a library's", implementation.name())));
             };
-            let module = Module::load(&mut simulator, &self.text(&launch.kernel)?).map_err(said)?;
+            let module = self.module(&mut simulator, &launch.kernel)?;
             let report = simulator.launch(&module, launch.kernel.entry, &config(&launch)).map_err(said)?;
             freedom.add(module.freedom(launch.kernel.entry).map_err(said)?);
             reports.push((launch.kernel.label(), report));
@@ -149,21 +158,32 @@ impl SimulatedBench {
         Ok(SimulatedRun { results, fault: (word(0) != 0).then(|| word(4)), reports, freedom })
     }
 
+    /// A kernel, loaded.
+    fn module(&self, simulator: &mut Simulator, kernel: &Kernel) -> Result<Arc<Module>, CudaError> {
+        let codes = || self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = codes().get(kernel).cloned();
+        let text = match known {
+            Some(Code::Module(module)) => return Ok(module),
+            Some(Code::Text(text)) => text,
+            // Others go on meanwhile; what two compile at a time is the same.
+            None => self.text(kernel)?,
+        };
+        let module = Module::load(simulator, &text)
+            .map(Arc::new)
+            .map_err(|problem| CudaError::Simulation(problem.to_string()))?;
+        let code = if module.is_portable() { Code::Module(module.clone()) } else { Code::Text(text) };
+        codes().insert(kernel.clone(), code);
+        Ok(module)
+    }
+
     /// A kernel's PTX.
     fn text(&self, kernel: &Kernel) -> Result<Arc<str>, CudaError> {
-        let texts = || self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(text) = texts().get(kernel) {
-            return Ok(text.clone());
-        }
-        // Others go on meanwhile; what two compile at a time is the same.
         let code = self.compiler.compile(kernel)?;
         let text = String::from_utf8(code.bytes).map_err(|_| {
             CudaError::Simulation(format!("{}: the compiler's PTX is no text", kernel.label()))
         })?;
         // The compiler ends it with a zero.
-        let text: Arc<str> = text.trim_end_matches('\0').into();
-        texts().insert(kernel.clone(), text.clone());
-        Ok(text)
+        Ok(text.trim_end_matches('\0').into())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use kinora_ptx::{Calibration, Module, PredictOptions, Prediction, Simulator};
+use kinora_ptx::{Calibration, PredictOptions, Prediction, Simulator};
 use serde::Serialize;
 
 use super::{SimulatedBench, config};
@@ -48,7 +48,7 @@ impl SimulatedBench {
             let Work::Launch(launch) = work else {
                 return Err(CudaError::Simulation(format!("{} is a library's", implementation.name())));
             };
-            let module = Module::load(&mut simulator, &self.text(&launch.kernel)?).map_err(said)?;
+            let module = self.module(&mut simulator, &launch.kernel)?;
             let options = PredictOptions {
                 registers: self.registers(&launch.kernel)?,
                 calibration: calibration.clone(),

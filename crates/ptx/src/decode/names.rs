@@ -1,6 +1,9 @@
 //! What names stand for.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    cell::Cell,
+    collections::{HashMap, HashSet},
+};
 
 use super::{Label, SHARED_BYTES, SHARED_START};
 use crate::{
@@ -181,13 +184,17 @@ pub(crate) struct Symbols {
     /// Arrays without a size, which all begin where a kernel's static shared memory ends.
     dynamic: HashSet<String>,
     dynamic_align: u64,
+    /// Whether anybody asked for a variable that lies in the device's memory.
+    asked: Cell<bool>,
 }
 
 impl Symbols {
     /// Places what lies in shared memory; variables in global memory lie where they were allocated.
     pub fn new(module: &Module<'_>, allocated: HashMap<String, (Space, u64)>) -> Result<Symbols, PtxError> {
         let (dynamic, dynamic_align) = (HashSet::new(), 16);
-        let mut symbols = Symbols { addresses: allocated, shared_end: SHARED_START, dynamic, dynamic_align };
+        let asked = Cell::new(false);
+        let mut symbols =
+            Symbols { addresses: allocated, shared_end: SHARED_START, dynamic, dynamic_align, asked };
         let shared = || module.variables.iter().filter(|variable| variable.space == Space::Shared);
         for variable in shared().filter(|variable| variable.elements.is_some()) {
             let offset = place_shared(variable, &mut symbols.shared_end)?;
@@ -201,7 +208,16 @@ impl Symbols {
     }
 
     pub fn find(&self, name: &str) -> Option<(Space, u64)> {
-        self.addresses.get(name).copied()
+        let found = self.addresses.get(name).copied();
+        if found.is_some_and(|(space, _)| space != Space::Shared) {
+            self.asked.set(true);
+        }
+        found
+    }
+
+    /// Whether the address of any variable in the device's memory became part of what was decoded.
+    pub fn in_code(&self) -> bool {
+        self.asked.get()
     }
 
     pub fn is_dynamic(&self, name: &str) -> bool {

@@ -1,11 +1,33 @@
 //! Loads and stores.
 
-use super::{shared_access::SharedRequest, step::Step, unit::Unit, warp::Warp};
+use super::{alu::lanes, shared_access::SharedRequest, step::Step, unit::Unit, warp::Warp};
 use crate::{
     check::FindingKind,
     isa::{Access, Class, Memory, Operand, Type},
     memory::{LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, WINDOW_BYTES},
 };
+
+/// Does something with the size of a value as a constant, so that lanes do not choose by it one after the other.
+macro_rules! with_size {
+    ($bytes:expr, $size:ident => $then:expr) => {
+        match $bytes {
+            2 => {
+                const $size: usize = 2;
+                $then
+            }
+            4 => {
+                const $size: usize = 4;
+                $then
+            }
+            8 => {
+                const $size: usize = 8;
+                $then
+            }
+            #[allow(non_snake_case)]
+            $size => $then,
+        }
+    };
+}
 
 /// What an access does to memory, for the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,16 +134,12 @@ impl Unit<'_> {
                             for (i, &result) in
                                 results.iter().enumerate().filter(|(_, result)| !result.is_none())
                             {
-                                for_lanes(group, |lane| {
+                                let mut values = [0; 32];
+                                with_size!(bytes.min(8), SIZE => for_lanes(group, |lane| {
                                     let offset = (addresses[lane] - base) as usize + i * bytes;
-                                    set_lane(
-                                        warp,
-                                        result,
-                                        lane,
-                                        access.kind,
-                                        allocation.load(offset, bytes.min(8)),
-                                    );
-                                });
+                                    values[lane] = allocation.load(offset, SIZE);
+                                }));
+                                set_lanes(warp, result, group, access.kind, &values);
                             }
                         },
                     );
@@ -131,11 +149,12 @@ impl Unit<'_> {
                     let ok = unit.shared_places(warp, step.pc, addresses, mask, total, touch, &mut places);
                     unit.count_shared(addresses, mask, total, SharedRequest::Load);
                     for (i, &result) in results.iter().enumerate().filter(|(_, result)| !result.is_none()) {
-                        for_lanes(ok, |lane| {
+                        let mut values = [0; 32];
+                        with_size!(bytes, SIZE => for_lanes(ok, |lane| {
                             let (block, offset) = places[lane];
-                            let value = unit.blocks[block].shared.load(offset + i * bytes, bytes);
-                            set_lane(warp, result, lane, access.kind, value);
-                        });
+                            values[lane] = unit.blocks[block].shared.load(offset + i * bytes, SIZE);
+                        }));
+                        set_lanes(warp, result, ok, access.kind, &values);
                     }
                 }
                 Memory::Local | Memory::Parameter => {
@@ -246,10 +265,11 @@ impl Unit<'_> {
                             let allocation = unit.launched.views[view].allocation;
                             let base = allocation.base;
                             for (i, &value) in values.iter().enumerate() {
-                                for_lanes(group, |lane| {
+                                let values = unit.lanes(warp, value);
+                                with_size!(bytes.min(8), SIZE => for_lanes(group, |lane| {
                                     let offset = (addresses[lane] - base) as usize + i * bytes;
-                                    allocation.store(offset, bytes.min(8), unit.lane(warp, value, lane));
-                                });
+                                    allocation.store(offset, SIZE, values[lane]);
+                                }));
                             }
                             for_lanes(group, |lane| {
                                 allocation.mark_written((addresses[lane] - base) as usize, total)
@@ -262,11 +282,11 @@ impl Unit<'_> {
                     let ok = unit.shared_places(warp, step.pc, addresses, mask, total, touch, &mut places);
                     unit.count_shared(addresses, mask, total, SharedRequest::Store);
                     for (i, &value) in values.iter().enumerate() {
-                        for_lanes(ok, |lane| {
+                        let values = unit.lanes(warp, value);
+                        with_size!(bytes, SIZE => for_lanes(ok, |lane| {
                             let (block, offset) = places[lane];
-                            let value = unit.lane(warp, value, lane);
-                            unit.blocks[block].shared.store(offset + i * bytes, bytes, value);
-                        });
+                            unit.blocks[block].shared.store(offset + i * bytes, SIZE, values[lane]);
+                        }));
                     }
                 }
                 Memory::Local => {
@@ -290,6 +310,17 @@ impl Unit<'_> {
         });
     }
 
+    /// All lanes of an operand.
+    #[inline(always)]
+    fn lanes(&self, warp: &Warp, operand: Operand) -> [u64; 32] {
+        match operand.class() {
+            Class::Long => *warp.registers.long(&self.launched.constants, operand),
+            _ => {
+                lanes!(u64; word in warp.registers.word(&self.launched.constants, operand) => u64::from(word))
+            }
+        }
+    }
+
     /// One lane of an operand.
     #[inline(always)]
     pub(super) fn lane(&self, warp: &Warp, operand: Operand, lane: usize) -> u64 {
@@ -303,10 +334,7 @@ impl Unit<'_> {
 /// Calls for every lane of a mask.
 #[inline(always)]
 pub(super) fn for_lanes(mask: u32, mut each: impl FnMut(usize)) {
-    if mask == u32::MAX {
-        (0..32).for_each(each);
-        return;
-    }
+    // One place that calls, so that it is written out there.
     let mut rest = mask;
     while rest != 0 {
         each(rest.trailing_zeros() as usize);
@@ -322,6 +350,21 @@ fn widened(kind: Type, value: u64) -> u64 {
         Type::S16 => i64::from(value as i16) as u64,
         Type::S32 => i64::from(value as i32) as u64,
         _ => value,
+    }
+}
+
+/// Puts loaded values into the lanes of a register.
+#[inline(always)]
+fn set_lanes(warp: &mut Warp, result: Operand, mask: u32, kind: Type, values: &[u64; 32]) {
+    let values = match kind {
+        Type::S8 => lanes!(u64; value in values => widened(Type::S8, value)),
+        Type::S16 => lanes!(u64; value in values => widened(Type::S16, value)),
+        Type::S32 => lanes!(u64; value in values => widened(Type::S32, value)),
+        _ => *values,
+    };
+    match result.class() {
+        Class::Long => warp.registers.set_long(result, &values, mask),
+        _ => warp.registers.set_word(result, &lanes!(u32; value in values => value as u32), mask),
     }
 }
 

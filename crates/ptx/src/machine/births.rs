@@ -3,7 +3,8 @@
 
 use super::{
     alu,
-    registers::{Registers, Words},
+    matrix_tiles::{SumWords, TileProduct, sums_of_registers},
+    registers::Registers,
     step::Step,
     unit::Unit,
     warp::Warp,
@@ -153,22 +154,31 @@ pub(super) struct Birth {
     value: f32,
 }
 
-/// The first sum of a product that stopped being a number: rows of `k` of a, depths of `n` of b, rows of `n` sums before and
-/// after.
-pub(super) fn product_birth(a: &[f32], b: &[f32], n: usize, before: &[f32], after: &[f32]) -> Option<Birth> {
-    let k = b.len() / n;
-    let odd = after.iter().zip(before).enumerate().filter(|(_, (after, _))| !after.is_finite());
-    odd.map(|(place, (&value, &before))| Birth { row: place / n, column: place % n, before, value }).find(
+impl Birth {
+    /// As one of a row of tiles.
+    pub(super) fn in_tile(self, tile: usize) -> Birth {
+        Birth { column: self.column + 8 * tile, ..self }
+    }
+
+    /// Its row and column.
+    pub(super) fn place(&self) -> (usize, usize) {
+        (self.row, self.column)
+    }
+}
+
+/// The first sum of a tile that stopped being a number, by the registers before and after its product was added.
+pub(super) fn product_birth(product: TileProduct<'_>, before: &SumWords, after: &SumWords) -> Option<Birth> {
+    let TileProduct { left, right, k, sum, .. } = product;
+    if sum == Type::S32 {
+        return None;
+    }
+    let [before, after] = [before, after].map(|words| sums_of_registers(words, sum));
+    let sums = after.as_flattened().iter().zip(before.as_flattened()).enumerate();
+    let odd = sums.filter(|(_, (after, _))| !after.is_finite());
+    odd.map(|(place, (&value, &before))| Birth { row: place / 8, column: place % 8, before, value }).find(
         |&Birth { row, column, before, value }| {
-            let depths = (0..k).flat_map(|depth| [a[row * k + depth], b[depth * n + column]]);
+            let depths = (0..k).flat_map(|depth| [left[row][depth], right[depth][column]]);
             is_born(f64::from(value), depths.chain([before]).map(f64::from))
         },
     )
-}
-
-/// The sums of 16 rows that registers hold.
-pub(super) fn sums_of(registers: &[&Words], kind: Type, n: usize) -> Vec<f32> {
-    let mut sums = vec![0.0; 16 * n];
-    super::matrices::load_sums(registers, kind, n, &mut sums);
-    sums
 }

@@ -23,8 +23,8 @@ use crate::{
 pub(super) struct AsyncCopy {
     lane: usize,
     to: SharedPlace,
-    /// `None` where zeros are written alone.
-    from: Option<u64>,
+    /// The view of global memory, and the address; `None` where zeros are written alone.
+    from: Option<(usize, u64)>,
     bytes: usize,
     read: usize,
 }
@@ -110,19 +110,21 @@ impl Unit<'_> {
         let mut reads = 0;
         for_lanes(ok, |lane| reads |= u32::from(read[lane] > 0) << lane);
         let mut allowed = ok & !reads;
+        let mut views = [0; 32];
         if reads != 0 {
             self.counters.global_loads.add_copies(&sources, &targets, reads, bytes, LINE_BITS);
             self.counters.async_loads.add_copies(&sources, &targets, reads, bytes, SECTOR_BITS);
-            self.global_groups(warp, step.pc, &sources, reads, bytes, Touch::Read, |_, _, _, group| {
-                allowed |= group
+            self.global_groups(warp, step.pc, &sources, reads, bytes, Touch::Read, |_, _, view, group| {
+                allowed |= group;
+                for_lanes(group, |lane| views[lane] = view);
             });
         }
         let id = warp.id;
         for_lanes(allowed, |lane| {
             let (block, offset) = places[lane];
-            self.blocks[block].shared.begin_copy(offset, bytes, id, lane);
+            self.blocks[block].shared.touches.begin_copy(offset, bytes, id, lane);
             let read = (read[lane] as usize).min(bytes);
-            let from = (read > 0).then_some(sources[lane]);
+            let from = (read > 0).then_some((views[lane], sources[lane]));
             warp.copies.open.push(AsyncCopy { lane, to: places[lane], from, bytes, read });
         });
     }
@@ -136,24 +138,18 @@ impl Unit<'_> {
             let Some(group) = warp.copies.groups.pop_front() else { return };
             for copy in group {
                 let mut data = [0u8; 16];
-                if let Some(from) = copy.from {
-                    self.fetch(from, &mut data[..copy.read]);
+                if let Some((view, from)) = copy.from {
+                    // Checked when it was started.
+                    let allocation = self.launched.views[view].allocation;
+                    copy_from(allocation, (from - allocation.base) as usize, &mut data[..copy.read]);
                 }
                 let (block, offset) = copy.to;
                 let now = self.clocks.now();
                 let shared = &mut self.blocks[block].shared;
                 shared.store_bytes(offset, &data[..copy.bytes]);
-                shared.end_copy(offset, copy.bytes, warp.id, copy.lane, now);
+                shared.touches.end_copy(offset, copy.bytes, warp.id, copy.lane, now);
             }
         }
-    }
-
-    /// Bytes of global memory that were checked before.
-    fn fetch(&self, address: u64, to: &mut [u8]) {
-        let Ok(view) = self.launched.global.find(address, to.len().max(1)) else { return };
-        let allocation = self.launched.views[view].allocation;
-        let offset = (address - allocation.base) as usize;
-        copy_from(allocation, offset, to);
     }
 
     /// An arrival at an mbarrier that comes when the copies before it have.
@@ -287,11 +283,11 @@ impl Unit<'_> {
             who.own = (block == warp.block).then_some(warp.number as u32);
             let engine = self.clocks.engine();
             let shared = &mut self.blocks[block].shared;
-            if let Some(conflict) = shared.write(to.1, bytes, &who, &self.clocks) {
+            if let Some(conflict) = shared.touches.write(to.1, bytes, &who, &self.clocks) {
                 let address = to.1 as u64 + crate::decode::SHARED_START;
                 self.report_shared_race(warp, pc, lane, address, Touch::Write, conflict);
             }
-            self.blocks[block].shared.begin_copy(to.1, bytes, engine, 0);
+            self.blocks[block].shared.touches.begin_copy(to.1, bytes, engine, 0);
             self.bulk_copies.push(BulkCopy { to, bytes, barrier, source: source.clone(), issuer, time });
         }
         self.counters.copied_bytes += bytes as u64;
@@ -322,7 +318,7 @@ impl Unit<'_> {
             let now = self.clocks.now();
             let shared = &mut self.blocks[copy.to.0].shared;
             shared.store_bytes(copy.to.1, &data);
-            shared.end_copy(copy.to.1, copy.bytes, engine, 0, now);
+            shared.touches.end_copy(copy.to.1, copy.bytes, engine, 0, now);
             let mut row = vec![0; self.warps.len() + 1];
             row[engine] = now;
             self.clocks.advance();
@@ -443,16 +439,14 @@ impl Unit<'_> {
             return;
         }
         let (block, offset) = place;
-        let unfenced = {
-            let fence = |id: usize| if id == warp.id { warp.proxy_fence } else { self.warps[id].proxy_fence };
-            let mut writers = self.blocks[block].shared.writers(offset, bytes, &self.clocks);
-            writers.find(|&(writer, at)| {
-                // What nothing orders is a race, and reported as one.
-                let seen = writer == warp.id || self.clocks.seen(warp.id, writer) >= at;
-                at != u32::MAX && seen && fence(writer) < at && warp.proxy_fence < at
-            })
-        };
-        if let Some((writer, _)) = unfenced {
+        let fence = |id: usize| if id == warp.id { warp.proxy_fence } else { self.warps[id].proxy_fence };
+        let touches = &self.blocks[block].shared.touches;
+        let unfenced = touches.find_writer(offset, bytes, &self.clocks, |writer, at| {
+            // What nothing orders is a race, and reported as one.
+            let seen = writer == warp.id || self.clocks.seen(warp.id, writer) >= at;
+            at != u32::MAX && seen && fence(writer) < at && warp.proxy_fence < at
+        });
+        if let Some(writer) = unfenced {
             let writer = writer % self.launched.geometry.warps();
             let address = offset as u64 + crate::decode::SHARED_START;
             self.report(warp, FindingKind::MissingProxyFence, pc, lane as u32, Some(address), || {

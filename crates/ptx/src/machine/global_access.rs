@@ -210,14 +210,14 @@ impl Unit<'_> {
         }
         let launched = self.launched;
         let view = &launched.views[view];
-        let (granule, base) = (view.granule, view.allocation.base);
+        let base = view.allocation.base;
         let now = u64::from(self.clocks.now().min(MOMENT));
         let own = (block + 1) << 39 | (warp.number as u64) << 34 | now;
         let atomic = if touch.is_atomic() { ATOMIC } else { 0 };
         for_lanes(group, |lane| {
             let offset = (addresses[lane] - base) as usize;
             let mine = own | (lane as u64) << 29;
-            for piece in offset / granule..(offset + bytes).div_ceil(granule) {
+            for piece in view.granules(offset, bytes) {
                 let write = if touch == Touch::Read {
                     note_read(&view.reads[piece], mine, warp.floor);
                     view.writes[piece].load(SeqCst)

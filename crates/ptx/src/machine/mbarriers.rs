@@ -1,6 +1,6 @@
 //! Barriers in shared memory that count arrivals and bytes.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::{
     access::{Touch, for_lanes, set_lane},
@@ -58,7 +58,7 @@ impl State {
 /// The mbarriers of a block, by their place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mbarriers {
-    all: HashMap<u32, State>,
+    all: BTreeMap<u32, State>,
     /// Where the first of them begins and the last ends that ever were: most stores lie elsewhere.
     begin: u32,
     end: u32,
@@ -248,15 +248,20 @@ impl Unit<'_> {
         sleeps: bool,
     ) -> Next {
         let mut over = 0u32;
-        let mut first = None;
+        let (mut first, mut ended) = (None, None);
         let mut wrong = false;
         for_lanes(step.mask, |lane| {
             let address = addresses[lane] & 0xffff_ffff;
+            let value = self.lane(warp, step.operands[2], lane);
+            // Lanes mostly wait for the same.
+            if ended == Some((address, value)) {
+                over |= 1 << lane;
+                return;
+            }
             let Some((block, place)) = self.shared_place(warp, step.pc, lane, address, 8, Touch::Read) else {
                 over |= 1 << lane;
                 return;
             };
-            let value = self.lane(warp, step.operands[2], lane);
             let phase = if parity { Phase::Parity(value & 1 == 1) } else { Phase::Number(value >> 20) };
             if !self.blocks[block].mbarriers.all.contains_key(&(place as u32)) {
                 self.report(warp, FindingKind::MbarrierMisuse, step.pc, lane as u32, Some(address), || {
@@ -265,10 +270,12 @@ impl Unit<'_> {
                 wrong = true;
                 return;
             }
-            if first == Some((block, place as u32, phase))
-                || self.phase_is_over(warp, block, place as u32, phase)
-            {
-                over |= u32::from(first != Some((block, place as u32, phase))) << lane;
+            if first == Some((block, place as u32, phase)) {
+                return;
+            }
+            if self.phase_is_over(warp, block, place as u32, phase) {
+                over |= 1 << lane;
+                ended = Some((address, value));
             } else {
                 first = first.or(Some((block, place as u32, phase)));
             }

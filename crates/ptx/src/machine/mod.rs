@@ -17,6 +17,7 @@ mod fragments;
 mod global_access;
 mod half_arithmetic;
 mod matrices;
+mod matrix_tiles;
 mod mbarriers;
 mod registers;
 mod shared_access;
@@ -26,6 +27,7 @@ mod timed;
 mod unit;
 mod warp;
 mod warpgroup;
+mod warpgroup_operands;
 
 pub(crate) use alu::wide;
 pub(crate) use registers::Constants;

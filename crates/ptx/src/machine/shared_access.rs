@@ -2,7 +2,7 @@
 
 use super::{
     access::{SharedPlace, Touch, for_lanes},
-    unit::Unit,
+    unit::{Block, Unit},
     warp::Warp,
 };
 use crate::{
@@ -34,23 +34,27 @@ impl Unit<'_> {
         touch: Touch,
         places: &mut [SharedPlace; 32],
     ) -> u32 {
-        let mut ok = 0;
+        let ok = self.lane_places(warp, pc, addresses, mask, bytes, touch, places);
+        if self.launched.timed {
+            return ok;
+        }
         let mut who = self.toucher(warp);
-        for_lanes(mask, |lane| {
-            let Some((block, offset)) = self.shared_place(warp, pc, lane, addresses[lane], bytes, touch)
-            else {
-                return;
-            };
-            places[lane] = (block, offset);
-            ok |= 1 << lane;
+        for_lanes(ok, |lane| {
+            let (block, offset) = places[lane];
             who.lane = lane;
             who.own = (block == warp.block).then_some(warp.number as u32);
-            if self.launched.timed {
-                return;
-            }
-            if !matches!(touch, Touch::Read | Touch::StrongRead)
-                && self.blocks[block].mbarriers.overlap(offset, bytes)
-            {
+            let Block { shared, mbarriers, .. } = &mut self.blocks[block];
+            let conflict = match touch {
+                Touch::Read => shared.touches.read(offset, bytes, &who, &self.clocks),
+                Touch::Write => shared.touches.write(offset, bytes, &who, &self.clocks),
+                Touch::Atomic | Touch::AtomicWrite => {
+                    shared.touches.atomic(offset, bytes, &who, &self.clocks)
+                }
+                Touch::StrongRead | Touch::StrongWrite => None,
+            };
+            let unwritten = touch.reads() && !shared.is_written(offset, bytes);
+            let over = !matches!(touch, Touch::Read | Touch::StrongRead) && mbarriers.overlap(offset, bytes);
+            if over {
                 self.report(
                     warp,
                     FindingKind::MbarrierMisuse,
@@ -60,14 +64,6 @@ impl Unit<'_> {
                     || format!("{bytes} bytes are written over an mbarrier, which was not invalidated"),
                 );
             }
-            let shared = &mut self.blocks[block].shared;
-            let conflict = match touch {
-                Touch::Read => shared.read(offset, bytes, &who, &self.clocks),
-                Touch::Write => shared.write(offset, bytes, &who, &self.clocks),
-                Touch::Atomic | Touch::AtomicWrite => shared.atomic(offset, bytes, &who, &self.clocks),
-                Touch::StrongRead | Touch::StrongWrite => None,
-            };
-            let unwritten = touch.reads() && !shared.is_written(offset, bytes);
             // What a race leaves unwritten is the race's doing.
             if let Some(conflict) = conflict {
                 self.report_shared_race(warp, pc, lane, addresses[lane], touch, conflict);
@@ -80,13 +76,46 @@ impl Unit<'_> {
         ok
     }
 
+    /// Where the lanes' addresses lie that are allowed; the others are reported.
+    #[allow(clippy::too_many_arguments)]
+    fn lane_places(
+        &mut self,
+        warp: &Warp,
+        pc: u32,
+        addresses: &[u64; 32],
+        mask: u32,
+        bytes: usize,
+        touch: Touch,
+        places: &mut [SharedPlace; 32],
+    ) -> u32 {
+        // Mostly all lie in the warp's own block and are aligned.
+        let mut good = 0;
+        if let Some(room) = self.blocks[warp.block].shared.len().checked_sub(bytes) {
+            let off = alignment(bytes) as u64 - 1;
+            for lane in 0..32 {
+                let address = addresses[lane];
+                let offset = address.wrapping_sub(SHARED_START);
+                let fits = (address >> CLUSTER_SHIFT == 0) & (offset <= room as u64) & (offset & off == 0);
+                good |= u32::from(fits) << lane;
+                places[lane] = (warp.block, offset as usize);
+            }
+        }
+        let mut ok = mask & good;
+        for_lanes(mask & !good, |lane| {
+            if let Some(place) = self.shared_place(warp, pc, lane, addresses[lane], bytes, touch) {
+                places[lane] = place;
+                ok |= 1 << lane;
+            }
+        });
+        ok
+    }
+
     /// Who a warp is to shared memory.
     pub(super) fn toucher(&self, warp: &Warp) -> Toucher {
         Toucher { warp: warp.id, lane: 0, own: Some(warp.number as u32), floor: warp.floor, met: warp.met }
     }
 
     /// Where an address of shared memory lies, if the access is allowed.
-    #[inline(always)]
     pub(super) fn shared_place(
         &mut self,
         warp: &Warp,
@@ -107,7 +136,7 @@ impl Unit<'_> {
             });
             return None;
         }
-        if offset & (bytes.next_power_of_two().min(16) - 1) != 0 {
+        if offset & (alignment(bytes) - 1) != 0 {
             self.report(warp, FindingKind::Misaligned, pc, lane as u32, Some(address), || {
                 format!("an access of {bytes} bytes to shared memory is {} bytes off", offset % bytes)
             });
@@ -176,4 +205,10 @@ impl Unit<'_> {
             clock.banks(rounds);
         }
     }
+}
+
+/// What an access to shared memory must be aligned to.
+#[inline(always)]
+fn alignment(bytes: usize) -> usize {
+    bytes.next_power_of_two().min(16)
 }

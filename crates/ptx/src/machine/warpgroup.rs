@@ -3,22 +3,22 @@
 //! A product is computed when it is started, so that its sums can be copied as compilers like to. Its registers are in
 //! flight until it is waited for, and its operands in shared memory are being read until then: both are checked.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use super::{
     access::Touch,
-    births::{product_birth, sums_of},
-    matrices::{element, fragment_a, load_sums, multiply, store_sums},
+    births::{Birth, product_birth},
+    matrix_tiles::{NO_LEFT, NO_RIGHT, WarpOperands},
     registers::Words,
     step::Step,
     unit::Unit,
     warp::Warp,
+    warpgroup_operands::{Layout, Pieces, WarpPart},
 };
 use crate::{
     check::FindingKind,
     decode::SHARED_START,
     isa::{Class, Instruction, Operand, Type, Wgmma},
-    memory::Swizzle,
 };
 
 /// A product that was started.
@@ -67,47 +67,6 @@ impl Products {
                 .busy
                 .get(register.index() / 64)
                 .is_some_and(|word| word >> (register.index() % 64) & 1 == 1)
-    }
-}
-
-/// Where an operand lies: its descriptor, taken apart.
-#[derive(Clone, Copy, Debug)]
-struct Layout {
-    start: usize,
-    leading: usize,
-    stride: usize,
-    swizzle: Swizzle,
-    /// Whether rows of the memory are along the depth's other axis.
-    transposed: bool,
-}
-
-impl Layout {
-    fn new(descriptor: u64, transposed: bool) -> Layout {
-        let field = |bit: u32| (descriptor >> bit & 0x3fff) as usize * 16;
-        let swizzle = match descriptor >> 62 {
-            0 => Swizzle::None,
-            1 => Swizzle::Bytes128,
-            2 => Swizzle::Bytes64,
-            _ => Swizzle::Bytes32,
-        };
-        Layout { start: field(0), leading: field(16), stride: field(32), swizzle, transposed }
-    }
-
-    /// The address of 16 bytes: along the depth, of row or column `row`, `piece` pieces into the depth; or, transposed, of
-    /// depth `row`, `piece` pieces into the rows or columns.
-    fn piece(&self, row: usize, piece: usize) -> usize {
-        let Layout { start, leading, stride, swizzle, transposed } = *self;
-        let (eight, within) = (row / 8, row % 8);
-        let linear = match (swizzle, transposed) {
-            (Swizzle::None, false) => eight * stride + piece * leading + within * 16,
-            (Swizzle::None, true) => eight * leading + piece * stride + within * 16,
-            (_, false) => eight * stride + within * swizzle.bytes() + piece * 16,
-            (_, true) => {
-                let across = swizzle.bytes() / 16;
-                piece / across * leading + eight * stride + within * swizzle.bytes() + piece % across * 16
-            }
-        };
-        swizzle.swizzled(start + linear)
     }
 }
 
@@ -176,7 +135,7 @@ impl Unit<'_> {
         for &piece in pieces {
             let offset = piece as usize;
             let shared = &mut self.blocks[warp.block].shared;
-            let Some(conflict) = shared.read(offset, 16, &who, &self.clocks) else { continue };
+            let Some(conflict) = shared.touches.read(offset, 16, &who, &self.clocks) else { continue };
             self.report_shared_race(warp, pc, 0, (offset as u64) + SHARED_START, Touch::Read, conflict);
         }
     }
@@ -201,141 +160,99 @@ impl Unit<'_> {
         let (a, rest) = rest.split_at(if wgmma.a_in_registers { 4 } else { 1 });
         let (b, adds) = (rest[0], warp.registers.predicate(rest[1]) & 1 == 1);
         let descriptor = warp.registers.long(constants, b)[0];
-        let mut pieces = Vec::new();
-        let mut left = vec![0f32; 16 * k];
-        if wgmma.a_in_registers {
+        let mut spread = NO_RIGHT;
+        // What it reads, for the checks.
+        let mut read = Vec::new();
+        let mut left = if wgmma.a_in_registers {
             let words: Vec<&Words> =
                 a.iter().map(|&operand| warp.registers.word(constants, operand)).collect();
-            fragment_a(&words, wgmma.element, k, &mut left);
+            let operands =
+                WarpOperands { a: &words, a_kind: wgmma.element, b: &[], b_kind: wgmma.b_element, m: 16 };
+            let mut left = NO_LEFT;
+            operands.spread(self.launched.wide, &mut left, &mut spread);
+            left
         } else {
             let layout = Layout::new(warp.registers.long(constants, a[0])[0], wgmma.transpose_a);
-            let rows = warp.number % 4 * 16..warp.number % 4 * 16 + 16;
-            let ok = self.operand(warp, step, layout, wgmma.element, rows, k, &mut left, false, &mut pieces);
-            if !ok {
+            let first = warp.number % 4 * 16;
+            let Some(pieces) = self.pieces(warp, step, layout, wgmma.element, first..first + 16, k) else {
                 return;
-            }
-        }
-        let mut right = vec![0f32; k * n];
-        let layout = Layout::new(descriptor, wgmma.transpose_b);
-        if !self.operand(warp, step, layout, wgmma.b_element, 0..n, k, &mut right, true, &mut pieces) {
-            return;
-        }
-        self.check_pieces(warp, step.pc, &pieces);
-        if wgmma.negate_a != wgmma.negate_b {
-            left.iter_mut().for_each(|value| *value = -*value);
-        }
-        let registers = &warp.registers;
-        let words: Vec<&Words> = d.iter().map(|&operand| registers.word(constants, operand)).collect();
-        let mut birth = None;
-        let out: Vec<Words> = if wgmma.sum == Type::S32 {
-            integer_sums(&left, &right, n, k, &words, adds)
-        } else {
-            let mut sums = vec![0f32; 16 * n];
-            if adds {
-                load_sums(&words, wgmma.sum, n, &mut sums);
-            }
-            let before = if self.launched.births { sums.clone() } else { Vec::new() };
-            multiply(self.launched.wide, &mut sums, &left, &right, n, k);
-            let out: Vec<Words> = (0..d.len()).map(|i| store_sums(&sums, wgmma.sum, n, i)).collect();
-            if self.launched.births {
-                // As they are stored: a sum may leave the range of f16 alone.
-                let stored = sums_of(&out.iter().collect::<Vec<_>>(), wgmma.sum, n);
-                birth = product_birth(&left, &right, n, &before, &stored);
-            }
-            out
+            };
+            read.extend(&pieces.offsets);
+            pieces.left(self.blocks[warp.block].shared.all())
         };
-        for (&result, out) in d.iter().zip(&out) {
-            warp.registers.set_word(result, out, step.mask);
+        let layout = Layout::new(descriptor, wgmma.transpose_b);
+        let Some(right) = self.pieces(warp, step, layout, wgmma.b_element, 0..n, k) else { return };
+        // Each of the four warps answers for a quarter of what all of them read.
+        for (line, offsets) in right.offsets.chunks_exact(right.per_line).enumerate() {
+            read.extend(offsets.iter().skip((warp.number.wrapping_sub(line)) % 4).step_by(4));
         }
-        self.report_birth(warp, step.pc, birth);
+        self.check_pieces(warp, step.pc, &read);
+        if wgmma.negate_a != wgmma.negate_b {
+            left.iter_mut().flatten().for_each(|value| *value = -*value);
+        }
+        let memory = self.blocks[warp.block].shared.all();
+        let part = WarpPart { left: &left, right: &right, memory, k, sum: wgmma.sum };
+        let mut births = Vec::new();
+        // Eight columns of 16 rows are four registers, or two of 16-bit sums.
+        for (tile, d) in d.chunks_exact(wgmma.sum.bytes()).enumerate() {
+            let mut sums = [[0; 32]; 4];
+            if adds {
+                for (sums, &operand) in sums.iter_mut().zip(d) {
+                    *sums = *warp.registers.word(constants, operand);
+                }
+            }
+            let before = if self.launched.births { Some(sums) } else { None };
+            part.add_to(self.launched.wide, tile, &mut spread, &mut sums);
+            for (&result, sums) in d.iter().zip(&sums) {
+                warp.registers.set_word(result, sums, step.mask);
+            }
+            if let Some(before) = before {
+                let birth = product_birth(part.tile(&spread), &before, &sums);
+                births.extend(birth.map(|birth| birth.in_tile(tile)));
+            }
+        }
+        self.report_birth(warp, step.pc, births.into_iter().min_by_key(Birth::place));
         let mut registers: Vec<Operand> = d.to_vec();
         if wgmma.a_in_registers {
             registers.extend(a);
         }
         warp.products.mark(&registers);
-        warp.products.open.push(InFlight { registers, pieces, pc: step.pc });
+        warp.products.open.push(InFlight { registers, pieces: read, pc: step.pc });
     }
 
-    /// Reads an operand out of shared memory, as rows of the depth (a) or as depths of columns (b). False where it does not lie
-    /// in shared memory.
-    #[allow(clippy::too_many_arguments)]
-    fn operand(
+    /// Where rows of a, or columns of b, lie in shared memory. `None`, and a report, where they do not.
+    fn pieces(
         &mut self,
         warp: &Warp,
         step: Step<'_>,
         layout: Layout,
         kind: Type,
-        rows: std::ops::Range<usize>,
+        rows: Range<usize>,
         k: usize,
-        out: &mut [f32],
-        by_depth: bool,
-        pieces: &mut Vec<u32>,
-    ) -> bool {
-        let bytes = kind.bytes();
-        let each = 16 / bytes;
-        let count = rows.len();
-        let shared = &self.blocks[warp.block].shared;
-        let size = shared.len();
+    ) -> Option<Pieces> {
+        let each = 16 / kind.bytes();
+        let size = self.blocks[warp.block].shared.len();
+        let transposed = layout.transposed;
+        let (lines, per_line, first) =
+            if transposed { (0..k, rows.len() / each, rows.start / each) } else { (rows, k / each, 0) };
+        let mut offsets = Vec::with_capacity(lines.len() * per_line);
         let mut outside = None;
-        let (lines, line_pieces, first_piece) = if layout.transposed {
-            (0..k, count / each, rows.start / each)
-        } else {
-            (rows.clone(), k / each, 0)
-        };
-        for line in lines {
-            for piece in 0..line_pieces {
-                let address = layout.piece(line, first_piece + piece);
-                let offset = address.wrapping_sub(SHARED_START as usize);
-                if offset.checked_add(16).is_none_or(|end| end > size) {
-                    outside = Some(address as u64);
-                    continue;
-                }
-                // Each of the four warps answers for a quarter of what all of them read.
-                if !by_depth || (line + piece) % 4 == warp.number % 4 {
-                    pieces.push(offset as u32);
-                }
-                let data = shared.bytes(offset, 16);
-                if bytes == 2 {
-                    let values = eight(kind, data);
-                    let (first, step) = match (layout.transposed, by_depth) {
-                        (true, true) => (line * count + piece * 8, 1),
-                        (true, false) => (piece * 8 * k + line, k),
-                        (false, true) => (piece * 8 * count + line - rows.start, count),
-                        (false, false) => ((line - rows.start) * k + piece * 8, 1),
-                    };
-                    for (i, value) in values.into_iter().enumerate() {
-                        out[first + i * step] = value;
-                    }
-                    continue;
-                }
-                for i in 0..each {
-                    let bits = match bytes {
-                        1 => u32::from(data[i]),
-                        _ => u32::from_le_bytes([
-                            data[4 * i],
-                            data[4 * i + 1],
-                            data[4 * i + 2],
-                            data[4 * i + 3],
-                        ]),
-                    };
-                    let (row, depth) = if layout.transposed {
-                        (piece * each + i, line)
-                    } else {
-                        (line - rows.start, piece * each + i)
-                    };
-                    let place = if by_depth { depth * count + row } else { row * k + depth };
-                    out[place] = element(kind, bits);
-                }
+        layout.addresses(lines, first..first + per_line, |address| {
+            let offset = address.wrapping_sub(SHARED_START as usize);
+            if offset.checked_add(16).is_none_or(|end| end > size) {
+                outside = Some(address as u64);
             }
-        }
+            offsets.push(offset as u32);
+        });
         if let Some(address) = outside {
             self.report(warp, FindingKind::OutOfBounds, step.pc, 0, Some(address), || {
                 format!(
                     "an operand of a warpgroup's product goes beyond shared memory, which has {size} bytes"
                 )
             });
+            return None;
         }
-        outside.is_none()
+        Some(Pieces { kind, offsets, per_line, transposed })
     }
 
     /// What a product needs when it starts: everything written, seen and fenced.
@@ -352,27 +269,4 @@ impl Unit<'_> {
         }
         self.read_pieces(warp, pieces, pc);
     }
-}
-
-/// Eight 16-bit numbers.
-#[inline(always)]
-fn eight(kind: Type, data: &[u8]) -> [f32; 8] {
-    let mut bits = [0u32; 8];
-    for (bits, pair) in bits.iter_mut().zip(data.chunks_exact(2)) {
-        *bits = u32::from(u16::from_le_bytes([pair[0], pair[1]]));
-    }
-    match kind {
-        Type::F16 => bits.map(|bits| element(Type::F16, bits)),
-        _ => bits.map(|bits| element(Type::Bf16, bits)),
-    }
-}
-
-fn integer_sums(a: &[f32], b: &[f32], n: usize, k: usize, before: &[&Words], adds: bool) -> Vec<Words> {
-    let sum = |i: usize, lane: usize| {
-        let (row, column) = (lane / 4 + i / 2 % 2 * 8, i / 4 * 8 + lane % 4 * 2 + i % 2);
-        let product: f32 = (0..k).map(|depth| a[row * k + depth] * b[depth * n + column]).sum();
-        let before = if adds { before[i][lane] } else { 0 };
-        before.wrapping_add(product as i32 as u32)
-    };
-    (0..before.len()).map(|i| std::array::from_fn(|lane| sum(i, lane))).collect()
 }

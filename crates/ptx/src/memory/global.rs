@@ -1,6 +1,7 @@
 //! Global memory: allocations that many blocks read and write at once.
 
 use std::alloc::{Layout, alloc_zeroed};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::GLOBAL_START;
@@ -338,12 +339,20 @@ pub(crate) struct View<'a> {
     /// The last write to each granule, and the reads since.
     pub writes: Box<[AtomicU64]>,
     pub reads: Box<[AtomicU64]>,
-    pub granule: usize,
+    /// The bits of an offset within a granule, whose bytes are a power of two.
+    granule_bits: u32,
 }
 
 impl View<'_> {
     fn new(allocation: &Allocation, granule: usize, races: bool) -> Option<View<'_>> {
         let count = if races && !allocation.freed { allocation.bytes.div_ceil(granule) } else { 0 };
-        Some(View { allocation, writes: zeros(count)?, reads: zeros(count)?, granule })
+        let granule_bits = granule.trailing_zeros();
+        Some(View { allocation, writes: zeros(count)?, reads: zeros(count)?, granule_bits })
+    }
+
+    /// The granules under bytes.
+    #[inline(always)]
+    pub fn granules(&self, offset: usize, bytes: usize) -> Range<usize> {
+        offset >> self.granule_bits..(offset + bytes + (1 << self.granule_bits) - 1) >> self.granule_bits
     }
 }

@@ -3,10 +3,12 @@
 mod global;
 mod shared;
 mod tensor_map;
+mod touches;
 
 pub(crate) use global::{Allocation, Global, Missing, View};
-pub(crate) use shared::{Conflict, Shared, Toucher};
+pub(crate) use shared::Shared;
 pub use tensor_map::{MapElement, Swizzle, TensorMap, TensorMapKind};
+pub(crate) use touches::{Conflict, Toucher, Touches};
 
 /// Where spaces begin among generic addresses.
 pub(crate) const SHARED_WINDOW: u64 = 0x7e00_0000_0000;
