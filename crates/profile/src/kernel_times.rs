@@ -1,4 +1,4 @@
-//! The time of kernels by two clocks: events around a layer, and the device's own tracing of what ran.
+//! The time of kernels twice: as spans of layers, and by the device's own tracing of what ran.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,8 @@ pub struct KernelTime {
     pub kernel: String,
     /// Runs of layers.
     pub runs: u64,
-    /// What they took by events: each with the wait for its launch, and with what recording it costs.
-    pub event_nanoseconds: u64,
+    /// What they took as the profile has it: where a layer is several kernels, with what is between them.
+    pub layer_nanoseconds: u64,
     /// How many kernels the device was seen to run for them.
     pub traced_kernels: u64,
     /// What these took, from the first instruction to the last.
@@ -36,12 +36,12 @@ pub fn kernel_times(profile: &Profile) -> Vec<KernelTime> {
         let (_, kernel) = By::Kernel.key(work);
         let place = *places.entry(kernel).or_insert_with(|| {
             let kernel = kernel.to_owned();
-            let (runs, event_nanoseconds, traced_kernels, traced_nanoseconds) = (0, 0, 0, 0);
-            times.push(KernelTime { kernel, runs, event_nanoseconds, traced_kernels, traced_nanoseconds });
+            let (runs, layer_nanoseconds, traced_kernels, traced_nanoseconds) = (0, 0, 0, 0);
+            times.push(KernelTime { kernel, runs, layer_nanoseconds, traced_kernels, traced_nanoseconds });
             times.len() - 1
         });
         times[place].runs += 1;
-        times[place].event_nanoseconds += span.nanoseconds();
+        times[place].layer_nanoseconds += span.nanoseconds();
     }
     for activity in profile.activity.iter().filter(|activity| activity.kind == ActivityKind::Kernel) {
         let work = activity.work.and_then(|work| profile.works.get(work));
@@ -49,7 +49,7 @@ pub fn kernel_times(profile: &Profile) -> Vec<KernelTime> {
         times[place].traced_kernels += 1;
         times[place].traced_nanoseconds += activity.nanoseconds();
     }
-    times.sort_by_key(|time| std::cmp::Reverse(time.event_nanoseconds));
+    times.sort_by_key(|time| std::cmp::Reverse(time.layer_nanoseconds));
     times
 }
 
@@ -90,7 +90,7 @@ mod tests {
         };
         let found: Vec<_> = kernel_times(&profile)
             .into_iter()
-            .map(|t| (t.kernel, t.runs, t.event_nanoseconds, t.traced_kernels, t.traced_nanoseconds))
+            .map(|t| (t.kernel, t.runs, t.layer_nanoseconds, t.traced_kernels, t.traced_nanoseconds))
             .collect();
         assert_eq!(found, [("wgmma".to_owned(), 2, 36, 3, 30), ("rows".to_owned(), 1, 4, 1, 2)]);
         assert_eq!(kernel_times(&Profile { activity: Vec::new(), ..profile }), []);

@@ -125,8 +125,8 @@ impl Program {
     /// Records from now on what every layer and every copy takes on the GPU, under this name for the program. Layers are
     /// launched one by one then, and not as one CUDA graph. A profiler that is off ends it.
     ///
-    /// With [`Cupti`], the profile also has when each kernel ran. That costs the GPU some microseconds a kernel, which are in
-    /// the times of the layers.
+    /// With [`Cupti`], the profile also has when each kernel ran, and a layer takes as long as its kernels. Without it, a layer's
+    /// time has the wait for its launch in it, some three microseconds.
     ///
     /// # Errors
     /// Where the driver fails.

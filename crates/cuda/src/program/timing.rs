@@ -1,6 +1,8 @@
 //! What a profiler is told of a program: device time by events between its launches, and by CUPTI's records where it is
 //! there. The GPU is not stopped for it.
 
+use std::collections::{HashMap, VecDeque};
+
 use kinora_cpu::profile::phase_name;
 use kinora_graph::Phase;
 use kinora_profile::{
@@ -136,13 +138,14 @@ impl Timing {
 
     /// Tells the profiler of everything. The stream has done it.
     pub fn report(&mut self) -> Result<(), CudaError> {
-        for run in std::mem::take(&mut self.pending) {
-            self.report_run(&run)?;
-            self.free.extend(run.marks);
-        }
         // What was only to be looked at does not make a run fail.
-        if let Err(error) = self.report_trace() {
+        let mut traced = self.report_trace().unwrap_or_else(|error| {
             self.profiler.note(&format!("the GPU's own times of kernels are missing: {error}"));
+            Traced::default()
+        });
+        for run in std::mem::take(&mut self.pending) {
+            self.report_run(&run, &mut traced)?;
+            self.free.extend(run.marks);
         }
         Ok(())
     }
@@ -150,9 +153,11 @@ impl Timing {
     /// Forgets the runs of which one has failed.
     pub fn forget(&mut self) {
         self.pending.clear();
+        // What is left of them would be taken for the next run's; whether that can be had changes nothing.
+        let _ = self.trace.as_ref().map(Trace::collect);
     }
 
-    fn report_run(&self, run: &Run) -> Result<(), CudaError> {
+    fn report_run(&self, run: &Run, traced: &mut Traced) -> Result<(), CudaError> {
         let Some((first, rest)) = run.marks.split_first() else { return Ok(()) };
         let nanoseconds = |milliseconds: f32| (f64::from(milliseconds).max(0.0) * 1e6) as u64;
         let start = self.base.1 + nanoseconds(first.milliseconds_since(&self.base.0)?);
@@ -168,12 +173,14 @@ impl Timing {
             }
         };
         let starts = std::iter::once(start).chain(ends.iter().copied());
-        let layers = works.iter().zip(starts.zip(&ends)).map(|(&work, (start, &end))| DeviceSpan {
-            name: "".into(),
-            work: Some(work),
-            copied: None,
-            start,
-            end,
+        let layers = works.iter().zip(starts.zip(&ends)).enumerate().map(|(number, (&work, (start, &end)))| {
+            let took = match run.what {
+                Timed::Phase(phase) => traced.next(self.region(phase, number)),
+                Timed::Copy(_) => None,
+            };
+            // From the end: what is not the kernels' is mostly the wait for the first of them.
+            let start = took.map_or(start, |took| start.max(end.saturating_sub(took)));
+            DeviceSpan { name: "".into(), work: Some(work), copied: None, start, end }
         });
         let outer = DeviceSpan { name: name.into(), work: None, copied, start, end };
         self.profiler.device_spans(self.lane, outer, layers);
@@ -186,10 +193,20 @@ impl Timing {
         u32::try_from(before + number).unwrap_or(u32::MAX)
     }
 
-    fn report_trace(&self) -> Result<(), CudaError> {
-        let Some(trace) = &self.trace else { return Ok(()) };
-        let collected = trace.collect()?;
+    /// Tells the profiler what the trace has seen, and gives how long the layers took by it.
+    fn report_trace(&self) -> Result<Traced, CudaError> {
+        let Some(trace) = &self.trace else { return Ok(Traced::default()) };
+        let mut collected = trace.collect()?;
         let clocks = Clocks::read(&self.profiler, trace)?;
+        collected.records.sort_by_key(|(_, record)| record.start);
+        let runs = |phase: Phase| {
+            let runs = self.pending.iter();
+            runs.filter(|run| matches!(run.what, Timed::Phase(of) if (of == Phase::Clip) == (phase == Phase::Clip))).count()
+        };
+        let (clip_runs, step_runs, clip_layers) = (runs(Phase::Clip), runs(Phase::Step), self.clip.len());
+        let traced = Traced::new(&collected.records, |region| {
+            if (region as usize) < clip_layers { clip_runs } else { step_runs }
+        });
         let works: Vec<WorkId> = self.clip.iter().chain(&self.step).copied().collect();
         let activity = collected.records.into_iter().map(|(region, record)| {
             let work = region.and_then(|region| works.get(region as usize).copied());
@@ -199,8 +216,41 @@ impl Timing {
         if collected.lost > 0 {
             self.profiler
                 .note("CUPTI lost records: some kernels and copies are missing among those that it traced");
+            return Ok(Traced::default());
         }
-        Ok(())
+        Ok(traced)
+    }
+}
+
+/// How long each run of each layer took by a trace: from the begin of its first kernel to the end of its last.
+#[derive(Debug, Default)]
+struct Traced(HashMap<u32, VecDeque<u64>>);
+
+impl Traced {
+    /// Of records in the order of time; `runs` says how often the layer of a region ran. It launches the same each time: where the
+    /// records do not come out even, some are another run's, and nothing is known.
+    fn new(records: &[(Option<u32>, Record)], runs: impl Fn(u32) -> usize) -> Traced {
+        let mut spans: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
+        for (region, record) in records {
+            if let Some(region) = region {
+                spans.entry(*region).or_default().push((record.start, record.end));
+            }
+        }
+        let even = spans.into_iter().filter_map(|(region, spans)| {
+            let runs = runs(region);
+            let each = spans.len().checked_div(runs).filter(|each| each * runs == spans.len() && *each > 0)?;
+            let took = |run: &[(u64, u64)]| {
+                let end = run.iter().map(|span| span.1).max().unwrap_or(0);
+                run.first().map_or(0, |first| end.saturating_sub(first.0))
+            };
+            Some((region, spans.chunks(each).map(took).collect()))
+        });
+        Traced(even.collect())
+    }
+
+    /// The next run's of a region.
+    fn next(&mut self, region: u32) -> Option<u64> {
+        self.0.get_mut(&region)?.pop_front()
     }
 }
 
@@ -252,6 +302,35 @@ fn activity(record: Record, work: Option<WorkId>, clocks: Clocks) -> DeviceActiv
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn kernel(start: u64, end: u64) -> Record {
+        Record { operation: Operation::Kernel { name: "k".into() }, place: (1, 7), correlation: 1, start, end }
+    }
+
+    #[test]
+    fn a_layer_takes_as_long_as_its_kernels_and_what_is_between_them() {
+        // A layer of two kernels that ran twice, one of one kernel that ran once, and something that is no layer's.
+        let records = [
+            (Some(3), kernel(100, 140)),
+            (Some(3), kernel(150, 170)),
+            (None, kernel(170, 400)),
+            (Some(0), kernel(400, 405)),
+            (Some(3), kernel(1000, 1030)),
+            (Some(3), kernel(1031, 1090)),
+        ];
+        let mut traced = Traced::new(&records, |region| if region == 3 { 2 } else { 1 });
+        assert_eq!([3, 3, 3, 0, 0, 9].map(|region| traced.next(region)), [
+            Some(70),
+            Some(90),
+            None,
+            Some(5),
+            None,
+            None
+        ]);
+        // Four kernels are not those of three runs; and a layer that did not run took nothing.
+        assert_eq!(Traced::new(&records, |_| 3).next(3), None);
+        assert_eq!(Traced::new(&records, |_| 0).next(3), None);
+    }
 
     #[test]
     fn a_record_is_moved_to_the_profilers_clock() {

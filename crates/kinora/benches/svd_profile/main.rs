@@ -2,8 +2,8 @@
 //! weights, run three times: as it always runs, with events between its layers, and with CUPTI as well.
 //!
 //! Two figures are read off: by how much the sum of a step's layers and copies differs from its time by the host's clock, and
-//! by how much the time of each kind of kernel by events differs from CUPTI's. Events are compared as they are without CUPTI,
-//! which costs every kernel a little.
+//! by how much the time of each kind of kernel differs from CUPTI's: by events, as a profile has it without CUPTI, and as it
+//! has it with it.
 //!
 //! Options after `--`: `--frames N`, `--height N`, `--width N`, `--steps N`, `--kernels fused|baseline`,
 //! `--tuning off|auto|all|ours|vendor` (how kernels are chosen), `--json FILE`. Without a GPU it says so, as where a plain `cargo
@@ -136,21 +136,22 @@ fn report_steps(name: &str, profile: &Profile) -> Value {
     let differences: Vec<f64> = inner(&steps).iter().map(difference).collect();
     let worst = differences.iter().copied().max_by(|a, b| a.abs().total_cmp(&b.abs())).unwrap_or(f64::NAN);
     let (wall, launches) = (milliseconds(|s| s.nanoseconds), milliseconds(|s| s.launch_nanoseconds));
-    let bound = if launches < 0.5 * wall { "the GPU" } else { "launches" };
     println!(
         "{name:<16} step {wall:.3} ms, layers {:.3} ms, copies {:.3} ms: {:+.2} % of the step, at worst {worst:+.2} %; \
-         launched in {launches:.3} ms, so bound by {bound}",
+         launches were given for {launches:.3} ms of it",
         milliseconds(|s| s.layer_nanoseconds),
         milliseconds(|s| s.copy_nanoseconds),
         median(differences.clone()),
     );
-    if steps.iter().any(|step| step.active_nanoseconds.is_some()) {
-        let active = milliseconds(|s| s.active_nanoseconds.unwrap_or(0));
+    // Where the driver's queue is full, giving launches takes as long as the GPU does: only what it ran says what bound it.
+    let traced = steps.iter().any(|step| step.active_nanoseconds.is_some());
+    let active = traced.then(|| milliseconds(|s| s.active_nanoseconds.unwrap_or(0)));
+    if let Some(active) = active {
         println!("{:<16} the GPU ran something for {active:.3} ms of it", "");
     }
     json!({
         "steps": steps, "median_difference_percent": median(differences), "worst_difference_percent": worst,
-        "bound_by": bound,
+        "busy_percent": active.map(|active| 100.0 * active / wall),
     })
 }
 
@@ -159,28 +160,30 @@ fn report_kernels(events: &Profile, traced: &Profile) -> Value {
     let alone = groups(events, By::Kernel);
     let mut rows = Vec::new();
     println!(
-        "{:<44} {:>6} {:>12} {:>12} {:>12} {:>9}",
-        "kernel", "runs", "events", "with CUPTI", "CUPTI", "differs"
+        "{:<44} {:>6} {:>12} {:>12} {:>12} {:>9} {:>9}",
+        "kernel", "runs", "events", "with CUPTI", "CUPTI", "events'", "with CUPTI's"
     );
     let (mut sum_of_events, mut sum_of_cupti) = (0, 0);
     for time in kernel_times(traced) {
         let Some(group) = alone.iter().find(|group| group.name == time.kernel) else { continue };
         let milliseconds = |nanoseconds: u64| nanoseconds as f64 / 1e6;
-        let difference = 100.0 * (group.nanoseconds as f64 / time.traced_nanoseconds as f64 - 1.0);
+        let apart = |ours: u64| 100.0 * (ours as f64 / time.traced_nanoseconds as f64 - 1.0);
+        let (difference, with_cupti) = (apart(group.nanoseconds), apart(time.layer_nanoseconds));
         println!(
-            "{:<44} {:>6} {:>9.3} ms {:>9.3} ms {:>9.3} ms {difference:>+7.2} %",
+            "{:<44} {:>6} {:>9.3} ms {:>9.3} ms {:>9.3} ms {difference:>+7.2} % {with_cupti:>+7.2} %",
             time.kernel,
             time.runs,
             milliseconds(group.nanoseconds),
-            milliseconds(time.event_nanoseconds),
+            milliseconds(time.layer_nanoseconds),
             milliseconds(time.traced_nanoseconds),
         );
         sum_of_events += group.nanoseconds;
         sum_of_cupti += time.traced_nanoseconds;
         rows.push(json!({
             "kernel": time.kernel, "runs": time.runs, "kernels": time.traced_kernels,
-            "events_nanoseconds": group.nanoseconds, "events_with_cupti_nanoseconds": time.event_nanoseconds,
-            "cupti_nanoseconds": time.traced_nanoseconds, "difference_percent": difference,
+            "events_nanoseconds": group.nanoseconds, "layers_with_cupti_nanoseconds": time.layer_nanoseconds,
+            "cupti_nanoseconds": time.traced_nanoseconds, "events_difference_percent": difference,
+            "layers_difference_percent": with_cupti,
         }));
     }
     let difference = 100.0 * (sum_of_events as f64 / sum_of_cupti as f64 - 1.0);
