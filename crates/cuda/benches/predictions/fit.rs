@@ -38,7 +38,7 @@ impl Measured {
             "measured_ms": self.pair.milliseconds,
             "predicted_ms": 1e3 * self.times(plain, plain).1,
             "calibrated_ms": calibrated,
-            "calibrates": self.pair.calibrates(),
+            "calibrates": self.pair.calibrates,
             "launches": self.prediction.launches.len(),
             "limiter": first.map(|launch| launch.limiter),
             "next_limiter": first.map(|launch| launch.next_limiter),
@@ -56,7 +56,7 @@ const ROUNDS: usize = 12;
 /// steps, as long as that helps. The memory's share and the tensor cores' stay as they are in `start`: the one is measured, since hardly
 /// a pair is limited by memory alone, and the other decides about the simulation itself. With the constants comes the sum of the errors.
 pub fn fit(measured: &[Measured], plain: &Calibration, start: Calibration) -> (Calibration, f64) {
-    let half: Vec<&Measured> = measured.iter().filter(|one| one.pair.calibrates()).collect();
+    let half: Vec<&Measured> = measured.iter().filter(|one| one.pair.calibrates).collect();
     let error = |calibration: &Calibration| -> f64 {
         let one = |measured: &&Measured| {
             let (expected, predicted) = measured.times(calibration, plain);

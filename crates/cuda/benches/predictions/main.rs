@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p kinora-cuda --bench predictions` predicts some pairs of a call and a way to run it, of every family of kernels,
 //! from the shortest to the longest, by published figures of the chip alone. With `--calibrate OUT.json` it fits the constants of a
-//! calibration to one half of the pairs, chosen by a hash, and tells the error of the other half, which the fit has not seen. Paths
+//! calibration to one half of the pairs of each family, chosen by a hash, and tells the error of the other half, which the fit has not seen. Paths
 //! of files are absolute: a benchmark starts in its crate's folder.
 
 mod fit;
@@ -20,7 +20,7 @@ const USAGE: &str = "\
 --records FILE      the tuner's record of a Hopper GPU (bench/results/h200/svd-tuning.json)
 --device TEXT       which device and driver that was (that of the record which is kept)
 --memory SHARE      what a copy reaches there of the memory's published bandwidth, by `kinora doctor` (0.86)
---each COUNT        pairs of each family of kernels (6)
+--each COUNT        pairs of each family of kernels (16)
 --calibrate FILE    fit the constants to half of the pairs, and write them
 --calibration FILE  predict by these constants, and not by published figures alone
 --json FILE         write every prediction";
@@ -33,7 +33,7 @@ const DEVICE: &str = "NVIDIA H200, driver 580.159.04, CUDA 13.0";
 const MEMORY_SHARE: f64 = 0.86;
 
 /// The shares of the tensor cores' published rate that a calibration tries.
-const TENSOR_SHARES: [f64; 3] = [0.9, 0.8, 0.7];
+const TENSOR_SHARES: [f64; 5] = [1.0, 0.9, 0.8, 0.7, 0.6];
 
 /// What the command line says.
 struct Arguments {
@@ -51,7 +51,7 @@ fn arguments() -> Result<Arguments, String> {
         records: RECORDS.into(),
         device: DEVICE.to_owned(),
         memory: MEMORY_SHARE,
-        each: 6,
+        each: 16,
         calibrate: None,
         calibration: None,
         json: None,
@@ -122,7 +122,7 @@ fn main() -> Result<(), String> {
     }
     let of =
         |measured: &[fit::Measured], calibration: &Calibration, base: &Calibration, half: Option<bool>| {
-            let chosen = measured.iter().filter(|one| half.is_none_or(|half| one.pair.calibrates() == half));
+            let chosen = measured.iter().filter(|one| half.is_none_or(|half| one.pair.calibrates == half));
             Errors::of(chosen.map(|one| one.times(calibration, base)))
         };
     let mut results = vec![(given, of(&measured, &plain, &plain, None))];

@@ -18,6 +18,8 @@ pub struct Pair {
     pub signature: String,
     pub way: String,
     pub milliseconds: f64,
+    /// Whether it is for calibration; the others are what a calibration is judged by.
+    pub calibrates: bool,
 }
 
 #[derive(Deserialize)]
@@ -42,7 +44,8 @@ pub fn read(path: &Path) -> Result<Vec<Pair>, String> {
             let kind = way.split(' ').next().unwrap_or_default().to_owned();
             if !kind.starts_with("cu") {
                 let family = format!("{op} {kind}");
-                pairs.push(Pair { family, signature: signature.clone(), way, milliseconds });
+                let signature = signature.clone();
+                pairs.push(Pair { family, signature, way, milliseconds, calibrates: false });
             }
         }
     }
@@ -51,15 +54,10 @@ pub fn read(path: &Path) -> Result<Vec<Pair>, String> {
 
 impl Pair {
     /// A number that depends on the pair alone: FNV-1a.
-    pub fn hash(&self) -> u64 {
+    fn hash(&self) -> u64 {
         let bytes = self.signature.bytes().chain([0]).chain(self.way.bytes());
         bytes
             .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-    }
-
-    /// Whether it is for calibration; the others are what a calibration is judged by.
-    pub fn calibrates(&self) -> bool {
-        (self.hash() >> 32).is_multiple_of(2)
     }
 
     /// The shapes in short.
@@ -118,14 +116,18 @@ fn types(text: &str) -> Option<Vec<TensorType>> {
     Some(types)
 }
 
-/// Some pairs of every family, from the shortest to the longest.
+/// Some pairs of every family, from the shortest to the longest; one half of each family, by a hash, is for calibration.
 pub fn choose(mut pairs: Vec<Pair>, each: usize) -> Vec<Pair> {
     pairs.sort_by(|a, b| a.family.cmp(&b.family).then(a.milliseconds.total_cmp(&b.milliseconds)));
     let mut chosen = Vec::new();
     for family in pairs.chunk_by(|a, b| a.family == b.family) {
         let count = family.len().min(each);
         let place = |i: usize| if count > 1 { i * (family.len() - 1) / (count - 1) } else { 0 };
-        chosen.extend((0..count).map(|i| family[place(i)].clone()));
+        let mut some: Vec<Pair> = (0..count).map(|i| family[place(i)].clone()).collect();
+        let mut hashes: Vec<u64> = some.iter().map(Pair::hash).collect();
+        hashes.sort_unstable();
+        some.iter_mut().for_each(|pair| pair.calibrates = hashes[..count / 2].contains(&pair.hash()));
+        chosen.extend(some);
     }
     chosen
 }

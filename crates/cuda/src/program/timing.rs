@@ -173,15 +173,16 @@ impl Timing {
             }
         };
         let starts = std::iter::once(start).chain(ends.iter().copied());
-        let layers = works.iter().zip(starts.zip(&ends)).enumerate().map(|(number, (&work, (start, &end)))| {
-            let took = match run.what {
-                Timed::Phase(phase) => traced.next(self.region(phase, number)),
-                Timed::Copy(_) => None,
-            };
-            // From the end: what is not the kernels' is mostly the wait for the first of them.
-            let start = took.map_or(start, |took| start.max(end.saturating_sub(took)));
-            DeviceSpan { name: "".into(), work: Some(work), copied: None, start, end }
-        });
+        let layers =
+            works.iter().zip(starts.zip(&ends)).enumerate().map(|(number, (&work, (start, &end)))| {
+                let took = match run.what {
+                    Timed::Phase(phase) => traced.next(self.region(phase, number)),
+                    Timed::Copy(_) => None,
+                };
+                // From the end: what is not the kernels' is mostly the wait for the first of them.
+                let start = took.map_or(start, |took| start.max(end.saturating_sub(took)));
+                DeviceSpan { name: "".into(), work: Some(work), copied: None, start, end }
+            });
         let outer = DeviceSpan { name: name.into(), work: None, copied, start, end };
         self.profiler.device_spans(self.lane, outer, layers);
         Ok(())
@@ -201,7 +202,10 @@ impl Timing {
         collected.records.sort_by_key(|(_, record)| record.start);
         let runs = |phase: Phase| {
             let runs = self.pending.iter();
-            runs.filter(|run| matches!(run.what, Timed::Phase(of) if (of == Phase::Clip) == (phase == Phase::Clip))).count()
+            runs.filter(
+                |run| matches!(run.what, Timed::Phase(of) if (of == Phase::Clip) == (phase == Phase::Clip)),
+            )
+            .count()
         };
         let (clip_runs, step_runs, clip_layers) = (runs(Phase::Clip), runs(Phase::Step), self.clip.len());
         let traced = Traced::new(&collected.records, |region| {
@@ -238,7 +242,8 @@ impl Traced {
         }
         let even = spans.into_iter().filter_map(|(region, spans)| {
             let runs = runs(region);
-            let each = spans.len().checked_div(runs).filter(|each| each * runs == spans.len() && *each > 0)?;
+            let each =
+                spans.len().checked_div(runs).filter(|each| each * runs == spans.len() && *each > 0)?;
             let took = |run: &[(u64, u64)]| {
                 let end = run.iter().map(|span| span.1).max().unwrap_or(0);
                 run.first().map_or(0, |first| end.saturating_sub(first.0))
@@ -304,7 +309,13 @@ mod tests {
     use super::*;
 
     fn kernel(start: u64, end: u64) -> Record {
-        Record { operation: Operation::Kernel { name: "k".into() }, place: (1, 7), correlation: 1, start, end }
+        Record {
+            operation: Operation::Kernel { name: "k".into() },
+            place: (1, 7),
+            correlation: 1,
+            start,
+            end,
+        }
     }
 
     #[test]
@@ -319,14 +330,10 @@ mod tests {
             (Some(3), kernel(1031, 1090)),
         ];
         let mut traced = Traced::new(&records, |region| if region == 3 { 2 } else { 1 });
-        assert_eq!([3, 3, 3, 0, 0, 9].map(|region| traced.next(region)), [
-            Some(70),
-            Some(90),
-            None,
-            Some(5),
-            None,
-            None
-        ]);
+        assert_eq!(
+            [3, 3, 3, 0, 0, 9].map(|region| traced.next(region)),
+            [Some(70), Some(90), None, Some(5), None, None]
+        );
         // Four kernels are not those of three runs; and a layer that did not run took nothing.
         assert_eq!(Traced::new(&records, |_| 3).next(3), None);
         assert_eq!(Traced::new(&records, |_| 0).next(3), None);
