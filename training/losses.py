@@ -25,7 +25,7 @@ def edges(ours, theirs, sizes=3):
 
 def bands(image):
     """Change across two pixels, and curvature from one pixel to the next, right and down, beside each other along the colours' axis. A pattern of
-    every second pixel has all of the one and nothing of the other; an edge has both."""
+    every second pixel has nothing of the one and all of the other; an edge has both."""
     middle = image[..., 1:-1, 1:-1]
     left, right = image[..., 1:-1, :-2], image[..., 1:-1, 2:]
     up, down = image[..., :-2, 1:-1], image[..., 2:, 1:-1]

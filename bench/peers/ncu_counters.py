@@ -38,7 +38,8 @@ def rounds(ops):
 
 def conflicts(ops):
     """The same of bank conflicts. Where only the unit counts them, it counts the cycles that other traffic took among its rounds and among its
-    conflicts alike: copies and operands of Hopper's units are such traffic. So the rounds that are nobody's are taken off."""
+    conflicts: copies and operands of Hopper's units are such traffic. So the rounds that are nobody's are taken off; where they are more than the
+    conflicts, not all of them were such, and nothing is known."""
     unit, rounds_of_unit = (pattern.format("", "_", ops[0]) for pattern in (CONFLICTS, ROUNDS))
     own = [unit, f"-{rounds_of_unit}", *_attributed(ROUNDS, ops)]
     return [_attributed(CONFLICTS, ops), own, [unit]]
@@ -211,13 +212,14 @@ def compare(theirs, ours, whole=None):
 
 
 def total(metrics, lists):
-    """The sum of the first list of metrics of which every one was collected that must be. A count is never below nothing."""
+    """The sum of the first list of metrics of which every one was collected that must be; `None` where that is no count."""
     for terms in lists:
         signs = {term.removeprefix("-"): -1 if term.startswith("-") else 1 for term in terms}
         signs = {name: sign for name, sign in signs.items() if name in metrics or not any(part in name for part in OPTIONAL)}
         values = {name: metrics.get(name) for name in signs}
         if None not in values.values():
-            return max(0, sum(sign * values[name] for name, sign in signs.items()))
+            count = sum(sign * values[name] for name, sign in signs.items())
+            return count if count >= 0 else None
     return None
 
 

@@ -58,15 +58,19 @@ pub fn uninterrupted<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, 
     if asked() { Err(Failure::Interrupted) } else { result }
 }
 
+/// Whether a request ends the program at once; `since` is how long ago the first one came, where this is another.
+fn ends_at_once(phase: u8, since: Option<Duration>) -> bool {
+    let again = since.is_some();
+    let same = since.is_some_and(|since| since < TOGETHER);
+    !same && (phase == Phase::AtOnce as u8 || (phase == Phase::AtNextStep as u8 && again))
+}
+
 /// Listens from now on. `json` is whether the program's answer is a JSON object.
 pub fn listen(json: bool) -> Result<(), Failure> {
     ctrlc::set_handler(move || {
         let first = ASKED.set(Instant::now()).is_ok();
-        if !first && ASKED.get().is_some_and(|asked| asked.elapsed() < TOGETHER) {
-            return;
-        }
-        let phase = PHASE.load(SeqCst);
-        if phase == Phase::AtOnce as u8 || (phase == Phase::AtNextStep as u8 && !first) {
+        let since = ASKED.get().filter(|_| !first).map(Instant::elapsed);
+        if ends_at_once(PHASE.load(SeqCst), since) {
             if io::stderr().is_terminal() {
                 // A bar may stand in the line.
                 let _ = io::stderr().write_all(b"\n");
@@ -76,4 +80,23 @@ pub fn listen(json: bool) -> Result<(), Failure> {
         }
     })
     .map_err(Failure::Signals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_comes_twice_at_a_time_is_one() {
+        let at = |phase: Phase, milliseconds: &[u64]| {
+            ends_at_once(phase as u8, milliseconds.first().map(|&since| Duration::from_millis(since)))
+        };
+        assert!(at(Phase::AtOnce, &[]));
+        // The work has ended since the first, and its results are being written.
+        assert!(!at(Phase::AtOnce, &[20]));
+        assert!(at(Phase::AtOnce, &[900]));
+        assert!(!at(Phase::AtNextStep, &[]) && !at(Phase::AtNextStep, &[20]));
+        assert!(at(Phase::AtNextStep, &[900]));
+        assert!(!at(Phase::Writing, &[]) && !at(Phase::Writing, &[900]));
+    }
 }

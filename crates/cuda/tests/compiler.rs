@@ -3,7 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-use std::{io::Write, sync::Mutex};
+use std::{
+    io::Write,
+    sync::{Barrier, Mutex},
+    thread,
+};
 
 use kinora_cuda::{
     Architecture, CodeForm, CudaError,
@@ -149,6 +153,27 @@ fn the_second_start_compiles_nothing() {
     std::fs::write(file, "damaged").unwrap();
     assert_eq!(start().statistics.compiled, 1);
     assert_eq!(start().statistics.compiled, 0);
+}
+
+/// Whoever comes while a kernel is being compiled waits, and finds it in the cache.
+#[test]
+fn what_several_want_at_a_time_is_compiled_once() {
+    if !there_is_nvrtc() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let options = CompilerOptions { cache: Some(folder.path().into()), ..CompilerOptions::plain() };
+    let compiler = Compiler::new(target(Architecture::AMPERE), options).unwrap();
+    let all = Barrier::new(4);
+    let one = || {
+        all.wait();
+        compiler.compile_all(&[scale("f32")], &|_| {}).unwrap().statistics.compiled
+    };
+    let compiled: usize = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(one)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(compiled, 1);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! The steps of a run: what each took by the host's clock, and what of that layers, copies and launching took.
 //!
-//! On a GPU a layer's time is that between two events, one before it and one after it, so that the layers of a step leave no gap: a
-//! GPU that waits for its next launch waits within that layer's time. The sum of the layers is therefore close to a step's
-//! time whether the GPU was busy or not. Two other figures tell these apart: how long the host took to give the launches,
-//! which a step cannot undercut, and, where the device was traced, how long it ran anything at all.
+//! On a GPU that is not traced a layer's time is that between two events, one before it and one after it, so that the layers of a step leave
+//! no gap: a GPU that waits for its next launch waits within that layer's time. The sum of the layers is therefore close to a
+//! step's time whether the GPU was busy or not. Where it was traced, a layer takes as long as its kernels, and waits are the
+//! step's own. Two other figures tell these apart: how long the device ran anything at all, where it was traced, and how long the host took to
+//! give the launches, which is as long as the step where launches are slow, or where the driver's queue of them is full.
 
 use serde::Serialize;
 

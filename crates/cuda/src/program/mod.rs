@@ -126,7 +126,7 @@ impl Program {
     /// launched one by one then, and not as one CUDA graph. A profiler that is off ends it.
     ///
     /// With [`Cupti`], the profile also has when each kernel ran, and a layer takes as long as its kernels. Without it, a layer's
-    /// time has the wait for its launch in it, some three microseconds.
+    /// time has the wait for its launch in it, some microseconds.
     ///
     /// # Errors
     /// Where the driver fails.

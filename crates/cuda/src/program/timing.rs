@@ -138,9 +138,10 @@ impl Timing {
 
     /// Tells the profiler of everything. The stream has done it.
     pub fn report(&mut self) -> Result<(), CudaError> {
-        // What was only to be looked at does not make a run fail.
+        // What was only to be looked at does not make a run fail. A trace that has kept its records would give them to the next run: it ends.
         let mut traced = self.report_trace().unwrap_or_else(|error| {
             self.profiler.note(&format!("the GPU's own times of kernels are missing: {error}"));
+            self.trace = None;
             Traced::default()
         });
         for run in std::mem::take(&mut self.pending) {
@@ -153,8 +154,10 @@ impl Timing {
     /// Forgets the runs of which one has failed.
     pub fn forget(&mut self) {
         self.pending.clear();
-        // What is left of them would be taken for the next run's; whether that can be had changes nothing.
-        let _ = self.trace.as_ref().map(Trace::collect);
+        // What is left of them would be taken for the next run's.
+        if self.trace.as_ref().is_some_and(|trace| trace.collect().is_err()) {
+            self.trace = None;
+        }
     }
 
     fn report_run(&self, run: &Run, traced: &mut Traced) -> Result<(), CudaError> {

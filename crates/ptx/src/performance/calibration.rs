@@ -19,7 +19,7 @@ pub struct Calibration {
     pub clock: f64,
     /// The share of the tensor cores' rate, at the clock that the chip holds while they are busy.
     pub tensor: f64,
-    /// The share of the second-level cache's bandwidth.
+    /// The share of the second-level cache's bandwidth: more than 1 where requests for the same are joined on the way to it.
     pub l2: f64,
     /// The share of the memory's bandwidth.
     pub dram: f64,

@@ -105,7 +105,7 @@ impl Simulator {
         let mut counters = Counters::default();
         let mut uses = [0.0; 7];
         let (mut sampled, mut waited) = (0.0, 0.0);
-        let (mut clocks, mut l2_sectors, mut l2_reads) = (0.0f64, 0.0, 0.0);
+        let (mut clocks, mut l2_sectors) = (0.0f64, 0.0);
         let (mut read, mut written, mut each) = (vec![0.0; extents.len()], vec![0.0; extents.len()], 0.0);
         for (sample, run) in runs {
             let count = run.ends.len() as f64;
@@ -132,7 +132,6 @@ impl Simulator {
             waited += busy.barriers;
             uses.iter_mut().zip(own).for_each(|(all, own)| *all += own * factor);
             l2_sectors += clock.l2_sectors as f64;
-            l2_reads += clock.l2_reads as f64;
             let reads = footprint::by_allocation(&clock.reads, &extents);
             each += reads.iter().sum::<f64>();
             read.iter_mut().zip(reads).for_each(|(all, own)| *all += own);
@@ -156,9 +155,7 @@ impl Simulator {
             launch
         };
         let l2_bytes = l2_sectors * SECTOR as f64 * blocks / f64::max(sampled, 1.0);
-        let asked = l2_bytes
-            - (1.0 - profile.memory.l2_asked) * l2_reads * SECTOR as f64 * blocks / f64::max(sampled, 1.0);
-        let l2_seconds = seconds_of(asked / (profile.memory.l2_rate * calibration.l2));
+        let l2_seconds = seconds_of(l2_bytes / (profile.memory.l2_rate * calibration.l2));
         let working = calibration.combined(multiprocessor_seconds, l2_seconds, dram_seconds);
         const RESOURCES: [Resource; 7] = [
             Resource::Issue,

@@ -77,7 +77,6 @@ impl Profile {
                 dram_bytes: 320e9,
                 l2_bytes: 4 << 20,
                 l2_rate: 1024.0,
-                l2_asked: 1.0,
                 l2_port: 64.0,
                 l1_bytes: 96 << 10,
             },
@@ -108,7 +107,6 @@ impl Profile {
                 dram_bytes: 936e9,
                 l2_bytes: 6 << 20,
                 l2_rate: 1536.0,
-                l2_asked: 1.0,
                 l2_port: 64.0,
                 l1_bytes: 128 << 10,
             },
@@ -152,7 +150,6 @@ impl Profile {
                 dram_bytes: 2039e9,
                 l2_bytes: 40 << 20,
                 l2_rate: 5120.0,
-                l2_asked: 1.0,
                 l2_port: 64.0,
                 l1_bytes: 192 << 10,
             },
@@ -177,8 +174,6 @@ impl Profile {
             memory: MemorySystem {
                 dram_bytes: 3352e9,
                 l2_bytes: 50 << 20,
-                // By Nsight Compute on an H200: 0.52 to 0.72 for products, convolutions and attention, 0.63 on average.
-                l2_asked: 0.63,
                 l1_bytes: 256 << 10,
                 ..ampere.memory
             },

@@ -82,8 +82,6 @@ pub struct MemorySystem {
     pub l2_bytes: usize,
     /// Bytes that the second-level cache gives or takes in a clock, all multiprocessors together.
     pub l2_rate: f64,
-    /// The part of what multiprocessors read of it that it is asked for: requests for the same at the same time are one on the way.
-    pub l2_asked: f64,
     /// Bytes that one multiprocessor takes from it in a clock.
     pub l2_port: f64,
     /// Bytes of a multiprocessor's first-level cache and shared memory together.

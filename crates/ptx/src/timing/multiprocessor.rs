@@ -112,8 +112,6 @@ pub(crate) struct Clock {
     pub writes: Footprint,
     /// Sectors that came from the second level and went there.
     pub l2_sectors: u64,
-    /// Those of them that it gave.
-    pub l2_reads: u64,
     pub busy: Busy,
     touched: Touched,
 }
@@ -129,7 +127,6 @@ impl Clock {
             reads: Footprint::default(),
             writes: Footprint::default(),
             l2_sectors: 0,
-            l2_reads: 0,
             busy: Busy::default(),
             touched: Touched::default(),
             rates,
@@ -264,7 +261,6 @@ impl Clock {
         if second > 0 {
             let latency = if new { latencies.dram } else { latencies.l2 };
             done = self.second(base, start, second) + latency;
-            self.l2_reads += second;
         }
         if stored > 0 {
             // A sector is read and merged where not all of it is written.
@@ -307,7 +303,6 @@ impl Clock {
         let latencies = self.rates.latencies;
         let latency = latencies.bulk_copy + if new { latencies.dram } else { latencies.l2 };
         let there = self.second(base, now, second + stored);
-        self.l2_reads += second;
         self.share(base, now, first).max(there) + latency
     }
 }
