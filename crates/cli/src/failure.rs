@@ -287,8 +287,8 @@ fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
 fn header_help(header: &str) -> String {
     format!(
         "NVRTC looks for headers in no folder but those that it is given: name that of {header} with \
-         --compile=-IFOLDER. CUDA's own come with `pip install nvidia-cuda-runtime`, into nvidia/cu13/include of \
-         the environment's site-packages, or with the CUDA toolkit, into /usr/local/cuda/include"
+         --compile=-IFOLDER. CUDA's own come with `pip install nvidia-cuda-runtime`, those in crt/ with nvidia-cuda-crt, into \
+         nvidia/cu13/include of the environment's site-packages, or with the CUDA toolkit, into /usr/local/cuda/include"
     )
 }
 

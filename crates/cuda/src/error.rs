@@ -159,7 +159,7 @@ pub enum CudaError {
         reason: String,
     },
     /// A kernel does not compile.
-    #[error("{kernel} does not compile for {target}:\n{log}\nspecialised with:\n{specialisation}")]
+    #[error("{kernel} does not compile for {target}:\n{log}{}", specialised(specialisation))]
     Compile {
         /// The kernel: source and entry.
         kernel: String,
@@ -276,6 +276,11 @@ fn at(phase: Phase, replay: u64, layer: Option<&str>) -> String {
         Some(layer) => format!("{phase}, {layer}"),
         None => phase,
     }
+}
+
+/// What a source was specialised with, where it was.
+fn specialised(with: &str) -> String {
+    if with.is_empty() { String::new() } else { format!("\nspecialised with:\n{with}") }
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ fn there_is_nvrtc() -> bool {
         Err(error) if std::env::var_os("KINORA_REQUIRE_NVRTC").is_some() => panic!("{error}"),
         Err(_) => {
             // Not by `println`, which a passing test keeps to itself.
-            let test = std::thread::current().name().unwrap_or_default().to_owned();
+            let test = thread::current().name().unwrap_or_default().to_owned();
             let _ = writeln!(std::io::stderr(), "{test} not run: no NVRTC");
             false
         }

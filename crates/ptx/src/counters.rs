@@ -33,6 +33,8 @@ pub enum InstructionClass {
     Shared,
     /// Loads and stores of local memory.
     Local,
+    /// Loads of arguments and of constant memory.
+    Constant,
     /// Atomics.
     Atomic,
     /// Copies that run beside the threads, and their barriers.
@@ -60,6 +62,7 @@ impl InstructionClass {
             C::Global,
             C::Shared,
             C::Local,
+            C::Constant,
             C::Atomic,
             C::Asynchronous,
             C::Matrix,
@@ -81,6 +84,7 @@ impl InstructionClass {
             C::Global => "global",
             C::Shared => "shared",
             C::Local => "local",
+            C::Constant => "constant",
             C::Atomic => "atomic",
             C::Asynchronous => "asynchronous",
             C::Matrix => "matrix",
@@ -101,6 +105,7 @@ impl InstructionClass {
             Op::Load(access) | Op::Store(access) => match access.memory {
                 Memory::Shared | Memory::SharedCluster => C::Shared,
                 Memory::Local => C::Local,
+                Memory::Constant | Memory::Parameter => C::Constant,
                 _ => C::Global,
             },
             Op::LoadMatrix { .. } | Op::StoreMatrix { .. } => C::Shared,
@@ -274,7 +279,7 @@ impl Traffic {
         rounds
     }
 
-    /// How much of what was moved was asked for, up to 1.
+    /// The fewest transactions that each request would do with, by its bytes, over those that there were.
     pub fn efficiency(&self) -> f64 {
         if self.transactions == 0 { 1.0 } else { self.ideal_transactions as f64 / self.transactions as f64 }
     }

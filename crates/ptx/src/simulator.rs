@@ -431,21 +431,28 @@ impl Simulator {
         let all = |extents: &[u64]| extents.iter().fold(1u64, |all, &extent| all.saturating_mul(extent));
         let threads = all(&block.map(u64::from));
         let most = kernel.threads.map_or(1024, |extents| all(&extents));
-        if grid.contains(&0) || !(1..=most.min(1024)).contains(&threads) {
-            return refuse(format!(
-                "{grid:?} blocks of {block:?} threads; a block can have {}",
-                most.min(1024)
-            ));
+        let most_here = most.min(1024);
+        if grid.contains(&0) || threads == 0 {
+            return refuse(format!("{grid:?} blocks of {block:?} threads are none"));
+        }
+        if threads > most_here {
+            return refuse(format!("a block of {block:?} has {threads} threads, and can have {most_here}"));
         }
         if kernel.threads_required && threads != most {
             return refuse(format!("blocks of {threads} threads, but the kernel wants {most}"));
         }
         if block[2] > 64 || grid[1] > 65535 || grid[2] > 65535 || grid[0] > i32::MAX as u32 {
-            return refuse(format!("{grid:?} blocks of {block:?} threads are too many on an axis"));
+            return refuse(format!(
+                "{grid:?} blocks of {block:?} threads are too many on an axis: 2147483647, 65535 and 65535 blocks are the most, and 64 threads \
+                 on the third"
+            ));
         }
         let blocks = all(&cluster.map(u64::from));
         if blocks == 0 || blocks > u64::from(self.profile.cluster_blocks) {
-            return refuse(format!("clusters of {cluster:?} blocks on a {}", self.profile.name));
+            let (most, chip) = (self.profile.cluster_blocks, &self.profile.name);
+            return refuse(format!(
+                "a cluster of {cluster:?} blocks; {most} is the most on the simulated {chip}"
+            ));
         }
         if (0..3).any(|axis| grid[axis] % cluster[axis] != 0) {
             return refuse(format!("a grid of {grid:?} is not made of clusters of {cluster:?}"));

@@ -29,6 +29,13 @@ fn neighbours_are_read_together_and_strides_are_not() {
     assert_eq!(together.global_loads.efficiency(), 1.0);
     assert_eq!(together.global_stores, together.global_loads);
     assert_eq!(together.lane_efficiency(), 1.0);
+    // Arguments are no loads of global memory: two for each of 16 warps.
+    assert_eq!(together.class(InstructionClass::Global), 2 * 16);
+    assert_eq!(together.class(InstructionClass::Constant), 2 * 16);
+    // Nor does a branch that nobody takes leave lanes idle.
+    let guarded = kernel("i").replace(" y[i] =", " if (i < 512) y[i] =");
+    let Some(guarded) = count(&guarded, 4, 128) else { return };
+    assert_eq!((guarded.branches, guarded.lane_efficiency()), (16, 1.0));
     let Some(apart) = count(&kernel("i * 32"), 4, 128) else { return };
     assert_eq!(apart.global_loads.transactions, 16 * 32);
     assert_eq!(apart.global_loads.efficiency(), 0.125);

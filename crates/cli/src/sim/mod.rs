@@ -19,9 +19,10 @@ use serde_json::json;
 
 use self::{
     arguments::{Check, SimArgs},
-    operands::{Element, OperandError},
+    operands::{Buffer, Element, Operand, OperandError},
 };
 use crate::{
+    display::Display,
     failure::Failure,
     files::{self, NewFile},
     print,
@@ -49,6 +50,12 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
     let kernel = entry(arguments, &module)?;
+    if arguments.predict_only && arguments.args.iter().filter_map(Operand::buffer).any(Buffer::has_content) {
+        Display::new(arguments.json, false).warn(
+            "a prediction alone reads nothing that buffers hold: branches and addresses that depend on it go as by zeros; \
+             without --predict-only they do not",
+        );
+    }
     let (mut values, mut buffers) = (Vec::new(), Vec::new());
     for (number, operand) in arguments.args.iter().enumerate() {
         let placed = if arguments.predict_only {

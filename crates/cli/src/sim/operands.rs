@@ -27,6 +27,13 @@ pub struct Buffer {
     filling: Filling,
 }
 
+impl Buffer {
+    /// Whether it holds numbers that differ from each other, as far as the command line says.
+    pub fn has_content(&self) -> bool {
+        matches!(self.filling, Filling::Random | Filling::File(_))
+    }
+}
+
 /// The elements of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {

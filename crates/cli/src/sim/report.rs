@@ -77,10 +77,10 @@ fn moved(traffic: &Traffic, piece: &str) -> String {
         conflicts => format!(", {conflicts} of them by bank conflicts"),
     };
     format!(
-        "{} in {} requests and {} {piece}{conflicts}: {:.0} % of what that could carry",
+        "{} in {} requests and {} {piece}{conflicts}, where {} would do",
         bytes(traffic.bytes),
         traffic.requests,
         traffic.transactions,
-        100.0 * traffic.efficiency()
+        traffic.ideal_transactions
     )
 }

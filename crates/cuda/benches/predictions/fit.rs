@@ -71,12 +71,12 @@ pub fn fit(measured: &[Measured], plain: &Calibration, start: Calibration) -> (C
     let mut least = error(&best);
     for round in 0..ROUNDS {
         let step = 1.3f64.powf(0.7f64.powi(round as i32));
-        for constant in 0..CONSTANTS {
+        for (constant, most) in MOST.into_iter().enumerate() {
             for factor in [step, 1.0 / step] {
                 let mut tried = best.clone();
                 let value = constant_of(&mut tried, constant);
                 *value *= factor;
-                let too_much = *value > MOST[constant];
+                let too_much = *value > most;
                 let found = error(&tried);
                 if found < least && !too_much {
                     (best, least) = (tried, found);

@@ -76,7 +76,9 @@ impl FindingKind {
                 "keep divisors from zero and exponents and sums within the type's range, or compute in a wider type"
             }
             FindingKind::Trap => "the kernel ended itself: an assertion failed",
-            FindingKind::StepLimit => "look for a loop that waits for something that never comes",
+            FindingKind::StepLimit => {
+                "look for a loop that waits for something that never comes, or allow more steps for a long one"
+            }
         }
     }
 }

@@ -64,7 +64,9 @@ impl Unit<'_> {
             let guard = instruction.guard;
             let active = if guard.is_none() { mask } else { mask & warp.registers.predicate(guard) };
             self.counters.instructions[instruction.class as usize] += 1;
-            self.counters.thread_instructions += u64::from(active.count_ones());
+            // Every lane looks at a branch, whether or not it takes it.
+            let lanes = if matches!(instruction.op, Op::Branch { .. }) { mask } else { active };
+            self.counters.thread_instructions += u64::from(lanes.count_ones());
             let first = instruction.first as usize;
             let end = first + instruction.results as usize + instruction.operands as usize;
             let operands = &program.operands[first..end];

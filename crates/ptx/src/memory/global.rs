@@ -204,7 +204,7 @@ impl Global {
         let Some(allocation) = Allocation::new(base, bytes) else {
             return Err(PtxError::Memory(format!(
                 "this machine cannot hold {bytes} bytes and as many marks of what was written; make the tensors smaller, or \
-                 reserve addresses where only a prediction is wanted"
+                 only reserve addresses, where a prediction alone is wanted (`kinora sim --predict-only`)"
             )));
         };
         self.allocations.push(allocation);
