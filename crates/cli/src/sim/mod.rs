@@ -22,11 +22,14 @@ use self::{
     operands::{Buffer, Element, Operand, OperandError},
 };
 use crate::{
-    display::Display,
     failure::Failure,
     files::{self, NewFile},
     print,
 };
+
+/// Of a prediction alone, where buffers were given something to hold.
+const UNREAD: &str = "a prediction alone reads nothing that buffers hold: branches and addresses that depend on it go as by zeros; \
+                      without --predict-only they do not";
 
 /// Runs a kernel, and says what it did.
 pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
@@ -50,12 +53,6 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
     let kernel = entry(arguments, &module)?;
-    if arguments.predict_only && arguments.args.iter().filter_map(Operand::buffer).any(Buffer::has_content) {
-        Display::new(arguments.json, false).warn(
-            "a prediction alone reads nothing that buffers hold: branches and addresses that depend on it go as by zeros; \
-             without --predict-only they do not",
-        );
-    }
     let (mut values, mut buffers) = (Vec::new(), Vec::new());
     for (number, operand) in arguments.args.iter().enumerate() {
         let placed = if arguments.predict_only {
@@ -76,10 +73,15 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     };
     let prediction = prediction::predict(arguments, &simulator, &module, &kernel, &config, source)?;
     if arguments.predict_only {
-        let answer = json!({ "kernel": kernel, "chip": chip(arguments), "prediction": prediction });
-        let text = prediction.map_or_else(String::new, |prediction| prediction::text(&prediction));
-        let title = format!("{kernel} on a simulated {}\n", chip(arguments).name);
-        return print(&if arguments.json { format!("{answer}\n") } else { title + &text });
+        let unread = arguments.args.iter().filter_map(Operand::buffer).any(Buffer::has_content);
+        let notes: Vec<&str> = unread.then_some(UNREAD).into_iter().collect();
+        let answer = json!({
+            "kernel": kernel, "chip": chip(arguments), "prediction": prediction, "notes": notes,
+        });
+        let mut text = format!("{kernel} on a simulated {}\n", chip(arguments).name);
+        text += &prediction.map_or_else(String::new, |prediction| prediction::text(&prediction));
+        notes.iter().for_each(|note| text += &format!("note: {note}\n"));
+        return print(&if arguments.json { format!("{answer}\n") } else { text });
     }
     let report = simulator.launch(&module, &kernel, &config).map_err(simulated)?;
 
