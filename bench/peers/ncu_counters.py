@@ -12,15 +12,12 @@ The exit code is 1 where a call failed or one of its counts does not agree; thos
 """
 
 import argparse
-import csv
-import io
 import json
-import os
 import pathlib
-import shutil
-import subprocess
 import sys
 import typing
+
+from ncu import Failed, find_profiler, read_csv, run, version
 
 HERE = pathlib.Path(__file__).resolve().parent
 SHARE, SHARE_OF_WHOLE = 0.05, 0.01
@@ -130,28 +127,6 @@ CERTAIN = {LSU.format(f"t_{what}", op) for what in ("requests", "sectors") for o
 }
 
 
-class Failed(Exception):
-    """Something that a person has to do something about."""
-
-
-def find_profiler():
-    homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
-    places = [pathlib.Path(home) / "bin/ncu" for home in homes if home]
-    places += sorted(pathlib.Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)
-    for place in [shutil.which("ncu"), *places]:
-        if place and pathlib.Path(place).is_file():
-            return str(place)
-    raise Failed("there is no ncu; name it with --ncu")
-
-
-def run(command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        words = (done.stdout + done.stderr).strip().splitlines()
-        raise Failed(f"{' '.join(map(str, command[:6]))} … failed: " + " / ".join(words[-4:]))
-    return done.stdout
-
-
 def known_metrics(ncu):
     """The names that the profiler knows on this GPU, without what follows the dot; nothing where it does not tell."""
     names = set()
@@ -169,29 +144,6 @@ def wanted_metrics(known):
     wanted = {metric.removeprefix("-") for comparison in COMPARED for metrics in comparison.metrics for metric in metrics}
     wanted |= {metric for _, metric, _ in BESIDE}
     return sorted(metric for metric in wanted if metric in CERTAIN or metric.split(".")[0] in known)
-
-
-def number(text):
-    """A number as the profiler prints it, with its commas; `None` where it is none."""
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return None
-
-
-def read_csv(text):
-    """The kernels of the profiler's table in their order, each with its metrics."""
-    lines = text.splitlines()
-    start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
-    if start is None:
-        raise Failed("the profiler printed no table: " + " / ".join(lines[-4:]))
-    kernels = {}
-    for row in csv.DictReader(io.StringIO("\n".join(lines[start:]))):
-        if not (row.get("ID") or "").isdigit():
-            continue
-        kernel = kernels.setdefault(int(row["ID"]), {"kernel": row["Kernel Name"], "metrics": {}})
-        kernel["metrics"][row["Metric Name"]] = number(row["Metric Value"] or "")
-    return [kernels[i] for i in sorted(kernels)]
 
 
 def profile(ncu, program, call, metrics):
@@ -318,14 +270,13 @@ def main():
     metrics = wanted_metrics(known_metrics(ncu))
     calls = {}
     names = arguments.calls or json.loads(run([str(program), "--counters", "list"]))
-    version = run([ncu, "--version"]).strip().splitlines()[-1]
     for call in names:
         try:
             calls[call] = compare_call(ncu, program, call, metrics)
         except Failed as failure:
             calls[call] = {"failed": str(failure)}
         print(show(call, calls[call]), flush=True)
-        document = {"profiler": version, "metrics": metrics, "summary": summary(calls), "calls": calls}
+        document = {"profiler": version(ncu), "metrics": metrics, "summary": summary(calls), "calls": calls}
         arguments.out.write_text(json.dumps(document, indent=1) + "\n")
     told = summary(calls)
     for name, counts in told.items():

@@ -123,7 +123,9 @@ mod tests {
             "golden/svd.py",
             "golden/synthetic.py",
             "bench/peers/svd_gpu.py",
+            "bench/peers/ncu.py",
             "bench/peers/ncu_counters.py",
+            "bench/peers/ncu_times.py",
             "bench/peers/op_shapes.json",
         ] {
             assert_eq!(

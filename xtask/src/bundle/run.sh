@@ -13,6 +13,7 @@ run bench [WORDS…]           every benchmark; the words go to each
 run peers WORDS…             bench/peers/svd_gpu.py; --help lists its options
 run simulator [WORDS…]       every kernel in the simulator and on the GPU, compared bit by bit; a table's name, --json FILE, …
 run counters WORDS…          what the simulator counts beside Nsight Compute: bench/peers/ncu_counters.py
+run times WORDS…             what a profile's kernels took beside Nsight Compute: bench/peers/ncu_times.py
 run check                    says what of the host's libraries and Python is found
 
 PYTHON names another interpreter than python3, CUDA_HOME another CUDA than /usr/local/cuda, ONLY a pattern that the names
@@ -158,6 +159,7 @@ counters)
     exec "$python" "$here/bench/peers/ncu_counters.py" \
         --program "$here/bench/bench/simulator_on_gpu" "$@"
     ;;
+times) exec "$python" "$here/bench/peers/ncu_times.py" --program "$here/kinora" "$@" ;;
 peers) exec "$here/.python/bin/python" "$here/bench/peers/svd_gpu.py" "$@" ;;
 check) check ;;
 help | --help | -h) usage ;;

@@ -1,9 +1,8 @@
 //! `bench/peers/ncu_counters.py` with a profiler that is none, whose tables look like Nsight Compute's.
-#![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::fs;
 
+use crate::{peer, script};
 use serde_json::{Value, json};
 
 /// Knows no metrics of single instructions, and fails where one is asked for.
@@ -53,13 +52,6 @@ fn program(matrix_instructions: [u32; 2]) -> String {
     format!("#!/bin/sh\ncase \"$2\" in\nlist) echo '[\"linear\"]' ;;\n*) echo '{counted}' ;;\nesac\n")
 }
 
-fn script(folder: &Path, name: &str, text: &str) -> std::path::PathBuf {
-    let path = folder.join(name);
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
-
 struct Compared {
     document: Value,
     text: String,
@@ -71,16 +63,19 @@ fn compared(profiler: &str, matrix_instructions: [u32; 2]) -> Compared {
     let ncu = script(folder.path(), "ncu", profiler);
     let program = script(folder.path(), "program", &program(matrix_instructions));
     let out = folder.path().join("out.json");
-    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers/ncu_counters.py");
-    let run = Command::new("python3")
-        .arg(peers)
-        .args(["--out".as_ref(), out.as_os_str(), "--ncu".as_ref(), ncu.as_os_str()])
-        .args(["--program".as_ref(), program.as_os_str()])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    let (text, code) = peer(
+        "ncu_counters.py",
+        &[
+            "--out".as_ref(),
+            out.as_os_str(),
+            "--ncu".as_ref(),
+            ncu.as_os_str(),
+            "--program".as_ref(),
+            program.as_os_str(),
+        ],
+    );
     let written = fs::read_to_string(&out).unwrap_or_else(|error| panic!("{error}: {text}"));
-    Compared { document: serde_json::from_str(&written).unwrap(), text, code: run.status.code() }
+    Compared { document: serde_json::from_str(&written).unwrap(), text, code }
 }
 
 /// What is made of the profiler's counts where the simulator sees half the tensor instructions.
