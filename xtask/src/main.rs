@@ -15,7 +15,7 @@ cargo xtask <task>
   test      install NVIDIA's kernel compiler into .python/, check formatting, lints and docs, and run every test
   bench     install PyTorch and diffusers into .python/, then run the benchmarks against them; more words go to
             `cargo bench`
-  bundle    gather what a GPU host without a toolchain needs into target/bundle
+  bundle    gather what a GPU host without a toolchain needs into target/bundle, and pack it into target/bundle.tar.xz
   golden    install PyTorch and diffusers into .python/, then make the golden fixtures again
   help      this text";
 

@@ -48,6 +48,8 @@ pub enum TaskError {
         bytes: u64,
         /// How large it may be.
         limit: u64,
+        /// How to make it smaller.
+        remedy: &'static str,
     },
 }
 
@@ -59,8 +61,8 @@ impl fmt::Display for TaskError {
             TaskError::Failed { command, status } => write!(f, "`{command}` failed: {status}"),
             TaskError::Missing { what, remedy } => write!(f, "{what} is missing: {remedy}"),
             TaskError::File { path, reason } => write!(f, "{}: {reason}", path.display()),
-            TaskError::TooLarge { what, bytes, limit } => {
-                write!(f, "{what} has {bytes} bytes, and may have {limit}: leave something out")
+            TaskError::TooLarge { what, bytes, limit, remedy } => {
+                write!(f, "{what} has {bytes} bytes, and may have {limit}: {remedy}")
             }
         }
     }

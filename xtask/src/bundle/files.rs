@@ -73,3 +73,8 @@ pub fn size(path: &Path) -> Result<u64, TaskError> {
     }
     fs::metadata(path).map(|file| file.len()).map_err(io_error(path))
 }
+
+/// A number of bytes as a person reads it.
+pub fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
