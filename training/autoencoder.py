@@ -2,6 +2,8 @@
 
 Its decoder sees all frames of a clip at once, in its temporal convolutions and in norms over all of them. They begin at nothing, and
 are left out for as long as frames come alone.
+
+One that goes on from an exported model keeps its encoder, so that latents mean what they did to the UNet, and sees whole clips from the start.
 """
 
 import math
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 
 import beginning
 import configurations as sizes
+import exported
 import fast_layers
 import metrics
 import strips
@@ -21,6 +24,8 @@ from losses import divergence, psnr, reconstruction
 from optimiser import Step, Weights
 
 PEAK_RATE, WARM_UP, WEIGHT_DECAY = 3e-4, 300, 1e-3
+# Of a decoder that is trained already.
+LATER_RATE = 1.5e-4
 # Of a latent number's divergence from the normal distribution: keeps latents smooth enough for the UNet to predict.
 DIVERGENCE_WEIGHT = 6e-4
 # Of how far four pictures of half the size are from what their latents, as often halved, decode to. Detail that the decoder cannot do
@@ -148,7 +153,13 @@ def train(clips, pool, work, out, settings):
     torch.manual_seed(1)
     vae = sizes.autoencoder()
     elapsed, generator = 0.0, torch.Generator(device).manual_seed(1)
-    if saved is None:
+    peak, single_part = PEAK_RATE, SINGLE_PART
+    if settings.exported is not None:
+        peak, single_part = LATER_RATE, 0.0
+        exported.load(vae, settings.exported, "vae")
+        for part in (vae.encoder, vae.quant_conv):
+            part.requires_grad_(False)
+    elif saved is None:
         beginning.begin(vae, pool().pieces(FIRST_SEEN, 1, generator)[:, 0])
     fast_layers.speed_up(vae.to(device))
     weights = Weights(dict(vae=vae), WEIGHT_DECAY, AVERAGED)
@@ -172,13 +183,13 @@ def train(clips, pool, work, out, settings):
 
     frames, step, reported, seen, last_save = None, None, time.perf_counter(), 0, time.perf_counter()
     while not clock.done and not clock.must_stop:
-        wanted = 1 if clock.fraction < SINGLE_PART else FRAMES
+        wanted = 1 if clock.fraction < single_part else FRAMES
         if wanted != frames:
             frames = wanted
             fast_layers.leave_out_time(vae, frames == 1)
             step = Step(train_step(vae, weights), weights, settings.graph)
         count = max(1, settings.autoencoder_batch // frames)
-        weights.schedule(learning_rate(PEAK_RATE, clock.fraction, weights.steps, WARM_UP))
+        weights.schedule(learning_rate(peak, clock.fraction, weights.steps, WARM_UP))
         results = step(frames=pool().pieces(count, frames, generator))
         clock.steps += 1
         seen += count * frames
@@ -201,14 +212,16 @@ def finish(weights, clips, settings, out, log):
     vae = sizes.autoencoder().to(clips.device)
     vae.load_state_dict(weights.averaged_state("vae"))
     vae.eval()
-    frames = clips.make(range(HELD_OUT // 2, HELD_OUT // 2 + settings.measured_clips), frames=[0, 7]).frames
-    deviation = normalise(vae, frames.flatten(0, 1) * 2 - 1)
+    if settings.exported is None:
+        frames = clips.make(range(HELD_OUT // 2, HELD_OUT // 2 + settings.measured_clips), frames=[0, 7]).frames
+        deviation = normalise(vae, frames.flatten(0, 1) * 2 - 1)
+        log.write(event="normalised", deviation=[round(value, 3) for value in deviation.tolist()])
     # What is trained on is what will be published.
     state = {name: value.half().float() for name, value in vae.state_dict().items()}
     vae.load_state_dict(state)
     fast_layers.speed_up(vae)
     measured = held_out(vae, clips, settings.measured_clips, out / "autoencoder.png")
-    log.write(event="done", deviation=[round(value, 3) for value in deviation.tolist()], **measured)
+    log.write(event="done", **measured)
     return state
 
 

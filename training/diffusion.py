@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 import configurations as sizes
+import exported
 import fast_layers
 import fast_unet
 from checkpoints import Clock, Log, learning_rate, load, save
@@ -92,7 +93,11 @@ def train(latents, device, work, out, settings):
         return True
     torch.manual_seed(2)
     unet, encoder = sizes.unet().to(device), sizes.image_encoder().to(device)
-    begin(unet)
+    if settings.exported is None:
+        begin(unet)
+    else:
+        for name, network in (("unet", unet), ("image_encoder", encoder)):
+            exported.load(network, settings.exported, name)
     weights = Weights(dict(unet=unet, image_encoder=encoder), WEIGHT_DECAY, AVERAGED, by_muon)
     elapsed = 0.0
     if saved is not None:

@@ -2,7 +2,7 @@
 
     python training/evaluate.py --model FOLDER --out FOLDER
 
-Everything goes through diffusers' own pipeline, loaded from the folder, with its defaults but for the steps.
+Everything goes through diffusers' own pipeline, loaded from the folder, with its defaults but for steps and guidance.
 """
 
 import argparse
@@ -33,7 +33,7 @@ class Model:
         self.pipeline = export.load(folder, device, dtype)
         self.steps, self.batch, self.guidance = steps, batch, guidance
 
-    def clips(self, stills, seeds, bucket=sizes.MOTION_BUCKET, fps=sizes.FPS):
+    def clips(self, stills, seeds, bucket=sizes.MEASURED_BUCKET, fps=sizes.FPS):
         """Clips for stills `[n, 3, height, width]` from 0 to 1: `[n, frames, 3, height, width]`."""
         pictures = [Image.fromarray(picture) for picture in strips.to_bytes(stills)]
         made = []

@@ -55,9 +55,9 @@ def encoded(vae, pictures, generator):
     return dict(clips=latents.half(), images=images.half(), strengths=strengths)
 
 
-def read(work, count, device, out):
+def read(work, first, count, device, out):
     """What an earlier run has encoded, or nothing."""
-    path, start = path_of(work, count), time.perf_counter()
+    path, start = path_of(work, first, count), time.perf_counter()
     if not path.exists():
         return None
     latents = Latents(**torch.load(path, map_location=device, weights_only=True))
@@ -65,8 +65,8 @@ def read(work, count, device, out):
     return latents
 
 
-def path_of(work, count):
-    return work / f"latents-{count}.pt"
+def path_of(work, first, count):
+    return work / f"latents-{first}-{count}.pt"
 
 
 def make(vae, pool, work, out, batch_size):
@@ -86,6 +86,6 @@ def make(vae, pool, work, out, batch_size):
     seconds = time.perf_counter() - start
     log.write(event="made", clips=pool.count, seconds=seconds, clips_per_second=pool.count / seconds, deviations=deviations)
     before = time.perf_counter()
-    save(path_of(work, pool.count), parts)
+    save(path_of(work, pool.first, pool.count), parts)
     log.write(event="saved", seconds=time.perf_counter() - before)
     return Latents(**parts)

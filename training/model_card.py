@@ -5,12 +5,26 @@ import json
 import pathlib
 
 import configurations as sizes
+import exported
 import flops
 
 TEMPLATE = pathlib.Path(__file__).resolve().parent / "model_card.md"
 
 
-def fields(results, training):
+def told(runs):
+    """The runs of a training as sentences."""
+    sentences = []
+    for run in runs:
+        first, last = run["first_clip"], run["first_clip"] + run["clips"] - 1
+        part = "the decoder of the autoencoder" if sentences else "the autoencoder"
+        sentences.append(
+            f"{'Then o' if sentences else 'O'}n one {run['device']}, on clips {first:,} to {last:,}: {part} for "
+            f"{run['autoencoder_minutes']:g} minutes, and after it UNet and image encoder together for {run['unet_minutes']:g} minutes."
+        )
+    return "\n".join(sentences)
+
+
+def fields(results, runs):
     rows = flops.table()
     promises = "\n".join(f"| {name} | {'yes' if kept else 'no'} |" for name, kept in results["passes"].items())
     motion = results["motion"]["pixels_per_frame"]
@@ -26,10 +40,9 @@ def fields(results, training):
         side=sizes.SIDE,
         steps=results["steps"],
         guidance="{} to {}".format(*results["guidance"]),
-        device=training["device"],
-        autoencoder_minutes=f"{training['autoencoder_minutes']:g}",
-        unet_minutes=f"{training['unet_minutes']:g}",
-        clips=f"{training['clips']:,}",
+        measured_bucket=sizes.MEASURED_BUCKET,
+        default_bucket=sizes.MOTION_BUCKET,
+        training=told(runs),
         evaluated=results["clips"],
         precision=results["precision"],
         reconstruction=f"{results['autoencoder']['first_frame_psnr']:.1f}",
@@ -53,22 +66,20 @@ def fields(results, training):
     )
 
 
-def write(path, results, training):
+def write(path, results, runs):
     text = TEMPLATE.read_text(encoding="utf-8")
-    for name, value in fields(results, training).items():
+    for name, value in fields(results, runs).items():
         text = text.replace("{{" + name + "}}", str(value))
     path.write_text(text, encoding="utf-8")
 
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--results", type=pathlib.Path, required=True, help="the folder of evaluation.json and training.json")
-    arguments.add_argument("--card", type=pathlib.Path, required=True)
+    arguments.add_argument("--evaluation", type=pathlib.Path, required=True, help="what evaluate.py wrote")
+    arguments.add_argument("--model", type=pathlib.Path, required=True, help="the folder that it is of, which gets the card")
     arguments = arguments.parse_args()
-    results, training = (
-        json.loads((arguments.results / name).read_text(encoding="utf-8")) for name in ("evaluation.json", "training.json")
-    )
-    write(arguments.card, results, training)
+    results = json.loads(arguments.evaluation.read_text(encoding="utf-8"))
+    write(arguments.model / "README.md", results, exported.history(arguments.model))
 
 
 if __name__ == "__main__":

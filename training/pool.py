@@ -14,19 +14,20 @@ from motion import bucket
 
 
 class Pool:
-    """Clips 0 to `count`."""
+    """So many clips, from the one numbered `first` on."""
 
-    def __init__(self, clips, count, painted_at_once, out):
+    def __init__(self, clips, first, count, painted_at_once, out):
         log, start = Log(out / "log.jsonl", "pool"), time.perf_counter()
         device = clips.device
+        self.first = first
         self.frames = torch.empty(count, FRAMES, 3, SIDE, SIDE, dtype=torch.uint8, device=device)
         self.conditions = torch.empty(count, 2, device=device)
-        for first in range(0, count, painted_at_once):
-            batch = clips.make(range(first, min(first + painted_at_once, count)))
-            rows = slice(first, first + len(batch.frames))
+        for begin in range(0, count, painted_at_once):
+            rows = slice(begin, min(begin + painted_at_once, count))
+            batch = clips.make(range(first + rows.start, first + rows.stop))
             self.frames[rows] = (batch.frames * 255).round().to(torch.uint8)
             self.conditions[rows] = torch.stack([batch.fps - 1, bucket(batch.motion, batch.fps)], dim=1)
-            if first // painted_at_once % 16 == 8:
+            if begin // painted_at_once % 16 == 8:
                 log.write(event="painting", clips=rows.stop, clips_per_second=rows.stop / (time.perf_counter() - start))
         if device.type == "cuda":
             torch.cuda.synchronize()
@@ -35,7 +36,7 @@ class Pool:
         seconds = time.perf_counter() - start
         places = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], device=device)
         buckets = [round(value) for value in self.conditions[:, 1].quantile(places).tolist()]
-        log.write(event="painted", clips=count, seconds=seconds, clips_per_second=count / seconds, buckets=buckets)
+        log.write(event="painted", first=first, clips=count, seconds=seconds, clips_per_second=count / seconds, buckets=buckets)
 
     @property
     def count(self):

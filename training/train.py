@@ -2,6 +2,10 @@
 
     python training/train.py --out FOLDER
 
+    python training/train.py --out FOLDER --from-model MODEL
+
+goes on from a model that it wrote earlier: the encoder stays as it is, so that latents mean the same, and the other networks learn on.
+
 A run that is stopped, by --stop-after or otherwise, goes on when the same command is given again: what it has reached is kept in
 --work. --smoke runs every stage for a few steps on a CPU.
 """
@@ -9,7 +13,6 @@ A run that is stopped, by --stop-after or otherwise, goes on when the same comma
 import argparse
 import dataclasses
 import functools
-import json
 import os
 import pathlib
 import sys
@@ -33,7 +36,9 @@ class Settings:
     autoencoder_batch: int
     unet_batch: int
     unet_rate: float
+    first_clip: int
     clips: int
+    exported: pathlib.Path | None = None
     finish: bool = False
     painted_at_once: int = 512
     encode_batch: int = 64
@@ -48,13 +53,15 @@ def parsed():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--out", type=pathlib.Path, required=True, help="where the model, its measures and pictures go")
     arguments.add_argument("--work", type=pathlib.Path, help="where checkpoints are kept, gigabytes of them; OUT/work unless given")
+    arguments.add_argument("--from-model", type=pathlib.Path, metavar="MODEL", help="a model of an earlier run, to go on from")
     arguments.add_argument("--vae-minutes", type=float, default=3.2)
-    arguments.add_argument("--unet-minutes", type=float, default=13.0)
+    arguments.add_argument("--unet-minutes", type=float, default=14.5)
     arguments.add_argument("--stop-after", type=float, default=1e6, help="minutes of this run, after which training stops")
     arguments.add_argument(
         "--finish", action="store_true", help="fits what is left of the UNet's training into this run, shorter or longer"
     )
     arguments.add_argument("--clips", type=int, default=38400, help="that are painted to train on")
+    arguments.add_argument("--first-clip", type=int, default=0, help="the number of the first of them")
     arguments.add_argument("--vae-batch", type=int, default=42, help="frames, at least one clip of them in the end")
     arguments.add_argument("--unet-batch", type=int, default=32, help="clips")
     arguments.add_argument("--unet-rate", type=float, default=2e-3, help="the highest rate that the UNet learns at")
@@ -96,6 +103,7 @@ def main():
     import diffusion
     import evaluate
     import export
+    import exported
     import latents
     import model_card
     from clips import Clips
@@ -115,8 +123,10 @@ def main():
         autoencoder_batch=arguments.vae_batch,
         unet_batch=arguments.unet_batch,
         unet_rate=arguments.unet_rate,
-        finish=arguments.finish,
+        first_clip=arguments.first_clip,
         clips=arguments.clips,
+        exported=arguments.from_model,
+        finish=arguments.finish,
         graph=not arguments.no_graph,
     )
     if arguments.smoke:
@@ -133,10 +143,10 @@ def main():
 
     clips = Clips(device)
     # Painted when something is to be taken from it: a run that goes on with the UNet needs none.
-    pool = functools.cache(lambda: Pool(clips, settings.clips, settings.painted_at_once, out))
+    pool = functools.cache(lambda: Pool(clips, settings.first_clip, settings.clips, settings.painted_at_once, out))
     if not autoencoder.train(clips, pool, work, out, settings):
         return stopped("the autoencoder")
-    data = latents.read(work, settings.clips, clips.device, out)
+    data = latents.read(work, settings.first_clip, settings.clips, clips.device, out)
     if data is None:
         vae = autoencoder.trained(work, clips.device, torch.float16 if on_gpu else torch.float32)
         data = latents.make(vae, pool(), work, out, settings.encode_batch)
@@ -144,7 +154,15 @@ def main():
     finished = diffusion.train(data, clips.device, work, out, settings)
     del data
     folder = out / "model"
+    runs = exported.history(settings.exported)
+    runs.append(
+        dict(
+            device=where, first_clip=settings.first_clip, clips=settings.clips,
+            autoencoder_minutes=minutes(work / "autoencoder.pt"), unet_minutes=minutes(work / "unet.pt"),
+        )
+    )  # fmt: skip
     weights = export.write(work, folder)
+    exported.write_history(folder, runs)
     print(f"{folder}: {weights / 2**20:.2f} MiB of weights", flush=True)
     if not finished:
         print("the UNet is not done; what follows is as far as it has come", flush=True)
@@ -155,15 +173,7 @@ def main():
         buckets = (32, 127) if arguments.smoke else evaluate.BUCKETS
         dtype = torch.float16 if on_gpu else torch.float32
         results = evaluate.evaluate(folder, out, device, dtype, count, steps, batch, buckets)
-        training = dict(
-            device=where,
-            autoencoder_minutes=minutes(work / "autoencoder.pt"),
-            unet_minutes=minutes(work / "unet.pt"),
-            clips=settings.clips,
-            seconds=time.perf_counter() - START,
-        )
-        (out / "training.json").write_text(json.dumps(training, indent=1) + "\n", encoding="utf-8")
-        model_card.write(folder / "README.md", results, training)
+        model_card.write(folder / "README.md", results, runs)
     print(f"done after {time.perf_counter() - START:.0f} s", flush=True)
     return None if finished else stopped("the UNet")
 
