@@ -49,6 +49,11 @@ impl Target for CudaTarget {
         self.choice.choose(&call).map_or(0, |implementation| implementation.workspace(&call))
     }
 
+    fn weight_bytes(&self, ty: &TensorType) -> usize {
+        // What is more than can be counted is more than there is.
+        ty.bytes().checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX)
+    }
+
     fn in_place(&self, op: &Op, operand: usize) -> bool {
         kernels::in_place(op, operand)
     }

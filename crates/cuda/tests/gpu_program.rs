@@ -336,7 +336,7 @@ fn memory_is_what_the_plan_said() {
     let program = load(&device, &options(&device, Plain::Right));
     let memory = program.memory();
     assert_eq!(memory.arena, program.plan().arena_bytes());
-    assert!(memory.weights >= program.plan().weight_bytes());
+    assert_eq!(memory.weights, program.plan().weight_bytes());
     assert_eq!(memory.planned, program.plan().peak_bytes());
 }
 

@@ -20,6 +20,11 @@ pub trait Target {
         None
     }
 
+    /// How many bytes a weight that is kept as it is takes, with what follows it up to where the next one may start.
+    fn weight_bytes(&self, ty: &TensorType) -> usize {
+        ty.bytes()
+    }
+
     /// Whether the op's first result may be written over this operand, given that nothing reads it later and the two
     /// have as many elements of the same size.
     fn in_place(&self, _op: &Op, _operand: usize) -> bool {

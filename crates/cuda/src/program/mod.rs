@@ -38,8 +38,8 @@ const GPU_LANE: &str = "GPU";
 
 /// A graph made ready to run on a GPU.
 ///
-/// The arena and the weights are one allocation each, made when the program is loaded: [`Plan::arena_bytes`], and
-/// [`Plan::weight_bytes`] with each weight's start rounded up to 256 bytes. Beside them it holds two words on the device,
+/// The arena and the weights are one allocation each, made when the program is loaded: [`Plan::arena_bytes`] and
+/// [`Plan::weight_bytes`]. Beside them it holds two words on the device,
 /// its code, and pinned host memory for inputs and results. A step allocates nothing on the device.
 #[derive(Debug)]
 pub struct Program {

@@ -167,6 +167,15 @@ impl Implementation for Scratch {
 }
 
 #[test]
+fn weights_take_what_the_plan_says() {
+    let planned = Planned::new(&graph(), &options()).unwrap();
+    let layout = WeightLayout::new(planned.graph(), planned.plan()).unwrap();
+    let plain: usize = planned.plan().resident().iter().map(|&value| planned.graph().ty(value).bytes()).sum();
+    assert_eq!(layout.bytes, planned.plan().weight_bytes());
+    assert!(layout.bytes > plain, "none of {plain} bytes is rounded up: the test shows nothing");
+}
+
+#[test]
 fn a_choice_that_changes_does_not_change_a_plan() {
     let options = CudaOptions { choice: Some(Arc::new(Greedy::default())), ..options() };
     let planned = Planned::new(&graph(), &options).unwrap();

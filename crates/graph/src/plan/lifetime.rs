@@ -139,7 +139,9 @@ impl<'g> Facts<'g> {
             }
         }
         let plain = resident.iter().filter(|value| plain[value.index()]);
-        plain.map(|&value| self.graph.ty(value).bytes()).try_fold(packed, usize::checked_add)
+        plain
+            .map(|&value| self.target.weight_bytes(self.graph.ty(value)))
+            .try_fold(packed, usize::checked_add)
     }
 
     /// The roots that a node makes: its results, unless it is a reshape.

@@ -233,8 +233,8 @@ impl Plan {
     }
 
     /// The size of the weights while the graph runs. For each of [`Plan::resident`]: the copies of the nodes that pack it
-    /// ([`Target::packed_weight_bytes`]), one a node and operand, and the plain tensor, unless all its readers have packed
-    /// copies and it is no result of the graph.
+    /// ([`Target::packed_weight_bytes`]), one a node and operand, and the plain tensor
+    /// ([`Target::weight_bytes`]), unless all its readers have packed copies and it is no result of the graph.
     pub fn weight_bytes(&self) -> usize {
         self.weight_bytes
     }
