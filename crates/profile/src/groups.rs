@@ -1,10 +1,13 @@
 //! The layers of a profile, grouped, against what the machine could do.
+//!
+//! By network, kind of op and layer, a run of a layer takes as long as its span, and so it does in bottlenecks and comparisons, which
+//! are of kinds and layers. By kernel it takes as long as its kernels [ran](crate::kernel_times).
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use crate::{Ceilings, LaneKind, Profile, Work};
+use crate::{Ceilings, LaneKind, Profile, Work, kernel_times::KernelRuns};
 
 /// What layers are grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +18,7 @@ pub enum By {
     Op,
     /// The network and the layer.
     Layer,
-    /// What ran them.
+    /// What ran them. Of a layer of several kernels, the gaps between them do not count where they were traced.
     Kernel,
 }
 
@@ -96,7 +99,7 @@ pub struct Group {
     pub name: String,
     /// Runs of layers.
     pub runs: u64,
-    /// What they took together.
+    /// What they took together: their spans, or by kernel their kernels.
     pub nanoseconds: u64,
     /// Floating-point operations of all runs.
     pub flops: u64,
@@ -135,13 +138,22 @@ fn per_second(amount: u64, nanoseconds: u64) -> f64 {
     if nanoseconds == 0 { 0.0 } else { amount as f64 / nanoseconds as f64 * 1e9 }
 }
 
+/// The runs of layers, in order: the layer, and how many nanoseconds count where runs are grouped so.
+pub(crate) fn runs(profile: &Profile, by: By) -> impl Iterator<Item = (&Work, u64)> {
+    let kernels = (by == By::Kernel).then(|| KernelRuns::of(profile));
+    profile.spans.iter().enumerate().filter_map(move |(number, span)| {
+        let work = profile.works.get(span.work?)?;
+        let taken = kernels.as_ref().map_or_else(|| span.nanoseconds(), |ran| ran.nanoseconds(number, span));
+        Some((work, taken))
+    })
+}
+
 /// Groups the layers that ran, those that took the longest first.
 pub fn groups(profile: &Profile, by: By) -> Vec<Group> {
     let ceilings = profile.machine.ceilings;
     let mut places: HashMap<(&str, &str), usize> = HashMap::new();
     let mut groups: Vec<(Group, BTreeMap<Limit, f64>)> = Vec::new();
-    for span in &profile.spans {
-        let Some(work) = span.work.and_then(|work| profile.works.get(work)) else { continue };
+    for (work, taken) in runs(profile, by) {
         let (program, name) = by.key(work);
         let place = *places.entry((program, name)).or_insert_with(|| {
             let group = Group {
@@ -159,7 +171,7 @@ pub fn groups(profile: &Profile, by: By) -> Vec<Group> {
         });
         let (group, limits) = &mut groups[place];
         group.runs += 1;
-        group.nanoseconds = group.nanoseconds.saturating_add(span.nanoseconds());
+        group.nanoseconds = group.nanoseconds.saturating_add(taken);
         group.flops = group.flops.saturating_add(work.flops);
         group.bytes = group.bytes.saturating_add(work.bytes);
         if let (Some(ceilings), Some(sum)) = (ceilings, &mut group.floor_nanoseconds) {
@@ -179,7 +191,7 @@ pub fn groups(profile: &Profile, by: By) -> Vec<Group> {
     groups
 }
 
-/// The time of all layers of a kind of lane.
+/// The time of all layers of a kind of lane, by their spans.
 pub fn layer_nanoseconds(profile: &Profile, kind: LaneKind) -> u64 {
     let layers = profile.spans.iter().filter(|span| span.work.is_some());
     layers.filter(|span| profile.lanes[span.lane].kind == kind).map(crate::Span::nanoseconds).sum()

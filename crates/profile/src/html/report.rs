@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Ceilings, LaneKind, Profile,
     bottlenecks::{Bottleneck, Stage, bottlenecks, stages},
-    groups::{By, Group, Limit, groups, layer_nanoseconds},
+    groups::{By, Group, Limit, groups, layer_nanoseconds, runs},
 };
 
 /// How many rows a table has at most. Of more, those that took the longest are shown.
@@ -177,9 +177,8 @@ fn ops(profile: &Profile) -> Vec<&str> {
 
 fn table(profile: &Profile, by: By, op: &impl Fn(&str) -> usize, most: usize) -> Table {
     let mut taken: HashMap<(&str, &str), HashMap<&str, u64>> = HashMap::new();
-    for span in &profile.spans {
-        let Some(work) = span.work.and_then(|work| profile.works.get(work)) else { continue };
-        *taken.entry(by.key(work)).or_default().entry(&work.op).or_default() += span.nanoseconds();
+    for (work, nanoseconds) in runs(profile, by) {
+        *taken.entry(by.key(work)).or_default().entry(&work.op).or_default() += nanoseconds;
     }
     let kind = |group: &Group| {
         let ops = taken.get(&(group.program.as_str(), group.name.as_str()))?;
@@ -213,7 +212,7 @@ fn table(profile: &Profile, by: By, op: &impl Fn(&str) -> usize, most: usize) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Lane, Span, Work};
+    use crate::{Activity, ActivityKind, Lane, Span, Work};
 
     fn profile() -> Profile {
         let work = |layer: &str, op: &str| Work {
@@ -264,6 +263,34 @@ mod tests {
         assert_eq!(found.works.iter().map(|work| work.2).collect::<Vec<_>>(), [1, 0, 2]);
         // What a kernel is used for the most is what it is shown as.
         assert_eq!((found.by_kernel.rows.len(), found.by_kernel.rows[0].op), (1, 0));
+    }
+
+    #[test]
+    fn kernels_are_shown_by_the_time_that_they_ran() {
+        let mut profile = profile();
+        let kernel = |work, start, end| Activity {
+            name: "k".into(),
+            kind: ActivityKind::Kernel,
+            work: Some(work),
+            bytes: None,
+            start,
+            end,
+        };
+        // Most of the convolution's time is between its kernels.
+        profile.activity = vec![
+            kernel(0, 0, 5),
+            kernel(0, 5, 10),
+            kernel(1, 10, 11),
+            kernel(1, 39, 40),
+            kernel(1, 40, 41),
+            kernel(1, 59, 60),
+        ];
+        let found = report(&profile);
+        let [row] = &found.by_kernel.rows[..] else { panic!("{found:?}") };
+        assert_eq!((row.nanoseconds, row.share, found.ops[row.op]), (14, 100.0, "add"));
+        assert_eq!(row.flops_per_second, 3000.0 / 14.0 * 1e9);
+        let layers: Vec<_> = found.by_layer.rows.iter().map(|row| row.nanoseconds).collect();
+        assert_eq!((layers, found.summary.layer_nanoseconds), (vec![50, 10], 60));
     }
 
     #[test]
