@@ -2,8 +2,9 @@
 //! weights, run three times: as it always runs, with events between its layers, and with CUPTI as well.
 //!
 //! Two figures are read off: by how much the sum of a step's layers and copies differs from its time by the host's clock, and
-//! by how much the time of each kind of kernel differs from CUPTI's: by events, as a profile has it without CUPTI, and as it
-//! has it with it.
+//! by how much the time of each kind of kernel differs from CUPTI's: by events, as a profile has it without CUPTI; by the spans
+//! of its layers with CUPTI, which hold the gaps between the kernels of a layer; and as a profile with CUPTI has it by kernel,
+//! which differs only where runs are not recognised in the trace.
 //!
 //! Options after `--`: `--frames N`, `--height N`, `--width N`, `--steps N`, `--kernels fused|baseline`,
 //! `--tuning off|auto|all|ours|vendor` (how kernels are chosen), `--json FILE`. Without a GPU it says so, as where a plain `cargo
@@ -155,26 +156,30 @@ fn report_steps(name: &str, profile: &Profile) -> Value {
     })
 }
 
-/// The second figure: the times of kernels by events, without CUPTI, beside CUPTI's.
+/// The second figure: the times of kernels by events, without CUPTI, and as spans of layers and by kernel, with it, beside
+/// CUPTI's.
 fn report_kernels(events: &Profile, traced: &Profile) -> Value {
     let alone = groups(events, By::Kernel);
     let mut rows = Vec::new();
     println!(
-        "{:<44} {:>6} {:>12} {:>12} {:>12} {:>9} {:>9}",
-        "kernel", "runs", "events", "with CUPTI", "CUPTI", "events'", "with CUPTI's"
+        "{:<44} {:>6} {:>12} {:>12} {:>12} {:>12} {:>9} {:>9} {:>9}",
+        "kernel", "runs", "events", "layers", "by kernel", "CUPTI", "events", "layers", "by kernel"
     );
     let (mut sum_of_events, mut sum_of_cupti) = (0, 0);
     for time in kernel_times(traced) {
         let Some(group) = alone.iter().find(|group| group.name == time.kernel) else { continue };
         let milliseconds = |nanoseconds: u64| nanoseconds as f64 / 1e6;
-        let apart = |ours: u64| 100.0 * (ours as f64 / time.traced_nanoseconds as f64 - 1.0);
-        let (difference, with_cupti) = (apart(group.nanoseconds), apart(time.layer_nanoseconds));
+        let ours = [group.nanoseconds, time.layer_nanoseconds, time.nanoseconds];
+        let [by_events, by_layers, by_kernel] =
+            ours.map(|ours| 100.0 * (ours as f64 / time.traced_nanoseconds as f64 - 1.0));
         println!(
-            "{:<44} {:>6} {:>9.3} ms {:>9.3} ms {:>9.3} ms {difference:>+7.2} % {with_cupti:>+7.2} %",
+            "{:<44} {:>6} {:>9.3} ms {:>9.3} ms {:>9.3} ms {:>9.3} ms {by_events:>+7.2} % {by_layers:>+7.2} % \
+             {by_kernel:>+7.2} %",
             time.kernel,
             time.runs,
             milliseconds(group.nanoseconds),
             milliseconds(time.layer_nanoseconds),
+            milliseconds(time.nanoseconds),
             milliseconds(time.traced_nanoseconds),
         );
         sum_of_events += group.nanoseconds;
@@ -182,8 +187,9 @@ fn report_kernels(events: &Profile, traced: &Profile) -> Value {
         rows.push(json!({
             "kernel": time.kernel, "runs": time.runs, "kernels": time.traced_kernels,
             "events_nanoseconds": group.nanoseconds, "layers_with_cupti_nanoseconds": time.layer_nanoseconds,
-            "cupti_nanoseconds": time.traced_nanoseconds, "events_difference_percent": difference,
-            "layers_difference_percent": with_cupti,
+            "by_kernel_nanoseconds": time.nanoseconds, "cupti_nanoseconds": time.traced_nanoseconds,
+            "events_difference_percent": by_events, "layers_difference_percent": by_layers,
+            "by_kernel_difference_percent": by_kernel,
         }));
     }
     let difference = 100.0 * (sum_of_events as f64 / sum_of_cupti as f64 - 1.0);
