@@ -125,6 +125,14 @@ pub enum Failure {
     /// Ctrl-C.
     #[error("interrupted; nothing was written")]
     Interrupted,
+    /// Ctrl-C in a benchmark, of which the cases that were finished are kept.
+    #[error("{}", interrupted_bench(*cases, files))]
+    InterruptedBench {
+        /// How many were finished.
+        cases: usize,
+        /// The files that were written.
+        files: Vec<PathBuf>,
+    },
     /// The system does not let the program hear of Ctrl-C.
     #[error("cannot listen for Ctrl-C")]
     Signals(#[source] ctrlc::Error),
@@ -149,6 +157,9 @@ impl Failure {
                  kinora demo-model FOLDER"
             }
             Failure::Bench(BenchError::NothingChosen { .. }) => "`kinora bench --list` says what there is",
+            Failure::InterruptedBench { cases: 1.., files } if files.is_empty() => {
+                "--save FILE keeps the cases that are finished"
+            }
             Failure::Peer(_) => {
                 "`pip install torch numpy` gives a Python peers; --no-peers runs without them"
             }
@@ -199,7 +210,7 @@ impl Failure {
             Failure::Generate(GenerateError::Device(_)) => "device",
             Failure::Kernels(_) => "kernels",
             Failure::Generate(_) => "generate",
-            Failure::Interrupted => "interrupted",
+            Failure::Interrupted | Failure::InterruptedBench { .. } => "interrupted",
             Failure::Signals(_) | Failure::StandardOutput(_) => "system",
         }
     }
@@ -226,7 +237,7 @@ impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
             _ if self.is_usage() => EXIT_USAGE,
-            Failure::Interrupted => EXIT_INTERRUPTED,
+            Failure::Interrupted | Failure::InterruptedBench { .. } => EXIT_INTERRUPTED,
             _ => EXIT_FAILED,
         }
     }
@@ -253,6 +264,18 @@ impl Failure {
     /// Whether the program that read our output has ended, as `head` does: no one is left to be told.
     fn reader_is_gone(&self) -> bool {
         matches!(self, Failure::StandardOutput(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// What is left of a benchmark that was interrupted, and where.
+fn interrupted_bench(cases: usize, files: &[PathBuf]) -> String {
+    let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+    match (cases, files.join(" and ").as_str()) {
+        (0, "") => "interrupted before a case was finished; nothing was written".to_owned(),
+        (1, "") => "interrupted; 1 case was finished, and is kept in no file".to_owned(),
+        (_, "") => format!("interrupted; {cases} cases were finished, and are kept in no file"),
+        (1, files) => format!("interrupted; 1 finished case is kept in {files}"),
+        (_, files) => format!("interrupted; {cases} finished cases are kept in {files}"),
     }
 }
 

@@ -69,7 +69,16 @@ impl NewFile {
 
     /// Writes the file so that at no time a part of it stands under its name.
     pub fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
-        let write = || {
+        interrupt::uninterrupted(|| self.replaced(bytes))
+    }
+
+    /// The same for what is kept though someone wants the program to end. Gives the file's name.
+    pub fn keep(&self, bytes: &[u8]) -> Result<PathBuf, Failure> {
+        interrupt::to_its_end(|| self.replaced(bytes)).map(|()| self.path.clone())
+    }
+
+    fn replaced(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let replaced = || {
             let mut file = self.temporary()?;
             file.write_all(bytes)?;
             File::sync_all(file.as_file())?;
@@ -78,6 +87,6 @@ impl NewFile {
                 false => file.persist_noclobber(&self.path).map(drop).map_err(io::Error::from),
             }
         };
-        interrupt::uninterrupted(|| write().map_err(|source| self.failure(source)))
+        replaced().map_err(|source| self.failure(source))
     }
 }

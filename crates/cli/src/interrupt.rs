@@ -52,10 +52,16 @@ pub fn control_flow() -> ControlFlow<()> {
 /// Does something that leaves a file behind where it is ended at once, and takes milliseconds. Whoever asked meanwhile for the
 /// program to end is heard after it.
 pub fn uninterrupted<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let result = to_its_end(work);
+    if asked() { Err(Failure::Interrupted) } else { result }
+}
+
+/// The same for what is to be done though someone has asked; who calls it looks whether anyone has.
+pub fn to_its_end<T>(work: impl FnOnce() -> T) -> T {
     let before = PHASE.swap(Phase::Writing as u8, SeqCst);
     let result = work();
     PHASE.store(before, SeqCst);
-    if asked() { Err(Failure::Interrupted) } else { result }
+    result
 }
 
 /// Whether a request ends the program at once; `since` is how long ago the first one came, where this is another.

@@ -53,19 +53,9 @@ fn scaled(results: &Value, factor: f64) -> Value {
 fn ctrl_c_keeps_what_was_measured() {
     let place = Studio::new();
     let mut command = kinora();
-    command.current_dir(place.folder.path()).stdout(Stdio::piped()).stderr(Stdio::null());
-    command.args([
-        "bench",
-        "cpu",
-        "--no-peers",
-        "--only",
-        "linear",
-        "--quick",
-        "--turns",
-        "40",
-        "--save",
-        "run.json",
-    ]);
+    command.current_dir(place.folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(["bench", "cpu", "--no-peers", "--only", "linear", "--quick", "--turns", "40"]);
+    command.args(["--save", "run.json", "--plot", "run.svg"]);
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     // A case's line is there once it is done.
@@ -74,12 +64,46 @@ fn ctrl_c_keeps_what_was_measured() {
     let process = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &process, &process]).status().unwrap().success());
     lines.for_each(drop);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let ended = Answer::from(child.wait_with_output().unwrap());
     let results: Value = serde_json::from_slice(&place.read("run.json")).unwrap();
     let suite = &results["suites"][0];
     let (done, all) = (suite["cases"].as_array().unwrap().len(), 9);
     assert!((1..all).contains(&done), "{done} cases");
     assert_eq!(suite["failed"], "stopped before its end");
+    assert!(place.read("run.svg").starts_with(b"<svg"));
+    let kept = if done == 1 { "1 finished case is".to_owned() } else { format!("{done} finished cases are") };
+    ended.must_fail(130, &[&format!("interrupted; {kept} kept in run.json and run.svg\n")]);
+}
+
+/// A peer that asks for an end, as the first case is about to begin and while it runs.
+#[test]
+#[cfg(unix)]
+fn ctrl_c_says_what_is_kept_and_where() {
+    let place = Studio::new();
+    place.write("run.json", b"of an earlier run");
+    // The program hears of it in another thread than that which waits for the peer.
+    let interrupt = "kill -INT $PPID; sleep 0.5";
+    let stopped = |python: &Path, words: &[&str]| {
+        let mut command = kinora();
+        command.current_dir(place.folder.path()).args(["bench", "cpu", "--quick", "--only", CASE]);
+        answer(command.args(["--json", "--python"]).arg(python).args(words))
+    };
+
+    let early =
+        python(&place, &format!("read -r hello; {interrupt}; echo '{{\"torch\": \"9.9\"}}'; read -r end"));
+    let nothing = stopped(&early, &["--save", "run.json", "--plot", "run.svg", "--force"]);
+    nothing.must_fail(130, &["interrupted before a case was finished; nothing was written\n"]);
+    assert_eq!(place.read("run.json"), b"of an earlier run");
+    assert_eq!(place.names(), ["python", "run.json"]);
+
+    let later = peer(&place, &format!("{interrupt}; echo '{{\"variants\": []}}'; read -r end"));
+    let nowhere = stopped(&later, &[]);
+    nowhere.must_fail(130, &["interrupted; 1 case was finished, and is kept in no file\n", "--save FILE"]);
+    assert_eq!(nowhere.json()["error"]["kind"], "interrupted");
+    let saved = stopped(&later, &["--save", "run.json", "--force"]);
+    saved.must_fail(130, &["interrupted; 1 finished case is kept in run.json\n"]);
+    let results: Value = serde_json::from_slice(&place.read("run.json")).unwrap();
+    assert_eq!(results["suites"][0]["cases"][0]["name"], CASE);
 }
 
 #[test]
@@ -267,22 +291,26 @@ fn what_cannot_be_is_refused() {
     answer(kinora().args(["bench", "--from"]).arg(&later)).must_fail(1, &["its format is 2"]);
 }
 
-/// A program that speaks as a peer does. Of a request to prepare, `$path` is where its result goes.
+/// A program that passes for a Python with PyTorch, and does this once it is a peer.
 #[cfg(unix)]
-fn peer(place: &Studio, prepare: &str) -> PathBuf {
+fn python(place: &Studio, speak: &str) -> PathBuf {
     use std::{fs, os::unix::fs::PermissionsExt};
 
-    let script = format!(
-        r#"#!/bin/sh
-if [ "$1" = -c ]; then echo 9.9; exit; fi
-read -r hello; echo '{{"torch": "9.9"}}'
-read -r request; path=$(printf '%s' "$request" | sed 's/.*"result":"\([^"]*\)".*/\1/')
-{prepare}
-"#
-    );
+    let script = format!("#!/bin/sh\nif [ \"$1\" = -c ]; then echo 9.9; exit; fi\n{speak}\n");
     let path = place.write("python", script.as_bytes());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
+}
+
+/// A program that speaks as a peer does. Of a request to prepare, `$path` is where its result goes.
+#[cfg(unix)]
+fn peer(place: &Studio, prepare: &str) -> PathBuf {
+    let speak = format!(
+        r#"read -r hello; echo '{{"torch": "9.9"}}'
+read -r request; path=$(printf '%s' "$request" | sed 's/.*"result":"\([^"]*\)".*/\1/')
+{prepare}"#
+    );
+    python(place, &speak)
 }
 
 #[cfg(unix)]

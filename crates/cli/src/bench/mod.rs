@@ -3,7 +3,7 @@
 pub mod arguments;
 mod progress;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kinora::{
     cuda::{CudaError, driver},
@@ -27,7 +27,7 @@ use crate::{
     display::Display,
     failure::Failure,
     files::{self, NewFile},
-    interrupt::Phase,
+    interrupt::{self, Phase},
     print,
 };
 
@@ -43,7 +43,7 @@ pub fn run(arguments: &BenchArgs) -> Result<(), Failure> {
     }
     let outputs = Outputs::check(report)?;
     let baseline = report.compare.as_deref().map(Results::read).transpose()?;
-    let (results, ended) = match &report.from {
+    let (results, shown) = match &report.from {
         Some(path) => {
             let results = Results::read(path)?;
             if !report.json {
@@ -53,8 +53,13 @@ pub fn run(arguments: &BenchArgs) -> Result<(), Failure> {
         }
         None => measure(arguments)?,
     };
-    outputs.write(&results)?;
-    ended?;
+    let cases = results.suites.iter().map(|suite| suite.cases.len()).sum();
+    // What an earlier run has kept is worth more than no case at all.
+    let files = if cases == 0 && interrupt::asked() { Vec::new() } else { outputs.write(&results)? };
+    shown?;
+    if interrupt::asked() {
+        return Err(Failure::InterruptedBench { cases, files });
+    }
     let comparison = baseline.map(|before| compare(&before, &results, report.threshold.0));
     answer(&results, comparison.as_ref(), report)
 }
@@ -78,7 +83,7 @@ fn print_list(arguments: &BenchArgs) -> Result<(), Failure> {
     print(&listed.iter().map(|case| line(case.suite.name(), &case.family, &case.name)).collect::<String>())
 }
 
-/// Measures, and says how it ended: what there was when Ctrl-C ended it took as long as any, and is kept.
+/// Measures, and says whether it could be shown: what there was when Ctrl-C ended it took as long as any, and is kept.
 fn measure(arguments: &BenchArgs) -> Result<(Results, Result<(), Failure>), Failure> {
     let suites = suites(arguments);
     // What cannot be is said before anything is opened.
@@ -113,7 +118,7 @@ fn measure(arguments: &BenchArgs) -> Result<(Results, Result<(), Failure>), Fail
     let shown = progress.end();
     match results {
         Ok(results) => Ok((results, shown)),
-        Err(BenchError::Stopped(results)) => Ok((*results, shown.and(Err(Failure::Interrupted)))),
+        Err(BenchError::Stopped(results)) => Ok((*results, shown)),
         Err(error) => Err(error.into()),
     }
 }
@@ -169,14 +174,13 @@ impl Outputs {
         Ok(Outputs { save: check(save)?, plot: check(plot)? })
     }
 
-    fn write(&self, results: &Results) -> Result<(), Failure> {
-        if let Some(file) = &self.save {
-            file.write(results.to_json().as_bytes())?;
-        }
-        if let Some(file) = &self.plot {
-            file.write(svg(results).as_bytes())?;
-        }
-        Ok(())
+    /// Writes all of them, though someone may have asked for an end, and gives their names.
+    fn write(&self, results: &Results) -> Result<Vec<PathBuf>, Failure> {
+        interrupt::to_its_end(|| {
+            let saved = self.save.iter().map(|file| file.keep(results.to_json().as_bytes()));
+            let plotted = self.plot.iter().map(|file| file.keep(svg(results).as_bytes()));
+            saved.chain(plotted).collect()
+        })
     }
 }
 
