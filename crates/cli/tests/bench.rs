@@ -82,9 +82,11 @@ fn ctrl_c_says_what_is_kept_and_where() {
     let place = Studio::new();
     place.write("run.json", b"of an earlier run");
     // The program hears of it in another thread than that which waits for the peer.
-    let interrupt = "kill -INT $PPID; sleep 0.5";
+    let interrupt = "trap 'touch heard' INT; kill -s INT -- -$PPID; sleep 0.5";
     let stopped = |python: &Path, words: &[&str]| {
         let mut command = kinora();
+        // Ctrl-C is for a whole group of processes.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.current_dir(place.folder.path()).args(["bench", "cpu", "--quick", "--only", CASE]);
         answer(command.args(["--json", "--python"]).arg(python).args(words))
     };
@@ -104,6 +106,7 @@ fn ctrl_c_says_what_is_kept_and_where() {
     saved.must_fail(130, &["interrupted; 1 finished case is kept in run.json\n"]);
     let results: Value = serde_json::from_slice(&place.read("run.json")).unwrap();
     assert_eq!(results["suites"][0]["cases"][0]["name"], CASE);
+    assert!(!place.folder.path().join("heard").exists(), "the peer was interrupted as well");
 }
 
 #[test]

@@ -175,9 +175,11 @@ pub fn groups(profile: &Profile, by: By) -> Vec<Group> {
         group.flops = group.flops.saturating_add(work.flops);
         group.bytes = group.bytes.saturating_add(work.bytes);
         if let (Some(ceilings), Some(sum)) = (ceilings, &mut group.floor_nanoseconds) {
-            let floor = ceilings.floor(work);
-            *sum += floor.nanoseconds;
-            *limits.entry(floor.limit).or_default() += floor.nanoseconds;
+            let Floor { nanoseconds, limit } = ceilings.floor(work);
+            // A trace has no launches in it, and may show a layer that took less than one: nothing can be saved there.
+            let least = if limit == Limit::Launch { nanoseconds.min(taken as f64) } else { nanoseconds };
+            *sum += least;
+            *limits.entry(limit).or_default() += least;
         }
     }
     let mut groups: Vec<Group> = groups
@@ -210,6 +212,35 @@ mod tests {
         Work { program: "unet".into(), layer: text(layer), op: text(op), flops, bytes, ..Work::default() }
     }
 
+    /// Runs of layers, each with its start and its end.
+    fn profile(works: Vec<Work>, runs: &[(usize, u64, u64)]) -> Profile {
+        let span = |&(work, start, end): &_| Span {
+            name: String::new(),
+            lane: 0,
+            parent: None,
+            start,
+            end,
+            work: Some(work),
+            copied: None,
+        };
+        let machine = Machine { device: "x".into(), ceilings: Some(CEILINGS) };
+        let lanes = vec![Lane { name: "main".into(), kind: LaneKind::Host }];
+        Profile { machine, lanes, works, spans: runs.iter().map(span).collect(), ..Profile::default() }
+    }
+
+    #[test]
+    fn a_layer_that_took_less_than_its_launch_is_as_fast_as_can_be() {
+        let profile =
+            profile(vec![work("lookup", "a", 0, 8), work("lookup", "b", 0, 8)], &[(0, 0, 40), (1, 100, 400)]);
+        let by_layer = groups(&profile, By::Layer);
+        let [b, a] = &by_layer[..] else { panic!("{by_layer:?}") };
+        assert_eq!(
+            (a.efficiency(), a.saving_nanoseconds(), a.limit),
+            (Some(1.0), Some(0.0), Some(Limit::Launch))
+        );
+        assert_eq!((b.floor_nanoseconds, b.saving_nanoseconds()), (Some(100.0), Some(200.0)));
+    }
+
     #[test]
     fn the_floor_is_the_largest_of_three() {
         let floor = |flops, bytes| CEILINGS.floor(&work("conv", "c", flops, bytes));
@@ -225,20 +256,8 @@ mod tests {
             work("conv", "conv1", 4_000_000, 1000),
             work("conv", "conv2", 2_000_000, 1000),
         ];
-        let span = |work, start, end| Span {
-            name: String::new(),
-            lane: 0,
-            parent: None,
-            start,
-            end,
-            work: Some(work),
-            copied: None,
-        };
-        let spans =
-            vec![span(0, 0, 4000), span(1, 4000, 9000), span(2, 9000, 12_000), span(1, 12_000, 17_000)];
-        let machine = Machine { device: "x".into(), ceilings: Some(CEILINGS) };
-        let lanes = vec![Lane { name: "main".into(), kind: LaneKind::Host }];
-        let profile = Profile { machine, lanes, works, spans, ..Profile::default() };
+        let profile =
+            profile(works, &[(0, 0, 4000), (1, 4000, 9000), (2, 9000, 12_000), (1, 12_000, 17_000)]);
         let by_op = groups(&profile, By::Op);
         let [conv, norm] = &by_op[..] else { panic!("{by_op:?}") };
         assert_eq!((conv.name.as_str(), conv.runs, conv.nanoseconds), ("conv", 3, 13_000));

@@ -40,8 +40,12 @@ impl Peer {
         }
         let messages = folder.path().join(MESSAGES);
         let messages = File::create(&messages).map_err(|error| format!("{}: {error}", messages.display()))?;
-        let mut process = python
-            .command()
+        let mut command = python.command();
+        // Ctrl-C is the benchmark's: a peer that heard it would stop in the midst of the case that is being finished. It ends with
+        // its standard input.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut process = command
             .arg(folder.path().join(first.name))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
