@@ -19,6 +19,16 @@ def load(path, device):
     return torch.load(path, map_location=device, weights_only=True) if path.exists() else None
 
 
+def belong(folder, origin):
+    """Checkpoints are of one model and one set of clips: those of another would be taken for this run's."""
+    path = folder / "origin.json"
+    if path.exists():
+        other = json.loads(path.read_text(encoding="utf-8"))
+        if other != origin:
+            raise SystemExit(f"{folder} has checkpoints of another run, {other}, and this is {origin}: name another folder, or empty it")
+    path.write_text(json.dumps(origin) + "\n", encoding="utf-8")
+
+
 class Clock:
     """The time of a stage, over all runs, and of this run. With `finish` the stage takes as long as this run has."""
 

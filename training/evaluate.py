@@ -77,7 +77,7 @@ def evaluate(folder, out, device, dtype, count=48, steps=sizes.STEPS, batch=32, 
     guidance = guidance or (sizes.MIN_GUIDANCE, sizes.MAX_GUIDANCE)
     clips = Clips(device)
     model = Model(folder, device, dtype, steps, batch, guidance)
-    results = dict(clips=3 * count, steps=steps, guidance=list(guidance), precision=str(dtype).removeprefix("torch."))
+    results = dict(clips=3 * count, motion_bucket=sizes.MEASURED_BUCKET, steps=steps, guidance=list(guidance), precision=str(dtype).removeprefix("torch."))
     vae = model.pipeline.vae
     results["autoencoder"] = autoencoder.held_out(vae, clips, count)
 

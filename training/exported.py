@@ -1,6 +1,8 @@
-"""The networks of a folder that was exported, to go on from."""
+"""The networks of a folder that was exported, to go on from, and the runs that it came about in."""
 
 import json
+import pathlib
+import subprocess
 
 from safetensors.torch import load_file
 
@@ -22,7 +24,21 @@ def load(network, folder, name):
 
 def history(folder):
     """The runs that a model was trained in, first to last; none where there is no model yet."""
-    return [] if folder is None else json.loads((folder / HISTORY).read_text(encoding="utf-8"))["runs"]
+    if folder is None:
+        return []
+    try:
+        return json.loads((folder / HISTORY).read_text(encoding="utf-8"))["runs"]
+    except (OSError, ValueError, KeyError) as error:
+        raise SystemExit(f"{folder / HISTORY}, which should say how the model was trained, cannot be read: {error}") from error
+
+
+def commit():
+    """Of the code that is running, or nothing where git does not know it."""
+    words = ["git", "-C", str(pathlib.Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def write_history(folder, runs):

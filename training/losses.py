@@ -45,7 +45,7 @@ def reconstruction(decoded, frames):
         absolute=(ours - theirs).abs().mean(),
         squared=4.0 * (ours - theirs).square().mean(),
         edges=edges(ours, theirs),
-        # Weighted so that the Laplacian of decoded frames comes to 0.98 of the data's, and patterns of every second pixel to 0.7 of them. As an
+        # Weighted so that the Laplacian of decoded frames comes to 0.99 of the data's, and patterns of every second pixel to 0.7 of them. As an
         # amount of fine detail whatever its kind, it brought the same Laplacian by hatching what is too thin for a latent.
         detail=32.0 * (detail(ours) - detail(theirs)).abs().mean(),
     )

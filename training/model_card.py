@@ -19,7 +19,8 @@ def told(runs):
         part = "the decoder of the autoencoder" if sentences else "the autoencoder"
         sentences.append(
             f"{'Then o' if sentences else 'O'}n one {run['device']}, on clips {first:,} to {last:,}: {part} for "
-            f"{run['autoencoder_minutes']:g} minutes, and after it UNet and image encoder together for {run['unet_minutes']:g} minutes."
+            f"{run['autoencoder_minutes']:g} minutes, and after it UNet and image encoder together for {run['unet_minutes']:g} minutes"
+            + (f", by the code of commit {run['commit']}." if run["commit"] else ".")
         )
     return "\n".join(sentences)
 
@@ -40,10 +41,11 @@ def fields(results, runs):
         side=sizes.SIDE,
         steps=results["steps"],
         guidance="{} to {}".format(*results["guidance"]),
-        measured_bucket=sizes.MEASURED_BUCKET,
+        measured_bucket=results["motion_bucket"],
         default_bucket=sizes.MOTION_BUCKET,
         training=told(runs),
         evaluated=results["clips"],
+        of_each_kind=results["clips"] // 3,
         precision=results["precision"],
         reconstruction=f"{results['autoencoder']['first_frame_psnr']:.1f}",
         all_frames=f"{results['autoencoder']['all_frames_psnr']:.1f}",

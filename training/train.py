@@ -106,6 +106,7 @@ def main():
     import exported
     import latents
     import model_card
+    from checkpoints import belong
     from clips import Clips
     from pool import Pool
 
@@ -141,6 +142,9 @@ def main():
     where = torch.cuda.get_device_name() if on_gpu else "CPU"
     print(f"PyTorch {torch.__version__} on {where}, {time.perf_counter() - START:.1f} s after the start", flush=True)
 
+    runs = exported.history(settings.exported)
+    model = None if settings.exported is None else str(settings.exported.resolve())
+    belong(work, dict(model=model, first_clip=settings.first_clip, clips=settings.clips))
     clips = Clips(device)
     # Painted when something is to be taken from it: a run that goes on with the UNet needs none.
     pool = functools.cache(lambda: Pool(clips, settings.first_clip, settings.clips, settings.painted_at_once, out))
@@ -154,10 +158,9 @@ def main():
     finished = diffusion.train(data, clips.device, work, out, settings)
     del data
     folder = out / "model"
-    runs = exported.history(settings.exported)
     runs.append(
         dict(
-            device=where, first_clip=settings.first_clip, clips=settings.clips,
+            commit=exported.commit(), device=where, first_clip=settings.first_clip, clips=settings.clips,
             autoencoder_minutes=minutes(work / "autoencoder.pt"), unet_minutes=minutes(work / "unet.pt"),
         )
     )  # fmt: skip

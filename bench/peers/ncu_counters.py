@@ -268,7 +268,7 @@ def main():
     if not program.is_file():
         raise Failed(f"there is no {program}; name the benchmark simulator_on_gpu with --program")
     metrics = wanted_metrics(known_metrics(ncu))
-    calls = {}
+    profiler, calls = version(ncu), {}
     names = arguments.calls or json.loads(run([str(program), "--counters", "list"]))
     for call in names:
         try:
@@ -276,7 +276,7 @@ def main():
         except Failed as failure:
             calls[call] = {"failed": str(failure)}
         print(show(call, calls[call]), flush=True)
-        document = {"profiler": version(ncu), "metrics": metrics, "summary": summary(calls), "calls": calls}
+        document = {"profiler": profiler, "metrics": metrics, "summary": summary(calls), "calls": calls}
         arguments.out.write_text(json.dumps(document, indent=1) + "\n")
     told = summary(calls)
     for name, counts in told.items():

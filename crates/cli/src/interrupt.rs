@@ -82,6 +82,7 @@ pub fn listen(json: bool) -> Result<(), Failure> {
                 let _ = io::stderr().write_all(b"\n");
             }
             Failure::Interrupted.report(json);
+            kinora_bench::peers::end_all();
             process::exit(EXIT_INTERRUPTED.into());
         }
     })

@@ -75,6 +75,37 @@ fn ctrl_c_keeps_what_was_measured() {
     ended.must_fail(130, &[&format!("interrupted; {kept} kept in run.json and run.svg\n")]);
 }
 
+/// A peer that would compute on for a minute.
+#[test]
+#[cfg(unix)]
+fn a_second_ctrl_c_ends_the_peer_as_well() {
+    let place = Studio::new();
+    let busy = peer(&place, "echo $$ > started.part; mv started.part started; exec sleep 60");
+    let mut command = kinora();
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    command.current_dir(place.folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(["bench", "cpu", "--quick", "--only", CASE, "--python"]).arg(&busy);
+    let child = command.spawn().unwrap();
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(400));
+    let started = place.folder.path().join("started");
+    let came = (0..100).any(|_| {
+        pause();
+        started.exists()
+    });
+    assert!(came, "the peer was not asked for anything");
+    let interrupt =
+        || assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    interrupt();
+    // Two that come at a time are one.
+    pause();
+    interrupt();
+    Answer::from(child.wait_with_output().unwrap()).must_fail(130, &["interrupted"]);
+    let process = std::fs::read_to_string(started).unwrap();
+    let lives =
+        Command::new("kill").args(["-0", process.trim()]).stderr(Stdio::null()).status().unwrap().success();
+    assert!(!lives, "the peer is still there");
+}
+
 /// A peer that asks for an end, as the first case is about to begin and while it runs.
 #[test]
 #[cfg(unix)]

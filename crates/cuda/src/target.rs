@@ -12,6 +12,11 @@ use crate::{
 /// Every buffer starts at a multiple of this: the widest access, and the unit of the GPU's memory.
 pub(crate) const ALIGNMENT: usize = 256;
 
+/// What a weight takes of their one allocation, up to where the next one may start; `None` where that cannot be counted.
+pub(crate) fn weight_bytes(ty: &TensorType) -> Option<usize> {
+    ty.bytes().checked_next_multiple_of(ALIGNMENT)
+}
+
 /// A GPU as a target of fusion and planning.
 #[derive(Clone, Debug)]
 pub struct CudaTarget {
@@ -51,7 +56,7 @@ impl Target for CudaTarget {
 
     fn weight_bytes(&self, ty: &TensorType) -> usize {
         // What is more than can be counted is more than there is.
-        ty.bytes().checked_next_multiple_of(ALIGNMENT).unwrap_or(usize::MAX)
+        weight_bytes(ty).unwrap_or(usize::MAX)
     }
 
     fn in_place(&self, op: &Op, operand: usize) -> bool {

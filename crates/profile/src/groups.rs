@@ -176,7 +176,8 @@ pub fn groups(profile: &Profile, by: By) -> Vec<Group> {
         group.bytes = group.bytes.saturating_add(work.bytes);
         if let (Some(ceilings), Some(sum)) = (ceilings, &mut group.floor_nanoseconds) {
             let Floor { nanoseconds, limit } = ceilings.floor(work);
-            // A trace has no launches in it, and may show a layer that took less than one: nothing can be saved there.
+            // A launch that is given while other layers run costs less than one alone, and nothing in a trace: what took less than
+            // one has nothing to save there.
             let least = if limit == Limit::Launch { nanoseconds.min(taken as f64) } else { nanoseconds };
             *sum += least;
             *limits.entry(limit).or_default() += least;

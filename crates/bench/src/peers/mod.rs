@@ -4,7 +4,7 @@ mod process;
 mod python;
 mod torch;
 
-pub use process::Peer;
+pub use process::{Peer, end_all};
 pub use python::{Python, checkout};
 pub use torch::{Hello, TorchPeer, Variant};
 

@@ -5,6 +5,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Stdio},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use serde_json::Value;
@@ -15,11 +16,27 @@ use super::{Python, Script};
 /// A running peer: it reads a request a line and answers each with a line.
 #[derive(Debug)]
 pub struct Peer {
-    process: Child,
+    process: Arc<Mutex<Child>>,
     requests: ChildStdin,
     answers: BufReader<ChildStdout>,
     /// Removed after the process has ended.
     folder: TempDir,
+}
+
+/// Those that run.
+static RUNNING: Mutex<Vec<Weak<Mutex<Child>>>> = Mutex::new(Vec::new());
+
+/// Ends every peer, for a program that is about to end where it stands: no peer is dropped then.
+pub fn end_all() {
+    let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    running.iter().filter_map(Weak::upgrade).for_each(|process| end(&process));
+}
+
+fn end(process: &Mutex<Child>) {
+    let mut process = process.lock().unwrap_or_else(PoisonError::into_inner);
+    // Nothing is left to do about a process that cannot be ended.
+    let _ = process.kill();
+    let _ = process.wait();
 }
 
 /// What the peer says on standard error goes here: warnings of its libraries are no one's business until it stops.
@@ -41,8 +58,7 @@ impl Peer {
         let messages = folder.path().join(MESSAGES);
         let messages = File::create(&messages).map_err(|error| format!("{}: {error}", messages.display()))?;
         let mut command = python.command();
-        // Ctrl-C is the benchmark's: a peer that heard it would stop in the midst of the case that is being finished. It ends with
-        // its standard input.
+        // Ctrl-C is the benchmark's: a peer that heard it would stop in the midst of the case that is being finished.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut process = command
@@ -55,6 +71,10 @@ impl Peer {
         let (Some(requests), Some(answers)) = (process.stdin.take(), process.stdout.take()) else {
             return Err("the peer has no pipes".into());
         };
+        let process = Arc::new(Mutex::new(process));
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        running.retain(|process| process.strong_count() > 0);
+        running.push(Arc::downgrade(&process));
         Ok(Peer { process, requests, answers: BufReader::new(answers), folder })
     }
 
@@ -85,8 +105,6 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Nothing is left to do about a process that cannot be ended.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        end(&self.process);
     }
 }

@@ -89,6 +89,15 @@ fn kernels_that_are_apart_are_a_failure() {
 }
 
 #[test]
+fn another_clip_is_a_failure() {
+    // What both saw is a trifle of the profile's time.
+    let other = PROFILER.replace("for id in 0 1;", "for id in 0 1 9;");
+    let Compared { text, code, .. } = compared([104_000, 100_000], &other);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("is it the same clip?") && !text.contains("Traceback"), "{text}");
+}
+
+#[test]
 fn a_profiler_that_fails_is_told_of() {
     let Compared { document, text, code } =
         compared([1, 1], "#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM'; exit 1\n");

@@ -11,7 +11,7 @@ use super::step_loop;
 use crate::{
     CudaError,
     kernels::{Call, Choose, DevicePointer, Kernel, Places, Work},
-    target::ALIGNMENT,
+    target::weight_bytes,
     work::kernels,
 };
 
@@ -31,10 +31,8 @@ impl WeightLayout {
         let mut end = 0usize;
         for &value in plan.resident() {
             offsets.insert(value, end);
-            end = end
-                .checked_add(graph.ty(value).bytes())
-                .and_then(|end| end.checked_next_multiple_of(ALIGNMENT))
-                .ok_or_else(too_large)?;
+            let bytes = weight_bytes(graph.ty(value)).ok_or_else(too_large)?;
+            end = end.checked_add(bytes).ok_or_else(too_large)?;
         }
         Ok(WeightLayout { offsets, bytes: end })
     }
