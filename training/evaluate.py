@@ -187,6 +187,8 @@ def main():
     arguments.add_argument("--steps", type=int, default=sizes.STEPS)
     arguments.add_argument("--guidance", type=float, nargs=2, metavar=("FIRST", "LAST"), help="of the first and last frame")
     arguments = arguments.parse_args()
+    if not (arguments.model / "model_index.json").is_file():
+        raise SystemExit(f"{arguments.model} is no model's folder: it has no model_index.json")
     precision = arguments.precision or ("f16" if arguments.device.startswith("cuda") else "f32")
     arguments.out.mkdir(parents=True, exist_ok=True)
     dtype = {"f32": torch.float32, "f16": torch.float16}[precision]

@@ -49,8 +49,12 @@ class Settings:
     smoke_steps: int | None = None
 
 
+class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """The description as it stands, and every option with its default."""
+
+
 def parsed():
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=Help)
     arguments.add_argument("--out", type=pathlib.Path, required=True, help="where the model, its measures and pictures go")
     arguments.add_argument("--work", type=pathlib.Path, help="where checkpoints are kept, gigabytes of them; OUT/work unless given")
     arguments.add_argument("--from-model", type=pathlib.Path, metavar="MODEL", help="a model of an earlier run, to go on from")

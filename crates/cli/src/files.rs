@@ -43,6 +43,24 @@ pub fn refuse_same<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), 
     }
 }
 
+/// Refuses to write over what is read.
+pub fn refuse_inputs<'a>(
+    inputs: &[&Path],
+    outputs: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), Failure> {
+    let read: HashSet<PathBuf> = inputs.iter().map(|path| place(path)).collect();
+    match outputs.into_iter().find(|path| read.contains(&place(path))) {
+        Some(path) => {
+            let text = format!(
+                "{} is read, and would be written over; give what is written another name",
+                path.display()
+            );
+            Err(Failure::Usage(text))
+        }
+        None => Ok(()),
+    }
+}
+
 /// A file by its folder, however that is written. A link by the file's name is not followed: it is replaced by the file.
 fn place(path: &Path) -> PathBuf {
     let folder = folder(path).canonicalize();

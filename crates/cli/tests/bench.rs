@@ -390,7 +390,16 @@ fn a_peer_that_refuses_or_stops_is_told_of() {
 fn kernels_need_a_gpu_unless_the_processor_is_asked_for() {
     let answer = run(&["bench", "kernels", "--no-peers", "--quick", "--only", "small_2x8x64"]);
     // A machine with a GPU runs it.
-    if answer.code == Some(0) && answer.text().contains("no GPU") {
-        assert!(answer.text().contains("not run: ") && answer.text().contains("--device cpu"), "{answer:?}");
+    if answer.text().contains("no GPU") {
+        assert!(answer.text().contains("not run: "), "{answer:?}");
+        answer.must_fail(1, &["nothing was measured: ", "--device cpu"]);
     }
+}
+
+#[test]
+fn a_plot_is_an_svg() {
+    let place = Studio::new();
+    let path = place.folder.path().join("plot.png");
+    answer(bench(&["--plot"]).arg(path)).must_fail(2, &["plot.png: the plot is an SVG"]);
+    assert_eq!(place.names(), [""; 0]);
 }

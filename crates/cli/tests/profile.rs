@@ -91,6 +91,24 @@ fn what_cannot_be_shown_is_said() {
         .must_fail(1, &["cannot write /nothing/here/p.json"]);
 }
 
+/// With `--force` what is written would replace what is read.
+#[test]
+fn what_is_read_is_not_written_over() {
+    let place = Studio::new();
+    place.write("p.json", b"a profile");
+    place.write("q.json", b"another");
+    for words in [
+        &["show", "p.json", "--html", "./p.json"][..],
+        &["show", "p.json", "--trace", "p.json"],
+        &["compare", "p.json", "q.json", "--html", "./q.json"],
+    ] {
+        let mut command = kinora();
+        command.arg("profile").args(words).arg("--force").current_dir(place.folder.path());
+        answer(&mut command).must_fail(2, &["json is read, and would be written over"]);
+    }
+    assert_eq!((place.read("p.json"), place.read("q.json")), (b"a profile".to_vec(), b"another".to_vec()));
+}
+
 /// Each of two files by one name would replace the other, with `--force` or without; it is said before the work.
 #[test]
 fn two_outputs_of_one_name_are_refused() {

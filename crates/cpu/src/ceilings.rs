@@ -11,8 +11,11 @@ use crate::{
     simd::{Isa, Kernel, Simd},
 };
 
-/// Times that each loop is run; the best counts, since whatever disturbs one makes it slower.
+/// Times that each loop is run at the least; the best counts, since whatever disturbs one makes it slower.
 const ROUNDS: usize = 5;
+
+/// For how long all cores are tried: a core that slept, or was another program's, may take a few tenths of a second to be there.
+const SECONDS: f64 = 0.5;
 
 /// Sums that are independent of each other: enough to hide the latency of a multiply-add on two units.
 const CHAINS: usize = 10;
@@ -52,8 +55,8 @@ impl Kernel for Lanes {
     }
 }
 
-/// Measures all cores together, and how long a layer takes that has next to nothing to do. Takes a few tenths of a second, and half a gigabyte of memory while it does; `None` where
-/// that cannot be had.
+/// Measures all cores together, and how long a layer takes that has next to nothing to do. Takes about a second, and half a
+/// gigabyte of memory while it does; `None` where that cannot be had.
 pub fn measure(isa: Isa) -> Option<Ceilings> {
     let threads = rayon::current_num_threads();
     let flops_per_second = arithmetic(isa);
@@ -62,13 +65,13 @@ pub fn measure(isa: Isa) -> Option<Ceilings> {
     buffer.resize(BYTES / size_of::<u64>(), 1);
     // Several streams a thread keep more of memory's queues full than one does.
     let share = buffer.len().div_ceil(4 * threads);
-    let reading = best(|| {
+    let reading = best(SECONDS, || {
         let sum = |part: &[u64]| part.iter().fold(0u64, |sum, &number| sum.wrapping_add(number));
         let sums: u64 = buffer.par_chunks(share).map(sum).reduce(|| 0, u64::wrapping_add);
         black_box(sums);
     });
     let number = Tensor::zeros(TensorType::new(DType::F32, [1]));
-    let starting = best(|| {
+    let starting = best(0.0, || {
         black_box(run_on_tensors(isa, "sum", &Op::Add, &[&number, &number]).is_ok());
     });
     Some(Ceilings {
@@ -78,23 +81,24 @@ pub fn measure(isa: Isa) -> Option<Ceilings> {
     })
 }
 
-/// The floating-point operations a second of all cores together, in some milliseconds: also how fast they are clocked now.
+/// The floating-point operations a second of all cores together, in half a second: also how fast they are clocked now.
 pub fn arithmetic(isa: Isa) -> f64 {
     let operations = 2 * CHAINS * LENGTH * isa.dispatch(Lanes) * rayon::current_num_threads();
-    let seconds = best(|| {
+    let seconds = best(SECONDS, || {
         let sums = rayon::broadcast(|_| isa.dispatch(MultiplyAdds));
         black_box(sums);
     });
     operations as f64 / seconds
 }
 
-/// The seconds of the quickest of some rounds.
-fn best(mut work: impl FnMut()) -> f64 {
-    let mut best = f64::INFINITY;
-    for _ in 0..ROUNDS {
+/// The seconds of the quickest of some rounds, which go on for so long at the least.
+fn best(at_least: f64, mut work: impl FnMut()) -> f64 {
+    let (mut best, begin, mut rounds) = (f64::INFINITY, Instant::now(), 0);
+    while rounds < ROUNDS || begin.elapsed().as_secs_f64() < at_least {
         let start = Instant::now();
         work();
         best = best.min(start.elapsed().as_secs_f64());
+        rounds += 1;
     }
     best
 }

@@ -229,6 +229,19 @@ impl Profile {
         self.spans.iter().map(|span| span.end).max().unwrap_or(0).saturating_sub(first)
     }
 
+    /// The same with its first moment at 0: what a program did before it had anything to record is no part of its times.
+    #[must_use]
+    pub fn from_its_begin(mut self) -> Profile {
+        let spans = self.spans.iter().map(|span| span.start);
+        let memory = self.memory.iter().map(|sample| sample.at);
+        let first = spans.chain(memory).chain(self.activity.iter().map(|seen| seen.start)).min().unwrap_or(0);
+        let spans = self.spans.iter_mut().flat_map(|span| [&mut span.start, &mut span.end]);
+        let memory = self.memory.iter_mut().map(|sample| &mut sample.at);
+        let activity = self.activity.iter_mut().flat_map(|seen| [&mut seen.start, &mut seen.end]);
+        spans.chain(memory).chain(activity).for_each(|moment| *moment -= first);
+        self
+    }
+
     /// The most memory that all owners held together, and when.
     pub fn memory_peak(&self) -> Option<(u64, u64)> {
         let mut held: Vec<(&str, u64)> = Vec::new();
@@ -369,6 +382,38 @@ mod tests {
         assert_eq!(profile.memory_at(3), [("arena", 12)]);
         assert_eq!(profile.memory_at(9), []);
         assert_eq!(Profile::default().memory_peak(), None);
+    }
+
+    #[test]
+    fn a_profile_may_begin_at_nothing() {
+        let span = |start, end| Span {
+            name: "s".into(),
+            lane: 0,
+            parent: None,
+            start,
+            end,
+            work: None,
+            copied: None,
+        };
+        let seen = |start, end| Activity {
+            name: "k".into(),
+            kind: ActivityKind::Kernel,
+            work: None,
+            bytes: None,
+            start,
+            end,
+        };
+        let profile = Profile {
+            spans: vec![span(50, 80), span(80, 95)],
+            memory: vec![sample(60, "weights", 7)],
+            activity: vec![seen(45, 70)],
+            ..Profile::default()
+        }
+        .from_its_begin();
+        assert_eq!(profile.spans, [span(5, 35), span(35, 50)]);
+        assert_eq!((profile.memory_peak(), &profile.activity[..]), (Some((15, 7)), &[seen(0, 25)][..]));
+        assert_eq!(profile.clone().from_its_begin(), profile);
+        assert_eq!(Profile::default().from_its_begin(), Profile::default());
     }
 
     #[test]

@@ -160,14 +160,16 @@ fn write_bottlenecks(profile: &Profile, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// A name in so many columns: the end tells more than the beginning.
+/// A name in so many columns: its beginning says where a layer is, and its end what it is.
 pub(crate) fn shortened(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width {
         return name.to_owned();
     }
-    let end: String = name.chars().skip(length - (width - 1)).collect();
-    format!("…{end}")
+    let kept = (width - 1) / 2;
+    let beginning: String = name.chars().take(kept).collect();
+    let end: String = name.chars().skip(length - (width - 1 - kept)).collect();
+    format!("{beginning}…{end}")
 }
 
 #[cfg(test)]
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_long_name_keeps_its_end() {
-        assert_eq!(shortened("down_blocks.0.attentions.1.proj", 12), "…ions.1.proj");
+        assert_eq!(shortened("down_blocks.0.attentions.1.proj", 12), "down_…1.proj");
         assert_eq!(shortened("short", 12), "short");
     }
 }

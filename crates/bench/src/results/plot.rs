@@ -51,7 +51,7 @@ pub fn svg(results: &Results) -> String {
     let machine = results.gpu.as_ref().map_or(&results.processor, |gpu| &gpu.name);
     let build = if kinora.build == "release" { String::new() } else { format!(", {} build", kinora.build) };
     let title = format!("Kinora {} ({}{build}) on {machine}", kinora.version, kinora.commit);
-    let remark = "median of a run with its 95 % interval on a logarithmic axis, shorter is faster; × is the time over Kinora's";
+    let remark = "median of a run with its interval on a logarithmic axis, shorter is faster; × is the time over Kinora's";
     format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="{MARGIN:.0} 0 {width:.0} {height:.0}">
 <title>{title}</title>

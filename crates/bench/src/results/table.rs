@@ -47,7 +47,7 @@ pub fn suite_header(suite: &SuiteResults) -> String {
     let _ = writeln!(
         text,
         "  {:<NAME$} {:>9} {:>7} {:>12} {:>10} {:>7}   {:>9} {:>7}  best peer",
-        "case", "median", "95 %", "FLOP/s", "B/s", "of best", "peer", "ratio"
+        "case", "median", "within", "FLOP/s", "B/s", "of best", "peer", "ratio"
     );
     text
 }

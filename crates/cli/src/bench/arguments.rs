@@ -27,8 +27,9 @@ Suites:
 Every case is run in many short turns, ours and each peer's in alternation, after a warm-up, on
 operands that are gone round, with a GPU's cache emptied before each run. A peer whose result is
 another than ours is not timed. What is shown is the median of the turns with the interval in which it
-lies at 95 %. `of best` is the time that the device's ceilings would allow, which are measured first,
-over the time that it took.
+lies at 95 %, or with what probability so few turns allow: 75 % with --quick. `of best` is the time that
+the device's ceilings would allow, which are measured first, over the time that it took: more than 100 %
+where operands stay in a processor's cache, or a convolution multiplies less than its FLOPs say.
 
 PyTorch is looked for in --python, KINORA_PEER_PYTHON, and `python3`.
 

@@ -170,6 +170,11 @@ impl Outputs {
     fn check(report: &ReportArgs) -> Result<Outputs, Failure> {
         let (save, plot) = (report.save.as_deref(), report.plot.as_deref());
         files::refuse_same([save, plot].into_iter().flatten())?;
+        if let Some(path) = plot.filter(|path| path.extension().is_none_or(|extension| extension != "svg")) {
+            let text =
+                format!("--plot {}: the plot is an SVG; give it a name that ends in .svg", path.display());
+            return Err(Failure::Usage(text));
+        }
         let check = |path: Option<&Path>| path.map(|path| files::check(path, report.force)).transpose();
         Ok(Outputs { save: check(save)?, plot: check(plot)? })
     }
@@ -205,6 +210,10 @@ fn answer(results: &Results, comparison: Option<&Comparison>, report: &ReportArg
     let failures: Vec<String> = results.failures().collect();
     if !failures.is_empty() {
         return Err(Failure::Benchmark(failures.join("; ")));
+    }
+    if let Some(why) = results.suites.iter().map(|suite| suite.not_run.as_deref()).collect::<Option<Vec<_>>>()
+    {
+        return Err(Failure::Benchmark(format!("nothing was measured: {}", why.join("; "))));
     }
     let Some(comparison) = comparison else { return Ok(()) };
     if comparison.changes.is_empty() {

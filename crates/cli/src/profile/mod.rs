@@ -66,21 +66,25 @@ fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
         precision
     );
     profiler.describe(&title, machine);
-    let profile = profiler.profile();
+    let profile = profiler.profile().from_its_begin();
     outputs.write(&profile)?;
     answer(&profile, report)
 }
 
 fn show(arguments: &ShowArgs) -> Result<(), Failure> {
-    let outputs = Outputs::check(None, &arguments.report)?;
-    let profile = Profile::read(&arguments.profile)?;
+    let (report, input) = (&arguments.report, [arguments.profile.as_path()]);
+    files::refuse_inputs(&input, [report.html.as_deref(), report.trace.as_deref()].into_iter().flatten())?;
+    let outputs = Outputs::check(None, report)?;
+    let profile = Profile::read(&arguments.profile)?.from_its_begin();
     outputs.write(&profile)?;
-    answer(&profile, &arguments.report)
+    answer(&profile, report)
 }
 
 fn compare_two(arguments: &CompareArgs) -> Result<(), Failure> {
+    files::refuse_inputs(&[&arguments.before, &arguments.after], arguments.html.as_deref())?;
     let page = arguments.html.as_deref().map(|path| files::check(path, arguments.force)).transpose()?;
-    let (before, after) = (Profile::read(&arguments.before)?, Profile::read(&arguments.after)?);
+    let read = |path: &Path| Profile::read(path).map(Profile::from_its_begin);
+    let (before, after) = (read(&arguments.before)?, read(&arguments.after)?);
     if let Some(page) = page {
         page.write(html::comparison(&before, &after).as_bytes())?;
     }
