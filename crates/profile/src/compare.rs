@@ -160,6 +160,10 @@ fn write_all(comparison: &Comparison, text: &mut String) -> std::fmt::Result {
         }
         writeln!(text)?;
     }
+    let devices = [&comparison.before.device, &comparison.after.device];
+    if devices[0] != devices[1] && devices.iter().all(|device| !device.is_empty()) {
+        writeln!(text, "note: these ran on different devices")?;
+    }
     let total = std::slice::from_ref(&comparison.total);
     for (heading, changes, count) in [
         ("time", total, usize::MAX),
@@ -293,6 +297,18 @@ mod tests {
             assert!(lines.iter().any(|found| found == line), "{line} is not in\n{text}");
         }
         assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
+    }
+
+    #[test]
+    fn other_devices_are_told_of() {
+        let on = |device: &str| Profile {
+            machine: crate::Machine { device: device.into(), ceilings: None },
+            ..profile(&[("a.conv", 4000)])
+        };
+        let told =
+            |before: &str, after: &str| text(&compare(&on(before), &on(after))).contains("different devices");
+        assert!(told("a GPU", "a processor"));
+        assert!(!told("a GPU", "a GPU") && !told("", "a GPU"));
     }
 
     #[test]
