@@ -46,10 +46,12 @@ def main():
     strip.save(arguments.out / "box.png", optimize=True)
     across = len(clips) // 2
     moments = [sheet([[frames[at] for frames in clips[:across]], [frames[at] for frames in clips[across:]]]) for at in range(len(clips[0]))]
+    # One palette for all: with one for each, colours would change from frame to frame.
+    colours = sheet([[moment] for moment in moments]).quantize(256, kmeans=8)
+    reduced = [moment.quantize(palette=colours, dither=Image.Dither.FLOYDSTEINBERG) for moment in moments]
     # Forth and back again, so that it has no end.
-    moments += moments[-2:0:-1]
-    palette = [moment.quantize(128, dither=Image.Dither.NONE) for moment in moments]
-    palette[0].save(arguments.out / "box.gif", save_all=True, append_images=palette[1:], duration=143, loop=0)
+    reduced += reduced[-2:0:-1]
+    reduced[0].save(arguments.out / "box.gif", save_all=True, append_images=reduced[1:], duration=143, loop=0)
 
 
 if __name__ == "__main__":
