@@ -90,9 +90,9 @@ impl NewFile {
         interrupt::uninterrupted(|| self.replaced(bytes))
     }
 
-    /// The same for what is kept though someone wants the program to end. Gives the file's name.
+    /// The same for what is kept though someone wants the program to end, within [`interrupt::to_its_end`]. Gives the file's name.
     pub fn keep(&self, bytes: &[u8]) -> Result<PathBuf, Failure> {
-        interrupt::to_its_end(|| self.replaced(bytes)).map(|()| self.path.clone())
+        self.replaced(bytes).map(|()| self.path.clone())
     }
 
     fn replaced(&self, bytes: &[u8]) -> Result<(), Failure> {

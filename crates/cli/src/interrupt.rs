@@ -15,6 +15,8 @@ use crate::failure::{EXIT_INTERRUPTED, Failure};
 
 /// When someone first wanted the program to end.
 static ASKED: OnceLock<Instant> = OnceLock::new();
+/// What is done before the program ends at once.
+static LAST: OnceLock<fn()> = OnceLock::new();
 static PHASE: AtomicU8 = AtomicU8::new(Phase::AtOnce as u8);
 
 /// Requests this close to the first are the same one: `timeout` and shells send theirs to a program and to its group.
@@ -37,6 +39,12 @@ impl Phase {
     pub fn enter(self) {
         PHASE.store(self as u8, SeqCst);
     }
+}
+
+/// Has this done, where the program ends at once from now on: what it started would outlive it.
+pub fn at_last(last: fn()) {
+    // A program has one command, and a command one thing to do at last.
+    let _ = LAST.set(last);
 }
 
 /// Whether someone wants the program to end.
@@ -82,7 +90,9 @@ pub fn listen(json: bool) -> Result<(), Failure> {
                 let _ = io::stderr().write_all(b"\n");
             }
             Failure::Interrupted.report(json);
-            kinora_bench::peers::end_all();
+            if let Some(last) = LAST.get() {
+                last();
+            }
             process::exit(EXIT_INTERRUPTED.into());
         }
     })

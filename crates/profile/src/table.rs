@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_keeps_its_end() {
+    fn a_long_name_keeps_both_ends() {
         assert_eq!(shortened("down_blocks.0.attentions.1.proj", 12), "down_…1.proj");
         assert_eq!(shortened("short", 12), "short");
     }

@@ -112,6 +112,7 @@ fn measure(arguments: &BenchArgs) -> Result<(Results, Result<(), Failure>), Fail
         version: version(),
     };
     let mut progress = Progress::new(display, arguments.report.json);
+    interrupt::at_last(kinora_bench::peers::end_all);
     Phase::AtNextStep.enter();
     let results = Bench::new(options).run(&mut |event| progress.tell(event));
     Phase::AtOnce.enter();
