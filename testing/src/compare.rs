@@ -8,8 +8,8 @@
 //! A tensor's error is its worst element's. The bars are those of the storage the result is in: f32 arithmetic leaves
 //! 1e-5, f16 has 11 significant bits (half an ulp is 5e-4) and bf16 has 8 (half an ulp is 4e-3).
 
-use kinora_cpu::Tensors;
 use kinora_graph::{DType, Tensor};
+use kinora_runtime::Tensors;
 
 /// The largest error a result of this type may have. Integers must be equal.
 pub fn bar(dtype: DType) -> f64 {

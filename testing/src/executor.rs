@@ -5,8 +5,9 @@ use std::{
     thread,
 };
 
-use kinora_cpu::{Tensors, reference};
+use kinora_cpu::reference;
 use kinora_graph::{Graph, GraphBuilder, GraphError, Op, Phase, Tensor};
+use kinora_runtime::Tensors;
 
 /// Something that runs an op.
 pub trait Executor: Sync {

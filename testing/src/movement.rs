@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use half::{bf16, f16};
-use kinora_cpu::{Tensors, reference};
+use kinora_cpu::reference;
 use kinora_graph::{DType, Graph, Op, Tensor};
+use kinora_runtime::Tensors;
 
 use crate::compare::distance;
 

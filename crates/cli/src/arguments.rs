@@ -6,10 +6,13 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use kinora_models::synthetic::SyntheticModel;
 
+#[cfg(feature = "cuda")]
+use crate::kernels::arguments::KernelsArgs;
+#[cfg(feature = "simulator")]
+use crate::sim::arguments::SimArgs;
 use crate::{
     bench::arguments::BenchArgs, doctor::DoctorArgs, generate::arguments::GenerateArgs,
-    info::arguments::InfoArgs, kernels::arguments::KernelsArgs, profile::arguments::ProfileArgs,
-    sim::arguments::SimArgs,
+    info::arguments::InfoArgs, profile::arguments::ProfileArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -57,6 +60,7 @@ pub enum Command {
     /// Say where the time of a clip goes, and what limits it
     Profile(ProfileArgs),
     /// Run a CUDA kernel on a simulated GPU, and say what it does wrong and what it costs
+    #[cfg(feature = "simulator")]
     Sim(Box<SimArgs>),
     /// Say what works on this machine, and what to do about what does not
     Doctor(DoctorArgs),
@@ -65,6 +69,7 @@ pub enum Command {
     /// Write a tiny model to try Kinora with, without a download; its videos are noise
     DemoModel(DemoModelArgs),
     /// Compile a GPU's kernels ahead of time
+    #[cfg(feature = "cuda")]
     Kernels(KernelsArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
@@ -76,9 +81,11 @@ impl Command {
         match self {
             Command::Generate(arguments) => arguments.json,
             Command::Info(arguments) => arguments.json,
+            #[cfg(feature = "cuda")]
             Command::Kernels(arguments) => arguments.json(),
             Command::Profile(arguments) => arguments.json(),
             Command::Doctor(arguments) => arguments.json,
+            #[cfg(feature = "simulator")]
             Command::Sim(arguments) => arguments.json,
             Command::Bench(arguments) => arguments.report.json,
             Command::DemoModel(_) | Command::Completions(_) => false,

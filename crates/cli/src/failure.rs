@@ -9,11 +9,12 @@ use std::{
 
 use anstyle::{AnsiColor, Style};
 use kinora::{
-    cuda::CudaError,
-    image_to_video::{BackendError, GenerateError, Precision, Suggestion},
+    device::OpenDeviceError,
+    image_to_video::{GenerateError, Precision, Suggestion},
     memory::{LimitSource, MemoryLimit},
     photo::PhotoError,
     profile::ProfileError,
+    runtime::RunError,
     video::VideoError,
 };
 use kinora_bench::{results::ResultsError, run::BenchError};
@@ -28,6 +29,9 @@ pub const EXIT_USAGE: u8 = 2;
 pub const EXIT_INTERRUPTED: u8 = 130;
 /// Everything else.
 const EXIT_FAILED: u8 = 1;
+
+/// What to do about a GPU that does not work.
+const ON_THE_CPU: &str = "--device cpu runs it on the CPU";
 
 /// Why a command did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -73,9 +77,13 @@ pub enum Failure {
     /// The work itself.
     #[error(transparent)]
     Generate(#[from] GenerateError),
-    /// A GPU's kernels could not be compiled or written.
+    /// The device that was asked for cannot be used.
     #[error(transparent)]
-    Kernels(#[from] CudaError),
+    Device(#[from] OpenDeviceError),
+    /// A GPU's kernels could not be compiled or written.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Kernels(#[from] kinora::cuda::CudaError),
     /// The clip needs more memory than it may take.
     #[error("{error}; the limit is {}", limit.source)]
     Memory {
@@ -167,6 +175,7 @@ impl Failure {
                 "`kinora generate --model` downloads it; `kinora info --config svd-xt` needs no model at all"
             }
             Failure::Memory { error, limit } => return Some(memory_help(error, limit)),
+            #[cfg(feature = "cuda")]
             Failure::Kernels(error) => return error.missing_header().map(header_help),
             Failure::Generate(GenerateError::OutOfMemory { .. }) => LESS_MEMORY,
             Failure::Generate(GenerateError::NotFinite { precision, .. }) => match precision {
@@ -174,11 +183,11 @@ impl Failure {
                 Precision::BF16 => "try --precision f32",
                 Precision::F32 => "`kinora info FOLDER` shows what is in the model's files",
             },
-            Failure::Generate(GenerateError::Device(_)) => "--device cpu runs it on the processor",
+            Failure::Device(_) | Failure::Generate(GenerateError::Device(_)) => ON_THE_CPU,
             Failure::Generate(GenerateError::Run { source, .. })
-                if matches!(**source, BackendError::Cuda(_)) =>
+                if matches!(**source, RunError::Device(_)) =>
             {
-                "--device cpu runs it on the processor"
+                ON_THE_CPU
             }
             Failure::Generate(GenerateError::Run { .. } | GenerateError::Weights { .. }) => {
                 "the model's files may be damaged or belong to another model; `kinora info FOLDER` shows what is in them"
@@ -207,7 +216,8 @@ impl Failure {
                 "model"
             }
             Failure::Memory { .. } | Failure::Generate(GenerateError::OutOfMemory { .. }) => "memory",
-            Failure::Generate(GenerateError::Device(_)) => "device",
+            Failure::Device(_) | Failure::Generate(GenerateError::Device(_)) => "device",
+            #[cfg(feature = "cuda")]
             Failure::Kernels(_) => "kernels",
             Failure::Generate(_) => "generate",
             Failure::Interrupted | Failure::InterruptedBench { .. } => "interrupted",

@@ -12,10 +12,12 @@ mod files;
 mod generate;
 mod info;
 mod interrupt;
+#[cfg(feature = "cuda")]
 mod kernels;
 mod model;
 mod profile;
 mod quantities;
+#[cfg(feature = "simulator")]
 mod sim;
 
 use std::process::ExitCode;
@@ -42,9 +44,11 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
+        #[cfg(feature = "cuda")]
         Command::Kernels(arguments) => kernels::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        #[cfg(feature = "simulator")]
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::DemoModel(arguments) => demo_model::run(&arguments),

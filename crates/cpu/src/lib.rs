@@ -5,8 +5,9 @@
 //! memory planned before anything is allocated.
 //!
 //! ```
-//! use kinora_cpu::{Options, Program, Tensors};
+//! use kinora_cpu::{Options, Program};
 //! use kinora_graph::{DType, GraphBuilder, Phase, Tensor, TensorType, op::Activation};
+//! use kinora_runtime::Tensors;
 //!
 //! let mut g = GraphBuilder::new("example");
 //! let x = g.input("x", TensorType::new(DType::F32, [2, 3]), Phase::Step)?;
@@ -25,26 +26,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod backend;
 pub mod ceilings;
-mod error;
 mod fast;
 mod gemm;
-mod loader;
-pub mod profile;
+mod profile;
 mod program;
 pub mod reference;
 pub mod simd;
-mod step_loop;
 mod target;
-pub mod tensors;
 #[cfg(test)]
 mod testing;
 mod view;
 
-pub use error::CpuError;
+pub use backend::{CpuBackend, CpuOps};
 pub use fast::run_on_tensors;
-pub use loader::Loader;
 pub use program::{Options, Planned, Program};
-pub use step_loop::{StepLoop, StepObserver, StepResults};
 pub use target::CpuTarget;
-pub use tensors::Tensors;

@@ -9,16 +9,14 @@ use kinora_graph::{
 };
 
 use kinora_profile::Profiler;
+use kinora_runtime::{Loader, RunError, StepLoop, StepObserver, Tensors, tensors};
 
 use crate::{
-    CpuError, Tensors,
+    CpuOps, CpuTarget,
     fast::{self, PackedWeight},
-    loader::Loader,
     profile::Profiled,
     reference::ReferenceEvaluator,
     simd::Isa,
-    target::CpuTarget,
-    tensors,
     view::{View, ViewMut},
 };
 
@@ -56,7 +54,7 @@ impl Planned {
     ///
     /// # Errors
     /// Where the graph is wrong, or its plan does not fit the budget.
-    pub fn new(graph: &Graph, options: Options) -> Result<Planned, CpuError> {
+    pub fn new(graph: &Graph, options: Options) -> Result<Planned, RunError> {
         let target = CpuTarget { isa: options.isa };
         let graph = if options.optimise {
             passes::optimise_traced(graph, &target, Some(&ReferenceEvaluator))?.0
@@ -83,11 +81,11 @@ impl Planned {
     /// # Errors
     /// Where the memory cannot be had, or a weight that the graph uses is missing, cannot be read, is of another type, or
     /// not finite.
-    pub fn load(self, parameters: &dyn Parameters) -> Result<Program, CpuError> {
+    pub fn load(self, parameters: &dyn Parameters) -> Result<Program, RunError> {
         let Planned { graph, plan, options } = self;
         plan.verify(&graph)?;
         let bytes = plan.arena_bytes();
-        let arena = AlignedBytes::try_zeroed(bytes).ok_or(CpuError::OutOfMemory { bytes })?;
+        let arena = AlignedBytes::try_zeroed(bytes).ok_or(RunError::OutOfMemory { bytes })?;
         let mut program = Program {
             graph,
             plan,
@@ -138,7 +136,7 @@ impl Program {
     ///
     /// # Errors
     /// As [`Planned::new`] and [`Planned::load`].
-    pub fn new(graph: &Graph, parameters: &dyn Parameters, options: Options) -> Result<Program, CpuError> {
+    pub fn new(graph: &Graph, parameters: &dyn Parameters, options: Options) -> Result<Program, RunError> {
         Planned::new(graph, options)?.load(parameters)
     }
 
@@ -173,7 +171,7 @@ impl Program {
     ///
     /// # Errors
     /// As [`Program::run_clip`] and [`Program::run_step`].
-    pub fn run(&mut self, inputs: &Tensors) -> Result<Tensors, CpuError> {
+    pub fn run(&mut self, inputs: &Tensors) -> Result<Tensors, RunError> {
         tensors::refuse_unknown(&self.graph, &[Phase::Clip, Phase::Step], inputs)?;
         self.start_clip();
         self.write_inputs(Phase::Clip, inputs)?;
@@ -189,7 +187,7 @@ impl Program {
     /// # Errors
     /// Where an input of the clip phase is missing or of another type, an input is not one of the clip phase's, or an op
     /// finds a bad index in its data. The clip phase has to succeed before the next step then.
-    pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), CpuError> {
+    pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), RunError> {
         tensors::refuse_unknown(&self.graph, &[Phase::Clip], inputs)?;
         self.start_clip();
         self.write_inputs(Phase::Clip, inputs)?;
@@ -203,11 +201,11 @@ impl Program {
     /// # Errors
     /// Where the graph has a clip phase that has not run, an input of the step phase is missing or of another type, an
     /// input is not one of the step phase's, or an op finds a bad index in its data.
-    pub fn run_step(&mut self, inputs: &Tensors) -> Result<Tensors, CpuError> {
+    pub fn run_step(&mut self, inputs: &Tensors) -> Result<Tensors, RunError> {
         let has_clip_inputs =
             self.graph.inputs().iter().any(|&v| self.graph.value(v).source == Source::Input(Phase::Clip));
         if has_clip_inputs && !self.clip_has_run {
-            return Err(CpuError::ClipNotRun);
+            return Err(RunError::ClipNotRun);
         }
         tensors::refuse_unknown(&self.graph, &[Phase::Step], inputs)?;
         self.write_inputs(Phase::Step, inputs)?;
@@ -215,16 +213,32 @@ impl Program {
         self.read_outputs()
     }
 
+    /// Replays the step so many times; see [`StepLoop`]. Returns the results of the last step.
+    ///
+    /// `inputs` are those of the first step; one that is [`StepLoop::fresh`] may be left out.
+    ///
+    /// # Errors
+    /// As [`Program::run_step`] and [`StepLoop::first_inputs`]; [`RunError::Stopped`] if the observer stopped it.
+    pub fn run_steps(
+        &mut self,
+        steps: &StepLoop<'_>,
+        inputs: &Tensors,
+        observer: Option<&mut StepObserver<'_>>,
+    ) -> Result<Tensors, RunError> {
+        let first = steps.first_inputs(&self.graph, inputs)?;
+        steps.run(first, observer, |inputs| self.run_step(inputs))
+    }
+
     /// Runs the step phase again on whatever the arena holds: for timing, since step inputs may have been overwritten.
     ///
     /// # Errors
     /// Where an op finds a bad index in its data.
-    pub fn replay(&mut self) -> Result<(), CpuError> {
+    pub fn replay(&mut self) -> Result<(), RunError> {
         self.run_phase(Phase::Step)
     }
 
     /// Runs the load phase and keeps what the later phases read: packed where the reader is a matrix product.
-    fn load(&mut self, parameters: &dyn Parameters) -> Result<(), CpuError> {
+    fn load(&mut self, parameters: &dyn Parameters) -> Result<(), RunError> {
         let phases = self.graph.phases();
         let known = |value: ValueId| phases[value.index()] == Phase::Load;
 
@@ -242,7 +256,8 @@ impl Program {
         resident.dedup();
 
         let wanted = resident.iter().copied().chain(packed.iter().map(|&(_, value)| value));
-        let mut loader = Loader::new(&self.graph, self.options.isa, parameters, wanted);
+        let ops = CpuOps { isa: self.options.isa };
+        let mut loader = Loader::new(&self.graph, &ops, parameters, wanted);
         for (node, value) in packed {
             let weight = loader.take(value)?;
             let op = &self.graph.node(node).op;
@@ -262,7 +277,7 @@ impl Program {
         }
     }
 
-    fn write_inputs(&mut self, phase: Phase, inputs: &Tensors) -> Result<(), CpuError> {
+    fn write_inputs(&mut self, phase: Phase, inputs: &Tensors) -> Result<(), RunError> {
         for &id in self.graph.inputs() {
             let value = self.graph.value(id);
             if value.source != Source::Input(phase) {
@@ -276,7 +291,7 @@ impl Program {
         Ok(())
     }
 
-    fn run_phase(&mut self, phase: Phase) -> Result<(), CpuError> {
+    fn run_phase(&mut self, phase: Phase) -> Result<(), RunError> {
         let base = self.arena.as_mut_ptr();
         let steps = self.plan.steps(phase);
         let _phase = (!steps.is_empty()).then(|| self.profiled.phase(phase));
@@ -287,7 +302,7 @@ impl Program {
         Ok(())
     }
 
-    fn run_node(&self, step: &Step, base: *mut u8) -> Result<(), CpuError> {
+    fn run_node(&self, step: &Step, base: *mut u8) -> Result<(), RunError> {
         let node = self.graph.node(step.node);
         if matches!(node.op, Op::Reshape(_)) {
             return Ok(());
@@ -320,16 +335,16 @@ impl Program {
     }
 
     /// Where a value lies in the arena.
-    fn buffer(&self, value: ValueId) -> Result<Buffer, CpuError> {
+    fn buffer(&self, value: ValueId) -> Result<Buffer, RunError> {
         match self.plan.place(value) {
             Place::Arena(buffer) => Ok(buffer),
             Place::Resident | Place::Unplaced => {
-                Err(CpuError::Internal(format!("no place for {}", self.graph.value(value).name)))
+                Err(RunError::Internal(format!("no place for {}", self.graph.value(value).name)))
             }
         }
     }
 
-    fn read_outputs(&self) -> Result<Tensors, CpuError> {
+    fn read_outputs(&self) -> Result<Tensors, RunError> {
         let mut outputs = Tensors::new();
         for output in self.graph.outputs() {
             let tensor = match self.resident.get(&output.value) {
@@ -341,7 +356,7 @@ impl Program {
                         self.graph.ty(output.value).clone(),
                         &self.arena[offset..offset + bytes],
                     )
-                    .map_err(|error| CpuError::Internal(format!("output {}: {error}", output.name)))?
+                    .map_err(|error| RunError::Internal(format!("output {}: {error}", output.name)))?
                 }
             };
             outputs.insert(output.name.clone(), tensor);

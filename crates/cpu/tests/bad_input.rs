@@ -1,12 +1,13 @@
 //! Everything that a person or a file can get wrong gives an error that says what; a program goes on afterwards.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-use kinora_cpu::{CpuError, Options, Program, Tensors};
+use kinora_cpu::{Options, Program};
 use kinora_graph::{
     DType, Graph, GraphBuilder, GraphError, Phase, Tensor, TensorType,
     op::{SamplerStep, StepCoefficients},
     plan::PlanError,
 };
+use kinora_runtime::{RunError, Tensors};
 
 fn ty(dtype: DType, shape: &[usize]) -> TensorType {
     TensorType::new(dtype, shape)
@@ -89,42 +90,42 @@ fn inputs_are_checked_and_the_program_goes_on() {
     let bad = [
         (
             missing,
-            CpuError::MissingInput { name: "x".into(), ty: x.clone() },
+            RunError::MissingInput { name: "x".into(), ty: x.clone() },
             "input x (f32[1, 4]) was not given",
         ),
         (
             with("x", ramp(DType::F16, &[1, 4])),
-            CpuError::WrongType { name: "x".into(), expected: x.clone(), got: ty(DType::F16, &[1, 4]) },
+            RunError::WrongType { name: "x".into(), expected: x.clone(), got: ty(DType::F16, &[1, 4]) },
             "x must be f32[1, 4], got f16[1, 4]",
         ),
         (
             with("x", ramp(DType::F32, &[2, 2])),
-            CpuError::WrongType { name: "x".into(), expected: x, got: ty(DType::F32, &[2, 2]) },
+            RunError::WrongType { name: "x".into(), expected: x, got: ty(DType::F32, &[2, 2]) },
             "x must be f32[1, 4], got f32[2, 2]",
         ),
         (
             with("latent", integer(0)),
-            CpuError::UnknownInput("latent".into()),
+            RunError::UnknownInput("latent".into()),
             "the graph has no input latent",
         ),
         (
             with("token", integer(3)),
-            CpuError::Token { layer: "lookup".into(), id: 3, rows: 3 },
+            RunError::Token { layer: "lookup".into(), id: 3, rows: 3 },
             "lookup: token 3 is outside the table of 3 rows",
         ),
         (
             with("token", integer(-1)),
-            CpuError::Token { layer: "lookup".into(), id: -1, rows: 3 },
+            RunError::Token { layer: "lookup".into(), id: -1, rows: 3 },
             "lookup: token -1 is outside the table of 3 rows",
         ),
         (
             with("step", integer(2)),
-            CpuError::SamplerStep { layer: "sampler".into(), step: 2, steps: 2 },
+            RunError::SamplerStep { layer: "sampler".into(), step: 2, steps: 2 },
             "sampler: step 2 is outside the sampler's table of 2 steps",
         ),
         (
             with("step", integer(i32::MIN)),
-            CpuError::SamplerStep { layer: "sampler".into(), step: i32::MIN, steps: 2 },
+            RunError::SamplerStep { layer: "sampler".into(), step: i32::MIN, steps: 2 },
             "sampler: step -2147483648 is outside the sampler's table of 2 steps",
         ),
     ];
@@ -146,11 +147,11 @@ fn each_phase_takes_its_own_inputs() {
         "the clip's inputs were never given: run the clip phase before the first step"
     );
     let error = program.run_clip(&with("token", integer(1))).unwrap_err();
-    assert_eq!(error, CpuError::OtherPhase { name: "step".into(), phase: Phase::Step });
+    assert_eq!(error, RunError::OtherPhase { name: "step".into(), phase: Phase::Step });
     assert_eq!(error.to_string(), "input step belongs to the step phase");
     program.run_clip(&named([("token", integer(1))])).unwrap();
     let error = program.run_step(&with("step", integer(0))).unwrap_err();
-    assert_eq!(error, CpuError::OtherPhase { name: "token".into(), phase: Phase::Clip });
+    assert_eq!(error, RunError::OtherPhase { name: "token".into(), phase: Phase::Clip });
     assert_eq!(error.to_string(), "input token belongs to the clip phase");
     assert_eq!(program.run_step(&step()).unwrap()["next"].to_f32(), [0.375, 1.875, 3.375, 4.875]);
     works(&mut program);
@@ -165,7 +166,7 @@ fn weights_are_checked_before_anything_is_allocated() {
         let mut missing = weights(dtype);
         missing.remove("weight");
         let error = make(&graph, &missing);
-        assert_eq!(error, CpuError::MissingParameter { name: "weight".into(), ty: ty(dtype, &[4, 2]) });
+        assert_eq!(error, RunError::MissingParameter { name: "weight".into(), ty: ty(dtype, &[4, 2]) });
         assert_eq!(error.to_string(), format!("weight weight ({dtype}[4, 2]) is missing from the model"));
         for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for index in [0, 5, 7] {
@@ -174,7 +175,7 @@ fn weights_are_checked_before_anything_is_allocated() {
                 let mut broken = weights(dtype);
                 broken.insert("weight".into(), Tensor::from_f32(dtype, [4, 2], &values).unwrap());
                 let error = make(&graph, &broken);
-                assert_eq!(error, CpuError::NonFinite { name: "weight".into(), index });
+                assert_eq!(error, RunError::NonFinite { name: "weight".into(), index });
                 let text = format!(
                     "weight weight is not finite at element {index}: the file is damaged, or its precision overflowed"
                 );
@@ -192,7 +193,7 @@ fn weights_are_checked_before_anything_is_allocated() {
 fn a_budget_that_is_too_small_names_both_figures() {
     let options = Options { budget: Some(100), ..Options::default() };
     let error = Program::new(&graph(DType::F32), &weights(DType::F32), options).unwrap_err();
-    let CpuError::Plan(PlanError::OverBudget { need, budget: 100, weights: held, arena, .. }) = &error else {
+    let RunError::Plan(PlanError::OverBudget { need, budget: 100, weights: held, arena, .. }) = &error else {
         panic!("{error}");
     };
     // The table, projected when it is loaded, and the sampler's table.

@@ -4,13 +4,14 @@
 #[path = "../examples/small_unet/network.rs"]
 mod network;
 
-use kinora_cpu::{CpuTarget, Options, Program, Tensors, reference};
+use kinora_cpu::{CpuTarget, Options, Program, reference};
 use kinora_graph::{
     DType, Graph, Op, Phase, Tensor,
     op::{Prediction, StepCoefficients},
     passes,
     plan::{Plan, PlanOptions},
 };
+use kinora_runtime::Tensors;
 use kinora_testing::{compare::assert_all_close, random_graph::random_tensors};
 use network::{Config, build};
 

@@ -3,11 +3,12 @@
 
 use std::cell::RefCell;
 
-use kinora_cpu::{CpuError, Options, Program, Tensors, simd::Isa};
+use kinora_cpu::{Options, Program, simd::Isa};
 use kinora_graph::{
     DType, Graph, GraphBuilder, ParameterError, Parameters, Phase, Tensor, TensorType, op::Conv,
 };
 use kinora_profile::Profiler;
+use kinora_runtime::{RunError, Tensors};
 
 fn floats(shape: &[usize], values: &[f32]) -> Tensor {
     Tensor::from_slice(shape, values).unwrap()
@@ -48,7 +49,7 @@ fn x() -> (&'static str, Tensor) {
 #[test]
 fn a_clip_serves_many_steps_until_the_next_clip() {
     let mut program = Program::new(&two_phases(), &weights(), Options::default()).unwrap();
-    assert_eq!(program.run_step(&named([x()])), Err(CpuError::ClipNotRun));
+    assert_eq!(program.run_step(&named([x()])), Err(RunError::ClipNotRun));
     program.run_clip(&named([ids([1, 0])])).unwrap();
     for _ in 0..3 {
         let y = program.run_step(&named([x()])).unwrap();
@@ -61,13 +62,13 @@ fn a_clip_serves_many_steps_until_the_next_clip() {
 #[test]
 fn a_clip_that_failed_cannot_be_stepped_on() {
     let mut program = Program::new(&two_phases(), &weights(), Options::default()).unwrap();
-    let outside = CpuError::Token { layer: "rows".into(), id: 7, rows: 2 };
+    let outside = RunError::Token { layer: "rows".into(), id: 7, rows: 2 };
     program.run_clip(&named([ids([0, 1])])).unwrap();
     assert_eq!(program.run_clip(&named([ids([0, 7])])), Err(outside.clone()));
-    assert_eq!(program.run_step(&named([x()])), Err(CpuError::ClipNotRun));
+    assert_eq!(program.run_step(&named([x()])), Err(RunError::ClipNotRun));
     program.run_clip(&named([ids([0, 1])])).unwrap();
     assert_eq!(program.run(&named([x(), ids([0, 7])])), Err(outside));
-    assert_eq!(program.run_step(&named([x()])), Err(CpuError::ClipNotRun));
+    assert_eq!(program.run_step(&named([x()])), Err(RunError::ClipNotRun));
     let y = program.run(&named([x(), ids([0, 1])])).unwrap();
     assert_eq!(program.run_step(&named([x()])).unwrap(), y);
 }

@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 
-use kinora_cpu::{CpuTarget, Options, Program, Tensors, reference, run_on_tensors, simd::Isa};
+use kinora_cpu::{CpuTarget, Options, Program, reference, run_on_tensors, simd::Isa};
 use kinora_graph::{
     DType, FuseAll, Graph, Phase, Source, Target, Tensor, passes,
     plan::{Place, Plan, PlanOptions},
 };
+use kinora_runtime::Tensors;
 use proptest::prelude::*;
 
 use kinora_testing::{

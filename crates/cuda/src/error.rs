@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use kinora_cpu::CpuError;
 use kinora_graph::{GraphError, Phase, plan::PlanError, plan::format_bytes};
+use kinora_runtime::{DeviceError, DeviceErrorKind, RunError};
 
 /// Why a graph could not be prepared for a GPU or run there.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -15,9 +15,9 @@ pub enum CudaError {
     /// No plan could be made.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// An input is missing or wrong, or the weights could not be prepared on the host.
+    /// What any backend may report: a missing input, a bad weight, a request to stop.
     #[error(transparent)]
-    Host(#[from] CpuError),
+    Run(#[from] RunError),
     /// A tensor has an extent beyond what a kernel counts with.
     #[error(
         "{0} is more than the GPU kernels can count; make the clip smaller, or run this model on the CPU"
@@ -118,7 +118,7 @@ pub enum CudaError {
     ProcessLost(String),
     /// The GPU failed while a program ran.
     #[error("{}: {source}", at(*phase, *replay, layer.as_deref()))]
-    Run {
+    DuringRun {
         /// The phase.
         phase: Phase,
         /// Which run of the step phase it was, from 0.
@@ -216,9 +216,6 @@ pub enum CudaError {
         /// The types of its operands.
         inputs: String,
     },
-    /// No such set of candidates.
-    #[error("{0} are no candidates for the tuner; write all, ours or vendor")]
-    UnknownCandidates(String),
     /// A call that ran by itself found an index in its data that is none.
     #[error("the bad index {0}")]
     BadIndex(i32),
@@ -253,9 +250,24 @@ impl CudaError {
         match self {
             CudaError::ContextLost(_) => true,
             CudaError::Driver { code, .. } => crate::driver::ends_the_context(*code),
-            CudaError::Run { source, .. } => source.is_context_lost(),
+            CudaError::DuringRun { source, .. } => source.is_context_lost(),
             _ => false,
         }
+    }
+}
+
+/// For callers that know no GPU: what every backend may report keeps its kind, the rest is an error of the device.
+impl From<CudaError> for RunError {
+    fn from(error: CudaError) -> Self {
+        let kind = match error {
+            CudaError::Graph(error) => return error.into(),
+            CudaError::Plan(error) => return error.into(),
+            CudaError::Run(error) => return error,
+            CudaError::OutOfMemory { .. } => DeviceErrorKind::OutOfMemory,
+            _ if error.is_context_lost() => DeviceErrorKind::Lost,
+            _ => DeviceErrorKind::Other,
+        };
+        DeviceError::new(kind, error).into()
     }
 }
 

@@ -5,6 +5,7 @@
 //! [`kernels`] knows which kernel runs which op, and how. What a kernel is and how it is launched is decided without a
 //! device, so that everything up to the launch itself can be tested on a machine that has none.
 
+mod backend;
 pub mod ceilings;
 pub mod chip;
 pub mod compiler;
@@ -16,6 +17,7 @@ pub mod kernels;
 mod loaded;
 mod options;
 pub mod program;
+#[cfg(feature = "simulator")]
 pub mod simulation;
 mod target;
 #[cfg(test)]
@@ -25,6 +27,7 @@ pub mod vendor;
 mod work;
 pub mod workbench;
 
+pub use backend::CudaBackend;
 pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;
 pub use loaded::LoadedKernels;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use kinora_runtime::HostOps;
+
 use crate::{
     Chip,
     driver::Device,
@@ -15,6 +17,8 @@ pub struct CudaOptions {
     /// The chip that kernels are chosen and compiled for. An older one than the GPU, with
     /// [`CodeForm::Ptx`](crate::CodeForm::Ptx), runs that one's kernels on it.
     pub chip: Chip,
+    /// Folds constants and runs the load phase: `kinora_cpu::CpuOps`.
+    pub host: Arc<dyn HostOps>,
     /// Which kernels run. With the baseline's, the graph runs as it was built: no pass changes it.
     pub kernels: KernelSet,
     /// Whether the passes run.
@@ -33,9 +37,10 @@ pub struct CudaOptions {
 
 impl CudaOptions {
     /// Everything on, for a chip.
-    pub fn new(chip: Chip) -> CudaOptions {
+    pub fn new(chip: Chip, host: Arc<dyn HostOps>) -> CudaOptions {
         CudaOptions {
             chip,
+            host,
             kernels: KernelSet::Fused,
             optimise: true,
             choice: None,
@@ -47,8 +52,8 @@ impl CudaOptions {
     }
 
     /// Everything on, for a GPU.
-    pub fn for_device(device: &Device) -> CudaOptions {
-        CudaOptions::new(device.info().chip())
+    pub fn for_device(device: &Device, host: Arc<dyn HostOps>) -> CudaOptions {
+        CudaOptions::new(device.info().chip(), host)
     }
 
     /// What chooses among the kernels.

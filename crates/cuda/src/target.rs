@@ -76,7 +76,10 @@ mod tests {
     use crate::{Architecture, Chip};
 
     fn fuses(kernels: KernelSet, op: &Op) -> bool {
-        let options = CudaOptions { kernels, ..CudaOptions::new(Chip::typical(Architecture::AMPERE)) };
+        let options = CudaOptions {
+            kernels,
+            ..CudaOptions::new(Chip::typical(Architecture::AMPERE), kinora_cpu::CpuOps::shared())
+        };
         CudaTarget::new(&options).fuses(op, &[])
     }
 

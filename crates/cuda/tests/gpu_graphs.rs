@@ -25,7 +25,11 @@ fn numbers(seed: u32) -> Vec<u32> {
 /// How a graph's results on the GPU differ from the reference's, where they do.
 fn differs(device: &Device, graph: &Graph, kernels: KernelSet, seed: u64) -> Result<(), String> {
     let (parameters, inputs) = random_tensors(graph, seed);
-    let options = CudaOptions { kernels, poison: Some(0xFF), ..CudaOptions::for_device(device) };
+    let options = CudaOptions {
+        kernels,
+        poison: Some(0xFF),
+        ..CudaOptions::for_device(device, kinora_cpu::CpuOps::shared())
+    };
     let planned = Planned::new(graph, &options).map_err(|error| error.to_string())?;
     let graph = planned.graph().clone();
     let mut program = planned.load(device, &parameters).map_err(|error| error.to_string())?;

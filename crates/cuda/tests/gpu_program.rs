@@ -9,7 +9,6 @@ mod gpu;
 use std::{ops::ControlFlow, sync::Arc};
 
 use gpu::open;
-use kinora_cpu::{CpuError, StepLoop, StepResults, Tensors};
 use kinora_cuda::{
     Architecture, CodeForm, CudaError, CudaOptions, LoadOptions, Planned, Program,
     compiler::CompilerOptions,
@@ -21,6 +20,7 @@ use kinora_graph::{DType, Graph, GraphBuilder, Op, Phase, Tensor, TensorType};
 use kinora_profile::{
     Activity, ActivityKind, Direction, Profiler, copies::copies, kernel_times::kernel_times, steps::steps,
 };
+use kinora_runtime::{RunError, StepLoop, StepResults, Tensors};
 
 const SOURCE: Source = Source {
     path: "test/plain.cu",
@@ -104,7 +104,12 @@ impl Implementation for Plain {
 
 fn options(device: &Device, kernels: Plain) -> CudaOptions {
     let choice: Option<Arc<dyn Choose>> = Some(Arc::new(kernels));
-    CudaOptions { choice, optimise: false, poison: Some(0xff), ..CudaOptions::for_device(device) }
+    CudaOptions {
+        choice,
+        optimise: false,
+        poison: Some(0xff),
+        ..CudaOptions::for_device(device, kinora_cpu::CpuOps::shared())
+    }
 }
 
 const SHAPE: [usize; 3] = [3, 7, 50];
@@ -346,10 +351,10 @@ fn errors_are_the_cpus_errors() {
     let mut program = load(&device, &options(&device, Plain::Right));
     let mut cpu = on_cpu();
     let host = |error: CudaError| match error {
-        CudaError::Host(error) => error,
+        CudaError::Run(error) => error,
         error => panic!("{error}"),
     };
-    assert_eq!(host(program.run_step(&step_inputs(0)).unwrap_err()), CpuError::ClipNotRun);
+    assert_eq!(host(program.run_step(&step_inputs(0)).unwrap_err()), RunError::ClipNotRun);
     for step in [4, -1] {
         let expected = cpu.run(&all_inputs(step)).unwrap_err();
         assert_eq!(host(program.run(&all_inputs(step)).unwrap_err()), expected);
@@ -408,15 +413,15 @@ fn a_loop_gives_what_single_steps_give() {
             if done == last { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let stopped = program.run_steps(&steps, &step_inputs(0), Some(&mut observer)).unwrap_err();
-        assert!(matches!(stopped, CudaError::Host(CpuError::Stopped)), "{stopped}");
+        assert!(matches!(stopped, CudaError::Run(RunError::Stopped)), "{stopped}");
         assert_eq!(seen, (1..=last).collect::<Vec<_>>());
     }
     let mut go_on = |_: usize, _: &dyn StepResults| ControlFlow::Continue(());
     assert_equal(&program.run_steps(&steps, &step_inputs(0), Some(&mut go_on)).unwrap(), &expected);
     // The counter leaves its table in the last step but one.
     let error = program.run_steps(&steps, &step_inputs(2), None).unwrap_err();
-    let expected = CpuError::Token { layer: "row".into(), id: 4, rows: 4 };
-    assert!(matches!(&error, CudaError::Host(host) if *host == expected), "{error}");
+    let expected = RunError::Token { layer: "row".into(), id: 4, rows: 4 };
+    assert!(matches!(&error, CudaError::Run(host) if *host == expected), "{error}");
 }
 
 #[test]
@@ -475,7 +480,9 @@ fn after_a_fault_of_the_device_the_process_goes_on() {
     let named = CudaOptions { synchronise_every_launch: true, ..options(&device, Plain::Wild) };
     let mut program = load(&device, &named);
     let error = program.run(&all_inputs(0)).unwrap_err();
-    let CudaError::Run { phase: Phase::Clip, layer: Some(layer), .. } = &error else { panic!("{error}") };
+    let CudaError::DuringRun { phase: Phase::Clip, layer: Some(layer), .. } = &error else {
+        panic!("{error}")
+    };
     assert_eq!(layer, "clip.scale");
     assert!(error.is_context_lost(), "{error}");
     let error = program.run(&all_inputs(0)).unwrap_err();

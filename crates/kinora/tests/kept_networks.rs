@@ -4,11 +4,11 @@
 use std::{ops::ControlFlow, path::Path};
 
 use kinora::{
-    image_to_video::{
-        Clip, Device, GenerateError, ImageToVideo, Kernels, LoadOptions, Precision, Settings, Stage, Tuning,
-    },
+    device::Device,
+    image_to_video::{Clip, GenerateError, ImageToVideo, LoadOptions, Precision, Settings, Stage},
     photo::Photo,
     profile::Profiler,
+    runtime::{KernelSet, Tuning},
 };
 use kinora_models::{folder::ModelFolder, synthetic::SyntheticModel};
 use tempfile::TempDir;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 const KEPT: LoadOptions = LoadOptions {
     precision: Precision::F32,
     device: Device::Cpu,
-    kernels: Kernels::Fused,
+    kernels: KernelSet::Fused,
     tuning: Tuning::Auto,
     memory_budget: None,
     keep_loaded: true,

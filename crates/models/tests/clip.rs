@@ -3,9 +3,9 @@
 
 mod support;
 
-use kinora_cpu::Tensors;
 use kinora_graph::{DType, Graph, Op};
 use kinora_models::networks::clip_vision::{ClipVisionConfig, encoder};
+use kinora_runtime::Tensors;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use support::{

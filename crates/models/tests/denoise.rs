@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use kinora_cpu::{CpuTarget, Tensors};
+use kinora_cpu::CpuTarget;
 use kinora_graph::{
     DType, Graph, Op, Phase, Tensor, TensorType,
     op::{Prediction, StepCoefficients},
@@ -15,6 +15,7 @@ use kinora_models::networks::{
     denoise::{DenoiseConfig, SamplerNeeds},
     unet::UnetConfig,
 };
+use kinora_runtime::Tensors;
 use serde::Deserialize;
 use serde_json::Value;
 use support::{

@@ -3,9 +3,9 @@
 
 mod support;
 
-use kinora_cpu::Tensors;
 use kinora_graph::{DType, Graph, GraphBuilder, Phase, Tensor, TensorType};
 use kinora_models::networks::unet::{PerBlock, UnetConfig, UnetInputs, time_embedding, unet};
+use kinora_runtime::Tensors;
 use serde::Deserialize;
 use serde_json::Value;
 use support::{

@@ -5,12 +5,13 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kinora_cpu::{CpuTarget, Tensors};
+use kinora_cpu::CpuTarget;
 use kinora_graph::{
     DType, Graph, Op,
     plan::{Plan, PlanOptions},
 };
 use kinora_models::networks::vae::{Decode, Encode, Pixels, VaeConfig, decoder, encoder};
+use kinora_runtime::Tensors;
 use serde::Deserialize;
 use serde_json::Value;
 use support::{

@@ -3,11 +3,11 @@
 //! A graph is a function of a list of numbers. A test framework that shortens or lowers the numbers therefore simplifies
 //! the graph.
 
-use kinora_cpu::Tensors;
 use kinora_graph::{
     DType, Graph, GraphBuilder, GraphError, Phase, Source, Tensor, TensorType, ValueId,
     op::{Activation, Concat, Conv, Interpolation, NormKind, Op, Pool, PoolKind, TemporalBlend},
 };
+use kinora_runtime::Tensors;
 
 mod patterns;
 

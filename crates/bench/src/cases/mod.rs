@@ -59,6 +59,7 @@ fn read(table: &str) -> Result<Vec<Case>, String> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use kinora_cpu::CpuOps;
     use kinora_cuda::{Architecture, Chip, CudaOptions, Planned};
     use kinora_graph::DType;
 
@@ -81,7 +82,7 @@ mod tests {
     #[test]
     fn a_gpu_runs_every_case_as_one_call() {
         for architecture in [Architecture::TURING, Architecture::AMPERE, Architecture::HOPPER] {
-            let options = CudaOptions::new(Chip::typical(architecture));
+            let options = CudaOptions::new(Chip::typical(architecture), CpuOps::shared());
             for case in kernels().unwrap() {
                 let graph = case.work.graph(&case.name, DType::F16).unwrap();
                 let planned = Planned::new(&graph, &options).unwrap();

@@ -1,6 +1,5 @@
 //! The networks of Stable Video Diffusion with synthetic weights, as `bench/peers/svd_stages.py` runs them.
 
-use kinora_cpu::Tensors;
 use kinora_graph::{DType, Graph, GraphBuilder, GraphError, Phase, Source, Tensor, TensorType};
 use kinora_models::{
     networks::{
@@ -11,6 +10,7 @@ use kinora_models::{
     },
     synthetic::{SyntheticModel, uniform},
 };
+use kinora_runtime::Tensors;
 
 use crate::run::{Size, Suite};
 

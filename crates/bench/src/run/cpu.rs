@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use kinora_cpu::{CpuError, Options, Program, Tensors};
+use kinora_cpu::{Options, Program};
 use kinora_graph::{Graph, Tensor};
+use kinora_runtime::{RunError, Tensors};
 
 use super::turns::Layer;
 use crate::cases::{Numbers, windows};
@@ -33,7 +34,7 @@ impl CpuLayer {
             program.run(&inputs)?;
             Ok(program)
         };
-        let programs = (0..copies.max(1)).map(program).collect::<Result<_, CpuError>>();
+        let programs = (0..copies.max(1)).map(program).collect::<Result<_, RunError>>();
         Ok(CpuLayer { programs: programs.map_err(|error| error.to_string())?, inputs, next: 0 })
     }
 

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kinora_cpu::CpuOps;
 use kinora_cuda::{
     CudaError, CudaOptions, Planned,
     compiler::CompilerOptions,
@@ -59,8 +60,10 @@ impl GpuBench {
         numbers: &[Numbers],
         all: bool,
     ) -> Result<Vec<Contestant<'static>>, CudaError> {
-        let options =
-            CudaOptions { choice: Some(self.choice.clone()), ..CudaOptions::for_device(&self.device) };
+        let options = CudaOptions {
+            choice: Some(self.choice.clone()),
+            ..CudaOptions::for_device(&self.device, CpuOps::shared())
+        };
         let planned = Planned::new(graph, &options)?;
         let mut found = Vec::new();
         planned.for_each_call(|call| {
@@ -218,7 +221,7 @@ mod tests {
     #[test]
     fn every_operand_of_every_kernel_has_its_numbers() {
         for architecture in [Architecture::TURING, Architecture::HOPPER] {
-            let options = CudaOptions::new(Chip::typical(architecture));
+            let options = CudaOptions::new(Chip::typical(architecture), CpuOps::shared());
             for case in kernels().unwrap() {
                 let graph = case.work.graph(&case.name, DType::F16).unwrap();
                 let numbers = Numbers::of(&graph).unwrap();

@@ -2,23 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use kinora_cpu::Tensors;
-use kinora_cuda::{CudaOptions, driver::Device};
+use kinora_cpu::{CpuBackend, CpuOps};
+use kinora_cuda::{CudaBackend, driver::Device};
 use kinora_graph::Phase;
 use kinora_models::synthetic::Synthetic;
+use kinora_profile::Profiler;
+use kinora_runtime::{Backend, KernelSet, LoadContext, Network as Loaded, RunError, Tensors, Tuning};
 
-use super::{gpu, turns::Layer};
+use super::turns::Layer;
 use crate::cases::{Network, windows};
-
-enum Program {
-    Cpu(Box<kinora_cpu::Program>),
-    Gpu(Box<kinora_cuda::Program>),
-}
 
 /// A network that is loaded. Its weights and activations are far larger than caches, so that there is one of it, and nothing is
 /// flushed.
 pub struct NetworkLayer {
-    program: Program,
+    network: Box<dyn Loaded>,
     step: Tensors,
 }
 
@@ -29,39 +26,29 @@ impl NetworkLayer {
     /// Where it does not fit, or does not run.
     pub fn new(network: &Network, device: Option<&Device>) -> Result<NetworkLayer, String> {
         let (clip, step) = (network.inputs(Phase::Clip)?, network.inputs(Phase::Step)?);
-        let program = match device {
-            None => {
-                let options = kinora_cpu::Options::default();
-                let program = kinora_cpu::Program::new(&network.graph, &Synthetic, options);
-                let mut program = Box::new(program.map_err(said)?);
-                program.run_clip(&clip).map_err(said)?;
-                Program::Cpu(program)
-            }
+        let backend: Box<dyn Backend> = match device {
+            None => Box::new(CpuBackend::default()),
             Some(device) => {
-                let options = CudaOptions { choice: gpu::choice(device), ..CudaOptions::for_device(device) };
-                let planned = kinora_cuda::Planned::new(&network.graph, &options).map_err(said)?;
-                let mut program = Box::new(planned.load(device, &Synthetic).map_err(said)?);
-                program.run_clip(&clip).map_err(said)?;
-                Program::Gpu(program)
+                let backend =
+                    CudaBackend::new(device.clone(), KernelSet::Fused, Tuning::Auto, CpuOps::shared());
+                Box::new(backend.map_err(said)?)
             }
         };
-        Ok(NetworkLayer { program, step })
+        let load = || -> Result<Box<dyn Loaded>, RunError> {
+            let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {} };
+            let mut network = backend.plan(&network.graph, None)?.load(&Synthetic, &silent)?;
+            network.run_clip(&clip)?;
+            // Leaves the inputs where a timed step finds them.
+            network.run_step(&step)?;
+            Ok(network)
+        };
+        let network = load().map_err(said)?;
+        Ok(NetworkLayer { network, step })
     }
 
     /// Runs a step and gives its seconds: on a GPU by events, without the copies of its inputs.
     fn once(&mut self) -> Result<f64, String> {
-        match &mut self.program {
-            // With its inputs: a step may overwrite them, and what then becomes of the numbers no one knows.
-            Program::Cpu(program) => {
-                let start = Instant::now();
-                program.run_step(&self.step).map_err(said)?;
-                Ok(start.elapsed().as_secs_f64())
-            }
-            Program::Gpu(program) => {
-                let times = program.time_replays(1).map_err(said)?;
-                times.first().map(|&milliseconds| f64::from(milliseconds) / 1e3).ok_or("no time".to_owned())
-            }
-        }
+        self.network.time_step(&self.step).map_err(said)
     }
 }
 
@@ -71,10 +58,7 @@ fn said(error: impl std::fmt::Display) -> String {
 
 impl Layer for NetworkLayer {
     fn result(&mut self) -> Result<Vec<f32>, String> {
-        let results = match &mut self.program {
-            Program::Cpu(program) => program.run_step(&self.step).map_err(said)?,
-            Program::Gpu(program) => program.run_step(&self.step).map_err(said)?,
-        };
+        let results = self.network.run_step(&self.step).map_err(said)?;
         let result = results.values().next().ok_or("there is no result")?.to_f32();
         let windows = windows(result.len()).into_iter();
         Ok(windows.flat_map(|(from, count)| &result[from..from + count]).copied().collect())

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint, builder::PossibleValuesParser, builder::TypedValueParser as _};
-use kinora::image_to_video::{Device, Precision};
+use kinora::{device::Device, image_to_video::Precision};
 use kinora_bench::run::{Size, Suite};
 
 use crate::quantities::{Part, at_least_one, seconds};

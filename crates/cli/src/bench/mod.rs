@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use kinora::{
     cuda::{CudaError, driver},
-    image_to_video::Device,
+    device::Device,
 };
 use kinora_bench::{
     peers::Python,

@@ -6,7 +6,11 @@ use clap::{
     Args, ValueHint,
     builder::{PossibleValuesParser, TypedValueParser},
 };
-use kinora::image_to_video::{ClipDefaults, Device, Kernels, Precision, Settings, Tuning};
+use kinora::{
+    device::Device,
+    image_to_video::{ClipDefaults, Precision, Settings},
+    runtime::{KernelSet, Tuning},
+};
 use kinora_models::schedulers::SchedulerKind;
 
 use crate::quantities::{Bytes, PictureSize, at_least_one};
@@ -65,8 +69,8 @@ pub struct RequestArgs {
     pub device: Device,
 
     /// The kernels of a GPU: fused, or baseline for the plain ones that they are compared with.
-    #[arg(long, default_value_t = Kernels::Fused, value_name = "NAME", help_heading = "The machine")]
-    pub kernels: Kernels,
+    #[arg(long, default_value_t = KernelSet::Fused, value_name = "NAME", help_heading = "The machine")]
+    pub kernels: KernelSet,
 
     /// How a GPU's kernels are chosen: auto (what was measured before), off (by shape alone), or measured now, which takes
     /// minutes once, and kept: all, ours (no vendor's library), vendor.

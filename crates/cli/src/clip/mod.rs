@@ -37,10 +37,10 @@ pub struct Order {
 }
 
 /// The precision that was asked for, or the device's.
-pub fn precision(request: &RequestArgs) -> Result<Precision, GenerateError> {
+pub fn precision(request: &RequestArgs) -> Result<Precision, Failure> {
     match request.clip.precision {
         Some(precision) => Ok(precision),
-        None => request.device.default_precision(),
+        None => Ok(Precision::default_for(request.device)?),
     }
 }
 

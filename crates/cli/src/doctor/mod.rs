@@ -3,8 +3,8 @@
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use kinora::{
+    device::Device,
     doctor::{Finding, Status, examine},
-    image_to_video::Device,
 };
 use serde_json::json;
 

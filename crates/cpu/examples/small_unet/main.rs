@@ -9,13 +9,14 @@ mod weights;
 
 use std::{error::Error, path::PathBuf, process::ExitCode, time::Instant};
 
-use kinora_cpu::{CpuTarget, Options, Program, Tensors, reference::ReferenceEvaluator};
+use kinora_cpu::{CpuTarget, Options, Program, reference::ReferenceEvaluator};
 use kinora_graph::{
     DType, Graph, Tensor,
     op::{Prediction, StepCoefficients},
     passes,
     plan::format_bytes,
 };
+use kinora_runtime::Tensors;
 
 use network::{Config, LATENT};
 

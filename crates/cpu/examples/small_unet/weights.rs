@@ -1,7 +1,7 @@
 //! Random tensors, the same every time.
 
-use kinora_cpu::Tensors;
 use kinora_graph::{DType, Graph, Shape, Tensor, TensorType};
+use kinora_runtime::Tensors;
 
 /// A weight for every parameter, of the size that keeps activations near 1; norms scale by 1 and shift by 0.
 pub fn random(graph: &Graph) -> Tensors {

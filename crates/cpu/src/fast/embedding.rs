@@ -3,10 +3,9 @@
 use kinora_graph::op::TimestepEmbedding;
 
 use super::{blocks::small_vector, tasks};
-use crate::{
-    CpuError,
-    view::{View, ViewMut},
-};
+use kinora_runtime::RunError;
+
+use crate::view::{View, ViewMut};
 
 /// A sinusoidal embedding of numbers. A few thousand values a clip: f64 throughout costs nothing that shows.
 pub(crate) fn timestep_embedding(op: &TimestepEmbedding, inputs: &[View<'_>], output: ViewMut<'_>) {
@@ -35,13 +34,13 @@ pub(crate) fn timestep_embedding(op: &TimestepEmbedding, inputs: &[View<'_>], ou
 ///
 /// # Errors
 /// Where an id is outside the table; nothing has been written then.
-pub(crate) fn embedding(layer: &str, inputs: &[View<'_>], output: ViewMut<'_>) -> Result<(), CpuError> {
+pub(crate) fn embedding(layer: &str, inputs: &[View<'_>], output: ViewMut<'_>) -> Result<(), RunError> {
     let (table, rows) = (&inputs[0], inputs[0].ty().shape[0]);
     // SAFETY: no kernel works in place on the ids, so that nothing writes them meanwhile.
     let ids = unsafe { inputs[1].slice::<i32>() };
     let outside = |&&id: &&i32| usize::try_from(id).map_or(true, |id| id >= rows);
     if let Some(&id) = ids.iter().find(outside) {
-        return Err(CpuError::Token { layer: layer.to_owned(), id, rows });
+        return Err(RunError::Token { layer: layer.to_owned(), id, rows });
     }
     let row_bytes = table.ty().shape[1] * table.ty().dtype.size();
     tasks::each(ids.len(), tasks::rows_of_task(table.ty().shape[1]), |range| {

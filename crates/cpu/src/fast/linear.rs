@@ -12,14 +12,14 @@ use super::{
     normalised_rows::NormalisedRows,
     winograd::{self, Form, WinogradWeights},
 };
+use kinora_runtime::{RunError, tensors};
+
 use crate::{
-    CpuError,
     gemm::{
         self, BatchedOperand, ConvGeometry, ConvRows, Finish, Layout, MatrixRows, PackedWeights,
         TransposedRows, Values,
     },
     simd::Isa,
-    tensors,
     view::{View, ViewMut},
 };
 
@@ -109,7 +109,7 @@ fn matrix_rows(x: View<'_>, count: usize, depth: usize) -> MatrixRows<'_> {
 }
 
 /// The whole input normalised, in f32: where the norm cannot be taken on the way.
-fn normalised(isa: Isa, norm: &Norm, x: View<'_>, affine: &[View<'_>]) -> Result<Tensor, CpuError> {
+fn normalised(isa: Isa, norm: &Norm, x: View<'_>, affine: &[View<'_>]) -> Result<Tensor, RunError> {
     let mut result = tensors::zeros(TensorType::new(DType::F32, x.ty().shape.clone()))?;
     let operands: Vec<View<'_>> = std::iter::once(x).chain(affine.iter().copied()).collect();
     super::norm::norm(isa, norm, &operands, ViewMut::of(&mut result));
@@ -126,7 +126,7 @@ pub(crate) fn linear(
     inputs: &[View<'_>],
     weight: &PackedWeight,
     output: ViewMut<'_>,
-) -> Result<(), CpuError> {
+) -> Result<(), RunError> {
     let args = op.operands(inputs);
     let (count, depth) = (args.x.ty().shape.rows(), args.x.ty().shape.channels());
     let columns = output.ty().shape.channels();
@@ -163,7 +163,7 @@ pub(crate) fn conv(
     inputs: &[View<'_>],
     weight: &PackedWeight,
     output: ViewMut<'_>,
-) -> Result<(), CpuError> {
+) -> Result<(), RunError> {
     let args = op.operands(inputs);
     let normalised = match &op.prologue {
         Some(norm) => Some(normalised(isa, norm, *args.x, args.prologue)?),

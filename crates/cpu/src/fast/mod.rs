@@ -26,12 +26,11 @@ mod winograd;
 
 use kinora_graph::{Op, Tensor, TensorType};
 
+use kinora_runtime::{RunError, tensors};
 pub(crate) use linear::PackedWeight;
 
 use crate::{
-    CpuError,
     simd::Isa,
-    tensors,
     view::{View, ViewMut},
 };
 
@@ -49,7 +48,7 @@ pub(crate) fn run(
     inputs: &[View<'_>],
     packed: Option<&PackedWeight>,
     outputs: Vec<ViewMut<'_>>,
-) -> Result<(), CpuError> {
+) -> Result<(), RunError> {
     // The two ops that check what their operands hold do so for an empty result as well.
     let checks_contents = matches!(op, Op::Embedding | Op::SamplerStep(_));
     if !checks_contents && outputs.iter().all(|output| output.ty().elements() == 0) {
@@ -110,12 +109,12 @@ pub(crate) fn run(
 /// # Errors
 /// Where the op refuses its operands, a token or a sampler's step is outside its table, or there is no memory for the
 /// results.
-pub fn run_on_tensors(isa: Isa, layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CpuError> {
+pub fn run_on_tensors(isa: Isa, layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, RunError> {
     let types: Vec<&TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();
     let results = op
         .infer(&types)
         .map_err(|source| kinora_graph::GraphError::Layer { layer: layer.to_owned(), source })?;
-    let mut tensors = results.into_iter().map(tensors::zeros).collect::<Result<Vec<Tensor>, CpuError>>()?;
+    let mut tensors = results.into_iter().map(tensors::zeros).collect::<Result<Vec<Tensor>, RunError>>()?;
     let views: Vec<View<'_>> = inputs.iter().map(|tensor| View::of(tensor)).collect();
     let outputs = tensors.iter_mut().map(ViewMut::of).collect();
     run(isa, layer, op, &views, None, outputs)?;

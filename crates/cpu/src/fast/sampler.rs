@@ -8,8 +8,9 @@ use super::{
     blocks::{BLOCK, Block, Source, Target, small_vector},
     tasks,
 };
+use kinora_runtime::RunError;
+
 use crate::{
-    CpuError,
     simd::{Isa, Kernel, Simd, load_up_to, store_up_to},
     view::{View, ViewMut},
 };
@@ -24,13 +25,13 @@ pub(crate) fn sampler_step(
     op: &SamplerStep,
     inputs: &[View<'_>],
     outputs: &[ViewMut<'_>],
-) -> Result<(), CpuError> {
+) -> Result<(), RunError> {
     let operands = op.operands(inputs);
     let steps = operands.table.ty().shape[0];
     // SAFETY: no kernel works in place on the step or on the table, so that nothing writes them meanwhile.
     let (step, table) = unsafe { (operands.step.slice::<i32>()[0], operands.table.slice::<f32>()) };
     let Some(row) = usize::try_from(step).ok().filter(|&row| row < steps) else {
-        return Err(CpuError::SamplerStep { layer: layer.to_owned(), step, steps });
+        return Err(RunError::SamplerStep { layer: layer.to_owned(), step, steps });
     };
     let elements = outputs[0].ty().elements();
     if elements == 0 {

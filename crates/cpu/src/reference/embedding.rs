@@ -3,7 +3,7 @@
 use kinora_graph::{Tensor, TensorType, op::TimestepEmbedding};
 
 use super::{elements, integers, rounded};
-use crate::CpuError;
+use kinora_runtime::RunError;
 
 /// A sinusoidal embedding of numbers: diffusers' `get_timestep_embedding`, in f64 where that computes in f32.
 pub(super) fn timestep_embedding(op: TimestepEmbedding, t: &Tensor, result: &TensorType) -> Tensor {
@@ -29,14 +29,14 @@ pub(super) fn timestep_embedding(op: TimestepEmbedding, t: &Tensor, result: &Ten
 }
 
 /// Rows of a table.
-pub(super) fn embedding(layer: &str, inputs: &[&Tensor], result: &TensorType) -> Result<Tensor, CpuError> {
+pub(super) fn embedding(layer: &str, inputs: &[&Tensor], result: &TensorType) -> Result<Tensor, RunError> {
     let (table, ids) = (inputs[0], integers(inputs[1]));
     let rows = table.shape()[0];
     let row_bytes = table.shape()[1] * table.dtype().size();
     let mut bytes = Vec::with_capacity(result.bytes());
     for &id in ids {
         let row = usize::try_from(id).ok().filter(|&row| row < rows);
-        let row = row.ok_or_else(|| CpuError::Token { layer: layer.to_owned(), id, rows })?;
+        let row = row.ok_or_else(|| RunError::Token { layer: layer.to_owned(), id, rows })?;
         bytes.extend_from_slice(&table.bytes()[row * row_bytes..][..row_bytes]);
     }
     let mut tensor = Tensor::zeros(result.clone());
@@ -107,7 +107,7 @@ mod tests {
         for id in [-1, 3, i32::MAX, i32::MIN] {
             let error =
                 run("tokens", &Op::Embedding, &[&counting(&[3, 2]), &ints(&[2], &[0, id])]).unwrap_err();
-            assert_eq!(error, CpuError::Token { layer: "tokens".into(), id, rows: 3 });
+            assert_eq!(error, RunError::Token { layer: "tokens".into(), id, rows: 3 });
         }
         // Even where a row has no channels.
         assert!(run("tokens", &Op::Embedding, &[&floats(&[3, 0], &[]), &ints(&[1], &[3])]).is_err());

@@ -24,14 +24,14 @@ use kinora_graph::{
     passes::Evaluate,
 };
 
-use crate::{CpuError, Tensors, tensors};
+use kinora_runtime::{RunError, Tensors, tensors};
 
 /// Runs one op.
 ///
 /// # Errors
 /// Where the op refuses its operands, a token or a sampler's step is outside its table, or the result is larger than
 /// memory.
-pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CpuError> {
+pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, RunError> {
     let types: Vec<&TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();
     let results = op.infer(&types).map_err(|source| GraphError::Layer { layer: layer.to_owned(), source })?;
     // The two ops that check what their operands hold do so for an empty result as well.
@@ -85,7 +85,7 @@ pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, CpuE
 /// # Errors
 /// Where an input or a parameter is missing, of another type than declared, unknown (inputs) or not finite
 /// (parameters), and where an op fails.
-pub fn evaluate(graph: &Graph, parameters: &Tensors, inputs: &Tensors) -> Result<Tensors, CpuError> {
+pub fn evaluate(graph: &Graph, parameters: &Tensors, inputs: &Tensors) -> Result<Tensors, RunError> {
     let values = evaluate_all(graph, parameters, inputs)?;
     let mut results = Tensors::new();
     for Output { name, value } in graph.outputs() {
@@ -104,7 +104,7 @@ pub fn evaluate_all(
     graph: &Graph,
     parameters: &Tensors,
     inputs: &Tensors,
-) -> Result<HashMap<ValueId, Tensor>, CpuError> {
+) -> Result<HashMap<ValueId, Tensor>, RunError> {
     tensors::refuse_unknown(graph, &[Phase::Clip, Phase::Step], inputs)?;
     let mut values = HashMap::with_capacity(graph.values().len());
     for (id, value) in graph.value_ids() {
@@ -136,7 +136,7 @@ impl Evaluate for ReferenceEvaluator {
 }
 
 /// Refuses a result whose f64 elements the machine could not hold, where allocating them would abort.
-fn refuse_beyond_memory(ty: &TensorType) -> Result<(), CpuError> {
+fn refuse_beyond_memory(ty: &TensorType) -> Result<(), RunError> {
     tensors::reserve(ty.elements().saturating_mul(size_of::<f64>()))
 }
 
@@ -222,26 +222,26 @@ mod tests {
             |parameters: Tensors, inputs: Tensors| evaluate(&graph(), &parameters, &inputs).unwrap_err();
 
         let error = run(named("w", w()), Tensors::new());
-        assert_eq!(error, CpuError::MissingInput { name: "x".into(), ty: ty(&[1, 2]) });
+        assert_eq!(error, RunError::MissingInput { name: "x".into(), ty: ty(&[1, 2]) });
         let error = run(Tensors::new(), named("x", x()));
-        assert_eq!(error, CpuError::MissingParameter { name: "w".into(), ty: ty(&[2, 2]) });
+        assert_eq!(error, RunError::MissingParameter { name: "w".into(), ty: ty(&[2, 2]) });
         let mut inputs = named("x", x());
         inputs.insert("z".into(), x());
-        assert_eq!(run(named("w", w()), inputs), CpuError::UnknownInput("z".into()));
+        assert_eq!(run(named("w", w()), inputs), RunError::UnknownInput("z".into()));
         let error = run(named("w", w()), named("x", floats(&[2], &[1.0; 2])));
-        assert!(matches!(error, CpuError::WrongType { name, .. } if name == "x"));
+        assert!(matches!(error, RunError::WrongType { name, .. } if name == "x"));
         let error = run(named("w", w().cast(DType::F16)), named("x", x()));
-        assert!(matches!(error, CpuError::WrongType { name, .. } if name == "w"));
+        assert!(matches!(error, RunError::WrongType { name, .. } if name == "w"));
         let broken = floats(&[2, 2], &[0.0, 0.0, f32::INFINITY, 0.0]);
         let error = run(named("w", broken), named("x", x()));
-        assert_eq!(error, CpuError::NonFinite { name: "w".into(), index: 2 });
+        assert_eq!(error, RunError::NonFinite { name: "w".into(), index: 2 });
     }
 
     #[test]
     fn a_refusal_names_the_layer() {
         let x = floats(&[3], &[0.0; 3]);
         let error = run("up.1.sum", &Op::Add, &[&x, &floats(&[2], &[0.0; 2])]).unwrap_err();
-        assert!(matches!(&error, CpuError::Graph(GraphError::Layer { layer, .. }) if layer == "up.1.sum"));
+        assert!(matches!(&error, RunError::Graph(GraphError::Layer { layer, .. }) if layer == "up.1.sum"));
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
     fn a_result_beyond_memory_is_an_error() {
         let op = Upsample { interpolation: Interpolation::Nearest, size: [1 << 31, 1 << 28] };
         let error = run("up", &Op::Upsample(op), &[&counting(&[1, 1, 1, 1])]).unwrap_err();
-        assert_eq!(error, CpuError::OutOfMemory { bytes: 1 << 62 });
+        assert_eq!(error, RunError::OutOfMemory { bytes: 1 << 62 });
     }
 
     #[test]

@@ -6,7 +6,7 @@ use kinora_graph::{
 };
 
 use super::{elements, integers, rounded};
-use crate::CpuError;
+use kinora_runtime::RunError;
 
 /// One guided sampler step: the next sample, then what else is asked for.
 pub(super) fn sampler_step(
@@ -14,12 +14,12 @@ pub(super) fn sampler_step(
     op: SamplerStep,
     inputs: &[&Tensor],
     result: &TensorType,
-) -> Result<Vec<Tensor>, CpuError> {
+) -> Result<Vec<Tensor>, RunError> {
     let args = op.operands(inputs);
     let steps = args.table.shape()[0];
     let step = integers(args.step)[0];
     let row = usize::try_from(step).ok().filter(|&row| row < steps);
-    let row = row.ok_or_else(|| CpuError::SamplerStep { layer: layer.to_owned(), step, steps })?;
+    let row = row.ok_or_else(|| RunError::SamplerStep { layer: layer.to_owned(), step, steps })?;
     let table = elements(args.table);
     // The columns of `StepCoefficients::row`.
     let coefficients = &table[row * STEP_COLUMNS..][..STEP_COLUMNS];
@@ -162,7 +162,7 @@ mod tests {
             for x in [&x, &none] {
                 let inputs = [x, x, &table([0.0; STEP_COLUMNS]), &ints(&[1], &[wrong])];
                 let error = run("step", &Op::SamplerStep(SamplerStep::default()), &inputs).unwrap_err();
-                let expected = CpuError::SamplerStep { layer: "step".into(), step: wrong, steps: 2 };
+                let expected = RunError::SamplerStep { layer: "step".into(), step: wrong, steps: 2 };
                 assert_eq!(error, expected);
             }
         }

@@ -1,6 +1,10 @@
 //! The GPUs of this machine.
 
-use std::ffi::CStr;
+use std::{
+    collections::BTreeMap,
+    ffi::CStr,
+    sync::{Mutex, PoisonError},
+};
 
 use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute as Attribute};
 
@@ -109,6 +113,23 @@ impl Device {
             return Err(CudaError::UnsupportedDevice { name: info.name, major, minor });
         }
         Ok(Device { info, context: Context::create(device)? })
+    }
+
+    /// A GPU whose context is made once in a process and shared by all who ask: making one takes a good part of a second.
+    /// One that a fault has ended is made again.
+    ///
+    /// # Errors
+    /// As [`Device::open`].
+    pub fn shared(ordinal: usize) -> Result<Device, CudaError> {
+        static OPENED: Mutex<BTreeMap<usize, Device>> = Mutex::new(BTreeMap::new());
+        let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(device) = opened.get(&ordinal).filter(|device| !device.context().is_lost()) {
+            return Ok(device.clone());
+        }
+        opened.remove(&ordinal);
+        let device = Device::open(ordinal)?;
+        opened.insert(ordinal, device.clone());
+        Ok(device)
     }
 
     /// What is known of it.

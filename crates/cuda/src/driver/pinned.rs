@@ -39,7 +39,7 @@ impl PinnedBuffer {
     /// # Errors
     /// Where the memory cannot be had, or the device has failed.
     pub fn new(context: &Context, bytes: usize) -> Result<PinnedBuffer, CudaError> {
-        let too_large = || CudaError::Host(kinora_cpu::CpuError::OutOfMemory { bytes });
+        let too_large = || CudaError::Run(kinora_runtime::RunError::OutOfMemory { bytes });
         let size = bytes.max(1).checked_next_multiple_of(PAGE).ok_or_else(too_large)?;
         let layout = Layout::from_size_align(size, PAGE).map_err(|_| too_large())?;
         // SAFETY: the size is not zero.

@@ -24,6 +24,8 @@ use std::fmt;
 
 use kinora_graph::{Op, TensorType};
 
+pub use kinora_runtime::KernelSet;
+
 pub(crate) use choice::Settled;
 pub use choice::{Choose, Heuristic};
 pub use kernel::{Argument, Kernel, Launch, Source, TensorMap};
@@ -138,16 +140,6 @@ pub enum Work {
     Launch(Launch),
     /// A call of a vendor's library.
     Library(Box<dyn LibraryCall>),
-}
-
-/// Which kernels run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum KernelSet {
-    /// The fast ones, with everything fused that can be.
-    #[default]
-    Fused,
-    /// The plain ones, one for each op as the model has it: what the fast ones are compared with.
-    Baseline,
 }
 
 /// What a family offers for a call.

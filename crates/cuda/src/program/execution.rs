@@ -176,11 +176,11 @@ impl Executor {
     }
 
     fn error(&self, error: CudaError, layer: Option<&str>) -> CudaError {
-        if matches!(error, CudaError::Run { .. }) || self.phase == Phase::Load {
+        if matches!(error, CudaError::DuringRun { .. }) || self.phase == Phase::Load {
             return error;
         }
         let layer = layer.map(str::to_owned);
         let replay = self.steps.saturating_sub(1);
-        CudaError::Run { phase: self.phase, replay, layer, source: Box::new(error) }
+        CudaError::DuringRun { phase: self.phase, replay, layer, source: Box::new(error) }
     }
 }

@@ -1,7 +1,7 @@
 //! Bad indices in the data: a kernel that finds one leaves a note, and the run is an error.
 
-use kinora_cpu::CpuError;
 use kinora_graph::{Graph, Op, Phase, plan::Plan};
+use kinora_runtime::RunError;
 
 use super::lowering::Lowered;
 use crate::{
@@ -71,8 +71,8 @@ fn explain(graph: &Graph, plan: &Plan, number: i32, index: i32) -> CudaError {
         node.inputs.get(operand).and_then(|&value| graph.ty(value).shape.first().copied()).unwrap_or(0)
     };
     match &node.op {
-        Op::Embedding => CpuError::Token { layer, id: index, rows: rows(0) }.into(),
-        Op::SamplerStep(_) => CpuError::SamplerStep { layer, step: index, steps: rows(2) }.into(),
+        Op::Embedding => RunError::Token { layer, id: index, rows: rows(0) }.into(),
+        Op::SamplerStep(_) => RunError::SamplerStep { layer, step: index, steps: rows(2) }.into(),
         _ => CudaError::Internal(format!("{layer} found the bad index {index}, and has none")),
     }
 }
@@ -93,8 +93,8 @@ mod tests {
         let graph = g.finish();
         let plan = Plan::new(&graph, &FuseNothing, &PlanOptions::default()).unwrap();
         let error = explain(&graph, &plan, 1, 9);
-        let expected = CpuError::Token { layer: "tokens".into(), id: 9, rows: 5 };
-        assert!(matches!(&error, CudaError::Host(host) if *host == expected), "{error}");
+        let expected = RunError::Token { layer: "tokens".into(), id: 9, rows: 5 };
+        assert!(matches!(&error, CudaError::Run(host) if *host == expected), "{error}");
         for number in [-1, 2, i32::MAX] {
             assert!(matches!(explain(&graph, &plan, number, 0), CudaError::Internal(_)));
         }

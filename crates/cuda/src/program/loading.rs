@@ -6,9 +6,9 @@ use std::{
     time::Instant,
 };
 
-use kinora_cpu::{Loader, simd::Isa};
 use kinora_graph::{Graph, Parameters, Tensor, ValueId, plan::Plan};
 use kinora_profile::{Direction, Profiler};
+use kinora_runtime::Loader;
 
 use super::{
     GPU_LANE, LoadTimes, Planned, Program, ProgramMemory,
@@ -88,8 +88,9 @@ pub(super) fn load(
             Code::new(context, (&graph, &plan), &options, &memory, (compiler_options, load.progress))
         });
         let start = Instant::now();
+        let mut loader = Loader::new(&graph, &*options.host, parameters, plan.resident().iter().copied());
         let known =
-            upload_weights(&graph, plan.resident(), &layout, weights.address(), parameters, &mut uploader);
+            upload_weights(&graph, plan.resident(), &layout, weights.address(), &mut loader, &mut uploader);
         let weights_seconds = start.elapsed().as_secs_f64();
         let code = code
             .join()
@@ -183,12 +184,11 @@ fn upload_weights(
     resident: &[ValueId],
     layout: &WeightLayout,
     weights: DevicePointer,
-    parameters: &dyn Parameters,
+    loader: &mut Loader<'_>,
     uploader: &mut Uploader<'_>,
 ) -> Result<HashMap<ValueId, Tensor>, CudaError> {
     let results: HashSet<ValueId> = graph.outputs().iter().map(|output| output.value).collect();
     let mut known = HashMap::new();
-    let mut loader = Loader::new(graph, Isa::detect(), parameters, resident.iter().copied());
     for value in resident {
         let tensor = loader.take(*value)?;
         let offset = layout.offsets.get(value).ok_or_else(|| {

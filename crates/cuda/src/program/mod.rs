@@ -14,9 +14,9 @@ mod step_loop;
 mod tests;
 mod timing;
 
-use kinora_cpu::{CpuError, Tensors, tensors};
 use kinora_graph::{Graph, Phase, Source, plan::Plan};
 use kinora_profile::{Direction, Profiler};
+use kinora_runtime::{RunError, Tensors, tensors};
 
 pub use loading::LoadOptions;
 pub use planned::Planned;
@@ -145,7 +145,7 @@ impl Program {
             let work = |running: &RunningNode| {
                 let node = self.graph.node(running.node);
                 let kernel = Some(running.kernel.clone());
-                kinora_cpu::profile::work(name, &self.graph, node, kernel, running.work.len())
+                kinora_runtime::work::work(name, &self.graph, node, kernel, running.work.len())
             };
             nodes.filter_map(|running| profiler.work(|| work(running))).collect()
         });
@@ -274,7 +274,7 @@ impl Program {
         let has_clip_inputs =
             self.graph.inputs().iter().any(|&v| self.graph.value(v).source == Source::Input(Phase::Clip));
         if has_clip_inputs && !self.clip_has_run {
-            return Err(CpuError::ClipNotRun.into());
+            return Err(RunError::ClipNotRun.into());
         }
         Ok(())
     }
@@ -297,7 +297,7 @@ impl Program {
         let waited = self.stream.synchronise();
         let result = match (read, waited) {
             // The device's own error tells more than the one of a call that came after it.
-            (Err(error @ CudaError::Run { .. }), _) => Err(error),
+            (Err(error @ CudaError::DuringRun { .. }), _) => Err(error),
             (_, Err(error)) => Err(self.executor.during_run(error)),
             (Err(error), Ok(())) => Err(error),
             (Ok(()), Ok(())) => self.fault.check(&self.graph, &self.plan),

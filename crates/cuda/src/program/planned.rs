@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use kinora_cpu::reference::ReferenceEvaluator;
 use kinora_graph::{
     Graph, Parameters, Phase, passes,
     plan::{Plan, PlanError, PlanOptions},
 };
+use kinora_runtime::HostOps;
 
 use super::{LoadOptions, Program, loading, step_loop};
 use crate::{
@@ -48,7 +48,7 @@ impl Planned {
     /// Where the graph is wrong, its plan does not fit the budget, or no kernel runs one of its nodes.
     pub fn new(graph: &Graph, options: &CudaOptions) -> Result<Planned, CudaError> {
         let graph = if options.optimise && options.kernels == KernelSet::Fused {
-            passes::optimise_traced(graph, &CudaTarget::new(options), Some(&ReferenceEvaluator))?.0
+            passes::optimise_traced(graph, &CudaTarget::new(options), Some(&*options.host))?.0
         } else {
             graph.clone()
         };
@@ -103,9 +103,10 @@ impl Planned {
     pub fn kernels_of_generation(
         graph: &Graph,
         architecture: Architecture,
+        host: Arc<dyn HostOps>,
     ) -> Result<Vec<Kernel>, CudaError> {
         let typical = Chip::typical(architecture);
-        let planned = Planned::new(graph, &CudaOptions::new(typical.clone()))?;
+        let planned = Planned::new(graph, &CudaOptions::new(typical.clone(), host))?;
         let mut found: Vec<Kernel> =
             step_loop::can_count(&planned.graph).then(step_loop::count_up_kernel).into_iter().collect();
         for multiprocessors in MULTIPROCESSORS.into_iter().chain([typical.multiprocessors]) {

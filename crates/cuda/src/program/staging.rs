@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use kinora_cpu::{CpuError, Tensors, tensors};
 use kinora_graph::{
     Graph, Phase, Source, Tensor, ValueId,
     plan::{Place, Plan},
 };
+use kinora_runtime::{RunError, Tensors, tensors};
 
 use super::lowering::Memory;
 use crate::{
@@ -196,7 +196,7 @@ impl Outputs {
     pub fn read(&self, graph: &Graph, half: Half) -> Result<Tensors, CudaError> {
         let mut results: Tensors = self.known.clone();
         for slot in &self.slots {
-            let tensor = self.copied(graph, slot, half).ok_or(CpuError::OutOfMemory { bytes: slot.bytes })?;
+            let tensor = self.copied(graph, slot, half).ok_or(RunError::OutOfMemory { bytes: slot.bytes })?;
             results.insert(slot.name.clone(), tensor);
         }
         Ok(results)
@@ -222,5 +222,5 @@ pub(super) fn next_offset(offset: usize, bytes: usize) -> Result<usize, CudaErro
     offset
         .checked_add(bytes)
         .and_then(|end| end.checked_next_multiple_of(ALIGNMENT))
-        .ok_or(CudaError::Host(CpuError::OutOfMemory { bytes }))
+        .ok_or(CudaError::Run(RunError::OutOfMemory { bytes }))
 }

@@ -1,8 +1,8 @@
 //! Many steps in a row, of which each takes up results of the one before, without a wait for the host between them.
 
-use kinora_cpu::{CpuError, StepLoop, StepObserver, StepResults, Tensors};
 use kinora_graph::{DType, Graph, Phase, Source, Tensor};
 use kinora_profile::{Direction, OpenSpan, Profiler, steps::STEP};
+use kinora_runtime::{RunError, StepLoop, StepObserver, StepResults, Tensors};
 
 use super::{
     Program,
@@ -93,7 +93,7 @@ impl Program {
     /// may stop the loop.
     ///
     /// # Errors
-    /// As [`Program::run_step`] and [`StepLoop::first_inputs`]; [`CpuError::Stopped`] where the observer stopped it.
+    /// As [`Program::run_step`] and [`StepLoop::first_inputs`]; [`RunError::Stopped`] where the observer stopped it.
     pub fn run_steps(
         &mut self,
         steps: &StepLoop<'_>,
@@ -147,7 +147,7 @@ impl Program {
             Ok(())
         })?;
         match stopped {
-            true => Err(CpuError::Stopped.into()),
+            true => Err(RunError::Stopped.into()),
             false => self.outputs.read(&self.graph, Half::of(steps.count - 1)),
         }
     }
@@ -173,7 +173,7 @@ impl Program {
             let result = match steps.feedback.iter().find(|(_, input)| *input == slot.name) {
                 Some((output, _)) => {
                     // One that is known at load is the same after every step, and cannot be fed from the device.
-                    let unknown = || CpuError::UnknownOutput((*output).to_owned());
+                    let unknown = || RunError::UnknownOutput((*output).to_owned());
                     Some(self.outputs.slot(output).ok_or_else(unknown)?.address)
                 }
                 None => None,

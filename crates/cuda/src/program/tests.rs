@@ -57,7 +57,11 @@ impl Implementation for Everything {
 
 fn options() -> CudaOptions {
     let chip = Chip::typical(Architecture::AMPERE);
-    CudaOptions { choice: Some(Arc::new(Everything)), optimise: false, ..CudaOptions::new(chip) }
+    CudaOptions {
+        choice: Some(Arc::new(Everything)),
+        optimise: false,
+        ..CudaOptions::new(chip, kinora_cpu::CpuOps::shared())
+    }
 }
 
 /// A clip node, then step nodes: one with a weight and a workspace, a reshape, one without elements.
@@ -190,7 +194,7 @@ fn a_choice_that_changes_does_not_change_a_plan() {
 #[test]
 fn the_families_own_choice_runs_where_another_does_not_fit() {
     let chip = Chip::typical(Architecture::AMPERE);
-    let own = CudaOptions { optimise: false, ..CudaOptions::new(chip) };
+    let own = CudaOptions { optimise: false, ..CudaOptions::new(chip, kinora_cpu::CpuOps::shared()) };
     let need = Planned::new(&graph(), &own).unwrap().plan().peak_bytes();
     let greedy = || CudaOptions { choice: Some(Arc::new(Greedy::default())), ..own.clone() };
     assert!(Planned::new(&graph(), &greedy()).unwrap().plan().peak_bytes() > need);

@@ -3,12 +3,12 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use kinora_cpu::profile::phase_name;
 use kinora_graph::Phase;
 use kinora_profile::{
     ActivityKind, Copied, DeviceActivity, DeviceSpan, Direction, LaneId, OpenSpan, Profiler, WorkId,
     steps::LAUNCHES,
 };
+use kinora_runtime::work::phase_name;
 
 use crate::{
     CudaError,

@@ -10,18 +10,16 @@ mod records;
 
 use std::{
     collections::BTreeMap,
-    fmt,
     ops::ControlFlow,
     path::PathBuf,
-    str::FromStr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use kinora_cpu::CpuError;
 use kinora_graph::{DType, Op, TensorType};
+use kinora_runtime::{Candidates, RunError, TuningObserver, TuningProgress, TuningStage};
 
 use self::{
     operands::{pattern, samples},
@@ -41,69 +39,6 @@ const REPEATS: usize = 7;
 
 /// How many times the best time so far a candidate may take before it is timed only once.
 const HOPELESS: f32 = 2.0;
-
-/// Which candidates there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Candidates {
-    /// Our kernels and the vendors' libraries.
-    #[default]
-    All,
-    /// Our kernels alone.
-    Ours,
-    /// The vendors' libraries, where they have the op; our kernels elsewhere.
-    Vendor,
-}
-
-impl Candidates {
-    /// The name: `all`, `ours` or `vendor`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Candidates::All => "all",
-            Candidates::Ours => "ours",
-            Candidates::Vendor => "vendor",
-        }
-    }
-}
-
-impl FromStr for Candidates {
-    type Err = CudaError;
-
-    fn from_str(text: &str) -> Result<Self, CudaError> {
-        let all = [Candidates::All, Candidates::Ours, Candidates::Vendor];
-        all.into_iter()
-            .find(|candidates| candidates.name() == text)
-            .ok_or_else(|| CudaError::UnknownCandidates(text.to_owned()))
-    }
-}
-
-impl fmt::Display for Candidates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// How far a tuner is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TuningProgress {
-    /// What it does now.
-    pub stage: TuningStage,
-    /// What is done of it.
-    pub done: usize,
-    /// What there is to do.
-    pub total: usize,
-}
-
-/// What a tuner does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TuningStage {
-    /// Compiles the kernels that are to be measured.
-    Compile,
-    /// Measures the ways to run each call.
-    Measure,
-}
-
-/// Is told how far a tuner is, and may stop it.
-pub type TuningObserver<'a> = dyn FnMut(&TuningProgress) -> ControlFlow<()> + Send + 'a;
 
 /// A call with what it refers to.
 #[derive(Debug)]
@@ -216,7 +151,7 @@ impl Tuner {
     /// nothing.
     ///
     /// # Errors
-    /// Where a kernel does not compile, memory is wanting, or the GPU fails; [`CpuError::Stopped`] where the observer
+    /// Where a kernel does not compile, memory is wanting, or the GPU fails; [`RunError::Stopped`] where the observer
     /// stopped it. What was measured before is kept.
     pub fn tune(&self, planned: &Planned, observer: &mut TuningObserver<'_>) -> Result<usize, CudaError> {
         let Some(bench) = &self.bench else { return Ok(0) };
@@ -229,7 +164,7 @@ impl Tuner {
         let total = fresh.len();
         let mut tell = |done| match observer(&TuningProgress { stage: TuningStage::Measure, done, total }) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(CudaError::from(CpuError::Stopped)),
+            ControlFlow::Break(()) => Err(CudaError::from(RunError::Stopped)),
         };
         for (done, (signature, call)) in fresh.into_iter().enumerate() {
             tell(done)?;
@@ -284,7 +219,7 @@ impl Tuner {
             let told = observer(&TuningProgress { stage: TuningStage::Compile, done, total });
             stopped.fetch_or(told.is_break(), Ordering::Relaxed);
         })?;
-        if stopped.into_inner() { Err(CpuError::Stopped.into()) } else { Ok(()) }
+        if stopped.into_inner() { Err(RunError::Stopped.into()) } else { Ok(()) }
     }
 
     /// The plain kernel that the candidates for a call are compared with.
@@ -444,13 +379,5 @@ mod tests {
         assert_eq!(distance(&[0.0], &[0.0]), 0.0);
         assert_eq!(distance(&[1.0], &[f32::NAN]), f64::INFINITY);
         assert_eq!(distance(&[f32::INFINITY], &[f32::INFINITY]), 0.0);
-    }
-
-    #[test]
-    fn candidates_are_named() {
-        for candidates in [Candidates::All, Candidates::Ours, Candidates::Vendor] {
-            assert_eq!(candidates.to_string().parse::<Candidates>().ok(), Some(candidates));
-        }
-        assert!("theirs".parse::<Candidates>().is_err());
     }
 }

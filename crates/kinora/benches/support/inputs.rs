@@ -1,8 +1,8 @@
 //! What a network is run on where only its speed matters.
 
-use kinora_cpu::Tensors;
 use kinora_graph::{Graph, Phase, Source, Tensor, tensor::TensorError};
 use kinora_models::synthetic::uniform;
+use kinora_runtime::Tensors;
 
 /// Inputs of a phase: random floats, and zeros for the rest.
 pub fn random(graph: &Graph, phase: Phase) -> Result<Tensors, TensorError> {

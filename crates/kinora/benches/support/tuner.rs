@@ -2,7 +2,7 @@
 
 use std::{ops::ControlFlow, sync::Arc};
 
-use kinora::image_to_video::Tuning;
+use kinora::runtime::Tuning;
 use kinora_cuda::{
     CudaError, CudaOptions, Planned, compiler::CompilerOptions, driver::Device, tuning::Tuner,
 };

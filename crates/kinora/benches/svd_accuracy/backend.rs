@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use kinora::image_to_video::{Device, Tuning};
-use kinora_cpu::Tensors;
+use kinora::{device::Device, runtime::Tuning};
 use kinora_cuda::{CudaOptions, driver, tuning::Tuner};
 use kinora_graph::{Graph, Parameters};
+use kinora_runtime::Tensors;
 
 use crate::{Failure, tuner};
 
@@ -46,7 +46,11 @@ impl Backend {
                 kinora_cpu::Program::new(graph, weights, kinora_cpu::Options::default())?.run(inputs)?
             }
             Backend::Cuda(device, tuner) => {
-                let options = tuner::tuned(CudaOptions::for_device(device), tuner.as_ref(), graph)?;
+                let options = tuner::tuned(
+                    CudaOptions::for_device(device, kinora_cpu::CpuOps::shared()),
+                    tuner.as_ref(),
+                    graph,
+                )?;
                 kinora_cuda::Planned::new(graph, &options)?.load(device, weights)?.run(inputs)?
             }
         })

@@ -20,7 +20,7 @@ mod tuner;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use kinora::image_to_video::{Device, Precision, Tuning};
+use kinora::{device::Device, image_to_video::Precision, runtime::Tuning};
 use kinora_bench::{CommandLine, Filter, exit_code, run::Size};
 
 use backend::Backend;

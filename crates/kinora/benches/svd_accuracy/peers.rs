@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use kinora::{image_to_video::Precision, photo::Photo};
 use kinora_bench::run::Size;
-use kinora_cpu::Tensors;
 use kinora_graph::{DType, Tensor, TensorType};
+use kinora_runtime::Tensors;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use kinora::image_to_video::{Precision, Tuning};
+use kinora::{image_to_video::Precision, runtime::Tuning};
 use kinora_bench::{Distance, run::Size, write_json};
-use kinora_cpu::Tensors;
+use kinora_runtime::Tensors;
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -56,7 +56,7 @@ impl Report {
             head.insert(key.to_owned(), value);
         }
         if let Backend::Cuda(..) = backend {
-            head.insert("tuning".to_owned(), json!(tuning.name()));
+            head.insert("tuning".to_owned(), json!(tuning.to_string()));
         }
         Report { precision, head, results: Vec::new(), failed: Vec::new(), json }
     }

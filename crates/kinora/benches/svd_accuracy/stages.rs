@@ -2,12 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use kinora::image_to_video::{Configs, Device, ImageToVideo, LoadOptions, Precision, Settings, Tuning};
+use kinora::{
+    device::Device,
+    image_to_video::{Configs, ImageToVideo, LoadOptions, Precision, Settings},
+    runtime::Tuning,
+};
 use kinora_bench::{
     cases::{Clips, prediction},
     run::Size,
 };
-use kinora_cpu::Tensors;
 use kinora_graph::{DType, Graph, Tensor, TensorType};
 use kinora_models::{
     folder::ModelFolder,
@@ -17,6 +20,7 @@ use kinora_models::{
     },
     weights::Variant,
 };
+use kinora_runtime::Tensors;
 
 use crate::{Failure, backend::Backend, peers::Peers};
 

@@ -12,7 +12,7 @@ mod tuner;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Instant};
 
-use kinora::image_to_video::{Kernels, Tuning};
+use kinora::runtime::{KernelSet, Tuning};
 use kinora_bench::{CommandLine, Filter, exit_code, gpu_if_any, write_json};
 use kinora_cuda::{CudaOptions, LoadOptions, Planned, driver::Device, tuning::Tuner};
 use kinora_graph::{DType, Graph, Phase};
@@ -35,7 +35,7 @@ struct Arguments {
     height: usize,
     width: usize,
     chunk: usize,
-    kernels: Kernels,
+    kernels: KernelSet,
     tuning: Tuning,
     replays: usize,
     json: Option<PathBuf>,
@@ -49,7 +49,7 @@ impl Arguments {
             height: line.option_or("--height", 576)?,
             width: line.option_or("--width", 1024)?,
             chunk: line.option_or("--chunk", 2)?,
-            kernels: line.option_or("--kernels", Kernels::Fused)?,
+            kernels: line.option_or("--kernels", KernelSet::Fused)?,
             tuning: line.option_or("--tuning", Tuning::Off)?,
             replays: line.option_or("--replays", 10)?,
             json: line.option("--json")?,
@@ -89,7 +89,10 @@ fn measure(
     arguments: &Arguments,
     tuner: Option<&Arc<Tuner>>,
 ) -> Result<Value, Failure> {
-    let options = CudaOptions { kernels: arguments.kernels.into(), ..CudaOptions::for_device(device) };
+    let options = CudaOptions {
+        kernels: arguments.kernels,
+        ..CudaOptions::for_device(device, kinora_cpu::CpuOps::shared())
+    };
     let start = Instant::now();
     let options = tuner::tuned(options, tuner, graph)?;
     let tuned_in = start.elapsed().as_secs_f64();
@@ -154,7 +157,7 @@ fn run() -> Result<(), Failure> {
         let report = json!({
             "device": info.name, "driver": info.driver.to_string(), "frames": arguments.frames,
             "height": arguments.height, "width": arguments.width, "decode_chunk": arguments.chunk,
-            "kernels": arguments.kernels.name(), "tuning": arguments.tuning.name(), "results": results,
+            "kernels": arguments.kernels.to_string(), "tuning": arguments.tuning.to_string(), "results": results,
             "tuned": tuner.as_ref().map(|tuner| tuner.report()),
         });
         if let Some(path) = &arguments.json {

@@ -17,9 +17,8 @@ mod tuner;
 
 use std::{ops::ControlFlow, path::PathBuf, process::ExitCode, time::Instant};
 
-use kinora::image_to_video::{Kernels, Tuning};
+use kinora::runtime::{KernelSet, Tuning};
 use kinora_bench::{CommandLine, exit_code, gpu_if_any, write_json};
-use kinora_cpu::StepLoop;
 use kinora_cuda::{CudaOptions, LoadOptions, Planned, Program, cupti::Cupti, driver::Device};
 use kinora_graph::{DType, Graph, Phase};
 use kinora_models::{
@@ -35,6 +34,7 @@ use kinora_profile::{
     kernel_times::kernel_times,
     steps::{Step, steps},
 };
+use kinora_runtime::StepLoop;
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;
@@ -44,7 +44,7 @@ struct Arguments {
     height: usize,
     width: usize,
     steps: usize,
-    kernels: Kernels,
+    kernels: KernelSet,
     tuning: Tuning,
     json: Option<PathBuf>,
 }
@@ -57,7 +57,7 @@ impl Arguments {
             height: line.option_or("--height", 576)?,
             width: line.option_or("--width", 1024)?,
             steps: line.option_or("--steps", 10)?,
-            kernels: line.option_or("--kernels", Kernels::Fused)?,
+            kernels: line.option_or("--kernels", KernelSet::Fused)?,
             tuning: line.option_or("--tuning", Tuning::Off)?,
             json: line.option("--json")?,
         };
@@ -206,7 +206,10 @@ fn run() -> Result<(), Failure> {
     println!("{}, {} frames of {}×{}, f16", info.name, arguments.frames, arguments.width, arguments.height);
     let graph = arguments.network()?;
     let tuner = tuner::open(arguments.tuning, &device)?;
-    let options = CudaOptions { kernels: arguments.kernels.into(), ..CudaOptions::for_device(&device) };
+    let options = CudaOptions {
+        kernels: arguments.kernels,
+        ..CudaOptions::for_device(&device, kinora_cpu::CpuOps::shared())
+    };
     let options = tuner::tuned(options, tuner.as_ref(), &graph)?;
     let mut program =
         Planned::new(&graph, &options)?.load_with(&device, &Synthetic, &LoadOptions::default())?;
@@ -218,8 +221,8 @@ fn run() -> Result<(), Failure> {
     let events = profiled(&mut program, arguments.steps, None)?;
     let mut report = json!({
         "device": info.name, "driver": info.driver.to_string(), "frames": arguments.frames,
-        "height": arguments.height, "width": arguments.width, "kernels": arguments.kernels.name(),
-        "tuning": arguments.tuning.name(), "step_ms": 1e3 * plain, "events": report_steps("events", &events),
+        "height": arguments.height, "width": arguments.width, "kernels": arguments.kernels.to_string(),
+        "tuning": arguments.tuning.to_string(), "step_ms": 1e3 * plain, "events": report_steps("events", &events),
     });
     match Cupti::find() {
         Ok(cupti) => {

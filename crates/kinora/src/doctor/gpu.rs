@@ -10,25 +10,22 @@ use kinora_cuda::{
     vendor::Libraries,
 };
 
-use super::Outcome;
-use crate::{
-    image_to_video::{Device, open_gpu},
-    quantity::bytes,
-};
+use super::{CPU_INSTEAD, Outcome};
+use crate::{device::Device, quantity::bytes};
 
 /// The GPU that computes; `None` where the processor does.
 pub fn open(device: Device) -> Option<driver::Device> {
     match device {
         Device::Cpu => None,
-        Device::Cuda(ordinal) => open_gpu(ordinal).ok(),
-        Device::Auto => open_gpu(0).ok(),
+        Device::Cuda(ordinal) => driver::Device::shared(ordinal).ok(),
+        Device::Auto => driver::Device::shared(0).ok(),
     }
 }
 
 /// No GPU is no fault, unless one was asked for.
 fn missing(device: Device, error: &CudaError) -> Outcome {
     match device {
-        Device::Cuda(_) => Outcome::bad(error.to_string(), "--device auto or cpu runs on the processor"),
+        Device::Cuda(_) => Outcome::bad(error.to_string(), CPU_INSTEAD),
         _ => Outcome::not_run(format!("{error}: the processor does the work")),
     }
 }
@@ -57,9 +54,9 @@ pub fn gpu(device: Device) -> Outcome {
         return Outcome::not_run("the driver is there, but no GPU");
     }
     if let Device::Cuda(ordinal) = device
-        && let Err(error) = open_gpu(ordinal)
+        && let Err(error) = driver::Device::shared(ordinal)
     {
-        return Outcome::bad(format!("{described}; {error}"), "--device auto or cpu runs on the processor");
+        return Outcome::bad(format!("{described}; {error}"), CPU_INSTEAD);
     }
     match open(device).map(|device| device.memory()) {
         Some(Ok(memory)) => Outcome::good(format!("{described}; {} free", bytes(memory.free as u64))),

@@ -1,13 +1,19 @@
 //! Whether a device computes what the reference does, and how fast.
 
-use kinora_cpu::{Tensors, reference, simd::Isa};
-use kinora_cuda::{CudaOptions, compiler::CompilerOptions, driver};
-use kinora_graph::{DType, Graph, Source, Tensor, TensorType};
+#[cfg(feature = "cuda")]
+use kinora_cpu::CpuOps;
+use kinora_cpu::{CpuBackend, reference};
+#[cfg(feature = "cuda")]
+use kinora_cuda::CudaBackend;
+use kinora_graph::{DType, Graph, Source, Tensor, TensorType, tensor::TensorError};
 use kinora_models::synthetic;
-use kinora_profile::Ceilings;
+use kinora_profile::{Ceilings, Profiler};
+use kinora_runtime::{Backend, LoadContext, RunError, Tensors};
+#[cfg(feature = "cuda")]
+use kinora_runtime::{KernelSet, Tuning};
 
 use super::{Outcome, families::Family};
-use crate::{image_to_video::Device, quantity::prefixed};
+use crate::{device::Device, quantity::prefixed};
 
 /// How far a family's results may be from the reference's, as a whole: some units in the last place of the storage.
 fn bar(dtype: DType) -> f64 {
@@ -18,53 +24,66 @@ fn bar(dtype: DType) -> f64 {
     }
 }
 
+/// What memory holds before a run, so that a read of something never written shows.
+const POISON: u8 = 0xFF;
+
+const UNUSABLE: &str = "the GPU that was asked for cannot be used";
+
 const WRONG: &str = "please report this with the output of `kinora doctor --json`; --device cpu or `--kernels baseline` may help meanwhile";
 
-/// Runs a family's graph on a GPU, or on the processor where there is none, in every precision.
-pub fn check(family: Family, gpu: Option<&driver::Device>, device: Device) -> Outcome {
-    if gpu.is_none() && matches!(device, Device::Cuda(_)) {
-        return Outcome::not_run("the GPU that was asked for cannot be used");
+/// The device that computes, with memory that is poisoned before a run; `None` if the one that was asked for cannot be used.
+pub fn backend(device: Device) -> Option<Box<dyn Backend>> {
+    match (device, gpu(device)) {
+        (_, Some(gpu)) => Some(gpu),
+        (Device::Cuda(_), None) => None,
+        (Device::Auto | Device::Cpu, None) => {
+            let options = kinora_cpu::Options { poison: Some(POISON), ..kinora_cpu::Options::default() };
+            Some(Box::new(CpuBackend { options }))
+        }
     }
+}
+
+#[cfg(feature = "cuda")]
+fn gpu(device: Device) -> Option<Box<dyn Backend>> {
+    let device = super::gpu::open(device)?;
+    let backend = CudaBackend::new(device, KernelSet::default(), Tuning::Off, CpuOps::shared()).ok()?;
+    Some(Box::new(backend.poisoned(POISON)))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu(_: Device) -> Option<Box<dyn Backend>> {
+    None
+}
+
+/// Runs a family's graph on the device, in every precision.
+pub fn check(family: Family, backend: Option<&dyn Backend>) -> Outcome {
+    let Some(backend) = backend else { return Outcome::not_run(UNUSABLE) };
     let mut worst = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::BF16] {
-        match distance(family, dtype, gpu) {
+        match distance(family, dtype, backend) {
             Ok(distance) if distance <= bar(dtype) => worst.push(format!("{dtype} {distance:.0e}")),
             Ok(distance) => {
                 return Outcome::bad(
-                    format!("in {dtype} {distance:.1e} off, over {:.0e}", bar(dtype)),
+                    format!("{dtype} is off by {distance:.1e}, more than {:.0e}", bar(dtype)),
                     WRONG,
                 );
             }
             Err(problem) => return Outcome::bad(format!("in {dtype}: {problem}"), WRONG),
         }
     }
-    let on = if gpu.is_some() { "on the GPU" } else { "on the processor" };
-    Outcome::good(format!("{on} as the reference: {} off", worst.join(", ")))
+    Outcome::good(format!("agrees with the reference: off by {}", worst.join(", ")))
 }
 
 /// How far the furthest result of a family's graph is from the reference's.
-fn distance(family: Family, dtype: DType, gpu: Option<&driver::Device>) -> Result<f64, String> {
-    fn said(error: impl std::fmt::Display) -> String {
-        error.to_string()
-    }
-    let graph = family.graph(dtype).map_err(said)?;
+fn distance(family: Family, dtype: DType, backend: &dyn Backend) -> Result<f64, RunError> {
+    let graph = family.graph(dtype)?;
     let (parameters, inputs) = numbers(&graph)?;
-    let expected = reference::evaluate(&graph, &parameters, &inputs).map_err(said)?;
-    let got = match gpu {
-        Some(device) => {
-            let options = CudaOptions { poison: Some(0xFF), ..CudaOptions::for_device(device) };
-            let planned = kinora_cuda::Planned::new(&graph, &options).map_err(said)?;
-            planned.load(device, &parameters).and_then(|mut program| program.run(&inputs)).map_err(said)?
-        }
-        None => {
-            let options = kinora_cpu::Options { poison: Some(0xFF), ..kinora_cpu::Options::default() };
-            let mut program = kinora_cpu::Program::new(&graph, &parameters, options).map_err(said)?;
-            program.run(&inputs).map_err(said)?
-        }
-    };
+    let expected = reference::evaluate(&graph, &parameters, &inputs)?;
+    let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {} };
+    let got = backend.plan(&graph, None)?.load(&parameters, &silent)?.run_step(&inputs)?;
     let mut furthest = 0.0f64;
     for (name, expected) in &expected {
-        let got = got.get(name).ok_or_else(|| format!("there is no result {name}"))?;
+        let got = got.get(name).ok_or_else(|| RunError::UnknownOutput(name.clone()))?;
         furthest = furthest.max(of_whole(&expected.to_f32(), &got.to_f32()));
     }
     Ok(furthest)
@@ -80,7 +99,7 @@ fn of_whole(expected: &[f32], got: &[f32]) -> f64 {
 }
 
 /// Parameters and inputs of a graph: numbers between −1 and 1 by their names, and small whole ones.
-fn numbers(graph: &Graph) -> Result<(Tensors, Tensors), String> {
+fn numbers(graph: &Graph) -> Result<(Tensors, Tensors), RunError> {
     let (mut parameters, mut inputs) = (Tensors::new(), Tensors::new());
     for value in graph.values() {
         let tensors = match value.source {
@@ -93,9 +112,10 @@ fn numbers(graph: &Graph) -> Result<(Tensors, Tensors), String> {
     Ok((parameters, inputs))
 }
 
-fn tensor(name: &str, ty: &TensorType) -> Result<Tensor, String> {
+fn tensor(name: &str, ty: &TensorType) -> Result<Tensor, RunError> {
+    let wrong = |error: TensorError| RunError::Internal(format!("{name}: {error}"));
     if ty.dtype == DType::I32 {
-        return Tensor::from_slice(ty.shape.clone(), &vec![1i32; ty.elements()]).map_err(|e| e.to_string());
+        return Tensor::from_slice(ty.shape.clone(), &vec![1i32; ty.elements()]).map_err(wrong);
     }
     // Weights as small as those of networks, so that sums stay of the size of what is summed.
     let depth = ty.shape.iter().skip(1).product::<usize>().max(1) as f32;
@@ -104,19 +124,15 @@ fn tensor(name: &str, ty: &TensorType) -> Result<Tensor, String> {
         .map(|uniform| (2.0 * uniform - 1.0) as f32 * factor)
         .take(ty.elements())
         .collect();
-    Tensor::from_f32(ty.dtype, ty.shape.clone(), &values).map_err(|error| error.to_string())
+    Tensor::from_f32(ty.dtype, ty.shape.clone(), &values).map_err(wrong)
 }
 
 /// What the device does at best.
-pub fn speed(gpu: Option<&driver::Device>) -> Outcome {
-    let measured = match gpu {
-        Some(device) => {
-            kinora_cuda::ceilings::measure(device, CompilerOptions::from_environment(), DType::F16)
-                .map_err(|e| e.to_string())
-        }
-        None => kinora_cpu::ceilings::measure(Isa::detect())
-            .ok_or_else(|| "there is no half a gigabyte of memory to read".to_owned()),
-    };
+pub fn speed(backend: Option<&dyn Backend>) -> Outcome {
+    let Some(backend) = backend else { return Outcome::not_run(UNUSABLE) };
+    let measured = backend.ceilings(backend.default_dtype()).map_err(|error| error.to_string());
+    let measured =
+        measured.and_then(|measured| measured.ok_or_else(|| "not enough free memory to measure".to_owned()));
     match measured {
         Ok(Ceilings { flops_per_second, bytes_per_second, launch_nanoseconds }) => Outcome::good(format!(
             "{} of arithmetic, {} of memory, {launch_nanoseconds:.0} ns to start a layer",
@@ -135,7 +151,7 @@ mod tests {
     #[test]
     fn every_family_is_well_here_and_a_wrong_one_would_show() {
         for family in FAMILIES {
-            let outcome = check(family, None, Device::Cpu);
+            let outcome = check(family, backend(Device::Cpu).as_deref());
             assert_eq!(outcome.status, Status::Good, "{}: {}", family.name, outcome.found);
         }
         assert!(of_whole(&[1.0, 2.0], &[1.0, 2.001]) > bar(DType::F32));

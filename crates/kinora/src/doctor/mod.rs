@@ -1,6 +1,7 @@
 //! An examination of this machine: what Kinora finds on it, whether that computes what it should, and how fast it is.
 
 mod families;
+#[cfg(feature = "cuda")]
 mod gpu;
 mod kernels;
 mod pipeline;
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::image_to_video::Device;
+use crate::device::Device;
 
 /// What an examination found.
 #[derive(Clone, Debug, Serialize)]
@@ -67,7 +68,10 @@ impl Outcome {
     }
 }
 
-/// Is told of each finding as it is made.
+/// What to do about a GPU that was asked for and cannot be used.
+const CPU_INSTEAD: &str = "--device auto or --device cpu runs on the CPU";
+
+/// Hears of each finding as it is made.
 pub type Observe<'a> = dyn FnMut(&Finding) + 'a;
 
 /// Looks at everything, in the order in which one thing needs another. `device` is the one that computes; all GPUs are
@@ -76,15 +80,10 @@ pub fn examine(device: Device, observe: &mut Observe<'_>) -> Vec<Finding> {
     let mut examination = Examination { findings: Vec::new(), observe };
     examination.look("processor", processor::processor);
     examination.look("memory", processor::memory);
-    examination.look("driver", || gpu::driver(device));
-    examination.look("GPU", || gpu::gpu(device));
-    let target = gpu::open(device);
-    examination.look("compiler", || gpu::compiler(target.as_ref()));
-    examination.look("libraries", || gpu::libraries(target.as_ref()));
-    examination.look("tracing", || gpu::tracing(target.as_ref()));
-    examination.look("cache", gpu::cache);
+    examination.look_at_gpus(device);
+    let backend = kernels::backend(device);
     for family in families::FAMILIES {
-        examination.look(family.name, || kernels::check(family, target.as_ref(), device));
+        examination.look(family.name, || kernels::check(family, backend.as_deref()));
     }
     match pipeline::Demonstration::new() {
         Ok(demonstration) => {
@@ -96,7 +95,7 @@ pub fn examine(device: Device, observe: &mut Observe<'_>) -> Vec<Finding> {
             Outcome::bad(problem, "free some space where temporary files go, or set TMPDIR to another folder")
         }),
     }
-    examination.look("speed", || kernels::speed(target.as_ref()));
+    examination.look("speed", || kernels::speed(backend.as_deref()));
     examination.findings
 }
 
@@ -106,6 +105,28 @@ struct Examination<'a, 'o> {
 }
 
 impl Examination<'_, '_> {
+    #[cfg(feature = "cuda")]
+    fn look_at_gpus(&mut self, device: Device) {
+        self.look("driver", || gpu::driver(device));
+        self.look("GPU", || gpu::gpu(device));
+        let target = gpu::open(device);
+        self.look("compiler", || gpu::compiler(target.as_ref()));
+        self.look("libraries", || gpu::libraries(target.as_ref()));
+        self.look("tracing", || gpu::tracing(target.as_ref()));
+        self.look("cache", gpu::cache);
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn look_at_gpus(&mut self, device: Device) {
+        use crate::device::OpenDeviceError;
+        self.look("GPU", || match device {
+            Device::Cuda(_) => Outcome::bad(OpenDeviceError::NoCuda.to_string(), CPU_INSTEAD),
+            Device::Auto | Device::Cpu => {
+                Outcome::not_run("this build has no CUDA support: the CPU does the work")
+            }
+        });
+    }
+
     fn look(&mut self, name: &str, look: impl FnOnce() -> Outcome) {
         let start = Instant::now();
         let Outcome { status, found, advice } = look();

@@ -9,7 +9,8 @@ use tempfile::TempDir;
 use super::Outcome;
 use crate::{
     ImageToVideo,
-    image_to_video::{Clip, Device, LoadOptions, Settings},
+    device::Device,
+    image_to_video::{Clip, LoadOptions, Precision, Settings},
     photo::Photo,
     quantity,
 };
@@ -55,7 +56,7 @@ impl Demonstration {
         let said = |error: &dyn std::fmt::Display| error.to_string();
         let settings =
             Settings { steps: 2, seed: 1, ..Settings::for_model(&self.model).map_err(|e| said(&e))? };
-        let precision = device.default_precision().map_err(|e| said(&e))?;
+        let precision = Precision::default_for(device).map_err(|e| said(&e))?;
         let options = LoadOptions { precision, device, profiler, ..LoadOptions::default() };
         Ok((ImageToVideo::new(self.model.clone(), options).map_err(|e| said(&e))?, settings))
     }

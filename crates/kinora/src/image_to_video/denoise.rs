@@ -2,12 +2,12 @@
 
 use std::{ops::ControlFlow, time::Instant};
 
-use kinora_cpu::{StepLoop, StepResults};
 use kinora_graph::{DType, Tensor, TensorType, op::STEP_COLUMNS};
 use kinora_models::{
     schedulers::{Schedule, torch_linspace},
     weights::Weights,
 };
+use kinora_runtime::{StepLoop, StepResults};
 
 use super::{
     GenerateError, Settings, Stage,

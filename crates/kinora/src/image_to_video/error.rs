@@ -2,16 +2,15 @@
 
 use std::fmt;
 
-use kinora_cuda::CudaError;
 use kinora_graph::{plan::PlanError, tensor::TensorError};
 use kinora_models::{
     folder::FolderError, image::ImageError, networks::NetworkError, schedulers::SchedulerError,
     weights::WeightsError,
 };
+use kinora_runtime::RunError;
 
-use super::backend::BackendError;
 use super::{Precision, Stage, Suggestion};
-use crate::{quantity::bytes, video::VideoError};
+use crate::{device::OpenDeviceError, quantity::bytes, video::VideoError};
 
 /// Why a clip could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -91,11 +90,11 @@ pub enum GenerateError {
         /// The network.
         part: &'static str,
         /// What is wrong.
-        source: Box<BackendError>,
+        source: Box<RunError>,
     },
     /// The device that was asked for cannot be used.
     #[error(transparent)]
-    Device(Box<CudaError>),
+    Device(#[from] OpenDeviceError),
     /// A tensor between two networks: a fault of this crate, which no input should cause.
     #[error("internal error: {0}")]
     Tensor(#[from] TensorError),
@@ -163,44 +162,35 @@ fn finite_advice(precision: Precision) -> &'static str {
     }
 }
 
-impl From<CudaError> for GenerateError {
-    fn from(error: CudaError) -> Self {
-        GenerateError::Device(Box::new(error))
-    }
-}
-
 impl GenerateError {
     /// What a network's error means for the clip: memory that is not there is no fault of the model's files.
-    pub(super) fn run(part: &'static str, source: impl Into<BackendError>) -> Self {
-        let source = source.into();
-        if source.is_stop() {
-            return GenerateError::Cancelled;
-        }
-        if let Some(&PlanError::OverBudget { need, budget, weights, arena, .. }) = source.plan() {
-            let over = Box::new(OverBudget { part, need, budget, weights, activations: arena });
-            return GenerateError::OverBudget { over, suggestion: None };
-        }
-        match source.is_out_of_memory() {
-            true => GenerateError::OutOfMemory { part, problem: source.to_string() },
-            false => GenerateError::Run { part, source: Box::new(source) },
+    pub(super) fn run(part: &'static str, source: RunError) -> Self {
+        match source {
+            RunError::Stopped => GenerateError::Cancelled,
+            RunError::Plan(PlanError::OverBudget { need, budget, weights, arena, .. }) => {
+                let over = Box::new(OverBudget { part, need, budget, weights, activations: arena });
+                GenerateError::OverBudget { over, suggestion: None }
+            }
+            source if source.is_out_of_memory() => {
+                GenerateError::OutOfMemory { part, problem: source.to_string() }
+            }
+            source => GenerateError::Run { part, source: Box::new(source) },
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use kinora_cpu::CpuError;
-
     use super::*;
 
     #[test]
     fn memory_that_is_not_there_is_no_fault_of_the_files() {
-        for source in [CpuError::OutOfMemory { bytes: 5 }, CpuError::Plan(PlanError::TooLarge)] {
+        for source in [RunError::OutOfMemory { bytes: 5 }, RunError::Plan(PlanError::TooLarge)] {
             let error = GenerateError::run("UNet", source);
             assert!(matches!(error, GenerateError::OutOfMemory { .. }), "{error}");
             assert!(error.to_string().starts_with("UNet: "), "{error}");
         }
-        let error = GenerateError::run("UNet", CpuError::ClipNotRun);
+        let error = GenerateError::run("UNet", RunError::ClipNotRun);
         assert!(matches!(error, GenerateError::Run { .. }), "{error}");
     }
 

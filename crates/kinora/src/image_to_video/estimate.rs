@@ -2,7 +2,9 @@
 
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
-use super::{Configs, GenerateError, Precision, Settings, Stage, backend::Backend, plans::Request};
+use kinora_cpu::CpuBackend;
+
+use super::{Configs, GenerateError, Precision, Settings, Stage, plans::Request};
 
 /// What a network needs, by its plan for this processor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -102,5 +104,5 @@ pub fn estimate_configs(
     settings: &Settings,
     precision: Precision,
 ) -> Result<Estimate, GenerateError> {
-    Ok(Request { configs, settings, precision, backend: &Backend::Cpu }.plan(None)?.estimate())
+    Ok(Request { configs, settings, precision, backend: &CpuBackend::default() }.plan(None)?.estimate())
 }

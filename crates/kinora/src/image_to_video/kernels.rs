@@ -1,8 +1,11 @@
 //! The GPU kernels of a clip, for a machine that is not there.
 
+use kinora_cpu::{CpuBackend, CpuOps};
 use kinora_cuda::{Architecture, Planned, kernels::Kernel};
+use kinora_runtime::RunError;
 
-use super::{Configs, GenerateError, Precision, Settings, backend::Backend, plans::Request};
+use super::{Configs, GenerateError, Precision, Settings, plans::Request};
+use crate::device::OpenDeviceError;
 
 /// The kernels that a clip runs on any GPU of a generation: what a bundle for it has to hold. Each comes once.
 ///
@@ -14,10 +17,11 @@ pub fn clip_kernels(
     precision: Precision,
     architecture: Architecture,
 ) -> Result<Vec<Kernel>, GenerateError> {
-    let request = Request { configs, settings, precision, backend: &Backend::Cpu };
+    let request = Request { configs, settings, precision, backend: &CpuBackend::default() };
     let mut kernels = Vec::new();
     for graph in request.graphs()? {
-        kernels.extend(Planned::kernels_of_generation(&graph, architecture)?);
+        let found = Planned::kernels_of_generation(&graph, architecture, CpuOps::shared());
+        kernels.extend(found.map_err(|error| OpenDeviceError::from(RunError::from(error)))?);
     }
     kernels.sort_unstable();
     kernels.dedup();

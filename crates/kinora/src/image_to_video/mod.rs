@@ -24,16 +24,16 @@
 //! its largest network. All of them are planned first, so that a clip that does not fit is refused before any work. The
 //! plans are kept for the next clip of the same shape, and with [`LoadOptions::keep_loaded`] the networks are as well.
 
-mod backend;
 mod budget;
 mod configs;
 mod decode;
 mod defaults;
 mod denoise;
-mod device;
 mod encode;
 mod error;
 mod estimate;
+mod holding;
+#[cfg(feature = "cuda")]
 mod kernels;
 mod noise;
 mod options;
@@ -43,7 +43,7 @@ mod report;
 mod run;
 mod settings;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kinora_models::{
     folder::ModelFolder,
@@ -51,23 +51,21 @@ use kinora_models::{
     weights::{Variant, Weights, WeightsError},
 };
 use kinora_profile::Machine;
+use kinora_runtime::Backend;
 
-pub use backend::BackendError;
 pub use budget::Suggestion;
 pub use configs::Configs;
 pub use defaults::ClipDefaults;
-pub(crate) use device::open_gpu;
-pub use device::{Candidates, Device, Kernels, Tuning};
 pub use error::{GenerateError, OverBudget};
 pub use estimate::{Estimate, PartEstimate, estimate_configs};
+#[cfg(feature = "cuda")]
 pub use kernels::clip_kernels;
 pub use options::{LoadOptions, Precision};
 pub use progress::{Observe, Progress, Stage};
 pub use report::{Clip, GpuLoad, LoadReport, Report, StageTime};
 pub use settings::{Settings, random_seed};
 
-use crate::photo::Photo;
-use backend::Backend;
+use crate::{device::OpenDeviceError, photo::Photo};
 use denoise::Conditions;
 use noise::Noise;
 use plans::{Plans, Request};
@@ -79,7 +77,7 @@ use run::Run;
 pub struct ImageToVideo {
     model: ModelFolder,
     options: LoadOptions,
-    backend: Backend,
+    backend: Arc<dyn Backend>,
     configs: Configs,
     image_encoder: Weights,
     vae: Weights,
@@ -94,8 +92,21 @@ impl ImageToVideo {
     /// # Errors
     /// Where a part is missing, damaged, not supported, or does not fit the others.
     pub fn new(model: ModelFolder, options: LoadOptions) -> Result<Self, GenerateError> {
+        let backend = options.device.open(options.kernels, options.tuning)?;
+        Self::on(backend, model, options)
+    }
+
+    /// The same on a backend that is open, perhaps one of the caller's own: [`LoadOptions::device`] and what goes with it are
+    /// ignored.
+    ///
+    /// # Errors
+    /// If a part is missing, damaged, not supported, or does not fit the others.
+    pub fn on(
+        backend: Arc<dyn Backend>,
+        model: ModelFolder,
+        options: LoadOptions,
+    ) -> Result<Self, GenerateError> {
         let configs = Configs::read(&model)?;
-        let backend = Backend::open(&options)?;
         let variant = Variant::For(options.precision.dtype());
         Ok(ImageToVideo {
             configs,
@@ -124,7 +135,9 @@ impl ImageToVideo {
     /// # Errors
     /// Where the GPU fails.
     pub fn machine(&self) -> Result<Machine, GenerateError> {
-        Ok(Machine { device: self.device(), ceilings: self.backend.ceilings(self.options.precision)? })
+        let ceilings =
+            self.backend.ceilings(self.options.precision.dtype()).map_err(OpenDeviceError::from)?;
+        Ok(Machine { device: self.device(), ceilings })
     }
 
     /// Plans a clip: what it would cost. Allocates nothing, and knows no budget.
@@ -166,7 +179,7 @@ impl ImageToVideo {
         let planning = profiler.span("plan");
         let mut plans = self.plans(&request)?;
         drop(planning);
-        if self.backend.measures() {
+        if self.backend.tunes() {
             let tuning = stopwatch.begin(Stage::Tune);
             if plans.tune(observe)? {
                 plans = self.new_plans(&request)?;
@@ -186,7 +199,7 @@ impl ImageToVideo {
 
     fn request<'a>(&'a self, settings: &'a Settings) -> Request<'a> {
         let precision = self.options.precision;
-        Request { configs: &self.configs, settings, precision, backend: &self.backend }
+        Request { configs: &self.configs, settings, precision, backend: &*self.backend }
     }
 
     /// The estimate, for networks that are kept loaded or not.

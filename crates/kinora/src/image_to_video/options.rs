@@ -4,9 +4,11 @@ use std::{fmt, str::FromStr};
 
 use kinora_graph::{DType, Tensor};
 use kinora_profile::Profiler;
+use kinora_runtime::{KernelSet, Tuning};
 use serde::Serialize;
 
-use super::{Device, GenerateError, Kernels, Tuning};
+use super::GenerateError;
+use crate::device::{Device, OpenDeviceError};
 
 /// How a model is loaded.
 #[derive(Clone, Debug, Default)]
@@ -16,7 +18,7 @@ pub struct LoadOptions {
     /// What runs the model.
     pub device: Device,
     /// Which kernels run on a GPU.
-    pub kernels: Kernels,
+    pub kernels: KernelSet,
     /// How a GPU's kernels are chosen among those that there are for an op.
     pub tuning: Tuning,
     /// The bytes that weights and activations may take together. `None` is no limit.
@@ -46,6 +48,15 @@ pub enum Precision {
 impl Precision {
     /// All of them.
     pub const ALL: [Precision; 3] = [Precision::F32, Precision::F16, Precision::BF16];
+
+    /// The one that suits a device if none is asked for: f16 on a GPU, f32 on the CPU.
+    ///
+    /// # Errors
+    /// If a GPU was asked for that cannot be used.
+    pub fn default_for(device: Device) -> Result<Precision, OpenDeviceError> {
+        let dtype = device.default_dtype()?;
+        Ok(Self::ALL.into_iter().find(|precision| precision.dtype() == dtype).unwrap_or_default())
+    }
 
     /// The element type.
     pub fn dtype(self) -> DType {

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 
-use kinora_cuda::tuning::{TuningProgress, TuningStage};
 use kinora_graph::{DType, Graph, ParameterError, Parameters, Phase, Tensor, TensorType};
 use kinora_models::{
     networks::{
@@ -13,12 +12,9 @@ use kinora_models::{
     schedulers::{Schedule, Scheduler, SchedulerKind},
     weights::{Weights, WeightsError},
 };
-use kinora_profile::Profiler;
+use kinora_runtime::{Backend, LoadContext, Network, PlannedNetwork, TuningProgress, TuningStage};
 
-use super::{
-    Configs, Estimate, GenerateError, Observe, PartEstimate, Precision, Progress, Settings, Stage,
-    backend::{Backend, Network, PlannedNetwork},
-};
+use super::{Configs, Estimate, GenerateError, Observe, PartEstimate, Precision, Progress, Settings, Stage};
 
 /// A network made ready for loading, and its program once it is loaded.
 #[derive(Debug)]
@@ -30,8 +26,8 @@ pub(super) struct Part {
     parameters: u64,
     /// How often it runs in a clip.
     pub runs: usize,
-    planned: PlannedNetwork,
-    network: Option<Network>,
+    planned: Box<dyn PlannedNetwork>,
+    network: Option<Box<dyn Network>>,
 }
 
 impl Part {
@@ -40,34 +36,30 @@ impl Part {
         stage: Stage,
         runs: usize,
         graph: &Graph,
-        (backend, budget): (&Backend, Option<usize>),
+        (backend, budget): (&dyn Backend, Option<usize>),
     ) -> Result<Self, GenerateError> {
         let planned = backend.plan(graph, budget).map_err(|source| GenerateError::run(name, source))?;
         Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, network: None })
     }
 
-    /// It with its weights, which are read where it is not loaded yet. The profiler is told of copies to a device; `compiled` of
-    /// kernels that are compiled: how many are ready, and how many there are.
+    /// The network with its weights, which are read if it is not loaded yet.
     pub fn load(
         &mut self,
         weights: &Weights,
-        profiler: &Profiler,
-        compiled: &(dyn Fn(usize, usize) + Sync),
-    ) -> Result<&mut Network, GenerateError> {
+        context: &LoadContext<'_>,
+    ) -> Result<&mut dyn Network, GenerateError> {
         let network = match self.network.take() {
             Some(network) => network,
             None => {
                 let part = self.name;
                 let watched = Watched { weights, memory: Cell::new(false) };
-                self.planned.load(&watched, profiler, compiled).map_err(|source| {
-                    match watched.memory.get() {
-                        true => GenerateError::OutOfMemory { part, problem: source.to_string() },
-                        false => GenerateError::run(part, source),
-                    }
+                self.planned.load(&watched, context).map_err(|source| match watched.memory.get() {
+                    true => GenerateError::OutOfMemory { part, problem: source.to_string() },
+                    false => GenerateError::run(part, source),
                 })?
             }
         };
-        Ok(self.network.insert(network))
+        Ok(&mut **self.network.insert(network))
     }
 
     /// Whether its weights are in memory.
@@ -150,7 +142,7 @@ pub(super) struct Request<'a> {
     pub configs: &'a Configs,
     pub settings: &'a Settings,
     pub precision: Precision,
-    pub backend: &'a Backend,
+    pub backend: &'a dyn Backend,
 }
 
 impl Request<'_> {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use kinora_graph::Tensor;
 use kinora_models::schedulers::SchedulerKind;
 use kinora_profile::{OpenSpan, Profiler};
+use kinora_runtime::DeviceLoad;
 use serde::Serialize;
 
 use super::{Estimate, Precision, Settings, Stage};
@@ -75,6 +76,19 @@ pub struct GpuLoad {
     pub planned_bytes: usize,
     /// The memory that the driver gave meanwhile, in bytes.
     pub driver_bytes: usize,
+}
+
+impl From<DeviceLoad> for GpuLoad {
+    fn from(load: DeviceLoad) -> Self {
+        GpuLoad {
+            weights_seconds: load.weights_seconds,
+            kernels_seconds: load.kernels_seconds,
+            kernels_compiled: load.kernels_compiled,
+            kernels_found: load.kernels_found,
+            planned_bytes: load.planned_bytes,
+            driver_bytes: load.driver_bytes,
+        }
+    }
 }
 
 /// How long a stage took.

@@ -5,17 +5,17 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use kinora_cpu::{StepLoop, StepObserver, Tensors};
 use kinora_graph::Tensor;
 use kinora_models::weights::Weights;
+use kinora_runtime::{LoadContext, Network, StepLoop, StepObserver, Tensors};
 
 use super::{
     GenerateError, Progress, Stage,
-    backend::{Holding, Network},
+    holding::Holding,
     noise::Noise,
     plans::{Part, Request},
     progress::{Observe, tell},
-    report::{LoadReport, Stopwatch},
+    report::{GpuLoad, LoadReport, Stopwatch},
 };
 
 /// One clip on its way through the networks: what its stages share. Each stage is in a file of its own.
@@ -34,7 +34,7 @@ pub(super) struct Run<'a, 'o> {
 /// A network with its weights.
 pub(super) struct Loaded<'p> {
     name: &'static str,
-    network: &'p mut Network,
+    network: &'p mut dyn Network,
 }
 
 impl Run<'_, '_> {
@@ -42,24 +42,29 @@ impl Run<'_, '_> {
     pub fn load<'p>(&mut self, part: &'p mut Part, weights: &Weights) -> Result<Loaded<'p>, GenerateError> {
         let name = part.name;
         if part.is_loaded() {
-            let network = part.load(weights, self.stopwatch.profiler(), &|_, _| {})?;
+            let context = LoadContext { profiler: self.stopwatch.profiler(), compiled: &|_, _| {} };
+            let network = part.load(weights, &context)?;
             return Ok(Loaded { name, network });
         }
         self.tell(Stage::Load, self.loaded, self.to_load, None)?;
         let running = self.stopwatch.begin(Stage::Load);
         let (observe, stopped) = (Mutex::new(&mut *self.observe), AtomicBool::new(false));
-        let network = part.load(weights, self.stopwatch.profiler(), &|done, total| {
+        let compiled = |done, total| {
             let mut observe = observe.lock().unwrap_or_else(PoisonError::into_inner);
             let told = observe(&Progress { stage: Stage::Compile, done, total, preview: None });
             stopped.fetch_or(told.is_break(), Ordering::Relaxed);
-        })?;
+        };
+        let context = LoadContext { profiler: self.stopwatch.profiler(), compiled: &compiled };
+        let network = part.load(weights, &context)?;
         if stopped.into_inner() {
             return Err(GenerateError::Cancelled);
         }
-        network
-            .profile(self.stopwatch.profiler(), name)
-            .map_err(|source| GenerateError::run(name, source))?;
-        let (seconds, gpu) = (running.seconds(), network.gpu_load());
+        let profiler = self.stopwatch.profiler();
+        if profiler.is_on() {
+            network.profile(profiler, name).map_err(|source| GenerateError::run(name, source))?;
+            Holding::new(name).begin(profiler, network.memory());
+        }
+        let (seconds, gpu) = (running.seconds(), network.device_load().map(GpuLoad::from));
         self.stopwatch.loads.push(LoadReport { part: name, seconds, gpu });
         self.stopwatch.end(running);
         self.loaded += 1;
@@ -119,7 +124,7 @@ impl Loaded<'_> {
         let part = self.name;
         let tensors = self
             .network
-            .run_steps(steps, inputs, observer)
+            .run_steps(steps, inputs, Some(observer))
             .map_err(|source| GenerateError::run(part, source))?;
         Ok(Results { part, tensors })
     }

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use kinora_cpu::CpuBackend;
 use kinora_models::{
     folder::ModelFolder,
     networks::{unet::UnetConfig, vae::VaeConfig},
@@ -9,7 +10,7 @@ use kinora_models::{
 };
 use serde::Serialize;
 
-use super::{Configs, GenerateError, Precision, backend::Backend, plans::Request};
+use super::{Configs, GenerateError, Precision, plans::Request};
 
 /// Sides are multiples of it: the autoencoder divides by 8, and the UNet by another 8.
 const SIDE_UNIT: usize = 64;
@@ -138,7 +139,7 @@ impl Settings {
     /// Says how many it can take.
     pub fn check_steps(&self, configs: &Configs) -> Result<(), GenerateError> {
         let precision = Precision::default();
-        Request { configs, settings: self, precision, backend: &Backend::Cpu }.schedule().map(drop)
+        Request { configs, settings: self, precision, backend: &CpuBackend::default() }.schedule().map(drop)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Running networks with synthetic weights and inputs, and comparing their results.
 
 use kinora_cpu::{
-    CpuTarget, Options, Program, Tensors,
+    CpuTarget, Options, Program,
     reference::{self, ReferenceEvaluator},
 };
 use kinora_graph::{Graph, Node, Parameters, Phase, Tensor, TensorType, Value, passes};
 use kinora_models::synthetic::{Synthetic, uniform};
+use kinora_runtime::Tensors;
 
 /// An input whose numbers are made from its name, as the scripts make it, times a factor.
 pub fn given(case: &str, name: &str, ty: &TensorType, factor: f32) -> Tensor {

@@ -1,9 +1,10 @@
 //! Running one op on poisoned memory and comparing it with the reference.
 
 use kinora_graph::{DType, Op, Target, Tensor, TensorType, tensor::AlignedBytes};
+use kinora_runtime::RunError;
 
 use crate::{
-    CpuError, CpuTarget,
+    CpuTarget,
     fast::run,
     reference,
     simd::Isa,
@@ -35,7 +36,7 @@ impl Poisoned {
 }
 
 /// The op's results in poisoned memory. After an error the memory must still be poisoned.
-pub(super) fn fast(isa: Isa, op: &Op, inputs: &[Tensor]) -> Result<Vec<Tensor>, CpuError> {
+pub(super) fn fast(isa: Isa, op: &Op, inputs: &[Tensor]) -> Result<Vec<Tensor>, RunError> {
     let types: Vec<&TensorType> = inputs.iter().map(Tensor::ty).collect();
     let mut memory: Vec<Poisoned> = op.infer(&types).unwrap().into_iter().map(Poisoned::new).collect();
     let views: Vec<View<'_>> = inputs.iter().map(View::of).collect();

@@ -9,7 +9,9 @@ use kinora_graph::{
 };
 
 use crate::testing::Random;
-use crate::{CpuError, simd::Isa};
+use kinora_runtime::RunError;
+
+use crate::simd::Isa;
 use cases::cases;
 use harness::{check, fast};
 use kinora_graph::TensorType;
@@ -159,7 +161,7 @@ fn an_id_outside_the_table_is_an_error_and_writes_nothing() {
     for id in [-1, 3, i32::MIN, i32::MAX] {
         let ids = Tensor::from_slice([3], &[0, id, 1]).unwrap();
         let got = fast(Isa::detect(), &Op::Embedding, &[table.clone(), ids]);
-        assert_eq!(got, Err(CpuError::Token { layer: "layer".into(), id, rows: 3 }));
+        assert_eq!(got, Err(RunError::Token { layer: "layer".into(), id, rows: 3 }));
     }
 }
 
@@ -174,7 +176,7 @@ fn a_step_outside_the_table_is_an_error_and_writes_nothing() {
             Tensor::from_slice([1], &[step]).unwrap(),
         ];
         let got = fast(Isa::detect(), &Op::SamplerStep(SamplerStep::default()), &inputs);
-        assert_eq!(got, Err(CpuError::SamplerStep { layer: "layer".into(), step, steps: 4 }));
+        assert_eq!(got, Err(RunError::SamplerStep { layer: "layer".into(), step, steps: 4 }));
     }
 }
 

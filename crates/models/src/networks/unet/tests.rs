@@ -3,8 +3,8 @@
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
-use kinora_cpu::Tensors;
 use kinora_graph::{DType, GraphBuilder, GraphError, Phase, Tensor, TensorType, ValueId, op::Activation};
+use kinora_runtime::Tensors;
 
 use super::{
     Conditions, Layers, PerBlock, UnetConfig,

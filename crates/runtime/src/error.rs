@@ -1,10 +1,14 @@
-//! What can go wrong when a graph runs on the CPU.
+//! What can go wrong when a network is prepared or run, on any device.
+
+use std::{error::Error, fmt, sync::Arc};
 
 use kinora_graph::{GraphError, ParameterError, Phase, TensorType, plan::PlanError};
 
-/// Why a graph could not be prepared or run.
+/// Why a network could not be prepared or run. A caller's own request to stop is reported here too:
+/// [`RunError::Stopped`].
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum CpuError {
+#[non_exhaustive]
+pub enum RunError {
     /// The graph itself is wrong.
     #[error(transparent)]
     Graph(#[from] GraphError),
@@ -38,7 +42,7 @@ pub enum CpuError {
     /// A name was given that the graph does not have.
     #[error("the graph has no input {0}")]
     UnknownInput(String),
-    /// An input was given to a phase that does not take it: it would be left out in silence.
+    /// An input was given to a phase that does not take it. It would be ignored silently.
     #[error("input {name} belongs to the {} phase", phase.name())]
     OtherPhase {
         /// The input.
@@ -105,13 +109,86 @@ pub enum CpuError {
     /// The caller stopped the work.
     #[error("stopped")]
     Stopped,
-    /// The memory could not be had.
+    /// The host has not enough memory.
     #[error("could not allocate {bytes} bytes of memory")]
     OutOfMemory {
         /// What was asked for.
         bytes: usize,
     },
-    /// A promise between the plan and the program does not hold: a fault of this crate, which no input should cause.
-    #[error("internal error: {0}")]
+    /// The device failed, or refused the network.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A promise between the plan and the program does not hold. No input should cause it: it is a bug in Kinora.
+    #[error("internal error: {0}; please report it")]
     Internal(String),
+}
+
+impl RunError {
+    /// Whether memory ran out, by the plan or by the device.
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            RunError::OutOfMemory { .. } | RunError::Plan(PlanError::TooLarge) => true,
+            RunError::Device(error) => error.kind() == DeviceErrorKind::OutOfMemory,
+            _ => false,
+        }
+    }
+
+    /// Whether the device has to be opened again before anything else runs on it.
+    pub fn is_device_lost(&self) -> bool {
+        matches!(self, RunError::Device(error) if error.kind() == DeviceErrorKind::Lost)
+    }
+}
+
+/// An error of one kind of device, for callers that know none. [`DeviceError::downcast_ref`] gives the device's own.
+#[derive(Clone, Debug)]
+pub struct DeviceError {
+    kind: DeviceErrorKind,
+    source: Arc<dyn Error + Send + Sync>,
+}
+
+/// What a caller can do about a [`DeviceError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceErrorKind {
+    /// Ask for less: the device's memory is full.
+    OutOfMemory,
+    /// Open the device again: everything on it is gone.
+    Lost,
+    /// Read the message.
+    Other,
+}
+
+impl DeviceError {
+    /// An error of a device.
+    pub fn new(kind: DeviceErrorKind, source: impl Error + Send + Sync + 'static) -> DeviceError {
+        DeviceError { kind, source: Arc::new(source) }
+    }
+
+    /// What a caller can do about it.
+    pub fn kind(&self) -> DeviceErrorKind {
+        self.kind
+    }
+
+    /// The device's own error, if it is of this type.
+    pub fn downcast_ref<E: Error + 'static>(&self) -> Option<&E> {
+        self.source.downcast_ref()
+    }
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl Error for DeviceError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.source()
+    }
+}
+
+/// Two are equal if they say the same.
+impl PartialEq for DeviceError {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.to_string() == other.to_string()
+    }
 }

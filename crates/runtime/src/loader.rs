@@ -1,16 +1,16 @@
-//! The load phase, as its results are asked for: a weight is read, folded and given away before the next one is read.
+//! The load phase, on demand: each weight is read, folded and handed over before the next one is read.
 
 use std::collections::HashMap;
 
 use kinora_graph::{Graph, NodeId, Parameters, Source, Tensor, ValueId};
 
-use crate::{CpuError, fast, simd::Isa, tensors};
+use crate::{HostOps, RunError, tensors};
 
-/// Evaluates what a graph knows at load. A value lies in memory from its first use to its last, so that at no time all
-/// weights are held both as they were read and as they are kept.
+/// Evaluates the load phase of a graph. A value stays in memory from its first use to its last, so the weights are never
+/// all held twice, as they were read and as they are kept.
 pub struct Loader<'a> {
     graph: &'a Graph,
-    isa: Isa,
+    ops: &'a dyn HostOps,
     parameters: &'a dyn Parameters,
     /// How often each value is still to be taken, by a node of the load phase or from outside.
     uses: HashMap<ValueId, usize>,
@@ -18,10 +18,10 @@ pub struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    /// A loader from which each of `wanted` will be taken, once for every time that it is named.
+    /// A loader from which the caller will take each of `wanted`, as often as it is named.
     pub fn new(
         graph: &'a Graph,
-        isa: Isa,
+        ops: &'a dyn HostOps,
         parameters: &'a dyn Parameters,
         wanted: impl Iterator<Item = ValueId>,
     ) -> Self {
@@ -36,15 +36,15 @@ impl<'a> Loader<'a> {
                 pending.extend(&graph.node(node).inputs);
             }
         }
-        Loader { graph, isa, parameters, uses, values: HashMap::new() }
+        Loader { graph, ops, parameters, uses, values: HashMap::new() }
     }
 
-    /// Gives one of the values that were wanted.
+    /// Hands over one of the wanted values.
     ///
     /// # Errors
-    /// Where a weight that it is made of is missing, cannot be read, is of another type, or not finite.
-    pub fn take(&mut self, value: ValueId) -> Result<Tensor, CpuError> {
-        // Not by recursion: a chain of nodes from a file may be of any length.
+    /// If a weight that it is made of is missing, cannot be read, has another type, or is not finite.
+    pub fn take(&mut self, value: ValueId) -> Result<Tensor, RunError> {
+        // Not by recursion: a chain of nodes read from a file may have any length.
         let mut pending = vec![value];
         while let Some(&next) = pending.last() {
             if self.values.contains_key(&next) {
@@ -68,26 +68,26 @@ impl<'a> Loader<'a> {
                     }
                 }
                 Source::Input(_) => {
-                    return Err(CpuError::Internal(format!("{} is not known at load", described.name)));
+                    return Err(RunError::Internal(format!("{} is not known at load", described.name)));
                 }
             }
         }
         self.release(value)
     }
 
-    fn run(&mut self, id: NodeId) -> Result<(), CpuError> {
+    fn run(&mut self, id: NodeId) -> Result<(), RunError> {
         let node = self.graph.node(id);
         let inputs =
-            node.inputs.iter().map(|&input| self.release(input)).collect::<Result<Vec<_>, CpuError>>()?;
+            node.inputs.iter().map(|&input| self.release(input)).collect::<Result<Vec<_>, RunError>>()?;
         let operands: Vec<&Tensor> = inputs.iter().collect();
-        let results = fast::run_on_tensors(self.isa, &node.name, &node.op, &operands)?;
+        let results = self.ops.run(&node.name, &node.op, &operands)?;
         let wanted = node.outputs.iter().zip(results).filter(|(value, _)| self.uses.contains_key(value));
         self.values.extend(wanted.map(|(&value, tensor)| (value, tensor)));
         Ok(())
     }
 
     /// One use of a value that is there; the last one frees its memory.
-    fn release(&mut self, value: ValueId) -> Result<Tensor, CpuError> {
+    fn release(&mut self, value: ValueId) -> Result<Tensor, RunError> {
         let left = self.uses.get_mut(&value).filter(|left| **left > 0);
         let tensor = match left {
             Some(left) => {
@@ -96,6 +96,6 @@ impl<'a> Loader<'a> {
             }
             None => None,
         };
-        tensor.ok_or_else(|| CpuError::Internal(format!("{} was not loaded", self.graph.value(value).name)))
+        tensor.ok_or_else(|| RunError::Internal(format!("{} was not loaded", self.graph.value(value).name)))
     }
 }

@@ -1,0 +1,159 @@
+//! A backend of one's own, which no pipeline knows: every op by the reference, one after the other.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use kinora::{
+    ImageToVideo,
+    device::Device,
+    image_to_video::{Clip, GenerateError, LoadOptions, Settings, Stage},
+    photo::Photo,
+    runtime::{
+        Backend, LoadContext, Network, NetworkMemory, PlannedNetwork, RunError, StepLoop, StepObserver,
+        Tensors, tensors,
+    },
+};
+use kinora_cpu::{CpuTarget, reference};
+use kinora_graph::{
+    Graph, Parameters, Source, Tensor,
+    plan::{Plan, PlanOptions},
+};
+use kinora_models::{folder::ModelFolder, synthetic::SyntheticModel};
+
+/// Runs graphs as they are built, and counts its steps.
+#[derive(Clone, Debug, Default)]
+struct Plain {
+    steps: Arc<AtomicUsize>,
+}
+
+impl Backend for Plain {
+    fn describe(&self) -> String {
+        "plain loops".to_owned()
+    }
+
+    fn plan(&self, graph: &Graph, budget: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
+        let options = PlanOptions { budget, ..PlanOptions::default() };
+        let plan = Plan::new(graph, &CpuTarget::default(), &options)?;
+        Ok(Box::new(PlannedPlain { graph: graph.clone(), plan, steps: self.steps.clone() }))
+    }
+}
+
+#[derive(Debug)]
+struct PlannedPlain {
+    graph: Graph,
+    plan: Plan,
+    steps: Arc<AtomicUsize>,
+}
+
+impl PlannedNetwork for PlannedPlain {
+    fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    fn load(&self, parameters: &dyn Parameters, _: &LoadContext<'_>) -> Result<Box<dyn Network>, RunError> {
+        let declared = self.graph.values().iter().filter(|value| value.source == Source::Parameter);
+        let read =
+            |value| Ok((kinora_graph::Value::clone(value).name, tensors::parameter(value, parameters)?));
+        let weights = declared.map(read).collect::<Result<Tensors, RunError>>()?;
+        let (graph, steps) = (self.graph.clone(), self.steps.clone());
+        Ok(Box::new(PlainNetwork { graph, weights, clip: Tensors::new(), steps }))
+    }
+}
+
+#[derive(Debug)]
+struct PlainNetwork {
+    graph: Graph,
+    weights: Tensors,
+    clip: Tensors,
+    steps: Arc<AtomicUsize>,
+}
+
+impl Network for PlainNetwork {
+    fn memory(&self) -> NetworkMemory {
+        let weights = self.weights.values().map(|tensor: &Tensor| tensor.bytes().len()).sum();
+        NetworkMemory { weights, activations: 0 }
+    }
+
+    fn run_clip(&mut self, inputs: &Tensors) -> Result<(), RunError> {
+        self.clip.clone_from(inputs);
+        Ok(())
+    }
+
+    fn run_step(&mut self, inputs: &Tensors) -> Result<Tensors, RunError> {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        let mut all = self.clip.clone();
+        all.extend(inputs.clone());
+        reference::evaluate(&self.graph, &self.weights, &all)
+    }
+
+    fn run_steps(
+        &mut self,
+        steps: &StepLoop<'_>,
+        inputs: &Tensors,
+        observer: Option<&mut StepObserver<'_>>,
+    ) -> Result<Tensors, RunError> {
+        let first = steps.first_inputs(&self.graph, inputs)?;
+        steps.run(first, observer, |inputs| self.run_step(inputs))
+    }
+
+    fn time_step(&mut self, inputs: &Tensors) -> Result<f64, RunError> {
+        self.run_step(inputs).map(|_| 0.0)
+    }
+}
+
+struct Case {
+    _folder: tempfile::TempDir,
+    model: ModelFolder,
+    settings: Settings,
+    photo: Photo,
+}
+
+impl Case {
+    fn new() -> Case {
+        let folder = tempfile::tempdir().unwrap();
+        SyntheticModel::preset("tiny").unwrap().write(folder.path()).unwrap();
+        let model = ModelFolder::open(folder.path()).unwrap();
+        let mut settings = Settings::for_model(&model).unwrap();
+        (settings.steps, settings.frames, settings.decode_chunk, settings.seed) = (2, 2, 2, 1);
+        let photo = Photo::from_rgb(64, 64, (0..64 * 64 * 3).map(|at| (at % 251) as u8).collect()).unwrap();
+        Case { _folder: folder, model, settings, photo }
+    }
+
+    fn make(&self, pipeline: &ImageToVideo, stop: Option<Stage>) -> Result<Clip, GenerateError> {
+        pipeline.generate(&self.photo, &self.settings, &mut |progress| match stop {
+            Some(stage) if progress.stage == stage && progress.done > 0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        })
+    }
+}
+
+#[test]
+fn a_pipeline_runs_on_a_backend_that_it_does_not_know() {
+    let case = Case::new();
+    let plain = Plain::default();
+    let pipeline =
+        ImageToVideo::on(Arc::new(plain.clone()), case.model.clone(), LoadOptions::default()).unwrap();
+    let clip = case.make(&pipeline, None).unwrap();
+    assert_eq!(clip.report.device, "plain loops");
+    // Two encoders, two steps and one chunk of frames.
+    assert_eq!(plain.steps.load(Ordering::Relaxed), 5);
+
+    let options = LoadOptions { device: Device::Cpu, ..LoadOptions::default() };
+    let expected = case.make(&ImageToVideo::new(case.model.clone(), options).unwrap(), None).unwrap();
+    let pairs = clip.latents.to_f32().into_iter().zip(expected.latents.to_f32());
+    let furthest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(furthest < 1e-3, "the latents differ by up to {furthest}");
+
+    let stopped = case.make(&pipeline, Some(Stage::Denoise)).unwrap_err();
+    assert!(matches!(stopped, GenerateError::Cancelled), "{stopped}");
+}

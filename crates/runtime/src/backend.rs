@@ -1,0 +1,154 @@
+//! The traits of a backend: what a pipeline needs of a device.
+//!
+//! The three stages have a trait each, because each may happen without the next: a plan needs no weights and no memory,
+//! and a loaded network runs as often as one likes.
+
+use std::fmt;
+
+use kinora_graph::{DType, Graph, Parameters, plan::Plan};
+use kinora_profile::{Ceilings, Profiler};
+
+use crate::{RunError, StepLoop, StepObserver, Tensors, TuningObserver};
+
+/// A device that runs networks.
+pub trait Backend: fmt::Debug + Send + Sync {
+    /// The device in words, for reports.
+    fn describe(&self) -> String;
+
+    /// The storage type that suits the device if the caller asks for none.
+    fn default_dtype(&self) -> DType {
+        DType::F32
+    }
+
+    /// What the device does at best with elements of this type, measured now. `None` if it cannot be measured.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn ceilings(&self, _dtype: DType) -> Result<Option<Ceilings>, RunError> {
+        Ok(None)
+    }
+
+    /// Whether [`PlannedNetwork::tune`] may measure anything.
+    fn tunes(&self) -> bool {
+        false
+    }
+
+    /// Optimises a graph for the device and plans its memory. Allocates nothing on the device.
+    ///
+    /// # Errors
+    /// If the graph is wrong, the device cannot run one of its nodes, or the plan does not fit the budget, in bytes.
+    fn plan(&self, graph: &Graph, budget: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError>;
+}
+
+/// A network that is planned, and holds neither weights nor an arena yet.
+pub trait PlannedNetwork: fmt::Debug + Send + Sync {
+    /// The graph as it will run, after the passes.
+    fn graph(&self) -> &Graph;
+
+    /// The plan.
+    fn plan(&self) -> &Plan;
+
+    /// Measures the kernels that could run the network, if that was asked for and they were not measured before. Returns
+    /// whether any were: the network should then be planned again.
+    ///
+    /// # Errors
+    /// If the device fails, or the observer stops it ([`RunError::Stopped`]).
+    fn tune(&self, _observer: &mut TuningObserver<'_>) -> Result<bool, RunError> {
+        Ok(false)
+    }
+
+    /// Reads the weights and allocates what the network needs.
+    ///
+    /// # Errors
+    /// If memory runs out, or a weight is missing, unreadable, of another type or not finite.
+    fn load(
+        &self,
+        parameters: &dyn Parameters,
+        context: &LoadContext<'_>,
+    ) -> Result<Box<dyn Network>, RunError>;
+}
+
+/// Who hears about the loading of a network.
+#[derive(Clone, Copy)]
+pub struct LoadContext<'a> {
+    /// Records copies to a device, if it is on.
+    pub profiler: &'a Profiler,
+    /// Hears of each kernel that had to be compiled: how many are ready, and how many there are. Any thread may call it.
+    pub compiled: &'a (dyn Fn(usize, usize) + Sync),
+}
+
+/// A network with its weights, ready to run.
+pub trait Network: fmt::Debug + Send {
+    /// The memory that it holds.
+    fn memory(&self) -> NetworkMemory;
+
+    /// What loading it took, for a device that compiles kernels and has memory of its own.
+    fn device_load(&self) -> Option<DeviceLoad> {
+        None
+    }
+
+    /// Records from now on what every layer takes, under this name.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn profile(&mut self, _profiler: &Profiler, _name: &str) -> Result<(), RunError> {
+        Ok(())
+    }
+
+    /// Gives the inputs of the clip phase and runs what depends on them alone.
+    ///
+    /// # Errors
+    /// If an input is missing, unknown or of another type, an op finds a bad index in its data, or the device fails. The
+    /// clip phase must then succeed before the next step.
+    fn run_clip(&mut self, inputs: &Tensors) -> Result<(), RunError>;
+
+    /// Gives a step's inputs, runs the step and returns the results.
+    ///
+    /// # Errors
+    /// As [`Network::run_clip`], and [`RunError::ClipNotRun`].
+    fn run_step(&mut self, inputs: &Tensors) -> Result<Tensors, RunError>;
+
+    /// Runs many steps, each on results of the one before, and returns the results of the last.
+    ///
+    /// # Errors
+    /// As [`Network::run_step`]; if the loop does not fit the graph; [`RunError::Stopped`] if the observer stops it.
+    fn run_steps(
+        &mut self,
+        steps: &StepLoop<'_>,
+        inputs: &Tensors,
+        observer: Option<&mut StepObserver<'_>>,
+    ) -> Result<Tensors, RunError>;
+
+    /// Runs the step once more on inputs that [`Network::run_step`] was given before, and returns its seconds by the
+    /// device's own clock, without the copies of inputs and results if the device has memory of its own.
+    ///
+    /// # Errors
+    /// As [`Network::run_step`].
+    fn time_step(&mut self, inputs: &Tensors) -> Result<f64, RunError>;
+}
+
+/// The memory that a loaded network holds, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NetworkMemory {
+    /// Weights.
+    pub weights: usize,
+    /// The arena of its activations.
+    pub activations: usize,
+}
+
+/// What loading a network took on a device that compiles kernels and has memory of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceLoad {
+    /// Seconds of reading and copying the weights, while kernels were compiled.
+    pub weights_seconds: f64,
+    /// Seconds of compiling kernels, or of finding them.
+    pub kernels_seconds: f64,
+    /// Kernels that were compiled.
+    pub kernels_compiled: usize,
+    /// Kernels that had been compiled before.
+    pub kernels_found: usize,
+    /// The memory that weights and activations take by the plan, in bytes.
+    pub planned_bytes: usize,
+    /// The memory that the driver gave meanwhile, in bytes.
+    pub driver_bytes: usize,
+}

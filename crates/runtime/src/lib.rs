@@ -1,0 +1,25 @@
+//! What every backend shares: the layer between the graph and the devices that run it.
+//!
+//! A [`Backend`] plans a graph, a [`PlannedNetwork`] loads its weights, a [`Network`] runs. A pipeline knows these three
+//! traits and no device. What the implementations have in common is here too, so that they cannot disagree: tensors by
+//! name and the checks on them ([`tensors`]), the loop of steps ([`StepLoop`]), the load phase ([`Loader`]), what a profiler
+//! is told of a node ([`work`](mod@work)), and the errors of a run ([`RunError`]).
+
+mod backend;
+mod error;
+mod host;
+mod kernel_choice;
+mod loader;
+mod step_loop;
+pub mod tensors;
+mod tuning;
+pub mod work;
+
+pub use backend::{Backend, DeviceLoad, LoadContext, Network, NetworkMemory, PlannedNetwork};
+pub use error::{DeviceError, DeviceErrorKind, RunError};
+pub use host::HostOps;
+pub use kernel_choice::{Candidates, KernelSet, Tuning, UnknownName};
+pub use loader::Loader;
+pub use step_loop::{StepLoop, StepObserver, StepResults};
+pub use tensors::Tensors;
+pub use tuning::{TuningObserver, TuningProgress, TuningStage};
