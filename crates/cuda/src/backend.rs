@@ -1,4 +1,4 @@
-//! A GPU as a backend.
+//! A GPU as a backend; and a GPU that is not there, for plans alone.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use kinora_runtime::{
 };
 
 use crate::{
-    CudaError, CudaOptions, LoadOptions, Planned, Program, ceilings,
+    Chip, CudaError, CudaOptions, LoadOptions, Planned, Program, ceilings,
     compiler::{CompilerOptions, Origin, Progress},
     cupti::Cupti,
     driver::Device,
@@ -131,6 +131,52 @@ impl PlannedNetwork for PlannedOnGpu {
         let profiler = context.profiler.clone();
         let load = LoadOptions { progress: &progress, profiler, ..LoadOptions::default() };
         Ok(Box::new(self.planned.clone().load_with(&self.backend.device, parameters, &load)?))
+    }
+}
+
+/// A GPU that is not there: plans networks for a chip, and loads none.
+#[derive(Clone, Debug)]
+pub struct ChipBackend {
+    chip: Chip,
+    host: Arc<dyn HostOps>,
+}
+
+impl ChipBackend {
+    /// For a chip.
+    pub fn new(chip: Chip, host: Arc<dyn HostOps>) -> ChipBackend {
+        ChipBackend { chip, host }
+    }
+}
+
+impl Backend for ChipBackend {
+    fn describe(&self) -> String {
+        format!("a GPU of {}, for plans alone", self.chip.architecture)
+    }
+
+    fn default_dtype(&self) -> DType {
+        DType::F16
+    }
+
+    fn plan(&self, graph: &Graph, budget: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
+        let options = CudaOptions { budget, ..CudaOptions::new(self.chip.clone(), self.host.clone()) };
+        Ok(Box::new(PlannedForChip(Planned::new(graph, &options)?)))
+    }
+}
+
+#[derive(Debug)]
+struct PlannedForChip(Planned);
+
+impl PlannedNetwork for PlannedForChip {
+    fn graph(&self) -> &Graph {
+        self.0.graph()
+    }
+
+    fn plan(&self) -> &Plan {
+        self.0.plan()
+    }
+
+    fn load(&self, _: &dyn Parameters, _: &LoadContext<'_>) -> Result<Box<dyn Network>, RunError> {
+        Err(CudaError::NoDevice.into())
     }
 }
 

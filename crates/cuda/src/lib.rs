@@ -27,7 +27,7 @@ pub mod vendor;
 mod work;
 pub mod workbench;
 
-pub use backend::CudaBackend;
+pub use backend::{ChipBackend, CudaBackend};
 pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;
 pub use loaded::LoadedKernels;

@@ -18,6 +18,9 @@ Examples:
   kinora info --config svd-xt --frames 25 --size 1024x576 --precision f16
       The figures of a model that is not there, on a machine that could not run it.
 
+  kinora info --config svd --hardware
+      Which clips fit cards of 8 to 80 GB, planned for each of them.
+
   kinora info --config svd --decode-chunk 2 --json
       The same for a program.
 
@@ -37,6 +40,11 @@ pub struct InfoArgs {
     /// A model that need not be there, by its configuration alone.
     #[arg(long, value_name = "NAME", value_parser = Configs::PRESETS, conflicts_with = "model")]
     pub config: Option<String>,
+
+    /// Say which clip fits which GPU, and about how long it takes there. Prints a Markdown table; with --json, a list.
+    #[cfg(feature = "cuda")]
+    #[arg(long)]
+    pub hardware: bool,
 
     /// The clip.
     #[command(flatten)]

@@ -2,6 +2,8 @@
 
 pub mod arguments;
 mod contents;
+#[cfg(feature = "cuda")]
+mod hardware;
 mod memory;
 mod text;
 
@@ -53,6 +55,10 @@ pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
     };
     let mut settings = Settings::for_configs(&configs);
     arguments.clip.apply(&mut settings);
+    #[cfg(feature = "cuda")]
+    if arguments.hardware {
+        return hardware::run(&configs, &settings, arguments.json);
+    }
     let estimate = estimate_configs(&configs, &settings, precision)?;
     let memory = memory_table(&configs, &settings, arguments.clip.decode_chunk, precision)?;
     let contents = folder.map(|folder| contents(folder, &settings, precision)).transpose()?;

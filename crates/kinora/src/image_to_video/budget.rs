@@ -24,7 +24,7 @@ pub struct Suggestion {
 
 impl Suggestion {
     /// The settings and the precision with what is suggested.
-    fn apply(&self, settings: &Settings, precision: Precision) -> (Settings, Precision) {
+    pub(super) fn apply(&self, settings: &Settings, precision: Precision) -> (Settings, Precision) {
         let [width, height] = self.size.unwrap_or([settings.width, settings.height]);
         let settings = Settings {
             frames: self.frames.unwrap_or(settings.frames),

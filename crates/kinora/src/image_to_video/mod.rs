@@ -32,6 +32,8 @@ mod denoise;
 mod encode;
 mod error;
 mod estimate;
+#[cfg(feature = "cuda")]
+pub mod hardware;
 mod holding;
 #[cfg(feature = "cuda")]
 mod kernels;
