@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::memory::TensorMapError;
+
 /// A place in a text, both counted from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
@@ -39,7 +41,7 @@ pub enum PtxError {
         instruction: String,
     },
     /// An instruction, or a form of one, that the simulator does not run.
-    #[error("PTX {place}: the simulator does not know {what} (in `{instruction}`)")]
+    #[error("PTX {place}: the simulator does not support {what}, in `{instruction}`")]
     Unsupported {
         /// Where.
         place: Place,
@@ -49,7 +51,7 @@ pub enum PtxError {
         instruction: String,
     },
     /// The module has no such kernel.
-    #[error("there is no kernel {name} in this module; it has {}", there.join(", "))]
+    #[error("the module has no kernel {name}; it has {}", there.join(", "))]
     NoKernel {
         /// The name that was asked for.
         name: String,
@@ -68,8 +70,8 @@ pub enum PtxError {
     #[error("device memory: {0}")]
     Memory(String),
     /// A tensor map that the driver would refuse.
-    #[error("tensor map: {0}")]
-    TensorMap(String),
+    #[error("invalid tensor map: {0}")]
+    TensorMap(#[from] TensorMapError),
 }
 
 impl PtxError {

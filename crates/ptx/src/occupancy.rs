@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::profile::Profile;
+use crate::chip::ChipSpec;
 
 /// Registers are given to a warp in multiples of this.
 const REGISTER_GRANULE: u32 = 256;
@@ -48,7 +48,7 @@ pub struct Occupancy {
     pub limit: OccupancyLimit,
 }
 
-impl Profile {
+impl ChipSpec {
     /// How many blocks a multiprocessor holds.
     pub fn occupancy(&self, block: &BlockResources) -> Occupancy {
         let limits = &self.limits;

@@ -13,7 +13,7 @@ use kinora_cuda::{
     vendor::Libraries,
 };
 use kinora_graph::{Op, Tensor, TensorType};
-use kinora_ptx::Freedom;
+use kinora_ptx::RoundingLatitude;
 use kinora_testing::{edge_cases::Case, executor::in_parallel, ulps::Distance};
 
 use crate::bounds::Class;
@@ -116,8 +116,8 @@ impl Agreement {
     }
 
     fn add(&mut self, table: &str, path: &Path, compared: &Compared) {
-        let class = Class::of(&compared.freedom);
-        let Freedom { approximate, matrix, unordered, fusible } = &compared.freedom;
+        let class = Class::of(&compared.latitude);
+        let RoundingLatitude { approximate, matrix, unordered, fusible } = &compared.latitude;
         for (ty, distance) in &compared.results {
             let key = Key {
                 path: path.name.clone(),
@@ -146,7 +146,7 @@ impl Agreement {
 /// One kernel's results on both sides.
 struct Compared {
     implementation: String,
-    freedom: Freedom,
+    latitude: RoundingLatitude,
     results: Vec<(TensorType, Distance)>,
 }
 
@@ -189,5 +189,5 @@ fn compare_way(
     let results = results
         .map(|(&ty, (ours, theirs))| (ty.clone(), Distance::between(ty.dtype, ours, theirs)))
         .collect();
-    Ok(Compared { implementation, freedom: simulated.freedom, results })
+    Ok(Compared { implementation, latitude: simulated.latitude, results })
 }

@@ -1,9 +1,9 @@
 //! What a kernel's instructions leave open, and how far its results may then be from the simulator's.
 
 use kinora_graph::DType;
-use kinora_ptx::Freedom;
+use kinora_ptx::RoundingLatitude;
 
-/// The widest freedom that a kernel's instructions have.
+/// The widest latitude that a kernel's instructions have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -26,12 +26,12 @@ impl Class {
         [Class::Exact, Class::Fused, Class::Approximate, Class::Matrix, Class::Unordered];
 
     /// That of what kernels leave open.
-    pub fn of(freedom: &Freedom) -> Class {
-        match freedom {
-            Freedom { unordered, .. } if !unordered.is_empty() => Class::Unordered,
-            Freedom { matrix, .. } if !matrix.is_empty() => Class::Matrix,
-            Freedom { approximate, .. } if !approximate.is_empty() => Class::Approximate,
-            Freedom { fusible, .. } if !fusible.is_empty() => Class::Fused,
+    pub fn of(latitude: &RoundingLatitude) -> Class {
+        match latitude {
+            RoundingLatitude { unordered, .. } if !unordered.is_empty() => Class::Unordered,
+            RoundingLatitude { matrix, .. } if !matrix.is_empty() => Class::Matrix,
+            RoundingLatitude { approximate, .. } if !approximate.is_empty() => Class::Approximate,
+            RoundingLatitude { fusible, .. } if !fusible.is_empty() => Class::Fused,
             _ => Class::Exact,
         }
     }

@@ -10,8 +10,8 @@ use std::{
 
 use kinora_graph::TensorType;
 use kinora_ptx::{
-    Argument as Simulated, Freedom, LaunchConfig, MapElement, Module, Profile, Report, Simulator, Swizzle,
-    TensorMap as SimulatedMap, TensorMapKind,
+    Argument as Simulated, ChipSpec, LaunchConfig, MapElement, Module, Report, RoundingLatitude, Simulator,
+    Swizzle, TensorMap as SimulatedMap, TensorMapKind,
 };
 
 use crate::{
@@ -28,7 +28,7 @@ pub use prediction::CallPrediction;
 #[derive(Debug)]
 pub struct SimulatedBench {
     chip: Chip,
-    profile: Profile,
+    profile: ChipSpec,
     compiler: Compiler,
     /// To machine code, which alone tells the registers.
     assembler: Compiler,
@@ -57,7 +57,7 @@ pub struct SimulatedRun {
     /// What each launch did, and what was wrong with it, by the kernel's name.
     pub reports: Vec<(String, Report)>,
     /// What of the kernels' arithmetic a chip may do in another way.
-    pub freedom: Freedom,
+    pub latitude: RoundingLatitude,
 }
 
 impl SimulatedBench {
@@ -69,11 +69,11 @@ impl SimulatedBench {
         let target = |form| CompileTarget { architecture: chip.architecture, form };
         let capability = (chip.architecture.0 / 10, chip.architecture.0 % 10);
         let typical = match capability {
-            (7, _) => Profile::t4(),
-            (8, _) => Profile::a100(),
-            _ => Profile::h200(),
+            (7, _) => ChipSpec::t4(),
+            (8, _) => ChipSpec::a100(),
+            _ => ChipSpec::h200(),
         };
-        let profile = Profile {
+        let profile = ChipSpec {
             name: chip.architecture.to_string(),
             capability,
             multiprocessors: chip.multiprocessors,
@@ -92,7 +92,7 @@ impl SimulatedBench {
 
     /// The same bench with another chip's figures: one that runs the same kernels.
     #[must_use]
-    pub fn with_profile(mut self, profile: Profile) -> SimulatedBench {
+    pub fn with_chip_spec(mut self, profile: ChipSpec) -> SimulatedBench {
         self.profile = profile;
         self
     }
@@ -134,14 +134,14 @@ impl SimulatedBench {
                 simulator.copy_in(address, operand).map_err(said)?;
             }
         }
-        let (mut reports, mut freedom) = (Vec::new(), Freedom::default());
+        let (mut reports, mut latitude) = (Vec::new(), RoundingLatitude::default());
         for work in implementation.work(call, &places)? {
             let Work::Launch(launch) = work else {
                 return Err(CudaError::Simulation(format!("{} is a library's", implementation.name())));
             };
             let module = self.module(&mut simulator, &launch.kernel)?;
             let report = simulator.launch(&module, launch.kernel.entry, &config(&launch)).map_err(said)?;
-            freedom.add(module.freedom(launch.kernel.entry).map_err(said)?);
+            latitude.add(module.rounding_latitude(launch.kernel.entry).map_err(said)?);
             reports.push((launch.kernel.label(), report));
         }
         let read = |address: DevicePointer, bytes: usize| {
@@ -155,7 +155,7 @@ impl SimulatedBench {
         let results = results.collect::<Result<_, CudaError>>()?;
         let words = read(places.fault, FAULT_BYTES)?;
         let word = |at: usize| i32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
-        Ok(SimulatedRun { results, fault: (word(0) != 0).then(|| word(4)), reports, freedom })
+        Ok(SimulatedRun { results, fault: (word(0) != 0).then(|| word(4)), reports, latitude })
     }
 
     /// A kernel, loaded.

@@ -29,8 +29,8 @@ impl Need {
     fn text(self) -> String {
         match self {
             Need::From(first) => format!("sm_{first} or later"),
-            Need::Only(only) => format!("sm_{only}a, and no other"),
-            Need::LetteredFrom(first) => format!("sm_{first}a, or the like of a later chip"),
+            Need::Only(only) => format!("exactly sm_{only}a"),
+            Need::LetteredFrom(first) => format!("sm_{first}a or a later architecture-specific target"),
         }
     }
 }

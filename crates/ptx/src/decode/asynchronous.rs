@@ -27,14 +27,14 @@ impl<'a> Decoder<'a, '_> {
         match context.operand(index)? {
             tree::Operand::Integer(value) => u32::try_from(*value)
                 .map_err(|_| context.wrong(format!("operand {} is too large", index + 1))),
-            _ => Err(context.wrong(format!("operand {} must be a number", index + 1))),
+            _ => Err(context.wrong(format!("operand {} must be a constant", index + 1))),
         }
     }
 
     fn copy(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
         let reduce = modifiers.take("reduce");
         if !modifiers.take("async") {
-            return Err(context.unsupported("this copy"));
+            return Err(context.unsupported("this form of cp"));
         }
         if modifiers.take("bulk") {
             return self.bulk(context, modifiers, reduce);
@@ -66,7 +66,7 @@ impl<'a> Decoder<'a, '_> {
         let from = self.address(context, 1)?;
         let bytes = self.number(context, 2)?;
         if !matches!(bytes, 4 | 8 | 16) {
-            return Err(context.wrong("4, 8 or 16 bytes are copied at a time"));
+            return Err(context.wrong("cp.async copies 4, 8 or 16 bytes"));
         }
         let whole = self.word_constant(bytes);
         // The fourth operand is a number of bytes, or a predicate that says that nothing is read.
@@ -141,17 +141,17 @@ impl<'a> Decoder<'a, '_> {
             ["shared::cluster" | "shared::cta", "global"] => BulkDirection::GlobalToShared,
             ["global", "shared::cta"] => BulkDirection::SharedToGlobal,
             ["shared::cluster", "shared::cta"] => BulkDirection::SharedToCluster,
-            _ => return Err(context.unsupported("a bulk copy between these spaces")),
+            _ => return Err(context.unsupported("a bulk copy between these state spaces")),
         };
         for space in spaces {
             modifiers.take(space);
         }
         let direction = if reduce {
             let Some(op) = modifiers.take_any(&ATOMICS) else {
-                return Err(context.unsupported("this reduction by copy"));
+                return Err(context.unsupported("this cp.reduce operation"));
             };
             if direction != BulkDirection::SharedToGlobal {
-                return Err(context.unsupported("a reduction by copy to shared memory"));
+                return Err(context.unsupported("cp.reduce to shared memory"));
             }
             modifiers.take("noftz");
             // A tensor map has its own type of elements.
@@ -193,7 +193,7 @@ impl<'a> Decoder<'a, '_> {
         let im2col = modifiers.take("im2col") || no_offsets;
         modifiers.take("tile");
         if im2col && rank < 3 {
-            return Err(context.wrong("im2col needs three axes at least"));
+            return Err(context.wrong("im2col needs a rank of at least 3"));
         }
         let loads = direction == BulkDirection::GlobalToShared;
         let (shared_at, map_at) = if loads { (0, 1) } else { (1, 0) };
@@ -203,7 +203,7 @@ impl<'a> Decoder<'a, '_> {
             return Err(context.wrong("coordinates are missing"));
         };
         if coordinates.len() != usize::from(rank) {
-            return Err(context.wrong(format!("{rank} coordinates are needed")));
+            return Err(context.wrong(format!("expected {rank} coordinates")));
         }
         let mut operands = vec![shared, map];
         let mut next = 2;

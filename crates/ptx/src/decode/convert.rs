@@ -21,7 +21,7 @@ impl<'a> Decoder<'a, '_> {
         modifiers.take("pack");
         let types = modifiers.take_types();
         let [to, from] = types[..] else {
-            return Err(context.unsupported(format!("a conversion of {} types", types.len())));
+            return Err(context.unsupported(format!("a conversion with {} types", types.len())));
         };
         let integral = modifiers.take_any(&[
             ("rni", Rounding::Nearest),
@@ -61,7 +61,7 @@ impl<'a> Decoder<'a, '_> {
             operands.push(self.narrowed(context, index, from)?);
         }
         let tree::Operand::Name(name) = context.operand(0)? else {
-            return Err(context.wrong("a register is needed"));
+            return Err(context.wrong("expected a register"));
         };
         let conversion = Conversion { to, from, mode, finite, integral: integral.is_some() };
         let op = Op::Alu(Alu::Convert(conversion));

@@ -106,7 +106,7 @@ impl<'a> Decoder<'a, '_> {
     }
 
     fn space(&self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<Memory, PtxError> {
-        modifiers.take_any(&SPACES).ok_or_else(|| context.wrong("there is no state space"))
+        modifiers.take_any(&SPACES).ok_or_else(|| context.wrong("expected a state space"))
     }
 
     /// An operand in brackets.
@@ -125,10 +125,10 @@ impl<'a> Decoder<'a, '_> {
         let class = match self.scopes.find(name) {
             Some(super::Binding::Register(register)) => register.class(),
             Some(super::Binding::NewRegister(class)) => class,
-            _ => return Err(context.wrong(format!("{name} is no address"))),
+            _ => return Err(context.wrong(format!("{name} is not an address"))),
         };
         if class == Class::Predicate {
-            return Err(context.wrong(format!("{name} is no address")));
+            return Err(context.wrong(format!("{name} is not an address")));
         }
         Ok(Address { base: self.register(context, name, class)?, offset: offset as i64, of: None })
     }
@@ -160,7 +160,7 @@ impl<'a> Decoder<'a, '_> {
         let vector = modifiers.take_any(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1);
         modifiers.take_hints();
         if vector != lanes {
-            return Err(context.wrong(format!("{vector} registers are needed, but there are {lanes}")));
+            return Err(context.wrong(format!("expected {vector} registers, but found {lanes}")));
         }
         if kind == Type::B128 || kind == Type::Pred || kind.bytes() * lanes > 32 {
             return Err(context.unsupported("an access of this size"));
@@ -192,7 +192,7 @@ impl<'a> Decoder<'a, '_> {
             results.push(match part {
                 tree::Operand::Name("_") => Operand::NONE,
                 tree::Operand::Name(name) => self.register_for(context, name, class)?,
-                _ => return Err(context.wrong("a register is needed")),
+                _ => return Err(context.wrong("expected a register")),
             });
         }
         Ok(results)

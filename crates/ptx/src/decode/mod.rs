@@ -158,7 +158,7 @@ impl<'a> Context<'_, 'a> {
         if self.count() == count {
             return Ok(());
         }
-        Err(self.wrong(format!("{count} operands were expected, but there are {}", self.count())))
+        Err(self.wrong(format!("expected {count} operands, but found {}", self.count())))
     }
 }
 
@@ -207,7 +207,7 @@ impl<'a> Decoder<'a, '_> {
         let at = |label: u32| {
             let found = self.labels.get(label as usize).copied().flatten();
             found.ok_or_else(|| {
-                PtxError::syntax(place, "a branch goes to a label that is not there".to_owned())
+                PtxError::syntax(place, "a branch goes to a label that does not exist".to_owned())
             })
         };
         for instruction in &mut self.program.instructions {
@@ -243,7 +243,7 @@ impl<'a> Decoder<'a, '_> {
                 Statement::Close => self.scopes.close(),
                 Statement::Label(name, place) => match self.scopes.label_here(name) {
                     Some(label) => self.place_label(label),
-                    None => return Err(PtxError::syntax(*place, format!("the label {name} is lost"))),
+                    None => return Err(PtxError::syntax(*place, format!("unknown label {name}"))),
                 },
                 Statement::Targets(name, targets) => {
                     let table = self.targets(targets, function.place)?;
@@ -272,7 +272,7 @@ impl<'a> Decoder<'a, '_> {
     fn targets(&mut self, names: &[&'a str], place: Place) -> Result<u32, PtxError> {
         let label = |name: &&'a str| match self.scopes.find_label(name) {
             Some(label) => Ok(label as u32),
-            None => Err(PtxError::syntax(place, format!("there is no label {name}"))),
+            None => Err(PtxError::syntax(place, format!("unknown label {name}"))),
         };
         let table = names.iter().map(label).collect::<Result<Vec<u32>, PtxError>>()?;
         self.program.tables.push(table);
@@ -284,7 +284,7 @@ impl<'a> Decoder<'a, '_> {
         match variable.space {
             Space::Register => {
                 let Some(kind) = Type::named(variable.type_name).filter(|kind| *kind != Type::B128) else {
-                    let what = format!("registers of type {} are not known", variable.type_name);
+                    let what = format!("unknown register type {}", variable.type_name);
                     return Err(PtxError::syntax(variable.place, what));
                 };
                 match variable.copies {
@@ -311,7 +311,8 @@ impl<'a> Decoder<'a, '_> {
                 self.scopes.bind(variable.name, Binding::Shared(offset));
             }
             Space::Global | Space::Constant => {
-                let what = format!("{} is declared within a function", variable.name);
+                let what =
+                    format!("{} is declared inside a function, but belongs to the module", variable.name);
                 return Err(PtxError::syntax(variable.place, what));
             }
         }
@@ -369,7 +370,7 @@ impl<'a> Decoder<'a, '_> {
             operands: operands.len() as u16,
             line: program.lines.len() as u32 - 1,
             class: InstructionClass::of(&op),
-            touches_products: false,
+            uses_wgmma_registers: false,
         });
         Ok(())
     }
@@ -415,15 +416,16 @@ impl<'a> Decoder<'a, '_> {
                 self.scopes.remember(name, register);
                 register
             }
-            _ => return Err(context.wrong(format!("{name} is no register"))),
+            _ => return Err(context.wrong(format!("{name} is not a register"))),
         };
         if operand.class() != class {
             let bits = |class| match class {
-                Class::Word => "up to 32 bits",
+                Class::Word => "32 bits or less",
                 Class::Long => "64 bits",
                 Class::Predicate => "a predicate",
             };
-            let what = format!("{name} is {}, but {} is needed", bits(operand.class()), bits(class));
+            let what =
+                format!("{name} is {}, but the instruction takes {}", bits(operand.class()), bits(class));
             return Err(context.wrong(what));
         }
         Ok(operand)
@@ -493,7 +495,7 @@ impl<'a> Decoder<'a, '_> {
         }
         if let Some((special, wide)) = names::special(name) {
             if wide != (class == Class::Long) {
-                return Err(context.wrong(format!("{name} has another size")));
+                return Err(context.wrong(format!("{name} has the wrong size for this instruction")));
             }
             let register = self.new_register(class);
             let guard = std::mem::replace(&mut self.guard, Operand::NONE);
@@ -504,7 +506,7 @@ impl<'a> Decoder<'a, '_> {
         match self.find_address(name) {
             Some((_, address)) => Ok(self.constant(class, address.wrapping_add(offset))),
             None if offset == 0 => self.register(context, name, class),
-            None => Err(context.wrong(format!("{name} is no variable"))),
+            None => Err(context.wrong(format!("{name} is not a variable"))),
         }
     }
 

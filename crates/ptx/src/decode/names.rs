@@ -136,7 +136,7 @@ fn split_number(name: &str) -> (&str, Option<u64>) {
 pub(crate) fn size(variable: &Variable<'_>) -> Result<Option<u64>, PtxError> {
     let too_large = || PtxError::syntax(variable.place, format!("{} is too large", variable.name));
     let Some(kind) = Type::named(variable.type_name) else {
-        let what = format!("the type {} is not known", variable.type_name);
+        let what = format!("unknown type {}", variable.type_name);
         return Err(PtxError::syntax(variable.place, what));
     };
     let Some(elements) = variable.elements else { return Ok(None) };
@@ -151,7 +151,7 @@ pub(crate) fn alignment(variable: &Variable<'_>) -> Result<u64, PtxError> {
     if align.is_power_of_two() && align <= 4096 {
         return Ok(align);
     }
-    Err(PtxError::syntax(variable.place, format!("{} has an impossible alignment", variable.name)))
+    Err(PtxError::syntax(variable.place, format!("{} has an invalid alignment", variable.name)))
 }
 
 /// The place of a variable from `start` on, and where it ends. `largest` becomes the largest alignment.

@@ -39,7 +39,7 @@ fn mark_touches(program: &mut Program, products: &HashSet<Operand>) {
         let copy = matches!(instruction.op, Op::Wgmma(_) | Op::Alu(Alu::Move32));
         let first = instruction.first as usize;
         let end = first + instruction.results as usize + instruction.operands as usize;
-        instruction.touches_products =
+        instruction.uses_wgmma_registers =
             !copy && program.operands[first..end].iter().any(|operand| products.contains(operand));
     }
 }

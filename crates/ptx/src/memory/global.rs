@@ -203,8 +203,8 @@ impl Global {
         let base = self.free_address();
         let Some(allocation) = Allocation::new(base, bytes) else {
             return Err(PtxError::Memory(format!(
-                "this machine cannot hold {bytes} bytes and as many marks of what was written; make the tensors smaller, or \
-                 only reserve addresses, where a prediction alone is wanted (`kinora sim --predict-only`)"
+                "this machine cannot allocate {bytes} bytes plus as many to track which of them were written; make the tensors \
+                 smaller, or only reserve addresses if you need just a prediction (`kinora sim --predict-only`)"
             )));
         };
         self.allocations.push(allocation);
@@ -232,7 +232,9 @@ impl Global {
         let found =
             self.allocations.iter_mut().find(|allocation| allocation.base == address && !allocation.freed);
         let Some(allocation) = found else {
-            return Err(PtxError::Memory(format!("{address:#x} is no allocation that could be freed")));
+            return Err(PtxError::Memory(format!(
+                "cannot free {address:#x}: it is not the start of an allocation, or was freed before"
+            )));
         };
         allocation.freed = true;
         allocation.data = Box::default();
@@ -279,7 +281,14 @@ impl Global {
                 Ok((allocation, (address - allocation.base) as usize))
             }
             Err(missing) => {
-                Err(PtxError::Memory(format!("{bytes} bytes at {address:#x} are not there: {missing:?}")))
+                let why = match missing {
+                    Missing::Freed { bytes } => format!("the {bytes}-byte allocation was freed"),
+                    Missing::Outside { base, bytes } => {
+                        format!("the nearest allocation is {bytes} bytes at {base:#x}")
+                    }
+                    Missing::Nowhere => "there is no allocation nearby".to_owned(),
+                };
+                Err(PtxError::Memory(format!("no allocation holds the {bytes} bytes at {address:#x}: {why}")))
             }
         }
     }
@@ -322,8 +331,8 @@ impl Global {
         for allocation in &self.allocations {
             views.push(View::new(allocation, granule, races).ok_or_else(|| {
                 PtxError::Memory(format!(
-                    "this machine cannot hold records of who touched each {granule} of {} bytes; launch without the search for \
-                     races, or with smaller tensors",
+                    "this machine cannot allocate access records for every {granule} bytes of a {}-byte allocation; launch \
+                     without the search for races, or with smaller tensors",
                     allocation.bytes
                 ))
             })?);

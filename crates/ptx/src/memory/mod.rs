@@ -1,14 +1,14 @@
 //! The memory of the simulated device.
 
+mod access_records;
 mod global;
 mod shared;
 mod tensor_map;
-mod touches;
 
+pub(crate) use access_records::{AccessRecords, Accessor, Conflict};
 pub(crate) use global::{Allocation, Global, Missing, View};
 pub(crate) use shared::Shared;
-pub use tensor_map::{MapElement, Swizzle, TensorMap, TensorMapKind};
-pub(crate) use touches::{Conflict, Toucher, Touches};
+pub use tensor_map::{MapElement, Swizzle, TensorMap, TensorMapError, TensorMapKind};
 
 /// Where spaces begin among generic addresses.
 pub(crate) const SHARED_WINDOW: u64 = 0x7e00_0000_0000;

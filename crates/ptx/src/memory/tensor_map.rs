@@ -1,7 +1,7 @@
 //! Descriptors of the bulk copy engine, as `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col` make them. The bits of
 //! NVIDIA's are not published; ours hold the same in a form of their own.
 
-use crate::{error::PtxError, isa::Type};
+use crate::isa::Type;
 
 /// The elements of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -155,6 +155,56 @@ pub(crate) struct Run {
     pub within: (usize, usize),
 }
 
+/// A rule of `cuTensorMapEncodeTiled` or `cuTensorMapEncodeIm2col` that a tensor map breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorMapError {
+    /// Too many axes, or too few.
+    #[error("the rank is {rank}, but must be {least} to 5")]
+    Rank {
+        /// The map's rank.
+        rank: usize,
+        /// The lowest rank of its kind: an im2col map needs 3.
+        least: usize,
+    },
+    /// The first element's address is not aligned.
+    #[error("the tensor's address {0:#x} is not a multiple of 16")]
+    Address(u64),
+    /// An extent of the tensor is out of range.
+    #[error("an extent of the tensor is {0}, but must be 1 to 2^32")]
+    Extent(u64),
+    /// A stride is not aligned, or too large.
+    #[error("a stride is {0} bytes, but must be a multiple of 16 below 2^40")]
+    Stride(u64),
+    /// An element stride is out of range.
+    #[error("an element stride is {0}, but must be 1 to 8")]
+    ElementStride(u32),
+    /// An extent of the box is out of range.
+    #[error("an extent of the box is {0}, but must be 1 to 256")]
+    BoxExtent(u32),
+    /// An im2col copy of too many channels or pixels, or of none.
+    #[error(
+        "the box has {pixels} pixels of {channels} channels, but must have 1 to 1024 pixels of 1 to 256 channels"
+    )]
+    Im2colBox {
+        /// Channels per pixel.
+        channels: u32,
+        /// Pixels per copy.
+        pixels: u32,
+    },
+    /// The box's rows are not a multiple of 16 bytes.
+    #[error("the box has rows of {0} bytes, which is not a multiple of 16")]
+    RowBytes(usize),
+    /// The box's rows do not fit into the swizzle span.
+    #[error("the box has rows of {inner} bytes, which do not fit into the {swizzle}-byte swizzle")]
+    SwizzleWidth {
+        /// Bytes of a row of the box.
+        inner: usize,
+        /// Bytes of the swizzle span.
+        swizzle: usize,
+    },
+}
+
 const MAGIC: [u8; 4] = *b"KTM1";
 
 impl TensorMap {
@@ -165,8 +215,8 @@ impl TensorMap {
     ///
     /// # Errors
     /// Where the driver would refuse it.
-    pub fn encode(&self) -> Result<[u8; TensorMap::BYTES], PtxError> {
-        self.validate().map_err(PtxError::TensorMap)?;
+    pub fn encode(&self) -> Result<[u8; TensorMap::BYTES], TensorMapError> {
+        self.validate()?;
         let mut bytes = Vec::with_capacity(TensorMap::BYTES);
         bytes.extend(MAGIC);
         bytes.extend(self.address.to_le_bytes());
@@ -249,47 +299,43 @@ impl TensorMap {
     }
 
     /// The driver's rules.
-    fn validate(&self) -> Result<(), String> {
+    fn validate(&self) -> Result<(), TensorMapError> {
         let TensorMap { rank, address, swizzle, .. } = *self;
         let least = if matches!(self.kind, TensorMapKind::Im2col { .. }) { 3 } else { 1 };
         if !(least..=5).contains(&rank) {
-            return Err(format!("the rank {rank} is not {least} to 5"));
+            return Err(TensorMapError::Rank { rank, least });
         }
         if address % 16 != 0 {
-            return Err(format!("the address {address:#x} is no multiple of 16"));
+            return Err(TensorMapError::Address(address));
         }
-        if let Some(extent) = self.extents[..rank].iter().find(|extent| !(1..=1 << 32).contains(*extent)) {
-            return Err(format!("the extent {extent} is not 1 to 2^32"));
+        if let Some(&extent) = self.extents[..rank].iter().find(|extent| !(1..=1 << 32).contains(*extent)) {
+            return Err(TensorMapError::Extent(extent));
         }
-        for stride in &self.strides[..rank - 1] {
-            if stride % 16 != 0 || *stride >= 1 << 40 {
-                return Err(format!("the stride {stride} is no multiple of 16 below 2^40"));
-            }
+        let allowed = |stride: &u64| stride.is_multiple_of(16) && *stride < 1 << 40;
+        if let Some(&stride) = self.strides[..rank - 1].iter().find(|stride| !allowed(stride)) {
+            return Err(TensorMapError::Stride(stride));
         }
-        if let Some(stride) = self.element_strides[..rank].iter().find(|stride| !(1..=8).contains(*stride)) {
-            return Err(format!("the element stride {stride} is not 1 to 8"));
+        if let Some(&stride) = self.element_strides[..rank].iter().find(|stride| !(1..=8).contains(*stride)) {
+            return Err(TensorMapError::ElementStride(stride));
         }
         match self.kind {
             TensorMapKind::Tiled { tile } => {
-                if let Some(extent) = tile[..rank].iter().find(|extent| !(1..=256).contains(*extent)) {
-                    return Err(format!("the box's extent {extent} is not 1 to 256"));
+                if let Some(&extent) = tile[..rank].iter().find(|extent| !(1..=256).contains(*extent)) {
+                    return Err(TensorMapError::BoxExtent(extent));
                 }
             }
             TensorMapKind::Im2col { channels, pixels, .. } => {
                 if !(1..=256).contains(&channels) || !(1..=1024).contains(&pixels) {
-                    return Err(format!("{channels} channels of {pixels} pixels cannot be copied at a time"));
+                    return Err(TensorMapError::Im2colBox { channels, pixels });
                 }
             }
         }
         let inner = self.inner_bytes();
         if !inner.is_multiple_of(16) {
-            return Err(format!("the box's rows of {inner} bytes are no multiple of 16"));
+            return Err(TensorMapError::RowBytes(inner));
         }
         if swizzle != Swizzle::None && inner > swizzle.bytes() {
-            return Err(format!(
-                "the box's rows of {inner} bytes are wider than the swizzle of {}",
-                swizzle.bytes()
-            ));
+            return Err(TensorMapError::SwizzleWidth { inner, swizzle: swizzle.bytes() });
         }
         Ok(())
     }

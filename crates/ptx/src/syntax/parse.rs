@@ -15,7 +15,10 @@ pub(crate) fn parse(text: &str) -> Result<Module<'_>, PtxError> {
         parser.top_level(&mut module)?;
     }
     if module.version == (0, 0) {
-        return Err(PtxError::syntax(Place { line: 1, column: 1 }, "there is no .version".to_owned()));
+        return Err(PtxError::syntax(
+            Place { line: 1, column: 1 },
+            "expected .version at the start of the module".to_owned(),
+        ));
     }
     Ok(module)
 }
@@ -51,7 +54,7 @@ impl<'a> Parser<'a, '_> {
             Some(Token::Text(text)) => format!("found {text:?}"),
             Some(_) => "found a number".to_owned(),
         };
-        Err(PtxError::syntax(self.place(), format!("{wanted} was expected, but {found}")))
+        Err(PtxError::syntax(self.place(), format!("expected {wanted}, but {found}")))
     }
 
     fn takes(&mut self, mark: u8) -> bool {
@@ -105,7 +108,7 @@ impl<'a> Parser<'a, '_> {
             }
             ".address_size" => {
                 if self.integer()? != 64 {
-                    return Err(PtxError::syntax(place, "only addresses of 64 bits are known".to_owned()));
+                    return Err(PtxError::syntax(place, "only 64-bit addresses are supported".to_owned()));
                 }
             }
             ".file" => {
@@ -129,14 +132,14 @@ impl<'a> Parser<'a, '_> {
                 self.at -= 1;
                 self.definition(module)?;
             }
-            _ => return Err(PtxError::syntax(place, format!("{word} is no directive of a module"))),
+            _ => return Err(PtxError::syntax(place, format!("{word} is not a module-level directive"))),
         }
         Ok(())
     }
 
     fn version(&mut self) -> Result<(u32, u32), PtxError> {
         let place = self.place();
-        let wrong = || PtxError::syntax(place, "a version such as 9.0 was expected".to_owned());
+        let wrong = || PtxError::syntax(place, "expected a version such as 9.0".to_owned());
         let Some(Token::Double(bits)) = self.peek() else { return Err(wrong()) };
         self.at += 1;
         let tenths = f64::from_bits(bits) * 10.0;
@@ -307,7 +310,7 @@ impl<'a> Parser<'a, '_> {
                 }
                 _ if word.starts_with('.') && type_name.is_none() => type_name = Some(&word[1..]),
                 _ if word.starts_with('.') => {
-                    return Err(PtxError::syntax(place, format!("{word} is not expected in a declaration")));
+                    return Err(PtxError::syntax(place, format!("unexpected {word} in a declaration")));
                 }
                 _ => break word,
             }

@@ -85,7 +85,7 @@ impl<'a> Lexer<'a> {
             }
             _ => {
                 let found = self.text.get(self.at..).and_then(|rest| rest.chars().next()).unwrap_or('?');
-                return Err(PtxError::syntax(place, format!("{found:?} has no meaning here")));
+                return Err(PtxError::syntax(place, format!("unexpected character {found:?}")));
             }
         };
         Ok(Some(Placed { token, place }))
@@ -111,7 +111,7 @@ impl<'a> Lexer<'a> {
                     self.at += 2;
                     while (self.peek(0), self.peek(1)) != (b'*', b'/') {
                         if self.at >= self.bytes.len() {
-                            return Err(PtxError::syntax(place, "the comment does not end".to_owned()));
+                            return Err(PtxError::syntax(place, "unterminated comment".to_owned()));
                         }
                         self.at += 1;
                         if self.bytes[self.at - 1] == b'\n' {
@@ -144,13 +144,13 @@ impl<'a> Lexer<'a> {
         self.at = start;
         while self.peek(0) != b'"' {
             if self.at >= self.bytes.len() || self.peek(0) == b'\n' {
-                return Err(PtxError::syntax(place, "the text does not end".to_owned()));
+                return Err(PtxError::syntax(place, "unterminated string".to_owned()));
             }
             self.at += if self.peek(0) == b'\\' && self.at + 1 < self.bytes.len() { 2 } else { 1 };
         }
         let text = self.text.get(start..self.at);
         self.at += 1;
-        text.map(Token::Text).ok_or_else(|| PtxError::syntax(place, "the text is damaged".to_owned()))
+        text.map(Token::Text).ok_or_else(|| PtxError::syntax(place, "invalid string".to_owned()))
     }
 
     fn number(&mut self, place: Place) -> Result<Token<'a>, PtxError> {
@@ -171,8 +171,7 @@ impl<'a> Lexer<'a> {
             }
         }
         let text = &self.text[start..self.at];
-        parse_number(text)
-            .ok_or_else(|| PtxError::syntax(place, format!("{text} is no number that PTX knows")))
+        parse_number(text).ok_or_else(|| PtxError::syntax(place, format!("{text} is not a PTX number")))
     }
 }
 

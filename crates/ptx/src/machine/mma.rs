@@ -1,9 +1,9 @@
-//! Matrix products of a warp, and the loads and stores of their operands.
+//! `mma`, `ldmatrix` and `stmatrix`.
 
 use super::{
-    access::{Touch, for_lanes},
-    births::product_birth,
-    matrix_tiles::{NO_LEFT, NO_RIGHT, TileProduct, WarpOperands},
+    access::{AccessKind, WarpAccess, for_lanes},
+    mma_tiles::{NO_LEFT, NO_RIGHT, TileProduct, WarpOperands},
+    nonfinite::first_nonfinite,
     shared_access::SharedRequest,
     step::Step,
     unit::Unit,
@@ -15,12 +15,13 @@ use crate::{
 };
 
 impl Unit<'_> {
-    /// Instructions that a whole warp must run.
+    /// Checks that all lanes of the warp execute an instruction.
     pub(super) fn whole_warp(&mut self, warp: &Warp, step: Step<'_>) {
         if step.mask != u32::MAX {
             let lane = (!step.mask).trailing_zeros();
             self.report(warp, FindingKind::WarpSyncMismatch, step.pc, lane, None, || {
-                "all lanes of a warp must run this instruction together".to_owned()
+                "only some lanes of the warp execute an instruction that all of them must execute together"
+                    .to_owned()
             });
         }
     }
@@ -54,13 +55,13 @@ impl Unit<'_> {
         let (mut left, mut right) = (NO_LEFT, NO_RIGHT);
         WarpOperands { a, a_kind: mma.a, b, b_kind: mma.b, m }.spread(wide, &mut left, &mut right);
         let product = TileProduct { left: &left, right: &right, k, sum: mma.sum, saturate: mma.saturate };
-        let before = if self.launched.births { Some(sums) } else { None };
+        let before = if self.launched.nonfinite { Some(sums) } else { None };
         product.add_to(wide, &mut sums);
         for (sums, &result) in sums.iter().zip(d) {
             warp.registers.set_word(result, sums, step.mask);
         }
         if let Some(before) = before {
-            self.report_birth(warp, step.pc, product_birth(product, &before, &sums));
+            self.report_nonfinite(warp, step.pc, first_nonfinite(product, &before, &sums));
         }
     }
 
@@ -78,8 +79,10 @@ impl Unit<'_> {
         let addresses = self.addresses(warp, address[0], offset).map(|address| address & 0xffff_ffff);
         let rows = if count == 4 { u32::MAX } else { (1 << (8 * count)) - 1 };
         let mut places = [(0, 0); 32];
-        let ok = self.shared_places(warp, step.pc, &addresses, rows, 16, Touch::Read, &mut places);
-        self.count_shared(&addresses, rows, 16, SharedRequest::LoadMatrix);
+        let access =
+            WarpAccess { pc: step.pc, addresses: &addresses, mask: rows, bytes: 16, kind: AccessKind::Read };
+        let ok = self.shared_places(warp, &access, &mut places);
+        self.count_shared(&access, SharedRequest::LoadMatrix);
         let mut data = [[0u8; 16]; 32];
         for_lanes(ok, |lane| {
             let (block, offset) = places[lane];
@@ -116,8 +119,10 @@ impl Unit<'_> {
         let addresses = self.addresses(warp, step.operands[0], offset).map(|address| address & 0xffff_ffff);
         let rows = if count == 4 { u32::MAX } else { (1 << (8 * count)) - 1 };
         let mut places = [(0, 0); 32];
-        let ok = self.shared_places(warp, step.pc, &addresses, rows, 16, Touch::Write, &mut places);
-        self.count_shared(&addresses, rows, 16, SharedRequest::Store);
+        let access =
+            WarpAccess { pc: step.pc, addresses: &addresses, mask: rows, bytes: 16, kind: AccessKind::Write };
+        let ok = self.shared_places(warp, &access, &mut places);
+        self.count_shared(&access, SharedRequest::Store);
         let mut data = [[0u16; 8]; 32];
         for (matrix, &source) in step.operands[1..].iter().enumerate() {
             let words = warp.registers.word(&self.launched.constants, source);

@@ -7,7 +7,7 @@
 //! al. of Ampere, Luo et al. of Ada and Hopper), rounded. Nothing here was measured by us; what was is in a
 //! [`Calibration`](crate::Calibration).
 
-use super::{Latencies, Limits, MemorySystem, Profile, Units};
+use super::{ChipSpec, Latencies, Limits, MemorySystem, Units};
 
 /// Latencies are much alike since Volta.
 const LATENCIES: Latencies = Latencies {
@@ -26,27 +26,27 @@ const LATENCIES: Latencies = Latencies {
 /// A launch in a stream, on any of them.
 const LAUNCH_SECONDS: f64 = 4.0e-6;
 
-impl Profile {
-    /// The names of all of them, as [`Profile::named`] takes them.
+impl ChipSpec {
+    /// The names of all of them, as [`ChipSpec::named`] takes them.
     pub const NAMES: [&'static str; 7] = ["t4", "rtx3090", "rtx4090", "a100", "h100", "h200", "b200"];
 
     /// A chip by its name, in any case.
-    pub fn named(name: &str) -> Option<Profile> {
+    pub fn named(name: &str) -> Option<ChipSpec> {
         Some(match name.to_lowercase().as_str() {
-            "t4" => Profile::t4(),
-            "rtx3090" => Profile::rtx_3090(),
-            "rtx4090" => Profile::rtx_4090(),
-            "a100" => Profile::a100(),
-            "h100" => Profile::h100(),
-            "h200" => Profile::h200(),
-            "b200" => Profile::b200(),
+            "t4" => ChipSpec::t4(),
+            "rtx3090" => ChipSpec::rtx_3090(),
+            "rtx4090" => ChipSpec::rtx_4090(),
+            "a100" => ChipSpec::a100(),
+            "h100" => ChipSpec::h100(),
+            "h200" => ChipSpec::h200(),
+            "b200" => ChipSpec::b200(),
             _ => return None,
         })
     }
 
     /// A Tesla T4 (Turing).
-    pub fn t4() -> Profile {
-        Profile {
+    pub fn t4() -> ChipSpec {
+        ChipSpec {
             name: "T4".to_owned(),
             capability: (7, 5),
             multiprocessors: 40,
@@ -86,9 +86,9 @@ impl Profile {
     }
 
     /// A GeForce RTX 3090 (Ampere).
-    pub fn rtx_3090() -> Profile {
-        let turing = Profile::t4();
-        Profile {
+    pub fn rtx_3090() -> ChipSpec {
+        let turing = ChipSpec::t4();
+        ChipSpec {
             name: "RTX 3090".to_owned(),
             capability: (8, 6),
             multiprocessors: 82,
@@ -115,9 +115,9 @@ impl Profile {
     }
 
     /// A GeForce RTX 4090 (Ada).
-    pub fn rtx_4090() -> Profile {
-        let ampere = Profile::rtx_3090();
-        Profile {
+    pub fn rtx_4090() -> ChipSpec {
+        let ampere = ChipSpec::rtx_3090();
+        ChipSpec {
             name: "RTX 4090".to_owned(),
             capability: (8, 9),
             multiprocessors: 128,
@@ -129,9 +129,9 @@ impl Profile {
     }
 
     /// An A100 with 80 GB (Ampere).
-    pub fn a100() -> Profile {
-        let turing = Profile::t4();
-        Profile {
+    pub fn a100() -> ChipSpec {
+        let turing = ChipSpec::t4();
+        ChipSpec {
             name: "A100".to_owned(),
             capability: (8, 0),
             multiprocessors: 108,
@@ -158,9 +158,9 @@ impl Profile {
     }
 
     /// An H100 with 132 multiprocessors (Hopper), the SXM module.
-    pub fn h100() -> Profile {
-        let ampere = Profile::a100();
-        Profile {
+    pub fn h100() -> ChipSpec {
+        let ampere = ChipSpec::a100();
+        ChipSpec {
             name: "H100".to_owned(),
             capability: (9, 0),
             multiprocessors: 132,
@@ -182,9 +182,9 @@ impl Profile {
     }
 
     /// An H200 (Hopper): an H100 with other memory.
-    pub fn h200() -> Profile {
-        let h100 = Profile::h100();
-        Profile {
+    pub fn h200() -> ChipSpec {
+        let h100 = ChipSpec::h100();
+        ChipSpec {
             name: "H200".to_owned(),
             memory: MemorySystem { dram_bytes: 4800e9, ..h100.memory },
             ..h100
@@ -192,9 +192,9 @@ impl Profile {
     }
 
     /// A B200 (Blackwell), as far as kernels for older generations go: its own matrix instructions are not simulated.
-    pub fn b200() -> Profile {
-        let hopper = Profile::h100();
-        Profile {
+    pub fn b200() -> ChipSpec {
+        let hopper = ChipSpec::h100();
+        ChipSpec {
             name: "B200".to_owned(),
             capability: (10, 0),
             multiprocessors: 148,

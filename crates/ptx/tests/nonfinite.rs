@@ -23,10 +23,10 @@ __device__ u32 brains(float upper, float lower) {
 "#;
 
 /// What is found in a kernel of 32 threads, each with a number of its own; and the line that ends in `// HERE`.
-fn run(body: &str, x: &[f32; 32], births: bool) -> Option<(Vec<Finding>, u32)> {
+fn run(body: &str, x: &[f32; 32], nonfinite: bool) -> Option<(Vec<Finding>, u32)> {
     let source = format!("{HEAD}{body}");
-    let ptx = compile("births.cu", &source, "", "80")?;
-    let mut simulator = Simulator::new(profile("80")).with_checks(Checks { births, ..Checks::default() });
+    let ptx = compile("nonfinite.cu", &source, "", "80")?;
+    let mut simulator = Simulator::new(profile("80")).with_checks(Checks { nonfinite, ..Checks::default() });
     let module = Module::load(&mut simulator, &ptx).unwrap_or_else(|error| panic!("{error}"));
     let bytes: Vec<u8> = x.iter().flat_map(|value| value.to_le_bytes()).collect();
     let (x, y) = (simulator.upload(&bytes).unwrap(), simulator.allocate(128).unwrap());
@@ -119,5 +119,5 @@ fn a_difference_of_infinities() {
     let Some((findings, line)) = run(body, &x, true) else { return };
     let [finding] = &findings[..] else { panic!("{findings:?}") };
     assert_eq!(finding.source.as_ref().map(|source| source.line), Some(line), "{finding}");
-    assert!(finding.thread == [5, 0, 0] && finding.message.starts_with("NaN"), "{finding}");
+    assert!(finding.thread == [5, 0, 0] && finding.message.starts_with("produces NaN"), "{finding}");
 }

@@ -11,7 +11,7 @@ use crate::syntax::tree::{Function, Instruction, Module, Operand, Statement};
 
 /// What of a kernel's arithmetic is not defined to the bit, by the opcodes that it comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Freedom {
+pub struct RoundingLatitude {
     /// Approximate functions, such as `ex2.approx.ftz.f32`.
     pub approximate: BTreeSet<String>,
     /// Matrix products of floating-point numbers.
@@ -22,14 +22,14 @@ pub struct Freedom {
     pub fusible: BTreeSet<String>,
 }
 
-impl Freedom {
+impl RoundingLatitude {
     /// Whether every result is defined to the bit.
     pub fn is_none(&self) -> bool {
-        self == &Freedom::default()
+        self == &RoundingLatitude::default()
     }
 
     /// Adds another kernel's.
-    pub fn add(&mut self, other: &Freedom) {
+    pub fn add(&mut self, other: &RoundingLatitude) {
         self.approximate.extend(other.approximate.iter().cloned());
         self.matrix.extend(other.matrix.iter().cloned());
         self.unordered.extend(other.unordered.iter().cloned());
@@ -37,13 +37,13 @@ impl Freedom {
     }
 
     /// Of a kernel, with the functions of its module that it may call.
-    pub(crate) fn of(module: &Module<'_>, kernel: &Function<'_>) -> Freedom {
-        let mut freedom = Freedom::default();
+    pub(crate) fn of(module: &Module<'_>, kernel: &Function<'_>) -> RoundingLatitude {
+        let mut latitude = RoundingLatitude::default();
         let called = module.functions.iter().filter(|function| !function.entry);
         for function in called.chain([kernel]) {
-            freedom.look_at(function);
+            latitude.look_at(function);
         }
-        freedom
+        latitude
     }
 
     fn look_at(&mut self, function: &Function<'_>) {
@@ -131,13 +131,13 @@ mod tests {
     use super::*;
     use crate::syntax;
 
-    fn freedom(body: &str) -> Freedom {
+    fn latitude(body: &str) -> RoundingLatitude {
         let text = format!(
             ".version 9.0\n.target sm_90a\n.address_size 64\n.visible .entry k() {{\n\
              .reg .f32 %f<9>;\n.reg .b32 %r<99>;\n.reg .b64 %rd<9>;\n{body}\nret;\n}}"
         );
         let module = syntax::parse(&text).unwrap_or_else(|error| panic!("{error}"));
-        Freedom::of(&module, &module.functions[0])
+        RoundingLatitude::of(&module, &module.functions[0])
     }
 
     #[test]
@@ -145,28 +145,28 @@ mod tests {
         let exact = "mul.rn.f32 %f1, %f2, %f3;\nadd.f32 %f4, %f1, %f2;\nfma.rn.f32 %f5, %f1, %f2, %f3;\n\
                      div.rn.f32 %f5, %f1, %f2;\nsqrt.rn.f32 %f5, %f1;\ncvt.rn.f16x2.f32 %r1, %f1, %f2;\n\
                      mul.lo.s32 %r1, %r2, %r3;\nadd.s32 %r4, %r1, %r2;\nred.global.add.u32 [%rd1], %r1;";
-        assert!(freedom(exact).is_none(), "{:?}", freedom(exact));
+        assert!(latitude(exact).is_none(), "{:?}", latitude(exact));
     }
 
     #[test]
     fn each_freedom_is_seen() {
-        let seen = freedom("ex2.approx.ftz.f32 %f1, %f2;\ndiv.full.f32 %f1, %f2, %f3;");
+        let seen = latitude("ex2.approx.ftz.f32 %f1, %f2;\ndiv.full.f32 %f1, %f2, %f3;");
         assert_eq!(seen.approximate.len(), 2);
         let mma = "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 \
                    {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%r7}, {%r1, %r2, %r3, %r4};";
-        assert_eq!(freedom(mma).matrix.len(), 1);
-        assert!(freedom(&mma.replace("f32.f16.f16.f32", "s32.s8.s8.s32")).is_none());
-        assert!(freedom("wgmma.fence.sync.aligned;").is_none());
-        assert_eq!(freedom("red.global.add.f32 [%rd1], %f1;").unordered.len(), 1);
+        assert_eq!(latitude(mma).matrix.len(), 1);
+        assert!(latitude(&mma.replace("f32.f16.f16.f32", "s32.s8.s8.s32")).is_none());
+        assert!(latitude("wgmma.fence.sync.aligned;").is_none());
+        assert_eq!(latitude("red.global.add.f32 [%rd1], %f1;").unordered.len(), 1);
     }
 
     #[test]
     fn a_sum_of_a_product_may_be_fused() {
-        assert_eq!(freedom("mul.f32 %f1, %f2, %f3;\nadd.f32 %f4, %f1, %f2;").fusible.len(), 1);
+        assert_eq!(latitude("mul.f32 %f1, %f2, %f3;\nadd.f32 %f4, %f1, %f2;").fusible.len(), 1);
         // Over copies, whichever comes first in the text.
         let around = "add.f32 %f4, %f5, %f2;\nmov.f32 %f5, %f6;\nneg.f32 %f6, %f1;\nmul.f32 %f1, %f2, %f3;";
-        assert_eq!(freedom(around).fusible.len(), 1);
-        assert!(freedom("mul.f32 %f1, %f2, %f3;\nadd.rn.f32 %f4, %f1, %f2;").is_none());
-        assert!(freedom("mul.f32 %f1, %f2, %f3;\nmax.f32 %f4, %f1, %f2;").is_none());
+        assert_eq!(latitude(around).fusible.len(), 1);
+        assert!(latitude("mul.f32 %f1, %f2, %f3;\nadd.rn.f32 %f4, %f1, %f2;").is_none());
+        assert!(latitude("mul.f32 %f1, %f2, %f3;\nmax.f32 %f4, %f1, %f2;").is_none());
     }
 }

@@ -1,12 +1,12 @@
 //! The chips that kernels are simulated for: what they allow, and how fast each of their parts is.
 
-mod chips;
+mod presets;
 
 use serde::Serialize;
 
 /// A chip. What it allows decides whether a kernel runs; how fast its parts are, what is predicted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Profile {
+pub struct ChipSpec {
     /// Its name.
     pub name: String,
     /// Its compute capability, such as 9.0.
@@ -113,7 +113,7 @@ pub struct Latencies {
     pub block: f64,
 }
 
-impl Profile {
+impl ChipSpec {
     /// Whether it runs code for a target such as `sm_80` or `sm_90a`; those with a letter are for one generation alone.
     pub fn runs(&self, target: &str) -> bool {
         let Some(number) = target.strip_prefix("sm_") else { return false };
