@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn arithmetic(
         &mut self,
         context: Context<'_, 'a>,
@@ -116,7 +116,7 @@ impl<'a> Decoder<'a, '_> {
         modifiers.take_type().ok_or_else(|| context.wrong("expected a type"))
     }
 
-    /// The operands from `first` on.
+    /// The operands, starting with `first`.
     pub(super) fn values(
         &mut self,
         context: Context<'_, 'a>,
@@ -143,7 +143,7 @@ impl<'a> Decoder<'a, '_> {
         self.emit(Op::Alu(alu), &[d], &operands)
     }
 
-    /// Instructions of the same shape for all types.
+    /// Instructions that have the same form for all types.
     fn typed(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
         if modifiers.has("cc") {
             return self.carry(context, modifiers);
@@ -442,7 +442,7 @@ impl<'a> Decoder<'a, '_> {
         self.emit(Op::SetValue { compare, kind, combine, flush, float }, &[d], &operands)
     }
 
-    /// Moves, and the packing and unpacking of vectors.
+    /// `mov`, which also packs and unpacks vectors.
     fn mov(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
         let kind = self.type_of(context, modifiers)?;
         if kind == Type::Pred {

@@ -1,4 +1,4 @@
-//! Copies that run beside the threads, and the barriers that count them.
+//! Asynchronous copies and mbarriers.
 
 use super::{Context, Decoder, memory::ATOMICS, modifiers::Modifiers};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn asynchronous(
         &mut self,
         context: Context<'_, 'a>,
@@ -22,7 +22,7 @@ impl<'a> Decoder<'a, '_> {
         Ok(true)
     }
 
-    /// A number that must be known.
+    /// A constant.
     pub(super) fn number(&self, context: Context<'_, 'a>, index: usize) -> Result<u32, PtxError> {
         match context.operand(index)? {
             tree::Operand::Integer(value) => u32::try_from(*value)
@@ -69,7 +69,7 @@ impl<'a> Decoder<'a, '_> {
             return Err(context.wrong("cp.async copies 4, 8 or 16 bytes"));
         }
         let whole = self.word_constant(bytes);
-        // The fourth operand is a number of bytes, or a predicate that says that nothing is read.
+        // The fourth operand is the number of bytes to read, or a predicate that skips the read.
         let read = match context.instruction.operands.get(3) {
             None => whole,
             Some(tree::Operand::Name(name)) => match self.register(context, name, Class::Predicate) {
@@ -86,7 +86,7 @@ impl<'a> Decoder<'a, '_> {
         self.emit(op, &[], &[to.base, from.base, read])
     }
 
-    /// An address whose offset is added at once: instructions with several addresses have no room for offsets.
+    /// An address with its offset added, for instructions with several addresses, which have no room for offsets.
     pub(super) fn whole_address(
         &mut self,
         context: Context<'_, 'a>,
@@ -154,7 +154,7 @@ impl<'a> Decoder<'a, '_> {
                 return Err(context.unsupported("cp.reduce to shared memory"));
             }
             modifiers.take("noftz");
-            // A tensor map has its own type of elements.
+            // The element type comes from the tensor map.
             let kind = modifiers.take_type().unwrap_or(Type::B8);
             BulkDirection::ReduceToGlobal(op, kind)
         } else {
@@ -176,8 +176,7 @@ impl<'a> Decoder<'a, '_> {
         self.emit(Op::BulkCopy { direction, multicast }, &[], &operands)
     }
 
-    /// Operands: shared memory, the map, the barrier (of copies to shared memory), coordinates, offsets of im2col, the mask of
-    /// blocks.
+    /// Operands: shared memory, the tensor map, the mbarrier of a copy to shared memory, coordinates, im2col offsets, the multicast mask.
     fn tensor_copy(
         &mut self,
         context: Context<'_, 'a>,
@@ -231,7 +230,7 @@ impl<'a> Decoder<'a, '_> {
             modifiers.take(part);
         }
         let cluster = modifiers.take("shared::cluster");
-        // A scope, beside the state space of that name.
+        // `.cluster` is a scope here, apart from the state space `shared::cluster`.
         modifiers.take("cluster");
         let emit = |decoder: &mut Self, op, results: &[Operand], at, more: &[(usize, Type)]| {
             let address = decoder.address(context, at)?;
@@ -252,7 +251,7 @@ impl<'a> Decoder<'a, '_> {
                 let drop = name == "arrive_drop";
                 let expect = modifiers.take("expect_tx");
                 let no_complete = modifiers.take("noComplete");
-                // A remote arrival has no state, and may leave out the sink.
+                // A remote arrival has no result, and may omit the `_`.
                 let has_state = !matches!(context.operand(0)?, tree::Operand::Address { .. });
                 let at = usize::from(has_state);
                 let results =

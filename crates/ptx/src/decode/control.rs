@@ -1,4 +1,4 @@
-//! Branches, calls, barriers, fences and what the lanes of a warp tell each other.
+//! Branches, calls, barriers, fences and warp-synchronous instructions.
 
 use super::{Binding, CALL_DEPTH, Context, Decoder, modifiers::Modifiers, names};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn control(
         &mut self,
         context: Context<'_, 'a>,
@@ -266,7 +266,7 @@ impl<'a> Decoder<'a, '_> {
         self.emit(Op::Fence(fence), &[], &[])
     }
 
-    /// Writes the called function out. Its parameters and results are the caller's variables.
+    /// Inlines the called function. Its parameters and results are the caller's variables.
     fn call(&mut self, context: Context<'_, 'a>) -> Result<(), PtxError> {
         let mut operands = context.instruction.operands.iter();
         let mut next = operands.next();

@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn conversion(
         &mut self,
         context: Context<'_, 'a>,
@@ -65,7 +65,7 @@ impl<'a> Decoder<'a, '_> {
         };
         let conversion = Conversion { to, from, mode, finite, integral: integral.is_some() };
         let op = Op::Alu(Alu::Convert(conversion));
-        // A result may be wider than its type.
+        // The destination register may be wider than the type.
         if to.class() == Class::Word
             && !to.is_float()
             && let Ok(wide) = self.register(context, name, Class::Long)

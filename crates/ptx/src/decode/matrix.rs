@@ -1,4 +1,4 @@
-//! Matrix products, and the loads and stores of their operands.
+//! `mma`, `wgmma`, `ldmatrix` and `stmatrix`.
 
 use super::{Context, Decoder, modifiers::Modifiers};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn matrix(
         &mut self,
         context: Context<'_, 'a>,
@@ -165,7 +165,7 @@ impl<'a> Decoder<'a, '_> {
         }
         operands.push(self.value(context, 2, Type::B64)?);
         operands.push(self.value(context, 3, Type::Pred)?);
-        // Signs of floating-point operands, then which of 16-bit ones are transposed.
+        // The signs of floating-point operands, then whether 16-bit operands are transposed.
         let flag = |index: usize| match context.instruction.operands.get(index) {
             None => Ok(1),
             Some(tree::Operand::Integer(value)) => Ok(*value as i64),
@@ -178,7 +178,7 @@ impl<'a> Decoder<'a, '_> {
         if (transpose_a || transpose_b) && k != 16 {
             return Err(context.wrong("only 16-bit operands can be transposed"));
         }
-        // The sums are read as well as written.
+        // The accumulators are read and written.
         operands.extend(&results);
         let wgmma = Wgmma {
             n: n as u16,

@@ -7,12 +7,12 @@ use crate::{
     syntax::tree::{self, Space},
 };
 
-/// An address that an instruction names: a register or a constant, and what is added to it.
+/// An address operand: a register or a constant, plus an offset.
 #[derive(Clone, Copy)]
 pub(super) struct Address {
     pub base: Operand,
     pub offset: i64,
-    /// The space of the variable that it is of.
+    /// The state space, if the base is a variable.
     pub of: Option<Space>,
 }
 
@@ -43,7 +43,7 @@ pub(super) const ATOMICS: [(&str, Atomic); 10] = [
 ];
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn memory(
         &mut self,
         context: Context<'_, 'a>,
@@ -59,7 +59,7 @@ impl<'a> Decoder<'a, '_> {
                 self.emit(Op::Prefetch, &[], &[address.base])?;
             }
             "createpolicy" => {
-                // A policy is a hint to caches.
+                // A cache policy is only a hint.
                 modifiers.take_all();
                 let result = self.result(context, 0, Class::Long)?;
                 let nothing = self.long_constant(0);
@@ -133,8 +133,8 @@ impl<'a> Decoder<'a, '_> {
         Ok(Address { base: self.register(context, name, class)?, offset: offset as i64, of: None })
     }
 
-    /// What is said about an access; a variable knows its space better than the instruction: parameters of functions are
-    /// local memory here.
+    /// The access of an instruction. A variable's own state space takes precedence, since parameters of functions are in local memory
+    /// here.
     fn access(
         &self,
         context: Context<'_, 'a>,
@@ -168,7 +168,7 @@ impl<'a> Decoder<'a, '_> {
         Ok(Access { memory, kind, lanes: lanes as u8, offset: address.offset, strong })
     }
 
-    /// The registers of a vector, or the one that stands alone.
+    /// The registers of a vector, or a single one.
     pub(super) fn list(
         &self,
         context: Context<'_, 'a>,
@@ -180,7 +180,7 @@ impl<'a> Decoder<'a, '_> {
         })
     }
 
-    /// Registers to write, of a list.
+    /// The destination registers of a list.
     pub(super) fn result_list(
         &mut self,
         context: Context<'_, 'a>,
@@ -198,7 +198,7 @@ impl<'a> Decoder<'a, '_> {
         Ok(results)
     }
 
-    /// A register of a class, or of a wider one: a load may widen.
+    /// A register of a class or a wider one, since a load may widen.
     fn register_for(
         &mut self,
         context: Context<'_, 'a>,

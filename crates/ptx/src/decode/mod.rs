@@ -1,5 +1,4 @@
-//! From the text's tree to a [`Program`]: names become registers and addresses, opcodes become operations, calls become the
-//! code that they call.
+//! From the syntax tree to a [`Program`]: names become registers and addresses, opcodes become operations, calls are inlined.
 
 mod architecture;
 mod arithmetic;
@@ -26,10 +25,10 @@ use crate::{
     syntax::tree::{self, Function, Statement, Variable},
 };
 
-/// How deep calls may be nested: PTX functions are written into their callers.
+/// How deep calls may be nested, since they are inlined.
 const CALL_DEPTH: usize = 24;
 
-/// How many instructions a kernel may have, calls written out.
+/// How many instructions a kernel may have after inlining.
 const INSTRUCTIONS: usize = 4 << 20;
 
 /// The local memory that a thread may have.
@@ -38,8 +37,8 @@ const LOCAL_BYTES: u64 = 512 << 10;
 /// The shared memory that a module's variables may have.
 pub(crate) const SHARED_BYTES: u64 = 228 << 10;
 
-/// Where shared memory begins in its own space: the first kilobyte is the system's on the newest chips, so that an address
-/// of zero is never one of a variable.
+/// Where shared memory starts in its state space. The first kilobyte is reserved for the system on the newest chips, so that no
+/// variable has the address zero.
 pub(crate) const SHARED_START: u64 = 1024;
 
 /// Decodes one kernel of a module.
@@ -76,7 +75,7 @@ pub(crate) fn decode<'a>(
     Ok(program)
 }
 
-/// Takes away the results of exchanges that nothing reads: such an exchange is a write, whatever memory held before.
+/// Removes the results of atomic exchanges that nothing reads: such an exchange is only a write.
 fn drop_unread_exchanges(program: &mut Program) {
     let exchange = |op: &Op| matches!(op, Op::Atomic { op: Atomic::Exchange, reduction: false, .. });
     if !program.instructions.iter().any(|instruction| exchange(&instruction.op)) {
@@ -95,7 +94,7 @@ fn drop_unread_exchanges(program: &mut Program) {
     }
 }
 
-/// A label's number; its place is known at the end.
+/// A label's number; its position is known at the end.
 type Label = usize;
 
 struct Decoder<'a, 's> {
@@ -108,7 +107,7 @@ struct Decoder<'a, 's> {
     words: HashMap<u32, Operand>,
     longs: HashMap<u64, Operand>,
     labels: Vec<Option<u32>>,
-    /// Where the functions that are being written out return to.
+    /// Where the functions that are being inlined return to.
     returns: Vec<Label>,
     /// Shared variables of functions, by where they are declared.
     static_shared: HashMap<(Place, &'a str), u64>,
@@ -118,7 +117,7 @@ struct Decoder<'a, 's> {
     guard: Operand,
 }
 
-/// An instruction under way: what its parts complain with.
+/// The instruction that is being decoded, for error messages.
 #[derive(Clone, Copy)]
 struct Context<'i, 'a> {
     instruction: &'i tree::Instruction<'a>,
@@ -153,7 +152,7 @@ impl<'a> Context<'_, 'a> {
         self.instruction.operands.len()
     }
 
-    /// That there are so many operands.
+    /// Checks the number of operands.
     fn expect(&self, count: usize) -> Result<(), PtxError> {
         if self.count() == count {
             return Ok(());
@@ -230,7 +229,7 @@ impl<'a> Decoder<'a, '_> {
         self.labels[label] = Some(self.program.instructions.len() as u32);
     }
 
-    /// Writes out a function's statements.
+    /// Decodes a function's statements.
     fn body(&mut self, function: &'a Function<'a>) -> Result<(), PtxError> {
         let first = self.scopes.open_labelled(&function.body, &mut self.labels);
         let mut next_scope = first + 1;
@@ -305,7 +304,7 @@ impl<'a> Decoder<'a, '_> {
                 self.scopes.bind(variable.name, Binding::Local(offset));
             }
             Space::Shared => {
-                // Placed before, since dynamic shared memory begins behind all of them.
+                // They were placed before, because dynamic shared memory starts after all of them.
                 let offset =
                     self.static_shared.get(&(variable.place, variable.name)).copied().unwrap_or(SHARED_START);
                 self.scopes.bind(variable.name, Binding::Shared(offset));
@@ -349,7 +348,7 @@ impl<'a> Decoder<'a, '_> {
         }
     }
 
-    /// Appends an instruction under the guard of the one that is being decoded.
+    /// Appends an instruction with the guard of the one that is being decoded.
     fn emit(&mut self, op: Op, results: &[Operand], operands: &[Operand]) -> Result<(), PtxError> {
         let place = Place { line: self.line.ptx, column: 1 };
         let program = &mut self.program;
@@ -431,7 +430,7 @@ impl<'a> Decoder<'a, '_> {
         Ok(operand)
     }
 
-    /// A register that is written.
+    /// A destination register.
     fn result(&mut self, context: Context<'_, 'a>, index: usize, class: Class) -> Result<Operand, PtxError> {
         match context.operand(index)? {
             tree::Operand::Name("_") => Ok(Operand::NONE),
@@ -440,7 +439,7 @@ impl<'a> Decoder<'a, '_> {
         }
     }
 
-    /// A value that is read: a register, a constant, an address, what a special register holds.
+    /// A source operand: a register, a constant, an address or a special register.
     fn value(&mut self, context: Context<'_, 'a>, index: usize, kind: Type) -> Result<Operand, PtxError> {
         let operand = context.operand(index)?.clone();
         self.value_of(context, &operand, kind)
@@ -510,7 +509,7 @@ impl<'a> Decoder<'a, '_> {
         }
     }
 
-    /// A variable's space and address in it.
+    /// A variable's state space and address.
     fn find_address(&self, name: &str) -> Option<(tree::Space, u64)> {
         match self.scopes.find(name) {
             Some(Binding::Parameter(offset)) => Some((tree::Space::Parameter, offset)),
@@ -523,7 +522,7 @@ impl<'a> Decoder<'a, '_> {
     }
 }
 
-/// Where a kernel's parameter lies behind the ones before it, and where it ends.
+/// The offset of a kernel's parameter after those before it, and where it ends.
 pub(crate) fn parameter_place(parameter: &Variable<'_>, end: u64) -> Result<(u64, u64), PtxError> {
     names::place(parameter, &mut 0, end)
 }

@@ -1,7 +1,7 @@
 //! `mma`, `ldmatrix` and `stmatrix`.
 
 use super::{
-    access::{AccessKind, WarpAccess, for_lanes},
+    access::{AccessKind, SharedPlace, WarpAccess, for_lanes},
     mma_tiles::{NO_LEFT, NO_RIGHT, TileProduct, WarpOperands},
     nonfinite::first_nonfinite,
     shared_access::SharedRequest,
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     check::FindingKind,
-    isa::{Mma, Type},
+    isa::{Mma, Operand, Type},
 };
 
 impl Unit<'_> {
@@ -65,6 +65,27 @@ impl Unit<'_> {
         }
     }
 
+    /// The shared memory that `ldmatrix` reads or `stmatrix` writes: 16 bytes for each of the first `8 * count` lanes. Returns the
+    /// places, and the lanes whose accesses are allowed.
+    fn matrix_rows(
+        &mut self,
+        warp: &Warp,
+        step: Step<'_>,
+        (address, offset): (Operand, i64),
+        count: usize,
+        kind: AccessKind,
+    ) -> ([SharedPlace; 32], u32) {
+        self.whole_warp(warp, step);
+        let addresses = self.addresses(warp, address, offset).map(|address| address & 0xffff_ffff);
+        let mask = if count == 4 { u32::MAX } else { (1 << (8 * count)) - 1 };
+        let access = WarpAccess { pc: step.pc, addresses: &addresses, mask, bytes: 16, kind };
+        let mut places = [(0, 0); 32];
+        let ok = self.shared_places(warp, &access, &mut places);
+        let loads = kind == AccessKind::Read;
+        self.count_shared(&access, if loads { SharedRequest::LoadMatrix } else { SharedRequest::Store });
+        (places, ok)
+    }
+
     pub(super) fn load_matrix(
         &mut self,
         warp: &mut Warp,
@@ -73,16 +94,9 @@ impl Unit<'_> {
         transposed: bool,
         offset: i64,
     ) {
-        self.whole_warp(warp, step);
         let count = count as usize;
         let (results, address) = step.operands.split_at(count);
-        let addresses = self.addresses(warp, address[0], offset).map(|address| address & 0xffff_ffff);
-        let rows = if count == 4 { u32::MAX } else { (1 << (8 * count)) - 1 };
-        let mut places = [(0, 0); 32];
-        let access =
-            WarpAccess { pc: step.pc, addresses: &addresses, mask: rows, bytes: 16, kind: AccessKind::Read };
-        let ok = self.shared_places(warp, &access, &mut places);
-        self.count_shared(&access, SharedRequest::LoadMatrix);
+        let (places, ok) = self.matrix_rows(warp, step, (address[0], offset), count, AccessKind::Read);
         let mut data = [[0u8; 16]; 32];
         for_lanes(ok, |lane| {
             let (block, offset) = places[lane];
@@ -114,15 +128,8 @@ impl Unit<'_> {
         transposed: bool,
         offset: i64,
     ) {
-        self.whole_warp(warp, step);
-        let count = count as usize;
-        let addresses = self.addresses(warp, step.operands[0], offset).map(|address| address & 0xffff_ffff);
-        let rows = if count == 4 { u32::MAX } else { (1 << (8 * count)) - 1 };
-        let mut places = [(0, 0); 32];
-        let access =
-            WarpAccess { pc: step.pc, addresses: &addresses, mask: rows, bytes: 16, kind: AccessKind::Write };
-        let ok = self.shared_places(warp, &access, &mut places);
-        self.count_shared(&access, SharedRequest::Store);
+        let address = (step.operands[0], offset);
+        let (places, ok) = self.matrix_rows(warp, step, address, count as usize, AccessKind::Write);
         let mut data = [[0u16; 8]; 32];
         for (matrix, &source) in step.operands[1..].iter().enumerate() {
             let words = warp.registers.word(&self.launched.constants, source);

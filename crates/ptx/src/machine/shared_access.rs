@@ -142,7 +142,7 @@ impl Unit<'_> {
                 Conflict { warp, .. } => format!("warp {}", warp % per_block),
             };
             let did = match conflict {
-                Conflict { under_way: true, .. } => {
+                Conflict { in_flight: true, .. } => {
                     return format!(
                         "{does} shared memory that an asynchronous copy by {who} is still writing: nothing waits for the copy"
                     );

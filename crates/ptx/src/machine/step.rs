@@ -63,17 +63,12 @@ impl Unit<'_> {
             let instruction = &program.instructions[pc as usize];
             let guard = instruction.guard;
             let active = if guard.is_none() { mask } else { mask & warp.registers.predicate(guard) };
-            let is_branch = matches!(instruction.op, Op::Branch { .. });
-            self.counters.instructions[instruction.class as usize] += 1;
-            // Every lane executes a branch, whether or not it takes it.
-            let executing = if is_branch { mask } else { active };
-            self.counters.thread_instructions += u64::from(executing.count_ones());
+            self.count(instruction, mask, active);
             let operands = program.operands_of(instruction);
             if timed {
                 self.time_arithmetic(warp, instruction, operands, pc);
             }
             if active == 0 {
-                self.counters.branches += u64::from(is_branch);
                 pc += 1;
                 continue;
             }
@@ -133,14 +128,24 @@ impl Unit<'_> {
                         Next::Again(wait) => (wait, pc),
                         Next::Behind(wait) => (wait, pc + 1),
                     };
-                    warp.splits.all[place].pc = at;
-                    warp.splits.all[place].wait = wait;
+                    warp.splits.suspend(place, at, wait);
                     break true;
                 }
             }
         };
         self.spend(warp, u64::from(slice - left), pc);
         still_there
+    }
+
+    /// Counts an instruction that lanes `mask` reach and `active` of them execute.
+    #[inline(always)]
+    fn count(&mut self, instruction: &Instruction, mask: u32, active: u32) {
+        let is_branch = matches!(instruction.op, Op::Branch { .. });
+        self.counters.instructions[instruction.class as usize] += 1;
+        // Every lane executes a branch, whether or not it takes it.
+        let executing = if is_branch { mask } else { active };
+        self.counters.thread_instructions += u64::from(executing.count_ones());
+        self.counters.branches += u64::from(is_branch && active == 0);
     }
 
     #[inline(always)]

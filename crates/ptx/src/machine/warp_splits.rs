@@ -168,6 +168,12 @@ impl WarpSplits {
         left
     }
 
+    /// A split waits, and then goes on at `pc`.
+    pub(super) fn suspend(&mut self, split: usize, pc: u32, wait: Wait) {
+        self.all[split].pc = pc;
+        self.all[split].wait = wait;
+    }
+
     /// Some lanes of a split wait; the others, which did not execute the instruction, go on at `pc` as a split of their own.
     pub(super) fn split_off(&mut self, waiting: u32, pc: u32) {
         let Some(split) = self.all.iter_mut().find(|split| split.mask & waiting != 0) else { return };

@@ -53,7 +53,7 @@ pub(crate) struct Conflict {
     /// Its lane, if known.
     pub lane: Option<usize>,
     /// Whether it is an asynchronous copy in flight.
-    pub under_way: bool,
+    pub in_flight: bool,
 }
 
 /// The time of an asynchronous copy in flight.
@@ -84,8 +84,8 @@ impl Write {
     }
 
     fn conflict(self) -> Conflict {
-        let under_way = self.at() == PENDING;
-        Conflict { write: true, warp: self.warp(), lane: Some(self.lane()), under_way }
+        let in_flight = self.at() == PENDING;
+        Conflict { write: true, warp: self.warp(), lane: Some(self.lane()), in_flight }
     }
 }
 
@@ -102,13 +102,13 @@ struct Record {
 const LINE: usize = 16;
 
 /// In place of a line's last write: its granules have their own records. No warp index is that high.
-const PARTED: u64 = u64::MAX;
+const DIVIDED: u64 = u64::MAX;
 
 /// The records of a block's shared memory.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessRecords {
     lines: Vec<Record>,
-    /// The granules of lines that are [`PARTED`].
+    /// The granules of lines that are [`DIVIDED`].
     parts: Vec<Record>,
     /// The offset bits within a granule.
     granule_bits: u32,
@@ -149,13 +149,13 @@ impl AccessRecords {
         for line in self.lines(offset, bytes) {
             let whole = offset <= line * LINE && (line + 1) * LINE <= offset + bytes;
             let record = &mut self.lines[line];
-            let parted = record.write == PARTED;
-            if whole && !parted {
+            let divided = record.write == DIVIDED;
+            if whole && !divided {
                 change(record);
                 continue;
             }
-            if !parted {
-                let before = std::mem::replace(record, Record { write: PARTED, reads: 0 });
+            if !divided {
+                let before = std::mem::replace(record, Record { write: DIVIDED, reads: 0 });
                 let all = self.granules(line, line * LINE, LINE);
                 self.parts[all].fill(before);
             }
@@ -261,7 +261,7 @@ impl AccessRecords {
         let mut last = 0;
         for line in self.lines(offset, bytes) {
             let records = match self.lines[line].write {
-                PARTED => &self.parts[self.granules(line, offset, bytes)],
+                DIVIDED => &self.parts[self.granules(line, offset, bytes)],
                 _ => &self.lines[line..line + 1],
             };
             for &Record { write, .. } in records {
@@ -290,7 +290,7 @@ fn unordered_reads(reads: u64, who: &Accessor, clocks: &Clocks) -> Option<Confli
         warps &= warps - 1;
         // All of them read at `first` or later.
         if warp != who.warp && who.own.is_some() && clocks.seen(who.warp, warp) < first {
-            return Some(Conflict { write: false, warp, lane: None, under_way: false });
+            return Some(Conflict { write: false, warp, lane: None, in_flight: false });
         }
     }
     None

@@ -7,7 +7,7 @@ use super::AccessRecords;
 pub(crate) struct Shared {
     data: Vec<u8>,
     written: Vec<u8>,
-    /// Who touched it last.
+    /// The last accesses to it.
     pub records: AccessRecords,
 }
 
@@ -21,7 +21,7 @@ impl Shared {
         self.data.len()
     }
 
-    /// Forgets everything, for the next block.
+    /// Resets it for the next block.
     pub fn clear(&mut self) {
         self.data.fill(0);
         self.written.fill(0);

@@ -1,13 +1,13 @@
-//! Descriptors of the bulk copy engine, as `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col` make them. The bits of
-//! NVIDIA's are not published; ours hold the same in a form of their own.
+//! Tensor maps for TMA copies, as `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col` make them. NVIDIA's encoding is not
+//! published; this one holds the same fields in its own format.
 
 use crate::isa::Type;
 
-/// The elements of a tensor.
+/// The element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MapElement {
-    /// 8-bit integers, or anything of a byte.
+    /// 8-bit integers, or any other bytes.
     U8,
     /// 16-bit integers.
     U16,
@@ -60,11 +60,11 @@ impl MapElement {
     }
 }
 
-/// How pieces of 16 bytes change places within shared memory.
+/// How 16-byte pieces are permuted in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Swizzle {
-    /// They do not.
+    /// They are not.
     None,
     /// Within 32 bytes.
     Bytes32,
@@ -77,7 +77,7 @@ pub enum Swizzle {
 impl Swizzle {
     const ALL: [Swizzle; 4] = [Swizzle::None, Swizzle::Bytes32, Swizzle::Bytes64, Swizzle::Bytes128];
 
-    /// The width, 0 for none.
+    /// The span in bytes; 0 for none.
     pub fn bytes(self) -> usize {
         match self {
             Swizzle::None => 0,
@@ -87,7 +87,7 @@ impl Swizzle {
         }
     }
 
-    /// Where a byte of shared memory goes: bits from 4 on are changed by those from 7 on.
+    /// The swizzled offset in shared memory: offset bits 4 and up are XORed with bits 7 and up.
     pub(crate) fn swizzled(self, offset: usize) -> usize {
         let bits = match self {
             Swizzle::None => 0,
@@ -98,13 +98,13 @@ impl Swizzle {
         offset ^ (offset >> 7 & bits) << 4
     }
 
-    /// What a box in shared memory must be aligned to. The pattern of the widest repeats after 1024 bytes.
+    /// The alignment that a box in shared memory needs.
     pub(crate) fn alignment(self) -> u64 {
         128
     }
 }
 
-/// What of a tensor is copied at a time.
+/// What one copy moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorMapKind {
     /// A box.
@@ -112,43 +112,43 @@ pub enum TensorMapKind {
         /// Its extents, the innermost axis first.
         tile: [u32; 5],
     },
-    /// Pixels in a row, of which each gives some channels.
+    /// Some channels of consecutive pixels, for convolutions.
     Im2col {
-        /// Where the box of pixels begins, from the first pixel on: width, height, depth.
+        /// The lower corner of the pixel box, relative to the first pixel: width, height, depth.
         lower: [i16; 3],
-        /// Where it ends, from the last pixel on.
+        /// The upper corner, relative to the last pixel.
         upper: [i16; 3],
-        /// Channels of a pixel that are copied.
+        /// Channels per pixel.
         channels: u32,
-        /// Pixels that are copied.
+        /// Pixels per copy.
         pixels: u32,
     },
 }
 
-/// What the copy engine knows of a tensor. The innermost axis comes first.
+/// A description of a tensor for TMA copies. The innermost axis comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorMap {
-    /// The first element.
+    /// The address of the first element.
     pub address: u64,
-    /// Its elements.
+    /// The element type.
     pub element: MapElement,
-    /// How many axes there are, 1 to 5.
+    /// The number of axes, 1 to 5.
     pub rank: usize,
-    /// Their extents.
+    /// The tensor's extents.
     pub extents: [u64; 5],
     /// Bytes from one element of an axis to the next, for every axis but the innermost.
     pub strides: [u64; 4],
-    /// Which elements of the box are copied: every so many along an axis.
+    /// The step between copied elements of the box, along each axis.
     pub element_strides: [u32; 5],
     /// What is copied.
     pub kind: TensorMapKind,
-    /// How it lies in shared memory.
+    /// The swizzle in shared memory.
     pub swizzle: Swizzle,
-    /// Whether what lies outside becomes NaN rather than zero.
+    /// Whether elements outside the tensor read as NaN rather than zero.
     pub nan_outside: bool,
 }
 
-/// Elements of a row that are in the tensor: their address, and which bytes of the row they are.
+/// The part of a row that is inside the tensor: its address, and its range of bytes in the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub address: u64,
@@ -211,17 +211,17 @@ impl TensorMap {
     /// The size of an encoded map.
     pub const BYTES: usize = 128;
 
-    /// The map as a kernel's argument.
+    /// Encodes the map as a kernel argument.
     ///
     /// # Errors
-    /// Where the driver would refuse it.
+    /// If the driver would refuse it.
     pub fn encode(&self) -> Result<[u8; TensorMap::BYTES], TensorMapError> {
         self.validate()?;
         let mut bytes = Vec::with_capacity(TensorMap::BYTES);
         bytes.extend(MAGIC);
         bytes.extend(self.address.to_le_bytes());
         bytes.extend([self.element as u8, self.rank as u8, self.swizzle as u8, u8::from(self.nan_outside)]);
-        // Extents go up to 2^32, which has no place in 32 bits: one less does.
+        // Extents go up to 2^32, so one less fits into 32 bits.
         self.extents
             .iter()
             .for_each(|extent| bytes.extend(((extent.saturating_sub(1)) as u32).to_le_bytes()));
@@ -244,7 +244,7 @@ impl TensorMap {
         Ok(all)
     }
 
-    /// The map that was encoded, or `None` for other bytes.
+    /// Decodes a map; `None` if the bytes are not one.
     pub(crate) fn decode(bytes: &[u8; TensorMap::BYTES]) -> Option<TensorMap> {
         let mut rest = bytes.strip_prefix(&MAGIC)?;
         let mut take = |count: usize| {
@@ -298,7 +298,7 @@ impl TensorMap {
         map.validate().is_ok().then_some(map)
     }
 
-    /// The driver's rules.
+    /// Checks the driver's rules.
     fn validate(&self) -> Result<(), TensorMapError> {
         let TensorMap { rank, address, swizzle, .. } = *self;
         let least = if matches!(self.kind, TensorMapKind::Im2col { .. }) { 3 } else { 1 };
@@ -363,7 +363,7 @@ impl TensorMap {
         self.inner_bytes() * self.row_count()
     }
 
-    /// Fills a row with what stands for elements outside the tensor.
+    /// Fills a row with the value of elements outside the tensor.
     pub(crate) fn fill(&self, row: &mut [u8]) {
         let nan: &[u8] = match self.element {
             _ if !self.nan_outside => return,
@@ -374,7 +374,7 @@ impl TensorMap {
         row.iter_mut().zip(nan.iter().cycle()).for_each(|(byte, nan)| *byte = *nan);
     }
 
-    /// The rows of the box in the order of shared memory: for each what of it is in the tensor, if anything is.
+    /// The rows of the box in shared-memory order: for each the part that is inside the tensor, if any.
     pub(crate) fn rows(&self, coordinates: &[i32; 5], offsets: &[u32; 3]) -> Vec<Option<Run>> {
         match self.kind {
             TensorMapKind::Tiled { tile } => self.box_rows(coordinates, &tile),
@@ -406,7 +406,7 @@ impl TensorMap {
         rows
     }
 
-    /// Pixels follow each other along the width of the box, then its height and depth, then the images.
+    /// Pixels run along the width of the box, then its height and depth, then the images.
     fn pixel_rows(
         &self,
         coordinates: &[i32; 5],
@@ -439,7 +439,7 @@ impl TensorMap {
         rows
     }
 
-    /// The part of a row that is in the tensor: its elements from `first` on, at `place` on the other axes.
+    /// The part of a row that is inside the tensor: elements from `first`, at `place` on the other axes.
     fn row_at(&self, first: i64, place: &[i64; 5]) -> Option<Run> {
         let mut address = self.address;
         for (axis, &place) in place.iter().enumerate().take(self.rank).skip(1) {

@@ -1,47 +1,47 @@
-//! What a real device taught about how much of its figures it reaches.
+//! How much of its published figures a device reaches, as measured.
 
 use std::{fs, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-/// Changed when the constants' meaning changes: a file of another format is refused.
+/// Changes when the constants' meaning changes; a file of another format is refused.
 const FORMAT: u32 = 1;
 
 /// What to do about a file that is not a calibration.
 const WRITES_ONE: &str = "`cargo bench -p kinora-cuda --bench predictions -- --calibrate FILE` writes one";
 
-/// Constants of a device: each a share of what is published, or a factor on it. They are few, and each is a property of one
-/// part of the chip, never of a kernel.
+/// Constants of a device: shares of published figures, and launch costs. There are few, and each is a property of one part of the
+/// chip, never of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// What they were measured on, in words.
+    /// The device that they were measured on.
     pub device: String,
-    /// The share of the multiprocessors' clocks that is of use: the clock that the chip holds under load, and what the
-    /// assembler's code loses against the PTX that is looked at.
+    /// The share of the multiprocessors' boost clock that is effective: the chip clocks lower under load, and machine code is less
+    /// efficient than the PTX that is simulated.
     pub clock: f64,
-    /// The share of the tensor cores' rate, at the clock that the chip holds while they are busy.
+    /// The share of the tensor cores' peak rate that is reached under load.
     pub tensor: f64,
-    /// The share of the second-level cache's bandwidth: more than 1 where requests for the same are joined on the way to it.
+    /// The share of L2 bandwidth; above 1 if requests for the same data are merged on the way.
     pub l2: f64,
-    /// The share of the memory's bandwidth.
+    /// The share of DRAM bandwidth.
     pub dram: f64,
-    /// Seconds of a launch, from the end of what was before to the first block's begin and from the last block's end on.
+    /// Seconds that a launch costs before its first block starts and after its last one ends.
     pub launch_seconds: Option<f64>,
-    /// Seconds of a launch that follows another of the same call.
+    /// The same for a launch that follows another one of the same call.
     pub following_seconds: Option<f64>,
-    /// How multiprocessors and memory overlap: times add up as the norm of this degree, of which a large one is the larger
-    /// of the two.
+    /// How well multiprocessors, L2 and DRAM overlap: the degree of the norm that combines their times. The larger it is, the
+    /// closer the norm is to the longest of them.
     pub overlap: f64,
 }
 
 impl Default for Calibration {
-    /// Of no device: what kernels commonly reach of published figures.
+    /// Of no particular device: what kernels commonly reach.
     fn default() -> Calibration {
         Calibration {
             device: "none".to_owned(),
             clock: 1.0,
-            // Matrix products of vendors' libraries reach four fifths of data sheets: the boost clock does not hold.
+            // Vendor libraries reach four fifths of the data sheet, because the boost clock does not hold.
             tensor: 0.8,
             l2: 0.9,
             dram: 0.9,
@@ -124,7 +124,7 @@ impl Calibration {
         }
     }
 
-    /// Writes it.
+    /// Writes the calibration.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -135,8 +135,8 @@ impl Calibration {
             .map_err(|source| CalibrationError::File { path: path.display().to_string(), source })
     }
 
-    /// The time of multiprocessors, second-level cache and memory, which go on beside each other, but not perfectly: their
-    /// norm of degree [`overlap`](Calibration::overlap).
+    /// The combined time of multiprocessors, L2 and DRAM, which overlap imperfectly: their norm of degree
+    /// [`overlap`](Calibration::overlap).
     pub fn combined(&self, multiprocessors: f64, l2: f64, dram: f64) -> f64 {
         let all = [multiprocessors, l2, dram];
         let longest = all.into_iter().fold(0.0, f64::max);

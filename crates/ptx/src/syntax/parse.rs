@@ -1,4 +1,4 @@
-//! From tokens to a module. Nothing here recurses deeper than a vector within a list, so no text can exhaust the stack.
+//! From tokens to a module. Nothing recurses deeper than a vector within a list, so no text can exhaust the stack.
 
 use super::{
     token::{self, Placed, Token},
@@ -249,7 +249,7 @@ impl<'a> Parser<'a, '_> {
         Ok(Some(function))
     }
 
-    /// Up to three numbers; those not said are 1.
+    /// Up to three numbers; missing ones are 1.
     fn extents(&mut self) -> Result<[u64; 3], PtxError> {
         let mut extents = [1; 3];
         for (i, extent) in extents.iter_mut().enumerate() {
@@ -273,7 +273,7 @@ impl<'a> Parser<'a, '_> {
         Ok(all)
     }
 
-    /// A declaration up to its end, which is the caller's.
+    /// A declaration without its terminator, which the caller takes.
     fn variable(&mut self) -> Result<Variable<'a>, PtxError> {
         let space = match self.word("a state space")? {
             ".reg" => Space::Register,
@@ -297,7 +297,7 @@ impl<'a> Parser<'a, '_> {
                 ".align" => align = self.integer()?,
                 ".v2" => lanes = 2,
                 ".v4" => lanes = 4,
-                // An attribute of a pointer parameter, which says what it points to.
+                // An attribute of a pointer parameter: the state space that it points to.
                 ".ptr" | ".global" | ".shared" | ".const" | ".local" | ".managed" => {}
                 ".attribute" => {
                     self.expect(b'(')?;
@@ -352,7 +352,7 @@ impl<'a> Parser<'a, '_> {
         Ok(variable)
     }
 
-    /// A first value; nested braces run on, since memory does.
+    /// An initial value; nested braces are flattened.
     fn values(&mut self) -> Result<Vec<Value<'a>>, PtxError> {
         let mut values = Vec::new();
         let mut depth = 0u32;
@@ -437,7 +437,7 @@ impl<'a> Parser<'a, '_> {
                 (Some(Token::Word(".pragma")), _) => self.skip_statement()?,
                 (Some(Token::Word(".reg" | ".shared" | ".local" | ".param" | ".global" | ".const")), _) => {
                     body.push(Statement::Declaration(self.variable()?));
-                    // `.reg .b32 a, b;` goes on with a name of the same type.
+                    // `.reg .b32 a, b;` continues with a name of the same type.
                     if self.takes(b',') {
                         self.more_names(&mut body)?;
                     }
@@ -470,7 +470,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// What stands after `.loc`.
+    /// The rest of `.loc`.
     fn location(&mut self) -> Result<Location, PtxError> {
         let mut location = Location { file: self.integer()?, line: self.integer()?, inlined_at: None };
         self.integer()?;
@@ -581,7 +581,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// What stands after `[`.
+    /// The rest of an address after `[`.
     fn address(&mut self) -> Result<Operand<'a>, PtxError> {
         let base = match self.peek() {
             Some(Token::Word(name)) => {
