@@ -104,7 +104,7 @@ pub enum Failure {
     #[error("{0}")]
     Simulation(String),
     /// The simulator found something, and has said what.
-    #[error("the kernel does something wrong: {count} finding{}", if *count == 1 { "" } else { "s" })]
+    #[error("the simulator found {count} problem{} in the kernel", if *count == 1 { "" } else { "s" })]
     Found {
         /// How many.
         count: usize,

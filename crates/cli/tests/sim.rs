@@ -91,9 +91,9 @@ fn atomics_and_local_memory_are_among_the_costs() {
     }
     let text = ran.text();
     for line in [
-        "shared atomics               128 B in 1 requests and 32 rounds, 31 of them by bank conflicts",
-        "read from local memory       128 B",
-        "written to local memory      128 B",
+        "shared atomics               128 B in 1 request and 32 wavefronts, 31 from bank conflicts (ideal: 1)",
+        "local loads                  128 B",
+        "local stores                 128 B",
         "argument 0: 496",
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
@@ -212,14 +212,14 @@ fn a_prediction_says_how_long_and_why() {
         return;
     }
     let text = ran.text();
-    assert!(text.contains("predicted") && text.contains("limited by memory"), "{text}");
+    assert!(text.contains("predicted") && text.contains("limited by DRAM"), "{text}");
     assert!(!text.contains("note:"), "{text}");
     // What a buffer holds is not read for it, and whoever gave it something is told.
     let given =
         asked.iter().map(|&word| if word == "f32[102400000]" { "f32[102400000]=random" } else { word });
     let given = sim(&source, &given.collect::<Vec<_>>());
     assert!(
-        given.code == Some(0) && given.text().contains("note: a prediction alone reads nothing"),
+        given.code == Some(0) && given.text().contains("note: --predict-only ignores what buffers hold"),
         "{given:?}"
     );
     let found = sim(&source, &[&asked[..], &["--json"]].concat()).json();
@@ -228,7 +228,7 @@ fn a_prediction_says_how_long_and_why() {
     let calibration = place.write("wrong.json", b"{}");
     let wrong = sim(&source, &[&asked[..], &["--calibration", calibration.to_str().unwrap()]].concat());
     assert_eq!(wrong.code, Some(1), "{wrong:?}");
-    assert!(wrong.stderr.contains("wrong.json is no calibration"), "{wrong:?}");
+    assert!(wrong.stderr.contains("wrong.json is not a calibration"), "{wrong:?}");
     sim(&source, &[&words[..], &["--predict-only"]].concat()).must_fail(2, &["--device-profile"]);
 }
 

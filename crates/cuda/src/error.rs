@@ -219,9 +219,12 @@ pub enum CudaError {
     /// A call that ran by itself found an index in its data that is none.
     #[error("the bad index {0}")]
     BadIndex(i32),
-    /// The simulator does not run a kernel.
+    /// The simulator refuses a kernel.
     #[error("the simulated GPU: {0}")]
-    Simulation(String),
+    Simulation(#[from] kinora_ptx::PtxError),
+    /// A call to a vendor library, which has no PTX to simulate.
+    #[error("{0} calls a vendor library, which cannot be simulated")]
+    NotSimulated(String),
     /// A vendor's library refused.
     #[error("{library} could not {doing}: {status}")]
     Library {

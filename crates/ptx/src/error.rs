@@ -1,8 +1,10 @@
-//! What can go wrong before a kernel runs. What it does wrong while it runs is a [`Finding`](crate::Finding).
+//! Errors before a kernel runs. What it does wrong while it runs is a [`Finding`](crate::Finding).
 
 use std::fmt;
 
-/// A place in a text, both counted from 1.
+use crate::memory::TensorMapError;
+
+/// A position in a text; line and column count from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Place {
     /// The line.
@@ -17,7 +19,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a module cannot be loaded, or a kernel not be launched.
+/// Why a module cannot be loaded or a kernel launched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PtxError {
     /// The text is not PTX.
@@ -28,7 +30,7 @@ pub enum PtxError {
         /// What is wrong.
         what: String,
     },
-    /// The text is PTX, but means nothing: an unknown register, operands of the wrong kind.
+    /// The syntax is right, but the meaning is not: an unknown register, operands of the wrong type.
     #[error("PTX {place}: {what}, in `{instruction}`")]
     Meaning {
         /// Where.
@@ -38,25 +40,25 @@ pub enum PtxError {
         /// The instruction.
         instruction: String,
     },
-    /// An instruction, or a form of one, that the simulator does not run.
-    #[error("PTX {place}: the simulator does not know {what} (in `{instruction}`)")]
+    /// An instruction, or a form of one, that the simulator does not support.
+    #[error("PTX {place}: the simulator does not support {what}, in `{instruction}`")]
     Unsupported {
         /// Where.
         place: Place,
-        /// What it does not know.
+        /// What is not supported.
         what: String,
         /// The instruction.
         instruction: String,
     },
     /// The module has no such kernel.
-    #[error("there is no kernel {name} in this module; it has {}", there.join(", "))]
+    #[error("the module has no kernel {name}; it has {}", there.join(", "))]
     NoKernel {
         /// The name that was asked for.
         name: String,
-        /// The names that there are.
+        /// The names of the module's kernels.
         there: Vec<String>,
     },
-    /// A launch that no chip would take.
+    /// A launch that the chip would refuse.
     #[error("kernel {kernel} cannot be launched: {what}")]
     Launch {
         /// The kernel.
@@ -64,12 +66,12 @@ pub enum PtxError {
         /// What is wrong.
         what: String,
     },
-    /// Memory of the simulated device that is not there, or not so large.
+    /// Device memory that does not exist, or cannot be allocated.
     #[error("device memory: {0}")]
     Memory(String),
     /// A tensor map that the driver would refuse.
-    #[error("tensor map: {0}")]
-    TensorMap(String),
+    #[error("invalid tensor map: {0}")]
+    TensorMap(#[from] TensorMapError),
 }
 
 impl PtxError {
@@ -77,7 +79,7 @@ impl PtxError {
         PtxError::Syntax { place, what }
     }
 
-    /// Where in the PTX, where it is about its text.
+    /// The position in the PTX, if the error is about its text.
     pub fn place(&self) -> Option<Place> {
         match self {
             PtxError::Syntax { place, .. }

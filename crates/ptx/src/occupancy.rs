@@ -1,21 +1,21 @@
-//! How many blocks of a kernel a multiprocessor holds at a time, and what keeps it from holding more.
+//! Occupancy: how many blocks of a kernel a multiprocessor holds at a time, and what limits that.
 
 use serde::Serialize;
 
-use crate::profile::Profile;
+use crate::chip::ChipSpec;
 
-/// Registers are given to a warp in multiples of this.
+/// The allocation granularity of a warp's registers.
 const REGISTER_GRANULE: u32 = 256;
 
-/// Warps of a block are given registers in multiples of this: one for each scheduler.
+/// The allocation granularity of a block's warps: one per scheduler.
 const WARP_GRANULE: u32 = 4;
 
-/// What a block takes of a multiprocessor.
+/// What a block needs of a multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockResources {
-    /// Its threads.
+    /// Threads.
     pub threads: u32,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
     /// Bytes of shared memory, static and dynamic.
     pub shared_bytes: usize,
@@ -25,30 +25,30 @@ pub struct BlockResources {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OccupancyLimit {
-    /// Its places for warps are taken.
+    /// Warp slots.
     Warps,
-    /// Its places for blocks are taken.
+    /// Block slots.
     Blocks,
-    /// Its registers are given out.
+    /// Registers.
     Registers,
-    /// Its shared memory is.
+    /// Shared memory.
     Shared,
 }
 
 /// How full a multiprocessor is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Occupancy {
-    /// Blocks that it holds at a time; 0 where it cannot hold one.
+    /// Blocks that it holds at a time; 0 if it cannot hold even one.
     pub blocks: u32,
-    /// Warps of them.
+    /// The warps of these blocks.
     pub warps: u32,
-    /// The share of its places for warps that are taken.
+    /// The share of warp slots that are used.
     pub share: f64,
-    /// Why it holds no more.
+    /// What limits it.
     pub limit: OccupancyLimit,
 }
 
-impl Profile {
+impl ChipSpec {
     /// How many blocks a multiprocessor holds.
     pub fn occupancy(&self, block: &BlockResources) -> Occupancy {
         let limits = &self.limits;

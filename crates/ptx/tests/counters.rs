@@ -81,7 +81,7 @@ fn atomics_on_one_word_of_shared_memory_go_one_after_the_other() {
                 y[i] = s[i]; }}"
         )
     };
-    for (kind, index, rounds_and_conflicts) in [
+    for (kind, index, wavefronts_and_conflicts) in [
         ("unsigned", "i", (1, 0)),
         ("unsigned", "0", (32, 31)),
         ("unsigned", "i / 2", (2, 1)),
@@ -97,7 +97,7 @@ fn atomics_on_one_word_of_shared_memory_go_one_after_the_other() {
             return;
         };
         let found = (shared_atomics.transactions, shared_atomics.conflicts);
-        assert_eq!(found, rounds_and_conflicts, "{kind} {index}");
+        assert_eq!(found, wavefronts_and_conflicts, "{kind} {index}");
         assert_eq!((shared_atomics.requests, atomics), (1, 32), "{kind} {index}");
         let bytes = if kind == "unsigned" { 4 } else { 8 };
         assert_eq!(shared_atomics.bytes, 32 * bytes, "{kind} {index}");

@@ -1,7 +1,7 @@
 //! Texts that are not PTX, or no longer: each is an error with a place, or runs; none ends the process.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-use kinora_ptx::{Argument, Checks, LaunchConfig, Module, Profile, PtxError, Simulator};
+use kinora_ptx::{Argument, Checks, ChipSpec, LaunchConfig, Module, PtxError, Simulator};
 use proptest::prelude::*;
 
 const KERNEL: &str = r#"
@@ -70,7 +70,7 @@ $L__BB0_2:
 /// Loads a text, and runs what it has where it can be run.
 fn attempt(text: &str) -> Result<usize, PtxError> {
     let checks = Checks { steps: 50_000, ..Checks::default() };
-    let mut simulator = Simulator::new(Profile::h200()).with_checks(checks);
+    let mut simulator = Simulator::new(ChipSpec::h200()).with_checks(checks);
     let module = Module::load(&mut simulator, text)?;
     let name = module.kernels().next().unwrap_or("none").to_owned();
     let x = simulator.upload(&7u32.to_le_bytes().repeat(128))?;

@@ -4,8 +4,8 @@
 use std::fs;
 
 use kinora_ptx::{
-    Argument, BlockResources, Calibration, LaunchConfig, Module, OccupancyLimit, PredictOptions, Prediction,
-    Profile, Resource, Simulator,
+    Argument, BlockResources, Calibration, ChipSpec, LaunchConfig, Module, OccupancyLimit, PredictOptions,
+    Prediction, Resource, Simulator,
 };
 
 /// `x[i] = x[i] * 2 + 1`, a number a thread, some multiply-adds more, and as many turns of a loop as asked for.
@@ -37,7 +37,7 @@ again:
     ret;
 }";
 
-fn predict(profile: Profile, blocks: u32, turns: u32, calibration: Calibration) -> Prediction {
+fn predict(profile: ChipSpec, blocks: u32, turns: u32, calibration: Calibration) -> Prediction {
     let mut simulator = Simulator::new(profile);
     let module = Module::load(&mut simulator, KERNEL).unwrap();
     let x = simulator.reserve(blocks as usize * 256 * 4);
@@ -51,18 +51,18 @@ fn predict(profile: Profile, blocks: u32, turns: u32, calibration: Calibration) 
 fn occupancy_is_that_of_the_vendors_calculator() {
     let cases = [
         // 256 threads of 32 registers: all warps.
-        (Profile::a100(), 256, 32, 0, 8, OccupancyLimit::Warps),
+        (ChipSpec::a100(), 256, 32, 0, 8, OccupancyLimit::Warps),
         // 64 registers: half of them.
-        (Profile::a100(), 256, 64, 0, 4, OccupancyLimit::Registers),
+        (ChipSpec::a100(), 256, 64, 0, 4, OccupancyLimit::Registers),
         // 33 are rounded to 40: 51 warps, of which 48 are given out by fours.
-        (Profile::a100(), 256, 33, 0, 6, OccupancyLimit::Registers),
+        (ChipSpec::a100(), 256, 33, 0, 6, OccupancyLimit::Registers),
         // 48 KiB and one more each: three in 164.
-        (Profile::a100(), 128, 32, 48 << 10, 3, OccupancyLimit::Shared),
-        (Profile::t4(), 256, 32, 0, 4, OccupancyLimit::Warps),
-        (Profile::rtx_3090(), 128, 32, 0, 12, OccupancyLimit::Warps),
-        (Profile::h200(), 32, 16, 0, 32, OccupancyLimit::Blocks),
-        (Profile::h200(), 384, 168, 200 << 10, 1, OccupancyLimit::Registers),
-        (Profile::h200(), 128, 32, 228 << 10, 0, OccupancyLimit::Shared),
+        (ChipSpec::a100(), 128, 32, 48 << 10, 3, OccupancyLimit::Shared),
+        (ChipSpec::t4(), 256, 32, 0, 4, OccupancyLimit::Warps),
+        (ChipSpec::rtx_3090(), 128, 32, 0, 12, OccupancyLimit::Warps),
+        (ChipSpec::h200(), 32, 16, 0, 32, OccupancyLimit::Blocks),
+        (ChipSpec::h200(), 384, 168, 200 << 10, 1, OccupancyLimit::Registers),
+        (ChipSpec::h200(), 128, 32, 228 << 10, 0, OccupancyLimit::Shared),
     ];
     for (profile, threads, registers, shared_bytes, blocks, limit) in cases {
         let found = profile.occupancy(&BlockResources { threads, registers, shared_bytes });
@@ -72,19 +72,19 @@ fn occupancy_is_that_of_the_vendors_calculator() {
 
 #[test]
 fn a_streaming_kernel_is_limited_by_memory_and_a_counting_one_by_its_units() {
-    let streams = predict(Profile::h200(), 400_000, 1, Calibration::default());
+    let streams = predict(ChipSpec::h200(), 400_000, 1, Calibration::default());
     assert_eq!(streams.limiter, Resource::Dram, "{streams:?}");
     assert_eq!(streams.dram_bytes, 2.0 * 400_000.0 * 1024.0);
-    let counts = predict(Profile::h200(), 4_000, 3_000, Calibration::default());
+    let counts = predict(ChipSpec::h200(), 4_000, 3_000, Calibration::default());
     assert!(matches!(counts.limiter, Resource::Issue | Resource::Float | Resource::Integer), "{counts:?}");
-    let small = predict(Profile::h200(), 1, 1, Calibration::default());
+    let small = predict(ChipSpec::h200(), 1, 1, Calibration::default());
     assert_eq!(small.limiter, Resource::Launch, "{small:?}");
 }
 
 #[test]
 fn more_of_anything_is_never_slower() {
-    let base = Profile::a100();
-    let seconds = |profile: Profile, turns| predict(profile, 20_000, turns, Calibration::default()).seconds;
+    let base = ChipSpec::a100();
+    let seconds = |profile: ChipSpec, turns| predict(profile, 20_000, turns, Calibration::default()).seconds;
     for turns in [1, 200] {
         let before = seconds(base.clone(), turns);
         let mut memory = base.clone();
@@ -109,7 +109,7 @@ fn more_of_anything_is_never_slower() {
 /// A grid of a few blocks runs whole; one of many by a sample, and takes as long for each block.
 #[test]
 fn a_sample_says_what_all_blocks_do() {
-    let mut tiny = Profile::h200();
+    let mut tiny = ChipSpec::h200();
     tiny.multiprocessors = 2;
     // Twice eight blocks at a time: three rounds are run whole, thirty by a tenth.
     let whole = predict(tiny.clone(), 48, 500, Calibration::default());
@@ -136,13 +136,13 @@ fn a_calibration_is_kept_in_a_file_and_a_damaged_one_is_refused() {
     assert_eq!(Calibration::read(&path).unwrap(), kept);
     let text = fs::read_to_string(&path).unwrap();
     for (damage, said) in [
-        (text.replace("\"format\": 1", "\"format\": 9"), "format 9"),
+        (text.replace("\"format\": 1", "\"format\": 9"), "format is 9"),
         (text.replace("0.8", "-0.8"), "clock"),
         (text.replace("0.8", "1e-320"), "clock"),
         (text.replace("0.8", "50"), "clock"),
         (text.replace("\"clock\"", "\"clack\""), "clack"),
-        (text[..text.len() / 2].to_owned(), "no calibration"),
-        (String::new(), "no calibration"),
+        (text[..text.len() / 2].to_owned(), "not a calibration"),
+        (String::new(), "not a calibration"),
     ] {
         fs::write(&path, damage).unwrap();
         let error = Calibration::read(&path).unwrap_err().to_string();
@@ -164,7 +164,7 @@ fn shared_atomics_on_one_place_take_longer() {
              add.u32 %r1, %r1, %r0;\nadd.u32 %r3, %r3, 1;\n\
              setp.lt.u32 %p, %r3, 100;\n@%p bra again;\nret;\n}}\n"
         );
-        let mut simulator = Simulator::new(Profile::a100());
+        let mut simulator = Simulator::new(ChipSpec::a100());
         let module = Module::load(&mut simulator, &ptx).unwrap();
         let options = PredictOptions { registers: Some(16), ..PredictOptions::default() };
         simulator

@@ -589,7 +589,7 @@ bugs! {
             y[blockIdx.x * 32 + threadIdx.x] = value;
             asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
         }"#, ..HOPPER };
-    sums_that_are_read_before_the_product_is_done: ProductInFlight, Case { block: 128, shared: 8192, source: r#"
+    sums_that_are_read_before_the_product_is_done: WgmmaInFlight, Case { block: 128, shared: 8192, source: r#"
         extern __shared__ __align__(1024) u8 shared[];
         KERNEL {
             u32 at = shared_address(shared);
@@ -608,7 +608,7 @@ bugs! {
             
             y[threadIdx.x] = __float_as_int(sum[0] + sum[1] + sum[2] + sum[3]); // BUG
         }"#, ..HOPPER };
-    a_product_without_a_fence_before_it: ProductInFlight, Case { block: 128, shared: 8192, source: r#"
+    a_product_without_a_fence_before_it: WgmmaInFlight, Case { block: 128, shared: 8192, source: r#"
         extern __shared__ __align__(1024) u8 shared[];
         KERNEL {
             u32 at = shared_address(shared);

@@ -1,4 +1,4 @@
-//! Every kernel on two sides: the simulator, and what it is to agree with.
+//! Runs every kernel in the simulator and on a GPU, and compares the results.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,12 +13,12 @@ use kinora_cuda::{
     vendor::Libraries,
 };
 use kinora_graph::{Op, Tensor, TensorType};
-use kinora_ptx::Freedom;
+use kinora_ptx::RoundingLatitude;
 use kinora_testing::{edge_cases::Case, executor::in_parallel, ulps::Distance};
 
 use crate::bounds::Class;
 
-/// What runs a call, and gives the bytes of its results.
+/// Something that runs a call and returns the bytes of its results.
 pub trait Side: Sync + Send {
     fn run(
         &self,
@@ -28,13 +28,13 @@ pub trait Side: Sync + Send {
     ) -> Result<Vec<Vec<u8>>, String>;
 }
 
-/// The kernels of a chip and a set, on both sides.
+/// A chip's set of kernels, on both sides.
 pub struct Path {
     name: String,
     simulated: SimulatedBench,
     other: Box<dyn Side>,
     set: KernelSet,
-    /// Whether every kernel runs, or only the one that the family would choose.
+    /// Whether every kernel runs, or only the family's first choice.
     all: bool,
 }
 
@@ -51,7 +51,7 @@ impl Path {
     }
 }
 
-/// Results that are told of together.
+/// Results that are reported together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Key {
     pub path: String,
@@ -61,19 +61,19 @@ pub struct Key {
     pub class: Class,
 }
 
-/// How far they are apart.
+/// How far the two sides are apart.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
     #[serde(flatten)]
     pub key: Key,
-    /// How many calls there were.
+    /// The number of calls.
     pub calls: u64,
     #[serde(flatten)]
     pub distance: Distance,
-    /// The distance that is allowed.
+    /// The allowed distance.
     pub bound: f64,
     pub agrees: bool,
-    /// The instructions that leave it open.
+    /// The instructions whose results are not defined to the bit.
     pub because_of: BTreeSet<String>,
 }
 
@@ -81,7 +81,7 @@ pub struct Row {
 #[derive(Debug, Default)]
 pub struct Agreement {
     rows: BTreeMap<Key, Row>,
-    /// Calls that one of the sides did not run.
+    /// Calls that failed on one side.
     pub failed: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl Agreement {
         self.rows.values()
     }
 
-    /// How many rows are too far apart, and calls failed.
+    /// The number of rows that are too far apart plus failed calls.
     pub fn failures(&self) -> usize {
         self.failed.len() + self.rows().filter(|row| !row.agrees).count()
     }
@@ -116,8 +116,8 @@ impl Agreement {
     }
 
     fn add(&mut self, table: &str, path: &Path, compared: &Compared) {
-        let class = Class::of(&compared.freedom);
-        let Freedom { approximate, matrix, unordered, fusible } = &compared.freedom;
+        let class = Class::of(&compared.latitude);
+        let RoundingLatitude { approximate, matrix, unordered, fusible } = &compared.latitude;
         for (ty, distance) in &compared.results {
             let key = Key {
                 path: path.name.clone(),
@@ -146,11 +146,11 @@ impl Agreement {
 /// One kernel's results on both sides.
 struct Compared {
     implementation: String,
-    freedom: Freedom,
+    latitude: RoundingLatitude,
     results: Vec<(TensorType, Distance)>,
 }
 
-/// Runs an op by the kernels of a path.
+/// Runs an op with the kernels of a path.
 fn compare(path: &Path, op: &Op, operands: &[Tensor]) -> Vec<Result<Compared, String>> {
     let inputs: Vec<&TensorType> = operands.iter().map(Tensor::ty).collect();
     let types = match op.infer(&inputs) {
@@ -189,5 +189,5 @@ fn compare_way(
     let results = results
         .map(|(&ty, (ours, theirs))| (ty.clone(), Distance::between(ty.dtype, ours, theirs)))
         .collect();
-    Ok(Compared { implementation, freedom: simulated.freedom, results })
+    Ok(Compared { implementation, latitude: simulated.latitude, results })
 }

@@ -1,44 +1,44 @@
-//! What a kernel's instructions leave open, and how far its results may then be from the simulator's.
+//! How far a kernel's results may be from the simulator's, by what its instructions leave to the chip.
 
 use kinora_graph::DType;
-use kinora_ptx::Freedom;
+use kinora_ptx::RoundingLatitude;
 
-/// The widest freedom that a kernel's instructions have.
+/// The widest latitude that a kernel's instructions have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
     /// Every result is defined to the bit.
     Exact,
-    /// The assembler may fuse a product and a sum: one rounding less.
+    /// The assembler may fuse a multiplication and an addition: one rounding less.
     Fused,
-    /// Approximate functions: ours are closer to the exact ones than PTX promises, a chip's need not be.
+    /// Approximate functions: the simulator's are closer to the exact result than PTX requires, a chip's need not be.
     Approximate,
-    /// Matrix products: a chip adds several products at a time, with guard bits and an order that are not published, and cuts
-    /// off where the simulator rounds.
+    /// Matrix products: a chip adds several products at a time, in an order and with guard bits that are not published, and truncates
+    /// instead of rounding.
     Matrix,
-    /// Atomic additions, in whichever order blocks come.
+    /// Atomic additions, in any order of blocks.
     Unordered,
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Class; 5] =
         [Class::Exact, Class::Fused, Class::Approximate, Class::Matrix, Class::Unordered];
 
-    /// That of what kernels leave open.
-    pub fn of(freedom: &Freedom) -> Class {
-        match freedom {
-            Freedom { unordered, .. } if !unordered.is_empty() => Class::Unordered,
-            Freedom { matrix, .. } if !matrix.is_empty() => Class::Matrix,
-            Freedom { approximate, .. } if !approximate.is_empty() => Class::Approximate,
-            Freedom { fusible, .. } if !fusible.is_empty() => Class::Fused,
+    /// The class of a kernel's rounding latitude.
+    pub fn of(latitude: &RoundingLatitude) -> Class {
+        match latitude {
+            RoundingLatitude { unordered, .. } if !unordered.is_empty() => Class::Unordered,
+            RoundingLatitude { matrix, .. } if !matrix.is_empty() => Class::Matrix,
+            RoundingLatitude { approximate, .. } if !approximate.is_empty() => Class::Approximate,
+            RoundingLatitude { fusible, .. } if !fusible.is_empty() => Class::Fused,
             _ => Class::Exact,
         }
     }
 
-    /// The distance that results may have, in units of the last place of the element or of the tensor's root mean square,
-    /// whichever is larger. Of 16 bits a rounding may fall to the other side, and once more where an intermediate result is
-    /// of 16 bits too; f32 shows every place of the arithmetic.
+    /// The allowed distance, in units in the last place of the element or of the tensor's root mean square, whichever is larger. With
+    /// 16 bits, a rounding may go the other way, and once more if an intermediate result has 16 bits too; f32 shows every digit of the
+    /// arithmetic.
     pub fn bound(self, dtype: DType) -> f64 {
         match (self, dtype) {
             (Class::Exact, _) => 0.0,
@@ -55,9 +55,9 @@ impl Class {
     pub fn reason(self) -> &'static str {
         match self {
             Class::Exact => "every instruction is defined to the bit",
-            Class::Fused => "the assembler may fuse products and sums",
+            Class::Fused => "the assembler may fuse multiplications and additions",
             Class::Approximate => "approximate functions",
-            Class::Matrix => "sums within the matrix units",
+            Class::Matrix => "sums within matrix instructions",
             Class::Unordered => "atomic additions in any order",
         }
     }

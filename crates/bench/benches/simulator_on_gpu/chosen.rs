@@ -1,4 +1,4 @@
-//! Single calls for a profiler: small enough to be simulated in seconds, large enough that edges do not matter.
+//! Single calls for a profiler: small enough to simulate in seconds, large enough that edges do not matter.
 
 use kinora_cuda::{
     Chip,
@@ -23,16 +23,16 @@ use crate::{
     probes::{self, Probes},
 };
 
-/// Accesses of one kind each, which show how a profiler counts them.
+/// The call that runs all probes.
 const PROBES: &str = "probes";
 
-/// A call by one of its kernels.
+/// A call with one of its kernels.
 struct Chosen {
     name: &'static str,
     op: Op,
     dtype: DType,
     shapes: Vec<Vec<usize>>,
-    /// What the kernel's name begins with.
+    /// The prefix of the kernel's name.
     way: &'static str,
 }
 
@@ -58,7 +58,7 @@ fn chosen() -> Vec<Chosen> {
         half("linear-wgmma", linear(), linear_shapes, "wgmma"),
         half("linear-mma", linear(), linear_shapes, "mma"),
         Chosen { dtype: DType::F32, ..half("linear-simt", linear(), single_shapes, "simt") },
-        // Smaller ones are not offered to warpgroups.
+        // Smaller convolutions have no wgmma kernel.
         half("conv-wgmma", conv(), &[&[4, 64, 64, 128], &[256, 1, 3, 3, 128], &[256]], "wgmma"),
         half("conv-mma", conv(), conv_shapes, "mma"),
         half("attention-hopper", positions(), &[sequence; 3], "hopper"),
@@ -91,7 +91,7 @@ fn operand(dtype: DType, shape: &[usize], seed: u64) -> Result<Tensor, Failure> 
     Ok(Tensor::from_f32(dtype, shape, &values)?)
 }
 
-/// Hands on a call with its operands and the kernel that was chosen for it.
+/// Calls `each` with a call, its kernel and its operands.
 fn with_call(
     name: &str,
     chip: &Chip,
@@ -105,7 +105,7 @@ fn with_call(
     }
     let mut all = chosen();
     let Some(place) = all.iter().position(|chosen| chosen.name == name) else {
-        return Err(format!("there is no call {name}; --counters list names them").into());
+        return Err(format!("unknown call {name}; --counters list prints the names").into());
     };
     let Chosen { op, dtype, shapes, way, .. } = all.swap_remove(place);
     let operands = shapes.iter().zip(1..).map(|(shape, seed)| operand(dtype, shape, seed));
@@ -128,7 +128,7 @@ pub fn launch(name: &str, device: &Device) -> Result<(), Failure> {
     with_call(name, &chip, |call, way, operands| Ok(gpu.run(call, way, operands).map(drop)?))
 }
 
-/// Prints what the simulator counts of a call's launches, or the names of all calls.
+/// Prints the simulator's counters of a call's launches, or the names of all calls.
 pub fn count(name: &str, chip: Chip) -> Result<(), Failure> {
     if name == "list" {
         let names: Vec<&str> = chosen().iter().map(|chosen| chosen.name).chain([PROBES]).collect();

@@ -1,17 +1,17 @@
-//! The simulator beside a GPU: the same kernels on the same operands, and what each makes of them.
+//! Compares the simulator with a GPU, bit by bit and counter by counter.
 //!
-//! Every kernel that is offered for an op runs over the golden and the edge tables, on the GPU as its machine code and in the
-//! simulator from its PTX, and the results are compared bit by bit: the GPU's own kernels, the baseline, and the paths of Ampere and
-//! Turing, which the driver translates. Kernels whose every instruction is defined to the bit must agree to the bit; of the others
-//! the distance must be within the bound of what their instructions leave open (`bounds.rs`). The process fails where one is not.
+//! Every kernel that is offered for an op runs over the golden and the edge tables, as machine code on the GPU and as PTX in the
+//! simulator: the GPU's own kernels, the baseline, and the paths of Ampere and Turing, which the driver translates. Kernels whose
+//! instructions are all defined to the bit must agree to the bit; the others must be within the bound of their class (`bounds.rs`).
+//! Otherwise the process fails.
 //!
-//! Options after `--`: words of which a table's name must contain one (`conv`, `norm`, …; `edges norms f16`, …), `--path sm_80`
-//! for the paths with that in their name, `--json FILE`.
+//! Options after `--`: words, one of which a table's name must contain (`conv`, `norm`, …; `edges norms f16`, …), `--path sm_80` for
+//! the paths with that in their name, `--json FILE`.
 //!
-//! For a profiler: `--launch NAME` runs one chosen call once, on the GPU, and `--counters NAME` prints what the simulator counts of the
-//! same launches, as JSON; `--counters list` prints the names. `bench/peers/ncu_counters.py` puts the two beside each other.
+//! For a profiler: `--launch NAME` runs one chosen call once on the GPU, and `--counters NAME` prints the simulator's counters of
+//! the same launches as JSON; `--counters list` prints the names. `bench/peers/ncu_counters.py` compares the two.
 //!
-//! Without a GPU it says so, and with `KINORA_REQUIRE_GPU=1` it fails; the counters need none.
+//! Without a GPU it says so; with `KINORA_REQUIRE_GPU=1` it fails. Counters need no GPU.
 
 mod agreement;
 mod bounds;
@@ -54,7 +54,7 @@ fn run() -> Result<(), Failure> {
     }
 }
 
-/// Compares everything, and fails where something is too far off.
+/// Compares everything, and fails if something is too far apart.
 fn compare(device: &Device, filter: &Filter, only: &str, json: Option<PathBuf>) -> Result<(), Failure> {
     let start = Instant::now();
     let paths = paths(device, only)?;
@@ -63,16 +63,16 @@ fn compare(device: &Device, filter: &Filter, only: &str, json: Option<PathBuf>) 
         let began = Instant::now();
         agreement.add_table(&name, &tables::cases(&name), &paths);
         eprintln!("{name}: {:.1} s", began.elapsed().as_secs_f64());
-        // One that is stopped keeps the tables that it has.
+        // A run that is stopped keeps the tables so far.
         if let Some(file) = &json {
             report::write(file, &agreement, device)?;
         }
     }
     print!("{}", report::text(&agreement));
-    println!("{:.0} s in all", start.elapsed().as_secs_f64());
+    println!("{:.0} s in total", start.elapsed().as_secs_f64());
     match agreement.failures() {
         0 => Ok(()),
-        count => Err(format!("{count} rows or calls are too far off").into()),
+        count => Err(format!("{count} rows or calls disagree").into()),
     }
 }
 

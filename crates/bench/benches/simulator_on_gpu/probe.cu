@@ -1,4 +1,4 @@
-// One pattern of accesses, made so often by one warp: what a profiler counts of it is how it counts.
+// One warp repeats one access pattern, so that a profiler shows how it counts it.
 #include "specialisation.cuh"
 
 typedef unsigned u32;
@@ -22,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(32) probe(const u32 *x, u32 *y) {
     for (u32 i = 0; i < TIMES; i++) {
         if (!(ACTIVE(lane))) break;
         ACCESS;
-        // Or the assembler makes one access of all that are alike.
+        // Without it, the assembler would merge equal accesses.
         asm volatile("membar.cta;" ::: "memory");
         sum += a + b + c + d;
     }

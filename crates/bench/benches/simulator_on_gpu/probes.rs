@@ -1,4 +1,4 @@
-//! Launches of one warp that access memory in one way each, so that a difference between two counts has a cause.
+//! Launches of one warp with one access pattern each, to find out why the counters of a larger kernel differ.
 
 use kinora_cuda::{
     CudaError,
@@ -7,10 +7,10 @@ use kinora_cuda::{
 
 const SOURCE: Source = Source { path: "simulator_on_gpu/probe.cu", text: include_str!("probe.cu") };
 
-/// Words of the operand and of the result.
+/// Words of the operand and the result.
 pub const WORDS: usize = 4096;
 
-/// What is accessed, as inline assembly.
+/// The instruction that accesses memory.
 #[derive(Clone, Copy)]
 enum Access {
     SharedLoad(u32),
@@ -77,7 +77,7 @@ impl Access {
     }
 }
 
-/// A pattern: its name, what is accessed, each lane's place in bytes, and which lanes are at work.
+/// A pattern: its name, the instruction, each lane's offset in bytes, and which lanes are active.
 struct Probe {
     name: &'static str,
     access: Access,
@@ -139,12 +139,12 @@ const PROBES: [Probe; 36] = [
     probe("shared red.add, one word for all", Access::SharedReduce, "0 * lane"),
 ];
 
-/// A launch's name.
+/// The name of a launch.
 pub fn name(number: usize) -> String {
     PROBES.get(number).map_or("", |probe| probe.name).to_owned()
 }
 
-/// All of them, a launch each.
+/// All probes, one launch each.
 #[derive(Debug)]
 pub struct Probes;
 

@@ -1,4 +1,4 @@
-//! The comparison as a table for people, and as JSON.
+//! The comparison as a table and as JSON.
 
 use std::{collections::BTreeMap, fmt::Write, path::Path};
 
@@ -12,7 +12,7 @@ use crate::{
     bounds::Class,
 };
 
-/// A line for each path, table, kernel and type, then one for each class, and what failed.
+/// A line per path, table, kernel and type, then one per class, then what failed.
 pub fn text(agreement: &Agreement) -> String {
     let mut text = format!(
         "{:<16} {:<24} {:<28} {:<5} {:<11} {:>6} {:>9} {:>9} {:>9} {:>8} {:>9} {:>6}\n",
@@ -37,7 +37,7 @@ pub fn text(agreement: &Agreement) -> String {
         let reason = class.reason();
         let _ = writeln!(
             text,
-            "{:<11} {rows} rows, {differ} of {elements} elements differ, {apart} rows too far: {reason}",
+            "{:<11} {rows} rows, {differ} of {elements} elements differ, {apart} rows too far apart: {reason}",
             name(class)
         );
     }
@@ -69,7 +69,7 @@ fn name(class: Class) -> String {
     format!("{class:?}").to_lowercase()
 }
 
-/// Of each class its rows, their elements, how many of these differ, and how many rows are too far apart.
+/// For each class: rows, elements, elements that differ, and rows that are too far apart.
 fn classes(agreement: &Agreement) -> BTreeMap<Class, (u64, u64, u64, u64)> {
     let mut classes = BTreeMap::new();
     for row in agreement.rows() {

@@ -1,4 +1,4 @@
-//! The tables of cases that all backends share, by name.
+//! The tables of cases that all backends share.
 
 use kinora_graph::DType;
 use kinora_testing::{
@@ -8,7 +8,7 @@ use kinora_testing::{
 
 const TYPES: [(&str, DType); 3] = [("f16", DType::F16), ("bf16", DType::BF16), ("f32", DType::F32)];
 
-/// The golden tables by their families, and those of edges by family and type.
+/// The golden tables by family, and the edge tables by family and type.
 pub fn names() -> Vec<String> {
     let golden = golden::FAMILIES.iter().map(|&family| family.to_owned());
     let edges = edges().into_iter().map(|(name, ..)| name);

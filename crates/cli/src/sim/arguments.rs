@@ -14,44 +14,50 @@ use super::{
 const EXAMPLES: &str = "\
 Examples:
   kinora sim scale.cu --entry scale --grid 4 --block 256 --arg 'f32[1000]=random' --arg i32:1000
-      Compiles the source, runs its kernel, and says what it does wrong and what it costs.
+      Compile the source, run its kernel, and report what it does wrong and what it costs.
 
   kinora sim kernel.ptx --entry gemm --grid 8,8 --block 128 --shared 49152 \\
       --arg 'f16[65536]=random' --arg 'f16[65536]=random' --arg 'f32[65536]' --chip h100 --json
-      PTX as it is, on a simulated H100, for a program.
+      Run PTX on a simulated H100, with a report in JSON.
 
-  kinora sim scale.cu --entry scale --grid 400000 --block 256 --arg 'f32[102400000]' --arg i32:102400000 \
+  kinora sim scale.cu --entry scale --grid 400000 --block 256 --arg 'f32[102400000]' --arg i32:102400000 \\
       --device-profile t4 --predict-only
-      How long the kernel takes on a T4, and what limits it, by a few blocks of its grid.
+      Predict how long the kernel takes on a T4, and what limits it, from a few of its blocks.
 
   kinora sim scale.cu --entry scale --grid 1 --block 32 --arg 'f32[32]=@in.bin' --arg i32:32 --show 4 --write 0=out.bin
-      An operand from a file, its first numbers afterwards, and all of it into a file.
+      Read a buffer from a file; afterwards print its first numbers and write it to another file.
 
-An argument is a number (i32:5, f32:0.5), a struct by value (bytes:0a00000000000040, two digits a byte) or a
-buffer, of i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32 or f64: f32[1000] or f32[10,100] holds nothing, f32[1000]=0 a
-number, f32[1000]=random numbers between -1 and 1 (small whole ones where they are integers), f32[1000]=@FILE
-the bytes of a file. tiles:16,64:f16[512,64]=random is a tensor map of such a buffer, the outermost axis first, of
-which boxes of 16 by 64 are copied; tiles:16,64,swizzle128:… swizzles them. A map for im2col needs the library,
-kinora::ptx.
+An argument is one of:
+  i32:5, f32:0.5              a number
+  bytes:0a00000000000040      a struct by value, two hexadecimal digits per byte
+  f32[1000], f32[10,100]      an uninitialised buffer
+  f32[1000]=0                 a buffer filled with a number
+  f32[1000]=random            a buffer of numbers between -1 and 1, or of integers from 0 to 9
+  f32[1000]=@FILE             a buffer with the bytes of a file
+  tiles:16,64:f16[512,64]=random
+                              a tensor map of such a buffer for TMA copies of 16x64 boxes, outermost axis first;
+                              tiles:16,64,swizzle128:… swizzles them
+
+Types are i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32 and f64. An im2col tensor map needs the library (kinora::ptx).
 
 Exit codes: 0 nothing was found, 1 something was found or failed, 2 the command line is wrong.";
 
-/// What is not looked for unless it is asked for.
+/// Checks that are off by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Check {
-    /// Numbers that stop being finite.
+    /// Instructions that produce infinities or NaNs.
     Nan,
 }
 
 /// Runs a CUDA kernel on a simulated GPU.
 #[derive(Args, Debug)]
-#[command(after_long_help = EXAMPLES, after_help = "`kinora sim --help` has examples, and how arguments are written.")]
+#[command(after_long_help = EXAMPLES, after_help = "`kinora sim --help` shows examples and how to write arguments.")]
 pub struct SimArgs {
     /// The kernel: CUDA C++ (.cu), which NVRTC compiles, or PTX.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 
-    /// The kernel's name; it may be left out where there is one. In CUDA C++ it is `extern "C"`.
+    /// The kernel's name, if the file has several. In CUDA C++ the kernel must be `extern "C"`.
     #[arg(long, value_name = "NAME")]
     pub entry: Option<String>,
 
@@ -59,59 +65,59 @@ pub struct SimArgs {
     #[arg(long, value_name = "X,Y,Z")]
     pub grid: Extents,
 
-    /// Threads of a block on each axis.
+    /// Threads per block on each axis.
     #[arg(long, value_name = "X,Y,Z")]
     pub block: Extents,
 
-    /// Blocks of a cluster on each axis.
+    /// Blocks per cluster on each axis.
     #[arg(long, value_name = "X,Y,Z", default_value = "1")]
     pub cluster: Extents,
 
-    /// Dynamic shared memory of a block, in bytes.
+    /// Dynamic shared memory per block, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     pub shared: usize,
 
-    /// An argument of the kernel, in order: i32:5, f32[1000], f32[1000]=random …
+    /// A kernel argument, in order: i32:5, f32[1000], f32[1000]=random …
     #[arg(long = "arg", visible_alias = "args", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub args: Vec<Operand>,
 
-    /// The chip: t4, rtx3090, rtx4090, a100, h100, h200 or b200.
+    /// The chip to simulate: t4, rtx3090, rtx4090, a100, h100, h200 or b200.
     #[arg(long, value_name = "NAME", default_value = "a100", value_parser = chip)]
-    pub chip: kinora::ptx::Profile,
+    pub chip: kinora::ptx::ChipSpec,
 
-    /// The chip, and a prediction of how long the kernel takes on it.
+    /// The chip to simulate, and to predict the kernel's time on.
     #[arg(long, value_name = "NAME", conflicts_with = "chip", value_parser = chip)]
-    pub device_profile: Option<kinora::ptx::Profile>,
+    pub device_profile: Option<kinora::ptx::ChipSpec>,
 
-    /// Constants of a device that was measured, for the prediction; without it, published figures alone.
+    /// A calibration measured on a device, for the prediction; without it, only published figures count.
     #[arg(long, value_name = "FILE", requires = "device_profile", conflicts_with = "chip", value_hint = ValueHint::FilePath)]
     pub calibration: Option<PathBuf>,
 
-    /// Only predict: run a few blocks of the grid, and check nothing. Buffers are addresses alone.
+    /// Only predict: run a few blocks of the grid and check nothing. Buffers take no memory.
     #[arg(long, requires = "device_profile", conflicts_with_all = ["chip", "show", "write", "no_races"])]
     pub predict_only: bool,
 
-    /// An option for the compiler, such as -DWIDTH=64.
+    /// A compiler option, such as -DWIDTH=64.
     #[arg(long = "compile", value_name = "OPTION", allow_hyphen_values = true)]
     pub compile: Vec<String>,
 
-    /// Print the first numbers of every buffer afterwards.
+    /// Afterwards, print the first numbers of every buffer.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub show: usize,
 
-    /// Write a buffer, counted among the arguments from 0, to a file afterwards: 0=out.bin.
+    /// Afterwards, write a buffer to a file; arguments count from 0: 0=out.bin.
     #[arg(long, value_name = "NUMBER=FILE")]
     pub write: Vec<String>,
 
-    /// Look for more: nan is for infinities that come out of finite numbers, and NaNs of numbers.
+    /// An additional check: nan finds instructions that produce an infinity from finite operands, or a NaN from numbers.
     #[arg(long, value_name = "WHAT", value_enum)]
     pub check: Vec<Check>,
 
-    /// End a kernel that has run so many instructions of warps: one that never ends takes minutes to that.
+    /// Stop the kernel after this many warp instructions; an endless one takes minutes to reach the default.
     #[arg(long, value_name = "COUNT", default_value_t = Checks::default().steps)]
     pub steps: u64,
 
-    /// Do not look for races: faster.
+    /// Do not look for races, which is faster.
     #[arg(long)]
     pub no_races: bool,
 
@@ -119,7 +125,7 @@ pub struct SimArgs {
     #[arg(short, long)]
     pub force: bool,
 
-    /// Print one JSON object on standard output.
+    /// Print one JSON object to standard output.
     #[arg(long)]
     pub json: bool,
 }

@@ -13,7 +13,7 @@ use kinora::{
         Architecture, CodeForm,
         compiler::{CompileTarget, Compiler, CompilerOptions},
     },
-    ptx::{Checks, DeviceAddress, LaunchConfig, Module, Profile, Simulator},
+    ptx::{Checks, ChipSpec, DeviceAddress, LaunchConfig, Module, Simulator},
 };
 use serde_json::json;
 
@@ -27,11 +27,11 @@ use crate::{
     print,
 };
 
-/// Of a prediction alone, where buffers were given something to hold.
-const UNREAD: &str = "a prediction alone reads nothing that buffers hold: branches and addresses that depend on it go as by zeros; \
-                      without --predict-only they do not";
+/// Printed if buffers were given contents that a prediction alone ignores.
+const UNREAD: &str = "--predict-only ignores what buffers hold: branches and addresses that depend on it behave as if it were zero; \
+                      leave --predict-only out to use it";
 
-/// Runs a kernel, and says what it did.
+/// Runs a kernel, and reports what it did.
 pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let outputs = outputs(arguments)?;
     let file = |source| Failure::Unreadable { path: arguments.file.clone(), source };
@@ -47,7 +47,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let simulated = |error: kinora::ptx::PtxError| Failure::Simulation(format!("{name}: {error}"));
     let checks = Checks {
         races: !arguments.no_races,
-        births: arguments.check.contains(&Check::Nan),
+        nonfinite: arguments.check.contains(&Check::Nan),
         steps: arguments.steps,
     };
     let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
@@ -91,8 +91,8 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     };
     for (number, file) in &outputs {
         let buffer = buffers.get(*number).copied().flatten();
-        let buffer =
-            buffer.ok_or_else(|| Failure::Usage(format!("argument {number} is no buffer to write")))?;
+        let buffer = buffer
+            .ok_or_else(|| Failure::Usage(format!("--write {number}: argument {number} is not a buffer")))?;
         file.write(&read(buffer)?)?;
     }
     let mut shown = Vec::new();
@@ -128,10 +128,10 @@ fn first(element: Element, bytes: &[u8], count: usize) -> Vec<String> {
     element.show(bytes).into_iter().take(count).collect()
 }
 
-/// The files that buffers are to be written to, by the arguments' numbers.
+/// The files to write buffers to, by argument number.
 fn outputs(arguments: &SimArgs) -> Result<Vec<(usize, NewFile)>, Failure> {
     let output = |text: &String| {
-        let wrong = || Failure::Usage(format!("--write {text}: write NUMBER=FILE"));
+        let wrong = || Failure::Usage(format!("--write {text}: expected NUMBER=FILE"));
         let (number, path) = text.split_once('=').ok_or_else(wrong)?;
         let number = number.parse().map_err(|_| wrong())?;
         Ok((number, PathBuf::from(path)))
@@ -144,11 +144,11 @@ fn outputs(arguments: &SimArgs) -> Result<Vec<(usize, NewFile)>, Failure> {
 }
 
 /// The chip that was asked for.
-fn chip(arguments: &SimArgs) -> &Profile {
+fn chip(arguments: &SimArgs) -> &ChipSpec {
     arguments.device_profile.as_ref().unwrap_or(&arguments.chip)
 }
 
-/// A compiler of CUDA C++ for the chip.
+/// A CUDA C++ compiler for the chip.
 fn compiler(arguments: &SimArgs) -> Result<Compiler, Failure> {
     let (major, minor) = chip(arguments).capability;
     let target = CompileTarget { architecture: Architecture(10 * major + minor), form: CodeForm::Ptx };
@@ -161,10 +161,11 @@ fn entry(arguments: &SimArgs, module: &Module) -> Result<String, Failure> {
     match (&arguments.entry, kernels.as_slice()) {
         (Some(entry), _) => Ok(entry.clone()),
         (None, [only]) => Ok((*only).to_owned()),
-        (None, []) => {
-            Err(Failure::Simulation(format!("{}: there is no kernel in it", arguments.file.display())))
-        }
-        (None, several) => Err(Failure::Usage(format!("--entry must name one of {}", several.join(", ")))),
+        (None, []) => Err(Failure::Simulation(format!("{} contains no kernel", arguments.file.display()))),
+        (None, several) => Err(Failure::Usage(format!(
+            "the file has several kernels; choose one with --entry: {}",
+            several.join(", ")
+        ))),
     }
 }
 
@@ -172,7 +173,7 @@ fn placing(error: OperandError) -> Failure {
     match error {
         OperandError::File(path, source) => Failure::Unreadable { path, source },
         OperandError::Length { path, got, wanted } => {
-            Failure::Usage(format!("{} has {got} bytes, and the argument {wanted}", path.display()))
+            Failure::Usage(format!("{} has {got} bytes, but the argument needs {wanted}", path.display()))
         }
         OperandError::Simulator(error) => Failure::Simulation(error.to_string()),
     }

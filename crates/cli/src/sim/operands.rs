@@ -1,4 +1,4 @@
-//! A kernel's arguments as the command line has them.
+//! A kernel's arguments as the command line spells them.
 
 use std::{fs, path::PathBuf, str::FromStr};
 
@@ -10,11 +10,11 @@ use kinora::ptx::{
 /// An argument of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operand {
-    /// A number or a struct, as it is stored.
+    /// The bytes of a number or a struct.
     Value(Vec<u8>),
     /// Memory.
     Buffer(Buffer),
-    /// A tensor map of memory, for copies of boxes of it: their extents, the outermost axis first.
+    /// A tensor map of memory, for TMA copies of boxes; the box's extents, outermost axis first.
     Tiles { buffer: Buffer, tile: Vec<u32>, swizzle: Swizzle },
 }
 
@@ -22,13 +22,13 @@ pub enum Operand {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
     pub element: Element,
-    /// The outermost axis first. Where there is no map of it, only how many elements there are in all matters.
+    /// The outermost axis first. Only a tensor map distinguishes axes; otherwise the total number of elements counts.
     extents: Vec<usize>,
     filling: Filling,
 }
 
 impl Buffer {
-    /// Whether it holds numbers that differ from each other, as far as the command line says.
+    /// Whether it is filled with anything but one number.
     pub fn has_content(&self) -> bool {
         matches!(self.filling, Filling::Random | Filling::File(_))
     }
@@ -51,14 +51,14 @@ pub enum Element {
     F64,
 }
 
-/// What a buffer holds at first.
+/// What a buffer initially holds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Filling {
-    /// Nothing: to read it is a finding.
+    /// Nothing: reading it is a finding.
     Nothing,
     /// One number, over and over.
     Number(f64),
-    /// Numbers that look like chance, and are the same every time.
+    /// Pseudorandom numbers, the same in every run.
     Random,
     /// The bytes of a file.
     File(PathBuf),
@@ -88,7 +88,7 @@ impl Element {
         Element::ALL.into_iter().find(|(_, element, _)| *element == self).map_or(1, |(.., bytes)| bytes)
     }
 
-    /// A number as it is stored; what is too large becomes the largest.
+    /// The bytes of a number; one that is out of range saturates.
     fn store(self, number: f64) -> Vec<u8> {
         match self {
             Element::I8 => (number as i8).to_le_bytes().to_vec(),
@@ -106,7 +106,7 @@ impl Element {
         }
     }
 
-    /// The numbers in some bytes, in words.
+    /// The numbers that bytes hold, as text.
     pub fn show(self, bytes: &[u8]) -> Vec<String> {
         let show = |piece: &[u8]| {
             let wide: [u8; 8] = std::array::from_fn(|at| piece.get(at).copied().unwrap_or(0));
@@ -129,7 +129,7 @@ impl Element {
         bytes.chunks(self.bytes()).map(show).collect()
     }
 
-    /// What a tensor map calls it.
+    /// The element type of a tensor map.
     fn of_map(self) -> MapElement {
         match self {
             Element::I8 | Element::U8 => MapElement::U8,
@@ -149,78 +149,125 @@ impl Element {
     }
 }
 
+/// The ways to write an argument.
 const FORMS: &str = "write i32:5, f32:0.5, f32[1000], f32[1000]=0, f32[1000]=random, f32[1000]=@FILE or \
                      tiles:16,64:f16[512,64]=random";
 
-impl FromStr for Operand {
-    type Err = String;
+/// Why an argument cannot be parsed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ArgumentError {
+    /// It has none of the known forms.
+    #[error("{FORMS}")]
+    Form,
+    /// An unknown element type.
+    #[error("unknown type {0}; {FORMS}")]
+    Type(String),
+    /// Extents that are not numbers.
+    #[error("{0} is not a number of elements; write f32[1000] or f32[10,100]")]
+    Extents(String),
+    /// A buffer beyond all memory.
+    #[error("{0} is larger than the memory of any GPU")]
+    TooLarge(String),
+    /// Text that is not a number of its type.
+    #[error("{number} is not a valid {name}")]
+    Number {
+        /// The text.
+        number: String,
+        /// The type.
+        name: String,
+    },
+    /// Digits that are not whole bytes.
+    #[error("{0} is not a sequence of bytes; write two hexadecimal digits per byte")]
+    Bytes(String),
+    /// An unknown swizzle.
+    #[error("swizzle{0} does not exist; write swizzle32, swizzle64 or swizzle128")]
+    Swizzle(String),
+    /// A box that is not numbers.
+    #[error("{0} is not a box; write its extents, as in tiles:16,64:f16[512,64]")]
+    Box(String),
+    /// A tensor or a box without elements.
+    #[error("a tensor map needs a tensor and a box with at least one element")]
+    Empty,
+    /// A box whose axes are not those of its tensor.
+    #[error("the box has {tile} axes and the tensor {tensor}; both need the same number, at most 5")]
+    Axes {
+        /// Axes of the box.
+        tile: usize,
+        /// Axes of the tensor.
+        tensor: usize,
+    },
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Operand {
+    type Err = ArgumentError;
+
+    fn from_str(text: &str) -> Result<Self, ArgumentError> {
         if let Some(map) = text.strip_prefix("tiles:") {
             return tiles(map);
         }
         if text.contains('[') {
             return text.parse().map(Operand::Buffer);
         }
-        let (name, number) = text.split_once(':').ok_or(FORMS)?;
+        let (name, number) = text.split_once(':').ok_or(ArgumentError::Form)?;
         let bytes = if name == "bytes" { hexadecimal(number) } else { scalar(name, number) };
         Ok(Operand::Value(bytes?))
     }
 }
 
 impl FromStr for Buffer {
-    type Err = String;
+    type Err = ArgumentError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, rest) = text.split_once('[').ok_or(FORMS)?;
-        let element =
-            Element::named(name).ok_or_else(|| format!("there is no element type {name}; {FORMS}"))?;
-        let (extents, rest) = rest.split_once(']').ok_or(FORMS)?;
+    fn from_str(text: &str) -> Result<Self, ArgumentError> {
+        let (name, rest) = text.split_once('[').ok_or(ArgumentError::Form)?;
+        let element = Element::named(name).ok_or_else(|| ArgumentError::Type(name.to_owned()))?;
+        let (extents, rest) = rest.split_once(']').ok_or(ArgumentError::Form)?;
         let axes = extents.split(',').map(|extent| extent.trim().parse().ok());
         let extents: Vec<usize> =
-            axes.collect::<Option<_>>().ok_or_else(|| format!("{extents} is no number of elements"))?;
+            axes.collect::<Option<_>>().ok_or_else(|| ArgumentError::Extents(extents.to_owned()))?;
         let bytes = extents.iter().try_fold(element.bytes(), |bytes, &extent| bytes.checked_mul(extent));
         if bytes.is_none_or(|bytes| bytes > 1 << 40) {
-            return Err(format!("{text} is more than any GPU holds"));
+            return Err(ArgumentError::TooLarge(text.to_owned()));
         }
         let filling = match rest.strip_prefix('=') {
             None if rest.is_empty() => Filling::Nothing,
-            None => return Err(FORMS.to_owned()),
+            None => return Err(ArgumentError::Form),
             Some("random") => Filling::Random,
             Some(file) if file.starts_with('@') => Filling::File(PathBuf::from(&file[1..])),
-            Some(number) => Filling::Number(number.parse().map_err(|_| format!("{number} is no number"))?),
+            Some(number) => Filling::Number(number.parse().map_err(|_| wrong_number(number, name))?),
         };
         Ok(Buffer { element, extents, filling })
     }
 }
 
 /// A tensor map, `16,64:f16[512,64]` or with a swizzle `16,64,swizzle128:f16[512,64]`.
-fn tiles(text: &str) -> Result<Operand, String> {
-    let (tile, buffer) = text.split_once(':').ok_or(FORMS)?;
+fn tiles(text: &str) -> Result<Operand, ArgumentError> {
+    let (tile, buffer) = text.split_once(':').ok_or(ArgumentError::Form)?;
     let buffer: Buffer = buffer.parse()?;
     let (tile, swizzle) = match tile.rsplit_once(",swizzle") {
         None => (tile, Swizzle::None),
         Some((tile, "32")) => (tile, Swizzle::Bytes32),
         Some((tile, "64")) => (tile, Swizzle::Bytes64),
         Some((tile, "128")) => (tile, Swizzle::Bytes128),
-        Some((_, width)) => return Err(format!("a swizzle is of 32, 64 or 128 bytes, not {width}")),
+        Some((_, width)) => return Err(ArgumentError::Swizzle(width.to_owned())),
     };
     let extents = tile.split(',').map(|extent| extent.trim().parse().ok());
-    let tile: Vec<u32> = extents.collect::<Option<_>>().ok_or_else(|| format!("{tile} is no box"))?;
+    let tile: Vec<u32> = extents.collect::<Option<_>>().ok_or_else(|| ArgumentError::Box(tile.to_owned()))?;
     if buffer.extents.contains(&0) || tile.contains(&0) {
-        return Err("a tensor and its boxes have something in them".to_owned());
+        return Err(ArgumentError::Empty);
     }
     if tile.len() != buffer.extents.len() || tile.len() > 5 {
-        return Err("a tensor has up to five axes, and a box as many as its tensor".to_owned());
+        return Err(ArgumentError::Axes { tile: tile.len(), tensor: buffer.extents.len() });
     }
     Ok(Operand::Tiles { buffer, tile, swizzle })
 }
 
-/// A number as it is stored.
-fn scalar(name: &str, number: &str) -> Result<Vec<u8>, String> {
-    let element =
-        Element::named(name).ok_or_else(|| format!("there is no argument of type {name}; {FORMS}"))?;
-    let wrong = || format!("{number} is no {name}");
+fn wrong_number(number: &str, name: &str) -> ArgumentError {
+    ArgumentError::Number { number: number.to_owned(), name: name.to_owned() }
+}
+
+/// The bytes of a number.
+fn scalar(name: &str, number: &str) -> Result<Vec<u8>, ArgumentError> {
+    let element = Element::named(name).ok_or_else(|| ArgumentError::Type(name.to_owned()))?;
     fn whole<T: FromStr, const N: usize>(number: &str, bytes: fn(T) -> [u8; N]) -> Option<Vec<u8>> {
         number.parse().ok().map(|value| bytes(value).to_vec())
     }
@@ -237,12 +284,11 @@ fn scalar(name: &str, number: &str) -> Result<Vec<u8>, String> {
             number.parse().ok().map(|number| element.store(number))
         }
     }
-    .ok_or_else(wrong)
+    .ok_or_else(|| wrong_number(number, name))
 }
 
-/// Bytes of two digits each.
-fn hexadecimal(digits: &str) -> Result<Vec<u8>, String> {
-    let wrong = || format!("{digits} are no bytes of two hexadecimal digits each");
+/// Bytes of two hexadecimal digits each.
+fn hexadecimal(digits: &str) -> Result<Vec<u8>, ArgumentError> {
     let pairs = digits.as_bytes().chunks(2);
     let byte = |pair: &[u8]| match pair {
         [high, low] => {
@@ -252,14 +298,17 @@ fn hexadecimal(digits: &str) -> Result<Vec<u8>, String> {
         _ => None,
     };
     let bytes: Option<Vec<u8>> = pairs.map(byte).collect();
-    bytes.filter(|bytes| !bytes.is_empty()).ok_or_else(wrong)
+    bytes.filter(|bytes| !bytes.is_empty()).ok_or_else(|| ArgumentError::Bytes(digits.to_owned()))
 }
 
-/// Why an operand could not be made.
+/// Why an operand could not be placed on the device.
 #[derive(Debug)]
 pub enum OperandError {
+    /// Its file cannot be read.
     File(PathBuf, std::io::Error),
+    /// Its file has another size.
     Length { path: PathBuf, got: usize, wanted: usize },
+    /// The simulator cannot hold it.
     Simulator(PtxError),
 }
 
@@ -272,13 +321,13 @@ impl Operand {
         }
     }
 
-    /// Gives the operand addresses on a device, without memory behind them.
+    /// Reserves addresses for the operand, without memory behind them.
     pub fn reserve(&self, simulator: &mut Simulator) -> (Argument, Option<(DeviceAddress, usize)>) {
         let place = self.buffer().map(|buffer| (simulator.reserve(buffer.bytes()), buffer.bytes()));
         (self.argument(place), place)
     }
 
-    /// Puts the operand onto a device: the kernel's argument, and its memory's address and bytes where it has some.
+    /// Places the operand on the device: returns the kernel's argument, and the address and size of its memory if it has any.
     pub fn place(
         &self,
         number: usize,
@@ -334,7 +383,7 @@ impl Buffer {
         Ok(address)
     }
 
-    /// The map of it as a tensor without gaps. Maps have the innermost axis first.
+    /// The tensor map of it as a contiguous tensor. Tensor maps list the innermost axis first.
     fn map(&self, address: DeviceAddress, tile: &[u32], swizzle: Swizzle) -> TensorMap {
         let rank = self.extents.len();
         let inwards = |axis: usize| rank.checked_sub(axis + 1);
@@ -358,7 +407,7 @@ impl Buffer {
     }
 }
 
-/// Numbers between −1 and 1, or from 0 to 9 where they are whole: others for each argument.
+/// Numbers between -1 and 1, or integers from 0 to 9, different for each argument.
 fn random(element: Element, count: usize, number: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9u32.wrapping_mul(number as u32 + 1);
     let mut next = || {

@@ -1,4 +1,4 @@
-//! How long a simulated kernel would take, in words.
+//! How long a simulated kernel would take, as text.
 
 use kinora::{
     ptx::{
@@ -10,7 +10,7 @@ use kinora::{
 use super::{arguments::SimArgs, compiler};
 use crate::failure::Failure;
 
-/// The prediction, where one was asked for. Registers are the assembler's where there is a source.
+/// The prediction, if one was asked for. If there is a source, the assembler says how many registers a thread has.
 pub fn predict(
     arguments: &SimArgs,
     simulator: &Simulator,
@@ -37,55 +37,45 @@ pub fn predict(
     predicted.map(Some).map_err(|error| Failure::Simulation(format!("{name}: {error}")))
 }
 
-/// The lines of a report.
+/// The prediction's lines.
 pub fn text(prediction: &Prediction) -> String {
     let occupancy = &prediction.occupancy;
+    let total = format!(
+        "{}, limited by {}, then by {}",
+        seconds(prediction.seconds),
+        name(prediction.limiter),
+        name(prediction.next_limiter)
+    );
+    let parts = format!(
+        "{} launch; then multiprocessors {} and DRAM {}, overlapping",
+        seconds(prediction.launch_seconds),
+        seconds(prediction.multiprocessor_seconds),
+        seconds(prediction.dram_seconds)
+    );
+    let filled = format!(
+        "{} blocks per multiprocessor at {} registers per thread, {:.0} % of its warps, limited by {}",
+        occupancy.blocks,
+        prediction.registers,
+        100.0 * occupancy.share,
+        limit(occupancy.limit)
+    );
+    let traffic = format!(
+        "{} to and from DRAM, {} to and from L2",
+        bytes(prediction.dram_bytes as u64),
+        bytes(prediction.l2_bytes as u64)
+    );
+    let blocks = format!(
+        "{} in {:.2} waves; {} were simulated",
+        prediction.blocks, prediction.waves, prediction.sampled_blocks
+    );
     let lines = [
-        (
-            "predicted",
-            format!(
-                "{}, limited by {}, then by {}",
-                seconds(prediction.seconds),
-                words(prediction.limiter),
-                words(prediction.next_limiter)
-            ),
-        ),
-        (
-            "  of which",
-            format!(
-                "launch {}, multiprocessors {} beside memory {}",
-                seconds(prediction.launch_seconds),
-                seconds(prediction.multiprocessor_seconds),
-                seconds(prediction.dram_seconds)
-            ),
-        ),
+        ("predicted", total),
+        ("  of which", parts),
         ("busy", busy(prediction)),
-        ("at barriers", format!("{} of a warp's time, on average", seconds(prediction.barrier_seconds))),
-        (
-            "occupancy",
-            format!(
-                "{} blocks of {} registers a thread on a multiprocessor, {:.0} % of its warps, limited by {}",
-                occupancy.blocks,
-                prediction.registers,
-                100.0 * occupancy.share,
-                limit(occupancy.limit)
-            ),
-        ),
-        (
-            "traffic",
-            format!(
-                "{} with memory, {} with the second-level cache",
-                bytes(prediction.dram_bytes as u64),
-                bytes(prediction.l2_bytes as u64)
-            ),
-        ),
-        (
-            "blocks",
-            format!(
-                "{}, {:.2} times what the chip holds; {} were run",
-                prediction.blocks, prediction.waves, prediction.sampled_blocks
-            ),
-        ),
+        ("waiting at barriers", format!("{} per warp on average", seconds(prediction.barrier_seconds))),
+        ("occupancy", filled),
+        ("traffic", traffic),
+        ("blocks", blocks),
     ];
     lines.into_iter().map(|(name, value)| format!("{name:<28} {value}\n")).collect()
 }
@@ -94,16 +84,16 @@ fn seconds(seconds: f64) -> String {
     time((seconds * 1e9).round() as u64)
 }
 
-/// The resources that are busy the most, with their shares of the time.
+/// The busiest resources, with their shares of the time.
 fn busy(prediction: &Prediction) -> String {
     let share = |seconds: f64| 100.0 * seconds / prediction.seconds.max(f64::MIN_POSITIVE);
     let uses = prediction.uses.iter().take(4);
-    uses.map(|used| format!("{} {:.0} %", words(used.resource), share(used.seconds)))
+    uses.map(|used| format!("{} {:.0} %", name(used.resource), share(used.seconds)))
         .collect::<Vec<_>>()
         .join(", ")
 }
 
-fn words(resource: Resource) -> &'static str {
+fn name(resource: Resource) -> &'static str {
     match resource {
         Resource::Issue => "instruction issue",
         Resource::Float => "floating-point units",
@@ -112,8 +102,8 @@ fn words(resource: Resource) -> &'static str {
         Resource::Special => "special-function units",
         Resource::Tensor => "tensor cores",
         Resource::Shared => "shared memory",
-        Resource::L2 => "the second-level cache",
-        Resource::Dram => "memory",
+        Resource::L2 => "L2",
+        Resource::Dram => "DRAM",
         Resource::Latency => "latency",
         Resource::Launch => "the launch",
     }

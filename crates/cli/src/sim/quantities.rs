@@ -1,32 +1,46 @@
-//! Extents and chips as the command line has them.
+//! Extents and chips as the command line spells them.
 
 use std::str::FromStr;
 
-use kinora::ptx::Profile;
+use kinora::ptx::ChipSpec;
 
 /// Extents on up to three axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extents(pub [u32; 3]);
 
-impl FromStr for Extents {
-    type Err = String;
+/// Why extents or a chip cannot be parsed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// More than three extents.
+    #[error("{0} axes are too many; write X, X,Y or X,Y,Z")]
+    Axes(usize),
+    /// Not a number.
+    #[error("{0} is not a number of blocks or threads")]
+    Number(String),
+    /// Not the name of a chip.
+    #[error("unknown chip; write {}", ChipSpec::NAMES.join(", "))]
+    Chip,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Extents {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
         let mut extents = [1; 3];
         let parts: Vec<&str> = text.split(',').collect();
         if parts.len() > 3 {
-            return Err("there are three axes at most: X,Y,Z".to_owned());
+            return Err(QuantityError::Axes(parts.len()));
         }
         for (extent, part) in extents.iter_mut().zip(parts) {
-            *extent = part.trim().parse().map_err(|_| format!("{part} is no number of blocks or threads"))?;
+            *extent = part.trim().parse().map_err(|_| QuantityError::Number(part.to_owned()))?;
         }
         Ok(Extents(extents))
     }
 }
 
 /// A chip by its name.
-pub fn chip(name: &str) -> Result<Profile, String> {
-    Profile::named(name).ok_or_else(|| format!("there is {}", Profile::NAMES.join(", ")))
+pub fn chip(name: &str) -> Result<ChipSpec, QuantityError> {
+    ChipSpec::named(name).ok_or(QuantityError::Chip)
 }
 
 #[cfg(test)]
@@ -34,13 +48,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_that_are_not_given_are_one() {
+    fn axes_that_are_left_out_are_one() {
         assert_eq!("7".parse(), Ok(Extents([7, 1, 1])));
         assert_eq!("7, 8,9".parse(), Ok(Extents([7, 8, 9])));
         for wrong in ["", "1,2,3,4", "x", "-1", "1,,2"] {
             assert!(wrong.parse::<Extents>().is_err(), "{wrong}");
         }
-        assert_eq!(chip("H200").map(|profile| profile.name), Ok("H200".to_owned()));
-        assert!(chip("abacus").unwrap_err().contains("rtx4090"));
+        assert_eq!(chip("H200").map(|chip| chip.name), Ok("H200".to_owned()));
+        assert!(chip("abacus").unwrap_err().to_string().contains("rtx4090"));
     }
 }

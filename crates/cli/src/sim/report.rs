@@ -1,11 +1,11 @@
-//! What a simulated kernel did, in words.
+//! The report of a simulated launch, as text.
 
 use kinora::{
     ptx::{Counters, InstructionClass, Report, Traffic},
     quantity::{bytes, prefixed},
 };
 
-/// The findings, then what the kernel cost.
+/// The findings, then the counters.
 pub fn text(kernel: &str, chip: &str, report: &Report) -> String {
     let mut text = format!("{kernel} on a simulated {chip}\n");
     match report.findings.as_slice() {
@@ -21,43 +21,40 @@ pub fn text(kernel: &str, chip: &str, report: &Report) -> String {
 
 fn costs(counters: &Counters) -> String {
     let mut lines = vec![(
-        "instructions of warps".to_owned(),
+        "warp instructions".to_owned(),
         format!(
-            "{}, {:.0} % of the lanes at work",
+            "{}, {:.0} % of the lanes active",
             counters.warp_instructions(),
             100.0 * counters.lane_efficiency()
         ),
     )];
     for class in InstructionClass::ALL {
         if counters.class(class) > 0 {
-            lines.push((
-                format!("  {}", format!("{class:?}").to_lowercase()),
-                counters.class(class).to_string(),
-            ));
+            lines.push((format!("  {}", class.name()), counters.class(class).to_string()));
         }
     }
     if counters.branches > 0 {
-        let parted = format!("{}, of which {} parted a warp", counters.branches, counters.divergent_branches);
-        lines.push(("branches".to_owned(), parted));
+        let divergent = format!("{}, {} of them divergent", counters.branches, counters.divergent_branches);
+        lines.push(("branches".to_owned(), divergent));
     }
     for (name, traffic, piece) in [
-        ("global loads", &counters.global_loads, "sectors"),
-        ("global stores", &counters.global_stores, "sectors"),
-        ("global atomics", &counters.global_atomics, "sectors"),
-        ("shared loads", &counters.shared_loads, "rounds"),
-        ("shared stores", &counters.shared_stores, "rounds"),
-        ("shared atomics", &counters.shared_atomics, "rounds"),
+        ("global loads", &counters.global_loads, "sector"),
+        ("global stores", &counters.global_stores, "sector"),
+        ("global atomics", &counters.global_atomics, "sector"),
+        ("shared loads", &counters.shared_loads, "wavefront"),
+        ("shared stores", &counters.shared_stores, "wavefront"),
+        ("shared atomics", &counters.shared_atomics, "wavefront"),
     ] {
         if traffic.requests > 0 {
             lines.push((name.to_owned(), moved(traffic, piece)));
         }
     }
     for (name, amount, unit) in [
-        ("read from local memory", counters.local_load_bytes, "B"),
-        ("written to local memory", counters.local_store_bytes, "B"),
-        ("copied beside the threads", counters.copied_bytes, "B"),
-        ("matrix products", counters.matrix_flops, "FLOP"),
-        ("arithmetic of threads", counters.thread_flops, "FLOP"),
+        ("local loads", counters.local_load_bytes, "B"),
+        ("local stores", counters.local_store_bytes, "B"),
+        ("asynchronous copies", counters.copied_bytes, "B"),
+        ("matrix instructions", counters.matrix_flops, "FLOP"),
+        ("thread arithmetic", counters.thread_flops, "FLOP"),
     ] {
         if amount > 0 {
             lines.push((name.to_owned(), prefixed(amount as f64, unit)));
@@ -71,16 +68,21 @@ fn costs(counters: &Counters) -> String {
     lines.into_iter().map(|(name, value)| format!("{name:<28} {value}\n")).collect()
 }
 
+/// Bytes, requests and sectors or wavefronts, with the fewest that could have carried the same bytes.
 fn moved(traffic: &Traffic, piece: &str) -> String {
     let conflicts = match traffic.conflicts {
         0 => String::new(),
-        conflicts => format!(", {conflicts} of them by bank conflicts"),
+        conflicts => format!(", {conflicts} from bank conflicts"),
     };
     format!(
-        "{} in {} requests and {} {piece}{conflicts}, where {} would do",
+        "{} in {} and {}{conflicts} (ideal: {})",
         bytes(traffic.bytes),
-        traffic.requests,
-        traffic.transactions,
+        counted(traffic.requests, "request"),
+        counted(traffic.transactions, piece),
         traffic.ideal_transactions
     )
+}
+
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

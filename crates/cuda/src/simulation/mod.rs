@@ -1,5 +1,5 @@
-//! One call by itself, on a GPU that is none: the launches that a real one would get, executed from their PTX on the CPU,
-//! with everything checked that a GPU does not.
+//! Runs single calls on a simulated GPU: the launches that a real one would get are executed from their PTX on the CPU, with all
+//! checks.
 
 mod prediction;
 
@@ -10,8 +10,8 @@ use std::{
 
 use kinora_graph::TensorType;
 use kinora_ptx::{
-    Argument as Simulated, Freedom, LaunchConfig, MapElement, Module, Profile, Report, Simulator, Swizzle,
-    TensorMap as SimulatedMap, TensorMapKind,
+    Argument as Simulated, ChipSpec, LaunchConfig, MapElement, Module, Report, RoundingLatitude, Simulator,
+    Swizzle, TensorMap as SimulatedMap, TensorMapKind,
 };
 
 use crate::{
@@ -24,56 +24,56 @@ use crate::{
 
 pub use prediction::CallPrediction;
 
-/// A simulated GPU with a compiler, on which single calls run. What was compiled is kept for the next call.
+/// A simulated GPU with a compiler, which runs single calls. Compiled kernels are kept for the next call.
 #[derive(Debug)]
 pub struct SimulatedBench {
     chip: Chip,
-    profile: Profile,
+    profile: ChipSpec,
     compiler: Compiler,
-    /// To machine code, which alone tells the registers.
+    /// Compiles to machine code, which is needed to know the registers per thread.
     assembler: Compiler,
-    /// What kernels were compiled to.
+    /// Compiled kernels.
     codes: Mutex<HashMap<Kernel, Code>>,
-    /// The registers of their threads.
+    /// Their registers per thread.
     registers: Mutex<HashMap<Kernel, u32>>,
 }
 
 /// A kernel's code.
 #[derive(Clone, Debug)]
 enum Code {
-    /// Loaded, for any device: a call has one of its own, and reading the PTX takes longer than most calls.
+    /// Loaded, for any simulator. Every call has its own, and loading PTX takes longer than most calls.
     Module(Arc<Module>),
-    /// Its PTX, which names variables in the memory of the device that it is loaded to.
+    /// Its PTX, because it refers to variables in the memory of the simulator that it is loaded to.
     Text(Arc<str>),
 }
 
 /// What a call did on a simulated GPU.
 #[derive(Debug)]
 pub struct SimulatedRun {
-    /// The bytes of its results.
+    /// The bytes of the results.
     pub results: Vec<Vec<u8>>,
-    /// The bad index that a kernel found in its data, where it found one.
+    /// The bad index that a kernel found in its data, if any.
     pub fault: Option<i32>,
-    /// What each launch did, and what was wrong with it, by the kernel's name.
+    /// The report of each launch, by the kernel's name.
     pub reports: Vec<(String, Report)>,
-    /// What of the kernels' arithmetic a chip may do in another way.
-    pub freedom: Freedom,
+    /// The parts of the kernels' arithmetic that a chip may round differently.
+    pub latitude: RoundingLatitude,
 }
 
 impl SimulatedBench {
     /// A bench for a chip's kernels, on a simulated GPU of its generation.
     ///
     /// # Errors
-    /// Where a bundle of kernels was named that is none.
+    /// If the named bundle of kernels is not one.
     pub fn new(chip: Chip, compiler: CompilerOptions) -> Result<SimulatedBench, CudaError> {
         let target = |form| CompileTarget { architecture: chip.architecture, form };
         let capability = (chip.architecture.0 / 10, chip.architecture.0 % 10);
         let typical = match capability {
-            (7, _) => Profile::t4(),
-            (8, _) => Profile::a100(),
-            _ => Profile::h200(),
+            (7, _) => ChipSpec::t4(),
+            (8, _) => ChipSpec::a100(),
+            _ => ChipSpec::h200(),
         };
-        let profile = Profile {
+        let profile = ChipSpec {
             name: chip.architecture.to_string(),
             capability,
             multiprocessors: chip.multiprocessors,
@@ -90,9 +90,9 @@ impl SimulatedBench {
         })
     }
 
-    /// The same bench with another chip's figures: one that runs the same kernels.
+    /// The same bench with the figures of another chip that runs the same kernels.
     #[must_use]
-    pub fn with_profile(mut self, profile: Profile) -> SimulatedBench {
+    pub fn with_chip_spec(mut self, profile: ChipSpec) -> SimulatedBench {
         self.profile = profile;
         self
     }
@@ -102,20 +102,19 @@ impl SimulatedBench {
         &self.chip
     }
 
-    /// Runs a call once, in memory of its own. Nothing is in it but the operands, so that a read of anything else is found.
+    /// Runs a call once, in its own memory, which holds nothing but the operands, so that a read of anything else is found.
     ///
     /// # Errors
-    /// Where a kernel does not compile, its code is not understood, or the call is of a vendor's library.
+    /// If a kernel does not compile or cannot be simulated, or the call is to a vendor library.
     pub fn run(
         &self,
         call: &Call<'_>,
         implementation: &dyn Implementation,
         operands: &[&[u8]],
     ) -> Result<SimulatedRun, CudaError> {
-        let said = |problem: kinora_ptx::PtxError| CudaError::Simulation(problem.to_string());
         let mut simulator = Simulator::new(self.profile.clone());
         let allocate = |simulator: &mut Simulator, bytes: usize| -> Result<DevicePointer, CudaError> {
-            if bytes == 0 { Ok(0) } else { simulator.allocate(bytes).map_err(said) }
+            if bytes == 0 { Ok(0) } else { Ok(simulator.allocate(bytes)?) }
         };
         let tensors =
             |simulator: &mut Simulator, types: &[&TensorType]| -> Result<Vec<DevicePointer>, CudaError> {
@@ -128,26 +127,26 @@ impl SimulatedBench {
             fault: allocate(&mut simulator, FAULT_BYTES)?,
             number: 1,
         };
-        simulator.copy_in(places.fault, &[0; FAULT_BYTES]).map_err(said)?;
+        simulator.copy_in(places.fault, &[0; FAULT_BYTES])?;
         for (&address, operand) in places.inputs.iter().zip(operands) {
             if !operand.is_empty() {
-                simulator.copy_in(address, operand).map_err(said)?;
+                simulator.copy_in(address, operand)?;
             }
         }
-        let (mut reports, mut freedom) = (Vec::new(), Freedom::default());
+        let (mut reports, mut latitude) = (Vec::new(), RoundingLatitude::default());
         for work in implementation.work(call, &places)? {
             let Work::Launch(launch) = work else {
-                return Err(CudaError::Simulation(format!("{} is a library's", implementation.name())));
+                return Err(CudaError::NotSimulated(implementation.name()));
             };
             let module = self.module(&mut simulator, &launch.kernel)?;
-            let report = simulator.launch(&module, launch.kernel.entry, &config(&launch)).map_err(said)?;
-            freedom.add(module.freedom(launch.kernel.entry).map_err(said)?);
+            let report = simulator.launch(&module, launch.kernel.entry, &config(&launch))?;
+            latitude.add(module.rounding_latitude(launch.kernel.entry)?);
             reports.push((launch.kernel.label(), report));
         }
         let read = |address: DevicePointer, bytes: usize| {
             let mut to = vec![0; bytes];
             if bytes > 0 {
-                simulator.copy_out(address, &mut to).map_err(said)?;
+                simulator.copy_out(address, &mut to)?;
             }
             Ok(to)
         };
@@ -155,7 +154,7 @@ impl SimulatedBench {
         let results = results.collect::<Result<_, CudaError>>()?;
         let words = read(places.fault, FAULT_BYTES)?;
         let word = |at: usize| i32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
-        Ok(SimulatedRun { results, fault: (word(0) != 0).then(|| word(4)), reports, freedom })
+        Ok(SimulatedRun { results, fault: (word(0) != 0).then(|| word(4)), reports, latitude })
     }
 
     /// A kernel, loaded.
@@ -165,12 +164,10 @@ impl SimulatedBench {
         let text = match known {
             Some(Code::Module(module)) => return Ok(module),
             Some(Code::Text(text)) => text,
-            // Others go on meanwhile; what two compile at a time is the same.
+            // The lock is not held: two threads may compile the same kernel, with the same result.
             None => self.text(kernel)?,
         };
-        let module = Module::load(simulator, &text)
-            .map(Arc::new)
-            .map_err(|problem| CudaError::Simulation(problem.to_string()))?;
+        let module = Arc::new(Module::load(simulator, &text)?);
         let code = if module.is_portable() { Code::Module(module.clone()) } else { Code::Text(text) };
         codes().insert(kernel.clone(), code);
         Ok(module)
@@ -179,15 +176,13 @@ impl SimulatedBench {
     /// A kernel's PTX.
     fn text(&self, kernel: &Kernel) -> Result<Arc<str>, CudaError> {
         let code = self.compiler.compile(kernel)?;
-        let text = String::from_utf8(code.bytes).map_err(|_| {
-            CudaError::Simulation(format!("{}: the compiler's PTX is no text", kernel.label()))
-        })?;
-        // The compiler ends it with a zero.
+        let text = String::from_utf8_lossy(&code.bytes);
+        // The compiler terminates it with a zero byte.
         Ok(text.trim_end_matches('\0').into())
     }
 }
 
-/// A launch as the simulator takes it.
+/// A launch in the simulator's terms.
 fn config(launch: &Launch) -> LaunchConfig {
     let argument = |argument: &Argument| match argument {
         Argument::Pointer(address) => Simulated::U64(*address),
@@ -206,7 +201,7 @@ fn config(launch: &Launch) -> LaunchConfig {
     }
 }
 
-/// A descriptor of the bulk copy engine as the simulator takes it.
+/// A tensor map in the simulator's terms.
 fn tensor_map(map: &TensorMap) -> SimulatedMap {
     SimulatedMap {
         address: map.address,

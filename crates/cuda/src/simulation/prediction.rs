@@ -1,4 +1,4 @@
-//! How long a call would take on a GPU that is not there, by the launches that a real one would get.
+//! Predicts how long a call takes on a GPU, from the launches that it would get.
 
 use std::sync::PoisonError;
 
@@ -14,25 +14,23 @@ use crate::{
 /// What a call is predicted to take.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallPrediction {
-    /// Seconds in all.
+    /// Total seconds.
     pub seconds: f64,
     /// Each launch, by the kernel's name.
     pub launches: Vec<(String, Prediction)>,
 }
 
 impl SimulatedBench {
-    /// Predicts how long a call takes, in memory that is only addresses: nothing is allocated, so that any size goes. Its
-    /// kernels see zeros.
+    /// Predicts how long a call takes. Addresses are reserved without memory, so any size works; kernels read zeros.
     ///
     /// # Errors
-    /// Where a kernel does not compile, its code is not understood, or the call is of a vendor's library.
+    /// If a kernel does not compile or cannot be simulated, or the call is to a vendor library.
     pub fn predict(
         &self,
         call: &Call<'_>,
         implementation: &dyn Implementation,
         calibration: &Calibration,
     ) -> Result<CallPrediction, CudaError> {
-        let said = |problem: kinora_ptx::PtxError| CudaError::Simulation(problem.to_string());
         let mut simulator = Simulator::new(self.profile.clone());
         let mut reserve =
             |bytes: usize| -> DevicePointer { if bytes == 0 { 0 } else { simulator.reserve(bytes) } };
@@ -46,7 +44,7 @@ impl SimulatedBench {
         let mut launches: Vec<(String, Prediction)> = Vec::new();
         for work in implementation.work(call, &places)? {
             let Work::Launch(launch) = work else {
-                return Err(CudaError::Simulation(format!("{} is a library's", implementation.name())));
+                return Err(CudaError::NotSimulated(implementation.name()));
             };
             let module = self.module(&mut simulator, &launch.kernel)?;
             let options = PredictOptions {
@@ -54,15 +52,14 @@ impl SimulatedBench {
                 calibration: calibration.clone(),
                 follows: !launches.is_empty(),
             };
-            let prediction =
-                simulator.predict(&module, launch.kernel.entry, &config(&launch), &options).map_err(said)?;
+            let prediction = simulator.predict(&module, launch.kernel.entry, &config(&launch), &options)?;
             launches.push((launch.kernel.label(), prediction));
         }
         let seconds = launches.iter().map(|(_, prediction)| prediction.seconds).sum();
         Ok(CallPrediction { seconds, launches })
     }
 
-    /// Registers of a kernel's threads.
+    /// A kernel's registers per thread, if the compiler reports them.
     fn registers(&self, kernel: &Kernel) -> Result<Option<u32>, CudaError> {
         let known = || self.registers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&registers) = known().get(kernel) {

@@ -1,9 +1,9 @@
-//! Which accesses are ordered: vector clocks of the warps of a block or cluster, with one time for all.
+//! Which accesses are ordered: vector clocks of the warps of a cluster, over one logical time.
 //!
-//! Time goes on at every synchronisation. For each pair of warps it is known up to which time the first has seen what the
-//! second did. An access of warp `a` at time `t` happened before what warp `b` does now if `b` has seen `a` up to `t`.
+//! Every synchronisation advances the time. For each pair of warps, the clocks hold the time up to which the first has seen the
+//! second. An access of warp `a` at time `t` happened before what warp `b` does now if `b` has seen `a` up to `t`.
 
-/// The time and what every warp has seen. The last row is that of the copy engine.
+/// The time, and what every warp has seen. The last row is the TMA unit's.
 #[derive(Clone, Debug)]
 pub(crate) struct Clocks {
     now: u32,
@@ -19,8 +19,8 @@ impl Clocks {
         Clocks { now: 1, count, seen: vec![0; count * count], released: vec![0; count] }
     }
 
-    /// The copy engine's number.
-    pub fn engine(&self) -> usize {
+    /// The TMA unit's row.
+    pub fn tma(&self) -> usize {
         self.count - 1
     }
 
@@ -28,19 +28,19 @@ impl Clocks {
         self.now
     }
 
-    /// Lets time go on. A run of so many synchronisations that time ends keeps the last moment.
+    /// Advances the time, which saturates.
     pub fn advance(&mut self) -> u32 {
         self.now = self.now.saturating_add(1).min(u32::MAX - 1);
         self.now
     }
 
-    /// Until when `warp` has seen `other`.
+    /// The time up to which `warp` has seen `other`.
     #[inline(always)]
     pub fn seen(&self, warp: usize, other: usize) -> u32 {
         self.seen[warp * self.count + other]
     }
 
-    /// What a warp knows, itself included up to now. Time goes on, so that what it does next is not part of that.
+    /// Everything that a warp has seen, and its own past. The time advances, so that what it does next is not included.
     pub fn release(&mut self, warp: usize) -> Vec<u32> {
         let mut row = self.seen[warp * self.count..(warp + 1) * self.count].to_vec();
         row[warp] = self.now;
@@ -49,18 +49,18 @@ impl Clocks {
         row
     }
 
-    /// Whether others may know what a warp did at a moment.
+    /// Whether a warp has released what it did at a time.
     pub fn is_released(&self, warp: usize, at: u32) -> bool {
         self.released[warp] >= at
     }
 
-    /// A warp learns what a release published.
+    /// A warp acquires what was released.
     pub fn acquire(&mut self, warp: usize, published: &[u32]) {
         let mine = &mut self.seen[warp * self.count..(warp + 1) * self.count];
         join(mine, published);
     }
 
-    /// The earliest moment that a warp has seen of any other: what happened before is known to it.
+    /// The time up to which a warp has seen all others.
     pub fn floor(&self, warp: usize) -> u32 {
         let row = &self.seen[warp * self.count..(warp + 1) * self.count];
         let others = row[..self.count - 1].iter().enumerate().filter(|(other, _)| *other != warp);
@@ -68,7 +68,7 @@ impl Clocks {
     }
 }
 
-/// The later of two moments, everywhere.
+/// The elementwise maximum.
 pub(crate) fn join(mine: &mut [u32], theirs: &[u32]) {
     for (mine, theirs) in mine.iter_mut().zip(theirs) {
         *mine = (*mine).max(*theirs);

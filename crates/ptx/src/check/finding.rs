@@ -1,4 +1,4 @@
-//! Reports.
+//! What a kernel does wrong.
 
 use std::{collections::HashMap, fmt};
 
@@ -8,35 +8,35 @@ use std::{collections::HashMap, fmt};
 pub enum FindingKind {
     /// An access outside every allocation, or beyond the end of one.
     OutOfBounds,
-    /// An access at an address that is no multiple of its size.
+    /// An access at an address that is not a multiple of its size.
     Misaligned,
-    /// An access to memory that was freed.
+    /// An access to freed memory.
     UseAfterFree,
-    /// A read of memory that nobody wrote.
+    /// A read of memory that was never written.
     Uninitialised,
-    /// Two accesses, of which one writes, that nothing orders.
+    /// Two unordered accesses, at least one of which writes.
     Race,
-    /// A barrier that only some threads of a warp run into.
+    /// A barrier that only some threads of a warp reach.
     DivergentBarrier,
-    /// A barrier whose threads do not agree on its number of threads.
+    /// A barrier that is used with different thread counts, or in a way that does not exist.
     BarrierMismatch,
-    /// An instruction of a warp that its lanes do not run together.
+    /// A warp-synchronous instruction that its lanes do not execute together.
     WarpSyncMismatch,
-    /// All threads wait, and nothing can wake them.
+    /// All threads wait, and none can go on.
     Deadlock,
-    /// An mbarrier that is used before it is made, or with more arrivals than it counts.
+    /// An mbarrier that is used before it is initialised, or with more arrivals than it expects.
     MbarrierMisuse,
-    /// Shared memory written by threads and read by the copy engine or a warpgroup's product without a fence between.
+    /// Shared memory that threads write and TMA or `wgmma` reads without `fence.proxy.async` in between.
     MissingProxyFence,
-    /// A bulk copy that its tensor map, its address or its size does not allow.
+    /// A bulk copy that its tensor map, address or size does not allow.
     TensorMap,
-    /// A register of a warpgroup's product that is touched before the product was waited for, or without a fence before it.
-    ProductInFlight,
-    /// An infinity that comes out of finite operands, or a NaN that comes out of operands that are none.
+    /// A register of a `wgmma` that is accessed before `wgmma.wait_group`, or written without `wgmma.fence`.
+    WgmmaInFlight,
+    /// An infinity that originates from finite operands, or a NaN from operands that are not NaN.
     NotFinite,
     /// `trap`.
     Trap,
-    /// A kernel that did not end within the limit on instructions.
+    /// A kernel that did not finish within the limit of instructions.
     StepLimit,
 }
 
@@ -44,68 +44,70 @@ impl FindingKind {
     fn suggestion(self) -> &'static str {
         match self {
             FindingKind::OutOfBounds => {
-                "compare the index with the extent before the access, also in the last tile"
+                "check the index against the extent before the access, in the last tile too"
             }
-            FindingKind::Misaligned => "vector accesses need addresses that are multiples of their size",
-            FindingKind::UseAfterFree => "free memory only after the last kernel that uses it",
+            FindingKind::Misaligned => {
+                "align the address to the size of the access, or use a narrower access"
+            }
+            FindingKind::UseAfterFree => "free the memory after the last kernel that uses it",
             FindingKind::Uninitialised => {
-                "write the memory first, or do not read what the tile does not cover"
+                "write the memory before reading it, and do not read beyond what the tile covers"
             }
-            FindingKind::Race => {
-                "put a barrier between the two accesses: __syncthreads, __syncwarp, or a wait"
-            }
+            FindingKind::Race => "order the two accesses with __syncthreads, __syncwarp or a wait",
             FindingKind::DivergentBarrier => {
-                "move the barrier out of the branch, so that whole warps run into it"
+                "move the barrier out of the branch, so that whole warps reach it"
             }
-            FindingKind::BarrierMismatch => "give the same number of threads everywhere, a multiple of 32",
-            FindingKind::WarpSyncMismatch => "name only lanes in the mask that run the same instruction",
+            FindingKind::BarrierMismatch => {
+                "pass every use of a barrier the same number of threads, a multiple of 32"
+            }
+            FindingKind::WarpSyncMismatch => {
+                "put exactly the lanes that execute the instruction into its member mask"
+            }
             FindingKind::Deadlock => {
-                "see that every wait has its arrivals, on every path, with the right parity"
+                "make sure that every wait gets its arrivals on every path, and waits for the right parity"
             }
             FindingKind::MbarrierMisuse => {
-                "make the barrier once, with the number of arrivals of a phase, and fence"
+                "initialise the mbarrier once, with the number of arrivals per phase, and fence before its first use"
             }
             FindingKind::MissingProxyFence => {
-                "run fence.proxy.async in the threads that wrote, before the barrier that the reader waits at"
+                "execute fence.proxy.async in the writing threads, before the barrier that the reader waits at"
             }
-            FindingKind::TensorMap => "compare the map's box, swizzle and alignment with the copy",
-            FindingKind::ProductInFlight => {
-                "wait with wgmma.wait_group before sums are touched, and run wgmma.fence after they were"
+            FindingKind::TensorMap => {
+                "check the tensor map's rank, box, swizzle and alignment against the copy"
             }
-            FindingKind::NotFinite => {
-                "keep divisors from zero and exponents and sums within the type's range, or compute in a wider type"
+            FindingKind::WgmmaInFlight => {
+                "execute wgmma.wait_group before accessing accumulators, and wgmma.fence after writing them"
             }
-            FindingKind::Trap => "the kernel ended itself: an assertion failed",
-            FindingKind::StepLimit => {
-                "look for a loop that waits for something that never comes, or allow more steps for a long one"
-            }
+            FindingKind::NotFinite => "guard against zero divisors and overflow, or compute in a wider type",
+            FindingKind::Trap => "a trap usually is a failed assertion: find the condition before it",
+            FindingKind::StepLimit => "look for a loop that never ends, or raise the limit for a long kernel",
         }
     }
 }
 
-/// A line of the source that PTX was made of.
+/// A line of the source that PTX was compiled from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 pub struct SourceLine {
-    /// The file, as the compiler knew it.
+    /// The file, as it was named to the compiler.
     pub file: String,
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub line: u32,
 }
 
-/// Something that a kernel did wrong. The same at the same instruction is one finding, however often it happens.
+/// Something that a kernel did wrong. All occurrences of one kind at one instruction are one finding.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Finding {
     /// What is wrong.
     pub kind: FindingKind,
     /// The kernel.
     pub kernel: String,
-    /// The line of the source, where the PTX has line information.
+    /// The source line, if the PTX has line information.
     pub source: Option<SourceLine>,
-    /// The line that called the function which that line is in, where it was written into its caller.
+    /// The line of the call, if the source line is in an inlined function.
     pub called_at: Option<SourceLine>,
-    /// The line of the PTX.
+    /// The line in the PTX.
     pub ptx_line: u32,
-    /// The block in which it was seen first.
+    /// The first block that did it.
     pub block: [u32; 3],
     /// The thread of that block.
     pub thread: [u32; 3],
@@ -115,7 +117,7 @@ pub struct Finding {
     pub message: String,
     /// What to do about it.
     pub suggestion: String,
-    /// How often it was seen.
+    /// How often it happened.
     pub count: u64,
 }
 
@@ -142,7 +144,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A finding before names are known.
+/// A finding before its source line is looked up.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub kind: FindingKind,
@@ -152,18 +154,18 @@ pub(crate) struct Seen {
     pub address: Option<u64>,
     pub message: String,
     pub count: u64,
-    /// Better advice than for others of its kind.
+    /// Advice that replaces that of its kind.
     pub advice: Option<&'static str>,
 }
 
 impl Seen {
-    /// The report's own words for it.
+    /// What to do about it.
     pub fn suggestion(&self) -> &'static str {
         self.advice.unwrap_or_else(|| self.kind.suggestion())
     }
 }
 
-/// Those of some blocks, each once.
+/// The findings of some blocks, each once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
     all: Vec<Seen>,
@@ -171,7 +173,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Counts one that was seen before; otherwise makes it.
+    /// Counts a finding, and makes it if it is new.
     pub fn add(
         &mut self,
         kind: FindingKind,
@@ -187,7 +189,7 @@ impl Findings {
         self.all.push(Seen { kind, pc, block, thread, address, message, count: 1, advice: None });
     }
 
-    /// Gives one that was just seen for the first time advice of its own.
+    /// Gives a finding that has just been made its own advice.
     pub fn advise(&mut self, kind: FindingKind, pc: u32, advice: &'static str) {
         if let Some(&known) = self.index.get(&(kind, pc))
             && self.all[known].count == 1
@@ -196,7 +198,7 @@ impl Findings {
         }
     }
 
-    /// Adds those of other blocks.
+    /// Adds the findings of other blocks.
     pub fn merge(&mut self, other: Findings) {
         for seen in other.all {
             match self.index.get(&(seen.kind, seen.pc)) {

@@ -1,8 +1,8 @@
-//! What a kernel does wrong, and how it is noticed.
+//! Findings, and the vector clocks that races are found with.
 
 mod clocks;
 mod finding;
 
 pub(crate) use clocks::{Clocks, join};
-pub(crate) use finding::Findings;
 pub use finding::{Finding, FindingKind, SourceLine};
+pub(crate) use finding::{Findings, Seen};

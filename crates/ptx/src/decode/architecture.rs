@@ -1,16 +1,16 @@
-//! Which chips have an instruction: what the assembler would refuse for the module's target is refused here.
+//! Which targets have an instruction. What the assembler would refuse for the module's target is refused here too.
 
 use super::{Context, Decoder};
 use crate::error::PtxError;
 
-/// What an instruction needs of the target.
+/// The target that an instruction needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// A chip of this number, or a later one.
+    /// This target or a later one.
     From(u32),
-    /// What only one generation has: its own target, with an `a`.
+    /// Exactly this architecture-specific target, with an `a`.
     Only(u32),
-    /// What generations have from this one on, each under a target with a letter.
+    /// An architecture-specific target from this one on.
     LetteredFrom(u32),
 }
 
@@ -29,14 +29,14 @@ impl Need {
     fn text(self) -> String {
         match self {
             Need::From(first) => format!("sm_{first} or later"),
-            Need::Only(only) => format!("sm_{only}a, and no other"),
-            Need::LetteredFrom(first) => format!("sm_{first}a, or the like of a later chip"),
+            Need::Only(only) => format!("sm_{only}a"),
+            Need::LetteredFrom(first) => format!("sm_{first}a or a later architecture-specific target"),
         }
     }
 }
 
 impl Decoder<'_, '_> {
-    /// That the module's target has an instruction.
+    /// Checks that the module's target has an instruction.
     pub(super) fn check_architecture(&self, context: Context<'_, '_>) -> Result<(), PtxError> {
         let target = self.module.target;
         match need(context.instruction.opcode) {
@@ -48,7 +48,7 @@ impl Decoder<'_, '_> {
     }
 }
 
-/// What an instruction needs beyond the oldest chip, by NVIDIA's description of PTX.
+/// The target that an instruction needs, according to the PTX ISA manual.
 fn need(opcode: &str) -> Option<Need> {
     let mut parts = opcode.split('.');
     let name = parts.next()?;
@@ -72,7 +72,7 @@ fn need(opcode: &str) -> Option<Need> {
         "atom" | "red" if has("f16") => 70,
         "mma" if bytes => 89,
         "mma" if brain || has("tf32") => 80,
-        // Turing has the smallest shape of each type alone.
+        // Turing has only the smallest shape of each type.
         "mma" if any(&["m16n8k16", "m16n8k32"]) => 80,
         "mma" | "ldmatrix" | "tanh" => 75,
         "cvt" if bytes => 89,

@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn arithmetic(
         &mut self,
         context: Context<'_, 'a>,
@@ -44,7 +44,7 @@ impl<'a> Decoder<'a, '_> {
                 modifiers.take("b32");
                 context.expect(5)?;
                 let tree::Operand::Integer(table) = context.operand(4)? else {
-                    return Err(context.wrong("the table of lop3 must be a number"));
+                    return Err(context.wrong("the lookup table of lop3 must be a constant"));
                 };
                 let alu = Alu::Lookup(*table as u8);
                 let result = self.result(context, 0, Class::Word)?;
@@ -113,10 +113,10 @@ impl<'a> Decoder<'a, '_> {
         context: Context<'_, 'a>,
         modifiers: &mut Modifiers<'a>,
     ) -> Result<Type, PtxError> {
-        modifiers.take_type().ok_or_else(|| context.wrong("there is no type"))
+        modifiers.take_type().ok_or_else(|| context.wrong("expected a type"))
     }
 
-    /// The operands from `first` on.
+    /// The operands, starting with `first`.
     pub(super) fn values(
         &mut self,
         context: Context<'_, 'a>,
@@ -143,13 +143,13 @@ impl<'a> Decoder<'a, '_> {
         self.emit(Op::Alu(alu), &[d], &operands)
     }
 
-    /// Instructions of the same shape for all types.
+    /// Instructions that have the same form for all types.
     fn typed(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
         if modifiers.has("cc") {
             return self.carry(context, modifiers);
         }
         let types = modifiers.take_types();
-        let kind = *types.first().ok_or_else(|| context.wrong("there is no type"))?;
+        let kind = *types.first().ok_or_else(|| context.wrong("expected a type"))?;
         if types.len() > 1 {
             return Err(context.unsupported(format!("{} of mixed types", modifiers.name())));
         }
@@ -250,7 +250,7 @@ impl<'a> Decoder<'a, '_> {
         let (alu, result) = match kind.bytes() {
             2 => (Alu::Wide16(signed, add), Type::U32),
             4 => (Alu::Wide32(signed, add), Type::U64),
-            _ => return Err(context.unsupported("a wide product of this type")),
+            _ => return Err(context.unsupported("mul.wide or mad.wide of this type")),
         };
         let operands = [kind, kind, result];
         self.operation(context, alu, result, &operands[..if add { 3 } else { 2 }])
@@ -293,7 +293,9 @@ impl<'a> Decoder<'a, '_> {
         let alu = match kind {
             Type::F32 => Alu::F32(op, mode),
             Type::F64 if mode == Mode::PLAIN => Alu::F64(op, mode),
-            Type::F64 => return Err(context.unsupported("f64 rounded other than to the nearest")),
+            Type::F64 => {
+                return Err(context.unsupported("f64 arithmetic with a rounding other than to nearest"));
+            }
             Type::F16 | Type::F16x2 | Type::Bf16 | Type::Bf16x2 => Alu::Half {
                 op,
                 mode,
@@ -396,7 +398,7 @@ impl<'a> Decoder<'a, '_> {
     ) -> Result<(), PtxError> {
         let kind = self.type_of(context, modifiers)?;
         if matches!(kind, Type::F16x2 | Type::Bf16x2) {
-            return Err(context.unsupported("comparisons of pairs"));
+            return Err(context.unsupported("comparisons of packed pairs"));
         }
         let compare = self.comparison(context, modifiers, kind)?;
         let flush = modifiers.take("ftz");
@@ -440,7 +442,7 @@ impl<'a> Decoder<'a, '_> {
         self.emit(Op::SetValue { compare, kind, combine, flush, float }, &[d], &operands)
     }
 
-    /// Moves, and the packing and unpacking of vectors.
+    /// `mov`, which also packs and unpacks vectors.
     fn mov(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
         let kind = self.type_of(context, modifiers)?;
         if kind == Type::Pred {
@@ -454,7 +456,7 @@ impl<'a> Decoder<'a, '_> {
         };
         if let tree::Operand::Vector(parts) = context.operand(0)?.clone() {
             if parts.len() != 2 || halves == Type::B8 {
-                return Err(context.unsupported("a move into so many registers"));
+                return Err(context.unsupported("a move into this many registers"));
             }
             let source = self.value(context, 1, kind)?;
             let mut results = [Operand::NONE; 2];
@@ -474,7 +476,7 @@ impl<'a> Decoder<'a, '_> {
         }
         if let tree::Operand::Vector(parts) = context.operand(1)?.clone() {
             if parts.len() != 2 || halves == Type::B8 {
-                return Err(context.unsupported("a move of so many registers"));
+                return Err(context.unsupported("a move of this many registers"));
             }
             let low = self.value_of(context, &parts[0], halves)?;
             let high = self.value_of(context, &parts[1], halves)?;

@@ -1,4 +1,4 @@
-//! Copies that run beside the threads, and the barriers that count them.
+//! Asynchronous copies and mbarriers.
 
 use super::{Context, Decoder, memory::ATOMICS, modifiers::Modifiers};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn asynchronous(
         &mut self,
         context: Context<'_, 'a>,
@@ -22,19 +22,19 @@ impl<'a> Decoder<'a, '_> {
         Ok(true)
     }
 
-    /// A number that must be known.
+    /// A constant.
     pub(super) fn number(&self, context: Context<'_, 'a>, index: usize) -> Result<u32, PtxError> {
         match context.operand(index)? {
             tree::Operand::Integer(value) => u32::try_from(*value)
                 .map_err(|_| context.wrong(format!("operand {} is too large", index + 1))),
-            _ => Err(context.wrong(format!("operand {} must be a number", index + 1))),
+            _ => Err(context.wrong(format!("operand {} must be a constant", index + 1))),
         }
     }
 
     fn copy(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
         let reduce = modifiers.take("reduce");
         if !modifiers.take("async") {
-            return Err(context.unsupported("this copy"));
+            return Err(context.unsupported("this form of cp"));
         }
         if modifiers.take("bulk") {
             return self.bulk(context, modifiers, reduce);
@@ -66,10 +66,10 @@ impl<'a> Decoder<'a, '_> {
         let from = self.address(context, 1)?;
         let bytes = self.number(context, 2)?;
         if !matches!(bytes, 4 | 8 | 16) {
-            return Err(context.wrong("4, 8 or 16 bytes are copied at a time"));
+            return Err(context.wrong("cp.async copies 4, 8 or 16 bytes"));
         }
         let whole = self.word_constant(bytes);
-        // The fourth operand is a number of bytes, or a predicate that says that nothing is read.
+        // The fourth operand is the number of bytes to read, or a predicate that skips the read.
         let read = match context.instruction.operands.get(3) {
             None => whole,
             Some(tree::Operand::Name(name)) => match self.register(context, name, Class::Predicate) {
@@ -86,7 +86,7 @@ impl<'a> Decoder<'a, '_> {
         self.emit(op, &[], &[to.base, from.base, read])
     }
 
-    /// An address whose offset is added at once: instructions with several addresses have no room for offsets.
+    /// An address with its offset added, for instructions with several addresses, which have no room for offsets.
     pub(super) fn whole_address(
         &mut self,
         context: Context<'_, 'a>,
@@ -141,20 +141,20 @@ impl<'a> Decoder<'a, '_> {
             ["shared::cluster" | "shared::cta", "global"] => BulkDirection::GlobalToShared,
             ["global", "shared::cta"] => BulkDirection::SharedToGlobal,
             ["shared::cluster", "shared::cta"] => BulkDirection::SharedToCluster,
-            _ => return Err(context.unsupported("a bulk copy between these spaces")),
+            _ => return Err(context.unsupported("a bulk copy between these state spaces")),
         };
         for space in spaces {
             modifiers.take(space);
         }
         let direction = if reduce {
             let Some(op) = modifiers.take_any(&ATOMICS) else {
-                return Err(context.unsupported("this reduction by copy"));
+                return Err(context.unsupported("this cp.reduce operation"));
             };
             if direction != BulkDirection::SharedToGlobal {
-                return Err(context.unsupported("a reduction by copy to shared memory"));
+                return Err(context.unsupported("cp.reduce to shared memory"));
             }
             modifiers.take("noftz");
-            // A tensor map has its own type of elements.
+            // The element type comes from the tensor map.
             let kind = modifiers.take_type().unwrap_or(Type::B8);
             BulkDirection::ReduceToGlobal(op, kind)
         } else {
@@ -176,8 +176,7 @@ impl<'a> Decoder<'a, '_> {
         self.emit(Op::BulkCopy { direction, multicast }, &[], &operands)
     }
 
-    /// Operands: shared memory, the map, the barrier (of copies to shared memory), coordinates, offsets of im2col, the mask of
-    /// blocks.
+    /// Operands: shared memory, the tensor map, the mbarrier of a copy to shared memory, coordinates, im2col offsets, the multicast mask.
     fn tensor_copy(
         &mut self,
         context: Context<'_, 'a>,
@@ -193,7 +192,7 @@ impl<'a> Decoder<'a, '_> {
         let im2col = modifiers.take("im2col") || no_offsets;
         modifiers.take("tile");
         if im2col && rank < 3 {
-            return Err(context.wrong("im2col needs three axes at least"));
+            return Err(context.wrong("im2col needs a rank of at least 3"));
         }
         let loads = direction == BulkDirection::GlobalToShared;
         let (shared_at, map_at) = if loads { (0, 1) } else { (1, 0) };
@@ -203,7 +202,7 @@ impl<'a> Decoder<'a, '_> {
             return Err(context.wrong("coordinates are missing"));
         };
         if coordinates.len() != usize::from(rank) {
-            return Err(context.wrong(format!("{rank} coordinates are needed")));
+            return Err(context.wrong(format!("expected {rank} coordinates")));
         }
         let mut operands = vec![shared, map];
         let mut next = 2;
@@ -231,7 +230,7 @@ impl<'a> Decoder<'a, '_> {
             modifiers.take(part);
         }
         let cluster = modifiers.take("shared::cluster");
-        // A scope, beside the state space of that name.
+        // `.cluster` is a scope here, apart from the state space `shared::cluster`.
         modifiers.take("cluster");
         let emit = |decoder: &mut Self, op, results: &[Operand], at, more: &[(usize, Type)]| {
             let address = decoder.address(context, at)?;
@@ -252,7 +251,7 @@ impl<'a> Decoder<'a, '_> {
                 let drop = name == "arrive_drop";
                 let expect = modifiers.take("expect_tx");
                 let no_complete = modifiers.take("noComplete");
-                // A remote arrival has no state, and may leave out the sink.
+                // A remote arrival has no result, and may omit the `_`.
                 let has_state = !matches!(context.operand(0)?, tree::Operand::Address { .. });
                 let at = usize::from(has_state);
                 let results =

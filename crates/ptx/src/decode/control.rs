@@ -1,4 +1,4 @@
-//! Branches, calls, barriers, fences and what the lanes of a warp tell each other.
+//! Branches, calls, barriers, fences and warp-synchronous instructions.
 
 use super::{Binding, CALL_DEPTH, Context, Decoder, modifiers::Modifiers, names};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn control(
         &mut self,
         context: Context<'_, 'a>,
@@ -21,7 +21,7 @@ impl<'a> Decoder<'a, '_> {
                     return Err(context.wrong("a branch needs a label"));
                 };
                 let Some(label) = self.scopes.find_label(name) else {
-                    return Err(context.wrong(format!("there is no label {name}")));
+                    return Err(context.wrong(format!("unknown label {name}")));
                 };
                 self.emit(Op::Branch { target: label as u32 }, &[], &[])?;
             }
@@ -31,10 +31,10 @@ impl<'a> Decoder<'a, '_> {
                 context.expect(2)?;
                 let index = self.value(context, 0, Type::U32)?;
                 let tree::Operand::Name(name) = context.operand(1)? else {
-                    return Err(context.wrong("a list of targets is needed"));
+                    return Err(context.wrong("expected a list of branch targets"));
                 };
                 let Some(Binding::Targets(table)) = self.scopes.find(name) else {
-                    return Err(context.wrong(format!("{name} is no list of targets")));
+                    return Err(context.wrong(format!("{name} is not a list of branch targets")));
                 };
                 self.emit(Op::BranchIndexed { table }, &[], &[index])?;
             }
@@ -66,7 +66,7 @@ impl<'a> Decoder<'a, '_> {
                     ("ballot", Vote::Ballot),
                 ];
                 let Some(vote) = modifiers.take_any(&votes) else {
-                    return Err(context.unsupported("this vote"));
+                    return Err(context.unsupported("this form of vote"));
                 };
                 context.expect(3)?;
                 let class = if vote == Vote::Ballot { Class::Word } else { Class::Predicate };
@@ -110,7 +110,7 @@ impl<'a> Decoder<'a, '_> {
                 ];
                 let kind = self.type_of(context, modifiers)?;
                 let Some(op) = modifiers.take_any(&ops).filter(|_| !kind.is_float()) else {
-                    return Err(context.unsupported("this reduction of a warp"));
+                    return Err(context.unsupported("this warp reduction"));
                 };
                 context.expect(3)?;
                 let result = self.result(context, 0, Class::Word)?;
@@ -129,9 +129,7 @@ impl<'a> Decoder<'a, '_> {
                 modifiers.take("dec");
                 let count = self.number(context, 0)?;
                 if !(24..=256).contains(&count) || count % 8 != 0 {
-                    return Err(
-                        context.wrong("the number of registers must be a multiple of 8 from 24 to 256")
-                    );
+                    return Err(context.wrong("the register count must be a multiple of 8 from 24 to 256"));
                 }
                 self.emit(Op::SetRegisters { count, more }, &[], &[])?;
             }
@@ -156,7 +154,7 @@ impl<'a> Decoder<'a, '_> {
 
     fn shuffle(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
         if !modifiers.take("sync") {
-            return Err(context.unsupported("a shuffle without a mask"));
+            return Err(context.unsupported("a shuffle without a member mask"));
         }
         modifiers.take("b32");
         let modes = [
@@ -166,7 +164,7 @@ impl<'a> Decoder<'a, '_> {
             ("idx", Shuffle::Index),
         ];
         let Some(mode) = modifiers.take_any(&modes) else {
-            return Err(context.unsupported("this shuffle"));
+            return Err(context.unsupported("this form of shuffle"));
         };
         context.expect(5)?;
         let results = self.result_pair(context)?;
@@ -201,7 +199,9 @@ impl<'a> Decoder<'a, '_> {
                 modifiers.take(kind);
             }
             let kinds = [("popc", Barrier::Popc), ("and", Barrier::And), ("or", Barrier::Or)];
-            modifiers.take_any(&kinds).ok_or_else(|| context.wrong("which reduction?"))?
+            modifiers
+                .take_any(&kinds)
+                .ok_or_else(|| context.wrong("expected the kind of reduction: popc, and or or"))?
         } else {
             modifiers.take("sync");
             Barrier::Sync
@@ -220,7 +220,7 @@ impl<'a> Decoder<'a, '_> {
         if counted {
             operands.push(self.value(context, at + 1, Type::U32)?);
         } else if kind == Barrier::Arrive {
-            return Err(context.wrong("an arrival needs the number of threads"));
+            return Err(context.wrong("barrier.arrive needs a thread count"));
         }
         if votes {
             operands.push(self.value(context, at + 1 + usize::from(counted), Type::Pred)?);
@@ -266,7 +266,7 @@ impl<'a> Decoder<'a, '_> {
         self.emit(Op::Fence(fence), &[], &[])
     }
 
-    /// Writes the called function out. Its parameters and results are the caller's variables.
+    /// Inlines the called function. Its parameters and results are the caller's variables.
     fn call(&mut self, context: Context<'_, 'a>) -> Result<(), PtxError> {
         let mut operands = context.instruction.operands.iter();
         let mut next = operands.next();
@@ -291,19 +291,19 @@ impl<'a> Decoder<'a, '_> {
             return Err(context.unsupported(format!("a call of {name}, which is not in the module")));
         };
         if self.returns.len() >= CALL_DEPTH {
-            return Err(context.unsupported("calls so deep, or a function that calls itself"));
+            return Err(context.unsupported("deeply nested calls or recursion"));
         }
         if results.len() != function.results.len() || arguments.len() != function.parameters.len() {
-            return Err(context.wrong(format!("{name} takes other arguments")));
+            return Err(context.wrong(format!("the arguments do not match the parameters of {name}")));
         }
         let mut bindings = Vec::new();
         let passed = results.iter().zip(&function.results).chain(arguments.iter().zip(&function.parameters));
         for (given, wanted) in passed {
             let tree::Operand::Name(given) = given else {
-                return Err(context.unsupported("an argument that is no variable"));
+                return Err(context.unsupported("a call argument that is not a variable"));
             };
             let Some(binding @ Binding::Local(_)) = self.scopes.find(given) else {
-                return Err(context.unsupported("an argument that is no parameter variable"));
+                return Err(context.unsupported("a call argument that is not a .param variable"));
             };
             names::size(wanted)?;
             bindings.push((wanted.name, binding));

@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn conversion(
         &mut self,
         context: Context<'_, 'a>,
@@ -21,7 +21,7 @@ impl<'a> Decoder<'a, '_> {
         modifiers.take("pack");
         let types = modifiers.take_types();
         let [to, from] = types[..] else {
-            return Err(context.unsupported(format!("a conversion of {} types", types.len())));
+            return Err(context.unsupported(format!("a conversion with {} types", types.len())));
         };
         let integral = modifiers.take_any(&[
             ("rni", Rounding::Nearest),
@@ -61,11 +61,11 @@ impl<'a> Decoder<'a, '_> {
             operands.push(self.narrowed(context, index, from)?);
         }
         let tree::Operand::Name(name) = context.operand(0)? else {
-            return Err(context.wrong("a register is needed"));
+            return Err(context.wrong("expected a register"));
         };
         let conversion = Conversion { to, from, mode, finite, integral: integral.is_some() };
         let op = Op::Alu(Alu::Convert(conversion));
-        // A result may be wider than its type.
+        // The destination register may be wider than the type.
         if to.class() == Class::Word
             && !to.is_float()
             && let Ok(wide) = self.register(context, name, Class::Long)

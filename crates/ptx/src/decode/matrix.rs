@@ -1,4 +1,4 @@
-//! Matrix products, and the loads and stores of their operands.
+//! `mma`, `wgmma`, `ldmatrix` and `stmatrix`.
 
 use super::{Context, Decoder, modifiers::Modifiers};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn matrix(
         &mut self,
         context: Context<'_, 'a>,
@@ -30,7 +30,7 @@ impl<'a> Decoder<'a, '_> {
                 } else if modifiers.take("mma_async") {
                     self.wgmma(context, modifiers)?;
                 } else {
-                    return Err(context.unsupported("this part of wgmma"));
+                    return Err(context.unsupported("this form of wgmma"));
                 }
             }
             _ => return Ok(false),
@@ -47,7 +47,7 @@ impl<'a> Decoder<'a, '_> {
             modifiers.take(part);
         }
         if !modifiers.take("b16") {
-            return Err(context.unsupported("matrices of other elements than 16 bits"));
+            return Err(context.unsupported("matrix elements other than 16 bits"));
         }
         let count = modifiers.take_any(&[("x1", 1), ("x2", 2), ("x4", 4)]).unwrap_or(1);
         let transposed = modifiers.take("trans");
@@ -76,7 +76,7 @@ impl<'a> Decoder<'a, '_> {
         if registers.len() == count && registers.iter().all(|register| !register.is_none()) {
             return Ok(());
         }
-        Err(context.wrong(format!("{count} registers are needed")))
+        Err(context.wrong(format!("expected {count} registers")))
     }
 
     fn word_list(&mut self, context: Context<'_, 'a>, index: usize) -> Result<Vec<Operand>, PtxError> {
@@ -93,7 +93,7 @@ impl<'a> Decoder<'a, '_> {
         let types = modifiers.take_types();
         let ([d, a, b, c], Some((m, n, k))) = (<[Type; 4]>::try_from(types).unwrap_or([Type::B8; 4]), shape)
         else {
-            return Err(context.unsupported("a product of this shape"));
+            return Err(context.unsupported("an mma of this shape"));
         };
         let sixteen = |kind| matches!(kind, Type::F16 | Type::Bf16);
         let eight = |kind| matches!(kind, Type::E4m3 | Type::E5m2);
@@ -106,7 +106,7 @@ impl<'a> Decoder<'a, '_> {
             _ => false,
         };
         if !known || c != d {
-            return Err(context.unsupported(format!("products m{m}n{n}k{k} of these types")));
+            return Err(context.unsupported(format!("mma m{m}n{n}k{k} of these types")));
         }
         context.expect(4)?;
         let results = self.result_list(context, 0, Class::Word)?;
@@ -120,7 +120,7 @@ impl<'a> Decoder<'a, '_> {
             && b_list.len() == words(n * k, b)
             && results.iter().all(|result| !result.is_none());
         if !right {
-            return Err(context.wrong("the number of registers does not fit the shape"));
+            return Err(context.wrong("the number of registers does not match the shape"));
         }
         let operands = [a_list, b_list, c_list].concat();
         let mma = Mma { m: m as u8, n: n as u8, k: k as u16, a, b, sum: d, saturate };
@@ -132,7 +132,7 @@ impl<'a> Decoder<'a, '_> {
         let types = modifiers.take_types();
         let ([sum, a, b], Some((64, n, k))) = (<[Type; 3]>::try_from(types).unwrap_or([Type::B8; 3]), shape)
         else {
-            return Err(context.unsupported("a warpgroup's product of this shape"));
+            return Err(context.unsupported("a wgmma of this shape"));
         };
         let eight = |kind| matches!(kind, Type::E4m3 | Type::E5m2);
         let bytes = |kind| matches!(kind, Type::S8 | Type::U8);
@@ -147,38 +147,38 @@ impl<'a> Decoder<'a, '_> {
             _ => false,
         };
         if !known || n % 8 != 0 || !(8..=256).contains(&n) {
-            return Err(context.unsupported(format!("warpgroups' products m64n{n}k{k} of these types")));
+            return Err(context.unsupported(format!("wgmma m64n{n}k{k} of these types")));
         }
         let results = self.result_list(context, 0, Class::Word)?;
         if results.len() != n / 2 * sum.bytes() / 4 || results.iter().any(|result| result.is_none()) {
-            return Err(context.wrong("the number of sums does not fit the shape"));
+            return Err(context.wrong("the number of accumulators does not match the shape"));
         }
         let a_in_registers = matches!(context.operand(1)?, tree::Operand::Vector(_));
         let mut operands = Vec::new();
         if a_in_registers {
             operands.extend(self.word_list(context, 1)?);
             if operands.len() != 4 {
-                return Err(context.wrong("a has four registers"));
+                return Err(context.wrong("operand a must have four registers"));
             }
         } else {
             operands.push(self.value(context, 1, Type::B64)?);
         }
         operands.push(self.value(context, 2, Type::B64)?);
         operands.push(self.value(context, 3, Type::Pred)?);
-        // Signs of floating-point operands, then which of 16-bit ones are transposed.
+        // The signs of floating-point operands, then whether 16-bit operands are transposed.
         let flag = |index: usize| match context.instruction.operands.get(index) {
             None => Ok(1),
             Some(tree::Operand::Integer(value)) => Ok(*value as i64),
-            Some(_) => Err(context.wrong("signs and transpositions must be numbers")),
+            Some(_) => Err(context.wrong("the scale and transpose operands must be constants")),
         };
         let (negate_a, negate_b) = (flag(4)? == -1, flag(5)? == -1);
         let transposes = context.count() > 6;
         let transpose_a = transposes && !a_in_registers && flag(6)? == 1;
         let transpose_b = transposes && flag(if a_in_registers { 6 } else { 7 })? == 1;
         if (transpose_a || transpose_b) && k != 16 {
-            return Err(context.wrong("only operands of 16 bits can be transposed"));
+            return Err(context.wrong("only 16-bit operands can be transposed"));
         }
-        // The sums are read as well as written.
+        // The accumulators are read and written.
         operands.extend(&results);
         let wgmma = Wgmma {
             n: n as u16,

@@ -7,12 +7,12 @@ use crate::{
     syntax::tree::{self, Space},
 };
 
-/// An address that an instruction names: a register or a constant, and what is added to it.
+/// An address operand: a register or a constant, plus an offset.
 #[derive(Clone, Copy)]
 pub(super) struct Address {
     pub base: Operand,
     pub offset: i64,
-    /// The space of the variable that it is of.
+    /// The state space, if the base is a variable.
     pub of: Option<Space>,
 }
 
@@ -43,7 +43,7 @@ pub(super) const ATOMICS: [(&str, Atomic); 10] = [
 ];
 
 impl<'a> Decoder<'a, '_> {
-    /// Decodes the instruction if it is one of these.
+    /// Decodes an instruction of this group.
     pub(super) fn memory(
         &mut self,
         context: Context<'_, 'a>,
@@ -59,7 +59,7 @@ impl<'a> Decoder<'a, '_> {
                 self.emit(Op::Prefetch, &[], &[address.base])?;
             }
             "createpolicy" => {
-                // A policy is a hint to caches.
+                // A cache policy is only a hint.
                 modifiers.take_all();
                 let result = self.result(context, 0, Class::Long)?;
                 let nothing = self.long_constant(0);
@@ -106,7 +106,7 @@ impl<'a> Decoder<'a, '_> {
     }
 
     fn space(&self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<Memory, PtxError> {
-        modifiers.take_any(&SPACES).ok_or_else(|| context.wrong("there is no state space"))
+        modifiers.take_any(&SPACES).ok_or_else(|| context.wrong("expected a state space"))
     }
 
     /// An operand in brackets.
@@ -125,16 +125,16 @@ impl<'a> Decoder<'a, '_> {
         let class = match self.scopes.find(name) {
             Some(super::Binding::Register(register)) => register.class(),
             Some(super::Binding::NewRegister(class)) => class,
-            _ => return Err(context.wrong(format!("{name} is no address"))),
+            _ => return Err(context.wrong(format!("{name} is not an address"))),
         };
         if class == Class::Predicate {
-            return Err(context.wrong(format!("{name} is no address")));
+            return Err(context.wrong(format!("{name} is not an address")));
         }
         Ok(Address { base: self.register(context, name, class)?, offset: offset as i64, of: None })
     }
 
-    /// What is said about an access; a variable knows its space better than the instruction: parameters of functions are
-    /// local memory here.
+    /// The access of an instruction. A variable's own state space takes precedence, since parameters of functions are in local memory
+    /// here.
     fn access(
         &self,
         context: Context<'_, 'a>,
@@ -160,7 +160,7 @@ impl<'a> Decoder<'a, '_> {
         let vector = modifiers.take_any(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1);
         modifiers.take_hints();
         if vector != lanes {
-            return Err(context.wrong(format!("{vector} registers are needed, but there are {lanes}")));
+            return Err(context.wrong(format!("expected {vector} registers, but found {lanes}")));
         }
         if kind == Type::B128 || kind == Type::Pred || kind.bytes() * lanes > 32 {
             return Err(context.unsupported("an access of this size"));
@@ -168,7 +168,7 @@ impl<'a> Decoder<'a, '_> {
         Ok(Access { memory, kind, lanes: lanes as u8, offset: address.offset, strong })
     }
 
-    /// The registers of a vector, or the one that stands alone.
+    /// The registers of a vector, or a single one.
     pub(super) fn list(
         &self,
         context: Context<'_, 'a>,
@@ -180,7 +180,7 @@ impl<'a> Decoder<'a, '_> {
         })
     }
 
-    /// Registers to write, of a list.
+    /// The destination registers of a list.
     pub(super) fn result_list(
         &mut self,
         context: Context<'_, 'a>,
@@ -192,13 +192,13 @@ impl<'a> Decoder<'a, '_> {
             results.push(match part {
                 tree::Operand::Name("_") => Operand::NONE,
                 tree::Operand::Name(name) => self.register_for(context, name, class)?,
-                _ => return Err(context.wrong("a register is needed")),
+                _ => return Err(context.wrong("expected a register")),
             });
         }
         Ok(results)
     }
 
-    /// A register of a class, or of a wider one: a load may widen.
+    /// A register of a class or a wider one, since a load may widen.
     fn register_for(
         &mut self,
         context: Context<'_, 'a>,

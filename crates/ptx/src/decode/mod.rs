@@ -1,5 +1,4 @@
-//! From the text's tree to a [`Program`]: names become registers and addresses, opcodes become operations, calls become the
-//! code that they call.
+//! From the syntax tree to a [`Program`]: names become registers and addresses, opcodes become operations, calls are inlined.
 
 mod architecture;
 mod arithmetic;
@@ -26,10 +25,10 @@ use crate::{
     syntax::tree::{self, Function, Statement, Variable},
 };
 
-/// How deep calls may be nested: PTX functions are written into their callers.
+/// How deep calls may be nested, since they are inlined.
 const CALL_DEPTH: usize = 24;
 
-/// How many instructions a kernel may have, calls written out.
+/// How many instructions a kernel may have after inlining.
 const INSTRUCTIONS: usize = 4 << 20;
 
 /// The local memory that a thread may have.
@@ -38,8 +37,8 @@ const LOCAL_BYTES: u64 = 512 << 10;
 /// The shared memory that a module's variables may have.
 pub(crate) const SHARED_BYTES: u64 = 228 << 10;
 
-/// Where shared memory begins in its own space: the first kilobyte is the system's on the newest chips, so that an address
-/// of zero is never one of a variable.
+/// Where shared memory starts in its state space. The first kilobyte is reserved for the system on the newest chips, so that no
+/// variable has the address zero.
 pub(crate) const SHARED_START: u64 = 1024;
 
 /// Decodes one kernel of a module.
@@ -76,7 +75,7 @@ pub(crate) fn decode<'a>(
     Ok(program)
 }
 
-/// Takes away the results of exchanges that nothing reads: such an exchange is a write, whatever memory held before.
+/// Removes the results of atomic exchanges that nothing reads: such an exchange is only a write.
 fn drop_unread_exchanges(program: &mut Program) {
     let exchange = |op: &Op| matches!(op, Op::Atomic { op: Atomic::Exchange, reduction: false, .. });
     if !program.instructions.iter().any(|instruction| exchange(&instruction.op)) {
@@ -95,7 +94,7 @@ fn drop_unread_exchanges(program: &mut Program) {
     }
 }
 
-/// A label's number; its place is known at the end.
+/// A label's number; its position is known at the end.
 type Label = usize;
 
 struct Decoder<'a, 's> {
@@ -108,7 +107,7 @@ struct Decoder<'a, 's> {
     words: HashMap<u32, Operand>,
     longs: HashMap<u64, Operand>,
     labels: Vec<Option<u32>>,
-    /// Where the functions that are being written out return to.
+    /// Where the functions that are being inlined return to.
     returns: Vec<Label>,
     /// Shared variables of functions, by where they are declared.
     static_shared: HashMap<(Place, &'a str), u64>,
@@ -118,7 +117,7 @@ struct Decoder<'a, 's> {
     guard: Operand,
 }
 
-/// An instruction under way: what its parts complain with.
+/// The instruction that is being decoded, for error messages.
 #[derive(Clone, Copy)]
 struct Context<'i, 'a> {
     instruction: &'i tree::Instruction<'a>,
@@ -153,12 +152,12 @@ impl<'a> Context<'_, 'a> {
         self.instruction.operands.len()
     }
 
-    /// That there are so many operands.
+    /// Checks the number of operands.
     fn expect(&self, count: usize) -> Result<(), PtxError> {
         if self.count() == count {
             return Ok(());
         }
-        Err(self.wrong(format!("{count} operands were expected, but there are {}", self.count())))
+        Err(self.wrong(format!("expected {count} operands, but found {}", self.count())))
     }
 }
 
@@ -207,7 +206,7 @@ impl<'a> Decoder<'a, '_> {
         let at = |label: u32| {
             let found = self.labels.get(label as usize).copied().flatten();
             found.ok_or_else(|| {
-                PtxError::syntax(place, "a branch goes to a label that is not there".to_owned())
+                PtxError::syntax(place, "a branch goes to a label that does not exist".to_owned())
             })
         };
         for instruction in &mut self.program.instructions {
@@ -230,7 +229,7 @@ impl<'a> Decoder<'a, '_> {
         self.labels[label] = Some(self.program.instructions.len() as u32);
     }
 
-    /// Writes out a function's statements.
+    /// Decodes a function's statements.
     fn body(&mut self, function: &'a Function<'a>) -> Result<(), PtxError> {
         let first = self.scopes.open_labelled(&function.body, &mut self.labels);
         let mut next_scope = first + 1;
@@ -243,7 +242,7 @@ impl<'a> Decoder<'a, '_> {
                 Statement::Close => self.scopes.close(),
                 Statement::Label(name, place) => match self.scopes.label_here(name) {
                     Some(label) => self.place_label(label),
-                    None => return Err(PtxError::syntax(*place, format!("the label {name} is lost"))),
+                    None => return Err(PtxError::syntax(*place, format!("unknown label {name}"))),
                 },
                 Statement::Targets(name, targets) => {
                     let table = self.targets(targets, function.place)?;
@@ -272,7 +271,7 @@ impl<'a> Decoder<'a, '_> {
     fn targets(&mut self, names: &[&'a str], place: Place) -> Result<u32, PtxError> {
         let label = |name: &&'a str| match self.scopes.find_label(name) {
             Some(label) => Ok(label as u32),
-            None => Err(PtxError::syntax(place, format!("there is no label {name}"))),
+            None => Err(PtxError::syntax(place, format!("unknown label {name}"))),
         };
         let table = names.iter().map(label).collect::<Result<Vec<u32>, PtxError>>()?;
         self.program.tables.push(table);
@@ -284,7 +283,7 @@ impl<'a> Decoder<'a, '_> {
         match variable.space {
             Space::Register => {
                 let Some(kind) = Type::named(variable.type_name).filter(|kind| *kind != Type::B128) else {
-                    let what = format!("registers of type {} are not known", variable.type_name);
+                    let what = format!("unknown register type {}", variable.type_name);
                     return Err(PtxError::syntax(variable.place, what));
                 };
                 match variable.copies {
@@ -305,13 +304,14 @@ impl<'a> Decoder<'a, '_> {
                 self.scopes.bind(variable.name, Binding::Local(offset));
             }
             Space::Shared => {
-                // Placed before, since dynamic shared memory begins behind all of them.
+                // They were placed before, because dynamic shared memory starts after all of them.
                 let offset =
                     self.static_shared.get(&(variable.place, variable.name)).copied().unwrap_or(SHARED_START);
                 self.scopes.bind(variable.name, Binding::Shared(offset));
             }
             Space::Global | Space::Constant => {
-                let what = format!("{} is declared within a function", variable.name);
+                let what =
+                    format!("{} is declared inside a function, but belongs to the module", variable.name);
                 return Err(PtxError::syntax(variable.place, what));
             }
         }
@@ -348,7 +348,7 @@ impl<'a> Decoder<'a, '_> {
         }
     }
 
-    /// Appends an instruction under the guard of the one that is being decoded.
+    /// Appends an instruction with the guard of the one that is being decoded.
     fn emit(&mut self, op: Op, results: &[Operand], operands: &[Operand]) -> Result<(), PtxError> {
         let place = Place { line: self.line.ptx, column: 1 };
         let program = &mut self.program;
@@ -369,7 +369,7 @@ impl<'a> Decoder<'a, '_> {
             operands: operands.len() as u16,
             line: program.lines.len() as u32 - 1,
             class: InstructionClass::of(&op),
-            touches_products: false,
+            uses_wgmma_registers: false,
         });
         Ok(())
     }
@@ -415,21 +415,22 @@ impl<'a> Decoder<'a, '_> {
                 self.scopes.remember(name, register);
                 register
             }
-            _ => return Err(context.wrong(format!("{name} is no register"))),
+            _ => return Err(context.wrong(format!("{name} is not a register"))),
         };
         if operand.class() != class {
             let bits = |class| match class {
-                Class::Word => "up to 32 bits",
+                Class::Word => "32 bits or less",
                 Class::Long => "64 bits",
                 Class::Predicate => "a predicate",
             };
-            let what = format!("{name} is {}, but {} is needed", bits(operand.class()), bits(class));
+            let what =
+                format!("{name} is {}, but the instruction takes {}", bits(operand.class()), bits(class));
             return Err(context.wrong(what));
         }
         Ok(operand)
     }
 
-    /// A register that is written.
+    /// A destination register.
     fn result(&mut self, context: Context<'_, 'a>, index: usize, class: Class) -> Result<Operand, PtxError> {
         match context.operand(index)? {
             tree::Operand::Name("_") => Ok(Operand::NONE),
@@ -438,7 +439,7 @@ impl<'a> Decoder<'a, '_> {
         }
     }
 
-    /// A value that is read: a register, a constant, an address, what a special register holds.
+    /// A source operand: a register, a constant, an address or a special register.
     fn value(&mut self, context: Context<'_, 'a>, index: usize, kind: Type) -> Result<Operand, PtxError> {
         let operand = context.operand(index)?.clone();
         self.value_of(context, &operand, kind)
@@ -493,7 +494,7 @@ impl<'a> Decoder<'a, '_> {
         }
         if let Some((special, wide)) = names::special(name) {
             if wide != (class == Class::Long) {
-                return Err(context.wrong(format!("{name} has another size")));
+                return Err(context.wrong(format!("{name} has the wrong size for this instruction")));
             }
             let register = self.new_register(class);
             let guard = std::mem::replace(&mut self.guard, Operand::NONE);
@@ -504,11 +505,11 @@ impl<'a> Decoder<'a, '_> {
         match self.find_address(name) {
             Some((_, address)) => Ok(self.constant(class, address.wrapping_add(offset))),
             None if offset == 0 => self.register(context, name, class),
-            None => Err(context.wrong(format!("{name} is no variable"))),
+            None => Err(context.wrong(format!("{name} is not a variable"))),
         }
     }
 
-    /// A variable's space and address in it.
+    /// A variable's state space and address.
     fn find_address(&self, name: &str) -> Option<(tree::Space, u64)> {
         match self.scopes.find(name) {
             Some(Binding::Parameter(offset)) => Some((tree::Space::Parameter, offset)),
@@ -521,7 +522,7 @@ impl<'a> Decoder<'a, '_> {
     }
 }
 
-/// Where a kernel's parameter lies behind the ones before it, and where it ends.
+/// The offset of a kernel's parameter after those before it, and where it ends.
 pub(crate) fn parameter_place(parameter: &Variable<'_>, end: u64) -> Result<(u64, u64), PtxError> {
     names::place(parameter, &mut 0, end)
 }

@@ -1,4 +1,4 @@
-//! The modifiers behind an opcode. Each must be understood by someone: what is left over is an error.
+//! The modifiers of an opcode. Decoding takes those that it implements; one that is left over is an error.
 
 use crate::{
     isa::{Mode, Type},
@@ -40,12 +40,12 @@ impl<'a> Modifiers<'a> {
         found
     }
 
-    /// Takes the first of several that is there.
+    /// Takes the first of several modifiers that is present.
     pub fn take_any<T: Copy>(&mut self, choices: &[(&str, T)]) -> Option<T> {
         choices.iter().find(|(name, _)| self.take(name)).map(|&(_, value)| value)
     }
 
-    /// Takes whatever begins so, and gives the rest of the first.
+    /// Takes all modifiers with a prefix, and returns the rest of the first.
     pub fn take_prefix(&mut self, prefix: &str) -> Option<&'a str> {
         let mut found = None;
         for (part, used) in self.parts.iter().zip(&mut self.used).skip(1) {
@@ -57,7 +57,7 @@ impl<'a> Modifiers<'a> {
         found
     }
 
-    /// Hints to caches, and where coherence reaches: they change no result here.
+    /// Takes cache hints and coherence scopes, which change no result here.
     pub fn take_hints(&mut self) {
         for prefix in ["L1::", "L2::", "evict_"] {
             self.take_prefix(prefix);
@@ -84,7 +84,7 @@ impl<'a> Modifiers<'a> {
         self.take_types().pop()
     }
 
-    /// Takes how results are rounded.
+    /// Takes the rounding mode.
     pub fn take_rounding(&mut self) -> Option<Rounding> {
         self.take_any(&[
             ("rn", Rounding::Nearest),
@@ -95,7 +95,7 @@ impl<'a> Modifiers<'a> {
         ])
     }
 
-    /// Takes all that says how a number is rounded and cut.
+    /// Takes all modifiers of rounding, flushing and saturation.
     pub fn take_mode(&mut self) -> Mode {
         Mode {
             rounding: self.take_rounding().unwrap_or(Rounding::Nearest),
@@ -105,17 +105,17 @@ impl<'a> Modifiers<'a> {
         }
     }
 
-    /// The parts behind the name, for opcodes whose parts mean something by their place.
+    /// All modifiers, for opcodes whose modifiers mean something by position.
     pub fn parts(&self) -> &[&'a str] {
         &self.parts[1..]
     }
 
-    /// All are understood.
+    /// Takes all modifiers.
     pub fn take_all(&mut self) {
         self.used.fill(true);
     }
 
-    /// One that nobody took.
+    /// A modifier that was not taken.
     pub fn unused(&self) -> Option<&'a str> {
         self.parts.iter().zip(&self.used).find(|(_, used)| !**used).map(|(part, _)| *part)
     }

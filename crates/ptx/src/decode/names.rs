@@ -1,4 +1,4 @@
-//! What names stand for.
+//! Names: scopes, variables, special registers.
 
 use std::{
     cell::Cell,
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Binding {
     Register(Operand),
-    /// One of a range that nobody has named before.
+    /// A register of a range that has not been used before.
     NewRegister(Class),
     Parameter(u64),
     Local(u64),
@@ -28,11 +28,11 @@ pub(super) enum Binding {
 struct Scope<'a> {
     number: usize,
     names: HashMap<&'a str, Binding>,
-    /// Declarations such as `%r<19>`: names with a number behind.
+    /// Declarations such as `%r<19>`: a prefix with a number of registers.
     ranges: HashMap<&'a str, (Class, u64)>,
 }
 
-/// Names in nested braces. Labels are known in all of the braces that they stand in, also before their place.
+/// Names in nested braces. A label is visible in all braces that contain it, even before its position.
 #[derive(Default)]
 pub(super) struct Scopes<'a> {
     open: Vec<Scope<'a>>,
@@ -51,7 +51,7 @@ impl<'a> Scopes<'a> {
         self.open.push(Scope { number, ..Scope::default() });
     }
 
-    /// Opens the scope of a body, and numbers the scopes and the labels within it. Gives the number of the outermost.
+    /// Opens the scope of a body, and numbers the scopes and labels in it. Returns the number of the outermost one.
     pub fn open_labelled(&mut self, body: &[Statement<'a>], labels: &mut Vec<Option<u32>>) -> usize {
         let first = self.count;
         let mut within = vec![first];
@@ -93,7 +93,7 @@ impl<'a> Scopes<'a> {
         }
     }
 
-    /// Gives a register of a range its place, in the scope of the range.
+    /// Allocates a register of a range, in the scope of the range.
     pub fn remember(&mut self, name: &'a str, register: Operand) {
         let (prefix, _) = split_number(name);
         if let Some(scope) = self.open.iter_mut().rev().find(|scope| scope.ranges.contains_key(prefix)) {
@@ -132,11 +132,11 @@ fn split_number(name: &str) -> (&str, Option<u64>) {
     (prefix, number.parse().ok())
 }
 
-/// Bytes of a variable; `None` where its array has no size.
+/// The size of a variable; `None` for an array without one.
 pub(crate) fn size(variable: &Variable<'_>) -> Result<Option<u64>, PtxError> {
     let too_large = || PtxError::syntax(variable.place, format!("{} is too large", variable.name));
     let Some(kind) = Type::named(variable.type_name) else {
-        let what = format!("the type {} is not known", variable.type_name);
+        let what = format!("unknown type {}", variable.type_name);
         return Err(PtxError::syntax(variable.place, what));
     };
     let Some(elements) = variable.elements else { return Ok(None) };
@@ -144,17 +144,17 @@ pub(crate) fn size(variable: &Variable<'_>) -> Result<Option<u64>, PtxError> {
     if bytes > 1 << 30 { Err(too_large()) } else { Ok(Some(bytes)) }
 }
 
-/// How a variable is aligned.
+/// The alignment of a variable.
 pub(crate) fn alignment(variable: &Variable<'_>) -> Result<u64, PtxError> {
     let natural = Type::named(variable.type_name).map_or(1, |kind| kind.bytes() as u64) * variable.lanes;
     let align = variable.align.max(natural);
     if align.is_power_of_two() && align <= 4096 {
         return Ok(align);
     }
-    Err(PtxError::syntax(variable.place, format!("{} has an impossible alignment", variable.name)))
+    Err(PtxError::syntax(variable.place, format!("{} has an invalid alignment", variable.name)))
 }
 
-/// The place of a variable from `start` on, and where it ends. `largest` becomes the largest alignment.
+/// The offset of a variable at or after `start`, and its end. Updates the largest alignment.
 pub(super) fn place(variable: &Variable<'_>, largest: &mut u64, start: u64) -> Result<(u64, u64), PtxError> {
     let align = alignment(variable)?;
     *largest = align.max(*largest);
@@ -162,7 +162,7 @@ pub(super) fn place(variable: &Variable<'_>, largest: &mut u64, start: u64) -> R
     Ok((offset, offset + size(variable)?.unwrap_or(0)))
 }
 
-/// The place of a variable in shared memory, whose end moves.
+/// The offset of a variable in shared memory, whose end moves.
 pub(super) fn place_shared(variable: &Variable<'_>, end: &mut u64) -> Result<u64, PtxError> {
     let (offset, after) = place(variable, &mut 0, *end)?;
     if after > SHARED_START + SHARED_BYTES {
@@ -181,15 +181,15 @@ pub(crate) struct Symbols {
     addresses: HashMap<String, (Space, u64)>,
     /// Where the module's static shared memory ends; kernels may have more.
     pub shared_end: u64,
-    /// Arrays without a size, which all begin where a kernel's static shared memory ends.
+    /// Arrays without a size, which all start where a kernel's static shared memory ends.
     dynamic: HashSet<String>,
     dynamic_align: u64,
-    /// Whether anybody asked for a variable that lies in the device's memory.
+    /// Whether code refers to a variable in device memory.
     asked: Cell<bool>,
 }
 
 impl Symbols {
-    /// Places what lies in shared memory; variables in global memory lie where they were allocated.
+    /// Places variables in shared memory; those in global memory have been allocated before.
     pub fn new(module: &Module<'_>, allocated: HashMap<String, (Space, u64)>) -> Result<Symbols, PtxError> {
         let (dynamic, dynamic_align) = (HashSet::new(), 16);
         let asked = Cell::new(false);
@@ -215,7 +215,7 @@ impl Symbols {
         found
     }
 
-    /// Whether the address of any variable in the device's memory became part of what was decoded.
+    /// Whether decoded code contains the address of a variable in device memory.
     pub fn in_code(&self) -> bool {
         self.asked.get()
     }
@@ -224,7 +224,7 @@ impl Symbols {
         self.dynamic.contains(name)
     }
 
-    /// Where dynamic shared memory begins behind static memory that ends at `end`.
+    /// Where dynamic shared memory starts, after static memory that ends at `end`.
     pub fn dynamic_start(&self, end: u64) -> u64 {
         if self.dynamic.is_empty() { end } else { end.next_multiple_of(self.dynamic_align) }
     }

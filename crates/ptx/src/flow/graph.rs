@@ -1,15 +1,15 @@
-//! Basic blocks, and where every path from a branch comes together: its immediate post-dominator.
+//! Basic blocks, and the immediate post-dominators of branches, where diverged lanes reconverge.
 
 use crate::isa::{Op, Program};
 
-/// Instructions that run one after the other.
+/// A basic block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
     pub first: usize,
     /// One beyond the last.
     pub end: usize,
     pub successors: Vec<usize>,
-    /// Whether lanes may end here.
+    /// Whether lanes may exit here.
     pub exits: bool,
 }
 
@@ -75,8 +75,7 @@ impl Graph {
         Graph { blocks }
     }
 
-    /// The immediate post-dominators of blocks; the number of blocks stands for the end of the program. `None` where no path
-    /// ends.
+    /// The immediate post-dominators of blocks; the number of blocks stands for the end of the program. `None` if no path ends.
     fn post_dominators(&self) -> Vec<Option<usize>> {
         let end = self.blocks.len();
         let mut predecessors = vec![Vec::new(); end + 1];
@@ -108,7 +107,7 @@ impl Graph {
         for (i, &node) in order.iter().enumerate() {
             rank[node] = i;
         }
-        // By Cooper, Harvey and Kennedy: meet along the tree until nothing changes.
+        // The algorithm of Cooper, Harvey and Kennedy: intersect along the tree until nothing changes.
         let mut dominator: Vec<Option<usize>> = vec![None; end + 1];
         dominator[end] = Some(end);
         let mut changed = true;
@@ -136,7 +135,7 @@ impl Graph {
         dominator
     }
 
-    /// Where lanes that a branch parts meet, by instruction; `u32::MAX` where only the end of the program joins them.
+    /// Where the lanes of a divergent branch reconverge, by instruction; `u32::MAX` if only at the end of the program.
     pub fn reconvergence(&self, program: &Program) -> Vec<u32> {
         let dominators = self.post_dominators();
         let mut meeting = vec![u32::MAX; program.instructions.len()];

@@ -1,5 +1,4 @@
-//! What is known of a program before it runs: where lanes that went different ways meet again, and which registers can
-//! share a place.
+//! Analysis of a program before it runs: where diverged lanes reconverge, and which registers can share a slot.
 
 mod graph;
 mod registers;
@@ -12,40 +11,40 @@ use crate::isa::{Access, Alu, Memory, Op, Operand, Program};
 pub(crate) fn prepare(program: &mut Program) {
     let graph = graph::Graph::new(program);
     program.reconvergence = graph.reconvergence(program);
-    let products = product_registers(program);
-    mark_touches(program, &products);
-    registers::allocate(program, &graph, &products);
+    let registers = wgmma_registers(program);
+    mark_wgmma_registers(program, &registers);
+    registers::allocate(program, &graph, &registers);
     (program.global_granule, program.shared_granule) = granules(program);
 }
 
-/// Registers that warpgroups' products write, or read as operands.
-fn product_registers(program: &Program) -> HashSet<Operand> {
-    let mut products = HashSet::new();
+/// Registers that `wgmma` instructions read or write.
+fn wgmma_registers(program: &Program) -> HashSet<Operand> {
+    let mut registers = HashSet::new();
     for instruction in &program.instructions {
         if let Op::Wgmma(wgmma) = instruction.op {
             let first = instruction.first as usize;
-            let fragments = if wgmma.a_in_registers { 4 } else { 0 };
-            let end = first + instruction.results as usize + fragments;
-            products.extend(program.operands[first..end].iter().filter(|operand| operand.is_register()));
+            let operand_a = if wgmma.a_in_registers { 4 } else { 0 };
+            let end = first + instruction.results as usize + operand_a;
+            registers.extend(program.operands[first..end].iter().filter(|operand| operand.is_register()));
         }
     }
-    products
+    registers
 }
 
-/// Marks instructions that must not run while a product is under way. Copies are let through: compilers place them as they
-/// like, and the assembler takes them out.
-fn mark_touches(program: &mut Program, products: &HashSet<Operand>) {
+/// Marks instructions that must not access the registers of a `wgmma` in flight. Copies are exempt, because compilers emit them and the
+/// assembler removes them.
+fn mark_wgmma_registers(program: &mut Program, registers: &HashSet<Operand>) {
     for instruction in &mut program.instructions {
         let copy = matches!(instruction.op, Op::Wgmma(_) | Op::Alu(Alu::Move32));
         let first = instruction.first as usize;
         let end = first + instruction.results as usize + instruction.operands as usize;
-        instruction.touches_products =
-            !copy && program.operands[first..end].iter().any(|operand| products.contains(operand));
+        instruction.uses_wgmma_registers =
+            !copy && program.operands[first..end].iter().any(|operand| registers.contains(operand));
     }
 }
 
-/// The smallest accesses to global and to shared memory: races are looked for in pieces of that size, so that neighbours in a
-/// word are not taken for one another.
+/// The sizes of the smallest accesses to global and to shared memory. Races are looked for in granules of that size, so that
+/// neighbours in a word are distinguished.
 fn granules(program: &Program) -> (usize, usize) {
     let (mut global, mut shared) = (16, 16);
     let mut see = |memory: Memory, bytes: usize| {
@@ -63,7 +62,7 @@ fn granules(program: &Program) -> (usize, usize) {
             }
             Op::Atomic { memory, kind, .. } => see(memory, kind.bytes()),
             Op::AsyncCopy { bytes, .. } => see(Memory::Generic, bytes as usize),
-            // Elements of a tensor may be as small as 2 bytes.
+            // A tensor's elements may be as small as 2 bytes.
             Op::TensorCopy(copy) if copy.direction != crate::isa::BulkDirection::GlobalToShared => {
                 see(Memory::Global, 2);
             }

@@ -1,5 +1,5 @@
-//! Places for registers. PTX names thousands of registers, each written once; a warp's file of them would not fit into a
-//! cache. Registers that are never needed at the same time share a place.
+//! Register allocation. PTX uses thousands of virtual registers, and a warp's values of all of them would not fit into the L1 cache.
+//! Registers that are never live at the same time share a slot. This is sound under divergence, because writes are masked by lane.
 
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ impl Set {
         self.0[i / 64] &= !(1 << (i % 64));
     }
 
-    /// Adds others, and says whether any was new.
+    /// Adds others, and returns whether any was new.
     fn extend(&mut self, others: &Set) -> bool {
         let mut grew = false;
         for (mine, theirs) in self.0.iter_mut().zip(&others.0) {
@@ -44,14 +44,14 @@ impl Set {
     }
 }
 
-/// Gives registers their places, and changes every operand to them.
-pub(super) fn allocate(program: &mut Program, graph: &Graph, products: &HashSet<Operand>) {
+/// Allocates slots, and rewrites every operand.
+pub(super) fn allocate(program: &mut Program, graph: &Graph, wgmma_registers: &HashSet<Operand>) {
     let starts = [0, program.word_count, program.word_count + program.long_count];
     let total = starts[2] + program.predicate_count;
     let number = |operand: Operand| starts[operand.class() as usize] + operand.index();
-    let pinned: Vec<usize> = products.iter().map(|&operand| number(operand)).collect();
+    let pinned: Vec<usize> = wgmma_registers.iter().map(|&operand| number(operand)).collect();
 
-    // What a block needs from before, going backwards through it.
+    // Liveness, backwards through each block.
     let back_through = |block: usize, live: &mut Set, mut see: Option<&mut dyn FnMut(usize, usize)>| {
         let block = &graph.blocks[block];
         for i in (block.first..block.end).rev() {
@@ -64,7 +64,7 @@ pub(super) fn allocate(program: &mut Program, graph: &Graph, products: &HashSet<
                 if let Some(see) = &mut see {
                     see(number(operand), i);
                 }
-                // Lanes that a guard keeps out keep what was there before.
+                // Lanes that the guard switches off keep their old value.
                 if guarded {
                     live.insert(number(operand));
                 } else {
@@ -78,7 +78,7 @@ pub(super) fn allocate(program: &mut Program, graph: &Graph, products: &HashSet<
                     see(number(operand), i);
                 }
             }
-            // A product's registers are busy until it is waited for.
+            // The registers of a `wgmma` are in flight until the wait.
             if matches!(instruction.op, Op::WgmmaWait { .. }) {
                 for &register in &pinned {
                     live.insert(register);
@@ -106,7 +106,7 @@ pub(super) fn allocate(program: &mut Program, graph: &Graph, products: &HashSet<
         }
     }
 
-    // From the first to the last instruction at which a register is needed.
+    // From the first to the last instruction at which a register is live.
     let mut spans = vec![(usize::MAX, 0); total];
     for block in 0..count {
         let (first, end) = (graph.blocks[block].first, graph.blocks[block].end);
@@ -142,7 +142,7 @@ fn stretch(span: &mut (usize, usize), at: usize) {
     span.1 = span.1.max(at);
 }
 
-/// Hands out places in the order in which spans begin; gives how many were needed.
+/// Allocates slots in the order in which live ranges start; returns how many are needed.
 fn color(spans: &[(usize, usize)], places: &mut [usize]) -> usize {
     let mut order: Vec<usize> = (0..spans.len()).filter(|&i| spans[i].0 != usize::MAX).collect();
     order.sort_unstable_by_key(|&i| spans[i].0);
@@ -150,7 +150,7 @@ fn color(spans: &[(usize, usize)], places: &mut [usize]) -> usize {
     let mut free = Vec::new();
     let mut count = 0;
     for i in order {
-        // A result may not take the place of an operand: it may be written before the operand is read.
+        // A result must not share a slot with an operand, since it may be written before the operand is read.
         while let Some(&std::cmp::Reverse((end, place))) = busy.peek()
             && end < spans[i].0
         {

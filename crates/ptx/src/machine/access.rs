@@ -7,7 +7,7 @@ use crate::{
     memory::{LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, WINDOW_BYTES},
 };
 
-/// Does something with the size of a value as a constant, so that lanes do not choose by it one after the other.
+/// Expands the expression with the value's size as a constant, so that the loop over lanes does not branch on it.
 macro_rules! with_size {
     ($bytes:expr, $size:ident => $then:expr) => {
         match $bytes {
@@ -29,35 +29,76 @@ macro_rules! with_size {
     };
 }
 
-/// What an access does to memory, for the checks.
+/// What an access does, for the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Touch {
+pub(super) enum AccessKind {
     Read,
     Write,
-    /// Reads and writes at once; others may do the same.
+    /// An atomic read-modify-write.
     Atomic,
-    /// An exchange whose old value nobody takes.
+    /// An atomic exchange whose result is not used.
     AtomicWrite,
-    /// A read or write that others are expected beside.
+    /// A strong load (volatile, relaxed, acquire): it may run concurrently with stores.
     StrongRead,
+    /// A strong store (volatile, relaxed, release).
     StrongWrite,
 }
 
-impl Touch {
+impl AccessKind {
     pub(super) fn reads(self) -> bool {
-        !matches!(self, Touch::Write | Touch::StrongWrite | Touch::AtomicWrite)
+        !matches!(self, AccessKind::Write | AccessKind::StrongWrite | AccessKind::AtomicWrite)
+    }
+
+    /// What a finding says that the thread does.
+    pub(super) fn verb(self) -> &'static str {
+        match self {
+            AccessKind::Read | AccessKind::StrongRead => "reads",
+            AccessKind::Write | AccessKind::StrongWrite => "writes",
+            AccessKind::Atomic | AccessKind::AtomicWrite => "atomically updates",
+        }
     }
 
     pub(super) fn is_atomic(self) -> bool {
-        matches!(self, Touch::Atomic | Touch::AtomicWrite)
+        matches!(self, AccessKind::Atomic | AccessKind::AtomicWrite)
     }
 }
 
-/// A place in shared memory: the block of the cluster and the offset in its memory.
+/// The access of some lanes of a warp to one state space.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WarpAccess<'a> {
+    pub pc: u32,
+    pub addresses: &'a [u64; 32],
+    /// The lanes that access memory.
+    pub mask: u32,
+    /// Bytes per lane.
+    pub bytes: usize,
+    pub kind: AccessKind,
+}
+
+impl WarpAccess<'_> {
+    /// One lane's part of it.
+    #[inline(always)]
+    pub(super) fn lane(&self, lane: usize) -> LaneAccess {
+        let WarpAccess { pc, addresses, bytes, kind, .. } = *self;
+        LaneAccess { pc, lane, address: addresses[lane], bytes, kind }
+    }
+}
+
+/// The access of one lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaneAccess {
+    pub pc: u32,
+    pub lane: usize,
+    pub address: u64,
+    pub bytes: usize,
+    pub kind: AccessKind,
+}
+
+/// A place in shared memory: the block's rank in the cluster, and the offset in its memory.
 pub(super) type SharedPlace = (usize, usize);
 
 impl Unit<'_> {
-    /// The addresses of an access.
+    /// The lanes' addresses.
     pub(super) fn addresses(&self, warp: &Warp, base: Operand, offset: i64) -> [u64; 32] {
         let constants = &self.launched.constants;
         match base.class() {
@@ -71,7 +112,7 @@ impl Unit<'_> {
         }
     }
 
-    /// Which space generic addresses are of, and the addresses in it. Lanes are handed on in groups of one space.
+    /// Resolves generic addresses: calls `each` once per state space, with the lanes that access it and their addresses in it.
     pub(super) fn by_space(
         &mut self,
         warp: &mut Warp,
@@ -108,77 +149,89 @@ impl Unit<'_> {
             return self.load_argument(warp, step, access, address[0]);
         }
         let addresses = self.addresses(warp, address[0], access.offset);
-        let touch = if access.strong { Touch::StrongRead } else { Touch::Read };
-        let bytes = access.kind.bytes();
-        let total = bytes * access.lanes as usize;
+        let kind = if access.strong { AccessKind::StrongRead } else { AccessKind::Read };
+        let bytes = access.kind.bytes() * access.lanes as usize;
         if access.strong {
-            self.hear(warp, step.mask);
+            self.atomic_acquire(warp, step.mask);
         }
         self.by_space(warp, access.memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
+            let lanes = WarpAccess { pc: step.pc, addresses, mask, bytes, kind };
             match memory {
                 Memory::Global | Memory::Constant | Memory::Generic => {
                     unit.blocks[warp.block].acquired |= access.strong;
                     if memory != Memory::Constant {
-                        unit.counters.global_loads.add_global(addresses, mask, total);
+                        unit.counters.global_loads.add_global(addresses, mask, bytes);
                     }
-                    unit.global_groups(
-                        warp,
-                        step.pc,
-                        addresses,
-                        mask,
-                        total,
-                        touch,
-                        |unit, warp, view, group| {
-                            let allocation = unit.launched.views[view].allocation;
-                            let base = allocation.base;
-                            for (i, &result) in
-                                results.iter().enumerate().filter(|(_, result)| !result.is_none())
-                            {
-                                let mut values = [0; 32];
-                                with_size!(bytes.min(8), SIZE => for_lanes(group, |lane| {
-                                    let offset = (addresses[lane] - base) as usize + i * bytes;
-                                    values[lane] = allocation.load(offset, SIZE);
-                                }));
-                                set_lanes(warp, result, group, access.kind, &values);
-                            }
-                        },
-                    );
+                    unit.load_global(warp, &lanes, access.kind, results);
                 }
                 Memory::Shared | Memory::SharedCluster => {
-                    let mut places = [(0, 0); 32];
-                    let ok = unit.shared_places(warp, step.pc, addresses, mask, total, touch, &mut places);
-                    unit.count_shared(addresses, mask, total, SharedRequest::Load);
-                    for (i, &result) in results.iter().enumerate().filter(|(_, result)| !result.is_none()) {
-                        let mut values = [0; 32];
-                        with_size!(bytes, SIZE => for_lanes(ok, |lane| {
-                            let (block, offset) = places[lane];
-                            values[lane] = unit.blocks[block].shared.load(offset + i * bytes, SIZE);
-                        }));
-                        set_lanes(warp, result, ok, access.kind, &values);
-                    }
+                    unit.load_shared(warp, &lanes, access.kind, results);
                 }
-                Memory::Local | Memory::Parameter => {
-                    if memory == Memory::Local {
-                        unit.counters.local_load_bytes += u64::from(mask.count_ones()) * total as u64;
-                    }
-                    for_lanes(mask, |lane| {
-                        for (i, &result) in results.iter().enumerate().filter(|(_, result)| !result.is_none())
-                        {
-                            let at = addresses[lane].wrapping_add((i * bytes) as u64);
-                            let value = if memory == Memory::Local {
-                                unit.local(warp, step.pc, lane, at, bytes, None)
-                            } else {
-                                unit.argument(warp, step.pc, lane, at, bytes)
-                            };
-                            set_lane(warp, result, lane, access.kind, value);
-                        }
+                Memory::Local => {
+                    unit.counters.local_load_bytes += u64::from(mask.count_ones()) * bytes as u64;
+                    unit.load_each(warp, &lanes, access.kind, results, |unit, warp, lane| {
+                        unit.local(warp, lane, None)
+                    });
+                }
+                Memory::Parameter => {
+                    unit.load_each(warp, &lanes, access.kind, results, |unit, warp, lane| {
+                        unit.argument(warp, lane)
                     });
                 }
             }
         });
     }
 
-    /// Arguments are the same for all lanes.
+    fn load_global(&mut self, warp: &mut Warp, access: &WarpAccess<'_>, kind: Type, results: &[Operand]) {
+        let bytes = kind.bytes();
+        self.global_groups(warp, access, |unit, warp, view, group| {
+            let allocation = unit.launched.views[view].allocation;
+            for (i, &result) in used(results) {
+                let mut values = [0; 32];
+                with_size!(bytes.min(8), SIZE => for_lanes(group, |lane| {
+                    let offset = (access.addresses[lane] - allocation.base) as usize + i * bytes;
+                    values[lane] = allocation.load(offset, SIZE);
+                }));
+                set_lanes(warp, result, group, kind, &values);
+            }
+        });
+    }
+
+    fn load_shared(&mut self, warp: &mut Warp, access: &WarpAccess<'_>, kind: Type, results: &[Operand]) {
+        let bytes = kind.bytes();
+        let mut places = [(0, 0); 32];
+        let ok = self.shared_places(warp, access, &mut places);
+        self.count_shared(access, SharedRequest::Load);
+        for (i, &result) in used(results) {
+            let mut values = [0; 32];
+            with_size!(bytes, SIZE => for_lanes(ok, |lane| {
+                let (block, offset) = places[lane];
+                values[lane] = self.blocks[block].shared.load(offset + i * bytes, SIZE);
+            }));
+            set_lanes(warp, result, ok, kind, &values);
+        }
+    }
+
+    /// Loads from local memory or the kernel's arguments, one lane and element at a time.
+    fn load_each(
+        &mut self,
+        warp: &mut Warp,
+        access: &WarpAccess<'_>,
+        kind: Type,
+        results: &[Operand],
+        load: impl Fn(&mut Self, &mut Warp, LaneAccess) -> u64,
+    ) {
+        let bytes = kind.bytes();
+        for_lanes(access.mask, |lane| {
+            for (i, &result) in used(results) {
+                let address = access.addresses[lane].wrapping_add((i * bytes) as u64);
+                let value = load(self, warp, LaneAccess { address, bytes, ..access.lane(lane) });
+                set_lane(warp, result, lane, kind, value);
+            }
+        });
+    }
+
+    /// Loads an argument at a constant address, which is the same for all lanes.
     fn load_argument(&mut self, warp: &mut Warp, step: Step<'_>, access: Access, address: Operand) {
         let bytes = access.kind.bytes();
         let first =
@@ -188,7 +241,9 @@ impl Unit<'_> {
             if result.is_none() {
                 continue;
             }
-            let value = self.argument(warp, step.pc, 0, first.wrapping_add((i * bytes) as u64), bytes);
+            let address = first.wrapping_add((i * bytes) as u64);
+            let kind = AccessKind::Read;
+            let value = self.argument(warp, LaneAccess { pc: step.pc, lane: 0, address, bytes, kind });
             let value = widened(access.kind, value);
             match result.class() {
                 Class::Long => warp.registers.set_long(result, &[value; 32], step.mask),
@@ -197,7 +252,8 @@ impl Unit<'_> {
         }
     }
 
-    fn argument(&mut self, warp: &Warp, pc: u32, lane: usize, address: u64, bytes: usize) -> u64 {
+    fn argument(&mut self, warp: &Warp, access: LaneAccess) -> u64 {
+        let LaneAccess { address, bytes, .. } = access;
         let there = usize::try_from(address)
             .ok()
             .and_then(|at| self.launched.parameters.get(at..at.checked_add(bytes)?));
@@ -205,28 +261,21 @@ impl Unit<'_> {
             Some(value) => value.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte)),
             None => {
                 let size = self.launched.parameters.len();
-                self.report(warp, FindingKind::OutOfBounds, pc, lane as u32, Some(address), || {
-                    format!("{bytes} bytes are read at {address} of the arguments, which have {size}")
+                self.report_access(warp, FindingKind::OutOfBounds, access, || {
+                    format!("reads {bytes} bytes at offset {address} of the {size}-byte kernel arguments")
                 });
                 0
             }
         }
     }
 
-    /// Reads local memory, or writes it.
-    fn local(
-        &mut self,
-        warp: &mut Warp,
-        pc: u32,
-        lane: usize,
-        address: u64,
-        bytes: usize,
-        value: Option<u64>,
-    ) -> u64 {
+    /// Reads local memory, or writes `value` to it.
+    fn local(&mut self, warp: &mut Warp, access: LaneAccess, value: Option<u64>) -> u64 {
+        let LaneAccess { lane, address, bytes, .. } = access;
         let size = self.launched.program.local_bytes;
         if address.checked_add(bytes as u64).is_none_or(|end| end > size as u64) {
-            self.report(warp, FindingKind::OutOfBounds, pc, lane as u32, Some(address), || {
-                format!("{bytes} bytes are accessed at {address} of local memory, which has {size}")
+            self.report_access(warp, FindingKind::OutOfBounds, access, || {
+                format!("accesses {bytes} bytes at offset {address} of the {size}-byte local memory")
             });
             return 0;
         }
@@ -244,68 +293,74 @@ impl Unit<'_> {
     pub(super) fn store(&mut self, warp: &mut Warp, step: Step<'_>, access: Access) {
         let (address, values) = step.operands.split_at(1);
         let addresses = self.addresses(warp, address[0], access.offset);
-        let touch = if access.strong { Touch::StrongWrite } else { Touch::Write };
-        let bytes = access.kind.bytes();
-        let total = bytes * access.lanes as usize;
+        let kind = if access.strong { AccessKind::StrongWrite } else { AccessKind::Write };
+        let bytes = access.kind.bytes() * access.lanes as usize;
         if access.strong {
-            self.tell(warp);
+            self.atomic_release(warp);
         }
         self.by_space(warp, access.memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
+            let lanes = WarpAccess { pc: step.pc, addresses, mask, bytes, kind };
             match memory {
                 Memory::Global | Memory::Generic | Memory::Constant => {
-                    unit.counters.global_stores.add_global(addresses, mask, total);
-                    unit.global_groups(
-                        warp,
-                        step.pc,
-                        addresses,
-                        mask,
-                        total,
-                        touch,
-                        |unit, warp, view, group| {
-                            let allocation = unit.launched.views[view].allocation;
-                            let base = allocation.base;
-                            for (i, &value) in values.iter().enumerate() {
-                                let values = unit.lanes(warp, value);
-                                with_size!(bytes.min(8), SIZE => for_lanes(group, |lane| {
-                                    let offset = (addresses[lane] - base) as usize + i * bytes;
-                                    allocation.store(offset, SIZE, values[lane]);
-                                }));
-                            }
-                            for_lanes(group, |lane| {
-                                allocation.mark_written((addresses[lane] - base) as usize, total)
-                            });
-                        },
-                    );
+                    unit.counters.global_stores.add_global(addresses, mask, bytes);
+                    unit.store_global(warp, &lanes, access.kind, values);
                 }
                 Memory::Shared | Memory::SharedCluster => {
-                    let mut places = [(0, 0); 32];
-                    let ok = unit.shared_places(warp, step.pc, addresses, mask, total, touch, &mut places);
-                    unit.count_shared(addresses, mask, total, SharedRequest::Store);
-                    for (i, &value) in values.iter().enumerate() {
-                        let values = unit.lanes(warp, value);
-                        with_size!(bytes, SIZE => for_lanes(ok, |lane| {
-                            let (block, offset) = places[lane];
-                            unit.blocks[block].shared.store(offset + i * bytes, SIZE, values[lane]);
-                        }));
-                    }
+                    unit.store_shared(warp, &lanes, access.kind, values);
                 }
                 Memory::Local => {
-                    unit.counters.local_store_bytes += u64::from(mask.count_ones()) * total as u64;
-                    for_lanes(mask, |lane| {
-                        for (i, &value) in values.iter().enumerate() {
-                            let value = unit.lane(warp, value, lane);
-                            let at = addresses[lane].wrapping_add((i * bytes) as u64);
-                            unit.local(warp, step.pc, lane, at, bytes, Some(value));
-                        }
-                    });
+                    unit.counters.local_store_bytes += u64::from(mask.count_ones()) * bytes as u64;
+                    unit.store_local(warp, &lanes, access.kind, values);
                 }
                 Memory::Parameter => {
-                    let lane = mask.trailing_zeros();
-                    let address = addresses[lane as usize];
-                    unit.report(warp, FindingKind::OutOfBounds, step.pc, lane, Some(address), || {
-                        "the kernel writes to its arguments".to_owned()
+                    let lane = lanes.lane(mask.trailing_zeros() as usize);
+                    unit.report_access(warp, FindingKind::OutOfBounds, lane, || {
+                        "writes to the kernel's arguments, which are read-only".to_owned()
                     });
                 }
+            }
+        });
+    }
+
+    fn store_global(&mut self, warp: &mut Warp, access: &WarpAccess<'_>, kind: Type, values: &[Operand]) {
+        let bytes = kind.bytes();
+        self.global_groups(warp, access, |unit, warp, view, group| {
+            let allocation = unit.launched.views[view].allocation;
+            let base = allocation.base;
+            for (i, &value) in values.iter().enumerate() {
+                let values = unit.lanes(warp, value);
+                with_size!(bytes.min(8), SIZE => for_lanes(group, |lane| {
+                    let offset = (access.addresses[lane] - base) as usize + i * bytes;
+                    allocation.store(offset, SIZE, values[lane]);
+                }));
+            }
+            for_lanes(group, |lane| {
+                allocation.mark_written((access.addresses[lane] - base) as usize, access.bytes)
+            });
+        });
+    }
+
+    fn store_shared(&mut self, warp: &mut Warp, access: &WarpAccess<'_>, kind: Type, values: &[Operand]) {
+        let bytes = kind.bytes();
+        let mut places = [(0, 0); 32];
+        let ok = self.shared_places(warp, access, &mut places);
+        self.count_shared(access, SharedRequest::Store);
+        for (i, &value) in values.iter().enumerate() {
+            let values = self.lanes(warp, value);
+            with_size!(bytes, SIZE => for_lanes(ok, |lane| {
+                let (block, offset) = places[lane];
+                self.blocks[block].shared.store(offset + i * bytes, SIZE, values[lane]);
+            }));
+        }
+    }
+
+    fn store_local(&mut self, warp: &mut Warp, access: &WarpAccess<'_>, kind: Type, values: &[Operand]) {
+        let bytes = kind.bytes();
+        for_lanes(access.mask, |lane| {
+            for (i, &value) in values.iter().enumerate() {
+                let value = self.lane(warp, value, lane);
+                let address = access.addresses[lane].wrapping_add((i * bytes) as u64);
+                self.local(warp, LaneAccess { address, bytes, ..access.lane(lane) }, Some(value));
             }
         });
     }
@@ -331,10 +386,15 @@ impl Unit<'_> {
     }
 }
 
-/// Calls for every lane of a mask.
+/// The results that are not `_`, with their position in the vector.
+fn used(results: &[Operand]) -> impl Iterator<Item = (usize, &Operand)> {
+    results.iter().enumerate().filter(|(_, result)| !result.is_none())
+}
+
+/// Calls `each` for every lane of a mask.
 #[inline(always)]
 pub(super) fn for_lanes(mask: u32, mut each: impl FnMut(usize)) {
-    // One place that calls, so that it is written out there.
+    // One call site, so that `each` is inlined there.
     let mut rest = mask;
     while rest != 0 {
         each(rest.trailing_zeros() as usize);
@@ -342,7 +402,7 @@ pub(super) fn for_lanes(mask: u32, mut each: impl FnMut(usize)) {
     }
 }
 
-/// A loaded value as its type has it in a register.
+/// A loaded value, extended to a register.
 #[inline(always)]
 fn widened(kind: Type, value: u64) -> u64 {
     match kind {

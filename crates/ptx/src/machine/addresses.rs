@@ -1,4 +1,4 @@
-//! Addresses of one space as those of another.
+//! Conversions between generic addresses and those of a state space.
 
 use super::{
     access::{for_lanes, set_lane},
@@ -42,7 +42,7 @@ impl Unit<'_> {
         warp.registers.set_predicate(step.operands[0], mask, step.mask);
     }
 
-    /// The same place in the shared memory of another block.
+    /// The same offset in the shared memory of another block.
     pub(super) fn map_shared(&mut self, warp: &mut Warp, step: Step<'_>, generic: bool) {
         let window = if generic { SHARED_WINDOW } else { 0 };
         let ranks = *warp.registers.word(&self.launched.constants, step.operands[2]);
@@ -65,7 +65,7 @@ impl Unit<'_> {
     }
 }
 
-/// Where a space begins among generic addresses.
+/// Where a state space starts in the generic address space.
 fn window(memory: Memory) -> u64 {
     match memory {
         Memory::Shared | Memory::SharedCluster => SHARED_WINDOW,

@@ -1,5 +1,4 @@
-//! What happens within lanes. Everything here is compiled twice: once for processors with wide vectors and fused
-//! multiply-adds, once for any.
+//! Arithmetic within lanes. Everything here is compiled twice: for processors with AVX2 and fused multiply-adds, and for any.
 
 use super::{
     bits::{bit_mask, dot, extract, find, funnel, insert32, insert64, lookup, mul24, permute, selector},
@@ -23,7 +22,7 @@ macro_rules! lanes {
 }
 pub(super) use lanes;
 
-/// Whether the wide version can run here.
+/// Whether this processor can run the AVX2 version.
 pub(crate) fn wide() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -228,7 +227,7 @@ fn not_negative(value: u32, float: bool) -> bool {
     if float { f32::from_bits(value) >= 0.0 } else { value as i32 >= 0 }
 }
 
-/// One list of operations for all widths.
+/// One table of operations for all widths.
 macro_rules! integers {
     ($name:ident, $unsigned:ident, $signed:ident, $wide_u:ident, $wide_s:ident) => {
         #[inline(always)]
@@ -317,7 +316,7 @@ fn int64(op: Int, operands: &[Operand], registers: &mut Registers, constants: &C
     registers.set_long(d, &out, mask);
 }
 
-/// 16-bit operations: operands are widened as their type demands, results cut.
+/// 16-bit operations: operands are extended according to their type, results truncated.
 #[inline(always)]
 fn int16(op: Int, operands: &[Operand], registers: &mut Registers, constants: &Constants, mask: u32) {
     let signed = matches!(

@@ -1,7 +1,7 @@
 //! Atomic operations on global and shared memory.
 
 use super::{
-    access::{Touch, for_lanes, set_lane},
+    access::{AccessKind, WarpAccess, for_lanes, set_lane},
     step::Step,
     unit::Unit,
     warp::Warp,
@@ -21,90 +21,76 @@ impl Unit<'_> {
         let addresses = self.addresses(warp, operands[0], offset);
         let bytes = kind.bytes();
         self.counters.atomics += u64::from(step.mask.count_ones());
-        let touch =
-            if result.is_none() && op == Atomic::Exchange { Touch::AtomicWrite } else { Touch::Atomic };
-        self.by_space(
-            warp,
-            memory,
-            &addresses,
-            step.mask,
-            |unit, warp, memory, addresses, mask| match memory {
-                Memory::Shared | Memory::SharedCluster => {
-                    unit.count_shared_atomics(addresses, mask, bytes);
-                    let mut places = [(0, 0); 32];
-                    let ok = unit.shared_places(warp, step.pc, addresses, mask, bytes, touch, &mut places);
-                    for_lanes(ok, |lane| {
-                        let (block, offset) = places[lane];
-                        let value = unit.lane(warp, operands[1], lane);
-                        let other = operands.get(2).map_or(0, |&other| unit.lane(warp, other, lane));
-                        let old = unit.blocks[block].shared.load(offset, bytes);
-                        let new = combine(op, kind, old, value, other);
-                        unit.blocks[block].shared.store(offset, bytes, new);
-                        if !result.is_none() {
-                            set_lane(warp, result, lane, kind, old);
-                        }
-                    });
-                }
-                _ => {
-                    unit.counters.global_atomics.add_global(addresses, mask, bytes);
-                    unit.global_groups(
-                        warp,
-                        step.pc,
-                        addresses,
-                        mask,
-                        bytes,
-                        touch,
-                        |unit, warp, view, group| {
-                            let allocation = unit.launched.views[view].allocation;
-                            for_lanes(group, |lane| {
-                                let offset = (addresses[lane] - allocation.base) as usize;
-                                let value = unit.lane(warp, operands[1], lane);
-                                let other = operands.get(2).map_or(0, |&other| unit.lane(warp, other, lane));
-                                let old = allocation
-                                    .update(offset, bytes, |old| combine(op, kind, old, value, other));
-                                allocation.mark_written(offset, bytes);
-                                if !result.is_none() {
-                                    set_lane(warp, result, lane, kind, old);
-                                }
-                            });
-                        },
-                    );
-                    unit.blocks[warp.block].acquired |= !result.is_none();
-                }
-            },
-        );
+        let exchange = result.is_none() && op == Atomic::Exchange;
+        let access = if exchange { AccessKind::AtomicWrite } else { AccessKind::Atomic };
+        self.by_space(warp, memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
+            let lanes = WarpAccess { pc: step.pc, addresses, mask, bytes, kind: access };
+            let operand = |unit: &Self, warp: &Warp, lane: usize| {
+                let other = operands.get(2).map_or(0, |&other| unit.lane(warp, other, lane));
+                (unit.lane(warp, operands[1], lane), other)
+            };
+            if matches!(memory, Memory::Shared | Memory::SharedCluster) {
+                unit.count_shared_atomics(&lanes);
+                let mut places = [(0, 0); 32];
+                let ok = unit.shared_places(warp, &lanes, &mut places);
+                for_lanes(ok, |lane| {
+                    let (block, offset) = places[lane];
+                    let (value, other) = operand(unit, warp, lane);
+                    let old = unit.blocks[block].shared.load(offset, bytes);
+                    unit.blocks[block].shared.store(offset, bytes, combine(op, kind, old, value, other));
+                    if !result.is_none() {
+                        set_lane(warp, result, lane, kind, old);
+                    }
+                });
+                return;
+            }
+            unit.counters.global_atomics.add_global(addresses, mask, bytes);
+            unit.global_groups(warp, &lanes, |unit, warp, view, group| {
+                let allocation = unit.launched.views[view].allocation;
+                for_lanes(group, |lane| {
+                    let offset = (addresses[lane] - allocation.base) as usize;
+                    let (value, other) = operand(unit, warp, lane);
+                    let old = allocation.update(offset, bytes, |old| combine(op, kind, old, value, other));
+                    allocation.mark_written(offset, bytes);
+                    if !result.is_none() {
+                        set_lane(warp, result, lane, kind, old);
+                    }
+                });
+            });
+            unit.blocks[warp.block].acquired |= !result.is_none();
+        });
         if !result.is_none() {
-            self.hear(warp, step.mask);
+            self.atomic_acquire(warp, step.mask);
         }
-        self.tell(warp);
+        self.atomic_release(warp);
     }
 
-    /// A warp makes an atomic or a strong store: whoever hears of it may know all that the warp did before.
+    /// A warp executes an atomic or a strong store, which releases everything that it did before.
     ///
-    /// Locks, tickets and flags order what they guard, together with fences that may stand anywhere on the way. Which of them
-    /// guards what is not known here, so each is taken for all of them: what passes between two of them is not reported.
-    pub(super) fn tell(&mut self, warp: &Warp) {
+    /// Locks, tickets and flags order what they protect, together with fences that may be anywhere in between. Which of them
+    /// protects what is not known here, so every one counts as a release of everything: what it may order is not reported.
+    pub(super) fn atomic_release(&mut self, warp: &Warp) {
         if self.launched.races {
             let row = self.clocks.release(warp.id);
-            join(&mut self.told, &row);
+            join(&mut self.atomic_published, &row);
         }
     }
 
-    /// A warp takes an atomic's result or makes a strong load.
-    pub(super) fn hear(&mut self, warp: &mut Warp, mask: u32) {
+    /// A warp uses the result of an atomic or executes a strong load, which acquires everything that was released.
+    pub(super) fn atomic_acquire(&mut self, warp: &mut Warp, mask: u32) {
         if self.launched.races {
-            self.clocks.acquire(warp.id, &self.told);
-            // Lanes that went different ways may hold a lock one after the other; those that go together may not.
-            if mask != warp.fragments.live {
+            self.clocks.acquire(warp.id, &self.atomic_published);
+            // Diverged lanes may hold a lock one after the other; lanes that execute together may not.
+            if mask != warp.splits.live {
                 self.clocks.advance();
-                warp.met = self.clocks.now();
+                warp.last_sync = self.clocks.now();
             }
-            self.learnt(warp);
+            self.update_floor(warp);
         }
     }
 }
 
-/// What an atomic leaves in memory.
+/// The value that an atomic leaves in memory.
 pub(super) fn combine(op: Atomic, kind: Type, old: u64, value: u64, other: u64) -> u64 {
     let (single, double) = (|x: u64| f32::from_bits(x as u32), f64::from_bits);
     let pair = |f: &dyn Fn(u32, u32) -> u32| {

@@ -1,42 +1,42 @@
-//! Barriers of a block, by number, and the one of a cluster.
+//! Block barriers, by number, and the cluster barrier.
 //!
-//! Threads come to a barrier, and one that has ended is not waited for, as since Volta: a barrier is passed when all threads
-//! have come that are left. Lanes of a warp may come in parts to `barrier.sync`. To `bar.sync`, which is aligned, they must
-//! come at one instruction, but for those that end without one; whether they end before the others come to it or later depends
-//! on how the code is laid out, so it is decided when nothing else of the warp can go on. Whole warps that end without coming
-//! are not told from those that return early because there is nothing for them to do, which is common and works.
+//! As on chips since Volta, a barrier waits only for threads that have not exited. Lanes of a warp may arrive at `barrier.sync` at
+//! different times. At `bar.sync`, which is aligned, they must arrive together at one instruction, except for lanes that exit without
+//! it. Whether these exit before or after the others arrive depends on the code layout, so a warp is judged once nothing else of
+//! it can go on. Whole warps that exit without arriving are accepted: they look like warps that return early because they have
+//! no work, which is common and works.
 
 use super::{
-    fragments::{Fragment, Wait},
     step::{Next, Step},
     unit::Unit,
     warp::Warp,
+    warp_splits::{Wait, WarpSplit},
 };
 use crate::{
     check::{FindingKind, join},
     isa::{Barrier, Op, Operand},
 };
 
-/// A barrier that somebody is at.
+/// A barrier that threads wait at.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// How many it waits for; `None` for all of the block.
+    /// How many threads it waits for; `None` for all of the block.
     expected: Option<u32>,
-    /// Warps that have come, and by which lanes. One that comes again is there twice.
+    /// The warps that have arrived, and their lanes. A warp that arrives again has a second entry.
     arrivals: Vec<(usize, u32)>,
-    /// What they had seen.
+    /// The clocks that they released.
     row: Vec<u32>,
-    /// When the last of them came, where time is kept.
+    /// When the last of them arrived, if time is kept.
     time: f64,
-    /// Threads whose predicate holds, and all.
+    /// Threads whose predicate holds, and all threads that voted.
     votes: u32,
     voters: u32,
-    /// Where results go, by warp.
+    /// Where the result of the vote goes, by warp.
     results: Vec<(usize, Barrier, Operand, u32)>,
 }
 
 impl State {
-    /// Lanes come. Those that follow others of their warp, where some were missing, are one arrival with them.
+    /// Lanes arrive. If other lanes of their warp have arrived without them, they join that arrival.
     fn arrive(&mut self, warp: usize, lanes: u32, live: u32) {
         let parts =
             |&&mut (other, came): &&mut (usize, u32)| other == warp && came & lanes == 0 && live & !came != 0;
@@ -46,7 +46,7 @@ impl State {
         }
     }
 
-    /// Whether all lanes of a warp have come that are left.
+    /// Whether all live lanes of a warp have arrived.
     fn has(&self, warp: usize, live: u32) -> bool {
         let came = self.arrivals.iter().filter(|arrival| arrival.0 == warp);
         live & !came.fold(0, |all, arrival| all | arrival.1) == 0
@@ -60,7 +60,7 @@ pub(crate) struct Barriers {
 }
 
 impl Unit<'_> {
-    /// A warp comes to a barrier of its block.
+    /// `bar` and `barrier`: lanes of a warp arrive at a block barrier.
     pub(super) fn barrier(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
         let Op::Barrier { kind, aligned, counted } = step.instruction.op else { return Next::On };
         let results = step.instruction.results as usize;
@@ -71,16 +71,16 @@ impl Unit<'_> {
         let count = counted.then(|| warp.registers.word(constants, operands[1])[lane as usize]);
         if number >= 16 {
             self.report(warp, FindingKind::BarrierMismatch, step.pc, lane, None, || {
-                format!("there is no barrier {number}: they are numbered 0 to 15")
+                format!("uses barrier {number}, but barriers are numbered 0 to 15")
             });
             return Next::On;
         }
         let elsewhere =
-            |fragment: &&Fragment| matches!(fragment.wait, Wait::Barrier(_)) && fragment.pc != step.pc + 1;
-        if aligned && let Some(&Fragment { mask: missing, .. }) = warp.fragments.all.iter().find(elsewhere) {
+            |split: &&WarpSplit| matches!(split.wait, Wait::Barrier(_)) && split.pc != step.pc + 1;
+        if aligned && let Some(&WarpSplit { mask: missing, .. }) = warp.splits.all.iter().find(elsewhere) {
             self.report(warp, FindingKind::DivergentBarrier, step.pc, lane, None, || {
                 format!(
-                    "lanes {missing:#010x} of the warp wait at another barrier than the barrier {number} that this one comes to"
+                    "reaches barrier {number} while lanes {missing:#010x} of the same warp wait at another barrier instruction"
                 )
             });
         }
@@ -88,7 +88,7 @@ impl Unit<'_> {
             && (count == 0 || count % 32 != 0)
         {
             self.report(warp, FindingKind::BarrierMismatch, step.pc, lane, None, || {
-                format!("{count} threads at the barrier {number} are no whole warps")
+                format!("barrier {number} is given {count} threads, which is not a positive multiple of 32")
             });
         }
         self.counters.barriers += 1;
@@ -105,7 +105,7 @@ impl Unit<'_> {
             state.expected = count;
             state.row = vec![0; row.len()];
         }
-        state.arrive(warp.number, step.mask, warp.fragments.live);
+        state.arrive(warp.number, step.mask, warp.splits.live);
         join(&mut state.row, &row);
         state.time = state.time.max(warp.now());
         state.votes += vote.count_ones();
@@ -116,54 +116,63 @@ impl Unit<'_> {
         if differs {
             let before = state.expected;
             self.report(warp, FindingKind::BarrierMismatch, step.pc, lane, None, || {
-                format!("the barrier {number} waits for {before:?} threads and for {count:?}")
+                let threads = |count: Option<u32>| match count {
+                    Some(count) => format!("{count} threads"),
+                    None => "all threads of the block".to_owned(),
+                };
+                format!(
+                    "barrier {number} is used with {} here and with {} elsewhere in the same phase",
+                    threads(count),
+                    threads(before)
+                )
             });
         }
-        if step.mask == warp.fragments.live {
-            warp.met = self.clocks.now();
+        if step.mask == warp.splits.live {
+            warp.last_sync = self.clocks.now();
         }
         if self.complete(warp, number) || kind == Barrier::Arrive {
             return Next::On;
         }
-        warp.fragments.keep(step.mask, step.pc + 1);
+        warp.splits.split_off(step.mask, step.pc + 1);
         Next::Behind(Wait::Barrier(number))
     }
 
-    /// Lanes of a warp stand at a join while all others wait at barriers. Where they are about to end, or the barrier need not be
-    /// come to together, they go on; otherwise they do not come to the barrier, which is wrong. Gives whether any can go on.
-    pub(super) fn lanes_without_barrier(&mut self, warp: &mut Warp) -> bool {
-        let waits = |fragment: &Fragment| matches!(fragment.wait, Wait::Barrier(_));
-        if warp.fragments.all.is_empty() || !warp.fragments.all.iter().all(waits) {
+    /// Handles a warp whose lanes all wait, some to reconverge and the others at barriers. If the former are about to exit, or the
+    /// barrier is not aligned, they go on. Otherwise they will not reach the barrier with the others, which is reported. Returns
+    /// whether any lane can go on.
+    pub(super) fn release_divergent_barriers(&mut self, warp: &mut Warp) -> bool {
+        let waits = |split: &WarpSplit| matches!(split.wait, Wait::Barrier(_));
+        if warp.splits.all.is_empty() || !warp.splits.all.iter().all(waits) {
             return false;
         }
-        let there = warp.fragments.all.iter().fold(0, |all, fragment| all | fragment.mask);
-        let missing = warp.fragments.live & !there;
+        let there = warp.splits.all.iter().fold(0, |all, split| all | split.mask);
+        let missing = warp.splits.live & !there;
         if missing == 0 {
             return false;
         }
         let program = self.launched.program;
-        let aligned = |fragment: &&Fragment| {
-            let before = &program.instructions[fragment.pc as usize - 1];
+        let aligned = |split: &&WarpSplit| {
+            let before = &program.instructions[split.pc as usize - 1];
             matches!(before.op, Op::Barrier { aligned: true, .. })
         };
-        let Some(&Fragment { pc, mask, wait: Wait::Barrier(number), .. }) =
-            warp.fragments.all.iter().find(aligned).filter(|_| !warp.fragments.joins_end(program))
+        let Some(&WarpSplit { pc, mask, wait: Wait::Barrier(number), .. }) =
+            warp.splits.all.iter().find(aligned).filter(|_| !warp.splits.reconvergence_exits(program))
         else {
-            return warp.fragments.break_joins();
+            return warp.splits.break_reconvergence();
         };
         let state = &mut self.blocks[warp.block].barriers.all[number as usize];
-        if state.has(warp.number, warp.fragments.live) {
+        if state.has(warp.number, warp.splits.live) {
             return false;
         }
-        // So that the others go on.
-        state.arrive(warp.number, missing, warp.fragments.live);
+        // Count them as arrived, so that the others go on.
+        state.arrive(warp.number, missing, warp.splits.live);
         self.report(warp, FindingKind::DivergentBarrier, pc - 1, mask.trailing_zeros(), None, || {
-            format!("lanes {missing:#010x} of the warp do not come to the barrier {number} with the others")
+            format!("lanes {missing:#010x} of the warp do not reach barrier {number} with the others")
         });
         self.complete(warp, number)
     }
 
-    /// Ends a barrier where everyone is there. Gives whether it did.
+    /// Completes a barrier if everyone has arrived. Returns whether it did.
     fn complete(&mut self, warp: &mut Warp, number: u32) -> bool {
         let block = warp.block;
         let per_block = self.launched.geometry.warps();
@@ -172,13 +181,13 @@ impl Unit<'_> {
         if state.arrivals.is_empty() {
             return false;
         }
-        // The warp whose turn it is has left its place among the others.
+        // The running warp is not in its place among the others.
         let live = |i: usize| {
-            if i == warp.number { warp.fragments.live } else { self.warps[first + i].fragments.live }
+            if i == warp.number { warp.splits.live } else { self.warps[first + i].splits.live }
         };
         let all = match state.expected {
             Some(count) => {
-                // A warp counts as 32 threads, also the block's last that has fewer.
+                // A complete warp counts as 32 threads, even the block's last one, which may have fewer.
                 let threads =
                     |&(i, came): &(usize, u32)| if live(i) & !came == 0 { 32 } else { came.count_ones() };
                 state.arrivals.iter().map(threads).sum::<u32>() >= count
@@ -198,7 +207,7 @@ impl Unit<'_> {
         true
     }
 
-    /// A warp goes on behind a barrier, if it waits there or is the last to come.
+    /// Lets a warp go on that waits at a completed barrier, or arrived last.
     fn pass(&mut self, warp: &mut Warp, state: &State, number: u32) {
         if state.arrivals.iter().all(|arrival| arrival.0 != warp.number) {
             return;
@@ -215,37 +224,37 @@ impl Unit<'_> {
             warp.registers.set_predicate(result, if holds { u32::MAX } else { 0 }, mask);
         }
         let mut waited = false;
-        for fragment in &mut warp.fragments.all {
-            if fragment.wait == Wait::Barrier(number) {
-                fragment.wait = Wait::Nothing;
+        for split in &mut warp.splits.all {
+            if split.wait == Wait::Barrier(number) {
+                split.wait = Wait::Nothing;
                 waited = true;
             }
         }
-        // One that only arrived learns nothing; the last to come is not waiting yet.
+        // A warp that only arrived acquires nothing. The last one to arrive is not waiting yet.
         if waited || state.arrivals.last().is_some_and(|arrival| arrival.0 == warp.number) {
             self.clocks.acquire(warp.id, &state.row);
-            warp.met = self.clocks.now();
-            self.learnt(warp);
+            warp.last_sync = self.clocks.now();
+            self.update_floor(warp);
             self.wait_at_barrier(warp, state.time);
         }
     }
 
-    /// Lanes of a warp have ended: barriers no longer wait for them.
+    /// Lanes of a warp have exited: barriers no longer wait for them.
     pub(super) fn lanes_ended(&mut self, warp: &mut Warp) {
         for number in 0..16 {
             self.complete(warp, number);
         }
-        if warp.fragments.live == 0 {
+        if warp.splits.live == 0 {
             self.cluster_complete(warp);
         }
     }
 
-    /// A warp comes to the cluster's barrier.
+    /// `barrier.cluster.arrive`.
     pub(super) fn cluster_arrive(&mut self, warp: &mut Warp, step: Step<'_>, release: bool) {
         if warp.at_cluster.is_some() {
             let lane = step.mask.trailing_zeros();
             self.report(warp, FindingKind::BarrierMismatch, step.pc, lane, None, || {
-                "the warp arrives at the cluster's barrier again without having waited".to_owned()
+                "arrives at the cluster barrier twice without waiting in between".to_owned()
             });
             return;
         }
@@ -260,9 +269,8 @@ impl Unit<'_> {
     }
 
     fn cluster_complete(&mut self, warp: &Warp) {
-        let others =
-            self.warps.iter().filter(|other| other.fragments.live != 0 && other.id != warp.id).count();
-        let placeholder = usize::from(warp.fragments.live != 0);
+        let others = self.warps.iter().filter(|other| other.splits.live != 0 && other.id != warp.id).count();
+        let placeholder = usize::from(warp.splits.live != 0);
         if self.cluster_arrived > 0 && self.cluster_arrived >= others + placeholder {
             self.cluster_arrived = 0;
             self.cluster_phase += 1;
@@ -275,7 +283,7 @@ impl Unit<'_> {
         let Some(phase) = warp.at_cluster else {
             let lane = step.mask.trailing_zeros();
             self.report(warp, FindingKind::BarrierMismatch, step.pc, lane, None, || {
-                "the warp waits at the cluster's barrier without having arrived".to_owned()
+                "waits at the cluster barrier without having arrived".to_owned()
             });
             return Next::On;
         };
@@ -292,7 +300,7 @@ impl Unit<'_> {
         let row = std::mem::take(&mut self.cluster_published);
         self.clocks.acquire(warp.id, &row);
         self.cluster_published = row;
-        warp.met = self.clocks.now();
-        self.learnt(warp);
+        warp.last_sync = self.clocks.now();
+        self.update_floor(warp);
     }
 }

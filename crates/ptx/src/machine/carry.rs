@@ -1,9 +1,9 @@
-//! Arithmetic over several words, by the carry bit.
+//! Extended-precision arithmetic with the carry flag.
 
 use super::registers::{Constants, Registers};
 use crate::isa::{Carry, CarryOp, Operand};
 
-/// Additions, subtractions and products that take or leave a carry.
+/// Additions, subtractions and multiply-adds that read or write the carry flag.
 pub(super) fn run(
     carry: Carry,
     operands: &[Operand],
@@ -30,7 +30,7 @@ pub(super) fn run(
         let signed = |x: u128| (x << (128 - bits)) as i128 >> (128 - bits);
         let sum = match carry.op {
             CarryOp::Add => a + b + taken,
-            // The borrow is the carry turned around within the instructions, and not seen elsewhere.
+            // The borrow is the inverted carry, which is visible only to these instructions.
             CarryOp::Sub => a.wrapping_sub(b).wrapping_sub(taken),
             CarryOp::MadLow => ((a * b) & ones) + c + taken,
             CarryOp::MadHighU => ((a * b) >> bits) + c + taken,

@@ -44,7 +44,7 @@ fn compare_body(comparison: Comparison, registers: &Registers, constants: &Const
     let Comparison { compare, kind, flush, a, b } = comparison;
     macro_rules! ordered {
         ($x:expr, $y:expr) => {{
-            // Each lane's own bit, and then all of them together: both are vector code.
+            // Each lane's own bit, then all of them combined; both loops vectorise.
             let mut bits = [0u32; 32];
             macro_rules! each {
                 ($x2:ident, $y2:ident => $holds:expr) => {
@@ -54,7 +54,7 @@ fn compare_body(comparison: Comparison, registers: &Registers, constants: &Const
                     }
                 };
             }
-            // Comparisons that are true of a NaN are those whose opposite is false of it.
+            // An unordered comparison is the negation of the opposite ordered one.
             #[allow(clippy::eq_op, clippy::double_comparisons, clippy::nonminimal_bool, clippy::neg_cmp_op_on_partial_ord)]
             match compare {
                 Compare::Eq => each!(x, y => x == y),

@@ -1,5 +1,4 @@
-//! Conversions between types. The common ones are loops that become vector code; the others go through one number at a
-//! time.
+//! Conversions between types. The common ones are loops that vectorise; the others convert one number at a time.
 
 use super::{
     alu::lanes,
@@ -74,7 +73,7 @@ fn slowly(
             }
         };
         let value = match (scalar(conversion.to), conversion.from) {
-            // Packed results: of two numbers, or of a pair.
+            // Packed results, from two numbers or from a pair.
             (Some(part), Type::F32) => {
                 let one = |bits| number(Conversion { to: part, ..conversion }, bits);
                 let bits = 8 * part.bytes();
@@ -177,7 +176,7 @@ fn whole(value: f64, rounding: Rounding) -> f64 {
     }
 }
 
-/// Conversions to integers always saturate; a NaN becomes zero, but the lowest number of 64-bit types.
+/// Conversions to integers saturate; a NaN becomes zero, or the lowest number of a 64-bit type.
 fn to_integer(value: f64, to: Type, rounding: Rounding) -> u64 {
     if value.is_nan() {
         return if to.bytes() == 8 { 1 << 63 } else { 0 };
@@ -199,7 +198,7 @@ fn to_float(value: f64, to: Type, mode: Mode, finite: bool) -> u64 {
     }
     let bits = round(value, format, mode.rounding, finite);
     let bits = match to {
-        // A tf32 lies in the upper bits of an f32.
+        // A tf32 is in the upper bits of an f32.
         Type::Tf32 => bits << 13,
         Type::F32 if mode.flush => flushed(f32::from_bits(bits)).to_bits(),
         _ => bits,
@@ -207,7 +206,7 @@ fn to_float(value: f64, to: Type, mode: Mode, finite: bool) -> u64 {
     u64::from(bits)
 }
 
-/// An integer of 64 bits may have more digits than an f64: the digits that do not fit are kept as one that is odd.
+/// A 64-bit integer may have more digits than an f64, so it is rounded to odd.
 fn integer_to_float(value: i128, to: Type, mode: Mode) -> u64 {
     if to == Type::F64 {
         let nearest = value as f64;

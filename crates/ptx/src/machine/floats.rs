@@ -9,7 +9,7 @@ use crate::{
     numeric::{self, Rounding, directed_add, directed_div, directed_fma, directed_sqrt, flushed},
 };
 
-/// f32 operations. The common case, to the nearest and nothing else, has loops of its own.
+/// f32 operations. The common case, round to nearest and nothing else, has its own loops.
 #[inline(always)]
 pub(super) fn float32(op: Float, mode: Mode, a: &Words, b: &Words, c: &Words) -> Words {
     let f = f32::from_bits;
@@ -75,7 +75,7 @@ pub(super) fn float32(op: Float, mode: Mode, a: &Words, b: &Words, c: &Words) ->
     })
 }
 
-/// The smaller of two: the one that is a number, unless NaN is asked for; -0 is smaller than 0.
+/// The smaller of two numbers. If one is NaN, the other, unless `nan` is set. -0 is smaller than 0.
 #[inline(always)]
 pub(super) fn smaller(a: f32, b: f32, nan: bool) -> f32 {
     let least = if a < b || a == b && a.is_sign_negative() { a } else { b };

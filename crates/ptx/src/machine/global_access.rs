@@ -1,36 +1,36 @@
-//! Global memory as warps access it: which allocation, and what is wrong with that.
+//! Accesses to global memory: bounds, alignment, initialisation, races.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use super::{
-    access::{Touch, for_lanes},
+    access::{AccessKind, LaneAccess, WarpAccess, for_lanes},
     unit::Unit,
     warp::Warp,
 };
 use crate::{check::FindingKind, memory::Missing};
 
-/// The last moment that the records of global memory know, in 29 bits. What is later is taken for it, and for ordered.
+/// The latest time that the records of global memory can hold, in 29 bits. Later times count as this one, and as ordered.
 const MOMENT: u32 = (1 << 29) - 1;
 
-/// Blocks that the records know, in 23 bits with none. In those behind them no races in global memory are looked for.
+/// Blocks that the records can hold, in 23 bits. Blocks with a higher number are not checked for races in global memory.
 const BLOCKS: u64 = (1 << 23) - 1;
 
-/// Of a write: it was an atomic's.
+/// Flag of a write: it was an atomic.
 const ATOMIC: u64 = 1 << 63;
 
-/// Of a read: several threads have.
+/// Flag of a read: several threads read.
 const MANY: u64 = 1 << 63;
 
-/// Of a read: threads of several blocks have.
+/// Flag of a read: threads of several blocks read.
 const MANY_BLOCKS: u64 = 1 << 62;
 
 const READ_FLAGS: u64 = MANY | MANY_BLOCKS;
 
-/// What to do about a race between blocks, which no barrier of a block helps against.
-const BETWEEN_BLOCKS: &str = "blocks do not wait for each other: write from one block alone, or by atomics, or read in a \
-                              later launch or behind the barrier of a cooperative grid";
+/// The advice for a race between blocks, which block barriers do not order.
+const BETWEEN_BLOCKS: &str = "blocks do not wait for each other: write from one block only, use atomics, or read in a later \
+                              launch or after a cooperative grid sync";
 
-/// Notes a read. Where everything before `floor` is known to the reader, an older record of its block tells nothing more.
+/// Records a read. Everything before `floor` is ordered before the reader, so it may replace an older record of its own block.
 #[inline(always)]
 fn note_read(record: &AtomicU64, mine: u64, floor: u32) {
     let mut read = record.load(SeqCst);
@@ -56,22 +56,18 @@ fn note_read(record: &AtomicU64, mine: u64, floor: u32) {
 }
 
 impl Unit<'_> {
-    /// Hands on the lanes whose accesses are allowed, in groups of one allocation.
-    #[allow(clippy::too_many_arguments)]
+    /// Checks an access, and calls `each` with the lanes whose accesses are allowed, in groups of one allocation.
     pub(super) fn global_groups(
         &mut self,
         warp: &mut Warp,
-        pc: u32,
-        addresses: &[u64; 32],
-        mask: u32,
-        bytes: usize,
-        touch: Touch,
+        access: &WarpAccess<'_>,
         mut each: impl FnMut(&mut Self, &mut Warp, usize, u32),
     ) {
+        let WarpAccess { pc, addresses, mask, bytes, kind } = *access;
         if self.launched.timed {
-            self.time_global(addresses, mask, bytes as u64, touch);
+            self.time_global(access);
         }
-        // Vectors of 32 bytes are two accesses to the checks.
+        // The checks see vectors of 32 bytes as two accesses.
         let align = bytes.min(32) as u64;
         let mut rest = mask;
         while rest != 0 {
@@ -87,7 +83,7 @@ impl Unit<'_> {
                 match self.launched.global.find(addresses[lane], bytes) {
                     Ok(view) => view,
                     Err(missing) => {
-                        self.report_missing(warp, pc, lane as u32, addresses[lane], bytes, touch, missing);
+                        self.report_missing(warp, access.lane(lane), missing);
                         rest &= !(1 << lane);
                         continue;
                     }
@@ -108,11 +104,12 @@ impl Unit<'_> {
             if low & (align - 1) != 0 {
                 group = self.aligned_lanes(warp, pc, addresses, group, align);
             }
-            if touch.reads() && !self.launched.timed {
-                self.check_written(warp, pc, view, addresses, group, bytes);
+            let allowed = WarpAccess { mask: group, ..*access };
+            if kind.reads() && !self.launched.timed {
+                self.check_written(warp, view, &allowed);
             }
             if self.launched.races {
-                self.check_races(warp, pc, view, addresses, group, bytes, touch);
+                self.check_races(warp, view, &allowed);
             }
             each(self, warp, view, group);
         }
@@ -123,89 +120,65 @@ impl Unit<'_> {
         let mut kept = group;
         for_lanes(group, |lane| {
             let address = addresses[lane];
-            if address & (align - 1) != 0 {
+            let off = address & (align - 1);
+            if off != 0 {
                 kept &= !(1 << lane);
                 self.report(warp, FindingKind::Misaligned, pc, lane as u32, Some(address), || {
-                    format!("an access of {align} bytes is {} bytes off", address & (align - 1))
+                    format!("accesses {align} bytes at an address that is {off} past a multiple of {align}")
                 });
             }
         });
         kept
     }
 
-    #[allow(clippy::too_many_arguments)]
     #[inline(never)]
-    pub(super) fn report_missing(
-        &mut self,
-        warp: &Warp,
-        pc: u32,
-        lane: u32,
-        address: u64,
-        bytes: usize,
-        touch: Touch,
-        missing: Missing,
-    ) {
-        let does = if touch.reads() { "read" } else { "written" };
-        let kind = match missing {
+    fn report_missing(&mut self, warp: &Warp, access: LaneAccess, missing: Missing) {
+        let LaneAccess { address, bytes, kind, .. } = access;
+        let does = kind.verb();
+        let found = match missing {
             Missing::Freed { .. } => FindingKind::UseAfterFree,
             _ => FindingKind::OutOfBounds,
         };
-        self.report(warp, kind, pc, lane, Some(address), || match missing {
+        self.report_access(warp, found, access, || match missing {
             Missing::Freed { bytes: size } => {
-                format!("{bytes} bytes are {does} in an allocation of {size} bytes that was freed")
+                format!("{does} {bytes} bytes in a {size}-byte allocation that was freed")
             }
             Missing::Outside { base, bytes: size } if address < base => {
-                format!("{bytes} bytes are {does}, {} bytes before an allocation of {size}", base - address)
+                let before = base - address;
+                format!("{does} {bytes} bytes, {before} bytes before the start of a {size}-byte allocation")
             }
-            Missing::Outside { base, bytes: size } => format!(
-                "{bytes} bytes are {does}, {} bytes behind the begin of an allocation of {size}",
-                address - base
-            ),
-            Missing::Nowhere => format!("{bytes} bytes are {does} where nothing was ever allocated"),
+            Missing::Outside { base, bytes: size } => {
+                format!("{does} {bytes} bytes at offset {} of a {size}-byte allocation", address - base)
+            }
+            Missing::Nowhere => format!("{does} {bytes} bytes at an address that was never allocated"),
         });
     }
 
-    fn check_written(
-        &mut self,
-        warp: &Warp,
-        pc: u32,
-        view: usize,
-        addresses: &[u64; 32],
-        group: u32,
-        bytes: usize,
-    ) {
+    fn check_written(&mut self, warp: &Warp, view: usize, access: &WarpAccess<'_>) {
         let allocation = self.launched.views[view].allocation;
-        for_lanes(group, |lane| {
-            let offset = (addresses[lane] - allocation.base) as usize;
+        let bytes = access.bytes;
+        for_lanes(access.mask, |lane| {
+            let offset = (access.addresses[lane] - allocation.base) as usize;
             if !allocation.is_written(offset, bytes) {
-                self.report(warp, FindingKind::Uninitialised, pc, lane as u32, Some(addresses[lane]), || {
+                self.report_access(warp, FindingKind::Uninitialised, access.lane(lane), || {
+                    let size = allocation.bytes;
                     format!(
-                        "{bytes} bytes are read at {offset} of an allocation of {}, which nobody wrote",
-                        allocation.bytes
+                        "reads {bytes} bytes at offset {offset} of a {size}-byte allocation that were never written"
                     )
                 });
             }
         });
     }
 
-    /// Looks for accesses of other threads that nothing orders with these. A record is a block and one, a warp, a lane and a
-    /// moment; of writes also whether it was an atomic's, of reads whether there are several.
+    /// Looks for accesses of other threads that nothing orders with these. A record holds the block's number plus one, the warp,
+    /// the lane and the time; that of a write also whether it was an atomic, that of a read whether there were several.
     ///
-    /// Blocks run on several threads of the host, which share the records: who writes puts its record in place before it looks
-    /// for readers, and who reads before it looks for a writer, so that one of the two sees the other.
-    #[allow(clippy::too_many_arguments)]
-    fn check_races(
-        &mut self,
-        warp: &Warp,
-        pc: u32,
-        view: usize,
-        addresses: &[u64; 32],
-        group: u32,
-        bytes: usize,
-        touch: Touch,
-    ) {
+    /// Blocks run on several host threads, which share the records. A writer stores its record before it looks for readers, and a
+    /// reader before it looks for a writer, so that one of the two sees the other.
+    fn check_races(&mut self, warp: &Warp, view: usize, access: &WarpAccess<'_>) {
+        let WarpAccess { addresses, mask, bytes, kind, .. } = *access;
         let block = self.blocks[warp.block].number;
-        if block >= BLOCKS || matches!(touch, Touch::StrongRead | Touch::StrongWrite) {
+        if block >= BLOCKS || matches!(kind, AccessKind::StrongRead | AccessKind::StrongWrite) {
             return;
         }
         let launched = self.launched;
@@ -213,37 +186,37 @@ impl Unit<'_> {
         let base = view.allocation.base;
         let now = u64::from(self.clocks.now().min(MOMENT));
         let own = (block + 1) << 39 | (warp.number as u64) << 34 | now;
-        let atomic = if touch.is_atomic() { ATOMIC } else { 0 };
-        for_lanes(group, |lane| {
+        let atomic = if kind.is_atomic() { ATOMIC } else { 0 };
+        for_lanes(mask, |lane| {
             let offset = (addresses[lane] - base) as usize;
             let mine = own | (lane as u64) << 29;
             for piece in view.granules(offset, bytes) {
-                let write = if touch == Touch::Read {
+                let write = if kind == AccessKind::Read {
                     note_read(&view.reads[piece], mine, warp.floor);
                     view.writes[piece].load(SeqCst)
                 } else {
                     let write = match view.writes[piece].load(SeqCst) {
-                        write if touch.is_atomic() && self.is_untold(warp, write, mine) => write,
+                        write if kind.is_atomic() && self.is_unreleased(warp, write, mine) => write,
                         _ => view.writes[piece].swap(mine | atomic, SeqCst),
                     };
                     let read = view.reads[piece].load(SeqCst);
                     if read != 0 && self.read_races(warp, read, mine) {
-                        self.report_race(warp, pc, lane, addresses[lane], touch, "read", read & !READ_FLAGS);
+                        self.report_race(warp, access.lane(lane), "read", read & !READ_FLAGS);
                     }
                     write
                 };
-                // Atomics are ordered among each other, each place for itself.
+                // Atomics on the same address are ordered among each other.
                 if write & atomic == 0 && write != 0 && self.races_with(warp, write & !ATOMIC, mine) {
-                    let other = if write & ATOMIC == 0 { "written" } else { "changed by an atomic" };
-                    self.report_race(warp, pc, lane, addresses[lane], touch, other, write & !ATOMIC);
+                    let did = if write & ATOMIC == 0 { "wrote" } else { "updated with an atomic" };
+                    self.report_race(warp, access.lane(lane), did, write & !ATOMIC);
                 }
             }
         });
     }
 
-    /// Whether a record is a plain write of the warp that it has told nobody of. An atomic of the same warp leaves that in its
-    /// place: other warps' atomics race with it as well.
-    fn is_untold(&self, warp: &Warp, record: u64, mine: u64) -> bool {
+    /// Whether a record is a plain write of the warp since its last release. An atomic of the same warp leaves that record in place,
+    /// because other warps' atomics race with the write too.
+    fn is_unreleased(&self, warp: &Warp, record: u64, mine: u64) -> bool {
         record != 0
             && record & ATOMIC == 0
             && record >> 34 == mine >> 34
@@ -257,21 +230,21 @@ impl Unit<'_> {
         let block = (record >> 39) - 1;
         let here = &self.blocks[warp.block];
         if block != here.number {
-            // Blocks of a cluster can wait for each other, and any blocks can by atomics.
+            // Blocks of a cluster can synchronise, and any blocks can through atomics.
             let cluster = self.blocks.len() > 1 && self.blocks.iter().any(|b| b.number == block);
             return !here.acquired && !cluster;
         }
         let other = (record >> 34 & 0x1f) as usize;
         let at = record as u32 & MOMENT;
         if other == warp.number {
-            return at >= warp.met;
+            return at >= warp.last_sync;
         }
         let per_block = self.launched.geometry.warps();
         self.clocks.seen(warp.id, warp.block * per_block + other) < at
     }
 
-    /// Whether a write races with reads. Of several within a block the first is known, and that the others came no earlier: they
-    /// are compared by it.
+    /// Whether a write races with reads. If several threads of a block read, only the first is recorded; the others read no earlier,
+    /// so the first stands for all.
     fn read_races(&self, warp: &Warp, record: u64, mine: u64) -> bool {
         let here = &self.blocks[warp.block];
         if record & MANY_BLOCKS != 0 {
@@ -279,43 +252,30 @@ impl Unit<'_> {
         }
         let first = record & !READ_FLAGS;
         if record & MANY != 0 && first >> 29 == mine >> 29 {
-            // The writer read first. Whoever else did is not known: it is a race where nobody could have told the writer since.
+            // The writer itself read first, and the other readers are not recorded: it is a race only if none of them can have been
+            // ordered before the writer since.
             let at = first as u32 & MOMENT;
             let per_block = self.launched.geometry.warps();
             let others = (warp.block * per_block..(warp.block + 1) * per_block).filter(|&id| id != warp.id);
-            return at >= warp.met && others.into_iter().all(|id| self.clocks.seen(warp.id, id) < at);
+            return at >= warp.last_sync && others.into_iter().all(|id| self.clocks.seen(warp.id, id) < at);
         }
         self.races_with(warp, first, mine)
     }
 
-    #[allow(clippy::too_many_arguments)]
     #[inline(never)]
-    fn report_race(
-        &mut self,
-        warp: &Warp,
-        pc: u32,
-        lane: usize,
-        address: u64,
-        touch: Touch,
-        other: &str,
-        record: u64,
-    ) {
+    fn report_race(&mut self, warp: &Warp, access: LaneAccess, did: &str, record: u64) {
         let block = (record >> 39) - 1;
         let thread = (record >> 34 & 0x1f) * 32 + (record >> 29 & 0x1f);
-        let does = match touch {
-            Touch::Read | Touch::StrongRead => "reads",
-            Touch::Write | Touch::StrongWrite => "writes",
-            Touch::Atomic | Touch::AtomicWrite => "changes by an atomic",
-        };
         let here = self.blocks[warp.block].number;
-        self.report(warp, FindingKind::Race, pc, lane as u32, Some(address), || {
+        self.report_access(warp, FindingKind::Race, access, || {
+            let does = access.kind.verb();
             let whose = if block == here { "the same block".to_owned() } else { format!("block {block}") };
             format!(
-                "the thread {does} what thread {thread} of {whose} has {other}, and nothing orders the two"
+                "{does} memory that thread {thread} of {whose} {did}, and nothing orders the two accesses"
             )
         });
         if block != here {
-            self.findings.advise(FindingKind::Race, pc, BETWEEN_BLOCKS);
+            self.findings.advise(FindingKind::Race, access.pc, BETWEEN_BLOCKS);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Arithmetic on 16-bit numbers, alone and in pairs: done in f64, where products and most sums are exact, and rounded once.
+//! Arithmetic on single and packed 16-bit numbers: computed in f64, where products and most sums are exact, and rounded once.
 
 use super::{
     alu::lanes,
@@ -22,7 +22,7 @@ pub(super) fn run(op: Float, mode: Mode, bf16: bool, pair: bool, a: &Words, b: &
     lanes!(u32; low in low, high in high => low | high << 16)
 }
 
-/// Of the lower halves.
+/// The operation on the lower halves.
 #[inline(always)]
 fn one(op: Float, mode: Mode, bf16: bool, a: &Words, b: &Words, c: &Words) -> Words {
     let value = |x: u32| if bf16 { from_bf16(x & 0xffff) } else { from_f16(x & 0xffff) };
@@ -35,7 +35,7 @@ fn one(op: Float, mode: Mode, bf16: bool, a: &Words, b: &Words, c: &Words) -> Wo
     let out = match op {
         Float::Neg => return lanes!(u32; a in a => flush(a & 0xffff) ^ 0x8000),
         Float::Abs => return lanes!(u32; a in a => flush(a & 0xffff) & 0x7fff),
-        // f32 has more than twice the digits of either format: rounding twice gives what rounding once would.
+        // f32 has more than twice the digits of either format, so rounding twice gives the same as rounding once.
         Float::Add => lanes!(u32; a in a, b in b => nearest(input(a) + input(b))),
         Float::Sub => lanes!(u32; a in a, b in b => nearest(input(a) - input(b))),
         Float::Mul => lanes!(u32; a in a, b in b => nearest(input(a) * input(b))),

@@ -1,47 +1,48 @@
-//! Barriers in shared memory that count arrivals and bytes.
+//! mbarriers: barriers in shared memory that count arrivals and bytes.
 
 use std::collections::BTreeMap;
 
 use super::{
-    access::{Touch, for_lanes, set_lane},
-    fragments::{Phase, Wait},
+    access::{AccessKind, LaneAccess, for_lanes, set_lane},
     step::{Next, Step},
     unit::Unit,
     warp::Warp,
+    warp_splits::{Phase, Wait},
 };
 use crate::{
     check::{FindingKind, join},
+    decode::SHARED_START,
     isa::{Mbarrier, Op, Operand, Type},
 };
 
-/// What an mbarrier takes of shared memory, aligned to as much.
+/// The size and alignment of an mbarrier.
 const BYTES: u32 = 8;
 
-/// The most arrivals that a phase can have.
+/// The highest number of arrivals per phase.
 const MOST_ARRIVALS: u32 = (1 << 20) - 1;
 
 #[derive(Clone, Debug)]
 struct State {
-    /// Arrivals of a phase, and those that are still missing.
+    /// Arrivals per phase, and those that are still pending in this one.
     expected: u32,
-    missing: u32,
-    /// Bytes that were announced and have not come, or the other way round.
+    pending: u32,
+    /// The transaction count: bytes that are expected minus bytes that have come.
     bytes: i64,
     phase: u64,
-    /// What those knew that arrived in this phase, and in the last.
+    /// The clocks that arrivals of this phase released, and those of the last phase.
     row: Vec<u32>,
     published: Vec<u32>,
-    /// When the last arrival of this phase came, and of the last one.
+    /// The time of the last arrival in this phase, and in the last one.
     time: f64,
     published_time: f64,
 }
 
 impl State {
-    /// Ends the phase where nothing is missing.
+    /// Completes the phase if nothing is pending.
     fn settle(&mut self) {
-        if self.missing == 0 && self.bytes == 0 {
+        if self.pending == 0 && self.bytes == 0 {
             self.phase += 1;
-            self.missing = self.expected;
+            self.pending = self.expected;
             self.published = std::mem::replace(&mut self.row, vec![0; self.published.len()]);
             self.published_time = std::mem::take(&mut self.time);
         }
@@ -55,33 +56,33 @@ impl State {
     }
 }
 
-/// The mbarriers of a block, by their place.
+/// The mbarriers of a block, by their offset in shared memory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mbarriers {
     all: BTreeMap<u32, State>,
-    /// Where the first of them begins and the last ends that ever were: most stores lie elsewhere.
+    /// The range that all of them were ever in. Most stores are outside of it, which saves a search.
     begin: u32,
     end: u32,
 }
 
 impl Mbarriers {
-    /// What a report says about one.
+    /// The state of one, for a finding.
     pub fn describe(&self, offset: u32) -> String {
         match self.all.get(&offset) {
-            None => "which was never made".to_owned(),
-            Some(State { missing, expected, bytes, phase, .. }) => {
-                format!("phase {phase}, {missing} of {expected} arrivals and {bytes} bytes missing")
+            None => "never initialised".to_owned(),
+            Some(State { pending, expected, bytes, phase, .. }) => {
+                format!("phase {phase}, {pending} of {expected} arrivals and {bytes} bytes pending")
             }
         }
     }
 
-    fn make(&mut self, place: u32, state: State) {
+    fn insert(&mut self, place: u32, state: State) {
         self.begin = if self.end == 0 { place } else { self.begin.min(place) };
         self.end = self.end.max(place + BYTES);
         self.all.insert(place, state);
     }
 
-    /// Whether bytes of shared memory are part of one.
+    /// Whether bytes of shared memory overlap one.
     #[inline(always)]
     pub fn overlap(&self, offset: usize, bytes: usize) -> bool {
         let (begin, end) = (self.begin as usize, self.end as usize);
@@ -94,17 +95,17 @@ impl Mbarriers {
         (first..offset + bytes).step_by(BYTES as usize).any(|place| self.all.contains_key(&place))
     }
 
-    /// An arrival, or as many more as the phase then waits for; false where there is no barrier.
+    /// Arrives `count` times; false if there is no mbarrier.
     pub fn arrive(&mut self, offset: u32, count: u32, row: &[u32], time: f64) -> bool {
         let Some(state) = self.all.get_mut(&offset) else { return false };
-        state.missing = state.missing.saturating_sub(count);
+        state.pending = state.pending.saturating_sub(count);
         state.time = state.time.max(time);
         join(&mut state.row, row);
         state.settle();
         true
     }
 
-    /// Bytes have come, and what the copy engine knows with them.
+    /// Completes bytes of a bulk copy, which releases the TMA unit's clock; false if there is no mbarrier.
     pub fn complete_bytes(&mut self, offset: u32, bytes: i64, row: &[u32], time: f64) -> bool {
         let Some(state) = self.all.get_mut(&offset) else { return false };
         state.bytes -= bytes;
@@ -113,6 +114,14 @@ impl Mbarriers {
         state.settle();
         true
     }
+}
+
+/// The mbarrier that a lane names.
+#[derive(Clone, Copy)]
+struct Target {
+    block: usize,
+    place: u32,
+    access: LaneAccess,
 }
 
 impl Unit<'_> {
@@ -135,14 +144,21 @@ impl Unit<'_> {
             return self.mbarrier_wait(warp, step, &addresses, parity, sleeps);
         }
         for_lanes(step.mask, |lane| {
-            // Generic addresses of shared memory are its own with a window in front.
+            // A generic address of shared memory is its shared address plus the window's base.
             let address = addresses[lane] & 0xffff_ffff;
-            let Some((block, place)) = self.shared_place(warp, step.pc, lane, address, 8, Touch::Write)
-            else {
-                return;
-            };
+            let access =
+                LaneAccess { pc: step.pc, lane, address, bytes: BYTES as usize, kind: AccessKind::Write };
+            let Some((block, place)) = self.shared_place(warp, access) else { return };
             let count = operands.get(1).map(|&count| self.lane(warp, count, lane) as u32);
-            let state = self.mbarrier_lane(warp, step, op, lane, block, place as u32, count);
+            let address = u64::from(place as u32) + SHARED_START;
+            let target = Target { block, place: place as u32, access: LaneAccess { address, ..access } };
+            let state = match op {
+                Mbarrier::Init => {
+                    self.mbarrier_init(warp, target, count.unwrap_or(1));
+                    0
+                }
+                _ => self.mbarrier_update(warp, target, op, count),
+            };
             if !result.is_none() {
                 set_lane(warp, result, lane, Type::B64, state);
             }
@@ -150,49 +166,39 @@ impl Unit<'_> {
         Next::On
     }
 
-    /// What a lane does; gives the state before.
-    #[allow(clippy::too_many_arguments)]
-    fn mbarrier_lane(
-        &mut self,
-        warp: &mut Warp,
-        step: Step<'_>,
-        op: Mbarrier,
-        lane: usize,
-        block: usize,
-        place: u32,
-        count: Option<u32>,
-    ) -> u64 {
-        let address = Some(u64::from(place) + crate::decode::SHARED_START);
-        if op == Mbarrier::Init {
-            let count = count.unwrap_or(1);
-            if !(1..=MOST_ARRIVALS).contains(&count) {
-                self.report(warp, FindingKind::MbarrierMisuse, step.pc, lane as u32, address, || {
-                    format!("an mbarrier cannot have {count} arrivals")
-                });
-            }
-            if self.blocks[block].mbarriers.all.contains_key(&place) {
-                self.report(warp, FindingKind::MbarrierMisuse, step.pc, lane as u32, address, || {
-                    "there is an mbarrier here already, which was not invalidated".to_owned()
-                });
-            }
-            let length = self.warps.len() + 1;
-            let state = State {
-                expected: count.max(1),
-                missing: count.max(1),
-                bytes: 0,
-                phase: 0,
-                row: vec![0; length],
-                published: vec![0; length],
-                time: 0.0,
-                published_time: 0.0,
-            };
-            self.blocks[block].mbarriers.make(place, state);
-            self.blocks[block].shared.store(place as usize, 8, u64::from(count));
-            return 0;
+    fn mbarrier_init(&mut self, warp: &Warp, target: Target, count: u32) {
+        let Target { block, place, access } = target;
+        if !(1..=MOST_ARRIVALS).contains(&count) {
+            self.report_access(warp, FindingKind::MbarrierMisuse, access, || {
+                format!("initialises an mbarrier with {count} arrivals; 1 to {MOST_ARRIVALS} are allowed")
+            });
         }
+        if self.blocks[block].mbarriers.all.contains_key(&place) {
+            self.report_access(warp, FindingKind::MbarrierMisuse, access, || {
+                "initialises an mbarrier where one already exists that was not invalidated".to_owned()
+            });
+        }
+        let length = self.warps.len() + 1;
+        let state = State {
+            expected: count.max(1),
+            pending: count.max(1),
+            bytes: 0,
+            phase: 0,
+            row: vec![0; length],
+            published: vec![0; length],
+            time: 0.0,
+            published_time: 0.0,
+        };
+        self.blocks[block].mbarriers.insert(place, state);
+        self.blocks[block].shared.store(place as usize, BYTES as usize, u64::from(count));
+    }
+
+    /// An operation on an existing mbarrier; returns the state before it.
+    fn mbarrier_update(&mut self, warp: &Warp, target: Target, op: Mbarrier, count: Option<u32>) -> u64 {
+        let Target { block, place, access } = target;
         if !self.blocks[block].mbarriers.all.contains_key(&place) {
-            self.report(warp, FindingKind::MbarrierMisuse, step.pc, lane as u32, address, || {
-                "there is no mbarrier here: it was never made, or was invalidated".to_owned()
+            self.report_access(warp, FindingKind::MbarrierMisuse, access, || {
+                "uses an mbarrier that was never initialised, or was invalidated".to_owned()
             });
             return 0;
         }
@@ -201,7 +207,7 @@ impl Unit<'_> {
             _ => Vec::new(),
         };
         let Some(state) = self.blocks[block].mbarriers.all.get_mut(&place) else { return 0 };
-        let before = state.phase << 20 | u64::from(state.missing);
+        let before = state.phase << 20 | u64::from(state.pending);
         state.time = state.time.max(warp.now());
         let mut too_many = None;
         match op {
@@ -222,18 +228,18 @@ impl Unit<'_> {
                 if drop {
                     state.expected = state.expected.saturating_sub(arrivals);
                 }
-                if arrivals > state.missing {
-                    too_many = Some((arrivals, state.missing));
+                if arrivals > state.pending {
+                    too_many = Some((arrivals, state.pending));
                 }
-                state.missing = state.missing.saturating_sub(arrivals);
+                state.pending = state.pending.saturating_sub(arrivals);
                 join(&mut state.row, &row);
                 state.settle();
             }
             Mbarrier::Init | Mbarrier::Wait { .. } | Mbarrier::PendingCount => {}
         }
-        if let Some((arrivals, missing)) = too_many {
-            self.report(warp, FindingKind::MbarrierMisuse, step.pc, lane as u32, address, || {
-                format!("{arrivals} arrive where only {missing} are missing in this phase")
+        if let Some((arrivals, pending)) = too_many {
+            self.report_access(warp, FindingKind::MbarrierMisuse, access, || {
+                format!("arrives {arrivals} times, but only {pending} arrivals are pending in this phase")
             });
         }
         before
@@ -253,19 +259,21 @@ impl Unit<'_> {
         for_lanes(step.mask, |lane| {
             let address = addresses[lane] & 0xffff_ffff;
             let value = self.lane(warp, step.operands[2], lane);
-            // Lanes mostly wait for the same.
+            // The common case: all lanes wait for the same phase.
             if ended == Some((address, value)) {
                 over |= 1 << lane;
                 return;
             }
-            let Some((block, place)) = self.shared_place(warp, step.pc, lane, address, 8, Touch::Read) else {
+            let access =
+                LaneAccess { pc: step.pc, lane, address, bytes: BYTES as usize, kind: AccessKind::Read };
+            let Some((block, place)) = self.shared_place(warp, access) else {
                 over |= 1 << lane;
                 return;
             };
             let phase = if parity { Phase::Parity(value & 1 == 1) } else { Phase::Number(value >> 20) };
             if !self.blocks[block].mbarriers.all.contains_key(&(place as u32)) {
-                self.report(warp, FindingKind::MbarrierMisuse, step.pc, lane as u32, Some(address), || {
-                    "the thread waits for an mbarrier that was never made".to_owned()
+                self.report_access(warp, FindingKind::MbarrierMisuse, access, || {
+                    "waits on an mbarrier that was never initialised".to_owned()
                 });
                 wrong = true;
                 return;
@@ -281,7 +289,7 @@ impl Unit<'_> {
             }
         });
         if wrong {
-            // Waiting would never end.
+            // The wait would never end.
             self.ended = true;
             return Next::On;
         }
@@ -295,14 +303,14 @@ impl Unit<'_> {
         Next::On
     }
 
-    /// Whether a phase has ended; copies that it waits for arrive now. A warp that sees the end learns what those knew that
-    /// made it.
+    /// Whether a phase is complete; bulk copies that it waits for land now. A warp that sees it complete acquires what its
+    /// arrivals released.
     pub(super) fn phase_is_over(&mut self, warp: &mut Warp, block: usize, offset: u32, phase: Phase) -> bool {
         let over = |unit: &Self| {
             unit.blocks[block].mbarriers.all.get(&offset).is_some_and(|state| state.is_over(phase))
         };
         if !over(self) {
-            self.land(block, offset);
+            self.complete_bulk_copies(block, offset);
         }
         if !over(self) {
             return false;
@@ -310,7 +318,7 @@ impl Unit<'_> {
         if let Some(state) = self.blocks[block].mbarriers.all.get(&offset) {
             self.clocks.acquire(warp.id, &state.published);
             warp.wait_until(state.published_time);
-            self.learnt(warp);
+            self.update_floor(warp);
         }
         true
     }

@@ -1,24 +1,23 @@
-//! The machine: blocks of warps that execute a program.
+//! Executes programs: clusters of blocks, their warps, and what each instruction does.
 
 mod access;
 mod addresses;
 mod alu;
+mod async_copies;
 mod atomics;
 mod barriers;
-mod births;
 mod bits;
+mod bulk_copies;
 mod carry;
 mod comparison;
 mod convert;
-mod copies;
-mod exchange;
 mod floats;
-mod fragments;
 mod global_access;
 mod half_arithmetic;
-mod matrices;
-mod matrix_tiles;
 mod mbarriers;
+mod mma;
+mod mma_tiles;
+mod nonfinite;
 mod registers;
 mod shared_access;
 mod step;
@@ -26,8 +25,10 @@ mod tensor_copies;
 mod timed;
 mod unit;
 mod warp;
-mod warpgroup;
-mod warpgroup_operands;
+mod warp_collectives;
+mod warp_splits;
+mod wgmma;
+mod wgmma_operands;
 
 pub(crate) use alu::wide;
 pub(crate) use registers::Constants;

@@ -1,4 +1,4 @@
-//! A warp's registers: arrays of 32 lanes, so that a loop over them becomes vector code.
+//! A warp's registers: arrays of 32 lanes, so that loops over lanes vectorise.
 
 use crate::isa::{Operand, Program};
 
@@ -7,7 +7,7 @@ pub(crate) type Words = [u32; 32];
 /// 32 lanes of 64 bits.
 pub(crate) type Longs = [u64; 32];
 
-/// The constants of a program, spread over the lanes.
+/// A program's constants, broadcast to all lanes.
 #[derive(Clone, Debug)]
 pub(crate) struct Constants {
     words: Vec<Words>,
@@ -29,7 +29,7 @@ pub(crate) struct Registers {
     words: Vec<Words>,
     longs: Vec<Longs>,
     predicates: Vec<u32>,
-    /// The carry bit of each lane.
+    /// The carry flag of each lane.
     pub carry: u32,
 }
 

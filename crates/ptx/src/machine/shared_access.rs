@@ -1,94 +1,77 @@
-//! Shared memory as warps access it: whose, where, and what is wrong with that.
+//! Accesses to shared memory: bounds, alignment, initialisation, races.
 
 use super::{
-    access::{SharedPlace, Touch, for_lanes},
+    access::{AccessKind, LaneAccess, SharedPlace, WarpAccess, for_lanes},
     unit::{Block, Unit},
     warp::Warp,
 };
 use crate::{
     check::FindingKind,
     decode::SHARED_START,
-    memory::{CLUSTER_SHIFT, Conflict, Toucher},
+    memory::{Accessor, CLUSTER_SHIFT, Conflict},
 };
 
-/// Instructions that access shared memory.
+/// Instructions that access shared memory, by how their wavefronts are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SharedRequest {
-    /// `ld`, of which equal pairs of lanes are served together.
+    /// `ld`: lanes with equal addresses can be served in pairs.
     Load,
+    /// `ldmatrix`.
     LoadMatrix,
     /// `st` and `stmatrix`.
     Store,
 }
 
 impl Unit<'_> {
-    /// Where addresses of shared memory lie, for the lanes whose accesses are allowed.
-    #[allow(clippy::too_many_arguments)]
+    /// Finds the place of every lane's access, checks the accesses, and returns the lanes whose accesses are allowed.
     pub(super) fn shared_places(
         &mut self,
         warp: &Warp,
-        pc: u32,
-        addresses: &[u64; 32],
-        mask: u32,
-        bytes: usize,
-        touch: Touch,
+        access: &WarpAccess<'_>,
         places: &mut [SharedPlace; 32],
     ) -> u32 {
-        let ok = self.lane_places(warp, pc, addresses, mask, bytes, touch, places);
+        let ok = self.lane_places(warp, access, places);
         if self.launched.timed {
             return ok;
         }
-        let mut who = self.toucher(warp);
+        let WarpAccess { bytes, kind, .. } = *access;
+        let mut who = self.accessor(warp);
         for_lanes(ok, |lane| {
             let (block, offset) = places[lane];
             who.lane = lane;
             who.own = (block == warp.block).then_some(warp.number as u32);
             let Block { shared, mbarriers, .. } = &mut self.blocks[block];
-            let conflict = match touch {
-                Touch::Read => shared.touches.read(offset, bytes, &who, &self.clocks),
-                Touch::Write => shared.touches.write(offset, bytes, &who, &self.clocks),
-                Touch::Atomic | Touch::AtomicWrite => {
-                    shared.touches.atomic(offset, bytes, &who, &self.clocks)
+            let conflict = match kind {
+                AccessKind::Read => shared.records.read(offset, bytes, &who, &self.clocks),
+                AccessKind::Write => shared.records.write(offset, bytes, &who, &self.clocks),
+                AccessKind::Atomic | AccessKind::AtomicWrite => {
+                    shared.records.atomic(offset, bytes, &who, &self.clocks)
                 }
-                Touch::StrongRead | Touch::StrongWrite => None,
+                AccessKind::StrongRead | AccessKind::StrongWrite => None,
             };
-            let unwritten = touch.reads() && !shared.is_written(offset, bytes);
-            let over = !matches!(touch, Touch::Read | Touch::StrongRead) && mbarriers.overlap(offset, bytes);
-            if over {
-                self.report(
-                    warp,
-                    FindingKind::MbarrierMisuse,
-                    pc,
-                    lane as u32,
-                    Some(addresses[lane]),
-                    || format!("{bytes} bytes are written over an mbarrier, which was not invalidated"),
-                );
+            let unwritten = kind.reads() && !shared.is_written(offset, bytes);
+            let reads_only = matches!(kind, AccessKind::Read | AccessKind::StrongRead);
+            if !reads_only && mbarriers.overlap(offset, bytes) {
+                self.report_access(warp, FindingKind::MbarrierMisuse, access.lane(lane), || {
+                    format!("writes {bytes} bytes over an mbarrier that was not invalidated")
+                });
             }
-            // What a race leaves unwritten is the race's doing.
+            // If there is a race, it explains why nothing was written yet.
             if let Some(conflict) = conflict {
-                self.report_shared_race(warp, pc, lane, addresses[lane], touch, conflict);
+                self.report_shared_race(warp, access.lane(lane), conflict);
             } else if unwritten {
-                self.report(warp, FindingKind::Uninitialised, pc, lane as u32, Some(addresses[lane]), || {
-                    format!("{bytes} bytes of shared memory are read that nobody wrote")
+                self.report_access(warp, FindingKind::Uninitialised, access.lane(lane), || {
+                    format!("reads {bytes} bytes of shared memory that were never written")
                 });
             }
         });
         ok
     }
 
-    /// Where the lanes' addresses lie that are allowed; the others are reported.
-    #[allow(clippy::too_many_arguments)]
-    fn lane_places(
-        &mut self,
-        warp: &Warp,
-        pc: u32,
-        addresses: &[u64; 32],
-        mask: u32,
-        bytes: usize,
-        touch: Touch,
-        places: &mut [SharedPlace; 32],
-    ) -> u32 {
-        // Mostly all lie in the warp's own block and are aligned.
+    /// Finds the places of the lanes whose accesses are allowed, and reports the others.
+    fn lane_places(&mut self, warp: &Warp, access: &WarpAccess<'_>, places: &mut [SharedPlace; 32]) -> u32 {
+        let WarpAccess { addresses, mask, bytes, .. } = *access;
+        // The common case: all addresses are aligned and in the warp's own block.
         let mut good = 0;
         if let Some(room) = self.blocks[warp.block].shared.len().checked_sub(bytes) {
             let off = alignment(bytes) as u64 - 1;
@@ -102,7 +85,7 @@ impl Unit<'_> {
         }
         let mut ok = mask & good;
         for_lanes(mask & !good, |lane| {
-            if let Some(place) = self.shared_place(warp, pc, lane, addresses[lane], bytes, touch) {
+            if let Some(place) = self.shared_place(warp, access.lane(lane)) {
                 places[lane] = place;
                 ok |= 1 << lane;
             }
@@ -110,35 +93,37 @@ impl Unit<'_> {
         ok
     }
 
-    /// Who a warp is to shared memory.
-    pub(super) fn toucher(&self, warp: &Warp) -> Toucher {
-        Toucher { warp: warp.id, lane: 0, own: Some(warp.number as u32), floor: warp.floor, met: warp.met }
+    /// A warp as the access records know it.
+    pub(super) fn accessor(&self, warp: &Warp) -> Accessor {
+        Accessor {
+            warp: warp.id,
+            lane: 0,
+            own: Some(warp.number as u32),
+            floor: warp.floor,
+            last_sync: warp.last_sync,
+        }
     }
 
-    /// Where an address of shared memory lies, if the access is allowed.
-    pub(super) fn shared_place(
-        &mut self,
-        warp: &Warp,
-        pc: u32,
-        lane: usize,
-        address: u64,
-        bytes: usize,
-        touch: Touch,
-    ) -> Option<SharedPlace> {
+    /// The block and offset of one lane's access; `None`, and a finding, if it is out of bounds or misaligned.
+    pub(super) fn shared_place(&mut self, warp: &Warp, access: LaneAccess) -> Option<SharedPlace> {
+        let LaneAccess { address, bytes, kind, .. } = access;
         let rank = (address >> CLUSTER_SHIFT) as usize;
         let block = if rank == 0 { warp.block } else { rank - 1 };
         let offset = (address & ((1 << CLUSTER_SHIFT) - 1)).wrapping_sub(SHARED_START) as usize;
         let size = self.blocks.get(block).map_or(0, |block| block.shared.len());
         if offset.checked_add(bytes).is_none_or(|end| end > size) {
-            let does = if touch.reads() { "read" } else { "written" };
-            self.report(warp, FindingKind::OutOfBounds, pc, lane as u32, Some(address), || {
-                format!("{bytes} bytes are {does} at {} of shared memory, which has {size}", offset as i64)
+            self.report_access(warp, FindingKind::OutOfBounds, access, || {
+                let does = kind.verb();
+                format!("{does} {bytes} bytes at offset {} of {size} bytes of shared memory", offset as i64)
             });
             return None;
         }
         if offset & (alignment(bytes) - 1) != 0 {
-            self.report(warp, FindingKind::Misaligned, pc, lane as u32, Some(address), || {
-                format!("an access of {bytes} bytes to shared memory is {} bytes off", offset % bytes)
+            self.report_access(warp, FindingKind::Misaligned, access, || {
+                let off = offset % bytes;
+                format!(
+                    "accesses {bytes} bytes of shared memory at an offset that is {off} past a multiple of {bytes}"
+                )
             });
             return None;
         }
@@ -146,63 +131,48 @@ impl Unit<'_> {
     }
 
     #[inline(never)]
-    pub(super) fn report_shared_race(
-        &mut self,
-        warp: &Warp,
-        pc: u32,
-        lane: usize,
-        address: u64,
-        touch: Touch,
-        conflict: Conflict,
-    ) {
-        let engine = self.clocks.engine();
+    pub(super) fn report_shared_race(&mut self, warp: &Warp, access: LaneAccess, conflict: Conflict) {
+        let tma = self.clocks.tma();
         let per_block = self.launched.geometry.warps();
-        self.report(warp, FindingKind::Race, pc, lane as u32, Some(address), || {
-            let does = match touch {
-                Touch::Read | Touch::StrongRead => "reads",
-                Touch::Write | Touch::StrongWrite => "writes",
-                Touch::Atomic | Touch::AtomicWrite => "changes by an atomic",
-            };
+        self.report_access(warp, FindingKind::Race, access, || {
+            let does = access.kind.verb();
             let who = match conflict {
-                Conflict { warp, .. } if warp == engine => "the copy engine".to_owned(),
+                Conflict { warp, .. } if warp == tma => "the TMA unit".to_owned(),
                 Conflict { warp, lane: Some(lane), .. } => format!("thread {}", warp % per_block * 32 + lane),
                 Conflict { warp, .. } => format!("warp {}", warp % per_block),
             };
-            match conflict {
-                Conflict { under_way: true, .. } => {
-                    format!("the thread {does} shared memory that a copy started by {who} has not arrived in: nobody waited for it")
+            let did = match conflict {
+                Conflict { in_flight: true, .. } => {
+                    return format!(
+                        "{does} shared memory that an asynchronous copy by {who} is still writing: nothing waits for the copy"
+                    );
                 }
-                Conflict { write: true, .. } => {
-                    format!("the thread {does} shared memory that {who} has written, and nothing orders the two")
-                }
-                _ => format!("the thread {does} shared memory that {who} has read, and nothing orders the two"),
-            }
+                Conflict { write: true, .. } => "wrote",
+                _ => "read",
+            };
+            format!("{does} shared memory that {who} {did}, and nothing orders the two accesses")
         });
     }
 
-    /// Counts atomics on shared memory, and notes the rounds through the banks that they take where time is kept.
-    pub(super) fn count_shared_atomics(&mut self, addresses: &[u64; 32], mask: u32, bytes: usize) {
-        let rounds = self.counters.shared_atomics.add_shared_atomics(addresses, mask, bytes);
+    /// Counts atomics on shared memory, and their wavefronts if time is kept.
+    pub(super) fn count_shared_atomics(&mut self, access: &WarpAccess<'_>) {
+        let WarpAccess { addresses, mask, bytes, .. } = *access;
+        let wavefronts = self.counters.shared_atomics.add_shared_atomics(addresses, mask, bytes);
         if let Some(clock) = &mut self.clock {
-            clock.banks(rounds);
+            clock.shared_wavefronts(wavefronts);
         }
     }
 
-    /// Counts a request to shared memory, and notes the rounds through the banks that it takes where time is kept.
-    pub(super) fn count_shared(
-        &mut self,
-        addresses: &[u64; 32],
-        mask: u32,
-        bytes: usize,
-        request: SharedRequest,
-    ) {
+    /// Counts a request to shared memory, and its wavefronts if time is kept.
+    pub(super) fn count_shared(&mut self, access: &WarpAccess<'_>, request: SharedRequest) {
+        let WarpAccess { addresses, mask, bytes, .. } = *access;
         let traffic = match request {
             SharedRequest::Load | SharedRequest::LoadMatrix => &mut self.counters.shared_loads,
             SharedRequest::Store => &mut self.counters.shared_stores,
         };
-        let rounds = traffic.add_shared(addresses, mask, bytes, request == SharedRequest::Load);
+        let wavefronts = traffic.add_shared(addresses, mask, bytes, request == SharedRequest::Load);
         if let Some(clock) = &mut self.clock {
-            clock.banks(rounds);
+            clock.shared_wavefronts(wavefronts);
         }
     }
 }

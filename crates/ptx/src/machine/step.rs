@@ -1,31 +1,31 @@
-//! One instruction after the other.
+//! The interpreter loop.
 
 use std::sync::atomic::Ordering;
 
 use super::{
     alu, carry,
     comparison::{self, Comparison},
-    fragments::Wait,
     unit::{Geometry, Launched, SLICE, TIMED_SLICE, TURN_CLOCKS, Unit},
     warp::Warp,
+    warp_splits::{Wait, WarpSplit},
 };
 use crate::{
     check::FindingKind,
-    isa::{Fence, Instruction, Op, Operand, Special},
+    isa::{Alu, Fence, Instruction, Op, Operand, Special},
 };
 
-/// What an instruction leaves its fragment to do.
+/// How a warp split goes on after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The next instruction.
+    /// With the next instruction.
     On,
-    /// Wait at the same instruction, which runs again.
+    /// It waits, then executes the same instruction again.
     Again(Wait),
-    /// Wait behind the instruction.
+    /// It waits, then goes on with the next instruction.
     Behind(Wait),
 }
 
-/// An instruction with its operands and the lanes that run it.
+/// An instruction with its operands and the lanes that execute it.
 #[derive(Clone, Copy)]
 pub(super) struct Step<'a> {
     pub instruction: &'a Instruction,
@@ -35,146 +35,101 @@ pub(super) struct Step<'a> {
 }
 
 impl Unit<'_> {
-    /// Runs a fragment until it waits, joins others, ends, or has had its turn. Gives whether it is still in its place.
-    pub(super) fn run_fragment(&mut self, warp: &mut Warp, place: usize) -> bool {
+    /// Runs a warp split until it waits, reconverges with others, ends, or has used up its turn. Returns whether it is still in its
+    /// place.
+    pub(super) fn run_split(&mut self, warp: &mut Warp, place: usize) -> bool {
         let program = self.launched.program;
-        let Launched { wide, births, timed, .. } = *self.launched;
-        let mut pc = warp.fragments.all[place].pc;
-        let mut mask = warp.fragments.all[place].mask;
-        let mut stop = warp.fragments.stop(place);
+        let timed = self.launched.timed;
+        let WarpSplit { mut pc, mut mask, .. } = warp.splits.all[place];
+        let mut stop = warp.splits.reconvergence_pc(place);
         let slice = if timed { TIMED_SLICE } else { SLICE };
         let mut left = slice;
-        // One whose time has jumped lets those go first that are behind it: who comes late to a unit would hold it for them.
+        // A warp whose time has jumped ahead yields to those behind it, which would otherwise find the units taken by it.
         let turn_ends = warp.base() + TURN_CLOCKS;
         let still_there = loop {
             if pc == stop {
-                if !warp.fragments.arrive(place) {
+                if !warp.splits.reconverge(place) {
                     break false;
                 }
-                mask = warp.fragments.all[place].mask;
-                stop = warp.fragments.stop(place);
+                mask = warp.splits.all[place].mask;
+                stop = warp.splits.reconvergence_pc(place);
                 continue;
             }
             if left == 0 || timed && warp.base() > turn_ends {
-                warp.fragments.all[place].pc = pc;
+                warp.splits.all[place].pc = pc;
                 break true;
             }
             left -= 1;
             let instruction = &program.instructions[pc as usize];
             let guard = instruction.guard;
             let active = if guard.is_none() { mask } else { mask & warp.registers.predicate(guard) };
-            self.counters.instructions[instruction.class as usize] += 1;
-            // Every lane looks at a branch, whether or not it takes it.
-            let lanes = if matches!(instruction.op, Op::Branch { .. }) { mask } else { active };
-            self.counters.thread_instructions += u64::from(lanes.count_ones());
-            let first = instruction.first as usize;
-            let end = first + instruction.results as usize + instruction.operands as usize;
-            let operands = &program.operands[first..end];
+            self.count(instruction, mask, active);
+            let operands = program.operands_of(instruction);
             if timed {
                 self.time_arithmetic(warp, instruction, operands, pc);
             }
             if active == 0 {
-                // A branch that no lane takes is one nevertheless.
-                self.counters.branches += u64::from(matches!(instruction.op, Op::Branch { .. }));
                 pc += 1;
                 continue;
             }
-            if instruction.touches_products && !timed {
-                self.product_touched(warp, instruction, operands, pc, active);
+            let step = Step { instruction, operands, pc, mask: active };
+            if instruction.uses_wgmma_registers && !timed {
+                self.check_wgmma_registers(warp, step);
             }
             match instruction.op {
                 Op::Alu(operation) => {
-                    self.counters.thread_flops += operation.flops() * u64::from(active.count_ones());
-                    if births {
-                        let step = Step { instruction, operands, pc, mask: active };
-                        self.run_watched(warp, step, operation);
-                    } else {
-                        alu::run(
-                            wide,
-                            operation,
-                            operands,
-                            &mut warp.registers,
-                            &self.launched.constants,
-                            active,
-                        );
-                    }
+                    self.arithmetic(warp, step, operation);
                     pc += 1;
                 }
-                Op::SetPredicate { compare, kind, combine, flush } => {
-                    let constants = &self.launched.constants;
-                    let registers = &mut warp.registers;
-                    let comparison = Comparison { compare, kind, flush, a: operands[2], b: operands[3] };
-                    let holds = comparison::compare(wide, comparison, registers, constants);
-                    let other = operands.get(4).map_or(0, |&other| registers.predicate(other));
-                    registers.set_predicate(operands[0], comparison::combine(combine, holds, other), active);
-                    registers.set_predicate(operands[1], comparison::combine(combine, !holds, other), active);
-                    pc += 1;
-                }
-                Op::Predicate(logic) => {
-                    let a = warp.registers.predicate(operands[1]);
-                    let b = operands.get(2).map_or(0, |&b| warp.registers.predicate(b));
-                    warp.registers.set_predicate(operands[0], comparison::combine(logic, a, b), active);
+                Op::SetPredicate { .. } | Op::Predicate(_) => {
+                    self.predicate(warp, step);
                     pc += 1;
                 }
                 Op::Branch { target } => {
-                    let conditional = !guard.is_none();
-                    self.counters.branches += u64::from(conditional);
+                    self.counters.branches += u64::from(!guard.is_none());
                     if active == mask || target == pc + 1 {
                         pc = target;
                         continue;
                     }
-                    self.counters.divergent_branches += 1;
-                    let meet = program.reconvergence[pc as usize];
-                    let parts = [(mask & !active, pc + 1), (active, target)];
-                    warp.fragments.part(place, &parts, meet);
-                    (pc, mask) = (warp.fragments.all[place].pc, warp.fragments.all[place].mask);
-                    stop = warp.fragments.stop(place);
+                    let paths = [(mask & !active, pc + 1), (active, target)];
+                    (pc, mask, stop) = self.diverge(warp, place, pc, &paths);
                 }
                 Op::BranchIndexed { table } => {
                     self.counters.branches += 1;
-                    let parts = self.indexed_parts(warp, operands[0], table, active, mask, pc);
-                    if let [(_, target)] = parts[..] {
+                    let paths = self.indexed_paths(warp, step, table, mask);
+                    if let [(_, target)] = paths[..] {
                         pc = target;
                         continue;
                     }
-                    self.counters.divergent_branches += 1;
-                    let meet = program.reconvergence[pc as usize];
-                    warp.fragments.part(place, &parts, meet);
-                    (pc, mask) = (warp.fragments.all[place].pc, warp.fragments.all[place].mask);
-                    stop = warp.fragments.stop(place);
+                    (pc, mask, stop) = self.diverge(warp, place, pc, &paths);
                 }
                 Op::Exit => {
-                    if !warp.fragments.exit(place, active) {
+                    if !warp.splits.exit(place, active) {
                         break false;
                     }
-                    mask = warp.fragments.all[place].mask;
-                    stop = warp.fragments.stop(place);
+                    mask = warp.splits.all[place].mask;
+                    stop = warp.splits.reconvergence_pc(place);
                     pc += 1;
                 }
                 Op::Trap => {
-                    let lane = active.trailing_zeros();
-                    self.report(warp, FindingKind::Trap, pc, lane, None, || {
-                        "the kernel ran into a trap".to_owned()
+                    self.report(warp, FindingKind::Trap, pc, active.trailing_zeros(), None, || {
+                        "the kernel executed trap".to_owned()
                     });
                     self.ended = true;
                     break true;
                 }
                 _ => {
-                    let step = Step { instruction, operands, pc, mask: active };
                     let next = if timed { self.execute_timed(warp, step) } else { self.execute(warp, step) };
-                    match next {
-                        Next::On => pc += 1,
-                        Next::Again(wait) => {
-                            warp.fragments.all[place].pc = pc;
-                            warp.fragments.all[place].wait = wait;
-                            break true;
+                    let (wait, at) = match next {
+                        Next::On => {
+                            pc += 1;
+                            continue;
                         }
-                        Next::Behind(wait) => {
-                            warp.fragments.all[place].pc = pc + 1;
-                            warp.fragments.all[place].wait = wait;
-                            break true;
-                        }
-                    }
+                        Next::Again(wait) => (wait, pc),
+                        Next::Behind(wait) => (wait, pc + 1),
+                    };
+                    warp.splits.suspend(place, at, wait);
+                    break true;
                 }
             }
         };
@@ -182,7 +137,58 @@ impl Unit<'_> {
         still_there
     }
 
-    /// Takes instructions off what the launch may run.
+    /// Counts an instruction that lanes `mask` reach and `active` of them execute.
+    #[inline(always)]
+    fn count(&mut self, instruction: &Instruction, mask: u32, active: u32) {
+        let is_branch = matches!(instruction.op, Op::Branch { .. });
+        self.counters.instructions[instruction.class as usize] += 1;
+        // Every lane executes a branch, whether or not it takes it.
+        let executing = if is_branch { mask } else { active };
+        self.counters.thread_instructions += u64::from(executing.count_ones());
+        self.counters.branches += u64::from(is_branch && active == 0);
+    }
+
+    #[inline(always)]
+    fn arithmetic(&mut self, warp: &mut Warp, step: Step<'_>, operation: Alu) {
+        self.counters.thread_flops += operation.flops() * u64::from(step.mask.count_ones());
+        if self.launched.nonfinite {
+            self.run_checking_finite(warp, step, operation);
+        } else {
+            let Launched { wide, constants, .. } = self.launched;
+            alu::run(*wide, operation, step.operands, &mut warp.registers, constants, step.mask);
+        }
+    }
+
+    #[inline(always)]
+    fn predicate(&mut self, warp: &mut Warp, step: Step<'_>) {
+        let Launched { wide, constants, .. } = self.launched;
+        let (operands, mask, registers) = (step.operands, step.mask, &mut warp.registers);
+        match step.instruction.op {
+            Op::SetPredicate { compare, kind, combine, flush } => {
+                let comparison = Comparison { compare, kind, flush, a: operands[2], b: operands[3] };
+                let holds = comparison::compare(*wide, comparison, registers, constants);
+                let other = operands.get(4).map_or(0, |&other| registers.predicate(other));
+                registers.set_predicate(operands[0], comparison::combine(combine, holds, other), mask);
+                registers.set_predicate(operands[1], comparison::combine(combine, !holds, other), mask);
+            }
+            Op::Predicate(logic) => {
+                let a = registers.predicate(operands[1]);
+                let b = operands.get(2).map_or(0, |&b| registers.predicate(b));
+                registers.set_predicate(operands[0], comparison::combine(logic, a, b), mask);
+            }
+            _ => {}
+        }
+    }
+
+    /// A branch sends lanes to several places. Returns where the split goes on, with which lanes, and where these reconverge.
+    fn diverge(&mut self, warp: &mut Warp, place: usize, pc: u32, paths: &[(u32, u32)]) -> (u32, u32, u32) {
+        self.counters.divergent_branches += 1;
+        warp.splits.diverge(place, paths, self.launched.program.reconvergence[pc as usize]);
+        let WarpSplit { pc, mask, .. } = warp.splits.all[place];
+        (pc, mask, warp.splits.reconvergence_pc(place))
+    }
+
+    /// Subtracts instructions from what the launch may still execute.
     fn spend(&mut self, warp: &Warp, steps: u64, pc: u32) {
         let spent = self
             .launched
@@ -191,40 +197,33 @@ impl Unit<'_> {
         if spent.is_ok_and(|left| left <= steps) && !self.ended {
             self.ended = true;
             self.report(warp, FindingKind::StepLimit, pc, 0, None, || {
-                "the launch did not end within the limit on instructions".to_owned()
+                "the launch did not finish within its limit of warp instructions".to_owned()
             });
         }
     }
 
-    fn indexed_parts(
-        &mut self,
-        warp: &Warp,
-        index: Operand,
-        table: u32,
-        active: u32,
-        mask: u32,
-        pc: u32,
-    ) -> Vec<(u32, u32)> {
+    /// The lanes of an indexed branch by their targets. Lanes that do not execute it, or have an index beyond the table, go on.
+    fn indexed_paths(&self, warp: &Warp, step: Step<'_>, table: u32, mask: u32) -> Vec<(u32, u32)> {
         let targets = &self.launched.program.tables[table as usize];
-        let index = *warp.registers.word(&self.launched.constants, index);
-        let mut parts: Vec<(u32, u32)> = Vec::new();
+        let index = *warp.registers.word(&self.launched.constants, step.operands[0]);
+        let mut paths: Vec<(u32, u32)> = Vec::new();
         for (lane, &index) in index.iter().enumerate() {
             if mask >> lane & 1 == 0 {
                 continue;
             }
             let target = match targets.get(index as usize) {
-                Some(&target) if active >> lane & 1 == 1 => target,
-                _ => pc + 1,
+                Some(&target) if step.mask >> lane & 1 == 1 => target,
+                _ => step.pc + 1,
             };
-            match parts.iter_mut().find(|part| part.1 == target) {
-                Some(part) => part.0 |= 1 << lane,
-                None => parts.push((1 << lane, target)),
+            match paths.iter_mut().find(|path| path.1 == target) {
+                Some(path) => path.0 |= 1 << lane,
+                None => paths.push((1 << lane, target)),
             }
         }
-        parts
+        paths
     }
 
-    /// Everything that is neither arithmetic nor a branch.
+    /// Executes whatever is not arithmetic, a predicate or a branch.
     pub(super) fn execute(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
         match step.instruction.op {
             Op::Load(access) => self.load(warp, step, access),
@@ -268,7 +267,7 @@ impl Unit<'_> {
             | Op::MatchAll { .. }
             | Op::Elect
             | Op::ReduceWarp { .. }
-            | Op::WarpBarrier => return self.together(warp, step),
+            | Op::WarpBarrier => return self.warp_collective(warp, step),
             Op::ActiveMask => {
                 warp.registers.set_word(step.operands[0], &[step.mask; 32], step.mask);
             }
@@ -327,7 +326,7 @@ impl Unit<'_> {
         warp.registers.set_predicate(step.operands[0], holds, step.mask);
     }
 
-    /// What a special register holds in each lane.
+    /// Reads a special register.
     fn special(&mut self, warp: &mut Warp, step: Step<'_>, special: Special) {
         let geometry = &self.launched.geometry;
         let block = &self.blocks[warp.block];

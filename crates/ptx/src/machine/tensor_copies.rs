@@ -1,8 +1,8 @@
-//! Bulk copies of boxes of tensors.
+//! Bulk copies (TMA) of boxes of tensors, described by tensor maps: `cp.async.bulk.tensor`.
 
 use super::{
-    access::{SharedPlace, Touch, for_lanes},
-    copies::{BulkSource, BulkStore, BulkTarget, Issuer},
+    access::{AccessKind, LaneAccess, SharedPlace, for_lanes},
+    bulk_copies::{BulkLoad, BulkSource, BulkStore, BulkTarget, Issuer},
     step::Step,
     unit::Unit,
     warp::Warp,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Unit<'_> {
-    /// Starts a copy of a box.
+    /// Starts the copy of a box.
     pub(super) fn tensor_copy(&mut self, warp: &mut Warp, step: Step<'_>, copy: TensorCopy) {
         for_lanes(step.mask, |lane| {
             let operand = |i: usize| self.lane(warp, step.operands[i], lane);
@@ -34,11 +34,11 @@ impl Unit<'_> {
                 }
                 next += rank - 2;
             }
-            let mask = if copy.multicast { operand(next) as u32 & 0xffff } else { 0 };
+            let multicast = if copy.multicast { operand(next) as u32 & 0xffff } else { 0 };
             let barrier = if loads { operand(2) & 0xffff_ffff } else { 0 };
             let found = self.read_map(map);
             let problem = match &found {
-                None => Some("there is no tensor map at its address".to_owned()),
+                None => Some("the address of the tensor map holds no valid tensor map".to_owned()),
                 Some(map) => misuse(map, copy, shared),
             };
             if let Some(problem) = problem {
@@ -47,18 +47,21 @@ impl Unit<'_> {
             }
             let Some(map) = found.map(Box::new) else { return };
             let bytes = map.box_bytes();
-            let issuer = self.issuer(warp, step.pc, lane);
             self.counters.bulk_copies += 1;
             if loads {
                 let source = BulkSource::Tensor { map, coordinates, offsets };
-                self.start_copy(warp, step.pc, lane, shared, bytes, barrier, mask, &source, issuer);
+                let load = BulkLoad { lane, to: shared, bytes, barrier, multicast, source };
+                self.start_copy(warp, step.pc, load);
                 return;
             }
-            let Some(from) = self.shared_place(warp, step.pc, lane, shared, 16, Touch::Read) else { return };
+            let access = LaneAccess { pc: step.pc, lane, address: shared, bytes: 16, kind: AccessKind::Read };
+            let Some(from) = self.shared_place(warp, access) else { return };
             let size = self.blocks[from.0].shared.len();
             if from.1 + bytes > size {
-                self.report(warp, FindingKind::OutOfBounds, step.pc, lane as u32, Some(shared), || {
-                    format!("a copy of {bytes} bytes goes beyond shared memory, which has {size}")
+                self.report_access(warp, FindingKind::OutOfBounds, access, || {
+                    format!(
+                        "a tensor copy of {bytes} bytes runs past the block's {size} bytes of shared memory"
+                    )
                 });
                 return;
             }
@@ -67,12 +70,13 @@ impl Unit<'_> {
                 BulkDirection::ReduceToGlobal(op, _) => Some((op, map.element.kind())),
                 _ => None,
             };
+            let issuer = self.issuer(warp, step.pc, lane);
             let target = BulkTarget::Tensor { map, coordinates };
             warp.copies.open_stores.push(BulkStore { from, bytes, target, reduce, issuer });
         });
     }
 
-    /// The map at an address among the arguments or in global memory.
+    /// The tensor map at an address, in the kernel's arguments or in global memory.
     fn read_map(&self, address: u64) -> Option<TensorMap> {
         let mut bytes = [0; TensorMap::BYTES];
         let argument = address.wrapping_sub(PARAMETER_WINDOW);
@@ -90,7 +94,7 @@ impl Unit<'_> {
         TensorMap::decode(&bytes)
     }
 
-    /// Reads a box as it will lie in shared memory, from `start` on.
+    /// Reads a box in its shared-memory layout; `start` is its offset there.
     pub(super) fn gather(
         &mut self,
         map: &TensorMap,
@@ -110,7 +114,7 @@ impl Unit<'_> {
                 self.read_global(run.address, &mut row[first..end], issuer);
             }
             for (piece, bytes) in row.chunks(16).enumerate() {
-                // The swizzle goes by the address in shared memory.
+                // The swizzle depends on the address in shared memory.
                 let at = map.swizzle.swizzled(start + i * inner + 16 * piece) - start;
                 if let Some(target) = to.get_mut(at..at + bytes.len()) {
                     target.copy_from_slice(bytes);
@@ -119,7 +123,7 @@ impl Unit<'_> {
         }
     }
 
-    /// Writes a box from shared memory; what lies outside the tensor is left out.
+    /// Writes a box from shared memory, except for the part outside the tensor.
     pub(super) fn scatter(
         &mut self,
         map: &TensorMap,
@@ -147,18 +151,22 @@ impl Unit<'_> {
     }
 }
 
-/// What is wrong with a copy by a map, if anything.
+/// What is wrong with a copy by a tensor map, if anything.
 fn misuse(map: &TensorMap, copy: TensorCopy, shared: u64) -> Option<String> {
     let align = map.swizzle.alignment();
     if map.rank != copy.rank as usize {
-        return Some(format!("a copy of rank {} uses a map of rank {}", copy.rank, map.rank));
+        return Some(format!("a copy of rank {} uses a tensor map of rank {}", copy.rank, map.rank));
     }
     if matches!(map.kind, TensorMapKind::Im2col { .. }) != copy.im2col {
-        return Some("a map for boxes is used for im2col, or the other way round".to_owned());
+        return Some(if copy.im2col {
+            "an im2col copy uses a tiled tensor map".to_owned()
+        } else {
+            "a tiled copy uses an im2col tensor map".to_owned()
+        });
     }
     if !shared.is_multiple_of(align) {
         return Some(format!(
-            "shared memory at {shared:#x} is not aligned to the {align} bytes of the swizzle"
+            "the shared memory address {shared:#x} is not a multiple of {align}, which the tensor map's swizzle mode requires"
         ));
     }
     None

@@ -1,8 +1,8 @@
-//! Running blocks by the time of a multiprocessor.
+//! Runs blocks in the order of a multiprocessor's time.
 
 use super::{
-    access::Touch,
-    copies::BulkSource,
+    access::{AccessKind, WarpAccess},
+    bulk_copies::BulkSource,
     step::{Next, Step},
     unit::{Launched, Unit},
     warp::Warp,
@@ -13,18 +13,18 @@ use crate::{
     timing::{Clock, Kind, WarpClock},
 };
 
-/// What blocks did on one multiprocessor, and when.
+/// What the blocks of one multiprocessor did, and when.
 pub(crate) struct TimedRun {
     pub clock: Option<Box<Clock>>,
     pub counters: Counters,
-    /// When each cluster was done, in the order of their ends.
+    /// When each cluster ended, in that order.
     pub ends: Vec<f64>,
-    /// Whether all of them came to their end.
+    /// Whether all of them ended.
     pub finished: bool,
 }
 
-/// Runs clusters on a multiprocessor that holds `resident` of them at a time; the next starts where one ends. After `budget`
-/// instructions of warps none is started any more, but for the first ones.
+/// Runs clusters on a multiprocessor that holds `resident` of them at a time; when one ends, the next starts. After `budget` warp
+/// instructions no more are started.
 pub(crate) fn run_timed(
     launched: &Launched<'_>,
     clock: Clock,
@@ -61,7 +61,7 @@ pub(crate) fn run_timed(
             finished = false;
             break;
         }
-        if unit.warps.iter().any(|warp| warp.fragments.live != 0) {
+        if unit.warps.iter().any(|warp| warp.splits.live != 0) {
             continue;
         }
         let end = unit.warps.iter().map(Warp::now).fold(0.0, f64::max);
@@ -86,13 +86,13 @@ pub(crate) fn run_timed(
     TimedRun { clock, counters, ends, finished: finished && units.is_empty() }
 }
 
-/// The warp that is furthest behind, of those that may be able to go on.
+/// The warp that is furthest behind, of those that can go on.
 fn earliest(units: &[Unit<'_>], stuck: &[Vec<bool>]) -> Option<(usize, usize)> {
     let mut found = None;
     let mut least = f64::INFINITY;
     for (place, unit) in units.iter().enumerate() {
         for (id, warp) in unit.warps.iter().enumerate() {
-            if warp.fragments.live == 0 || stuck[place][id] {
+            if warp.splits.live == 0 || stuck[place][id] {
                 continue;
             }
             let base = warp.clock.as_ref().map_or(0.0, |clock| clock.base());
@@ -106,7 +106,7 @@ fn earliest(units: &[Unit<'_>], stuck: &[Vec<bool>]) -> Option<(usize, usize)> {
 }
 
 impl Unit<'_> {
-    /// Begins a cluster at a moment.
+    /// Starts a cluster at a time.
     fn begin(&mut self, cluster: u64, at: f64, first_scheduler: usize, schedulers: usize) {
         self.start(cluster);
         for warp in &mut self.warps {
@@ -115,7 +115,7 @@ impl Unit<'_> {
         }
     }
 
-    /// Keeps the time of an instruction whose cost is known before it runs.
+    /// Keeps time for an instruction whose cost is known before it executes.
     #[inline]
     pub(super) fn time_arithmetic(
         &mut self,
@@ -131,7 +131,7 @@ impl Unit<'_> {
         }
     }
 
-    /// Runs an instruction, and keeps the time of what it did.
+    /// Executes an instruction, and keeps time for what it did.
     pub(super) fn execute_timed(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
         let waits = matches!(
             step.instruction.op,
@@ -179,23 +179,23 @@ impl Unit<'_> {
                 let depth = f64::from(wgmma.k) * wgmma.element.bytes() as f64;
                 let rows = if wgmma.a_in_registers { 0.0 } else { 16.0 };
                 // The four warps share the columns.
-                clock.product(own, pc, ready, depth * (rows + f64::from(wgmma.n) / 4.0));
+                clock.wgmma(own, pc, ready, depth * (rows + f64::from(wgmma.n) / 4.0));
             }
-            Op::WgmmaCommit => own.products.close(),
+            Op::WgmmaCommit => own.wgmma.close(),
             Op::WgmmaWait { pending } => {
-                let done = own.products.wait(pending as usize);
+                let done = own.wgmma.wait(pending as usize);
                 own.settle();
                 own.wait_until(done);
             }
             Op::Shuffle(_) | Op::MatchAny { .. } | Op::MatchAll { .. } | Op::ReduceWarp { .. } => {
-                clock.exchange(own, pc, guard, operands, results);
+                clock.shuffle(own, pc, guard, operands, results);
             }
-            // It took its scheduler's time before it waited, and that is none of what came behind it.
+            // It used its scheduler before it waited, and delays nothing that came after.
             Op::Mbarrier { op: Mbarrier::Wait { .. }, .. } => {
                 let done = own.base() + clock.rates.latencies.shared;
                 operands[..results].iter().for_each(|&result| own.set_ready(result, done));
             }
-            Op::Mbarrier { .. } => clock.exchange(own, pc, guard, operands, results),
+            Op::Mbarrier { .. } => clock.shuffle(own, pc, guard, operands, results),
             _ => {
                 clock.memory(own, pc, guard, operands, results);
             }
@@ -203,30 +203,31 @@ impl Unit<'_> {
         next
     }
 
-    /// Lanes touch global memory: what that costs is known when the instruction has run.
-    pub(super) fn time_global(&mut self, addresses: &[u64; 32], mask: u32, bytes: u64, touch: Touch) {
+    /// Notes an access to global memory, whose cost is known once the instruction has run.
+    pub(super) fn time_global(&mut self, access: &WarpAccess<'_>) {
+        let WarpAccess { addresses, mask, bytes, kind, .. } = *access;
         if let Some(clock) = &mut self.clock {
-            let writes = matches!(touch, Touch::Write | Touch::StrongWrite);
-            clock.global(addresses, mask, bytes, writes, touch.is_atomic());
+            let writes = matches!(kind, AccessKind::Write | AccessKind::StrongWrite);
+            clock.global(addresses, mask, bytes as u64, writes, kind.is_atomic());
         }
     }
 
-    /// When a bulk copy is there; 0 where no time is kept.
+    /// When a bulk copy lands; 0 if no time is kept.
     pub(super) fn time_bulk_copy(&mut self, warp: &Warp, source: &BulkSource, bytes: usize) -> f64 {
         let (Some(clock), Some(own)) = (&mut self.clock, &warp.clock) else { return 0.0 };
         match source {
-            BulkSource::Global(from) => clock.run(*from, bytes as u64, false),
+            BulkSource::Global(from) => clock.bulk_bytes(*from, bytes as u64, false),
             BulkSource::Shared(_) => {}
             BulkSource::Tensor { map, coordinates, offsets } => {
                 for run in map.rows(coordinates, offsets).into_iter().flatten() {
-                    clock.run(run.address, (run.within.1 - run.within.0) as u64, false);
+                    clock.bulk_bytes(run.address, (run.within.1 - run.within.0) as u64, false);
                 }
             }
         }
         clock.bulk_copy(own)
     }
 
-    /// A warp goes on behind a barrier that the last came to at a moment.
+    /// A warp goes on after a barrier whose last arrival was at `moment`.
     pub(super) fn wait_at_barrier(&mut self, warp: &mut Warp, moment: f64) {
         if let Some(clock) = &mut self.clock {
             let arrived = warp.clock.as_ref().map_or(moment, |own| own.now());

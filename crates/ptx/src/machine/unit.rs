@@ -1,14 +1,15 @@
-//! A cluster of blocks, or a block alone: what one thread of the host runs from begin to end.
+//! A cluster of blocks, or a single block: what one host thread runs from start to end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{
+    access::LaneAccess,
     barriers::Barriers,
-    copies::BulkCopy,
-    fragments::{Fragment, Wait},
+    bulk_copies::BulkCopy,
     mbarriers::Mbarriers,
     registers::Constants,
     warp::Warp,
+    warp_splits::{Wait, WarpSplit},
 };
 use crate::{
     check::{Clocks, FindingKind, Findings},
@@ -49,14 +50,14 @@ impl Geometry {
         self.clusters().iter().map(|&count| u64::from(count)).product()
     }
 
-    /// The coordinates of a number, the first axis fastest.
+    /// The coordinates of a linear index; the first axis varies fastest.
     pub fn split(number: u64, extents: [u32; 3]) -> [u32; 3] {
         let [x, y] = [u64::from(extents[0].max(1)), u64::from(extents[1].max(1))];
         [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32]
     }
 }
 
-/// A launch, as all units see it.
+/// A launch as all units see it.
 pub(crate) struct Launched<'a> {
     pub program: &'a Program,
     pub constants: Constants,
@@ -64,28 +65,28 @@ pub(crate) struct Launched<'a> {
     pub geometry: Geometry,
     pub global: &'a Global,
     pub views: Vec<View<'a>>,
-    /// Whether the processor has wide vectors.
+    /// Whether the host processor has AVX2.
     pub wide: bool,
     pub races: bool,
-    /// Whether numbers that stop being finite are looked for.
-    pub births: bool,
-    /// Whether only its course matters, and its time: nothing is checked, and no product computed.
+    /// Whether instructions that produce infinities or NaNs are reported.
+    pub nonfinite: bool,
+    /// Whether only time is kept: nothing is checked, and no matrix product computed.
     pub timed: bool,
-    /// Instructions that a launch may still run; shared by all units.
+    /// Warp instructions that the launch may still execute, shared by all units.
     pub steps_left: AtomicU64,
     pub multiprocessors: u32,
 }
 
-/// A block under way.
+/// A running block.
 #[derive(Debug)]
 pub(crate) struct Block {
     pub shared: Shared,
     pub barriers: Barriers,
     pub mbarriers: Mbarriers,
-    /// Its coordinates in the grid, and its number.
+    /// Its coordinates in the grid, and its linear index.
     pub at: [u32; 3],
     pub number: u64,
-    /// Whether it may know what other blocks did: by an atomic whose result it took, or by a strong load.
+    /// Whether it has acquired anything from other blocks, with an atomic whose result it used or a strong load.
     pub acquired: bool,
 }
 
@@ -100,26 +101,26 @@ pub(crate) struct Unit<'a> {
     pub cluster_arrived: usize,
     pub cluster_row: Vec<u32>,
     pub cluster_published: Vec<u32>,
-    /// What those knew that made atomics and strong stores.
-    pub told: Vec<u32>,
+    /// The clocks that atomics and strong stores released.
+    pub atomic_published: Vec<u32>,
     pub findings: Findings,
     pub counters: Counters,
-    /// The cluster's number.
+    /// The cluster's linear index.
     pub number: u64,
     pub ended: bool,
-    /// The time of its multiprocessor, where that is kept.
+    /// Its multiprocessor's clock, if time is kept.
     pub clock: Option<Box<Clock>>,
-    /// When the cluster's barrier was last passed.
+    /// When the last warp arrived at the cluster barrier.
     pub cluster_time: f64,
 }
 
-/// Instructions that a fragment runs before others get a turn.
+/// Instructions that a warp split executes before others get a turn.
 pub(super) const SLICE: u32 = 4096;
 
-/// The same where time is kept: the less, the closer to the order of their time warps run.
+/// The same if time is kept; the fewer, the closer warps run to the order of their clocks.
 pub(super) const TIMED_SLICE: u32 = 64;
 
-/// Clocks by which a warp may get ahead of the others in a turn.
+/// Clocks by which a warp may get ahead of the others in one turn.
 pub(super) const TURN_CLOCKS: f64 = 32.0;
 
 impl<'a> Unit<'a> {
@@ -147,7 +148,7 @@ impl<'a> Unit<'a> {
             cluster_arrived: 0,
             cluster_row: Vec::new(),
             cluster_published: Vec::new(),
-            told: Vec::new(),
+            atomic_published: Vec::new(),
             findings: Findings::default(),
             counters: Counters::default(),
             number: 0,
@@ -157,10 +158,10 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// Runs a cluster to its end, and gives false where the launch is over.
+    /// Runs a cluster to completion; returns false if the launch is over.
     pub fn run(&mut self, cluster: u64) -> bool {
         self.start(cluster);
-        while !self.ended && self.warps.iter().any(|warp| warp.fragments.live != 0) {
+        while !self.ended && self.warps.iter().any(|warp| warp.splits.live != 0) {
             let mut moved = false;
             for id in 0..self.warps.len() {
                 moved |= self.turn(id);
@@ -201,44 +202,44 @@ impl<'a> Unit<'a> {
         self.cluster_arrived = 0;
         self.cluster_row = vec![0; self.warps.len() + 1];
         self.cluster_published = vec![0; self.warps.len() + 1];
-        self.told = vec![0; self.warps.len() + 1];
+        self.atomic_published = vec![0; self.warps.len() + 1];
         self.number = cluster;
         self.ended = false;
         self.cluster_time = 0.0;
     }
 
-    /// Lets a warp run until it waits. Gives whether it did anything.
+    /// Runs a warp until all of its splits wait. Returns whether it did anything.
     pub(super) fn turn(&mut self, id: usize) -> bool {
-        if self.warps[id].fragments.live == 0 {
+        if self.warps[id].splits.live == 0 {
             return false;
         }
         let empty = Warp::new(&EMPTY, 0, 0, 0);
         let mut warp = std::mem::replace(&mut self.warps[id], empty);
-        let live = warp.fragments.live;
+        let live = warp.splits.live;
         let mut moved = false;
         let mut place = 0;
-        // Every fragment gets a slice; those that are made on the way come last.
-        while place < warp.fragments.all.len() && !self.ended {
+        // Every split gets a slice; new ones are appended.
+        while place < warp.splits.all.len() && !self.ended {
             let there = if self.ready(&mut warp, place) {
                 moved = true;
-                self.run_fragment(&mut warp, place)
+                self.run_split(&mut warp, place)
             } else {
                 true
             };
             place += usize::from(there);
         }
-        moved |= self.meet_lanes(&mut warp);
-        moved |= self.lanes_without_barrier(&mut warp);
-        if warp.fragments.live != live {
+        moved |= self.release_collectives(&mut warp);
+        moved |= self.release_divergent_barriers(&mut warp);
+        if warp.splits.live != live {
             self.lanes_ended(&mut warp);
         }
         self.warps[id] = warp;
         moved
     }
 
-    /// Whether a fragment can go on.
+    /// Whether a split can go on.
     fn ready(&mut self, warp: &mut Warp, place: usize) -> bool {
-        let Fragment { wait, .. } = warp.fragments.all[place];
+        let WarpSplit { wait, .. } = warp.splits.all[place];
         let ready = match wait {
             Wait::Nothing => true,
             Wait::Lanes { .. } | Wait::Barrier(_) => false,
@@ -249,36 +250,36 @@ impl<'a> Unit<'a> {
             if matches!(wait, Wait::Cluster { .. }) {
                 self.cluster_passed(warp);
             }
-            warp.fragments.all[place].wait = Wait::Nothing;
+            warp.splits.all[place].wait = Wait::Nothing;
         }
         ready
     }
 
-    /// Nothing can go on: says who waits for what, and ends the unit.
+    /// Nothing can go on: reports who waits for what, and ends the unit.
     pub(super) fn deadlock(&mut self) {
         let mut waiting = Vec::new();
         for warp in &self.warps {
-            for fragment in &warp.fragments.all {
-                let what = match fragment.wait {
+            for split in &warp.splits.all {
+                let what = match split.wait {
                     Wait::Nothing => continue,
                     Wait::Lanes { mask, .. } => format!("for lanes {mask:#010x} of its warp"),
                     Wait::Barrier(number) => format!("at barrier {number}"),
                     Wait::Mbarrier { offset, .. } => {
                         let state = self.blocks[warp.block].mbarriers.describe(offset);
-                        format!("at the mbarrier {offset:#x} ({state})")
+                        format!("on the mbarrier at {offset:#x} ({state})")
                     }
-                    Wait::Cluster { .. } => "at the cluster's barrier".to_owned(),
+                    Wait::Cluster { .. } => "at the cluster barrier".to_owned(),
                 };
-                // Some wait behind the instruction that made them wait.
-                let behind = matches!(fragment.wait, Wait::Barrier(_) | Wait::Cluster { .. });
-                waiting.push((warp.block, warp.number, fragment.pc - u32::from(behind), fragment.mask, what));
+                // The program counter may already be past the instruction that waits.
+                let behind = matches!(split.wait, Wait::Barrier(_) | Wait::Cluster { .. });
+                waiting.push((warp.block, warp.number, split.pc - u32::from(behind), split.mask, what));
             }
         }
         for (block, number, pc, mask, what) in waiting {
             let thread = number as u32 * 32 + mask.trailing_zeros();
             let number = self.blocks[block].number;
             self.findings.add(FindingKind::Deadlock, pc, || {
-                (number, thread, None, format!("the thread waits {what}, and nothing can wake it"))
+                (number, thread, None, format!("waits {what}, and nothing can wake it"))
             });
         }
         self.ended = true;
@@ -302,13 +303,24 @@ impl<'a> Unit<'a> {
         self.findings.add(kind, pc, || (block, thread, address, message()));
     }
 
-    /// What a warp has learnt changes what is old for it.
-    pub(super) fn learnt(&self, warp: &mut Warp) {
-        warp.floor = self.clocks.floor(warp.id).min(warp.met);
+    /// Reports something about one lane's access.
+    pub(super) fn report_access(
+        &mut self,
+        warp: &Warp,
+        kind: FindingKind,
+        access: LaneAccess,
+        message: impl FnOnce() -> String,
+    ) {
+        self.report(warp, kind, access.pc, access.lane as u32, Some(access.address), message);
+    }
+
+    /// Updates the time before which everything is ordered before the warp.
+    pub(super) fn update_floor(&self, warp: &mut Warp) {
+        warp.floor = self.clocks.floor(warp.id).min(warp.last_sync);
     }
 }
 
-/// A program without registers, for a warp that holds a place.
+/// A program without registers, for a placeholder warp.
 pub(super) static EMPTY: Program = Program {
     instructions: Vec::new(),
     operands: Vec::new(),

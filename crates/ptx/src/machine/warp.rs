@@ -1,34 +1,34 @@
-//! A warp: 32 lanes with their registers, and where each of them is.
+//! A warp: 32 lanes, their registers and their program counters.
 
-use super::{copies::AsyncCopies, fragments::Fragments, registers::Registers, warpgroup::Products};
+use super::{async_copies::AsyncCopies, registers::Registers, warp_splits::WarpSplits, wgmma::WgmmaGroups};
 use crate::{isa::Program, timing::WarpClock};
 
 /// A warp of a block.
 #[derive(Debug)]
 pub(crate) struct Warp {
     pub registers: Registers,
-    pub fragments: Fragments,
-    /// The block that it is of, in its cluster.
+    pub splits: WarpSplits,
+    /// Its block's rank in the cluster.
     pub block: usize,
-    /// Its number in the block.
+    /// Its index in the block.
     pub number: usize,
-    /// Its number in the cluster, which the clocks know it by.
+    /// Its index in the cluster, which the vector clocks use.
     pub id: usize,
-    /// When its lanes last waited for each other.
-    pub met: u32,
-    /// Everything before is known to it.
+    /// When all of its lanes last synchronised.
+    pub last_sync: u32,
+    /// Everything before this time is ordered before the warp.
     pub floor: u32,
-    /// When it last fenced ordinary accesses from those of the copy engine and of products.
+    /// When it last executed `fence.proxy.async`.
     pub proxy_fence: u32,
-    /// Local memory: one lane's after the other's.
+    /// Local memory, lane after lane.
     pub local: Vec<u8>,
-    /// The view of global memory that it last found something in.
+    /// The allocation that it last accessed.
     pub last_view: usize,
     pub copies: AsyncCopies,
-    pub products: Products,
-    /// The phase of the cluster's barrier that it arrived in, where it has not waited yet.
+    pub wgmma: WgmmaGroups,
+    /// The phase of the cluster barrier that it arrived in, if it has not waited yet.
     pub at_cluster: Option<u64>,
-    /// Its time, where that is kept.
+    /// Its clock, if time is kept.
     pub clock: Option<Box<WarpClock>>,
 }
 
@@ -36,50 +36,50 @@ impl Warp {
     pub fn new(program: &Program, block: usize, number: usize, id: usize) -> Warp {
         Warp {
             registers: Registers::new(program),
-            fragments: Fragments::default(),
+            splits: WarpSplits::default(),
             block,
             number,
             id,
-            met: 0,
+            last_sync: 0,
             floor: 0,
             proxy_fence: 0,
             local: vec![0; 32 * program.local_bytes],
             last_view: 0,
             copies: AsyncCopies::default(),
-            products: Products::default(),
+            wgmma: WgmmaGroups::default(),
             at_cluster: None,
             clock: None,
         }
     }
 
-    /// When all that it started has started; 0 where no time is kept.
+    /// When everything that it issued has started; 0 if no time is kept.
     pub fn now(&self) -> f64 {
         self.clock.as_ref().map_or(0.0, |clock| clock.now())
     }
 
-    /// Nothing of it starts before; 0 where no time is kept.
+    /// Nothing of it starts before this time; 0 if no time is kept.
     #[inline(always)]
     pub fn base(&self) -> f64 {
         self.clock.as_ref().map_or(0.0, |clock| clock.base())
     }
 
-    /// Nothing of it starts before a moment.
+    /// Lets nothing of it start before a time.
     pub fn wait_until(&mut self, moment: f64) {
         if let Some(clock) = &mut self.clock {
             clock.wait_until(moment);
         }
     }
 
-    /// Begins again, with these lanes.
+    /// Starts over with these lanes.
     pub fn start(&mut self, lanes: u32) {
         self.registers.clear();
-        self.fragments.start(lanes);
-        self.met = 0;
+        self.splits.start(lanes);
+        self.last_sync = 0;
         self.floor = 0;
         self.proxy_fence = 0;
         self.local.fill(0);
         self.copies = AsyncCopies::default();
-        self.products = Products::default();
+        self.wgmma = WgmmaGroups::default();
         self.at_cluster = None;
     }
 }

@@ -1,4 +1,4 @@
-//! Global memory: allocations that many blocks read and write at once.
+//! Global memory: allocations that many blocks access concurrently.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::ops::Range;
@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, O
 use super::GLOBAL_START;
 use crate::error::PtxError;
 
-/// Allocations begin at multiples of this, as the driver's do.
+/// The alignment of allocations, as the driver has it.
 const ALIGNMENT: u64 = 256;
 
-/// What lies between allocations at least, so that an index a little too large hits nothing.
+/// The smallest gap between allocations, so that an index slightly out of bounds hits nothing.
 const GAP: u64 = 4096;
 
-/// What lies further than this behind the begin of an allocation has nothing to do with it: a null pointer with an index
-/// below zero, a number that is no pointer.
+/// An address further than this from the start of an allocation is unrelated to it: a null pointer with a negative index, or a number
+/// that is not a pointer.
 const FAR: u64 = 1 << 44;
 
-/// An allocation. Addresses are never used twice, so that an old one is recognised.
+/// An allocation. Addresses are never reused, so that a stale one is recognised.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub base: u64,
@@ -26,20 +26,20 @@ pub(crate) struct Allocation {
     data: Box<[AtomicU64]>,
     /// Which bytes were written.
     written: Box<[AtomicU64]>,
-    /// All of them.
+    /// Whether all bytes were written.
     whole: AtomicBool,
-    /// Whether it has addresses alone: it reads as zeros, and what is written is forgotten.
+    /// Whether it has no memory: it reads as zeros, and writes are ignored.
     reserved: bool,
 }
 
-/// Zeros, which cost nothing until they are touched; none where the host has not so many.
+/// Zeros, which cost nothing until they are accessed; `None` if the host does not have the memory.
 fn zeros(count: usize) -> Option<Box<[AtomicU64]>> {
     if count == 0 {
         return Some(Box::default());
     }
     let layout = Layout::array::<AtomicU64>(count).ok()?;
-    // SAFETY: the layout is not empty. What it gives is one owner's, of the layout that a box of so many frees, and zeros are
-    // numbers. Reserving in a vector would also fail where there is no memory, but filling that touches every page.
+    // SAFETY: the layout is not empty. The allocation has one owner and the layout that a box of this length frees, and zeros are
+    // valid values. (A vector's reserve would fail in the same way, but filling it would touch every page.)
     unsafe {
         let first = alloc_zeroed(layout).cast::<AtomicU64>();
         (!first.is_null()).then(|| Box::from_raw(std::ptr::slice_from_raw_parts_mut(first, count)))
@@ -49,8 +49,8 @@ fn zeros(count: usize) -> Option<Box<[AtomicU64]>> {
 macro_rules! sized {
     ($self:ident, $memory:ident, $offset:ident, $bytes:ident, |$cell:ident| $then:expr) => {{
         assert!($offset + $bytes <= $self.$memory.len() * 8 && $offset % $bytes == 0);
-        // SAFETY: within the memory, which is aligned to 8 bytes, and the offset to the access. Every access is atomic.
-        // Accesses of different sizes meet only where a kernel races with itself.
+        // SAFETY: the access is within the memory, which is aligned to 8 bytes, and the offset is aligned to the access. Every access
+        // is atomic. Accesses of different sizes overlap only if a kernel races with itself.
         unsafe {
             let pointer = $self.$memory.as_ptr().cast::<u8>().cast_mut().add($offset);
             match $bytes {
@@ -89,7 +89,7 @@ impl Allocation {
         })
     }
 
-    /// Addresses without memory behind them.
+    /// Addresses without memory.
     fn reserved(base: u64, bytes: usize) -> Allocation {
         Allocation {
             base,
@@ -102,14 +102,14 @@ impl Allocation {
         }
     }
 
-    /// Whether all bytes of an access lie in it.
+    /// Whether it contains all bytes of an access.
     #[inline(always)]
     pub fn contains(&self, address: u64, bytes: usize) -> bool {
         let room = (self.bytes as u64).checked_sub(bytes as u64);
         room.is_some_and(|room| address >= self.base && address - self.base <= room)
     }
 
-    /// A value of 1, 2, 4 or 8 bytes, at a multiple of its size.
+    /// Loads an aligned value of 1, 2, 4 or 8 bytes.
     #[inline(always)]
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
     pub fn load(&self, offset: usize, bytes: usize) -> u64 {
@@ -128,7 +128,7 @@ impl Allocation {
         sized!(self, data, offset, bytes, |cell| cell.store(value as _, Relaxed));
     }
 
-    /// Replaces a value by what `change` makes of it, at once; gives the old one.
+    /// Atomically replaces a value by what `change` makes of it; returns the old value.
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
     pub fn update(&self, offset: usize, bytes: usize, change: impl Fn(u64) -> u64) -> u64 {
         if self.reserved {
@@ -146,7 +146,7 @@ impl Allocation {
         })
     }
 
-    /// Whether all bytes of an access were written before.
+    /// Whether all bytes of an access were written.
     #[inline(always)]
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
     pub fn is_written(&self, offset: usize, bytes: usize) -> bool {
@@ -178,17 +178,17 @@ impl Allocation {
 pub(crate) enum Missing {
     /// It was freed.
     Freed {
-        /// How many bytes the allocation had.
+        /// The allocation's size.
         bytes: usize,
     },
-    /// Beyond the end of this allocation, or before its begin.
+    /// It is before the start or past the end of this allocation.
     Outside {
-        /// The allocation's first address.
+        /// The allocation's start.
         base: u64,
-        /// How many bytes it has.
+        /// Its size.
         bytes: usize,
     },
-    /// There is no allocation at all nearby.
+    /// There is no allocation nearby.
     Nowhere,
 }
 
@@ -203,15 +203,15 @@ impl Global {
         let base = self.free_address();
         let Some(allocation) = Allocation::new(base, bytes) else {
             return Err(PtxError::Memory(format!(
-                "this machine cannot hold {bytes} bytes and as many marks of what was written; make the tensors smaller, or \
-                 only reserve addresses, where a prediction alone is wanted (`kinora sim --predict-only`)"
+                "this machine cannot allocate {bytes} bytes plus as many to track which of them were written; make the tensors \
+                 smaller, or only reserve addresses if you need just a prediction (`kinora sim --predict-only`)"
             )));
         };
         self.allocations.push(allocation);
         Ok(base)
     }
 
-    /// Addresses without memory behind them.
+    /// Reserves addresses without memory.
     pub fn reserve(&mut self, bytes: usize) -> u64 {
         let base = self.free_address();
         self.allocations.push(Allocation::reserved(base, bytes));
@@ -223,7 +223,7 @@ impl Global {
         end.next_multiple_of(ALIGNMENT)
     }
 
-    /// The first address and the bytes of each allocation, by address.
+    /// The address and size of each allocation, by address.
     pub fn extents(&self) -> impl Iterator<Item = (u64, u64)> {
         self.allocations.iter().map(|allocation| (allocation.base, allocation.bytes as u64))
     }
@@ -232,7 +232,9 @@ impl Global {
         let found =
             self.allocations.iter_mut().find(|allocation| allocation.base == address && !allocation.freed);
         let Some(allocation) = found else {
-            return Err(PtxError::Memory(format!("{address:#x} is no allocation that could be freed")));
+            return Err(PtxError::Memory(format!(
+                "cannot free {address:#x}: it is not the start of an allocation, or was freed before"
+            )));
         };
         allocation.freed = true;
         allocation.data = Box::default();
@@ -240,7 +242,7 @@ impl Global {
         Ok(())
     }
 
-    /// The allocation that an access lies in.
+    /// The allocation that contains an access.
     pub fn find(&self, address: u64, bytes: usize) -> Result<usize, Missing> {
         let after = self.allocations.partition_point(|allocation| allocation.base <= address);
         let Some(index) = after.checked_sub(1) else {
@@ -252,12 +254,12 @@ impl Global {
             });
         };
         let allocation = &self.allocations[index];
-        // An address may lie so high that its end is beyond all numbers.
+        // An address may be so high that its end overflows.
         if !allocation.contains(address, bytes) {
             if address - allocation.base > FAR {
                 return Err(Missing::Nowhere);
             }
-            // Closer to the next one?
+            // It may be closer to the next allocation.
             if let Some(next) = self.allocations.get(after)
                 && next.base - address < 256
                 && address >= allocation.base + allocation.bytes as u64 + 256
@@ -279,7 +281,14 @@ impl Global {
                 Ok((allocation, (address - allocation.base) as usize))
             }
             Err(missing) => {
-                Err(PtxError::Memory(format!("{bytes} bytes at {address:#x} are not there: {missing:?}")))
+                let why = match missing {
+                    Missing::Freed { bytes } => format!("the {bytes}-byte allocation was freed"),
+                    Missing::Outside { base, bytes } => {
+                        format!("the nearest allocation is {bytes} bytes at {base:#x}")
+                    }
+                    Missing::Nowhere => "there is no allocation nearby".to_owned(),
+                };
+                Err(PtxError::Memory(format!("no allocation holds the {bytes} bytes at {address:#x}: {why}")))
             }
         }
     }
@@ -292,7 +301,7 @@ impl Global {
         if allocation.reserved {
             return Ok(());
         }
-        // SAFETY: found to lie within the allocation, which nobody else uses: the device is borrowed alone.
+        // SAFETY: the bytes are within the allocation, and nobody else uses it, because the device is borrowed exclusively.
         unsafe {
             let data = allocation.data.as_ptr().cast::<u8>().cast_mut().add(offset);
             std::ptr::copy_nonoverlapping(from.as_ptr(), data, from.len());
@@ -316,14 +325,14 @@ impl Global {
         Ok(())
     }
 
-    /// Memory as a launch sees it, with what it takes to find races: a record for every `granule` bytes.
+    /// Memory as a launch sees it. If races are looked for, every `granule` bytes have a record.
     pub fn views(&self, granule: usize, races: bool) -> Result<Vec<View<'_>>, PtxError> {
         let mut views = Vec::with_capacity(self.allocations.len());
         for allocation in &self.allocations {
             views.push(View::new(allocation, granule, races).ok_or_else(|| {
                 PtxError::Memory(format!(
-                    "this machine cannot hold records of who touched each {granule} of {} bytes; launch without the search for \
-                     races, or with smaller tensors",
+                    "this machine cannot allocate access records for every {granule} bytes of a {}-byte allocation; launch \
+                     without the search for races, or with smaller tensors",
                     allocation.bytes
                 ))
             })?);
@@ -339,7 +348,7 @@ pub(crate) struct View<'a> {
     /// The last write to each granule, and the reads since.
     pub writes: Box<[AtomicU64]>,
     pub reads: Box<[AtomicU64]>,
-    /// The bits of an offset within a granule, whose bytes are a power of two.
+    /// The offset bits within a granule.
     granule_bits: u32,
 }
 
@@ -350,7 +359,7 @@ impl View<'_> {
         Some(View { allocation, writes: zeros(count)?, reads: zeros(count)?, granule_bits })
     }
 
-    /// The granules under bytes.
+    /// The granules of a range of bytes.
     #[inline(always)]
     pub fn granules(&self, offset: usize, bytes: usize) -> Range<usize> {
         offset >> self.granule_bits..(offset + bytes + (1 << self.granule_bits) - 1) >> self.granule_bits

@@ -1,31 +1,31 @@
 //! The shared memory of a block.
 
-use super::Touches;
+use super::AccessRecords;
 
 /// A block's shared memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     data: Vec<u8>,
     written: Vec<u8>,
-    /// Who touched it last.
-    pub touches: Touches,
+    /// The last accesses to it.
+    pub records: AccessRecords,
 }
 
 impl Shared {
     pub fn new(bytes: usize, granule: usize, races: bool) -> Shared {
-        let touches = Touches::new(if races { bytes } else { 0 }, granule);
-        Shared { data: vec![0; bytes], written: vec![0; bytes], touches }
+        let records = AccessRecords::new(if races { bytes } else { 0 }, granule);
+        Shared { data: vec![0; bytes], written: vec![0; bytes], records }
     }
 
     pub fn len(&self) -> usize {
         self.data.len()
     }
 
-    /// Forgets everything, for the next block.
+    /// Resets it for the next block.
     pub fn clear(&mut self) {
         self.data.fill(0);
         self.written.fill(0);
-        self.touches.clear();
+        self.records.clear();
     }
 
     pub fn all(&self) -> &[u8] {

@@ -1,13 +1,13 @@
-//! Descriptors of the bulk copy engine, as `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col` make them. The bits of
-//! NVIDIA's are not published; ours hold the same in a form of their own.
+//! Tensor maps for TMA copies, as `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col` make them. NVIDIA's encoding is not
+//! published; this one holds the same fields in its own format.
 
-use crate::{error::PtxError, isa::Type};
+use crate::isa::Type;
 
-/// The elements of a tensor.
+/// The element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MapElement {
-    /// 8-bit integers, or anything of a byte.
+    /// 8-bit integers, or any other bytes.
     U8,
     /// 16-bit integers.
     U16,
@@ -60,11 +60,11 @@ impl MapElement {
     }
 }
 
-/// How pieces of 16 bytes change places within shared memory.
+/// How 16-byte pieces are permuted in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Swizzle {
-    /// They do not.
+    /// They are not.
     None,
     /// Within 32 bytes.
     Bytes32,
@@ -77,7 +77,7 @@ pub enum Swizzle {
 impl Swizzle {
     const ALL: [Swizzle; 4] = [Swizzle::None, Swizzle::Bytes32, Swizzle::Bytes64, Swizzle::Bytes128];
 
-    /// The width, 0 for none.
+    /// The span in bytes; 0 for none.
     pub fn bytes(self) -> usize {
         match self {
             Swizzle::None => 0,
@@ -87,7 +87,7 @@ impl Swizzle {
         }
     }
 
-    /// Where a byte of shared memory goes: bits from 4 on are changed by those from 7 on.
+    /// The swizzled offset in shared memory: offset bits 4 and up are XORed with bits 7 and up.
     pub(crate) fn swizzled(self, offset: usize) -> usize {
         let bits = match self {
             Swizzle::None => 0,
@@ -98,13 +98,13 @@ impl Swizzle {
         offset ^ (offset >> 7 & bits) << 4
     }
 
-    /// What a box in shared memory must be aligned to. The pattern of the widest repeats after 1024 bytes.
+    /// The alignment that a box in shared memory needs.
     pub(crate) fn alignment(self) -> u64 {
         128
     }
 }
 
-/// What of a tensor is copied at a time.
+/// What one copy moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorMapKind {
     /// A box.
@@ -112,47 +112,97 @@ pub enum TensorMapKind {
         /// Its extents, the innermost axis first.
         tile: [u32; 5],
     },
-    /// Pixels in a row, of which each gives some channels.
+    /// Some channels of consecutive pixels, for convolutions.
     Im2col {
-        /// Where the box of pixels begins, from the first pixel on: width, height, depth.
+        /// The lower corner of the pixel box, relative to the first pixel: width, height, depth.
         lower: [i16; 3],
-        /// Where it ends, from the last pixel on.
+        /// The upper corner, relative to the last pixel.
         upper: [i16; 3],
-        /// Channels of a pixel that are copied.
+        /// Channels per pixel.
         channels: u32,
-        /// Pixels that are copied.
+        /// Pixels per copy.
         pixels: u32,
     },
 }
 
-/// What the copy engine knows of a tensor. The innermost axis comes first.
+/// A description of a tensor for TMA copies. The innermost axis comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorMap {
-    /// The first element.
+    /// The address of the first element.
     pub address: u64,
-    /// Its elements.
+    /// The element type.
     pub element: MapElement,
-    /// How many axes there are, 1 to 5.
+    /// The number of axes, 1 to 5.
     pub rank: usize,
-    /// Their extents.
+    /// The tensor's extents.
     pub extents: [u64; 5],
     /// Bytes from one element of an axis to the next, for every axis but the innermost.
     pub strides: [u64; 4],
-    /// Which elements of the box are copied: every so many along an axis.
+    /// The step between copied elements of the box, along each axis.
     pub element_strides: [u32; 5],
     /// What is copied.
     pub kind: TensorMapKind,
-    /// How it lies in shared memory.
+    /// The swizzle in shared memory.
     pub swizzle: Swizzle,
-    /// Whether what lies outside becomes NaN rather than zero.
+    /// Whether elements outside the tensor read as NaN rather than zero.
     pub nan_outside: bool,
 }
 
-/// Elements of a row that are in the tensor: their address, and which bytes of the row they are.
+/// The part of a row that is inside the tensor: its address, and its range of bytes in the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub address: u64,
     pub within: (usize, usize),
+}
+
+/// A rule of `cuTensorMapEncodeTiled` or `cuTensorMapEncodeIm2col` that a tensor map breaks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorMapError {
+    /// Too many axes, or too few.
+    #[error("the rank is {rank}, but must be {least} to 5")]
+    Rank {
+        /// The map's rank.
+        rank: usize,
+        /// The lowest rank of its kind: an im2col map needs 3.
+        least: usize,
+    },
+    /// The first element's address is not aligned.
+    #[error("the tensor's address {0:#x} is not a multiple of 16")]
+    Address(u64),
+    /// An extent of the tensor is out of range.
+    #[error("an extent of the tensor is {0}, but must be 1 to 2^32")]
+    Extent(u64),
+    /// A stride is not aligned, or too large.
+    #[error("a stride is {0} bytes, but must be a multiple of 16 below 2^40")]
+    Stride(u64),
+    /// An element stride is out of range.
+    #[error("an element stride is {0}, but must be 1 to 8")]
+    ElementStride(u32),
+    /// An extent of the box is out of range.
+    #[error("an extent of the box is {0}, but must be 1 to 256")]
+    BoxExtent(u32),
+    /// An im2col copy of too many channels or pixels, or of none.
+    #[error(
+        "the box has {pixels} pixels of {channels} channels, but must have 1 to 1024 pixels of 1 to 256 channels"
+    )]
+    Im2colBox {
+        /// Channels per pixel.
+        channels: u32,
+        /// Pixels per copy.
+        pixels: u32,
+    },
+    /// The box's rows are not a multiple of 16 bytes.
+    #[error("the box has rows of {0} bytes, which is not a multiple of 16")]
+    RowBytes(usize),
+    /// The box's rows do not fit into the swizzle span.
+    #[error("the box has rows of {inner} bytes, which do not fit into the {swizzle}-byte swizzle")]
+    SwizzleWidth {
+        /// Bytes of a row of the box.
+        inner: usize,
+        /// Bytes of the swizzle span.
+        swizzle: usize,
+    },
 }
 
 const MAGIC: [u8; 4] = *b"KTM1";
@@ -161,17 +211,17 @@ impl TensorMap {
     /// The size of an encoded map.
     pub const BYTES: usize = 128;
 
-    /// The map as a kernel's argument.
+    /// Encodes the map as a kernel argument.
     ///
     /// # Errors
-    /// Where the driver would refuse it.
-    pub fn encode(&self) -> Result<[u8; TensorMap::BYTES], PtxError> {
-        self.validate().map_err(PtxError::TensorMap)?;
+    /// If the driver would refuse it.
+    pub fn encode(&self) -> Result<[u8; TensorMap::BYTES], TensorMapError> {
+        self.validate()?;
         let mut bytes = Vec::with_capacity(TensorMap::BYTES);
         bytes.extend(MAGIC);
         bytes.extend(self.address.to_le_bytes());
         bytes.extend([self.element as u8, self.rank as u8, self.swizzle as u8, u8::from(self.nan_outside)]);
-        // Extents go up to 2^32, which has no place in 32 bits: one less does.
+        // Extents go up to 2^32, so one less fits into 32 bits.
         self.extents
             .iter()
             .for_each(|extent| bytes.extend(((extent.saturating_sub(1)) as u32).to_le_bytes()));
@@ -194,7 +244,7 @@ impl TensorMap {
         Ok(all)
     }
 
-    /// The map that was encoded, or `None` for other bytes.
+    /// Decodes a map; `None` if the bytes are not one.
     pub(crate) fn decode(bytes: &[u8; TensorMap::BYTES]) -> Option<TensorMap> {
         let mut rest = bytes.strip_prefix(&MAGIC)?;
         let mut take = |count: usize| {
@@ -248,48 +298,44 @@ impl TensorMap {
         map.validate().is_ok().then_some(map)
     }
 
-    /// The driver's rules.
-    fn validate(&self) -> Result<(), String> {
+    /// Checks the driver's rules.
+    fn validate(&self) -> Result<(), TensorMapError> {
         let TensorMap { rank, address, swizzle, .. } = *self;
         let least = if matches!(self.kind, TensorMapKind::Im2col { .. }) { 3 } else { 1 };
         if !(least..=5).contains(&rank) {
-            return Err(format!("the rank {rank} is not {least} to 5"));
+            return Err(TensorMapError::Rank { rank, least });
         }
         if address % 16 != 0 {
-            return Err(format!("the address {address:#x} is no multiple of 16"));
+            return Err(TensorMapError::Address(address));
         }
-        if let Some(extent) = self.extents[..rank].iter().find(|extent| !(1..=1 << 32).contains(*extent)) {
-            return Err(format!("the extent {extent} is not 1 to 2^32"));
+        if let Some(&extent) = self.extents[..rank].iter().find(|extent| !(1..=1 << 32).contains(*extent)) {
+            return Err(TensorMapError::Extent(extent));
         }
-        for stride in &self.strides[..rank - 1] {
-            if stride % 16 != 0 || *stride >= 1 << 40 {
-                return Err(format!("the stride {stride} is no multiple of 16 below 2^40"));
-            }
+        let allowed = |stride: &u64| stride.is_multiple_of(16) && *stride < 1 << 40;
+        if let Some(&stride) = self.strides[..rank - 1].iter().find(|stride| !allowed(stride)) {
+            return Err(TensorMapError::Stride(stride));
         }
-        if let Some(stride) = self.element_strides[..rank].iter().find(|stride| !(1..=8).contains(*stride)) {
-            return Err(format!("the element stride {stride} is not 1 to 8"));
+        if let Some(&stride) = self.element_strides[..rank].iter().find(|stride| !(1..=8).contains(*stride)) {
+            return Err(TensorMapError::ElementStride(stride));
         }
         match self.kind {
             TensorMapKind::Tiled { tile } => {
-                if let Some(extent) = tile[..rank].iter().find(|extent| !(1..=256).contains(*extent)) {
-                    return Err(format!("the box's extent {extent} is not 1 to 256"));
+                if let Some(&extent) = tile[..rank].iter().find(|extent| !(1..=256).contains(*extent)) {
+                    return Err(TensorMapError::BoxExtent(extent));
                 }
             }
             TensorMapKind::Im2col { channels, pixels, .. } => {
                 if !(1..=256).contains(&channels) || !(1..=1024).contains(&pixels) {
-                    return Err(format!("{channels} channels of {pixels} pixels cannot be copied at a time"));
+                    return Err(TensorMapError::Im2colBox { channels, pixels });
                 }
             }
         }
         let inner = self.inner_bytes();
         if !inner.is_multiple_of(16) {
-            return Err(format!("the box's rows of {inner} bytes are no multiple of 16"));
+            return Err(TensorMapError::RowBytes(inner));
         }
         if swizzle != Swizzle::None && inner > swizzle.bytes() {
-            return Err(format!(
-                "the box's rows of {inner} bytes are wider than the swizzle of {}",
-                swizzle.bytes()
-            ));
+            return Err(TensorMapError::SwizzleWidth { inner, swizzle: swizzle.bytes() });
         }
         Ok(())
     }
@@ -317,7 +363,7 @@ impl TensorMap {
         self.inner_bytes() * self.row_count()
     }
 
-    /// Fills a row with what stands for elements outside the tensor.
+    /// Fills a row with the value of elements outside the tensor.
     pub(crate) fn fill(&self, row: &mut [u8]) {
         let nan: &[u8] = match self.element {
             _ if !self.nan_outside => return,
@@ -328,7 +374,7 @@ impl TensorMap {
         row.iter_mut().zip(nan.iter().cycle()).for_each(|(byte, nan)| *byte = *nan);
     }
 
-    /// The rows of the box in the order of shared memory: for each what of it is in the tensor, if anything is.
+    /// The rows of the box in shared-memory order: for each the part that is inside the tensor, if any.
     pub(crate) fn rows(&self, coordinates: &[i32; 5], offsets: &[u32; 3]) -> Vec<Option<Run>> {
         match self.kind {
             TensorMapKind::Tiled { tile } => self.box_rows(coordinates, &tile),
@@ -360,7 +406,7 @@ impl TensorMap {
         rows
     }
 
-    /// Pixels follow each other along the width of the box, then its height and depth, then the images.
+    /// Pixels run along the width of the box, then its height and depth, then the images.
     fn pixel_rows(
         &self,
         coordinates: &[i32; 5],
@@ -393,7 +439,7 @@ impl TensorMap {
         rows
     }
 
-    /// The part of a row that is in the tensor: its elements from `first` on, at `place` on the other axes.
+    /// The part of a row that is inside the tensor: elements from `first`, at `place` on the other axes.
     fn row_at(&self, first: i64, place: &[i64; 5]) -> Option<Run> {
         let mut address = self.address;
         for (axis, &place) in place.iter().enumerate().take(self.rank).skip(1) {

@@ -1,18 +1,17 @@
-//! The functions of the special function unit.
+//! The approximate functions of the special-function unit.
 //!
-//! The hardware interpolates in tables whose contents are not published, so that results agree within units in the last
-//! place and not bit for bit. PTX promises of `ex2` 2 ulp, of `lg2` 2^-22 (absolute, where the operand is near 1), of `rcp`
-//! 1 ulp, of `rsqrt` 2^-22.9 (relative), of `sqrt.approx` 2^-23, of `sin` and `cos` 2^-20.5 (absolute, within ±π), of `tanh`
-//! 2^-11 (relative). Here `rcp`, `rsqrt` and `sqrt` are rounded correctly, `ex2` is within 1.2 ulp, and the others
-//! are within 1 ulp of the exact function.
+//! The hardware interpolates in tables that are not published, so results agree within a few units in the last place, not to the bit.
+//! PTX guarantees an error of at most 2 ulp for `ex2`, 2^-22 for `lg2` (absolute, near 1), 1 ulp for `rcp`, 2^-22.9 for `rsqrt`
+//! (relative), 2^-23 for `sqrt.approx`, 2^-20.5 for `sin` and `cos` (absolute, within ±π) and 2^-11 for `tanh` (relative). Here `rcp`,
+//! `rsqrt` and `sqrt` are correctly rounded, `ex2` is within 1.2 ulp, and the others are within 1 ulp.
 
-/// 2 to the power of x, within 1.2 ulp; written without branches, for the vectoriser.
+/// 2 to the power of x, within 1.2 ulp; branchless, so that it vectorises.
 #[inline(always)]
 pub(crate) fn exp2(x: f32) -> f32 {
     let clamped = x.clamp(-151.0, 129.0);
     let whole = (clamped + 12_582_912.0) - 12_582_912.0;
     let f = clamped - whole;
-    // The series of 2^f for |f| <= 1/2: the first term left out is below 2^-28.
+    // The series of 2^f for |f| <= 1/2; the first omitted term is below 2^-28.
     let mut p = 1.525_273_4e-5_f32;
     p = p * f + 1.540_353e-4;
     p = p * f + 1.333_355_8e-3;

@@ -1,6 +1,6 @@
-//! Rounding to any of the formats, in any of the four directions.
+//! Rounding to floating-point formats, in all rounding modes.
 
-/// Where a number goes that lies between two of a format.
+/// A rounding mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Rounding {
     Nearest,
@@ -18,7 +18,7 @@ pub(crate) struct Format {
     pub fraction: u32,
     /// Bits of the exponent.
     pub exponent: u32,
-    /// Whether there are infinities; without them the highest exponent holds numbers, and one NaN.
+    /// Whether there are infinities; without them, the highest exponent holds numbers and one NaN.
     pub infinities: bool,
 }
 
@@ -44,7 +44,7 @@ impl Format {
         ((1u32 << self.exponent) - 1) << self.fraction
     }
 
-    /// The NaN that the hardware gives.
+    /// The NaN that the hardware produces.
     pub fn nan(self) -> u32 {
         (1u32 << (self.exponent + self.fraction)) - 1
     }
@@ -54,7 +54,7 @@ impl Format {
     }
 }
 
-/// The bits of `value` in a format. With `finite`, what is too large becomes the largest number.
+/// The bits of `value` in a format. With `finite`, overflow gives the largest finite number.
 pub(crate) fn round(value: f64, format: Format, rounding: Rounding, finite: bool) -> u32 {
     let bits = value.to_bits();
     let sign = if bits >> 63 != 0 { format.sign() } else { 0 };
@@ -98,7 +98,7 @@ pub(crate) fn round(value: f64, format: Format, rounding: Rounding, finite: bool
         Rounding::Up => !exact && sign == 0,
     };
     kept += u64::from(up);
-    // A carry into the next exponent is what adding the fields does anyway.
+    // Adding the fields also carries into the exponent.
     let field = last - smallest;
     let magnitude = if kept < 1 << format.fraction {
         kept
@@ -106,7 +106,7 @@ pub(crate) fn round(value: f64, format: Format, rounding: Rounding, finite: bool
         kept - (1 << format.fraction) + ((field as u64 + 1) << format.fraction)
     };
     if magnitude > u64::from(format.largest()) {
-        // Directed rounding does not pass the largest number.
+        // Directed rounding stops at the largest finite number.
         let stays = match rounding {
             Rounding::Nearest | Rounding::NearestAway => false,
             Rounding::Zero => true,
@@ -145,8 +145,7 @@ pub(crate) fn widen(bits: u32, format: Format) -> f64 {
     if negative { -magnitude } else { magnitude }
 }
 
-/// The sum of two numbers with its last bit set where it is not exact: rounding it again gives what rounding the exact
-/// sum once would.
+/// The sum of two numbers, rounded to odd: rounding it again gives the same as rounding the exact sum once.
 fn odd_sum(a: f64, b: f64) -> f64 {
     let sum = a + b;
     if !sum.is_finite() || sum == 0.0 {
@@ -164,13 +163,13 @@ fn odd_sum(a: f64, b: f64) -> f64 {
     }
 }
 
-/// a · b + c in f64, its last bit set where it is not exact.
+/// a · b + c in f64, rounded to odd.
 pub(crate) fn odd_fma(a: f32, b: f32, c: f32) -> f64 {
     // A product of two f32 is exact in f64.
     odd_sum(f64::from(a) * f64::from(b), f64::from(c))
 }
 
-/// The sign of an exact zero sum, which directed rounding decides.
+/// The sign of an exact zero sum, which depends on the rounding mode.
 fn zero_sum(a: f64, b: f64, rounding: Rounding) -> f32 {
     if a == 0.0 && b == 0.0 && a.is_sign_negative() == b.is_sign_negative() {
         return a as f32;
@@ -203,7 +202,7 @@ pub(crate) fn directed_div(a: f32, b: f32, rounding: Rounding) -> f32 {
     if !quotient.is_finite() || quotient == 0.0 {
         return quotient as f32;
     }
-    // What is left over says to which side the quotient was rounded.
+    // The remainder says in which direction the quotient was rounded.
     let left = quotient.mul_add(-f64::from(b), f64::from(a));
     let bits = quotient.to_bits();
     let odd = if left == 0.0 || bits & 1 == 1 {

@@ -1,11 +1,10 @@
-//! 16-bit numbers, without branches, so that a loop over the lanes of a warp becomes vector code.
+//! 16-bit floating point without branches, so that loops over lanes vectorise.
 
 /// The value of an f16.
 #[inline(always)]
 pub(crate) fn from_f16(bits: u32) -> f32 {
     let magnitude = bits & 0x7fff;
-    // The exponent and fraction move into place, and a product corrects the bias; subnormals come out right, since the
-    // product normalises them.
+    // The exponent and fraction move into place, and a multiplication corrects the bias, which also normalises subnormals.
     let scaled = f32::from_bits(magnitude << 13) * f32::from_bits(0x7780_0000);
     let special = magnitude >= 0x7c00;
     let value = if special { magnitude << 13 | 0x7f80_0000 } else { scaled.to_bits() };
@@ -18,22 +17,22 @@ pub(crate) fn from_bf16(bits: u32) -> f32 {
     f32::from_bits(bits << 16)
 }
 
-/// The bits of the nearest f16, ties to even; a NaN becomes the hardware's.
+/// The bits of the nearest f16, ties to even; a NaN becomes the hardware's NaN.
 #[inline(always)]
 pub(crate) fn f16_bits(value: f32) -> u32 {
     let bits = value.to_bits();
     let sign = bits >> 16 & 0x8000;
     let magnitude = bits & 0x7fff_ffff;
-    // Rounding by adding half of the last place, less one where the last bit is even.
+    // Rounds by adding half of the last place, less one if the last bit is even.
     let normal = magnitude.wrapping_sub(0x3800_0000).wrapping_add(0xfff + (magnitude >> 13 & 1)) >> 13;
-    // Below the smallest normal number, adding 0.5 puts the last place of an f16 at that of the sum.
+    // For subnormals, adding 0.5 aligns the last place of an f16 with that of the sum.
     let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0x3f00_0000);
     let finite = if magnitude < 0x3880_0000 { small } else { normal };
     let limited = if magnitude >= 0x477f_f000 { 0x7c00 } else { finite };
     if magnitude > 0x7f80_0000 { 0x7fff } else { sign | limited }
 }
 
-/// The bits of the nearest bf16, ties to even; a NaN becomes the hardware's.
+/// The bits of the nearest bf16, ties to even; a NaN becomes the hardware's NaN.
 #[inline(always)]
 pub(crate) fn bf16_bits(value: f32) -> u32 {
     let bits = value.to_bits();

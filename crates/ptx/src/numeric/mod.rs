@@ -1,4 +1,4 @@
-//! Numbers as the hardware has them.
+//! Floating-point arithmetic as the hardware does it.
 
 mod approximate;
 mod format;
@@ -10,7 +10,7 @@ pub(crate) use format::{
 };
 pub(crate) use half::{bf16_bits, f16_bits, from_bf16, from_f16};
 
-/// A subnormal as a zero of its sign.
+/// Flushes a subnormal to a zero of its sign.
 #[inline(always)]
 pub(crate) fn flushed(x: f32) -> f32 {
     let bits = x.to_bits();

@@ -1,44 +1,47 @@
-//! What a real device taught about how much of its figures it reaches.
+//! How much of its published figures a device reaches, as measured.
 
 use std::{fs, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-/// Changed when the constants' meaning changes: a file of another format is refused.
+/// Changes when the constants' meaning changes; a file of another format is refused.
 const FORMAT: u32 = 1;
 
-/// Constants of a device: each a share of what is published, or a factor on it. They are few, and each is a property of one
-/// part of the chip, never of a kernel.
+/// What to do about a file that is not a calibration.
+const WRITES_ONE: &str = "`cargo bench -p kinora-cuda --bench predictions -- --calibrate FILE` writes one";
+
+/// Constants of a device: shares of published figures, and launch costs. There are few, and each is a property of one part of the
+/// chip, never of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// What they were measured on, in words.
+    /// The device that they were measured on.
     pub device: String,
-    /// The share of the multiprocessors' clocks that is of use: the clock that the chip holds under load, and what the
-    /// assembler's code loses against the PTX that is looked at.
+    /// The share of the multiprocessors' boost clock that is effective: the chip clocks lower under load, and machine code is less
+    /// efficient than the PTX that is simulated.
     pub clock: f64,
-    /// The share of the tensor cores' rate, at the clock that the chip holds while they are busy.
+    /// The share of the tensor cores' peak rate that is reached under load.
     pub tensor: f64,
-    /// The share of the second-level cache's bandwidth: more than 1 where requests for the same are joined on the way to it.
+    /// The share of L2 bandwidth; above 1 if requests for the same data are merged on the way.
     pub l2: f64,
-    /// The share of the memory's bandwidth.
+    /// The share of DRAM bandwidth.
     pub dram: f64,
-    /// Seconds of a launch, from the end of what was before to the first block's begin and from the last block's end on.
+    /// Seconds that a launch costs before its first block starts and after its last one ends.
     pub launch_seconds: Option<f64>,
-    /// Seconds of a launch that follows another of the same call.
+    /// The same for a launch that follows another one of the same call.
     pub following_seconds: Option<f64>,
-    /// How multiprocessors and memory overlap: times add up as the norm of this degree, of which a large one is the larger
-    /// of the two.
+    /// How well multiprocessors, L2 and DRAM overlap: the degree of the norm that combines their times. The larger it is, the
+    /// closer the norm is to the longest of them.
     pub overlap: f64,
 }
 
 impl Default for Calibration {
-    /// Of no device: what kernels commonly reach of published figures.
+    /// Of no particular device: what kernels commonly reach.
     fn default() -> Calibration {
         Calibration {
             device: "none".to_owned(),
             clock: 1.0,
-            // Matrix products of vendors' libraries reach four fifths of data sheets: the boost clock does not hold.
+            // Vendor libraries reach four fifths of the data sheet, because the boost clock does not hold.
             tensor: 0.8,
             l2: 0.9,
             dram: 0.9,
@@ -55,10 +58,10 @@ struct File {
     calibration: Calibration,
 }
 
-/// Why a file holds no calibration.
+/// Why a calibration cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrationError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("{path}: {source}")]
     File {
         /// The file.
@@ -66,15 +69,37 @@ pub enum CalibrationError {
         /// What the system says.
         source: io::Error,
     },
-    /// It is no calibration.
-    #[error(
-        "{path} is no calibration: {what}. A run of the predictions' benchmark with --calibrate writes one"
-    )]
-    Damaged {
+    /// The file is not JSON, or lacks a constant.
+    #[error("{path} is not a calibration: {source}; {WRITES_ONE}")]
+    Json {
         /// The file.
         path: String,
-        /// What is wrong with it.
-        what: String,
+        /// What the parser says.
+        source: serde_json::Error,
+    },
+    /// The file has another format.
+    #[error("{path} is not a calibration of format {FORMAT}: its format is {format}; {WRITES_ONE}")]
+    Format {
+        /// The file.
+        path: String,
+        /// Its format.
+        format: u32,
+    },
+    /// A constant is out of range.
+    #[error(
+        "{path} is not a calibration: {name} is {value}, but must be from {least} to {most}; {WRITES_ONE}"
+    )]
+    Constant {
+        /// The file.
+        path: String,
+        /// The constant.
+        name: &'static str,
+        /// Its value.
+        value: f64,
+        /// The smallest value that makes sense.
+        least: f64,
+        /// The largest.
+        most: f64,
     },
 }
 
@@ -82,25 +107,27 @@ impl Calibration {
     /// Reads a calibration.
     ///
     /// # Errors
-    /// Where there is no file, it is damaged or of another format, or a constant is no positive number.
+    /// If the file cannot be read, is not a calibration of this format, or has a constant out of range.
     pub fn read(path: &Path) -> Result<Calibration, CalibrationError> {
         let name = path.display().to_string();
         let bytes = fs::read(path).map_err(|source| CalibrationError::File { path: name.clone(), source })?;
-        let damaged = |what: String| CalibrationError::Damaged { path: name.clone(), what };
-        let file: File = serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        let json = |source| CalibrationError::Json { path: name.clone(), source };
+        let file: File = serde_json::from_slice(&bytes).map_err(json)?;
         if file.format != FORMAT {
-            return Err(damaged(format!("it is of format {}, and {FORMAT} is understood", file.format)));
+            return Err(CalibrationError::Format { path: name, format: file.format });
         }
-        match file.calibration.wrong() {
-            Some(what) => Err(damaged(what)),
+        match file.calibration.out_of_range() {
+            Some((constant, value, [least, most])) => {
+                Err(CalibrationError::Constant { path: name, name: constant, value, least, most })
+            }
             None => Ok(file.calibration),
         }
     }
 
-    /// Writes it.
+    /// Writes the calibration.
     ///
     /// # Errors
-    /// Where the file cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), CalibrationError> {
         let file = File { format: FORMAT, calibration: self.clone() };
         let text = serde_json::to_string_pretty(&file).unwrap_or_default() + "\n";
@@ -108,8 +135,8 @@ impl Calibration {
             .map_err(|source| CalibrationError::File { path: path.display().to_string(), source })
     }
 
-    /// The time of multiprocessors, second-level cache and memory, which go on beside each other, but not perfectly: their
-    /// norm of degree [`overlap`](Calibration::overlap).
+    /// The combined time of multiprocessors, L2 and DRAM, which overlap imperfectly: their norm of degree
+    /// [`overlap`](Calibration::overlap).
     pub fn combined(&self, multiprocessors: f64, l2: f64, dram: f64) -> f64 {
         let all = [multiprocessors, l2, dram];
         let longest = all.into_iter().fold(0.0, f64::max);
@@ -120,8 +147,8 @@ impl Calibration {
         longest * sum.powf(1.0 / self.overlap)
     }
 
-    fn wrong(&self) -> Option<String> {
-        // Shares of what is published, seconds, and a degree: far more or less than any device has would only make nonsense of a time.
+    /// The first constant that no device could have, with its value and its range.
+    fn out_of_range(&self) -> Option<(&'static str, f64, [f64; 2])> {
         let (share, seconds, degree) = ([0.01, 2.0], [1e-9, 1.0], [0.5, 100.0]);
         let constants = [
             ("clock", Some(self.clock), share),
@@ -134,7 +161,7 @@ impl Calibration {
         ];
         constants.into_iter().find_map(|(name, value, [least, most])| {
             let value = value.filter(|value| !(least..=most).contains(value))?;
-            Some(format!("{name} is {value}, and has to be from {least} to {most}"))
+            Some((name, value, [least, most]))
         })
     }
 }

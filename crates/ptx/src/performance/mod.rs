@@ -1,8 +1,7 @@
-//! How long a kernel would take on a chip.
+//! Predicts how long a kernel takes on a chip.
 //!
-//! Some blocks of the grid run on one multiprocessor whose [time](crate::timing) is kept, and what they do is extrapolated to
-//! all blocks and all multiprocessors. What the chip has only once, its memory, is a second bound. Both together with the
-//! cost of a launch are the prediction.
+//! Some blocks of the grid run on a multiprocessor that [keeps time](crate::timing), and the result is extrapolated to all blocks and
+//! multiprocessors. L2 and DRAM, which all of them share, are further bounds. These and the launch cost make the prediction.
 
 mod calibration;
 mod footprint;
@@ -16,29 +15,29 @@ pub use predict::PredictOptions;
 
 use crate::{counters::Counters, occupancy::Occupancy};
 
-/// Something that a kernel's time may be limited by.
+/// Something that can limit a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {
-    /// The schedulers, which start an instruction of a warp a clock.
+    /// The schedulers, which issue one warp instruction per clock.
     Issue,
-    /// The units of 32-bit and 16-bit floating point.
+    /// The 32-bit and 16-bit floating-point units.
     Float,
-    /// The units of integers, comparisons and conversions.
+    /// The units for integers, comparisons and conversions.
     Integer,
-    /// The units of 64-bit floating point.
+    /// The 64-bit floating-point units.
     Double,
-    /// The units of exponentials, roots and quotients.
+    /// The special-function units.
     Special,
     /// The tensor cores.
     Tensor,
-    /// Shared memory and the first-level cache.
+    /// Shared memory and L1.
     Shared,
-    /// The second-level cache.
+    /// The L2 cache.
     L2,
-    /// The memory.
+    /// Device memory.
     Dram,
-    /// Nothing is busy: one thing waits for another.
+    /// Nothing is busy: instructions wait for each other.
     Latency,
     /// The launch itself.
     Launch,
@@ -56,17 +55,17 @@ pub struct ResourceUse {
 /// What a launch is predicted to take.
 #[derive(Clone, Debug, Serialize)]
 pub struct Prediction {
-    /// Seconds in all.
+    /// Total seconds.
     pub seconds: f64,
-    /// Of these, the launch.
+    /// The launch's part of these.
     pub launch_seconds: f64,
-    /// What the multiprocessors take.
+    /// The multiprocessors' time.
     pub multiprocessor_seconds: f64,
-    /// What the second-level cache takes, beside them.
+    /// The L2 cache's time, which overlaps with theirs.
     pub l2_seconds: f64,
-    /// What the memory takes, beside both.
+    /// The DRAM's time, which overlaps with both.
     pub dram_seconds: f64,
-    /// What a warp waits at barriers for others of its block, on average.
+    /// How long a warp waits at barriers, on average.
     pub barrier_seconds: f64,
     /// What limits it.
     pub limiter: Resource,
@@ -76,18 +75,18 @@ pub struct Prediction {
     pub uses: Vec<ResourceUse>,
     /// How many blocks a multiprocessor holds, and why no more.
     pub occupancy: Occupancy,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// How often the multiprocessors are filled.
+    /// How many times the grid fills the multiprocessors.
     pub waves: f64,
-    /// Blocks of the grid, and those of them that were run.
+    /// Blocks of the grid.
     pub blocks: u64,
-    /// As above.
+    /// Blocks that were simulated.
     pub sampled_blocks: u64,
-    /// Bytes from and to memory.
+    /// Bytes to and from DRAM.
     pub dram_bytes: f64,
-    /// Bytes between the second-level cache and the multiprocessors.
+    /// Bytes to and from L2.
     pub l2_bytes: f64,
-    /// What the whole grid does, extrapolated.
+    /// The counters of the whole grid, extrapolated.
     pub counters: Counters,
 }

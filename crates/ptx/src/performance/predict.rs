@@ -1,36 +1,35 @@
-//! The prediction of a launch.
+//! Predicts how long a launch takes.
 
 use super::{Calibration, Prediction, Resource, ResourceUse, footprint, sample::Sample};
 use crate::{
     counters::Counters,
     error::PtxError,
     machine::{TimedRun, run_timed},
-    occupancy::BlockResources,
+    occupancy::{BlockResources, Occupancy},
     simulator::{Kernel, LaunchConfig, Module, Simulator},
     timing::{Clock, ClockUnit, Rates, SECTOR, costs},
 };
 
-/// Instructions of warps after which a multiprocessor gets no more blocks to run.
+/// Warp instructions after which a multiprocessor starts no more blocks.
 const BUDGET: u64 = 4_000_000;
 
 /// How a prediction is made.
 #[derive(Clone, Debug, Default)]
 pub struct PredictOptions {
-    /// Registers of a thread, as the assembler gives them; without it, as many as the PTX needs at a time.
+    /// Registers per thread as the assembler allocates them; if unknown, they are estimated from the PTX.
     pub registers: Option<u32>,
-    /// What is known of the device.
+    /// The device's calibration.
     pub calibration: Calibration,
-    /// Whether the launch follows another that is waited for in the same stream.
+    /// Whether the launch follows another one in the same stream.
     pub follows: bool,
 }
 
 impl Simulator {
-    /// Predicts how long a launch takes, by a sample of its blocks. Nothing is computed and nothing checked: branches that
-    /// depend on data go as zeros would have them go, where the data is not there.
+    /// Predicts how long a launch takes from a sample of its blocks. Nothing is checked, matrix products are not computed, and
+    /// [reserved](Simulator::reserve) memory reads as zeros, so branches that depend on data may go another way.
     ///
     /// # Errors
-    /// Where the launch is one that no chip would take, a multiprocessor cannot hold a block of it, or its blocks come to
-    /// no end.
+    /// If the chip would refuse the launch, a multiprocessor cannot hold one of its blocks, or a sampled block does not finish.
     pub fn predict(
         &self,
         module: &Module,
@@ -42,32 +41,32 @@ impl Simulator {
         let launched = self.launched_timed(kernel, config)?;
         let geometry = launched.geometry;
         let refuse = |what: &str| PtxError::Launch { kernel: kernel.name.clone(), what: what.to_owned() };
-        let profile = self.profile();
+        let chip = self.chip();
         let block = BlockResources {
             threads: geometry.threads() as u32,
             registers: options.registers.unwrap_or_else(|| estimated_registers(kernel)),
             shared_bytes: kernel.program.shared_bytes + geometry.dynamic_shared,
         };
-        let occupancy = profile.occupancy(&block);
+        let occupancy = chip.occupancy(&block);
         if occupancy.blocks == 0 {
-            return Err(refuse("no multiprocessor can hold a block of it"));
+            return Err(refuse("a multiprocessor cannot hold even one of its blocks"));
         }
         let per_cluster = geometry.cluster_blocks() as u64;
         let clusters = geometry.cluster_count();
-        let multiprocessors = u64::from(profile.multiprocessors);
+        let multiprocessors = u64::from(chip.multiprocessors);
         let blocks = clusters * per_cluster;
         let resident = (u64::from(occupancy.blocks) / per_cluster).max(1);
         let sample = Sample { clusters, multiprocessors, resident, number: 0 };
         let held = resident.min(sample.share());
         let active = blocks.min(multiprocessors) as f64;
-        let rates = Rates::new(profile, &options.calibration, held as usize * block.shared_bytes);
+        let rates = Rates::new(chip, &options.calibration, held as usize * block.shared_bytes);
         let costs = costs(&kernel.program, &rates);
         let run = |number: u64| {
             let sample = Sample { number, ..sample };
             let clock = Clock::new(rates.clone(), costs.clone());
             (sample, run_timed(&launched, clock, sample.chosen(), resident as usize, BUDGET))
         };
-        // One at the begin of the grid and one in its middle: at edges blocks may have less to do.
+        // One multiprocessor at the start of the grid and one in its middle: blocks at edges may have less to do.
         let middle = clusters.min(multiprocessors) / 2;
         let runs = if middle == 0 {
             vec![run(0)]
@@ -75,23 +74,97 @@ impl Simulator {
             <[_; 2]>::from(rayon::join(|| run(0), || run(middle))).into()
         };
         if runs.iter().any(|(_, run)| !run.finished) {
-            return Err(refuse("its blocks come to no end"));
+            return Err(refuse("its sampled blocks did not finish"));
         }
         Ok(self.conclude(&runs, &Facts { block, occupancy, blocks, per_cluster, active, resident }, options))
     }
 }
 
-/// What is known of a launch before it runs.
+/// What is known about a launch before it runs.
 struct Facts {
     block: BlockResources,
-    occupancy: crate::occupancy::Occupancy,
+    occupancy: Occupancy,
     blocks: u64,
     per_cluster: u64,
+    /// Multiprocessors that get a block.
     active: f64,
+    /// Clusters per multiprocessor at a time.
     resident: u64,
 }
 
-/// Registers by the PTX alone: those that are needed at a time, and a few for addresses.
+/// The resources of a multiprocessor, in the order of [`Totals::busy`].
+const UNITS: [Resource; 7] = [
+    Resource::Issue,
+    Resource::Float,
+    Resource::Integer,
+    Resource::Double,
+    Resource::Special,
+    Resource::Tensor,
+    Resource::Shared,
+];
+
+/// What the sampled multiprocessors did, together.
+#[derive(Default)]
+struct Totals {
+    counters: Counters,
+    /// Blocks that were run.
+    sampled: f64,
+    /// Clocks that a multiprocessor takes for its share of the grid.
+    clocks: f64,
+    /// Clocks that its units are busy with that share.
+    busy: [f64; UNITS.len()],
+    /// Clocks that warps waited at barriers.
+    waited: f64,
+    l2_sectors: f64,
+    /// Bytes read and written, by allocation, each once per multiprocessor.
+    read: Vec<f64>,
+    written: Vec<f64>,
+}
+
+impl Totals {
+    fn new(runs: &[(Sample, TimedRun)], facts: &Facts, extents: &[(u64, u64)]) -> Totals {
+        let mut totals =
+            Totals { read: vec![0.0; extents.len()], written: vec![0.0; extents.len()], ..Totals::default() };
+        for (sample, run) in runs {
+            totals.add(sample, run, runs.len() as f64, facts, extents);
+        }
+        totals
+    }
+
+    /// Adds one of `runs` sampled multiprocessors.
+    fn add(&mut self, sample: &Sample, run: &TimedRun, runs: f64, facts: &Facts, extents: &[(u64, u64)]) {
+        let count = run.ends.len() as f64;
+        let own = sample.extrapolated(&run.ends);
+        // If all blocks run at once, the slowest multiprocessor counts; if they are scheduled as others end, the mean.
+        let at_once = sample.share() <= facts.resident;
+        self.clocks = if at_once { self.clocks.max(own) } else { self.clocks + own / runs };
+        self.counters.merge(&run.counters);
+        self.sampled += count * facts.per_cluster as f64;
+        let Some(clock) = &run.clock else { return };
+        let factor = sample.share() as f64 / count.max(1.0) / runs;
+        let busy = &clock.busy;
+        let schedulers = clock.rates.schedulers as f64;
+        let unit = |unit: ClockUnit| busy.units[unit as usize] / schedulers;
+        let own = [
+            busy.issue / schedulers,
+            unit(ClockUnit::Float),
+            unit(ClockUnit::Integer),
+            unit(ClockUnit::Double),
+            unit(ClockUnit::Special),
+            unit(ClockUnit::Tensor),
+            busy.shared,
+        ];
+        self.busy.iter_mut().zip(own).for_each(|(all, own)| *all += own * factor);
+        self.waited += busy.barriers;
+        self.l2_sectors += clock.l2_sectors as f64;
+        let reads = footprint::by_allocation(&clock.reads, extents);
+        self.read.iter_mut().zip(reads).for_each(|(all, own)| *all += own);
+        let writes = footprint::by_allocation(&clock.writes, extents);
+        self.written.iter_mut().zip(writes).for_each(|(all, own)| *all += own);
+    }
+}
+
+/// Estimates the registers per thread from the PTX: those that are live at a time, and a few for addresses.
 fn estimated_registers(kernel: &Kernel) -> u32 {
     let needed = kernel.program.word_count + 2 * kernel.program.long_count;
     (needed as u32 + 8).clamp(16, 255)
@@ -99,117 +172,74 @@ fn estimated_registers(kernel: &Kernel) -> u32 {
 
 impl Simulator {
     fn conclude(&self, runs: &[(Sample, TimedRun)], facts: &Facts, options: &PredictOptions) -> Prediction {
-        let (profile, calibration) = (self.profile(), &options.calibration);
-        let blocks = facts.blocks as f64;
+        let (chip, calibration) = (self.chip(), &options.calibration);
         let extents: Vec<(u64, u64)> = self.extents().collect();
-        let mut counters = Counters::default();
-        let mut uses = [0.0; 7];
-        let (mut sampled, mut waited) = (0.0, 0.0);
-        let (mut clocks, mut l2_sectors) = (0.0f64, 0.0);
-        let (mut read, mut written, mut each) = (vec![0.0; extents.len()], vec![0.0; extents.len()], 0.0);
-        for (sample, run) in runs {
-            let count = run.ends.len() as f64;
-            let own = sample.extrapolated(&run.ends);
-            // Where all blocks run at once, the slowest multiprocessor counts; where they are dealt out as others end, the mean.
-            let single = sample.share() <= facts.resident;
-            clocks = if single { clocks.max(own) } else { clocks + own / runs.len() as f64 };
-            counters.merge(&run.counters);
-            sampled += count * facts.per_cluster as f64;
-            let Some(clock) = &run.clock else { continue };
-            let factor = sample.share() as f64 / count.max(1.0) / runs.len() as f64;
-            let busy = &clock.busy;
-            let schedulers = clock.rates.schedulers as f64;
-            let unit = |unit: ClockUnit| busy.units[unit as usize] / schedulers;
-            let own = [
-                busy.issue / schedulers,
-                unit(ClockUnit::Float),
-                unit(ClockUnit::Integer),
-                unit(ClockUnit::Double),
-                unit(ClockUnit::Special),
-                unit(ClockUnit::Tensor),
-                busy.shared,
-            ];
-            waited += busy.barriers;
-            uses.iter_mut().zip(own).for_each(|(all, own)| *all += own * factor);
-            l2_sectors += clock.l2_sectors as f64;
-            let reads = footprint::by_allocation(&clock.reads, &extents);
-            each += reads.iter().sum::<f64>();
-            read.iter_mut().zip(reads).for_each(|(all, own)| *all += own);
-            let writes = footprint::by_allocation(&clock.writes, &extents);
-            written.iter_mut().zip(writes).for_each(|(all, own)| *all += own);
-        }
-        let each = each / f64::max(sampled, 1.0);
-        let read = footprint::whole(&read, &extents, sampled, blocks);
-        let written: f64 = footprint::whole(&written, &extents, sampled, blocks).iter().sum();
-        let resident = blocks.min(facts.active * facts.resident as f64);
-        let cache = profile.memory.l2_bytes as f64;
-        let dram_bytes = footprint::reads(&read, each, blocks, resident, cache) + written;
+        let totals = Totals::new(runs, facts, &extents);
+        let blocks = facts.blocks as f64;
+        let sampled = f64::max(totals.sampled, 1.0);
+        let seconds_of = |clocks: f64| clocks / chip.clock_hz;
 
-        let seconds_of = |clocks: f64| clocks / profile.clock_hz;
-        let multiprocessor_seconds = seconds_of(clocks) / calibration.clock;
-        let dram_seconds = dram_bytes / (profile.memory.dram_bytes * calibration.dram);
-        let launch = calibration.launch_seconds.unwrap_or(profile.launch_seconds);
-        let launch_seconds = if options.follows {
-            calibration.following_seconds.unwrap_or(profile.launch_seconds / 4.0)
-        } else {
-            launch
-        };
-        let l2_bytes = l2_sectors * SECTOR as f64 * blocks / f64::max(sampled, 1.0);
-        let l2_seconds = seconds_of(l2_bytes / (profile.memory.l2_rate * calibration.l2));
+        let multiprocessor_seconds = seconds_of(totals.clocks) / calibration.clock;
+        let dram_bytes = self.dram_bytes(&totals, facts, &extents);
+        let dram_seconds = dram_bytes / (chip.memory.dram_bytes * calibration.dram);
+        let l2_bytes = totals.l2_sectors * SECTOR as f64 * blocks / sampled;
+        let l2_seconds = seconds_of(l2_bytes / (chip.memory.l2_rate * calibration.l2));
         let working = calibration.combined(multiprocessor_seconds, l2_seconds, dram_seconds);
-        const RESOURCES: [Resource; 7] = [
-            Resource::Issue,
-            Resource::Float,
-            Resource::Integer,
-            Resource::Double,
-            Resource::Special,
-            Resource::Tensor,
-            Resource::Shared,
-        ];
-        let mut uses: Vec<ResourceUse> = RESOURCES
-            .into_iter()
-            .zip(uses)
-            .map(|(resource, clocks)| ResourceUse {
-                resource,
-                seconds: seconds_of(clocks) / calibration.clock,
-            })
-            .chain([
-                ResourceUse { resource: Resource::L2, seconds: l2_seconds },
-                ResourceUse { resource: Resource::Dram, seconds: dram_seconds },
-            ])
+        let launch_seconds = if options.follows {
+            calibration.following_seconds.unwrap_or(chip.launch_seconds / 4.0)
+        } else {
+            calibration.launch_seconds.unwrap_or(chip.launch_seconds)
+        };
+
+        let units = UNITS.into_iter().zip(totals.busy);
+        let units = units.map(|(resource, clocks)| (resource, seconds_of(clocks) / calibration.clock));
+        let shared = [(Resource::L2, l2_seconds), (Resource::Dram, dram_seconds)];
+        let mut uses: Vec<ResourceUse> = units
+            .chain(shared)
+            .map(|(resource, seconds)| ResourceUse { resource, seconds })
             .filter(|used| used.seconds > 0.0)
             .collect();
         uses.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        let seconds = launch_seconds + working;
-        let warps = f64::from(facts.block.threads.div_ceil(32));
         let (limiter, next_limiter) = limiters(&uses, working, launch_seconds);
+        let warps = f64::from(facts.block.threads.div_ceil(32));
         Prediction {
-            seconds,
+            seconds: launch_seconds + working,
             launch_seconds,
             multiprocessor_seconds,
             l2_seconds,
             dram_seconds,
-            barrier_seconds: seconds_of(waited / f64::max(sampled * warps, 1.0)) / calibration.clock,
+            barrier_seconds: seconds_of(totals.waited / f64::max(totals.sampled * warps, 1.0))
+                / calibration.clock,
             limiter,
             next_limiter,
             uses,
             occupancy: facts.occupancy,
             registers: facts.block.registers,
-            waves: blocks / (f64::from(profile.multiprocessors) * f64::from(facts.occupancy.blocks)),
+            waves: blocks / (f64::from(chip.multiprocessors) * f64::from(facts.occupancy.blocks)),
             blocks: facts.blocks,
-            sampled_blocks: sampled as u64,
+            sampled_blocks: totals.sampled as u64,
             dram_bytes,
             l2_bytes,
-            counters: counters.scaled(blocks / f64::max(sampled, 1.0)),
+            counters: totals.counters.scaled(blocks / sampled),
         }
+    }
+
+    /// The bytes that the whole grid moves between L2 and DRAM.
+    fn dram_bytes(&self, totals: &Totals, facts: &Facts, extents: &[(u64, u64)]) -> f64 {
+        let blocks = facts.blocks as f64;
+        let each = totals.read.iter().sum::<f64>() / f64::max(totals.sampled, 1.0);
+        let read = footprint::whole(&totals.read, extents, totals.sampled, blocks);
+        let written: f64 = footprint::whole(&totals.written, extents, totals.sampled, blocks).iter().sum();
+        let resident = blocks.min(facts.active * facts.resident as f64);
+        footprint::reads(&read, each, blocks, resident, self.chip().memory.l2_bytes as f64) + written
     }
 }
 
-/// A resource that is busy for less than this share of the time does not limit it.
+/// A resource that is busy for a smaller share of the time is not a limit.
 const BUSY: f64 = 0.6;
 
-/// What limits a launch, and what comes next: the launch itself where it takes the longest, the busiest resource where that
-/// is busy most of the time, and waiting where none is.
+/// What limits a launch, and what would limit it next: the launch itself if it takes longest, the busiest resource if it is busy most
+/// of the time, latency if none is.
 fn limiters(uses: &[ResourceUse], working: f64, launch: f64) -> (Resource, Resource) {
     let mut candidates: Vec<(Resource, f64)> =
         uses.iter().map(|used| (used.resource, used.seconds)).collect();

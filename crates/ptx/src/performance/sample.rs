@@ -1,15 +1,14 @@
-//! Which blocks of a grid are run, and what they say of all of them.
+//! Which blocks of a grid are simulated, and how their time is extrapolated.
 
-/// Rounds of a multiprocessor's blocks that are run where there are more: the first fills it, the others show how fast it
-/// goes on.
+/// Waves of a multiprocessor's blocks that are simulated at most: the first fills it, the others show its steady pace.
 const ROUNDS: u64 = 3;
 
-/// The clusters of a grid that one multiprocessor gets, as far as they are run.
+/// The clusters of a grid that one multiprocessor gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     /// All clusters.
     pub clusters: u64,
-    /// The multiprocessors among which they are dealt out.
+    /// The multiprocessors that share them.
     pub multiprocessors: u64,
     /// How many one holds at a time.
     pub resident: u64,
@@ -23,7 +22,7 @@ impl Sample {
         self.clusters.div_ceil(self.multiprocessors.max(1)).max(1)
     }
 
-    /// Those that are run: all, or some spread evenly over the grid, the first and one of the last among them.
+    /// The clusters to simulate: all, or some spread evenly over the grid, including the first and one of the last.
     pub fn chosen(&self) -> impl Iterator<Item = u64> + use<> {
         let share = self.share();
         let count = share.min(ROUNDS * self.resident.max(1));
@@ -33,7 +32,7 @@ impl Sample {
             .map(move |round| (number + round * multiprocessors).min(clusters.saturating_sub(1)))
     }
 
-    /// How long the multiprocessor takes for all of its clusters, by when those that were run ended.
+    /// How long the multiprocessor takes for all of its clusters, given when the simulated ones ended.
     pub fn extrapolated(&self, ends: &[f64]) -> f64 {
         let share = self.share() as f64;
         let mut sorted = ends.to_vec();

@@ -1,4 +1,4 @@
-//! The text of PTX, as NVRTC and nvcc write it.
+//! Parsing PTX as NVRTC and nvcc emit it.
 
 mod parse;
 mod token;

@@ -1,4 +1,4 @@
-//! From tokens to a module. Nothing here recurses deeper than a vector within a list, so no text can exhaust the stack.
+//! From tokens to a module. Nothing recurses deeper than a vector within a list, so no text can exhaust the stack.
 
 use super::{
     token::{self, Placed, Token},
@@ -15,7 +15,10 @@ pub(crate) fn parse(text: &str) -> Result<Module<'_>, PtxError> {
         parser.top_level(&mut module)?;
     }
     if module.version == (0, 0) {
-        return Err(PtxError::syntax(Place { line: 1, column: 1 }, "there is no .version".to_owned()));
+        return Err(PtxError::syntax(
+            Place { line: 1, column: 1 },
+            "expected .version at the start of the module".to_owned(),
+        ));
     }
     Ok(module)
 }
@@ -51,7 +54,7 @@ impl<'a> Parser<'a, '_> {
             Some(Token::Text(text)) => format!("found {text:?}"),
             Some(_) => "found a number".to_owned(),
         };
-        Err(PtxError::syntax(self.place(), format!("{wanted} was expected, but {found}")))
+        Err(PtxError::syntax(self.place(), format!("expected {wanted}, but {found}")))
     }
 
     fn takes(&mut self, mark: u8) -> bool {
@@ -105,7 +108,7 @@ impl<'a> Parser<'a, '_> {
             }
             ".address_size" => {
                 if self.integer()? != 64 {
-                    return Err(PtxError::syntax(place, "only addresses of 64 bits are known".to_owned()));
+                    return Err(PtxError::syntax(place, "only 64-bit addresses are supported".to_owned()));
                 }
             }
             ".file" => {
@@ -129,14 +132,14 @@ impl<'a> Parser<'a, '_> {
                 self.at -= 1;
                 self.definition(module)?;
             }
-            _ => return Err(PtxError::syntax(place, format!("{word} is no directive of a module"))),
+            _ => return Err(PtxError::syntax(place, format!("{word} is not a module-level directive"))),
         }
         Ok(())
     }
 
     fn version(&mut self) -> Result<(u32, u32), PtxError> {
         let place = self.place();
-        let wrong = || PtxError::syntax(place, "a version such as 9.0 was expected".to_owned());
+        let wrong = || PtxError::syntax(place, "expected a version such as 9.0".to_owned());
         let Some(Token::Double(bits)) = self.peek() else { return Err(wrong()) };
         self.at += 1;
         let tenths = f64::from_bits(bits) * 10.0;
@@ -246,7 +249,7 @@ impl<'a> Parser<'a, '_> {
         Ok(Some(function))
     }
 
-    /// Up to three numbers; those not said are 1.
+    /// Up to three numbers; missing ones are 1.
     fn extents(&mut self) -> Result<[u64; 3], PtxError> {
         let mut extents = [1; 3];
         for (i, extent) in extents.iter_mut().enumerate() {
@@ -270,7 +273,7 @@ impl<'a> Parser<'a, '_> {
         Ok(all)
     }
 
-    /// A declaration up to its end, which is the caller's.
+    /// A declaration without its terminator, which the caller takes.
     fn variable(&mut self) -> Result<Variable<'a>, PtxError> {
         let space = match self.word("a state space")? {
             ".reg" => Space::Register,
@@ -294,7 +297,7 @@ impl<'a> Parser<'a, '_> {
                 ".align" => align = self.integer()?,
                 ".v2" => lanes = 2,
                 ".v4" => lanes = 4,
-                // An attribute of a pointer parameter, which says what it points to.
+                // An attribute of a pointer parameter: the state space that it points to.
                 ".ptr" | ".global" | ".shared" | ".const" | ".local" | ".managed" => {}
                 ".attribute" => {
                     self.expect(b'(')?;
@@ -307,7 +310,7 @@ impl<'a> Parser<'a, '_> {
                 }
                 _ if word.starts_with('.') && type_name.is_none() => type_name = Some(&word[1..]),
                 _ if word.starts_with('.') => {
-                    return Err(PtxError::syntax(place, format!("{word} is not expected in a declaration")));
+                    return Err(PtxError::syntax(place, format!("unexpected {word} in a declaration")));
                 }
                 _ => break word,
             }
@@ -349,7 +352,7 @@ impl<'a> Parser<'a, '_> {
         Ok(variable)
     }
 
-    /// A first value; nested braces run on, since memory does.
+    /// An initial value; nested braces are flattened.
     fn values(&mut self) -> Result<Vec<Value<'a>>, PtxError> {
         let mut values = Vec::new();
         let mut depth = 0u32;
@@ -434,7 +437,7 @@ impl<'a> Parser<'a, '_> {
                 (Some(Token::Word(".pragma")), _) => self.skip_statement()?,
                 (Some(Token::Word(".reg" | ".shared" | ".local" | ".param" | ".global" | ".const")), _) => {
                     body.push(Statement::Declaration(self.variable()?));
-                    // `.reg .b32 a, b;` goes on with a name of the same type.
+                    // `.reg .b32 a, b;` continues with a name of the same type.
                     if self.takes(b',') {
                         self.more_names(&mut body)?;
                     }
@@ -467,7 +470,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// What stands after `.loc`.
+    /// The rest of `.loc`.
     fn location(&mut self) -> Result<Location, PtxError> {
         let mut location = Location { file: self.integer()?, line: self.integer()?, inlined_at: None };
         self.integer()?;
@@ -578,7 +581,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// What stands after `[`.
+    /// The rest of an address after `[`.
     fn address(&mut self) -> Result<Operand<'a>, PtxError> {
         let base = match self.peek() {
             Some(Token::Word(name)) => {

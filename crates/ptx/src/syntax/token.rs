@@ -1,11 +1,11 @@
-//! PTX as a row of tokens.
+//! Splits PTX into tokens.
 
 use crate::error::{Place, PtxError};
 
-/// A piece of the text.
+/// A token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Token<'a> {
-    /// A directive, an opcode with its modifiers, a register, a symbol: whatever begins with a letter or one of `._$%`.
+    /// A directive, an opcode with its modifiers, a register or a symbol: a word that starts with a letter or one of `._$%`.
     Word(&'a str),
     /// An integer, its value modulo 2^64.
     Integer(u64),
@@ -13,13 +13,13 @@ pub(crate) enum Token<'a> {
     Single(u32),
     /// A 64-bit number: `0d3FF0000000000000`, or in decimal.
     Double(u64),
-    /// A text between quotes, as it stands there.
+    /// A quoted string, unprocessed.
     Text(&'a str),
-    /// A single mark.
+    /// A punctuation mark.
     Mark(u8),
 }
 
-/// A token and where it begins.
+/// A token and its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Placed<'a> {
     pub token: Token<'a>,
@@ -85,7 +85,7 @@ impl<'a> Lexer<'a> {
             }
             _ => {
                 let found = self.text.get(self.at..).and_then(|rest| rest.chars().next()).unwrap_or('?');
-                return Err(PtxError::syntax(place, format!("{found:?} has no meaning here")));
+                return Err(PtxError::syntax(place, format!("unexpected character {found:?}")));
             }
         };
         Ok(Some(Placed { token, place }))
@@ -99,7 +99,7 @@ impl<'a> Lexer<'a> {
                     self.new_line();
                 }
                 (b' ' | b'\t' | b'\r' | 0x0c, _) => self.at += 1,
-                // A text from a driver ends in zeros.
+                // NVRTC terminates its PTX with a zero byte.
                 (0, _) if self.at < self.bytes.len() => self.at += 1,
                 (b'/', b'/') => {
                     while self.at < self.bytes.len() && self.peek(0) != b'\n' {
@@ -111,7 +111,7 @@ impl<'a> Lexer<'a> {
                     self.at += 2;
                     while (self.peek(0), self.peek(1)) != (b'*', b'/') {
                         if self.at >= self.bytes.len() {
-                            return Err(PtxError::syntax(place, "the comment does not end".to_owned()));
+                            return Err(PtxError::syntax(place, "unterminated comment".to_owned()));
                         }
                         self.at += 1;
                         if self.bytes[self.at - 1] == b'\n' {
@@ -125,7 +125,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Words may hold `::` (`shared::cta`), but end before the colon of a label.
+    /// A word may contain `::` (`shared::cta`), but ends before the colon of a label.
     fn word(&mut self) -> Token<'a> {
         let start = self.at;
         loop {
@@ -144,13 +144,13 @@ impl<'a> Lexer<'a> {
         self.at = start;
         while self.peek(0) != b'"' {
             if self.at >= self.bytes.len() || self.peek(0) == b'\n' {
-                return Err(PtxError::syntax(place, "the text does not end".to_owned()));
+                return Err(PtxError::syntax(place, "unterminated string".to_owned()));
             }
             self.at += if self.peek(0) == b'\\' && self.at + 1 < self.bytes.len() { 2 } else { 1 };
         }
         let text = self.text.get(start..self.at);
         self.at += 1;
-        text.map(Token::Text).ok_or_else(|| PtxError::syntax(place, "the text is damaged".to_owned()))
+        text.map(Token::Text).ok_or_else(|| PtxError::syntax(place, "invalid string".to_owned()))
     }
 
     fn number(&mut self, place: Place) -> Result<Token<'a>, PtxError> {
@@ -171,8 +171,7 @@ impl<'a> Lexer<'a> {
             }
         }
         let text = &self.text[start..self.at];
-        parse_number(text)
-            .ok_or_else(|| PtxError::syntax(place, format!("{text} is no number that PTX knows")))
+        parse_number(text).ok_or_else(|| PtxError::syntax(place, format!("{text} is not a PTX number")))
     }
 }
 

@@ -1,8 +1,8 @@
-//! What the parser gives: a module's parts as they stand in the text. Names are not yet looked up.
+//! The syntax tree: a module as it is written, before names are resolved.
 
 use crate::error::Place;
 
-/// A whole text.
+/// A module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Module<'a> {
     /// The language's version, such as 9.0.
@@ -13,7 +13,7 @@ pub(crate) struct Module<'a> {
     pub files: Vec<(u64, &'a str)>,
     /// Variables outside functions.
     pub variables: Vec<Variable<'a>>,
-    /// Functions and kernels, those without a body left out.
+    /// Functions and kernels that have a body.
     pub functions: Vec<Function<'a>>,
 }
 
@@ -40,15 +40,15 @@ pub(crate) struct Variable<'a> {
     pub lanes: u64,
     /// How many registers a declaration such as `%r<19>` makes.
     pub copies: Option<u64>,
-    /// In bytes, 0 where it is not said.
+    /// In bytes; 0 if it is not given.
     pub align: u64,
-    /// Elements of an array, 1 where it is none, `None` where its size is not said.
+    /// Elements of an array; 1 for a scalar, `None` for an array without a size.
     pub elements: Option<u64>,
     pub external: bool,
     pub values: Vec<Value<'a>>,
 }
 
-/// A part of a variable's first value.
+/// An element of a variable's initial value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value<'a> {
     Integer(u64),
@@ -68,14 +68,14 @@ pub(crate) struct Function<'a> {
     pub parameters: Vec<Variable<'a>>,
     /// `.maxntid` or `.reqntid`.
     pub threads: Option<[u64; 3]>,
-    /// Whether blocks must have exactly so many.
+    /// Whether it is `.reqntid`, which blocks must match exactly.
     pub threads_required: bool,
     /// `.reqnctapercluster`.
     pub cluster: Option<[u64; 3]>,
     pub body: Vec<Statement<'a>>,
 }
 
-/// A place in the source that PTX was made of.
+/// A position in the source that PTX was compiled from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Location {
     pub file: u64,
@@ -84,7 +84,7 @@ pub(crate) struct Location {
     pub inlined_at: Option<(u64, u64)>,
 }
 
-/// A part of a body. Braces are statements of their own, so that nothing is nested.
+/// A statement. Braces are statements of their own, so that nothing is nested.
 #[derive(Clone, Debug)]
 pub(crate) enum Statement<'a> {
     Open,
@@ -97,11 +97,11 @@ pub(crate) enum Statement<'a> {
     Instruction(Instruction<'a>),
 }
 
-/// An instruction, with everything behind its opcode's first dot as modifiers.
+/// An instruction; everything after its opcode's first dot is a modifier.
 #[derive(Clone, Debug)]
 pub(crate) struct Instruction<'a> {
     pub place: Place,
-    /// A predicate, and whether it must be false.
+    /// A predicate, and whether it is negated.
     pub guard: Option<(&'a str, bool)>,
     /// The opcode and its modifiers, such as `ld.global.v4.u32`.
     pub opcode: &'a str,
@@ -113,7 +113,7 @@ pub(crate) struct Instruction<'a> {
 pub(crate) enum Operand<'a> {
     /// A register, a special register, a variable, a label; `_` for none.
     Name(&'a str),
-    /// A predicate that is turned around.
+    /// A negated predicate.
     Not(&'a str),
     /// Two predicates: `%p1|%p2`.
     Pair(&'a str, &'a str),
@@ -121,11 +121,11 @@ pub(crate) enum Operand<'a> {
     Single(u32),
     Double(u64),
     Vector(Vec<Operand<'a>>),
-    /// A list in parentheses, of a call.
+    /// A list in parentheses, in a call.
     List(Vec<Operand<'a>>),
     /// A variable's address with an offset, outside brackets.
     Offset(&'a str, u64),
-    /// `[base+offset]`, with coordinates for tensors, and what follows them (offsets of im2col).
+    /// `[base+offset]`, with the coordinates of a tensor copy and its im2col offsets.
     Address {
         base: Option<&'a str>,
         offset: u64,

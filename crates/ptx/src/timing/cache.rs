@@ -1,17 +1,17 @@
-//! What a multiprocessor has touched of memory, and what of it is still in its first-level cache.
+//! The sectors that a multiprocessor has accessed, and its L1 cache.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
 };
 
-/// Bytes of a sector: what caches and memory move at least.
+/// Bytes of a sector, the smallest unit that caches and memory move.
 pub(crate) const SECTOR: u64 = 32;
 
-/// Sectors of a page, a bit each.
+/// Sectors per page, one bit each.
 const PAGE_SECTORS: u64 = 128;
 
-/// Pages are numbers that follow each other: a multiplication spreads them.
+/// Page numbers are consecutive; a multiplication spreads them.
 #[derive(Default)]
 pub(crate) struct PageHasher(u64);
 
@@ -31,14 +31,14 @@ impl Hasher for PageHasher {
     }
 }
 
-/// The sectors that were touched, each once.
+/// The set of sectors that were accessed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Footprint {
     pages: HashMap<u64, u128, BuildHasherDefault<PageHasher>>,
 }
 
 impl Footprint {
-    /// Notes a sector, and gives whether it is new.
+    /// Adds a sector, and returns whether it is new.
     pub fn touch(&mut self, sector: u64) -> bool {
         let page = self.pages.entry(sector / PAGE_SECTORS).or_default();
         let bit = 1u128 << (sector % PAGE_SECTORS);
@@ -47,7 +47,7 @@ impl Footprint {
         new
     }
 
-    /// Pages with the address that each begins at and the bytes that were touched in it.
+    /// The address of every page, and the bytes that were accessed in it.
     pub fn pages(&self) -> impl Iterator<Item = (u64, u64)> {
         self.pages
             .iter()
@@ -60,25 +60,25 @@ const WAYS: usize = 8;
 #[derive(Clone, Copy, Debug)]
 struct Line {
     tag: u64,
-    /// Which of its four sectors are there.
+    /// A mask of its four sectors that are valid.
     sectors: u8,
     used: u32,
 }
 
-/// The first-level cache: lines of 128 bytes, of which the least recently used goes.
+/// The L1 cache: lines of 128 bytes, least recently used replacement.
 #[derive(Clone, Debug)]
-pub(super) struct FirstLevel {
+pub(super) struct L1 {
     sets: Vec<[Line; WAYS]>,
     now: u32,
 }
 
-impl FirstLevel {
-    pub fn new(bytes: usize) -> FirstLevel {
+impl L1 {
+    pub fn new(bytes: usize) -> L1 {
         let empty = Line { tag: u64::MAX, sectors: 0, used: 0 };
-        FirstLevel { sets: vec![[empty; WAYS]; (bytes / 128 / WAYS).max(1)], now: 0 }
+        L1 { sets: vec![[empty; WAYS]; (bytes / 128 / WAYS).max(1)], now: 0 }
     }
 
-    /// Reads a sector, and gives whether it was there.
+    /// Reads a sector, and returns whether it was a hit.
     pub fn read(&mut self, sector: u64) -> bool {
         self.now += 1;
         let (tag, bit) = (sector / 4, 1 << (sector % 4));

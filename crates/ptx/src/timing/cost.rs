@@ -1,27 +1,26 @@
-//! What each instruction of PTX costs, as far as its kind tells: the unit that runs it, for how long, and when its result
-//! is there. PTX is not what the chip runs: moves and the reading of arguments disappear, 64-bit integers take two
-//! instructions, quotients many.
+//! What each PTX instruction costs, as far as its kind determines it: its unit, how long it occupies it, and its latency. PTX is not
+//! what the chip executes: moves and argument loads disappear, 64-bit integer arithmetic takes two instructions, division many.
 
 use super::multiprocessor::{Rates, Unit};
 use crate::isa::{Alu, Conversion, Float, Instruction, Int, Memory, Op, Program, Type};
 
-/// Instructions and clocks of a quotient of 32-bit integers, which chips have no unit for: conversions, a reciprocal and
-/// corrections, one after the other.
+/// Instructions and clocks of a 32-bit integer division, which chips have no unit for: conversions, a reciprocal and corrections in
+/// sequence.
 const DIVISION: (f64, f64) = (20.0, 140.0);
 
-/// The same of 64 bits: a function.
+/// The same for 64 bits, which is a function call.
 const LONG_DIVISION: (f64, f64) = (80.0, 500.0);
 
-/// What has to be looked at when an instruction has run.
+/// How the time of an instruction is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The assembler takes it out.
+    /// The assembler removes it.
     Free,
-    /// Its cost is all that there is to it.
+    /// By its cost alone.
     Plain,
-    /// A branch back: the end of a loop.
+    /// A backward branch: the end of a loop.
     Loop,
-    /// What it costs is known when it has run: where it went in memory, what it waited for.
+    /// After it has executed, by what it accessed or waited for.
     Deferred,
 }
 
@@ -29,13 +28,13 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub kind: Kind,
-    /// Where it runs, beside its scheduler.
+    /// The unit that executes it, in addition to its scheduler.
     pub unit: Option<Unit>,
-    /// Instructions of the chip.
+    /// Instructions of the chip that it becomes.
     pub slots: f64,
-    /// Clocks that its unit has it.
+    /// Clocks that it occupies its unit.
     pub interval: f64,
-    /// Clocks until its result is there.
+    /// Clocks until its result is ready.
     pub latency: f64,
 }
 
@@ -118,7 +117,7 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
             Cost { kind: Kind::Plain, unit, slots: 1.0, interval, latency: rates.latencies.tensor }
         }
         Op::Wgmma(wgmma) => {
-            // Each of the four warps has sixteen rows, on the tensor cores of its own scheduler.
+            // Each of the four warps computes sixteen rows, on the tensor cores of its own scheduler.
             let products = 16.0 * f64::from(wgmma.n) * f64::from(wgmma.k);
             let interval = products / (rates.tensor * speed_of(wgmma.element));
             let unit = Some(Unit::Tensor);
@@ -128,7 +127,7 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
     }
 }
 
-/// How much faster than 16-bit operands the tensor cores take others.
+/// The tensor cores' rate for an operand type, relative to 16-bit operands.
 fn speed_of(kind: Type) -> f64 {
     match kind.bytes() {
         1 => 2.0,
@@ -138,10 +137,10 @@ fn speed_of(kind: Type) -> f64 {
     }
 }
 
-/// The unit of an integer operation and how many instructions it becomes; `None` where it is part of another one.
+/// The unit of an integer operation, and how many instructions it becomes.
 fn integer(op: Int) -> Option<(Unit, f64)> {
     Some(match op {
-        // The multiply-add units of floating point do those of integers too.
+        // Integer multiply-adds run on the floating-point multiply-add units.
         Int::Mul | Int::Mad => (Unit::Float, 2.0),
         Int::MulHighS | Int::MulHighU | Int::MadHighS | Int::MadHighU => (Unit::Float, 2.0),
         Int::PopulationCount | Int::LeadingZeros | Int::Reverse | Int::FindS(_) | Int::FindU(_) => {
@@ -159,7 +158,7 @@ fn float(op: Float, flush: bool, rates: &Rates, on: impl Fn(Unit, f64) -> Cost, 
         Float::Add | Float::Sub | Float::Mul | Float::Fma => on(Unit::Float, 1.0),
         Float::Min | Float::Max | Float::MinNan | Float::MaxNan | Float::CopySign => on(Unit::Integer, 1.0),
         Float::Div => Cost { slots: 8.0, latency: 3.0 * special, ..on(Unit::Special, 1.0) },
-        // Without a flush, subnormals are scaled before and after.
+        // Without flushing, subnormals are scaled before and after.
         _ => {
             let count = if flush { 1.0 } else { 3.0 };
             Cost { slots: count, latency: special, ..on(Unit::Special, 1.0) }
@@ -170,10 +169,10 @@ fn float(op: Float, flush: bool, rates: &Rates, on: impl Fn(Unit, f64) -> Cost, 
 fn convert(conversion: Conversion, on: impl Fn(Unit, f64) -> Cost, free: Cost) -> Cost {
     let Conversion { to, from, .. } = conversion;
     match (from.is_float(), to.is_float()) {
-        // Wider integers are words of which one is zero or a sign.
+        // Zero extension is free.
         (false, false) if from.bytes() <= to.bytes() && !from.is_signed() => free,
         (false, false) => on(Unit::Integer, 1.0),
-        // From 16 bits to 32: an addition that takes half a word.
+        // From 16 to 32 bits: an addition that reads half of a word.
         (true, true) if from.bytes() == 2 && to.bytes() == 4 => on(Unit::Float, 1.0),
         (true, true) => on(Unit::Integer, 1.0),
         _ => on(Unit::Integer, 2.0),

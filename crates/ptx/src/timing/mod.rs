@@ -1,8 +1,8 @@
-//! When things happen on one multiprocessor.
+//! The timing model of one multiprocessor.
 //!
-//! The machine runs warps for what they compute; beside it, this keeps the time. Every register has a moment at which its
-//! value is there, every unit one at which it is free; an instruction starts when its operands, its scheduler and its unit
-//! are. Warps are run in the order of their time, so that those who share a unit meet there as on the chip.
+//! `machine` executes warps; this module keeps their time. Every register has a time at which its value is ready, every unit one at which
+//! it is free. An instruction starts when its operands, its scheduler and its unit are ready. Warps run in the order of their
+//! clocks, so that they compete for units as on the chip.
 
 mod cache;
 mod cost;

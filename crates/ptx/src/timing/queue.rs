@@ -1,18 +1,17 @@
-//! A unit that serves one after the other.
+//! A unit that serves one request after the other.
 
-/// When a unit is free. Warps are run nearly, but not quite, in the order of their time, so that one may come to a unit
-/// after another that is ahead of it: the last time in which the unit had nothing to do is kept for those.
+/// When a unit is free. Warps run almost, but not quite, in the order of their clocks, so a request may come after one that is ahead of
+/// it. The unit's last idle interval is kept for such requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Queue {
     free: f64,
-    /// The last time in which it had nothing to do.
+    /// The last interval in which it was idle.
     idle: (f64, f64),
 }
 
 impl Queue {
-    /// Takes the unit for so many clocks, from a moment on at the earliest; gives when it begins. `base` is what the warp has
-    /// come to: what waits for its operands after that leaves the unit to others meanwhile, so that it is late only by what
-    /// was given to it.
+    /// Occupies the unit for some clocks, no earlier than `ready`; returns when that begins. `base` is the warp's own time: while the
+    /// instruction waits for its operands after that, the unit is left to others.
     #[inline(always)]
     pub fn take(&mut self, base: f64, ready: f64, clocks: f64) -> f64 {
         let within = ready.max(self.idle.0);
@@ -31,11 +30,11 @@ impl Queue {
         begin
     }
 
-    /// When it has served all that it was given.
+    /// When it has served all requests.
     pub fn free(&self) -> f64 {
         self.free
     }
 }
 
-/// Clocks after which an idle time is forgotten: nobody is so far behind.
+/// Clocks after which an idle interval is forgotten: no warp is that far behind.
 const RECENT: f64 = 4000.0;

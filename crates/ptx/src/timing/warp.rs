@@ -1,34 +1,34 @@
-//! When a warp's values are there.
+//! When a warp's values are ready.
 
 use std::collections::VecDeque;
 
 use crate::isa::{Class, Operand, Program};
 
-/// Instructions that the compiler and the scoreboard move past each other: one starts no earlier than the one so many before
-/// it. A loop's end is a limit as well.
+/// How far instructions can be reordered by the assembler and the scoreboard: an instruction starts no earlier than the one this many
+/// before it, nor than the end of the previous loop iteration.
 const WINDOW: usize = 64;
 
-/// A warp's time, in clocks.
+/// A warp's clock.
 #[derive(Clone, Debug)]
 pub(crate) struct WarpClock {
-    /// Which of the multiprocessor's schedulers it has.
+    /// Its scheduler.
     pub scheduler: usize,
-    /// Nothing of it starts before.
+    /// No instruction starts before this time.
     base: f64,
-    /// When the last of its instructions started.
+    /// When the latest of its instructions started.
     latest: f64,
     starts: [f64; WINDOW],
     next: usize,
     words: Vec<f64>,
     longs: Vec<f64>,
     predicates: Vec<f64>,
-    /// When copies that were started are there: those of the open group, and of those that were closed.
+    /// When its asynchronous copies land, by group.
     pub copies: Groups,
-    /// The same of products.
-    pub products: Groups,
+    /// When its `wgmma` instructions are done, by group.
+    pub wgmma: Groups,
 }
 
-/// When the parts of groups are done.
+/// When groups of asynchronous operations are done: the open one, and those that were committed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Groups {
     open: f64,
@@ -66,31 +66,31 @@ impl WarpClock {
             longs: vec![start; program.long_count],
             predicates: vec![start; program.predicate_count],
             copies: Groups::default(),
-            products: Groups::default(),
+            wgmma: Groups::default(),
         }
     }
 
-    /// Nothing of it starts before.
+    /// No instruction starts before this time.
     pub fn base(&self) -> f64 {
         self.base
     }
 
-    /// When all that was started has started.
+    /// When everything that was issued has started.
     pub fn now(&self) -> f64 {
         self.latest.max(self.base)
     }
 
-    /// Nothing starts before a moment.
+    /// Lets nothing start before a time.
     pub fn wait_until(&mut self, moment: f64) {
         self.base = self.base.max(moment);
     }
 
-    /// Everything before has started before anything after does.
+    /// Lets nothing start before everything that was issued has started.
     pub fn settle(&mut self) {
         self.base = self.now();
     }
 
-    /// Notes the start of an instruction.
+    /// Records the start of an instruction.
     pub fn started(&mut self, at: f64) {
         self.latest = self.latest.max(at);
         self.base = self.base.max(self.starts[self.next]);
@@ -98,7 +98,7 @@ impl WarpClock {
         self.next = (self.next + 1) % WINDOW;
     }
 
-    /// When an operand is there.
+    /// When an operand is ready.
     #[inline(always)]
     pub fn ready(&self, operand: Operand) -> f64 {
         if !operand.is_register() {
@@ -111,7 +111,7 @@ impl WarpClock {
         }
     }
 
-    /// Says when a result is there.
+    /// Sets when a result is ready.
     #[inline(always)]
     pub fn set_ready(&mut self, operand: Operand, moment: f64) {
         if !operand.is_register() {

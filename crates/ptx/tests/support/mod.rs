@@ -8,7 +8,7 @@ mod nvrtc;
 use std::{io::Write, path::PathBuf};
 
 use half::f16;
-use kinora_ptx::{Argument, LaunchConfig, Module, Profile, Report, Simulator};
+use kinora_ptx::{Argument, ChipSpec, LaunchConfig, Module, Report, Simulator};
 
 /// The project's kernels.
 pub fn kernels() -> PathBuf {
@@ -37,13 +37,13 @@ pub fn compile_kernel(path: &str, specialisation: &str, architecture: &str) -> O
 }
 
 /// The chip that runs an architecture's code.
-pub fn profile(architecture: &str) -> Profile {
+pub fn profile(architecture: &str) -> ChipSpec {
     match architecture {
-        "75" => Profile::t4(),
-        "80" => Profile::a100(),
-        "86" => Profile::rtx_3090(),
-        "89" => Profile::rtx_4090(),
-        _ => Profile::h200(),
+        "75" => ChipSpec::t4(),
+        "80" => ChipSpec::a100(),
+        "86" => ChipSpec::rtx_3090(),
+        "89" => ChipSpec::rtx_4090(),
+        _ => ChipSpec::h200(),
     }
 }
 

@@ -1,28 +1,28 @@
-//! What is known of who touched shared memory last.
+//! Records of the last accesses to shared memory, for the race check.
 //!
-//! A granule, as large as the smallest access of the kernel, has a record. Most accesses are of 16 bytes: the granules of such a
-//! line share one record until something touches a part of them.
+//! Every granule, as large as the kernel's smallest access, has a record. Since most accesses have 16 bytes, the granules of a 16-byte
+//! line share one record until an access covers only part of the line.
 
 use std::ops::Range;
 
 use crate::check::Clocks;
 
-/// Who touches memory, and when.
+/// Who accesses memory, and what is ordered before it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Toucher {
-    /// The warp's number in its cluster, or the copy engine's.
+pub(crate) struct Accessor {
+    /// The warp's index in its cluster, or the TMA unit's row.
     pub warp: usize,
     pub lane: usize,
-    /// The warp's number in the block whose memory it is; none for those of other blocks and for the copy engine.
+    /// The warp's index in the block that owns the memory; `None` for warps of other blocks and the TMA unit.
     pub own: Option<u32>,
-    /// Everything before is known to this warp.
+    /// Everything before this time is ordered before the warp.
     pub floor: u32,
-    /// When the lanes of this warp last waited for each other.
-    pub met: u32,
+    /// When the lanes of the warp last synchronised.
+    pub last_sync: u32,
 }
 
-impl Toucher {
-    /// Whether this access does not come after a write.
+impl Accessor {
+    /// Whether a write is not ordered before this access.
     #[inline(always)]
     fn misses(&self, write: u64, clocks: &Clocks) -> bool {
         if write == 0 || (write as u32) < self.floor {
@@ -30,39 +30,39 @@ impl Toucher {
         }
         let (warp, lane, at) = (Write(write).warp(), Write(write).lane(), Write(write).at());
         if warp == self.warp && at != PENDING {
-            lane != self.lane && at >= self.met
+            lane != self.lane && at >= self.last_sync
         } else {
             clocks.seen(self.warp, warp) < at
         }
     }
 
-    /// Whether reads may be such that this access does not come after.
+    /// Whether some of the recorded reads may not be ordered before this access.
     #[inline(always)]
     fn may_miss_reads(&self, reads: u64) -> bool {
         ((reads >> 32) as u32 >= self.floor) & (reads != 0)
     }
 }
 
-/// An access that nothing orders with the one that is made.
+/// An earlier access that is not ordered before the current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Conflict {
-    /// What the earlier access was.
+    /// Whether the earlier access was a write.
     pub write: bool,
     /// The warp that made it.
     pub warp: usize,
-    /// The lane, where it is known.
+    /// Its lane, if known.
     pub lane: Option<usize>,
-    /// Whether it is a copy that is still under way.
-    pub under_way: bool,
+    /// Whether it is an asynchronous copy in flight.
+    pub in_flight: bool,
 }
 
-/// A moment that has not come: a copy is under way.
+/// The time of an asynchronous copy in flight.
 const PENDING: u32 = u32::MAX;
 
-/// Of a write: it was an atomic's.
+/// Flag of a write: it was an atomic.
 const ATOMIC: u64 = 1 << 39;
 
-/// The last write to a granule: the warp plus one, whether it was an atomic's, the lane, the moment; zero for none.
+/// The last write to a granule: the warp plus one, the atomic flag, the lane and the time; zero for none.
 #[derive(Clone, Copy)]
 struct Write(u64);
 
@@ -84,42 +84,42 @@ impl Write {
     }
 
     fn conflict(self) -> Conflict {
-        let under_way = self.at() == PENDING;
-        Conflict { write: true, warp: self.warp(), lane: Some(self.lane()), under_way }
+        let in_flight = self.at() == PENDING;
+        Conflict { write: true, warp: self.warp(), lane: Some(self.lane()), in_flight }
     }
 }
 
-/// What is known of a piece of memory.
+/// The record of a granule or a line.
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     /// Its last [`Write`].
     write: u64,
-    /// Which warps read since, and when the first of them did.
+    /// A mask of the warps that read since then, and the time of the first read.
     reads: u64,
 }
 
 /// Bytes of a line.
 const LINE: usize = 16;
 
-/// In place of a line's last write: its granules have records of their own. No warp has so high a number.
-const PARTED: u64 = u64::MAX;
+/// In place of a line's last write: its granules have their own records. No warp index is that high.
+const DIVIDED: u64 = u64::MAX;
 
 /// The records of a block's shared memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Touches {
+pub(crate) struct AccessRecords {
     lines: Vec<Record>,
-    /// Those of the granules of lines that are [`PARTED`].
+    /// The granules of lines that are [`DIVIDED`].
     parts: Vec<Record>,
-    /// The bits of an offset within a granule, whose bytes are a power of two.
+    /// The offset bits within a granule.
     granule_bits: u32,
 }
 
-impl Touches {
-    /// A granule is a power of two, of 16 bytes at most.
-    pub fn new(bytes: usize, granule: usize) -> Touches {
+impl AccessRecords {
+    /// `granule` must be a power of two, at most 16 bytes.
+    pub fn new(bytes: usize, granule: usize) -> AccessRecords {
         debug_assert!(granule.is_power_of_two() && granule <= LINE);
         let lines = bytes.div_ceil(LINE);
-        Touches {
+        AccessRecords {
             lines: vec![Record::default(); lines],
             parts: vec![Record::default(); lines * (LINE / granule)],
             granule_bits: granule.trailing_zeros(),
@@ -130,32 +130,32 @@ impl Touches {
         self.lines.fill(Record::default());
     }
 
-    /// The lines under bytes; none where no records are kept.
+    /// The lines of a range of bytes; none if no records are kept.
     #[inline(always)]
     fn lines(&self, offset: usize, bytes: usize) -> Range<usize> {
         if self.lines.is_empty() { 0..0 } else { offset / LINE..(offset + bytes).div_ceil(LINE) }
     }
 
-    /// The granules of a line under bytes.
+    /// The granules of a line within a range of bytes.
     #[inline(always)]
     fn granules(&self, line: usize, offset: usize, bytes: usize) -> Range<usize> {
         let (first, end) = (offset.max(line * LINE), (offset + bytes).min((line + 1) * LINE));
         first >> self.granule_bits..(end + (1 << self.granule_bits) - 1) >> self.granule_bits
     }
 
-    /// Changes the records of bytes. Where they are left `alike`, a line has one again.
+    /// Changes the records of a range of bytes. If the change leaves them all `alike`, whole lines share one record again.
     #[inline(always)]
     fn change(&mut self, offset: usize, bytes: usize, alike: bool, mut change: impl FnMut(&mut Record)) {
         for line in self.lines(offset, bytes) {
             let whole = offset <= line * LINE && (line + 1) * LINE <= offset + bytes;
             let record = &mut self.lines[line];
-            let parted = record.write == PARTED;
-            if whole && !parted {
+            let divided = record.write == DIVIDED;
+            if whole && !divided {
                 change(record);
                 continue;
             }
-            if !parted {
-                let before = std::mem::replace(record, Record { write: PARTED, reads: 0 });
+            if !divided {
+                let before = std::mem::replace(record, Record { write: DIVIDED, reads: 0 });
                 let all = self.granules(line, line * LINE, LINE);
                 self.parts[all].fill(before);
             }
@@ -168,9 +168,9 @@ impl Touches {
         }
     }
 
-    /// Notes a read, and gives a write that it is not ordered with.
+    /// Records a read, and returns a write that is not ordered before it.
     #[inline(always)]
-    pub fn read(&mut self, offset: usize, bytes: usize, who: &Toucher, clocks: &Clocks) -> Option<Conflict> {
+    pub fn read(&mut self, offset: usize, bytes: usize, who: &Accessor, clocks: &Clocks) -> Option<Conflict> {
         let mut found = None;
         let first = u64::from(clocks.now()) << 32;
         let mine = who.own.map_or(0, |own| 1 << own);
@@ -186,9 +186,15 @@ impl Touches {
         found
     }
 
-    /// Notes a write, and gives an access that it is not ordered with.
+    /// Records a write, and returns an access that is not ordered before it.
     #[inline(always)]
-    pub fn write(&mut self, offset: usize, bytes: usize, who: &Toucher, clocks: &Clocks) -> Option<Conflict> {
+    pub fn write(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        who: &Accessor,
+        clocks: &Clocks,
+    ) -> Option<Conflict> {
         let mut found = None;
         let mine = Record { write: Write::new(who.warp, who.lane, clocks.now()).0, reads: 0 };
         self.change(offset, bytes, true, |record| {
@@ -203,12 +209,12 @@ impl Touches {
         found
     }
 
-    /// Notes an atomic, and gives an access that is none and that it is not ordered with.
+    /// Records an atomic, and returns a plain access that is not ordered before it.
     pub fn atomic(
         &mut self,
         offset: usize,
         bytes: usize,
-        who: &Toucher,
+        who: &Accessor,
         clocks: &Clocks,
     ) -> Option<Conflict> {
         let mut found = None;
@@ -221,7 +227,7 @@ impl Touches {
                 found = unordered_reads(record.reads, who, clocks);
             }
             record.reads = 0;
-            // A warp's plain write that it has told nobody of stays: other warps' atomics race with that as well.
+            // A plain write that the warp has not released yet stays recorded: other warps' atomics race with it too.
             let plain = write != 0 && write & ATOMIC == 0 && Write(write).at() != PENDING;
             let last = Write(write);
             if !(plain && last.warp() == who.warp && !clocks.is_released(who.warp, last.at())) {
@@ -231,19 +237,19 @@ impl Touches {
         found
     }
 
-    /// Marks memory that a copy will write.
+    /// Marks memory as the target of an asynchronous copy.
     pub fn begin_copy(&mut self, offset: usize, bytes: usize, warp: usize, lane: usize) {
         self.end_copy(offset, bytes, warp, lane, PENDING);
     }
 
-    /// Notes that a copy has arrived.
+    /// Records that an asynchronous copy has landed.
     pub fn end_copy(&mut self, offset: usize, bytes: usize, warp: usize, lane: usize, now: u32) {
         let copied = Record { write: Write::new(warp, lane, now).0, reads: 0 };
         self.change(offset, bytes, true, |record| *record = copied);
     }
 
-    /// The first of the warps that last wrote these bytes for which, and for the moment when it did, `wrong` holds. The copy
-    /// engine's writes are left out.
+    /// The first warp that last wrote some of these bytes and for which `wrong` holds, given the warp and the time. Writes of the TMA
+    /// unit are ignored.
     #[inline(always)]
     pub fn find_writer(
         &self,
@@ -255,7 +261,7 @@ impl Touches {
         let mut last = 0;
         for line in self.lines(offset, bytes) {
             let records = match self.lines[line].write {
-                PARTED => &self.parts[self.granules(line, offset, bytes)],
+                DIVIDED => &self.parts[self.granules(line, offset, bytes)],
                 _ => &self.lines[line..line + 1],
             };
             for &Record { write, .. } in records {
@@ -264,7 +270,7 @@ impl Touches {
                 }
                 last = write;
                 let warp = Write(write).warp();
-                if warp != clocks.engine() && wrong(warp, Write(write).at()) {
+                if warp != clocks.tma() && wrong(warp, Write(write).at()) {
                     return Some(warp);
                 }
             }
@@ -274,17 +280,17 @@ impl Touches {
 }
 
 #[inline(never)]
-fn unordered_reads(reads: u64, who: &Toucher, clocks: &Clocks) -> Option<Conflict> {
+fn unordered_reads(reads: u64, who: &Accessor, clocks: &Clocks) -> Option<Conflict> {
     let first = (reads >> 32) as u32;
     let mut warps = reads as u32;
-    // The memory's own warps follow each other in the clocks: those of a block begin at its first.
+    // The warps of a block are contiguous in the clocks.
     let base = who.own.map_or(0, |own| who.warp - own as usize);
     while warps != 0 {
         let warp = base + warps.trailing_zeros() as usize;
         warps &= warps - 1;
-        // Every one of them read at `first` or later.
+        // All of them read at `first` or later.
         if warp != who.warp && who.own.is_some() && clocks.seen(who.warp, warp) < first {
-            return Some(Conflict { write: false, warp, lane: None, under_way: false });
+            return Some(Conflict { write: false, warp, lane: None, in_flight: false });
         }
     }
     None
@@ -294,10 +300,10 @@ fn unordered_reads(reads: u64, who: &Toucher, clocks: &Clocks) -> Option<Conflic
 mod tests {
     use super::*;
 
-    /// Whatever is noted at once is the same as noted granule by granule, where no line has one record for long: of ranges that begin and
-    /// end anywhere, by warps of the block and by others, of accesses and of copies that are under way.
+    /// Recording a range at once is the same as recording it granule by granule, for ranges that start and end anywhere, warps of the
+    /// block and of others, accesses and copies in flight.
     #[test]
-    fn lines_know_what_their_granules_know() {
+    fn lines_agree_with_their_granules() {
         for granule in [1, 2, 4, 8, 16] {
             let conflicts = compare(granule, granule as u64);
             assert!((1000..19_000).contains(&conflicts), "{conflicts} of granules of {granule}");
@@ -314,33 +320,35 @@ mod tests {
             (state >> 20) as usize % below
         };
         let mut clocks = Clocks::new(4);
-        let [mut lines, mut granules] = [Touches::new(BYTES, granule), Touches::new(BYTES, granule)];
+        let [mut lines, mut granules] =
+            [AccessRecords::new(BYTES, granule), AccessRecords::new(BYTES, granule)];
         let mut conflicts = 0;
         for _ in 0..20_000 {
             let all = BYTES / granule;
             let first = random(all);
             let most = (all - first).min(1 + 40 / granule);
-            // As often a whole line as anything else.
+            // A whole line half of the time.
             let (offset, bytes) = match random(2) {
                 0 => (random(BYTES / LINE) * LINE, LINE),
                 _ => (first * granule, (1 + random(most)) * granule),
             };
             let warp = random(4);
-            let (lane, met, floor) = (random(2), clocks.now() / 2, clocks.floor(warp).min(clocks.now() / 2));
+            let (lane, last_sync, floor) =
+                (random(2), clocks.now() / 2, clocks.floor(warp).min(clocks.now() / 2));
             let own = (random(5) > 0).then_some(warp as u32);
-            let who = Toucher { warp, lane, own, floor, met };
+            let who = Accessor { warp, lane, own, floor, last_sync };
             let kind = random(12);
             let now = clocks.now();
-            let touch = |touches: &mut Touches, offset: usize, bytes: usize| match kind {
-                0..5 => touches.read(offset, bytes, &who, &clocks),
-                5..8 => touches.write(offset, bytes, &who, &clocks),
-                8 | 9 => touches.atomic(offset, bytes, &who, &clocks),
+            let touch = |records: &mut AccessRecords, offset: usize, bytes: usize| match kind {
+                0..5 => records.read(offset, bytes, &who, &clocks),
+                5..8 => records.write(offset, bytes, &who, &clocks),
+                8 | 9 => records.atomic(offset, bytes, &who, &clocks),
                 10 => {
-                    touches.begin_copy(offset, bytes, warp, lane);
+                    records.begin_copy(offset, bytes, warp, lane);
                     None
                 }
                 _ => {
-                    touches.end_copy(offset, bytes, warp, lane, now);
+                    records.end_copy(offset, bytes, warp, lane, now);
                     None
                 }
             };
@@ -352,7 +360,8 @@ mod tests {
             }
             assert_eq!(at_once, each);
             conflicts += usize::from(each.is_some());
-            let early = |touches: &Touches| touches.find_writer(0, BYTES, &clocks, |_, at| at < now / 4 * 3);
+            let early =
+                |records: &AccessRecords| records.find_writer(0, BYTES, &clocks, |_, at| at < now / 4 * 3);
             assert_eq!(early(&lines), early(&granules));
             if random(3) == 0 {
                 let row = clocks.release(warp);

@@ -1,9 +1,8 @@
-//! The arithmetic of matrix products, in tiles of 16 rows and eight columns of sums, and how their numbers lie in the
-//! registers of a warp.
+//! The arithmetic of matrix products in tiles of 16 rows and eight columns, and the register layout of their operands.
 //!
-//! Products are exact in f32 for f16, bf16, tf32 and 8-bit operands, and summed in f32 one after the other. The tensor cores add
-//! several products at once, in an order and with guard bits that are not published: results agree within a few units in the
-//! last place of the largest term.
+//! Products of f16, bf16, tf32 and 8-bit operands are exact in f32, and are added in f32 one after the other. Tensor cores add several
+//! products at once, in an order and with guard bits that are not published: results agree within a few units in the last place
+//! of the largest term.
 
 use super::registers::Words;
 use crate::{
@@ -11,23 +10,23 @@ use crate::{
     numeric::{self, Format},
 };
 
-/// The most elements that a row of the left operand has.
+/// The largest depth of a tile: elements of a row of the left operand.
 pub(super) const DEPTH: usize = 32;
 
-/// The left operand's rows; of 32-bit and 16-bit elements only the first of a row are used.
+/// The left operand's rows. Wider elements use only the first part of a row.
 pub(super) type Left = [[f32; DEPTH]; 16];
 
-/// The right operand's eight columns, one depth after the other.
+/// The right operand's eight columns, depth after depth.
 pub(super) type Right = [[f32; 8]; DEPTH];
 
-/// Operands before they are read.
+/// Zeros, before operands are read.
 pub(super) const NO_LEFT: Left = [[0.0; DEPTH]; 16];
 pub(super) const NO_RIGHT: Right = [[0.0; 8]; DEPTH];
 
-/// The sums, row by row.
+/// The accumulators, row by row.
 pub(super) type Sums = [[f32; 8]; 16];
 
-/// A tile's sums in registers: four, of which 16-bit sums, and those of eight rows, fill two.
+/// A tile's accumulators in registers: four, or two if they have 16 bits or there are only eight rows.
 pub(super) type SumWords = [Words; 4];
 
 /// The value of an operand's element.
@@ -36,7 +35,7 @@ fn value(kind: Type, bits: u32) -> f32 {
     match kind {
         Type::F16 => numeric::from_f16(bits & 0xffff),
         Type::Bf16 => numeric::from_bf16(bits & 0xffff),
-        // The lower bits of a tf32 are not looked at.
+        // The lower bits of a tf32 are ignored.
         Type::Tf32 => f32::from_bits(bits & 0xffff_e000),
         Type::E4m3 => numeric::widen(bits & 0xff, Format::E4M3) as f32,
         Type::E5m2 => numeric::widen(bits & 0xff, Format::E5M2) as f32,
@@ -46,7 +45,8 @@ fn value(kind: Type, bits: u32) -> f32 {
     }
 }
 
-/// Calls with a kind of element, and how many of them 16 bytes hold, as constants: loops over the common kinds become vector code.
+/// Calls with the element type, and how many of them fit into 16 bytes, as constants, so that loops over the common types become
+/// vector code.
 macro_rules! with_kind {
     ($kind:expr, $call:ident($($argument:expr),*)) => {
         match $kind {
@@ -59,7 +59,7 @@ macro_rules! with_kind {
 }
 pub(super) use with_kind;
 
-/// The elements of 16 bytes, four words: a part of a row of the left operand, or of a column of the right one.
+/// The elements of four words: part of a row of the left operand, or of a column of the right one.
 #[inline(always)]
 pub(super) fn line<const LINE: usize>(kind: Type, words: &[u32]) -> [f32; LINE] {
     let each = LINE / 4;
@@ -72,7 +72,7 @@ pub(super) fn line<const LINE: usize>(kind: Type, words: &[u32]) -> [f32; LINE] 
     line
 }
 
-/// Puts lines of eight columns side by side.
+/// Transposes eight columns into the right operand.
 #[inline(always)]
 pub(super) fn set_columns<const LINE: usize>(right: &mut [[f32; 8]], columns: &[[f32; LINE]; 8]) {
     for (depth, right) in right.iter_mut().enumerate().take(LINE) {
@@ -82,7 +82,7 @@ pub(super) fn set_columns<const LINE: usize>(right: &mut [[f32; 8]], columns: &[
     }
 }
 
-/// The lines of a register: each has four lanes.
+/// The eight lines of a register, four lanes each.
 #[inline(always)]
 fn lines<const LINE: usize>(kind: Type, words: &Words) -> [[f32; LINE]; 8] {
     let mut lines = [[0.0; LINE]; 8];
@@ -92,7 +92,7 @@ fn lines<const LINE: usize>(kind: Type, words: &Words) -> [[f32; LINE]; 8] {
     lines
 }
 
-/// The rows of the left operand, from the registers of a warp.
+/// The rows of the left operand from the registers of a warp.
 #[inline(always)]
 fn left_of_registers<const LINE: usize>(kind: Type, registers: &[&Words], m: usize, left: &mut Left) {
     for (r, words) in registers.iter().enumerate() {
@@ -103,7 +103,7 @@ fn left_of_registers<const LINE: usize>(kind: Type, registers: &[&Words], m: usi
     }
 }
 
-/// The columns of the right operand, from the registers of a warp.
+/// The columns of the right operand from the registers of a warp.
 #[inline(always)]
 fn right_of_registers<const LINE: usize>(kind: Type, registers: &[&Words], right: &mut Right) {
     for (right, words) in right.chunks_exact_mut(LINE).zip(registers) {
@@ -111,8 +111,8 @@ fn right_of_registers<const LINE: usize>(kind: Type, registers: &[&Words], right
     }
 }
 
-/// Sums as registers hold them: four lanes have a row, each two neighbours of it. Those are two registers' lanes, or one's of
-/// 16-bit sums; the next registers have the other eight rows.
+/// Accumulators from registers. Four lanes hold a row, each two neighbouring columns: one lane of two registers, or of one register
+/// if accumulators have 16 bits. Further registers hold the other eight rows.
 #[inline(always)]
 pub(super) fn sums_of_registers(words: &SumWords, kind: Type) -> Sums {
     let mut sums = [[0.0; 8]; 16];
@@ -132,7 +132,7 @@ pub(super) fn sums_of_registers(words: &SumWords, kind: Type) -> Sums {
     sums
 }
 
-/// The registers of sums.
+/// Accumulators to registers.
 #[inline(always)]
 fn registers_of_sums(sums: &Sums, kind: Type, words: &mut SumWords) {
     for (half, sums) in sums.chunks_exact(8).enumerate() {
@@ -150,11 +150,11 @@ fn registers_of_sums(sums: &Sums, kind: Type, words: &mut SumWords) {
     }
 }
 
-/// Adds the products of `k` depths to sums.
+/// Adds the products of `k` depths to the accumulators.
 #[allow(clippy::needless_range_loop, reason = "the form that becomes vector code")]
 #[inline(always)]
 fn multiply(sums: &mut Sums, left: &Left, right: &Right, k: usize) {
-    // Eight rows stay in registers while the depth goes by: enough sums that none waits for the one before.
+    // Eight rows stay in registers over the whole depth: enough independent sums to hide the latency of an addition.
     for (sums, left) in sums.chunks_exact_mut(8).zip(left.chunks_exact(8)) {
         let mut block = [[0f32; 8]; 8];
         block.copy_from_slice(sums);
@@ -171,20 +171,20 @@ fn multiply(sums: &mut Sums, left: &Left, right: &Right, k: usize) {
     }
 }
 
-/// A tile's product with its operands spread out.
+/// A tile's product, with its operands as f32.
 #[derive(Clone, Copy)]
 pub(super) struct TileProduct<'a> {
     pub left: &'a Left,
     pub right: &'a Right,
     pub k: usize,
-    /// What the sums are.
+    /// The type of the accumulators.
     pub sum: Type,
-    /// Of sums of integers: whether they stop at the ends of their range instead of wrapping.
+    /// Whether integer accumulators saturate instead of wrapping.
     pub saturate: bool,
 }
 
 impl TileProduct<'_> {
-    /// Adds the product to sums.
+    /// Adds the product to accumulators.
     pub(super) fn add_to(self, wide: bool, sums: &mut SumWords) {
         #[cfg(target_arch = "x86_64")]
         if wide {
@@ -205,7 +205,7 @@ impl TileProduct<'_> {
     pub(super) fn add(self, words: &mut SumWords) {
         let TileProduct { left, right, k, sum, saturate } = self;
         if sum == Type::S32 {
-            // Every product and their sum are whole numbers below 2^24, which an f32 holds.
+            // All products and their sum are integers below 2^24, which f32 represents exactly.
             let mut product = [[0.0; 8]; 16];
             multiply(&mut product, left, right, k);
             let mut products = [[0; 32]; 4];
@@ -224,7 +224,7 @@ impl TileProduct<'_> {
     }
 }
 
-/// The operands of a product in the registers of a warp; the right one may lie elsewhere.
+/// The operands of a product in the registers of a warp; the right one may be elsewhere.
 #[derive(Clone, Copy)]
 pub(super) struct WarpOperands<'a> {
     pub a: &'a [&'a Words],
@@ -236,7 +236,7 @@ pub(super) struct WarpOperands<'a> {
 }
 
 impl WarpOperands<'_> {
-    /// Spreads them out.
+    /// Converts them to f32.
     pub(super) fn spread(self, wide: bool, left: &mut Left, right: &mut Right) {
         #[cfg(target_arch = "x86_64")]
         if wide {

@@ -1,15 +1,14 @@
-//! The chips that are known.
+//! The figures of known chips.
 //!
-//! Every figure is published: multiprocessors, clocks, cache sizes, bandwidths and peak rates of matrix products are NVIDIA's
-//! (data sheets of T4, A100, H100, H200 and B200; white papers of the Turing, GA100, GA102, AD102 and H100
-//! architectures), rates of the other units and limits those of the CUDA C++ Programming Guide's tables by compute
-//! capability. Latencies and the rate of `mma` on Hopper are of public microbenchmarks (Jia et al. of Turing, Abdelkhalik et
-//! al. of Ampere, Luo et al. of Ada and Hopper), rounded. Nothing here was measured by us; what was is in a
-//! [`Calibration`](crate::Calibration).
+//! All of them are published. Multiprocessors, clocks, cache sizes, bandwidths and peak rates of matrix products come from NVIDIA (data
+//! sheets of T4, A100, H100, H200 and B200; white papers of the Turing, GA100, GA102, AD102 and H100 architectures), limits
+//! and the rates of other units from the CUDA C++ Programming Guide's tables by compute capability. Latencies and the rate of `mma` on
+//! Hopper come from public microbenchmarks (Jia et al. for Turing, Abdelkhalik et al. for Ampere, Luo et al. for Ada and Hopper),
+//! rounded. Our own measurements are in a [`Calibration`](crate::Calibration).
 
-use super::{Latencies, Limits, MemorySystem, Profile, Units};
+use super::{ChipSpec, Latencies, Limits, MemorySystem, Units};
 
-/// Latencies are much alike since Volta.
+/// Latencies have hardly changed since Volta.
 const LATENCIES: Latencies = Latencies {
     arithmetic: 4.0,
     special: 20.0,
@@ -23,30 +22,30 @@ const LATENCIES: Latencies = Latencies {
     block: 300.0,
 };
 
-/// A launch in a stream, on any of them.
+/// A launch in a stream, on any chip.
 const LAUNCH_SECONDS: f64 = 4.0e-6;
 
-impl Profile {
-    /// The names of all of them, as [`Profile::named`] takes them.
+impl ChipSpec {
+    /// The names that [`ChipSpec::named`] takes.
     pub const NAMES: [&'static str; 7] = ["t4", "rtx3090", "rtx4090", "a100", "h100", "h200", "b200"];
 
-    /// A chip by its name, in any case.
-    pub fn named(name: &str) -> Option<Profile> {
+    /// A chip by its name; case does not matter.
+    pub fn named(name: &str) -> Option<ChipSpec> {
         Some(match name.to_lowercase().as_str() {
-            "t4" => Profile::t4(),
-            "rtx3090" => Profile::rtx_3090(),
-            "rtx4090" => Profile::rtx_4090(),
-            "a100" => Profile::a100(),
-            "h100" => Profile::h100(),
-            "h200" => Profile::h200(),
-            "b200" => Profile::b200(),
+            "t4" => ChipSpec::t4(),
+            "rtx3090" => ChipSpec::rtx_3090(),
+            "rtx4090" => ChipSpec::rtx_4090(),
+            "a100" => ChipSpec::a100(),
+            "h100" => ChipSpec::h100(),
+            "h200" => ChipSpec::h200(),
+            "b200" => ChipSpec::b200(),
             _ => return None,
         })
     }
 
     /// A Tesla T4 (Turing).
-    pub fn t4() -> Profile {
-        Profile {
+    pub fn t4() -> ChipSpec {
+        ChipSpec {
             name: "T4".to_owned(),
             capability: (7, 5),
             multiprocessors: 40,
@@ -86,9 +85,9 @@ impl Profile {
     }
 
     /// A GeForce RTX 3090 (Ampere).
-    pub fn rtx_3090() -> Profile {
-        let turing = Profile::t4();
-        Profile {
+    pub fn rtx_3090() -> ChipSpec {
+        let turing = ChipSpec::t4();
+        ChipSpec {
             name: "RTX 3090".to_owned(),
             capability: (8, 6),
             multiprocessors: 82,
@@ -101,7 +100,7 @@ impl Profile {
                 ..turing.limits
             },
             clock_hz: 1.695e9,
-            // Products with sums in f32 run at half the rate of those with sums in f16.
+            // Accumulating in f32 runs at half the rate of accumulating in f16.
             units: Units { float: 128.0, tensor: 256.0, ..turing.units },
             memory: MemorySystem {
                 dram_bytes: 936e9,
@@ -115,9 +114,9 @@ impl Profile {
     }
 
     /// A GeForce RTX 4090 (Ada).
-    pub fn rtx_4090() -> Profile {
-        let ampere = Profile::rtx_3090();
-        Profile {
+    pub fn rtx_4090() -> ChipSpec {
+        let ampere = ChipSpec::rtx_3090();
+        ChipSpec {
             name: "RTX 4090".to_owned(),
             capability: (8, 9),
             multiprocessors: 128,
@@ -129,9 +128,9 @@ impl Profile {
     }
 
     /// An A100 with 80 GB (Ampere).
-    pub fn a100() -> Profile {
-        let turing = Profile::t4();
-        Profile {
+    pub fn a100() -> ChipSpec {
+        let turing = ChipSpec::t4();
+        ChipSpec {
             name: "A100".to_owned(),
             capability: (8, 0),
             multiprocessors: 108,
@@ -158,19 +157,19 @@ impl Profile {
     }
 
     /// An H100 with 132 multiprocessors (Hopper), the SXM module.
-    pub fn h100() -> Profile {
-        let ampere = Profile::a100();
-        Profile {
+    pub fn h100() -> ChipSpec {
+        let ampere = ChipSpec::a100();
+        ChipSpec {
             name: "H100".to_owned(),
             capability: (9, 0),
             multiprocessors: 132,
             shared_bytes: 227 << 10,
             cluster_blocks: 16,
             limits: Limits { shared_bytes: 228 << 10, ..ampere.limits },
-            // At which 132 multiprocessors do the data sheet's 989.4 TFLOP/s.
+            // The clock at which 132 multiprocessors reach the data sheet's 989.4 TFLOP/s.
             clock_hz: 1.83e9,
             units: Units { float: 128.0, double: 64.0, tensor: 2048.0, tensor_by_warp: 0.63, ..ampere.units },
-            // The second-level cache has as many slices for its 50 MB as that of an A100 for its 40.
+            // L2 has as many slices for its 50 MB as an A100 for its 40.
             memory: MemorySystem {
                 dram_bytes: 3352e9,
                 l2_bytes: 50 << 20,
@@ -182,19 +181,19 @@ impl Profile {
     }
 
     /// An H200 (Hopper): an H100 with other memory.
-    pub fn h200() -> Profile {
-        let h100 = Profile::h100();
-        Profile {
+    pub fn h200() -> ChipSpec {
+        let h100 = ChipSpec::h100();
+        ChipSpec {
             name: "H200".to_owned(),
             memory: MemorySystem { dram_bytes: 4800e9, ..h100.memory },
             ..h100
         }
     }
 
-    /// A B200 (Blackwell), as far as kernels for older generations go: its own matrix instructions are not simulated.
-    pub fn b200() -> Profile {
-        let hopper = Profile::h100();
-        Profile {
+    /// A B200 (Blackwell), for kernels of older generations: `tcgen05` is not simulated.
+    pub fn b200() -> ChipSpec {
+        let hopper = ChipSpec::h100();
+        ChipSpec {
             name: "B200".to_owned(),
             capability: (10, 0),
             multiprocessors: 148,

@@ -1,9 +1,9 @@
-//! Matrix products of a warp, and the loads and stores of their operands.
+//! `mma`, `ldmatrix` and `stmatrix`.
 
 use super::{
-    access::{Touch, for_lanes},
-    births::product_birth,
-    matrix_tiles::{NO_LEFT, NO_RIGHT, TileProduct, WarpOperands},
+    access::{AccessKind, SharedPlace, WarpAccess, for_lanes},
+    mma_tiles::{NO_LEFT, NO_RIGHT, TileProduct, WarpOperands},
+    nonfinite::first_nonfinite,
     shared_access::SharedRequest,
     step::Step,
     unit::Unit,
@@ -11,16 +11,17 @@ use super::{
 };
 use crate::{
     check::FindingKind,
-    isa::{Mma, Type},
+    isa::{Mma, Operand, Type},
 };
 
 impl Unit<'_> {
-    /// Instructions that a whole warp must run.
+    /// Checks that all lanes of the warp execute an instruction.
     pub(super) fn whole_warp(&mut self, warp: &Warp, step: Step<'_>) {
         if step.mask != u32::MAX {
             let lane = (!step.mask).trailing_zeros();
             self.report(warp, FindingKind::WarpSyncMismatch, step.pc, lane, None, || {
-                "all lanes of a warp must run this instruction together".to_owned()
+                "only some lanes of the warp execute an instruction that all of them must execute together"
+                    .to_owned()
             });
         }
     }
@@ -54,14 +55,35 @@ impl Unit<'_> {
         let (mut left, mut right) = (NO_LEFT, NO_RIGHT);
         WarpOperands { a, a_kind: mma.a, b, b_kind: mma.b, m }.spread(wide, &mut left, &mut right);
         let product = TileProduct { left: &left, right: &right, k, sum: mma.sum, saturate: mma.saturate };
-        let before = if self.launched.births { Some(sums) } else { None };
+        let before = if self.launched.nonfinite { Some(sums) } else { None };
         product.add_to(wide, &mut sums);
         for (sums, &result) in sums.iter().zip(d) {
             warp.registers.set_word(result, sums, step.mask);
         }
         if let Some(before) = before {
-            self.report_birth(warp, step.pc, product_birth(product, &before, &sums));
+            self.report_nonfinite(warp, step.pc, first_nonfinite(product, &before, &sums));
         }
+    }
+
+    /// The shared memory that `ldmatrix` reads or `stmatrix` writes: 16 bytes for each of the first `8 * count` lanes. Returns the
+    /// places, and the lanes whose accesses are allowed.
+    fn matrix_rows(
+        &mut self,
+        warp: &Warp,
+        step: Step<'_>,
+        (address, offset): (Operand, i64),
+        count: usize,
+        kind: AccessKind,
+    ) -> ([SharedPlace; 32], u32) {
+        self.whole_warp(warp, step);
+        let addresses = self.addresses(warp, address, offset).map(|address| address & 0xffff_ffff);
+        let mask = if count == 4 { u32::MAX } else { (1 << (8 * count)) - 1 };
+        let access = WarpAccess { pc: step.pc, addresses: &addresses, mask, bytes: 16, kind };
+        let mut places = [(0, 0); 32];
+        let ok = self.shared_places(warp, &access, &mut places);
+        let loads = kind == AccessKind::Read;
+        self.count_shared(&access, if loads { SharedRequest::LoadMatrix } else { SharedRequest::Store });
+        (places, ok)
     }
 
     pub(super) fn load_matrix(
@@ -72,14 +94,9 @@ impl Unit<'_> {
         transposed: bool,
         offset: i64,
     ) {
-        self.whole_warp(warp, step);
         let count = count as usize;
         let (results, address) = step.operands.split_at(count);
-        let addresses = self.addresses(warp, address[0], offset).map(|address| address & 0xffff_ffff);
-        let rows = if count == 4 { u32::MAX } else { (1 << (8 * count)) - 1 };
-        let mut places = [(0, 0); 32];
-        let ok = self.shared_places(warp, step.pc, &addresses, rows, 16, Touch::Read, &mut places);
-        self.count_shared(&addresses, rows, 16, SharedRequest::LoadMatrix);
+        let (places, ok) = self.matrix_rows(warp, step, (address[0], offset), count, AccessKind::Read);
         let mut data = [[0u8; 16]; 32];
         for_lanes(ok, |lane| {
             let (block, offset) = places[lane];
@@ -111,13 +128,8 @@ impl Unit<'_> {
         transposed: bool,
         offset: i64,
     ) {
-        self.whole_warp(warp, step);
-        let count = count as usize;
-        let addresses = self.addresses(warp, step.operands[0], offset).map(|address| address & 0xffff_ffff);
-        let rows = if count == 4 { u32::MAX } else { (1 << (8 * count)) - 1 };
-        let mut places = [(0, 0); 32];
-        let ok = self.shared_places(warp, step.pc, &addresses, rows, 16, Touch::Write, &mut places);
-        self.count_shared(&addresses, rows, 16, SharedRequest::Store);
+        let address = (step.operands[0], offset);
+        let (places, ok) = self.matrix_rows(warp, step, address, count as usize, AccessKind::Write);
         let mut data = [[0u16; 8]; 32];
         for (matrix, &source) in step.operands[1..].iter().enumerate() {
             let words = warp.registers.word(&self.launched.constants, source);

@@ -1,18 +1,18 @@
-//! Where the operands of a warpgroup's product lie in shared memory, and how they are read.
+//! The layout of `wgmma` operands in shared memory.
 
 use std::ops::Range;
 
-use super::matrix_tiles::{DEPTH, Left, NO_LEFT, Right, SumWords, TileProduct, line, set_columns, with_kind};
+use super::mma_tiles::{DEPTH, Left, NO_LEFT, Right, SumWords, TileProduct, line, set_columns, with_kind};
 use crate::{isa::Type, memory::Swizzle};
 
-/// Where an operand lies: its descriptor, taken apart.
+/// The fields of a matrix descriptor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     start: usize,
     leading: usize,
     stride: usize,
     swizzle: Swizzle,
-    /// Whether rows of the memory are along the depth's other axis.
+    /// Whether memory is contiguous along rows or columns rather than along the depth.
     pub transposed: bool,
 }
 
@@ -28,8 +28,8 @@ impl Layout {
         Layout { start: field(0), leading: field(16), stride: field(32), swizzle, transposed }
     }
 
-    /// The addresses of pieces of 16 bytes, line by line: along the depth, of rows or columns `lines`, `pieces` into the depth; or,
-    /// transposed, of depths `lines`, `pieces` into the rows or columns.
+    /// The addresses of 16-byte pieces, line by line. Lines are rows or columns and pieces run along the depth; if transposed, lines are
+    /// depths and pieces run along the rows or columns.
     pub(super) fn addresses(&self, lines: Range<usize>, pieces: Range<usize>, mut each: impl FnMut(usize)) {
         let Layout { start, leading, stride, swizzle, transposed } = *self;
         let (eights, width) = match (swizzle, transposed) {
@@ -37,7 +37,7 @@ impl Layout {
             (Swizzle::None, true) => (leading, 16),
             _ => (stride, swizzle.bytes()),
         };
-        // So many pieces follow each other before the next are a step away.
+        // This many pieces are contiguous before the next `step`.
         let (across, step) = match (swizzle, transposed) {
             (Swizzle::None, false) => (1, leading),
             (Swizzle::None, true) => (1, stride),
@@ -52,18 +52,18 @@ impl Layout {
     }
 }
 
-/// An operand in shared memory: where its pieces of 16 bytes lie, one line after the other.
+/// An operand in shared memory: the offsets of its 16-byte pieces, line after line.
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
     pub kind: Type,
     pub offsets: Vec<u32>,
     pub per_line: usize,
-    /// Whether lines are depths, of 16-bit elements, instead of rows or columns.
+    /// Whether lines are depths instead of rows or columns.
     pub transposed: bool,
 }
 
 impl Pieces {
-    /// The words of a piece.
+    /// The four words of a piece.
     #[inline(always)]
     fn words(&self, memory: &[u8], line: usize, piece: usize) -> [u32; 4] {
         let offset = self.offsets[line * self.per_line + piece] as usize;
@@ -75,14 +75,14 @@ impl Pieces {
         words
     }
 
-    /// The rows of a left operand.
+    /// The rows of operand A.
     pub(super) fn left(&self, memory: &[u8]) -> Left {
         let mut left = NO_LEFT;
         with_kind!(self.kind, left_of_pieces(self, memory, &mut left));
         left
     }
 
-    /// Eight columns of a right operand.
+    /// Eight columns of operand B.
     #[inline(always)]
     pub(super) fn right(&self, memory: &[u8], tile: usize, right: &mut Right) {
         with_kind!(self.kind, right_of_pieces(self, memory, tile, right));
@@ -131,7 +131,7 @@ fn right_of_pieces<const LINE: usize>(
     }
 }
 
-/// A warp's part of a product: 16 rows, and all columns.
+/// A warp's part of a product: 16 rows and all columns.
 #[derive(Clone, Copy)]
 pub(super) struct WarpPart<'a> {
     pub left: &'a Left,
@@ -142,7 +142,7 @@ pub(super) struct WarpPart<'a> {
 }
 
 impl WarpPart<'_> {
-    /// Adds the product to the sums of eight columns, and leaves those of the right operand spread out.
+    /// Adds the product to the accumulators of eight columns, and leaves the columns of B in `right`.
     pub(super) fn add_to(self, wide: bool, tile: usize, right: &mut Right, sums: &mut SumWords) {
         #[cfg(target_arch = "x86_64")]
         if wide {

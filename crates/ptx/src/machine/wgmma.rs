@@ -1,47 +1,47 @@
-//! Matrix products of a warpgroup: four warps, of which each has sixteen rows.
+//! `wgmma`: matrix products of a warpgroup of four warps, each with sixteen rows.
 //!
-//! A product is computed when it is started, so that its sums can be copied as compilers like to. Its registers are in
-//! flight until it is waited for, and its operands in shared memory are being read until then: both are checked.
+//! A product is computed when it is issued, because compilers put copies of its accumulators before the wait (which the assembler
+//! removes). Until the wait its registers are in flight and its operands in shared memory are being read; both are checked.
 
 use std::{collections::VecDeque, ops::Range};
 
 use super::{
-    access::Touch,
-    births::{Birth, product_birth},
-    matrix_tiles::{NO_LEFT, NO_RIGHT, WarpOperands},
+    access::{AccessKind, LaneAccess},
+    mma_tiles::{NO_LEFT, NO_RIGHT, WarpOperands},
+    nonfinite::{NonFinite, first_nonfinite},
     registers::Words,
     step::Step,
     unit::Unit,
     warp::Warp,
-    warpgroup_operands::{Layout, Pieces, WarpPart},
+    wgmma_operands::{Layout, Pieces, WarpPart},
 };
 use crate::{
     check::FindingKind,
     decode::SHARED_START,
-    isa::{Class, Instruction, Operand, Type, Wgmma},
+    isa::{Class, Operand, Type, Wgmma},
 };
 
-/// A product that was started.
+/// A `wgmma` that was issued and not waited for.
 #[derive(Clone, Debug)]
 struct InFlight {
     registers: Vec<Operand>,
-    /// Pieces of shared memory that it reads.
+    /// The 16-byte pieces of shared memory that it reads.
     pieces: Vec<u32>,
     pc: u32,
 }
 
-/// The products that a warp has started and not waited for.
+/// The `wgmma` instructions that a warp has issued and not waited for, in groups.
 #[derive(Debug, Default)]
-pub(crate) struct Products {
+pub(crate) struct WgmmaGroups {
     open: Vec<InFlight>,
     groups: VecDeque<Vec<InFlight>>,
-    /// Whether a fence has come since a register of products was written.
+    /// Whether `wgmma.fence` was executed since a register of a `wgmma` was written.
     fenced: bool,
-    /// The registers of all of them, a bit each.
+    /// The registers of all of them, one bit each.
     busy: Vec<u64>,
 }
 
-impl Products {
+impl WgmmaGroups {
     fn mark(&mut self, registers: &[Operand]) {
         for register in registers.iter().filter(|register| register.is_register()) {
             let (word, bit) = (register.index() / 64, register.index() % 64);
@@ -52,11 +52,11 @@ impl Products {
         }
     }
 
-    /// Marks what is still under way.
+    /// Marks the registers that are still in flight.
     fn mark_again(&mut self) {
         self.busy.fill(0);
-        let under_way = self.groups.iter().flatten().chain(&self.open);
-        let registers: Vec<Operand> = under_way.flat_map(|product| &product.registers).copied().collect();
+        let in_flight = self.groups.iter().flatten().chain(&self.open);
+        let registers: Vec<Operand> = in_flight.flat_map(|wgmma| &wgmma.registers).copied().collect();
         self.mark(&registers);
     }
 
@@ -71,29 +71,23 @@ impl Products {
 }
 
 impl Unit<'_> {
-    /// An instruction touches a register of products.
-    pub(super) fn product_touched(
-        &mut self,
-        warp: &mut Warp,
-        instruction: &Instruction,
-        operands: &[Operand],
-        pc: u32,
-        mask: u32,
-    ) {
+    /// Checks that an instruction accesses no register of a `wgmma` in flight.
+    pub(super) fn check_wgmma_registers(&mut self, warp: &mut Warp, step: Step<'_>) {
+        let Step { instruction, operands, pc, mask } = step;
         let results = &operands[..instruction.results as usize];
         if results.iter().any(|result| !result.is_none()) {
-            warp.products.fenced = false;
+            warp.wgmma.fenced = false;
         }
-        if !operands.iter().any(|&operand| warp.products.is_busy(operand)) {
+        if !operands.iter().any(|&operand| warp.wgmma.is_busy(operand)) {
             return;
         }
-        let flying = |product: &&InFlight| operands.iter().any(|operand| product.registers.contains(operand));
+        let uses = |wgmma: &&InFlight| operands.iter().any(|operand| wgmma.registers.contains(operand));
         let found =
-            warp.products.groups.iter().flatten().chain(&warp.products.open).find(flying).map(|p| p.pc);
-        if let Some(started) = found {
-            let line = self.line_of(started);
-            self.report(warp, FindingKind::ProductInFlight, pc, mask.trailing_zeros(), None, || {
-                format!("a register is touched whose product, started at PTX line {line}, was not waited for")
+            warp.wgmma.groups.iter().flatten().chain(&warp.wgmma.open).find(uses).map(|wgmma| wgmma.pc);
+        if let Some(issued) = found {
+            let line = self.line_of(issued);
+            self.report(warp, FindingKind::WgmmaInFlight, pc, mask.trailing_zeros(), None, || {
+                format!("accesses a register of the wgmma issued at PTX line {line} before waiting for it")
             });
         }
     }
@@ -104,39 +98,41 @@ impl Unit<'_> {
     }
 
     pub(super) fn wgmma_fence(&mut self, warp: &mut Warp) {
-        warp.products.fenced = true;
+        warp.wgmma.fenced = true;
     }
 
     pub(super) fn wgmma_commit(&mut self, warp: &mut Warp) {
-        let group = std::mem::take(&mut warp.products.open);
-        warp.products.groups.push_back(group);
+        let group = std::mem::take(&mut warp.wgmma.open);
+        warp.wgmma.groups.push_back(group);
     }
 
-    /// Waits until at most so many groups are under way: their operands have been read by then.
+    /// `wgmma.wait_group`: waits until at most `pending` groups are in flight. Their operands have been read by then.
     pub(super) fn wgmma_wait(&mut self, warp: &mut Warp, pending: u32) {
-        if warp.products.groups.len() <= pending as usize {
+        if warp.wgmma.groups.len() <= pending as usize {
             return;
         }
-        while warp.products.groups.len() > pending as usize {
-            let Some(group) = warp.products.groups.pop_front() else { break };
-            for product in group {
-                self.read_pieces(warp, &product.pieces, product.pc);
+        while warp.wgmma.groups.len() > pending as usize {
+            let Some(group) = warp.wgmma.groups.pop_front() else { break };
+            for wgmma in group {
+                self.read_pieces(warp, &wgmma.pieces, wgmma.pc);
             }
         }
-        warp.products.mark_again();
+        warp.wgmma.mark_again();
     }
 
-    /// Checks the pieces that a product reads.
+    /// Records that a `wgmma` reads pieces of shared memory, and reports races.
     fn read_pieces(&mut self, warp: &Warp, pieces: &[u32], pc: u32) {
         if !self.launched.races {
             return;
         }
-        let who = self.toucher(warp);
+        let who = self.accessor(warp);
         for &piece in pieces {
             let offset = piece as usize;
             let shared = &mut self.blocks[warp.block].shared;
-            let Some(conflict) = shared.touches.read(offset, 16, &who, &self.clocks) else { continue };
-            self.report_shared_race(warp, pc, 0, (offset as u64) + SHARED_START, Touch::Read, conflict);
+            let Some(conflict) = shared.records.read(offset, 16, &who, &self.clocks) else { continue };
+            let address = offset as u64 + SHARED_START;
+            let access = LaneAccess { pc, lane: 0, address, bytes: 16, kind: AccessKind::Read };
+            self.report_shared_race(warp, access, conflict);
         }
     }
 
@@ -148,10 +144,9 @@ impl Unit<'_> {
         if self.launched.timed {
             return;
         }
-        if !warp.products.fenced {
-            self.report(warp, FindingKind::ProductInFlight, step.pc, 0, None, || {
-                "registers were written since the last wgmma.fence, which a product needs before it"
-                    .to_owned()
+        if !warp.wgmma.fenced {
+            self.report(warp, FindingKind::WgmmaInFlight, step.pc, 0, None, || {
+                "wgmma uses registers that were written after the last wgmma.fence".to_owned()
             });
         }
         let constants = &self.launched.constants;
@@ -161,7 +156,7 @@ impl Unit<'_> {
         let (b, adds) = (rest[0], warp.registers.predicate(rest[1]) & 1 == 1);
         let descriptor = warp.registers.long(constants, b)[0];
         let mut spread = NO_RIGHT;
-        // What it reads, for the checks.
+        // The pieces that it reads, for the checks.
         let mut read = Vec::new();
         let mut left = if wgmma.a_in_registers {
             let words: Vec<&Words> =
@@ -182,7 +177,7 @@ impl Unit<'_> {
         };
         let layout = Layout::new(descriptor, wgmma.transpose_b);
         let Some(right) = self.pieces(warp, step, layout, wgmma.b_element, 0..n, k) else { return };
-        // Each of the four warps answers for a quarter of what all of them read.
+        // All four warps read B; each checks a quarter of it.
         for (line, offsets) in right.offsets.chunks_exact(right.per_line).enumerate() {
             read.extend(offsets.iter().skip((warp.number.wrapping_sub(line)) % 4).step_by(4));
         }
@@ -192,8 +187,8 @@ impl Unit<'_> {
         }
         let memory = self.blocks[warp.block].shared.all();
         let part = WarpPart { left: &left, right: &right, memory, k, sum: wgmma.sum };
-        let mut births = Vec::new();
-        // Eight columns of 16 rows are four registers, or two of 16-bit sums.
+        let mut nonfinite = Vec::new();
+        // 16 rows of eight columns are four registers, or two if the accumulators have 16 bits.
         for (tile, d) in d.chunks_exact(wgmma.sum.bytes()).enumerate() {
             let mut sums = [[0; 32]; 4];
             if adds {
@@ -201,26 +196,26 @@ impl Unit<'_> {
                     *sums = *warp.registers.word(constants, operand);
                 }
             }
-            let before = if self.launched.births { Some(sums) } else { None };
+            let before = if self.launched.nonfinite { Some(sums) } else { None };
             part.add_to(self.launched.wide, tile, &mut spread, &mut sums);
             for (&result, sums) in d.iter().zip(&sums) {
                 warp.registers.set_word(result, sums, step.mask);
             }
             if let Some(before) = before {
-                let birth = product_birth(part.tile(&spread), &before, &sums);
-                births.extend(birth.map(|birth| birth.in_tile(tile)));
+                let found = first_nonfinite(part.tile(&spread), &before, &sums);
+                nonfinite.extend(found.map(|found| found.in_tile(tile)));
             }
         }
-        self.report_birth(warp, step.pc, births.into_iter().min_by_key(Birth::place));
+        self.report_nonfinite(warp, step.pc, nonfinite.into_iter().min_by_key(NonFinite::place));
         let mut registers: Vec<Operand> = d.to_vec();
         if wgmma.a_in_registers {
             registers.extend(a);
         }
-        warp.products.mark(&registers);
-        warp.products.open.push(InFlight { registers, pieces: read, pc: step.pc });
+        warp.wgmma.mark(&registers);
+        warp.wgmma.open.push(InFlight { registers, pieces: read, pc: step.pc });
     }
 
-    /// Where rows of a, or columns of b, lie in shared memory. `None`, and a report, where they do not.
+    /// Where rows of A or columns of B are in shared memory; `None`, and a finding, if they are out of bounds.
     fn pieces(
         &mut self,
         warp: &Warp,
@@ -246,23 +241,21 @@ impl Unit<'_> {
         });
         if let Some(address) = outside {
             self.report(warp, FindingKind::OutOfBounds, step.pc, 0, Some(address), || {
-                format!(
-                    "an operand of a warpgroup's product goes beyond shared memory, which has {size} bytes"
-                )
+                format!("a wgmma operand runs past the block's {size} bytes of shared memory")
             });
             return None;
         }
         Some(Pieces { kind, offsets, per_line, transposed })
     }
 
-    /// What a product needs when it starts: everything written, seen and fenced.
+    /// Checks that the operands of a `wgmma` are written, ordered before it and fenced.
     fn check_pieces(&mut self, warp: &Warp, pc: u32, pieces: &[u32]) {
         for &piece in pieces {
             let offset = piece as usize;
             if !self.blocks[warp.block].shared.is_written(offset, 16) {
                 let address = offset as u64 + SHARED_START;
                 self.report(warp, FindingKind::Uninitialised, pc, 0, Some(address), || {
-                    "a warpgroup's product reads shared memory that nobody wrote".to_owned()
+                    "wgmma reads shared memory that was never written".to_owned()
                 });
             }
             self.check_proxy(warp, pc, 0, (warp.block, offset), 16);

@@ -1,10 +1,10 @@
-//! What the lanes of a warp do together: shuffles, votes, matches.
+//! Warp-synchronous instructions: shuffles, votes, matches, reductions.
 
 use super::{
-    fragments::{Fragment, Wait},
     step::{Next, Step},
     unit::Unit,
     warp::Warp,
+    warp_splits::{Wait, WarpSplit},
 };
 use crate::{
     check::FindingKind,
@@ -12,86 +12,84 @@ use crate::{
 };
 
 impl Unit<'_> {
-    /// Which lanes an instruction waits for: its last operand.
+    /// The member mask of an instruction: its last operand.
     fn members(&self, warp: &Warp, operands: &[Operand], active: u32) -> u32 {
         let mask = operands.last().copied().unwrap_or(Operand::NONE);
         warp.registers.word(&self.launched.constants, mask)[active.trailing_zeros() as usize & 31]
     }
 
-    /// An instruction that lanes run together: at once where all are here, and otherwise when they are.
-    pub(super) fn together(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
+    /// A warp-synchronous instruction executes once all lanes of its member mask are there.
+    pub(super) fn warp_collective(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
         let members = self.members(warp, step.operands, step.mask);
         if step.mask & !members != 0 {
             let lane = (step.mask & !members).trailing_zeros();
             self.report(warp, FindingKind::WarpSyncMismatch, step.pc, lane, None, || {
-                format!("the lane is not in the mask {members:#010x} of the instruction that it runs")
+                format!("runs a warp-synchronous instruction whose member mask {members:#010x} does not include it")
             });
         }
-        if members & warp.fragments.live & !step.mask != 0 {
+        if members & warp.splits.live & !step.mask != 0 {
             return Next::Again(Wait::Lanes { mask: members, active: step.mask });
         }
         self.collective(warp, step);
         Next::On
     }
 
-    /// Lets lanes go on that waited for each other. Gives whether any did.
-    pub(super) fn meet_lanes(&mut self, warp: &mut Warp) -> bool {
-        let waiting = |fragment: &Fragment| matches!(fragment.wait, Wait::Lanes { .. });
-        if !warp.fragments.all.iter().any(waiting) {
+    /// Lets lanes go on that waited for each other. Returns whether any did.
+    pub(super) fn release_collectives(&mut self, warp: &mut Warp) -> bool {
+        let waiting = |split: &WarpSplit| matches!(split.wait, Wait::Lanes { .. });
+        if !warp.splits.all.iter().any(waiting) {
             return false;
         }
         let program = self.launched.program;
-        for place in 0..warp.fragments.all.len() {
-            let Fragment { pc, wait: Wait::Lanes { mask, .. }, .. } = warp.fragments.all[place] else {
+        for place in 0..warp.splits.all.len() {
+            let WarpSplit { pc, wait: Wait::Lanes { mask, .. }, .. } = warp.splits.all[place] else {
                 continue;
             };
             let instruction = &program.instructions[pc as usize];
-            // Barriers of a warp may stand at several places; everything else must be the same instruction.
+            // `bar.warp.sync` may be at several places; everything else must be the same instruction.
             let anywhere = instruction.op == Op::WarpBarrier;
-            let with_us = |fragment: &Fragment| match fragment.wait {
+            let with_us = |split: &WarpSplit| match split.wait {
                 Wait::Lanes { mask: theirs, active } if theirs == mask => {
-                    let same = fragment.pc == pc
-                        || anywhere && program.instructions[fragment.pc as usize].op == Op::WarpBarrier;
+                    let same = split.pc == pc
+                        || anywhere && program.instructions[split.pc as usize].op == Op::WarpBarrier;
                     if same { active } else { 0 }
                 }
                 _ => 0,
             };
-            let here = warp.fragments.all.iter().map(with_us).fold(0, |all, lanes| all | lanes);
-            if mask & warp.fragments.live & !here != 0 {
+            let here = warp.splits.all.iter().map(with_us).fold(0, |all, lanes| all | lanes);
+            if mask & warp.splits.live & !here != 0 {
                 continue;
             }
-            let first = instruction.first as usize;
-            let end = first + instruction.results as usize + instruction.operands as usize;
-            let operands = &program.operands[first..end];
+            let operands = program.operands_of(instruction);
             self.collective(warp, Step { instruction, operands, pc, mask: here });
-            for fragment in &mut warp.fragments.all {
-                if with_us(fragment) != 0 {
-                    fragment.pc += 1;
-                    fragment.wait = Wait::Nothing;
+            for split in &mut warp.splits.all {
+                if with_us(split) != 0 {
+                    split.pc += 1;
+                    split.wait = Wait::Nothing;
                 }
             }
             return true;
         }
-        // Lanes at a join may be the ones that are waited for.
-        if warp.fragments.all.iter().all(waiting) && warp.fragments.break_joins() {
+        // Lanes at a reconvergence point may be the ones that are waited for.
+        if warp.splits.all.iter().all(waiting) && warp.splits.break_reconvergence() {
             return true;
         }
-        self.lost_lanes(warp)
+        self.report_mismatched_lanes(warp)
     }
 
-    /// Lanes that wait for others which wait elsewhere, for something else of the same warp.
-    fn lost_lanes(&mut self, warp: &Warp) -> bool {
-        let mut places = warp.fragments.all.iter().filter_map(|fragment| match fragment.wait {
-            Wait::Lanes { mask, .. } => Some((fragment.pc, mask, fragment.mask)),
+    /// Reports lanes that wait for lanes of the same warp which wait at another instruction.
+    fn report_mismatched_lanes(&mut self, warp: &Warp) -> bool {
+        let mut places = warp.splits.all.iter().filter_map(|split| match split.wait {
+            Wait::Lanes { mask, .. } => Some((split.pc, mask, split.mask)),
             _ => None,
         });
         let (Some(first), Some(_)) = (places.next(), places.next()) else { return false };
-        if warp.fragments.all.iter().any(|fragment| !matches!(fragment.wait, Wait::Lanes { .. })) {
+        if warp.splits.all.iter().any(|split| !matches!(split.wait, Wait::Lanes { .. })) {
             return false;
         }
         let (pc, mask, lanes) = first;
         self.report(warp, FindingKind::WarpSyncMismatch, pc, lanes.trailing_zeros(), None, || {
-            format!("lanes {lanes:#010x} wait for those of {mask:#010x}, which wait at another instruction")
+            format!("lanes {lanes:#010x} wait for lanes {mask:#010x}, which wait at another instruction")
         });
         false
     }
@@ -102,8 +100,8 @@ impl Unit<'_> {
         let registers = &mut warp.registers;
         match step.instruction.op {
             Op::WarpBarrier => {
-                warp.met = self.clocks.advance();
-                self.learnt(warp);
+                warp.last_sync = self.clocks.advance();
+                self.update_floor(warp);
             }
             Op::Shuffle(mode) => {
                 let source = *registers.word(constants, operands[2]);
@@ -182,7 +180,7 @@ impl Unit<'_> {
         }
     }
 
-    /// A value of a lane that does not take part is not defined.
+    /// Reports lanes that shuffle in the undefined value of a lane that does not take part.
     fn check_shuffle(
         &mut self,
         warp: &Warp,
@@ -198,16 +196,14 @@ impl Unit<'_> {
             let (from, valid) = shuffle_source(mode, lane, by[lane as usize], clamp[lane as usize]);
             if valid && step.mask >> from & 1 == 0 {
                 self.report(warp, FindingKind::WarpSyncMismatch, step.pc, lane, None, || {
-                    format!(
-                        "the lane reads the value of lane {from}, which does not take part in the shuffle"
-                    )
+                    format!("shuffles in the value of lane {from}, which does not execute the shuffle")
                 });
             }
         }
     }
 }
 
-/// The lane whose value is given, and whether it is within the segment; the lane itself where it is not.
+/// The source lane of a shuffle, and whether it is within the segment; if not, the source is the lane itself.
 #[inline(always)]
 fn shuffle_source(mode: Shuffle, lane: u32, by: u32, clamp: u32) -> (u32, bool) {
     let by = by & 0x1f;

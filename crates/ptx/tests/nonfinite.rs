@@ -1,5 +1,5 @@
-//! Kernels in which a number stops being one: the check for it must find the line, and find nothing where a NaN or an infinity
-//! was only handed on.
+//! Kernels that produce infinities and NaNs: the check must find the line where they originate, and nothing where they are only
+//! propagated.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 mod support;
@@ -22,11 +22,11 @@ __device__ u32 brains(float upper, float lower) {
 }
 "#;
 
-/// What is found in a kernel of 32 threads, each with a number of its own; and the line that ends in `// HERE`.
-fn run(body: &str, x: &[f32; 32], births: bool) -> Option<(Vec<Finding>, u32)> {
+/// The findings of a kernel of 32 threads, each with its own number, and the line that ends in `// HERE`.
+fn run(body: &str, x: &[f32; 32], nonfinite: bool) -> Option<(Vec<Finding>, u32)> {
     let source = format!("{HEAD}{body}");
-    let ptx = compile("births.cu", &source, "", "80")?;
-    let mut simulator = Simulator::new(profile("80")).with_checks(Checks { births, ..Checks::default() });
+    let ptx = compile("nonfinite.cu", &source, "", "80")?;
+    let mut simulator = Simulator::new(profile("80")).with_checks(Checks { nonfinite, ..Checks::default() });
     let module = Module::load(&mut simulator, &ptx).unwrap_or_else(|error| panic!("{error}"));
     let bytes: Vec<u8> = x.iter().flat_map(|value| value.to_le_bytes()).collect();
     let (x, y) = (simulator.upload(&bytes).unwrap(), simulator.allocate(128).unwrap());
@@ -36,7 +36,7 @@ fn run(body: &str, x: &[f32; 32], births: bool) -> Option<(Vec<Finding>, u32)> {
     Some((report.findings, line.unwrap()))
 }
 
-/// That a number of lane 5 makes one stop being one at the line, and that neither a one, a NaN nor an infinity there does.
+/// Asserts that a number of lane 5 leads to a finding at the line, and that 1, NaN and infinity do not.
 fn found(body: &str, culprit: f32) {
     let mut x = [1.0; 32];
     for innocent in [1.0, f32::NAN, f32::INFINITY] {
@@ -109,7 +109,7 @@ fn a_matrix_product() {
     }
 }
 
-/// The common end of a softmax over a row that is masked altogether: no operand is a NaN, and none is finite.
+/// What happens in a softmax over a fully masked row: no operand is NaN, and none is finite.
 #[test]
 fn a_difference_of_infinities() {
     let body =
@@ -119,5 +119,5 @@ fn a_difference_of_infinities() {
     let Some((findings, line)) = run(body, &x, true) else { return };
     let [finding] = &findings[..] else { panic!("{findings:?}") };
     assert_eq!(finding.source.as_ref().map(|source| source.line), Some(line), "{finding}");
-    assert!(finding.thread == [5, 0, 0] && finding.message.starts_with("NaN"), "{finding}");
+    assert!(finding.thread == [5, 0, 0] && finding.message.starts_with("produces NaN"), "{finding}");
 }

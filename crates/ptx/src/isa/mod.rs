@@ -1,0 +1,251 @@
+//! Instructions as they are executed: decoded once, with their operands in one list.
+
+mod arithmetic;
+mod memory;
+mod operand;
+mod types;
+
+pub(crate) use arithmetic::{Alu, Carry, CarryOp, Compare, Conversion, Float, Int, Logic, Mode, PermuteMode};
+pub(crate) use memory::{
+    Access, Atomic, Barrier, BulkDirection, Fence, Mbarrier, Memory, Mma, Shuffle, TensorCopy, Vote, Wgmma,
+};
+pub(crate) use operand::{Class, Operand};
+pub(crate) use types::Type;
+
+use crate::counters::InstructionClass;
+
+/// A special register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Special {
+    Tid(u8),
+    Ntid(u8),
+    Ctaid(u8),
+    Nctaid(u8),
+    ClusterCtaid(u8),
+    ClusterNctaid(u8),
+    Clusterid(u8),
+    Nclusterid(u8),
+    ClusterCtarank,
+    ClusterNctarank,
+    LaneId,
+    WarpId,
+    NwarpId,
+    LaneMaskEq,
+    LaneMaskLe,
+    LaneMaskLt,
+    LaneMaskGe,
+    LaneMaskGt,
+    SmId,
+    NsmId,
+    GridId,
+    Clock,
+    Clock64,
+    ClockHigh,
+    GlobalTimer,
+    DynamicSharedBytes,
+    TotalSharedBytes,
+    AggregateSharedBytes,
+}
+
+/// What an instruction does. Its operands are listed after its results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Alu(Alu),
+    Carry(Carry),
+    Special(Special),
+    /// Results: the predicate and its complement. Operands: two values, and a predicate to combine with.
+    SetPredicate {
+        compare: Compare,
+        kind: Type,
+        combine: Logic,
+        flush: bool,
+    },
+    /// `set`: a comparison whose result is a number.
+    SetValue {
+        compare: Compare,
+        kind: Type,
+        combine: Logic,
+        flush: bool,
+        float: bool,
+    },
+    /// `testp`: finite, infinite, number, NaN, normal or subnormal.
+    TestNumber {
+        test: u8,
+        wide: bool,
+    },
+    Predicate(Logic),
+    Load(Access),
+    Store(Access),
+    /// Operands: the result, unless it is a reduction; the address; one or two values.
+    Atomic {
+        memory: Memory,
+        op: Atomic,
+        kind: Type,
+        offset: i64,
+        reduction: bool,
+    },
+    Prefetch,
+    ToGeneric(Memory),
+    FromGeneric(Memory),
+    /// `isspacep`: whether a generic address belongs to a state space.
+    IsSpace(Memory),
+    /// `mapa`: the same offset in another block of the cluster.
+    MapShared {
+        generic: bool,
+    },
+    /// `getctarank`: the block of the cluster that an address belongs to.
+    ClusterRankOf {
+        generic: bool,
+    },
+    Shuffle(Shuffle),
+    Vote(Vote),
+    MatchAny {
+        wide: bool,
+    },
+    MatchAll {
+        wide: bool,
+    },
+    ActiveMask,
+    Elect,
+    ReduceWarp {
+        op: Atomic,
+        signed: bool,
+    },
+    WarpBarrier,
+    Branch {
+        target: u32,
+    },
+    /// `brx.idx`: a table of targets.
+    BranchIndexed {
+        table: u32,
+    },
+    Exit,
+    Trap,
+    Barrier {
+        kind: Barrier,
+        aligned: bool,
+        counted: bool,
+    },
+    ClusterArrive {
+        release: bool,
+    },
+    ClusterWait,
+    Fence(Fence),
+    Mbarrier {
+        op: Mbarrier,
+        cluster: bool,
+        offset: i64,
+    },
+    /// `cp.async` of 4, 8 or 16 bytes. Operands: the two addresses, and how many bytes are read; the rest is zero.
+    AsyncCopy {
+        bytes: u8,
+        to: i64,
+        from: i64,
+    },
+    AsyncCommit,
+    AsyncWait {
+        pending: u32,
+    },
+    AsyncArrive {
+        increment: bool,
+        offset: i64,
+    },
+    BulkCopy {
+        direction: BulkDirection,
+        multicast: bool,
+    },
+    TensorCopy(TensorCopy),
+    BulkCommit,
+    BulkWait {
+        pending: u32,
+        read: bool,
+    },
+    LoadMatrix {
+        count: u8,
+        transposed: bool,
+        offset: i64,
+    },
+    StoreMatrix {
+        count: u8,
+        transposed: bool,
+        offset: i64,
+    },
+    Mma(Mma),
+    Wgmma(Wgmma),
+    WgmmaFence,
+    WgmmaCommit,
+    WgmmaWait {
+        pending: u32,
+    },
+    SetRegisters {
+        count: u32,
+        more: bool,
+    },
+    /// Nothing that affects a result: `nanosleep`, `griddepcontrol`, `discard`.
+    Nothing,
+}
+
+/// A decoded instruction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Instruction {
+    pub op: Op,
+    /// The predicate that says which lanes execute it.
+    pub guard: Operand,
+    /// Its first operand in [`Program::operands`]; results come first.
+    pub first: u32,
+    pub results: u16,
+    pub operands: u16,
+    /// Its entry in [`Program::lines`].
+    pub line: u32,
+    /// The class that counts it.
+    pub class: InstructionClass,
+    /// Whether it accesses a register of a `wgmma`, other than to copy it.
+    pub uses_wgmma_registers: bool,
+}
+
+/// Where an instruction comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// The index in the module's list of files.
+    pub file: u32,
+    /// The line in that file, 0 if unknown.
+    pub source: u32,
+    /// The file and line that it was inlined at; line 0 if it was not.
+    pub caller: (u32, u32),
+    /// The line in the PTX.
+    pub ptx: u32,
+}
+
+/// A kernel's code, ready to run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Program {
+    pub instructions: Vec<Instruction>,
+    pub operands: Vec<Operand>,
+    pub lines: Vec<Line>,
+    pub words: Vec<u32>,
+    pub longs: Vec<u64>,
+    /// Targets of indexed branches.
+    pub tables: Vec<Vec<u32>>,
+    /// Where the lanes reconverge after each branch, by instruction; `u32::MAX` if they do not.
+    pub reconvergence: Vec<u32>,
+    /// How many registers of each class there are.
+    pub word_count: usize,
+    pub long_count: usize,
+    pub predicate_count: usize,
+    /// Bytes of local memory per thread.
+    pub local_bytes: usize,
+    /// Bytes of static shared memory per block.
+    pub shared_bytes: usize,
+    /// The size of the smallest access to global memory, and to shared memory.
+    pub global_granule: usize,
+    pub shared_granule: usize,
+}
+
+impl Program {
+    /// An instruction's results and operands.
+    #[inline(always)]
+    pub fn operands_of(&self, instruction: &Instruction) -> &[Operand] {
+        let first = instruction.first as usize;
+        &self.operands[first..first + instruction.results as usize + instruction.operands as usize]
+    }
+}

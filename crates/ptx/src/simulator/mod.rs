@@ -1,0 +1,109 @@
+//! The simulated device: memory, modules, launches. Its interface follows the CUDA driver's.
+
+mod launch;
+mod module;
+
+pub use launch::{Argument, LaunchConfig, Report};
+pub(crate) use module::Kernel;
+pub use module::Module;
+
+use crate::{chip::ChipSpec, error::PtxError, memory::Global};
+
+/// An address in the simulated device's memory.
+pub type DeviceAddress = u64;
+
+/// The default limit of warp instructions per launch.
+const STEPS: u64 = 4_000_000_000;
+
+/// What a launch checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checks {
+    /// Races between threads, and missing fences.
+    pub races: bool,
+    /// Instructions that produce an infinity from finite operands, or a NaN from operands that are not NaN. Off by default, because
+    /// many kernels do so on purpose.
+    pub nonfinite: bool,
+    /// Warp instructions after which a launch is considered endless.
+    pub steps: u64,
+}
+
+impl Default for Checks {
+    fn default() -> Checks {
+        Checks { races: true, nonfinite: false, steps: STEPS }
+    }
+}
+
+/// A simulated GPU.
+#[derive(Debug)]
+pub struct Simulator {
+    chip: ChipSpec,
+    checks: Checks,
+    global: Global,
+}
+
+impl Simulator {
+    /// A device with the default checks.
+    pub fn new(chip: ChipSpec) -> Simulator {
+        Simulator { chip, checks: Checks::default(), global: Global::default() }
+    }
+
+    /// Sets what launches check.
+    #[must_use]
+    pub fn with_checks(mut self, checks: Checks) -> Simulator {
+        self.checks = checks;
+        self
+    }
+
+    /// The simulated chip.
+    pub fn chip(&self) -> &ChipSpec {
+        &self.chip
+    }
+
+    /// Allocates memory. Reading it before it is written is a finding.
+    ///
+    /// # Errors
+    /// If the host does not have enough memory.
+    pub fn allocate(&mut self, bytes: usize) -> Result<DeviceAddress, PtxError> {
+        self.global.allocate(bytes)
+    }
+
+    /// Reserves addresses without memory behind them, any number of bytes: reads return zeros, writes are ignored. For
+    /// [predictions](Simulator::predict) of launches whose tensors need not exist.
+    pub fn reserve(&mut self, bytes: usize) -> DeviceAddress {
+        self.global.reserve(bytes)
+    }
+
+    /// Frees an allocation. Its addresses are never reused.
+    ///
+    /// # Errors
+    /// If no allocation starts at the address.
+    pub fn free(&mut self, address: DeviceAddress) -> Result<(), PtxError> {
+        self.global.free(address)
+    }
+
+    /// Copies bytes to the device.
+    ///
+    /// # Errors
+    /// If they are not within one allocation.
+    pub fn copy_in(&mut self, address: DeviceAddress, from: &[u8]) -> Result<(), PtxError> {
+        self.global.copy_in(address, from)
+    }
+
+    /// Copies bytes from the device.
+    ///
+    /// # Errors
+    /// If they are not within one allocation.
+    pub fn copy_out(&self, address: DeviceAddress, to: &mut [u8]) -> Result<(), PtxError> {
+        self.global.copy_out(address, to)
+    }
+
+    /// Allocates memory for bytes and copies them there.
+    ///
+    /// # Errors
+    /// As [`Simulator::allocate`].
+    pub fn upload(&mut self, from: &[u8]) -> Result<DeviceAddress, PtxError> {
+        let address = self.allocate(from.len())?;
+        self.copy_in(address, from)?;
+        Ok(address)
+    }
+}

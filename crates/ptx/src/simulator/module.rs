@@ -1,0 +1,164 @@
+//! Loading PTX: kernels are decoded, variables get memory.
+
+use std::collections::HashMap;
+
+use super::Simulator;
+use crate::{
+    decode::{self, Symbols},
+    error::PtxError,
+    flow,
+    isa::{Program, Type},
+    rounding_latitude::RoundingLatitude,
+    syntax::{
+        self,
+        tree::{self, Space, Value, Variable},
+    },
+};
+
+/// A decoded kernel.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub name: String,
+    pub program: Program,
+    /// The offset and size of each parameter in the parameter space.
+    pub(super) parameters: Vec<(usize, usize)>,
+    /// `.maxntid` or `.reqntid`, and whether it is the latter.
+    pub(super) threads: Option<[u64; 3]>,
+    pub(super) threads_required: bool,
+    /// `.reqnctapercluster`.
+    pub(super) cluster: Option<[u64; 3]>,
+    latitude: RoundingLatitude,
+}
+
+/// A loaded PTX module.
+#[derive(Debug)]
+pub struct Module {
+    kernels: Vec<Kernel>,
+    pub(super) files: Vec<String>,
+    portable: bool,
+}
+
+impl Module {
+    /// Parses and decodes PTX, and allocates its variables on the device.
+    ///
+    /// # Errors
+    /// If the text is not PTX, targets another chip, or contains an instruction that the simulator does not support.
+    pub fn load(simulator: &mut Simulator, ptx: &str) -> Result<Module, PtxError> {
+        let tree = syntax::parse(ptx)?;
+        if !simulator.chip.runs(tree.target) {
+            return Err(PtxError::Launch {
+                kernel: tree.functions.first().map_or("", |function| function.name).to_owned(),
+                what: format!(
+                    "code for {} does not run on the simulated {}",
+                    tree.target, simulator.chip.name
+                ),
+            });
+        }
+        let symbols = simulator.place_variables(&tree)?;
+        let mut kernels = Vec::new();
+        for function in tree.functions.iter().filter(|function| function.entry) {
+            let mut program = decode::decode(&tree, &symbols, function)?;
+            flow::prepare(&mut program);
+            let mut parameters = Vec::new();
+            let mut end = 0;
+            for parameter in &function.parameters {
+                let (offset, after) = decode::parameter_place(parameter, end)?;
+                parameters.push((offset as usize, (after - offset) as usize));
+                end = after;
+            }
+            kernels.push(Kernel {
+                name: function.name.to_owned(),
+                program,
+                parameters,
+                threads: function.threads,
+                threads_required: function.threads_required,
+                cluster: function.cluster,
+                latitude: RoundingLatitude::of(&tree, function),
+            });
+        }
+        let files = tree.files.iter().map(|&(_, name)| name.to_owned()).collect();
+        Ok(Module { kernels, files, portable: !symbols.in_code() })
+    }
+
+    /// Whether its code refers to no variable in device memory, so that it runs on any simulator of the same chip.
+    pub fn is_portable(&self) -> bool {
+        self.portable
+    }
+
+    /// The kernels' names.
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.kernels.iter().map(|kernel| kernel.name.as_str())
+    }
+
+    /// The parts of a kernel's arithmetic that a chip may round differently.
+    ///
+    /// # Errors
+    /// If there is no such kernel.
+    pub fn rounding_latitude(&self, kernel: &str) -> Result<&RoundingLatitude, PtxError> {
+        Ok(&self.kernel(kernel)?.latitude)
+    }
+
+    pub(crate) fn kernel(&self, name: &str) -> Result<&Kernel, PtxError> {
+        self.kernels.iter().find(|kernel| kernel.name == name).ok_or_else(|| PtxError::NoKernel {
+            name: name.to_owned(),
+            there: self.kernels().map(str::to_owned).collect(),
+        })
+    }
+}
+
+impl Simulator {
+    /// Allocates a module's variables and writes their initial values.
+    fn place_variables(&mut self, tree: &tree::Module<'_>) -> Result<Symbols, PtxError> {
+        let mut places = HashMap::new();
+        let in_memory =
+            || tree.variables.iter().filter(|v| matches!(v.space, Space::Global | Space::Constant));
+        for variable in in_memory() {
+            let Some(bytes) = decode::variable_size(variable)?.filter(|_| !variable.external) else {
+                let what = format!(
+                    "{} is declared here but defined in another module; only self-contained modules can be loaded",
+                    variable.name
+                );
+                return Err(PtxError::Syntax { place: variable.place, what });
+            };
+            let address = self.allocate(bytes.max(1) as usize)?;
+            places.insert(variable.name.to_owned(), (variable.space, address));
+        }
+        for variable in in_memory() {
+            let bytes = initial_bytes(variable, &places)?;
+            self.global.copy_in(places[variable.name].1, &bytes)?;
+        }
+        Symbols::new(tree, places)
+    }
+}
+
+/// A variable's initial value; elements without one are zero.
+fn initial_bytes(
+    variable: &Variable<'_>,
+    places: &HashMap<String, (Space, u64)>,
+) -> Result<Vec<u8>, PtxError> {
+    let wrong = |what: String| PtxError::Syntax { place: variable.place, what };
+    let size = decode::variable_size(variable)?.unwrap_or(0) as usize;
+    let element = Type::named(variable.type_name).map_or(1, Type::bytes);
+    let mut bytes = Vec::with_capacity(size);
+    for value in &variable.values {
+        let number = match *value {
+            Value::Integer(value) => value,
+            Value::Single(bits) => u64::from(bits),
+            Value::Double(bits) => bits,
+            Value::Address(name, offset) => {
+                let Some((_, address)) = places.get(name) else {
+                    return Err(wrong(format!(
+                        "an initialiser takes the address of {name}, which is not a variable in global memory"
+                    )));
+                };
+                address.wrapping_add(offset)
+            }
+        };
+        bytes.extend_from_slice(&number.to_le_bytes()[..element.min(8)]);
+    }
+    if bytes.len() > size {
+        return Err(wrong(format!("{} has more initial values than elements", variable.name)));
+    }
+    bytes.resize(size, 0);
+    Ok(bytes)
+}
