@@ -115,7 +115,10 @@ impl SimulatedBench {
         let said = |problem: kinora_ptx::PtxError| CudaError::Simulation(problem.to_string());
         let mut simulator = Simulator::new(self.profile.clone());
         let allocate = |simulator: &mut Simulator, bytes: usize| -> Result<DevicePointer, CudaError> {
-            if bytes == 0 { Ok(0) } else { simulator.allocate(bytes).map_err(said) }
+            if bytes == 0 {
+                return Ok(DevicePointer::NULL);
+            }
+            simulator.allocate(bytes).map(DevicePointer::new).map_err(said)
         };
         let tensors =
             |simulator: &mut Simulator, types: &[&TensorType]| -> Result<Vec<DevicePointer>, CudaError> {
@@ -124,18 +127,18 @@ impl SimulatedBench {
         let places = Places {
             inputs: tensors(&mut simulator, call.inputs)?,
             outputs: tensors(&mut simulator, call.outputs)?,
-            workspace: allocate(&mut simulator, implementation.workspace(call))?,
+            workspace: allocate(&mut simulator, implementation.workspace())?,
             fault: allocate(&mut simulator, FAULT_BYTES)?,
             number: 1,
         };
-        simulator.copy_in(places.fault, &[0; FAULT_BYTES]).map_err(said)?;
+        simulator.copy_in(places.fault.address(), &[0; FAULT_BYTES]).map_err(said)?;
         for (&address, operand) in places.inputs.iter().zip(operands) {
             if !operand.is_empty() {
-                simulator.copy_in(address, operand).map_err(said)?;
+                simulator.copy_in(address.address(), operand).map_err(said)?;
             }
         }
         let (mut reports, mut freedom) = (Vec::new(), Freedom::default());
-        for work in implementation.work(call, &places)? {
+        for work in implementation.work(&places)? {
             let Work::Launch(launch) = work else {
                 return Err(CudaError::Simulation(format!("{} is a library's", implementation.name())));
             };
@@ -147,7 +150,7 @@ impl SimulatedBench {
         let read = |address: DevicePointer, bytes: usize| {
             let mut to = vec![0; bytes];
             if bytes > 0 {
-                simulator.copy_out(address, &mut to).map_err(said)?;
+                simulator.copy_out(address.address(), &mut to).map_err(said)?;
             }
             Ok(to)
         };
@@ -190,11 +193,11 @@ impl SimulatedBench {
 /// A launch as the simulator takes it.
 fn config(launch: &Launch) -> LaunchConfig {
     let argument = |argument: &Argument| match argument {
-        Argument::Pointer(address) => Simulated::U64(*address),
+        Argument::Pointer(pointer) => Simulated::U64(pointer.address()),
         Argument::I32(value) => Simulated::U32(value.cast_unsigned()),
         Argument::I64(value) => Simulated::U64(value.cast_unsigned()),
         Argument::F32(value) => Simulated::F32(*value),
-        Argument::Bytes(bytes) => Simulated::Bytes(bytes.clone()),
+        Argument::Struct(value) => Simulated::Bytes(value.bytes().to_vec()),
         Argument::TensorMap(map) => Simulated::TensorMap(tensor_map(map)),
     };
     LaunchConfig {
@@ -209,7 +212,7 @@ fn config(launch: &Launch) -> LaunchConfig {
 /// A descriptor of the bulk copy engine as the simulator takes it.
 fn tensor_map(map: &TensorMap) -> SimulatedMap {
     SimulatedMap {
-        address: map.address,
+        address: map.address.address(),
         element: if map.bf16 { MapElement::Bf16 } else { MapElement::F16 },
         rank: map.rank,
         extents: map.extents,
