@@ -1,4 +1,4 @@
-// Attention of every kind, a warp for each query of each head, with a running softmax.
+// Attention of every kind, a warp for each query of each head, with an online softmax.
 #include "specialisation.cuh"
 #include "attention.cuh"
 
@@ -22,5 +22,5 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) plain(
         first_row(q, problem.q, batch, sequence) + query * problem.q.step,
         first_row(k, problem.k, key_batch, sequence), first_row(v, problem.v, key_batch, sequence),
         mask_row(mask, problem, sequence, query), first_row(y, problem.y, batch, sequence) + query * problem.y.step,
-        problem, query, keys_there(problem, key_lengths, batch));
+        problem, query, key_count(problem, key_lengths, batch));
 }

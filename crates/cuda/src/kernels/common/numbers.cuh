@@ -83,7 +83,7 @@ __device__ __forceinline__ u32 pack2<bf16>(float first, float second) {
 }
 #endif
 
-// N neighbours, read and written as one where they are aligned.
+// N neighbours, aligned so that they are read and written as one.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
     T lane[N];
@@ -103,8 +103,8 @@ __device__ __forceinline__ void load(float (&to)[N], const T *from) {
     for (int i = 0; i < N; i++) to[i] = to_float(pack.lane[i]);
 }
 
-// The other way, to global memory. Eight halves are one instruction here: left to itself, the compiler stores them one by one where
-// sums come from matrix units, which is eight times the traffic.
+// The other way, to global memory. Eight halves are one instruction here: left to itself, the compiler stores them one by one if
+// sums come from tensor cores, which is eight times the traffic.
 template <int N, class T>
 __device__ __forceinline__ void store(T *to, const float (&from)[N]) {
     if constexpr (sizeof(T) == 2 && N % 8 == 0) {

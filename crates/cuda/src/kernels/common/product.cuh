@@ -16,11 +16,11 @@ struct Product {
     i32 depth;
     // Channels of a pixel that a slice of a convolution reads.
     i32 channels;
-    // How the depth is split among blocks, each of which leaves its own partial sums: how many there are, and how many
-    // steps of the depth's tiles each takes.
+    // Split-K: how many blocks share the depth of a tile, each with its own partial sums, and how many steps of the depth's
+    // tiles each of them takes.
     i32 splits;
     i32 steps;
-    // Where the result's columns of a slice begin, from slice to slice.
+    // Columns of the result from one slice to the next.
     i32 column_slice;
     i32 unused;
 };
@@ -41,7 +41,7 @@ __device__ __forceinline__ Place place_of(u32 number, u32 down, u32 across) {
     return {band * band_rows + in_band - column * height, column, plane};
 }
 
-// A block's tile: its first row and column, and which slice and part of the depth it is of.
+// A block's tile: its first row and column, its slice, and its part of the depth (split-K).
 struct Tile {
     int row, column, slice, split;
 };

@@ -10,7 +10,7 @@ constexpr int tile_depth = 1024 / TILE;
 // The sums of a thread: `blocks` × `blocks` blocks of 4 × 4, 64 apart.
 constexpr int blocks = TILE / 64;
 constexpr int sums = 4 * blocks;
-// A shared row is one depth of all rows of a (columns of b). The four more keep the stores of depths apart from one bank.
+// A shared row is one depth of all rows of a (columns of b). Four more keep the stores of different depths in different banks.
 constexpr int pitch = TILE + 4;
 
 // Four neighbours that a thread brings, along the depth or along the rows, whichever is contiguous.
@@ -58,8 +58,8 @@ __device__ __forceinline__ void fetch(float (&four)[4], const T *from, i64 line_
     }
 }
 
-// Blocks that share a multiprocessor. Two of the larger tile would leave a thread 128 registers, of which sums and operands on
-// their way take all: epilogues, gates and windows would spill.
+// Blocks that share a multiprocessor. Two of the larger tile would leave a thread 128 registers, all of which the sums and the
+// operands in flight take: epilogues, gates and windows would spill.
 constexpr int resident = TILE == 64 ? 3 : 1;
 
 extern "C" __global__ void __launch_bounds__(256, resident)
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(256, resident)
         __syncthreads();
     }
 
-    // Results of a thread's block of four columns, STORE of them at a time: half as many where they are gated.
+    // Results of a thread's block of four columns, STORE of them at a time: half as many if they are gated.
     constexpr int per_result = GATED ? 2 : 1;
     int result_columns = p.columns / per_result;
 #pragma unroll

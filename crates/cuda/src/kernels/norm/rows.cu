@@ -1,5 +1,5 @@
 // Layer and RMS norm: the channels of a position share statistics, and lie in one row. A mean is kept as a difference from
-// the row's first element: where all elements are large it would lose digits.
+// the row's first element: if all elements are large, it would lose digits otherwise.
 #include "specialisation.cuh"
 #include "affine.cuh"
 #include "numbers.cuh"

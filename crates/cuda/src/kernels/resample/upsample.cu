@@ -13,7 +13,7 @@ struct Extents {
 
 #if BILINEAR
 // The two samples that a position of the result lies between, and how far it is towards the second: centres are at half
-// pixels, and edges are held. In whole numbers, where a float would lose the place within a large image.
+// pixels, and edges are held. In whole numbers: a float would lose the place within a large image.
 struct Between {
     i64 first, second;
     float towards;
