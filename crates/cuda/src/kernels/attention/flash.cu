@@ -1,9 +1,10 @@
-// FlashAttention on the tensor cores: the scores of a tile of queries and a tile of keys live in registers only, and become
-// weights there, with an online softmax.
+// FlashAttention on the tensor cores: the scores of a tile of queries and a tile of keys live in registers only, and
+// become weights there, with an online softmax.
 //
-// A block has QUERY_TILE queries, a warp WARP_ROWS of them (16 or 32). It walks the keys by tiles of KEY_TILE, in STAGES
-// shared buffers: with two, the next tile arrives while this one is worked on. Heads too wide for the registers are cut:
-// a block sums VALUE_SLICE channels of the values, a multiple of 16, and the scores are made for each slice anew.
+// A block has QUERY_TILE queries, a warp WARP_ROWS of them (16 or 32). It walks the keys by tiles of KEY_TILE, in
+// STAGES shared buffers: with two, the next tile arrives while this one is worked on. Heads too wide for the registers
+// are cut: a block sums VALUE_SLICE channels of the values, a multiple of 16, and the scores are made for each slice
+// anew.
 #include "specialisation.cuh"
 #include "attention.cuh"
 #include "matrix.cuh"
@@ -22,8 +23,7 @@ constexpr bool HELD_QUERIES = KEY_STEPS * ROW_TILES <= 8;
 // Copies rows `first` to `first + ROWS` of an operand, of WIDTH channels, and zeros for rows from `end` on and channels
 // from `channels` on.
 template <int ROWS, int WIDTH, int TO_ROW>
-__device__ __forceinline__ void copy_rows(
-    u32 to, const ELEMENT *from, i64 step, i32 first, i32 end, int channels) {
+__device__ __forceinline__ void copy_rows(u32 to, const ELEMENT *from, i64 step, i32 first, i32 end, int channels) {
     constexpr int PIECES = WIDTH / 8;
 #pragma unroll
     for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
@@ -41,9 +41,8 @@ __device__ __forceinline__ void copy_rows(
 #define BOUNDS __launch_bounds__(THREADS, 1)
 #endif
 
-extern "C" __global__ void BOUNDS flash(
-    const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths, ELEMENT *y,
-    const Problem problem) {
+extern "C" __global__ void BOUNDS flash(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask,
+                                        const i32 *key_lengths, ELEMENT *y, const Problem problem) {
     extern __shared__ __align__(128) u8 shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
@@ -76,8 +75,8 @@ extern "C" __global__ void BOUNDS flash(
     auto copy_tile = [&](i32 tile) {
         u32 to = stages_at + u32(tile % STAGES) * STAGE_BYTES;
         copy_rows<KEY_TILE, DEPTH, ROW>(to, k, problem.k.step, tile * KEY_TILE, end, HEAD_DIM);
-        copy_rows<KEY_TILE, VALUE_SLICE, VALUE_ROW>(
-            to + KEY_BYTES, v, problem.v.step, tile * KEY_TILE, end, HEAD_DIM - first_channel);
+        copy_rows<KEY_TILE, VALUE_SLICE, VALUE_ROW>(to + KEY_BYTES, v, problem.v.step, tile * KEY_TILE, end,
+                                                    HEAD_DIM - first_channel);
     };
     copy_rows<QUERY_TILE, DEPTH, ROW>(queries_at, q, problem.q.step, first_query, problem.queries, HEAD_DIM);
     if (key_tiles > 0) copy_tile(0);
@@ -181,8 +180,7 @@ extern "C" __global__ void BOUNDS flash(
 #pragma unroll
                         for (int i = 0; i < 2; i++) {
                             const i32 key = first_key + n * 8 + lane % 4 * 2 + i;
-                            float added =
-                                there && key < length ? mask_bias(row, problem.diagonal, query, key) : HIDDEN;
+                            float added = there && key < length ? mask_bias(row, problem.diagonal, query, key) : HIDDEN;
                             float &score = scores[m][n][2 * half + i];
                             score = masked(score, added, problem.scale);
                         }
@@ -219,7 +217,7 @@ extern "C" __global__ void BOUNDS flash(
                 }
             }
 
-        // A sum's two neighbouring tiles of 8 columns have the layout of an operand of 16.
+            // A sum's two neighbouring tiles of 8 columns have the layout of an operand of 16.
 #pragma unroll
         for (int step = 0; step < KEY_TILE / 16; step++) {
             u32 a[ROW_TILES][4];

@@ -1,11 +1,11 @@
-// FlashAttention on Hopper, without a mask. The kernel is warp-specialised: a producer warpgroup, one thread of which issues
-// the TMA loads, and WARPGROUPS consumers, which have 64 queries each and work on the tiles of KEY_TILE keys as they arrive in
-// STAGES buffers.
+// FlashAttention on Hopper, without a mask. The kernel is warp-specialised: a producer warpgroup, one thread of which
+// issues the TMA loads, and WARPGROUPS consumers, which have 64 queries each and work on the tiles of KEY_TILE keys as
+// they arrive in STAGES buffers.
 //
-// A consumer's wgmmas run asynchronously. It starts those of its queries and the next keys, then those of the weights and the
-// values of the last tile, and does the online softmax of the former while the latter still run. If TURNS is set, the
-// consumers also start their wgmmas in turns (ping-pong), so that one has the tensor cores while another has the exponential
-// units.
+// A consumer's wgmmas run asynchronously. It starts those of its queries and the next keys, then those of the weights
+// and the values of the last tile, and does the online softmax of the former while the latter still run. If TURNS is
+// set, the consumers also start their wgmmas in turns (ping-pong), so that one has the tensor cores while another has
+// the exponential units.
 //
 // Rows lie in shared memory with TMA's 128-byte swizzle: blocks of 64 channels, 128 bytes a row. TMA fills a head whose
 // channels are not a multiple of 64 up with zeros, since the heads are an axis of the tensor map.
@@ -41,10 +41,10 @@ struct SharedLayout {
     }
 };
 
-// One step of the online softmax: turns the products of a tile into weights, updates the running maximum, `largest`, and the
-// running sum of weights, `total`, of this thread's two rows, and gives the factor that rescales earlier sums.
-__device__ __forceinline__ void online_softmax(
-    float (&scores)[KEY_TILE / 2], float (&largest)[2], float (&total)[2], float (&correction)[2], float scale) {
+// One step of the online softmax: turns the products of a tile into weights, updates the running maximum, `largest`,
+// and the running sum of weights, `total`, of this thread's two rows, and gives the factor that rescales earlier sums.
+__device__ __forceinline__ void online_softmax(float (&scores)[KEY_TILE / 2], float (&largest)[2], float (&total)[2],
+                                               float (&correction)[2], float scale) {
     // Both rows side by side, and each maximum in two parts, so that no instruction waits for the one before it.
     float most[2][2];
 #pragma unroll
@@ -82,22 +82,21 @@ __device__ __forceinline__ void start_scores(float (&scores)[KEY_TILE / 2], u32 
 #pragma unroll
     for (int step = 0; step < KEY_STEPS; step++) {
         const u32 block = step / 4, within = step % 4 * 32;
-        wgmma_mma_async<ELEMENT, KEY_TILE>(
-            scores, wgmma_descriptor(queries + block * QUERY_BLOCK + within, 0, 1024),
-            wgmma_descriptor(keys + block * KEY_BLOCK + within, 0, 1024), step > 0);
+        wgmma_mma_async<ELEMENT, KEY_TILE>(scores, wgmma_descriptor(queries + block * QUERY_BLOCK + within, 0, 1024),
+                                           wgmma_descriptor(keys + block * KEY_BLOCK + within, 0, 1024), step > 0);
     }
     wgmma_commit_group();
 }
 
 // Starts the wgmmas of weights and a tile of values.
-__device__ __forceinline__ void start_sums(
-    float (&sums)[HEAD_DIM / 2], const u32 (&weights)[KEY_TILE / 16][4], u32 values) {
+__device__ __forceinline__ void start_sums(float (&sums)[HEAD_DIM / 2], const u32 (&weights)[KEY_TILE / 16][4],
+                                           u32 values) {
     pin_registers(sums);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < KEY_TILE / 16; step++)
-        wgmma_mma_async<ELEMENT, HEAD_DIM, true>(
-            sums, weights[step], wgmma_descriptor(values + step * 2048, KEY_BLOCK, 1024), true);
+        wgmma_mma_async<ELEMENT, HEAD_DIM, true>(sums, weights[step],
+                                                 wgmma_descriptor(values + step * 2048, KEY_BLOCK, 1024), true);
     wgmma_commit_group();
 }
 
@@ -116,15 +115,13 @@ struct Block {
 };
 
 // The producer: one thread issues the TMA loads of the queries, and of keys and values as their buffers become free.
-__device__ __forceinline__ void produce(
-    const TensorMap &q, const TensorMap &k, const TensorMap &v, const SharedLayout &room, const Problem &problem,
-    const Block &block) {
+__device__ __forceinline__ void produce(const TensorMap &q, const TensorMap &k, const TensorMap &v,
+                                        const SharedLayout &room, const Problem &problem, const Block &block) {
     const i32 key_batch = block.sequence.batch / problem.share;
     mbarrier_arrive_expect_tx(room.query_full, QUERY_BYTES);
     for (int part = 0; part < BLOCKS; part++)
-        tma_load_4d(
-            room.queries + part * QUERY_BLOCK, q, room.query_full, part * 64, block.sequence.head, block.first_query,
-            block.sequence.batch);
+        tma_load_4d(room.queries + part * QUERY_BLOCK, q, room.query_full, part * 64, block.sequence.head,
+                    block.first_query, block.sequence.batch);
     int stage = 0;
     u32 parity = 1;
     for (i32 tile = 0; tile < block.key_tiles; tile++) {
@@ -132,22 +129,20 @@ __device__ __forceinline__ void produce(
         mbarrier_wait_parity(room.key_free + 8 * stage, parity);
         mbarrier_arrive_expect_tx(key_full, KEY_BYTES);
         for (int part = 0; part < BLOCKS; part++)
-            tma_load_4d(
-                room.keys + stage * KEY_BYTES + part * KEY_BLOCK, k, key_full, part * 64, block.sequence.head,
-                tile * KEY_TILE, key_batch);
+            tma_load_4d(room.keys + stage * KEY_BYTES + part * KEY_BLOCK, k, key_full, part * 64, block.sequence.head,
+                        tile * KEY_TILE, key_batch);
         mbarrier_wait_parity(room.value_free + 8 * stage, parity);
         mbarrier_arrive_expect_tx(value_full, KEY_BYTES);
         for (int part = 0; part < BLOCKS; part++)
-            tma_load_4d(
-                room.values + stage * KEY_BYTES + part * KEY_BLOCK, v, value_full, part * 64, block.sequence.head,
-                tile * KEY_TILE, key_batch);
+            tma_load_4d(room.values + stage * KEY_BYTES + part * KEY_BLOCK, v, value_full, part * 64,
+                        block.sequence.head, tile * KEY_TILE, key_batch);
         if (++stage == STAGES) stage = 0, parity ^= 1;
     }
 }
 
 // A consumer: the online softmax and the sums of a warpgroup's queries over all keys.
-__device__ __forceinline__ void consume(
-    float (&sums)[HEAD_DIM / 2], float (&total)[2], const SharedLayout &room, const Problem &problem, const Block &block) {
+__device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&total)[2], const SharedLayout &room,
+                                        const Problem &problem, const Block &block) {
     const int warpgroup = block.warpgroup, lane = block.lane;
     const u32 queries = room.queries + warpgroup * 64 * 128;
     const int turn = TURN + warpgroup, next_turn = TURN + (warpgroup + 1) % WARPGROUPS;
@@ -205,12 +200,11 @@ __device__ __forceinline__ void consume(
 }
 
 // Writes the results of a consumer's queries.
-__device__ __forceinline__ void write_results(
-    const float (&sums)[HEAD_DIM / 2], const float (&total)[2], u8 *shared, ELEMENT *y, const Problem &problem,
-    const Block &block) {
+__device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2], const float (&total)[2], u8 *shared,
+                                              ELEMENT *y, const Problem &problem, const Block &block) {
     const int warpgroup = block.warpgroup, lane = block.lane;
-    // The result goes through the warpgroup's own rows of the query tile, to be written 16 bytes at a time. Pieces of 16
-    // bytes change places within a row by the row's number, so that eight rows are on different banks.
+    // The result goes through the warpgroup's own rows of the query tile, to be written 16 bytes at a time. Pieces of
+    // 16 bytes change places within a row by the row's number, so that eight rows are on different banks.
     named_barrier_sync(OWN + warpgroup, 128);
     u8 *staged = shared + warpgroup * 64 * 128;
     const int own_row = threadIdx.x % 128 / 32 * 16 + lane / 4;
@@ -237,14 +231,13 @@ __device__ __forceinline__ void write_results(
         const i32 query = block.first_query + warpgroup * 64 + row;
         const u8 *from = staged + piece / 8 * QUERY_BLOCK + row * 128 + ((piece % 8) ^ (row % 8)) * 16;
         if (query < problem.queries)
-            *reinterpret_cast<uint4 *>(y + query * problem.y.step + piece * 8) =
-                *reinterpret_cast<const uint4 *>(from);
+            *reinterpret_cast<uint4 *>(y + query * problem.y.step + piece * 8) = *reinterpret_cast<const uint4 *>(from);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper(
-    const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
-    ELEMENT *y, const Problem problem) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    hopper(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
+           const __grid_constant__ TensorMap v, ELEMENT *y, const Problem problem) {
     extern __shared__ __align__(1024) u8 shared[];
     const SharedLayout room(shared_address(shared));
     Block block;

@@ -21,9 +21,9 @@ __device__ __forceinline__ void load_piece(u32 (&to)[4], const ELEMENT *row, int
     to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
-    const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths, ELEMENT *y,
-    const Problem problem) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    temporal(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths,
+             ELEMENT *y, const Problem problem) {
     const int lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
     // The heads of a position are neighbours in memory.
     u32 index = blockIdx.x * WARPS + threadIdx.x / 32;
@@ -56,8 +56,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
 #pragma unroll
             for (int g = 0; g < GROUPS; g++) {
                 const i32 query = 16 * m + 8 * half + group;
-                load_piece(
-                    queries[m][half][g], q + query * problem.q.step, 4 * g + member, query < problem.queries);
+                load_piece(queries[m][half][g], q + query * problem.q.step, 4 * g + member, query < problem.queries);
             }
 #pragma unroll
     for (int step = 0; step < KEY_TILES; step++)
@@ -139,9 +138,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
                     const u32(&rows)[4][4] = values[step][g];
                     // The lower or the upper halves of two keys' words.
                     const u32 halves = n % 2 == 0 ? 0x5410 : 0x7632;
-                    const u32 b[2] = {
-                        __byte_perm(rows[0][n / 2], rows[1][n / 2], halves),
-                        __byte_perm(rows[2][n / 2], rows[3][n / 2], halves)};
+                    const u32 b[2] = {__byte_perm(rows[0][n / 2], rows[1][n / 2], halves),
+                                      __byte_perm(rows[2][n / 2], rows[3][n / 2], halves)};
                     mma_m16n8k16<ELEMENT>(sums[n], a, b);
                 }
             }
@@ -159,8 +157,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
                         nan = nan || row[n] != row[n];
                     }
                     const int piece = 8 * g + 2 * member + column;
-                    if (query < problem.queries && piece < PIECES)
-                        store(y + query * problem.y.step + 8 * piece, row);
+                    if (query < problem.queries && piece < PIECES) store(y + query * problem.y.step + 8 * piece, row);
                 }
                 nan_rows[half] |= __ballot_sync(0xffffffffu, nan);
             }
@@ -177,9 +174,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
                 rest &= ~(0xfu << 4 * row);
                 const i32 query = 16 * m + 8 * half + row;
                 if (query < problem.queries)
-                    attend<HEAD_DIM>(
-                        q + query * problem.q.step, k, v, mask_row(mask, problem, sequence, query),
-                        y + query * problem.y.step, problem, query, length);
+                    attend<HEAD_DIM>(q + query * problem.q.step, k, v, mask_row(mask, problem, sequence, query),
+                                     y + query * problem.y.step, problem, query, length);
             }
 #endif
     }

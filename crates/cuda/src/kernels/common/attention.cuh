@@ -1,7 +1,7 @@
 // What the attention kernels share: where sequences lie, which keys a query sees, and the attention of one query.
 //
-// Include this after `specialisation.cuh`, which defines HEAD_DIM, the kind of MASK, MASK_TYPE (the elements of the mask
-// operand; any type if there is none) and KEY_LENGTHS, 1 if a key-length operand is given and 0 otherwise.
+// Include this after `specialisation.cuh`, which defines HEAD_DIM, the kind of MASK, MASK_TYPE (the elements of the
+// mask operand; any type if there is none) and KEY_LENGTHS, 1 if a key-length operand is given and 0 otherwise.
 #pragma once
 #include "numbers.cuh"
 #include "reduce.cuh"
@@ -61,8 +61,8 @@ __device__ __forceinline__ i32 key_count(const Problem &problem, const i32 *key_
 }
 
 // The mask's row for a query.
-__device__ __forceinline__ const MASK_TYPE *mask_row(
-    const MASK_TYPE *mask, const Problem &problem, const Sequence &sequence, i32 query) {
+__device__ __forceinline__ const MASK_TYPE *mask_row(const MASK_TYPE *mask, const Problem &problem,
+                                                     const Sequence &sequence, i32 query) {
 #if MASK_IS_OPERAND
     return mask + sequence.batch * problem.mask_batch + sequence.head * problem.mask_head + i64(query) * problem.keys;
 #else
@@ -83,8 +83,8 @@ __device__ __forceinline__ float mask_bias(const MASK_TYPE *row, i32 diagonal, i
 #endif
 }
 
-// What the maximum is taken of, from a product of a query and a key: the product itself, since the scale is positive and can
-// wait for the exponential; but the score if a mask is added to it.
+// What the maximum is taken of, from a product of a query and a key: the product itself, since the scale is positive
+// and can wait for the exponential; but the score if a mask is added to it.
 __device__ __forceinline__ float masked(float product, float added, float scale) {
 #if MASK == MASK_ADDITIVE
     return added == HIDDEN ? HIDDEN : product * scale + added;
@@ -99,8 +99,8 @@ __device__ __forceinline__ float exp2_approx(float x) {
     return result;
 }
 
-// The weights of an online softmax: e to the power of a score less the largest one, for a row whose largest `masked` product
-// so far is known.
+// The weights of an online softmax: e to the power of a score less the largest one, for a row whose largest `masked`
+// product so far is known.
 struct RowSoftmax {
     float base, factor;
 
@@ -136,11 +136,12 @@ __device__ __forceinline__ float quad_sum(float value) {
     return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
-// The attention of one query by a whole warp, with an online softmax, for the first VALUES channels of the values. `q` and `y` are the query's
-// rows; `k` and `v` the first rows of its sequence, of which `length` exist. Hidden keys are never looked at.
+// The attention of one query by a whole warp, with an online softmax, for the first VALUES channels of the values. `q`
+// and `y` are the query's rows; `k` and `v` the first rows of its sequence, of which `length` exist. Hidden keys are
+// never looked at.
 template <int VALUES, class Q, class K, class V>
-__device__ __forceinline__ void attend(
-    const Q *q, const K *k, const V *v, const MASK_TYPE *mask, Q *y, const Problem &problem, i32 query, i32 length) {
+__device__ __forceinline__ void attend(const Q *q, const K *k, const V *v, const MASK_TYPE *mask, Q *y,
+                                       const Problem &problem, i32 query, i32 length) {
     constexpr int DEPTH = (HEAD_DIM + 31) / 32, WIDTH = (VALUES + 31) / 32, GROUP = 4;
     const int lane = threadIdx.x % 32;
     float channel[DEPTH], sums[WIDTH];

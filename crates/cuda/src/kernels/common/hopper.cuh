@@ -1,6 +1,6 @@
-// Hopper's own instructions: TMA (the tensor memory accelerator, which copies boxes of tensors), the mbarriers that count its
-// bytes, and wgmma, the matrix products of a warpgroup (four warps, 128 threads) on operands in shared memory.
-// Wrappers are named after their instructions.
+// Hopper's own instructions: TMA (the tensor memory accelerator, which copies boxes of tensors), the mbarriers that
+// count its bytes, and wgmma, the matrix products of a warpgroup (four warps, 128 threads) on operands in shared
+// memory. Wrappers are named after their instructions.
 #pragma once
 #include "matrix.cuh"
 
@@ -11,8 +11,8 @@ struct alignas(64) TensorMap {
 
 // ---- mbarriers, which count arrivals and bytes: 8 bytes of shared memory, aligned to 8, given by their address. ----
 
-// Initialises an mbarrier whose phase ends after `arrivals` arrivals and all expected bytes. One thread does this, then calls
-// `fence_mbarrier_init`; then the block synchronises.
+// Initialises an mbarrier whose phase ends after `arrivals` arrivals and all expected bytes. One thread does this, then
+// calls `fence_mbarrier_init`; then the block synchronises.
 __device__ __forceinline__ void mbarrier_init(u32 barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
@@ -32,8 +32,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// Waits until the phase of a parity has completed: 0 for the first, 1 for the second, then 0 again. Waiting for parity 1 on a
-// new mbarrier returns at once, so that a ring of free slots needs no first arrival.
+// Waits until the phase of a parity has completed: 0 for the first, 1 for the second, then 0 again. Waiting for parity
+// 1 on a new mbarrier returns at once, so that a ring of free slots needs no first arrival.
 __device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
     asm volatile(
         "{\n"
@@ -50,8 +50,8 @@ __device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
 
 // ---- TMA loads: one thread copies a box of a tensor into shared memory. ----
 // The destination is aligned to 128 bytes, or to 1024 if the map swizzles 128. Coordinates are those of the box's first
-// element, the innermost axis first. What lies outside the tensor, before or after it, becomes zeros; the mbarrier counts
-// the bytes of the whole box anyway.
+// element, the innermost axis first. What lies outside the tensor, before or after it, becomes zeros; the mbarrier
+// counts the bytes of the whole box anyway.
 
 __device__ __forceinline__ void prefetch_tensormap(const TensorMap &map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
@@ -82,7 +82,7 @@ __device__ __forceinline__ void tma_load_4d(u32 to, const TensorMap &map, u32 ba
 }
 
 __device__ __forceinline__ void tma_load_5d(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2, int c3,
-                                         int c4) {
+                                            int c4) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], "
         "[%2];" ::"r"(to),
@@ -95,8 +95,8 @@ __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.
 
 // ---- Warp specialisation: producer and consumer warpgroups. ----
 
-// Releases registers, or requests more: all threads of a warpgroup, in a kernel with launch bounds. The number is a multiple
-// of 8.
+// Releases registers, or requests more: all threads of a warpgroup, in a kernel with launch bounds. The number is a
+// multiple of 8.
 template <int count>
 __device__ __forceinline__ void setmaxnreg_dec() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
@@ -118,13 +118,13 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
 
 // ---- Products of a warpgroup. ----
 
-// The matrix descriptor of an operand with the 128-byte swizzle. Its atoms are 8 rows of 128 bytes, 1024 together, aligned to
-// that.
+// The matrix descriptor of an operand with the 128-byte swizzle. Its atoms are 8 rows of 128 bytes, 1024 together,
+// aligned to that.
 //
-// K-major (64 elements of the depth a row; rows are rows of a, or columns of b): `stride` is the bytes from 8 rows to the next
-// 8, `leading` is not used, and a step of 16 in depth is 32 bytes further.
-// MN-major (b transposed: a row is one depth, 64 columns long): `stride` is the bytes from 8 depths to the next 8, `leading`
-// those from 64 columns to the next 64, and a step of 16 in depth is two atoms further.
+// K-major (64 elements of the depth a row; rows are rows of a, or columns of b): `stride` is the bytes from 8 rows to
+// the next 8, `leading` is not used, and a step of 16 in depth is 32 bytes further. MN-major (b transposed: a row is
+// one depth, 64 columns long): `stride` is the bytes from 8 depths to the next 8, `leading` those from 64 columns to
+// the next 64, and a step of 16 in depth is two atoms further.
 __device__ __forceinline__ u64 wgmma_descriptor(u32 address, u32 leading, u32 stride) {
     return u64((address & 0x3ffffu) >> 4) | u64(leading >> 4) << 16 | u64(stride >> 4) << 32 | 1ull << 62;
 }
@@ -141,7 +141,8 @@ __device__ __forceinline__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// A compiler fence: keeps accesses to these registers from moving across it. Goes before the wgmmas, and after the wait.
+// A compiler fence: keeps accesses to these registers from moving across it. Goes before the wgmmas, and after the
+// wait.
 template <int N>
 __device__ __forceinline__ void pin_registers(float (&registers)[N]) {
 #pragma unroll
@@ -153,10 +154,10 @@ __device__ __forceinline__ void pin_registers(u32 (&registers)[N]) {
     for (int i = 0; i < N; i++) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
-// sum = a · b, or sum += a · b if `add`, for a 64×16 and b 16×N; N is a multiple of 8 up to 256. Thread i of the warpgroup
-// holds of the sum rows 16 (i / 32) + i % 32 / 4 and 8 further, columns 8 j + 2 (i % 4) and the next: elements 4 j, 4 j + 1
-// of the upper row and 4 j + 2, 4 j + 3 of the lower. `a` lies in shared memory, or in registers in the layout of `mma_m16n8k16`,
-// each warp with its 16 rows.
+// sum = a · b, or sum += a · b if `add`, for a 64×16 and b 16×N; N is a multiple of 8 up to 256. Thread i of the
+// warpgroup holds of the sum rows 16 (i / 32) + i % 32 / 4 and 8 further, columns 8 j + 2 (i % 4) and the next:
+// elements 4 j, 4 j + 1 of the upper row and 4 j + 2, 4 j + 3 of the lower. `a` lies in shared memory, or in registers
+// in the layout of `mma_m16n8k16`, each warp with its 16 rows.
 template <class T, int N>
 struct WgmmaShape;
 
@@ -236,22 +237,24 @@ __device__ __forceinline__ void wgmma_mma_async(float (&sum)[N / 2], const u32 (
 #define SUM_128 SUM_124, "+f"(sum[124]), "+f"(sum[125]), "+f"(sum[126]), "+f"(sum[127])
 
 // N, the number of a thread's sums, and the numbers of the operands that follow them.
-#define WGMMA_TYPE(T, N, R, R1, R2, R3, R4, R5, R6)                                                                \
+#define WGMMA_TYPE(T, N, R, R1, R2, R3, R4, R5, R6)                                                                    \
     template <>                                                                                                        \
-    struct WgmmaShape<T, N> {                                                                                           \
+    struct WgmmaShape<T, N> {                                                                                          \
         template <bool transposed_b>                                                                                   \
         static __device__ __forceinline__ void shared(float (&sum)[R], u64 a, u64 b, bool add) {                       \
-            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2 ", 0;\n"                                         \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NAMES_##R "}, %" #R      \
-                         ", %" #R1 ", add, 1, 1, 0, %" #R3 ";\n}\n"                                                    \
+            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2                                                  \
+                         ", 0;\n"                                                                                      \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NAMES_##R                \
+                         "}, %" #R ", %" #R1 ", add, 1, 1, 0, %" #R3 ";\n}\n"                                          \
                          : SUM_##R                                                                                     \
                          : "l"(a), "l"(b), "r"(int(add)), "n"(int(transposed_b)));                                     \
         }                                                                                                              \
         template <bool transposed_b>                                                                                   \
         static __device__ __forceinline__ void registers(float (&sum)[R], const u32 (&a)[4], u64 b, bool add) {        \
-            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R5 ", 0;\n"                                         \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NAMES_##R "}, {%" #R     \
-                         ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", add, 1, 1, %" #R6 ";\n}\n"                        \
+            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R5                                                  \
+                         ", 0;\n"                                                                                      \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NAMES_##R                \
+                         "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", add, 1, 1, %" #R6 ";\n}\n"             \
                          : SUM_##R                                                                                     \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)), "n"(int(transposed_b))); \
         }                                                                                                              \

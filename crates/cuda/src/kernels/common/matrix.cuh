@@ -5,8 +5,8 @@
 // A pointer to shared memory as the address that instructions take.
 __device__ __forceinline__ u32 shared_address(const void *pointer) { return u32(__cvta_generic_to_shared(pointer)); }
 
-// Stores two floats to shared memory in one instruction. The compiler does not always find it, and single stores would conflict
-// in the banks.
+// Stores two floats to shared memory in one instruction. The compiler does not always find it, and single stores would
+// conflict in the banks.
 __device__ __forceinline__ void store_pair(float *to, float first, float second) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared_address(to)), "f"(first), "f"(second) : "memory");
 }
@@ -30,15 +30,16 @@ __device__ __forceinline__ void ldmatrix_x4_trans(u32 (&to)[4], u32 row) {
 
 // sum += a · b for a 16×16 and b 16×8, the sum in f32. Thread i holds of the sum rows i / 4 and i / 4 + 8, columns
 // 2 (i % 4) and the next: elements 0, 1 and 2, 3. Of a: rows as of the sum by columns 2 (i % 4) and the next, then the
-// lower rows, then both again 8 columns further. Of b: rows 2 (i % 4) and the next of column i / 4, then 8 rows further.
-// Turing has no such instruction: two of half the depth do the same for f16.
+// lower rows, then both again 8 columns further. Of b: rows 2 (i % 4) and the next of column i / 4, then 8 rows
+// further. Turing has no such instruction: two of half the depth do the same for f16.
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]);
 template <>
 __device__ __forceinline__ void mma_m16n8k16<f16>(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
     asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
@@ -54,7 +55,8 @@ __device__ __forceinline__ void mma_m16n8k16<f16>(float (&sum)[4], const u32 (&a
 template <>
 __device__ __forceinline__ void mma_m16n8k16<bf16>(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
@@ -80,7 +82,8 @@ __device__ __forceinline__ void cp_async_commit_group() {
 #endif
 }
 
-// Waits until at most `pending` of this thread's groups are unfinished. A barrier then makes them visible to other threads.
+// Waits until at most `pending` of this thread's groups are unfinished. A barrier then makes them visible to other
+// threads.
 template <int pending>
 __device__ __forceinline__ void cp_async_wait_group() {
 #if __CUDA_ARCH__ >= 800

@@ -1,9 +1,10 @@
 // A product or a convolution on the tensor cores of a warp, for f16 and bf16 with f32 sums.
 //
-// A block computes a tile of TILE_ROWS × TILE_COLUMNS sums, 32 of depth at a time, from tiles of a and b in shared memory; a
-// convolution's tile of a is gathered from the pixels of the taps as it is copied, so that no matrix of patches exists. The
-// tiles come by cp.async, STAGES - 1 ahead (ASYNCHRONOUS), or one ahead through registers: on Turing, and if rows are not
-// aligned to 16 bytes. With split-K (SPLIT) a block leaves partial sums, which `reduce.cu` adds up.
+// A block computes a tile of TILE_ROWS × TILE_COLUMNS sums, 32 of depth at a time, from tiles of a and b in shared
+// memory; a convolution's tile of a is gathered from the pixels of the taps as it is copied, so that no matrix of
+// patches exists. The tiles come by cp.async, STAGES - 1 ahead (ASYNCHRONOUS), or one ahead through registers: on
+// Turing, and if rows are not aligned to 16 bytes. With split-K (SPLIT) a block leaves partial sums, which `reduce.cu`
+// adds up.
 #include "specialisation.cuh"
 
 #include "matrix.cuh"
@@ -155,13 +156,15 @@ __device__ __forceinline__ void multiply_stage(Sums &sums, u32 stage, int first_
         u32 a[warp_rows / 16][4];
 #pragma unroll
         for (int i = 0; i < warp_rows / 16; i++)
-            ldmatrix_x4(a[i], stage + chunk_at(first_row + 16 * i + (matrix & 1) * 8 + in_matrix, 2 * half + (matrix >> 1)));
+            ldmatrix_x4(a[i],
+                        stage + chunk_at(first_row + 16 * i + (matrix & 1) * 8 + in_matrix, 2 * half + (matrix >> 1)));
 #pragma unroll
         for (int j = 0; j < warp_columns / 16; j++) {
             // Two neighbouring columns of 8, each with both halves of its depth.
             u32 b[4];
-            ldmatrix_x4(b, stage + a_bytes +
-                                 chunk_at(first_column + 16 * j + (matrix >> 1) * 8 + in_matrix, 2 * half + (matrix & 1)));
+            ldmatrix_x4(b,
+                        stage + a_bytes +
+                            chunk_at(first_column + 16 * j + (matrix >> 1) * 8 + in_matrix, 2 * half + (matrix & 1)));
             u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
 #pragma unroll
             for (int i = 0; i < warp_rows / 16; i++) {
@@ -172,11 +175,12 @@ __device__ __forceinline__ void multiply_stage(Sums &sums, u32 stage, int first_
     }
 }
 
-// The epilogue: 16 rows of a warp at a time go through shared memory, so that a thread has STORE neighbouring results of one
-// row, for wide accesses to the epilogue's operands and to the result. The operands of several of a thread's slots are in
-// flight before the first is used.
-__device__ __forceinline__ void write_results(const Sums &sums, float *scratch, TYPE *y, float *partial, const Product &p,
-                                              const Epilogue &e, const Tile &tile, int first_row, int first_column) {
+// The epilogue: 16 rows of a warp at a time go through shared memory, so that a thread has STORE neighbouring results
+// of one row, for wide accesses to the epilogue's operands and to the result. The operands of several of a thread's
+// slots are in flight before the first is used.
+__device__ __forceinline__ void write_results(const Sums &sums, float *scratch, TYPE *y, float *partial,
+                                              const Product &p, const Epilogue &e, const Tile &tile, int first_row,
+                                              int first_column) {
     int lane = threadIdx.x % 32;
     constexpr int per_result = GATED && !SPLIT ? 2 : 1;
     constexpr int width = STORE * per_result, across = warp_columns / width, slots = 16 * across;
@@ -280,8 +284,8 @@ extern "C" __global__ void __launch_bounds__(threads, BLOCKS)
     }
     int filled = STAGES - 1, read = 0;
     for (int step = 0; step < steps; step++) {
-        // This step's tiles are here once all but the newest STAGES - 2 groups are. After the barrier every thread sees them, and
-        // every thread is done with the slot that is filled next.
+        // This step's tiles are here once all but the newest STAGES - 2 groups are. After the barrier every thread sees
+        // them, and every thread is done with the slot that is filled next.
         cp_async_wait_group<STAGES - 2>();
         __syncthreads();
         if (step + STAGES - 1 < steps) copy(filled);

@@ -1,9 +1,10 @@
-// A product or a convolution of stride 1 on Hopper, for f16 and bf16 with f32 sums. The kernel is warp-specialised: a producer
-// warpgroup fills a ring of tiles in shared memory by TMA, and two consumer warpgroups multiply them with wgmma.
+// A product or a convolution of stride 1 on Hopper, for f16 and bf16 with f32 sums. The kernel is warp-specialised: a
+// producer warpgroup fills a ring of tiles in shared memory by TMA, and two consumer warpgroups multiply them with
+// wgmma.
 //
-// The rows of a tile are a box of results: neighbours in width, height, frames and clips, as many of each as a power of two. A
-// tap of a convolution reads the same box of the input, shifted; TMA fills in zeros outside. A linear layer is a convolution of
-// one tap over an image of one line.
+// The rows of a tile are a box of results: neighbours in width, height, frames and clips, as many of each as a power of
+// two. A tap of a convolution reads the same box of the input, shifted; TMA fills in zeros outside. A linear layer is a
+// convolution of one tap over an image of one line.
 //
 // Blocks are persistent: while the epilogue of one tile runs, the operands of the next one arrive.
 #include "specialisation.cuh"
@@ -47,8 +48,8 @@ constexpr int strips = result_columns / strip;
 constexpr int wide = 8;
 constexpr int across = strip / wide;
 constexpr int turns = 16 * across / 32;
-// Strips whose epilogue operands are in flight at once: as many as there are registers for beside the sums, and none if not
-// even one fits.
+// Strips whose epilogue operands are in flight at once: as many as there are registers for beside the sums, and none if
+// not even one fits.
 constexpr int spare = 240 - 80 - row_blocks * TILE_COLUMNS / 2;
 static_assert(spare >= 0, "the sums leave no registers for the rest");
 constexpr int per_strip = element_operands * turns * 4;
@@ -56,7 +57,8 @@ constexpr int room = per_strip > 0 ? spare / per_strip : 0;
 constexpr int ahead = room < strips ? room : strips;
 constexpr int strip_pitch = strip + 4;
 constexpr int strip_bytes = 16 * strip_pitch * 4;
-static_assert(TILE_ROWS % 128 == 0 && result_columns % strip == 0 && TILE_COLUMNS / 2 % 8 == 0, "the warps share the tile");
+static_assert(TILE_ROWS % 128 == 0 && result_columns % strip == 0 && TILE_COLUMNS / 2 % 8 == 0,
+              "the warps share the tile");
 
 // A tile's first result and first column.
 struct Start {
@@ -89,8 +91,8 @@ struct Slot {
 };
 
 // The producer: one thread issues the TMA loads of every tile of the depth, as slots of the ring become free.
-__device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap &map_b, const Boxes &g, u32 ring, u32 full,
-                                        u32 empty) {
+__device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap &map_b, const Boxes &g, u32 ring,
+                                        u32 full, u32 empty) {
     Slot slot;
     for (int tile = blockIdx.x; tile < g.tiles; tile += gridDim.x) {
         Start start = start_of(g, tile);
@@ -103,13 +105,14 @@ __device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap 
                         mbarrier_wait_parity(empty + 8 * slot.index, slot.parity ^ 1);
                         u32 to = ring + slot.index * stage_bytes, barrier = full + 8 * slot.index;
                         mbarrier_arrive_expect_tx(barrier, stage_bytes);
-                        tma_load_5d(to, map_a, barrier, chunk * tile_depth, start.at[0] + x * g.dilation[0] - g.padding[0],
-                                 start.at[1] + y * g.dilation[1] - g.padding[1],
-                                 start.at[2] + t * g.dilation[2] - g.padding[2], start.at[3]);
+                        tma_load_5d(to, map_a, barrier, chunk * tile_depth,
+                                    start.at[0] + x * g.dilation[0] - g.padding[0],
+                                    start.at[1] + y * g.dilation[1] - g.padding[1],
+                                    start.at[2] + t * g.dilation[2] - g.padding[2], start.at[3]);
                         tma_load_3d(to + a_bytes, map_b, barrier, chunk * tile_depth, tap, start.column);
 #if GATED
                         tma_load_3d(to + a_bytes + b_bytes / 2, map_b, barrier, chunk * tile_depth, tap,
-                                 g.columns + start.column);
+                                    g.columns + start.column);
 #endif
                         slot.advance();
                     }
@@ -120,8 +123,8 @@ struct Sums {
     float of[row_blocks][TILE_COLUMNS / 2];
 };
 
-// The epilogue of 64 rows, of which each warp has 16. A strip of columns at a time goes through shared memory, so that a thread
-// has neighbouring results of one row, for wide accesses to the epilogue's operands and to the result.
+// The epilogue of 64 rows, of which each warp has 16. A strip of columns at a time goes through shared memory, so that
+// a thread has neighbouring results of one row, for wide accesses to the epilogue's operands and to the result.
 __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], float *own, TYPE *y, const Boxes &g,
                                               const Epilogue &e, const Start &start, int first_row) {
     int lane = threadIdx.x % 32;
@@ -147,8 +150,7 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
 #pragma unroll
         for (int turn = 0; turn < turns; turn++) {
             int column = first_column + n * strip;
-            if (inside[turn] && column < g.columns)
-                fetch(fetched[n][turn], e, i64(rows[turn]) * g.columns + column);
+            if (inside[turn] && column < g.columns) fetch(fetched[n][turn], e, i64(rows[turn]) * g.columns + column);
         }
     };
 #pragma unroll
@@ -163,7 +165,8 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
             for (int lower = 0; lower < 2; lower++) {
                 float two[2] = {sum[4 * j + 2 * lower], sum[4 * j + 2 * lower + 1]};
 #if GATED
-                float gate[2] = {sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower], sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower + 1]};
+                float gate[2] = {sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower],
+                                 sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower + 1]};
                 int column = start.column + 8 * j + lane % 4 * 2;
                 if (column < g.columns) apply_gate(two, gate, e, column);
 #endif
@@ -181,7 +184,7 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
             for (int half = 0; half < 2; half++) {
                 float4 four = *reinterpret_cast<const float4 *>(line + 4 * half);
                 result[4 * half] = four.x, result[4 * half + 1] = four.y, result[4 * half + 2] = four.z,
-                            result[4 * half + 3] = four.w;
+                           result[4 * half + 3] = four.w;
             }
             Fetched<wide> &operands = fetched[ahead > 0 ? n : 0][turn];
             if (ahead == 0) fetch(operands, e, i64(rows[turn]) * g.columns + column);
@@ -227,8 +230,7 @@ __device__ __forceinline__ void consume(TYPE *y, const Boxes &g, const Epilogue 
 #pragma unroll
         for (int i = 0; i < row_blocks; i++) {
             pin_registers(sums.of[i]);
-            write_results(sums.of[i], own, y, g, e, start,
-                          (group * row_blocks + i) * 64 + threadIdx.x % 128 / 32 * 16);
+            write_results(sums.of[i], own, y, g, e, start, (group * row_blocks + i) * 64 + threadIdx.x % 128 / 32 * 16);
         }
     }
 }
@@ -237,8 +239,8 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     wgmma(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, TYPE *y, const Boxes g,
           const Epilogue e) {
     extern __shared__ __align__(1024) u8 shared[];
-    // The ring, the strips of eight warps, then the mbarriers. The swizzle depends on address bits, so the ring begins at a
-    // multiple of 1024.
+    // The ring, the strips of eight warps, then the mbarriers. The swizzle depends on address bits, so the ring begins
+    // at a multiple of 1024.
     u32 ring = shared_address(shared);
     u32 full = ring + STAGES * stage_bytes + 8 * strip_bytes, empty = full + 8 * STAGES;
     float *strips = reinterpret_cast<float *>(shared + STAGES * stage_bytes);

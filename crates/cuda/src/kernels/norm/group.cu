@@ -2,9 +2,9 @@
 // channels of all its rows. A thread has a vector of channels and goes down the rows, so that accesses are wide and
 // neighbouring threads read neighbouring memory however the channels fall into groups.
 //
-// Means are kept as differences from a group's origin, its first element: otherwise values that are large compared with their
-// differences would lose the digits that matter. Partial statistics are combined by the parallel form of Welford's algorithm
-// (Chan et al.).
+// Means are kept as differences from a group's origin, its first element: otherwise values that are large compared with
+// their differences would lose the digits that matter. Partial statistics are combined by the parallel form of
+// Welford's algorithm (Chan et al.).
 #include "specialisation.cuh"
 #include "affine.cuh"
 #include "numbers.cuh"
@@ -60,10 +60,10 @@ __device__ __forceinline__ Parts combine(int parts, float total, Size size, Part
     return {mean, warp_sum(squares)};
 }
 
-// Stores the statistics of every channel that a thread has, over the rows that it went down, in shared memory: means from the
-// origin, then squared deviations, each [lanes][width].
-__device__ __forceinline__ void store_statistics(float *shared, const Moments &moments, const float (&origin)[VECTOR], float count,
-                                      int lane, int column, int lanes, int width) {
+// Stores the statistics of every channel that a thread has, over the rows that it went down, in shared memory: means
+// from the origin, then squared deviations, each [lanes][width].
+__device__ __forceinline__ void store_statistics(float *shared, const Moments &moments, const float (&origin)[VECTOR],
+                                                 float count, int lane, int column, int lanes, int width) {
     float *means = shared + lane * width + column * VECTOR, *squares = means + lanes * width;
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
@@ -161,7 +161,8 @@ constexpr int unroll = 4;
 // The statistics of every group of one chunk of rows: `partial` is [slabs][groups][chunks] of mean and squares, and
 // `origins` is [slabs][groups].
 //
-// The launch bounds ask for one block a multiprocessor, though several fit: otherwise the compiler would spill registers.
+// The launch bounds ask for one block a multiprocessor, though several fit: otherwise the compiler would spill
+// registers.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     group_partial(float2 *partial, float *origins, const TYPE *x, Slab slab) {
     extern __shared__ float shared[];

@@ -14,7 +14,8 @@ extern "C" __global__ void __launch_bounds__(threads)
     const i64 start = slab * rows * channels + group * members;
     const float total = float(count);
 
-    // The mean is kept as a difference from the first element: if all elements are large, it would lose digits otherwise.
+    // The mean is kept as a difference from the first element: if all elements are large, it would lose digits
+    // otherwise.
     const float about = to_float(x[start]);
     float sum = 0.0f;
     for (i64 i = threadIdx.x; i < count; i += threads)

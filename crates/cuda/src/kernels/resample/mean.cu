@@ -1,12 +1,12 @@
-// Means over axes. The members of each mean are cut into chunks. If there are several, this gives their sums, and a second
-// launch adds those.
+// Means over axes. The members of each mean are cut into chunks. If there are several, this gives their sums, and a
+// second launch adds those.
 #include "specialisation.cuh"
 #include "numbers.cuh"
 
 constexpr int threads = 256;
 
-// Axes are merged and outermost first, at least one of each kind; strides are in elements. The innermost axis that VECTOR
-// belongs to counts vectors.
+// Axes are merged and outermost first, at least one of each kind; strides are in elements. The innermost axis that
+// VECTOR belongs to counts vectors.
 struct Axes {
     i64 kept_extent[KEPT];
     i64 kept_stride[KEPT];

@@ -1,4 +1,5 @@
-// Resizes images. A block works on a part of one row of the result, so that only the place within the row is divided out.
+// Resizes images. A block works on a part of one row of the result, so that only the place within the row is divided
+// out.
 #include "specialisation.cuh"
 #include "numbers.cuh"
 
