@@ -14,7 +14,7 @@ impl Architecture {
     pub const TURING: Architecture = Architecture(75);
     /// A100: m16n8k16 for f16 and bf16, asynchronous copies to shared memory.
     pub const AMPERE: Architecture = Architecture(80);
-    /// H100 and H200: warpgroup matrix instructions and the bulk copy engine.
+    /// H100 and H200: wgmma, the matrix instructions of a warpgroup, and TMA.
     pub const HOPPER: Architecture = Architecture(90);
 
     /// Those that every kernel is compiled for in the tests.

@@ -22,15 +22,48 @@ pub(crate) struct Sought {
 const INSTALL_FOLDERS: [&str; 5] =
     ["lib64", "lib", "bin", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
 
-/// What of the process's surroundings says where to look.
+/// The places to look, as the process's environment gives them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
-    /// The library or its folder, where someone named it.
+    /// The library or its folder, if someone named it.
     pub named: Option<PathBuf>,
     /// CUDA installs, by environment variables and by custom.
     pub installs: Vec<PathBuf>,
     /// Python environments: active ones, and the one that a project keeps.
     pub environments: Vec<PathBuf>,
+}
+
+/// Why a library cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    /// There is no such file.
+    #[error("not there")]
+    Missing,
+    /// The system's loader refuses it, or it lacks a function.
+    #[error(transparent)]
+    Loader(#[from] libloading::Error),
+    /// It fails when it is asked for its version.
+    #[error("it does not report its version ({0})")]
+    NoVersion(String),
+    /// A compiler whose code the driver does not load.
+    #[error("version {major}.{minor} is too new for this machine's driver")]
+    TooNew {
+        /// The major version.
+        major: u32,
+        /// The minor version.
+        minor: u32,
+    },
+    /// A tracing library whose records may be laid out differently.
+    #[error("it is CUPTI {0}, and only the records of CUDA 12.0 to 13.0 are known")]
+    UnknownRecords(String),
+}
+
+/// No library could be used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no usable library was found:\n{}", tried.join("\n"))]
+pub(crate) struct NotFound {
+    /// A line for each that was tried, with what is wrong with it.
+    pub tried: Vec<String>,
 }
 
 /// A library that might do.
@@ -88,17 +121,17 @@ impl Surroundings {
     /// What `load` makes of the first library for which it succeeds.
     ///
     /// # Errors
-    /// Where none does: a line for each that was tried, with what is wrong with it.
+    /// If it succeeds for none.
     pub fn first<T>(
         &self,
         sought: &Sought,
-        mut load: impl FnMut(&Candidate) -> Result<T, String>,
-    ) -> Result<T, Vec<String>> {
+        mut load: impl FnMut(&Candidate) -> Result<T, LoadError>,
+    ) -> Result<T, NotFound> {
         let mut tried = Vec::new();
         for candidate in self.candidates(sought) {
             let loaded = match candidate.by_loader || candidate.path.is_file() {
                 true => load(&candidate),
-                false => Err("not there".to_owned()),
+                false => Err(LoadError::Missing),
             };
             match loaded {
                 Ok(loaded) => return Ok(loaded),
@@ -108,7 +141,7 @@ impl Surroundings {
         if self.named.is_none() && self.environments.is_empty() {
             tried.push("  no Python environment is active (VIRTUAL_ENV, CONDA_PREFIX)".to_owned());
         }
-        Err(tried)
+        Err(NotFound { tried })
     }
 }
 
@@ -172,15 +205,20 @@ mod tests {
         };
         let only = [Candidate { path: missing.clone(), by_loader: false }];
         assert_eq!(named(&missing).candidates(&SOUGHT), only);
-        let tried =
-            |path: &Path| named(path).first(&SOUGHT, |_| Err::<(), _>("no library".to_owned())).unwrap_err();
+        let tried = |path: &Path| {
+            let no_version = |_: &Candidate| Err::<(), _>(LoadError::NoVersion("no library".to_owned()));
+            named(path).first(&SOUGHT, no_version).unwrap_err().tried
+        };
         assert_eq!(tried(&missing), [format!("  {}: not there", missing.display())]);
         // A folder stands for the library in it.
         let candidates = named(folder.path()).candidates(&SOUGHT);
         let names: Vec<_> = candidates.iter().map(|c| c.path.strip_prefix(folder.path()).unwrap()).collect();
         assert_eq!(names, SOUGHT.names.iter().map(Path::new).collect::<Vec<_>>());
         fs::write(&missing, "not a library").unwrap();
-        assert_eq!(tried(&missing), [format!("  {}: no library", missing.display())]);
+        assert_eq!(
+            tried(&missing),
+            [format!("  {}: it does not report its version (no library)", missing.display())]
+        );
     }
 
     #[test]
@@ -212,7 +250,7 @@ mod tests {
             asked.push(candidate.path.clone());
             match candidate.path.ends_with("libsought.so.12") {
                 true => Ok("loaded"),
-                false => Err("too new".to_owned()),
+                false => Err(LoadError::TooNew { major: 99, minor: 0 }),
             }
         });
         assert_eq!((found, asked.len()), (Ok("loaded"), 2));

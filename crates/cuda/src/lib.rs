@@ -1,8 +1,8 @@
 //! Kinora on NVIDIA GPUs.
 //!
 //! A [`Program`] is a plan whose every step has become launches of kernels that were compiled for the device
-//! found. The layers, lowest first: [`driver`] speaks with the GPU, [`compiler`] turns sources into code for it,
-//! [`kernels`] knows which kernel runs which op, and how. What a kernel is and how it is launched is decided without a
+//! found. The layers, lowest first: [`launch`] is what a launch is made of, [`driver`] talks to the GPU, [`compiler`] turns
+//! sources into code for it, [`kernels`] knows which kernel runs which op, and how. What a kernel is and how it is launched is decided without a
 //! device, so that everything up to the launch itself can be tested on a machine that has none.
 
 mod backend;
@@ -14,6 +14,7 @@ pub mod driver;
 pub mod error;
 mod installed;
 pub mod kernels;
+pub mod launch;
 mod loaded;
 mod options;
 pub mod program;

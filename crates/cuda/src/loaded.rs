@@ -6,7 +6,7 @@ use crate::{
     CudaError,
     compiler::Code,
     driver::{Context, Function, Module, PreparedLaunch},
-    kernels::{Kernel, Launch},
+    launch::{Kernel, Launch},
 };
 
 /// Kernels whose code is loaded into a context.

@@ -12,7 +12,7 @@ use crate::{
 /// Every buffer starts at a multiple of this: the widest access, and the unit of the GPU's memory.
 pub(crate) const ALIGNMENT: usize = 256;
 
-/// What a weight takes of their one allocation, up to where the next one may start; `None` where that cannot be counted.
+/// What a weight takes of their one allocation, up to where the next one may start; `None` if that cannot be counted.
 pub(crate) fn weight_bytes(ty: &TensorType) -> Option<usize> {
     ty.bytes().checked_next_multiple_of(ALIGNMENT)
 }
@@ -50,8 +50,8 @@ impl Target for CudaTarget {
         if !call.runs() {
             return 0;
         }
-        // Where nothing runs the op, `Planned::new` says so, with the layer's name.
-        self.choice.choose(&call).map_or(0, |implementation| implementation.workspace(&call))
+        // If nothing runs the op, `Planned::new` says so, with the layer's name.
+        self.choice.choose(&call).map_or(0, |implementation| implementation.workspace())
     }
 
     fn weight_bytes(&self, ty: &TensorType) -> usize {

@@ -3,7 +3,8 @@
 use crate::{
     CudaError, LoadedKernels,
     driver::{PreparedLaunch, Stream},
-    kernels::{Kernel, Work},
+    kernels::Work,
+    launch::Kernel,
     vendor::LibraryCall,
 };
 
@@ -33,7 +34,8 @@ impl PreparedWork {
         match self {
             // SAFETY: the family that made the launch gave its arguments; the memory is the caller's promise.
             PreparedWork::Launch(launch) => unsafe { launch.enqueue(stream) },
-            PreparedWork::Library(call) => call.enqueue(stream),
+            // SAFETY: as above: the family gave the operands, and the caller keeps their memory.
+            PreparedWork::Library(call) => unsafe { call.enqueue(stream) },
         }
     }
 }

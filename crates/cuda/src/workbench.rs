@@ -6,7 +6,8 @@ use crate::{
     Chip, CudaError, LoadedKernels,
     compiler::{CompileTarget, Compiler, CompilerOptions, Progress},
     driver::{Context, Device, DeviceBuffer, Event, Stream},
-    kernels::{Call, DevicePointer, FAULT_BYTES, Implementation, Kernel, Places},
+    kernels::{Call, FAULT_BYTES, Implementation, Places},
+    launch::{DevicePointer, Kernel},
     target::ALIGNMENT,
     vendor::Libraries,
     work::{PreparedWork, kernels},
@@ -29,7 +30,7 @@ impl Workbench {
     /// A workbench for a chip on a GPU that runs its code.
     ///
     /// # Errors
-    /// Where the GPU does not, or the driver fails.
+    /// If the GPU does not, or the driver fails.
     pub fn new(device: &Device, chip: Chip, compiler: CompilerOptions) -> Result<Workbench, CudaError> {
         device.info().accepts(&chip)?;
         let target = CompileTarget { architecture: chip.architecture, form: chip.form };
@@ -61,15 +62,15 @@ impl Workbench {
     /// Compiles kernels and keeps them.
     ///
     /// # Errors
-    /// Where one does not compile.
+    /// If one does not compile.
     pub fn compile(&self, wanted: &[Kernel]) -> Result<(), CudaError> {
         self.compile_observed(wanted, &|_| {})
     }
 
-    /// As [`Workbench::compile`], and tells of each kernel.
+    /// As [`Workbench::compile`], and reports each kernel.
     ///
     /// # Errors
-    /// Where one does not compile.
+    /// If one does not compile.
     pub fn compile_observed(
         &self,
         wanted: &[Kernel],
@@ -87,13 +88,13 @@ impl Workbench {
     /// The kernels that an implementation of a call launches.
     ///
     /// # Errors
-    /// Where the call is not one that it was offered for.
+    /// If a tensor is larger than the kernels count, or a library does not take the call.
     pub fn kernels(
         &self,
         call: &Call<'_>,
         implementation: &dyn Implementation,
     ) -> Result<Vec<Kernel>, CudaError> {
-        Ok(kernels(implementation.work(call, &Places::anywhere(call))?.iter()))
+        Ok(kernels(implementation.work(&Places::anywhere(call))?.iter()))
     }
 
     fn loaded(&self) -> MutexGuard<'_, LoadedKernels> {
@@ -103,7 +104,7 @@ impl Workbench {
     /// Memory for a call's tensors, with so much scratch memory.
     ///
     /// # Errors
-    /// Where there is too little.
+    /// If there is too little.
     pub fn memory(&self, call: &Call<'_>, workspace_bytes: usize) -> Result<Arc<CallMemory>, CudaError> {
         let mut bytes = 0;
         let mut reserve = |size: usize| {
@@ -122,7 +123,7 @@ impl Workbench {
     /// Memory larger than the caches, for [`PreparedCall::time`] to overwrite.
     ///
     /// # Errors
-    /// Where there is too little.
+    /// If there is too little.
     pub fn flush_memory(&self) -> Result<DeviceBuffer, CudaError> {
         DeviceBuffer::new(self.stream.context(), FLUSH_BYTES)
     }
@@ -130,30 +131,29 @@ impl Workbench {
     /// Compiles a call's kernels and allocates its tensors.
     ///
     /// # Errors
-    /// Where a kernel does not compile, or memory is wanting.
+    /// If a kernel does not compile, or there is too little memory.
     pub fn prepare(
         &self,
         call: &Call<'_>,
         implementation: &dyn Implementation,
     ) -> Result<PreparedCall, CudaError> {
-        let memory = self.memory(call, implementation.workspace(call))?;
-        self.prepare_in(call, implementation, &memory)
+        let memory = self.memory(call, implementation.workspace())?;
+        self.prepare_in(implementation, &memory)
     }
 
     /// Compiles a call's kernels, which are to work in memory that other ways to run it share.
     ///
     /// # Errors
-    /// Where a kernel does not compile, or the scratch memory is too little.
+    /// If a kernel does not compile, or the scratch memory is too little.
     pub fn prepare_in(
         &self,
-        call: &Call<'_>,
         implementation: &dyn Implementation,
         memory: &Arc<CallMemory>,
     ) -> Result<PreparedCall, CudaError> {
-        if implementation.workspace(call) > memory.workspace.1 {
+        if implementation.workspace() > memory.workspace.1 {
             return Err(CudaError::Internal(format!("{} needs more scratch memory", implementation.name())));
         }
-        let work = implementation.work(call, &memory.places())?;
+        let work = implementation.work(&memory.places())?;
         self.compile(&kernels(work.iter()))?;
         let loaded = self.loaded();
         let work = work
@@ -164,10 +164,10 @@ impl Workbench {
     }
 
     /// Runs a call on operands once, in memory of its own, and gives the bytes of its results. That memory is filled with a
-    /// byte first, where one is given, so that what the kernels leave out shows.
+    /// byte first, if one is given, so that what the kernels leave out shows.
     ///
     /// # Errors
-    /// Where the call cannot be prepared, an operand has another size, a kernel finds a bad index in its data, or the device
+    /// If the call cannot be prepared, an operand has another size, a kernel finds a bad index in its data, or the device
     /// fails.
     pub fn run(
         &self,
@@ -198,7 +198,7 @@ pub struct CallMemory {
 
 impl CallMemory {
     fn address(&self, (at, bytes): (usize, usize)) -> DevicePointer {
-        if bytes == 0 { 0 } else { self.buffer.address() + at as u64 }
+        if bytes == 0 { DevicePointer::NULL } else { self.buffer.address().offset(at) }
     }
 
     fn places(&self) -> Places {
@@ -222,10 +222,10 @@ pub struct PreparedCall {
 }
 
 impl PreparedCall {
-    /// Fills everything with a byte, results and scratch memory included, where one is given, then writes the operands.
+    /// Fills everything with a byte, results and scratch memory included, if one is given, then writes the operands.
     ///
     /// # Errors
-    /// Where an operand has another size, or the driver fails.
+    /// If an operand has another size, or the driver fails.
     pub fn write(&self, poison: Option<u8>, operands: &[&[u8]]) -> Result<(), CudaError> {
         let buffer = &self.memory.buffer;
         if let Some(byte) = poison {
@@ -250,17 +250,17 @@ impl PreparedCall {
     /// Writes an operand that repeats a pattern.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn repeat(&self, operand: usize, pattern: &[u8]) -> Result<(), CudaError> {
         let (at, bytes) = self.memory.inputs[operand];
-        let start = self.memory.buffer.address() + at as u64;
+        let start = self.memory.buffer.address().offset(at);
         let mut done = pattern.len().min(bytes);
         // SAFETY: the pattern is borrowed until the copy has been waited for, and there is room for it.
         unsafe { self.stream.upload(start, &pattern[..done])? };
         while done > 0 && done < bytes {
             let more = done.min(bytes - done);
             // SAFETY: what is copied lies before what is written, all within the operand.
-            unsafe { self.stream.copy(start + done as u64, start, more)? };
+            unsafe { self.stream.copy(start.offset(done), start, more)? };
             done += more;
         }
         self.stream.synchronise()
@@ -269,7 +269,7 @@ impl PreparedCall {
     /// Fills the results with a byte.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn poison_results(&self, byte: u8) -> Result<(), CudaError> {
         for &tensor in &self.memory.outputs {
             // SAFETY: the result is this call's own memory, and the stream is waited for before that goes.
@@ -287,7 +287,7 @@ impl PreparedCall {
     /// Runs the call once and waits for it.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn run(&self) -> Result<(), CudaError> {
         self.enqueue()?;
         self.stream.synchronise()
@@ -302,7 +302,7 @@ impl PreparedCall {
     /// [larger than the caches](Workbench::flush_memory), so that nothing of the call's lies in them.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn time(&self, repeats: usize, flush: &DeviceBuffer) -> Result<Vec<f32>, CudaError> {
         let context = self.stream.context();
         let mut marks = Vec::with_capacity(repeats);
@@ -322,7 +322,7 @@ impl PreparedCall {
     /// The milliseconds of so many runs in a row, with nothing between them.
     ///
     /// # Errors
-    /// Where the device fails.
+    /// If the device fails.
     pub fn time_together(&self, repeats: usize) -> Result<f32, CudaError> {
         let context = self.stream.context();
         let (start, end) = (Event::new(context)?, Event::new(context)?);
@@ -338,7 +338,7 @@ impl PreparedCall {
     /// A result.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn read(&self, output: usize) -> Result<Vec<u8>, CudaError> {
         let bytes = self.memory.outputs[output].1;
         self.read_part(output, 0, bytes)
@@ -347,17 +347,17 @@ impl PreparedCall {
     /// So many bytes of a result from the given one on, or those there are.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn read_part(&self, output: usize, from: usize, bytes: usize) -> Result<Vec<u8>, CudaError> {
         let (at, all) = self.memory.outputs[output];
         let from = from.min(all);
         self.read_at(at + from, bytes.min(all - from))
     }
 
-    /// The bad index that a kernel found in its data, where it found one.
+    /// The bad index that a kernel found in its data, if it found one.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn fault(&self) -> Result<Option<i32>, CudaError> {
         let words = self.read_at(self.memory.fault.0, FAULT_BYTES)?;
         let word = |at: usize| i32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
@@ -367,7 +367,7 @@ impl PreparedCall {
     fn read_at(&self, offset: usize, bytes: usize) -> Result<Vec<u8>, CudaError> {
         let mut to = vec![0; bytes];
         // SAFETY: the vector lives until the copy has been waited for, and so many bytes lie there.
-        unsafe { self.stream.download(&mut to, self.memory.buffer.address() + offset as u64)? };
+        unsafe { self.stream.download(&mut to, self.memory.buffer.address().offset(offset))? };
         self.stream.synchronise()?;
         Ok(to)
     }

@@ -58,26 +58,39 @@ enum Plain {
 }
 
 impl Choose for Plain {
-    fn choose(&self, _call: &Call<'_>) -> Result<Arc<dyn Implementation>, CudaError> {
-        Ok(Arc::new(match self {
-            Plain::Right => Plain::Right,
-            Plain::Wild => Plain::Wild,
+    fn choose(&self, call: &Call<'_>) -> Result<Arc<dyn Implementation>, CudaError> {
+        Ok(Arc::new(PlainKernel {
+            wild: matches!(self, Plain::Wild),
+            op: call.op.clone(),
+            shape: call.inputs[0].shape.to_vec(),
+            count: call.outputs[0].elements(),
         }))
     }
 }
 
-impl Implementation for Plain {
+/// A call as these kernels run it.
+#[derive(Debug)]
+struct PlainKernel {
+    wild: bool,
+    op: Op,
+    /// Of the first operand.
+    shape: Vec<usize>,
+    /// Elements of the result.
+    count: usize,
+}
+
+impl Implementation for PlainKernel {
     fn name(&self) -> String {
         "plain".into()
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let count = call.outputs[0].elements();
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let count = self.count;
         let mut pointers: Vec<Argument> =
             places.inputs.iter().chain(&places.outputs).map(|&address| Argument::Pointer(address)).collect();
-        let (entry, rest) = match call.op {
+        let (entry, rest) = match &self.op {
             Op::Add => ("plain_add", vec![Argument::I64(count as i64)]),
-            Op::Scale(_) if matches!(self, Plain::Wild) => {
+            Op::Scale(_) if self.wild => {
                 pointers.remove(0);
                 ("wild", Vec::new())
             }
@@ -89,13 +102,13 @@ impl Implementation for Plain {
                 "plain_lookup",
                 vec![
                     Argument::I64(count as i64),
-                    Argument::I32(call.inputs[0].shape[0] as i32),
-                    Argument::I32(call.inputs[0].shape[1] as i32),
+                    Argument::I32(self.shape[0] as i32),
+                    Argument::I32(self.shape[1] as i32),
                     Argument::Pointer(places.fault),
                     Argument::I32(places.number),
                 ],
             ),
-            _ => return Err(CudaError::Internal(format!("{:?} is not in this test", call.op))),
+            op => return Err(CudaError::Internal(format!("{op:?} is not in this test"))),
         };
         let arguments = [pointers, rest].concat();
         Ok(vec![Launch::new(Kernel::new(SOURCE, entry), count.div_ceil(128) as u32, 128, arguments)])

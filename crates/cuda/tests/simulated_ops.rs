@@ -12,7 +12,9 @@ use every_kernel::{Bench, EveryKernel};
 use kinora_cuda::{
     Architecture, Chip, CodeForm,
     compiler::{CompileTarget, Compiler, CompilerOptions},
-    kernels::{Call, Implementation, Kernel, KernelSet, Launch, Places, Work, implementations},
+    kernels::{
+        Call, DevicePointer, Implementation, Kernel, KernelSet, Launch, Places, Work, implementations,
+    },
     simulation::{SimulatedBench, SimulatedRun},
     vendor::Libraries,
 };
@@ -85,18 +87,19 @@ impl Bench for OnSimulator {
 
 /// The launches of a call, wherever its tensors lie.
 fn launches(call: &Call<'_>, way: &dyn Implementation) -> Vec<Launch> {
+    let somewhere = DevicePointer::new(256);
     let places = Places {
-        inputs: vec![256; call.inputs.len()],
-        outputs: vec![256; call.outputs.len()],
-        workspace: 256,
-        fault: 256,
+        inputs: vec![somewhere; call.inputs.len()],
+        outputs: vec![somewhere; call.outputs.len()],
+        workspace: somewhere,
+        fault: somewhere,
         number: 1,
     };
     let launch = |work| match work {
         Work::Launch(launch) => launch,
         Work::Library(_) => panic!("no library was offered"),
     };
-    way.work(call, &places).unwrap().into_iter().map(launch).collect()
+    way.work(&places).unwrap().into_iter().map(launch).collect()
 }
 
 /// Chips after the A100 that have no path of their own. Most of their code is its code.

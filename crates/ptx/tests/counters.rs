@@ -160,7 +160,7 @@ fn operations_of_threads_and_of_matrices() {
         for (int i = 0; i < 10; i++) sum = __fmaf_rn(sum, a, 1.0f);
         float c[4] = {sum, sum, sum, sum};
         u32 ones[4] = {0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00}, two[2] = {0x40004000, 0x40004000};
-        multiply_add<f16>(c, ones, two);
+        mma_m16n8k16<f16>(c, ones, two);
         y[blockIdx.x * 64 + threadIdx.x] = c[0] + c[1]; }";
     let Some(counters) = count(source, 2, 64) else { return };
     // Ten fused ones and one sum in each of 128 threads.

@@ -44,15 +44,15 @@ extern "C" __global__ void __launch_bounds__(128, 1)
     extern __shared__ __align__(1024) u8 shared[];
     u32 at = shared_address(shared), bar = at + 32768;
     if (threadIdx.x == 0) {{
-        make_barrier(bar, 1);
-        publish_barriers();
-        arrive_expecting(bar, {bytes});
-        copy_box(at, a, bar, 0, 0);
-        if ({transposed}) for (int i = 0; i < {boxes}; i++) copy_box(at + 16384 + i * {atom}, b, bar, i * {width}, 0);
-        else copy_box(at + 16384, b, bar, 0, 0);
+        mbarrier_init(bar, 1);
+        fence_mbarrier_init();
+        mbarrier_arrive_expect_tx(bar, {bytes});
+        tma_load_2d(at, a, bar, 0, 0);
+        if ({transposed}) for (int i = 0; i < {boxes}; i++) tma_load_2d(at + 16384 + i * {atom}, b, bar, i * {width}, 0);
+        else tma_load_2d(at + 16384, b, bar, 0, 0);
     }}
     __syncthreads();
-    wait_for_phase(bar, 0);
+    mbarrier_wait_parity(bar, 0);
     auto descriptor = [](u32 address, u32 leading, u32 stride) {{
         return u64((address & 0x3ffff) >> 4) | u64(leading >> 4) << 16 | u64(stride >> 4) << 32 | {mode}ull << 62;
     }};
@@ -60,13 +60,13 @@ extern "C" __global__ void __launch_bounds__(128, 1)
     u64 db = {transposed} ? descriptor(at + 16384, {atom}, {stride}) : descriptor(at + 16384, 16, {stride});
     float sum[32];
     for (int i = 0; i < 32; i++) sum[i] = 1.0f;
-    begin_products();
+    wgmma_fence();
     asm volatile("{{\n.reg .pred add;\nsetp.ne.b32 add, 1, 0;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {{" SUM_NAMES_32 "}}, %32, %33, add, {sign}, 1, 0, {transpose};\n}}\n"
         : SUM_32 : "l"(da), "l"(db));
-    end_products();
-    wait_for_products<0>();
-    hold(sum);
+    wgmma_commit_group();
+    wgmma_wait_group<0>();
+    pin_registers(sum);
     int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
     for (int i = 0; i < 32; i++) y[(row + i / 2 % 2 * 8) * 64 + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2] = sum[i];
 }}"#,
@@ -127,9 +127,9 @@ extern "C" __global__ void k(const __grid_constant__ TensorMap x, u16 *y) {{
     __shared__ u64 bar;
     u32 b = shared_address(&bar);
     if (threadIdx.x == 0) {{
-        make_barrier(b, 1);
-        publish_barriers();
-        arrive_expecting(b, 9 * 256);
+        mbarrier_init(b, 1);
+        fence_mbarrier_init();
+        mbarrier_arrive_expect_tx(b, 9 * 256);
         // Pixel 7 of the output on: the second row, second column.
         for (int tap = 0; tap < 9; tap++)
             asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
@@ -137,7 +137,7 @@ extern "C" __global__ void k(const __grid_constant__ TensorMap x, u16 *y) {{
                 "r"(0), "r"(0), "r"(0), "r"(0), "h"(u16(tap % 3)), "h"(u16(tap / 3)) : "memory");
     }}
     __syncthreads();
-    wait_for_phase(b, 0);
+    mbarrier_wait_parity(b, 0);
     for (int i = threadIdx.x; i < 9 * 128; i += 32) y[i] = (&s[0][0])[i];
 }}"#
     );
@@ -197,7 +197,7 @@ fn boxes_go_back_to_the_tensor_and_stop_at_its_edge() {
 extern "C" __global__ void k(const __grid_constant__ TensorMap y) {{
     __shared__ __align__(128) u16 s[16 * 16];
     for (int i = threadIdx.x; i < 256; i += 32) s[i] = 0x3c00 + i;
-    publish_shared();
+    fence_proxy_async();
     __syncthreads();
     if (threadIdx.x == 0) {{
         asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {{%2, %3}}], [%1];" ::"l"(&y),

@@ -208,9 +208,9 @@ bugs! {
     a_copy_that_nobody_waited_for: Race, Case { source: r#"
         __shared__ __align__(16) int s[256];
         KERNEL {
-            copy16(shared_address(s + 4 * threadIdx.x), x + 4 * threadIdx.x, true);
-            end_copies();
-            if (!BUG) wait_for_copies<0>();
+            cp_async_16(shared_address(s + 4 * threadIdx.x), x + 4 * threadIdx.x, true);
+            cp_async_commit_group();
+            if (!BUG) cp_async_wait_group<0>();
             __syncthreads();
             y[threadIdx.x] = s[threadIdx.x]; // BUG
         }"#, ..PLAIN };
@@ -218,13 +218,13 @@ bugs! {
         __shared__ __align__(16) int s[512];
         KERNEL {
             for (int stage = 0; stage < 2; stage++) {
-                copy16(shared_address(s + 256 * stage + 4 * threadIdx.x), x + 4 * threadIdx.x, true);
-                end_copies();
+                cp_async_16(shared_address(s + 256 * stage + 4 * threadIdx.x), x + 4 * threadIdx.x, true);
+                cp_async_commit_group();
             }
-            wait_for_copies<BUG>();
+            cp_async_wait_group<BUG>();
             __syncthreads();
             y[threadIdx.x] = s[256 + threadIdx.x]; // BUG
-            wait_for_copies<0>();
+            cp_async_wait_group<0>();
         }"#, ..PLAIN };
     a_null_pointer_with_an_index_below_zero: OutOfBounds, Case { source: r#"
         KERNEL {
@@ -360,9 +360,9 @@ bugs! {
     a_copy_seen_without_a_barrier: Race, Case { source: r#"
         __shared__ __align__(16) int s[256];
         KERNEL {
-            copy16(shared_address(s + 4 * threadIdx.x), x + 4 * threadIdx.x, true);
-            end_copies();
-            wait_for_copies<0>();
+            cp_async_16(shared_address(s + 4 * threadIdx.x), x + 4 * threadIdx.x, true);
+            cp_async_commit_group();
+            cp_async_wait_group<0>();
             if (!BUG) __syncthreads();
             y[threadIdx.x] = s[255 - threadIdx.x]; // BUG
         }"#, ..PLAIN };
@@ -406,13 +406,13 @@ bugs! {
         KERNEL {
             y[threadIdx.x] = x[threadIdx.x];
             if (threadIdx.x < 32 || !BUG)
-                synchronise(1, 64); // BUG
+                named_barrier_sync(1, 64); // BUG
         }"#, ..PLAIN };
     numbers_of_threads_that_differ: BarrierMismatch, Case { source: r#"
         KERNEL {
             y[threadIdx.x] = x[threadIdx.x];
             int count = BUG && threadIdx.x >= 32 ? 32 : 64;
-            synchronise(1, count); // BUG
+            named_barrier_sync(1, count); // BUG
         }"#, ..PLAIN };
     a_shuffle_that_lanes_do_not_share: WarpSyncMismatch, Case { block: 32, source: r#"
         KERNEL {
@@ -424,18 +424,18 @@ bugs! {
     an_mbarrier_that_was_never_made: MbarrierMisuse, Case { source: r#"
         __shared__ unsigned long long bar;
         KERNEL {
-            if (threadIdx.x == 0 && !BUG) make_barrier(shared_address(&bar), 64);
+            if (threadIdx.x == 0 && !BUG) mbarrier_init(shared_address(&bar), 64);
             __syncthreads();
             asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&bar)) : "memory"); // BUG
-            if (!BUG) wait_for_phase(shared_address(&bar), 0);
+            if (!BUG) mbarrier_wait_parity(shared_address(&bar), 0);
             y[threadIdx.x] = x[threadIdx.x];
         }"#, ..HOPPER };
     more_arrivals_than_the_phase_has: MbarrierMisuse, Case { source: r#"
         __shared__ unsigned long long bar;
         KERNEL {
             if (threadIdx.x == 0) {
-                make_barrier(shared_address(&bar), 4);
-                publish_barriers();
+                mbarrier_init(shared_address(&bar), 4);
+                fence_mbarrier_init();
                 for (int i = 0; i < 2; i++)
                     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(&bar)), "n"(2 + BUG) : "memory"); // BUG
             }
@@ -455,24 +455,24 @@ bugs! {
     a_store_over_an_mbarrier: MbarrierMisuse, Case { source: r#"
         __shared__ unsigned long long bars[2];
         KERNEL {
-            if (threadIdx.x == 0) make_barrier(shared_address(bars + 1), 64);
+            if (threadIdx.x == 0) mbarrier_init(shared_address(bars + 1), 64);
             __syncthreads();
             if (threadIdx.x == 0) ((volatile int *)bars)[1 + BUG] = 7; // BUG
             if (!BUG) {
-                arrive(shared_address(bars + 1));
-                wait_for_phase(shared_address(bars + 1), 0);
+                mbarrier_arrive(shared_address(bars + 1));
+                mbarrier_wait_parity(shared_address(bars + 1), 0);
             }
             y[threadIdx.x] = x[threadIdx.x];
         }"#, ..HOPPER };
     a_wait_for_the_wrong_parity: Deadlock, Case { source: r#"
         __shared__ unsigned long long bar;
         KERNEL {
-            if (threadIdx.x == 0) make_barrier(shared_address(&bar), 64);
+            if (threadIdx.x == 0) mbarrier_init(shared_address(&bar), 64);
             __syncthreads();
-            arrive(shared_address(&bar));
+            mbarrier_arrive(shared_address(&bar));
             unsigned done = 0, parity = BUG && threadIdx.x == 5 ? 1 : 0;
             if (!BUG || threadIdx.x == 5) {
-                if (BUG) wait_for_phase(shared_address(&bar), 0);
+                if (BUG) mbarrier_wait_parity(shared_address(&bar), 0);
                 while (!done)
                     asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}" : "=r"(done) : "r"(shared_address(&bar)), "r"(parity) : "memory"); // BUG
             }
@@ -484,10 +484,10 @@ bugs! {
         KERNEL {
             u32 b = shared_address(&bar);
             if (threadIdx.x == 0) {
-                make_barrier(b, 1);
-                publish_barriers();
-                arrive_expecting(b, 1024 + 16 * BUG);
-                copy_box(shared_address(s), map, b, 0, 0);
+                mbarrier_init(b, 1);
+                fence_mbarrier_init();
+                mbarrier_arrive_expect_tx(b, 1024 + 16 * BUG);
+                tma_load_2d(shared_address(s), map, b, 0, 0);
             }
             __syncthreads();
             unsigned done = 0;
@@ -501,13 +501,13 @@ bugs! {
         KERNEL {
             u32 b = shared_address(&bar);
             if (threadIdx.x == 0) {
-                make_barrier(b, 1);
-                publish_barriers();
-                arrive_expecting(b, 1024);
-                copy_box(shared_address(s), map, b, 0, 0);
+                mbarrier_init(b, 1);
+                fence_mbarrier_init();
+                mbarrier_arrive_expect_tx(b, 1024);
+                tma_load_2d(shared_address(s), map, b, 0, 0);
             }
             __syncthreads();
-            if (!BUG || threadIdx.x < 32) wait_for_phase(b, 0);
+            if (!BUG || threadIdx.x < 32) mbarrier_wait_parity(b, 0);
             y[threadIdx.x] = s[threadIdx.x]; // BUG
         }"#, ..HOPPER };
     a_slot_that_is_filled_before_it_is_free: Race, Case { source: r#"
@@ -516,24 +516,24 @@ bugs! {
         KERNEL {
             u32 full = shared_address(bars), empty = full + 8;
             if (threadIdx.x == 0) {
-                make_barrier(full, 1);
-                make_barrier(empty, 32);
-                publish_barriers();
+                mbarrier_init(full, 1);
+                mbarrier_init(empty, 32);
+                fence_mbarrier_init();
             }
             __syncthreads();
             if (threadIdx.x >= 32) {
                 if (threadIdx.x == 32)
                     for (int i = 0; i < 2; i++) {
-                        if (!BUG) wait_for_phase(empty, i ^ 1);
-                        if (BUG && i) wait_for_phase(full, 0);
-                        arrive_expecting(full, 1024);
+                        if (!BUG) mbarrier_wait_parity(empty, i ^ 1);
+                        if (BUG && i) mbarrier_wait_parity(full, 0);
+                        mbarrier_arrive_expect_tx(full, 1024);
                         asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(shared_address(s)), "l"(&map), "r"(full), "r"(0), "r"(8 * i) : "memory"); // BUG
                     }
             } else {
                 for (int i = 0; i < 2; i++) {
-                    if (!BUG || i == 0) wait_for_phase(full, i);
+                    if (!BUG || i == 0) mbarrier_wait_parity(full, i);
                     if (!BUG || i == 0) y[32 * i + threadIdx.x] = s[threadIdx.x]; // BUG
-                    arrive(empty);
+                    mbarrier_arrive(empty);
                 }
             }
         }"#, ..HOPPER };
@@ -541,7 +541,7 @@ bugs! {
         __shared__ __align__(128) int s[64];
         KERNEL {
             s[threadIdx.x] = x[threadIdx.x];
-            if (!BUG) publish_shared();
+            if (!BUG) fence_proxy_async();
             __syncthreads();
             if (threadIdx.x == 0) {
                 asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 256;" ::"l"(y), "r"(shared_address(s)) : "memory"); // BUG
@@ -553,13 +553,13 @@ bugs! {
         KERNEL {
             u32 b = shared_address(s);
             if (threadIdx.x == 0) {
-                make_barrier(b, 1);
-                publish_barriers();
-                arrive_expecting(b, 1024);
+                mbarrier_init(b, 1);
+                fence_mbarrier_init();
+                mbarrier_arrive_expect_tx(b, 1024);
                 asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(b + 128 + 128 * BUG), "l"(&map), "r"(b), "r"(0), "r"(0) : "memory"); // BUG
             }
             __syncthreads();
-            if (!BUG) wait_for_phase(b, 0);
+            if (!BUG) mbarrier_wait_parity(b, 0);
             y[threadIdx.x] = BUG ? 0 : s[32 + threadIdx.x];
         }"#, ..HOPPER };
     a_box_that_is_not_aligned: TensorMap, Case { shared: 2048, source: r#"
@@ -567,13 +567,13 @@ bugs! {
         KERNEL {
             u32 b = shared_address(s);
             if (threadIdx.x == 0) {
-                make_barrier(b, 1);
-                publish_barriers();
-                arrive_expecting(b, 1024);
+                mbarrier_init(b, 1);
+                fence_mbarrier_init();
+                mbarrier_arrive_expect_tx(b, 1024);
                 asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(b + 128 + 16 * BUG), "l"(&map), "r"(b), "r"(0), "r"(0) : "memory"); // BUG
             }
             __syncthreads();
-            if (!BUG) wait_for_phase(b, 0);
+            if (!BUG) mbarrier_wait_parity(b, 0);
             y[threadIdx.x] = BUG ? 0 : s[32 + threadIdx.x];
         }"#, ..HOPPER };
     a_block_of_the_cluster_that_is_read_too_early: Race, Case { grid: 2, cluster: 2, block: 32, source: r#"
@@ -594,17 +594,17 @@ bugs! {
         KERNEL {
             u32 at = shared_address(shared);
             for (int i = threadIdx.x; i < 2048; i += 128) *(int *)(shared + 4 * i) = x[i % 1024];
-            publish_shared();
+            fence_proxy_async();
             __syncthreads();
             float sum[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-            begin_products();
-            u64 a = swizzled_operand(at, 16, 1024), b = swizzled_operand(at, 16, 1024);
+            wgmma_fence();
+            u64 a = wgmma_descriptor(at, 16, 1024), b = wgmma_descriptor(at, 16, 1024);
             asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\n"
                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;}" : SUM_4 : "l"(a), "l"(b));
-            end_products();
+            wgmma_commit_group();
             
-            if (!BUG) wait_for_products<0>();
-            hold(sum);
+            if (!BUG) wgmma_wait_group<0>();
+            pin_registers(sum);
             
             y[threadIdx.x] = __float_as_int(sum[0] + sum[1] + sum[2] + sum[3]); // BUG
         }"#, ..HOPPER };
@@ -613,17 +613,17 @@ bugs! {
         KERNEL {
             u32 at = shared_address(shared);
             for (int i = threadIdx.x; i < 2048; i += 128) *(int *)(shared + 4 * i) = x[i % 1024];
-            publish_shared();
+            fence_proxy_async();
             __syncthreads();
             float sum[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-            if (!BUG) begin_products();
-            u64 a = swizzled_operand(at, 16, 1024), b = swizzled_operand(at, 16, 1024);
+            if (!BUG) wgmma_fence();
+            u64 a = wgmma_descriptor(at, 16, 1024), b = wgmma_descriptor(at, 16, 1024);
             asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\n"
                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;}" : SUM_4 : "l"(a), "l"(b)); // BUG
-            end_products();
+            wgmma_commit_group();
             
-            wait_for_products<0>();
-            hold(sum);
+            wgmma_wait_group<0>();
+            pin_registers(sum);
             
             y[threadIdx.x] = __float_as_int(sum[0] + sum[1] + sum[2] + sum[3]);
         }"#, ..HOPPER };
@@ -632,17 +632,17 @@ bugs! {
         KERNEL {
             u32 at = shared_address(shared);
             for (int i = threadIdx.x; i < 2048; i += 128) *(int *)(shared + 4 * i) = x[i % 1024];
-            if (!BUG) publish_shared();
+            if (!BUG) fence_proxy_async();
             __syncthreads();
             float sum[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-            begin_products();
-            u64 a = swizzled_operand(at, 16, 1024), b = swizzled_operand(at, 16, 1024);
+            wgmma_fence();
+            u64 a = wgmma_descriptor(at, 16, 1024), b = wgmma_descriptor(at, 16, 1024);
             asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\n"
                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;}" : SUM_4 : "l"(a), "l"(b)); // BUG
-            end_products();
+            wgmma_commit_group();
             
-            wait_for_products<0>();
-            hold(sum);
+            wgmma_wait_group<0>();
+            pin_registers(sum);
             
             y[threadIdx.x] = __float_as_int(sum[0] + sum[1] + sum[2] + sum[3]);
         }"#, ..HOPPER };
@@ -651,17 +651,17 @@ bugs! {
         KERNEL {
             u32 at = shared_address(shared);
             for (int i = threadIdx.x; i < 2048; i += 128) *(int *)(shared + 4 * i) = x[i % 1024];
-            publish_shared();
+            fence_proxy_async();
             __syncthreads();
             float sum[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-            begin_products();
-            u64 a = swizzled_operand(at, 16, 1024), b = swizzled_operand(at, 16, 1024);
+            wgmma_fence();
+            u64 a = wgmma_descriptor(at, 16, 1024), b = wgmma_descriptor(at, 16, 1024);
             asm volatile("{.reg .pred p; setp.ne.b32 p, 1, 0;\n"
                 "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0, %1, %2, %3}, %4, %5, p, 1, 1, 0, 0;}" : SUM_4 : "l"(a), "l"(b)); // BUG
-            end_products();
+            wgmma_commit_group();
             if (BUG && threadIdx.x >= 64) *(int *)(shared + 4 * (threadIdx.x - 64)) = 5;
-            wait_for_products<0>();
-            hold(sum);
+            wgmma_wait_group<0>();
+            pin_registers(sum);
             
             y[threadIdx.x] = __float_as_int(sum[0] + sum[1] + sum[2] + sum[3]);
         }"#, ..HOPPER };

@@ -2,7 +2,7 @@
 
 use kinora_cuda::{
     CudaError,
-    kernels::{Argument, Call, Implementation, Kernel, Launch, Places, Source},
+    kernels::{Argument, Implementation, Kernel, Launch, Places, Source},
 };
 
 const SOURCE: Source = Source { path: "simulator_on_gpu/probe.cu", text: include_str!("probe.cu") };
@@ -153,7 +153,7 @@ impl Implementation for Probes {
         "probes".to_owned()
     }
 
-    fn launches(&self, _: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
         let pointers = vec![Argument::Pointer(places.inputs[0]), Argument::Pointer(places.outputs[0])];
         let launch = |probe: &Probe| {
             let kernel = Kernel::new(SOURCE, "probe")

@@ -94,7 +94,7 @@ impl GpuBench {
         }
         let memories = self.memories(call, &ways)?;
         for memory in &memories {
-            let first = self.bench.prepare_in(call, &*ways[0], memory)?;
+            let first = self.bench.prepare_in(&*ways[0], memory)?;
             for (number, pattern) in operands.iter().enumerate() {
                 first.repeat(number, pattern)?;
             }
@@ -102,7 +102,7 @@ impl GpuBench {
         let ways = ways.into_iter().enumerate().map(|(number, way)| {
             let kernel = way.name();
             let by = if number == 0 { KINORA.to_owned() } else { format!("{KINORA} {kernel}") };
-            let calls = memories.iter().map(|memory| self.bench.prepare_in(call, &*way, memory));
+            let calls = memories.iter().map(|memory| self.bench.prepare_in(&*way, memory));
             let layer: Box<dyn Layer> = match calls.collect::<Result<Vec<_>, CudaError>>() {
                 Ok(calls) => {
                     let ty = call.outputs[0].clone();
@@ -121,7 +121,7 @@ impl GpuBench {
         call: &Call<'_>,
         ways: &[Arc<dyn Implementation>],
     ) -> Result<Vec<Arc<CallMemory>>, CudaError> {
-        let workspace = ways.iter().map(|way| way.workspace(call)).max().unwrap_or(0);
+        let workspace = ways.iter().map(|way| way.workspace()).max().unwrap_or(0);
         let tensors = call.inputs.iter().chain(call.outputs).map(|ty| ty.bytes()).sum::<usize>();
         let room = self.device.memory()?.free / 4;
         let copies = (room / (tensors + workspace).max(1)).clamp(1, COPIES);

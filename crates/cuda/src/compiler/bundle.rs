@@ -18,7 +18,7 @@ use super::{
     resources::Resources,
     source::Key,
 };
-use crate::{CodeForm, CudaError, kernels::Kernel};
+use crate::{CodeForm, CudaError, launch::Kernel};
 
 /// The index's file.
 const INDEX: &str = "index.json";
@@ -51,7 +51,7 @@ impl Bundle {
     /// Reads the index of a bundle.
     ///
     /// # Errors
-    /// Where there is none, or it is of another format.
+    /// If there is none, or it is of another format.
     pub fn open(folder: &Path) -> Result<Bundle, CudaError> {
         let path = folder.join(INDEX);
         let failed = |reason: String| CudaError::File { path: path.clone(), reason };
@@ -66,11 +66,11 @@ impl Bundle {
         Ok(Bundle { folder: folder.to_owned(), index })
     }
 
-    /// Compiles kernels for some targets into a folder, which is made where it does not exist. What the folder holds for
+    /// Compiles kernels for some targets into a folder, which is created if it does not exist. What the folder holds for
     /// other targets stays.
     ///
     /// # Errors
-    /// Where a kernel does not compile, or the folder cannot be written.
+    /// If a kernel does not compile, or the folder cannot be written.
     pub fn build(
         folder: &Path,
         targets: &[CompileTarget],
@@ -140,10 +140,10 @@ impl Bundle {
         self.index.kernels.values().map(|described| size(described).unwrap_or(0)).sum()
     }
 
-    /// The code of a kernel; `None` where the bundle has none.
+    /// The code of a kernel; `None` if the bundle has none.
     ///
     /// # Errors
-    /// Where it should be there and is damaged: a bundle is not ours to mend.
+    /// If it should be there and is damaged: a bundle is not ours to mend.
     pub(crate) fn get(&self, key: &Key) -> Result<Option<Entry>, CudaError> {
         let Some(described) = self.index.kernels.get(&key.to_string()) else { return Ok(None) };
         let path = self.folder.join(&described.file);

@@ -41,7 +41,7 @@ pub(crate) struct Cache {
     limit: u64,
 }
 
-/// The folder for this user's kernels: under `KINORA_CACHE_DIR`, or else where the system keeps such things. `None` where
+/// The folder for this user's kernels: under `KINORA_CACHE_DIR`, or else where the system keeps such things. `None` if
 /// the user has no such place.
 pub fn user_folder() -> Option<PathBuf> {
     folder_from(|name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
@@ -80,7 +80,7 @@ impl Cache {
         if entry.is_none() {
             let _ = fs::remove_file(&path);
         } else if let Ok(file) = OpenOptions::new().append(true).open(&path) {
-            // What is used stays; where the time cannot be set, it only goes sooner.
+            // What is used stays; if the time cannot be set, it only goes sooner.
             let _ = file.set_modified(SystemTime::now());
         }
         entry
@@ -89,21 +89,21 @@ impl Cache {
     /// Keeps code under a key.
     ///
     /// # Errors
-    /// Where it cannot be written.
+    /// If it cannot be written.
     pub fn put(&self, key: &Key, entry: &Entry) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         write_whole(&self.path(key), &encode(key, entry))
     }
 
-    /// Removes what was not used for the longest time, where there is too much, and what dead processes left behind.
+    /// Removes what was not used for the longest time, if there is too much, and what dead processes left.
     ///
     /// # Errors
-    /// Where the folder cannot be read.
+    /// If the folder cannot be read.
     pub fn trim(&self) -> io::Result<()> {
         let mut files = Vec::new();
         let mut total = 0;
         for entry in fs::read_dir(&self.folder)?.flatten() {
-            // A file that another process has just removed is no concern.
+            // A file that another process has just removed does not matter.
             let Ok(metadata) = entry.metadata() else { continue };
             let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             let path = entry.path();
@@ -152,7 +152,7 @@ fn encode(key: &Key, entry: &Entry) -> Vec<u8> {
     bytes
 }
 
-/// `None` where anything is not as it was written.
+/// `None` if anything is not as it was written.
 fn decode(key: &Key, bytes: &[u8]) -> Option<Entry> {
     let (header, code) = bytes.split_at_checked(HEADER)?;
     let (described, sum) = header.split_at(HEADER - 32);

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use super::{Code, CompileTarget, Compiler};
-use crate::{CodeForm, CudaError, kernels::Kernel};
+use crate::{CodeForm, CudaError, launch::Kernel};
 
 /// Writes a kernel's specialised source, its PTX and its machine code, which `cuobjdump -sass` takes apart.
 pub(super) fn dump(
@@ -26,7 +26,7 @@ pub(super) fn dump(
         "{figures}// specialisation.cuh\n{}\n// {}\n{}",
         kernel.specialisation(),
         kernel.source.path,
-        kernel.source.text
+        kernel.text()
     );
     write("cu", text.as_bytes())?;
     match compiler.target().form {

@@ -9,7 +9,7 @@ use std::{
 use super::nvrtc::Nvrtc;
 use crate::{
     CudaError,
-    installed::{Sought, Surroundings, version_in},
+    installed::{LoadError, NotFound, Sought, Surroundings, version_in},
 };
 
 /// NVIDIA's run-time compiler.
@@ -27,19 +27,19 @@ pub(super) const NVRTC: Sought = Sought {
 /// later major version made.
 ///
 /// # Errors
-/// Where none does, with all that were tried.
+/// If none does, with all that were tried.
 pub(super) fn find(surroundings: &Surroundings, newest: Option<u32>) -> Result<&'static Nvrtc, CudaError> {
     let loaded = surroundings.first(&NVRTC, |candidate| {
         let folder = candidate.path.parent().filter(|_| !candidate.by_loader);
         let nvrtc = Nvrtc::shared(&candidate.path, folder.and_then(builtins_in).as_deref())?;
         match nvrtc.version() {
             (major, minor) if newest.is_some_and(|newest| major > newest) => {
-                Err(format!("version {major}.{minor} is too new for this machine's driver"))
+                Err(LoadError::TooNew { major, minor })
             }
             _ => Ok(nvrtc),
         }
     });
-    loaded.map_err(|tried| CudaError::NoCompiler { tried })
+    loaded.map_err(|NotFound { tried }| CudaError::NoCompiler { tried })
 }
 
 /// The library of built-in functions in a folder. It has a variant with `alt` in its name for another build of the
@@ -72,7 +72,7 @@ mod tests {
         let message = || find(&named, None).err().unwrap().to_string();
         assert!(message().ends_with(&format!("{}: not there", broken.display())), "{}", message());
         assert!(message().contains("pip install nvidia-cuda-nvrtc") && message().contains(NVRTC.variable));
-        // A file that is no library says why it does not do.
+        // For a file that is not a library, the message says so.
         fs::write(&broken, "not a library").unwrap();
         assert!(message().contains("libnvrtc.so.13") && !message().contains("not there"), "{}", message());
     }

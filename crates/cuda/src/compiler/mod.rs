@@ -1,4 +1,4 @@
-//! From sources to code: NVIDIA's run-time compiler, a cache of what it made, and bundles for where it is absent.
+//! From sources to code: NVIDIA's run-time compiler, a cache of what it made, and bundles for machines without it.
 
 mod bundle;
 mod cache;
@@ -24,7 +24,7 @@ pub use parallel::{Compilation, Progress, Statistics};
 pub use resources::Resources;
 pub use source::{CompileTarget, Key};
 
-use crate::{CodeForm, CudaError, installed::Surroundings, kernels::Kernel};
+use crate::{CodeForm, CudaError, installed::Surroundings, launch::Kernel};
 use cache::{Cache, Entry};
 use in_flight::InFlight;
 use nvrtc::{Compiled, Nvrtc};
@@ -42,7 +42,7 @@ pub struct CompilerOptions {
     pub dump: Option<PathBuf>,
     /// Whether a spilled register in a kernel that is marked hot is an error.
     pub fail_on_spills: bool,
-    /// The compiler's library or its folder; where it is not said, it is looked for.
+    /// The compiler's library or its folder; `None` looks for it.
     pub nvrtc: Option<PathBuf>,
     /// The major version of CUDA that the driver supports: a compiler that is newer makes code that it does not load.
     pub driver: Option<u32>,
@@ -115,7 +115,7 @@ impl Compiler {
     /// A compiler for one target. NVRTC is not looked for before it is needed.
     ///
     /// # Errors
-    /// Where a bundle was named that is none.
+    /// If the bundle cannot be opened.
     pub fn new(target: CompileTarget, options: CompilerOptions) -> Result<Compiler, CudaError> {
         let bundle = options.bundle.as_deref().map(Bundle::open).transpose()?;
         let cache = options.cache.as_deref().map(|folder| Cache::new(folder, options.cache_bytes));
@@ -136,7 +136,7 @@ impl Compiler {
     /// The compiler's version.
     ///
     /// # Errors
-    /// Where there is no compiler.
+    /// If there is no compiler.
     pub fn version(&self) -> Result<(u32, u32), CudaError> {
         Ok(self.nvrtc()?.version())
     }
@@ -154,7 +154,7 @@ impl Compiler {
     /// The code of a kernel: from the bundle, from the cache, or compiled.
     ///
     /// # Errors
-    /// Where it does not compile, there is no compiler, or it spills and must not.
+    /// If it does not compile, there is no compiler, or it spills and must not.
     pub fn compile(&self, kernel: &Kernel) -> Result<Code, CudaError> {
         let (entry, origin) = self.find_or_compile(kernel)?;
         let Entry { bytes, resources } = entry;
@@ -214,8 +214,8 @@ impl Compiler {
         let specialisation = kernel.specialisation();
         let mut headers = source::HEADERS.to_vec();
         headers.push((source::SPECIALISATION, &specialisation));
-        let text = kernel.source.text;
-        match self.nvrtc()?.compile(kernel.source.path, text, &headers, &target.options(), target.form)? {
+        let text = kernel.text();
+        match self.nvrtc()?.compile(kernel.source.path, &text, &headers, &target.options(), target.form)? {
             Compiled::Code { bytes, log } => Ok(Entry { bytes, resources: Resources::from_log(&log) }),
             Compiled::Rejected { log } => Err(CudaError::Compile {
                 kernel: kernel.label(),
@@ -226,11 +226,11 @@ impl Compiler {
         }
     }
 
-    /// Compiles a source that is no kernel of ours, with more options for the compiler, to PTX. Nothing is kept.
+    /// Compiles a source that is not one of our kernels, with more options for the compiler, to PTX. Nothing is kept.
     /// A finding in the PTX is of a file by the name that it is given here.
     ///
     /// # Errors
-    /// Where it does not compile, or there is no compiler.
+    /// If it does not compile, or there is no compiler.
     pub fn compile_text(&self, name: &str, text: &str, options: &[String]) -> Result<String, CudaError> {
         let target = CompileTarget { form: CodeForm::Ptx, ..self.target };
         let mut all = target.options();
@@ -253,7 +253,7 @@ impl Compiler {
         }
     }
 
-    /// What the kernels of a source that is none of ours take of a multiprocessor, the largest figure of each; `None` where
+    /// What the kernels of a source that is not ours take of a multiprocessor, the largest figure of each; `None` if
     /// the compiler does not tell.
     ///
     /// # Errors
@@ -278,7 +278,7 @@ impl Compiler {
         }
     }
 
-    /// Compiles kernels on all cores, each once however often it is named, and tells of each as it is done.
+    /// Compiles kernels on all cores, each once however often it is named, and reports each as it is done.
     ///
     /// # Errors
     /// As [`Compiler::compile`], for the first that fails.
@@ -301,7 +301,7 @@ impl Compiler {
         Ok(compilation)
     }
 
-    /// A cache that does not work costs time at the next start, and is no reason to stop this one.
+    /// A cache that does not work costs time at the next start, but must not stop this one.
     fn note_trouble(&self, error: &std::io::Error) {
         let folder = self.options.cache.as_deref().unwrap_or(Path::new("")).display();
         self.cache_trouble

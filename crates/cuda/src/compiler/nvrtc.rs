@@ -9,7 +9,7 @@ use std::{
 
 use libloading::Library;
 
-use crate::{CodeForm, CudaError};
+use crate::{CodeForm, CudaError, installed::LoadError};
 
 /// A program under compilation, as the library names it.
 type ProgramHandle = *mut std::ffi::c_void;
@@ -48,8 +48,10 @@ pub(crate) struct Nvrtc {
     functions: Functions,
     version: (u32, u32),
     path: PathBuf,
-    /// The functions are the libraries'.
-    _libraries: Vec<Library>,
+    /// The functions are this library's.
+    _library: Library,
+    /// It calls the functions of this one.
+    _builtins: Option<Library>,
 }
 
 impl std::fmt::Debug for Nvrtc {
@@ -71,7 +73,7 @@ static LOADED: Mutex<Vec<&'static Nvrtc>> = Mutex::new(Vec::new());
 
 impl Nvrtc {
     /// The library at a path, loaded when it is first asked for; see [`Nvrtc::load`].
-    pub fn shared(path: &Path, builtins: Option<&Path>) -> Result<&'static Nvrtc, String> {
+    pub fn shared(path: &Path, builtins: Option<&Path>) -> Result<&'static Nvrtc, LoadError> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(nvrtc) = loaded.iter().find(|nvrtc| nvrtc.path == path) {
             return Ok(nvrtc);
@@ -81,22 +83,20 @@ impl Nvrtc {
         Ok(nvrtc)
     }
 
-    /// Loads the library, after the one with its built-in functions where that is given: it looks for that by name alone,
-    /// and finds it only when it is loaded already or stands on the system's path.
+    /// Loads the library, after the one with its built-in functions if that is given: it looks for that by name alone,
+    /// and finds it only if it is loaded already or lies on the system's path.
     ///
     /// # Errors
-    /// In words, where the library cannot be loaded or is not what it should be.
-    fn load(path: &Path, builtins: Option<&Path>) -> Result<Nvrtc, String> {
-        let mut libraries = Vec::new();
-        for path in builtins.into_iter().chain([path]) {
-            // SAFETY: loading NVIDIA's compiler runs its own set-up alone.
-            libraries.push(unsafe { Library::new(path) }.map_err(|error| error.to_string())?);
-        }
-        let Some(library) = libraries.last() else { return Err("no library was named".to_owned()) };
+    /// If the library cannot be loaded, or lacks a function.
+    fn load(path: &Path, builtins: Option<&Path>) -> Result<Nvrtc, LoadError> {
+        // SAFETY: loading NVIDIA's compiler runs its own set-up alone.
+        let load = |path: &Path| unsafe { Library::new(path) };
+        let builtins = builtins.map(load).transpose()?;
+        let library = load(path)?;
         macro_rules! function {
             ($name:literal) => {
                 // SAFETY: the type is that of NVIDIA's header, the same in every version since 11.1.
-                *unsafe { library.get(concat!($name, "\0").as_bytes()) }.map_err(|error| error.to_string())?
+                *unsafe { library.get(concat!($name, "\0").as_bytes()) }?
             };
         }
         let functions = Functions {
@@ -116,10 +116,10 @@ impl Nvrtc {
         // SAFETY: the call writes two numbers.
         let status = unsafe { (functions.version)(&mut major, &mut minor) };
         if status != SUCCESS {
-            return Err(format!("it does not give its version (status {status})"));
+            return Err(LoadError::NoVersion(format!("status {status}")));
         }
         let version = (u32::try_from(major).unwrap_or(0), u32::try_from(minor).unwrap_or(0));
-        Ok(Nvrtc { functions, version, path: path.to_owned(), _libraries: libraries })
+        Ok(Nvrtc { functions, version, path: path.to_owned(), _library: library, _builtins: builtins })
     }
 
     /// Its version.

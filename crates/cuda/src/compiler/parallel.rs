@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{Code, Compiler, Origin};
-use crate::{CudaError, kernels::Kernel};
+use crate::{CudaError, launch::Kernel};
 
 /// The compiler descends deep into large kernels.
 const STACK_BYTES: usize = 16 << 20;
@@ -39,7 +39,7 @@ pub struct Statistics {
     pub bundled: usize,
     /// How long it took.
     pub seconds: f64,
-    /// Why the cache does not work, where it does not: worth one line to the user.
+    /// Why the cache does not work, if it does not: worth one line to the user.
     pub cache_trouble: Option<String>,
 }
 
@@ -91,11 +91,11 @@ pub(super) fn compile_all(
     let threads = thread::available_parallelism().map_or(1, usize::from).min(unique.len());
     thread::scope(|scope| {
         for _ in 0..threads {
-            // Where no thread can be had, those that there are do the work.
+            // If no more threads can be started, those that run do the work.
             let _ = thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
         }
     });
-    // Where there was not even one, this one does it.
+    // If there was not even one, this one does it.
     work();
     done.into_inner().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,7 +16,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Reads the log of a source with one kernel; of several, the largest figure of each counts. `None` where the log has
+    /// Reads the log of a source with one kernel; of several, the largest figure of each counts. `None` if the log has
     /// no such figures: that of PTX.
     pub(crate) fn from_log(log: &str) -> Option<Resources> {
         let mut found = false;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use sha2::{Digest, Sha256};
 
-use crate::{Architecture, CodeForm, kernels::Kernel};
+use crate::{Architecture, CodeForm, launch::Kernel};
 
 // `HEADERS`: those in `kernels/common`.
 include!(concat!(env!("OUT_DIR"), "/headers.rs"));
@@ -70,13 +70,13 @@ impl fmt::Debug for Key {
 
 /// The key of a kernel, whichever compiler makes it: that of a bundle.
 pub(crate) fn key(kernel: &Kernel, target: CompileTarget, headers: &[(&str, &str)]) -> Key {
-    let specialisation = kernel.specialisation();
+    let (text, specialisation) = (kernel.text(), kernel.specialisation());
     let options = target.options();
     let form = match target.form {
         CodeForm::Cubin => "cubin",
         CodeForm::Ptx => "ptx",
     };
-    let mut parts = vec![kernel.source.path, kernel.source.text, kernel.entry, specialisation.as_str(), form];
+    let mut parts = vec![kernel.source.path, &text, kernel.entry, specialisation.as_str(), form];
     parts.extend(headers.iter().flat_map(|&(name, text)| [name, text]));
     parts.extend(options.iter().map(String::as_str));
     digest(&parts)
@@ -103,7 +103,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::kernels::Source;
+    use crate::launch::Source;
 
     #[test]
     fn everything_that_changes_the_code_changes_the_key() {

@@ -13,7 +13,7 @@ use libloading::Library;
 
 use crate::{
     CudaError,
-    installed::{Sought, Surroundings},
+    installed::{LoadError, NotFound, Sought, Surroundings},
 };
 
 /// CUPTI. An install has it in a folder of its own, beside the other libraries, or both.
@@ -79,17 +79,17 @@ impl Cupti {
     /// The library, looked for where NVRTC is, and loaded when it is first asked for. `KINORA_CUPTI` names another one.
     ///
     /// # Errors
-    /// Where there is none, or none whose records are known.
+    /// If there is none, or none whose records are known.
     pub fn find() -> Result<&'static Cupti, CudaError> {
         if let Some(cupti) = Cupti::loaded() {
             return Ok(cupti);
         }
         let found = Surroundings::of_process(&CUPTI).first(&CUPTI, |candidate| Cupti::load(&candidate.path));
-        let found = found.map_err(|tried| CudaError::NoCupti { tried })?;
+        let found = found.map_err(|NotFound { tried }| CudaError::NoCupti { tried })?;
         Ok(LOADED.get_or_init(|| found))
     }
 
-    /// The library for a profile. Where there is none, the profile says so.
+    /// The library for a profile. If there is none, the profile says so.
     pub fn for_profile(profiler: &Profiler) -> Option<&'static Cupti> {
         if !profiler.is_on() {
             return None;
@@ -106,7 +106,7 @@ impl Cupti {
         }
     }
 
-    /// The library, where it has been loaded.
+    /// The library, if it has been loaded.
     pub(super) fn loaded() -> Option<&'static Cupti> {
         LOADED.get()
     }
@@ -117,14 +117,14 @@ impl Cupti {
     }
 
     /// # Errors
-    /// In words, where the library cannot be loaded or is not one whose records are known.
-    fn load(path: &Path) -> Result<Cupti, String> {
+    /// If the library cannot be loaded, or its records are not known.
+    fn load(path: &Path) -> Result<Cupti, LoadError> {
         // SAFETY: loading NVIDIA's library runs its own set-up alone.
-        let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
+        let library = unsafe { Library::new(path) }?;
         macro_rules! function {
             ($name:literal) => {
                 // SAFETY: the type is that of NVIDIA's header, the same in every version that is known here.
-                *unsafe { library.get(concat!($name, "\0").as_bytes()) }.map_err(|error| error.to_string())?
+                *unsafe { library.get(concat!($name, "\0").as_bytes()) }?
             };
         }
         let functions = Functions {
@@ -146,7 +146,7 @@ impl Cupti {
         // SAFETY: the call writes one number.
         let status = unsafe { (functions.version)(&mut version) };
         if status != SUCCESS {
-            return Err(format!("it does not give its version (status {status})"));
+            return Err(LoadError::NoVersion(format!("status {status}")));
         }
         accepted(version)?;
         Ok(Cupti { functions, version, path: path.to_owned(), _library: library })
@@ -171,15 +171,12 @@ impl Cupti {
     }
 }
 
-/// Refuses a library whose records may lie otherwise than those that are known.
-fn accepted(version: u32) -> Result<(), String> {
+/// Refuses a library whose records may be laid out differently from those that are known.
+fn accepted(version: u32) -> Result<(), LoadError> {
     if KNOWN_VERSIONS.iter().any(|known| known.contains(&version)) {
         return Ok(());
     }
-    Err(format!(
-        "its records are not known: it is CUPTI {}, and known are those of CUDA 12.0 to 13.0",
-        version_text(version)
-    ))
+    Err(LoadError::UnknownRecords(version_text(version)))
 }
 
 fn version_text(version: u32) -> String {
@@ -198,10 +195,10 @@ mod tests {
     #[test]
     fn a_version_that_is_not_known_is_refused_in_words() {
         for known in [19, 24, 28, 130_000, 130_001] {
-            assert_eq!(accepted(known), Ok(()));
+            assert!(accepted(known).is_ok());
         }
         for (unknown, words) in [(18, "of API 18"), (29, "of API 29"), (130_100, "13.1 (130100)")] {
-            let refused = accepted(unknown).unwrap_err();
+            let refused = accepted(unknown).unwrap_err().to_string();
             assert!(refused.contains(words) && refused.contains("12.0 to 13.0"), "{refused}");
         }
         assert_eq!(version_text(130_001), "13.0 (130001)");

@@ -174,7 +174,7 @@ impl Fields<'_> {
     ) -> Option<Entry> {
         let (start, end) = (self.u64(start)?, self.u64(end)?);
         let place = (self.u32(context)?, self.u32(stream)?);
-        // CUPTI leaves both zero where it could not take the times.
+        // CUPTI leaves both zero if it could not take the times.
         if start == 0 || end < start {
             return Some(Entry::Untimed { place });
         }

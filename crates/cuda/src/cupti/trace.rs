@@ -56,7 +56,7 @@ pub(crate) struct Trace {
 /// What a stream was seen to run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Collected {
-    /// Each with the region that it was launched in, where that is known.
+    /// Each with the region that it was launched in, if that is known.
     pub records: Vec<(Option<u32>, Record)>,
     /// How many records were lost, of this stream or another.
     pub lost: u64,
@@ -66,7 +66,7 @@ impl Trace {
     /// Traces a stream from now on.
     ///
     /// # Errors
-    /// Where the library refuses: it may lack the right, or another tool may have it.
+    /// If the library refuses: it may lack the right, or another tool may have it.
     pub fn begin(cupti: &'static Cupti, stream: &Stream) -> Result<Trace, CudaError> {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
         let place = stream.context().with_handle(|context| {
@@ -105,7 +105,7 @@ impl Trace {
     /// Does something in a region of this number: what is launched meanwhile by this thread is of it.
     pub fn region<T>(&self, region: u32, work: impl FnOnce() -> T) -> T {
         let functions = &self.cupti.functions;
-        // SAFETY: the call takes numbers. Where it is refused, the launches are of no region, and nothing else changes.
+        // SAFETY: the call takes numbers. If it is refused, the launches belong to no region, and nothing else changes.
         let pushed = unsafe { (functions.push_external_id)(OWN_REGIONS, joined(self.number, region)) };
         let done = work();
         if pushed == SUCCESS {
@@ -118,7 +118,7 @@ impl Trace {
     /// Nanoseconds by the clock of the records.
     ///
     /// # Errors
-    /// Where the library fails.
+    /// If the library fails.
     pub fn now(&self) -> Result<u64, CudaError> {
         let mut now = 0;
         // SAFETY: the call writes one number.
@@ -129,7 +129,7 @@ impl Trace {
     /// What the stream has run since this was asked last. It has been waited for.
     ///
     /// # Errors
-    /// Where the library fails.
+    /// If the library fails.
     pub fn collect(&self) -> Result<Collected, CudaError> {
         let functions = &self.cupti.functions;
         // Of this stream every record is complete, and one of another that is not is lost to it: a profile is taken of one
@@ -229,7 +229,7 @@ impl Collecting {
     }
 }
 
-/// Gives the library a buffer, or none where there is no memory.
+/// Gives the library a buffer, or none if there is no memory.
 ///
 /// # Safety
 /// The library calls it, with three places to write to.

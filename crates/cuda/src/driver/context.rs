@@ -115,7 +115,7 @@ impl Context {
     /// Does something with the context current: for libraries that work in whatever context is.
     ///
     /// # Errors
-    /// Where the context is lost.
+    /// If the context is lost.
     pub fn with_current<T>(&self, work: impl FnOnce() -> T) -> Result<T, CudaError> {
         let _entered = self.enter()?;
         Ok(work())
@@ -124,7 +124,7 @@ impl Context {
     /// Does something with the context current, and the driver's name of it: for libraries that ask for that.
     ///
     /// # Errors
-    /// Where the context is lost.
+    /// If the context is lost.
     pub(crate) fn with_handle<T>(&self, work: impl FnOnce(CUcontext) -> T) -> Result<T, CudaError> {
         self.with_current(|| work(self.0.handle))
     }
@@ -137,7 +137,7 @@ impl Context {
     /// The GPU's memory, whoever uses it.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn memory(&self) -> Result<MemoryFigures, CudaError> {
         let entered = self.enter()?;
         let (mut free, mut total) = (0, 0);
@@ -164,7 +164,7 @@ impl Context {
     /// Waits for everything in the context.
     ///
     /// # Errors
-    /// Where the device failed meanwhile.
+    /// If the device failed meanwhile.
     pub fn synchronise(&self) -> Result<(), CudaError> {
         self.count_wait();
         let _no_recording = self.recording();

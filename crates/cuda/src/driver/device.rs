@@ -59,7 +59,7 @@ impl DeviceInfo {
     /// Refuses a GPU that code for `chip` does not run on.
     ///
     /// # Errors
-    /// Where the architectures do not go together.
+    /// If the architectures do not go together.
     pub fn accepts(&self, chip: &Chip) -> Result<(), CudaError> {
         let (own, code) = (self.architecture(), chip.architecture);
         let runs = match chip.form {
@@ -91,7 +91,7 @@ impl Device {
     /// The GPUs there are.
     ///
     /// # Errors
-    /// Where there is no driver or no GPU, the driver is too old, or the GPU may not be used.
+    /// If there is no driver or no GPU, the driver is too old, or the GPU may not be used.
     pub fn list() -> Result<Vec<DeviceInfo>, CudaError> {
         let driver = driver_version()?;
         (0..count()?).map(|ordinal| describe(ordinal, driver).map(|(info, _)| info)).collect()
@@ -100,7 +100,7 @@ impl Device {
     /// Makes a context on a GPU.
     ///
     /// # Errors
-    /// As [`Device::list`], and where there is no such GPU, it is too old, or no context can be had.
+    /// As [`Device::list`], and if there is no such GPU, it is too old, or no context can be created.
     pub fn open(ordinal: usize) -> Result<Device, CudaError> {
         let driver = driver_version()?;
         let count = count()?;
@@ -145,7 +145,7 @@ impl Device {
     /// Its memory now.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn memory(&self) -> Result<MemoryFigures, CudaError> {
         self.context.memory()
     }

@@ -21,7 +21,7 @@ impl Event {
     /// Makes an event.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn new(context: &Context) -> Result<Event, CudaError> {
         let entered = context.enter()?;
         let mut handle = std::ptr::null_mut();
@@ -39,7 +39,7 @@ impl Event {
     /// Waits until the stream has come to it.
     ///
     /// # Errors
-    /// Where the device failed meanwhile.
+    /// If the device failed meanwhile.
     pub fn synchronise(&self) -> Result<(), CudaError> {
         self.context.count_wait();
         let entered = self.context.enter()?;
@@ -50,10 +50,10 @@ impl Event {
     /// The milliseconds from `start` to this one. Both have been recorded and have come to pass.
     ///
     /// # Errors
-    /// Where they have not.
+    /// If they have not.
     pub fn milliseconds_since(&self, start: &Event) -> Result<f32, CudaError> {
         let entered = self.context.enter()?;
-        // SAFETY: the events are of the current context; of another one's, the driver says that it is none.
+        // SAFETY: the events are of the current context; the driver refuses those of another one.
         let (code, milliseconds) = unsafe { library::elapsed(start.handle, self.handle)? };
         entered.check(code, "ask for the time between two events")?;
         Ok(milliseconds)

@@ -41,7 +41,7 @@ impl ExecutableGraph {
     /// Brings it onto the GPU, so that the first launch is as fast as the next.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn upload(&mut self, stream: &Stream) -> Result<(), CudaError> {
         let entered = self.context.enter()?;
         // SAFETY: graph and stream are of the current context.
@@ -54,7 +54,7 @@ impl ExecutableGraph {
     /// The memory that its launches point to is there when it runs.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub unsafe fn enqueue(&mut self, stream: &Stream) -> Result<(), CudaError> {
         let entered = self.context.enter()?;
         // SAFETY: graph and stream are of the current context.
@@ -65,7 +65,7 @@ impl ExecutableGraph {
 impl Drop for ExecutableGraph {
     fn drop(&mut self) {
         if let Ok(_entered) = self.context.enter() {
-            // SAFETY: nothing refers to it any more; the driver lets it end where it runs.
+            // SAFETY: nothing refers to it any more; the driver lets a launch that is still running finish.
             let _ = unsafe { sys::cuGraphExecDestroy(self.handle) };
         }
     }

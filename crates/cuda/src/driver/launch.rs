@@ -1,4 +1,4 @@
-//! A launch, ready to be put into a stream as often as one likes.
+//! A launch, ready to be put into a stream any number of times.
 
 use std::ffi::c_void;
 
@@ -10,14 +10,11 @@ use cudarc::driver::sys::{
 use super::{module::Function, stream::Stream, tensor_map};
 use crate::{
     CudaError,
-    kernels::{Argument, Launch},
+    launch::{
+        Argument, Launch,
+        limits::{DEFAULT_SHARED_BYTES, PORTABLE_CLUSTER_BLOCKS},
+    },
 };
-
-/// Shared memory that a block may have without asking.
-const UNASKED_SHARED_BYTES: u32 = 48 << 10;
-
-/// Blocks of a cluster that every chip with clusters can run.
-const PORTABLE_CLUSTER: u32 = 8;
 
 /// Memory for arguments, aligned for the largest of them.
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +44,12 @@ impl PreparedLaunch {
     /// Lays the arguments out, and asks for the shared memory that the launch needs.
     ///
     /// # Errors
-    /// Where the chip cannot run it: too much shared memory, clusters, a tensor map that it refuses.
+    /// If the chip cannot run it: too much shared memory, clusters, a tensor map that it refuses.
     pub fn new(function: Function, launch: &Launch) -> Result<PreparedLaunch, CudaError> {
-        if launch.shared_bytes > UNASKED_SHARED_BYTES {
+        if launch.shared_bytes > DEFAULT_SHARED_BYTES {
             function.allow_shared_bytes(launch.shared_bytes)?;
         }
-        if launch.cluster > PORTABLE_CLUSTER {
+        if launch.cluster > PORTABLE_CLUSTER_BLOCKS {
             function.allow_large_clusters()?;
         }
         let mut lines = Vec::new();
@@ -60,11 +57,11 @@ impl PreparedLaunch {
         for argument in &launch.arguments {
             starts.push(lines.len());
             match argument {
-                Argument::Pointer(address) => place(&mut lines, &address.to_ne_bytes()),
+                Argument::Pointer(pointer) => place(&mut lines, &pointer.address().to_ne_bytes()),
                 Argument::I32(value) => place(&mut lines, &value.to_ne_bytes()),
                 Argument::I64(value) => place(&mut lines, &value.to_ne_bytes()),
                 Argument::F32(value) => place(&mut lines, &value.to_ne_bytes()),
-                Argument::Bytes(bytes) => place(&mut lines, bytes),
+                Argument::Struct(value) => place(&mut lines, value.bytes()),
                 Argument::TensorMap(map) => {
                     let encoded = tensor_map::encode(function.context(), map)?;
                     place(&mut lines, &encoded.opaque.map(u64::to_ne_bytes).concat());
@@ -85,7 +82,7 @@ impl PreparedLaunch {
     /// The arguments are those of the kernel, and the memory that they point to is there when it runs.
     ///
     /// # Errors
-    /// Where the driver refuses it.
+    /// If the driver refuses it.
     pub unsafe fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
         let entered = stream.context().enter()?;
         let mut cluster = CUlaunchAttribute {

@@ -1,4 +1,4 @@
-//! Finding the driver, without a panic where there is none.
+//! Finding the driver, without a panic if there is none.
 //!
 //! The bindings panic when the library, or a function in it, is missing. So the library is looked for first, and its
 //! version is compared with the one that has every function used here.
@@ -25,13 +25,13 @@ impl fmt::Display for CudaVersion {
     }
 }
 
-/// The oldest driver that has every function used here: launches with attributes and descriptors of the bulk copy engine.
+/// The oldest driver that has every function used here: launches with attributes, and tensor maps for TMA.
 pub const MINIMUM_VERSION: CudaVersion = CudaVersion { major: 12, minor: 0 };
 
 /// Loads and initialises the driver, once, and gives the version of CUDA that it supports.
 ///
 /// # Errors
-/// Where there is no driver, it is too old, it finds no GPU, or the GPU may not be used.
+/// If there is no driver, it is too old, it finds no GPU, or the GPU may not be used.
 pub fn driver_version() -> Result<CudaVersion, CudaError> {
     // Only success is kept: a GPU may be given to the process later.
     static VERSION: OnceLock<CudaVersion> = OnceLock::new();
@@ -45,7 +45,7 @@ pub fn driver_version() -> Result<CudaVersion, CudaError> {
     let mut number = 0;
     // SAFETY: the library is there, every version of it has this function, and it writes one number.
     let code = unsafe { sys::cuDriverGetVersion(&mut number) };
-    // What a toolkit brings to link against is no driver.
+    // The stub that a toolkit brings to link against is not a driver.
     if code == CUresult::CUDA_ERROR_STUB_LIBRARY {
         return Err(CudaError::NoDriver);
     }

@@ -3,7 +3,7 @@
 use cudarc::driver::sys::{self, CUresult};
 
 use super::context::Context;
-use crate::{CudaError, kernels::DevicePointer};
+use crate::{CudaError, launch::DevicePointer};
 
 /// Device memory, whose address is a multiple of 256. Freed when it is dropped, after the work that was given before.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl DeviceBuffer {
     /// Allocates memory; what it holds is not known.
     ///
     /// # Errors
-    /// Where there is not so much left.
+    /// If there is not so much left.
     pub fn new(context: &Context, bytes: usize) -> Result<DeviceBuffer, CudaError> {
         let mut address = 0;
         if bytes > 0 {
@@ -31,10 +31,10 @@ impl DeviceBuffer {
             }
             entered.check(code, "allocate the GPU's memory")?;
         }
-        Ok(DeviceBuffer { address, bytes, context: context.clone() })
+        Ok(DeviceBuffer { address: DevicePointer::new(address), bytes, context: context.clone() })
     }
 
-    /// The first byte; 0 where there is none.
+    /// The first byte; null if there is none.
     pub fn address(&self) -> DevicePointer {
         self.address
     }
@@ -51,7 +51,7 @@ impl Drop for DeviceBuffer {
             && let Ok(_entered) = self.context.enter()
         {
             // SAFETY: allocated above, and nothing refers to it any more; the driver waits for work under way.
-            let _ = unsafe { sys::cuMemFree_v2(self.address) };
+            let _ = unsafe { sys::cuMemFree_v2(self.address.address()) };
         }
     }
 }

@@ -37,7 +37,7 @@ impl Module {
     /// Loads a cubin, or translates PTX for the chip. `name` is for the error.
     ///
     /// # Errors
-    /// Where the driver refuses the code, with what it says about it.
+    /// If the driver refuses the code, with what it says about it.
     pub fn load(context: &Context, name: &str, code: &[u8]) -> Result<Module, CudaError> {
         // PTX is a text that ends in a zero; a cubin does not mind one more byte.
         let mut image = Vec::with_capacity(code.len() + 1);
@@ -71,7 +71,7 @@ impl Module {
     /// A kernel in it.
     ///
     /// # Errors
-    /// Where there is none of that name.
+    /// If there is none of that name.
     pub fn function(&self, name: &str) -> Result<Function, CudaError> {
         let c_name = CString::new(name)
             .map_err(|_| CudaError::Internal(format!("a kernel's name has a zero in it: {name}")))?;
@@ -125,7 +125,7 @@ impl Function {
     /// Lets its blocks have so much dynamic shared memory. Beyond 48 KiB a kernel has to ask.
     ///
     /// # Errors
-    /// Where the chip does not have so much.
+    /// If the chip does not have so much.
     pub fn allow_shared_bytes(&self, bytes: u32) -> Result<(), CudaError> {
         if self.shared_bytes.fetch_max(bytes, Ordering::Relaxed) >= bytes {
             return Ok(());
@@ -137,7 +137,7 @@ impl Function {
     /// Lets clusters have more than the eight blocks that every chip with clusters can run.
     ///
     /// # Errors
-    /// Where the chip has none.
+    /// If the chip has none.
     pub fn allow_large_clusters(&self) -> Result<(), CudaError> {
         let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED;
         self.set(attribute, 1, "ask for larger clusters")
@@ -153,7 +153,7 @@ impl Function {
     /// Registers of a thread: for reports.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn registers(&self) -> Result<u32, CudaError> {
         let entered = self.context().enter()?;
         let mut value = 0;

@@ -18,7 +18,7 @@ const PAGE: usize = 4096;
 /// Host memory with its pages pinned. It is the process's own memory, registered with the driver, and not the driver's:
 /// it stays valid when the context is lost. It is cached like any other, so that reading it is as fast.
 ///
-/// Where the system does not let memory be pinned, copies are slower and not asynchronous, and nothing else changes.
+/// If the system does not let memory be pinned, copies are slower and not asynchronous, and nothing else changes.
 #[derive(Debug)]
 pub struct PinnedBuffer {
     data: NonNull<u8>,
@@ -37,7 +37,7 @@ impl PinnedBuffer {
     /// Allocates zeros and pins them.
     ///
     /// # Errors
-    /// Where the memory cannot be had, or the device has failed.
+    /// If the memory cannot be had, or the device has failed.
     pub fn new(context: &Context, bytes: usize) -> Result<PinnedBuffer, CudaError> {
         let too_large = || CudaError::Run(kinora_runtime::RunError::OutOfMemory { bytes });
         let size = bytes.max(1).checked_next_multiple_of(PAGE).ok_or_else(too_large)?;

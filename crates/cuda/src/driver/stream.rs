@@ -5,7 +5,7 @@ use std::{ffi::c_void, sync::Arc};
 use cudarc::driver::sys::{self, CUstream};
 
 use super::{context::Context, event::Event, graph::ExecutableGraph};
-use crate::{CudaError, kernels::DevicePointer};
+use crate::{CudaError, launch::DevicePointer};
 
 /// A stream: what is put into it runs in that order, and waits for no other stream. Clones are the same stream.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Stream {
     /// Makes a stream.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn new(context: &Context) -> Result<Stream, CudaError> {
         let entered = context.enter()?;
         let mut handle = std::ptr::null_mut();
@@ -51,7 +51,7 @@ impl Stream {
     /// Waits for everything that was put into it.
     ///
     /// # Errors
-    /// Where the device failed meanwhile.
+    /// If the device failed meanwhile.
     pub fn synchronise(&self) -> Result<(), CudaError> {
         self.0.context.count_wait();
         let entered = self.0.context.enter()?;
@@ -62,20 +62,20 @@ impl Stream {
     /// Marks this place in the stream.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn record(&self, event: &Event) -> Result<(), CudaError> {
         let entered = self.0.context.enter()?;
         // SAFETY: both are of the current context.
         entered.check(unsafe { sys::cuEventRecord(event.handle(), self.0.handle) }, "record an event")
     }
 
-    /// Copies from host memory. Where the memory is pinned, the call returns at once.
+    /// Copies from host memory. If the memory is pinned, the call returns at once.
     ///
     /// # Safety
     /// `from` is valid and unchanged until the copy is done. `to` is device memory of as many bytes.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub unsafe fn upload(&self, to: DevicePointer, from: &[u8]) -> Result<(), CudaError> {
         if from.is_empty() {
             return Ok(());
@@ -83,18 +83,18 @@ impl Stream {
         let entered = self.0.context.enter()?;
         // SAFETY: by the caller's promise.
         let code = unsafe {
-            sys::cuMemcpyHtoDAsync_v2(to, from.as_ptr().cast::<c_void>(), from.len(), self.0.handle)
+            sys::cuMemcpyHtoDAsync_v2(to.address(), from.as_ptr().cast::<c_void>(), from.len(), self.0.handle)
         };
         entered.check(code, "copy to the GPU")
     }
 
-    /// Copies to host memory. Where the memory is pinned, the call returns at once.
+    /// Copies to host memory. If the memory is pinned, the call returns at once.
     ///
     /// # Safety
     /// `to` is valid, and nothing else touches it, until the copy is done. `from` is device memory of as many bytes.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub unsafe fn download(&self, to: &mut [u8], from: DevicePointer) -> Result<(), CudaError> {
         if to.is_empty() {
             return Ok(());
@@ -102,7 +102,12 @@ impl Stream {
         let entered = self.0.context.enter()?;
         // SAFETY: by the caller's promise.
         let code = unsafe {
-            sys::cuMemcpyDtoHAsync_v2(to.as_mut_ptr().cast::<c_void>(), from, to.len(), self.0.handle)
+            sys::cuMemcpyDtoHAsync_v2(
+                to.as_mut_ptr().cast::<c_void>(),
+                from.address(),
+                to.len(),
+                self.0.handle,
+            )
         };
         entered.check(code, "copy from the GPU")
     }
@@ -113,14 +118,14 @@ impl Stream {
     /// Both are device memory of so many bytes, and do not overlap.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub unsafe fn copy(&self, to: DevicePointer, from: DevicePointer, bytes: usize) -> Result<(), CudaError> {
         if bytes == 0 {
             return Ok(());
         }
         let entered = self.0.context.enter()?;
         // SAFETY: by the caller's promise.
-        let code = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.0.handle) };
+        let code = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address(), from.address(), bytes, self.0.handle) };
         entered.check(code, "copy within the GPU")
     }
 
@@ -130,21 +135,23 @@ impl Stream {
     /// `to` is device memory of so many bytes.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub unsafe fn fill(&self, to: DevicePointer, byte: u8, bytes: usize) -> Result<(), CudaError> {
         if bytes == 0 {
             return Ok(());
         }
         let entered = self.0.context.enter()?;
         // SAFETY: by the caller's promise.
-        entered
-            .check(unsafe { sys::cuMemsetD8Async(to, byte, bytes, self.0.handle) }, "fill the GPU's memory")
+        entered.check(
+            unsafe { sys::cuMemsetD8Async(to.address(), byte, bytes, self.0.handle) },
+            "fill the GPU's memory",
+        )
     }
 
     /// Records what `work` puts into the stream, which does not run, as a graph that can be launched at once.
     ///
     /// # Errors
-    /// Where `work` fails, or does what cannot be recorded.
+    /// If `work` fails, or does what cannot be recorded.
     pub fn capture(
         &self,
         work: impl FnOnce() -> Result<(), CudaError>,
@@ -160,7 +167,7 @@ impl Stream {
         // SAFETY: the recording was begun above; it is ended whether `work` succeeded or not.
         let code = unsafe { sys::cuStreamEndCapture(self.0.handle, &mut graph) };
         let ended = entered.check(code, "end a CUDA graph");
-        // SAFETY: the graph, where there is one, is this function's own.
+        // SAFETY: the graph, if there is one, is this function's own.
         let graph = unsafe { ExecutableGraph::from_recording(&self.0.context, graph) };
         worked?;
         ended?;

@@ -1,4 +1,4 @@
-//! Descriptors of the bulk copy engine.
+//! Descriptors for TMA.
 
 use cudarc::driver::sys::{
     self, CUtensorMap, CUtensorMapDataType as DataType, CUtensorMapFloatOOBfill as Fill,
@@ -6,12 +6,15 @@ use cudarc::driver::sys::{
 };
 
 use super::context::Context;
-use crate::{CudaError, kernels::TensorMap};
+use crate::{
+    CudaError,
+    launch::{TensorMap, limits::TENSOR_MAP_AXES},
+};
 
 /// Makes the descriptor. What lies outside the tensor is read as zero.
 pub(super) fn encode(context: &Context, map: &TensorMap) -> Result<CUtensorMap, CudaError> {
     let wrong = |what: &str| Err(CudaError::Internal(format!("a tensor map has {what}: {map:?}")));
-    if !(1..=5).contains(&map.rank) {
+    if !(1..=TENSOR_MAP_AXES).contains(&map.rank) {
         return wrong("a rank that is not 1 to 5");
     }
     let swizzle = match map.swizzle {
@@ -35,7 +38,7 @@ pub(super) fn encode(context: &Context, map: &TensorMap) -> Result<CUtensorMap, 
             &mut encoded,
             element,
             map.rank as u32,
-            std::ptr::without_provenance_mut(map.address as usize),
+            map.address.as_raw(),
             map.extents.as_ptr(),
             map.strides.as_ptr(),
             map.tile.as_ptr(),
@@ -46,6 +49,6 @@ pub(super) fn encode(context: &Context, map: &TensorMap) -> Result<CUtensorMap, 
             Fill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
     };
-    entered.check(code, &format!("describe {map:?} to the bulk copy engine"))?;
+    entered.check(code, &format!("describe {map:?} to TMA"))?;
     Ok(encoded)
 }

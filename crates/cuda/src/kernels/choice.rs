@@ -14,7 +14,7 @@ pub trait Choose: fmt::Debug + Send + Sync {
     /// The implementation for a call.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     fn choose(&self, call: &Call<'_>) -> Result<Arc<dyn Implementation>, CudaError>;
 }
 

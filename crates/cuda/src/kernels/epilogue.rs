@@ -12,21 +12,22 @@ use kinora_graph::{
 };
 
 use super::{
-    Argument, DevicePointer,
+    DevicePointer,
     names::{activation_name, type_name},
 };
+use crate::launch::{StructValue, limits::long};
 
 /// An epilogue over the result of a product.
 #[derive(Clone, Debug)]
 pub(crate) struct Epilogue<'a> {
-    /// The type of the bias, where there is one.
+    /// The type of the bias, if there is one.
     pub bias: Option<DType>,
-    /// What the gates go through, where there are any.
+    /// What the gates go through, if there are any.
     pub gate: Option<Activation>,
     /// The stages.
     pub stages: &'a [Stage],
     /// The types of the stages' operands, in order.
-    pub operands: Vec<&'a TensorType>,
+    pub operands: &'a [TensorType],
     /// The type of the result.
     pub result: &'a TensorType,
 }
@@ -75,17 +76,18 @@ impl Epilogue<'_> {
     }
 
     /// The operands, as `Epilogue` has them.
-    pub fn argument(&self, bias: Option<DevicePointer>, operands: &[DevicePointer]) -> Argument {
+    pub fn argument(&self, bias: Option<DevicePointer>, operands: &[DevicePointer]) -> StructValue {
         let images = self.result.shape.first().copied().unwrap_or(1);
         // A result without images has no rows that could ask.
         let rows_per_image = self.result.shape.rows().checked_div(images).unwrap_or(1).max(1);
         let columns = self.result.shape.channels();
-        let mut words = vec![bias.unwrap_or(0), columns as u64, rows_per_image as u64];
-        words.extend(operands);
-        if operands.is_empty() {
-            words.push(0);
-        }
-        Argument::Bytes(words.into_iter().flat_map(u64::to_le_bytes).collect())
+        // An array has at least one element.
+        let operands = if operands.is_empty() { &[DevicePointer::NULL] } else { operands };
+        StructValue::named("Epilogue")
+            .with("bias", bias.unwrap_or_default())
+            .with("columns", long(columns))
+            .with("rows_per_image", long(rows_per_image))
+            .with_array("operand", operands)
     }
 
     /// How many operands are read element by element: those whose loads are worth sending early.
@@ -94,7 +96,7 @@ impl Epilogue<'_> {
         self.stages.iter().filter(elementwise).count()
     }
 
-    /// Adds the bias, where there is one, to as many columns as a function has.
+    /// Adds the bias, if there is one, to as many columns as a function has.
     fn add_bias(&self, to: &str, place: &str) -> String {
         self.bias.map_or_else(String::new, |dtype| add_vector(to, dtype, "e.bias", place))
     }
@@ -107,7 +109,7 @@ impl Epilogue<'_> {
             stages += &self.add_bias("v", "column");
         }
         let mut at = 0;
-        for (stage, own) in Stage::split(self.stages, &self.operands) {
+        for (stage, own) in Stage::split(self.stages, self.operands) {
             let dtype = own.first().map_or(DType::F32, |ty| ty.dtype);
             let mut operand = || {
                 let ty = type_name(dtype);
@@ -209,7 +211,7 @@ mod tests {
             bias: Some(DType::F16),
             gate: None,
             stages: &stages,
-            operands: vec![&per_image, &result, &alpha, &result],
+            operands: &[per_image, result.clone(), alpha, result.clone()],
             result: &result,
         };
         let code = epilogue.code();
@@ -228,11 +230,10 @@ mod tests {
             assert!(code.contains(part), "{part} in\n{code}");
         }
         assert!(!code.contains("finish_gated"));
-        let Argument::Bytes(bytes) = epilogue.argument(Some(256), &[512, 768, 1024, 1280]) else {
-            panic!("the operands are a struct")
-        };
-        let words: Vec<u64> =
-            bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
+        let argument =
+            epilogue.argument(Some(DevicePointer::new(256)), &[512, 768, 1024, 1280].map(DevicePointer::new));
+        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
+        let words: Vec<u64> = argument.bytes().chunks(8).map(word).collect();
         assert_eq!(words, [256, 8, 12, 512, 768, 1024, 1280]);
     }
 
@@ -244,7 +245,7 @@ mod tests {
             bias: None,
             gate: Some(Activation::Gelu),
             stages: &[Stage::AddChannels],
-            operands: vec![&shared],
+            operands: &[shared],
             result: &result,
         };
         let code = epilogue.code();

@@ -10,7 +10,6 @@ mod choice;
 pub mod embedding;
 mod epilogue;
 pub(crate) mod geometry;
-mod kernel;
 pub mod matrix;
 pub(crate) mod names;
 pub mod norm;
@@ -28,16 +27,13 @@ pub use kinora_runtime::KernelSet;
 
 pub(crate) use choice::Settled;
 pub use choice::{Choose, Heuristic};
-pub use kernel::{Argument, Kernel, Launch, Source, TensorMap};
 pub(crate) use matrix::offered_before;
 
+pub use crate::launch::{Argument, DevicePointer, Kernel, Launch, Source, TensorMap};
 use crate::{
     Chip, CudaError,
     vendor::{Libraries, LibraryCall},
 };
-
-/// An address in the GPU's memory.
-pub type DevicePointer = u64;
 
 /// A node, as its kernels see it.
 #[derive(Clone, Debug)]
@@ -53,9 +49,20 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Whether anything runs: not for a reshape, which is its operand's memory, nor where there is nothing to write.
+    /// Whether anything runs: not for a reshape, which is its operand's memory, nor if there is nothing to write.
     pub fn runs(&self) -> bool {
         !matches!(self.op, Op::Reshape(_)) && self.outputs.iter().any(|output| output.elements() > 0)
+    }
+
+    /// An error about this call, with the layer's name. Calls of several layers may share an implementation, which therefore
+    /// does not know it.
+    pub fn blame(&self, error: CudaError) -> CudaError {
+        match error {
+            CudaError::TooLarge(what) if !self.layer.is_empty() => {
+                CudaError::TooLarge(format!("{}: {what}", self.layer))
+            }
+            error => error,
+        }
     }
 
     /// The op and its types in words: calls that are alike but for their names have the same.
@@ -70,18 +77,17 @@ impl Call<'_> {
 /// The bytes of a [fault word](Places::fault).
 pub(crate) const FAULT_BYTES: usize = 8;
 
-/// Where a call's tensors lie. Every address is a multiple of 256, but for tensors without elements, whose address
-/// is 0.
+/// Where a call's tensors lie. Every address is a multiple of 256. Tensors without elements have a null pointer.
 #[derive(Clone, Debug)]
 pub struct Places {
     /// The operands.
     pub inputs: Vec<DevicePointer>,
     /// The results.
     pub outputs: Vec<DevicePointer>,
-    /// Scratch memory of as many bytes as the implementation asked for; 0 where it asked for none.
+    /// Scratch memory of as many bytes as the implementation asked for; null if it asked for none.
     pub workspace: DevicePointer,
-    /// Two i32: where a kernel that finds a bad index in its data leaves the call's [`number`](Places::number), by
-    /// `atomicCAS` from 0, and then the index.
+    /// The fault word, two i32: a kernel that finds a bad index in its data leaves the call's [`number`](Places::number) there,
+    /// by `atomicCAS` from 0, and then the index.
     pub fault: DevicePointer,
     /// The call's number in its program, from 1.
     pub number: i32,
@@ -90,7 +96,7 @@ pub struct Places {
 impl Places {
     /// Places that look like a call's: for what does not depend on where tensors lie, such as which kernels it launches.
     pub(crate) fn anywhere(call: &Call<'_>) -> Places {
-        const SOMEWHERE: DevicePointer = 256;
+        const SOMEWHERE: DevicePointer = DevicePointer::new(256);
         Places {
             inputs: vec![SOMEWHERE; call.inputs.len()],
             outputs: vec![SOMEWHERE; call.outputs.len()],
@@ -101,7 +107,7 @@ impl Places {
     }
 }
 
-/// One way to run an op on a GPU.
+/// One way to run a call on a GPU. It keeps what it needs to know of the call that it was offered for.
 pub trait Implementation: fmt::Debug + Send + Sync {
     /// Its name, the same in every run: the tuner's results are kept by it.
     fn name(&self) -> String;
@@ -112,24 +118,24 @@ pub trait Implementation: fmt::Debug + Send + Sync {
     }
 
     /// Scratch memory that it needs while it runs, in bytes.
-    fn workspace(&self, _call: &Call<'_>) -> usize {
+    fn workspace(&self) -> usize {
         0
     }
 
-    /// The launches, in order, of one that calls no library.
+    /// The launches, in order, of an implementation that calls no library.
     ///
     /// # Errors
-    /// Where the call is not one that it was offered for.
-    fn launches(&self, call: &Call<'_>, _places: &Places) -> Result<Vec<Launch>, CudaError> {
-        Err(CudaError::Internal(format!("{}: {} is not made of launches alone", call.layer, self.name())))
+    /// If a tensor is larger than the kernels count, or the implementation calls a library.
+    fn launches(&self, _places: &Places) -> Result<Vec<Launch>, CudaError> {
+        Err(CudaError::Internal(format!("{} does not consist of launches alone", self.name())))
     }
 
     /// The work, in order.
     ///
     /// # Errors
-    /// Where the call is not one that it was offered for.
-    fn work(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Work>, CudaError> {
-        Ok(self.launches(call, places)?.into_iter().map(Work::Launch).collect())
+    /// If a tensor is larger than the kernels count, or a library does not take the call.
+    fn work(&self, places: &Places) -> Result<Vec<Work>, CudaError> {
+        Ok(self.launches(places)?.into_iter().map(Work::Launch).collect())
     }
 }
 
@@ -142,34 +148,44 @@ pub enum Work {
     Library(Box<dyn LibraryCall>),
 }
 
-/// What a family offers for a call.
+/// What a family offers for a call: nothing for an op that is not its own.
 pub type Offer = fn(&Call<'_>, &Chip, KernelSet) -> Vec<Box<dyn Implementation>>;
 
-/// All families but that of matrix products, which needs more.
-const FAMILIES: [Offer; 7] = [
-    attention::implementations,
-    norm::implementations,
-    pointwise::implementations,
-    arrange::implementations,
-    resample::implementations,
-    embedding::implementations,
-    sampler::implementations,
+/// A family of kernels, which its folder defines.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// The implementations of a call, the family's own choice first.
+    pub offer: Offer,
+    /// Whether every kernel of an op reads each element of an operand in the thread that writes the result's element in its
+    /// place, before it does.
+    pub in_place: fn(&Op, usize) -> bool,
+}
+
+/// All families but that of matrix products, which also needs vendors' libraries and the norms. A new family is registered
+/// here.
+const FAMILIES: [Family; 7] = [
+    attention::FAMILY,
+    norm::FAMILY,
+    pointwise::FAMILY,
+    arrange::FAMILY,
+    resample::FAMILY,
+    embedding::FAMILY,
+    sampler::FAMILY,
 ];
 
 /// The ways to run a node, each family's own choice first, those of vendors' libraries last. A reshape has none: it runs
 /// no code.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is none.
 pub fn implementations(
     call: &Call<'_>,
     chip: &Chip,
     set: KernelSet,
     libraries: &Libraries,
 ) -> Result<Vec<Box<dyn Implementation>>, CudaError> {
-    // A family offers nothing for an op that is not its own.
     let mut offered = matrix::implementations(call, chip, set, libraries, norm::implementations);
-    offered.extend(FAMILIES.into_iter().flat_map(|family| family(call, chip, set)));
+    offered.extend(FAMILIES.into_iter().flat_map(|family| (family.offer)(call, chip, set)));
     if offered.is_empty() {
         let inputs: Vec<String> = call.inputs.iter().map(ToString::to_string).collect();
         return Err(CudaError::NoKernel {
@@ -184,6 +200,5 @@ pub fn implementations(
 /// Whether every kernel of an op reads each element of this operand in the thread that writes the result's element in
 /// its place, before it does.
 pub fn in_place(op: &Op, operand: usize) -> bool {
-    // The other families read elements beside the one that they write.
-    [matrix::in_place, norm::in_place, pointwise::in_place].iter().any(|family| family(op, operand))
+    matrix::in_place(op, operand) || FAMILIES.iter().any(|family| (family.in_place)(op, operand))
 }

@@ -13,7 +13,7 @@ pub(crate) fn type_name(dtype: DType) -> &'static str {
     }
 }
 
-/// The function's name in `common/activations.cuh`; `identity` where there is none.
+/// The function's name in `common/activations.cuh`; `identity` if there is none.
 pub(crate) fn activation_name(activation: Option<Activation>) -> &'static str {
     match activation {
         None => "identity",

@@ -194,7 +194,7 @@ fn upload_weights(
         let offset = layout.offsets.get(value).ok_or_else(|| {
             CudaError::Internal(format!("no place for the weight {}", graph.value(*value).name))
         })?;
-        uploader.upload(weights + *offset as u64, tensor.bytes())?;
+        uploader.upload(weights.offset(*offset), tensor.bytes())?;
         if results.contains(value) {
             known.insert(*value, tensor);
         }
@@ -237,7 +237,7 @@ impl Uploader<'_> {
                 None => copy()?,
             }
             self.stream.record(copied)?;
-            to += chunk.len() as u64;
+            to = to.offset(chunk.len());
         }
         Ok(())
     }

@@ -51,13 +51,13 @@ impl Memory<'_> {
     /// The address of a value; 0 where it has no elements.
     pub fn address(&self, graph: &Graph, plan: &Plan, value: ValueId) -> Result<DevicePointer, CudaError> {
         if graph.ty(value).elements() == 0 {
-            return Ok(0);
+            return Ok(DevicePointer::NULL);
         }
         let missing = || CudaError::Internal(format!("no place for {}", graph.value(value).name));
         match plan.place(value) {
-            Place::Arena(buffer) => Ok(self.arena + buffer.offset as u64),
+            Place::Arena(buffer) => Ok(self.arena.offset(buffer.offset)),
             Place::Resident => {
-                self.layout.offsets.get(&value).map(|&at| self.weights + at as u64).ok_or_else(missing)
+                self.layout.offsets.get(&value).map(|&at| self.weights.offset(at)).ok_or_else(missing)
             }
             Place::Unplaced => Err(missing()),
         }
@@ -132,7 +132,7 @@ fn lower_node(
         return Ok(LoweredNode { node: step.node, kernel: String::new(), work: Vec::new() });
     }
     let implementation = choice.choose(&call)?;
-    let needed = implementation.workspace(&call);
+    let needed = implementation.workspace();
     let workspace = step.workspace.filter(|buffer| buffer.bytes > 0);
     if workspace.map_or(0, |buffer| buffer.bytes) < needed {
         return Err(CudaError::Internal(format!(
@@ -145,11 +145,11 @@ fn lower_node(
     let places = Places {
         inputs: node.inputs.iter().map(address).collect::<Result<_, CudaError>>()?,
         outputs: node.outputs.iter().map(address).collect::<Result<_, CudaError>>()?,
-        workspace: workspace.map_or(0, |buffer| memory.arena + buffer.offset as u64),
+        workspace: workspace.map_or(DevicePointer::NULL, |buffer| memory.arena.offset(buffer.offset)),
         fault: memory.fault,
         number: i32::try_from(number)
             .map_err(|_| CudaError::Internal("the plan has too many nodes to number".into()))?,
     };
-    let work = implementation.work(&call, &places)?;
+    let work = implementation.work(&places).map_err(|error| call.blame(error))?;
     Ok(LoweredNode { node: step.node, kernel: implementation.name(), work })
 }

@@ -113,7 +113,8 @@ impl Planned {
             let chip = Chip { multiprocessors, ..typical.clone() };
             let choice = Heuristic { chip, kernels: KernelSet::Fused, libraries: Libraries::default() };
             planned.for_each_call(|call| {
-                let work = choice.choose(call)?.work(call, &Places::anywhere(call))?;
+                let work =
+                    choice.choose(call)?.work(&Places::anywhere(call)).map_err(|error| call.blame(error))?;
                 found.extend(kernels(work.iter()));
                 Ok(())
             })?;

@@ -12,14 +12,14 @@ use super::{
 use crate::{
     CudaError,
     driver::{DeviceBuffer, Event, PreparedLaunch},
-    kernels::{Argument, DevicePointer, Kernel, Launch, Source as KernelSource},
+    launch::{Argument, CType, DevicePointer, Kernel, Launch, Source as KernelSource},
 };
 
 const COUNT_SOURCE: KernelSource = KernelSource { path: "program/count.cu", text: include_str!("count.cu") };
 
 /// Adds one to every number of an i32 tensor.
 pub(super) fn count_up_kernel() -> Kernel {
-    Kernel::new(COUNT_SOURCE, "count_up")
+    Kernel::new(COUNT_SOURCE, "count_up").taking(vec![CType::Pointer, CType::I64])
 }
 
 /// Whether a graph has an input that could count its steps.
@@ -111,7 +111,7 @@ impl Program {
             self.feed = None;
             self.feed = Some(Feed { memory: DeviceBuffer::new(self.stream.context(), bytes)? });
         }
-        let base = self.feed.as_ref().map_or(0, |feed| feed.memory.address());
+        let base = self.feed.as_ref().map_or(DevicePointer::NULL, |feed| feed.memory.address());
         let counters = self.counters(&fed, base)?;
         let done = [Event::new(self.stream.context())?, Event::new(self.stream.context())?];
         if observer.is_some() {
@@ -203,7 +203,7 @@ impl Program {
             let blocks = u32::try_from(input.counted.div_ceil(BLOCK as usize))
                 .map_err(|_| CudaError::Internal("a counter has too many numbers".into()))?;
             let arguments = vec![
-                Argument::Pointer(base + input.offset as u64),
+                Argument::Pointer(base.offset(input.offset)),
                 Argument::I64(i64::try_from(input.counted).unwrap_or(i64::MAX)),
             ];
             self.kernels.prepare(&Launch::new(count_up_kernel(), blocks, BLOCK, arguments))
@@ -222,10 +222,10 @@ impl Program {
         let fresh =
             |name: &str| steps.fresh.iter().find(|(fresh, _)| *fresh == name).map(|(_, tensors)| *tensors);
         let copies = inputs.slots(Phase::Step).zip(fed).flat_map(|(slot, input)| {
-            let at = base + input.offset as u64;
+            let at = base.offset(input.offset);
             match fresh(&slot.name) {
                 Some(tensors) => {
-                    let place = |step: usize| at + (step * input.stride) as u64;
+                    let place = |step: usize| at.offset(step * input.stride);
                     tensors.iter().enumerate().map(|(step, tensor)| (place(step), tensor.bytes())).collect()
                 }
                 None => vec![(at, inputs.staged(slot))],
@@ -252,7 +252,7 @@ impl Program {
         another_follows: bool,
     ) -> Result<(), CudaError> {
         for input in fed {
-            let from = base + (input.offset + step * input.stride) as u64;
+            let from = base.offset(input.offset + step * input.stride);
             // SAFETY: both are the input's, in the arena and outside it.
             unsafe { self.stream.copy(input.to, from, input.bytes)? };
         }
@@ -263,7 +263,7 @@ impl Program {
         for input in fed {
             if let Some(result) = input.result {
                 // SAFETY: the result is in the arena, of the input's type, and its copy outside it.
-                unsafe { self.stream.copy(base + input.offset as u64, result, input.bytes)? };
+                unsafe { self.stream.copy(base.offset(input.offset), result, input.bytes)? };
             }
         }
         for counter in counters {

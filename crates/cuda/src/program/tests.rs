@@ -17,12 +17,16 @@ use super::{
 };
 use crate::{
     Architecture, Chip, CudaError, CudaOptions,
-    kernels::{Argument, Call, Choose, Implementation, Kernel, Launch, Places, Source, Work},
+    kernels::{Argument, Call, Choose, DevicePointer, Implementation, Kernel, Launch, Places, Source, Work},
 };
 
 /// Runs every op with one launch, whose arguments are the call's places.
 #[derive(Debug)]
-struct Everything;
+struct Everything {
+    workspace: usize,
+}
+
+const EVERYTHING: Everything = Everything { workspace: 0 };
 
 impl Choose for Everything {
     fn choose(&self, call: &Call<'_>) -> Result<Arc<dyn Implementation>, CudaError> {
@@ -32,7 +36,8 @@ impl Choose for Everything {
                 op: String::new(),
                 inputs: String::new(),
             }),
-            _ => Ok(Arc::new(Everything)),
+            Op::Mul => Ok(Arc::new(Everything { workspace: 1000 })),
+            _ => Ok(Arc::new(EVERYTHING)),
         }
     }
 }
@@ -42,11 +47,11 @@ impl Implementation for Everything {
         "everything".into()
     }
 
-    fn workspace(&self, call: &Call<'_>) -> usize {
-        if matches!(call.op, Op::Mul) { 1000 } else { 0 }
+    fn workspace(&self) -> usize {
+        self.workspace
     }
 
-    fn launches(&self, _call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
         let kernel = Kernel::new(Source { path: "test/all.cu", text: "" }, "all");
         let all = places.inputs.iter().chain(&places.outputs).chain([&places.workspace, &places.fault]);
         let mut arguments: Vec<Argument> = all.map(|&address| Argument::Pointer(address)).collect();
@@ -58,7 +63,7 @@ impl Implementation for Everything {
 fn options() -> CudaOptions {
     let chip = Chip::typical(Architecture::AMPERE);
     CudaOptions {
-        choice: Some(Arc::new(Everything)),
+        choice: Some(Arc::new(EVERYTHING)),
         optimise: false,
         ..CudaOptions::new(chip, kinora_cpu::CpuOps::shared())
     }
@@ -85,14 +90,19 @@ fn graph() -> Graph {
     g.finish()
 }
 
+fn memory(layout: &WeightLayout) -> Memory<'_> {
+    let [weights, arena, fault] = [0x10_0000, 0x20_0000, 0x30_0000].map(DevicePointer::new);
+    Memory { weights, layout, arena, fault }
+}
+
 #[test]
 fn every_node_gets_the_addresses_of_its_tensors() {
     let planned = Planned::new(&graph(), &options()).unwrap();
     let (graph, plan) = (planned.graph(), planned.plan());
     let layout = WeightLayout::new(graph, plan).unwrap();
     assert_eq!(layout.bytes, 512);
-    let memory = Memory { weights: 0x10_0000, layout: &layout, arena: 0x20_0000, fault: 0x30_0000 };
-    let lowered = lower(graph, plan, &Everything, &memory).unwrap();
+    let memory = memory(&layout);
+    let lowered = lower(graph, plan, &EVERYTHING, &memory).unwrap();
     assert_eq!((lowered.clip.len(), lowered.step.len()), (1, 5));
 
     let mut numbers = Vec::new();
@@ -104,12 +114,12 @@ fn every_node_gets_the_addresses_of_its_tensors() {
         let values = described.inputs.iter().chain(&described.outputs);
         for (&value, argument) in values.zip(&launch.arguments) {
             let expected = match plan.place(value) {
-                Place::Arena(buffer) => memory.arena + buffer.offset as u64,
-                Place::Resident => memory.weights + layout.offsets[&value] as u64,
+                Place::Arena(buffer) => memory.arena.offset(buffer.offset),
+                Place::Resident => memory.weights.offset(layout.offsets[&value]),
                 Place::Unplaced => panic!("{} has no place", graph.value(value).name),
             };
             assert_eq!(*argument, Argument::Pointer(expected));
-            assert_eq!(expected % 256, 0);
+            assert!(expected.is_aligned_to(256));
         }
         let [.., Argument::Pointer(workspace), fault, Argument::I32(number)] = &launch.arguments[..] else {
             panic!("{:?}", launch.arguments)
@@ -123,8 +133,8 @@ fn every_node_gets_the_addresses_of_its_tensors() {
     numbers.sort_unstable();
     numbers.dedup();
     assert_eq!(numbers.len(), 4);
-    // One kernel runs everything; no input could count steps.
-    assert_eq!(lowered.kernels(graph).len(), 1);
+    // One kernel for each number of arguments runs everything; no input could count steps.
+    assert_eq!(lowered.kernels(graph).len(), 2);
     assert_eq!(Lowered::numbered(plan, 0), None);
     assert_eq!(Lowered::numbered(plan, 7), None);
 }
@@ -161,12 +171,12 @@ impl Implementation for Scratch {
         "scratch".into()
     }
 
-    fn workspace(&self, _call: &Call<'_>) -> usize {
+    fn workspace(&self) -> usize {
         self.0
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        Everything.launches(call, places)
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        EVERYTHING.launches(places)
     }
 }
 
@@ -184,7 +194,7 @@ fn a_choice_that_changes_does_not_change_a_plan() {
     let options = CudaOptions { choice: Some(Arc::new(Greedy::default())), ..options() };
     let planned = Planned::new(&graph(), &options).unwrap();
     let layout = WeightLayout::new(planned.graph(), planned.plan()).unwrap();
-    let memory = Memory { weights: 0x10_0000, layout: &layout, arena: 0x20_0000, fault: 0x30_0000 };
+    let memory = memory(&layout);
     let choice = planned.options.chooser();
     assert!(lower(planned.graph(), planned.plan(), &*choice, &memory).is_ok());
     // What was given to the plan asks for more by now.

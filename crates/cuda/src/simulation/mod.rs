@@ -114,7 +114,10 @@ impl SimulatedBench {
     ) -> Result<SimulatedRun, CudaError> {
         let mut simulator = Simulator::new(self.profile.clone());
         let allocate = |simulator: &mut Simulator, bytes: usize| -> Result<DevicePointer, CudaError> {
-            if bytes == 0 { Ok(0) } else { Ok(simulator.allocate(bytes)?) }
+            if bytes == 0 {
+                return Ok(DevicePointer::NULL);
+            }
+            Ok(DevicePointer::new(simulator.allocate(bytes)?))
         };
         let tensors =
             |simulator: &mut Simulator, types: &[&TensorType]| -> Result<Vec<DevicePointer>, CudaError> {
@@ -123,18 +126,18 @@ impl SimulatedBench {
         let places = Places {
             inputs: tensors(&mut simulator, call.inputs)?,
             outputs: tensors(&mut simulator, call.outputs)?,
-            workspace: allocate(&mut simulator, implementation.workspace(call))?,
+            workspace: allocate(&mut simulator, implementation.workspace())?,
             fault: allocate(&mut simulator, FAULT_BYTES)?,
             number: 1,
         };
-        simulator.copy_in(places.fault, &[0; FAULT_BYTES])?;
+        simulator.copy_in(places.fault.address(), &[0; FAULT_BYTES])?;
         for (&address, operand) in places.inputs.iter().zip(operands) {
             if !operand.is_empty() {
-                simulator.copy_in(address, operand)?;
+                simulator.copy_in(address.address(), operand)?;
             }
         }
         let (mut reports, mut latitude) = (Vec::new(), RoundingLatitude::default());
-        for work in implementation.work(call, &places)? {
+        for work in implementation.work(&places)? {
             let Work::Launch(launch) = work else {
                 return Err(CudaError::NotSimulated(implementation.name()));
             };
@@ -146,7 +149,7 @@ impl SimulatedBench {
         let read = |address: DevicePointer, bytes: usize| {
             let mut to = vec![0; bytes];
             if bytes > 0 {
-                simulator.copy_out(address, &mut to)?;
+                simulator.copy_out(address.address(), &mut to)?;
             }
             Ok(to)
         };
@@ -185,11 +188,11 @@ impl SimulatedBench {
 /// A launch in the simulator's terms.
 fn config(launch: &Launch) -> LaunchConfig {
     let argument = |argument: &Argument| match argument {
-        Argument::Pointer(address) => Simulated::U64(*address),
+        Argument::Pointer(pointer) => Simulated::U64(pointer.address()),
         Argument::I32(value) => Simulated::U32(value.cast_unsigned()),
         Argument::I64(value) => Simulated::U64(value.cast_unsigned()),
         Argument::F32(value) => Simulated::F32(*value),
-        Argument::Bytes(bytes) => Simulated::Bytes(bytes.clone()),
+        Argument::Struct(value) => Simulated::Bytes(value.bytes().to_vec()),
         Argument::TensorMap(map) => Simulated::TensorMap(tensor_map(map)),
     };
     LaunchConfig {
@@ -204,7 +207,7 @@ fn config(launch: &Launch) -> LaunchConfig {
 /// A tensor map in the simulator's terms.
 fn tensor_map(map: &TensorMap) -> SimulatedMap {
     SimulatedMap {
-        address: map.address,
+        address: map.address.address(),
         element: if map.bf16 { MapElement::Bf16 } else { MapElement::F16 },
         rank: map.rank,
         extents: map.extents,

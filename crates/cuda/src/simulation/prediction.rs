@@ -32,17 +32,18 @@ impl SimulatedBench {
         calibration: &Calibration,
     ) -> Result<CallPrediction, CudaError> {
         let mut simulator = Simulator::new(self.profile.clone());
-        let mut reserve =
-            |bytes: usize| -> DevicePointer { if bytes == 0 { 0 } else { simulator.reserve(bytes) } };
+        let mut reserve = |bytes: usize| -> DevicePointer {
+            if bytes == 0 { DevicePointer::NULL } else { DevicePointer::new(simulator.reserve(bytes)) }
+        };
         let places = Places {
             inputs: call.inputs.iter().map(|ty| reserve(ty.bytes())).collect(),
             outputs: call.outputs.iter().map(|ty| reserve(ty.bytes())).collect(),
-            workspace: reserve(implementation.workspace(call)),
+            workspace: reserve(implementation.workspace()),
             fault: reserve(FAULT_BYTES),
             number: 1,
         };
         let mut launches: Vec<(String, Prediction)> = Vec::new();
-        for work in implementation.work(call, &places)? {
+        for work in implementation.work(&places)? {
             let Work::Launch(launch) = work else {
                 return Err(CudaError::NotSimulated(implementation.name()));
             };

@@ -74,7 +74,7 @@ pub struct Tuner {
     chip: Chip,
     libraries: Libraries,
     candidates: Candidates,
-    /// Where calls that were not measured yet are; `None` where none are to be.
+    /// Measures calls that have no record yet; `None` if nothing is to be measured.
     bench: Option<Workbench>,
     records: Mutex<Records>,
 }
@@ -84,7 +84,7 @@ impl Tuner {
     /// `None` keeps none.
     ///
     /// # Errors
-    /// Where the driver fails. A file of results that cannot be read is begun anew.
+    /// If the driver fails. A file of results that cannot be read is begun anew.
     pub fn new(
         device: &Device,
         candidates: Candidates,
@@ -98,7 +98,7 @@ impl Tuner {
     }
 
     /// One that measures nothing: a call that was measured on this GPU among [all candidates](Candidates::All) runs as was
-    /// found best, and any other by its family's own choice. `None` where nothing was measured. No library is started
+    /// found best, and any other by its family's own choice. `None` if nothing was measured. No library is started
     /// before a program is loaded that needs it.
     pub fn remembered(device: &Device, folder: Option<PathBuf>) -> Option<Tuner> {
         let libraries = Libraries::of(device.context());
@@ -151,7 +151,7 @@ impl Tuner {
     /// nothing.
     ///
     /// # Errors
-    /// Where a kernel does not compile, memory is wanting, or the GPU fails; [`RunError::Stopped`] where the observer
+    /// If a kernel does not compile, there is too little memory, or the GPU fails; [`RunError::Stopped`] if the observer
     /// stopped it. What was measured before is kept.
     pub fn tune(&self, planned: &Planned, observer: &mut TuningObserver<'_>) -> Result<usize, CudaError> {
         let Some(bench) = &self.bench else { return Ok(0) };
@@ -232,9 +232,9 @@ impl Tuner {
     fn measure(&self, bench: &Workbench, call: &Call<'_>, flush: &DeviceBuffer) -> Result<Record, CudaError> {
         let offered = self.offered(call)?;
         let baseline = self.baseline(call)?;
-        let workspace = offered.iter().chain([&baseline]).map(|way| way.workspace(call)).max().unwrap_or(0);
+        let workspace = offered.iter().chain([&baseline]).map(|way| way.workspace()).max().unwrap_or(0);
         let memory = bench.memory(call, workspace)?;
-        let plain = bench.prepare_in(call, &*baseline, &memory)?;
+        let plain = bench.prepare_in(&*baseline, &memory)?;
         for (operand, ty) in call.inputs.iter().enumerate() {
             plain.repeat(operand, &pattern(ty.dtype, operand as u64))?;
         }
@@ -243,7 +243,7 @@ impl Tuner {
         let mut best = f32::INFINITY;
         for way in &offered {
             let measured = bench
-                .prepare_in(call, &**way, &memory)
+                .prepare_in(&**way, &memory)
                 .map_err(Refusal::from)
                 .and_then(|prepared| measure_one(&prepared, call, &expected, (flush, best)));
             match measured {
@@ -251,7 +251,7 @@ impl Tuner {
                     best = best.min(milliseconds);
                     record.milliseconds.insert(way.name(), milliseconds);
                     if way.is_vendors() {
-                        record.workspace.insert(way.name(), way.workspace(call));
+                        record.workspace.insert(way.name(), way.workspace());
                     }
                 }
                 // Nothing can be measured after that.
@@ -276,7 +276,7 @@ impl Tuner {
         Ok(self.offered(call)?.into_iter().find(|way| way.name() == found.name))
     }
 
-    /// The ways to run a call that need no look at what libraries offer, where these are not wanted first.
+    /// The ways to run a call, without asking what libraries offer unless they come first.
     fn unmeasured_ways(&self, call: &Call<'_>) -> Result<Vec<Box<dyn Implementation>>, CudaError> {
         match self.candidates {
             Candidates::Vendor => self.offered(call),
@@ -323,7 +323,7 @@ impl Choose for Tuner {
             return Ok(way.into());
         }
         let mut ways = self.unmeasured_ways(call)?;
-        // Where nothing was right, the plainest one is taken: the last of our own.
+        // If nothing was right, the plainest one is taken: the last of our own.
         let plainest = || ways.iter().rposition(|way| !way.is_vendors()).unwrap_or(0);
         let at = if known { plainest() } else { 0 };
         Ok(ways.swap_remove(at).into())
@@ -355,7 +355,7 @@ fn bar(call: &Call<'_>) -> f64 {
     }
 }
 
-/// The length of the difference over that of what was expected; infinite where something is not finite on one side alone.
+/// The length of the difference over that of what was expected; infinite if something is not finite on one side alone.
 fn distance(expected: &[f32], got: &[f32]) -> f64 {
     let (mut difference, mut length) = (0.0, 0.0);
     for (&e, &g) in expected.iter().zip(got) {

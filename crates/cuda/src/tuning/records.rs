@@ -53,7 +53,7 @@ struct File<'a> {
     calls: Cow<'a, BTreeMap<String, Record>>,
 }
 
-/// What a file holds of use: nothing where it cannot be read, or other kernels were measured.
+/// What a file holds that is of use: nothing if it cannot be read, or if other kernels were measured.
 fn read(path: &Path, libraries: &Libraries) -> Option<BTreeMap<String, Record>> {
     let file: File<'_> = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     let current = file.format == FORMAT && file.kernels == VERSION && file.libraries == libraries.versions();
@@ -61,7 +61,7 @@ fn read(path: &Path, libraries: &Libraries) -> Option<BTreeMap<String, Record>> 
 }
 
 impl Records {
-    /// The records of a GPU by its name. Where there are none that can be read, there are none.
+    /// The records of a GPU by its name; empty if there is no file that can be read.
     pub fn open(folder: Option<PathBuf>, gpu: &str, libraries: &Libraries) -> Records {
         let plain: String = gpu.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let path = folder.map(|folder| folder.join("tuning").join(format!("{plain}.json")));
@@ -69,7 +69,7 @@ impl Records {
         Records { path, calls }
     }
 
-    /// The fastest candidate of a call, where it was measured.
+    /// The fastest candidate of a call, if it was measured.
     pub fn fastest(&self, signature: &str) -> Option<Fastest> {
         let record = self.calls.get(signature)?;
         let (name, _) = record.milliseconds.iter().min_by(|a, b| a.1.total_cmp(b.1))?;

@@ -14,7 +14,7 @@ use super::{LibraryCall, failed};
 use crate::{
     CudaError,
     driver::{Context, Stream},
-    kernels::DevicePointer,
+    launch::DevicePointer,
 };
 
 /// What a product may have as scratch memory, in bytes: as much as NVIDIA advises for Hopper.
@@ -70,9 +70,9 @@ pub struct ProductOperands {
     pub a: DevicePointer,
     /// The right operand.
     pub b: DevicePointer,
-    /// The bias, where there is one.
+    /// The bias, if there is one.
     pub bias: DevicePointer,
-    /// The residual, where there is one.
+    /// The residual, if there is one.
     pub residual: DevicePointer,
     /// The result.
     pub d: DevicePointer,
@@ -81,14 +81,14 @@ pub struct ProductOperands {
 }
 
 impl CublasLt {
-    /// The version that is installed, where there is one.
+    /// The version that is installed, if there is one.
     pub(super) fn version() -> Option<usize> {
         // SAFETY: looking for a library runs its initialisers, which this one allows at any time; every version has what is
         // called.
         unsafe { sys::is_culib_present().then(|| sys::cublasLtGetVersion()) }
     }
 
-    /// Starts the library, where it is installed.
+    /// Starts the library, if it is installed.
     pub(super) fn start(context: &Context) -> Result<Option<CublasLt>, CudaError> {
         if CublasLt::version().is_none() {
             return Ok(None);
@@ -108,7 +108,7 @@ impl CublasLt {
     /// How many algorithms the library offers for a product, the one it thinks the fastest first.
     ///
     /// # Errors
-    /// Where the library fails.
+    /// If the library fails.
     pub fn algorithms(&self, product: &Product) -> Result<usize, CudaError> {
         Ok(self.heuristics(&Descriptors::new(product)?, product)?.len())
     }
@@ -116,7 +116,7 @@ impl CublasLt {
     /// Makes a call ready.
     ///
     /// # Errors
-    /// Where the library has no such algorithm, or fails.
+    /// If the library has no such algorithm, or fails.
     pub fn prepare(
         &self,
         product: &Product,
@@ -324,29 +324,29 @@ unsafe impl Send for PreparedProduct {}
 unsafe impl Sync for PreparedProduct {}
 
 impl LibraryCall for PreparedProduct {
-    fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
+    unsafe fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
         let _entered = self.library.context.enter()?;
         let ProductOperands { a, b, residual, d, workspace, .. } = self.operands;
         let c = if self.beta == 0.0 { d } else { residual };
         let alpha = 1.0f32;
-        // SAFETY: the descriptors are alive and describe tensors that lie at these addresses; the scalars are read before the
-        // call returns.
+        // SAFETY: the descriptors are alive. They describe the tensors that the caller promises to be at these addresses. The
+        // scalars are read before the call returns.
         let status = unsafe {
             sys::cublasLtMatmul(
                 self.library.handle,
                 self.descriptors.product,
                 (&raw const alpha).cast(),
-                b as *const c_void,
+                b.as_raw(),
                 self.descriptors.b,
-                a as *const c_void,
+                a.as_raw(),
                 self.descriptors.a,
                 (&raw const self.beta).cast(),
-                c as *const c_void,
+                c.as_raw(),
                 self.descriptors.d,
-                d as *mut c_void,
+                d.as_raw(),
                 self.descriptors.d,
                 &self.algorithm,
-                workspace as *mut c_void,
+                workspace.as_raw(),
                 WORKSPACE,
                 stream.handle().cast(),
             )

@@ -18,7 +18,7 @@ use super::{LibraryCall, failed};
 use crate::{
     CudaError,
     driver::{Context, Stream},
-    kernels::DevicePointer,
+    launch::DevicePointer,
 };
 
 /// The one algorithm that runs on tensor cores over channels-last images.
@@ -39,7 +39,7 @@ pub struct Cudnn(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// One call at a time: a handle has a stream, and is no matter for two threads.
+    /// One call at a time: a handle has a stream, and must not be used by two threads.
     handle: Mutex<cudnnHandle_t>,
     context: Context,
 }
@@ -81,9 +81,9 @@ pub struct ConvolutionOperands {
     pub x: DevicePointer,
     /// The weight.
     pub weight: DevicePointer,
-    /// The bias, where there is one.
+    /// The bias, if there is one.
     pub bias: DevicePointer,
-    /// The residual, where there is one.
+    /// The residual, if there is one.
     pub residual: DevicePointer,
     /// The result.
     pub y: DevicePointer,
@@ -94,7 +94,7 @@ pub struct ConvolutionOperands {
 }
 
 impl Cudnn {
-    /// The version that is installed, where there is one with all that is called.
+    /// The version that is installed, if there is one with all that is called.
     pub(super) fn version() -> Option<usize> {
         // SAFETY: looking for a library runs its initialisers, which this one allows at any time; a symbol is only looked
         // for, and the one that is called is among those found.
@@ -105,7 +105,7 @@ impl Cudnn {
         }
     }
 
-    /// Starts the library, where it is installed.
+    /// Starts the library, if it is installed.
     pub(super) fn start(context: &Context) -> Result<Option<Cudnn>, CudaError> {
         if Cudnn::version().is_none() {
             return Ok(None);
@@ -120,7 +120,7 @@ impl Cudnn {
     /// Scratch memory that a convolution needs, in bytes.
     ///
     /// # Errors
-    /// Where the library does not run it.
+    /// If the library does not run it.
     pub fn workspace(&self, convolution: &Convolution) -> Result<usize, CudaError> {
         let descriptors = Descriptors::new(convolution)?;
         let _entered = self.0.context.enter()?;
@@ -145,7 +145,7 @@ impl Cudnn {
     /// Makes a call ready.
     ///
     /// # Errors
-    /// Where the library does not describe it.
+    /// If the library does not describe it.
     pub fn prepare(
         &self,
         convolution: &Convolution,
@@ -313,14 +313,14 @@ struct PreparedConvolution {
 }
 
 impl LibraryCall for PreparedConvolution {
-    fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
+    unsafe fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
         let _entered = self.library.context.enter()?;
         let handle = self.library.handle.lock().unwrap_or_else(PoisonError::into_inner);
         let ConvolutionOperands { x, weight, bias, residual, y, workspace, workspace_bytes } = self.operands;
         let [one, zero] = [1.0f32, 0.0];
         let d = &self.descriptors;
-        // SAFETY: the descriptors are alive and describe tensors that lie at these addresses; the scalars are read before the
-        // call returns.
+        // SAFETY: the descriptors are alive. They describe the tensors that the caller promises to be at these addresses. The
+        // scalars are read before the call returns.
         let status = unsafe {
             check(sys::cudnnSetStream(*handle, stream.handle().cast()), "choose a stream")?;
             if self.bias {
@@ -329,37 +329,37 @@ impl LibraryCall for PreparedConvolution {
                     *handle,
                     (&raw const one).cast(),
                     d.x,
-                    x as *const c_void,
+                    x.as_raw(),
                     d.weight,
-                    weight as *const c_void,
+                    weight.as_raw(),
                     d.convolution,
                     ALGORITHM,
-                    workspace as *mut c_void,
+                    workspace.as_raw(),
                     workspace_bytes,
                     ptr::from_ref(share).cast(),
                     d.y,
-                    z as *const c_void,
+                    z.as_raw(),
                     d.bias,
-                    bias as *const c_void,
+                    bias.as_raw(),
                     d.activation,
                     d.y,
-                    y as *mut c_void,
+                    y.as_raw(),
                 )
             } else {
                 sys::cudnnConvolutionForward(
                     *handle,
                     (&raw const one).cast(),
                     d.x,
-                    x as *const c_void,
+                    x.as_raw(),
                     d.weight,
-                    weight as *const c_void,
+                    weight.as_raw(),
                     d.convolution,
                     ALGORITHM,
-                    workspace as *mut c_void,
+                    workspace.as_raw(),
                     workspace_bytes,
                     (&raw const zero).cast(),
                     d.y,
-                    y as *mut c_void,
+                    y.as_raw(),
                 )
             }
         };

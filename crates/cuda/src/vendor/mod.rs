@@ -1,4 +1,4 @@
-//! NVIDIA's own libraries, where they are installed: candidates beside our kernels, never a foundation. Without them
+//! NVIDIA's own libraries, if they are installed: candidates beside our kernels, never a foundation. Without them
 //! everything still runs.
 
 mod cublaslt;
@@ -63,9 +63,13 @@ impl Libraries {
 pub trait LibraryCall: fmt::Debug + Send + Sync {
     /// Puts the call's work into a stream.
     ///
+    /// # Safety
+    /// Until the stream has done the work, the operands' addresses are device memory of the stream's context that holds the
+    /// tensors the call was prepared for, and nothing else writes to it.
+    ///
     /// # Errors
-    /// Where the library refuses.
-    fn enqueue(&self, stream: &Stream) -> Result<(), CudaError>;
+    /// If the library refuses.
+    unsafe fn enqueue(&self, stream: &Stream) -> Result<(), CudaError>;
 }
 
 /// The error of a library's status.

@@ -3,10 +3,19 @@
 use kinora_graph::{Op, TensorType, op::Slice};
 
 use super::{
-    Argument, Call, DevicePointer, Implementation, Kernel, KernelSet, Launch, Places, Source,
-    geometry::{WIDEST_ACCESS, grid, index_type, long, unroll, vector},
+    Call, Family, Implementation, Kernel, KernelSet, Launch, Places, Source,
+    geometry::{WIDEST_ACCESS, index_type, unroll, vector},
 };
-use crate::{Chip, CudaError};
+use crate::{
+    Chip, CudaError,
+    launch::{
+        arguments,
+        limits::{grid, long},
+    },
+};
+
+/// The family.
+pub const FAMILY: Family = Family { offer: implementations, in_place: |_, _| false };
 
 const SOURCE: Source = Source { path: "arrange/copy.cu", text: include_str!("copy.cu") };
 
@@ -14,13 +23,15 @@ const SOURCE: Source = Source { path: "arrange/copy.cu", text: include_str!("cop
 const THREADS: usize = 256;
 
 /// The implementations of an op of this family, the one to choose first; none for another op.
-pub fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
-    match call.op {
-        Op::Concat(_) | Op::Slice(_) => {
-            vec![Box::new(Copies { plain: set == KernelSet::Baseline, chip: chip.clone() })]
-        }
-        _ => Vec::new(),
-    }
+fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
+    let copies = match call.op {
+        Op::Concat(op) => concat(call, op.axis),
+        Op::Slice(op) => vec![slice(call, *op)],
+        _ => return Vec::new(),
+    };
+    let element_bytes = call.outputs[0].dtype.size();
+    let plain = set == KernelSet::Baseline;
+    vec![Box::new(Copies { copies, element_bytes, plain, multiprocessors: chip.multiprocessors })]
 }
 
 /// The type whose values are a number of bytes, a power of two up to 16.
@@ -37,9 +48,49 @@ pub(crate) fn unit_type(bytes: usize) -> &'static str {
 /// Copies of blocks that lie a pitch apart, one for each part.
 #[derive(Debug)]
 struct Copies {
+    copies: Vec<Copy>,
+    element_bytes: usize,
     /// One element a thread.
     plain: bool,
-    chip: Chip,
+    multiprocessors: u32,
+}
+
+/// Blocks to copy from an operand to the result, all in bytes.
+#[derive(Debug)]
+struct Copy {
+    input: usize,
+    /// What lies before the first block, in the operand and in the result.
+    from: usize,
+    to: usize,
+    blocks: usize,
+    length: usize,
+    from_pitch: usize,
+    to_pitch: usize,
+}
+
+/// The copies that join operands along an axis.
+fn concat(call: &Call<'_>, axis: usize) -> Vec<Copy> {
+    let result = call.outputs[0];
+    let (blocks, step) = around(result, axis);
+    let to_pitch = result.shape[axis] * step;
+    let mut to = 0;
+    let mut copies = Vec::new();
+    for (input, part) in call.inputs.iter().enumerate() {
+        let length = part.shape[axis] * step;
+        if length > 0 && blocks > 0 {
+            copies.push(Copy { input, from: 0, to, blocks, length, from_pitch: length, to_pitch });
+        }
+        to += length;
+    }
+    copies
+}
+
+/// The copy that takes a range of an axis.
+fn slice(call: &Call<'_>, Slice { axis, start, len }: Slice) -> Copy {
+    let (blocks, step) = around(call.outputs[0], axis);
+    let length = len * step;
+    let from_pitch = call.inputs[0].shape[axis] * step;
+    Copy { input: 0, from: start * step, to: 0, blocks, length, from_pitch, to_pitch: length }
 }
 
 impl Implementation for Copies {
@@ -47,68 +98,29 @@ impl Implementation for Copies {
         if self.plain { "copies-plain" } else { "copies" }.to_owned()
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let (result, to) = (call.outputs[0], places.outputs[0]);
-        match call.op {
-            Op::Concat(op) => {
-                let (outer, step) = around(result, op.axis);
-                let to_pitch = result.shape[op.axis] * step;
-                let mut launches = Vec::new();
-                let mut start = 0;
-                for (part, &from) in call.inputs.iter().zip(&places.inputs) {
-                    let length = part.shape[op.axis] * step;
-                    if length > 0 && outer > 0 {
-                        let copy =
-                            Copy { to: to + start as u64, from, outer, length, to_pitch, from_pitch: length };
-                        launches.push(self.launch(&copy, result)?);
-                    }
-                    start += length;
-                }
-                Ok(launches)
-            }
-            Op::Slice(Slice { axis, start, len }) => {
-                let x = call.inputs[0];
-                let (outer, step) = around(result, *axis);
-                let copy = Copy {
-                    to,
-                    from: places.inputs[0] + (start * step) as u64,
-                    outer,
-                    length: len * step,
-                    to_pitch: len * step,
-                    from_pitch: x.shape[*axis] * step,
-                };
-                Ok(vec![self.launch(&copy, result)?])
-            }
-            op => Err(CudaError::Internal(format!("{op} does not arrange"))),
-        }
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        self.copies.iter().map(|copy| self.launch(copy, places)).collect()
     }
 }
 
-/// Blocks to copy, all in bytes.
-struct Copy {
-    to: DevicePointer,
-    from: DevicePointer,
-    outer: usize,
-    length: usize,
-    to_pitch: usize,
-    from_pitch: usize,
-}
-
 impl Copies {
-    fn launch(&self, copy: &Copy, result: &TensorType) -> Result<Launch, CudaError> {
+    fn launch(&self, copy: &Copy, places: &Places) -> Result<Launch, CudaError> {
+        let to = places.outputs[0].offset(copy.to);
+        let from = places.inputs[copy.input].offset(copy.from);
         // The widest unit that every place and length is a multiple of.
-        let together = copy.length | copy.to_pitch | copy.from_pitch | copy.to as usize | copy.from as usize;
-        let unit = if self.plain { result.dtype.size() } else { vector(together, WIDEST_ACCESS) };
-        let count = copy.outer * copy.length / unit;
-        let unroll = if self.plain { 1 } else { unroll(count, THREADS, self.chip.multiprocessors, 4) };
+        let places = (to.address() | from.address()) as usize;
+        let together = copy.length | copy.to_pitch | copy.from_pitch | places;
+        let unit = if self.plain { self.element_bytes } else { vector(together, WIDEST_ACCESS) };
+        let count = copy.blocks * copy.length / unit;
+        let unroll = if self.plain { 1 } else { unroll(count, THREADS, self.multiprocessors, 4) };
         let mut kernel = Kernel::new(SOURCE, "copy_blocks")
             .with("UNIT", unit_type(unit))
             .with("UNROLL", unroll)
             .with("INDEX", index_type(count + THREADS * unroll));
         kernel.hot = true;
-        let arguments = vec![
-            Argument::Pointer(copy.to),
-            Argument::Pointer(copy.from),
+        let arguments = arguments![
+            to,
+            from,
             long(count),
             long(copy.length / unit),
             long(copy.to_pitch / unit),
@@ -130,10 +142,10 @@ mod tests {
     use kinora_graph::{DType, op::Concat};
 
     use super::*;
-    use crate::kernels::testing;
+    use crate::kernels::{Argument, testing};
 
     #[test]
-    fn parts_lie_one_behind_the_other() {
+    fn parts_lie_one_after_the_other() {
         let (a, none, b) = (
             TensorType::new(DType::F16, [2, 3, 8]),
             TensorType::new(DType::F16, [2, 3, 0]),
@@ -150,7 +162,7 @@ mod tests {
         // Rows of 40 bytes are multiples of eight alone.
         assert_eq!(launches.len(), 2);
         assert_eq!(launches[0].arguments, expected(to, testing::place(0), [12, 2, 5, 2]));
-        assert_eq!(launches[1].arguments, expected(to + 16, testing::place(2), [18, 3, 5, 3]));
+        assert_eq!(launches[1].arguments, expected(to.offset(16), testing::place(2), [18, 3, 5, 3]));
     }
 
     #[test]
@@ -159,7 +171,7 @@ mod tests {
         let op = Op::Slice(Slice { axis: 1, start: 1, len: 2 });
         let launches = testing::launches(implementations, &op, &[&x]).unwrap();
         let counts = [12, 6, 6, 15].map(Argument::I64);
-        assert_eq!(launches[0].arguments[1], Argument::Pointer(testing::place(0) + 3));
+        assert_eq!(launches[0].arguments[1], Argument::Pointer(testing::place(0).offset(3)));
         assert_eq!(launches[0].arguments[2..], counts);
         assert_eq!(launches[0].kernel.constants[0], ("UNIT", "u8".to_owned()));
     }

@@ -1,9 +1,10 @@
-// Attention by blocks of keys on the tensor cores: the scores of a tile of queries and a tile of keys live in registers
-// only, and become weights there, under a running softmax.
+// FlashAttention on the tensor cores: the scores of a tile of queries and a tile of keys live in registers only, and
+// become weights there, with an online softmax.
 //
-// A block has QUERY_TILE queries, a warp WARP_ROWS of them (16 or 32). It walks the keys by tiles of KEY_TILE, in STAGES
-// shared buffers: with two, the next tile arrives while this one is worked on. Heads too wide for the registers are cut:
-// a block sums VALUE_SLICE channels of the values, a multiple of 16, and the scores are made for each slice anew.
+// A block has QUERY_TILE queries, a warp WARP_ROWS of them (16 or 32). It walks the keys by tiles of KEY_TILE, in
+// STAGES shared buffers: with two, the next tile arrives while this one is worked on. Heads too wide for the registers
+// are cut: a block sums VALUE_SLICE channels of the values, a multiple of 16, and the scores are made for each slice
+// anew.
 #include "specialisation.cuh"
 #include "attention.cuh"
 #include "matrix.cuh"
@@ -16,34 +17,32 @@ constexpr int KEY_STEPS = DEPTH / 16, KEY_COLUMNS = KEY_TILE / 8, VALUE_COLUMNS 
 constexpr int ROW = DEPTH + 8, VALUE_ROW = VALUE_SLICE + 8;
 constexpr int QUERY_BYTES = QUERY_TILE * ROW * 2, KEY_BYTES = KEY_TILE * ROW * 2;
 constexpr int STAGE_BYTES = KEY_BYTES + KEY_TILE * VALUE_ROW * 2;
-// Whether the queries are read into registers once, or from shared memory for each tile of keys.
+// Whether the queries stay in registers, or are read from shared memory for each tile of keys.
 constexpr bool HELD_QUERIES = KEY_STEPS * ROW_TILES <= 8;
 
 // Copies rows `first` to `first + ROWS` of an operand, of WIDTH channels, and zeros for rows from `end` on and channels
 // from `channels` on.
 template <int ROWS, int WIDTH, int TO_ROW>
-__device__ __forceinline__ void copy_rows(
-    u32 to, const ELEMENT *from, i64 step, i32 first, i32 end, int channels) {
+__device__ __forceinline__ void copy_rows(u32 to, const ELEMENT *from, i64 step, i32 first, i32 end, int channels) {
     constexpr int PIECES = WIDTH / 8;
 #pragma unroll
     for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
         int row = i / PIECES, channel = i % PIECES * 8;
         bool there = first + row < end && channel < channels;
         const ELEMENT *source = there ? from + (first + row) * step + channel : from;
-        copy16(to + (row * TO_ROW + channel) * 2, source, there);
+        cp_async_16(to + (row * TO_ROW + channel) * 2, source, there);
     }
 }
 
-// With a mask or a wide head the compiler would spill a few registers for the sake of one more block.
+// With a mask or a wide head the compiler would spill a few registers to fit one more block.
 #if MASK == MASK_NONE && HEAD_DIM <= 64
 #define BOUNDS __launch_bounds__(THREADS)
 #else
 #define BOUNDS __launch_bounds__(THREADS, 1)
 #endif
 
-extern "C" __global__ void BOUNDS flash(
-    const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths, ELEMENT *y,
-    const Problem problem) {
+extern "C" __global__ void BOUNDS flash(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask,
+                                        const i32 *key_lengths, ELEMENT *y, const Problem problem) {
     extern __shared__ __align__(128) u8 shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 
@@ -64,7 +63,7 @@ extern "C" __global__ void BOUNDS flash(
     v = first_row(v, problem.v, batch / problem.share, sequence) + first_channel;
     y = first_row(y, problem.y, batch, sequence) + first_channel;
 
-    const i32 length = keys_there(problem, key_lengths, batch);
+    const i32 length = key_count(problem, key_lengths, batch);
     i32 end = length;
 #if MASK == MASK_CAUSAL
     // No query of the tile sees further than its last one.
@@ -76,13 +75,13 @@ extern "C" __global__ void BOUNDS flash(
     auto copy_tile = [&](i32 tile) {
         u32 to = stages_at + u32(tile % STAGES) * STAGE_BYTES;
         copy_rows<KEY_TILE, DEPTH, ROW>(to, k, problem.k.step, tile * KEY_TILE, end, HEAD_DIM);
-        copy_rows<KEY_TILE, VALUE_SLICE, VALUE_ROW>(
-            to + KEY_BYTES, v, problem.v.step, tile * KEY_TILE, end, HEAD_DIM - first_channel);
+        copy_rows<KEY_TILE, VALUE_SLICE, VALUE_ROW>(to + KEY_BYTES, v, problem.v.step, tile * KEY_TILE, end,
+                                                    HEAD_DIM - first_channel);
     };
     copy_rows<QUERY_TILE, DEPTH, ROW>(queries_at, q, problem.q.step, first_query, problem.queries, HEAD_DIM);
     if (key_tiles > 0) copy_tile(0);
-    end_copies();
-    wait_for_copies<0>();
+    cp_async_commit_group();
+    cp_async_wait_group<0>();
     __syncthreads();
 
     // Addresses that each thread gives for an operand of a matrix instruction.
@@ -95,7 +94,7 @@ extern "C" __global__ void BOUNDS flash(
         for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
             for (int step = 0; step < KEY_STEPS; step++)
-                load_matrices(held[m][step], query_row + (m * 16 * ROW + step * 16) * 2);
+                ldmatrix_x4(held[m][step], query_row + (m * 16 * ROW + step * 16) * 2);
     }
 
     // This thread's rows are lane / 4 and the one 8 further of each tile of 16: [row tile][half].
@@ -117,17 +116,17 @@ extern "C" __global__ void BOUNDS flash(
                 // The one buffer is free once every warp is done with it.
                 __syncthreads();
                 copy_tile(tile);
-                end_copies();
+                cp_async_commit_group();
             }
         }
         if (tile > 0) {
-            wait_for_copies<0>();
+            cp_async_wait_group<0>();
             __syncthreads();
         }
         if constexpr (STAGES > 1) {
             // Every warp is past the tile before, whose buffer this fills.
             if (tile + 1 < key_tiles) copy_tile(tile + 1);
-            end_copies();
+            cp_async_commit_group();
         }
         const u32 stage = u32(tile % STAGES) * STAGE_BYTES;
         const i32 first_key = tile * KEY_TILE;
@@ -148,18 +147,18 @@ extern "C" __global__ void BOUNDS flash(
 #pragma unroll
                     for (int i = 0; i < 4; i++) a[m][i] = held[m][step][i];
                 } else {
-                    load_matrices(a[m], query_row + (m * 16 * ROW + step * 16) * 2);
+                    ldmatrix_x4(a[m], query_row + (m * 16 * ROW + step * 16) * 2);
                 }
             }
 #pragma unroll
             for (int n = 0; n < KEY_COLUMNS; n += 2) {
                 u32 b[4];
-                load_matrices(b, key_row + stage + (n * 8 * ROW + step * 16) * 2);
+                ldmatrix_x4(b, key_row + stage + (n * 8 * ROW + step * 16) * 2);
                 const u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
 #pragma unroll
                 for (int m = 0; m < ROW_TILES; m++) {
-                    multiply_add<ELEMENT>(scores[m][n], a[m], left);
-                    multiply_add<ELEMENT>(scores[m][n + 1], a[m], right);
+                    mma_m16n8k16<ELEMENT>(scores[m][n], a[m], left);
+                    mma_m16n8k16<ELEMENT>(scores[m][n + 1], a[m], right);
                 }
             }
         }
@@ -181,8 +180,7 @@ extern "C" __global__ void BOUNDS flash(
 #pragma unroll
                         for (int i = 0; i < 2; i++) {
                             const i32 key = first_key + n * 8 + lane % 4 * 2 + i;
-                            float added =
-                                there && key < length ? added_to_score(row, problem.diagonal, query, key) : HIDDEN;
+                            float added = there && key < length ? mask_bias(row, problem.diagonal, query, key) : HIDDEN;
                             float &score = scores[m][n][2 * half + i];
                             score = masked(score, added, problem.scale);
                         }
@@ -200,15 +198,15 @@ extern "C" __global__ void BOUNDS flash(
                     now = fmaxf(now, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
                 now = quad_max(now);
                 largest[m][half] = now;
-                const Weigher weigher(now, problem.scale);
-                const float correction = weigher.weight(before);
+                const RowSoftmax row_softmax(now, problem.scale);
+                const float correction = row_softmax.weight(before);
                 float added = 0.0f;
 #pragma unroll
                 for (int n = 0; n < KEY_COLUMNS; n++)
 #pragma unroll
                     for (int i = 0; i < 2; i++) {
                         float &score = scores[m][n][2 * half + i];
-                        score = weigher.weight(score);
+                        score = row_softmax.weight(score);
                         added += score;
                     }
                 total[m][half] = total[m][half] * correction + added;
@@ -219,7 +217,7 @@ extern "C" __global__ void BOUNDS flash(
                 }
             }
 
-        // A sum's two neighbouring tiles of 8 columns have the layout of an operand of 16.
+            // A sum's two neighbouring tiles of 8 columns have the layout of an operand of 16.
 #pragma unroll
         for (int step = 0; step < KEY_TILE / 16; step++) {
             u32 a[ROW_TILES][4];
@@ -233,12 +231,12 @@ extern "C" __global__ void BOUNDS flash(
 #pragma unroll
             for (int n = 0; n < VALUE_COLUMNS; n += 2) {
                 u32 b[4];
-                load_matrices_transposed(b, value_row + stage + (step * 16 * VALUE_ROW + n * 8) * 2);
+                ldmatrix_x4_trans(b, value_row + stage + (step * 16 * VALUE_ROW + n * 8) * 2);
                 const u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
 #pragma unroll
                 for (int m = 0; m < ROW_TILES; m++) {
-                    multiply_add<ELEMENT>(sums[m][n], a[m], left);
-                    multiply_add<ELEMENT>(sums[m][n + 1], a[m], right);
+                    mma_m16n8k16<ELEMENT>(sums[m][n], a[m], left);
+                    mma_m16n8k16<ELEMENT>(sums[m][n + 1], a[m], right);
                 }
             }
         }
@@ -248,7 +246,7 @@ extern "C" __global__ void BOUNDS flash(
     __syncwarp();
 #if MASK != MASK_NONE
     // Rows with a NaN, a bit for each thread that holds a part.
-    u32 spoilt[ROW_TILES][2];
+    u32 nan_rows[ROW_TILES][2];
 #endif
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++)
@@ -265,7 +263,7 @@ extern "C" __global__ void BOUNDS flash(
                 *reinterpret_cast<u32 *>(row + (n * 8 + lane % 4 * 2) * 2) = pack2<ELEMENT>(first, second);
             }
 #if MASK != MASK_NONE
-            spoilt[m][half] = __ballot_sync(0xffffffffu, nan);
+            nan_rows[m][half] = __ballot_sync(0xffffffffu, nan);
 #endif
         }
     __syncwarp();
@@ -286,7 +284,7 @@ extern "C" __global__ void BOUNDS flash(
     for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++)
-            for (u32 rest = spoilt[m][half]; rest != 0;) {
+            for (u32 rest = nan_rows[m][half]; rest != 0;) {
                 const int row = (__ffs(rest) - 1) / 4;
                 rest &= ~(0xfu << 4 * row);
                 const i32 query = first_query + warp * WARP_ROWS + m * 16 + half * 8 + row;

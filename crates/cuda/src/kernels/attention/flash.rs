@@ -1,9 +1,11 @@
-//! Blockwise attention on the tensor cores of every generation.
+//! FlashAttention on the tensor cores of every generation.
+
+use std::sync::Arc;
 
 use super::problem::Problem;
 use crate::{
     Architecture, Chip, CudaError,
-    kernels::{Call, Implementation, Kernel, Launch, Places, Source, names::type_name},
+    kernels::{Implementation, Kernel, Launch, Places, Source, names::type_name},
 };
 use kinora_graph::{DType, op::Mask};
 
@@ -14,9 +16,10 @@ const WIDEST: usize = 512;
 /// The most channels of the values that a warp sums: 128 registers of each thread.
 const WIDEST_SLICE: usize = 256;
 
-/// How the work is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An attention, and how its work is cut.
+#[derive(Clone, Debug)]
 pub(super) struct Flash {
+    problem: Arc<Problem>,
     /// Queries of a block.
     query_tile: usize,
     /// Queries of a warp.
@@ -31,7 +34,7 @@ pub(super) struct Flash {
 
 impl Flash {
     /// Every cut that fits the chip, the one for this problem first.
-    pub(super) fn offered(problem: &Problem<'_>, chip: &Chip) -> Vec<Flash> {
+    pub(super) fn offered(problem: &Arc<Problem>, chip: &Chip) -> Vec<Flash> {
         let turing = chip.architecture < Architecture::AMPERE;
         let depth = problem.op.head_dim.next_multiple_of(16);
         // Turing has no matrix instructions for bf16.
@@ -47,18 +50,25 @@ impl Flash {
             (true, _) => &[(64, 1), (32, 1), (16, 1)],
             (false, _) => &[(64, 2), (32, 2), (32, 1), (16, 1)],
         };
-        // Warps of 32 rows read each key for twice the products, where their sums fit the registers; masks take some too.
+        // Warps of 32 rows read each key for twice the products, if their sums fit the registers; masks take some too.
         let large = if depth <= 64 && problem.op.mask == Mask::None { (128, 32) } else { (128, 16) };
         let cuts = [large, (64, 16), (32, 16)].into_iter().filter_map(|(query_tile, warp_rows)| {
             buffers
                 .iter()
-                .map(|&(key_tile, stages)| Flash { query_tile, warp_rows, key_tile, stages, slice })
-                .find(|cut| cut.shared_bytes(depth) <= chip.shared_bytes as usize)
+                .map(|&(key_tile, stages)| Flash {
+                    problem: problem.clone(),
+                    query_tile,
+                    warp_rows,
+                    key_tile,
+                    stages,
+                    slice,
+                })
+                .find(|cut| cut.shared_bytes() <= chip.shared_bytes as usize)
         });
         let mut cuts: Vec<Flash> = cuts.collect();
         // The largest tile that gives every multiprocessor a block, and two of the largest.
         let room = chip.multiprocessors as usize;
-        let wanted = |cut: &Flash| cut.blocks(problem) >= if cut.query_tile == 128 { 2 * room } else { room };
+        let wanted = |cut: &Flash| cut.blocks() >= if cut.query_tile == 128 { 2 * room } else { room };
         let first = cuts.iter().position(wanted).unwrap_or(cuts.len().saturating_sub(1));
         if let Some(before) = cuts.get_mut(..=first) {
             before.rotate_right(1);
@@ -67,15 +77,20 @@ impl Flash {
     }
 
     /// Shared memory of a block: rows are padded by 16 bytes, against conflicts of banks.
-    fn shared_bytes(&self, depth: usize) -> usize {
-        let row = depth + 8;
+    fn shared_bytes(&self) -> usize {
+        let row = self.depth() + 8;
         let stage = self.key_tile * (row + self.slice + 8);
         2 * (self.query_tile * row + self.stages * stage)
     }
 
-    fn blocks(&self, problem: &Problem<'_>) -> usize {
-        let slices = problem.op.head_dim.next_multiple_of(16).div_ceil(self.slice);
-        problem.sequences().saturating_mul(problem.extents.queries.div_ceil(self.query_tile) * slices)
+    /// Channels of a head in shared memory.
+    fn depth(&self) -> usize {
+        self.problem.op.head_dim.next_multiple_of(16)
+    }
+
+    fn blocks(&self) -> usize {
+        let (queries, slices) = (self.problem.extents.queries, self.depth().div_ceil(self.slice));
+        self.problem.sequences().saturating_mul(queries.div_ceil(self.query_tile) * slices)
     }
 }
 
@@ -84,8 +99,8 @@ impl Implementation for Flash {
         format!("flash {}x{}", self.query_tile, self.key_tile)
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let problem = Problem::offered(call)?;
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let problem = &self.problem;
         let mut kernel = problem
             .specialised(Kernel::new(SOURCE, "flash"))
             .with("ELEMENT", type_name(problem.dtype(0)))
@@ -96,9 +111,9 @@ impl Implementation for Flash {
             .with("VALUE_SLICE", self.slice);
         kernel.hot = problem.op.mask == Mask::None;
         let threads = 32 * self.query_tile / self.warp_rows;
-        let grid = problem.blocks(self.blocks(&problem))?;
+        let grid = problem.grid(self.blocks())?;
         let mut launch = Launch::new(kernel, grid, threads as u32, problem.arguments(places)?);
-        launch.shared_bytes = self.shared_bytes(problem.op.head_dim.next_multiple_of(16)) as u32;
+        launch.shared_bytes = self.shared_bytes() as u32;
         Ok(vec![launch])
     }
 }

@@ -1,13 +1,14 @@
-// Attention by blocks of keys on Hopper, without a mask: a warpgroup whose one thread keeps the bulk copy engine busy, and
-// WARPGROUPS that each have 64 queries and work on the tiles of KEY_TILE keys as they arrive in STAGES buffers.
+// FlashAttention on Hopper, without a mask. The kernel is warp-specialised: a producer warpgroup, one thread of which
+// issues the TMA loads, and WARPGROUPS consumers, which have 64 queries each and work on the tiles of KEY_TILE keys as
+// they arrive in STAGES buffers.
 //
-// A warpgroup's products run while it does other things. It starts those of queries and the next keys, then those of the
-// weights and the values of the last ones, and turns the former's scores into weights while the latter still run. Where
-// TURNS is set, the warpgroups also start their products in turns, so that one has the tensor cores while another has
+// A consumer's wgmmas run asynchronously. It starts those of its queries and the next keys, then those of the weights
+// and the values of the last tile, and does the online softmax of the former while the latter still run. If TURNS is
+// set, the consumers also start their wgmmas in turns (ping-pong), so that one has the tensor cores while another has
 // the exponential units.
 //
-// Rows lie in shared memory as the copy engine swizzles them: blocks of 64 channels, 128 bytes a row. A head whose
-// channels are no multiple of 64 is filled up with zeros by the copy engine, since the heads are an axis of the map.
+// Rows lie in shared memory with TMA's 128-byte swizzle: blocks of 64 channels, 128 bytes a row. TMA fills a head whose
+// channels are not a multiple of 64 up with zeros, since the heads are an axis of the tensor map.
 #include "specialisation.cuh"
 #include "attention.cuh"
 #include "hopper.cuh"
@@ -19,16 +20,16 @@ constexpr int BLOCKS = (HEAD_DIM + 63) / 64, KEY_STEPS = (HEAD_DIM + 15) / 16;
 constexpr int QUERY_BLOCK = QUERY_TILE * 128, KEY_BLOCK = KEY_TILE * 128;
 constexpr int QUERY_BYTES = BLOCKS * QUERY_BLOCK, KEY_BYTES = BLOCKS * KEY_BLOCK;
 // All the registers there are, for the threads that need them.
-constexpr int COPIER_REGISTERS = WARPGROUPS == 2 ? 24 : 32, REGISTERS = WARPGROUPS == 2 ? 240 : 160;
+constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 24 : 32, CONSUMER_REGISTERS = WARPGROUPS == 2 ? 240 : 160;
 
-// Numbers of barriers that warpgroups wait at: for their turn, and for their own warps.
+// Named barriers at which warpgroups wait: for their turn, and for their own warps.
 constexpr int TURN = 1, OWN = TURN + WARPGROUPS;
 
 // Where everything lies in shared memory.
-struct Room {
+struct SharedLayout {
     u32 queries, keys, values, query_full, key_full, key_free, value_full, value_free;
 
-    __device__ __forceinline__ Room(u32 start) {
+    __device__ __forceinline__ SharedLayout(u32 start) {
         queries = start;
         keys = queries + QUERY_BYTES;
         values = keys + STAGES * KEY_BYTES;
@@ -40,10 +41,10 @@ struct Room {
     }
 };
 
-// Turns the products of a tile into weights: moves the largest product, `largest`, and the sum of the weights, `total`, of
-// this thread's two rows, and gives what earlier sums have to be multiplied with.
-__device__ __forceinline__ void weigh(
-    float (&scores)[KEY_TILE / 2], float (&largest)[2], float (&total)[2], float (&correction)[2], float scale) {
+// One step of the online softmax: turns the products of a tile into weights, updates the running maximum, `largest`,
+// and the running sum of weights, `total`, of this thread's two rows, and gives the factor that rescales earlier sums.
+__device__ __forceinline__ void online_softmax(float (&scores)[KEY_TILE / 2], float (&largest)[2], float (&total)[2],
+                                               float (&correction)[2], float scale) {
     // Both rows side by side, and each maximum in two parts, so that no instruction waits for the one before it.
     float most[2][2];
 #pragma unroll
@@ -51,22 +52,22 @@ __device__ __forceinline__ void weigh(
 #pragma unroll
     for (int i = 4; i < KEY_TILE / 2; i++) most[i / 2 % 2][i % 2] = fmaxf(most[i / 2 % 2][i % 2], scores[i]);
     const float upper = quad_max(fmaxf(most[0][0], most[0][1])), lower = quad_max(fmaxf(most[1][0], most[1][1]));
-    const Weigher weighers[2] = {Weigher(upper, scale), Weigher(lower, scale)};
+    const RowSoftmax rows_of_weights[2] = {RowSoftmax(upper, scale), RowSoftmax(lower, scale)};
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        correction[half] = weighers[half].weight(largest[half]);
+        correction[half] = rows_of_weights[half].weight(largest[half]);
         total[half] *= correction[half];
     }
     largest[0] = upper, largest[1] = lower;
 #pragma unroll
     for (int i = 0; i < KEY_TILE / 2; i++) {
-        scores[i] = weighers[i / 2 % 2].weight(scores[i]);
+        scores[i] = rows_of_weights[i / 2 % 2].weight(scores[i]);
         total[i / 2 % 2] += scores[i];
     }
 }
 
-// Hides the keys of the last tile that do not exist, all from `there` on.
-__device__ __forceinline__ void hide(float (&scores)[KEY_TILE / 2], i32 there) {
+// Masks the keys of the last tile that do not exist, all from `there` on.
+__device__ __forceinline__ void mask_tail(float (&scores)[KEY_TILE / 2], i32 there) {
 #pragma unroll
     for (int i = 0; i < KEY_TILE / 2; i++) {
         const int key = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
@@ -74,30 +75,29 @@ __device__ __forceinline__ void hide(float (&scores)[KEY_TILE / 2], i32 there) {
     }
 }
 
-// Starts the products of this warpgroup's queries and a tile of keys.
+// Starts the wgmmas of this warpgroup's queries and a tile of keys.
 __device__ __forceinline__ void start_scores(float (&scores)[KEY_TILE / 2], u32 queries, u32 keys) {
-    hold(scores);
-    begin_products();
+    pin_registers(scores);
+    wgmma_fence();
 #pragma unroll
     for (int step = 0; step < KEY_STEPS; step++) {
         const u32 block = step / 4, within = step % 4 * 32;
-        warpgroup_multiply<ELEMENT, KEY_TILE>(
-            scores, swizzled_operand(queries + block * QUERY_BLOCK + within, 0, 1024),
-            swizzled_operand(keys + block * KEY_BLOCK + within, 0, 1024), step > 0);
+        wgmma_mma_async<ELEMENT, KEY_TILE>(scores, wgmma_descriptor(queries + block * QUERY_BLOCK + within, 0, 1024),
+                                           wgmma_descriptor(keys + block * KEY_BLOCK + within, 0, 1024), step > 0);
     }
-    end_products();
+    wgmma_commit_group();
 }
 
-// Starts the products of weights and a tile of values.
-__device__ __forceinline__ void start_sums(
-    float (&sums)[HEAD_DIM / 2], const u32 (&weights)[KEY_TILE / 16][4], u32 values) {
-    hold(sums);
-    begin_products();
+// Starts the wgmmas of weights and a tile of values.
+__device__ __forceinline__ void start_sums(float (&sums)[HEAD_DIM / 2], const u32 (&weights)[KEY_TILE / 16][4],
+                                           u32 values) {
+    pin_registers(sums);
+    wgmma_fence();
 #pragma unroll
     for (int step = 0; step < KEY_TILE / 16; step++)
-        warpgroup_multiply<ELEMENT, HEAD_DIM, true>(
-            sums, weights[step], swizzled_operand(values + step * 2048, KEY_BLOCK, 1024), true);
-    end_products();
+        wgmma_mma_async<ELEMENT, HEAD_DIM, true>(sums, weights[step],
+                                                 wgmma_descriptor(values + step * 2048, KEY_BLOCK, 1024), true);
+    wgmma_commit_group();
 }
 
 // A sum's two neighbouring tiles of 8 columns have the layout of an operand of 16.
@@ -106,123 +106,106 @@ __device__ __forceinline__ void pack(u32 (&weights)[KEY_TILE / 16][4], const flo
     for (int i = 0; i < KEY_TILE / 4; i++) weights[i / 4][i % 4] = pack2<ELEMENT>(scores[2 * i], scores[2 * i + 1]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper(
-    const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v,
-    ELEMENT *y, const Problem problem) {
-    extern __shared__ __align__(1024) u8 shared[];
-    const Room room(shared_address(shared));
-    const int warpgroup = threadIdx.x / 128, lane = threadIdx.x % 32;
+// What a block works on, a tile of queries of one sequence and all tiles of keys, and which of its threads this is.
+struct Block {
+    int warpgroup, lane;
+    i32 first_query;
+    Sequence sequence;
+    i32 key_tiles;
+};
 
-    // The tiles of a sequence are neighbours, so that they share its keys in the cache.
-    u32 index = blockIdx.x;
-    const u32 query_tiles = u32(problem.queries + QUERY_TILE - 1) / QUERY_TILE;
-    const i32 first_query = i32(index % query_tiles) * QUERY_TILE;
-    index /= query_tiles;
-    const Sequence sequence = {i32(index / u32(problem.heads)), 0, i32(index % u32(problem.heads))};
-    const i32 key_tiles = (problem.keys + KEY_TILE - 1) / KEY_TILE;
-
-    if (threadIdx.x == 0) {
-        make_barrier(room.query_full, 1);
-        for (int stage = 0; stage < STAGES; stage++) {
-            make_barrier(room.key_full + 8 * stage, 1);
-            make_barrier(room.value_full + 8 * stage, 1);
-            make_barrier(room.key_free + 8 * stage, 4 * WARPGROUPS);
-            make_barrier(room.value_free + 8 * stage, 4 * WARPGROUPS);
-        }
-        publish_barriers();
+// The producer: one thread issues the TMA loads of the queries, and of keys and values as their buffers become free.
+__device__ __forceinline__ void produce(const TensorMap &q, const TensorMap &k, const TensorMap &v,
+                                        const SharedLayout &room, const Problem &problem, const Block &block) {
+    const i32 key_batch = block.sequence.batch / problem.share;
+    mbarrier_arrive_expect_tx(room.query_full, QUERY_BYTES);
+    for (int part = 0; part < BLOCKS; part++)
+        tma_load_4d(room.queries + part * QUERY_BLOCK, q, room.query_full, part * 64, block.sequence.head,
+                    block.first_query, block.sequence.batch);
+    int stage = 0;
+    u32 parity = 1;
+    for (i32 tile = 0; tile < block.key_tiles; tile++) {
+        const u32 key_full = room.key_full + 8 * stage, value_full = room.value_full + 8 * stage;
+        mbarrier_wait_parity(room.key_free + 8 * stage, parity);
+        mbarrier_arrive_expect_tx(key_full, KEY_BYTES);
+        for (int part = 0; part < BLOCKS; part++)
+            tma_load_4d(room.keys + stage * KEY_BYTES + part * KEY_BLOCK, k, key_full, part * 64, block.sequence.head,
+                        tile * KEY_TILE, key_batch);
+        mbarrier_wait_parity(room.value_free + 8 * stage, parity);
+        mbarrier_arrive_expect_tx(value_full, KEY_BYTES);
+        for (int part = 0; part < BLOCKS; part++)
+            tma_load_4d(room.values + stage * KEY_BYTES + part * KEY_BLOCK, v, value_full, part * 64,
+                        block.sequence.head, tile * KEY_TILE, key_batch);
+        if (++stage == STAGES) stage = 0, parity ^= 1;
     }
-    __syncthreads();
+}
 
-    if (warpgroup == WARPGROUPS) {
-        give_back_registers<COPIER_REGISTERS>();
-        if (threadIdx.x % 128 != 0) return;
-        const i32 key_batch = sequence.batch / problem.share;
-        arrive_expecting(room.query_full, QUERY_BYTES);
-        for (int block = 0; block < BLOCKS; block++)
-            copy_box(
-                room.queries + block * QUERY_BLOCK, q, room.query_full, block * 64, sequence.head, first_query,
-                sequence.batch);
-        int stage = 0;
-        u32 parity = 1;
-        for (i32 tile = 0; tile < key_tiles; tile++) {
-            const u32 key_full = room.key_full + 8 * stage, value_full = room.value_full + 8 * stage;
-            wait_for_phase(room.key_free + 8 * stage, parity);
-            arrive_expecting(key_full, KEY_BYTES);
-            for (int block = 0; block < BLOCKS; block++)
-                copy_box(
-                    room.keys + stage * KEY_BYTES + block * KEY_BLOCK, k, key_full, block * 64, sequence.head,
-                    tile * KEY_TILE, key_batch);
-            wait_for_phase(room.value_free + 8 * stage, parity);
-            arrive_expecting(value_full, KEY_BYTES);
-            for (int block = 0; block < BLOCKS; block++)
-                copy_box(
-                    room.values + stage * KEY_BYTES + block * KEY_BLOCK, v, value_full, block * 64, sequence.head,
-                    tile * KEY_TILE, key_batch);
-            if (++stage == STAGES) stage = 0, parity ^= 1;
-        }
-        return;
-    }
-
-    take_registers<REGISTERS>();
+// A consumer: the online softmax and the sums of a warpgroup's queries over all keys.
+__device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&total)[2], const SharedLayout &room,
+                                        const Problem &problem, const Block &block) {
+    const int warpgroup = block.warpgroup, lane = block.lane;
     const u32 queries = room.queries + warpgroup * 64 * 128;
     const int turn = TURN + warpgroup, next_turn = TURN + (warpgroup + 1) % WARPGROUPS;
-    float scores[KEY_TILE / 2], sums[HEAD_DIM / 2];
+    float scores[KEY_TILE / 2];
     u32 weights[KEY_TILE / 16][4];
-    float largest[2] = {HIDDEN, HIDDEN}, total[2] = {0.0f, 0.0f}, correction[2];
-#pragma unroll
-    for (int i = 0; i < HEAD_DIM / 2; i++) sums[i] = 0.0f;
+    float largest[2] = {HIDDEN, HIDDEN}, correction[2];
 
     // The first warpgroup has the first turn.
-    if (TURNS && warpgroup == WARPGROUPS - 1) announce(TURN, 256);
-    wait_for_phase(room.query_full, 0);
-    wait_for_phase(room.key_full, 0);
-    if (TURNS) synchronise(turn, 256);
+    if (TURNS && warpgroup == WARPGROUPS - 1) named_barrier_arrive(TURN, 256);
+    mbarrier_wait_parity(room.query_full, 0);
+    mbarrier_wait_parity(room.key_full, 0);
+    if (TURNS) named_barrier_sync(turn, 256);
     start_scores(scores, queries, room.keys);
-    // After its last products the last warpgroup has nobody to announce.
-    if (TURNS && (warpgroup < WARPGROUPS - 1 || key_tiles > 1)) announce(next_turn, 256);
-    wait_for_products<0>();
-    hold(scores);
-    if (lane == 0) arrive(room.key_free);
-    if (key_tiles == 1) hide(scores, problem.keys);
-    weigh(scores, largest, total, correction, problem.scale);
+    // After its last wgmmas the last warpgroup has no successor to signal.
+    if (TURNS && (warpgroup < WARPGROUPS - 1 || block.key_tiles > 1)) named_barrier_arrive(next_turn, 256);
+    wgmma_wait_group<0>();
+    pin_registers(scores);
+    if (lane == 0) mbarrier_arrive(room.key_free);
+    if (block.key_tiles == 1) mask_tail(scores, problem.keys);
+    online_softmax(scores, largest, total, correction, problem.scale);
     pack(weights, scores);
 
     // The tile of values that is due, and the tile of keys after it.
     int value_stage = 0;
     u32 value_parity = 0;
-    for (i32 tile = 1; tile < key_tiles; tile++) {
+    for (i32 tile = 1; tile < block.key_tiles; tile++) {
         const int key_stage = value_stage + 1 == STAGES ? 0 : value_stage + 1;
         const u32 key_parity = key_stage == 0 ? value_parity ^ 1 : value_parity;
-        wait_for_phase(room.key_full + 8 * key_stage, key_parity);
-        if (TURNS) synchronise(turn, 256);
+        mbarrier_wait_parity(room.key_full + 8 * key_stage, key_parity);
+        if (TURNS) named_barrier_sync(turn, 256);
         start_scores(scores, queries, room.keys + key_stage * KEY_BYTES);
-        wait_for_phase(room.value_full + 8 * value_stage, value_parity);
+        mbarrier_wait_parity(room.value_full + 8 * value_stage, value_parity);
         start_sums(sums, weights, room.values + value_stage * KEY_BYTES);
-        if (TURNS && (warpgroup < WARPGROUPS - 1 || tile + 1 < key_tiles)) announce(next_turn, 256);
+        if (TURNS && (warpgroup < WARPGROUPS - 1 || tile + 1 < block.key_tiles)) named_barrier_arrive(next_turn, 256);
 
-        wait_for_products<1>();
-        hold(scores);
-        if (lane == 0) arrive(room.key_free + 8 * key_stage);
-        if (tile + 1 == key_tiles) hide(scores, problem.keys - tile * KEY_TILE);
-        weigh(scores, largest, total, correction, problem.scale);
+        wgmma_wait_group<1>();
+        pin_registers(scores);
+        if (lane == 0) mbarrier_arrive(room.key_free + 8 * key_stage);
+        if (tile + 1 == block.key_tiles) mask_tail(scores, problem.keys - tile * KEY_TILE);
+        online_softmax(scores, largest, total, correction, problem.scale);
 
-        wait_for_products<0>();
-        hold(sums);
-        if (lane == 0) arrive(room.value_free + 8 * value_stage);
+        wgmma_wait_group<0>();
+        pin_registers(sums);
+        if (lane == 0) mbarrier_arrive(room.value_free + 8 * value_stage);
 #pragma unroll
         for (int i = 0; i < HEAD_DIM / 2; i++) sums[i] *= correction[i / 2 % 2];
         pack(weights, scores);
         value_stage = key_stage;
         value_parity = key_parity;
     }
-    wait_for_phase(room.value_full + 8 * value_stage, value_parity);
+    mbarrier_wait_parity(room.value_full + 8 * value_stage, value_parity);
     start_sums(sums, weights, room.values + value_stage * KEY_BYTES);
-    wait_for_products<0>();
-    hold(sums);
+    wgmma_wait_group<0>();
+    pin_registers(sums);
+}
 
-    // The result goes through the warpgroup's own rows of the query tile, to be written 16 bytes at a time. Pieces of 16
-    // bytes change places within a row by the row's number, so that eight rows are on different banks.
-    synchronise(OWN + warpgroup, 128);
+// Writes the results of a consumer's queries.
+__device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2], const float (&total)[2], u8 *shared,
+                                              ELEMENT *y, const Problem &problem, const Block &block) {
+    const int warpgroup = block.warpgroup, lane = block.lane;
+    // The result goes through the warpgroup's own rows of the query tile, to be written 16 bytes at a time. Pieces of
+    // 16 bytes change places within a row by the row's number, so that eight rows are on different banks.
+    named_barrier_sync(OWN + warpgroup, 128);
     u8 *staged = shared + warpgroup * 64 * 128;
     const int own_row = threadIdx.x % 128 / 32 * 16 + lane / 4;
 #pragma unroll
@@ -239,16 +222,57 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper(
     }
     // A warp writes the rows that it staged itself.
     __syncwarp();
-    y = first_row(y, problem.y, sequence.batch, sequence);
+    y = first_row(y, problem.y, block.sequence.batch, block.sequence);
     const int first_row_of_warp = threadIdx.x % 128 / 32 * 16;
     constexpr int PIECES = HEAD_DIM / 8;
 #pragma unroll 1
     for (int i = lane; i < 16 * PIECES; i += 32) {
         const int row = first_row_of_warp + i / PIECES, piece = i % PIECES;
-        const i32 query = first_query + warpgroup * 64 + row;
+        const i32 query = block.first_query + warpgroup * 64 + row;
         const u8 *from = staged + piece / 8 * QUERY_BLOCK + row * 128 + ((piece % 8) ^ (row % 8)) * 16;
         if (query < problem.queries)
-            *reinterpret_cast<uint4 *>(y + query * problem.y.step + piece * 8) =
-                *reinterpret_cast<const uint4 *>(from);
+            *reinterpret_cast<uint4 *>(y + query * problem.y.step + piece * 8) = *reinterpret_cast<const uint4 *>(from);
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    hopper(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
+           const __grid_constant__ TensorMap v, ELEMENT *y, const Problem problem) {
+    extern __shared__ __align__(1024) u8 shared[];
+    const SharedLayout room(shared_address(shared));
+    Block block;
+    block.warpgroup = threadIdx.x / 128, block.lane = threadIdx.x % 32;
+
+    // The tiles of a sequence are neighbours, so that they share its keys in the cache.
+    u32 index = blockIdx.x;
+    const u32 query_tiles = u32(problem.queries + QUERY_TILE - 1) / QUERY_TILE;
+    block.first_query = i32(index % query_tiles) * QUERY_TILE;
+    index /= query_tiles;
+    block.sequence = {i32(index / u32(problem.heads)), 0, i32(index % u32(problem.heads))};
+    block.key_tiles = (problem.keys + KEY_TILE - 1) / KEY_TILE;
+
+    if (threadIdx.x == 0) {
+        mbarrier_init(room.query_full, 1);
+        for (int stage = 0; stage < STAGES; stage++) {
+            mbarrier_init(room.key_full + 8 * stage, 1);
+            mbarrier_init(room.value_full + 8 * stage, 1);
+            mbarrier_init(room.key_free + 8 * stage, 4 * WARPGROUPS);
+            mbarrier_init(room.value_free + 8 * stage, 4 * WARPGROUPS);
+        }
+        fence_mbarrier_init();
+    }
+    __syncthreads();
+
+    if (block.warpgroup == WARPGROUPS) {
+        setmaxnreg_dec<PRODUCER_REGISTERS>();
+        if (threadIdx.x % 128 != 0) return;
+        produce(q, k, v, room, problem, block);
+        return;
+    }
+    setmaxnreg_inc<CONSUMER_REGISTERS>();
+    float sums[HEAD_DIM / 2], total[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < HEAD_DIM / 2; i++) sums[i] = 0.0f;
+    consume(sums, total, room, problem, block);
+    write_results(sums, total, shared, y, problem, block);
 }

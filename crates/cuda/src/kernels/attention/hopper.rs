@@ -1,9 +1,12 @@
-//! Blockwise attention with Hopper's warpgroup products and copy engine, without masks.
+//! FlashAttention with Hopper's wgmma and TMA, warp-specialised, without masks.
+
+use std::sync::Arc;
 
 use super::problem::Problem;
 use crate::{
     Chip, CudaError,
-    kernels::{Argument, Call, Implementation, Kernel, Launch, Places, Source, TensorMap, names::type_name},
+    kernels::{Implementation, Kernel, Launch, Places, Source, TensorMap, names::type_name},
+    launch::arguments,
 };
 use kinora_graph::{
     DType,
@@ -17,9 +20,10 @@ const WIDEST: usize = 256;
 /// The most buffers for keys and values: more would wait for nothing.
 const MOST_STAGES: usize = 4;
 
-/// How the work is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An attention, and how its work is cut.
+#[derive(Clone, Debug)]
 pub(super) struct Hopper {
+    problem: Arc<Problem>,
     /// Warpgroups of 64 queries.
     warpgroups: usize,
     /// Keys at a time.
@@ -32,7 +36,7 @@ pub(super) struct Hopper {
 
 impl Hopper {
     /// Every cut for a problem, the one to choose first.
-    pub(super) fn offered(problem: &Problem<'_>, chip: &Chip) -> Vec<Hopper> {
+    pub(super) fn offered(problem: &Arc<Problem>, chip: &Chip) -> Vec<Hopper> {
         let head_dim = problem.op.head_dim;
         let plain = problem.op.mask == Mask::None
             && !problem.op.key_lengths
@@ -61,10 +65,16 @@ impl Hopper {
             let stages = (2..=MOST_STAGES).rev().find(|&stages| {
                 shared_bytes(head_dim, warpgroups, key_tile, stages) <= chip.shared_bytes as usize
             })?;
-            Some([true, false].map(|turns| Hopper { warpgroups, key_tile, stages, turns }))
+            Some([true, false].map(|turns| Hopper {
+                problem: problem.clone(),
+                warpgroups,
+                key_tile,
+                stages,
+                turns,
+            }))
         };
         let mut cuts: Vec<Hopper> = cuts.iter().filter_map(cut).flatten().collect();
-        // Smaller tiles first where the larger ones leave multiprocessors without work.
+        // Smaller tiles first if the larger ones leave multiprocessors without work.
         let tiles =
             |cut: &Hopper| problem.sequences() * problem.extents.queries.div_ceil(64 * cut.warpgroups);
         if cuts.first().is_some_and(|first| tiles(first) < 2 * chip.multiprocessors as usize) {
@@ -85,8 +95,8 @@ fn shared_bytes(head_dim: usize, warpgroups: usize, key_tile: usize, stages: usi
 }
 
 /// The map of an operand: channels of a head, heads, the sequence, the batch. A box is `rows` rows of 64 channels.
-fn tensor_map(problem: &Problem<'_>, places: &Places, operand: usize, rows: usize) -> TensorMap {
-    let shape = &problem.call.inputs[operand].shape;
+fn tensor_map(problem: &Problem, places: &Places, operand: usize, rows: usize) -> TensorMap {
+    let shape = &problem.inputs[operand].shape;
     let element = problem.dtype(operand).size();
     let (heads, head_dim) = (problem.op.heads, problem.op.head_dim);
     let row = shape[2] * element;
@@ -107,8 +117,8 @@ impl Implementation for Hopper {
         format!("hopper {}x{}{turns}", self.query_tile(), self.key_tile)
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let problem = Problem::offered(call)?;
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let problem = &self.problem;
         let mut kernel = problem
             .specialised(Kernel::new(SOURCE, "hopper"))
             .with("ELEMENT", type_name(problem.dtype(0)))
@@ -118,13 +128,13 @@ impl Implementation for Hopper {
             .with("TURNS", u8::from(self.turns));
         kernel.hot = true;
         let tiles = problem.extents.queries.div_ceil(self.query_tile());
-        let grid = problem.blocks(problem.sequences().saturating_mul(tiles))?;
-        let arguments = vec![
-            Argument::TensorMap(tensor_map(&problem, places, 0, self.query_tile())),
-            Argument::TensorMap(tensor_map(&problem, places, 1, self.key_tile)),
-            Argument::TensorMap(tensor_map(&problem, places, 2, self.key_tile)),
-            Argument::Pointer(places.outputs[0]),
-            problem.bytes()?,
+        let grid = problem.grid(problem.sequences().saturating_mul(tiles))?;
+        let arguments = arguments![
+            tensor_map(problem, places, 0, self.query_tile()),
+            tensor_map(problem, places, 1, self.key_tile),
+            tensor_map(problem, places, 2, self.key_tile),
+            places.outputs[0],
+            problem.argument()?,
         ];
         let mut launch = Launch::new(kernel, grid, 128 * (self.warpgroups as u32 + 1), arguments);
         launch.shared_bytes =

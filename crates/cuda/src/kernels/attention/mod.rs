@@ -8,19 +8,24 @@ mod temporal;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use self::{flash::Flash, hopper::Hopper, plain::Plain, problem::Problem, temporal::Temporal};
-use super::{Call, Implementation, KernelSet};
+use super::{Call, Family, Implementation, KernelSet};
 use crate::Chip;
 
-/// Every way to run an attention, the one to choose first; none where the op is another.
-pub fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
-    let Some(problem) = Problem::of(call) else { return Vec::new() };
+/// The family.
+pub const FAMILY: Family = Family { offer: implementations, in_place: |_, _| false };
+
+/// Every way to run an attention, the one to choose first; none for another op.
+fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
+    let Some(problem) = Problem::of(call).map(Arc::new) else { return Vec::new() };
     let mut offered: Vec<Box<dyn Implementation>> = Vec::new();
     if set == KernelSet::Fused {
         offered.extend(Temporal::offered(&problem, chip).map(|temporal| Box::new(temporal) as _));
         offered.extend(Hopper::offered(&problem, chip).into_iter().map(|hopper| Box::new(hopper) as _));
         offered.extend(Flash::offered(&problem, chip).into_iter().map(|flash| Box::new(flash) as _));
     }
-    offered.push(Box::new(Plain));
+    offered.push(Box::new(Plain { problem }));
     offered
 }

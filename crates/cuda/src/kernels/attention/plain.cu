@@ -1,10 +1,10 @@
-// Attention of every kind, a warp for each query of each head, with a running softmax.
+// Attention of every kind, a warp for each query of each head, with an online softmax.
 #include "specialisation.cuh"
 #include "attention.cuh"
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS) plain(
-    const QUERY_TYPE *q, const KEY_TYPE *k, const VALUE_TYPE *v, const MASK_TYPE *mask, const i32 *key_lengths,
-    QUERY_TYPE *y, const Problem problem) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    plain(const QUERY_TYPE *q, const KEY_TYPE *k, const VALUE_TYPE *v, const MASK_TYPE *mask, const i32 *key_lengths,
+          QUERY_TYPE *y, const Problem problem) {
     // Queries of one sequence are neighbours, so that a block's warps read the same keys.
     i64 index = i64(blockIdx.x) * WARPS + threadIdx.x / 32;
     i32 query = i32(index % problem.queries);
@@ -18,9 +18,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) plain(
     sequence.batch = i32(index);
     const i32 batch = sequence.batch, key_batch = batch / problem.share;
 
-    attend<HEAD_DIM>(
-        first_row(q, problem.q, batch, sequence) + query * problem.q.step,
-        first_row(k, problem.k, key_batch, sequence), first_row(v, problem.v, key_batch, sequence),
-        mask_row(mask, problem, sequence, query), first_row(y, problem.y, batch, sequence) + query * problem.y.step,
-        problem, query, keys_there(problem, key_lengths, batch));
+    attend<HEAD_DIM>(first_row(q, problem.q, batch, sequence) + query * problem.q.step,
+                     first_row(k, problem.k, key_batch, sequence), first_row(v, problem.v, key_batch, sequence),
+                     mask_row(mask, problem, sequence, query),
+                     first_row(y, problem.y, batch, sequence) + query * problem.y.step, problem, query,
+                     key_count(problem, key_lengths, batch));
 }

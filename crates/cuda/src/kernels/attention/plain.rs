@@ -1,9 +1,11 @@
 //! A warp for each query of each head: runs every attention.
 
+use std::sync::Arc;
+
 use super::problem::Problem;
 use crate::{
     CudaError,
-    kernels::{Call, Implementation, Kernel, Launch, Places, Source, names::type_name},
+    kernels::{Implementation, Kernel, Launch, Places, Source, names::type_name},
 };
 
 const SOURCE: Source = Source { path: "attention/plain.cu", text: include_str!("plain.cu") };
@@ -11,16 +13,19 @@ const SOURCE: Source = Source { path: "attention/plain.cu", text: include_str!("
 /// Warps of a block.
 const WARPS: u32 = 8;
 
+/// Any attention.
 #[derive(Debug)]
-pub(super) struct Plain;
+pub(super) struct Plain {
+    pub(super) problem: Arc<Problem>,
+}
 
 impl Implementation for Plain {
     fn name(&self) -> String {
         "plain".into()
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let problem = Problem::offered(call)?;
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let problem = &self.problem;
         let kernel = problem
             .specialised(Kernel::new(SOURCE, "plain"))
             .with("QUERY_TYPE", type_name(problem.dtype(0)))
@@ -28,7 +33,7 @@ impl Implementation for Plain {
             .with("VALUE_TYPE", type_name(problem.dtype(2)))
             .with("WARPS", WARPS);
         let queries = problem.sequences().saturating_mul(problem.extents.queries);
-        let grid = problem.blocks(queries.div_ceil(WARPS as usize))?;
+        let grid = problem.grid(queries.div_ceil(WARPS as usize))?;
         Ok(vec![Launch::new(kernel, grid, 32 * WARPS, problem.arguments(places)?)])
     }
 }

@@ -1,47 +1,82 @@
-//! An attention, as its kernels are told of it.
+//! An attention, as its kernels see it.
 
 use kinora_graph::{
-    DType, Op,
+    DType, Op, TensorType,
     op::{Attention, AttentionExtents, Mask},
 };
 
 use crate::{
     CudaError,
     kernels::{Argument, Call, DevicePointer, Kernel, Places, names::type_name},
+    launch::{
+        arguments,
+        limits::{SUMMED_EXTENT, grid, long, summed},
+    },
 };
 
-/// The most elements that a sequence may have: a key's number and a diagonal then add up within 32 bits.
-const LONGEST: usize = 1 << 29;
+/// The structs that kernels take, under the names that they have in `common/attention.cuh`.
+mod argument {
+    use crate::launch::c_struct;
 
-/// An attention and its extents.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Problem<'a> {
-    pub(super) call: &'a Call<'a>,
-    pub(super) op: &'a Attention,
-    pub(super) extents: AttentionExtents,
-}
-
-impl<'a> Problem<'a> {
-    /// The problem of a call, or `None` where it is no attention.
-    pub(super) fn of(call: &'a Call<'a>) -> Option<Self> {
-        let (Op::Attention(op), [q, k, _, ..]) = (call.op, call.inputs) else { return None };
-        Some(Problem { call, op, extents: op.extents(q, k) })
+    c_struct! {
+        /// Elements from one thing to the next in an operand's rows.
+        pub(crate) struct Strides {
+            /// From one element of a sequence to the next.
+            step: i64,
+            /// From the sequence at one position to the one at the next.
+            position: i64,
+            /// From one batch element to the next.
+            batch: i64,
+        }
     }
 
-    /// The problem of a call that an implementation was offered for.
-    pub(super) fn offered(call: &'a Call<'a>) -> Result<Self, CudaError> {
-        Problem::of(call)
-            .ok_or_else(|| CudaError::Internal(format!("{} is {}, no attention", call.layer, call.op)))
+    c_struct! {
+        /// The extents of an attention.
+        pub(crate) struct Problem {
+            q: Strides,
+            k: Strides,
+            v: Strides,
+            y: Strides,
+            mask_batch: i64,
+            mask_head: i64,
+            batches: i32,
+            queries: i32,
+            keys: i32,
+            heads: i32,
+            positions: i32,
+            /// Batch elements of queries that share one of keys.
+            share: i32,
+            /// With a causal mask, query i sees key j if j <= i + diagonal.
+            diagonal: i32,
+            scale: f32,
+        }
+    }
+}
+
+/// An attention and its extents.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    pub(super) op: Attention,
+    pub(super) extents: AttentionExtents,
+    pub(super) inputs: Vec<TensorType>,
+}
+
+impl Problem {
+    /// The problem of a call; `None` if it is not an attention.
+    pub(super) fn of(call: &Call<'_>) -> Option<Self> {
+        let (Op::Attention(op), [q, k, _, ..]) = (call.op, call.inputs) else { return None };
+        let inputs = call.inputs.iter().copied().cloned().collect();
+        Some(Problem { op: op.clone(), extents: op.extents(q, k), inputs })
     }
 
     /// The type of an operand's elements.
     pub(super) fn dtype(&self, operand: usize) -> DType {
-        self.call.inputs[operand].dtype
+        self.inputs[operand].dtype
     }
 
     /// The channels of a row of an operand.
     pub(super) fn channels(&self, operand: usize) -> usize {
-        self.call.inputs[operand].shape[2]
+        self.inputs[operand].shape[2]
     }
 
     /// Sequences of queries: of all batch elements, positions and heads.
@@ -81,86 +116,62 @@ impl<'a> Problem<'a> {
 
     /// The first head's first channel of an operand.
     pub(super) fn address(&self, places: &Places, operand: usize) -> DevicePointer {
-        places.inputs[operand] + (self.op.offsets[operand] * self.dtype(operand).size()) as u64
+        places.inputs[operand].offset(self.op.offsets[operand] * self.dtype(operand).size())
     }
 
     /// The arguments of every kernel but Hopper's: `q, k, v, mask, key_lengths, y, problem`.
     pub(super) fn arguments(&self, places: &Places) -> Result<Vec<Argument>, CudaError> {
-        let optional = |operand: Option<usize>| Argument::Pointer(operand.map_or(0, |i| places.inputs[i]));
-        Ok(vec![
-            Argument::Pointer(self.address(places, 0)),
-            Argument::Pointer(self.address(places, 1)),
-            Argument::Pointer(self.address(places, 2)),
+        let optional = |operand: Option<usize>| operand.map_or(DevicePointer::NULL, |i| places.inputs[i]);
+        Ok(arguments![
+            self.address(places, 0),
+            self.address(places, 1),
+            self.address(places, 2),
             optional(self.op.mask_operand()),
             optional(self.op.key_lengths_operand()),
-            Argument::Pointer(places.outputs[0]),
-            self.bytes()?,
+            places.outputs[0],
+            self.argument()?,
         ])
     }
 
-    /// The struct `Problem` of `common/attention.cuh`.
-    pub(super) fn bytes(&self) -> Result<Argument, CudaError> {
+    /// The extents, as the kernels take them.
+    pub(super) fn argument(&self) -> Result<argument::Problem, CudaError> {
         let AttentionExtents { batch, key_batch, queries, keys, positions } = self.extents;
-        let width = self.op.heads * self.op.head_dim;
-        let mut bytes = Bytes::default();
-        for (length, channels) in [
-            (queries, self.channels(0)),
-            (keys, self.channels(1)),
-            (keys, self.channels(2)),
-            (queries, width),
-        ] {
-            bytes.i64(positions * channels);
-            bytes.i64(channels);
-            bytes.i64(length * positions * channels);
-        }
-        let mask = self.op.mask_operand().map(|i| &self.call.inputs[i].shape);
-        let stride = |axis: usize, elements: usize| match mask {
-            Some(shape) if shape[axis] > 1 => elements,
+        let strides = |length: usize, channels: usize| argument::Strides {
+            step: long(positions * channels),
+            position: long(channels),
+            batch: long(length * positions * channels),
+        };
+        let mask = self.op.mask_operand().map(|i| &self.inputs[i].shape);
+        let mask_stride = |axis: usize, elements: usize| match mask {
+            Some(shape) if shape[axis] > 1 => long(elements),
             _ => 0,
         };
         let mask_heads = mask.map_or(1, |shape| shape[1]);
-        bytes.i64(stride(0, mask_heads * queries * keys));
-        bytes.i64(stride(1, queries * keys));
-        for extent in [batch, queries.max(1), keys, self.op.heads, positions.max(1)] {
-            bytes.i32(self.counted(extent)?);
-        }
-        bytes.i32(self.counted(batch.checked_div(key_batch).unwrap_or(1).max(1))?);
         let diagonal = match self.op.mask {
             Mask::Causal { diagonal } => diagonal,
             _ => 0,
         };
-        let longest = LONGEST as i64;
-        bytes.i32(diagonal.clamp(-longest, longest) as i32);
-        bytes.0.extend(self.op.scale.to_le_bytes());
-        Ok(Argument::Bytes(bytes.0))
+        let furthest = SUMMED_EXTENT as i64;
+        Ok(argument::Problem {
+            q: strides(queries, self.channels(0)),
+            k: strides(keys, self.channels(1)),
+            v: strides(keys, self.channels(2)),
+            y: strides(queries, self.op.heads * self.op.head_dim),
+            mask_batch: mask_stride(0, mask_heads * queries * keys),
+            mask_head: mask_stride(1, queries * keys),
+            batches: summed(batch)?,
+            queries: summed(queries.max(1))?,
+            keys: summed(keys)?,
+            heads: summed(self.op.heads)?,
+            positions: summed(positions.max(1))?,
+            share: summed(batch.checked_div(key_batch).unwrap_or(1).max(1))?,
+            diagonal: diagonal.clamp(-furthest, furthest) as i32,
+            scale: self.op.scale,
+        })
     }
 
-    fn counted(&self, extent: usize) -> Result<i32, CudaError> {
-        if extent > LONGEST {
-            return Err(CudaError::TooLarge(format!("{}: an extent of {extent}", self.call.layer)));
-        }
-        Ok(extent as i32)
-    }
-
-    /// A number of blocks, where a launch can have so many.
-    pub(super) fn blocks(&self, count: usize) -> Result<u32, CudaError> {
-        match i32::try_from(count) {
-            Ok(count) => Ok(count.max(1) as u32),
-            Err(_) => Err(CudaError::TooLarge(format!("{}: a launch of {count} blocks", self.call.layer))),
-        }
-    }
-}
-
-/// A struct as the GPU reads it.
-#[derive(Default)]
-struct Bytes(Vec<u8>);
-
-impl Bytes {
-    fn i64(&mut self, value: usize) {
-        self.0.extend((value as i64).to_le_bytes());
-    }
-
-    fn i32(&mut self, value: i32) {
-        self.0.extend(value.to_le_bytes());
+    /// A grid of so many blocks, or of one.
+    pub(super) fn grid(&self, blocks: usize) -> Result<u32, CudaError> {
+        grid(blocks.max(1))
     }
 }

@@ -14,16 +14,16 @@ constexpr int PIECES = HEAD_DIM / 8;
 // Queries and keys by groups of 32 channels, values by groups of 64.
 constexpr int GROUPS = (HEAD_DIM + 31) / 32, VALUE_GROUPS = (HEAD_DIM + 63) / 64;
 
-// Eight neighbours, or zeros where `there` is false.
+// Eight neighbours, or zeros if `there` is false.
 __device__ __forceinline__ void load_piece(u32 (&to)[4], const ELEMENT *row, int piece, bool there) {
     uint4 words = make_uint4(0, 0, 0, 0);
     if (there && piece < PIECES) words = __ldg(reinterpret_cast<const uint4 *>(row) + piece);
     to[0] = words.x, to[1] = words.y, to[2] = words.z, to[3] = words.w;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
-    const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths, ELEMENT *y,
-    const Problem problem) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+    temporal(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths,
+             ELEMENT *y, const Problem problem) {
     const int lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
     // The heads of a position are neighbours in memory.
     u32 index = blockIdx.x * WARPS + threadIdx.x / 32;
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
     k = first_row(k, problem.k, batch / problem.share, sequence);
     v = first_row(v, problem.v, batch / problem.share, sequence);
     y = first_row(y, problem.y, batch, sequence);
-    const i32 length = keys_there(problem, key_lengths, batch);
+    const i32 length = key_count(problem, key_lengths, batch);
 
     // Key 8 n + group; and of values, keys 16 step + 8 (i / 2) + 2 member + i % 2.
     u32 keys[2 * KEY_TILES][GROUPS][4], values[KEY_TILES][VALUE_GROUPS][4][4];
@@ -56,8 +56,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
 #pragma unroll
             for (int g = 0; g < GROUPS; g++) {
                 const i32 query = 16 * m + 8 * half + group;
-                load_piece(
-                    queries[m][half][g], q + query * problem.q.step, 4 * g + member, query < problem.queries);
+                load_piece(queries[m][half][g], q + query * problem.q.step, 4 * g + member, query < problem.queries);
             }
 #pragma unroll
     for (int step = 0; step < KEY_TILES; step++)
@@ -83,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
                     const u32(&upper)[4] = queries[m][0][g], (&lower)[4] = queries[m][1][g];
                     const u32 a[4] = {upper[pair], lower[pair], upper[pair + 1], lower[pair + 1]};
                     const u32 b[2] = {keys[n][g][pair], keys[n][g][pair + 1]};
-                    multiply_add<ELEMENT>(scores[n], a, b);
+                    mma_m16n8k16<ELEMENT>(scores[n], a, b);
                 }
         }
 
@@ -100,26 +99,26 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
                 for (int i = 0; i < 2; i++) {
                     const i32 key = 8 * n + 2 * member + i;
                     const bool there = query < problem.queries && key < length;
-                    float added = there ? added_to_score(row, problem.diagonal, query, key) : HIDDEN;
+                    float added = there ? mask_bias(row, problem.diagonal, query, key) : HIDDEN;
                     float &score = scores[n][2 * half + i];
                     score = masked(score, added, problem.scale);
                     largest = fmaxf(largest, score);
                 }
-            const Weigher weigher(quad_max(largest), problem.scale);
+            const RowSoftmax row_softmax(quad_max(largest), problem.scale);
             float total = 0.0f;
 #pragma unroll
             for (int n = 0; n < 2 * KEY_TILES; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float &score = scores[n][2 * half + i];
-                    score = weigher.weight(score);
+                    score = row_softmax.weight(score);
                     total += score;
                 }
             total = quad_sum(total);
             factor[half] = total == 0.0f ? 1.0f : 1.0f / total;
         }
 
-        u32 spoilt[2] = {0, 0};
+        u32 nan_rows[2] = {0, 0};
 #pragma unroll
         for (int g = 0; g < VALUE_GROUPS; g++) {
             // Column j of tile n is channel 8 j + n of the group.
@@ -139,10 +138,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
                     const u32(&rows)[4][4] = values[step][g];
                     // The lower or the upper halves of two keys' words.
                     const u32 halves = n % 2 == 0 ? 0x5410 : 0x7632;
-                    const u32 b[2] = {
-                        __byte_perm(rows[0][n / 2], rows[1][n / 2], halves),
-                        __byte_perm(rows[2][n / 2], rows[3][n / 2], halves)};
-                    multiply_add<ELEMENT>(sums[n], a, b);
+                    const u32 b[2] = {__byte_perm(rows[0][n / 2], rows[1][n / 2], halves),
+                                      __byte_perm(rows[2][n / 2], rows[3][n / 2], halves)};
+                    mma_m16n8k16<ELEMENT>(sums[n], a, b);
                 }
             }
 #pragma unroll
@@ -159,27 +157,25 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS) temporal(
                         nan = nan || row[n] != row[n];
                     }
                     const int piece = 8 * g + 2 * member + column;
-                    if (query < problem.queries && piece < PIECES)
-                        store(y + query * problem.y.step + 8 * piece, row);
+                    if (query < problem.queries && piece < PIECES) store(y + query * problem.y.step + 8 * piece, row);
                 }
-                spoilt[half] |= __ballot_sync(0xffffffffu, nan);
+                nan_rows[half] |= __ballot_sync(0xffffffffu, nan);
             }
         }
 
 #if MASK != MASK_NONE
-        // Rows that a NaN or an infinity in the value of a hidden key has spoilt are done again, without their hidden
+        // Rows that a NaN or an infinity in the value of a hidden key has nan_rows are done again, without their hidden
         // keys.
         __syncwarp();
 #pragma unroll
         for (int half = 0; half < 2; half++)
-            for (u32 rest = spoilt[half]; rest != 0;) {
+            for (u32 rest = nan_rows[half]; rest != 0;) {
                 const int row = (__ffs(rest) - 1) / 4;
                 rest &= ~(0xfu << 4 * row);
                 const i32 query = 16 * m + 8 * half + row;
                 if (query < problem.queries)
-                    attend<HEAD_DIM>(
-                        q + query * problem.q.step, k, v, mask_row(mask, problem, sequence, query),
-                        y + query * problem.y.step, problem, query, length);
+                    attend<HEAD_DIM>(q + query * problem.q.step, k, v, mask_row(mask, problem, sequence, query),
+                                     y + query * problem.y.step, problem, query, length);
             }
 #endif
     }

@@ -1,9 +1,11 @@
 //! Attention over few frames: a warp for each position and head.
 
+use std::sync::Arc;
+
 use super::problem::Problem;
 use crate::{
     Architecture, Chip, CudaError,
-    kernels::{Call, Implementation, Kernel, Launch, Places, Source, names::type_name},
+    kernels::{Implementation, Kernel, Launch, Places, Source, names::type_name},
 };
 use kinora_graph::{DType, op::Mask};
 
@@ -12,8 +14,10 @@ const SOURCE: Source = Source { path: "attention/temporal.cu", text: include_str
 /// Warps of a block.
 const WARPS: u32 = 4;
 
-#[derive(Clone, Copy, Debug)]
+/// An attention, and how its work is cut.
+#[derive(Clone, Debug)]
 pub(super) struct Temporal {
+    problem: Arc<Problem>,
     /// Tiles of 16 queries.
     query_tiles: usize,
     /// Tiles of 16 keys.
@@ -22,7 +26,7 @@ pub(super) struct Temporal {
 
 impl Temporal {
     /// The way to run a problem whose sequences fit the registers of a warp.
-    pub(super) fn offered(problem: &Problem<'_>, chip: &Chip) -> Option<Temporal> {
+    pub(super) fn offered(problem: &Arc<Problem>, chip: &Chip) -> Option<Temporal> {
         let query_tiles = problem.extents.queries.div_ceil(16).max(1);
         let key_tiles = problem.extents.keys.div_ceil(16).max(1);
         // Turing has no matrix instructions for bf16.
@@ -30,8 +34,11 @@ impl Temporal {
         // A thread holds half a word of each tile for every channel, and of keys, values and queries.
         let registers = (query_tiles + 2 * key_tiles) * problem.op.head_dim.next_multiple_of(64) / 4;
         let fits = query_tiles <= 2 && key_tiles <= 2 && registers <= 128;
-        (problem.is_wide() && problem.scale_can_wait() && typed && fits)
-            .then_some(Temporal { query_tiles, key_tiles })
+        (problem.is_wide() && problem.scale_can_wait() && typed && fits).then(|| Temporal {
+            problem: problem.clone(),
+            query_tiles,
+            key_tiles,
+        })
     }
 }
 
@@ -40,8 +47,8 @@ impl Implementation for Temporal {
         "temporal".into()
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let problem = Problem::offered(call)?;
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let problem = &self.problem;
         let mut kernel = problem
             .specialised(Kernel::new(SOURCE, "temporal"))
             .with("ELEMENT", type_name(problem.dtype(0)))
@@ -50,8 +57,8 @@ impl Implementation for Temporal {
             .with("WARPS", WARPS);
         kernel.hot = problem.op.mask == Mask::None;
         // The kernel counts warps in 32 bits.
-        problem.blocks(problem.sequences())?;
-        let grid = problem.blocks(problem.sequences().div_ceil(WARPS as usize))?;
+        problem.grid(problem.sequences())?;
+        let grid = problem.grid(problem.sequences().div_ceil(WARPS as usize))?;
         Ok(vec![Launch::new(kernel, grid, 32 * WARPS, problem.arguments(places)?)])
     }
 }

@@ -9,10 +9,12 @@ use super::implementations;
 use crate::kernels::in_place;
 use crate::{
     Architecture, Chip,
-    kernels::{Argument, Call, Implementation, KernelSet, Launch, Places, TensorMap},
+    kernels::{Argument, Call, DevicePointer, Implementation, KernelSet, Launch, Places, TensorMap, testing},
+    launch::limits::SUMMED_EXTENT,
 };
 
 const FLOATS: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+const Y: DevicePointer = DevicePointer::new(0x7700_0000_0000);
 const HOPPER: Architecture = Architecture::HOPPER;
 
 /// An attention and the types of its operands.
@@ -59,7 +61,7 @@ impl Case {
         let offered = self.offered(architecture, KernelSet::Fused);
         let implementation = offered.iter().find(|offered| offered.name().starts_with(name)).unwrap();
         self.with_call(|call| {
-            let mut launches = implementation.launches(call, &places(call)).unwrap();
+            let mut launches = implementation.launches(&places(call)).unwrap();
             assert_eq!(launches.len(), 1);
             launches.remove(0)
         })
@@ -67,13 +69,7 @@ impl Case {
 }
 
 fn places(call: &Call<'_>) -> Places {
-    Places {
-        inputs: (1..=call.inputs.len() as u64).map(|i| i << 32).collect(),
-        outputs: vec![0x7700_0000_0000],
-        workspace: 0,
-        fault: 0,
-        number: 1,
-    }
+    Places { outputs: vec![Y], ..testing::places(call.inputs.len(), 1) }
 }
 
 fn constant<'a>(launch: &'a Launch, name: &str) -> &'a str {
@@ -86,7 +82,7 @@ fn number(launch: &Launch, name: &str) -> usize {
 
 /// The problem's 12 strides, 2 mask strides and 7 counts.
 fn problem(launch: &Launch) -> (Vec<i64>, Vec<i32>) {
-    let Some(Argument::Bytes(bytes)) = launch.arguments.last() else { panic!("no problem") };
+    let bytes = testing::struct_bytes(launch, "Problem");
     assert_eq!(bytes.len(), 144);
     let strides = bytes[..112].chunks(8).map(|x| i64::from_le_bytes(x.try_into().unwrap())).collect();
     let counts = bytes[112..140].chunks(4).map(|x| i32::from_le_bytes(x.try_into().unwrap())).collect();
@@ -198,7 +194,8 @@ fn arguments_come_in_the_order_of_the_signature() {
     let case = Case::new(op, &[f16, f16, f16, (DType::F32, mask), (DType::I32, &[4])]);
     for name in ["flash", "plain", "temporal"] {
         let launch = case.launch(HOPPER, name);
-        let expected = [1 << 32, (2 << 32) + 256, (3 << 32) + 512, 4 << 32, 5 << 32, 0x7700_0000_0000];
+        let place = testing::place;
+        let expected = [place(0), place(1).offset(256), place(2).offset(512), place(3), place(4), Y];
         assert_eq!(launch.arguments[..6], expected.map(Argument::Pointer), "{name}");
         let (strides, counts) = problem(&launch);
         let row = [384, 384, 3840];
@@ -224,7 +221,9 @@ fn frames_are_read_with_a_stride_and_contexts_are_shared() {
 
 #[test]
 fn diagonals_of_any_size_stay_within_32_bits() {
-    for (diagonal, expected) in [(-3, -3), (i64::MAX, 1 << 29), (i64::MIN, -(1 << 29))] {
+    for (diagonal, expected) in
+        [(-3, -3), (i64::MAX, SUMMED_EXTENT as i32), (i64::MIN, -(SUMMED_EXTENT as i32))]
+    {
         let op = Attention { mask: Mask::Causal { diagonal }, ..Attention::over_positions(1, 64) };
         let launch = Case::new(op, &[(DType::F16, &[1, 70, 64][..]); 3]).launch(HOPPER, "flash");
         assert_eq!(problem(&launch).1[6], expected);
@@ -279,10 +278,10 @@ fn the_heads_are_an_axis_of_hoppers_maps() {
         })
     };
     let expected = [
-        map(1 << 32, [40, 2, 300, 4, 1], 300 * 480, 128),
-        map((2 << 32) + 160, [40, 2, 77, 2, 1], 77 * 480, 128),
-        map((3 << 32) + 320, [40, 2, 77, 2, 1], 77 * 480, 128),
-        Argument::Pointer(0x7700_0000_0000),
+        map(testing::place(0), [40, 2, 300, 4, 1], 300 * 480, 128),
+        map(testing::place(1).offset(160), [40, 2, 77, 2, 1], 77 * 480, 128),
+        map(testing::place(2).offset(320), [40, 2, 77, 2, 1], 77 * 480, 128),
+        Argument::Pointer(Y),
     ];
     assert_eq!(launch.arguments[..4], expected);
     assert_eq!(problem(&launch).1, [4, 300, 77, 2, 1, 2, 0]);
@@ -304,6 +303,6 @@ fn no_keys_are_a_problem_like_any_other() {
 fn more_than_a_launch_can_count_is_an_error() {
     let case = Case::positions(DType::F32, [1 << 20, 1 << 20, 1, 1]);
     let offered = case.offered(HOPPER, KernelSet::Fused);
-    let error = case.with_call(|call| offered[0].launches(call, &places(call)).unwrap_err());
-    assert!(error.to_string().starts_with("attention: a launch of 137438953472 blocks is more"), "{error}");
+    let error = case.with_call(|call| call.blame(offered[0].launches(&places(call)).unwrap_err()));
+    assert!(error.to_string().starts_with("attention: a grid of 137438953472 blocks is more"), "{error}");
 }

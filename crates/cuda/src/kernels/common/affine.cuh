@@ -1,4 +1,4 @@
-// The learned part of a normalisation, and the activation behind it. SCALED and SHIFTED say what there is.
+// The learned part of a normalisation, and the activation after it. SCALED and SHIFTED say which parts exist.
 #pragma once
 #include "activations.cuh"
 #include "numbers.cuh"

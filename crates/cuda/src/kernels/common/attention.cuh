@@ -1,7 +1,7 @@
 // What the attention kernels share: where sequences lie, which keys a query sees, and the attention of one query.
 //
-// To be included after `specialisation.cuh`, which defines HEAD_DIM, the kind of MASK, MASK_TYPE (the elements of the
-// mask operand; any type where there is none) and KEY_LENGTHS, 1 where a key-length operand is given and 0 elsewhere.
+// Include this after `specialisation.cuh`, which defines HEAD_DIM, the kind of MASK, MASK_TYPE (the elements of the
+// mask operand; any type if there is none) and KEY_LENGTHS, 1 if a key-length operand is given and 0 otherwise.
 #pragma once
 #include "numbers.cuh"
 #include "reduce.cuh"
@@ -24,13 +24,13 @@ struct Strides {
 
 struct Problem {
     Strides q, k, v, y;
-    // Elements from one batch element's mask, or head's, to the next; 0 where all share one.
+    // Elements from one batch element's mask, or head's, to the next; 0 if all share one.
     i64 mask_batch, mask_head;
     // Independent sequences, lengths of a sequence, and positions that each hold a sequence.
     i32 batches, queries, keys, heads, positions;
     // How many batch elements of queries share one of keys.
     i32 share;
-    // Key j is seen by query i where j <= i + diagonal, with a causal mask.
+    // With a causal mask, query i sees key j if j <= i + diagonal.
     i32 diagonal;
     float scale;
 };
@@ -52,7 +52,7 @@ __device__ __forceinline__ T *first_row(T *operand, const Strides &strides, i32 
 #define LOG2_E 1.4426950408889634f
 
 // How many leading keys exist for the queries of a batch element.
-__device__ __forceinline__ i32 keys_there(const Problem &problem, const i32 *key_lengths, i32 batch) {
+__device__ __forceinline__ i32 key_count(const Problem &problem, const i32 *key_lengths, i32 batch) {
 #if KEY_LENGTHS
     return min(max(key_lengths[batch / problem.share], 0), problem.keys);
 #else
@@ -61,8 +61,8 @@ __device__ __forceinline__ i32 keys_there(const Problem &problem, const i32 *key
 }
 
 // The mask's row for a query.
-__device__ __forceinline__ const MASK_TYPE *mask_row(
-    const MASK_TYPE *mask, const Problem &problem, const Sequence &sequence, i32 query) {
+__device__ __forceinline__ const MASK_TYPE *mask_row(const MASK_TYPE *mask, const Problem &problem,
+                                                     const Sequence &sequence, i32 query) {
 #if MASK_IS_OPERAND
     return mask + sequence.batch * problem.mask_batch + sequence.head * problem.mask_head + i64(query) * problem.keys;
 #else
@@ -71,7 +71,7 @@ __device__ __forceinline__ const MASK_TYPE *mask_row(
 }
 
 // What is added to the score of a key that exists, or HIDDEN. `row` is the query's own of the mask.
-__device__ __forceinline__ float added_to_score(const MASK_TYPE *row, i32 diagonal, i32 query, i32 key) {
+__device__ __forceinline__ float mask_bias(const MASK_TYPE *row, i32 diagonal, i32 query, i32 key) {
 #if MASK == MASK_CAUSAL
     return key <= query + diagonal ? 0.0f : HIDDEN;
 #elif MASK == MASK_BOOLEAN
@@ -84,7 +84,7 @@ __device__ __forceinline__ float added_to_score(const MASK_TYPE *row, i32 diagon
 }
 
 // What the maximum is taken of, from a product of a query and a key: the product itself, since the scale is positive
-// and can wait for the exponential; but the score where something is added to it.
+// and can wait for the exponential; but the score if a mask is added to it.
 __device__ __forceinline__ float masked(float product, float added, float scale) {
 #if MASK == MASK_ADDITIVE
     return added == HIDDEN ? HIDDEN : product * scale + added;
@@ -93,17 +93,18 @@ __device__ __forceinline__ float masked(float product, float added, float scale)
 #endif
 }
 
-__device__ __forceinline__ float exp2_approximately(float x) {
+__device__ __forceinline__ float exp2_approx(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
-// e to the power of a score less the largest one, for a row whose largest `masked` product is known.
-struct Weigher {
+// The weights of an online softmax: e to the power of a score less the largest one, for a row whose largest `masked`
+// product so far is known.
+struct RowSoftmax {
     float base, factor;
 
-    __device__ __forceinline__ Weigher(float largest, float scale) {
+    __device__ __forceinline__ RowSoftmax(float largest, float scale) {
         // A row of hidden keys has weights of zero, and not of NaN.
         if (largest == HIDDEN) largest = 0.0f;
 #if MASK == MASK_ADDITIVE
@@ -118,9 +119,9 @@ struct Weigher {
 
     __device__ __forceinline__ float weight(float x) const {
 #if MASK == MASK_ADDITIVE
-        return exp2_approximately((x - base) * factor);
+        return exp2_approx((x - base) * factor);
 #else
-        return exp2_approximately(x * factor - base);
+        return exp2_approx(x * factor - base);
 #endif
     }
 };
@@ -135,11 +136,12 @@ __device__ __forceinline__ float quad_sum(float value) {
     return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
-// The attention of one query by a whole warp, for the first VALUES channels of the values. `q` and `y` are the query's
-// rows; `k` and `v` the first rows of its sequence, of which `length` exist. Hidden keys are never looked at.
+// The attention of one query by a whole warp, with an online softmax, for the first VALUES channels of the values. `q`
+// and `y` are the query's rows; `k` and `v` the first rows of its sequence, of which `length` exist. Hidden keys are
+// never looked at.
 template <int VALUES, class Q, class K, class V>
-__device__ __forceinline__ void attend(
-    const Q *q, const K *k, const V *v, const MASK_TYPE *mask, Q *y, const Problem &problem, i32 query, i32 length) {
+__device__ __forceinline__ void attend(const Q *q, const K *k, const V *v, const MASK_TYPE *mask, Q *y,
+                                       const Problem &problem, i32 query, i32 length) {
     constexpr int DEPTH = (HEAD_DIM + 31) / 32, WIDTH = (VALUES + 31) / 32, GROUP = 4;
     const int lane = threadIdx.x % 32;
     float channel[DEPTH], sums[WIDTH];
@@ -156,7 +158,7 @@ __device__ __forceinline__ void attend(
 #pragma unroll
         for (int g = 0; g < GROUP; g++) {
             i32 key = first + g;
-            float added = key < length ? added_to_score(mask, problem.diagonal, query, key) : HIDDEN;
+            float added = key < length ? mask_bias(mask, problem.diagonal, query, key) : HIDDEN;
             seen[g] = added != HIDDEN;
             float product = 0.0f;
             if (seen[g]) {

@@ -8,8 +8,8 @@
 template <int count>
 struct EpilogueOperands {
     const void *bias;
-    // Columns of the result: the bias of a gate lies that much further than its value's, and the vector of an image that
-    // much further than that of the image before.
+    // Columns of the result: the bias of a gate lies that much further than its value's, and the vector of an image
+    // that much further than that of the image before.
     i64 columns;
     // Rows of the result that belong to one image.
     i64 rows_per_image;

@@ -1,39 +1,40 @@
-// Hopper's own instructions: the bulk copy engine, the barriers that count its bytes, and matrix products of a warpgroup
-// (four warps, 128 threads) on operands in shared memory.
+// Hopper's own instructions: TMA (the tensor memory accelerator, which copies boxes of tensors), the mbarriers that
+// count its bytes, and wgmma, the matrix products of a warpgroup (four warps, 128 threads) on operands in shared
+// memory. Wrappers are named after their instructions.
 #pragma once
 #include "matrix.cuh"
 
-// A descriptor of the bulk copy engine. A kernel takes it as `const __grid_constant__ TensorMap`.
+// A tensor map, the descriptor of a tensor for TMA. A kernel takes it as `const __grid_constant__ TensorMap`.
 struct alignas(64) TensorMap {
     u64 opaque[16];
 };
 
-// ---- Barriers that count arrivals and bytes. One is 8 bytes of shared memory, aligned to 8, given by its address. ----
+// ---- mbarriers, which count arrivals and bytes: 8 bytes of shared memory, aligned to 8, given by their address. ----
 
-// A barrier whose phase ends after `arrivals` arrivals and every byte that was announced. One thread does this, then
-// `publish_barriers`, then the block synchronises.
-__device__ __forceinline__ void make_barrier(u32 barrier, int arrivals) {
+// Initialises an mbarrier whose phase ends after `arrivals` arrivals and all expected bytes. One thread does this, then
+// calls `fence_mbarrier_init`; then the block synchronises.
+__device__ __forceinline__ void mbarrier_init(u32 barrier, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes new barriers known to the copy engine.
-__device__ __forceinline__ void publish_barriers() {
+// Makes initialised mbarriers visible to TMA.
+__device__ __forceinline__ void fence_mbarrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
-__device__ __forceinline__ void arrive(u32 barrier) {
+__device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives, and announces bytes that copies will bring.
-__device__ __forceinline__ void arrive_expecting(u32 barrier, u32 bytes) {
+// Arrives, and expects so many more bytes from TMA in this phase.
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// Waits until the phase of a parity is over: 0 for the first, 1 for the second, 0 again. Waiting for parity 1 on a new
-// barrier returns at once, so that a ring of free slots needs no first arrival.
-__device__ __forceinline__ void wait_for_phase(u32 barrier, u32 parity) {
+// Waits until the phase of a parity has completed: 0 for the first, 1 for the second, then 0 again. Waiting for parity
+// 1 on a new mbarrier returns at once, so that a ring of free slots needs no first arrival.
+__device__ __forceinline__ void mbarrier_wait_parity(u32 barrier, u32 parity) {
     asm volatile(
         "{\n"
         ".reg .pred done;\n"
@@ -47,16 +48,16 @@ __device__ __forceinline__ void wait_for_phase(u32 barrier, u32 parity) {
         : "memory");
 }
 
-// ---- Copies of a box of a tensor into shared memory, by one thread. ----
-// The destination is aligned to 128 bytes, to 1024 where the map swizzles 128. Coordinates are of the box's first
-// element, the innermost axis first; what lies outside the tensor, before it or after it, becomes zeros, and the barrier
-// counts the whole box's bytes all the same.
+// ---- TMA loads: one thread copies a box of a tensor into shared memory. ----
+// The destination is aligned to 128 bytes, or to 1024 if the map swizzles 128. Coordinates are those of the box's first
+// element, the innermost axis first. What lies outside the tensor, before or after it, becomes zeros; the mbarrier
+// counts the bytes of the whole box anyway.
 
-__device__ __forceinline__ void prefetch_map(const TensorMap &map) {
+__device__ __forceinline__ void prefetch_tensormap(const TensorMap &map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-__device__ __forceinline__ void copy_box(u32 to, const TensorMap &map, u32 barrier, int c0, int c1) {
+__device__ __forceinline__ void tma_load_2d(u32 to, const TensorMap &map, u32 barrier, int c0, int c1) {
     asm volatile(
         "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
             to),
@@ -64,7 +65,7 @@ __device__ __forceinline__ void copy_box(u32 to, const TensorMap &map, u32 barri
         : "memory");
 }
 
-__device__ __forceinline__ void copy_box(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2) {
+__device__ __forceinline__ void tma_load_3d(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2) {
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
         "[%2];" ::"r"(to),
@@ -72,7 +73,7 @@ __device__ __forceinline__ void copy_box(u32 to, const TensorMap &map, u32 barri
         : "memory");
 }
 
-__device__ __forceinline__ void copy_box(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2, int c3) {
+__device__ __forceinline__ void tma_load_4d(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2, int c3) {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
         "[%2];" ::"r"(to),
@@ -80,8 +81,8 @@ __device__ __forceinline__ void copy_box(u32 to, const TensorMap &map, u32 barri
         : "memory");
 }
 
-__device__ __forceinline__ void copy_box(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2, int c3,
-                                         int c4) {
+__device__ __forceinline__ void tma_load_5d(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2, int c3,
+                                            int c4) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], "
         "[%2];" ::"r"(to),
@@ -89,85 +90,87 @@ __device__ __forceinline__ void copy_box(u32 to, const TensorMap &map, u32 barri
         : "memory");
 }
 
-// Makes what this thread wrote to shared memory in the ordinary way visible to the copy engine and to warpgroup products.
-__device__ __forceinline__ void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// Makes what this thread wrote to shared memory through the generic proxy visible to TMA and wgmma (the async proxy).
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- Roles of warpgroups. ----
+// ---- Warp specialisation: producer and consumer warpgroups. ----
 
-// Gives registers back, or takes more: all threads of a warpgroup, in a kernel with launch bounds. The number is a multiple
-// of 8.
+// Releases registers, or requests more: all threads of a warpgroup, in a kernel with launch bounds. The number is a
+// multiple of 8.
 template <int count>
-__device__ __forceinline__ void give_back_registers() {
+__device__ __forceinline__ void setmaxnreg_dec() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
 }
 template <int count>
-__device__ __forceinline__ void take_registers() {
+__device__ __forceinline__ void setmaxnreg_inc() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
 }
 
-// A barrier of `threads` threads of the block, by number, 1 to 15: 0 is `__syncthreads`.
-__device__ __forceinline__ void synchronise(int number, int threads) {
+// A named barrier of `threads` threads of the block, by number, 1 to 15: 0 is `__syncthreads`.
+__device__ __forceinline__ void named_barrier_sync(int number, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // Arrives at such a barrier without waiting for it.
-__device__ __forceinline__ void announce(int number, int threads) {
+__device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // ---- Products of a warpgroup. ----
 
-// Where an operand swizzled by 128 bytes lies. Its atoms are 8 rows of 128 bytes, 1024 together, aligned to that.
+// The matrix descriptor of an operand with the 128-byte swizzle. Its atoms are 8 rows of 128 bytes, 1024 together,
+// aligned to that.
 //
-// Where the depth is contiguous (64 elements a row; rows are rows of a, or columns of b): `stride` is the bytes from 8 rows
-// to the next 8, `leading` is not used, and a step of 16 in depth is 32 bytes further.
-// Where the depth is not (b transposed: a row is one depth, 64 columns long): `stride` is the bytes from 8 depths to the next
-// 8, `leading` those from 64 columns to the next 64, and a step of 16 in depth is two atoms further.
-__device__ __forceinline__ u64 swizzled_operand(u32 address, u32 leading, u32 stride) {
+// K-major (64 elements of the depth a row; rows are rows of a, or columns of b): `stride` is the bytes from 8 rows to
+// the next 8, `leading` is not used, and a step of 16 in depth is 32 bytes further. MN-major (b transposed: a row is
+// one depth, 64 columns long): `stride` is the bytes from 8 depths to the next 8, `leading` those from 64 columns to
+// the next 64, and a step of 16 in depth is two atoms further.
+__device__ __forceinline__ u64 wgmma_descriptor(u32 address, u32 leading, u32 stride) {
     return u64((address & 0x3ffffu) >> 4) | u64(leading >> 4) << 16 | u64(stride >> 4) << 32 | 1ull << 62;
 }
 
-// Before the first product of a sequence, and whenever a register of a sum or of an operand was touched since.
-__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Needed before the first wgmma of a sequence, and again after a register of a sum or of an operand was touched.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-// Ends a group of products.
-__device__ __forceinline__ void end_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+// Ends a group of wgmmas.
+__device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// Waits until at most `pending` groups are not done. Sums and shared memory may be touched only then.
+// Waits until at most `pending` groups are unfinished. Only then may their sums and shared memory be touched.
 template <int pending>
-__device__ __forceinline__ void wait_for_products() {
+__device__ __forceinline__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// Keeps the compiler from moving what it does to registers across this point: before the products, and after the wait.
+// A compiler fence: keeps accesses to these registers from moving across it. Goes before the wgmmas, and after the
+// wait.
 template <int N>
-__device__ __forceinline__ void hold(float (&registers)[N]) {
+__device__ __forceinline__ void pin_registers(float (&registers)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(registers[i])::"memory");
 }
 template <int N>
-__device__ __forceinline__ void hold(u32 (&registers)[N]) {
+__device__ __forceinline__ void pin_registers(u32 (&registers)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
-// sum = a · b, or sum += a · b where `add`, for a 64×16 and b 16×N; a multiple of 8 up to 256. Thread i of the warpgroup
-// holds of the sum rows 16 (i / 32) + i % 32 / 4 and 8 further, columns 8 j + 2 (i % 4) and the next: elements 4 j, 4 j + 1
-// of the upper row and 4 j + 2, 4 j + 3 of the lower. `a` lies in shared memory, or in registers as `multiply_add` takes it,
-// each warp with its 16 rows.
+// sum = a · b, or sum += a · b if `add`, for a 64×16 and b 16×N; N is a multiple of 8 up to 256. Thread i of the
+// warpgroup holds of the sum rows 16 (i / 32) + i % 32 / 4 and 8 further, columns 8 j + 2 (i % 4) and the next:
+// elements 4 j, 4 j + 1 of the upper row and 4 j + 2, 4 j + 3 of the lower. `a` lies in shared memory, or in registers
+// in the layout of `mma_m16n8k16`, each warp with its 16 rows.
 template <class T, int N>
-struct Warpgroup;
+struct WgmmaShape;
 
 template <class T, int N, bool transposed_b = false>
-__device__ __forceinline__ void warpgroup_multiply(float (&sum)[N / 2], u64 a, u64 b, bool add) {
-    Warpgroup<T, N>::template shared<transposed_b>(sum, a, b, add);
+__device__ __forceinline__ void wgmma_mma_async(float (&sum)[N / 2], u64 a, u64 b, bool add) {
+    WgmmaShape<T, N>::template shared<transposed_b>(sum, a, b, add);
 }
 template <class T, int N, bool transposed_b = false>
-__device__ __forceinline__ void warpgroup_multiply(float (&sum)[N / 2], const u32 (&a)[4], u64 b, bool add) {
-    Warpgroup<T, N>::template registers<transposed_b>(sum, a, b, add);
+__device__ __forceinline__ void wgmma_mma_async(float (&sum)[N / 2], const u32 (&a)[4], u64 b, bool add) {
+    WgmmaShape<T, N>::template registers<transposed_b>(sum, a, b, add);
 }
 
-// The instruction names every register of the sum, so that each N is one of its own; these lists are what differs.
+// The instruction names every register of the sum, so each N needs its own text. Only these lists differ.
 #define SUM_NAMES_4 "%0, %1, %2, %3"
 #define SUM_NAMES_8 SUM_NAMES_4 ", %4, %5, %6, %7"
 #define SUM_NAMES_12 SUM_NAMES_8 ", %8, %9, %10, %11"
@@ -234,58 +237,60 @@ __device__ __forceinline__ void warpgroup_multiply(float (&sum)[N / 2], const u3
 #define SUM_128 SUM_124, "+f"(sum[124]), "+f"(sum[125]), "+f"(sum[126]), "+f"(sum[127])
 
 // N, the number of a thread's sums, and the numbers of the operands that follow them.
-#define WARPGROUP_TYPE(T, N, R, R1, R2, R3, R4, R5, R6)                                                                \
+#define WGMMA_TYPE(T, N, R, R1, R2, R3, R4, R5, R6)                                                                    \
     template <>                                                                                                        \
-    struct Warpgroup<T, N> {                                                                                           \
+    struct WgmmaShape<T, N> {                                                                                          \
         template <bool transposed_b>                                                                                   \
         static __device__ __forceinline__ void shared(float (&sum)[R], u64 a, u64 b, bool add) {                       \
-            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2 ", 0;\n"                                         \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NAMES_##R "}, %" #R      \
-                         ", %" #R1 ", add, 1, 1, 0, %" #R3 ";\n}\n"                                                    \
+            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2                                                  \
+                         ", 0;\n"                                                                                      \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NAMES_##R                \
+                         "}, %" #R ", %" #R1 ", add, 1, 1, 0, %" #R3 ";\n}\n"                                          \
                          : SUM_##R                                                                                     \
                          : "l"(a), "l"(b), "r"(int(add)), "n"(int(transposed_b)));                                     \
         }                                                                                                              \
         template <bool transposed_b>                                                                                   \
         static __device__ __forceinline__ void registers(float (&sum)[R], const u32 (&a)[4], u64 b, bool add) {        \
-            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R5 ", 0;\n"                                         \
-                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NAMES_##R "}, {%" #R     \
-                         ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", add, 1, 1, %" #R6 ";\n}\n"                        \
+            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R5                                                  \
+                         ", 0;\n"                                                                                      \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." #T "." #T " {" SUM_NAMES_##R                \
+                         "}, {%" #R ", %" #R1 ", %" #R2 ", %" #R3 "}, %" #R4 ", add, 1, 1, %" #R6 ";\n}\n"             \
                          : SUM_##R                                                                                     \
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)), "n"(int(transposed_b))); \
         }                                                                                                              \
     };
-#define WARPGROUP(...) WARPGROUP_TYPE(f16, __VA_ARGS__) WARPGROUP_TYPE(bf16, __VA_ARGS__)
-WARPGROUP(8, 4, 5, 6, 7, 8, 9, 10)
-WARPGROUP(16, 8, 9, 10, 11, 12, 13, 14)
-WARPGROUP(24, 12, 13, 14, 15, 16, 17, 18)
-WARPGROUP(32, 16, 17, 18, 19, 20, 21, 22)
-WARPGROUP(40, 20, 21, 22, 23, 24, 25, 26)
-WARPGROUP(48, 24, 25, 26, 27, 28, 29, 30)
-WARPGROUP(56, 28, 29, 30, 31, 32, 33, 34)
-WARPGROUP(64, 32, 33, 34, 35, 36, 37, 38)
-WARPGROUP(72, 36, 37, 38, 39, 40, 41, 42)
-WARPGROUP(80, 40, 41, 42, 43, 44, 45, 46)
-WARPGROUP(88, 44, 45, 46, 47, 48, 49, 50)
-WARPGROUP(96, 48, 49, 50, 51, 52, 53, 54)
-WARPGROUP(104, 52, 53, 54, 55, 56, 57, 58)
-WARPGROUP(112, 56, 57, 58, 59, 60, 61, 62)
-WARPGROUP(120, 60, 61, 62, 63, 64, 65, 66)
-WARPGROUP(128, 64, 65, 66, 67, 68, 69, 70)
-WARPGROUP(136, 68, 69, 70, 71, 72, 73, 74)
-WARPGROUP(144, 72, 73, 74, 75, 76, 77, 78)
-WARPGROUP(152, 76, 77, 78, 79, 80, 81, 82)
-WARPGROUP(160, 80, 81, 82, 83, 84, 85, 86)
-WARPGROUP(168, 84, 85, 86, 87, 88, 89, 90)
-WARPGROUP(176, 88, 89, 90, 91, 92, 93, 94)
-WARPGROUP(184, 92, 93, 94, 95, 96, 97, 98)
-WARPGROUP(192, 96, 97, 98, 99, 100, 101, 102)
-WARPGROUP(200, 100, 101, 102, 103, 104, 105, 106)
-WARPGROUP(208, 104, 105, 106, 107, 108, 109, 110)
-WARPGROUP(216, 108, 109, 110, 111, 112, 113, 114)
-WARPGROUP(224, 112, 113, 114, 115, 116, 117, 118)
-WARPGROUP(232, 116, 117, 118, 119, 120, 121, 122)
-WARPGROUP(240, 120, 121, 122, 123, 124, 125, 126)
-WARPGROUP(248, 124, 125, 126, 127, 128, 129, 130)
-WARPGROUP(256, 128, 129, 130, 131, 132, 133, 134)
-#undef WARPGROUP
-#undef WARPGROUP_TYPE
+#define WGMMA(...) WGMMA_TYPE(f16, __VA_ARGS__) WGMMA_TYPE(bf16, __VA_ARGS__)
+WGMMA(8, 4, 5, 6, 7, 8, 9, 10)
+WGMMA(16, 8, 9, 10, 11, 12, 13, 14)
+WGMMA(24, 12, 13, 14, 15, 16, 17, 18)
+WGMMA(32, 16, 17, 18, 19, 20, 21, 22)
+WGMMA(40, 20, 21, 22, 23, 24, 25, 26)
+WGMMA(48, 24, 25, 26, 27, 28, 29, 30)
+WGMMA(56, 28, 29, 30, 31, 32, 33, 34)
+WGMMA(64, 32, 33, 34, 35, 36, 37, 38)
+WGMMA(72, 36, 37, 38, 39, 40, 41, 42)
+WGMMA(80, 40, 41, 42, 43, 44, 45, 46)
+WGMMA(88, 44, 45, 46, 47, 48, 49, 50)
+WGMMA(96, 48, 49, 50, 51, 52, 53, 54)
+WGMMA(104, 52, 53, 54, 55, 56, 57, 58)
+WGMMA(112, 56, 57, 58, 59, 60, 61, 62)
+WGMMA(120, 60, 61, 62, 63, 64, 65, 66)
+WGMMA(128, 64, 65, 66, 67, 68, 69, 70)
+WGMMA(136, 68, 69, 70, 71, 72, 73, 74)
+WGMMA(144, 72, 73, 74, 75, 76, 77, 78)
+WGMMA(152, 76, 77, 78, 79, 80, 81, 82)
+WGMMA(160, 80, 81, 82, 83, 84, 85, 86)
+WGMMA(168, 84, 85, 86, 87, 88, 89, 90)
+WGMMA(176, 88, 89, 90, 91, 92, 93, 94)
+WGMMA(184, 92, 93, 94, 95, 96, 97, 98)
+WGMMA(192, 96, 97, 98, 99, 100, 101, 102)
+WGMMA(200, 100, 101, 102, 103, 104, 105, 106)
+WGMMA(208, 104, 105, 106, 107, 108, 109, 110)
+WGMMA(216, 108, 109, 110, 111, 112, 113, 114)
+WGMMA(224, 112, 113, 114, 115, 116, 117, 118)
+WGMMA(232, 116, 117, 118, 119, 120, 121, 122)
+WGMMA(240, 120, 121, 122, 123, 124, 125, 126)
+WGMMA(248, 124, 125, 126, 127, 128, 129, 130)
+WGMMA(256, 128, 129, 130, 131, 132, 133, 134)
+#undef WGMMA
+#undef WGMMA_TYPE

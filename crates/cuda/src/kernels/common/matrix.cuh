@@ -2,17 +2,18 @@
 #pragma once
 #include "numbers.cuh"
 
-// Where a pointer to shared memory points, as instructions want it.
+// A pointer to shared memory as the address that instructions take.
 __device__ __forceinline__ u32 shared_address(const void *pointer) { return u32(__cvta_generic_to_shared(pointer)); }
 
-// Stores two floats to shared memory at once, which the compiler does not always find: half of them alone would meet in the banks.
+// Stores two floats to shared memory in one instruction. The compiler does not always find it, and single stores would
+// conflict in the banks.
 __device__ __forceinline__ void store_pair(float *to, float first, float second) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared_address(to)), "f"(first), "f"(second) : "memory");
 }
 
 // Four 8×8 matrices of 16-bit elements. Thread i gives the address of row i % 8 of matrix i / 8, 16 bytes, and gets two
 // neighbours of row i / 4 of each: columns 2 (i % 4) and the next.
-__device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 row) {
+__device__ __forceinline__ void ldmatrix_x4(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(row)
@@ -20,7 +21,7 @@ __device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 row) {
 }
 
 // The same, each transposed.
-__device__ __forceinline__ void load_matrices_transposed(u32 (&to)[4], u32 row) {
+__device__ __forceinline__ void ldmatrix_x4_trans(u32 (&to)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(row)
@@ -29,15 +30,16 @@ __device__ __forceinline__ void load_matrices_transposed(u32 (&to)[4], u32 row) 
 
 // sum += a · b for a 16×16 and b 16×8, the sum in f32. Thread i holds of the sum rows i / 4 and i / 4 + 8, columns
 // 2 (i % 4) and the next: elements 0, 1 and 2, 3. Of a: rows as of the sum by columns 2 (i % 4) and the next, then the
-// lower rows, then both again 8 columns further. Of b: rows 2 (i % 4) and the next of column i / 4, then 8 rows further.
-// Turing has no such instruction: two of half the depth do the same for f16.
+// lower rows, then both again 8 columns further. Of b: rows 2 (i % 4) and the next of column i / 4, then 8 rows
+// further. Turing has no such instruction: two of half the depth do the same for f16.
 template <class T>
-__device__ __forceinline__ void multiply_add(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]);
+__device__ __forceinline__ void mma_m16n8k16(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]);
 template <>
-__device__ __forceinline__ void multiply_add<f16>(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+__device__ __forceinline__ void mma_m16n8k16<f16>(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
     asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
@@ -51,17 +53,18 @@ __device__ __forceinline__ void multiply_add<f16>(float (&sum)[4], const u32 (&a
 }
 #if __CUDA_ARCH__ >= 800
 template <>
-__device__ __forceinline__ void multiply_add<bf16>(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+__device__ __forceinline__ void mma_m16n8k16<bf16>(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 #endif
 
-// Copies 16 bytes to shared memory, or zeros where `there` is false; nothing is read then. The copy is done after a
-// `wait_for_copies`. Turing copies at once, through a register.
-__device__ __forceinline__ void copy16(u32 to, const void *from, bool there) {
+// Copies 16 bytes to shared memory, or zeros if `there` is false; then nothing is read. The copy has arrived after
+// `cp_async_wait_group`. Turing has no cp.async and copies at once, through registers.
+__device__ __forceinline__ void cp_async_16(u32 to, const void *from, bool there) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
 #else
@@ -72,16 +75,17 @@ __device__ __forceinline__ void copy16(u32 to, const void *from, bool there) {
 #endif
 }
 
-// Ends a group of copies.
-__device__ __forceinline__ void end_copies() {
+// Ends a group of cp.async copies.
+__device__ __forceinline__ void cp_async_commit_group() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 
-// Waits until at most `pending` of this thread's groups are not done. A barrier makes them seen by other threads.
+// Waits until at most `pending` of this thread's groups are unfinished. A barrier then makes them visible to other
+// threads.
 template <int pending>
-__device__ __forceinline__ void wait_for_copies() {
+__device__ __forceinline__ void cp_async_wait_group() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 #endif

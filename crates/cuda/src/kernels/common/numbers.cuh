@@ -1,5 +1,5 @@
-// Element types and their conversions, without the toolkit's headers: a kernel then compiles with nothing but NVRTC, and
-// several times faster.
+// Element types and their conversions, without the toolkit's headers: a kernel then compiles with nothing but NVRTC,
+// and several times faster.
 #pragma once
 
 typedef unsigned char u8;
@@ -83,7 +83,7 @@ __device__ __forceinline__ u32 pack2<bf16>(float first, float second) {
 }
 #endif
 
-// N neighbours, read and written as one where they are aligned.
+// N neighbours, aligned so that they are read and written as one.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
     T lane[N];
@@ -103,16 +103,17 @@ __device__ __forceinline__ void load(float (&to)[N], const T *from) {
     for (int i = 0; i < N; i++) to[i] = to_float(pack.lane[i]);
 }
 
-// The other way, to global memory. Eight halves are one instruction here: left to itself, the compiler stores them one by one where
-// sums come from matrix units, which is eight times the traffic.
+// The other way, to global memory. Eight halves are one instruction here: left to itself, the compiler stores them one
+// by one if sums come from tensor cores, which is eight times the traffic.
 template <int N, class T>
 __device__ __forceinline__ void store(T *to, const float (&from)[N]) {
     if constexpr (sizeof(T) == 2 && N % 8 == 0) {
 #pragma unroll
         for (int i = 0; i < N; i += 8)
-            asm volatile("{ .reg .u64 a; cvta.to.global.u64 a, %0; st.global.v4.u32 [a], {%1, %2, %3, %4}; }" ::"l"(to + i),
-                         "r"(pack2<T>(from[i], from[i + 1])), "r"(pack2<T>(from[i + 2], from[i + 3])),
-                         "r"(pack2<T>(from[i + 4], from[i + 5])), "r"(pack2<T>(from[i + 6], from[i + 7])));
+            asm volatile(
+                "{ .reg .u64 a; cvta.to.global.u64 a, %0; st.global.v4.u32 [a], {%1, %2, %3, %4}; }" ::"l"(to + i),
+                "r"(pack2<T>(from[i], from[i + 1])), "r"(pack2<T>(from[i + 2], from[i + 3])),
+                "r"(pack2<T>(from[i + 4], from[i + 5])), "r"(pack2<T>(from[i + 6], from[i + 7])));
         return;
     }
     Pack<T, N> pack;

@@ -1,5 +1,5 @@
-// A matrix product y = a · b in one or more independent slices (batch elements, or groups of a convolution), as all of its
-// kernels see it, and which tile of it a block computes.
+// A matrix product y = a · b in one or more independent slices (batch elements, or groups of a convolution), as all of
+// its kernels see it, and which tile of it a block computes.
 #pragma once
 #include "numbers.cuh"
 
@@ -16,11 +16,11 @@ struct Product {
     i32 depth;
     // Channels of a pixel that a slice of a convolution reads.
     i32 channels;
-    // How the depth is split among blocks, each of which leaves its own partial sums: how many there are, and how many
-    // steps of the depth's tiles each takes.
+    // Split-K: how many blocks share the depth of a tile, each with its own partial sums, and how many steps of the
+    // depth's tiles each of them takes.
     i32 splits;
     i32 steps;
-    // Where the result's columns of a slice begin, from slice to slice.
+    // Columns of the result from one slice to the next.
     i32 column_slice;
     i32 unused;
 };
@@ -30,8 +30,8 @@ struct Place {
     u32 row, column, plane;
 };
 
-// Tiles are dealt out in bands of eight rows of tiles, down a band's columns first: blocks that run at the same time then
-// share both their rows of a and their columns of b in the L2 cache.
+// Tiles are dealt out in bands of eight rows of tiles, down a band's columns first: blocks that run at the same time
+// then share both their rows of a and their columns of b in the L2 cache.
 __device__ __forceinline__ Place place_of(u32 number, u32 down, u32 across) {
     constexpr u32 band_rows = 8;
     u32 plane = number / (down * across), in_plane = number - plane * (down * across);
@@ -41,13 +41,14 @@ __device__ __forceinline__ Place place_of(u32 number, u32 down, u32 across) {
     return {band * band_rows + in_band - column * height, column, plane};
 }
 
-// A block's tile: its first row and column, and which slice and part of the depth it is of.
+// A block's tile: its first row and column, its slice, and its part of the depth (split-K).
 struct Tile {
     int row, column, slice, split;
 };
 
 __device__ __forceinline__ Tile tile_of_block(const Product &p, int tile_rows, int tile_columns) {
-    u32 down = u32(p.rows + tile_rows - 1) / u32(tile_rows), across = u32(p.columns + tile_columns - 1) / u32(tile_columns);
+    u32 down = u32(p.rows + tile_rows - 1) / u32(tile_rows),
+        across = u32(p.columns + tile_columns - 1) / u32(tile_columns);
     Place place = place_of(blockIdx.x, down, across);
     u32 slice = place.plane / u32(p.splits);
     return {int(place.row) * tile_rows, int(place.column) * tile_columns, int(slice),

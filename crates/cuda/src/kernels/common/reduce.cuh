@@ -14,8 +14,8 @@ __device__ __forceinline__ float warp_max(float value) {
     return value;
 }
 
-// The sum over a block of whole warps, in every thread. `partial` has room for 32 floats; all threads may use it again
-// after the next barrier of theirs.
+// The sum over a block of whole warps, in every thread. `partial` has room for 32 floats; the threads may use it
+// again after their next barrier.
 __device__ __forceinline__ float block_sum(float value, float *partial) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
     value = warp_sum(value);

@@ -31,7 +31,7 @@ __device__ __forceinline__ Corner corner_of(const Window &w, int row) {
     return c;
 }
 
-// The corner of no window: none of its taps is inside.
+// A corner so far outside that none of its taps reads a pixel.
 __device__ __forceinline__ Corner no_corner() { return {-(1 << 30), 0, 0, 0}; }
 
 // A place in the depth of a convolution, whose taps lie one after another, each with its channels.

@@ -1,14 +1,23 @@
 //! Numbers and tokens as vectors.
 
-use kinora_graph::{Op, op::TimestepEmbedding};
+use kinora_graph::{DType, Op, op::TimestepEmbedding};
 
 use super::{
-    Argument, Call, Implementation, Kernel, KernelSet, Launch, Places, Source,
+    Call, Family, Implementation, Kernel, KernelSet, Launch, Places, Source,
     arrange::unit_type,
-    geometry::{WIDEST_ACCESS, grid, int, long, vector, words},
+    geometry::{WIDEST_ACCESS, vector},
     names::type_name,
 };
-use crate::{Chip, CudaError};
+use crate::{
+    Chip, CudaError,
+    launch::{
+        arguments, c_struct,
+        limits::{grid, int, long},
+    },
+};
+
+/// The family.
+pub const FAMILY: Family = Family { offer: implementations, in_place: |_, _| false };
 
 const LOOKUP: Source = Source { path: "embedding/lookup.cu", text: include_str!("lookup.cu") };
 const TIMESTEPS: Source = Source { path: "embedding/timesteps.cu", text: include_str!("timesteps.cu") };
@@ -18,48 +27,60 @@ const LOOKUP_THREADS: usize = 256;
 const TIMESTEP_THREADS: usize = 128;
 
 /// The implementations of an op of this family, the one to choose first; none for another op.
-pub fn implementations(call: &Call<'_>, _chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
-    match call.op {
-        Op::TimestepEmbedding(_) => vec![Box::new(Timesteps)],
-        Op::Embedding => vec![Box::new(Lookup { plain: set == KernelSet::Baseline })],
+fn implementations(call: &Call<'_>, _chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
+    match (call.op, call.inputs) {
+        (Op::TimestepEmbedding(op), [t]) => {
+            vec![Box::new(Timesteps { op: op.clone(), dtype: t.dtype, count: t.elements() })]
+        }
+        (Op::Embedding, [table, ids]) => vec![Box::new(Lookup {
+            dtype: table.dtype,
+            rows: table.shape[0],
+            row_bytes: table.shape.channels() * table.dtype.size(),
+            ids: ids.elements(),
+            plain: set == KernelSet::Baseline,
+        })],
         _ => Vec::new(),
+    }
+}
+
+c_struct! {
+    /// The frequencies of a timestep embedding.
+    struct Frequencies {
+        /// The logarithm of one frequency over that of the one before.
+        step: f64,
+        scale: f64,
     }
 }
 
 /// Sines and cosines, a thread for one of each.
 #[derive(Debug)]
-struct Timesteps;
+struct Timesteps {
+    op: TimestepEmbedding,
+    dtype: DType,
+    count: usize,
+}
 
 impl Implementation for Timesteps {
     fn name(&self) -> String {
         "timesteps".to_owned()
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let Op::TimestepEmbedding(TimestepEmbedding {
-            width,
-            cosine_first,
-            frequency_shift,
-            max_period,
-            scale,
-        }) = call.op
-        else {
-            return Err(CudaError::Internal(format!("{} embeds no numbers", call.op)));
-        };
-        let t = call.inputs[0];
-        let divisor = (width / 2) as f64 - f64::from(*frequency_shift);
-        let step = -f64::from(*max_period).ln() / divisor;
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let TimestepEmbedding { width, cosine_first, frequency_shift, max_period, scale } = self.op;
+        let divisor = (width / 2) as f64 - f64::from(frequency_shift);
+        let frequencies =
+            Frequencies { step: -f64::from(max_period).ln() / divisor, scale: f64::from(scale) };
         let kernel = Kernel::new(TIMESTEPS, "timesteps")
-            .with("TYPE", type_name(t.dtype))
+            .with("TYPE", type_name(self.dtype))
             .with("COSINE_FIRST", cosine_first);
-        let arguments = vec![
-            Argument::Pointer(places.outputs[0]),
-            Argument::Pointer(places.inputs[0]),
-            words([step.to_bits(), f64::from(*scale).to_bits()]),
-            long(t.elements()),
-            int(*width, "an embedding's width")?,
+        let arguments = arguments![
+            places.outputs[0],
+            places.inputs[0],
+            frequencies,
+            long(self.count),
+            int(width, "an embedding's width")?,
         ];
-        let items = t.elements() * width.div_ceil(2);
+        let items = self.count * width.div_ceil(2);
         let blocks = grid(items.div_ceil(TIMESTEP_THREADS))?;
         Ok(vec![Launch::new(kernel, blocks, TIMESTEP_THREADS as u32, arguments)])
     }
@@ -68,6 +89,10 @@ impl Implementation for Timesteps {
 /// Rows of a table, a thread for each unit of a row.
 #[derive(Debug)]
 struct Lookup {
+    dtype: DType,
+    rows: usize,
+    row_bytes: usize,
+    ids: usize,
     /// One element a thread.
     plain: bool,
 }
@@ -77,35 +102,31 @@ impl Implementation for Lookup {
         if self.plain { "lookup-plain" } else { "lookup" }.to_owned()
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let [table, ids] = call.inputs else {
-            return Err(CudaError::Internal("a lookup has a table and ids".into()));
-        };
-        let row_bytes = table.shape.channels() * table.dtype.size();
-        let unit = if self.plain { table.dtype.size() } else { vector(row_bytes, WIDEST_ACCESS) };
-        let row_units = row_bytes / unit;
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let unit = if self.plain { self.dtype.size() } else { vector(self.row_bytes, WIDEST_ACCESS) };
+        let row_units = self.row_bytes / unit;
         let kernel = Kernel::new(LOOKUP, "lookup").with("UNIT", unit_type(unit));
-        let arguments = vec![
-            Argument::Pointer(places.outputs[0]),
-            Argument::Pointer(places.inputs[0]),
-            Argument::Pointer(places.inputs[1]),
-            long(ids.elements()),
-            long(table.shape[0]),
+        let arguments = arguments![
+            places.outputs[0],
+            places.inputs[0],
+            places.inputs[1],
+            long(self.ids),
+            long(self.rows),
             long(row_units),
-            Argument::Pointer(places.fault),
-            Argument::I32(places.number),
+            places.fault,
+            places.number,
         ];
-        let blocks = grid((ids.elements() * row_units.max(1)).div_ceil(LOOKUP_THREADS))?;
+        let blocks = grid((self.ids * row_units.max(1)).div_ceil(LOOKUP_THREADS))?;
         Ok(vec![Launch::new(kernel, blocks, LOOKUP_THREADS as u32, arguments)])
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use kinora_graph::{DType, TensorType};
+    use kinora_graph::TensorType;
 
     use super::*;
-    use crate::kernels::testing;
+    use crate::kernels::{Argument, testing};
 
     #[test]
     fn rows_are_copied_in_the_widest_units() {
@@ -136,6 +157,6 @@ mod tests {
         let launches = testing::launches(implementations, &Op::TimestepEmbedding(op), &[&t]).unwrap();
         assert_eq!(launches[0].grid, [3, 1, 1]);
         let step = -(1e4f64.ln()) / 2.0;
-        assert_eq!(launches[0].arguments[2], words([step.to_bits(), 2f64.to_bits()]));
+        assert_eq!(launches[0].arguments[2], Frequencies { step, scale: 2.0 }.into());
     }
 }

@@ -1,4 +1,4 @@
-// Finishes what a library has multiplied: the gate and those stages that the library does not know.
+// The rest of an epilogue after a library's product: the gate and the stages that the library does not know.
 #include "specialisation.cuh"
 
 extern "C" __global__ void __launch_bounds__(256)

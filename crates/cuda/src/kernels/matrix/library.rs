@@ -1,16 +1,20 @@
 //! Products and convolutions by a vendor's library, and a kernel for what the library leaves undone.
 //!
 //! A library adds a bias of the operands' type, and a residual that comes right after it. Everything else of an epilogue is
-//! a second pass over the result. The result lies in scratch memory in between where it is gated, or where an operand of
-//! the epilogue may lie where the result will.
+//! a second pass over the result. In between, the result lies in scratch memory if it is gated, or if an operand of the
+//! epilogue may lie where the result will.
+
+use std::sync::Arc;
 
 use kinora_graph::{DType, op::Stage};
 
-use super::{SOURCE_FINISH, bool_constant, problem::Problem, problem_of};
+use super::{SOURCE_FINISH, bool_constant, problem::Problem};
 use crate::{
     CudaError,
-    kernels::{
-        Argument, Call, DevicePointer, Implementation, Kernel, Launch, Places, Work, names::type_name,
+    kernels::{Call, DevicePointer, Implementation, Kernel, Launch, Places, Work, names::type_name},
+    launch::{
+        arguments,
+        limits::{self, grid, long, summed},
     },
     vendor::{Convolution, ConvolutionOperands, CublasLt, Libraries, Product, ProductOperands},
 };
@@ -19,20 +23,23 @@ use crate::{
 const ALIGNMENT: usize = 256;
 
 /// What the libraries offer.
-pub(super) fn offers(problem: &Problem<'_>, libraries: &Libraries) -> Vec<Box<dyn Implementation>> {
+pub(super) fn offers(problem: &Problem, libraries: &Libraries) -> Vec<Box<dyn Implementation>> {
     let mut offers: Vec<Box<dyn Implementation>> = Vec::new();
     if let Some(product) = product(problem)
         && let Some(library) = libraries.cublaslt()
     {
+        let division = Arc::new(Division::of(problem, false));
         for algorithm in 0..library.algorithms(&product).unwrap_or(0) {
-            offers.push(Box::new(ByCublasLt { libraries: libraries.clone(), algorithm }));
+            let (libraries, division) = (libraries.clone(), division.clone());
+            offers.push(Box::new(ByCublasLt { libraries, algorithm, product, division }));
         }
     }
     if let Some(convolution) = convolution(problem)
         && let Some(library) = libraries.cudnn()
         && let Ok(workspace) = library.workspace(&convolution)
     {
-        offers.push(Box::new(ByCudnn { libraries: libraries.clone(), workspace }));
+        let division = Division::of(problem, true);
+        offers.push(Box::new(ByCudnn { libraries: libraries.clone(), workspace, convolution, division }));
     }
     offers
 }
@@ -47,13 +54,15 @@ pub(super) fn offered_before(
 ) -> Option<Box<dyn Implementation>> {
     let problem = Problem::of(call)?;
     if name == CUDNN {
-        convolution(&problem)?;
-        let workspace = workspace.checked_sub(Division::of(&problem, true).staged_bytes())?;
-        return Some(Box::new(ByCudnn { libraries: libraries.clone(), workspace }));
+        let convolution = convolution(&problem)?;
+        let division = Division::of(&problem, true);
+        let workspace = workspace.checked_sub(division.staged_bytes())?;
+        return Some(Box::new(ByCudnn { libraries: libraries.clone(), workspace, convolution, division }));
     }
     let algorithm = name.strip_prefix(CUBLASLT)?.trim().parse().ok()?;
-    product(&problem)?;
-    Some(Box::new(ByCublasLt { libraries: libraries.clone(), algorithm }))
+    let product = product(&problem)?;
+    let division = Arc::new(Division::of(&problem, false));
+    Some(Box::new(ByCublasLt { libraries: libraries.clone(), algorithm, product, division }))
 }
 
 const CUBLASLT: &str = "cublaslt";
@@ -63,27 +72,32 @@ const CUDNN: &str = "cudnn";
 struct ByCublasLt {
     libraries: Libraries,
     algorithm: usize,
+    product: Product,
+    division: Arc<Division>,
 }
 
 #[derive(Debug)]
 struct ByCudnn {
     libraries: Libraries,
     workspace: usize,
+    convolution: Convolution,
+    division: Division,
 }
 
 /// What of an epilogue the library does, and what is left.
-struct Division<'a> {
+#[derive(Debug)]
+struct Division {
     bias: Option<usize>,
     residual: Option<usize>,
     /// The product with the rest of its epilogue.
-    rest: Problem<'a>,
+    rest: Problem,
     /// The library's result lies in scratch memory.
     staged: bool,
 }
 
-impl<'a> Division<'a> {
+impl Division {
     /// `residual_needs_bias`: the library adds a residual only beside a bias.
-    fn of(problem: &Problem<'a>, residual_needs_bias: bool) -> Division<'a> {
+    fn of(problem: &Problem, residual_needs_bias: bool) -> Division {
         let dtype = problem.result.dtype;
         let of_type = |&operand: &usize| problem.inputs[operand].dtype == dtype;
         let bias = problem.bias.filter(of_type);
@@ -99,7 +113,7 @@ impl<'a> Division<'a> {
             .then_some(first)
             .filter(of_type);
         if residual.is_some() {
-            rest.stages = &problem.stages[1..];
+            rest.stages.remove(0);
             rest.stage_operands = first + 1..problem.stage_operands.end;
         }
         let reads_elements = |stage: &Stage| matches!(stage, Stage::Add | Stage::Mul | Stage::Blend { .. });
@@ -107,7 +121,7 @@ impl<'a> Division<'a> {
         Division { bias, residual, rest, staged }
     }
 
-    /// The bytes of the library's result, where it lies in scratch memory.
+    /// The bytes of the library's result in scratch memory; 0 if it does not lie there.
     fn staged_bytes(&self) -> usize {
         let elements = self.rest.result.elements() * if self.rest.gate.is_some() { 2 } else { 1 };
         if self.staged { (elements * self.rest.result.dtype.size()).next_multiple_of(ALIGNMENT) } else { 0 }
@@ -119,10 +133,10 @@ impl<'a> Division<'a> {
     }
 
     fn place(operand: Option<usize>, places: &Places) -> DevicePointer {
-        operand.map_or(0, |operand| places.inputs[operand])
+        operand.map_or(DevicePointer::NULL, |operand| places.inputs[operand])
     }
 
-    /// The launch that does the rest, where there is any.
+    /// The launch that does the rest; `None` if nothing is left.
     fn finish(&self, places: &Places) -> Result<Option<Work>, CudaError> {
         let rest = &self.rest;
         if !self.staged && rest.bias.is_none() && rest.stages.is_empty() {
@@ -139,30 +153,30 @@ impl<'a> Division<'a> {
             .with("WIDTH", width)
             .with("GATED", bool_constant(rest.gate.is_some()));
         kernel.generated = rest.epilogue().code();
-        rest.counted(rest.result.shape.rows())?;
-        let arguments = vec![
-            Argument::Pointer(self.library_result(places)),
-            Argument::Pointer(places.outputs[0]),
+        summed(rest.result.shape.rows())?;
+        let arguments = arguments![
+            self.library_result(places),
+            places.outputs[0],
             rest.epilogue_argument(places),
-            Argument::I64(packs as i64),
-            Argument::I32(rest.counted(columns)?),
+            long(packs),
+            summed(columns)?,
         ];
-        let grid = rest.blocks(packs.div_ceil(256))?;
+        let grid = grid(packs.div_ceil(256))?;
         Ok(Some(Work::Launch(Launch::new(kernel, grid, 256, arguments))))
     }
 }
 
 /// Whether all operands of the product itself are of one type that the libraries know. A product that is scaled afterwards
 /// may be beyond f16 before: between the library and the rest it is rounded to that.
-fn one_type(problem: &Problem<'_>) -> Option<DType> {
+fn one_type(problem: &Problem) -> Option<DType> {
     let dtype = problem.result.dtype;
     let scaled = problem.stages.iter().any(|stage| matches!(stage, Stage::Scale(_)));
     let known = matches!(dtype, DType::F32 | DType::F16 | DType::BF16) && !(scaled && dtype == DType::F16);
     (known && problem.a.dtype == dtype && problem.b.dtype == dtype).then_some(dtype)
 }
 
-/// The product as cuBLASLt knows it; `None` where it is a convolution, or there is nothing to multiply.
-fn product(problem: &Problem<'_>) -> Option<Product> {
+/// The product as cuBLASLt knows it; `None` if it is a convolution, or there is nothing to multiply.
+fn product(problem: &Problem) -> Option<Product> {
     let dtype = one_type(problem)?;
     let empty = [problem.rows, problem.columns, problem.depth, problem.slices].contains(&0);
     if problem.window.is_some() || empty {
@@ -184,7 +198,7 @@ fn product(problem: &Problem<'_>) -> Option<Product> {
 }
 
 /// The convolution as cuDNN knows it: over height and width, or over frames and everything else; `None` for all others.
-fn convolution(problem: &Problem<'_>) -> Option<Convolution> {
+fn convolution(problem: &Problem) -> Option<Convolution> {
     let dtype = one_type(problem)?;
     let window = problem.window?;
     let channels = window.channels * problem.slices;
@@ -219,7 +233,7 @@ fn convolution(problem: &Problem<'_>) -> Option<Convolution> {
     } else {
         return None;
     };
-    let countable = |extents: &[usize; 4]| (1..1 << 31).contains(&extents.iter().product::<usize>());
+    let countable = |extents: &[usize; 4]| (1..=limits::EXTENT).contains(&extents.iter().product::<usize>());
     // Padding after an axis that differs from that before it shows in the number of windows.
     let alike = (0..2).all(|axis| {
         let padded = convolution.input[1 + axis] + 2 * convolution.padding[axis];
@@ -238,15 +252,12 @@ impl Implementation for ByCublasLt {
         true
     }
 
-    fn workspace(&self, call: &Call<'_>) -> usize {
-        let staged = problem_of(call).map_or(0, |problem| Division::of(&problem, false).staged_bytes());
-        staged + CublasLt::workspace()
+    fn workspace(&self) -> usize {
+        self.division.staged_bytes() + CublasLt::workspace()
     }
 
-    fn work(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Work>, CudaError> {
-        let problem = problem_of(call)?;
-        let division = Division::of(&problem, false);
-        let Some(product) = product(&problem) else { return Err(not_offered(call)) };
+    fn work(&self, places: &Places) -> Result<Vec<Work>, CudaError> {
+        let division = &self.division;
         let library = self.libraries.cublaslt().ok_or_else(|| not_started("cuBLASLt"))?;
         let operands = ProductOperands {
             a: places.inputs[0],
@@ -254,9 +265,9 @@ impl Implementation for ByCublasLt {
             bias: Division::place(division.bias, places),
             residual: Division::place(division.residual, places),
             d: division.library_result(places),
-            workspace: places.workspace + division.staged_bytes() as u64,
+            workspace: places.workspace.offset(division.staged_bytes()),
         };
-        let mut work = vec![Work::Library(library.prepare(&product, operands, self.algorithm)?)];
+        let mut work = vec![Work::Library(library.prepare(&self.product, operands, self.algorithm)?)];
         work.extend(division.finish(places)?);
         Ok(work)
     }
@@ -271,15 +282,12 @@ impl Implementation for ByCudnn {
         true
     }
 
-    fn workspace(&self, call: &Call<'_>) -> usize {
-        let staged = problem_of(call).map_or(0, |problem| Division::of(&problem, true).staged_bytes());
-        staged + self.workspace
+    fn workspace(&self) -> usize {
+        self.division.staged_bytes() + self.workspace
     }
 
-    fn work(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Work>, CudaError> {
-        let problem = problem_of(call)?;
-        let division = Division::of(&problem, true);
-        let Some(convolution) = convolution(&problem) else { return Err(not_offered(call)) };
+    fn work(&self, places: &Places) -> Result<Vec<Work>, CudaError> {
+        let division = &self.division;
         let library = self.libraries.cudnn().ok_or_else(|| not_started("cuDNN"))?;
         let operands = ConvolutionOperands {
             x: places.inputs[0],
@@ -287,10 +295,10 @@ impl Implementation for ByCudnn {
             bias: Division::place(division.bias, places),
             residual: Division::place(division.residual, places),
             y: division.library_result(places),
-            workspace: places.workspace + division.staged_bytes() as u64,
+            workspace: places.workspace.offset(division.staged_bytes()),
             workspace_bytes: self.workspace,
         };
-        let mut work = vec![Work::Library(library.prepare(&convolution, operands)?)];
+        let mut work = vec![Work::Library(library.prepare(&self.convolution, operands)?)];
         work.extend(division.finish(places)?);
         Ok(work)
     }
@@ -298,10 +306,6 @@ impl Implementation for ByCudnn {
 
 /// A library that was measured to be the fastest, and does not start now.
 fn not_started(library: &'static str) -> CudaError {
-    let status = "it did when it was measured; --tuning off runs without it".to_owned();
+    let status = "it started when it was measured; `--tuning off` runs without it".to_owned();
     CudaError::Library { library, doing: "start".to_owned(), status }
-}
-
-fn not_offered(call: &Call<'_>) -> CudaError {
-    CudaError::Internal(format!("{}: no library was offered for {}", call.layer, call.op))
 }

@@ -1,9 +1,10 @@
 // A product or a convolution on the tensor cores of a warp, for f16 and bf16 with f32 sums.
 //
-// A block computes a tile of TILE_ROWS × TILE_COLUMNS sums, 32 of depth at a time, from tiles of a and b in shared memory; a
-// convolution's tile of a is gathered from the pixels of the taps as it is copied, so that no matrix of patches exists. The
-// tiles come by asynchronous copies, STAGES - 1 ahead (ASYNCHRONOUS), or one ahead through registers: on Turing, and where
-// rows are not aligned to 16 bytes.
+// A block computes a tile of TILE_ROWS × TILE_COLUMNS sums, 32 of depth at a time, from tiles of a and b in shared
+// memory; a convolution's tile of a is gathered from the pixels of the taps as it is copied, so that no matrix of
+// patches exists. The tiles come by cp.async, STAGES - 1 ahead (ASYNCHRONOUS), or one ahead through registers: on
+// Turing, and if rows are not aligned to 16 bytes. With split-K (SPLIT) a block leaves partial sums, which `reduce.cu`
+// adds up.
 #include "specialisation.cuh"
 
 #include "matrix.cuh"
@@ -75,7 +76,7 @@ struct Source {
 #endif
     }
 
-    // The eight elements of row `i`, where they are neighbours in memory and aligned; null where they are zeros.
+    // The eight elements of row `i`, which are neighbours in memory and aligned; null if they are zeros.
     __device__ __forceinline__ const TYPE *wide_a(int i) const {
 #if CONVOLUTION
         Tap tap(w, cursor);
@@ -155,28 +156,31 @@ __device__ __forceinline__ void multiply_stage(Sums &sums, u32 stage, int first_
         u32 a[warp_rows / 16][4];
 #pragma unroll
         for (int i = 0; i < warp_rows / 16; i++)
-            load_matrices(a[i], stage + chunk_at(first_row + 16 * i + (matrix & 1) * 8 + in_matrix, 2 * half + (matrix >> 1)));
+            ldmatrix_x4(a[i],
+                        stage + chunk_at(first_row + 16 * i + (matrix & 1) * 8 + in_matrix, 2 * half + (matrix >> 1)));
 #pragma unroll
         for (int j = 0; j < warp_columns / 16; j++) {
             // Two neighbouring columns of 8, each with both halves of its depth.
             u32 b[4];
-            load_matrices(b, stage + a_bytes +
-                                 chunk_at(first_column + 16 * j + (matrix >> 1) * 8 + in_matrix, 2 * half + (matrix & 1)));
+            ldmatrix_x4(b,
+                        stage + a_bytes +
+                            chunk_at(first_column + 16 * j + (matrix >> 1) * 8 + in_matrix, 2 * half + (matrix & 1)));
             u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
 #pragma unroll
             for (int i = 0; i < warp_rows / 16; i++) {
-                multiply_add<TYPE>(sums.of[i][2 * j], a[i], left);
-                multiply_add<TYPE>(sums.of[i][2 * j + 1], a[i], right);
+                mma_m16n8k16<TYPE>(sums.of[i][2 * j], a[i], left);
+                mma_m16n8k16<TYPE>(sums.of[i][2 * j + 1], a[i], right);
             }
         }
     }
 }
 
-// Hands the sums on: 16 rows of a warp's at a time go through shared memory, so that a thread has STORE neighbouring results
-// of one row, for wide accesses to the operands of the epilogue and to the result. The operands of several of a thread's
-// slots are on their way before the first is used.
-__device__ __forceinline__ void write_results(const Sums &sums, float *scratch, TYPE *y, float *partial, const Product &p,
-                                              const Epilogue &e, const Tile &tile, int first_row, int first_column) {
+// The epilogue: 16 rows of a warp at a time go through shared memory, so that a thread has STORE neighbouring results
+// of one row, for wide accesses to the epilogue's operands and to the result. The operands of several of a thread's
+// slots are in flight before the first is used.
+__device__ __forceinline__ void write_results(const Sums &sums, float *scratch, TYPE *y, float *partial,
+                                              const Product &p, const Epilogue &e, const Tile &tile, int first_row,
+                                              int first_column) {
     int lane = threadIdx.x % 32;
     constexpr int per_result = GATED && !SPLIT ? 2 : 1;
     constexpr int width = STORE * per_result, across = warp_columns / width, slots = 16 * across;
@@ -257,40 +261,40 @@ extern "C" __global__ void __launch_bounds__(threads, BLOCKS)
     Sums sums = {};
 
 #if ASYNCHRONOUS
-    // Null stands for zeros; the copy then reads nothing, but wants an address.
+    // Null stands for zeros; the copy then reads nothing, but still needs an address.
     auto copy = [&](int slot) {
         u32 to = base + slot * stage_bytes + own;
 #pragma unroll
         for (int i = 0; i < a_copies; i++) {
             const TYPE *from = source.wide_a(i);
-            copy16(to + i * row_step * 64, from ? from : a, from != nullptr);
+            cp_async_16(to + i * row_step * 64, from ? from : a, from != nullptr);
         }
 #pragma unroll
         for (int i = 0; i < b_copies; i++) {
             if (TILE_COLUMNS % row_step != 0 && source.row + i * row_step >= TILE_COLUMNS) continue;
             const TYPE *from = source.wide_b(i);
-            copy16(to + a_bytes + i * row_step * 64, from ? from : b, from != nullptr);
+            cp_async_16(to + a_bytes + i * row_step * 64, from ? from : b, from != nullptr);
         }
         source.advance();
     };
 #pragma unroll
     for (int slot = 0; slot < STAGES - 1; slot++) {
         if (slot < steps) copy(slot);
-        end_copies();
+        cp_async_commit_group();
     }
     int filled = STAGES - 1, read = 0;
     for (int step = 0; step < steps; step++) {
-        // This step's tiles are here once all but the newest STAGES - 2 groups are; after the barrier for every thread, and
-        // every thread is done with the slot that is filled next.
-        wait_for_copies<STAGES - 2>();
+        // This step's tiles are here once all but the newest STAGES - 2 groups are. After the barrier every thread sees
+        // them, and every thread is done with the slot that is filled next.
+        cp_async_wait_group<STAGES - 2>();
         __syncthreads();
         if (step + STAGES - 1 < steps) copy(filled);
-        end_copies();
+        cp_async_commit_group();
         multiply_stage(sums, base + read * stage_bytes, first_row, first_column);
         filled = filled + 1 == STAGES ? 0 : filled + 1;
         read = read + 1 == STAGES ? 0 : read + 1;
     }
-    wait_for_copies<0>();
+    cp_async_wait_group<0>();
 #else
     uint4 next_a[a_copies], next_b[b_copies];
     auto fetch = [&]() {
@@ -324,7 +328,7 @@ extern "C" __global__ void __launch_bounds__(threads, BLOCKS)
         __syncthreads();
     }
 #endif
-    // The tiles are read no more: their memory serves the results.
+    // The tiles are no longer read: their memory serves the epilogue.
     __syncthreads();
     write_results(sums, reinterpret_cast<float *>(shared), y, partial, p, e, tile, first_row, first_column);
 }

@@ -1,11 +1,17 @@
 //! Products on the tensor cores of a warp: f16 everywhere, bf16 from Ampere on.
 
+use std::sync::Arc;
+
 use kinora_graph::DType;
 
-use super::{SOURCE_MMA, SOURCE_REDUCE, bool_constant, problem::Problem, problem_of};
+use super::{SOURCE_MMA, SOURCE_REDUCE, bool_constant, problem::Problem};
 use crate::{
     Architecture, Chip, CudaError,
-    kernels::{Argument, Call, Implementation, Kernel, Launch, Places, names::type_name},
+    kernels::{DevicePointer, Implementation, Kernel, Launch, Places, names::type_name},
+    launch::{
+        arguments,
+        limits::{grid, long},
+    },
 };
 
 /// How deep a tile is.
@@ -18,10 +24,10 @@ struct Tile {
     columns: usize,
     /// Warps down and across.
     warps: [usize; 2],
-    /// Blocks that share a multiprocessor, where tiles come by asynchronous copies and where by registers: what the
-    /// compiler may count on when it gives out registers.
+    /// Blocks that share a multiprocessor, if tiles come by cp.async and if they come through registers: the launch bounds that
+    /// the compiler allocates registers by.
     blocks: [usize; 2],
-    /// The share of the tensor cores' rate that the tile reaches where the work fills the chip.
+    /// The share of the tensor cores' rate that the tile reaches if the work fills the chip.
     efficiency: f64,
 }
 
@@ -46,14 +52,15 @@ impl Tile {
         (stage * stages).max(results)
     }
 
-    fn blocks_of(&self, problem: &Problem<'_>) -> usize {
+    fn blocks_of(&self, problem: &Problem) -> usize {
         problem.rows.div_ceil(self.rows) * problem.columns.div_ceil(self.columns) * problem.slices
     }
 }
 
-/// A product in tiles, its depth split among `splits` blocks.
+/// A product in tiles, with split-K: the depth of a tile is split among `splits` blocks.
 #[derive(Debug)]
 pub(super) struct Mma {
+    problem: Arc<Problem>,
     tile: Tile,
     splits: usize,
     asynchronous: bool,
@@ -61,7 +68,7 @@ pub(super) struct Mma {
 }
 
 /// The tiles and splits that may be worth a try, each with the time that it is expected to take.
-pub(super) fn offers(problem: &Problem<'_>, chip: &Chip) -> Vec<(f64, Mma)> {
+pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Mma)> {
     let tensor_cores = match problem.a.dtype {
         DType::F16 => true,
         DType::BF16 => chip.architecture >= Architecture::AMPERE,
@@ -91,14 +98,14 @@ pub(super) fn offers(problem: &Problem<'_>, chip: &Chip) -> Vec<(f64, Mma)> {
                 break;
             }
             let time = expected_time(problem, chip, &tile, splits);
-            found.push((time, Mma { tile, splits, asynchronous, stages }));
+            found.push((time, Mma { problem: problem.clone(), tile, splits, asynchronous, stages }));
         }
     }
     found
 }
 
-/// A rough estimate in clocks: whole waves of tiles, the start and the end of a tile, and the second kernel of a split.
-fn expected_time(problem: &Problem<'_>, chip: &Chip, tile: &Tile, splits: usize) -> f64 {
+/// A rough estimate in clocks: whole waves of tiles, the start and the end of a tile, and the second kernel of split-K.
+fn expected_time(problem: &Problem, chip: &Chip, tile: &Tile, splits: usize) -> f64 {
     // Multiply-adds of a multiprocessor in a clock.
     let rate = if chip.architecture.is_hopper() { 1400.0 } else { 1024.0 };
     let blocks = tile.blocks_of(problem) * splits;
@@ -114,11 +121,13 @@ fn expected_time(problem: &Problem<'_>, chip: &Chip, tile: &Tile, splits: usize)
 }
 
 impl Mma {
-    fn steps(&self, problem: &Problem<'_>) -> usize {
-        problem.depth.div_ceil(TILE_DEPTH).div_ceil(self.splits)
+    /// Steps of the depth that a block takes.
+    fn steps(&self) -> usize {
+        self.problem.depth.div_ceil(TILE_DEPTH).div_ceil(self.splits)
     }
 
-    fn product(&self, problem: &Problem<'_>, places: &Places) -> Result<Launch, CudaError> {
+    fn product(&self, places: &Places) -> Result<Launch, CudaError> {
+        let problem = &*self.problem;
         let split = self.splits > 1;
         let tile = &self.tile;
         // Partial sums lie as wide as the columns of `b`, and are finished by the second kernel.
@@ -140,22 +149,23 @@ impl Mma {
             .with("B_VECTOR", bool_constant(problem.b_has_wide_depth(8)))
             .with("BLOCKS", tile.blocks[usize::from(!self.asynchronous)]);
         let kernel = Kernel { generated: finished.epilogue().code(), hot: true, ..kernel };
-        let arguments = vec![
-            Argument::Pointer(places.inputs[0]),
-            Argument::Pointer(places.inputs[1]),
-            Argument::Pointer(places.outputs[0]),
-            Argument::Pointer(if split { places.workspace } else { 0 }),
-            problem.product_argument(self.splits, self.steps(problem))?,
+        let arguments = arguments![
+            places.inputs[0],
+            places.inputs[1],
+            places.outputs[0],
+            if split { places.workspace } else { DevicePointer::NULL },
+            problem.product_argument(self.splits, self.steps())?,
             problem.window_argument()?,
             finished.epilogue_argument(places),
         ];
-        let blocks = problem.blocks(tile.blocks_of(problem) * self.splits)?;
+        let blocks = grid(tile.blocks_of(problem) * self.splits)?;
         let mut launch = Launch::new(kernel, blocks, tile.threads() as u32, arguments);
         launch.shared_bytes = tile.shared_bytes(self.stages) as u32;
         Ok(launch)
     }
 
-    fn reduction(&self, problem: &Problem<'_>, places: &Places) -> Result<Launch, CudaError> {
+    fn reduction(&self, places: &Places) -> Result<Launch, CudaError> {
+        let problem = &*self.problem;
         let store = problem.store_width(4);
         let kernel = Kernel::new(SOURCE_REDUCE, "reduce")
             .with("TYPE", type_name(problem.a.dtype))
@@ -163,14 +173,14 @@ impl Mma {
             .with("STORE", store);
         let kernel = Kernel { generated: problem.epilogue().code(), hot: true, ..kernel };
         let slots = problem.rows * (problem.result_columns() / store);
-        let arguments = vec![
-            Argument::Pointer(places.workspace),
-            Argument::Pointer(places.outputs[0]),
-            problem.product_argument(self.splits, self.steps(problem))?,
+        let arguments = arguments![
+            places.workspace,
+            places.outputs[0],
+            problem.product_argument(self.splits, self.steps())?,
             problem.epilogue_argument(places),
-            Argument::I64(slots as i64),
+            long(slots),
         ];
-        Ok(Launch::new(kernel, problem.blocks(slots.div_ceil(256))?, 256, arguments))
+        Ok(Launch::new(kernel, grid(slots.div_ceil(256))?, 256, arguments))
     }
 }
 
@@ -188,21 +198,20 @@ impl Implementation for Mma {
         }
     }
 
-    fn workspace(&self, call: &Call<'_>) -> usize {
-        match Problem::of(call) {
-            Some(problem) if self.splits > 1 => [self.splits, problem.rows, problem.columns, 4]
-                .iter()
-                .fold(1, |n: usize, &m| n.saturating_mul(m)),
-            _ => 0,
+    fn workspace(&self) -> usize {
+        if self.splits == 1 {
+            return 0;
         }
+        [self.splits, self.problem.rows, self.problem.columns, size_of::<f32>()]
+            .into_iter()
+            .fold(1, usize::saturating_mul)
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let problem = problem_of(call)?;
-        let product = self.product(&problem, places)?;
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let product = self.product(places)?;
         if self.splits == 1 {
             return Ok(vec![product]);
         }
-        Ok(vec![product, self.reduction(&problem, places)?])
+        Ok(vec![product, self.reduction(places)?])
     }
 }

@@ -13,11 +13,13 @@ mod simt;
 mod tests;
 mod wgmma;
 
+use std::sync::Arc;
+
 use kinora_graph::Op;
 
 use self::{normalised::Normalised, problem::Problem};
 use super::{Call, Implementation, KernelSet, Offer, Source, epilogue};
-use crate::{Chip, CudaError, vendor::Libraries};
+use crate::{Chip, vendor::Libraries};
 
 const SOURCE_NAIVE: Source = Source { path: "matrix/naive.cu", text: include_str!("naive.cu") };
 const SOURCE_SIMT: Source = Source { path: "matrix/simt.cu", text: include_str!("simt.cu") };
@@ -27,8 +29,8 @@ const SOURCE_REDUCE: Source = Source { path: "matrix/reduce.cu", text: include_s
 const SOURCE_WGMMA: Source = Source { path: "matrix/wgmma.cu", text: include_str!("wgmma.cu") };
 
 /// The kernels for a linear layer, a convolution or a product of activations, the one to choose first. `norms` gives the
-/// kernels of a norm, for a call whose input is normalised first. Those of vendors' libraries come last. Empty where the
-/// call is none of these.
+/// kernels of a norm, for a call whose input is normalised first. Those of vendors' libraries come last. Empty if the call is
+/// none of these.
 pub fn implementations(
     call: &Call<'_>,
     chip: &Chip,
@@ -37,18 +39,13 @@ pub fn implementations(
     norms: Offer,
 ) -> Vec<Box<dyn Implementation>> {
     let products = products(call, chip, set, libraries);
-    if normalised::prologue(call.op).is_none() {
-        return products;
-    }
-    // Each needs a norm of its own; the family's choice is taken every time.
-    let norm =
-        || normalised::with_norm_call(call, |norm| norms(norm, chip, set)).and_then(|n| n.into_iter().next());
-    products
-        .into_iter()
-        .filter_map(
-            |product| Some(Box::new(Normalised { norm: norm()?, product }) as Box<dyn Implementation>),
-        )
-        .collect()
+    let Some(prologue) = normalised::Prologue::of(call) else { return products };
+    // Each product needs a norm of its own: the family's first choice.
+    let normalised = |product| {
+        let norm = prologue.with_call(|norm| norms(norm, chip, set)).into_iter().next()?;
+        Some(Box::new(Normalised::new(&prologue, norm, product)) as Box<dyn Implementation>)
+    };
+    products.into_iter().filter_map(normalised).collect()
 }
 
 /// What a vendor's library offered for a call before, by its name and the scratch memory that it needed.
@@ -58,7 +55,7 @@ pub fn offered_before(
     name: &str,
     workspace: usize,
 ) -> Option<Box<dyn Implementation>> {
-    if normalised::prologue(call.op).is_some() {
+    if normalised::Prologue::of(call).is_some() {
         return None;
     }
     library::offered_before(call, libraries, name, workspace)
@@ -70,18 +67,14 @@ fn products(
     set: KernelSet,
     libraries: &Libraries,
 ) -> Vec<Box<dyn Implementation>> {
-    let Some(problem) = Problem::of(call) else { return Vec::new() };
-    if set == KernelSet::Baseline {
-        return vec![Box::new(naive::Naive)];
+    let Some(problem) = Problem::of(call).map(Arc::new) else { return Vec::new() };
+    // A tile of a depthwise convolution would be empty but for a column.
+    let depthwise = problem.slices > 1 && problem.window.is_some() && problem.columns < 8;
+    if set == KernelSet::Baseline || depthwise {
+        return vec![Box::new(naive::Naive { problem })];
     }
     let mut offers: Vec<Box<dyn Implementation>> = Vec::new();
-    // A tile of a depthwise convolution would be empty but for a column.
-    if problem.slices > 1 && problem.window.is_some() && problem.columns < 8 {
-        offers.push(Box::new(naive::Naive));
-        return offers;
-    }
-    // Those on tensor cores that are expected to be fast, the fastest first; the expectation is rough, and the tuner's to
-    // correct.
+    // Those on tensor cores that are expected to be fast, the fastest first. The estimate is rough; the tuner corrects it.
     let mut timed: Vec<(f64, Box<dyn Implementation>)> = Vec::new();
     for (time, offer) in wgmma::offers(&problem, chip) {
         timed.push((time, Box::new(offer)));
@@ -99,7 +92,7 @@ fn products(
 }
 
 /// Whether the result of an op of this family may overwrite an operand: a tensor that the epilogue reads element by element.
-/// It is read by the thread that writes that element, just before; where the depth is split, by the second kernel alone.
+/// It is read by the thread that writes that element, just before; with split-K, by the second kernel alone.
 pub fn in_place(op: &Op, operand: usize) -> bool {
     let (stages, bias, prologue) = match op {
         Op::Linear(op) => (&op.epilogue, op.bias, op.prologue),
@@ -110,13 +103,7 @@ pub fn in_place(op: &Op, operand: usize) -> bool {
     epilogue::reads_in_place(stages, first, operand)
 }
 
-/// The product that a call computes.
-fn problem_of<'a>(call: &Call<'a>) -> Result<Problem<'a>, CudaError> {
-    Problem::of(call)
-        .ok_or_else(|| CudaError::Internal(format!("{}: {} is no matrix product", call.layer, call.op)))
-}
-
-/// A truth as the preprocessor knows it.
+/// A boolean as the preprocessor knows it.
 fn bool_constant(value: bool) -> u8 {
     u8::from(value)
 }

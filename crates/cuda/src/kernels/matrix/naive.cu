@@ -25,8 +25,8 @@ __device__ __forceinline__ float sum_of(const A_TYPE *a, const B_TYPE *b, const 
     return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-    naive(const A_TYPE *a, const B_TYPE *b, A_TYPE *y, const Product p, const Window w, const Epilogue e, i64 elements) {
+extern "C" __global__ void __launch_bounds__(256) naive(const A_TYPE *a, const B_TYPE *b, A_TYPE *y, const Product p,
+                                                        const Window w, const Epilogue e, i64 elements) {
     i64 element = i64(blockIdx.x) * 256 + threadIdx.x;
     if (element >= elements) return;
     int columns = GATED ? p.columns / 2 : p.columns;

@@ -3,7 +3,9 @@
 //! The norm is not fused into the product: it would break the direct path from memory to the tensor cores. The normalised
 //! input is written to scratch memory, and the product reads it there.
 
-use kinora_graph::{Op, TensorType, op::Norm};
+use std::ops::Range;
+
+use kinora_graph::{Op, TensorType};
 
 use crate::{
     CudaError,
@@ -13,35 +15,63 @@ use crate::{
 /// A norm's kernels, then a product's.
 #[derive(Debug)]
 pub(super) struct Normalised {
-    pub norm: Box<dyn Implementation>,
-    pub product: Box<dyn Implementation>,
+    norm: Box<dyn Implementation>,
+    product: Box<dyn Implementation>,
+    /// The norm's operands after the input.
+    affine: Range<usize>,
+    /// The bytes of the normalised input.
+    normalised_bytes: usize,
+    /// An input without elements has nothing to normalise; the product of nothing is still a result.
+    normalises: bool,
 }
 
-/// The prologue of a product, and which operands are its own.
-pub(super) fn prologue(op: &Op) -> Option<(Norm, usize)> {
-    match op {
-        Op::Linear(op) => op.prologue.map(|norm| (norm, 2 + usize::from(op.bias))),
-        Op::Conv(op) => op.prologue.map(|norm| (norm, 2 + usize::from(op.bias))),
-        _ => None,
+/// The norm before a product, as an op of its own.
+pub(super) struct Prologue<'a> {
+    op: Op,
+    layer: &'a str,
+    inputs: Vec<&'a TensorType>,
+    affine: Range<usize>,
+}
+
+impl<'a> Prologue<'a> {
+    /// The prologue of a call; `None` if it has none.
+    pub fn of(call: &Call<'a>) -> Option<Prologue<'a>> {
+        let (norm, bias) = match call.op {
+            Op::Linear(op) => (op.prologue?, op.bias),
+            Op::Conv(op) => (op.prologue?, op.bias),
+            _ => return None,
+        };
+        let first = 2 + usize::from(bias);
+        let affine = first..first + norm.affine.operands();
+        let inputs =
+            [call.inputs[0]].into_iter().chain(call.inputs[affine.clone()].iter().copied()).collect();
+        Some(Prologue { op: Op::Norm(norm), layer: call.layer, inputs, affine })
     }
-}
 
-/// The prologue as a call of its own. Its result is the input's type.
-pub(super) fn with_norm_call<R>(call: &Call<'_>, f: impl FnOnce(&Call<'_>) -> R) -> Option<R> {
-    let (norm, first) = prologue(call.op)?;
-    let x = call.inputs[0];
-    let inputs: Vec<&TensorType> =
-        [x].into_iter().chain(call.inputs[first..first + norm.affine.operands()].iter().copied()).collect();
-    let op = Op::Norm(norm);
-    Some(f(&Call { layer: call.layer, op: &op, inputs: &inputs, outputs: &[x] }))
+    /// Does something with the prologue's call. Its result has the input's type.
+    pub fn with_call<R>(&self, work: impl FnOnce(&Call<'_>) -> R) -> R {
+        let Prologue { op, layer, inputs, .. } = self;
+        work(&Call { layer, op, inputs, outputs: &inputs[..1] })
+    }
 }
 
 /// Scratch memory is divided at multiples of this, the alignment of every tensor.
 const ALIGNMENT: usize = 256;
 
-/// The bytes of the normalised input.
-fn normalised_bytes(call: &Call<'_>) -> usize {
-    call.inputs[0].bytes().next_multiple_of(ALIGNMENT)
+impl Normalised {
+    pub fn new(
+        prologue: &Prologue<'_>,
+        norm: Box<dyn Implementation>,
+        product: Box<dyn Implementation>,
+    ) -> Normalised {
+        Normalised {
+            norm,
+            product,
+            affine: prologue.affine.clone(),
+            normalised_bytes: prologue.inputs[0].bytes().next_multiple_of(ALIGNMENT),
+            normalises: prologue.with_call(|call| call.runs()),
+        }
+    }
 }
 
 impl Implementation for Normalised {
@@ -53,18 +83,14 @@ impl Implementation for Normalised {
         self.product.is_vendors()
     }
 
-    fn workspace(&self, call: &Call<'_>) -> usize {
-        // The two run one after the other, so that the rest is shared.
-        let norm = with_norm_call(call, |norm| self.norm.workspace(norm)).unwrap_or(0);
-        normalised_bytes(call) + norm.max(self.product.workspace(call))
+    fn workspace(&self) -> usize {
+        // The two run one after the other and share the rest.
+        self.normalised_bytes + self.norm.workspace().max(self.product.workspace())
     }
 
-    fn work(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Work>, CudaError> {
-        let Some((norm, first)) = prologue(call.op) else {
-            return Err(CudaError::Internal(format!("{}: there is no prologue to run", call.layer)));
-        };
-        let rest = places.workspace + normalised_bytes(call) as u64;
-        let affine = places.inputs[first..first + norm.affine.operands()].iter().copied();
+    fn work(&self, places: &Places) -> Result<Vec<Work>, CudaError> {
+        let rest = places.workspace.offset(self.normalised_bytes);
+        let affine = places.inputs[self.affine.clone()].iter().copied();
         let norm_places = Places {
             inputs: [places.inputs[0]].into_iter().chain(affine).collect(),
             outputs: vec![places.workspace],
@@ -74,13 +100,8 @@ impl Implementation for Normalised {
         let mut inputs = places.inputs.clone();
         inputs[0] = places.workspace;
         let product_places = Places { inputs, workspace: rest, ..places.clone() };
-        // An input without elements has nothing to normalise; the product of nothing is still a result.
-        let normalise = |norm: &Call<'_>| match norm.runs() {
-            true => self.norm.work(norm, &norm_places),
-            false => Ok(Vec::new()),
-        };
-        let mut work = with_norm_call(call, normalise).transpose()?.unwrap_or_default();
-        work.extend(self.product.work(call, &product_places)?);
+        let mut work = if self.normalises { self.norm.work(&norm_places)? } else { Vec::new() };
+        work.extend(self.product.work(&product_places)?);
         Ok(work)
     }
 }

@@ -5,25 +5,70 @@ use std::ops::Range;
 
 use kinora_graph::{
     DType, Op, TensorType,
-    op::{Activation, Norm, Stage},
+    op::{Activation, Conv, MatMul, Norm, Stage},
 };
 
 use crate::{
     CudaError,
-    kernels::{Argument, Call, Places, epilogue::Epilogue},
+    kernels::{Call, Places, epilogue::Epilogue},
+    launch::{
+        StructValue,
+        limits::{all_summed, long, summed},
+    },
 };
+
+/// The structs that kernels take, under the names that they have in CUDA.
+pub(super) mod argument {
+    use crate::launch::c_struct;
+
+    c_struct! {
+        /// A product: see `common/product.cuh`.
+        pub(crate) struct Product {
+            a_row: i64,
+            a_depth: i64,
+            b_column: i64,
+            b_depth: i64,
+            a_slice: i64,
+            b_slice: i64,
+            y_slice: i64,
+            y_row: i64,
+            rows: i32,
+            columns: i32,
+            depth: i32,
+            /// Channels of a pixel that a slice of a convolution reads.
+            channels: i32,
+            /// Split-K: blocks that share a tile's depth, and the steps that each takes.
+            splits: i32,
+            steps: i32,
+            column_slice: i32,
+            unused: i32,
+        }
+    }
+
+    c_struct! {
+        /// The windows of a convolution: see `common/window.cuh`.
+        #[derive(Default)]
+        pub(crate) struct Window {
+            extents: [i32; 3],
+            out_extents: [i32; 3],
+            kernel: [i32; 3],
+            stride: [i32; 3],
+            padding: [i32; 3],
+            dilation: [i32; 3],
+        }
+    }
+}
 
 /// A product to compute.
 #[derive(Clone, Debug)]
-pub(super) struct Problem<'a> {
-    pub layer: &'a str,
+pub(super) struct Problem {
     /// The first operand, and how its elements lie.
     pub a: Matrix,
     /// The second, whose columns are the weight's rows.
     pub b: Matrix,
     /// Rows of the result in a slice.
     pub rows: usize,
-    /// Columns of `b` in a slice: twice the result's where gated.
+    /// Columns of `b` in a slice: twice the result's if gated.
     pub columns: usize,
     /// How many products are summed.
     pub depth: usize,
@@ -35,12 +80,12 @@ pub(super) struct Problem<'a> {
     /// What a convolution reads for a row.
     pub window: Option<Window>,
     pub gate: Option<Activation>,
-    pub stages: &'a [Stage],
+    pub stages: Vec<Stage>,
     /// Which operand is the bias, and which belong to the stages.
     pub bias: Option<usize>,
     pub stage_operands: Range<usize>,
-    pub inputs: &'a [&'a TensorType],
-    pub result: &'a TensorType,
+    pub inputs: Vec<TensorType>,
+    pub result: TensorType,
 }
 
 /// How an operand lies in memory, in elements.
@@ -69,105 +114,114 @@ pub(super) struct Window {
     pub dilation: [usize; 3],
 }
 
-impl<'a> Problem<'a> {
-    /// The product that a call computes, its prologue left out; `None` where it is no product.
-    pub fn of(call: &Call<'a>) -> Option<Problem<'a>> {
-        let (inputs, result) = (call.inputs, *call.outputs.first()?);
-        let learned = |bias: bool, prologue: Option<Norm>, stages: &'a [Stage], gate| {
-            let first = 2 + usize::from(bias) + prologue.map_or(0, |norm| norm.affine.operands());
-            let weight = inputs[1];
-            let depth = weight.shape[1..].iter().product();
-            Problem {
-                layer: call.layer,
-                a: Matrix { dtype: inputs[0].dtype, line: depth, depth: 1, slice: 0 },
-                b: Matrix { dtype: weight.dtype, line: depth, depth: 1, slice: 0 },
-                rows: result.shape.rows(),
-                columns: weight.shape[0],
-                depth,
-                slices: 1,
-                y_slice: 0,
-                y_row: result.shape.channels(),
-                window: None,
-                gate,
-                stages,
-                bias: bias.then_some(2),
-                stage_operands: first..inputs.len(),
-                inputs,
-                result,
-            }
-        };
+impl Problem {
+    /// The product that a call computes, without its prologue; `None` if it is not a product.
+    pub fn of(call: &Call<'_>) -> Option<Problem> {
         match call.op {
-            Op::Linear(op) => Some(learned(op.bias, op.prologue, &op.epilogue, op.gate)),
-            Op::Conv(op) if op.is_pointwise() => Some(learned(op.bias, op.prologue, &op.epilogue, None)),
-            Op::Conv(op) => {
-                let dense = learned(op.bias, op.prologue, &op.epilogue, None);
-                let x = &inputs[0].shape;
-                let clips = x[0] / op.frames;
-                let channels = x[3] / op.groups;
-                let columns = dense.columns / op.groups;
-                Some(Problem {
-                    a: Matrix { line: x[3], slice: channels, ..dense.a },
-                    b: Matrix { slice: columns * dense.depth, ..dense.b },
-                    columns,
-                    slices: op.groups,
-                    y_slice: columns,
-                    window: Some(Window {
-                        channels,
-                        clips,
-                        extents: [op.frames, x[1], x[2]],
-                        out_extents: [
-                            result.shape[0].checked_div(clips).unwrap_or(0),
-                            result.shape[1],
-                            result.shape[2],
-                        ],
-                        kernel: op.kernel,
-                        stride: op.stride,
-                        padding: op.padding.map(|[before, _]| before),
-                        dilation: op.dilation,
-                    }),
-                    ..dense
-                })
+            Op::Linear(op) => Problem::learned(call, op.bias, op.prologue, &op.epilogue, op.gate),
+            Op::Conv(op) if op.is_pointwise() => {
+                Problem::learned(call, op.bias, op.prologue, &op.epilogue, None)
             }
-            Op::MatMul(op) => {
-                let rank = result.shape.len();
-                let [rows, columns] = [result.shape[rank - 2], result.shape[rank - 1]];
-                let a = &inputs[0].shape;
-                let depth = if op.transpose_a { a[rank - 2] } else { a[rank - 1] };
-                let shared = inputs[1].shape.len() == 2;
-                Some(
-                    Problem {
-                        layer: call.layer,
-                        a: Matrix {
-                            dtype: inputs[0].dtype,
-                            line: if op.transpose_a { 1 } else { depth },
-                            depth: if op.transpose_a { rows } else { 1 },
-                            slice: rows * depth,
-                        },
-                        b: Matrix {
-                            dtype: inputs[1].dtype,
-                            line: if op.transpose_b { depth } else { 1 },
-                            depth: if op.transpose_b { 1 } else { columns },
-                            slice: if shared { 0 } else { depth * columns },
-                        },
-                        rows,
-                        columns,
-                        depth,
-                        slices: result.shape[..rank - 2].iter().product(),
-                        y_slice: rows * columns,
-                        y_row: columns,
-                        window: None,
-                        gate: None,
-                        stages: &[],
-                        bias: None,
-                        stage_operands: inputs.len()..inputs.len(),
-                        inputs,
-                        result,
-                    }
-                    .with_shared_b_as_rows(op.transpose_a),
-                )
-            }
+            Op::Conv(op) => Problem::convolution(call, op),
+            Op::MatMul(op) => Problem::of_activations(call, *op),
             _ => None,
         }
+    }
+
+    /// A product with a weight.
+    fn learned(
+        call: &Call<'_>,
+        bias: bool,
+        prologue: Option<Norm>,
+        stages: &[Stage],
+        gate: Option<Activation>,
+    ) -> Option<Problem> {
+        let (inputs, result) = (call.inputs, *call.outputs.first()?);
+        let first = 2 + usize::from(bias) + prologue.map_or(0, |norm| norm.affine.operands());
+        let weight = inputs[1];
+        let depth = weight.shape[1..].iter().product();
+        Some(Problem {
+            a: Matrix { dtype: inputs[0].dtype, line: depth, depth: 1, slice: 0 },
+            b: Matrix { dtype: weight.dtype, line: depth, depth: 1, slice: 0 },
+            rows: result.shape.rows(),
+            columns: weight.shape[0],
+            depth,
+            slices: 1,
+            y_slice: 0,
+            y_row: result.shape.channels(),
+            window: None,
+            gate,
+            stages: stages.to_vec(),
+            bias: bias.then_some(2),
+            stage_operands: first..inputs.len(),
+            inputs: inputs.iter().copied().cloned().collect(),
+            result: result.clone(),
+        })
+    }
+
+    /// A convolution: its windows are gathered as rows of the first operand.
+    fn convolution(call: &Call<'_>, op: &Conv) -> Option<Problem> {
+        let dense = Problem::learned(call, op.bias, op.prologue, &op.epilogue, None)?;
+        let (x, result) = (&call.inputs[0].shape, &call.outputs[0].shape);
+        let clips = x[0] / op.frames;
+        let channels = x[3] / op.groups;
+        let columns = dense.columns / op.groups;
+        Some(Problem {
+            a: Matrix { line: x[3], slice: channels, ..dense.a },
+            b: Matrix { slice: columns * dense.depth, ..dense.b },
+            columns,
+            slices: op.groups,
+            y_slice: columns,
+            window: Some(Window {
+                channels,
+                clips,
+                extents: [op.frames, x[1], x[2]],
+                out_extents: [result[0].checked_div(clips).unwrap_or(0), result[1], result[2]],
+                kernel: op.kernel,
+                stride: op.stride,
+                padding: op.padding.map(|[before, _]| before),
+                dilation: op.dilation,
+            }),
+            ..dense
+        })
+    }
+
+    /// A product of two activations.
+    fn of_activations(call: &Call<'_>, op: MatMul) -> Option<Problem> {
+        let (inputs, result) = (call.inputs, *call.outputs.first()?);
+        let rank = result.shape.len();
+        let [rows, columns] = [result.shape[rank - 2], result.shape[rank - 1]];
+        let a = &inputs[0].shape;
+        let depth = if op.transpose_a { a[rank - 2] } else { a[rank - 1] };
+        let shared = inputs[1].shape.len() == 2;
+        let problem = Problem {
+            a: Matrix {
+                dtype: inputs[0].dtype,
+                line: if op.transpose_a { 1 } else { depth },
+                depth: if op.transpose_a { rows } else { 1 },
+                slice: rows * depth,
+            },
+            b: Matrix {
+                dtype: inputs[1].dtype,
+                line: if op.transpose_b { depth } else { 1 },
+                depth: if op.transpose_b { 1 } else { columns },
+                slice: if shared { 0 } else { depth * columns },
+            },
+            rows,
+            columns,
+            depth,
+            slices: result.shape[..rank - 2].iter().product(),
+            y_slice: rows * columns,
+            y_row: columns,
+            window: None,
+            gate: None,
+            stages: Vec::new(),
+            bias: None,
+            stage_operands: inputs.len()..inputs.len(),
+            inputs: inputs.iter().copied().cloned().collect(),
+            result: result.clone(),
+        };
+        Some(problem.with_shared_b_as_rows(op.transpose_a))
     }
 
     /// A second operand that all slices share makes one product of them, unless the slices' rows are not one after another.
@@ -181,7 +235,7 @@ impl<'a> Problem<'a> {
     /// The sums alone, for a kernel that another one follows to finish them.
     pub fn without_epilogue(&self) -> Self {
         let end = self.inputs.len();
-        Problem { bias: None, stages: &[], stage_operands: end..end, ..self.clone() }
+        Problem { bias: None, stages: Vec::new(), stage_operands: end..end, ..self.clone() }
     }
 
     /// Columns of the result in a slice.
@@ -210,18 +264,18 @@ impl<'a> Problem<'a> {
     }
 
     /// The epilogue.
-    pub fn epilogue(&self) -> Epilogue<'a> {
+    pub fn epilogue(&self) -> Epilogue<'_> {
         Epilogue {
             bias: self.bias.map(|bias| self.inputs[bias].dtype),
             gate: self.gate,
-            stages: self.stages,
-            operands: self.inputs[self.stage_operands.clone()].to_vec(),
-            result: self.result,
+            stages: &self.stages,
+            operands: &self.inputs[self.stage_operands.clone()],
+            result: &self.result,
         }
     }
 
     /// The epilogue's operands where they lie.
-    pub fn epilogue_argument(&self, places: &Places) -> Argument {
+    pub fn epilogue_argument(&self, places: &Places) -> StructValue {
         let bias = self.bias.map(|bias| places.inputs[bias]);
         self.epilogue().argument(bias, &places.inputs[self.stage_operands.clone()])
     }
@@ -229,63 +283,43 @@ impl<'a> Problem<'a> {
     /// The struct `Product`: the depth in `splits` parts of `steps` tiles each.
     ///
     /// # Errors
-    /// Where an extent is larger than the kernels count.
-    pub fn product_argument(&self, splits: usize, steps: usize) -> Result<Argument, CudaError> {
-        let wide = [
-            self.a.line,
-            self.a.depth,
-            self.b.line,
-            self.b.depth,
-            self.a.slice,
-            self.b.slice,
-            self.y_slice,
-            self.y_row,
-        ];
+    /// If an extent is larger than the kernels count.
+    pub fn product_argument(&self, splits: usize, steps: usize) -> Result<argument::Product, CudaError> {
         let channels = self.window.map_or(self.depth, |window| window.channels);
         let column_slice = if self.window.is_some() { self.result_columns() } else { 0 };
-        let narrow = [self.rows, self.columns, self.depth, channels, splits, steps, column_slice, 0];
-        let mut bytes: Vec<u8> = wide.iter().flat_map(|&n| (n as i64).to_le_bytes()).collect();
-        for extent in narrow {
-            bytes.extend(self.counted(extent)?.to_le_bytes());
-        }
-        Ok(Argument::Bytes(bytes))
+        Ok(argument::Product {
+            a_row: long(self.a.line),
+            a_depth: long(self.a.depth),
+            b_column: long(self.b.line),
+            b_depth: long(self.b.depth),
+            a_slice: long(self.a.slice),
+            b_slice: long(self.b.slice),
+            y_slice: long(self.y_slice),
+            y_row: long(self.y_row),
+            rows: summed(self.rows)?,
+            columns: summed(self.columns)?,
+            depth: summed(self.depth)?,
+            channels: summed(channels)?,
+            splits: summed(splits)?,
+            steps: summed(steps)?,
+            column_slice: summed(column_slice)?,
+            unused: 0,
+        })
     }
 
-    /// The struct `Window`; all zeros where there is none.
+    /// The struct `Window`; all zeros if there is none.
     ///
     /// # Errors
-    /// Where an extent is larger than the kernels count.
-    pub fn window_argument(&self) -> Result<Argument, CudaError> {
-        let mut bytes = Vec::with_capacity(72);
-        let numbers = self.window.map_or([[0; 3]; 6], |window| {
-            [
-                window.extents,
-                window.out_extents,
-                window.kernel,
-                window.stride,
-                window.padding,
-                window.dilation,
-            ]
-        });
-        for number in numbers.into_iter().flatten() {
-            bytes.extend(self.counted(number)?.to_le_bytes());
-        }
-        Ok(Argument::Bytes(bytes))
-    }
-
-    /// A number that the kernels count in 32 bits. Half of them are left for sums of two.
-    pub fn counted(&self, number: usize) -> Result<i32, CudaError> {
-        i32::try_from(number)
-            .ok()
-            .filter(|&n| n < 1 << 30)
-            .ok_or_else(|| CudaError::TooLarge(format!("{}: an extent of {number}", self.layer)))
-    }
-
-    /// So many blocks of a launch.
-    pub fn blocks(&self, blocks: usize) -> Result<u32, CudaError> {
-        u32::try_from(blocks)
-            .ok()
-            .filter(|&n| n < 1 << 31)
-            .ok_or_else(|| CudaError::TooLarge(format!("{}: a launch of {blocks} blocks", self.layer)))
+    /// If an extent is larger than the kernels count.
+    pub fn window_argument(&self) -> Result<argument::Window, CudaError> {
+        let Some(window) = self.window else { return Ok(argument::Window::default()) };
+        Ok(argument::Window {
+            extents: all_summed(window.extents)?,
+            out_extents: all_summed(window.out_extents)?,
+            kernel: all_summed(window.kernel)?,
+            stride: all_summed(window.stride)?,
+            padding: all_summed(window.padding)?,
+            dilation: all_summed(window.dilation)?,
+        })
     }
 }

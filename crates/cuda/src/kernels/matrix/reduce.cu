@@ -1,4 +1,4 @@
-// Adds the partial sums of a product whose depth was split among blocks, always in the same order, and finishes the result.
+// The second kernel of split-K: adds the partial sums of a product, always in the same order, and runs the epilogue.
 #include "specialisation.cuh"
 
 #include "product.cuh"

@@ -1,5 +1,5 @@
-// A product or a convolution on the ordinary multiply-add units, in f32, for any types: tiles of both operands in shared
-// memory, a block of 8×8 (or 4×4) sums in each thread's registers.
+// A product or a convolution on the ordinary multiply-add units, in f32, for any types: tiles of both operands in
+// shared memory, a block of 8×8 (or 4×4) sums in each thread's registers.
 #include "specialisation.cuh"
 
 #include "product.cuh"
@@ -10,7 +10,8 @@ constexpr int tile_depth = 1024 / TILE;
 // The sums of a thread: `blocks` × `blocks` blocks of 4 × 4, 64 apart.
 constexpr int blocks = TILE / 64;
 constexpr int sums = 4 * blocks;
-// A shared row is one depth of all rows of a (columns of b). The four more keep the stores of depths apart from one bank.
+// A shared row is one depth of all rows of a (columns of b). Four more keep the stores of different depths in different
+// banks.
 constexpr int pitch = TILE + 4;
 
 // Four neighbours that a thread brings, along the depth or along the rows, whichever is contiguous.
@@ -35,10 +36,11 @@ struct Quad {
     }
 };
 
-// Brings four elements of an operand that lies in two strides. `line` is the first row (or column), `depth` the first depth.
+// Brings four elements of an operand that lies in two strides. `line` is the first row (or column), `depth` the first
+// depth.
 template <bool along_depth, bool vector, class T>
-__device__ __forceinline__ void fetch(float (&four)[4], const T *from, i64 line_stride, i64 depth_stride, int line, int lines,
-                                      int depth, int depths, bool gated, const Product &p) {
+__device__ __forceinline__ void fetch(float (&four)[4], const T *from, i64 line_stride, i64 depth_stride, int line,
+                                      int lines, int depth, int depths, bool gated, const Product &p) {
     if constexpr (vector) {
         bool there = line < lines && depth < depths;
         int own = column_of_b(p, line, gated);
@@ -58,8 +60,8 @@ __device__ __forceinline__ void fetch(float (&four)[4], const T *from, i64 line_
     }
 }
 
-// Blocks that share a multiprocessor. Two of the larger tile would leave a thread 128 registers, of which sums and operands on
-// their way take all: epilogues, gates and windows would spill.
+// Blocks that share a multiprocessor. Two of the larger tile would leave a thread 128 registers, all of which the sums
+// and the operands in flight take: epilogues, gates and windows would spill.
 constexpr int resident = TILE == 64 ? 3 : 1;
 
 extern "C" __global__ void __launch_bounds__(256, resident)
@@ -101,13 +103,13 @@ extern "C" __global__ void __launch_bounds__(256, resident)
 #endif
         cursor.advance(w, p.channels, tile_depth);
 #else
-        fetch<A_ALONG_DEPTH, A_VECTOR>(four, a, p.a_row, p.a_depth, tile.row + of_a.row, p.rows, depth + of_a.depth, p.depth,
-                                       false, p);
+        fetch<A_ALONG_DEPTH, A_VECTOR>(four, a, p.a_row, p.a_depth, tile.row + of_a.row, p.rows, depth + of_a.depth,
+                                       p.depth, false, p);
 #endif
     };
     auto fetch_b = [&](float(&four)[4], int depth) {
-        fetch<B_ALONG_DEPTH, B_VECTOR>(four, b, p.b_column, p.b_depth, tile.column + of_b.row, p.columns, depth + of_b.depth,
-                                       p.depth, GATED, p);
+        fetch<B_ALONG_DEPTH, B_VECTOR>(four, b, p.b_column, p.b_depth, tile.column + of_b.row, p.columns,
+                                       depth + of_b.depth, p.depth, GATED, p);
     };
 
     float sum[sums][sums] = {};
@@ -153,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(256, resident)
         __syncthreads();
     }
 
-    // Results of a thread's block of four columns, STORE of them at a time: half as many where they are gated.
+    // Results of a thread's block of four columns, STORE of them at a time: half as many if they are gated.
     constexpr int per_result = GATED ? 2 : 1;
     int result_columns = p.columns / per_result;
 #pragma unroll

@@ -1,27 +1,31 @@
 //! Products on the ordinary multiply-add units: for f32, and for operands of different types.
 
-use super::{SOURCE_SIMT, bool_constant, problem::Problem, problem_of};
+use std::sync::Arc;
+
+use super::{SOURCE_SIMT, bool_constant, problem::Problem};
 use crate::{
     Chip, CudaError,
-    kernels::{Argument, Call, Implementation, Kernel, Launch, Places, names::type_name},
+    kernels::{Implementation, Kernel, Launch, Places, names::type_name},
+    launch::{arguments, limits::grid},
 };
 
 /// Square tiles of sums.
 #[derive(Debug)]
 pub(super) struct Simt {
+    problem: Arc<Problem>,
     /// The tile's rows and columns: 128, or 64.
     tile: usize,
 }
 
-/// The tiles, the better one first: the smaller where the larger would leave multiprocessors idle.
-pub(super) fn offers(problem: &Problem<'_>, chip: &Chip) -> Vec<Simt> {
+/// The tiles, the better one first: the smaller if the larger would leave multiprocessors idle.
+pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<Simt> {
     let blocks = |tile| problem.rows.div_ceil(tile) * problem.columns.div_ceil(tile) * problem.slices;
     let order = if blocks(128) >= chip.multiprocessors as usize && problem.columns > 64 {
         [128, 64]
     } else {
         [64, 128]
     };
-    order.map(|tile| Simt { tile }).into()
+    order.map(|tile| Simt { problem: problem.clone(), tile }).into()
 }
 
 impl Implementation for Simt {
@@ -29,9 +33,9 @@ impl Implementation for Simt {
         format!("simt {0}x{0}", self.tile)
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let problem = problem_of(call)?;
-        // Where the depth is not contiguous, the lines are: four neighbouring ones come together.
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let problem = &self.problem;
+        // If the depth is not contiguous, the lines are: four neighbouring ones come together.
         let wide_lines = |line: usize, lines: usize, depth: usize, slice: usize| {
             line == 1 && [lines, depth, slice].iter().all(|n| n % 4 == 0)
         };
@@ -61,15 +65,15 @@ impl Implementation for Simt {
             .with("B_VECTOR", b_vector)
             .with("STORE", store);
         let kernel = Kernel { generated: problem.epilogue().code(), hot: true, ..kernel };
-        let arguments = vec![
-            Argument::Pointer(places.inputs[0]),
-            Argument::Pointer(places.inputs[1]),
-            Argument::Pointer(places.outputs[0]),
+        let arguments = arguments![
+            places.inputs[0],
+            places.inputs[1],
+            places.outputs[0],
             problem.product_argument(1, 0)?,
             problem.window_argument()?,
             problem.epilogue_argument(places),
         ];
         let blocks = problem.rows.div_ceil(self.tile) * problem.columns.div_ceil(self.tile) * problem.slices;
-        Ok(vec![Launch::new(kernel, problem.blocks(blocks)?, 256, arguments)])
+        Ok(vec![Launch::new(kernel, grid(blocks)?, 256, arguments)])
     }
 }

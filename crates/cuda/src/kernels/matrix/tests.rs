@@ -8,9 +8,12 @@ use kinora_graph::{
 
 use super::*;
 use crate::{
-    Architecture,
-    kernels::{Argument, Launch, Places, Work},
+    Architecture, CudaError,
+    kernels::{Argument, DevicePointer, Launch, Places, Work, testing},
+    launch::limits::BLOCK_THREADS,
 };
+
+const WORKSPACE: DevicePointer = DevicePointer::new(200 << 32);
 
 /// A call with its own types.
 #[derive(Clone, Debug)]
@@ -31,11 +34,9 @@ impl Case {
         let inputs: Vec<&TensorType> = self.inputs.iter().collect();
         let call = Call { layer: "layer", op: &self.op, inputs: &inputs, outputs: &[&self.result] };
         let places = Places {
-            inputs: (1..=inputs.len() as u64).map(|i| i << 32).collect(),
-            outputs: vec![100 << 32],
-            workspace: 200 << 32,
-            fault: 300 << 32,
-            number: 1,
+            outputs: vec![DevicePointer::new(100 << 32)],
+            workspace: WORKSPACE,
+            ..testing::places(inputs.len(), 1)
         };
         f(&call, &places)
     }
@@ -45,7 +46,7 @@ impl Case {
         self.with(|call, places| {
             implementations(call, &chip, set, &Libraries::default(), |_, _, _| Vec::new())
                 .iter()
-                .map(|offer| (offer.name(), offer.launches(call, places).expect("it was offered")))
+                .map(|offer| (offer.name(), offer.launches(places).expect("it was offered")))
                 .collect()
         })
     }
@@ -142,19 +143,16 @@ fn arguments_are_those_of_the_signature() {
                         let fits = match argument {
                             Argument::Pointer(_) => text.contains('*'),
                             Argument::I64(_) => text.starts_with("i64 "),
-                            Argument::Bytes(bytes) if text.starts_with("const Product ") => bytes.len() == 96,
-                            Argument::Bytes(bytes) if text.starts_with("const Window ") => bytes.len() == 72,
-                            Argument::Bytes(bytes) if text.starts_with("const Boxes ") => bytes.len() == 104,
-                            Argument::TensorMap(_) => text.starts_with("const __grid_constant__ TensorMap "),
-                            Argument::Bytes(bytes) => {
-                                text.starts_with("const Epilogue ") && bytes.len() >= 32
+                            Argument::Struct(value) => {
+                                text.starts_with(&format!("const {} ", value.layout().name))
                             }
+                            Argument::TensorMap(_) => text.starts_with("const __grid_constant__ TensorMap "),
                             _ => false,
                         };
                         assert!(fits, "{text}: {argument:?}");
                     }
                     let chip = Chip::typical(architecture);
-                    assert!(launch.shared_bytes <= chip.shared_bytes && launch.block[0] <= 1024);
+                    assert!(launch.shared_bytes <= chip.shared_bytes && launch.block[0] <= BLOCK_THREADS);
                     assert!(launch.grid[0] > 0);
                 }
             }
@@ -226,14 +224,14 @@ fn a_librarys_way_is_offered_again_by_name_without_the_library() {
             assert!(product.is_none() || convolution.is_none());
             products += usize::from(product.is_some());
             convolutions += usize::from(convolution.is_some());
-            assert!(convolution.is_none_or(|way| way.name() == "cudnn" && way.workspace(call) == ROOM));
+            assert!(convolution.is_none_or(|way| way.name() == "cudnn" && way.workspace() == ROOM));
             for other in ["cublaslt", "cublaslt x", "mma 128x128", ""] {
                 assert!(again(other, ROOM).is_none(), "{other}");
             }
             // The library is asked when there is work, and is not there.
             if let Some(way) = product {
                 assert_eq!(way.name(), "cublaslt 3");
-                assert!(matches!(way.work(call, places), Err(CudaError::Library { .. })));
+                assert!(matches!(way.work(places), Err(CudaError::Library { .. })));
             }
         });
     }
@@ -248,9 +246,9 @@ fn a_split_product_leaves_room_for_its_partial_sums() {
         for offer in
             implementations(call, &chip, KernelSet::Fused, &Libraries::default(), |_, _, _| Vec::new())
         {
-            let launches = offer.launches(call, places).expect("it was offered");
+            let launches = offer.launches(places).expect("it was offered");
             let splits = offer.name().rsplit_once("split ").and_then(|(_, n)| n.parse().ok()).unwrap_or(0);
-            assert_eq!(offer.workspace(call), splits * 2 * 1280 * 4, "{}", offer.name());
+            assert_eq!(offer.workspace(), splits * 2 * 1280 * 4, "{}", offer.name());
             assert_eq!(launches.len(), if splits > 0 { 2 } else { 1 });
         }
     });
@@ -275,26 +273,24 @@ fn a_prologue_runs_first_into_scratch_memory() {
             fn name(&self) -> String {
                 "norm".to_owned()
             }
-            fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-                assert_eq!(
-                    (call.inputs.len(), places.inputs.as_slice()),
-                    (3, [1 << 32, 4 << 32, 5 << 32].as_slice())
-                );
-                assert_eq!(places.outputs, [200 << 32]);
+            fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+                assert_eq!(places.inputs, [0, 3, 4].map(testing::place));
+                assert_eq!(places.outputs, [WORKSPACE]);
                 Ok(Vec::new())
             }
         }
-        let offers = implementations(call, &chip, KernelSet::Fused, &Libraries::default(), |_, _, _| {
+        let offers = implementations(call, &chip, KernelSet::Fused, &Libraries::default(), |norm, _, _| {
+            assert_eq!(norm.inputs.len(), 3);
             vec![Box::new(Shown)]
         });
         let offer = &offers[0];
         assert!(offer.name().starts_with("norm, mma"), "{}", offer.name());
         // 9 · 40 · 2 bytes, rounded up to 256.
-        assert!(offer.workspace(call) >= 768);
-        let work = offer.work(call, places).expect("it was offered");
+        assert!(offer.workspace() >= 768);
+        let work = offer.work(places).expect("it was offered");
         let [Work::Launch(launch), ..] = &work[..] else { panic!("{work:?}") };
-        assert_eq!(launch.arguments[0], Argument::Pointer(200 << 32));
-        assert_eq!(launch.arguments[1], Argument::Pointer(2 << 32));
+        assert_eq!(launch.arguments[0], Argument::Pointer(WORKSPACE));
+        assert_eq!(launch.arguments[1], Argument::Pointer(testing::place(1)));
     });
     assert!(in_place(&Op::Linear(op.clone()), 5) && !in_place(&Op::Linear(op), 0));
 }

@@ -1,12 +1,12 @@
-// A product or a convolution of stride 1 on Hopper, for f16 and bf16 with f32 sums: the copy engine fills a ring of tiles in
-// shared memory, and two warpgroups multiply them.
+// A product or a convolution of stride 1 on Hopper, for f16 and bf16 with f32 sums. The kernel is warp-specialised: a
+// producer warpgroup fills a ring of tiles in shared memory by TMA, and two consumer warpgroups multiply them with
+// wgmma.
 //
-// The rows of a tile are a box of results: so many neighbours in width, height, frames and clips, powers of two. A tap of a
-// convolution reads the same box of the input, moved; what lies outside is zeros, by the copy engine. A linear layer is a
+// The rows of a tile are a box of results: neighbours in width, height, frames and clips, as many of each as a power of
+// two. A tap of a convolution reads the same box of the input, shifted; TMA fills in zeros outside. A linear layer is a
 // convolution of one tap over an image of one line.
 //
-// Blocks stay and take one tile after another: while the results of a tile are finished, the tiles of the next one's depth
-// arrive.
+// Blocks are persistent: while the epilogue of one tile runs, the operands of the next one arrive.
 #include "specialisation.cuh"
 
 #include "hopper.cuh"
@@ -48,8 +48,8 @@ constexpr int strips = result_columns / strip;
 constexpr int wide = 8;
 constexpr int across = strip / wide;
 constexpr int turns = 16 * across / 32;
-// Strips whose operands of the epilogue are on their way at once: as many as there are registers for beside the sums, and
-// none where not even those of one have room.
+// Strips whose epilogue operands are in flight at once: as many as there are registers for beside the sums, and none if
+// not even one fits.
 constexpr int spare = 240 - 80 - row_blocks * TILE_COLUMNS / 2;
 static_assert(spare >= 0, "the sums leave no registers for the rest");
 constexpr int per_strip = element_operands * turns * 4;
@@ -57,7 +57,8 @@ constexpr int room = per_strip > 0 ? spare / per_strip : 0;
 constexpr int ahead = room < strips ? room : strips;
 constexpr int strip_pitch = strip + 4;
 constexpr int strip_bytes = 16 * strip_pitch * 4;
-static_assert(TILE_ROWS % 128 == 0 && result_columns % strip == 0 && TILE_COLUMNS / 2 % 8 == 0, "the warps share the tile");
+static_assert(TILE_ROWS % 128 == 0 && result_columns % strip == 0 && TILE_COLUMNS / 2 % 8 == 0,
+              "the warps share the tile");
 
 // A tile's first result and first column.
 struct Start {
@@ -89,9 +90,9 @@ struct Slot {
     }
 };
 
-// One thread asks for every tile of the depth, as slots of the ring become free.
-__device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap &map_b, const Boxes &g, u32 ring, u32 full,
-                                        u32 empty) {
+// The producer: one thread issues the TMA loads of every tile of the depth, as slots of the ring become free.
+__device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap &map_b, const Boxes &g, u32 ring,
+                                        u32 full, u32 empty) {
     Slot slot;
     for (int tile = blockIdx.x; tile < g.tiles; tile += gridDim.x) {
         Start start = start_of(g, tile);
@@ -100,17 +101,18 @@ __device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap 
             for (int y = 0; y < g.kernel[1]; y++)
                 for (int x = 0; x < g.kernel[0]; x++, tap++)
                     for (int chunk = 0; chunk < g.chunks; chunk++) {
-                        // The first time around, the slots are free: the phase before the first counts as over.
-                        wait_for_phase(empty + 8 * slot.index, slot.parity ^ 1);
+                        // The first time around the slots are free: the phase before the first counts as completed.
+                        mbarrier_wait_parity(empty + 8 * slot.index, slot.parity ^ 1);
                         u32 to = ring + slot.index * stage_bytes, barrier = full + 8 * slot.index;
-                        arrive_expecting(barrier, stage_bytes);
-                        copy_box(to, map_a, barrier, chunk * tile_depth, start.at[0] + x * g.dilation[0] - g.padding[0],
-                                 start.at[1] + y * g.dilation[1] - g.padding[1],
-                                 start.at[2] + t * g.dilation[2] - g.padding[2], start.at[3]);
-                        copy_box(to + a_bytes, map_b, barrier, chunk * tile_depth, tap, start.column);
+                        mbarrier_arrive_expect_tx(barrier, stage_bytes);
+                        tma_load_5d(to, map_a, barrier, chunk * tile_depth,
+                                    start.at[0] + x * g.dilation[0] - g.padding[0],
+                                    start.at[1] + y * g.dilation[1] - g.padding[1],
+                                    start.at[2] + t * g.dilation[2] - g.padding[2], start.at[3]);
+                        tma_load_3d(to + a_bytes, map_b, barrier, chunk * tile_depth, tap, start.column);
 #if GATED
-                        copy_box(to + a_bytes + b_bytes / 2, map_b, barrier, chunk * tile_depth, tap,
-                                 g.columns + start.column);
+                        tma_load_3d(to + a_bytes + b_bytes / 2, map_b, barrier, chunk * tile_depth, tap,
+                                    g.columns + start.column);
 #endif
                         slot.advance();
                     }
@@ -121,8 +123,8 @@ struct Sums {
     float of[row_blocks][TILE_COLUMNS / 2];
 };
 
-// Hands on the sums of 64 rows, of which each warp has 16: a strip of columns at a time goes through shared memory, so that a
-// thread has neighbouring results of one row, for wide accesses to the operands of the epilogue and to the result.
+// The epilogue of 64 rows, of which each warp has 16. A strip of columns at a time goes through shared memory, so that
+// a thread has neighbouring results of one row, for wide accesses to the epilogue's operands and to the result.
 __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], float *own, TYPE *y, const Boxes &g,
                                               const Epilogue &e, const Start &start, int first_row) {
     int lane = threadIdx.x % 32;
@@ -148,8 +150,7 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
 #pragma unroll
         for (int turn = 0; turn < turns; turn++) {
             int column = first_column + n * strip;
-            if (inside[turn] && column < g.columns)
-                fetch(fetched[n][turn], e, i64(rows[turn]) * g.columns + column);
+            if (inside[turn] && column < g.columns) fetch(fetched[n][turn], e, i64(rows[turn]) * g.columns + column);
         }
     };
 #pragma unroll
@@ -164,7 +165,8 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
             for (int lower = 0; lower < 2; lower++) {
                 float two[2] = {sum[4 * j + 2 * lower], sum[4 * j + 2 * lower + 1]};
 #if GATED
-                float gate[2] = {sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower], sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower + 1]};
+                float gate[2] = {sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower],
+                                 sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower + 1]};
                 int column = start.column + 8 * j + lane % 4 * 2;
                 if (column < g.columns) apply_gate(two, gate, e, column);
 #endif
@@ -182,7 +184,7 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
             for (int half = 0; half < 2; half++) {
                 float4 four = *reinterpret_cast<const float4 *>(line + 4 * half);
                 result[4 * half] = four.x, result[4 * half + 1] = four.y, result[4 * half + 2] = four.z,
-                            result[4 * half + 3] = four.w;
+                           result[4 * half + 3] = four.w;
             }
             Fetched<wide> &operands = fetched[ahead > 0 ? n : 0][turn];
             if (ahead == 0) fetch(operands, e, i64(rows[turn]) * g.columns + column);
@@ -193,43 +195,42 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
     }
 }
 
-// A warpgroup multiplies its rows of every tile that arrives.
+// A consumer: a warpgroup multiplies its rows of every tile that arrives.
 __device__ __forceinline__ void consume(TYPE *y, const Boxes &g, const Epilogue &e, u32 ring, u32 full, u32 empty,
                                         float *own) {
     int group = threadIdx.x / 128 - 1;
-    bool speaks = threadIdx.x % 32 == 0;
+    bool elected = threadIdx.x % 32 == 0;
     int steps = g.kernel[0] * g.kernel[1] * g.kernel[2] * g.chunks;
     Slot slot;
     for (int tile = blockIdx.x; tile < g.tiles; tile += gridDim.x) {
         Sums sums;
         int last = 0;
         for (int step = 0; step < steps; step++) {
-            wait_for_phase(full + 8 * slot.index, slot.parity);
+            mbarrier_wait_parity(full + 8 * slot.index, slot.parity);
             u32 a = ring + slot.index * stage_bytes + group * row_blocks * 8192;
             u32 b = ring + slot.index * stage_bytes + a_bytes;
-            begin_products();
+            wgmma_fence();
 #pragma unroll
             for (int quarter = 0; quarter < tile_depth / 16; quarter++)
 #pragma unroll
                 for (int i = 0; i < row_blocks; i++)
-                    warpgroup_multiply<TYPE, TILE_COLUMNS>(
-                        sums.of[i], swizzled_operand(a + i * 8192 + quarter * 32, 16, 1024),
-                        swizzled_operand(b + quarter * 32, 16, 1024), step > 0 || quarter > 0);
-            end_products();
-            // The products of the step before are done, and this warp is done with their slot.
-            wait_for_products<1>();
-            if (speaks && step > 0) arrive(empty + 8 * last);
+                    wgmma_mma_async<TYPE, TILE_COLUMNS>(
+                        sums.of[i], wgmma_descriptor(a + i * 8192 + quarter * 32, 16, 1024),
+                        wgmma_descriptor(b + quarter * 32, 16, 1024), step > 0 || quarter > 0);
+            wgmma_commit_group();
+            // The wgmmas of the step before have finished, so this warp releases their slot.
+            wgmma_wait_group<1>();
+            if (elected && step > 0) mbarrier_arrive(empty + 8 * last);
             last = slot.index;
             slot.advance();
         }
-        wait_for_products<0>();
-        if (speaks) arrive(empty + 8 * last);
+        wgmma_wait_group<0>();
+        if (elected) mbarrier_arrive(empty + 8 * last);
         Start start = start_of(g, tile);
 #pragma unroll
         for (int i = 0; i < row_blocks; i++) {
-            hold(sums.of[i]);
-            write_results(sums.of[i], own, y, g, e, start,
-                          (group * row_blocks + i) * 64 + threadIdx.x % 128 / 32 * 16);
+            pin_registers(sums.of[i]);
+            write_results(sums.of[i], own, y, g, e, start, (group * row_blocks + i) * 64 + threadIdx.x % 128 / 32 * 16);
         }
     }
 }
@@ -238,28 +239,28 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     wgmma(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, TYPE *y, const Boxes g,
           const Epilogue e) {
     extern __shared__ __align__(1024) u8 shared[];
-    // The ring, the strips of eight warps, then the barriers. The swizzle goes by address bits: the ring begins at a
-    // multiple of 1024.
+    // The ring, the strips of eight warps, then the mbarriers. The swizzle depends on address bits, so the ring begins
+    // at a multiple of 1024.
     u32 ring = shared_address(shared);
     u32 full = ring + STAGES * stage_bytes + 8 * strip_bytes, empty = full + 8 * STAGES;
     float *strips = reinterpret_cast<float *>(shared + STAGES * stage_bytes);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            make_barrier(full + 8 * i, 1);
-            make_barrier(empty + 8 * i, 4 * warpgroups);
+            mbarrier_init(full + 8 * i, 1);
+            mbarrier_init(empty + 8 * i, 4 * warpgroups);
         }
-        publish_barriers();
+        fence_mbarrier_init();
     }
     __syncthreads();
     if (threadIdx.x < 128) {
-        give_back_registers<24>();
+        setmaxnreg_dec<24>();
         if (threadIdx.x == 0) {
-            prefetch_map(map_a);
-            prefetch_map(map_b);
+            prefetch_tensormap(map_a);
+            prefetch_tensormap(map_b);
             produce(map_a, map_b, g, ring, full, empty);
         }
     } else {
-        take_registers<240>();
+        setmaxnreg_inc<240>();
         consume(y, g, e, ring, full, empty, strips + (threadIdx.x / 32 - 4) * (strip_bytes / 4));
     }
 }

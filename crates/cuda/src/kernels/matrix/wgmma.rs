@@ -1,12 +1,45 @@
-//! Products on Hopper's warpgroup instructions, their operands brought by the copy engine.
+//! Products on Hopper's wgmma, their operands loaded by TMA.
+
+use std::sync::Arc;
 
 use kinora_graph::DType;
 
-use super::{SOURCE_WGMMA, bool_constant, problem::Problem, problem_of};
+use super::{SOURCE_WGMMA, bool_constant, problem::Problem};
 use crate::{
     Chip, CudaError,
-    kernels::{Argument, Call, Implementation, Kernel, Launch, Places, TensorMap, names::type_name},
+    kernels::{Implementation, Kernel, Launch, Places, TensorMap, names::type_name},
+    launch::{
+        arguments,
+        limits::{all_summed, grid, summed},
+    },
 };
+
+/// The struct that the kernel takes, under the name that it has in CUDA.
+mod argument {
+    use crate::launch::c_struct;
+
+    c_struct! {
+        /// How results lie in boxes. Arrays are width, height, frames, clips.
+        pub(crate) struct Boxes {
+            /// A box's extents are two to the power of these.
+            shift: [i32; 4],
+            /// Boxes along each axis.
+            counts: [i32; 4],
+            out_extents: [i32; 4],
+            kernel: [i32; 3],
+            padding: [i32; 3],
+            dilation: [i32; 3],
+            /// Steps of 64 channels of a tap.
+            chunks: i32,
+            /// Columns of the result.
+            columns: i32,
+            /// Tiles in a row of tiles, and all of them.
+            across: i32,
+            tiles: i32,
+            unused: i32,
+        }
+    }
+}
 
 /// How deep a tile is: 128 bytes, the widest swizzle.
 const TILE_DEPTH: usize = 64;
@@ -21,7 +54,7 @@ struct Tile {
     rows: usize,
     columns: usize,
     stages: usize,
-    /// The share of the tensor cores' rate that the tile reaches where the work fills the chip: the larger the tile, the
+    /// The share of the tensor cores' rate that the tile reaches if the work fills the chip: the larger the tile, the
     /// less of it is copied from the L2 cache for each product.
     efficiency: f64,
 }
@@ -40,7 +73,7 @@ impl Tile {
     }
 
     /// Columns of the result that a tile gives.
-    fn result_columns(&self, problem: &Problem<'_>) -> usize {
+    fn result_columns(&self, problem: &Problem) -> usize {
         if problem.gate.is_some() { self.columns / 2 } else { self.columns }
     }
 }
@@ -48,14 +81,16 @@ impl Tile {
 /// A product in tiles, whose rows are boxes of results.
 #[derive(Debug)]
 pub(super) struct Wgmma {
+    problem: Arc<Problem>,
     tile: Tile,
+    boxes: Boxes,
     multiprocessors: usize,
 }
 
-/// The tiles, each with the time that it is expected to take; none where the chip or the copy engine cannot do the product.
-pub(super) fn offers(problem: &Problem<'_>, chip: &Chip) -> Vec<(f64, Wgmma)> {
+/// The tiles, each with the time that it is expected to take; none if the chip or TMA cannot do the product.
+pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Wgmma)> {
     let types = matches!(problem.a.dtype, DType::F16 | DType::BF16) && problem.a.dtype == problem.b.dtype;
-    // The copy engine wants strides of 16 bytes, and moves along every axis by one.
+    // TMA takes strides in multiples of 16 bytes, and moves along every axis by one.
     let copied = problem.slices == 1
         && problem.depth > 0
         && problem.a_has_wide_depth(8)
@@ -68,19 +103,54 @@ pub(super) fn offers(problem: &Problem<'_>, chip: &Chip) -> Vec<(f64, Wgmma)> {
     TILES
         .into_iter()
         .filter(|tile| tile.shared_bytes() <= chip.shared_bytes as usize)
-        .map(|tile| (expected_time(problem, multiprocessors, &tile), Wgmma { tile, multiprocessors }))
+        .map(|tile| {
+            let boxes = Boxes::of(problem, tile.rows);
+            let wgmma = Wgmma { problem: problem.clone(), tile, boxes, multiprocessors };
+            (wgmma.expected_time(), wgmma)
+        })
         .collect()
 }
 
-/// A rough estimate in clocks: whole waves of tiles, of which each has an end that nothing overlaps.
-fn expected_time(problem: &Problem<'_>, multiprocessors: usize, tile: &Tile) -> f64 {
-    // Multiply-adds of a multiprocessor in a clock.
-    const RATE: f64 = 2048.0;
-    let boxes = Boxes::of(problem, tile.rows);
-    let waves = (boxes.number() * boxes.across(problem, tile)).div_ceil(multiprocessors) as f64;
-    let step = (tile.rows * tile.columns * TILE_DEPTH) as f64 / (RATE * tile.efficiency);
-    let end = (tile.rows * tile.columns) as f64 / 10.0;
-    1500.0 + waves * (boxes.steps() as f64 * step + end)
+impl Wgmma {
+    /// Tiles across the columns of the result.
+    fn across(&self) -> usize {
+        self.problem.result_columns().div_ceil(self.tile.result_columns(&self.problem))
+    }
+
+    fn tiles(&self) -> usize {
+        self.boxes.number() * self.across()
+    }
+
+    /// A rough estimate in clocks: whole waves of tiles, of which each has an epilogue that nothing overlaps.
+    fn expected_time(&self) -> f64 {
+        // Multiply-adds of a multiprocessor in a clock.
+        const RATE: f64 = 2048.0;
+        let Tile { rows, columns, efficiency, .. } = self.tile;
+        let waves = self.tiles().div_ceil(self.multiprocessors) as f64;
+        let step = (rows * columns * TILE_DEPTH) as f64 / (RATE * efficiency);
+        let epilogue = (rows * columns) as f64 / 10.0;
+        1500.0 + waves * (self.boxes.steps() as f64 * step + epilogue)
+    }
+
+    /// The struct that the kernel takes.
+    fn argument(&self) -> Result<argument::Boxes, CudaError> {
+        let boxes = &self.boxes;
+        // A box may reach beyond the last result, by less than its own extent.
+        summed(self.problem.rows)?;
+        Ok(argument::Boxes {
+            shift: boxes.shift.map(u32::cast_signed),
+            counts: all_summed(boxes.counts())?,
+            out_extents: all_summed(boxes.out_extents)?,
+            kernel: all_summed(boxes.kernel)?,
+            padding: all_summed(boxes.padding)?,
+            dilation: all_summed(boxes.dilation)?,
+            chunks: summed(boxes.channels.div_ceil(TILE_DEPTH))?,
+            columns: summed(self.problem.result_columns())?,
+            across: summed(self.across())?,
+            tiles: summed(self.tiles())?,
+            unused: 0,
+        })
+    }
 }
 
 /// Results in boxes. Arrays are width, height, frames, clips.
@@ -99,7 +169,7 @@ pub(super) struct Boxes {
 
 impl Boxes {
     /// The boxes of `rows` results, a power of two, of which the fewest are needed; of those the widest.
-    pub fn of(problem: &Problem<'_>, rows: usize) -> Boxes {
+    pub fn of(problem: &Problem, rows: usize) -> Boxes {
         let reversed = |[t, y, x]: [usize; 3]| [x, y, t];
         let boxes = match problem.window {
             Some(window) => {
@@ -150,10 +220,6 @@ impl Boxes {
         self.counts().iter().product()
     }
 
-    fn across(&self, problem: &Problem<'_>, tile: &Tile) -> usize {
-        problem.result_columns().div_ceil(tile.result_columns(problem))
-    }
-
     fn taps(&self) -> usize {
         self.kernel.iter().product()
     }
@@ -164,7 +230,7 @@ impl Boxes {
     }
 
     /// The input, copied a box at a time.
-    fn map_of_a(&self, problem: &Problem<'_>, places: &Places) -> TensorMap {
+    fn map_of_a(&self, problem: &Problem, places: &Places) -> TensorMap {
         let [width, height, frames, clips] = self.extents.map(|extent| extent as u64);
         let pixel = (problem.a.line * 2) as u64;
         let [wide, high, long, many] = self.shift.map(|shift| 1u32 << shift);
@@ -180,7 +246,7 @@ impl Boxes {
     }
 
     /// The weight, copied some rows at a time, 64 channels of a tap.
-    fn map_of_b(&self, problem: &Problem<'_>, places: &Places, rows: usize) -> TensorMap {
+    fn map_of_b(&self, problem: &Problem, places: &Places, rows: usize) -> TensorMap {
         let taps = self.taps() as u64;
         let tap = (self.channels * 2) as u64;
         TensorMap {
@@ -193,24 +259,6 @@ impl Boxes {
             swizzle: 128,
         }
     }
-
-    /// The struct `Boxes`.
-    fn argument(&self, problem: &Problem<'_>, tile: &Tile) -> Result<Argument, CudaError> {
-        let across = self.across(problem, tile);
-        let chunks = self.channels.div_ceil(TILE_DEPTH);
-        let tiles = across * self.number();
-        let mut bytes = Vec::with_capacity(25 * 4 + 4);
-        let shifts = self.shift.map(|shift| shift as usize);
-        let quads = [shifts, self.counts(), self.out_extents].into_iter().flatten();
-        let triples = [self.kernel, self.padding, self.dilation].into_iter().flatten();
-        let rest = [chunks, problem.result_columns(), across, tiles, 0];
-        // A box may reach beyond the last result, by less than its own extent.
-        problem.counted(problem.rows)?;
-        for number in quads.chain(triples).chain(rest) {
-            bytes.extend(problem.counted(number)?.to_le_bytes());
-        }
-        Ok(Argument::Bytes(bytes))
-    }
 }
 
 impl Implementation for Wgmma {
@@ -218,10 +266,8 @@ impl Implementation for Wgmma {
         format!("wgmma {}x{}", self.tile.rows, self.tile.columns)
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let problem = problem_of(call)?;
-        let tile = &self.tile;
-        let boxes = Boxes::of(&problem, tile.rows);
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let Wgmma { problem, tile, boxes, .. } = self;
         let kernel = Kernel::new(SOURCE_WGMMA, "wgmma")
             .with("TYPE", type_name(problem.a.dtype))
             .with("GATED", bool_constant(problem.gate.is_some()))
@@ -229,16 +275,15 @@ impl Implementation for Wgmma {
             .with("TILE_COLUMNS", tile.columns)
             .with("STAGES", tile.stages);
         let kernel = Kernel { generated: problem.epilogue().code(), hot: true, ..kernel };
-        let arguments = vec![
-            Argument::TensorMap(boxes.map_of_a(&problem, places)),
-            // Values and gates are copied apart.
-            Argument::TensorMap(boxes.map_of_b(&problem, places, tile.result_columns(&problem))),
-            Argument::Pointer(places.outputs[0]),
-            boxes.argument(&problem, tile)?,
+        let arguments = arguments![
+            boxes.map_of_a(problem, places),
+            // Values and gates are copied separately.
+            boxes.map_of_b(problem, places, tile.result_columns(problem)),
+            places.outputs[0],
+            self.argument()?,
             problem.epilogue_argument(places),
         ];
-        let tiles = boxes.number() * boxes.across(&problem, tile);
-        let blocks = problem.blocks(tiles.min(self.multiprocessors))?;
+        let blocks = grid(self.tiles().min(self.multiprocessors))?;
         let mut launch = Launch::new(kernel, blocks, 384, arguments);
         launch.shared_bytes = tile.shared_bytes() as u32;
         Ok(vec![launch])

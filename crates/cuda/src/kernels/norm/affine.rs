@@ -2,45 +2,52 @@
 
 use kinora_graph::{DType, TensorType, op::Norm};
 
-use crate::kernels::{
-    Argument, DevicePointer, Kernel,
-    geometry::words,
-    names::{activation_name, type_name},
+use crate::{
+    kernels::{
+        DevicePointer, Kernel, Places,
+        names::{activation_name, type_name},
+    },
+    launch::c_struct,
 };
 
-/// A factor and an offset a channel, where there are such.
+c_struct! {
+    /// Where the factor and the offset of each channel lie; null if there is none.
+    pub(super) struct Affine {
+        scale: DevicePointer,
+        shift: DevicePointer,
+    }
+}
+
+/// The types of a factor and of an offset for each channel, if there are such.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Affine<'a> {
-    scale: Option<(&'a TensorType, DevicePointer)>,
-    shift: Option<(&'a TensorType, DevicePointer)>,
+pub(super) struct AffineTypes {
+    scale: Option<DType>,
+    shift: Option<DType>,
 }
 
-impl<'a> Affine<'a> {
-    /// The operands behind `x`: scale, then shift.
-    pub(super) fn new(operands: &[(&'a TensorType, DevicePointer)]) -> Affine<'a> {
-        Affine { scale: operands.first().copied(), shift: operands.get(1).copied() }
+impl AffineTypes {
+    /// Those of the operands after `x`: scale, then shift.
+    pub(super) fn of(operands: &[&TensorType]) -> AffineTypes {
+        let dtype = |operand: usize| operands.get(operand).map(|ty| ty.dtype);
+        AffineTypes { scale: dtype(0), shift: dtype(1) }
     }
 
-    #[cfg(test)]
-    pub(super) fn none() -> Affine<'a> {
-        Affine { scale: None, shift: None }
+    /// Where they lie: after `x`.
+    pub(super) fn at(self, places: &Places) -> Affine {
+        let at = |given: Option<DType>, operand: usize| {
+            given.map_or(DevicePointer::NULL, |_| places.inputs[operand])
+        };
+        Affine { scale: at(self.scale, 1), shift: at(self.shift, 2) }
     }
 
-    /// The kernels' `Affine`.
-    pub(super) fn argument(&self) -> Argument {
-        words([self.scale, self.shift].map(|operand| operand.map_or(0, |(_, at)| at)))
+    /// A kernel with what `affine.cuh` needs to know, and the activation.
+    pub(super) fn specialise(self, kernel: Kernel, norm: &Norm) -> Kernel {
+        let name = |operand: Option<DType>| type_name(operand.unwrap_or(DType::F32));
+        kernel
+            .with("SCALED", self.scale.is_some())
+            .with("SHIFTED", self.shift.is_some())
+            .with("SCALE", name(self.scale))
+            .with("SHIFT", name(self.shift))
+            .with("ACTIVATION", activation_name(norm.activation))
     }
-}
-
-/// A kernel with what `affine.cuh` wants to know, and the activation.
-pub(super) fn with_affine(kernel: Kernel, norm: &Norm, affine: &Affine<'_>) -> Kernel {
-    let type_of = |operand: Option<(&TensorType, DevicePointer)>| {
-        type_name(operand.map_or(DType::F32, |(ty, _)| ty.dtype))
-    };
-    kernel
-        .with("SCALED", affine.scale.is_some())
-        .with("SHIFTED", affine.shift.is_some())
-        .with("SCALE", type_of(affine.scale))
-        .with("SHIFT", type_of(affine.shift))
-        .with("ACTIVATION", activation_name(norm.activation))
 }

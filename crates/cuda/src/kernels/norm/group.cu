@@ -2,8 +2,9 @@
 // channels of all its rows. A thread has a vector of channels and goes down the rows, so that accesses are wide and
 // neighbouring threads read neighbouring memory however the channels fall into groups.
 //
-// Means are kept as differences from a group's origin, the first of its elements: values that are large beside their
-// differences would lose the digits that matter.
+// Means are kept as differences from a group's origin, its first element: otherwise values that are large compared with
+// their differences would lose the digits that matter. Partial statistics are combined by the parallel form of
+// Welford's algorithm (Chan et al.).
 #include "specialisation.cuh"
 #include "affine.cuh"
 #include "numbers.cuh"
@@ -14,7 +15,7 @@ struct Slab {
     // Of one slab, and how many chunks there are.
     i64 chunk_rows, chunks;
     i64 channels, groups;
-    // A block has `columns` threads for each of `lanes` rows; threads beyond those only help.
+    // A block has `columns` threads for each of `lanes` rows. The threads beyond those only help to combine.
     i64 columns, lanes;
 };
 
@@ -39,7 +40,8 @@ struct Moments {
     }
 };
 
-// The mean and the sum of squares about it of parts of unlike size, by a warp: part i has `size(i)` elements.
+// The mean and the sum of squared deviations (Welford's M2) of parts of different sizes, combined by a warp: part i has
+// `size(i)` elements.
 struct Parts {
     float mean, squares;
 };
@@ -58,10 +60,10 @@ __device__ __forceinline__ Parts combine(int parts, float total, Size size, Part
     return {mean, warp_sum(squares)};
 }
 
-// Leaves the statistics of every channel that a thread has, over the rows that it went down, in shared memory: means
-// from the origin, then squares, each [lanes][width].
-__device__ __forceinline__ void leave(float *shared, const Moments &moments, const float (&origin)[VECTOR], float count,
-                                      int lane, int column, int lanes, int width) {
+// Stores the statistics of every channel that a thread has, over the rows that it went down, in shared memory: means
+// from the origin, then squared deviations, each [lanes][width].
+__device__ __forceinline__ void store_statistics(float *shared, const Moments &moments, const float (&origin)[VECTOR],
+                                                 float count, int lane, int column, int lanes, int width) {
     float *means = shared + lane * width + column * VECTOR, *squares = means + lanes * width;
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
@@ -73,12 +75,12 @@ __device__ __forceinline__ void leave(float *shared, const Moments &moments, con
     }
 }
 
-// How many of `rows` rows a lane goes down, where it takes every `lanes`-th.
+// How many of `rows` rows a lane goes down, if it takes every `lanes`-th.
 __device__ __forceinline__ int rows_of(int rows, int lane, int lanes) {
     return lane < rows ? (rows - lane + lanes - 1) / lanes : 0;
 }
 
-// The statistics of one group of a block, by a warp, from what its threads left.
+// The statistics of one group of a block, combined by a warp from what the block's threads stored.
 __device__ __forceinline__ Parts group_of(const float *shared, int group, int members, int rows, int lanes, int width) {
     return combine(
         members * lanes, float(rows) * float(members), [&](int i) { return float(rows_of(rows, i / members, lanes)); },
@@ -122,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 for (int i = 0; i < VECTOR; i++) value[i] = to_float(held[k].lane[i]);
                 moments.add(value);
             }
-        leave(shared, moments, origin, float(own), lane, column, lanes, width);
+        store_statistics(shared, moments, origin, float(own), lane, column, lanes, width);
     }
     __syncthreads();
     for (int group = threadIdx.x / 32; group < GROUPS; group += THREADS / 32) {
@@ -159,7 +161,8 @@ constexpr int unroll = 4;
 // The statistics of every group of one chunk of rows: `partial` is [slabs][groups][chunks] of mean and squares, and
 // `origins` is [slabs][groups].
 //
-// One block a multiprocessor is asked for, though several fit: without that, the compiler saves registers by spilling them.
+// The launch bounds ask for one block a multiprocessor, though several fit: otherwise the compiler would spill
+// registers.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     group_partial(float2 *partial, float *origins, const TYPE *x, Slab slab) {
     extern __shared__ float shared[];
@@ -191,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             load(value, from + i64(row) * slab.channels);
             moments.add(value);
         }
-        leave(shared, moments, origin, float(rows_of(rows, lane, lanes)), lane, column, lanes, width);
+        store_statistics(shared, moments, origin, float(rows_of(rows, lane, lanes)), lane, column, lanes, width);
     }
     __syncthreads();
     for (int group = threadIdx.x / 32; group < groups; group += THREADS / 32) {

@@ -5,13 +5,17 @@ use kinora_graph::{
     op::{Norm, NormKind},
 };
 
-use super::affine::{Affine, with_affine};
+use super::Problem;
 use crate::{
     Chip, CudaError,
     kernels::{
-        Argument, DevicePointer, Kernel, Launch, Source,
-        geometry::{WIDEST_ACCESS, grid, int, long, vector, words},
+        Kernel, Launch, Places, Source,
+        geometry::{WIDEST_ACCESS, vector},
         names::type_name,
+    },
+    launch::{
+        arguments, c_struct,
+        limits::{grid, int, long},
     },
 };
 
@@ -21,7 +25,7 @@ const PLAIN: Source = Source { path: "norm/group_plain.cu", text: include_str!("
 /// Threads of a block of the plain kernel, as its source has them.
 const PLAIN_THREADS: usize = 256;
 
-/// Threads that a block of the chunked kernels has where a row does not need more.
+/// Threads of a block of the chunked kernels, unless a row needs more.
 const CHUNK_THREADS: usize = 256;
 
 /// The most threads of a block: they hold up to 128 registers each.
@@ -59,33 +63,52 @@ impl Extents {
     }
 }
 
-/// Where a norm reads and writes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Operands<'a> {
-    pub x: &'a TensorType,
-    pub x_at: DevicePointer,
-    pub affine: Affine<'a>,
-    pub y_at: DevicePointer,
-    pub workspace: DevicePointer,
+c_struct! {
+    /// A slab of rows, and how it is cut.
+    struct Slab {
+        rows: i64,
+        chunk_rows: i64,
+        chunks: i64,
+        channels: i64,
+        groups: i64,
+        /// A block has `columns` threads for each of `lanes` rows.
+        columns: i64,
+        lanes: i64,
+    }
+}
+
+impl Extents {
+    /// A slab in chunks of some rows and their number, by blocks of some columns and lanes.
+    fn slab(&self, [chunk_rows, chunks]: [usize; 2], columns: usize, lanes: usize) -> Slab {
+        Slab {
+            rows: long(self.rows),
+            chunk_rows: long(chunk_rows),
+            chunks: long(chunks),
+            channels: long(self.channels),
+            groups: long(self.groups),
+            columns: long(columns),
+            lanes: long(lanes),
+        }
+    }
 }
 
 /// The plain kernel: one block a group, whatever its extents.
-pub(super) fn plain(norm: &Norm, extents: Extents, operands: &Operands<'_>) -> Result<Launch, CudaError> {
-    let kernel = Kernel::new(PLAIN, "group_plain").with("TYPE", type_name(operands.x.dtype));
-    let arguments = vec![
-        Argument::Pointer(operands.y_at),
-        Argument::Pointer(operands.x_at),
-        operands.affine.argument(),
+pub(super) fn plain(problem: &Problem, extents: Extents, places: &Places) -> Result<Launch, CudaError> {
+    let kernel = Kernel::new(PLAIN, "group_plain").with("TYPE", type_name(problem.x.dtype));
+    let arguments = arguments![
+        places.outputs[0],
+        places.inputs[0],
+        problem.affine.at(places),
         long(extents.rows),
         long(extents.channels),
         long(extents.groups),
-        Argument::F32(norm.epsilon),
+        problem.norm.epsilon,
     ];
     let blocks = grid(extents.slabs.saturating_mul(extents.groups))?;
-    Ok(Launch::new(with_affine(kernel, norm, &operands.affine), blocks, PLAIN_THREADS as u32, arguments))
+    Ok(Launch::new(problem.specialise(kernel), blocks, PLAIN_THREADS as u32, arguments))
 }
 
-/// How a slab is cut where a block holds some groups of it whole.
+/// How a slab is cut if a block holds some groups of it whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whole {
     width: usize,
@@ -96,7 +119,7 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// The cut, where the groups are small enough for a block's registers.
+    /// The cut; `None` if the groups are too large for a block's registers.
     pub(super) fn cut(extents: Extents, x: &TensorType) -> Option<Whole> {
         let width = vector(extents.channels, WIDEST_ACCESS / x.dtype.size());
         let members = extents.members();
@@ -119,29 +142,28 @@ impl Whole {
 
     pub(super) fn launch(
         &self,
-        norm: &Norm,
+        problem: &Problem,
         extents: Extents,
-        operands: &Operands<'_>,
+        places: &Places,
     ) -> Result<Launch, CudaError> {
         let lanes = self.threads / self.columns;
         let mut kernel = Kernel::new(SOURCE, "group_whole")
-            .with("TYPE", type_name(operands.x.dtype))
+            .with("TYPE", type_name(problem.x.dtype))
             .with("VECTOR", self.width)
             .with("WHOLE", 1)
             .with("THREADS", self.threads)
             .with("PER_THREAD", self.held)
             .with("GROUPS", self.groups);
         kernel.hot = true;
-        let arguments = vec![
-            Argument::Pointer(operands.y_at),
-            Argument::Pointer(operands.x_at),
-            operands.affine.argument(),
-            slab(extents, extents.rows, 1, self.columns, lanes),
-            Argument::F32(norm.epsilon),
+        let arguments = arguments![
+            places.outputs[0],
+            places.inputs[0],
+            problem.affine.at(places),
+            extents.slab([extents.rows, 1], self.columns, lanes),
+            problem.norm.epsilon,
         ];
         let blocks = grid(extents.slabs.saturating_mul(extents.groups / self.groups))?;
-        let kernel = with_affine(kernel, norm, &operands.affine);
-        let mut launch = Launch::new(kernel, blocks, self.threads as u32, arguments);
+        let mut launch = Launch::new(problem.specialise(kernel), blocks, self.threads as u32, arguments);
         // A mean and a sum of squares for each channel that a thread has.
         launch.shared_bytes = (lanes * self.columns * self.width * 2 * size_of::<f32>()) as u32;
         Ok(launch)
@@ -162,7 +184,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// The cut, where a row is not longer than a block.
+    /// The cut; `None` if a row is longer than a block.
     pub(super) fn cut(extents: Extents, x: &TensorType, chip: &Chip) -> Option<Chunks> {
         let width = vector(extents.channels, WIDEST_ACCESS / x.dtype.size());
         let columns = extents.channels / width;
@@ -193,42 +215,42 @@ impl Chunks {
 
     pub(super) fn launches(
         &self,
-        norm: &Norm,
+        problem: &Problem,
         extents: Extents,
-        operands: &Operands<'_>,
+        places: &Places,
     ) -> Result<Vec<Launch>, CudaError> {
-        let partial = Argument::Pointer(operands.workspace);
-        let origins = Argument::Pointer(operands.workspace + self.partial_bytes(extents) as u64);
-        let cut = |[rows, chunks]: [usize; 2]| slab(extents, rows, chunks, self.columns, self.lanes);
+        let (y, x) = (places.outputs[0], places.inputs[0]);
+        let partial = places.workspace;
+        let origins = places.workspace.offset(self.partial_bytes(extents));
+        let cut = |chunks| extents.slab(chunks, self.columns, self.lanes);
         // The kernels count a chunk's rows in 32 bits.
         int(self.measured[0].max(self.written[0]).saturating_mul(2), "a chunk of rows")?;
         let kernel = |entry| {
             let mut kernel = Kernel::new(SOURCE, entry)
-                .with("TYPE", type_name(operands.x.dtype))
+                .with("TYPE", type_name(problem.x.dtype))
                 .with("VECTOR", self.width)
                 .with("WHOLE", 0)
                 .with("THREADS", self.threads);
             kernel.hot = true;
-            with_affine(kernel, norm, &operands.affine)
+            problem.specialise(kernel)
         };
         let threads = self.threads as u32;
 
-        let measure =
-            vec![partial.clone(), origins.clone(), Argument::Pointer(operands.x_at), cut(self.measured)];
+        let measure = arguments![partial, origins, x, cut(self.measured)];
         let blocks = grid(extents.slabs.saturating_mul(self.measured[1]))?;
         let mut measure = Launch::new(kernel("group_partial"), blocks, threads, measure);
         measure.shared_bytes = (self.lanes * extents.channels * 2 * size_of::<f32>()) as u32;
 
-        let write = vec![
-            Argument::Pointer(operands.y_at),
-            Argument::Pointer(operands.x_at),
-            operands.affine.argument(),
+        let write = arguments![
+            y,
+            x,
+            problem.affine.at(places),
             partial,
             origins,
             cut(self.written),
             long(self.measured[0]),
             int(self.measured[1], "chunks")?,
-            Argument::F32(norm.epsilon),
+            problem.norm.epsilon,
         ];
         let blocks = grid(extents.slabs.saturating_mul(self.written[1]))?;
         let mut write = Launch::new(kernel("group_normalise"), blocks, threads, write);
@@ -237,18 +259,15 @@ impl Chunks {
     }
 }
 
-/// The kernels' `Slab`.
-fn slab(extents: Extents, chunk_rows: usize, chunks: usize, columns: usize, lanes: usize) -> Argument {
-    let members = [extents.rows, chunk_rows, chunks, extents.channels, extents.groups, columns, lanes];
-    words(members.map(|extent| extent as u64))
-}
-
 #[cfg(test)]
 mod tests {
     use kinora_graph::{DType, op};
 
     use super::*;
-    use crate::Architecture;
+    use crate::{
+        Architecture,
+        kernels::{Argument, testing},
+    };
 
     fn norm(groups: usize, frames: usize) -> Norm {
         Norm {
@@ -322,14 +341,14 @@ mod tests {
     fn statistics_and_origins_share_the_workspace() {
         let (extents, x) = extents([2, 72, 128, 320], 32, 1, DType::F16);
         let chunks = Chunks::cut(extents, &x, &Chip::typical(Architecture::HOPPER)).unwrap();
-        let affine = Affine::none();
-        let operands = Operands { x: &x, x_at: 256, affine, y_at: 512, workspace: 1024 };
-        let launches = chunks.launches(&norm(32, 1), extents, &operands).unwrap();
-        let partial = (2 * 32 * chunks.measured[1] * 8) as u64;
-        assert_eq!(launches[0].arguments[0], Argument::Pointer(1024));
-        assert_eq!(launches[0].arguments[1], Argument::Pointer(1024 + partial));
+        let problem = Problem::new(norm(32, 1), &[&x]);
+        let places = testing::places(1, 1);
+        let launches = chunks.launches(&problem, extents, &places).unwrap();
+        let partial = 2 * 32 * chunks.measured[1] * 8;
+        assert_eq!(launches[0].arguments[0], Argument::Pointer(testing::WORKSPACE));
+        assert_eq!(launches[0].arguments[1], Argument::Pointer(testing::WORKSPACE.offset(partial)));
         assert_eq!(launches[1].arguments[3..5], launches[0].arguments[..2]);
-        assert_eq!(chunks.workspace(extents) as u64, partial + 2 * 32 * 4);
+        assert_eq!(chunks.workspace(extents), partial + 2 * 32 * 4);
         assert_eq!(launches[1].grid[0] as usize, 2 * chunks.written[1]);
     }
 }

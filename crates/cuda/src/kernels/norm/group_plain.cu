@@ -14,7 +14,8 @@ extern "C" __global__ void __launch_bounds__(threads)
     const i64 start = slab * rows * channels + group * members;
     const float total = float(count);
 
-    // The mean is kept as a difference from the first element: where all elements are large it would lose digits.
+    // The mean is kept as a difference from the first element: if all elements are large, it would lose digits
+    // otherwise.
     const float about = to_float(x[start]);
     float sum = 0.0f;
     for (i64 i = threadIdx.x; i < count; i += threads)
@@ -26,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(threads)
         squares += difference * difference;
     }
     const float factor = 1.0f / sqrtf(block_sum(squares, partial) / total + epsilon);
-    // The sum above had a barrier: everyone has read the group, and the result may lie over it.
+    // The sum above has a barrier: every thread has read the group, so the result may overwrite it.
     for (i64 i = threadIdx.x; i < count; i += threads) {
         i64 at = start + i / members * channels + i % members;
         float scale[1], shift[1];

@@ -9,179 +9,142 @@ use kinora_graph::{
     op::{BatchNorm, Norm},
 };
 
-use affine::Affine;
-use group::{Chunks, Extents, Operands, Whole};
-use rows::Share;
-
+use self::{
+    affine::AffineTypes,
+    group::{Chunks, Extents, Whole},
+    rows::Share,
+};
 use super::{
-    Call, DevicePointer, Implementation, KernelSet, Launch, Places,
-    pointwise::{Elementwise, Operand},
+    Call, Family, Implementation, Kernel, KernelSet, Launch, Places,
+    pointwise::{ByElements, Elementwise},
 };
 use crate::{Chip, CudaError};
 
+/// The family.
+pub const FAMILY: Family = Family { offer: implementations, in_place };
+
 /// The implementations of an op of this family, the one to choose first; none for another op.
-pub fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
+pub(super) fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
     let plain = set == KernelSet::Baseline;
     match call.op {
         Op::Norm(norm) => {
-            let ways = if plain { vec![Way::Plain] } else { ways(norm, call.inputs[0], chip) };
-            ways.into_iter().map(|way| Box::new(Normalisation { way }) as Box<dyn Implementation>).collect()
+            let problem = Problem::new(*norm, call.inputs);
+            let ways = if plain { vec![Way::plain(&problem)] } else { ways(&problem, chip) };
+            ways.into_iter()
+                .map(|way| {
+                    Box::new(Normalisation { problem: problem.clone(), way }) as Box<dyn Implementation>
+                })
+                .collect()
         }
-        Op::BatchNorm(_) => vec![Box::new(Statistics { plain, chip: chip.clone() })],
-        Op::Softmax => vec![Box::new(Softmax { plain })],
+        Op::BatchNorm(BatchNorm { epsilon }) => {
+            let expression = "(x[0] - x[1]) / sqrtf(x[2] + p) * x[3] + x[4]".to_owned();
+            let function = Elementwise::broadcast(call, expression, [*epsilon, 0.0]);
+            let names = ["batch-norm-plain", "batch-norm"];
+            vec![Box::new(ByElements { names, plain, chip: chip.clone(), function })]
+        }
+        Op::Softmax => {
+            let x = call.inputs[0].clone();
+            vec![Box::new(Softmax { share: Share::of(&x, plain), x, plain })]
+        }
         _ => Vec::new(),
     }
 }
 
-/// Whether an op's result may lie over one of its operands. Statistics are complete, behind a barrier or in another
+/// Whether an op's result may lie over one of its operands. Statistics are complete, after a barrier or in another
 /// launch, before the first element is written, and then each thread reads an element before it writes it.
-pub fn in_place(op: &Op, operand: usize) -> bool {
+fn in_place(op: &Op, operand: usize) -> bool {
     matches!(op, Op::Norm(_) | Op::BatchNorm(_) | Op::Softmax) && operand == 0
 }
 
-/// The launches of a norm: of an op of its own, or of what a matrix product does first.
-///
-/// # Errors
-/// Where the tensor is larger than the kernels count.
-pub fn launches_for(
-    norm: &Norm,
-    x: &TensorType,
-    x_at: DevicePointer,
-    affine: &[(&TensorType, DevicePointer)],
-    y_at: DevicePointer,
-    workspace: DevicePointer,
-    chip: &Chip,
-) -> Result<Vec<Launch>, CudaError> {
-    let operands = Operands { x, x_at, affine: Affine::new(affine), y_at, workspace };
-    best_way(norm, x, chip).launches(norm, &operands)
+/// A group, layer or RMS norm and what it is of.
+#[derive(Clone, Debug)]
+struct Problem {
+    norm: Norm,
+    x: TensorType,
+    affine: AffineTypes,
 }
 
-/// Bytes of scratch memory that [`launches_for`] needs.
-pub fn workspace_for(norm: &Norm, x: &TensorType, chip: &Chip) -> usize {
-    best_way(norm, x, chip).workspace(norm, x)
+impl Problem {
+    fn new(norm: Norm, inputs: &[&TensorType]) -> Problem {
+        Problem { norm, x: inputs[0].clone(), affine: AffineTypes::of(&inputs[1..]) }
+    }
+
+    /// A kernel with what every norm is specialised with.
+    fn specialise(&self, kernel: Kernel) -> Kernel {
+        self.affine.specialise(kernel, &self.norm)
+    }
 }
 
 /// A way to normalise.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// One block for all that shares statistics.
-    Plain,
-    /// Rows, shared out among threads.
+    /// A row of a layer or RMS norm, by a block.
+    PlainRows,
+    /// Rows of a layer or RMS norm, shared out among threads.
     Rows(Share),
+    /// A group by a block.
+    PlainGroups(Extents),
     /// Groups that a block holds whole.
-    Whole(Whole),
+    Whole(Extents, Whole),
     /// Statistics of chunks in one launch, all else in another.
-    Chunks(Chunks),
+    Chunks(Extents, Chunks),
 }
 
 /// The ways that a norm can take, the one to choose first.
-fn ways(norm: &Norm, x: &TensorType, chip: &Chip) -> Vec<Way> {
-    let Some(extents) = Extents::of(norm, x) else { return vec![Way::Rows(Share::of(x, false))] };
-    let whole = Whole::cut(extents, x).map(Way::Whole);
-    let chunks = Chunks::cut(extents, x, chip).map(Way::Chunks);
+fn ways(problem: &Problem, chip: &Chip) -> Vec<Way> {
+    let x = &problem.x;
+    let Some(extents) = Extents::of(&problem.norm, x) else { return vec![Way::Rows(Share::of(x, false))] };
+    let whole = Whole::cut(extents, x).map(|whole| Way::Whole(extents, whole));
+    let chunks = Chunks::cut(extents, x, chip).map(|chunks| Way::Chunks(extents, chunks));
     let ways: Vec<Way> = whole.into_iter().chain(chunks).collect();
-    if ways.is_empty() { vec![Way::Plain] } else { ways }
-}
-
-fn best_way(norm: &Norm, x: &TensorType, chip: &Chip) -> Way {
-    ways(norm, x, chip).into_iter().next().unwrap_or(Way::Plain)
+    if ways.is_empty() { vec![Way::PlainGroups(extents)] } else { ways }
 }
 
 impl Way {
-    fn workspace(self, norm: &Norm, x: &TensorType) -> usize {
-        match (self, Extents::of(norm, x)) {
-            (Way::Chunks(chunks), Some(extents)) => chunks.workspace(extents),
-            _ => 0,
-        }
-    }
-
-    fn launches(self, norm: &Norm, operands: &Operands<'_>) -> Result<Vec<Launch>, CudaError> {
-        let Some(extents) = Extents::of(norm, operands.x) else {
-            let share = if let Way::Rows(share) = self { share } else { Share::of(operands.x, true) };
-            return Ok(vec![rows::norm(norm, share, operands)?]);
-        };
-        match self {
-            Way::Whole(whole) => Ok(vec![whole.launch(norm, extents, operands)?]),
-            Way::Chunks(chunks) => chunks.launches(norm, extents, operands),
-            Way::Plain | Way::Rows(_) => Ok(vec![group::plain(norm, extents, operands)?]),
-        }
+    fn plain(problem: &Problem) -> Way {
+        Extents::of(&problem.norm, &problem.x).map_or(Way::PlainRows, Way::PlainGroups)
     }
 }
 
 /// A group, layer or RMS norm.
 #[derive(Debug)]
 struct Normalisation {
+    problem: Problem,
     way: Way,
 }
 
 impl Implementation for Normalisation {
     fn name(&self) -> String {
         match self.way {
-            Way::Plain => "norm-plain",
+            Way::PlainRows | Way::PlainGroups(_) => "norm-plain",
             Way::Rows(_) => "norm-rows",
-            Way::Whole(_) => "norm-whole",
-            Way::Chunks(_) => "norm-chunks",
+            Way::Whole(..) => "norm-whole",
+            Way::Chunks(..) => "norm-chunks",
         }
         .to_owned()
     }
 
-    fn workspace(&self, call: &Call<'_>) -> usize {
-        match call.op {
-            Op::Norm(norm) => self.way.workspace(norm, call.inputs[0]),
-            _ => 0,
+    fn workspace(&self) -> usize {
+        if let Way::Chunks(extents, chunks) = self.way { chunks.workspace(extents) } else { 0 }
+    }
+
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let problem = &self.problem;
+        match self.way {
+            Way::PlainRows => Ok(vec![rows::norm(problem, Share::of(&problem.x, true), places)?]),
+            Way::Rows(share) => Ok(vec![rows::norm(problem, share, places)?]),
+            Way::PlainGroups(extents) => Ok(vec![group::plain(problem, extents, places)?]),
+            Way::Whole(extents, whole) => Ok(vec![whole.launch(problem, extents, places)?]),
+            Way::Chunks(extents, chunks) => chunks.launches(problem, extents, places),
         }
-    }
-
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let Op::Norm(norm) = call.op else {
-            return Err(CudaError::Internal(format!("{} is no norm", call.op)));
-        };
-        let affine: Vec<(&TensorType, DevicePointer)> =
-            call.inputs.iter().copied().zip(places.inputs.iter().copied()).skip(1).collect();
-        let operands = Operands {
-            x: call.inputs[0],
-            x_at: places.inputs[0],
-            affine: Affine::new(&affine),
-            y_at: places.outputs[0],
-            workspace: places.workspace,
-        };
-        self.way.launches(norm, &operands)
-    }
-}
-
-/// A batch norm, whose statistics are given: a function of single elements.
-#[derive(Debug)]
-struct Statistics {
-    /// One element a thread.
-    plain: bool,
-    chip: Chip,
-}
-
-impl Implementation for Statistics {
-    fn name(&self) -> String {
-        if self.plain { "batch-norm-plain" } else { "batch-norm" }.to_owned()
-    }
-
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let Op::BatchNorm(BatchNorm { epsilon }) = call.op else {
-            return Err(CudaError::Internal(format!("{} is no batch norm", call.op)));
-        };
-        let result = call.outputs[0];
-        let operands = call.inputs.iter().zip(&places.inputs);
-        let call = Elementwise {
-            expression: "(x[0] - x[1]) / sqrtf(x[2] + p) * x[3] + x[4]".into(),
-            numbers: [*epsilon, 0.0],
-            extents: result.shape.to_vec(),
-            operands: operands.map(|(ty, &at)| Operand::broadcast(ty, at, &result.shape)).collect(),
-            result: (result.dtype, places.outputs[0]),
-        };
-        Ok(vec![call.launch(self.plain, &self.chip)?])
     }
 }
 
 /// A softmax over the last axis.
 #[derive(Debug)]
 struct Softmax {
+    x: TensorType,
+    share: Share,
     /// One block a row.
     plain: bool,
 }
@@ -191,10 +154,8 @@ impl Implementation for Softmax {
         if self.plain { "softmax-plain" } else { "softmax" }.to_owned()
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let x = call.inputs[0];
-        let share = Share::of(x, self.plain);
-        Ok(vec![rows::softmax(share, x, places.inputs[0], places.outputs[0])?])
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        Ok(vec![rows::softmax(self.share, &self.x, places)?])
     }
 }
 
@@ -205,11 +166,8 @@ mod tests {
         op::{self, Activation, NormKind},
     };
 
-    use super::*;
-    use crate::{
-        Architecture,
-        kernels::{Argument, geometry::words, testing},
-    };
+    use super::{affine::Affine, *};
+    use crate::kernels::testing;
 
     fn norm(kind: NormKind, affine: op::Affine) -> Norm {
         Norm { kind, epsilon: 1e-5, affine, activation: Some(Activation::Silu) }
@@ -228,7 +186,7 @@ mod tests {
             ] {
                 let op = Op::Norm(norm(kind, op::Affine::ScaleShift));
                 let launches = testing::launches(implementations, &op, &[&x, &vector, &vector]).unwrap();
-                let affine = words([testing::place(1), testing::place(2)]);
+                let affine = Affine { scale: testing::place(1), shift: testing::place(2) }.into();
                 assert!(launches.last().unwrap().arguments.contains(&affine), "{kind:?}");
                 let op = Op::Norm(norm(kind, op::Affine::None));
                 testing::launches(implementations, &op, &[&x]).unwrap();
@@ -240,15 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn a_prologue_is_launched_as_the_op_is() {
-        let chip = Chip::typical(Architecture::HOPPER);
+    fn large_groups_are_measured_in_chunks_first() {
         let x = TensorType::new(DType::F16, [28, 72, 128, 320]);
         let norm = norm(NormKind::Group { groups: 32, frames: 14 }, op::Affine::None);
-        let (x_at, y_at) = (testing::place(0), testing::place(1));
-        let launches = launches_for(&norm, &x, x_at, &[], y_at, testing::WORKSPACE, &chip).unwrap();
-        assert_eq!(launches, testing::launches(implementations, &Op::Norm(norm), &[&x]).unwrap());
+        let launches = testing::launches(implementations, &Op::Norm(norm), &[&x]).unwrap();
         assert_eq!(launches.len(), 2);
-        assert!(workspace_for(&norm, &x, &chip) > 0);
-        assert_eq!(launches[1].arguments[0], Argument::Pointer(y_at));
+        assert_eq!(launches[1].arguments[0], testing::place(1).into());
     }
 }

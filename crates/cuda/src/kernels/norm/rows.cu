@@ -1,5 +1,5 @@
-// Layer and RMS norm: the channels of a position share statistics, and lie in one row. A mean is kept as a difference from
-// the row's first element: where all elements are large it would lose digits.
+// Layer and RMS norm: the channels of a position share statistics, and lie in one row. A mean is kept as a difference
+// from the row's first element: if all elements are large, it would lose digits otherwise.
 #include "specialisation.cuh"
 #include "affine.cuh"
 #include "numbers.cuh"
@@ -104,7 +104,8 @@ extern "C" __global__ void __launch_bounds__(threads)
         load(value, x + start + channel);
         load_affine(scale, shift, affine, channel);
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) value[i] = ACTIVATION((value[i] - about - mean) * factor * scale[i] + shift[i]);
+        for (int i = 0; i < VECTOR; i++)
+            value[i] = ACTIVATION((value[i] - about - mean) * factor * scale[i] + shift[i]);
         store(y + start + channel, value);
     }
 }

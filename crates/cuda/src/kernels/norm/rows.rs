@@ -1,24 +1,25 @@
 //! Norms and softmax of rows: which threads have a row, and how much of it each.
 
-use kinora_graph::{
-    TensorType,
-    op::{Norm, NormKind},
-};
+use kinora_graph::{TensorType, op::NormKind};
 
-use super::{affine::with_affine, group::Operands};
+use super::Problem;
 use crate::{
     CudaError,
     kernels::{
-        Argument, DevicePointer, Kernel, Launch, Source,
-        geometry::{WIDEST_ACCESS, grid, int, long, vector},
+        Kernel, Launch, Places, Source,
+        geometry::{WIDEST_ACCESS, vector},
         names::type_name,
+    },
+    launch::{
+        arguments,
+        limits::{grid, int, long},
     },
 };
 
 const NORM: Source = Source { path: "norm/rows.cu", text: include_str!("rows.cu") };
 const SOFTMAX: Source = Source { path: "norm/softmax.cu", text: include_str!("softmax.cu") };
 
-/// Threads of a block, as the sources have them, where rows lie in registers and where a block has one.
+/// Threads of a block, as the sources have them: if rows lie in registers, and if a block has one row.
 const REGISTER_THREADS: usize = 128;
 const BLOCK_THREADS: usize = 256;
 
@@ -93,35 +94,26 @@ impl Share {
 }
 
 /// A layer or RMS norm.
-pub(super) fn norm(norm: &Norm, share: Share, operands: &Operands<'_>) -> Result<Launch, CudaError> {
-    let x = operands.x;
+pub(super) fn norm(problem: &Problem, share: Share, places: &Places) -> Result<Launch, CudaError> {
+    let Problem { norm, x, .. } = problem;
     let (kernel, grid, threads) = share.kernel(NORM, ["rows_in_registers", "rows_in_blocks"], x)?;
     let kernel = kernel.with("CENTRED", norm.kind != NormKind::Rms);
-    let arguments = vec![
-        Argument::Pointer(operands.y_at),
-        Argument::Pointer(operands.x_at),
-        operands.affine.argument(),
+    let arguments = arguments![
+        places.outputs[0],
+        places.inputs[0],
+        problem.affine.at(places),
         long(x.shape.rows()),
         int(x.shape.channels(), "a row of channels")?,
-        Argument::F32(norm.epsilon),
+        norm.epsilon,
     ];
-    Ok(Launch::new(with_affine(kernel, norm, &operands.affine), grid, threads, arguments))
+    Ok(Launch::new(problem.specialise(kernel), grid, threads, arguments))
 }
 
 /// A softmax over the channels.
-pub(super) fn softmax(
-    share: Share,
-    x: &TensorType,
-    x_at: DevicePointer,
-    y_at: DevicePointer,
-) -> Result<Launch, CudaError> {
+pub(super) fn softmax(share: Share, x: &TensorType, places: &Places) -> Result<Launch, CudaError> {
     let (kernel, grid, threads) = share.kernel(SOFTMAX, ["softmax_in_registers", "softmax_in_blocks"], x)?;
-    let arguments = vec![
-        Argument::Pointer(y_at),
-        Argument::Pointer(x_at),
-        long(x.shape.rows()),
-        long(x.shape.channels()),
-    ];
+    let arguments =
+        arguments![places.outputs[0], places.inputs[0], long(x.shape.rows()), long(x.shape.channels())];
     Ok(Launch::new(kernel, grid, threads, arguments))
 }
 
@@ -130,6 +122,7 @@ mod tests {
     use kinora_graph::DType;
 
     use super::*;
+    use crate::kernels::testing;
 
     #[test]
     fn the_channels_of_the_models_leave_no_thread_idle() {
@@ -158,10 +151,11 @@ mod tests {
     #[test]
     fn blocks_cover_every_row() {
         let x = TensorType::new(DType::F16, [2, 9, 320]);
-        let launch = softmax(Share::of(&x, false), &x, 256, 512).unwrap();
+        let places = testing::places(1, 1);
+        let launch = softmax(Share::of(&x, false), &x, &places).unwrap();
         // Sixteen rows a block.
         assert_eq!((launch.grid, launch.block), ([2, 1, 1], [128, 1, 1]));
-        let launch = softmax(Share::of(&x, true), &x, 256, 512).unwrap();
+        let launch = softmax(Share::of(&x, true), &x, &places).unwrap();
         assert_eq!((launch.grid, launch.block), ([18, 1, 1], [256, 1, 1]));
     }
 }

@@ -7,11 +7,11 @@
 
 // The exponential of how far a value is below the largest.
 __device__ __forceinline__ float weight(float x, float largest) {
-    // Where all are −∞ the difference would be NaN.
+    // If all are −∞, the difference would be NaN.
     return x == MINUS_INFINITY ? 0.0f : expf(x - largest);
 }
 
-// Zeros stay zeros where nothing has any weight.
+// Zeros stay zeros if nothing has any weight.
 __device__ __forceinline__ float inverse(float sum) { return sum == 0.0f ? 0.0f : 1.0f / sum; }
 
 #if IN_REGISTERS
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(threads)
 #else
 constexpr int threads = 256;
 
-// A block a row of any length, which it reads twice: the largest and the sum are found together.
+// A block a row of any length, which it reads twice: an online softmax finds the largest value and the sum together.
 extern "C" __global__ void __launch_bounds__(threads)
     softmax_in_blocks(TYPE *y, const TYPE *x, i64 rows, i64 channels) {
     __shared__ float partial[32];
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(threads)
         float here = largest;
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) here = fmaxf(here, value[i]);
-        // What was summed so far is 0 or NaN where the largest was −∞.
+        // What was summed so far is 0 or NaN if the largest was −∞.
         if (here > largest && largest != MINUS_INFINITY) sum *= expf(largest - here);
         largest = here;
         float part = 0.0f;
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(threads)
     const float row_largest = block_max(largest, partial);
     if (largest != MINUS_INFINITY) sum *= expf(largest - row_largest);
     const float factor = inverse(block_sum(sum, partial));
-    // The sum above had a barrier: everyone has read the row, and the result may lie over it.
+    // The sum above has a barrier: every thread has read the row, so the result may overwrite it.
     for (i64 channel = threadIdx.x * VECTOR; channel < channels; channel += threads * VECTOR) {
         load(value, x + start + channel);
 #pragma unroll

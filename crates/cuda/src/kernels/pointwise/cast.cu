@@ -4,8 +4,8 @@
 
 constexpr int threads = 256;
 
-// A float becomes an integer by rounding half to even, and everything saturates. What keeps its type keeps its bits, and
-// integers become bytes directly, as a float does not hold every one of them.
+// A float becomes an integer by rounding half to even, and everything saturates. What keeps its type keeps its bits,
+// and integers become bytes directly, as a float does not hold every one of them.
 template <class To, class From>
 struct Convert {
     static __device__ __forceinline__ To of(From x) { return from_float<To>(to_float(x)); }

@@ -5,9 +5,13 @@ use kinora_graph::{DType, Shape, TensorType};
 use crate::{
     Chip, CudaError,
     kernels::{
-        Argument, DevicePointer, Kernel, Launch, Source,
-        geometry::{WIDEST_ACCESS, grid, index_type, long, unroll, vector, words},
+        Call, DevicePointer, Implementation, Kernel, Launch, Places, Source,
+        geometry::{WIDEST_ACCESS, index_type, unroll, vector},
         names::type_name,
+    },
+    launch::{
+        StructValue, arguments,
+        limits::{self, grid, long},
     },
 };
 
@@ -19,34 +23,38 @@ const THREADS: usize = 256;
 /// Elements of a vector at most: a wider one would need more registers and move nothing faster.
 const WIDEST_VECTOR: usize = 8;
 
-/// The most axes that remain when those that broadcast alike are merged.
-const MOST_AXES: usize = 8;
-
 const TYPES: [&str; 5] = ["TYPE_0", "TYPE_1", "TYPE_2", "TYPE_3", "TYPE_4"];
 const SPREADS: [&str; 5] = ["SPREAD_0", "SPREAD_1", "SPREAD_2", "SPREAD_3", "SPREAD_4"];
 
 /// An operand, read along the axes of the result.
 #[derive(Clone, Debug)]
 pub(crate) struct Operand {
-    /// Its first element.
-    pub at: DevicePointer,
+    /// Which of the call's operands it is.
+    pub input: usize,
+    /// Bytes before its first element.
+    pub offset: usize,
     /// Its element type.
     pub dtype: DType,
-    /// Elements from one coordinate of each of the result's axes to the next; 0 where it broadcasts.
+    /// Elements from one coordinate of each of the result's axes to the next; 0 if it broadcasts.
     pub strides: Vec<usize>,
 }
 
 impl Operand {
     /// An operand that broadcasts to a result by NumPy's rule.
-    pub(crate) fn broadcast(ty: &TensorType, at: DevicePointer, result: &Shape) -> Operand {
+    pub(crate) fn broadcast(input: usize, ty: &TensorType, result: &Shape) -> Operand {
         let missing = result.len().saturating_sub(ty.shape.len());
         let own = ty.shape.strides();
         let strides = ty.shape.iter().zip(own).map(|(&extent, stride)| if extent == 1 { 0 } else { stride });
-        Operand { at, dtype: ty.dtype, strides: vec![0; missing].into_iter().chain(strides).collect() }
+        let strides = vec![0; missing].into_iter().chain(strides).collect();
+        Operand { input, offset: 0, dtype: ty.dtype, strides }
+    }
+
+    fn at(&self, places: &Places) -> DevicePointer {
+        places.inputs[self.input].offset(self.offset)
     }
 }
 
-/// A call of the kernel.
+/// A function of single elements.
 #[derive(Clone, Debug)]
 pub(crate) struct Elementwise {
     /// The function, in CUDA, of `x[k]` and the numbers `p` and `q`.
@@ -57,25 +65,61 @@ pub(crate) struct Elementwise {
     pub extents: Vec<usize>,
     /// The operands, up to five.
     pub operands: Vec<Operand>,
-    /// The result's element type and its first element.
-    pub result: (DType, DevicePointer),
+    /// The result's element type.
+    pub result: DType,
+}
+
+/// A function of single elements, as the way to run a call.
+#[derive(Debug)]
+pub(crate) struct ByElements {
+    /// Its names: with one element a thread, and with several.
+    pub names: [&'static str; 2],
+    /// One element a thread.
+    pub plain: bool,
+    /// The chip.
+    pub chip: Chip,
+    /// The function.
+    pub function: Elementwise,
+}
+
+impl Implementation for ByElements {
+    fn name(&self) -> String {
+        self.names[usize::from(!self.plain)].to_owned()
+    }
+
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        Ok(vec![self.function.launch(places, self.plain, &self.chip)?])
+    }
 }
 
 impl Elementwise {
+    /// A function of all operands of a call, which broadcast to its result.
+    pub(crate) fn broadcast(call: &Call<'_>, expression: String, numbers: [f32; 2]) -> Elementwise {
+        let result = call.outputs[0];
+        let operand = |(input, ty): (usize, &&TensorType)| Operand::broadcast(input, ty, &result.shape);
+        Elementwise {
+            expression,
+            numbers,
+            extents: result.shape.to_vec(),
+            operands: call.inputs.iter().enumerate().map(operand).collect(),
+            result: result.dtype,
+        }
+    }
+
     /// The launch; a plain one moves one element a thread.
     ///
     /// # Errors
-    /// Where the operands broadcast along too many axes, or there are too many elements.
-    pub(crate) fn launch(&self, plain: bool, chip: &Chip) -> Result<Launch, CudaError> {
+    /// If the operands broadcast along too many axes, or there are too many elements.
+    pub(crate) fn launch(&self, places: &Places, plain: bool, chip: &Chip) -> Result<Launch, CudaError> {
         let (mut extents, mut strides) = self.merged();
         let rank = extents.len();
-        if rank > MOST_AXES {
+        if rank > limits::MERGED_AXES {
             return Err(CudaError::TooLarge(format!("broadcasting along {rank} separate axes")));
         }
         let count: usize = extents.iter().product();
         let inner = extents[rank - 1];
         let narrowest = self.operands.iter().map(|operand| operand.dtype.size());
-        let narrowest = narrowest.fold(self.result.0.size(), usize::min);
+        let narrowest = narrowest.fold(self.result.size(), usize::min);
         let widest = (WIDEST_ACCESS / narrowest).min(WIDEST_VECTOR);
         let apart = strides.iter().any(|strides| strides[rank - 1] > 1);
         let mut width = match () {
@@ -85,7 +129,7 @@ impl Elementwise {
             () => vector(inner, widest),
         };
         // The second half of a gate's channels begins where the first one ends.
-        while self.operands.iter().any(|x| !x.at.is_multiple_of((width * x.dtype.size()) as u64)) {
+        while self.operands.iter().any(|x| !x.at(places).is_aligned_to(width * x.dtype.size())) {
             width /= 2;
         }
         let vectors = count.div_ceil(width);
@@ -103,7 +147,7 @@ impl Elementwise {
             .with("VECTOR", width)
             .with("UNROLL", unroll)
             .with("INDEX", index_type(vectors + THREADS * unroll))
-            .with("RESULT", type_name(self.result.0));
+            .with("RESULT", type_name(self.result));
         for (i, operand) in self.operands.iter().enumerate() {
             let (Some(ty), Some(spread)) = (TYPES.get(i), SPREADS.get(i)) else {
                 return Err(CudaError::Internal(format!("{} operands of one kernel", self.operands.len())));
@@ -112,19 +156,18 @@ impl Elementwise {
         }
         kernel.hot = true;
 
-        let places = self.operands.iter().map(|operand| operand.at);
-        let layout = strides.iter().flatten().chain(&extents).map(|&extent| extent as u64);
-        let arguments = vec![
-            Argument::Pointer(self.result.1),
-            words(places.chain(layout)),
-            long(count),
-            Argument::F32(self.numbers[0]),
-            Argument::F32(self.numbers[1]),
-        ];
+        let at: Vec<DevicePointer> = self.operands.iter().map(|operand| operand.at(places)).collect();
+        let longs = |extents: &[usize]| extents.iter().map(|&extent| long(extent)).collect::<Vec<i64>>();
+        let operands = StructValue::named("Operands")
+            .with_array("at", &at)
+            .with_table("stride", &strides.iter().map(|strides| longs(strides)).collect::<Vec<_>>())
+            .with_array("extent", &longs(&extents));
+        let [p, q] = self.numbers;
+        let arguments = arguments![places.outputs[0], operands, long(count), p, q];
         Ok(Launch::new(kernel, grid(vectors.div_ceil(THREADS * unroll))?, THREADS as u32, arguments))
     }
 
-    /// The extents and the operands' strides without axes of one, and with neighbouring axes merged where every operand
+    /// The extents and the operands' strides without axes of one, and with neighbouring axes merged if every operand
     /// goes through them as through one. At least one axis remains.
     fn merged(&self) -> (Vec<usize>, Vec<Vec<usize>>) {
         let mut extents: Vec<usize> = Vec::new();
@@ -163,7 +206,10 @@ impl Elementwise {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Architecture;
+    use crate::{
+        Architecture,
+        kernels::{Argument, testing},
+    };
 
     fn add(a: &[usize], b: &[usize], dtype: DType) -> Elementwise {
         let (a, b) = (TensorType::new(dtype, a), TensorType::new(DType::F32, b));
@@ -171,9 +217,9 @@ mod tests {
         Elementwise {
             expression: "x[0] + x[1]".into(),
             numbers: [0.0; 2],
-            operands: vec![Operand::broadcast(&a, 256, &shape), Operand::broadcast(&b, 512, &shape)],
+            operands: vec![Operand::broadcast(0, &a, &shape), Operand::broadcast(1, &b, &shape)],
             extents: shape.to_vec(),
-            result: (dtype, 1024),
+            result: dtype,
         }
     }
 
@@ -230,13 +276,13 @@ mod tests {
             (&[3, 7], &[7], 1),
             (&[3, 12], &[12], 4),
         ] {
-            let launch = add(a, b, DType::F16).launch(false, &chip).unwrap();
+            let launch = add(a, b, DType::F16).launch(&testing::places(2, 1), false, &chip).unwrap();
             assert_eq!(constant(&launch, "VECTOR"), width.to_string());
             let count: usize = a.iter().product();
             let each = THREADS * constant(&launch, "UNROLL").parse::<usize>().unwrap();
             let blocks = launch.grid[0] as usize;
             assert!(blocks * each * width >= count && (blocks - 1) * each * width < count);
-            let plain = add(a, b, DType::F16).launch(true, &chip).unwrap();
+            let plain = add(a, b, DType::F16).launch(&testing::places(2, 1), true, &chip).unwrap();
             assert_eq!(constant(&plain, "VECTOR"), "1");
             assert_eq!(plain.grid[0] as usize, count.div_ceil(THREADS));
         }
@@ -245,15 +291,11 @@ mod tests {
     #[test]
     fn arguments_stand_as_in_the_signature() {
         let chip = Chip::typical(Architecture::HOPPER);
-        let launch = add(&[2, 8], &[8], DType::F16).launch(false, &chip).unwrap();
-        let [Argument::Pointer(1024), Argument::Bytes(layout), Argument::I64(16), _, _] =
-            &launch.arguments[..]
-        else {
-            panic!("{:?}", launch.arguments)
-        };
-        let layout: Vec<u64> =
-            layout.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+        let launch = add(&[2, 8], &[8], DType::F16).launch(&testing::places(2, 1), false, &chip).unwrap();
+        assert_eq!(launch.arguments[0], Argument::Pointer(testing::place(2)));
+        assert_eq!(launch.arguments[2], Argument::I64(16));
+        let layout = testing::struct_words(&launch, "Operands");
         // Places, strides of each operand, extents: the innermost axis counts vectors of eight.
-        assert_eq!(layout, [256, 512, 8, 8, 0, 8, 2, 1]);
+        assert_eq!(layout, [1 << 32, 2 << 32, 8, 8, 0, 8, 2, 1]);
     }
 }

@@ -1,4 +1,4 @@
-// A frame blended with the one before, less where a pixel has changed: `LANES` threads a pixel.
+// A frame blended with the one before, less if a pixel has changed: `LANES` threads a pixel.
 #include "specialisation.cuh"
 #include "numbers.cuh"
 

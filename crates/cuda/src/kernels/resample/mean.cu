@@ -1,12 +1,12 @@
-// Means over axes. The members of each mean are cut into chunks; where there are several, this gives their sums, and
-// another launch adds those.
+// Means over axes. The members of each mean are cut into chunks. If there are several, this gives their sums, and a
+// second launch adds those.
 #include "specialisation.cuh"
 #include "numbers.cuh"
 
 constexpr int threads = 256;
 
-// Axes are merged and outermost first, at least one of each kind; strides are in elements. The innermost axis that VECTOR
-// belongs to counts vectors.
+// Axes are merged and outermost first, at least one of each kind; strides are in elements. The innermost axis that
+// VECTOR belongs to counts vectors.
 struct Axes {
     i64 kept_extent[KEPT];
     i64 kept_stride[KEPT];
@@ -48,7 +48,7 @@ struct Sum {
     }
 };
 
-// Where the innermost axis is kept: a thread for some neighbouring means of one chunk.
+// If the innermost axis is kept: a thread for some neighbouring means of one chunk.
 extern "C" __global__ void __launch_bounds__(threads)
     mean_columns(RESULT *y, const TYPE *x, Axes axes, i64 means, i64 members, i64 chunk, i64 chunks, float divisor) {
     const i64 item = i64(blockIdx.x) * threads + threadIdx.x;
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(threads)
     store(y + part * means + vector * VECTOR, sum.total);
 }
 
-// Where the innermost axis is averaged: a warp for one mean of one chunk. Members are counted in vectors.
+// If the innermost axis is averaged: a warp for one mean of one chunk. Members are counted in vectors.
 extern "C" __global__ void __launch_bounds__(threads)
     mean_rows(RESULT *y, const TYPE *x, Axes axes, i64 means, i64 members, i64 chunk, i64 chunks, float divisor) {
     const i64 item = (i64(blockIdx.x) * threads + threadIdx.x) / 32;

@@ -1,13 +1,17 @@
 //! Means over any axes.
 
-use kinora_graph::{DType, Op, TensorType};
+use kinora_graph::{DType, TensorType, op::Mean};
 
 use crate::{
     Chip, CudaError,
     kernels::{
-        Argument, Call, DevicePointer, Implementation, Kernel, Launch, Places, Source,
-        geometry::{WIDEST_ACCESS, grid, index_type, long, vector, words},
+        Call, DevicePointer, Implementation, Kernel, Launch, Places, Source,
+        geometry::{WIDEST_ACCESS, index_type, vector},
         names::type_name,
+    },
+    launch::{
+        StructValue, arguments,
+        limits::{self, grid, long},
     },
 };
 
@@ -22,15 +26,14 @@ const MOST_CHUNKS: usize = 256;
 /// Members that are worth a chunk of their own.
 const CHUNK_MEMBERS: usize = 64;
 
-/// The most axes of a kind that remain when neighbours are merged.
-const MOST_AXES: usize = 8;
-
-/// A mean in one launch, or in two where one would leave the chip idle.
+/// A mean in one launch, or in two if one would leave the chip idle.
 #[derive(Debug)]
 pub(super) struct Means {
+    from: DType,
+    to: DType,
+    cut: Cut,
     /// One launch, of single elements.
-    pub plain: bool,
-    pub chip: Chip,
+    plain: bool,
 }
 
 /// Some merged axes: extents and strides, outermost first.
@@ -88,39 +91,40 @@ fn split(x: &TensorType, averaged: &[usize]) -> (Axes, Axes, bool) {
     (kept, gone, rows)
 }
 
-/// How the work of a call is cut.
+/// How the work of a launch is cut.
+#[derive(Clone, Debug)]
 struct Cut {
     kept: Axes,
     averaged: Axes,
+    /// The innermost axis is averaged.
     rows: bool,
     width: usize,
     chunks: usize,
 }
 
-impl Means {
-    fn cut(&self, call: &Call<'_>) -> Result<Cut, CudaError> {
-        let Op::Mean(op) = call.op else {
-            return Err(CudaError::Internal(format!("{} is no mean", call.op)));
-        };
-        let x = call.inputs[0];
-        let (kept, averaged, rows) = split(x, &op.axes);
-        let most = kept.extents.len().max(averaged.extents.len());
-        if most > MOST_AXES {
-            return Err(CudaError::TooLarge(format!("a mean over {most} separate axes")));
-        }
+impl Cut {
+    fn of(x: &TensorType, axes: &[usize], chip: &Chip, plain: bool) -> Cut {
+        let (kept, averaged, rows) = split(x, axes);
         let inner = if rows { &averaged } else { &kept };
         let innermost = match (inner.extents.last(), inner.strides.last()) {
             (Some(&extent), Some(1)) => extent,
             _ => 1,
         };
-        let width = if self.plain { 1 } else { vector(innermost, WIDEST_ACCESS / x.dtype.size()) };
+        let width = if plain { 1 } else { vector(innermost, WIDEST_ACCESS / x.dtype.size()) };
         let (means, members) = (kept.count(), averaged.count());
         // Threads that one chunk a mean would keep busy, of those that fill the chip.
         let busy = if rows { means * 32 } else { means / width };
-        let wanted = (self.chip.multiprocessors as usize * 1024).div_ceil(busy.max(1));
+        let wanted = (chip.multiprocessors as usize * 1024).div_ceil(busy.max(1));
         let most = (members / CHUNK_MEMBERS).clamp(1, MOST_CHUNKS);
-        let chunks = if self.plain { 1 } else { wanted.clamp(1, most) };
-        Ok(Cut { kept, averaged, rows, width, chunks })
+        let chunks = if plain { 1 } else { wanted.clamp(1, most) };
+        Cut { kept, averaged, rows, width, chunks }
+    }
+}
+
+impl Means {
+    pub(super) fn new(call: &Call<'_>, op: &Mean, chip: &Chip, plain: bool) -> Means {
+        let (x, result) = (call.inputs[0], call.outputs[0]);
+        Means { from: x.dtype, to: result.dtype, cut: Cut::of(x, &op.axes, chip, plain), plain }
     }
 }
 
@@ -129,31 +133,27 @@ impl Implementation for Means {
         if self.plain { "mean-plain" } else { "mean" }.to_owned()
     }
 
-    fn workspace(&self, call: &Call<'_>) -> usize {
-        match self.cut(call) {
-            Ok(cut) if cut.chunks > 1 => cut.chunks * cut.kept.count() * size_of::<f32>(),
-            _ => 0,
-        }
+    fn workspace(&self) -> usize {
+        let Cut { kept, chunks, .. } = &self.cut;
+        if *chunks > 1 { chunks * kept.count() * size_of::<f32>() } else { 0 }
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let cut = self.cut(call)?;
-        let (x, result) = (call.inputs[0], call.outputs[0]);
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let cut = &self.cut;
         let (means, members) = (cut.kept.count(), cut.averaged.count());
-        let chunks = cut.chunks;
-        let (from, to) = ((x.dtype, places.inputs[0]), (result.dtype, places.outputs[0]));
-        if chunks == 1 {
-            return Ok(vec![launch(from, to, cut, members as f32)?]);
+        let (from, to) = ((self.from, places.inputs[0]), (self.to, places.outputs[0]));
+        if cut.chunks == 1 {
+            return Ok(vec![launch(from, to, cut.clone(), members as f32)?]);
         }
         let sums = (DType::F32, places.workspace);
         let add = Cut {
             kept: Axes { extents: vec![means], strides: vec![1] },
-            averaged: Axes { extents: vec![chunks], strides: vec![means] },
+            averaged: Axes { extents: vec![cut.chunks], strides: vec![means] },
             rows: false,
             width: vector(means, WIDEST_ACCESS / DType::F32.size()),
             chunks: 1,
         };
-        Ok(vec![launch(from, sums, cut, 1.0)?, launch(sums, to, add, members as f32)?])
+        Ok(vec![launch(from, sums, cut.clone(), 1.0)?, launch(sums, to, add, members as f32)?])
     }
 }
 
@@ -163,6 +163,10 @@ fn launch(
     mut cut: Cut,
     divisor: f32,
 ) -> Result<Launch, CudaError> {
+    let most = cut.kept.extents.len().max(cut.averaged.extents.len());
+    if most > limits::MERGED_AXES {
+        return Err(CudaError::TooLarge(format!("a mean over {most} separate axes")));
+    }
     let means = cut.kept.count();
     let innermost = if cut.rows { &mut cut.averaged } else { &mut cut.kept };
     innermost.in_vectors(cut.width);
@@ -176,17 +180,14 @@ fn launch(
         .with("KEPT", cut.kept.extents.len())
         .with("AVERAGED", cut.averaged.extents.len());
     kernel.hot = true;
-    let axes = [&cut.kept.extents, &cut.kept.strides, &cut.averaged.extents, &cut.averaged.strides];
-    let arguments = vec![
-        Argument::Pointer(to.1),
-        Argument::Pointer(from.1),
-        words(axes.into_iter().flatten().map(|&extent| extent as u64)),
-        long(means),
-        long(members),
-        long(chunk),
-        long(cut.chunks),
-        Argument::F32(divisor),
-    ];
+    let longs = |extents: &[usize]| extents.iter().map(|&extent| long(extent)).collect::<Vec<i64>>();
+    let axes = StructValue::named("Axes")
+        .with_array("kept_extent", &longs(&cut.kept.extents))
+        .with_array("kept_stride", &longs(&cut.kept.strides))
+        .with_array("averaged_extent", &longs(&cut.averaged.extents))
+        .with_array("averaged_stride", &longs(&cut.averaged.strides));
+    let arguments =
+        arguments![to.1, from.1, axes, long(means), long(members), long(chunk), long(cut.chunks), divisor];
     let threads = if cut.rows { means * 32 } else { means / cut.width };
     let blocks = grid(threads.saturating_mul(cut.chunks).div_ceil(THREADS))?;
     Ok(Launch::new(kernel, blocks, THREADS as u32, arguments))
@@ -194,10 +195,10 @@ fn launch(
 
 #[cfg(test)]
 mod tests {
-    use kinora_graph::op::Mean;
+    use kinora_graph::Op;
 
     use super::*;
-    use crate::kernels::{resample::implementations, testing};
+    use crate::kernels::{Argument, resample::implementations, testing};
 
     #[test]
     fn neighbouring_axes_of_a_kind_are_one() {

@@ -3,16 +3,25 @@
 mod mean;
 
 use kinora_graph::{
-    Op,
+    DType, Op, TensorType,
     op::{Interpolation, Pool, PoolKind, Upsample},
 };
 
 use super::{
-    Argument, Call, Implementation, Kernel, KernelSet, Launch, Places, Source,
-    geometry::{WIDEST_ACCESS, grid, vector, words},
+    Call, Family, Implementation, Kernel, KernelSet, Launch, Places, Source,
+    geometry::{WIDEST_ACCESS, index_type, vector},
     names::type_name,
 };
-use crate::{Chip, CudaError};
+use crate::{
+    Chip, CudaError,
+    launch::{
+        arguments, c_struct,
+        limits::{self, grid, long},
+    },
+};
+
+/// The family.
+pub const FAMILY: Family = Family { offer: implementations, in_place: |_, _| false };
 
 const UPSAMPLE: Source = Source { path: "resample/upsample.cu", text: include_str!("upsample.cu") };
 const POOL: Source = Source { path: "resample/pool.cu", text: include_str!("pool.cu") };
@@ -21,20 +30,63 @@ const POOL: Source = Source { path: "resample/pool.cu", text: include_str!("pool
 const THREADS: usize = 256;
 
 /// The implementations of an op of this family, the one to choose first; none for another op.
-pub fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
+fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
     let plain = set == KernelSet::Baseline;
+    let images = || Images::of(call.inputs[0], call.outputs[0]);
     match call.op {
-        Op::Upsample(_) | Op::Pool(_) => vec![Box::new(Resample { plain })],
-        Op::Mean(_) => vec![Box::new(mean::Means { plain, chip: chip.clone() })],
+        Op::Upsample(op) => {
+            images().map(|images| Box::new(Upsampling { op: *op, images, plain }) as _).into_iter().collect()
+        }
+        Op::Pool(op) => {
+            images().map(|images| Box::new(Pooling { op: *op, images, plain }) as _).into_iter().collect()
+        }
+        Op::Mean(op) => vec![Box::new(mean::Means::new(call, op, chip, plain))],
         _ => Vec::new(),
     }
 }
 
-/// A thread for some channels of a position of the result.
-#[derive(Debug)]
-struct Resample {
-    /// One element a thread.
-    plain: bool,
+/// The images that an op reads and writes.
+#[derive(Clone, Copy, Debug)]
+struct Images {
+    dtype: DType,
+    count: usize,
+    channels: usize,
+    /// Height and width of the operand.
+    size: [usize; 2],
+    /// Height and width of the result.
+    out_size: [usize; 2],
+}
+
+impl Images {
+    /// `None` if these are no images.
+    fn of(x: &TensorType, result: &TensorType) -> Option<Images> {
+        let (&[_, height, width, _], &[count, out_height, out_width, channels]) =
+            (&x.shape[..], &result.shape[..])
+        else {
+            return None;
+        };
+        let (size, out_size) = ([height, width], [out_height, out_width]);
+        Some(Images { dtype: result.dtype, count, channels, size, out_size })
+    }
+
+    /// Cuts the rows of the result; a thread has `unroll` vectors, or single elements.
+    fn rows(&self, plain: bool, unroll: usize) -> Result<Rows, CudaError> {
+        let [out_height, out_width] = self.out_size;
+        let widest = WIDEST_ACCESS / self.dtype.size();
+        let width = if plain { 1 } else { vector(self.channels, widest) };
+        let columns = self.channels / width;
+        let places = out_width * columns;
+        // The kernels count the vectors of a row, and a block further, in 32 bits.
+        if !limits::is_counted_in_i32(places) {
+            return Err(CudaError::TooLarge(format!(
+                "a row of {out_width} positions of {} channels",
+                self.channels
+            )));
+        }
+        let blocks = places.div_ceil(THREADS * unroll);
+        let grid = grid(self.count.saturating_mul(out_height).saturating_mul(blocks))?;
+        Ok(Rows { width, columns, blocks, grid })
+    }
 }
 
 /// How the positions of an image's rows are cut.
@@ -49,92 +101,124 @@ struct Rows {
     grid: u32,
 }
 
-impl Resample {
-    /// Cuts the rows of the result; a thread has `unroll` vectors.
-    fn rows(&self, call: &Call<'_>, unroll: usize) -> Result<Rows, CudaError> {
-        let result = call.outputs[0];
-        let [images, height, row_width, channels] = result.shape[..] else {
-            return Err(CudaError::Internal(format!("{result} is no image")));
-        };
-        let widest = WIDEST_ACCESS / result.dtype.size();
-        let width = if self.plain { 1 } else { vector(channels, widest) };
-        let columns = channels / width;
-        let places = row_width * columns;
-        // The kernels count the vectors of a row, and a block further, in 32 bits.
-        if places >= 1 << 31 {
-            return Err(CudaError::TooLarge(format!(
-                "a row of {row_width} positions of {channels} channels"
-            )));
-        }
-        let blocks = places.div_ceil(THREADS * unroll);
-        let grid = grid(images.saturating_mul(height).saturating_mul(blocks))?;
-        Ok(Rows { width, columns, blocks, grid })
-    }
+/// The name of what resamples: with one element a thread, or with several.
+fn name(plain: bool) -> String {
+    if plain { "resample-plain" } else { "resample" }.to_owned()
+}
 
-    fn upsample(&self, op: Upsample, call: &Call<'_>, places: &Places) -> Result<Launch, CudaError> {
-        let (x, result) = (call.inputs[0], call.outputs[0]);
-        let bilinear = op.interpolation == Interpolation::Bilinear;
-        let unroll = if self.plain || bilinear { 1 } else { 4 };
-        let rows = self.rows(call, unroll)?;
-        let [height, width] = [x.shape[1], x.shape[2]];
-        let [out_height, out_width] = op.size;
-        // The kernel divides products of extents.
-        let largest = (height.saturating_mul(out_height)).max(width.saturating_mul(out_width));
-        let index = if largest < 1 << 30 { "u32" } else { "u64" };
-        let mut kernel = Kernel::new(UPSAMPLE, "upsample")
-            .with("TYPE", type_name(result.dtype))
-            .with("BILINEAR", i32::from(bilinear))
-            .with("VECTOR", rows.width)
-            .with("UNROLL", unroll)
-            .with("INDEX", index);
-        kernel.hot = true;
-        let extents = [height, width, out_height, out_width, rows.columns, rows.blocks];
-        let arguments = vec![
-            Argument::Pointer(places.outputs[0]),
-            Argument::Pointer(places.inputs[0]),
-            words(extents.map(|extent| extent as u64)),
-        ];
-        Ok(Launch::new(kernel, rows.grid, THREADS as u32, arguments))
-    }
-
-    fn pool(&self, op: Pool, call: &Call<'_>, places: &Places) -> Result<Launch, CudaError> {
-        let (x, result) = (call.inputs[0], call.outputs[0]);
-        let rows = self.rows(call, 1)?;
-        let mut kernel = Kernel::new(POOL, "pool")
-            .with("TYPE", type_name(result.dtype))
-            .with("AVERAGE", op.kind == PoolKind::Average)
-            .with("VECTOR", rows.width);
-        kernel.hot = true;
-        let extents =
-            [x.shape[1], x.shape[2], result.shape[1], result.shape[2], rows.columns, rows.blocks].into_iter();
-        let window = op.kernel.into_iter().chain(op.stride).chain(op.padding);
-        let arguments = vec![
-            Argument::Pointer(places.outputs[0]),
-            Argument::Pointer(places.inputs[0]),
-            words(extents.chain(window).map(|extent| extent as u64)),
-        ];
-        Ok(Launch::new(kernel, rows.grid, THREADS as u32, arguments))
+c_struct! {
+    /// The extents of an upsampling.
+    struct Extents {
+        height: i64,
+        width: i64,
+        out_height: i64,
+        out_width: i64,
+        /// Vectors of a position.
+        columns: i64,
+        /// Blocks for each row of the result.
+        blocks: i64,
     }
 }
 
-impl Implementation for Resample {
+/// A thread for some channels of a position of the result.
+#[derive(Debug)]
+struct Upsampling {
+    op: Upsample,
+    images: Images,
+    /// One element a thread.
+    plain: bool,
+}
+
+impl Implementation for Upsampling {
     fn name(&self) -> String {
-        if self.plain { "resample-plain" } else { "resample" }.to_owned()
+        name(self.plain)
     }
 
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        Ok(vec![match call.op {
-            Op::Upsample(op) => self.upsample(*op, call, places)?,
-            Op::Pool(op) => self.pool(*op, call, places)?,
-            op => return Err(CudaError::Internal(format!("{op} does not resample"))),
-        }])
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let bilinear = self.op.interpolation == Interpolation::Bilinear;
+        let unroll = if self.plain || bilinear { 1 } else { 4 };
+        let rows = self.images.rows(self.plain, unroll)?;
+        let [height, width] = self.images.size;
+        let [out_height, out_width] = self.op.size;
+        // The kernel divides twice the products of extents.
+        let largest = (height.saturating_mul(out_height)).max(width.saturating_mul(out_width));
+        let mut kernel = Kernel::new(UPSAMPLE, "upsample")
+            .with("TYPE", type_name(self.images.dtype))
+            .with("BILINEAR", i32::from(bilinear))
+            .with("VECTOR", rows.width)
+            .with("UNROLL", unroll)
+            .with("INDEX", index_type(largest.saturating_mul(2)));
+        kernel.hot = true;
+        let extents = Extents {
+            height: long(height),
+            width: long(width),
+            out_height: long(out_height),
+            out_width: long(out_width),
+            columns: long(rows.columns),
+            blocks: long(rows.blocks),
+        };
+        let arguments = arguments![places.outputs[0], places.inputs[0], extents];
+        Ok(vec![Launch::new(kernel, rows.grid, THREADS as u32, arguments)])
+    }
+}
+
+c_struct! {
+    /// The windows of a pooling.
+    struct Window {
+        height: i64,
+        width: i64,
+        out_height: i64,
+        out_width: i64,
+        /// Vectors of a position.
+        columns: i64,
+        /// Blocks for each row of the result.
+        blocks: i64,
+        kernel: [i64; 2],
+        stride: [i64; 2],
+        padding: [i64; 2],
+    }
+}
+
+/// A thread for some channels of a position of the result.
+#[derive(Debug)]
+struct Pooling {
+    op: Pool,
+    images: Images,
+    /// One element a thread.
+    plain: bool,
+}
+
+impl Implementation for Pooling {
+    fn name(&self) -> String {
+        name(self.plain)
+    }
+
+    fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        let Images { dtype, size: [height, width], out_size: [out_height, out_width], .. } = self.images;
+        let rows = self.images.rows(self.plain, 1)?;
+        let mut kernel = Kernel::new(POOL, "pool")
+            .with("TYPE", type_name(dtype))
+            .with("AVERAGE", self.op.kind == PoolKind::Average)
+            .with("VECTOR", rows.width);
+        kernel.hot = true;
+        let window = Window {
+            height: long(height),
+            width: long(width),
+            out_height: long(out_height),
+            out_width: long(out_width),
+            columns: long(rows.columns),
+            blocks: long(rows.blocks),
+            kernel: self.op.kernel.map(long),
+            stride: self.op.stride.map(long),
+            padding: self.op.padding.map(long),
+        };
+        let arguments = arguments![places.outputs[0], places.inputs[0], window];
+        Ok(vec![Launch::new(kernel, rows.grid, THREADS as u32, arguments)])
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use kinora_graph::{DType, TensorType};
-
     use super::*;
     use crate::kernels::testing;
 
@@ -145,8 +229,7 @@ mod tests {
         let launches = testing::launches(implementations, &Op::Upsample(op), &[&x]).unwrap();
         // 256 positions of 80 vectors, 1024 of them a block.
         assert_eq!(launches[0].grid, [2 * 144 * 20, 1, 1]);
-        let extents = [72, 128, 144, 256, 80, 20];
-        assert_eq!(launches[0].arguments[2], words(extents));
+        assert_eq!(testing::struct_words(&launches[0], "Extents"), [72, 128, 144, 256, 80, 20]);
     }
 
     #[test]
@@ -154,7 +237,8 @@ mod tests {
         let x = TensorType::new(DType::F32, [1, 4, 5, 3]);
         let op = Pool { kind: PoolKind::Max, kernel: [2, 3], stride: [1, 2], padding: [1, 1] };
         let launches = testing::launches(implementations, &Op::Pool(op), &[&x]).unwrap();
-        assert_eq!(launches[0].arguments[2], words([4, 5, 5, 3, 3, 1, 2, 3, 1, 2, 1, 1]));
+        let window = testing::struct_words(&launches[0], "Window");
+        assert_eq!(window, [4, 5, 5, 3, 3, 1, 2, 3, 1, 2, 1, 1]);
         assert_eq!(launches[0].grid, [5, 1, 1]);
     }
 

@@ -39,7 +39,8 @@ extern "C" __global__ void __launch_bounds__(threads) pool(TYPE *y, const TYPE *
             for (int i = 0; i < VECTOR; i++) {
                 if (AVERAGE) sum[i] += value[i];
                 // A NaN stays: nothing compares greater than it.
-                else if (value[i] > result[i] || value[i] != value[i]) result[i] = value[i];
+                else if (value[i] > result[i] || value[i] != value[i])
+                    result[i] = value[i];
             }
         }
         if (AVERAGE) {

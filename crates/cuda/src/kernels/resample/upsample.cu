@@ -1,4 +1,5 @@
-// Resizes images. A block works on a part of one row of the result, so that only the place within the row is divided out.
+// Resizes images. A block works on a part of one row of the result, so that only the place within the row is divided
+// out.
 #include "specialisation.cuh"
 #include "numbers.cuh"
 
@@ -13,7 +14,7 @@ struct Extents {
 
 #if BILINEAR
 // The two samples that a position of the result lies between, and how far it is towards the second: centres are at half
-// pixels, and edges are held. In whole numbers, where a float would lose the place within a large image.
+// pixels, and edges are held. In whole numbers: a float would lose the place within a large image.
 struct Between {
     i64 first, second;
     float towards;

@@ -3,11 +3,20 @@
 use kinora_graph::{Op, TensorType, op::SamplerStep};
 
 use super::{
-    Argument, Call, DevicePointer, Implementation, Kernel, KernelSet, Launch, Places, Source,
-    geometry::{WIDEST_ACCESS, grid, long, vector, words},
+    Call, DevicePointer, Family, Implementation, Kernel, KernelSet, Launch, Source,
+    geometry::{WIDEST_ACCESS, vector},
     names::type_name,
 };
-use crate::{Chip, CudaError};
+use crate::{
+    Chip, CudaError, kernels,
+    launch::{
+        arguments, c_struct,
+        limits::{grid, long},
+    },
+};
+
+/// The family.
+pub const FAMILY: Family = Family { offer: implementations, in_place: |_, _| false };
 
 const SOURCE: Source = Source { path: "sampler/step.cu", text: include_str!("step.cu") };
 
@@ -15,51 +24,50 @@ const SOURCE: Source = Source { path: "sampler/step.cu", text: include_str!("ste
 const THREADS: usize = 256;
 
 /// The implementations of an op of this family, the one to choose first; none for another op.
-pub fn implementations(call: &Call<'_>, _chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
-    match call.op {
-        Op::SamplerStep(_) => vec![Box::new(Step { plain: set == KernelSet::Baseline })],
-        _ => Vec::new(),
+fn implementations(call: &Call<'_>, _chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
+    let Op::SamplerStep(op) = call.op else { return Vec::new() };
+    let fits = call.inputs.len() == op.operand_count() && call.outputs.len() == result_count(op);
+    let inputs = call.inputs.iter().copied().cloned().collect();
+    let step = Step { op: op.clone(), inputs, plain: set == KernelSet::Baseline };
+    if fits { vec![Box::new(step)] } else { Vec::new() }
+}
+
+c_struct! {
+    /// Where the tensors of a step lie; what is not given is null.
+    struct Places {
+        next: DevicePointer,
+        denoised: DevicePointer,
+        scaled: DevicePointer,
+        sample: DevicePointer,
+        prediction: DevicePointer,
+        table: DevicePointer,
+        step: DevicePointer,
+        guidance: DevicePointer,
+        history: DevicePointer,
+        noise: DevicePointer,
     }
 }
 
 /// The whole step in one kernel.
 #[derive(Debug)]
 struct Step {
+    op: SamplerStep,
+    inputs: Vec<TensorType>,
     /// One element a thread.
     plain: bool,
 }
 
-impl Implementation for Step {
-    fn name(&self) -> String {
-        if self.plain { "sampler-plain" } else { "sampler" }.to_owned()
-    }
-
-    fn launches(&self, call: &Call<'_>, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let Op::SamplerStep(op) = call.op else {
-            return Err(CudaError::Internal(format!("{} is no sampler step", call.op)));
-        };
-        let operands: Vec<(&TensorType, DevicePointer)> =
-            call.inputs.iter().copied().zip(places.inputs.iter().copied()).collect();
-        if operands.len() != op.operand_count() || places.outputs.len() != result_count(op) {
-            return Err(CudaError::Internal("a sampler step with other operands than it says".into()));
-        }
-        let args = op.operands(&operands);
-        let sample = args.sample.0;
-        let count = sample.elements();
-        let per_image = count.checked_div(sample.shape[0]).unwrap_or(0);
-        let narrowest = [Some(args.sample), Some(args.prediction), args.history, args.noise];
-        let narrowest = narrowest.iter().flatten().map(|(ty, _)| ty.dtype.size()).fold(4, usize::min);
-        // A vector lies within one image, for its guidance.
-        let width = if self.plain { 1 } else { vector(per_image, WIDEST_ACCESS / narrowest) };
-
+impl Step {
+    /// The kernel, which handles so many elements a thread.
+    fn kernel(&self, width: usize) -> Kernel {
+        let op = &self.op;
+        let args = op.operands(&self.inputs);
         // What is not given is never read.
-        let type_of = |operand: Option<&(&TensorType, DevicePointer)>| {
-            operand.map_or("f32", |(ty, _)| type_name(ty.dtype))
-        };
+        let type_of = |operand: Option<&TensorType>| operand.map_or("f32", |ty| type_name(ty.dtype));
         let mut kernel = Kernel::new(SOURCE, "sampler_step")
             .with("VECTOR", width)
-            .with("SAMPLE", type_name(sample.dtype))
-            .with("PREDICTION", type_name(args.prediction.0.dtype))
+            .with("SAMPLE", type_name(args.sample.dtype))
+            .with("PREDICTION", type_name(args.prediction.dtype))
             .with("HISTORY", type_of(args.history))
             .with("NOISE", type_of(args.noise));
         for (name, given) in [
@@ -73,35 +81,56 @@ impl Implementation for Step {
             kernel = kernel.with(name, i32::from(given));
         }
         kernel.hot = true;
+        kernel
+    }
 
+    fn at(&self, places: &kernels::Places) -> Places {
+        let args = self.op.operands(&places.inputs);
+        let optional = |operand: Option<&DevicePointer>| operand.copied().unwrap_or_default();
         let mut results = places.outputs.iter().copied();
-        let mut result = |given: bool| if given { results.next().unwrap_or(0) } else { 0 };
-        let at = |operand: Option<&(&TensorType, DevicePointer)>| operand.map_or(0, |&(_, at)| at);
-        let pointers = [
-            result(true),
-            result(op.emit_denoised),
-            result(op.emit_scaled),
-            args.sample.1,
-            args.prediction.1,
-            args.table.1,
-            args.step.1,
-            at(args.guidance),
-            at(args.history),
-            at(args.noise),
-        ];
-        let arguments = vec![
-            words(pointers),
+        let mut result =
+            |given: bool| if given { results.next().unwrap_or_default() } else { DevicePointer::NULL };
+        Places {
+            next: result(true),
+            denoised: result(self.op.emit_denoised),
+            scaled: result(self.op.emit_scaled),
+            sample: *args.sample,
+            prediction: *args.prediction,
+            table: *args.table,
+            step: *args.step,
+            guidance: optional(args.guidance),
+            history: optional(args.history),
+            noise: optional(args.noise),
+        }
+    }
+}
+
+impl Implementation for Step {
+    fn name(&self) -> String {
+        if self.plain { "sampler-plain" } else { "sampler" }.to_owned()
+    }
+
+    fn launches(&self, places: &kernels::Places) -> Result<Vec<Launch>, CudaError> {
+        let args = self.op.operands(&self.inputs);
+        let count = args.sample.elements();
+        let per_image = count.checked_div(args.sample.shape[0]).unwrap_or(0);
+        let narrowest = [Some(args.sample), Some(args.prediction), args.history, args.noise];
+        let narrowest = narrowest.iter().flatten().map(|ty| ty.dtype.size()).fold(4, usize::min);
+        // A vector lies within one image, for its guidance.
+        let width = if self.plain { 1 } else { vector(per_image, WIDEST_ACCESS / narrowest) };
+        let arguments = arguments![
+            self.at(places),
             long(count),
             long(per_image),
-            long(args.guidance.map_or(1, |(ty, _)| ty.shape[0])),
-            long(args.table.0.shape[0]),
-            Argument::F32(op.clip.unwrap_or(0.0)),
-            Argument::Pointer(places.fault),
-            Argument::I32(places.number),
+            long(args.guidance.map_or(1, |ty| ty.shape[0])),
+            long(args.table.shape[0]),
+            self.op.clip.unwrap_or(0.0),
+            places.fault,
+            places.number,
         ];
         // Even a sample without elements has its step checked.
         let blocks = grid((count / width).div_ceil(THREADS).max(1))?;
-        Ok(vec![Launch::new(kernel, blocks, THREADS as u32, arguments)])
+        Ok(vec![Launch::new(self.kernel(width), blocks, THREADS as u32, arguments)])
     }
 }
 
@@ -114,7 +143,7 @@ mod tests {
     use kinora_graph::{DType, op::STEP_COLUMNS};
 
     use super::*;
-    use crate::kernels::testing;
+    use crate::kernels::{Argument, testing};
 
     #[test]
     fn what_is_given_takes_its_place() {
@@ -126,8 +155,19 @@ mod tests {
         let inputs = [&sample, &prediction, &table, &step, &guidance, &sample];
         let launches = testing::launches(implementations, &Op::SamplerStep(op), &inputs).unwrap();
         let place = testing::place;
-        let pointers = [place(6), 0, place(7), place(0), place(1), place(2), place(3), place(4), 0, place(5)];
-        assert_eq!(launches[0].arguments[0], words(pointers));
+        let given = Places {
+            next: place(6),
+            denoised: DevicePointer::NULL,
+            scaled: place(7),
+            sample: place(0),
+            prediction: place(1),
+            table: place(2),
+            step: place(3),
+            guidance: place(4),
+            history: DevicePointer::NULL,
+            noise: place(5),
+        };
+        assert_eq!(launches[0].arguments[0], given.into());
         assert_eq!(launches[0].arguments[1..5], [96, 24, 2, 5].map(Argument::I64));
         assert_eq!(launches[0].kernel.constants[0], ("VECTOR", "8".to_owned()));
     }

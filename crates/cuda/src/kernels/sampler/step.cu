@@ -1,4 +1,4 @@
-// One guided sampler step: the next sample, and where wanted the denoised one and the network's next input.
+// One guided sampler step: the next sample and, on request, the denoised one and the network's next input.
 //
 // The coefficients are a row of a table in memory, picked by a step number in memory, so that no step waits for the
 // host. A step outside the table is reported, and nothing is written.
