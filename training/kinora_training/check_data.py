@@ -1,5 +1,4 @@
-"""Checks the clips: the same number gives the same bytes in any batch, nothing is infinite, and motion is measured as
-it was made.
+"""Checks the clips: a number gives the same bytes in any batch, all values are finite, and measured motion is correct.
 
 Usage:
 
@@ -46,7 +45,7 @@ def main():
                 still[:, :, 2] = shift.to(canvas.device) * frame
                 grid = torch.nn.functional.affine_grid(0.8 * still, canvas.shape, align_corners=False)
                 moved.append(torch.nn.functional.grid_sample(canvas, grid, align_corners=False))
-            # Only 0.8 of the canvas is seen, in which a pixel is as much larger.
+            # Only 0.8 of the canvas is visible, so a pixel is larger by as much.
             measured.append(motion.displacement(torch.stack(moved, dim=1)).mean().item())
         mean = sum(measured) / len(measured)
         print(f"moved by {distance} pixels a frame, measured {mean:.2f}")

@@ -1,10 +1,9 @@
-"""Compares the layers of fused/ with PyTorch's operations in f64, and the networks made of them with diffusers' own:
-results and gradients.
+"""Compares results and gradients of the fused layers with PyTorch in f64, and of the networks with diffusers' own.
 
     python -m kinora_training.check_fused                     # on a GPU, its Triton kernels
     TRITON_INTERPRET=1 python -m kinora_training.check_fused  # the same kernels, interpreted on a CPU
 
-Exits with an error where something differs by more than rounding.
+Exits with an error if anything differs by more than rounding.
 """
 
 import argparse
@@ -34,7 +33,7 @@ def main():
 
     def check(name, dtype, function, plain, tensors, *rest):
         nonlocal failures
-        # Numbers that are alone are f32, whatever the rest is, as in training.
+        # Scalars are always f32, as in training.
         kinds = [torch.float32 if t is not None and t.ndim == 0 else dtype for t in tensors]
         given = [
             None if t is None else t.to(device, kind).requires_grad_() for t, kind in zip(tensors, kinds, strict=True)
@@ -112,15 +111,14 @@ def main():
                 heads,
             )
 
-    # The whole networks, at the sizes that are trained but for fewer clips. Interpreting would take too long for them.
+    # The whole networks, at the sizes used in training but with fewer clips. Interpreting them would take too long.
     tiles.INTERPRETED = False
     torch.backends.cudnn.allow_tf32 = False
     from .networks import configurations as sizes
     from .networks import fast_layers, fast_unet
 
     def check_network(name, make, plain, fast):
-        """`plain(network, dtype)` by diffusers in f64, `fast(network, dtype)` by our layers: results and all
-        gradients."""
+        """Compares results and gradients of `plain`, diffusers in f64, and `fast`, our layers."""
         nonlocal failures
         start = make().to(device)
         for parameter in start.parameters():
@@ -140,12 +138,11 @@ def main():
             ours.backward(gradient.to(dtype))
             compared = {"result": (ours.double(), theirs)}
             for part, parameter in network.named_parameters():
-                # Queries and keys of a single key, the norm before them, and biases of keys have no gradient.
+                # With a single key, queries, keys and the norm before them have no gradient; nor do biases of keys.
                 if wanted[part] is not None and wanted[part].norm() > 1e-9 * theirs.numel() ** 0.5:
                     given = torch.zeros_like(wanted[part]) if parameter.grad is None else parameter.grad
                     compared[part] = (given.double(), wanted[part])
-            # Gradients of single numbers are sums that nearly cancel, and in bf16 so are many others: they are one
-            # vector.
+            # Gradients of scalars are sums that nearly cancel, as are many others in bf16: compare them as one vector.
             joined = [
                 part for part, (_, one) in compared.items() if part != "result" and (one.numel() == 1 or bar > 1e-2)
             ]

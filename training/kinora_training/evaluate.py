@@ -2,7 +2,8 @@
 
     python -m kinora_training.evaluate --model FOLDER --out FOLDER
 
-Everything goes through diffusers' own pipeline, loaded from the folder, with its defaults but for steps and guidance.
+Everything goes through diffusers' own pipeline, loaded from the folder, with its defaults except for steps and
+guidance.
 """
 
 import argparse
@@ -27,7 +28,7 @@ SEEDS = 4
 
 
 class Model:
-    """The pipeline, asked for many clips at a time."""
+    """The pipeline, called for many clips at a time."""
 
     def __init__(self, folder, device, dtype, steps, batch, guidance):
         self.pipeline = export.load(folder, device, dtype)
@@ -158,7 +159,7 @@ def evaluate(folder, out, device, dtype, count=48, steps=sizes.STEPS, batch=32, 
 
 
 def passes(results):
-    """Each of the model's promises, and whether it is kept."""
+    """Each of the model's promises, and whether the model keeps it."""
     sharp = results["sharpness"]
     return {
         "first frame of the autoencoder at 30 dB or more": results["autoencoder"]["first_frame_psnr"] >= 30,

@@ -1,4 +1,4 @@
-"""Makes the README's pictures of the model in the box from what `kinora generate` gives: a strip, and a GIF.
+"""Makes the README's pictures of the model in the box from what `kinora generate` writes: a strip and a GIF.
 
 Usage:
 
@@ -12,7 +12,7 @@ import tempfile
 
 from PIL import Image
 
-# Of each still, the seed of the clip that is shown.
+# For each still, the seed of the clip that is shown.
 SHOWN = {"flyer": 1, "creature": 1, "trio": 1, "night": 1, "walker": 1, "pair": 1}
 STRIP_FRAMES = (0, 3, 6, 9, 13)
 GAP = 4
@@ -54,7 +54,7 @@ def main():
     # One palette for all: with one for each, colours would change from frame to frame.
     colours = sheet([[moment] for moment in moments]).quantize(256, kmeans=8)
     reduced = [moment.quantize(palette=colours, dither=Image.Dither.FLOYDSTEINBERG) for moment in moments]
-    # Forth and back again, so that it has no end.
+    # Forwards and backwards, so that it loops.
     reduced += reduced[-2:0:-1]
     reduced[0].save(arguments.out / "box.gif", save_all=True, append_images=reduced[1:], duration=143, loop=0)
 

@@ -18,7 +18,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def timed(torch, step, inputs, repeats):
-    """Seconds of preparation, and of a step after it."""
+    """Seconds of preparation, and of one step after it."""
     start = time.perf_counter()
     for _ in range(6):
         step(**inputs)
@@ -31,7 +31,7 @@ def timed(torch, step, inputs, repeats):
 
 
 def profile(torch, step, inputs, longest=40):
-    """Prints the kernels of a step, by the time of all their launches."""
+    """Prints the kernels of a step, sorted by the total time of their launches."""
     for _ in range(3):
         step(**inputs)
     torch.cuda.synchronize()

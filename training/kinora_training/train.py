@@ -1,14 +1,14 @@
-"""Trains the model in the box from nothing but generated clips, and writes it as a diffusers folder, with its measures.
+"""Trains the model in the box on painted clips alone, and writes it as a diffusers folder, with its evaluation.
 
     python -m kinora_training.train --out FOLDER
 
     python -m kinora_training.train --out FOLDER --from-model MODEL
 
-goes on from a model that it wrote earlier: the encoder stays as it is, so that latents mean the same, and the other
-networks learn on.
+continues from a model that it wrote earlier: the encoder stays frozen, so that latents mean the same, and the other
+networks train further.
 
-A run that is stopped, by --stop-after or otherwise, goes on when the same command is given again: what it has reached
-is kept in --work. --smoke runs every stage for a few steps on a CPU.
+If a run is stopped, by --stop-after or otherwise, give the same command again to resume it: checkpoints are kept in
+--work. --smoke runs every stage for a few steps on a CPU.
 """
 
 import argparse
@@ -55,13 +55,13 @@ class Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFo
 def parsed():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=Help)
     arguments.add_argument(
-        "--out", type=pathlib.Path, required=True, help="where the model, its measures and pictures go"
+        "--out", type=pathlib.Path, required=True, help="where the model, its evaluation and pictures go"
     )
     arguments.add_argument(
         "--work", type=pathlib.Path, help="where checkpoints are kept, gigabytes of them; OUT/work unless given"
     )
     arguments.add_argument(
-        "--from-model", type=pathlib.Path, metavar="MODEL", help="a model of an earlier run, to go on from"
+        "--from-model", type=pathlib.Path, metavar="MODEL", help="a model of an earlier run, to continue from"
     )
     arguments.add_argument("--vae-minutes", type=float, default=3.2)
     arguments.add_argument("--unet-minutes", type=float, default=14.5)
@@ -71,15 +71,15 @@ def parsed():
     arguments.add_argument(
         "--finish",
         action="store_true",
-        help="fits what is left of the UNet's training into this run, shorter or longer",
+        help="fit the rest of the UNet's training into this run, shorter or longer",
     )
-    arguments.add_argument("--clips", type=int, default=38400, help="that are painted to train on")
-    arguments.add_argument("--first-clip", type=int, default=0, help="the number of the first of them")
-    arguments.add_argument("--vae-batch", type=int, default=42, help="frames, at least one clip of them in the end")
+    arguments.add_argument("--clips", type=int, default=38400, help="number of clips to paint and train on")
+    arguments.add_argument("--first-clip", type=int, default=0, help="number of the first clip")
+    arguments.add_argument("--vae-batch", type=int, default=42, help="frames; at least one clip's")
     arguments.add_argument("--unet-batch", type=int, default=32, help="clips")
-    arguments.add_argument("--unet-rate", type=float, default=2e-3, help="the highest rate that the UNet learns at")
+    arguments.add_argument("--unet-rate", type=float, default=2e-3, help="peak learning rate of the UNet")
     arguments.add_argument("--device", default=None)
-    arguments.add_argument("--no-graph", action="store_true", help="launches kernels one by one")
+    arguments.add_argument("--no-graph", action="store_true", help="launch kernels one by one")
     arguments.add_argument("--no-evaluation", action="store_true")
     arguments.add_argument("--evaluated", type=int, default=48, help="held-out clips of each kind of scene")
     arguments.add_argument("--smoke", action="store_true", help="a few steps of everything")
@@ -93,7 +93,7 @@ def parsed():
 
 
 def minutes(checkpoint):
-    """That a stage has been trained for, in all runs."""
+    """The minutes that a stage has been trained for, in all runs."""
     from .optimisation.checkpoints import load
 
     return round(load(checkpoint, "cpu")["elapsed"] / 60, 1)
@@ -106,7 +106,7 @@ def main():
     import torch
     import transformers
 
-    # Neither has anything to say that a reader of this run could act on.
+    # Neither prints anything that a reader of this run could act on.
     for library in (diffusers.utils, transformers.utils):
         library.logging.set_verbosity_error()
         library.logging.disable_progress_bar()
@@ -122,7 +122,7 @@ def main():
     on_gpu = device.startswith("cuda")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
-    # Trying all of an operation's algorithms takes longer than the last of them save.
+    # Trying all algorithms of an operation takes longer than the last ones save.
     torch.backends.cudnn.benchmark_limit = 5
     settings = Settings(
         dtype=torch.bfloat16 if on_gpu else torch.float32,
@@ -161,7 +161,7 @@ def main():
     model = None if settings.exported is None else str(settings.exported.resolve())
     belong(work, dict(model=model, first_clip=settings.first_clip, clips=settings.clips))
     clips = Clips(device)
-    # Painted when something is to be taken from it: a run that goes on with the UNet needs none.
+    # Painted on first use: a run that resumes with the UNet needs no clips.
     pool = functools.cache(lambda: Pool(clips, settings.first_clip, settings.clips, settings.painted_at_once, out))
     if not autoencoder.train(clips, pool, work, out, settings):
         return stopped("the autoencoder")
@@ -187,7 +187,7 @@ def main():
     exported.write_history(folder, runs)
     print(f"{folder}: {weights / 2**20:.2f} MiB of weights", flush=True)
     if not finished:
-        print("the UNet is not done; what follows is as far as it has come", flush=True)
+        print("the UNet is not finished; what follows is its present state", flush=True)
     if not arguments.no_evaluation:
         torch.backends.cudnn.benchmark = False
         evaluated = arguments.evaluated if finished else max(1, arguments.evaluated // 4)
@@ -201,7 +201,7 @@ def main():
 
 
 def stopped(stage):
-    print(f"stopped in {stage}; the same command goes on from here", flush=True)
+    print(f"stopped in {stage}; give the same command again to resume", flush=True)
 
 
 if __name__ == "__main__":

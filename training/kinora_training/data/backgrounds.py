@@ -1,5 +1,4 @@
-"""Rich still canvases that a camera moves over: clouds, marble, stones, bricks, fabric, maps, lights, and fallen
-leaves.
+"""Detailed still canvases for a camera to move over: clouds, marble, stones, bricks, fabric, maps, lights, leaves.
 
 A canvas is larger than a frame. Its finest details are about two pixels of a frame wide: finer ones would flicker as
 they move, and no autoencoder of this size could keep them.
@@ -13,7 +12,7 @@ from . import shapes
 from .colours import palette, ramp, rgb
 from .noise import cells, each, layered, places, step
 
-# Texels of a side, and how many of them a pixel of a frame covers at rest.
+# Texels per side, and how many of them a pixel of a frame covers at rest.
 SIDE, TEXELS_PER_PIXEL = 320, 1.3
 # Ranges of saturation and of value.
 VIVID = ((0.2, 0.8), (0.12, 0.95))
@@ -52,7 +51,7 @@ def stones(draw):
     size = SIDE / bumps
     x = (x + 5 * cells(draw, 12, 12, SIDE, SIDE)) / size
     y = (y + 5 * cells(draw, 12, 12, SIDE, SIDE)) / size
-    # Points beyond the edges too, so that cells there are whole.
+    # Also points beyond the edges, so that the cells there are complete.
     side = bumps + 4
     jitter = draw.uniform(0.12, 0.88, 2, side * side)
     shade = draw.uniform(0, 1, side * side)
@@ -160,7 +159,7 @@ def lights(draw):
 
 
 def leaves(draw, atlas, pieces=34):
-    """Pieces of every size that lie on each other, the statistics of photographs (Lee, Mumford and Huang 2001)."""
+    """Overlapping pieces of every size: the statistics of photographs (Lee, Mumford and Huang 2001)."""
     x, y = places(SIDE, SIDE, draw.device)
     stops = palette(draw, 6, (0.15, 0.75), (0.12, 0.95))
     # Half of the piles have colours that do not match.
@@ -181,7 +180,7 @@ def leaves(draw, atlas, pieces=34):
         grid = torch.stack([u, v], dim=-1) / shapes.EXTENT
         outline = atlas[outlines[draw.integer(len(shapes.PLAIN))], :1]
         distance = torch.nn.functional.grid_sample(outline, grid, padding_mode="border", align_corners=False)[:, 0]
-        # Beyond the texture the border's value stays, which is outside for every shape.
+        # Beyond the texture its border repeats, which is outside every shape.
         distance = distance * radius * stretch
         cover = step(-distance, 2.2)
         shadow = step(6.0 - distance, 14.0) * (1 - cover)

@@ -1,4 +1,4 @@
-"""The training data: a clip of 14 frames for every number, painted in batches on whatever device.
+"""The training data: a clip of 14 frames for every number, painted in batches on any device.
 
     clips = Clips("cuda")
     batch = clips.make(range(64))      # batch.frames is [64, 14, 3, 128, 128], from 0 to 1
@@ -23,7 +23,7 @@ FRAMES = 14
 HELD_OUT = 1 << 40
 SPRITES, CAMERA, LANDSCAPE = range(3)
 SCENES = ("sprites", "camera", "landscape")
-# Of 20: how often each kind of scene comes.
+# How often each kind of scene occurs, out of 20.
 SHARES = [SPRITES] * 10 + [CAMERA] * 4 + [LANDSCAPE] * 6
 CANVASES = [
     "clouds",
@@ -51,12 +51,12 @@ class Batch:
     """`[clips, frames, 3, height, width]` from 0 to 1."""
     fps: torch.Tensor
     motion: torch.Tensor
-    """Measured, in pixels a frame."""
+    """Measured, in pixels per frame."""
     scene: torch.Tensor
     colours: torch.Tensor
     """The sprites' own, `[clips, 5, 3]`."""
     radius: torch.Tensor
-    """The sprites', in pixels; 0 where there is none."""
+    """The sprites', in pixels; 0 for no sprite."""
 
     @property
     def bucket(self):
@@ -72,9 +72,10 @@ class Clips:
 
     @torch.no_grad()
     def make(self, numbers, frames=None, scene=None):
-        """The clips of these numbers; of `frames`, or all 14. `scene` takes one kind only, for a closer look at it."""
+        """The clips with these numbers; only some `frames` if given. `scene` restricts them to one kind, to look at
+        it."""
         numbers = torch.as_tensor(list(numbers), dtype=torch.int64)
-        # What decides about the course of the program is drawn on the CPU: the numbers are the same there.
+        # Draws that control flow depends on are made on the CPU, which draws the same numbers.
         draw = Draw(numbers, stream=1)
         scenes = draw.choice(SHARES)
         if scene is not None:
@@ -129,7 +130,7 @@ class Clips:
     def textured(self, draw, time, middle, scene, kinds):
         """Sprites over a texture, or a camera over one."""
         has_sprites = scene == SPRITES
-        # Muted behind sprites, which are known by their colours.
+        # Muted behind sprites, which are recognised by their colours.
         vividness = torch.where(has_sprites, draw.uniform(0.1, 0.5), draw.uniform(0.6, 1.1))
         canvas = self.canvas(draw, kinds, vividness)
         drifts = draw.chance(0.35)

@@ -19,13 +19,12 @@ def luminance(image, axis=-3):
 
 
 def palette(draw, colours, saturation=(0.1, 0.45), value=(0.25, 0.9)):
-    """Colours that go together, `[clips, colours, 3]`: neighbouring hues, at times one opposite, from dark to
-    bright."""
+    """Colours that go together, `[clips, colours, 3]`: neighbouring hues, sometimes one opposite, dark to bright."""
     hue = draw.uniform(0, 1, 1) + draw.uniform(-0.09, 0.09, colours)
     opposite = draw.chance(0.35, 1) & (torch.arange(colours, device=draw.device) == draw.integer(colours, 1))
     hue = hue + 0.5 * opposite.float()
     values = draw.uniform(*value, colours).sort(dim=1).values
-    # Spread apart: two colours that look the same are one.
+    # Spread apart, so that no two look the same.
     even = torch.linspace(value[0], value[1], colours, device=draw.device)
     return rgb(hue % 1.0, draw.uniform(*saturation, colours), 0.5 * values + 0.5 * even)
 

@@ -1,12 +1,11 @@
-"""Landscapes of several depths, which a camera passes at several speeds: sky, clouds, mountains, woods, towns,
-water."""
+"""Landscapes with several depths that pass at different speeds: sky, clouds, mountains, woods, towns, water."""
 
 import torch
 
 from .colours import ramp, rgb
 from .noise import each, layered, line, places, step
 
-# Texels of a layer; a frame is 128 pixels of 1.3 texels, so that there is room to both sides.
+# Texels of a layer; a frame is 128 pixels of 1.3 texels, which leaves room on both sides.
 HEIGHT, WIDTH, TEXELS_PER_PIXEL = 180, 440, 1.3
 
 # Zenith, middle and horizon of the sky, the far and the near ground.
@@ -36,7 +35,7 @@ class Palette:
         self.night = self.kind == NIGHT
 
     def depth(self, nearness):
-        """The ground's colour: what is far is as pale as the horizon."""
+        """The ground's colour: distant ground is as pale as the horizon."""
         near = torch.lerp(self.far, self.near, nearness)
         return torch.lerp(self.horizon, near, 0.45 + 0.55 * nearness)[:, :, None, None]
 
@@ -114,7 +113,7 @@ def ridge(draw, colours, nearness, kind):
     below = y - line_y[:, None, :]
     cover = step(below, 1.8)
     shade = 1 + 0.16 * layered(draw, 8, 3, HEIGHT, WIDTH, gain=0.6)
-    # Slopes that look to the light are brighter, and what lies low is paler: haze.
+    # Slopes that face the light are brighter; low ground is paler, from haze.
     slope = torch.gradient(line_y, dim=1)[0][:, None, :].clamp(-1.5, 1.5)
     rocky = each((kind == 0).float())
     shade = shade + rocky * 0.22 * slope * torch.exp(-below.clamp(min=0) / 40)

@@ -26,13 +26,12 @@ def sample(texture, x, y, padding="zeros"):
 
 
 def spread(values):
-    """A number for every frame of every clip, to be multiplied with images."""
+    """A number for every frame of every clip, shaped to multiply images."""
     return values[:, :, None, None]
 
 
 def look(canvas, centre, angle, texels_per_pixel):
-    """What a camera over a canvas sees: `centre` is where it looks, in texels. Four samples a pixel, against
-    flicker."""
+    """What a camera over a canvas sees around `centre`, in texels. Four samples per pixel prevent flicker."""
     height, width = canvas.shape[2:]
     px, py = pixel_places(canvas.device, 2)
     px, py = (px - SIDE / 2), (py - SIDE / 2)
@@ -112,8 +111,8 @@ def paint(image, visible, texture, shadow, placement, light):
 
 
 def through_a_lens(image, share=0.125):
-    """Every pixel of `[..., height, width]` with a share of each neighbour's, as lenses give them. What is painted is
-    sharper than that to the pixel, which an eighth of the numbers cannot keep, and no one sees."""
+    """A slight blur of `[..., height, width]`, like a lens's. Painted images are sharper, down to the pixel, which
+    latents with an eighth of the numbers cannot keep, and nobody would see."""
     shape = image.shape
     image = image.flatten(0, -4)
     for axis, padding in ((-1, (1, 1, 0, 0)), (-2, (0, 0, 1, 1))):

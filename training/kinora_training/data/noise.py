@@ -1,11 +1,11 @@
-"""Smooth noise on a canvas: the stuff that textures and landscapes are made of."""
+"""Smooth noise on a canvas, from which textures and landscapes are made."""
 
 import torch
 import torch.nn.functional as F
 
 
 def cells(draw, rows, columns, height, width):
-    """Noise from −1 to 1 with about so many bumps along each axis, `[clips, height, width]`."""
+    """Noise from −1 to 1 with about this many bumps along each axis, `[clips, height, width]`."""
     lattice = draw.uniform(-1, 1, 1, rows + 1, columns + 1)
     return F.interpolate(lattice, (height, width), mode="bicubic", align_corners=True)[:, 0]
 
@@ -40,11 +40,11 @@ def places(height, width, device):
 
 
 def step(value, width):
-    """0 below, 1 above, and a smooth edge about as wide as said."""
+    """0 below, 1 above, and a smooth edge of about the given width."""
     at = (value / width + 0.5).clamp(0, 1)
     return at * at * (3 - 2 * at)
 
 
 def each(values):
-    """One number a clip, to be multiplied with images of them."""
+    """One number per clip, shaped to multiply images."""
     return values.reshape(-1, 1, 1)

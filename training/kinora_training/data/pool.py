@@ -1,6 +1,6 @@
 """Clips painted once and kept as bytes on the device: 0.7 MB each, from which both stages take what they need.
 
-A training step then never waits for painting. Where a stage has to begin again, the same clips are painted again.
+A training step then never waits for painting. If a stage has to start again, the same clips are painted again.
 """
 
 import time
@@ -14,7 +14,7 @@ from .motion import bucket
 
 
 class Pool:
-    """So many clips, from the one numbered `first` on."""
+    """A number of clips, starting at number `first`."""
 
     def __init__(self, clips, first, count, painted_at_once, out):
         log, start = Log(out / "log.jsonl", "pool"), time.perf_counter()
@@ -31,7 +31,7 @@ class Pool:
                 log.write(event="painting", clips=rows.stop, clips_per_second=rows.stop / (time.perf_counter() - start))
         if device.type == "cuda":
             torch.cuda.synchronize()
-            # What painting took for itself is more than training needs.
+            # Painting holds more memory than training needs.
             torch.cuda.empty_cache()
         seconds = time.perf_counter() - start
         places = torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95], device=device)
@@ -50,7 +50,7 @@ class Pool:
         return len(self.frames)
 
     def pieces(self, count, frames, generator):
-        """So many frames in a row, from −1 to 1, of so many clips at random."""
+        """Consecutive frames, from −1 to 1, of clips drawn at random."""
         device = self.frames.device
         rows = torch.randint(self.count, (count, 1), generator=generator, device=device)
         first = torch.randint(FRAMES - frames + 1, (count, 1), generator=generator, device=device)

@@ -1,7 +1,7 @@
 """Random numbers that depend on the clip and on the place where they are drawn, and on nothing else.
 
-A clip is a function of its number: whichever batch it is made in, and on whatever device, it draws the same numbers. So
-training clips and held-out clips are two ranges of numbers, and a clip can be made again alone.
+A clip is a function of its number: it draws the same numbers in any batch and on any device. So training clips and
+held-out clips are two ranges of numbers, and a clip can be made again on its own.
 """
 
 import torch
@@ -89,7 +89,7 @@ class Draw:
         return (self.bits[:, place] % count).reshape(self.count, *shape)
 
     def choice(self, values, *shape):
-        """One of the values, each as likely as it is often among them."""
+        """One of the values, each with a probability in proportion to how often it is listed."""
         return torch.tensor(values, device=self.device)[self.integer(len(values), *shape)]
 
     def chance(self, probability, *shape):

@@ -7,7 +7,7 @@ import math
 
 import torch
 
-# Texels of a side, and half of the side in units of a shape's radius: a margin for soft edges.
+# Texels per side, and half the side in units of a shape's radius: a margin for soft edges.
 TEXELS, EXTENT = 80, 1.25
 
 # Strokes on a grid of 4 by 6, y downwards: an open line of points each.
@@ -105,7 +105,7 @@ def drop(points=96):
     return polar(lambda a: 0.62 + 0.38 * abs(math.cos(a / 2)) ** 9, points)
 
 
-# By name: closed lines; a point is inside where an odd number of them surrounds it.
+# By name: closed lines; a point is inside if an odd number of them surround it.
 POLYGONS = {
     "circle": [ellipse(0.95, 0.95)],
     "square": [rounded(0.8, 0.8, 0.1)],
@@ -188,7 +188,7 @@ def letter_distance(x, y, strokes):
 
 def atlas(device):
     """Distance of every shape, negative inside, and its direction: `[shapes, 3, texels, texels]`."""
-    # On the CPU, where hundreds of small operations cost no launches, and the same numbers come out everywhere.
+    # On the CPU: hundreds of small operations cost no launches there, and the numbers are the same everywhere.
     x, y = texel_places("cpu")
     distances = [polygon_distance(x, y, lines) for lines in POLYGONS.values()]
     distances += [letter_distance(x, y, strokes) for strokes in LETTERS.values()]

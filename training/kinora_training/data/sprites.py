@@ -1,5 +1,4 @@
-"""Sprites: shapes, letters and small creatures, each with a colour of its own, a pattern, and a surface that takes
-light."""
+"""Sprites: shapes, letters and small creatures, each with its own colour, a pattern, and a surface that is lit."""
 
 import math
 
@@ -36,8 +35,7 @@ def surface(distance, direction, bevel):
 
 
 def pattern(draw, x, y, radius):
-    """A pattern of two tones, 0 to 1, one of several kinds for each sprite: stripes, dots, checks, rings, patches or
-    none."""
+    """A two-tone pattern from 0 to 1 for each sprite: stripes, dots, checks, rings, patches or none."""
     angle = draw.uniform(0, 2 * math.pi, MOST).reshape(-1, 1, 1)
     u, v = x * angle.cos() + y * angle.sin(), y * angle.cos() - x * angle.sin()
     # Waves of 8 to 16 pixels, whatever the sprite's size.
@@ -65,7 +63,7 @@ def textures(distance, direction, radius, colour, bevel):
 
 
 class Sprites:
-    """The sprites of a batch of clips: how they look, and how they are painted at a time."""
+    """The sprites of a batch of clips: how they look, and how to paint them at a given time."""
 
     def __init__(self, draw, atlas, counts, radius, creatures=0.35, letters=0.25, vivid=1.0):
         clips, device = draw.count, draw.device
@@ -81,7 +79,7 @@ class Sprites:
         shape = torch.where(is_letter, written, plain)
         shape = torch.where(self.is_creature, bodies, shape)
 
-        # Hues far from each other, so that a sprite is known by its colour.
+        # Hues far from each other, so that a sprite is recognised by its colour.
         hue = draw.uniform(0, 1, 1) + torch.arange(MOST, device=device) / counts.clamp(min=3)[:, None]
         self.hue = (hue + draw.uniform(-0.03, 0.03, MOST)) % 1.0
         saturation, value = draw.uniform(0.68, 0.95, MOST) * vivid, draw.uniform(0.72, 1.0, MOST)
@@ -176,7 +174,7 @@ class Sprites:
             visible = self.active[:, sprite]
             centre, turn = place[:, :, sprite], angle[:, :, sprite]
             size, flip = radius[:, :, sprite], mirror[:, :, sprite]
-            # What hops is flatter while it is quick, and taller when it is slow.
+            # A hopping sprite is flatter while it is fast and taller while it is slow.
             beat = torch.sin(2 * math.pi * (time / self.beat[:, sprite, None] + self.beat_phase[:, sprite, None]))
             soft = torch.where(self.is_creature[:, sprite, None], 0.06 * beat, torch.zeros_like(beat))
             for limb in self.limbs:

@@ -1,7 +1,7 @@
-"""How sprites and cameras move. Every path is a function of time, so that any frame can be made alone.
+"""How sprites and cameras move. Every path is a function of time, so any frame can be painted on its own.
 
-Time is counted in frames at full speed; a clip's speed stretches it. Nothing in a first frame says how fast it is, or
-where to.
+Time is counted in frames at full speed; a clip's speed stretches it. Nothing in a first frame shows how fast things
+move, or where to.
 """
 
 import math
@@ -21,7 +21,7 @@ def reflected(place, low, high):
 
 
 def apart(draw, radius, active, rounds=12):
-    """Places for sprites that hide each other little: they push each other away, and walls push back."""
+    """Places for sprites with little overlap: they repel each other, and walls push them back."""
     place = draw.uniform(0, 1, radius.shape[1], 2) * (SIDE - 2 * radius[..., None]) + radius[..., None]
     both = (active[:, :, None] & active[:, None, :]).float()
     both = both * (1 - torch.eye(radius.shape[1], device=radius.device))
@@ -65,7 +65,7 @@ class SpritePaths:
         start = self.start[:, None]
         straight_x = reflected(start[..., 0] + self.velocity[:, None, :, 0] * time, low, high)
         straight_y = reflected(start[..., 1] + self.velocity[:, None, :, 1] * time, low, high)
-        # Thrown up again and again from a floor: the start is somewhere on that way.
+        # Bouncing on a floor; the clip starts somewhere along the bounce.
         fall = 4 * (self.phase * (1 - self.phase))[:, None]
         height = torch.minimum(
             self.height[:, None], (start[..., 1] - low).clamp(min=0) / (1.001 - fall).clamp(min=0.15)
@@ -74,7 +74,7 @@ class SpritePaths:
         turn = (time / self.period[:, None] + self.phase[:, None]) % 1.0
         floor = torch.minimum(start[..., 1] + height * fall, high)
         bounce_y = (floor - height * 4 * turn * (1 - turn)).clamp(min=0)
-        # Only the first frame decides where it begins.
+        # Only the first frame determines where it starts.
         bounce_x = reflected(start[..., 0] + 0.6 * self.velocity[:, None, :, 0] * time, low, high)
         angle = 2 * math.pi * (self.phase[:, None] + self.way[:, None] * time / (1.6 * self.period[:, None]))
         first = 2 * math.pi * self.phase[:, None]

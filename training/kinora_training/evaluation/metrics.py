@@ -1,4 +1,4 @@
-"""What is measured of generated clips. All take frames `[clips, frames, 3, height, width]` from 0 to 1."""
+"""Measures of generated clips. All take frames `[clips, frames, 3, height, width]` from 0 to 1."""
 
 import torch
 import torch.nn.functional as F
@@ -23,8 +23,8 @@ def flicker(frames):
 
 
 def hatching(frames):
-    """How strong patterns of every second pixel are, for each clip: curvature from pixel to pixel, as far as it is more
-    than what changes across two pixels."""
+    """The strength of patterns that alternate from pixel to pixel, for each clip: how much curvature between
+    neighbouring pixels exceeds change across two pixels."""
     energy = F.avg_pool2d(bands(frames.flatten(0, 1)).square(), 4)
     change, curvature = energy.chunk(2, dim=1)
     return (curvature - change).clamp(min=0).mean((1, 2, 3)).unflatten(0, frames.shape[:2]).mean(1).sqrt()
@@ -48,7 +48,7 @@ def colour_statistics(frames):
 
 
 def colour_drift(frames):
-    """How far the mean colour of the last frame is from the first's, for each clip."""
+    """The distance between the mean colours of the first and the last frame, for each clip."""
     mean = frames.mean((-2, -1))
     return (mean[:, -1] - mean[:, 0]).abs().mean(1)
 
@@ -83,15 +83,14 @@ def sprite_areas(frames, colours, present):
 
 
 def sprites_kept(frames, still, colours, radius):
-    """For each clip, whether every sprite of the still is there and of its size throughout; and whether it could be
-    judged.
+    """For each clip, whether every sprite of the still keeps its presence and size; and whether that could be judged.
 
     Sprites hide each other for a while, so: in seven frames of ten a sprite shows 30 % of its first area or more, and
     the area that it reaches in the best quarter of frames is within 0.67 and 1.5 of the first.
     """
     present = radius > 0
     first = sprite_areas(still[:, None], colours, present)[:, 0]
-    # What is half hidden from the start, or has little of its colour, cannot be followed.
+    # A sprite that is half hidden at the start, or shows little of its colour, cannot be followed.
     followed = present & (first > 0.35 * radius.square()) & (first > 40)
     ratio = sprite_areas(frames, colours, present) / first.clamp(min=1)[:, None]
     there = (ratio > 0.3).float().mean(1) >= 0.7

@@ -12,12 +12,12 @@ MOST_BYTES = 24 * 2**20
 
 
 def write(work, folder):
-    """The folder that `StableVideoDiffusionPipeline.from_pretrained` reads. Gives the bytes of its weights."""
+    """Writes the folder that `StableVideoDiffusionPipeline.from_pretrained` reads. Returns the bytes of its weights."""
     from diffusers import StableVideoDiffusionPipeline
 
     unet, encoder = diffusion.trained(work)
     vae = autoencoder.trained(work, "cpu", torch.float32)
-    # Layers that were arranged for speed stay behind.
+    # Without the layers that were replaced for speed.
     plain = sizes.autoencoder()
     plain.load_state_dict(vae.state_dict())
     networks = {"unet": unet, "vae": plain, "image_encoder": encoder}
@@ -35,7 +35,7 @@ def write(work, folder):
     # By the name that the class is published under, whichever variant of it wrote the numbers.
     contents["feature_extractor"] = ["transformers", "CLIPImageProcessor"]
     index.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
-    # transformers would load it in the type of its file, unlike diffusers the others: a plain from_pretrained gives
+    # transformers would load it in the type of its file, unlike diffusers: a plain from_pretrained should give
     # f32.
     config = folder / "image_encoder" / "config.json"
     contents = json.loads(config.read_text(encoding="utf-8"))
@@ -52,7 +52,7 @@ def write(work, folder):
         min_guidance=sizes.MIN_GUIDANCE,
         max_guidance=sizes.MAX_GUIDANCE,
     )
-    # Not read by diffusers: what a clip is to be where no one says.
+    # Not read by diffusers: the defaults of a clip.
     (folder / "defaults.json").write_text(json.dumps(defaults, indent=2) + "\n", encoding="utf-8")
     weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
     if weights > MOST_BYTES:

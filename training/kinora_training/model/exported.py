@@ -1,4 +1,4 @@
-"""The networks of a folder that was exported, to go on from, and the runs that it came about in."""
+"""The networks of an exported folder, to continue from, and the runs that it was trained in."""
 
 import json
 import pathlib
@@ -10,22 +10,25 @@ HISTORY = "training.json"
 
 
 def load(network, folder, name):
-    """Gives a network the weights that a folder has of it, in f32."""
+    """Loads a network's weights from a folder, in f32."""
     files = sorted((folder / name).glob("*.safetensors"))
     if len(files) != 1:
         raise SystemExit(
-            f"{folder / name} has {len(files)} files of weights, and should have one: is {folder} a model of ours?"
+            f"{folder / name} has {len(files)} weight files, but should have one: "
+            f"is {folder} a model that this training wrote?"
         )
     weights = {key: value.float() for key, value in load_file(files[0]).items()}
     missing, unexpected = network.load_state_dict(weights, strict=False)
-    # Buffers are made, not learnt, and need not be in the file.
+    # Buffers are computed, not learnt, and need not be in the file.
     missing = set(missing) - {key for key, _ in network.named_buffers()}
     if missing or unexpected:
-        raise SystemExit(f"{files[0]} is of another network: it lacks {sorted(missing)[:3]}, and has {unexpected[:3]}")
+        raise SystemExit(
+            f"{files[0]} belongs to another network: it lacks {sorted(missing)[:3]}, and has {unexpected[:3]}"
+        )
 
 
 def history(folder):
-    """The runs that a model was trained in, first to last; none where there is no model yet."""
+    """The runs that a model was trained in, first to last; empty if there is no model yet."""
     if folder is None:
         return []
     try:
@@ -37,7 +40,7 @@ def history(folder):
 
 
 def commit():
-    """Of the code that is running, or nothing where git does not know it."""
+    """The commit of the running code, or `None` if git does not know it."""
     words = ["git", "-C", str(pathlib.Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
     try:
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,4 +1,4 @@
-"""The model card: text with figures that come from evaluation and training, none by hand."""
+"""The model card: text with figures from evaluation and training, none typed by hand."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ TEMPLATE = pathlib.Path(__file__).resolve().parent / "model_card.md"
 
 
 def told(runs):
-    """The runs of a training as sentences."""
+    """The runs of a training, as sentences."""
     sentences = []
     for run in runs:
         first, last = run["first_clip"], run["first_clip"] + run["clips"] - 1

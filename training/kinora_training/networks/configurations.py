@@ -1,6 +1,7 @@
-"""The sizes of the networks, and what of a clip they are made for.
+"""The sizes of the networks, and of the clips they are made for.
 
-All weights together must fit 24 MiB in f16, and a clip of the default steps about 700 GFLOP; flops.py prints both.
+All weights together must fit in 24 MiB in f16, and a clip of the default steps in about 700 GFLOP; flops.py prints
+both.
 """
 
 from ..data.clips import FRAMES
@@ -8,17 +9,16 @@ from ..data.layers import SIDE
 
 PIXELS_PER_LATENT = 8
 LATENT_SIDE = SIDE // PIXELS_PER_LATENT
-# Few, so that a UNet of this width can carry them from where they are in the still to where they go: with 16, frames
-# came out of the autoencoder at 40 dB, and moving sprites fell apart; with 8 at 38 dB, and sprites melted late in a
-# clip.
+# Few, so that a UNet of this width can move them from their place in the still: with 16 the autoencoder reached 40 dB,
+# but moving sprites fell apart; with 8 it reached 38 dB, and sprites melted late in a clip.
 LATENT_CHANNELS = 6
 # The pipeline resizes to this, whatever the model.
 CLIP_SIDE = 224
 EMBEDDING = 64
 TIME_EMBEDDING = 64
 STEPS = 8
-# By eye: at 64 sprites hold their shapes better than at 127, the pipeline's own default, and still go somewhere.
-# Measured is at 127, which is harder.
+# By eye: at 64, sprites keep their shapes better than at 127, the pipeline's own default, and still move. The
+# evaluation uses 127, which is harder.
 FPS, MOTION_BUCKET, NOISE_AUGMENTATION = 7, 64, 0.02
 MEASURED_BUCKET = 127
 MIN_GUIDANCE, MAX_GUIDANCE = 1.0, 3.0
@@ -33,7 +33,7 @@ AUTOENCODER = dict(
     sample_size=SIDE,
     # Latents are divided by their deviation in the weights themselves; see autoencoder.py.
     scaling_factor=1.0,
-    # Activations stay far from where f16 ends: evaluation on a GPU encodes and decodes in it.
+    # Activations stay far below f16's maximum: evaluation on a GPU encodes and decodes in f16.
     force_upcast=False,
 )
 
@@ -63,7 +63,7 @@ IMAGE_ENCODER = dict(
     hidden_act="gelu",
 )
 
-# Stable Video Diffusion's, but for the range of noise: latents of 16 by 16 are lost in far less than 700.
+# Stable Video Diffusion's, except for the range of noise: far less than 700 drowns latents of 16 by 16.
 SCHEDULER = dict(
     beta_end=0.012,
     beta_schedule="scaled_linear",

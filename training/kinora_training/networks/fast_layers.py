@@ -1,8 +1,8 @@
-"""Layers that both networks have, on numbers that lie as `[clips, frames, height, width, channels]`, and the
-autoencoder made of them. Results are those of diffusers, but for rounding.
+"""Layers of both networks in the layout `[clips, frames, height, width, channels]`, and the autoencoder made of them.
+Results equal those of diffusers except for rounding.
 
-cuDNN's convolutions, products and the norms of fused/ all read this layout as it lies. Temporal convolutions, kernel
-(3, 1, 1), are two-dimensional ones over frames and places, which cuDNN is good at.
+cuDNN's convolutions, matrix products and the norms of fused/ all read this layout directly. Temporal convolutions,
+kernel (3, 1, 1), are two-dimensional ones over frames and places, which cuDNN is good at.
 """
 
 import types
@@ -39,15 +39,14 @@ def mixed(x, branch, bias, part=None, other=None):
 
 
 def before_norm(block, time, times):
-    """What is added between a block's convolutions, in front of the norm there: a bias and the time's, `times` for each
-    clip."""
+    """What is added before the norm between a block's convolutions: a bias and the time embedding, `times` per clip."""
     if block.time_emb_proj is None:
         return block.conv1.bias
     return (block.conv1.bias + block.time_emb_proj(time)).repeat_interleave(times, 0)
 
 
 def spatial_block(block, x, time=None):
-    """ResnetBlock2D.forward; `time` is the SiLU of the time's embedding, one a clip."""
+    """ResnetBlock2D.forward; `time` is the SiLU of the time embedding, one per clip."""
     clips, frames = x.shape[:2]
     h = convolved(normed(block.norm1, x, 2), block.conv1.weight)
     vector = before_norm(block, time, frames).expand(clips * frames, -1)
@@ -78,15 +77,15 @@ def temporal_part(mixer):
 
 
 def lay_out(network):
-    """Weights of convolutions as cuDNN reads them beside this layout."""
+    """Puts the weights of convolutions into the layout that cuDNN expects with this one."""
     for module in network.modules():
         if isinstance(module, torch.nn.Conv2d):
             module.to(memory_format=torch.channels_last)
     return network
 
 
-# What the autoencoder's own layers are replaced by: images `[n, channels, height, width]` in the same layout, frames of
-# `frames` each.
+# Replacements for the autoencoder's own layers: images `[n, channels, height, width]` in the same memory layout,
+# in clips of `frames` each.
 
 
 def as_clips(images, frames=1):
@@ -121,7 +120,7 @@ def frame_convolution(self, x):
 
 
 def leave_out_time(network, left_out):
-    """Whether blocks leave out what mixes frames, which is nothing for as long as its last layers are zero."""
+    """Sets whether blocks skip what mixes frames; it has no effect as long as its last layers are zero."""
     for module in network.modules():
         if isinstance(module, SpatioTemporalResBlock):
             module.without_time = left_out

@@ -1,5 +1,5 @@
-"""UNetSpatioTemporalConditionModel.forward, of the layers in fast_layers.py and fused/. Results are those of diffusers,
-but for rounding.
+"""UNetSpatioTemporalConditionModel.forward with the layers of fast_layers.py and fused/. Results equal those of
+diffusers except for rounding.
 
 Cross-attention over a single key is `to_out(to_v(context))`, whatever the queries are: nothing else is computed.
 """
@@ -21,13 +21,13 @@ def from_context(attention, context):
 
 
 def feed_forward(layer, x):
-    """Without the last bias, which is added where the result is."""
+    """Without the last bias, which is added together with the result."""
     projected, last = layer.net[0].proj, layer.net[2]
     return F.linear(gate(F.linear(x, projected.weight), projected.bias), last.weight)
 
 
 def transformer(model, x, context):
-    """TransformerSpatioTemporalModel.forward; `context` is one vector a clip."""
+    """TransformerSpatioTemporalModel.forward; `context` is one vector per clip."""
     clips, frames, height, width, channels = x.shape
     places = height * width
     (block,), (temporal,) = model.transformer_blocks, model.temporal_transformer_blocks
@@ -62,15 +62,15 @@ def transformer(model, x, context):
 
 
 def enlarged(x):
-    """Every place twice in height and in width."""
+    """Doubles height and width by repetition."""
     clips, frames, height, width, channels = x.shape
     x = x.reshape(clips * frames, height, 1, width, 1, channels).expand(-1, -1, 2, -1, 2, -1)
     return x.reshape(clips, frames, 2 * height, 2 * width, channels)
 
 
 def forward(unet, sample, timestep, context, ids):
-    """The prediction for `sample[clips, frames, channels, height, width]`, as it is given; `context[clips, channels]`
-    is the picture's."""
+    """The prediction for `sample[clips, frames, channels, height, width]`; `context[clips, channels]` embeds the
+    picture."""
     dtype = sample.dtype
     time = unet.time_embedding(unet.time_proj(timestep).to(dtype))
     time = time + unet.add_embedding(unet.add_time_proj(ids.flatten()).reshape(len(ids), -1).to(dtype))

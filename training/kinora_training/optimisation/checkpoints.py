@@ -1,4 +1,4 @@
-"""What a stage has reached, kept in a folder of its own, so that the same command goes on where it was stopped."""
+"""The state of a stage, kept in a folder, so that the same command resumes where it was stopped."""
 
 import json
 import math
@@ -8,7 +8,7 @@ import torch
 
 
 def save(path, state):
-    """Whole or not at all: a run may be ended at any moment."""
+    """Writes the whole file or nothing: a run may be ended at any moment."""
     beside = path.with_suffix(".partial")
     torch.save(state, beside)
     beside.replace(path)
@@ -19,7 +19,7 @@ def load(path, device):
 
 
 def belong(folder, origin):
-    """Checkpoints are of one model and one set of clips: those of another would be taken for this run's."""
+    """Refuses a folder whose checkpoints belong to another model or another set of clips."""
     path = folder / "origin.json"
     if path.exists():
         other = json.loads(path.read_text(encoding="utf-8"))
@@ -32,7 +32,7 @@ def belong(folder, origin):
 
 
 class Clock:
-    """The time of a stage, over all runs, and of this run. With `finish` the stage takes as long as this run has."""
+    """The time of a stage over all runs, and of this run. With `finish` the stage ends with this run."""
 
     def __init__(self, stage_seconds, elapsed, deadline, steps=None, finish=False):
         self.budget, self.before, self.start = stage_seconds, elapsed, time.perf_counter()
@@ -46,7 +46,7 @@ class Clock:
 
     @property
     def fraction(self):
-        """How much of the stage is done: by its steps where they are counted, else by time."""
+        """How much of the stage is done: by its steps if they are limited, otherwise by time."""
         if self.step_limit is not None:
             return min(1.0, self.steps / self.step_limit)
         return min(1.0, self.elapsed / self.budget)
@@ -61,7 +61,7 @@ class Clock:
 
 
 class Log:
-    """Lines for a reader, and the same as JSON, one object a line."""
+    """Lines to read, and the same as JSON, one object per line."""
 
     def __init__(self, path, stage):
         self.path, self.stage = path, stage
@@ -77,5 +77,5 @@ class Log:
 
 
 def learning_rate(peak, fraction, steps, warm_up):
-    """Up over the first steps, then down to nothing along a cosine of the stage's time."""
+    """Linear warm-up over the first steps, then a cosine to zero over the stage's time."""
     return peak * min(1.0, steps / warm_up) * (0.5 + 0.5 * math.cos(math.pi * min(1.0, fraction)))

@@ -1,19 +1,19 @@
 """Muon: steps along the orthogonal matrix nearest to a gradient's moving average, for weights that are matrices.
 
-Every direction of a matrix then learns at the same rate, where Adam's steps are mostly along the few that gradients
-share (Jordan et al. 2024). Steps are scaled as Adam's would be large, by 0.2 for each weight, so that rates carry over
-(Liu et al. 2025).
+Every direction of a matrix then learns at the same rate, whereas Adam's steps mostly follow the few directions that
+gradients share (Jordan et al. 2024). Steps are scaled to the size of Adam's, 0.2 per weight, so that learning rates
+carry over (Liu et al. 2025).
 """
 
 import torch
 
 MOMENTUM, SIZE, ITERATIONS = 0.95, 0.2, 5
-# Of the polynomial that pulls all singular values towards 1, fast rather than far.
+# Coefficients of the Newton-Schulz iteration: they pull all singular values towards 1, fast rather than precisely.
 FIRST, THIRD, FIFTH = 3.4445, -4.7750, 2.0315
 
 
 def orthogonal(matrices):
-    """The orthogonal matrices nearest to `[n, rows, columns]`, nearly."""
+    """Approximately the orthogonal matrices nearest to `[n, rows, columns]`."""
     x = matrices.bfloat16() if matrices.is_cuda else matrices.float()
     tall = x.shape[1] > x.shape[2]
     if tall:
@@ -26,13 +26,13 @@ def orthogonal(matrices):
 
 
 class Muon:
-    """For f32 weights of two or more dimensions, of which all but the first are one."""
+    """For f32 weights of two or more dimensions; all but the first are flattened into one."""
 
     def __init__(self, weights, weight_decay):
         self.weights, self.weight_decay = weights, weight_decay
         self.momenta = [torch.zeros_like(weight) for weight in weights]
         self.rate = torch.zeros((), device=weights[0].device)
-        # Equal shapes are one product.
+        # Weights of equal shape are one batched product.
         self.alike = {}
         for number, weight in enumerate(weights):
             self.alike.setdefault(tuple(weight.flatten(1).shape), []).append(number)
@@ -42,7 +42,7 @@ class Muon:
         live = [number for number, weight in enumerate(self.weights) if weight.grad is not None]
         momenta, gradients = ([values[n] for n in live] for values in (self.momenta, [w.grad for w in self.weights]))
         torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
-        # Nesterov's: the average as it will be.
+        # Nesterov momentum.
         ahead = dict(zip(live, torch._foreach_lerp(gradients, momenta, MOMENTUM), strict=True))
         steps = {}
         for (rows, columns), alike in self.alike.items():

@@ -11,7 +11,7 @@ import torch
 from .muon import Muon
 
 CLIP = 1.0
-# Of Muon's rate, for the weights beside it: embeddings, norms and biases take smaller steps.
+# As a share of Muon's rate: embeddings, norms and biases take smaller steps.
 BESIDE_MUON = 0.5
 
 
@@ -47,7 +47,7 @@ class Weights:
         self.parameters = [p for network in self.networks.values() for p in network.parameters()]
 
     def schedule(self, rate):
-        """Before a step: its rate, and how much of the average is kept."""
+        """Before a step: sets its learning rate and the decay of the average."""
         self.steps += 1
         # Over the last part of the steps so far, however many there will be (Karras et al. 2024).
         keep = 1 - 1 / (10 + self.averaged * self.steps)
@@ -67,7 +67,7 @@ class Weights:
 
     @torch.no_grad()
     def update(self):
-        """After the gradients are there: the step, the networks' copies and the average. Gives the gradients' norm."""
+        """After the backward pass: the step, the networks' copies and the average. Returns the gradients' norm."""
         live = [(p, m) for p, m in zip(self.parameters, self.master, strict=True) if p.grad is not None]
         for _, master in live:
             if master.grad is None:
@@ -112,9 +112,9 @@ class Weights:
 
 
 class Step:
-    """A training step on inputs of fixed shapes, replayed as a CUDA graph where one can be made of it.
+    """A training step on inputs of fixed shapes, replayed as a CUDA graph if it can be captured.
 
-    `function(**inputs)` gives a dictionary of tensors, computes gradients and updates weights.
+    `function(**inputs)` computes gradients, updates weights and returns a dictionary of tensors.
     """
 
     WARM_UP = 4

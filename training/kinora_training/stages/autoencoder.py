@@ -1,10 +1,10 @@
 """Training the autoencoder: first on single frames, then on whole clips, as it will be used.
 
-Its decoder sees all frames of a clip at once, in its temporal convolutions and in norms over all of them. They begin at
-nothing, and are left out for as long as frames come alone.
+Its decoder sees all frames of a clip at once, in its temporal convolutions and in norms over all of them. These start
+at zero, and are left out while training on single frames.
 
-One that goes on from an exported model keeps its encoder, so that latents mean what they did to the UNet, and sees
-whole clips from the start.
+An autoencoder that continues from an exported model keeps its encoder, so that latents mean the same to the UNet, and
+sees whole clips from the start.
 """
 
 import math
@@ -24,33 +24,32 @@ from . import beginning
 from .losses import divergence, psnr, reconstruction
 
 PEAK_RATE, WARM_UP, WEIGHT_DECAY = 3e-4, 300, 1e-3
-# Of a decoder that is trained already.
+# For a decoder that is already trained.
 LATER_RATE = 1.5e-4
-# Of a latent number's divergence from the normal distribution: keeps latents smooth enough for the UNet to predict.
+# Weight of the KL divergence of each latent number: keeps latents smooth enough for the UNet to predict.
 DIVERGENCE_WEIGHT = 6e-4
-# Of how far four pictures of half the size are from what their latents, as often halved, decode to. Detail that the
-# decoder cannot do without is then not hidden in differences of neighbouring latents, which the UNet would have to move
-# along (Skorokhodov et al. 2025).
+# Weight of the scale-equivariance loss: latents at half size should decode to pictures at half size. Otherwise detail
+# hides in differences between neighbouring latents, which the UNet would have to move along (Skorokhodov et al. 2025).
 HALVED_WEIGHT = 0.25
 # The part of the steps that the published weights are averaged over.
 AVERAGED = 0.06
 # The part of the time that is spent on single frames.
 SINGLE_PART = 0.65
-# Frames that tell how the autoencoder begins.
+# Frames from which the autoencoder is initialised.
 FIRST_SEEN = 512
 
 
 def mosaic(pictures):
-    """Four pictures of half the size as one of the size they had: the norms of the decoder depend on it."""
+    """Four pictures of half the size as one of full size: the decoder's norms depend on the size."""
     upper_left, upper_right, lower_left, lower_right = F.avg_pool2d(pictures, 2).chunk(4)
     upper, lower = torch.cat([upper_left, upper_right], dim=-1), torch.cat([lower_left, lower_right], dim=-1)
     return torch.cat([upper, lower], dim=-2)
 
 
 def halved(vae, latents, frames):
-    """How far mosaics of latents decode to other than mosaics of frames; both are `[clips, frames, …]`."""
+    """How much decoded mosaics of latents differ from mosaics of frames; both are `[clips, frames, …]`."""
     clips, count = frames.shape[:2]
-    # So many fours as there are, or one of clips that come more than once.
+    # As many groups of four as there are, or one group that repeats clips.
     repeats, used = math.ceil(4 / clips), max(4, clips // 4 * 4)
     parts, wholes = (mosaic(torch.cat([values] * repeats)[:used].flatten(0, 1)) for values in (latents, frames))
     shape = (used // 4, count)
@@ -107,7 +106,7 @@ def decode(vae, latents):
 def normalise(vae, images):
     """Divides the latents by their deviation, in the weights around them: those of the last layer of the encoder and of
     the first of the decoder. The autoencoder as a whole stays the same, and its scaling factor is 1. Channels keep
-    their sizes relative to each other: what is coarse is larger, and comes out of noise first. Gives the deviation of
+    their sizes relative to each other: coarse ones are larger, and emerge from noise first. Returns the deviation of
     each."""
     deviations = encode(vae, images).std((0, 2, 3))
     deviation, channels = deviations.square().mean().sqrt().item(), len(deviations)
@@ -120,8 +119,8 @@ def normalise(vae, images):
 
 @torch.no_grad()
 def held_out(vae, clips, count, path=None):
-    """How well held-out clips come back: decibels of first frames and of all, sharpness over that of the data, and a
-    strip to look at."""
+    """How well held-out clips are reconstructed: decibels of first frames and of all frames, sharpness relative to the
+    data, and a strip to look at."""
     first, every, sharp, rows = [], [], [], []
     for start in range(0, count, 32):
         batch = clips.make(range(HELD_OUT + start, HELD_OUT + start + min(32, count - start)))
@@ -149,7 +148,7 @@ def held_out(vae, clips, count, path=None):
 
 
 def train(clips, pool, work, out, settings):
-    """Trains for the stage's time, or as much of it as this run has. Gives whether it is done."""
+    """Trains for the stage's time, or for as much of it as this run has. Returns whether the stage is done."""
     device, state_file = clips.device, work / "autoencoder.pt"
     saved = load(state_file, device)
     if saved is not None and saved["done"]:
@@ -175,7 +174,7 @@ def train(clips, pool, work, out, settings):
         generator.manual_seed(weights.steps)
         log.write(event="resumed", at=elapsed, step=weights.steps)
     weights.networks_to(settings.dtype)
-    # Painting is no part of the stage's time.
+    # Painting does not count towards the stage's time.
     pool()
     clock = Clock(settings.autoencoder_seconds, elapsed, settings.deadline, settings.smoke_steps)
 
@@ -224,7 +223,7 @@ def finish(weights, clips, settings, out, log):
         frames = clips.make(range(HELD_OUT // 2, HELD_OUT // 2 + settings.measured_clips), frames=[0, 7]).frames
         deviation = normalise(vae, frames.flatten(0, 1) * 2 - 1)
         log.write(event="normalised", deviation=[round(value, 3) for value in deviation.tolist()])
-    # What is trained on is what will be published.
+    # The UNet trains on the weights that are published.
     state = {name: value.half().float() for name, value in vae.state_dict().items()}
     vae.load_state_dict(state)
     fast_layers.speed_up(vae)
@@ -234,7 +233,7 @@ def finish(weights, clips, settings, out, log):
 
 
 def trained(work, device, dtype):
-    """The autoencoder of the stage that is done."""
+    """The autoencoder of the finished stage."""
     vae = sizes.autoencoder()
     vae.load_state_dict(load(work / "autoencoder.pt", "cpu")["vae"])
     return fast_layers.speed_up(vae.to(device=device, dtype=dtype).eval().requires_grad_(False))

@@ -1,11 +1,11 @@
-"""How the autoencoder begins: as a linear one that is right about colours, so that training only has to add what is
+"""The initialisation of the autoencoder: a linear one with correct colours, so that training only adds what is
 nonlinear.
 
-- The encoder begins as the principal components of 8×8 patches, computed from the data: pixels are moved into channels
+- The encoder starts as the principal components of 8×8 patches, computed from the data: pixels are moved into channels
   by its first two strided convolutions and projected by the third.
-- The decoder begins as a smooth enlargement of every patch's mean colour, with the latents themselves beside it in
+- The decoder starts as a smooth enlargement of every patch's mean colour, with the latents themselves beside it in
   other channels.
-- Residual branches begin at zero, so that all blocks pass on what they get.
+- Residual branches start at zero, so that all blocks are the identity.
 - The last norms would forget how bright a picture is. A norm over a group of channels forgets its mean and its
   deviation; something of known size in the group, far larger than the picture, keeps both nearly constant, and what is
   left of the picture's mean can be read from it. The encoder's groups of three have two constant channels for that, the
@@ -18,9 +18,9 @@ import torch
 from ..networks import configurations as sizes
 
 PATCH = sizes.PIXELS_PER_LATENT
-# How far the noise of latents is from 1, as a logarithm of their variance.
+# The logarithm of the variance of the latents' noise.
 LOG_VARIANCE = -7.0
-# How large colours and components are inside of the networks. All weights are trained in steps of one size: what is
+# How large colours and components are inside the networks. All weights are trained in steps of one size: what is
 # large beside other features is changed little by each, and stays right while the rest is learnt.
 LARGE = 8.0
 # The size of the encoder's constant channels, and of the decoder's upper edge.
@@ -92,7 +92,7 @@ def clear(layer):
 
 
 def carry(convolution):
-    """Channels stay where they are. There may be fewer or more after it."""
+    """Passes channels on unchanged. There may be fewer or more of them afterwards."""
     clear(convolution)
     middle = [size // 2 for size in convolution.weight.shape[2:]]
     for channel in range(min(convolution.weight.shape[:2])):

@@ -22,15 +22,15 @@ AVERAGED = 0.08
 # ln σ of the noise is normal. What moves where is decided by noise of about 1 to 30, detail by that of 0.1 to 1.
 SIGMA_MEAN, SIGMA_DEVIATION = 0.2, 1.7
 SIGMA_LEAST, SIGMA_MOST = 0.01, 120.0
-# How often conditions are zero, as they are for guidance: both, and the embedding alone.
+# How often conditions are dropped, for classifier-free guidance: both, and only the embedding.
 DROP_BOTH, DROP_EMBEDDING = 0.1, 0.05
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 DEVIATION = (0.26862954, 0.26130258, 0.27577711)
 
 
 def encoder_pixels(pictures):
-    """What the pipeline shows the image encoder: the picture at 224 pixels, normalised. Enlarging needs none of its
-    blur."""
+    """What the pipeline shows the image encoder: the picture at 224 pixels, normalised. Enlarging
+    does not need its antialiasing."""
     size = (sizes.CLIP_SIDE, sizes.CLIP_SIDE)
     pixels = F.interpolate(pictures.float() / 255, size=size, mode="bicubic", align_corners=True)
     mean, deviation = (_constants(values, pixels) for values in (MEAN, DEVIATION))
@@ -44,7 +44,7 @@ def _constants(values, like):
 
 
 def by_muon(name):
-    """Matrices between the first layers and the last; what pictures, numbers and noise are embedded by is AdamW's."""
+    """Whether a weight is a matrix between the first and the last layers; embeddings belong to AdamW."""
     return not any(part in name for part in ("conv_in", "conv_out", "embed", "projection"))
 
 
@@ -75,7 +75,7 @@ def train_step(unet, encoder, weights):
         loss = errors.mean()
         loss.backward()
         norm = weights.update()
-        # By how strong the noise was: fine detail, shapes, and motion.
+        # By the strength of the noise: fine detail, shapes, and motion.
         groups = {}
         for name, low, high in (("fine", 0.0, 0.3), ("shape", 0.3, 3.0), ("motion", 3.0, 1e9)):
             part = ((sigma >= low) & (sigma < high) & (keep_image > 0)).float()
@@ -86,7 +86,7 @@ def train_step(unet, encoder, weights):
 
 
 def train(latents, device, work, out, settings):
-    """Trains for the stage's time, or as much of it as this run has. Gives whether it is done."""
+    """Trains for the stage's time, or for as much of it as this run has. Returns whether the stage is done."""
     state_file = work / "unet.pt"
     saved = load(state_file, device)
     if saved is not None and saved["done"]:
@@ -137,7 +137,7 @@ def train(latents, device, work, out, settings):
 
 
 def begin(unet):
-    """Blocks that begin as the identity, and a prediction that begins at zero, learn faster than random ones."""
+    """Makes blocks start as the identity and the prediction at zero: they learn faster than random ones."""
     from diffusers.models.resnet import ResnetBlock2D, TemporalResnetBlock
     from diffusers.models.transformers.transformer_temporal import TransformerSpatioTemporalModel
 
@@ -154,13 +154,13 @@ def begin(unet):
 
 def keep(path, weights, clock, done):
     state = dict(weights=weights.state(), elapsed=clock.elapsed, done=done)
-    # What there is so far can always be looked at.
+    # So that the state so far can always be inspected.
     state["unet"], state["image_encoder"] = (weights.averaged_state(part) for part in ("unet", "image_encoder"))
     save(path, state)
 
 
 def trained(work):
-    """The UNet and the image encoder as far as they have come, on the CPU in f32."""
+    """The UNet and the image encoder in their present state, on the CPU in f32."""
     state = load(work / "unet.pt", "cpu")
     unet, encoder = sizes.unet(), sizes.image_encoder()
     unet.load_state_dict(state["unet"])

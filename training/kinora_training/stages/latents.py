@@ -1,6 +1,6 @@
 """The pool's clips, encoded once: latents are far smaller than frames, and the UNet reads them several times.
 
-Kept on the device, and on disk for a run that goes on later.
+Kept on the device, and on disk for a run that resumes later.
 """
 
 import dataclasses
@@ -11,8 +11,7 @@ import torch
 from ..optimisation.checkpoints import Log, save
 from .autoencoder import encode
 
-# How noisy the first frame is that the UNet is shown: about what the pipeline adds, 0.02, at times several times as
-# much.
+# The noise in the first frame that the UNet sees: about the 0.02 that the pipeline adds, sometimes several times that.
 NOISE_MEAN, NOISE_DEVIATION = -3.6, 0.6
 # Noisy versions of a first frame.
 VERSIONS = 2
@@ -20,7 +19,7 @@ VERSIONS = 2
 
 @dataclasses.dataclass
 class Latents:
-    """Of all clips: what the UNet learns to make, and what it is told."""
+    """For all clips: what the UNet learns to predict, and its conditions."""
 
     clips: torch.Tensor
     """`[n, frames, channels, height, width]` in f16."""
@@ -44,7 +43,7 @@ class Latents:
 
 @torch.no_grad()
 def encoded(vae, pictures, generator):
-    """What `Latents` keeps of clips that are bytes, but for their conditions."""
+    """What `Latents` keeps of clips given as bytes, except for their conditions."""
     frames = pictures.float() / 127.5 - 1
     clips, count = frames.shape[:2]
     latents = encode(vae, frames.flatten(0, 1)).unflatten(0, (clips, count))
@@ -57,7 +56,7 @@ def encoded(vae, pictures, generator):
 
 
 def read(work, first, count, device, out):
-    """What an earlier run has encoded, or nothing."""
+    """What an earlier run encoded, or `None`."""
     path, start = path_of(work, first, count), time.perf_counter()
     if not path.exists():
         return None
@@ -71,11 +70,11 @@ def path_of(work, first, count):
 
 
 def make(vae, pool, work, out, batch_size):
-    """Encodes all clips of the pool, and keeps the result for a run that goes on later."""
+    """Encodes all clips of the pool, and keeps the result for a run that resumes later."""
     log, start = Log(out / "log.jsonl", "latents"), time.perf_counter()
     device = pool.frames.device
     generator = torch.Generator(device).manual_seed(7)
-    # First frames are copied, so that the pool can be let go of.
+    # First frames are copied, so that the pool can be freed.
     parts = dict(pictures=pool.frames[:, 0].clone(), conditions=pool.conditions)
     for first in range(0, pool.count, batch_size):
         piece = encoded(vae, pool.frames[first : first + batch_size], generator)

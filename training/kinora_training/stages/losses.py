@@ -1,8 +1,8 @@
-"""What makes an autoencoder's frames right, sharp and steady, without a network that judges them.
+"""The losses that make an autoencoder's frames correct, sharp and steady, without a discriminator.
 
-Differences of brightness alone leave textures soft: where the exact place of a detail costs more bits than a latent
-has, a blur is the best guess. So edges are compared at several sizes, and how much detail there is in a place, wherever
-exactly it lies.
+Differences of brightness alone leave textures soft: if the exact place of a detail costs more bits than a latent has,
+a blur is the best guess. So the losses also compare edges at several scales, and the amount of detail in a region
+wherever exactly it lies.
 """
 
 import torch
@@ -40,7 +40,7 @@ def detail(image):
 
 
 def reconstruction(decoded, frames):
-    """Of `[clips, frames, 3, height, width]` from −1 to 1. Gives the terms by name; their sum is the loss."""
+    """Compares `[clips, frames, 3, height, width]` from −1 to 1. Returns the terms by name; their sum is the loss."""
     ours, theirs = decoded.flatten(0, 1), frames.flatten(0, 1)
     terms = dict(
         absolute=(ours - theirs).abs().mean(),
@@ -58,11 +58,11 @@ def reconstruction(decoded, frames):
 
 
 def divergence(mean, log_variance):
-    """Of the latents' distribution from the normal one, for each latent number."""
+    """The KL divergence of the latents from the normal distribution, for each latent number."""
     return 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).mean()
 
 
 def psnr(ours, theirs, dims=(-3, -2, -1), span=1.0):
-    """In decibels, for each picture."""
+    """The PSNR in decibels, for each picture."""
     error = (ours.float() - theirs.float()).square().mean(dims).clamp(min=1e-10)
     return 10 * torch.log10(span * span / error)

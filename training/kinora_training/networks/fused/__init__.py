@@ -1,10 +1,10 @@
-"""Layers on numbers that lie as `[..., channels]`, each as few passes over memory as can be, with their gradients.
+"""Layers in the layout `[..., channels]`, with as few passes over memory as possible, and their gradients.
 
-A training step of so narrow networks is bound by memory: PyTorch spent a fifth of it in products and convolutions, the
-rest in norms, sums of gradients, gates, short attention, and in moving numbers between layouts. Here a bias, a residual
-and a vector per frame are added where the sum is read next, and their gradients are summed where the sum's gradient is
-made. On a GPU every layer is Triton kernels; elsewhere it is the `plain_` function of PyTorch's operations that says
-what it computes, and that check_fused.py compares the kernels with.
+A training step of networks this narrow is memory-bound: PyTorch spent a fifth of it in matrix products and
+convolutions, the rest in norms, sums of gradients, gates, short attention, and moving data between layouts. Here a
+bias, a residual and a vector per frame are added where the sum is read next, and their gradients are summed where the
+sum's gradient is made. On a GPU every layer is a set of Triton kernels; elsewhere it is its `plain_` function of
+PyTorch operations, which defines what it computes and which check_fused.py compares the kernels with.
 """
 
 from .add_norm import add_norm, plain_add_norm

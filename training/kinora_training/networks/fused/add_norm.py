@@ -1,4 +1,4 @@
-"""Layer norm of a sum, which goes on beside it."""
+"""Layer norm of a sum, returned together with the sum."""
 
 import torch
 import torch.nn.functional as F

@@ -104,7 +104,7 @@ def group_norm_factors(
     padded: tl.constexpr,
     has_vector: tl.constexpr,
 ):
-    """From sums to what a number is multiplied by and what is added to it."""
+    """From sums to the scale and the shift of each channel."""
     n = tl.program_id(0)
     group, member = tl.arange(0, groups), tl.arange(0, padded)
     column, inside = group[:, None] * each + member[None, :], (member < each)[None, :]
@@ -227,7 +227,7 @@ def group_norm_backward(
 
 
 def rows_at_once(rows):
-    """So many for a program of a group norm that there are enough programs, and few sums."""
+    """Rows per program of a group norm: enough programs to fill the GPU, but few partial sums."""
     return 128 if rows <= 4096 else 512
 
 

@@ -1,4 +1,4 @@
-"""What all kernels share: tiles of rows and columns, and whether kernels are run at all."""
+"""What all kernels share: tiles of rows and columns, and whether kernels can run at all."""
 
 import os
 import types
@@ -6,10 +6,10 @@ import types
 try:
     import triton
     import triton.language as tl
-except ImportError:  # There is none for machines without a GPU; kernels are then written down, and never run.
+except ImportError:  # Triton does not exist for machines without a GPU; kernels are then defined but never run.
     triton, tl = None, types.SimpleNamespace(constexpr=None)
 
-# Of rows that a program adds up, and of those that it holds at once.
+# Rows that a program sums, and rows that it holds at once.
 CHUNK, TILE = 64, 16
 INTERPRETED = triton is not None and os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -30,6 +30,6 @@ def columns(channels):
 
 @jit
 def tile_of(row, rows, columns: tl.constexpr, width: tl.constexpr):
-    """Where a tile's numbers lie, and which of them there are."""
+    """The addresses of a tile's numbers, and the mask of those that exist."""
     column = tl.arange(0, columns)
     return row[:, None] * width + column[None, :], (row < rows)[:, None] & (column < width)[None, :]
