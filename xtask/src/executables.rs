@@ -1,10 +1,10 @@
 //! Builds executables and finds where cargo put them.
 
-use std::{path::PathBuf, process::Stdio};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::shell::{TaskError, cargo, command_line, root};
+use crate::shell::{TaskError, cargo, command_line, output, root};
 
 /// An executable that cargo built.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,23 +17,15 @@ pub struct Executable {
     pub path: PathBuf,
 }
 
-/// Runs a cargo command that builds, and gives the executables of targets of a kind, as cargo calls it.
+/// Runs a cargo command that builds, and returns the executables of one kind of target, as cargo calls it.
 ///
 /// # Errors
-/// Where cargo cannot be started or a build fails; its messages have been shown.
+/// If cargo cannot be started or the build fails; its messages have been shown.
 pub fn build(title: &str, arguments: &[&str], kind: &str) -> Result<Vec<Executable>, TaskError> {
     let mut command = cargo(arguments);
-    let line = command_line(&command);
-    println!("\n── {title}: {line}");
-    let output = command
-        .arg("--message-format=json-render-diagnostics")
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|e| TaskError::Start { command: line.clone(), reason: e.to_string() })?;
-    if !output.status.success() {
-        return Err(TaskError::Failed { command: line, status: output.status.to_string() });
-    }
-    Ok(executables(&String::from_utf8_lossy(&output.stdout), kind))
+    println!("\n── {title}: {}", command_line(&command));
+    let messages = output(command.arg("--message-format=json-render-diagnostics"))?;
+    Ok(executables(&messages, kind))
 }
 
 /// The executables among cargo's messages, of which each is a line of JSON.

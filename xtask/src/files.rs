@@ -1,4 +1,4 @@
-//! Copying into the bundle, and how large it has become.
+//! Copying files and folders, and their sizes.
 
 use std::{
     fs, io,
@@ -9,7 +9,7 @@ use crate::shell::TaskError;
 
 /// An error of the file system, with the path.
 pub fn io_error(path: &Path) -> impl FnOnce(io::Error) -> TaskError + '_ {
-    move |reason| TaskError::File { path: path.to_owned(), reason: reason.to_string() }
+    move |source| TaskError::File { path: path.to_owned(), source }
 }
 
 /// Makes a folder and those above it.
@@ -26,7 +26,7 @@ pub fn entries(folder: &Path) -> Result<Vec<PathBuf>, TaskError> {
     Ok(paths)
 }
 
-/// Copies a file, or a folder with all that is in it but what Python leaves behind.
+/// Copies a file, or a folder with all that is in it except Python's caches.
 pub fn copy(from: &Path, to: &Path) -> Result<(), TaskError> {
     if from.is_dir() {
         make_folder(to)?;
@@ -60,7 +60,7 @@ fn executable(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
 }
 
-/// Elsewhere nothing says that a file can be run; the bundle is for Linux.
+/// Other systems have no such permission.
 #[cfg(not(unix))]
 fn executable(_: &Path) -> io::Result<()> {
     Ok(())
