@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use crate::{
-    python,
+    crates, features, packages, python,
     shell::{TaskError, cargo, command, step, succeeds},
+    workspace,
 };
 
 /// Sets up what is needed and runs every check; stops at the first that fails.
@@ -13,6 +14,9 @@ pub fn test() -> Result<(), TaskError> {
     formats()?;
     step("lint", &mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
     step("docs", cargo(&["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    crates::check()?;
+    features::check()?;
+    packages::check(&workspace::packages()?)?;
     let mut tests = cargo(&["test", "--workspace", "--quiet"]);
     python::require_kernel_compiler(&mut tests)?;
     step("tests", &mut tests)?;

@@ -27,6 +27,18 @@ pub fn crates(arguments: &[String]) -> Result<(), TaskError> {
     Ok(())
 }
 
+/// Checks that the document has the table as it is now.
+pub fn check() -> Result<(), TaskError> {
+    let document = read()?;
+    if with_table(&document, &table(&workspace::packages()?))? == document {
+        return Ok(());
+    }
+    Err(TaskError::OutOfDate {
+        what: "the table of crates in ARCHITECTURE.md",
+        remedy: "cargo xtask crates --write",
+    })
+}
+
 fn read() -> Result<String, TaskError> {
     let path = root().join(DOCUMENT);
     fs::read_to_string(&path).map_err(io_error(&path))

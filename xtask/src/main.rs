@@ -6,7 +6,9 @@ mod checks;
 mod crates;
 mod dist;
 mod executables;
+mod features;
 mod files;
+mod packages;
 mod python;
 mod quick;
 mod shell;
@@ -19,8 +21,8 @@ use shell::TaskError;
 const HELP: &str = "\
 cargo xtask <task>
 
-  test           install ruff and NVIDIA's kernel compiler into .python/, check formats, lints and docs, and run every
-                 test
+  test           install ruff and NVIDIA's kernel compiler into .python/, check formats, lints, docs, feature combinations
+                 and packages, and run every test
   test --quick   the checks that matter to a change, in less than three minutes once all is built: formats, Python, and
                  lints and tests of the crates that changed since `main` and of those that depend on them, without the
                  slow tests; prints what it left out

@@ -96,7 +96,7 @@ pub fn test_quickly() -> Result<(), TaskError> {
     python::require_kernel_compiler(&mut tests)?;
     step("tests", &mut tests)?;
     println!("\nThe quick checks passed in {:.0} s. Left out:", start.elapsed().as_secs_f64());
-    println!("  docs and doc tests");
+    println!("  docs, doc tests, feature combinations, packages");
     for slow in left_out(&affected) {
         let tests = match slow.tests {
             Tests::File(file) => format!("tests/{file}.rs"),

@@ -56,6 +56,24 @@ pub enum TaskError {
         /// Why.
         source: serde_json::Error,
     },
+    /// A generated part of a file is not what the generator would write now.
+    #[error("{what} is out of date: run `{remedy}`")]
+    OutOfDate {
+        /// What it is.
+        what: &'static str,
+        /// The command that updates it.
+        remedy: &'static str,
+    },
+    /// A crate's source includes a file that its package does not hold.
+    #[error("{} includes `{included}`, which is outside the package of {package}: move the file into its folder", path.display())]
+    OutsidePackage {
+        /// The source file.
+        path: PathBuf,
+        /// The path that it includes.
+        included: String,
+        /// The crate.
+        package: String,
+    },
     /// What was made is larger than it may be.
     #[error("{what} has {bytes} bytes; the limit is {limit}: leave out one of the large parts listed above")]
     TooLarge {
