@@ -1,4 +1,5 @@
-"""Makes the clip that diffusers gives for the model in the box, as `kinora generate` asks for it: all frames below each other."""
+"""Makes the clip that diffusers gives for the model in the box, as `kinora generate` asks for it: all frames below each
+other."""
 
 import json
 

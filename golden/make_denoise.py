@@ -1,4 +1,5 @@
-"""Makes the golden tensors of denoising steps: the UNet, guidance and the scheduler, with diffusers. See networks.py."""
+"""Makes the golden tensors of denoising steps: the UNet, guidance and the scheduler, with diffusers. See
+networks.py."""
 
 import json
 

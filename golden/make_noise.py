@@ -6,12 +6,13 @@ numbers, so this must run on a processor whose best set is AVX2, or with ATEN_CP
 
 import os
 
+# PyTorch reads the capability when it is loaded.
 os.environ["ATEN_CPU_CAPABILITY"] = "avx2"
 
-import torch  # noqa: E402  the capability is read when PyTorch is loaded
-from safetensors.torch import save_file  # noqa: E402
+import torch
+from safetensors.torch import save_file
 
-import fixtures  # noqa: E402
+import fixtures
 
 LIMIT = 128 << 10
 SEEDS = (0, 1, 42, 1234567, 2**32 - 1, 2**32 + 5, 2**64 - 1)

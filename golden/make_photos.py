@@ -1,8 +1,8 @@
 """Makes small image files of every kind that people bring, and the RGB pixels that Pillow sees in them.
 
-A file is opened as diffusers' `load_image` opens it: `ImageOps.exif_transpose`, then `convert("RGB")`. The one exception
-is 16-bit grayscale, which Pillow clips at 255 instead of scaling, so that nearly every photo turns white; there the
-expected pixels are the high bytes, which is what Pillow itself takes of 16-bit colour.
+A file is opened as diffusers' `load_image` opens it: `ImageOps.exif_transpose`, then `convert("RGB")`. The one
+exception is 16-bit grayscale, which Pillow clips at 255 instead of scaling, so that nearly every photo turns white;
+there the expected pixels are the high bytes, which is what Pillow itself takes of 16-bit colour.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """Makes the golden clips of the whole pipeline, with diffusers' own StableVideoDiffusionPipeline in f32, once in f16.
 
-Weights and photos are those of synthetic.py under their names, so that a fixture holds configurations and results alone.
-Latents and frames are stored channels last.
+Weights and photos are those of synthetic.py under their names, so that a fixture holds configurations and results
+alone. Latents and frames are stored channels last.
 """
 
 import json
@@ -59,7 +59,7 @@ MODELS = {
             hidden_act="gelu",
         ),
         scheduler=svd.SCHEDULER,
-        feature_extractor=dict(),
+        feature_extractor={},
     ),
     # Fewer levels, uneven ones, other activations, an epsilon prediction, another normalisation.
     "uneven": dict(
@@ -115,7 +115,7 @@ MODELS = {
             hidden_act="gelu_new",
         ),
         scheduler=svd.SCHEDULER,
-        feature_extractor=dict(),
+        feature_extractor={},
     ),
 }
 
@@ -131,7 +131,9 @@ DEFAULTS = dict(
 
 # The runs. Of those that are not in FRAMES_KEPT only the latents are, since another run has checked the decoder.
 RUNS = [
-    dict(name="euler", model="as_svd", photo=[100, 70], frames=2, steps=4, width=128, height=64, decode_chunk=2, seed=7),
+    dict(
+        name="euler", model="as_svd", photo=[100, 70], frames=2, steps=4, width=128, height=64, decode_chunk=2, seed=7
+    ),
     dict(name="ddim", scheduler="ddim", steps=5, seed=8),
     dict(name="lcm", scheduler="lcm", steps=4, seed=10),
     # Three chunks, the last one shorter; a photo that is reduced for both encoders.
@@ -157,7 +159,8 @@ RUNS = [
     # Not on the published scheduler's configuration: its high noise levels share one timestep, by which diffusers'
     # DPM-Solver finds its place, and so runs off the end.
     dict(name="dpm", scheduler="dpm++", frames=2, steps=5, seed=9),
-    # No guidance, no noise on the photo. In fewer steps the last one would fall from so much noise that f32 loses digits.
+    # No guidance, no noise on the photo. In fewer steps the last one would fall from so much noise that f32 loses
+    # digits.
     dict(
         name="unguided",
         model="smallest",

@@ -2,8 +2,8 @@
 
 A case is a configuration, the class that reads it, and step counts. For every count there are the timesteps, the noise
 levels, the scales of the network's input and of the first noise, and the samples after every step of a run in float64.
-First samples, predictions and fresh noise come from PyTorch's generator, which the test has as well, so that they need not
-be stored.
+First samples, predictions and fresh noise come from PyTorch's generator, which the test has as well, so that they need
+not be stored.
 """
 
 import warnings
@@ -143,7 +143,7 @@ def main():
     for name, kind, config, eta, counts in cases():
         runs = [run(kind, config, eta, steps) for steps in counts]
         columns = ("timesteps", "sigmas", "scales", "initial", "samples")
-        for column, parts in zip(columns, zip(*runs)):
+        for column, parts in zip(columns, zip(*runs, strict=True), strict=True):
             tensors[f"{name}/{column}"] = torch.cat(parts).contiguous()
         manifest.append({"name": name, "kind": kind, "config": config, "eta": eta, "steps": counts})
     save_file(tensors, out / "schedulers.safetensors")

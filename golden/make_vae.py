@@ -1,4 +1,5 @@
-"""Makes the golden tensors of the autoencoder: encoder, temporal decoder and their parts, with diffusers. See networks.py.
+"""Makes the golden tensors of the autoencoder: encoder, temporal decoder and their parts, with diffusers. See
+networks.py.
 
 Bytes are made by diffusers' own postprocessing of the f32 frames.
 """

@@ -1,7 +1,7 @@
 """Golden tensors of networks, computed in f64 by the libraries that the models come from, and stored as f32.
 
-Weights and inputs are made from their names (see synthetic.py), so that a fixture holds results alone. An input is called
-`<case>/<input>`, a result `<case>/<result>`.
+Weights and inputs are made from their names (see synthetic.py), so that a fixture holds results alone. An input is
+called `<case>/<input>`, a result `<case>/<result>`.
 """
 
 import torch
@@ -56,7 +56,7 @@ def main(description, name, build):
         cases, results = build()
     for result, tensor in results.items():
         assert tensor.dtype in (torch.float64, torch.uint8), f"{result} is {tensor.dtype}"
-        print(f"{result:50} {str(list(tensor.shape)):20} rms {tensor.double().square().mean().sqrt():.3f}")
+        print(f"{result:50} {list(tensor.shape)!s:20} rms {tensor.double().square().mean().sqrt():.3f}")
     stored = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in results.items()}
     save_file({name: tensor.contiguous() for name, tensor in stored.items()}, out / f"{name}.safetensors")
     fixtures.write_cases(out / f"{name}.json", cases)

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Trains on a GPU host that may lack packages and may end a run: give the same command again, and it goes on.
+# Trains on a GPU host that may lack packages and may end a run early: give the same command again to resume.
 #
 #     training/run_on_host.sh RESULTS [options of train.py]
 #
-# RESULTS gets the model, its measures and pictures as a tar file in parts of PART, small enough to be sent anywhere:
-# `cat training.tar.* | tar x` unpacks them. PACKAGES is the folder that bench/peers/pack_packages.py wrote, STATE where checkpoints are kept between runs.
+# RESULTS receives the model, its evaluation and pictures as a tar file in parts of PART bytes, small enough to be sent
+# anywhere: `cat training.tar.* | tar x` unpacks them. PACKAGES is the folder that crates/bench/peers/pack_packages.py wrote,
+# STATE is where checkpoints are kept between runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 results=$1
@@ -22,5 +23,6 @@ trap collect EXIT
 
 options=()
 if [ -f "$packages/packages.json" ]; then options=(--packages "$packages"); fi
-PYTHONUNBUFFERED=1 python3 training/train.py --out "$state/out" --work "$state/work" "${options[@]}" "$@" 2>&1 \
+PYTHONUNBUFFERED=1 PYTHONPATH=training:crates/bench/peers \
+    python3 -m kinora_training.train --out "$state/out" --work "$state/work" "${options[@]}" "$@" 2>&1 \
     | tee -a "$state/out/console.txt"

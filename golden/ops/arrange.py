@@ -22,7 +22,9 @@ def integers(dtype, *shape):
 
 def concat(family):
     def case(name, axis, inputs, storages=F32):
-        function = lambda *parts: torch.cat(parts, dim=axis)
+        def function(*parts):
+            return torch.cat(parts, dim=axis)
+
         family.case(name, {"concat": {"axis": axis}}, inputs, function, storages, exact=True)
 
     for axis in range(4):
@@ -65,9 +67,7 @@ def reshape(family):
 def lookup(family):
     def case(name, table, ids, storages=F32):
         inputs = {"table": table, "ids": torch.tensor(ids, dtype=torch.int32)}
-        family.case(
-            name, "embedding", inputs, lambda table, ids: F.embedding(ids, table), storages, exact=True
-        )
+        family.case(name, "embedding", inputs, lambda table, ids: F.embedding(ids, table), storages, exact=True)
 
     case("embedding", (9, 5), [[0, 8, 3], [3, 1, 0]], STORAGES)
     case("embedding_one", (4, 7), [2])

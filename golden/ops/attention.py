@@ -61,10 +61,8 @@ def attention(
         if masking is not None:
             if masking.shape[0] > 1:
                 masking = masking.repeat_interleave(repeat_mask, dim=0)
-            if masking.is_floating_point():
-                bias = bias + masking
-            else:
-                bias = bias.masked_fill(masking == 0, -torch.inf)
+            added = masking.is_floating_point()
+            bias = bias + masking if added else bias.masked_fill(masking == 0, -torch.inf)
         if isinstance(mask, dict):
             seen = torch.ones(queries, keys, dtype=torch.bool).tril(mask["causal"]["diagonal"])
             bias = bias.masked_fill(~seen, -torch.inf)
@@ -126,9 +124,7 @@ def plain(family):
     attention(family, "context_shared_by_all", (3, 4), (1, 77), 1, 8)
     attention(family, "scale", (1, 4), (1, 5), 2, 4, scale=0.9)
     attention(family, "sharp", (1, 4), (1, 9), 1, 8, scale=8.0)
-    attention(
-        family, "packed", (2, 5), (2, 5), 2, 4, offsets=(0, 8, 16), channels=(24, 24, 24), storages=STORAGES
-    )
+    attention(family, "packed", (2, 5), (2, 5), 2, 4, offsets=(0, 8, 16), channels=(24, 24, 24), storages=STORAGES)
     attention(family, "packed_key_value", (2, 4), (2, 6), 2, 4, offsets=(0, 3, 11), channels=(8, 20, 20))
     attention(family, "long", (1, 70), (1, 130), 1, 8)
     attention(family, "long_head_size_40", (1, 9), (1, 130), 1, 40, storages=("f32", "f16"))
@@ -293,9 +289,7 @@ def over_frames(family):
     attention(family, "frames_more_keys", (4, 3), (10, 3), 2, 4, frames=2, storages=STORAGES)
     attention(family, "frames_fewer_keys", (6, 3), (2, 3), 2, 4, frames=3)
     attention(family, "frames_causal", (8, 3), (8, 3), 2, 4, mask=causal(0), frames=4)
-    attention(
-        family, "frames_packed", (6, 2), (6, 2), 2, 4, frames=3, offsets=(0, 8, 16), channels=(24, 24, 24)
-    )
+    attention(family, "frames_packed", (6, 2), (6, 2), 2, 4, frames=3, offsets=(0, 8, 16), channels=(24, 24, 24))
     attention(family, "frames_key_lengths", (6, 2), (8, 2), 2, 4, frames=3, key_lengths=[4, 2])
     mask = (family.normal("frames_boolean", "mask", shape=(2, 1, 3, 4)) > 0.0).to(torch.uint8)
     mask[1, 0, 2] = 0

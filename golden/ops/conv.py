@@ -42,7 +42,7 @@ def conv(
 ):
     extents = [
         (extent + sum(pad) - d * (k - 1) - 1) // s + 1
-        for extent, k, s, pad, d in zip((frames, *x[1:3]), kernel, stride, padding, dilation)
+        for extent, k, s, pad, d in zip((frames, *x[1:3]), kernel, stride, padding, dilation, strict=True)
     ]
     output = (x[0] // frames * extents[0], *extents[1:], out)
     norm_shapes = norm_operands(prologue, x[-1]) if prologue else {}
@@ -194,9 +194,7 @@ def temporal(family):
         bias=True,
         storages=STORAGES,
     )
-    conv(
-        family, "temporal_stride_2", (10, 2, 2, 3), 4, three, stride=(2, 1, 1), padding=same(three), frames=5
-    )
+    conv(family, "temporal_stride_2", (10, 2, 2, 3), 4, three, stride=(2, 1, 1), padding=same(three), frames=5)
     conv(
         family,
         "temporal_dilation_2",

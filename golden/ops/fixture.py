@@ -52,9 +52,7 @@ class Family:
         }
         for storage in storages:
             stored = {
-                key: value.to(DTYPES["f32" if key in keep_f32 else storage])
-                if value.is_floating_point()
-                else value
+                key: value.to(DTYPES["f32" if key in keep_f32 else storage]) if value.is_floating_point() else value
                 for key, value in values.items()
             }
             results = compute(*(x.double() if x.is_floating_point() else x for x in stored.values()))

@@ -31,7 +31,7 @@ def norm(kind, epsilon=1e-5, affine="scale_shift", activation=None):
 
 def norm_operands(attributes, channels):
     names = {"none": (), "scale": ("scale",), "scale_shift": ("scale", "shift")}[attributes["affine"]]
-    return {name: (channels,) for name in names}
+    return dict.fromkeys(names, (channels,))
 
 
 def run_norm(x, attributes, operands):

@@ -18,9 +18,7 @@ from .fused import (
 )
 
 
-def linear(
-    family, name, x, out, bias=False, gate=None, prologue=None, epilogue=(), storages=F32, keep_f32=()
-):
+def linear(family, name, x, out, bias=False, gate=None, prologue=None, epilogue=(), storages=F32, keep_f32=()):
     output = (*x[:-1], out // 2 if gate else out)
     norm_shapes = norm_operands(prologue, x[-1]) if prologue else {}
     inputs = {
@@ -70,9 +68,7 @@ def build():
         linear(family, f"gate_{name}", (2, 3, 6), 10, bias=True, gate=name, storages=storages)
     linear(family, "gate_no_bias", (5, 7), 66, gate="gelu")
     linear(family, "prologue_layer_norm", (2, 5, 12), 7, bias=True, prologue=norm("layer"), storages=STORAGES)
-    linear(
-        family, "prologue_layer_norm_plain", (2, 3, 9), 5, prologue=norm("layer", epsilon=1e-6, affine="none")
-    )
+    linear(family, "prologue_layer_norm_plain", (2, 3, 9), 5, prologue=norm("layer", epsilon=1e-6, affine="none"))
     linear(family, "prologue_rms_norm", (2, 3, 9), 5, prologue=norm("rms", epsilon=1e-6, affine="scale"))
     linear(family, "prologue_group_norm", (2, 5, 8), 6, bias=True, prologue=norm(group(4), epsilon=1e-6))
     linear(

@@ -32,9 +32,7 @@ def activations(family):
     for name in ACTIVATIONS:
         for label, x in ranges.items():
             storages = F32 if label == "wide" else STORAGES
-            family.case(
-                f"{name}_{label}", {"activate": name}, {"x": x}, partial(activate, name=name), storages
-            )
+            family.case(f"{name}_{label}", {"activate": name}, {"x": x}, partial(activate, name=name), storages)
 
 
 def softmax(family):
@@ -92,18 +90,14 @@ def binary(family):
             storages = STORAGES if name in ("same", "channels_of_images") else F32
             family.case(f"{op}_{name}", op, {"a": a, "b": b}, function, storages)
         family.case(f"{op}_mixed", op, {"a": (2, 3, 5), "b": (5,)}, function, ("f16",), keep_f32=("b",))
-        family.case(
-            f"{op}_mixed_wide_first", op, {"a": (2, 3, 5), "b": (5,)}, function, ("bf16",), keep_f32=("a",)
-        )
+        family.case(f"{op}_mixed_wide_first", op, {"a": (2, 3, 5), "b": (5,)}, function, ("bf16",), keep_f32=("a",))
 
 
 def scale(family):
     def case(name, x, factor, offset, storages=F32):
         factor, offset = f32(factor), f32(offset)
         op = {"scale": {"factor": factor, "offset": offset}}
-        family.case(
-            name, op, {"x": x}, lambda x: torch.add(torch.tensor(offset).double(), x, alpha=factor), storages
-        )
+        family.case(name, op, {"x": x}, lambda x: torch.add(torch.tensor(offset).double(), x, alpha=factor), storages)
 
     case("scale", (2, 3, 5), 0.18215, 0.0)
     case("scale_with_offset", (3, 4, 7), 127.5, 127.5, STORAGES)

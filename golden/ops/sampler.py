@@ -61,9 +61,7 @@ class Run:
         assert output.prev_sample.dtype == torch.float64
         return output
 
-    def record(
-        self, step_name, prediction, result, levels, denoised=None, scaled=None, history=None, noise=None
-    ):
+    def record(self, step_name, prediction, result, levels, denoised=None, scaled=None, history=None, noise=None):
         """Adds the step as a case and moves on to its result."""
         op = {
             "guided": self.guidance is not None,
@@ -127,9 +125,7 @@ def ddim(family, prediction, eta, guidance="none", steps=4, clip=None, storage="
         following = scheduler.alphas_cumprod[before] if before >= 0 else scheduler.final_alpha_cumprod
         levels = {"kind": "ddim", "prediction": prediction, "eta": eta}
         levels |= {"alpha": scheduler.alphas_cumprod[t].item(), "next": following.item()}
-        run.record(
-            label(i, steps), answer, output.prev_sample, levels, output.pred_original_sample, noise=noise
-        )
+        run.record(label(i, steps), answer, output.prev_sample, levels, output.pred_original_sample, noise=noise)
 
 
 def dpm_solver(family, prediction, guidance="none", steps=4, storage="f32", **config):
@@ -159,9 +155,7 @@ def dpm_solver(family, prediction, guidance="none", steps=4, storage="f32", **co
             "alpha": alpha[i],
             "next": alpha[i + 1],
         }
-        run.record(
-            label(i, steps), answer, output.prev_sample, levels, scheduler.model_outputs[-1], history=history
-        )
+        run.record(label(i, steps), answer, output.prev_sample, levels, scheduler.model_outputs[-1], history=history)
 
 
 def lcm(family, prediction, guidance="none", steps=4, clip=None, storage="f32", **config):

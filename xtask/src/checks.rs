@@ -3,26 +3,32 @@
 use std::time::Instant;
 
 use crate::{
-    python,
+    crates, features, packages, python,
     shell::{TaskError, cargo, command, step, succeeds},
+    workspace,
 };
 
 /// Sets up what is needed and runs every check; stops at the first that fails.
 pub fn test() -> Result<(), TaskError> {
     let start = Instant::now();
-    components()?;
-    step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
-    step("python syntax", &mut python::syntax_check()?)?;
+    formats()?;
     step("lint", &mut cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))?;
     step("docs", cargo(&["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    crates::check()?;
+    features::check()?;
+    packages::check(&workspace::packages()?)?;
     let mut tests = cargo(&["test", "--workspace", "--quiet"]);
-    if python::kernel_compiler()? {
-        // Without it, the tests that compile kernels say that they did not run; here that is a failure.
-        tests.env("KINORA_REQUIRE_NVRTC", "1");
-    }
+    python::require_kernel_compiler(&mut tests)?;
     step("tests", &mut tests)?;
     println!("\nAll checks passed in {:.0} s.", start.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// The format of all Rust, and lints and the format of all Python: they need no build.
+pub fn formats() -> Result<(), TaskError> {
+    components()?;
+    step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
+    python::lint()
 }
 
 /// The toolchain's own formatter and linter; a minimal toolchain lacks them, and rustup adds them.

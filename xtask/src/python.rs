@@ -1,12 +1,15 @@
-//! The Python side: golden fixtures, benchmark peers, and the kernel compiler, which comes as a Python package. Tests need
-//! the last alone.
+//! The Python side: ruff, golden fixtures, the peers of the benchmarks, and NVIDIA's kernel compiler, which is a Python
+//! package. Tests need only ruff and the compiler.
 
 use std::{
     path::{Path, PathBuf},
     process::Command,
 };
 
-use crate::shell::{TaskError, cargo, command, root, step, succeeds};
+use crate::{
+    files::entries,
+    shell::{TaskError, cargo, command, root, step, succeeds},
+};
 
 /// The interpreter of the project's own environment, which git ignores.
 fn interpreter() -> PathBuf {
@@ -27,18 +30,7 @@ fn system() -> Result<PathBuf, TaskError> {
         })
 }
 
-/// Compiles every Python file in memory: a syntax error in a script that no test runs would go unnoticed.
-pub fn syntax_check() -> Result<Command, TaskError> {
-    const CHECK: &str = "\
-import pathlib, sys
-files = [p for folder in sys.argv[1:] for p in sorted(pathlib.Path(folder).rglob('*.py'))]
-for p in files:
-    compile(p.read_text(encoding='utf-8'), str(p), 'exec')
-print(len(files), 'files')";
-    Ok(command(system()?, &["-c", CHECK, "golden", "bench"]))
-}
-
-/// Makes the environment where it is missing.
+/// Makes the environment if it is missing.
 fn environment() -> Result<(), TaskError> {
     if succeeds(&mut command(interpreter(), &["-c", "pass"])) {
         return Ok(());
@@ -53,14 +45,21 @@ fn install(requirements: &str) -> Result<(), TaskError> {
     step("python packages", &mut command(interpreter(), &pip))
 }
 
-/// Installs NVIDIA's run-time compiler, so that every kernel is compiled by the tests. `false` on systems that it does not
-/// exist for.
-pub fn kernel_compiler() -> Result<bool, TaskError> {
-    let exists = cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")));
-    if exists {
+/// Checks all Python files with ruff: lints and format. `pyproject.toml` has its settings.
+pub fn lint() -> Result<(), TaskError> {
+    install("xtask/requirements.txt")?;
+    step("python lint", &mut command(interpreter(), &["-m", "ruff", "check", "--quiet"]))?;
+    step("python format", &mut command(interpreter(), &["-m", "ruff", "format", "--check", "--quiet"]))
+}
+
+/// Installs NVIDIA's run-time compiler, and makes tests fail that cannot compile a kernel: without it they would say that
+/// they did not run. Does nothing on systems that it does not exist for.
+pub fn require_kernel_compiler(tests: &mut Command) -> Result<(), TaskError> {
+    if cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))) {
         install("crates/cuda/requirements.txt")?;
+        tests.env("KINORA_REQUIRE_NVRTC", "1");
     }
-    Ok(exists)
+    Ok(())
 }
 
 /// The benchmarks that a CPU and a peer suffice for. Those of a GPU are started on its host, out of the bundle.
@@ -87,18 +86,12 @@ pub fn pack_packages(folder: &Path) -> Result<(), TaskError> {
 /// Makes the golden fixtures again: runs every `golden/make_*.py`.
 pub fn golden() -> Result<(), TaskError> {
     install("golden/requirements.txt")?;
-    let failed =
-        |reason: std::io::Error| TaskError::Start { command: "golden".into(), reason: reason.to_string() };
-    let mut scripts = Vec::new();
-    for entry in std::fs::read_dir(root().join("golden")).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+    for script in entries(&root().join("golden"))? {
+        let name = script.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with("make_") && name.ends_with(".py") {
-            scripts.push(format!("golden/{name}"));
+            let script = format!("golden/{name}");
+            step(&script, &mut command(interpreter(), &[&script]))?;
         }
-    }
-    scripts.sort();
-    for script in &scripts {
-        step(script, &mut command(interpreter(), &[script]))?;
     }
     Ok(())
 }

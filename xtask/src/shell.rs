@@ -1,32 +1,39 @@
 //! Running other programs, and saying so.
 
 use std::{
-    fmt,
+    io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Instant,
 };
 
 /// Why a task stopped.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TaskError {
     /// There is no such task.
+    #[error("there is no task `{0}`; see `cargo xtask help`")]
     UnknownTask(String),
+    /// A task was given arguments that it does not understand.
+    #[error("these arguments are not understood; usage: {0}")]
+    Usage(&'static str),
     /// A program could not be started.
+    #[error("could not start `{command}`")]
     Start {
         /// The command line.
         command: String,
         /// Why.
-        reason: String,
+        source: io::Error,
     },
-    /// A program ran and said no.
+    /// A program ran and failed.
+    #[error("`{command}` failed: {status}")]
     Failed {
         /// The command line.
         command: String,
         /// Its exit status, in words.
         status: String,
     },
-    /// Something the project needs is not on this machine.
+    /// Something the project needs is not there.
+    #[error("{what} is missing: {remedy}")]
     Missing {
         /// What it is.
         what: &'static str,
@@ -34,13 +41,41 @@ pub enum TaskError {
         remedy: &'static str,
     },
     /// A file or a folder could not be read or written.
+    #[error("{}", path.display())]
     File {
         /// Where it is.
         path: PathBuf,
         /// Why.
-        reason: String,
+        source: io::Error,
+    },
+    /// A program printed something that is not the JSON it should be.
+    #[error("the output of {what} cannot be read")]
+    Json {
+        /// What printed it.
+        what: &'static str,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A generated part of a file is not what the generator would write now.
+    #[error("{what} is out of date: run `{remedy}`")]
+    OutOfDate {
+        /// What it is.
+        what: &'static str,
+        /// The command that updates it.
+        remedy: &'static str,
+    },
+    /// A crate's source includes a file that its package does not hold.
+    #[error("{} includes `{included}`, which is outside the package of {package}: move the file into its folder", path.display())]
+    OutsidePackage {
+        /// The source file.
+        path: PathBuf,
+        /// The path that it includes.
+        included: String,
+        /// The crate.
+        package: String,
     },
     /// What was made is larger than it may be.
+    #[error("{what} has {bytes} bytes; the limit is {limit}: leave out one of the large parts listed above")]
     TooLarge {
         /// What it is.
         what: &'static str,
@@ -48,24 +83,7 @@ pub enum TaskError {
         bytes: u64,
         /// How large it may be.
         limit: u64,
-        /// How to make it smaller.
-        remedy: &'static str,
     },
-}
-
-impl fmt::Display for TaskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TaskError::UnknownTask(name) => write!(f, "there is no task `{name}`; see `cargo xtask help`"),
-            TaskError::Start { command, reason } => write!(f, "could not start `{command}`: {reason}"),
-            TaskError::Failed { command, status } => write!(f, "`{command}` failed: {status}"),
-            TaskError::Missing { what, remedy } => write!(f, "{what} is missing: {remedy}"),
-            TaskError::File { path, reason } => write!(f, "{}: {reason}", path.display()),
-            TaskError::TooLarge { what, bytes, limit, remedy } => {
-                write!(f, "{what} has {bytes} bytes, and may have {limit}: {remedy}")
-            }
-        }
-    }
 }
 
 /// The root of the repository.
@@ -85,18 +103,30 @@ pub fn cargo(arguments: &[&str]) -> Command {
     command(std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from), arguments)
 }
 
-/// Says what happens, runs it with its output shown, and says how long it took.
+/// Prints what happens, runs it with its output shown, and prints how long it took.
 pub fn step(title: &str, command: &mut Command) -> Result<(), TaskError> {
     let line = command_line(command);
     println!("\n── {title}: {line}");
     let start = Instant::now();
-    let status =
-        command.status().map_err(|e| TaskError::Start { command: line.clone(), reason: e.to_string() })?;
+    let status = command.status().map_err(|source| TaskError::Start { command: line.clone(), source })?;
     if !status.success() {
         return Err(TaskError::Failed { command: line, status: status.to_string() });
     }
     println!("── {title}: done in {:.1} s", start.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Runs a command and returns what it printed. Its messages are shown.
+pub fn output(command: &mut Command) -> Result<String, TaskError> {
+    let line = command_line(command);
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|source| TaskError::Start { command: line.clone(), source })?;
+    if !output.status.success() {
+        return Err(TaskError::Failed { command: line, status: output.status.to_string() });
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Whether a command runs and succeeds; its output is not shown.

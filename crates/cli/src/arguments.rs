@@ -73,6 +73,9 @@ pub enum Command {
     Kernels(KernelsArgs),
     /// Print completions for a shell
     Completions(CompletionsArgs),
+    /// Write the manual pages into a folder: they are packed with the program
+    #[command(hide = true)]
+    Man(ManArgs),
 }
 
 impl Command {
@@ -88,7 +91,7 @@ impl Command {
             #[cfg(feature = "simulator")]
             Command::Sim(arguments) => arguments.json,
             Command::Bench(arguments) => arguments.report.json,
-            Command::DemoModel(_) | Command::Completions(_) => false,
+            Command::DemoModel(_) | Command::Completions(_) | Command::Man(_) => false,
         }
     }
 }
@@ -128,4 +131,12 @@ Examples:
 pub struct CompletionsArgs {
     /// The shell.
     pub shell: Shell,
+}
+
+/// The options of `kinora man`.
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// The folder, which must exist.
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
 }

@@ -14,6 +14,7 @@ mod info;
 mod interrupt;
 #[cfg(feature = "cuda")]
 mod kernels;
+mod manual;
 mod model;
 mod profile;
 mod quantities;
@@ -53,6 +54,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::DemoModel(arguments) => demo_model::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
+        Command::Man(arguments) => manual::run(&arguments),
     }
 }
 

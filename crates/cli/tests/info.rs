@@ -1,4 +1,4 @@
-//! `kinora info`, `completions`, `demo-model` and the help.
+//! `kinora info`, `completions`, `man`, `demo-model` and the help.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;
@@ -81,6 +81,17 @@ fn the_demonstration_model_is_written_once() {
     answer(kinora().arg("demo-model").arg(&path)).must_fail(1, &["demo", "not empty"]);
     std::fs::write(folder.path().join("file"), "mine").unwrap();
     answer(kinora().arg("demo-model").arg(folder.path().join("file"))).must_fail(1, &["file"]);
+}
+
+#[test]
+fn every_command_gets_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    run(&["man", folder.path().to_str().unwrap()]).text();
+    let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert!(page("kinora.1").contains("kinora\\-generate"), "{}", page("kinora.1"));
+    assert!(page("kinora-generate.1").contains("\\-\\-seed"), "{}", page("kinora-generate.1"));
+    assert!(!folder.path().join("kinora-man.1").exists());
+    run(&["man", "no such folder"]).must_fail(1, &["no such folder"]);
 }
 
 #[test]

@@ -3,16 +3,12 @@
 //!
 //! Inside it files lie as they do in the repository, so that scripts and tests find each other by the same paths.
 
-mod archive;
-mod executables;
-mod files;
-
 use std::{fs, path::Path};
 
-use executables::Executable;
-use files::{copy, entries, io_error, make_folder, mebibytes, size, write_script};
-
 use crate::{
+    archive,
+    executables::{self, Executable},
+    files::{copy, entries, io_error, make_folder, mebibytes, size, write_script},
     python,
     shell::{TaskError, command, root, step},
 };
@@ -20,6 +16,8 @@ use crate::{
 /// Where it goes: git ignores all of `target`.
 const FOLDER: &str = "target/bundle";
 const ARCHIVE: &str = "target/bundle.tar.xz";
+/// How large the archive may be, to be carried to a GPU host.
+const LIMIT: u64 = 64 << 20;
 /// The packages that have tests or benchmarks for a GPU.
 const PACKAGES: [&str; 6] = ["--package", "kinora-cuda", "--package", "kinora", "--package", "kinora-bench"];
 /// What these are called. All others run where the bundle is made, and with them it would be too large.
@@ -47,7 +45,7 @@ pub fn bundle() -> Result<(), TaskError> {
     fs::write(&built_at, format!("{}\n", root().display())).map_err(io_error(&built_at))?;
     report(&bundle)?;
     archive::pack(&bundle, &archive)?;
-    archive::report(&archive, ARCHIVE)
+    archive::check_size(&archive, ARCHIVE, LIMIT)
 }
 
 /// The command line, and the executables of tests and benchmarks, each in the folder of its crate.

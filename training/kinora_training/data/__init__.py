@@ -1,0 +1,1 @@
+"""Clips painted from their numbers: what the model learns from."""

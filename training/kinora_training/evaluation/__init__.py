@@ -1,0 +1,1 @@
+"""Measures of generated clips, and pictures of them."""

@@ -1,0 +1,1 @@
+"""The trained model as a diffusers folder, with its model card."""

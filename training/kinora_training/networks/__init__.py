@@ -1,0 +1,1 @@
+"""The networks, and the same networks with fused layers for fast training."""

@@ -1,0 +1,1 @@
+"""Steps of the optimisers, and checkpoints to resume from."""

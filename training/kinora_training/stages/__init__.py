@@ -1,0 +1,1 @@
+"""The two stages of the training: the autoencoder, then the UNet with the image encoder."""
