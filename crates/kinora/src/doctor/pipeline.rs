@@ -104,7 +104,7 @@ impl Demonstration {
                 Outcome::good(format!("{} layers, {} in them", layers.len(), quantity::time(time)))
             }
             Ok(()) => Outcome::bad("no layer took any time", ADVICE),
-            Err(problem) => Outcome::bad(problem, ADVICE),
+            Err(problem) => Outcome::bad(problem.to_string(), ADVICE),
         }
     }
 }

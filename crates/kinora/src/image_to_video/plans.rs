@@ -107,7 +107,7 @@ impl Parameters for Watched<'_> {
             Err(WeightsError::MissingTensor { .. }) => Ok(None),
             Err(error) => {
                 self.memory.set(matches!(error, WeightsError::Memory { .. }));
-                Err(ParameterError(error.to_string()))
+                Err(ParameterError::new(error))
             }
         }
     }
