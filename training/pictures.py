@@ -1,6 +1,6 @@
 """Makes the README's pictures of the model in the box from what `kinora generate` gives: a strip, and a GIF.
 
-    python training/pictures.py --kinora target/release/kinora --stills assets/stills --out docs
+    python training/pictures.py --kinora target/release/kinora --stills crates/box/stills --out docs
 """
 
 import argparse

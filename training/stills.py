@@ -1,6 +1,6 @@
 """Paints the example stills: first frames of clips that training never sees.
 
-    python training/stills.py --out assets/stills
+    python training/stills.py --out crates/box/stills
 """
 
 import argparse

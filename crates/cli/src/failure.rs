@@ -384,7 +384,8 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_is_helped_by_asking_for_less() {
-        let error = GenerateError::OutOfMemory { part: "UNet", problem: "no memory".to_owned() };
+        let source = Box::new(kinora::runtime::RunError::OutOfMemory { bytes: 5 });
+        let error = GenerateError::OutOfMemory { part: "UNet", source };
         let failure = Failure::from(error);
         let help = failure.help().unwrap();
         assert!(help.contains("--decode-chunk") && !help.contains("damaged"), "{help}");

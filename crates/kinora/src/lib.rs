@@ -7,6 +7,7 @@ pub mod memory;
 #[cfg(feature = "model-in-the-box")]
 pub mod model_in_the_box;
 pub mod photo;
+mod setters;
 pub mod video;
 
 pub use device::Device;
@@ -17,6 +18,7 @@ pub use kinora_cuda as cuda;
 pub use kinora_graph::Tensor;
 /// Models by their parts: folders, weights, the hub, networks, schedulers.
 pub use kinora_models as models;
+pub use kinora_models::image::RgbImage;
 pub use kinora_profile::{self as profile, quantity};
 /// A simulated GPU, for kernels.
 #[cfg(feature = "simulator")]
