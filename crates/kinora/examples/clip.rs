@@ -4,11 +4,7 @@
 
 use std::{error::Error, path::Path};
 
-use kinora::{
-    ImageToVideo,
-    image_to_video::{LoadOptions, Settings},
-    model_in_the_box,
-};
+use kinora::{ImageToVideo, LoadOptions, Settings, model_in_the_box};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).unwrap_or_else(|| "clip.mp4".into());

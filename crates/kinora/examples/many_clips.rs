@@ -6,11 +6,7 @@
 
 use std::{error::Error, path::PathBuf};
 
-use kinora::{
-    ImageToVideo,
-    image_to_video::{LoadOptions, Settings},
-    model_in_the_box, photo,
-};
+use kinora::{ImageToVideo, LoadOptions, Settings, model_in_the_box, photo};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = PathBuf::from(std::env::args_os().nth(1).unwrap_or_else(|| ".".into()));

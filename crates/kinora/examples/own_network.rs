@@ -4,7 +4,11 @@
 
 use std::{collections::HashMap, error::Error};
 
-use kinora_cpu::{Options, Planned};
+use kinora::{
+    Device,
+    profile::Profiler,
+    runtime::{KernelSet, LoadContext, Tensors, Tuning},
+};
 use kinora_graph::{DType, Graph, GraphBuilder, GraphError, Phase, Tensor, TensorType, op::Activation};
 
 const BATCH: usize = 4;
@@ -13,21 +17,23 @@ const HIDDEN: usize = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let graph = network()?;
+    // The first GPU that works, or the CPU. `Device::Cpu` and `Device::Cuda(0)` ask for one of them.
+    let backend = Device::Auto.open(KernelSet::default(), Tuning::default())?;
+    println!("on {}", backend.describe());
+
     // The plan is known before any weight is read: every buffer's place, and so the memory that the network will take.
-    let planned = Planned::new(&graph, Options::default())?;
-    println!("{} nodes after the passes", planned.graph().nodes().len());
-    println!(
-        "{} bytes of weights, {} of activations",
-        planned.plan().weight_bytes(),
-        planned.plan().arena_bytes()
-    );
+    let planned = backend.plan(&graph, None)?;
+    println!("{} of {} ops are left after the passes", planned.graph().nodes().len(), graph.nodes().len());
+    let plan = planned.plan();
+    println!("{} bytes of weights, {} bytes of activations", plan.weight_bytes(), plan.arena_bytes());
 
     // Anything that gives tensors by name can be a source of weights: a map, a safetensors file, your own `Parameters`.
-    let mut program = planned.load(&weights()?)?;
+    let context = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {} };
+    let mut network = planned.load(&weights()?, &context)?;
     let x: Vec<f32> = (0..BATCH * FEATURES).map(|i| (i as f32 * 0.37).sin()).collect();
     let inputs = Tensors::from([("x".to_owned(), Tensor::from_slice([BATCH, FEATURES], &x)?)]);
-    let results = program.run_step(&inputs)?;
-    println!("y = {:?}", results["y"].to_f32());
+    let results = network.run_step(&inputs)?;
+    println!("the first row of y is {:.3?}", &results["y"].to_f32()[..FEATURES]);
     Ok(())
 }
 

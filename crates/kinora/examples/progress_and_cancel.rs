@@ -11,8 +11,8 @@ use std::{
 };
 
 use kinora::{
-    ImageToVideo,
-    image_to_video::{GenerateError, LoadOptions, Progress, Settings, Stage},
+    ImageToVideo, LoadOptions, Settings,
+    image_to_video::{GenerateError, Progress, Stage},
     model_in_the_box,
     video::{FrameRate, VideoFile, VideoOptions},
 };

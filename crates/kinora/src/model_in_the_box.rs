@@ -1,7 +1,7 @@
 //! The model that is part of the program: small, and trained on painted clips by the scripts in `training/`.
 //!
 //! ```no_run
-//! use kinora::{ImageToVideo, image_to_video::{LoadOptions, Settings}, model_in_the_box};
+//! use kinora::{ImageToVideo, LoadOptions, Settings, model_in_the_box};
 //!
 //! let model = model_in_the_box::open()?;
 //! let settings = Settings::for_model(&model)?.seed(7);

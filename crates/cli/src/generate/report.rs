@@ -5,9 +5,9 @@ use std::{path::Path, time::Duration};
 use kinora::{
     image_to_video::{Report, Settings},
     memory::MemoryLimit,
-    quantity,
     video::{VideoOptions, WrittenVideo},
 };
+use kinora_profile::quantity;
 use serde_json::json;
 
 use crate::quantities::{Bytes, Flops, PictureSize, clock};

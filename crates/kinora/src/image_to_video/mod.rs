@@ -3,11 +3,7 @@
 //! ```no_run
 //! use std::ops::ControlFlow;
 //!
-//! use kinora::{
-//!     image_to_video::{ImageToVideo, LoadOptions, Settings},
-//!     models::folder::ModelFolder,
-//!     photo,
-//! };
+//! use kinora::{ImageToVideo, LoadOptions, ModelFolder, Settings, photo};
 //!
 //! let model = ModelFolder::open("stable-video-diffusion-img2vid")?;
 //! let settings = Settings::for_model(&model)?.steps(10).seed(42);

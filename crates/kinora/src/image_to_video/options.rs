@@ -16,7 +16,7 @@ use crate::{
 /// How a model is loaded.
 ///
 /// ```
-/// use kinora::{Device, image_to_video::{LoadOptions, Precision}};
+/// use kinora::{Device, LoadOptions, image_to_video::Precision};
 ///
 /// let options = LoadOptions::default().device(Device::Cpu).precision(Precision::F16).keep_loaded(true);
 /// ```

@@ -24,8 +24,8 @@ const MAX_CONDITION: usize = 1 << 20;
 /// a model has none of its own.
 ///
 /// ```no_run
-/// # use kinora::image_to_video::{GenerateError, Settings};
-/// # fn example(model: &kinora_models::folder::ModelFolder) -> Result<(), GenerateError> {
+/// # use kinora::{ModelFolder, Settings, image_to_video::GenerateError};
+/// # fn example(model: &ModelFolder) -> Result<(), GenerateError> {
 /// let settings = Settings::for_model(model)?.steps(10).seed(42);
 /// # Ok(())
 /// # }
