@@ -16,14 +16,14 @@ LIMIT = 512 << 10
 
 def main():
     out = fixtures.folder(__doc__, "crates/kinora/tests/fixtures/box")
-    assets = fixtures.ROOT / "assets"
-    pipeline = StableVideoDiffusionPipeline.from_pretrained(assets / "model")
+    box = fixtures.ROOT / "crates" / "box"
+    pipeline = StableVideoDiffusionPipeline.from_pretrained(box / "model")
     pipeline.set_progress_bar_config(disable=True)
-    defaults = json.loads((assets / "model" / "defaults.json").read_text(encoding="utf-8"))
+    defaults = json.loads((box / "model" / "defaults.json").read_text(encoding="utf-8"))
     torch.manual_seed(SEED)
     with torch.no_grad():
         frames = pipeline(
-            Image.open(assets / "stills" / "flyer.png"),
+            Image.open(box / "stills" / "flyer.png"),
             height=defaults["height"],
             width=defaults["width"],
             num_frames=defaults["frames"],

@@ -2,7 +2,7 @@
 
 Usage:
 
-    python -m kinora_training.pictures --kinora ../target/release/kinora --stills ../assets/stills --out ../docs
+    python -m kinora_training.pictures --kinora ../target/release/kinora --stills ../crates/box/stills --out ../docs
 """
 
 import argparse

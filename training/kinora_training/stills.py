@@ -2,7 +2,7 @@
 
 Usage:
 
-    python -m kinora_training.stills --out ../assets/stills
+    python -m kinora_training.stills --out ../crates/box/stills
 """
 
 import argparse

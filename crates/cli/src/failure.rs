@@ -13,7 +13,6 @@ use kinora::{
     image_to_video::{GenerateError, Precision, Suggestion},
     memory::{LimitSource, MemoryLimit},
     photo::PhotoError,
-    profile::ProfileError,
     runtime::RunError,
     video::VideoError,
 };
@@ -21,6 +20,7 @@ use kinora_bench::{results::ResultsError, run::BenchError};
 use kinora_models::{
     folder::FolderError, hub::HubError, schedulers::SchedulerError, synthetic::SyntheticError,
 };
+use kinora_profile::ProfileError;
 use serde_json::json;
 
 /// The command line is wrong.
@@ -384,7 +384,8 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_is_helped_by_asking_for_less() {
-        let error = GenerateError::OutOfMemory { part: "UNet", problem: "no memory".to_owned() };
+        let source = Box::new(RunError::OutOfMemory { bytes: 5 });
+        let error = GenerateError::OutOfMemory { part: "UNet", source };
         let failure = Failure::from(error);
         let help = failure.help().unwrap();
         assert!(help.contains("--decode-chunk") && !help.contains("damaged"), "{help}");

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsStr, path::Path};
 
-use kinora::photo::Photo;
+use kinora::RgbImage;
 use kinora_models::{
     folder::ModelFolder,
     hub::{self, Hub, HubError, HubId, Progress},
@@ -45,7 +45,7 @@ pub fn in_the_box() -> Result<ModelFolder, Failure> {
 
 /// The still that goes with it.
 #[cfg(feature = "model-in-the-box")]
-pub fn still() -> Result<Photo, Failure> {
+pub fn still() -> Result<RgbImage, Failure> {
     Ok(kinora::model_in_the_box::still()?)
 }
 
@@ -57,7 +57,7 @@ pub fn in_the_box() -> Result<ModelFolder, Failure> {
 
 /// Without a model there is no still.
 #[cfg(not(feature = "model-in-the-box"))]
-pub fn still() -> Result<Photo, Failure> {
+pub fn still() -> Result<RgbImage, Failure> {
     Err(none_in_the_box())
 }
 

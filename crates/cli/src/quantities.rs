@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use kinora::quantity;
+use kinora_profile::quantity;
 
 /// A picture's size, written `1024x576`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -286,9 +286,9 @@ fn steps_that_the_scheduler_does_not_have() {
 fn rates_that_no_file_has() {
     let studio = Studio::new();
     for (output, rate, said) in [
-        ("clip.mp4", "0", "no frame rate"),
+        ("clip.mp4", "0", "not a frame rate"),
         ("clip.mp4", "-5", "frame rate"),
-        ("clip.mp4", "1e9", "no frame rate"),
+        ("clip.mp4", "1e9", "not a frame rate"),
         ("clip.gif", "60", "50 frames per second"),
     ] {
         let option = format!("--output-fps={rate}");

@@ -41,8 +41,15 @@ fn verbose_prints_plain_lines() {
     let studio = Studio::new();
     let made = answer(studio.generate("clip.gif").args(["-v", "--steps", "2", "--seed", "7"]));
     assert_eq!((made.code, made.text()), (Some(0), String::new()), "{made:?}");
-    for words in ["denoise: step 1/2", "denoise: step 2/2", "clip.gif: 2 frames of 64×64", "seed 7", "FLOP"]
-    {
+    for words in [
+        "denoise: step 1/2",
+        "denoise: step 2/2",
+        "clip.gif: 2 frames of 64×64, plays for 0.3 s at 7 frames per second",
+        "generated in ",
+        " per frame; ",
+        "seed 7",
+        "FLOP",
+    ] {
         assert!(made.stderr.contains(words), "{words} is not in {}", made.stderr);
     }
     assert!(!made.stderr.contains('\x1b') && !made.stderr.contains('\r'), "{:?}", made.stderr);
@@ -55,8 +62,13 @@ fn json_has_the_files_and_the_figures() {
     assert_eq!((made.code, &*made.stderr), (Some(0), ""), "{made:?}");
     let json = made.json();
     assert_eq!(json["files"], serde_json::json!(["clip-0001.png", "clip-0002.png"]));
-    assert_eq!((json["frames"].as_u64(), json["frames_per_second"].as_f64()), (Some(2), Some(7.0)));
+    assert_eq!((json["frames"].as_u64(), json["playback_frames_per_second"].as_f64()), (Some(2), Some(7.0)));
+    assert!(json.get("frames_per_second").is_none(), "the name would not say which rate is meant");
     let report = &json["report"];
+    let figure = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("no {name} in {report}"));
+    let seconds = figure("seconds");
+    assert!((figure("seconds_per_frame") - seconds / 2.0).abs() < 1e-9 * seconds, "{report}");
+    assert!((figure("generated_frames_per_second") * seconds / 2.0 - 1.0).abs() < 1e-9, "{report}");
     assert_eq!(report["settings"]["seed"], 42);
     assert_eq!((&report["settings"]["width"], &report["scheduler"]), (&64.into(), &"euler".into()));
     assert_eq!(report["step_seconds"].as_array().unwrap().len(), 2);

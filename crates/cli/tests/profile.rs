@@ -82,7 +82,7 @@ fn a_program_gets_one_object() {
 fn what_cannot_be_shown_is_said() {
     let place = Studio::new();
     let broken = place.write("broken.json", b"{\"format\": 1, \"spans\": 3}");
-    answer(kinora().args(["profile", "show"]).arg(&broken)).must_fail(1, &["broken.json is no profile"]);
+    answer(kinora().args(["profile", "show"]).arg(&broken)).must_fail(1, &["broken.json is not a profile"]);
     answer(kinora().args(["profile", "show"]).arg(place.folder.path().join("none.json")))
         .must_fail(1, &["none.json"]);
     // Before the work, not after it.

@@ -115,7 +115,7 @@ impl Parameters for Noting {
     fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError> {
         self.read.borrow_mut().push(name.to_owned());
         if self.damaged == Some(name) {
-            return Err(ParameterError("the file ends early".into()));
+            return Err(ParameterError::new("the file ends early"));
         }
         self.tensors.parameter(name, ty)
     }

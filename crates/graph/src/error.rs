@@ -1,6 +1,6 @@
 //! What can be wrong with a graph.
 
-use crate::{TensorType, op::OpError};
+use crate::{SharedError, TensorType, op::OpError};
 
 /// Why a graph could not be built, read or changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,12 +22,12 @@ pub enum GraphError {
         value: String,
     },
     /// A layer's op could not be read: it does not exist, or its attributes are not those it has.
-    #[error("{layer}: {problem}")]
+    #[error("{layer}: {source}")]
     UnknownOp {
         /// The layer's full name.
         layer: String,
         /// What the reader says.
-        problem: String,
+        source: SharedError,
     },
     /// Two inputs, two outputs, an input and a parameter, or two values of a file have one name.
     #[error("{0} is declared twice")]
@@ -68,5 +68,5 @@ pub enum GraphError {
     },
     /// The text is not a graph.
     #[error("not a graph: {0}")]
-    Json(String),
+    Json(#[source] SharedError),
 }

@@ -8,8 +8,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Editor, Graph, GraphBuilder, GraphError, Op, Phase, Source, Tensor, TensorType, Value, ValueId,
-    order::runnable_order,
+    Editor, Graph, GraphBuilder, GraphError, Op, Phase, SharedError, Source, Tensor, TensorType, Value,
+    ValueId, order::runnable_order,
 };
 
 #[derive(Serialize, Deserialize)]
@@ -142,7 +142,7 @@ impl Graph {
     /// Where the text is no graph, an op does not exist or refuses its operands, a name refers to nothing, or layers
     /// wait for each other.
     pub fn from_json(text: &str) -> Result<Graph, GraphError> {
-        let document: Document = serde_json::from_str(text).map_err(|e| GraphError::Json(e.to_string()))?;
+        let document: Document = serde_json::from_str(text).map_err(not_a_graph)?;
         let mut g = GraphBuilder::new(document.name);
         let mut known: HashMap<String, ValueId> = HashMap::new();
         let mut declare = |name: String, id: ValueId| match known.insert(name.clone(), id) {
@@ -159,17 +159,19 @@ impl Graph {
         }
         for entry in document.constants {
             let bytes = from_hex(&entry.data).ok_or_else(|| {
-                GraphError::Json(format!("constant {}: its data is not hexadecimal", entry.name))
+                not_a_graph(format!("constant {}: its data is not hexadecimal", entry.name))
             })?;
             let tensor = Tensor::from_bytes(entry.ty, &bytes)
-                .map_err(|e| GraphError::Json(format!("constant {}: {e}", entry.name)))?;
+                .map_err(|e| not_a_graph(format!("constant {}: {e}", entry.name)))?;
             let id = g.constant(&entry.name, tensor)?;
             declare(entry.name, id)?;
         }
         for i in order(&document.nodes)? {
             let node = &document.nodes[i];
-            let op: Op = serde_json::from_value(node.op.clone())
-                .map_err(|e| GraphError::UnknownOp { layer: node.name.clone(), problem: e.to_string() })?;
+            let op: Op = serde_json::from_value(node.op.clone()).map_err(|e| GraphError::UnknownOp {
+                layer: node.name.clone(),
+                source: SharedError::new(e),
+            })?;
             let inputs = node
                 .inputs
                 .iter()
@@ -177,7 +179,7 @@ impl Graph {
                 .collect::<Result<Vec<ValueId>, GraphError>>()?;
             let outputs = g.node(&node.name, op, &inputs)?;
             if outputs.len() != node.outputs.len() {
-                return Err(GraphError::Json(format!(
+                return Err(not_a_graph(format!(
                     "{} names {} results, the op has {}",
                     node.name,
                     node.outputs.len(),
@@ -228,6 +230,11 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
     let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
     pairs.iter().map(|&[high, low]| Some(digit(high)? << 4 | digit(low)?)).collect()
+}
+
+/// That the text is not a graph, and why.
+fn not_a_graph(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> GraphError {
+    GraphError::Json(SharedError::new(cause))
 }
 
 #[cfg(test)]

@@ -1,23 +1,30 @@
 //! Where the weights of a graph come from: a map in memory, a file that is read as its tensors are asked for.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, error::Error};
 
-use crate::{Tensor, TensorType};
+use crate::{SharedError, Tensor, TensorType};
 
 /// A source of weights, asked for one parameter at a time, so that a model need never lie in memory twice.
 pub trait Parameters {
-    /// The tensor of the parameter `name`, which the graph declares as `ty`; `None` where the source has none of that
+    /// The tensor of the parameter `name`, which the graph declares as `ty`; `None` if the source has none of that
     /// name. The caller checks the type of what it gets.
     ///
     /// # Errors
-    /// Where the source has the tensor but cannot give it.
+    /// If the source has the tensor but cannot give it.
     fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError>;
 }
 
-/// Why a source could not give a tensor that it has, in words.
+/// Why a source could not give a tensor that it has. The source's own error is its [`source`](Error::source).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ParameterError(pub String);
+#[error(transparent)]
+pub struct ParameterError(SharedError);
+
+impl ParameterError {
+    /// Keeps the error of a source of weights, or a sentence.
+    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        ParameterError(SharedError::new(cause))
+    }
+}
 
 impl Parameters for HashMap<String, Tensor> {
     fn parameter(&self, name: &str, _: &TensorType) -> Result<Option<Tensor>, ParameterError> {

@@ -13,11 +13,11 @@ pub struct MemoryLimit {
     pub source: LimitSource,
 }
 
-/// What limits the memory.
+/// What sets a limit on memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitSource {
-    /// Someone asked for it.
+    /// The user asked for it.
     Asked,
     /// The machine has no more that is free or can be freed.
     Machine,
@@ -38,8 +38,8 @@ impl fmt::Display for LimitSource {
     }
 }
 
-/// The memory that can be had now without anything being swapped out or ended for it: the smaller of what the machine has
-/// available and what control groups leave. `None` where the system does not say; only Linux is asked.
+/// The memory that is available now, without anything being swapped out or killed for it: the smaller of what the machine has
+/// available and what control groups leave. `None` if the system does not say; only Linux is asked.
 pub fn available() -> Option<MemoryLimit> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -105,7 +105,7 @@ mod tests {
         group("outer/inner", &[("memory.max", "max\n"), ("memory.current", "200\n")]);
         let of = |path: &str| groups_available(root.path(), &format!("1:name=systemd:/\n0::{path}\n"));
         assert_eq!(of("/outer/inner"), Some(700));
-        // What is cached of files can be had.
+        // Cached files make way.
         let stat = "anon 50\ninactive_file 200\ninactive_file_more 7\nactive_file 50\n";
         group("outer/inner/own", &[("memory.max", "500"), ("memory.current", "400"), ("memory.stat", stat)]);
         assert_eq!(of("/outer/inner/own"), Some(350));

@@ -1,58 +1,41 @@
-//! The model that is a part of the program: small, trained on painted clips by the scripts in `training/`.
+//! The model that is part of the program: small, and trained on painted clips by the scripts in `training/`.
 //!
 //! ```no_run
-//! use std::ops::ControlFlow;
-//!
-//! use kinora::{ImageToVideo, image_to_video::{LoadOptions, Settings}, model_in_the_box};
+//! use kinora::{ImageToVideo, LoadOptions, Settings, model_in_the_box};
 //!
 //! let model = model_in_the_box::open()?;
-//! let settings = Settings::for_model(&model)?;
+//! let settings = Settings::for_model(&model)?.seed(7);
 //! let pipeline = ImageToVideo::new(model, LoadOptions::default())?;
-//! let clip = pipeline.generate(&model_in_the_box::still()?, &settings, &mut |_| ControlFlow::Continue(()))?;
+//! pipeline.generate(&model_in_the_box::still()?, &settings)?.save("clip.mp4")?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use kinora_models::folder::{EmbeddedModel, FolderError, ModelFolder};
-
-use crate::photo::{Photo, PhotoError};
-
-/// Names files of the model with their contents.
-macro_rules! files {
-    ($($path:literal),+ $(,)?) => {
-        &[$(($path, include_bytes!(concat!("../../../assets/model/", $path)))),+]
-    };
-}
-
-static MODEL: EmbeddedModel = EmbeddedModel {
-    name: "model-in-the-box",
-    files: files![
-        "model_index.json",
-        "defaults.json",
-        "feature_extractor/preprocessor_config.json",
-        "image_encoder/config.json",
-        "image_encoder/model.safetensors",
-        "scheduler/scheduler_config.json",
-        "unet/config.json",
-        "unet/diffusion_pytorch_model.safetensors",
-        "vae/config.json",
-        "vae/diffusion_pytorch_model.safetensors",
-    ],
+use kinora_models::{
+    folder::{EmbeddedModel, FolderError, ModelFolder},
+    image::RgbImage,
 };
 
-static STILL: &[u8] = include_bytes!("../../../assets/stills/flyer.png");
+use crate::photo::{self, PhotoError};
+
+static MODEL: EmbeddedModel = EmbeddedModel { name: "model-in-the-box", files: kinora_box::MODEL };
 
 /// Opens the model.
 ///
 /// # Errors
-/// Only where the program was built from damaged files.
+/// Only if the program was built from damaged files.
 pub fn open() -> Result<ModelFolder, FolderError> {
     ModelFolder::embedded(&MODEL)
 }
 
-/// A still to make a clip of where there is no photo.
+/// A still to make a clip of if there is no photo at hand: the first of [`stills`].
 ///
 /// # Errors
-/// Only where the program was built from a damaged file.
-pub fn still() -> Result<Photo, PhotoError> {
-    Photo::decode(STILL)
+/// Only if the program was built from a damaged file.
+pub fn still() -> Result<RgbImage, PhotoError> {
+    photo::decode(kinora_box::STILLS[0].1)
+}
+
+/// The stills that come with the model: the name of each, and its PNG file for [`photo::decode`].
+pub fn stills() -> impl Iterator<Item = (&'static str, &'static [u8])> {
+    kinora_box::STILLS.iter().map(|&(file, bytes)| (file.trim_end_matches(".png"), bytes))
 }

@@ -4,11 +4,11 @@
 use std::{collections::HashMap, fs, ops::ControlFlow, path::Path};
 
 use kinora::{
+    RgbImage,
     image_to_video::{
         Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Settings, Stage, Suggestion,
         estimate_configs,
     },
-    photo::Photo,
 };
 use kinora_models::{folder::ModelFolder, schedulers::SchedulerKind, synthetic::SyntheticModel};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
@@ -27,20 +27,15 @@ fn pipeline(folder: &Path, options: LoadOptions) -> ImageToVideo {
 
 /// A short clip of the tiny model.
 fn short(folder: &Path) -> Settings {
-    Settings {
-        steps: 2,
-        frames: 2,
-        decode_chunk: 2,
-        ..Settings::for_model(&ModelFolder::open(folder).unwrap()).unwrap()
-    }
+    Settings::for_model(&ModelFolder::open(folder).unwrap()).unwrap().steps(2).frames(2).decode_chunk(2)
 }
 
-fn photo() -> Photo {
-    Photo::from_rgb(2, 1, vec![0, 50, 100, 150, 200, 250]).unwrap()
+fn photo() -> RgbImage {
+    RgbImage::new(2, 1, vec![0, 50, 100, 150, 200, 250]).unwrap()
 }
 
 fn generate(pipeline: &ImageToVideo, settings: &Settings) -> Result<usize, GenerateError> {
-    let clip = pipeline.generate(&photo(), settings, &mut |_| ControlFlow::Continue(()))?;
+    let clip = pipeline.generate(&photo(), settings)?;
     Ok(clip.frames.len())
 }
 
@@ -164,8 +159,8 @@ fn a_clip_that_is_not_finite_is_no_black_video() {
     }
     // Latents that only f32 holds: the difference that the photo makes, amplified.
     let folder = with_tensor("unet/diffusion_pytorch_model.safetensors", "conv_out.weight", 10.0);
-    let options = LoadOptions { precision: Precision::F16, ..LoadOptions::default() };
-    let settings = Settings { steps: 1, max_guidance: 6e4, ..short(folder.path()) };
+    let options = LoadOptions::default().precision(Precision::F16);
+    let settings = short(folder.path()).steps(1).max_guidance(6e4);
     let error = generate(&pipeline(folder.path(), options), &settings).unwrap_err();
     assert!(matches!(error, GenerateError::NotFinite { stage: Stage::Decode, .. }), "{error}");
     let text = error.to_string();
@@ -204,8 +199,7 @@ fn the_index_says_of_which_class_the_scheduler_is() {
     let text = fs::read_to_string(&index).unwrap();
     fs::write(&index, text.replace("EulerDiscreteScheduler", "DDIMScheduler")).unwrap();
     let pipeline = pipeline(folder.path(), LoadOptions::default());
-    let clip =
-        pipeline.generate(&photo(), &short(folder.path()), &mut |_| ControlFlow::Continue(())).unwrap();
+    let clip = pipeline.generate(&photo(), &short(folder.path())).unwrap();
     assert_eq!(clip.report.scheduler, SchedulerKind::Ddim);
 }
 
@@ -244,7 +238,7 @@ fn the_arithmetic_is_what_pytorch_counts() {
     let counted = include_str!("fixtures/flops/flops.json");
     let counted: Vec<serde_json::Value> = serde_json::from_str(counted).unwrap();
     let configs = Configs::preset("svd").unwrap();
-    let settings = Settings { decode_chunk: 2, ..Settings::for_configs(&configs) };
+    let settings = Settings::for_configs(&configs).decode_chunk(2);
     let estimate = estimate_configs(&configs, &settings, Precision::F16).unwrap();
     assert_eq!(estimate.parts.len(), counted.len());
     for (part, counted) in estimate.parts.iter().zip(&counted) {
@@ -267,7 +261,7 @@ fn the_arithmetic_is_what_pytorch_counts() {
 #[test]
 fn fourteen_frames_fit_in_twelve_gigabytes() {
     let configs = Configs::preset("svd").unwrap();
-    let settings = Settings { decode_chunk: 2, ..Settings::for_configs(&configs) };
+    let settings = Settings::for_configs(&configs).decode_chunk(2);
     assert!(settings.guided());
     assert_eq!((settings.frames, settings.height, settings.width), (14, 576, 1024));
     let estimate = estimate_configs(&configs, &settings, Precision::F16).unwrap();
@@ -287,7 +281,7 @@ fn the_photo_is_encoded_in_f32_where_the_autoencoder_asks_for_it() {
     let weights = |force_upcast, precision| {
         let mut configs = Configs::preset("svd").unwrap();
         configs.vae.force_upcast = force_upcast;
-        let settings = Settings { frames: 1, height: 64, width: 64, ..Settings::for_configs(&configs) };
+        let settings = Settings::for_configs(&configs).frames(1).height(64).width(64);
         let estimate = estimate_configs(&configs, &settings, precision).unwrap();
         estimate.parts.iter().find(|part| part.stage == Stage::EncodeLatents).unwrap().weight_bytes
     };
@@ -301,7 +295,7 @@ fn the_photo_is_encoded_in_f32_where_the_autoencoder_asks_for_it() {
 fn a_decoder_for_the_rest_is_counted_but_has_no_weights_of_its_own() {
     let folder = tiny();
     let pipeline = pipeline(folder.path(), LoadOptions::default());
-    let settings = |frames, decode_chunk| Settings { frames, decode_chunk, ..short(folder.path()) };
+    let settings = |frames, decode_chunk| short(folder.path()).frames(frames).decode_chunk(decode_chunk);
     let even = pipeline.estimate(&settings(4, 2)).unwrap();
     let uneven = pipeline.estimate(&settings(5, 2)).unwrap();
     let runs = |e: &kinora::image_to_video::Estimate| {
@@ -316,13 +310,13 @@ fn a_decoder_for_the_rest_is_counted_but_has_no_weights_of_its_own() {
 #[test]
 fn a_budget_that_does_not_suffice_is_said_before_any_work() {
     let folder = tiny();
-    let settings = Settings { frames: 8, decode_chunk: 8, ..short(folder.path()) };
+    let settings = short(folder.path()).frames(8).decode_chunk(8);
     let free = pipeline(folder.path(), LoadOptions::default());
     let needs = |settings: &Settings| free.estimate(settings).unwrap().peak_bytes();
     let within = |budget| {
-        let options = LoadOptions { memory_budget: Some(budget), ..LoadOptions::default() };
+        let options = LoadOptions::default().memory_budget(budget);
         let mut begun = false;
-        let result = pipeline(folder.path(), options).generate(&photo(), &settings, &mut |_| {
+        let result = pipeline(folder.path(), options).generate_with(&photo(), &settings, |_| {
             begun = true;
             ControlFlow::Break(())
         });
@@ -331,7 +325,7 @@ fn a_budget_that_does_not_suffice_is_said_before_any_work() {
     let (error, begun) = within(needs(&settings));
     assert!(matches!(error, GenerateError::Cancelled) && begun, "{error}");
 
-    let chunked = needs(&Settings { decode_chunk: 4, ..settings.clone() });
+    let chunked = needs(&settings.clone().decode_chunk(4));
     assert!(chunked < needs(&settings));
     let (error, begun) = within(chunked);
     let text = error.to_string();
@@ -355,7 +349,7 @@ fn a_caller_can_stop_at_any_point() {
     let settings = short(folder.path());
     let calls = |stop: Option<usize>| {
         let mut calls = 0;
-        let result = pipeline.generate(&photo(), &settings, &mut |_| {
+        let result = pipeline.generate_with(&photo(), &settings, |_| {
             calls += 1;
             if Some(calls) == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -375,8 +369,8 @@ fn a_seed_is_a_clip() {
     let folder = tiny();
     let pipeline = pipeline(folder.path(), LoadOptions::default());
     let clip = |seed, scheduler| {
-        let settings = Settings { seed, scheduler, ..short(folder.path()) };
-        pipeline.generate(&photo(), &settings, &mut |_| ControlFlow::Continue(())).unwrap().frames
+        let settings = short(folder.path()).seed(seed).scheduler(scheduler);
+        pipeline.generate(&photo(), &settings).unwrap().frames
     };
     assert!(clip(1, None) == clip(1, Some(SchedulerKind::Euler)));
     assert!(clip(1, None) != clip(2, None));
@@ -430,7 +424,7 @@ fn weights_that_do_not_fit_are_said_before_any_work() {
     fs::copy(other.path().join("unet/diffusion_pytorch_model.safetensors"), &unet).unwrap();
     let pipeline = pipeline(folder.path(), LoadOptions::default());
     let mut begun = false;
-    let refused = pipeline.generate(&photo(), &short(folder.path()), &mut |_| {
+    let refused = pipeline.generate_with(&photo(), &short(folder.path()), |_| {
         begun = true;
         ControlFlow::Continue(())
     });

@@ -4,8 +4,8 @@
 use std::{collections::HashMap, ops::ControlFlow, path::Path};
 
 use kinora::{
-    image_to_video::{Clip, ImageToVideo, LoadOptions, Precision, Settings, Stage},
-    photo::Photo,
+    RgbImage,
+    image_to_video::{Clip, Configs, ImageToVideo, LoadOptions, Precision, Settings, Stage},
 };
 use kinora_models::{
     folder::ModelFolder,
@@ -44,34 +44,33 @@ struct Run {
 
 impl Run {
     fn settings(&self) -> Settings {
-        Settings {
-            frames: self.frames,
-            steps: self.steps,
-            height: self.height,
-            width: self.width,
-            fps: self.fps,
-            motion_bucket: self.motion_bucket,
-            noise_augmentation: self.noise_augmentation,
-            min_guidance: self.min_guidance,
-            max_guidance: self.max_guidance,
-            decode_chunk: self.decode_chunk,
-            seed: self.seed,
-            scheduler: self.scheduler.as_ref().map(|name| name.parse().unwrap()),
-        }
+        Settings::for_configs(&Configs::svd())
+            .frames(self.frames)
+            .steps(self.steps)
+            .height(self.height)
+            .width(self.width)
+            .fps(self.fps)
+            .motion_bucket(self.motion_bucket)
+            .noise_augmentation(self.noise_augmentation)
+            .min_guidance(self.min_guidance)
+            .max_guidance(self.max_guidance)
+            .decode_chunk(self.decode_chunk)
+            .seed(self.seed)
+            .scheduler(self.scheduler.as_ref().map(|name| name.parse().unwrap()))
     }
 
     /// A photo of noise, as the script makes it.
-    fn photo(&self) -> Photo {
+    fn photo(&self) -> RgbImage {
         let [width, height] = self.photo;
         let numbers = uniform(&format!("photo {width}×{height}")).take(width * height * 3);
         let bytes = numbers.map(|u| ((u + 1.0) * 128.0).floor() as u8).collect();
-        Photo::from_rgb(width, height, bytes).unwrap()
+        RgbImage::new(width, height, bytes).unwrap()
     }
 
     fn generate(&self, model: &Path, precision: Precision) -> Clip {
-        let options = LoadOptions { precision, ..LoadOptions::default() };
+        let options = LoadOptions::default().precision(precision);
         let pipeline = ImageToVideo::new(ModelFolder::open(model).unwrap(), options).unwrap();
-        pipeline.generate(&self.photo(), &self.settings(), &mut |_| ControlFlow::Continue(())).unwrap()
+        pipeline.generate(&self.photo(), &self.settings()).unwrap()
     }
 }
 
@@ -93,7 +92,7 @@ fn written(name: &str) -> (Run, TempDir) {
 }
 
 fn bytes_of(clip: &Clip) -> Vec<u8> {
-    clip.frames.iter().flat_map(|frame| frame.data()).copied().collect()
+    clip.frames.iter().flat_map(|frame| frame.bytes()).copied().collect()
 }
 
 /// Compares a clip with that of diffusers.
@@ -200,7 +199,7 @@ fn a_caller_sees_every_step_and_every_chunk() {
         ImageToVideo::new(ModelFolder::open(folder.path()).unwrap(), LoadOptions::default()).unwrap();
     let mut seen = Vec::new();
     let clip = pipeline
-        .generate(&run.photo(), &run.settings(), &mut |progress| {
+        .generate_with(&run.photo(), &run.settings(), |progress| {
             seen.push((progress.stage, progress.done, progress.total));
             let step = progress.stage == Stage::Denoise && progress.done > 0;
             assert_eq!(progress.preview.is_some(), step);

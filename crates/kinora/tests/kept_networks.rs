@@ -4,32 +4,23 @@
 use std::{ops::ControlFlow, path::Path};
 
 use kinora::{
+    RgbImage,
     device::Device,
-    image_to_video::{Clip, GenerateError, ImageToVideo, LoadOptions, Precision, Settings, Stage},
-    photo::Photo,
-    profile::Profiler,
-    runtime::{KernelSet, Tuning},
+    image_to_video::{Clip, GenerateError, ImageToVideo, LoadOptions, Settings, Stage},
 };
 use kinora_models::{folder::ModelFolder, synthetic::SyntheticModel};
 use tempfile::TempDir;
 
-const KEPT: LoadOptions = LoadOptions {
-    precision: Precision::F32,
-    device: Device::Cpu,
-    kernels: KernelSet::Fused,
-    tuning: Tuning::Auto,
-    memory_budget: None,
-    keep_loaded: true,
-    profiler: Profiler::off(),
-};
+fn keep() -> LoadOptions {
+    LoadOptions::default().device(Device::Cpu).keep_loaded(true)
+}
 
 fn tiny() -> (TempDir, Settings) {
     let folder = tempfile::tempdir().unwrap();
     SyntheticModel::preset("tiny").unwrap().write(folder.path()).unwrap();
     let model = ModelFolder::open(folder.path()).unwrap();
     // A chunk and a rest: two decoders.
-    let settings =
-        Settings { steps: 2, frames: 3, decode_chunk: 2, seed: 1, ..Settings::for_model(&model).unwrap() };
+    let settings = Settings::for_model(&model).unwrap().steps(2).frames(3).decode_chunk(2).seed(1);
     (folder, settings)
 }
 
@@ -37,14 +28,14 @@ fn pipeline(folder: &Path, options: LoadOptions) -> ImageToVideo {
     ImageToVideo::new(ModelFolder::open(folder).unwrap(), options).unwrap()
 }
 
-fn photo(level: u8) -> Photo {
-    Photo::from_rgb(2, 1, vec![0, 50, 100, 150, 200, level]).unwrap()
+fn photo(level: u8) -> RgbImage {
+    RgbImage::new(2, 1, vec![0, 50, 100, 150, 200, level]).unwrap()
 }
 
 /// A clip, and how many networks were loaded for it.
-fn clip(pipeline: &ImageToVideo, photo: &Photo, settings: &Settings) -> (Clip, usize) {
+fn clip(pipeline: &ImageToVideo, photo: &RgbImage, settings: &Settings) -> (Clip, usize) {
     let mut loaded = 0;
-    let clip = pipeline.generate(photo, settings, &mut |progress| {
+    let clip = pipeline.generate_with(photo, settings, |progress| {
         if progress.stage == Stage::Load {
             loaded = loaded.max(progress.done);
         }
@@ -56,19 +47,18 @@ fn clip(pipeline: &ImageToVideo, photo: &Photo, settings: &Settings) -> (Clip, u
 #[test]
 fn a_clip_of_the_same_shape_loads_nothing_and_is_the_same() {
     let (folder, settings) = tiny();
-    let kept = pipeline(folder.path(), KEPT);
+    let kept = pipeline(folder.path(), keep());
     let fresh = || pipeline(folder.path(), LoadOptions::default());
     assert_eq!(clip(&kept, &photo(250), &settings).1, 5);
     // What does not shape the networks may differ.
-    let other = Settings {
-        seed: 2,
-        fps: 12,
-        motion_bucket: 40,
-        noise_augmentation: 0.3,
-        min_guidance: 1.5,
-        max_guidance: 2.0,
-        ..settings.clone()
-    };
+    let other = settings
+        .clone()
+        .seed(2)
+        .fps(12)
+        .motion_bucket(40)
+        .noise_augmentation(0.3)
+        .min_guidance(1.5)
+        .max_guidance(2.0);
     for (level, settings) in [(250, &settings), (10, &settings), (10, &other)] {
         let (again, loaded) = clip(&kept, &photo(level), settings);
         let (expected, all) = clip(&fresh(), &photo(level), settings);
@@ -91,15 +81,15 @@ fn without_the_option_every_clip_loads() {
 #[test]
 fn another_shape_is_loaded_anew() {
     let (folder, settings) = tiny();
-    let kept = pipeline(folder.path(), KEPT);
+    let kept = pipeline(folder.path(), keep());
     let shapes = [
-        (Settings { frames: 2, ..settings.clone() }, 4),
-        (Settings { steps: 3, ..settings.clone() }, 5),
-        (Settings { width: 128, ..settings.clone() }, 5),
-        (Settings { height: 128, ..settings.clone() }, 5),
-        (Settings { decode_chunk: 3, ..settings.clone() }, 4),
-        (Settings { max_guidance: 1.0, ..settings.clone() }, 5),
-        (Settings { scheduler: Some("lcm".parse().unwrap()), ..settings.clone() }, 5),
+        (settings.clone().frames(2), 4),
+        (settings.clone().steps(3), 5),
+        (settings.clone().width(128), 5),
+        (settings.clone().height(128), 5),
+        (settings.clone().decode_chunk(3), 4),
+        (settings.clone().max_guidance(1.0), 5),
+        (settings.clone().scheduler(Some("lcm".parse().unwrap())), 5),
         (settings, 5),
     ];
     for (settings, networks) in shapes {
@@ -114,15 +104,15 @@ fn another_shape_is_loaded_anew() {
 #[test]
 fn what_is_kept_is_not_thrown_away_for_nothing() {
     let (folder, settings) = tiny();
-    let all = Settings { decode_chunk: 3, ..settings };
-    let need = pipeline(folder.path(), KEPT).estimate(&all).unwrap().peak_bytes();
-    let kept = pipeline(folder.path(), LoadOptions { memory_budget: Some(need), ..KEPT });
+    let all = settings.decode_chunk(3);
+    let need = pipeline(folder.path(), keep()).estimate(&all).unwrap().peak_bytes();
+    let kept = pipeline(folder.path(), keep().memory_budget(need));
     assert_eq!(clip(&kept, &photo(250), &all).1, 4);
-    let more = Settings { decode_chunk: 8, ..all.clone() };
-    let named = Settings { scheduler: Some("euler".parse().unwrap()), ..all.clone() };
+    let more = all.clone().decode_chunk(8);
+    let named = all.clone().scheduler(Some("euler".parse().unwrap()));
     assert_eq!((clip(&kept, &photo(250), &more).1, clip(&kept, &photo(250), &named).1), (0, 0));
-    let huge = Settings { width: 1024, height: 1024, ..all.clone() };
-    let refused = kept.generate(&photo(250), &huge, &mut |_| ControlFlow::Continue(()));
+    let huge = all.clone().width(1024).height(1024);
+    let refused = kept.generate(&photo(250), &huge);
     assert!(matches!(refused, Err(GenerateError::OverBudget { .. })));
     assert_eq!(clip(&kept, &photo(250), &all).1, 0);
 }
@@ -130,10 +120,10 @@ fn what_is_kept_is_not_thrown_away_for_nothing() {
 #[test]
 fn a_budget_that_does_not_hold_all_networks_keeps_none() {
     let (folder, settings) = tiny();
-    let together = pipeline(folder.path(), KEPT).estimate(&settings).unwrap();
+    let together = pipeline(folder.path(), keep()).estimate(&settings).unwrap();
     assert_eq!(together.peak_bytes(), together.parts.iter().map(|part| part.peak_bytes()).sum::<usize>());
     for (budget, second) in [(together.peak_bytes(), 0), (together.peak_bytes() - 1, 5)] {
-        let limited = pipeline(folder.path(), LoadOptions { memory_budget: Some(budget), ..KEPT });
+        let limited = pipeline(folder.path(), keep().memory_budget(budget));
         let (first, _) = clip(&limited, &photo(250), &settings);
         assert_eq!(clip(&limited, &photo(250), &settings).1, second);
         assert!(first.report.plan.peak_bytes() <= budget);
@@ -144,14 +134,13 @@ fn a_budget_that_does_not_hold_all_networks_keeps_none() {
 #[test]
 fn a_clip_that_was_stopped_leaves_what_it_had_loaded() {
     let (folder, settings) = tiny();
-    for (options, left) in [(KEPT, 2), (LoadOptions::default(), 5)] {
+    for (options, left) in [(keep(), 2), (LoadOptions::default(), 5)] {
         let pipeline = pipeline(folder.path(), options);
-        let stopped = pipeline.generate(&photo(250), &settings, &mut |progress| match progress.stage
-            == Stage::Denoise
-            && progress.done == 1
-        {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        let stopped = pipeline.generate_with(&photo(250), &settings, |progress| {
+            match progress.stage == Stage::Denoise && progress.done == 1 {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
         });
         assert!(matches!(stopped, Err(GenerateError::Cancelled)));
         assert_eq!(clip(&pipeline, &photo(250), &settings).1, left);
@@ -161,8 +150,8 @@ fn a_clip_that_was_stopped_leaves_what_it_had_loaded() {
 #[test]
 fn two_clips_at_a_time_do_not_disturb_each_other() {
     let (folder, settings) = tiny();
-    let kept = pipeline(folder.path(), KEPT);
-    let other = Settings { seed: 2, ..settings.clone() };
+    let kept = pipeline(folder.path(), keep());
+    let other = settings.clone().seed(2);
     let alone = [&settings, &other].map(|settings| clip(&kept, &photo(250), settings).0.frames);
     let together = std::thread::scope(|scope| {
         [&settings, &other]

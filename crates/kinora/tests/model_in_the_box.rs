@@ -2,28 +2,27 @@
 #![cfg(feature = "model-in-the-box")]
 #![allow(clippy::unwrap_used)]
 
-use std::{ops::ControlFlow, path::Path};
+use std::path::Path;
 
 use kinora::{
     ImageToVideo,
     image_to_video::{LoadOptions, Settings},
-    model_in_the_box,
-    photo::Photo,
+    model_in_the_box, photo,
 };
 
 #[test]
 fn a_seed_gives_the_clip_of_diffusers_and_it_moves() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/box/seed-7.png");
-    let expected = Photo::open(file).unwrap();
+    let expected = photo::open(file).unwrap();
     let model = model_in_the_box::open().unwrap();
-    let settings = Settings { seed: 7, ..Settings::for_model(&model).unwrap() };
+    let settings = Settings::for_model(&model).unwrap().seed(7);
     assert_eq!([expected.width(), expected.height()], [settings.width, settings.frames * settings.height]);
     let pipeline = ImageToVideo::new(model, LoadOptions::default()).unwrap();
     let still = model_in_the_box::still().unwrap();
-    let clip = pipeline.generate(&still, &settings, &mut |_| ControlFlow::Continue(())).unwrap();
-    let got: Vec<u8> = clip.frames.iter().flat_map(|frame| frame.data()).copied().collect();
-    let pairs = || expected.data().iter().zip(&got);
-    assert_eq!(expected.data().len(), got.len());
+    let clip = pipeline.generate(&still, &settings).unwrap();
+    let got: Vec<u8> = clip.frames.iter().flat_map(|frame| frame.bytes()).copied().collect();
+    let pairs = || expected.bytes().iter().zip(&got);
+    assert_eq!(expected.bytes().len(), got.len());
     let equal = pairs().filter(|(e, g)| e.abs_diff(**g) <= 1).count() as f64 / got.len() as f64;
     let furthest = pairs().map(|(e, g)| e.abs_diff(*g)).max().unwrap();
     println!("{:.4} % of bytes within 1, the furthest {furthest} off", 100.0 * equal);
@@ -31,9 +30,9 @@ fn a_seed_gives_the_clip_of_diffusers_and_it_moves() {
 
     // It begins with the still, at 30 dB or more, and moves away from it.
     let away = |frame: usize| {
-        let squares = clip.frames[frame].data().iter().zip(still.data());
+        let squares = clip.frames[frame].bytes().iter().zip(still.bytes());
         let squares = squares.map(|(&a, &b)| (f64::from(a) - f64::from(b)).powi(2));
-        (squares.sum::<f64>() / still.data().len() as f64).sqrt()
+        (squares.sum::<f64>() / still.bytes().len() as f64).sqrt()
     };
     let (first, last) = (away(0), away(settings.frames - 1));
     assert!(first < 255.0 / 10f64.powf(1.5), "the first frame is {first} from the still");

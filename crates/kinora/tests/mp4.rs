@@ -5,12 +5,15 @@ mod support;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use kinora::video::{Frame, VideoFile, VideoOptions};
+use kinora::{
+    RgbImage,
+    video::{VideoFile, VideoOptions},
+};
 use openh264::{decoder::Decoder, formats::YUVSource};
 use re_mp4::{Mp4, StsdBoxContent};
 use support::{at_rate, clip, names, psnr};
 
-fn write(path: &Path, frames: &[Frame], options: &VideoOptions) -> Vec<u8> {
+fn write(path: &Path, frames: &[RgbImage], options: &VideoOptions) -> Vec<u8> {
     let mut file = VideoFile::create(path, options).unwrap();
     for frame in frames {
         file.write_frame(frame).unwrap();
@@ -104,7 +107,7 @@ fn a_clip_comes_back_in_time_and_in_good_quality() {
         .zip(&frames)
         .map(|((width, height, data), frame)| {
             assert_eq!((*width, *height), (256, 144));
-            psnr(data, frame.data())
+            psnr(data, frame.bytes())
         })
         .fold(f64::INFINITY, f64::min);
     println!("{} bytes, worst frame {worst:.2} dB", bytes.len());
@@ -143,7 +146,7 @@ fn odd_sizes_gain_a_repeated_column_and_row() {
         assert_eq!((*width, *height), (102, 68));
         let cropped: Vec<u8> =
             data.chunks(102 * 3).take(67).flat_map(|row| &row[..101 * 3]).copied().collect();
-        assert!(psnr(&cropped, frame.data()) > 35.0);
+        assert!(psnr(&cropped, frame.bytes()) > 35.0);
     }
 }
 
@@ -155,8 +158,8 @@ fn quality_trades_size_for_picture() {
         .into_iter()
         .map(|quality| {
             let path = folder.path().join(format!("{quality}.mp4"));
-            let bytes = write(&path, &frames, &VideoOptions { quality, ..at_rate(8.0) });
-            (bytes.len(), psnr(&decode(&bytes)[5].2, frames[5].data()))
+            let bytes = write(&path, &frames, &at_rate(8.0).quality(quality));
+            (bytes.len(), psnr(&decode(&bytes)[5].2, frames[5].bytes()))
         })
         .collect();
     assert!(results.is_sorted_by(|a, b| a.0 < b.0 && a.1 < b.1), "{results:?}");
@@ -175,7 +178,7 @@ fn the_same_frames_make_the_same_file() {
 fn sizes_that_h264_cannot_hold_are_refused_and_leave_nothing() {
     for (width, height) in [(8, 64), (64, 14), (4000, 16), (2200, 2200)] {
         let folder = tempfile::tempdir().unwrap();
-        let frame = Frame::new(width, height, vec![90; width * height * 3]).unwrap();
+        let frame = RgbImage::new(width, height, vec![90; width * height * 3]).unwrap();
         let mut file = VideoFile::create(folder.path().join("clip.mp4"), &at_rate(7.0)).unwrap();
         let message = file.write_frame(&frame).unwrap_err().to_string();
         assert!(message.contains(&format!("{width}×{height}")) && message.contains("3840×2160"), "{message}");

@@ -10,10 +10,9 @@ use std::{
 };
 
 use kinora::{
-    ImageToVideo,
+    ImageToVideo, RgbImage,
     device::Device,
     image_to_video::{Clip, GenerateError, LoadOptions, Settings, Stage},
-    photo::Photo,
     runtime::{
         Backend, LoadContext, Network, NetworkMemory, PlannedNetwork, RunError, StepLoop, StepObserver,
         Tensors, tensors,
@@ -115,7 +114,7 @@ struct Case {
     _folder: tempfile::TempDir,
     model: ModelFolder,
     settings: Settings,
-    photo: Photo,
+    photo: RgbImage,
 }
 
 impl Case {
@@ -123,14 +122,13 @@ impl Case {
         let folder = tempfile::tempdir().unwrap();
         SyntheticModel::preset("tiny").unwrap().write(folder.path()).unwrap();
         let model = ModelFolder::open(folder.path()).unwrap();
-        let mut settings = Settings::for_model(&model).unwrap();
-        (settings.steps, settings.frames, settings.decode_chunk, settings.seed) = (2, 2, 2, 1);
-        let photo = Photo::from_rgb(64, 64, (0..64 * 64 * 3).map(|at| (at % 251) as u8).collect()).unwrap();
+        let settings = Settings::for_model(&model).unwrap().steps(2).frames(2).decode_chunk(2).seed(1);
+        let photo = RgbImage::new(64, 64, (0..64 * 64 * 3).map(|at| (at % 251) as u8).collect()).unwrap();
         Case { _folder: folder, model, settings, photo }
     }
 
     fn make(&self, pipeline: &ImageToVideo, stop: Option<Stage>) -> Result<Clip, GenerateError> {
-        pipeline.generate(&self.photo, &self.settings, &mut |progress| match stop {
+        pipeline.generate_with(&self.photo, &self.settings, |progress| match stop {
             Some(stage) if progress.stage == stage && progress.done > 0 => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         })
@@ -148,7 +146,7 @@ fn a_pipeline_runs_on_a_backend_that_it_does_not_know() {
     // Two encoders, two steps and one chunk of frames.
     assert_eq!(plain.steps.load(Ordering::Relaxed), 5);
 
-    let options = LoadOptions { device: Device::Cpu, ..LoadOptions::default() };
+    let options = LoadOptions::default().device(Device::Cpu);
     let expected = case.make(&ImageToVideo::new(case.model.clone(), options).unwrap(), None).unwrap();
     let pairs = clip.latents.to_f32().into_iter().zip(expected.latents.to_f32());
     let furthest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

@@ -1,7 +1,10 @@
 //! Small files that would become large in memory. Alone in their process, whose memory is looked at.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use kinora::photo::{Photo, PhotoError};
+use kinora::{
+    RgbImage,
+    photo::{self, PhotoError},
+};
 
 /// A PNG of 8-bit gray pixels, all 0, with further chunks before the pixels.
 fn png(width: u32, height: u32, chunks: &[(&[u8; 4], Vec<u8>)]) -> Vec<u8> {
@@ -81,18 +84,18 @@ fn peak() -> usize {
 
 #[test]
 fn small_files_stay_small() {
-    assert_eq!(Photo::decode(&png(3, 2, &[])).unwrap().data(), [0; 18]);
+    assert_eq!(photo::decode(&png(3, 2, &[])).unwrap().bytes(), [0; 18]);
     // Resized in one direction, its rows would take a thousand times its memory.
     for (width, height) in [(1, 200_000), (200_000, 1)] {
-        let error = Photo::decode(&png(width, height, &[])).unwrap_err();
+        let error = photo::decode(&png(width, height, &[])).unwrap_err();
         assert!(matches!(error, PhotoError::TooLarge { .. }), "{error}");
         assert!(error.to_string().contains("sides of at most 65535"), "{error}");
-        assert!(Photo::from_rgb(width as usize, height as usize, vec![0; 600_000]).is_err());
+        assert!(RgbImage::new(width as usize, height as usize, vec![0; 600_000]).is_err());
     }
     // A profile of a gigabyte. It is not needed for the pixels, and left alone.
     let profile = [b"profile\0\0".to_vec(), zeros(1 << 30)].concat();
     let bomb = png(3, 2, &[(b"iCCP", profile)]);
-    assert_eq!(Photo::decode(&bomb).unwrap().data(), [0; 18]);
+    assert_eq!(photo::decode(&bomb).unwrap().bytes(), [0; 18]);
     #[cfg(target_os = "linux")]
     assert!(peak() < 400_000_000, "{} bytes", peak());
 }

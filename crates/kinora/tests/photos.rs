@@ -3,7 +3,7 @@
 
 use std::{fs, path::PathBuf};
 
-use kinora::photo::{Photo, PhotoError};
+use kinora::photo::{self, PhotoError};
 use safetensors::SafeTensors;
 
 fn golden() -> PathBuf {
@@ -35,10 +35,10 @@ fn pixels_are_those_of_pillow() {
     let expected = SafeTensors::deserialize(&bytes).unwrap();
     let mut wrong = Vec::new();
     for (name, tensor) in expected.iter() {
-        let photo = Photo::open(golden().join(name)).unwrap();
+        let photo = photo::open(golden().join(name)).unwrap();
         assert_eq!([photo.height(), photo.width(), 3], *tensor.shape(), "{name}");
         let off: Vec<u8> =
-            photo.data().iter().zip(tensor.data()).map(|(ours, theirs)| ours.abs_diff(*theirs)).collect();
+            photo.bytes().iter().zip(tensor.data()).map(|(ours, theirs)| ours.abs_diff(*theirs)).collect();
         let most = *off.iter().max().unwrap();
         let mean = off.iter().map(|off| f64::from(*off)).sum::<f64>() / off.len() as f64;
         println!("{name}: off by {most}, {mean:.3} on average");
@@ -64,7 +64,7 @@ fn the_name_does_not_matter_but_the_content_does() {
     let folder = tempfile::tempdir().unwrap();
     let misnamed = folder.path().join("photo.jpg");
     fs::copy(golden().join("rgb.png"), &misnamed).unwrap();
-    assert_eq!(Photo::open(misnamed).unwrap(), Photo::open(golden().join("rgb.png")).unwrap());
+    assert_eq!(photo::open(misnamed).unwrap(), photo::open(golden().join("rgb.png")).unwrap());
 }
 
 /// A file that is cut anywhere is an error or, where only what follows the pixels is missing, the whole image.
@@ -72,16 +72,16 @@ fn the_name_does_not_matter_but_the_content_does() {
 fn truncated_files_never_give_a_wrong_image() {
     for name in names() {
         let bytes = fs::read(golden().join(&name)).unwrap();
-        let whole = Photo::decode(&bytes).unwrap();
+        let whole = photo::decode(&bytes).unwrap();
         for length in 0..bytes.len() {
-            match Photo::decode(&bytes[..length]) {
+            match photo::decode(&bytes[..length]) {
                 Ok(photo) => assert!(photo == whole, "{name} cut to {length} of {} bytes", bytes.len()),
                 Err(error) => assert!(!error.to_string().is_empty()),
             }
         }
         // Half an animation still has its first frame.
         if name != "animated.gif" {
-            let half = Photo::decode(&bytes[..bytes.len() / 2]).unwrap_err();
+            let half = photo::decode(&bytes[..bytes.len() / 2]).unwrap_err();
             assert!(matches!(half, PhotoError::Damaged { .. }), "{name}: {half}");
         }
     }
@@ -96,7 +96,7 @@ fn damaged_files_do_not_panic() {
             for value in [0xFF, bytes[at] ^ 0x55] {
                 let mut damaged = bytes.clone();
                 damaged[at] = value;
-                let _ = Photo::decode(&damaged);
+                let _ = photo::decode(&damaged);
             }
         }
     }
@@ -118,7 +118,7 @@ fn what_is_not_a_photo_is_named() {
         (path("photo.heic"), ["not an image", "convert it to PNG or JPEG"]),
         (path("cut.jpg"), ["truncated JPEG", "complete copy"]),
     ] {
-        let message = Photo::open(&file).unwrap_err().to_string();
+        let message = photo::open(&file).unwrap_err().to_string();
         assert!(message.contains(&*file.to_string_lossy()), "{message}");
         assert!(words.iter().all(|word| message.contains(word)), "{message}");
     }
@@ -134,7 +134,7 @@ fn an_unreadable_file_is_named() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     // The administrator may read it all the same.
     if fs::File::open(&path).is_err() {
-        let message = Photo::open(&path).unwrap_err().to_string();
+        let message = photo::open(&path).unwrap_err().to_string();
         assert!(message.contains("cannot read") && message.contains("secret.png"), "{message}");
     }
 }
@@ -158,7 +158,7 @@ fn decompression_bombs_are_refused_before_they_are_decoded() {
     gif[6..10].copy_from_slice(&[0x20, 0x4E, 0x20, 0x4E]);
 
     for bytes in [png, jpeg, bmp, gif] {
-        let message = Photo::decode(&bytes).unwrap_err().to_string();
+        let message = photo::decode(&bytes).unwrap_err().to_string();
         for word in ["20000×20000", "at most 178956970", "make it smaller"] {
             assert!(message.contains(word), "{message}");
         }

@@ -5,10 +5,13 @@ mod support;
 
 use std::{fs, path::Path};
 
-use kinora::video::{Frame, FrameRate, VideoError, VideoFile, VideoFormat, VideoOptions, WrittenVideo};
+use kinora::{
+    RgbImage,
+    video::{FrameRate, VideoError, VideoFile, VideoFormat, VideoOptions, WrittenVideo},
+};
 use support::{at_rate, clip, names, psnr};
 
-fn write(path: &Path, frames: &[Frame], options: &VideoOptions) -> Result<WrittenVideo, VideoError> {
+fn write(path: &Path, frames: &[RgbImage], options: &VideoOptions) -> Result<WrittenVideo, VideoError> {
     let mut file = VideoFile::create(path, options)?;
     for frame in frames {
         file.write_frame(frame)?;
@@ -17,7 +20,7 @@ fn write(path: &Path, frames: &[Frame], options: &VideoOptions) -> Result<Writte
 }
 
 fn overwriting() -> VideoOptions {
-    VideoOptions { overwrite: true, ..at_rate(7.0) }
+    at_rate(7.0).overwrite(true)
 }
 
 #[test]
@@ -38,7 +41,7 @@ fn a_gif_repeats_for_ever_and_looks_like_its_frames() {
         assert_eq!((found.width, found.height), (160, 90));
         delays.push(found.delay);
         let rgb: Vec<u8> = found.buffer.chunks(4).flat_map(|pixel| &pixel[..3]).copied().collect();
-        worst = worst.min(psnr(&rgb, frame.data()));
+        worst = worst.min(psnr(&rgb, frame.bytes()));
     }
     assert!(decoder.read_next_frame().unwrap().is_none());
     assert_eq!(decoder.repeat(), gif::Repeat::Infinite);
@@ -52,7 +55,7 @@ fn a_gif_of_few_colours_is_exact() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("clip.gif");
     let data: Vec<u8> = (0..=255_u8).flat_map(|value| [value, 255 - value, value / 2]).collect();
-    let frames = [Frame::new(16, 16, data).unwrap(), Frame::new(16, 16, vec![7; 768]).unwrap()];
+    let frames = [RgbImage::new(16, 16, data).unwrap(), RgbImage::new(16, 16, vec![7; 768]).unwrap()];
     write(&path, &frames, &at_rate(10.0)).unwrap();
     let mut options = gif::DecodeOptions::new();
     options.set_color_output(gif::ColorOutput::RGBA);
@@ -60,7 +63,7 @@ fn a_gif_of_few_colours_is_exact() {
     for frame in &frames {
         let found = decoder.read_next_frame().unwrap().unwrap();
         let rgb: Vec<u8> = found.buffer.chunks(4).flat_map(|pixel| &pixel[..3]).copied().collect();
-        assert!(rgb == frame.data());
+        assert!(rgb == frame.bytes());
     }
 }
 
@@ -88,7 +91,7 @@ fn png_files_are_numbered_and_without_loss() {
     for (path, frame) in written.files.iter().zip(&frames) {
         let image = image::load_from_memory(&fs::read(path).unwrap()).unwrap();
         assert_eq!(image.color(), image::ColorType::Rgb8);
-        assert!(image.as_bytes() == frame.data());
+        assert!(image.as_bytes() == frame.bytes());
     }
 }
 
@@ -128,7 +131,7 @@ fn numbered_files_are_in_the_way_where_the_clip_reaches_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("clip.png");
     fs::write(folder.path().join("clip-0003.png"), "mine").unwrap();
-    let counted = |frames| VideoOptions { frames: Some(frames), ..at_rate(7.0) };
+    let counted = |frames| at_rate(7.0).frames(Some(frames));
     let error = VideoFile::create(&path, &counted(3)).err().unwrap();
     assert!(matches!(&error, VideoError::Exists { path } if path.ends_with("clip-0003.png")), "{error}");
     write(&path, &clip(20, 20, 2), &counted(2)).unwrap();
@@ -202,7 +205,7 @@ fn y4m_has_its_header_and_planes() {
             })
             .map(|value| value.round().clamp(0.0, 255.0) as u8)
             .collect();
-        let most = rgb.iter().zip(frame.data()).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+        let most = rgb.iter().zip(frame.bytes()).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
         assert!(most <= 2, "off by {most}");
     }
     assert!(rest.is_empty());
@@ -211,7 +214,7 @@ fn y4m_has_its_header_and_planes() {
 #[test]
 fn one_pixel_is_a_picture_too() {
     let folder = tempfile::tempdir().unwrap();
-    let frame = Frame::new(1, 1, vec![1, 2, 3]).unwrap();
+    let frame = RgbImage::new(1, 1, vec![1, 2, 3]).unwrap();
     for name in ["clip.gif", "clip.png", "clip.y4m"] {
         write(&folder.path().join(name), std::slice::from_ref(&frame), &at_rate(7.0)).unwrap();
     }
@@ -336,10 +339,10 @@ fn frames_that_do_not_fit_are_refused() {
     assert!(matches!(file.write_frame(&clip(32, 32, 1)[0]), Err(VideoError::Abandoned { .. })));
     assert!(matches!(file.finish(), Err(VideoError::Abandoned { .. })));
 
-    assert_eq!(Frame::new(1, 1, vec![1, 2, 3]).unwrap().into_data(), [1, 2, 3]);
+    assert_eq!(RgbImage::new(1, 1, vec![1, 2, 3]).unwrap().into_bytes(), [1, 2, 3]);
     for (width, height, bytes) in [(2, 2, 11), (0, 4, 0), (usize::MAX, 2, 6)] {
-        let message = Frame::new(width, height, vec![0; bytes]).unwrap_err().to_string();
-        assert!(message.contains(&format!("not {bytes} bytes")), "{message}");
+        let message = RgbImage::new(width, height, vec![0; bytes]).unwrap_err().to_string();
+        assert!(message.contains(&format!("{width}×{height}")), "{message}");
     }
 }
 
@@ -347,7 +350,7 @@ fn frames_that_do_not_fit_are_refused() {
 fn options_out_of_range_and_empty_videos_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     for quality in [0, 101] {
-        let options = VideoOptions { quality, ..at_rate(7.0) };
+        let options = at_rate(7.0).quality(quality);
         let message = VideoFile::create(folder.path().join("clip.mp4"), &options).err().unwrap().to_string();
         assert!(message.contains("1 (smallest file) to 100"), "{message}");
     }

@@ -211,12 +211,12 @@ fn a_gated_model_says_how_to_get_it() {
 #[test]
 fn a_model_that_does_not_exist_says_so() {
     let test = Test::new(Fault::Status("/api/", 404));
-    assert!(test.error().contains("has no model of this name"), "{}", test.error());
+    assert!(test.error().contains("has no such model"), "{}", test.error());
     test.server.set(Fault::Status("/api/", 500));
     assert!(test.error().contains("500"), "{}", test.error());
     // A hotel's login page, say.
     test.server.set(Fault::Page);
-    assert!(test.error().contains("not understood"), "{}", test.error());
+    assert!(test.error().contains("unexpected answer"), "{}", test.error());
     test.server.set(Fault::Commit("another"));
     assert!(test.error().contains("x-repo-commit"), "{}", test.error());
     assert!(!test.looks_whole());
@@ -253,7 +253,7 @@ fn a_repository_that_is_no_model_is_refused_before_its_weights_are_downloaded() 
 fn an_interrupted_download_leaves_nothing_that_looks_whole_and_goes_on_later() {
     let test = Test::new(Fault::BreaksOff(UNET, 700));
     let error = test.error();
-    assert!(error.contains(UNET) && error.contains("broke off"), "{error}");
+    assert!(error.contains(UNET) && error.contains("was interrupted"), "{error}");
     assert!(!test.snapshot().join(UNET).exists());
     assert!(!test.looks_whole());
     test.server.set(Fault::None);

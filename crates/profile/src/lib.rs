@@ -24,8 +24,10 @@
 //! ```
 
 pub mod bottlenecks;
+mod check;
 pub mod compare;
 pub mod copies;
+mod error;
 pub mod groups;
 pub mod html;
 pub mod kernel_times;
@@ -37,8 +39,9 @@ pub mod table;
 pub mod totals;
 pub mod trace;
 
+pub use error::{Fault, Inconsistency, ProfileError};
 pub use model::{
     Activity, ActivityKind, Ceilings, Copied, Direction, FORMAT, Lane, LaneKind, Machine, MemorySample,
-    Profile, ProfileError, Span, Work,
+    Profile, Span, Work,
 };
 pub use recorder::{DeviceActivity, DeviceSpan, LaneId, OpenSpan, Profiler, WorkId};

@@ -1,8 +1,10 @@
 //! What was recorded, as it is kept.
 
-use std::{collections::HashMap, fs, io, path::Path};
+use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
+
+use crate::ProfileError;
 
 /// Changed when a field changes its meaning; an older file is refused.
 pub const FORMAT: u32 = 1;
@@ -201,27 +203,6 @@ pub struct MemorySample {
     pub bytes: u64,
 }
 
-/// Why a kept profile could not be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
-    /// The file.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: String,
-        /// What happened.
-        source: io::Error,
-    },
-    /// Its text.
-    #[error("{path} is no profile: {problem}")]
-    NoProfile {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        problem: String,
-    },
-}
-
 impl Profile {
     /// The time from the first beginning to the last end, in nanoseconds.
     pub fn duration(&self) -> u64 {
@@ -280,77 +261,22 @@ impl Profile {
     /// A profile from its text. `path` is for errors.
     ///
     /// # Errors
-    /// Where it is no profile, of another format, or refers to what it does not hold.
+    /// If it is not a profile, has another format, or refers to what it does not hold.
     pub fn from_json(path: &str, text: &str) -> Result<Profile, ProfileError> {
-        let problem = |problem: String| ProfileError::NoProfile { path: path.to_owned(), problem };
-        let profile: Profile = serde_json::from_str(text).map_err(|error| problem(error.to_string()))?;
+        let path = || path.to_owned();
+        let profile: Profile =
+            serde_json::from_str(text).map_err(|source| ProfileError::Json { path: path(), source })?;
         if profile.format != FORMAT {
-            return Err(problem(format!(
-                "its format is {}, and this version reads {FORMAT}",
-                profile.format
-            )));
+            return Err(ProfileError::Format { path: path(), format: profile.format, reads: FORMAT });
         }
-        profile.check().map_err(problem)?;
+        profile.check().map_err(|source| ProfileError::Inconsistent { path: path(), source })?;
         Ok(profile)
-    }
-
-    /// Whether everything that is referred to is there, spans lie within their parents, and follow each other.
-    ///
-    /// # Errors
-    /// In words, where something is not so.
-    pub fn check(&self) -> Result<(), String> {
-        // The end of the last span of each lane and parent.
-        let mut ended: HashMap<(usize, Option<usize>), u64> = HashMap::new();
-        for (number, span) in self.spans.iter().enumerate() {
-            let at = || format!("span {number} ({})", span.name);
-            if span.lane >= self.lanes.len() {
-                return Err(format!("{} lies in lane {}, which there is not", at(), span.lane));
-            }
-            if span.work.is_some_and(|work| work >= self.works.len()) {
-                return Err(format!("{} is of a layer that there is not", at()));
-            }
-            if span.end < span.start {
-                return Err(format!("{} ends before it begins", at()));
-            }
-            let ended = ended.entry((span.lane, span.parent)).or_default();
-            if span.start < *ended {
-                return Err(format!("{} begins before the one before it has ended", at()));
-            }
-            *ended = span.end;
-            let Some(parent) = span.parent else { continue };
-            match self.spans[..number].get(parent) {
-                Some(parent) if parent.lane != span.lane => {
-                    return Err(format!("{} lies in another lane than its parent", at()));
-                }
-                Some(parent) if parent.start > span.start || parent.end < span.end => {
-                    return Err(format!("{} is not within its parent", at()));
-                }
-                Some(_) => {}
-                None => return Err(format!("{} has a parent that does not come before it", at())),
-            }
-        }
-        if self.memory.windows(2).any(|pair| pair[0].at > pair[1].at) {
-            return Err("the samples of memory are not in the order of time".to_owned());
-        }
-        for (number, activity) in self.activity.iter().enumerate() {
-            let at = || format!("activity {number} ({})", activity.name);
-            if activity.work.is_some_and(|work| work >= self.works.len()) {
-                return Err(format!("{} is of a layer that there is not", at()));
-            }
-            if activity.end < activity.start {
-                return Err(format!("{} ends before it begins", at()));
-            }
-        }
-        if self.activity.windows(2).any(|pair| pair[0].start > pair[1].start) {
-            return Err("what the device was seen to do is not in the order of time".to_owned());
-        }
-        Ok(())
     }
 
     /// Reads a kept profile.
     ///
     /// # Errors
-    /// Where the file cannot be read, or as [`Profile::from_json`].
+    /// If the file cannot be read, or as [`Profile::from_json`].
     pub fn read(path: &Path) -> Result<Profile, ProfileError> {
         let name = path.display().to_string();
         let text =
@@ -446,7 +372,7 @@ mod tests {
             (vec![Span { work: Some(3), ..span(0, None, 0, 1) }], "of a layer"),
         ] {
             let error = read(spans).unwrap_err();
-            assert!(error.contains("p.json is no profile") && error.contains(words), "{error}");
+            assert!(error.contains("p.json is not a profile") && error.contains(words), "{error}");
         }
         let traced = |work, start, end| Activity {
             name: "k".into(),

@@ -5,12 +5,13 @@ pub mod arguments;
 use std::{ffi::OsString, path::Path};
 
 use kinora::{
+    RgbImage,
     image_to_video::{
         Clip, ClipDefaults, Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Progress, Settings,
         Stage,
     },
     memory::{LimitSource, MemoryLimit},
-    photo::Photo,
+    photo,
     profile::Profiler,
 };
 use kinora_models::{folder::ModelFolder, weights::Variant};
@@ -53,16 +54,14 @@ impl Order {
         display: &mut Display,
     ) -> Result<Order, Failure> {
         let limit = memory_limit(request)?;
-        let options = LoadOptions {
-            precision,
-            device: request.device,
-            kernels: request.kernels,
-            tuning: request.tuning,
-            memory_budget: limit.map(|limit| usize::try_from(limit.bytes).unwrap_or(usize::MAX)),
-            // One clip, then the process ends: a network that has done its work makes room for the next.
-            keep_loaded: false,
-            profiler,
-        };
+        // Networks are not kept loaded: the process ends after one clip, so one that has done its work makes room for the next.
+        let options = LoadOptions::default()
+            .precision(precision)
+            .device(request.device)
+            .kernels(request.kernels)
+            .tuning(request.tuning)
+            .memory_budget(limit.map(|limit| usize::try_from(limit.bytes).unwrap_or(usize::MAX)))
+            .profiler(profiler);
         let model = match &request.model {
             Some(name) => model::open(name, &Variant::For(precision.dtype()), display)?,
             None => model::in_the_box()?,
@@ -89,12 +88,12 @@ impl Order {
     pub fn make(
         &self,
         pipeline: &ImageToVideo,
-        photo: &Photo,
+        photo: &RgbImage,
         display: &mut Display,
     ) -> Result<Clip, Failure> {
         display.advance("plan", Unit::Parts, 0, 1);
         let clip = pipeline
-            .generate(photo, &self.settings, &mut |progress| {
+            .generate_with(photo, &self.settings, |progress| {
                 show(display, progress);
                 interrupt::control_flow()
             })
@@ -138,9 +137,9 @@ pub fn checked_settings(arguments: &RequestArgs, precision: Precision) -> Result
 }
 
 /// The photo that was named, or the still of the model in the box where neither it nor another model was.
-pub fn photo(request: &RequestArgs) -> Result<Photo, Failure> {
+pub fn photo(request: &RequestArgs) -> Result<RgbImage, Failure> {
     match (&request.photo, &request.model) {
-        (Some(path), _) => Ok(Photo::open(path)?),
+        (Some(path), _) => Ok(photo::open(path)?),
         (None, None) => model::still(),
         (None, Some(_)) => {
             let problem = "a model that is not the one in the box needs a photo; name one before the options";
@@ -150,7 +149,7 @@ pub fn photo(request: &RequestArgs) -> Result<Photo, Failure> {
 }
 
 /// What may not be what was meant.
-pub fn warnings(photo: &Photo, settings: &Settings, configs: &Configs) -> Vec<String> {
+pub fn warnings(photo: &RgbImage, settings: &Settings, configs: &Configs) -> Vec<String> {
     let scheduler = settings.scheduler.and_then(|kind| configs.scheduler_warning(kind));
     let stretched = stretched(photo, settings, configs.side_unit());
     stretched.into_iter().chain(untrained(settings, configs)).chain(scheduler).collect()
@@ -171,7 +170,7 @@ fn untrained(settings: &Settings, configs: &Configs) -> Option<String> {
 }
 
 /// That the photo has another shape than the clip.
-fn stretched(photo: &Photo, settings: &Settings, unit: usize) -> Option<String> {
+fn stretched(photo: &RgbImage, settings: &Settings, unit: usize) -> Option<String> {
     let asked = PictureSize { width: settings.width, height: settings.height };
     let given = PictureSize { width: photo.width(), height: photo.height() };
     let shape = |size: PictureSize| size.width as f64 / size.height as f64;

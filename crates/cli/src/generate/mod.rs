@@ -6,9 +6,10 @@ mod report;
 use std::path::Path;
 
 use kinora::{
-    image_to_video::Settings,
+    RgbImage,
+    image_to_video::{GenerateError, Settings},
     profile::Profiler,
-    video::{Frame, FrameRate, VideoError, VideoFile, VideoOptions, WrittenVideo},
+    video::{FrameRate, VideoError, VideoFile, VideoOptions, WrittenVideo},
 };
 
 use self::arguments::GenerateArgs;
@@ -32,7 +33,7 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
     let mut display = Display::new(arguments.quiet, arguments.verbose);
     let precision = clip::precision(request)?;
     let asked = clip::checked_settings(request, precision)?;
-    let probe = VideoOptions { frames: request.clip.frames, ..video_options(arguments, &asked)? };
+    let probe = video_options(arguments, &asked)?.frames(request.clip.frames);
     interrupt::uninterrupted(|| {
         VideoFile::create(&arguments.output, &probe)?;
         Ok(())
@@ -65,21 +66,22 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
 
 fn video_options(arguments: &GenerateArgs, settings: &Settings) -> Result<VideoOptions, VideoError> {
     let rate = FrameRate::new(arguments.output_fps.unwrap_or(settings.fps as f64))?;
-    Ok(VideoOptions { overwrite: arguments.force, frames: Some(settings.frames), ..VideoOptions::new(rate) })
+    Ok(VideoOptions::new(rate).overwrite(arguments.force).frames(settings.frames))
 }
 
 /// Writes a frame and throws it away: not every format holds every size, and hours later is too late to find out.
 fn try_a_frame(path: &Path, options: &VideoOptions, settings: &Settings) -> Result<(), Failure> {
     let Settings { width, height, .. } = *settings;
     let mut file = VideoFile::create(path, options)?;
-    file.write_frame(&Frame::new(width, height, vec![0; width * height * 3])?)?;
+    let black = RgbImage::new(width, height, vec![0; width * height * 3]).map_err(GenerateError::from)?;
+    file.write_frame(&black)?;
     Ok(())
 }
 
 fn write(
     path: &Path,
     options: &VideoOptions,
-    frames: &[Frame],
+    frames: &[RgbImage],
     display: &mut Display,
 ) -> Result<WrittenVideo, Failure> {
     // Asked before the file is there: a second Ctrl-C may just be ending the program.

@@ -7,6 +7,7 @@ use kinora::{
     memory::MemoryLimit,
     video::{VideoOptions, WrittenVideo},
 };
+use kinora_profile::quantity;
 use serde_json::json;
 
 use crate::quantities::{Bytes, Flops, PictureSize, clock};
@@ -27,14 +28,16 @@ pub fn summary(path: &Path, written: &WrittenVideo, options: &VideoOptions, repo
     let seconds = written.frames as f64 / rate;
     let frames = plural(written.frames, "frame");
     format!(
-        "{name}: {frames} of {size}, {seconds:.1} s at {rate} frames per second{bytes}\n\
-         took {}, {} of memory at its peak, seed {seed}",
+        "{name}: {frames} of {size}, plays for {seconds:.1} s at {rate} frames per second{bytes}\n\
+         generated in {}: {} frames per second, {} per frame; {} of memory at its peak, seed {seed}",
         clock(Duration::from_secs_f64(report.seconds)),
+        three_digits(report.generated_frames_per_second),
+        quantity::time((report.seconds_per_frame * 1e9) as u64),
         Bytes(report.plan.peak_bytes() as u64),
     )
 }
 
-/// Where the time and the memory went, for those who want to know.
+/// Where the time and the memory went, for `--verbose`.
 pub fn details(report: &Report) -> Vec<String> {
     let time = |seconds: f64| clock(Duration::try_from_secs_f64(seconds).unwrap_or_default());
     let stages: Vec<String> =
@@ -87,7 +90,7 @@ pub fn json(
     let value = json!({
         "files": files,
         "frames": written.frames,
-        "frames_per_second": options.frame_rate.as_f64(),
+        "playback_frames_per_second": options.frame_rate.as_f64(),
         "warnings": warnings,
         "memory_limit": limit,
         "report": report,
@@ -95,6 +98,26 @@ pub fn json(
     format!("{value}\n")
 }
 
+/// A number above 0 with three digits that count: `0.0123`, `4.56`, `789`.
+fn three_digits(number: f64) -> String {
+    let decimals = (2.0 - number.log10().floor()).clamp(0.0, 9.0) as usize;
+    format!("{number:.decimals$}")
+}
+
 fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_three_digits() {
+        for (number, text) in
+            [(0.01234, "0.0123"), (0.5, "0.500"), (4.556, "4.56"), (78.91, "78.9"), (1234.5, "1234")]
+        {
+            assert_eq!(three_digits(number), text);
+        }
+    }
 }

@@ -42,11 +42,11 @@ pub fn memory_table(
     // What is shown beside the clip that was asked for may be more than a clip can be, and is left out then.
     let fits = |settings: &Settings| settings.check(configs, precision).is_ok();
     let mut columns = lengths(configs, asked, decode_chunk);
-    columns.retain(|&Length { frames, .. }| fits(&Settings { frames, ..asked.clone() }));
+    columns.retain(|&Length { frames, .. }| fits(&asked.clone().frames(frames)));
     let mut sizes = sizes(configs, asked);
-    sizes.retain(|&PictureSize { width, height }| fits(&Settings { width, height, ..asked.clone() }));
+    sizes.retain(|&PictureSize { width, height }| fits(&asked.clone().width(width).height(height)));
     let plan = |PictureSize { width, height }, Length { frames, decode_chunk }| {
-        let settings = Settings { width, height, frames, decode_chunk, ..asked.clone() };
+        let settings = asked.clone().width(width).height(height).frames(frames).decode_chunk(decode_chunk);
         Ok(estimate_configs(configs, &settings, precision)?.peak_bytes())
     };
     // A plan of the full size takes a tenth of a second.
@@ -119,7 +119,7 @@ mod tests {
         let mut configs = Configs::svd();
         configs.unet.num_frames = 2000;
         configs.default_size = [64, 8192 + 64];
-        let asked = Settings { frames: 1, width: 64, height: 64, ..Settings::for_configs(&configs) };
+        let asked = Settings::for_configs(&configs).frames(1).width(64).height(64);
         let table = memory_table(&configs, &asked, None, Precision::F16).unwrap();
         assert!(table.columns.iter().all(|column| column.frames <= 14));
         let sizes: Vec<(usize, usize)> = table.rows.iter().map(|row| (row.width, row.height)).collect();

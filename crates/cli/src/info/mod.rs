@@ -75,7 +75,7 @@ pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
 /// What is in a model's folder, and what its weights lack for a clip.
 fn contents(folder: ModelFolder, settings: &Settings, precision: Precision) -> Result<Contents, Failure> {
     let contents = Contents::read(&folder)?;
-    let options = LoadOptions { precision, ..LoadOptions::default() };
+    let options = LoadOptions::default().precision(precision);
     let problems = ImageToVideo::new(folder, options)?.weights_problems(settings)?;
     Ok(Contents { problems: problems.iter().map(ToString::to_string).collect(), ..contents })
 }

@@ -4,7 +4,7 @@ pub mod arguments;
 
 use std::path::Path;
 
-use kinora::profile::{
+use kinora_profile::{
     Profile, Profiler,
     bottlenecks::{bottlenecks, stages},
     compare,

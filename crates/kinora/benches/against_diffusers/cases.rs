@@ -1,6 +1,6 @@
 //! The models and clips that are measured, from tiny to small.
 
-use kinora::image_to_video::Settings;
+use kinora::image_to_video::{Configs, Settings};
 use kinora_models::{schedulers::Scheduler, synthetic::SyntheticModel};
 use serde_json::{Value, json};
 
@@ -113,18 +113,17 @@ fn image_encoder(width: usize, layers: usize, heads: usize, patch: usize) -> Val
 
 /// The defaults of diffusers' pipeline for everything but the length.
 fn settings(Length { width, height, frames, steps }: Length) -> Settings {
-    Settings {
-        frames,
-        steps,
-        height,
-        width,
-        fps: 7,
-        motion_bucket: 127,
-        noise_augmentation: 0.02,
-        min_guidance: 1.0,
-        max_guidance: 3.0,
-        decode_chunk: frames,
-        seed: 42,
-        scheduler: None,
-    }
+    Settings::for_configs(&Configs::svd())
+        .frames(frames)
+        .steps(steps)
+        .height(height)
+        .width(width)
+        .fps(7)
+        .motion_bucket(127)
+        .noise_augmentation(0.02)
+        .min_guidance(1.0)
+        .max_guidance(3.0)
+        .decode_chunk(frames)
+        .seed(42)
+        .scheduler(None)
 }

@@ -17,15 +17,15 @@ mod report;
 mod verify;
 
 use std::{
-    ops::ControlFlow,
     path::{Path, PathBuf},
     process::ExitCode,
     time::Instant,
 };
 
 use kinora::{
+    RgbImage,
     image_to_video::{Clip, ImageToVideo, LoadOptions},
-    photo::Photo,
+    photo,
 };
 use kinora_bench::{CommandLine, Compared, Filter, exit_code};
 use kinora_models::{folder::ModelFolder, synthetic::uniform};
@@ -79,11 +79,11 @@ fn measure(
     case.model.write(&folder).map_err(|e| e.to_string())?;
 
     let theirs_first = peer.load(&folder, photo, &case.settings)? + peer.clip()?.seconds;
-    let photo = Photo::open(photo).map_err(|e| e.to_string())?;
+    let photo = photo::open(photo).map_err(|e| e.to_string())?;
     let start = Instant::now();
     let model = ModelFolder::open(&folder).map_err(|e| e.to_string())?;
     // diffusers keeps its networks in memory, and so do we.
-    let options = LoadOptions { keep_loaded: true, ..LoadOptions::default() };
+    let options = LoadOptions::default().keep_loaded(true);
     let pipeline = ImageToVideo::new(model, options).map_err(|e| e.to_string())?;
     let first = generate(&pipeline, &photo, case)?;
     let ours_first = start.elapsed().as_secs_f64();
@@ -163,8 +163,8 @@ impl Samples {
     }
 }
 
-fn generate(pipeline: &ImageToVideo, photo: &Photo, case: &Case) -> Result<Clip, String> {
-    let clip = pipeline.generate(photo, &case.settings, &mut |_| ControlFlow::Continue(()));
+fn generate(pipeline: &ImageToVideo, photo: &RgbImage, case: &Case) -> Result<Clip, String> {
+    let clip = pipeline.generate(photo, &case.settings);
     clip.map_err(|e| e.to_string())
 }
 

@@ -30,7 +30,7 @@ impl Made {
     pub fn of(clip: &Clip) -> Self {
         Made {
             latents: clip.latents.to_f32(),
-            frames: clip.frames.iter().flat_map(|frame| frame.data()).copied().collect(),
+            frames: clip.frames.iter().flat_map(|frame| frame.bytes()).copied().collect(),
         }
     }
 

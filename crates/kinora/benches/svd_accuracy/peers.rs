@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kinora::{image_to_video::Precision, photo::Photo};
+use kinora::{RgbImage, image_to_video::Precision, photo};
 use kinora_bench::run::Size;
 use kinora_graph::{DType, Tensor, TensorType};
 use kinora_runtime::Tensors;
@@ -50,8 +50,8 @@ impl Peers {
     }
 
     /// The pipeline's photo.
-    pub fn photo(&self) -> Result<Photo, Failure> {
-        Ok(Photo::open(self.folder.join("reference/photo.png"))?)
+    pub fn photo(&self) -> Result<RgbImage, Failure> {
+        Ok(photo::open(self.folder.join("reference/photo.png"))?)
     }
 
     /// A stage's results in the precision that judges another one, by their names: f64 for f32, and f32 for the rest.

@@ -1,7 +1,5 @@
 //! The stages as `bench/peers/svd_stages.py` runs them, by Kinora.
 
-use std::ops::ControlFlow;
-
 use kinora::{
     device::Device,
     image_to_video::{Configs, ImageToVideo, LoadOptions, Precision, Settings},
@@ -135,24 +133,18 @@ impl<'a> Stages<'a> {
         let photo = self.peers.photo()?;
         let (height, width) = (photo.height(), photo.width());
         let [frames, ..] = self.images("pipeline.noise")?;
-        let settings = Settings {
-            frames,
-            steps: steps(self.size),
-            height,
-            width,
-            decode_chunk: frames,
-            seed: SEED,
-            ..Settings::for_configs(&self.configs)
-        };
-        let options = LoadOptions {
-            precision: self.precision,
-            device: self.device,
-            tuning: self.tuning,
-            ..LoadOptions::default()
-        };
+        let settings = Settings::for_configs(&self.configs)
+            .frames(frames)
+            .steps(steps(self.size))
+            .height(height)
+            .width(width)
+            .decode_chunk(frames)
+            .seed(SEED);
+        let options =
+            LoadOptions::default().precision(self.precision).device(self.device).tuning(self.tuning);
         let pipeline = ImageToVideo::new(self.model.clone(), options)?;
-        let clip = pipeline.generate(&photo, &settings, &mut |_| ControlFlow::Continue(()))?;
-        let bytes = clip.frames.iter().flat_map(|frame| frame.data()).copied().collect::<Vec<u8>>();
+        let clip = pipeline.generate(&photo, &settings)?;
+        let bytes = clip.frames.iter().flat_map(|frame| frame.bytes()).copied().collect::<Vec<u8>>();
         let frames = Tensor::from_bytes(TensorType::new(DType::U8, [frames, height, width, 3]), &bytes)?;
         Ok(Tensors::from([
             ("pipeline.latents".to_owned(), clip.latents),

@@ -1,17 +1,14 @@
 //! A small model, from its files to a clip.
 
-use std::ops::ControlFlow;
-
 use kinora_models::folder::ModelFolder;
 use kinora_profile::{Profiler, groups};
 use tempfile::TempDir;
 
 use super::Outcome;
 use crate::{
-    ImageToVideo,
+    ImageToVideo, RgbImage,
     device::Device,
     image_to_video::{Clip, LoadOptions, Precision, Settings},
-    photo::Photo,
     quantity,
 };
 
@@ -22,7 +19,7 @@ const ADVICE: &str =
 pub struct Demonstration {
     name: &'static str,
     model: ModelFolder,
-    still: Photo,
+    still: RgbImage,
     /// Where the model's files are for as long as this is.
     _folder: Option<TempDir>,
 }
@@ -47,25 +44,22 @@ impl Demonstration {
         tiny.write(folder.path()).map_err(|error| error.to_string())?;
         let model = ModelFolder::open(folder.path()).map_err(|error| error.to_string())?;
         let pixel = |at: usize| [(at % SIDE) as u8, (at / SIDE) as u8, 128];
-        let still = Photo::from_rgb(SIDE, SIDE, (0..SIDE * SIDE).flat_map(pixel).collect())
+        let still = RgbImage::new(SIDE, SIDE, (0..SIDE * SIDE).flat_map(pixel).collect())
             .map_err(|error| error.to_string())?;
         Ok(Demonstration { name: "a demonstration model", model, still, _folder: Some(folder) })
     }
 
     fn open(&self, device: Device, profiler: Profiler) -> Result<(ImageToVideo, Settings), String> {
         let said = |error: &dyn std::fmt::Display| error.to_string();
-        let settings =
-            Settings { steps: 2, seed: 1, ..Settings::for_model(&self.model).map_err(|e| said(&e))? };
+        let settings = Settings::for_model(&self.model).map_err(|e| said(&e))?.steps(2).seed(1);
         let precision = Precision::default_for(device).map_err(|e| said(&e))?;
-        let options = LoadOptions { precision, device, profiler, ..LoadOptions::default() };
+        let options = LoadOptions::default().precision(precision).device(device).profiler(profiler);
         Ok((ImageToVideo::new(self.model.clone(), options).map_err(|e| said(&e))?, settings))
     }
 
     fn make(&self, device: Device, profiler: Profiler) -> Result<Clip, String> {
         let (pipeline, settings) = self.open(device, profiler)?;
-        pipeline
-            .generate(&self.still, &settings, &mut |_| ControlFlow::Continue(()))
-            .map_err(|error| error.to_string())
+        pipeline.generate(&self.still, &settings).map_err(|error| error.to_string())
     }
 
     pub fn load(&self, device: Device) -> Outcome {
@@ -104,7 +98,7 @@ impl Demonstration {
                 Outcome::good(format!("{} layers, {} in them", layers.len(), quantity::time(time)))
             }
             Ok(()) => Outcome::bad("no layer took any time", ADVICE),
-            Err(problem) => Outcome::bad(problem, ADVICE),
+            Err(problem) => Outcome::bad(problem.to_string(), ADVICE),
         }
     }
 }

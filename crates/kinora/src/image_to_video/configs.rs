@@ -36,7 +36,7 @@ pub struct Configs {
     pub preprocessor: ClipPreprocessor,
     /// Height and width that the model was trained for.
     pub default_size: [usize; 2],
-    /// What a clip is where no one says, as far as the model does.
+    /// The settings that suit the model, as far as it names them.
     pub defaults: ClipDefaults,
 }
 
@@ -80,7 +80,7 @@ impl Configs {
     /// The configurations in a model's folder.
     ///
     /// # Errors
-    /// Where one is missing, cannot be read, or does not fit the others.
+    /// If one is missing, cannot be read, or does not fit the others.
     pub fn read(model: &ModelFolder) -> Result<Self, GenerateError> {
         let unet_text = model.config_text("unet")?;
         let unet = UnetConfig::from_json(&unet_text)?;
@@ -104,7 +104,7 @@ impl Configs {
     }
 
     /// Why a scheduler may not suit the model: the time of a step means something else to it than the model was trained
-    /// with. `None` where it does.
+    /// with. `None` if it does.
     pub fn scheduler_warning(&self, kind: SchedulerKind) -> Option<String> {
         let own = self.scheduler.get("_class_name")?.as_str()?.parse::<SchedulerKind>().ok()?;
         // Only Euler's steps have a time that is not one of the trained ones.
@@ -149,7 +149,7 @@ impl Configs {
     }
 }
 
-/// The model's own scheduler. Where its file and the model's index name two classes, the index decides, as in diffusers.
+/// The model's own scheduler. If its file and the model's index name two classes, the index decides, as in diffusers.
 fn scheduler(model: &ModelFolder) -> Result<Value, GenerateError> {
     let mut config = schedulers::parse_config(&model.config_text("scheduler")?)?;
     if let Some(fields) = config.as_object_mut() {

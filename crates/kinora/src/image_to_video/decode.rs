@@ -1,14 +1,13 @@
 //! Latents become frames.
 
 use kinora_graph::Tensor;
-use kinora_models::weights::Weights;
+use kinora_models::{image::RgbImage, weights::Weights};
 
 use super::{
     GenerateError, Stage,
     plans::Part,
     run::{Run, named},
 };
-use crate::video::Frame;
 
 impl Run<'_, '_> {
     /// The frames of the latents, decoded chunk by chunk: `decoders` are those of whole chunks and of the rest, each with
@@ -18,7 +17,7 @@ impl Run<'_, '_> {
         decoders: &mut [(usize, Part)],
         weights: &Weights,
         latents: &Tensor,
-    ) -> Result<Vec<Frame>, GenerateError> {
+    ) -> Result<Vec<RgbImage>, GenerateError> {
         let settings = self.request.settings;
         let values = latents.as_slice::<f32>()?;
         let frame_values = values.len() / settings.frames;
@@ -40,7 +39,7 @@ impl Run<'_, '_> {
                 self.check_finite(Stage::Decode, &now)?;
                 let pixels = decoder.run(&named([("latents", now)]))?.take("frames")?;
                 for bytes in pixels.bytes().chunks_exact(pixels.bytes().len() / chunk) {
-                    frames.push(Frame::new(settings.width, settings.height, bytes.to_vec())?);
+                    frames.push(RgbImage::new(settings.width, settings.height, bytes.to_vec())?);
                 }
                 self.stopwatch.end(running);
                 self.tell(Stage::Decode, frames.len(), settings.frames, None)?;

@@ -1,11 +1,11 @@
-//! What is said about a clip: by its model where no one else does, or by whoever asks for it.
+//! Settings of a clip that are named: by its model, or by whoever asks for the clip.
 
 use kinora_models::folder::{FolderError, ModelFolder};
 use serde::Deserialize;
 
 use super::Settings;
 
-/// What is said about a clip, and what is left open; the names are those of [`Settings`]. A model says it in its `defaults.json`, and
+/// Some settings of a clip, and `None` for the rest; the names are those of [`Settings`]. A model has them in its `defaults.json`;
 /// what that leaves out is as in diffusers.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -23,17 +23,17 @@ pub struct ClipDefaults {
 }
 
 impl ClipDefaults {
-    /// Those of a model; nothing where it has no such file.
+    /// Those of a model; all `None` if it has no such file.
     ///
     /// # Errors
-    /// Where the file cannot be read, or says something else.
+    /// If the file cannot be read, or holds anything else.
     pub fn read(model: &ModelFolder) -> Result<ClipDefaults, FolderError> {
         let Some(text) = model.defaults_text()? else { return Ok(ClipDefaults::default()) };
         serde_json::from_str(&text)
             .map_err(|source| FolderError::Json { path: model.defaults_path(), source })
     }
 
-    /// Puts what is said into settings. Frames are decoded all at once, however many they are.
+    /// Replaces the settings that are named. Frames are decoded all at once, however many there are.
     pub fn apply(&self, settings: &mut Settings) {
         fn replace<T: Copy>(setting: &mut T, own: Option<T>) {
             *setting = own.unwrap_or(*setting);

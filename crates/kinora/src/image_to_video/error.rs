@@ -1,6 +1,6 @@
 //! Why a clip could not be made.
 
-use std::fmt;
+use std::{error::Error, fmt};
 
 use kinora_graph::{plan::PlanError, tensor::TensorError};
 use kinora_models::{
@@ -10,12 +10,12 @@ use kinora_models::{
 use kinora_runtime::RunError;
 
 use super::{Precision, Stage, Suggestion};
-use crate::{device::OpenDeviceError, quantity::bytes, video::VideoError};
+use crate::{device::OpenDeviceError, quantity::bytes};
 
 /// Why a clip could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
-    /// A setting of which no clip can be made.
+    /// A setting that no clip can be made with.
     #[error("{setting} is {value}, but {rule}")]
     Setting {
         /// The setting.
@@ -45,15 +45,15 @@ pub enum GenerateError {
         /// What to ask for instead.
         suggestion: Option<Box<Suggestion>>,
     },
-    /// The memory could not be had, although it is within the budget or there is none.
-    #[error("{part}: {problem}")]
+    /// Memory could not be allocated, although the need is within the budget or there is no budget.
+    #[error("{part}: {source}")]
     OutOfMemory {
         /// The network.
         part: &'static str,
-        /// What could not be had.
-        problem: String,
+        /// What could not be allocated.
+        source: Box<RunError>,
     },
-    /// The weights' files lack what a network needs. Nothing has been read but their headers.
+    /// The weights files lack what a network needs. Only their headers have been read.
     #[error("{source}{}", and_more(*more))]
     Weights {
         /// What is wrong first.
@@ -61,7 +61,7 @@ pub enum GenerateError {
         /// How much else is wrong.
         more: usize,
     },
-    /// A stage has given an infinity, or what is no number: the clip would be black.
+    /// A stage gave an infinity or a NaN: the clip would be black.
     #[error("{}: a result is not finite in {precision}; {}", stage.describe(), finite_advice(*precision))]
     NotFinite {
         /// The stage.
@@ -69,7 +69,7 @@ pub enum GenerateError {
         /// How weights and activations were stored.
         precision: Precision,
     },
-    /// The caller wanted no more.
+    /// The observer stopped the clip.
     #[error("stopped before the clip was finished")]
     Cancelled,
     /// The model's folder or weights.
@@ -98,9 +98,6 @@ pub enum GenerateError {
     /// A tensor between two networks: a fault of this crate, which no input should cause.
     #[error("internal error: {0}")]
     Tensor(#[from] TensorError),
-    /// A frame: a fault of this crate, which no input should cause.
-    #[error("internal error: {0}")]
-    Frame(#[from] VideoError),
     /// A network did not give what it should: a fault of this crate, which no input should cause.
     #[error("internal error: {part} gave no {name}")]
     NoResult {
@@ -156,14 +153,21 @@ fn and_more(count: usize) -> String {
 
 fn finite_advice(precision: Precision) -> &'static str {
     match precision {
-        Precision::F16 => "bf16 and f32 hold larger numbers",
-        Precision::BF16 => "f32 is more exact",
-        Precision::F32 => "the model's weights or the settings are too large",
+        Precision::F16 => "try bf16 or f32, which hold larger numbers",
+        Precision::BF16 => "try f32, which is more exact",
+        Precision::F32 => "the weights or the settings are too large",
     }
 }
 
+/// Whether a weight could not be read because there was no memory for it.
+fn is_weight_without_memory(error: &RunError) -> bool {
+    let RunError::Parameter { source, .. } = error else { return false };
+    let cause = source.source().and_then(|cause| cause.downcast_ref::<WeightsError>());
+    matches!(cause, Some(WeightsError::Memory { .. }))
+}
+
 impl GenerateError {
-    /// What a network's error means for the clip: memory that is not there is no fault of the model's files.
+    /// What a network's error means for the clip: a lack of memory is not the fault of the model's files.
     pub(super) fn run(part: &'static str, source: RunError) -> Self {
         match source {
             RunError::Stopped => GenerateError::Cancelled,
@@ -171,8 +175,8 @@ impl GenerateError {
                 let over = Box::new(OverBudget { part, need, budget, weights, activations: arena });
                 GenerateError::OverBudget { over, suggestion: None }
             }
-            source if source.is_out_of_memory() => {
-                GenerateError::OutOfMemory { part, problem: source.to_string() }
+            source if source.is_out_of_memory() || is_weight_without_memory(&source) => {
+                GenerateError::OutOfMemory { part, source: Box::new(source) }
             }
             source => GenerateError::Run { part, source: Box::new(source) },
         }
@@ -181,11 +185,19 @@ impl GenerateError {
 
 #[cfg(test)]
 mod tests {
+    use kinora_graph::{DType, ParameterError, TensorType};
+
     use super::*;
 
     #[test]
-    fn memory_that_is_not_there_is_no_fault_of_the_files() {
-        for source in [RunError::OutOfMemory { bytes: 5 }, RunError::Plan(PlanError::TooLarge)] {
+    fn a_lack_of_memory_is_not_the_fault_of_the_files() {
+        let weight = WeightsError::Memory {
+            part: "unet".to_owned(),
+            tensor: "a.weight".to_owned(),
+            ty: TensorType::new(DType::F32, [3]),
+        };
+        let weight = RunError::Parameter { name: "a.weight".to_owned(), source: ParameterError::new(weight) };
+        for source in [RunError::OutOfMemory { bytes: 5 }, RunError::Plan(PlanError::TooLarge), weight] {
             let error = GenerateError::run("UNet", source);
             assert!(matches!(error, GenerateError::OutOfMemory { .. }), "{error}");
             assert!(error.to_string().starts_with("UNet: "), "{error}");

@@ -37,7 +37,7 @@ impl PartEstimate {
 /// What a clip costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// The networks in the order in which they run. A decoder comes twice where the last chunk is shorter than the others.
+    /// The networks in the order in which they run. A decoder comes twice if the last chunk is shorter than the others.
     pub parts: Vec<PartEstimate>,
     /// Whether they stay in memory for the next clip, as [`LoadOptions::keep_loaded`](super::LoadOptions::keep_loaded)
     /// asks. Otherwise each is loaded when the one before it has been dropped.
@@ -45,14 +45,14 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The most memory that the clip takes: that of its largest network, or of all together where they are kept. Beside it
+    /// The most memory that the clip takes: that of its largest network, or of all together if they are kept. Beside it
     /// there are the photo, the latents and the finished frames, and some scratch memory a thread.
     pub fn peak_bytes(&self) -> usize {
         let parts = self.parts.iter().map(PartEstimate::peak_bytes);
         if self.kept_loaded { parts.fold(0, usize::saturating_add) } else { parts.max().unwrap_or(0) }
     }
 
-    /// The same where the networks are kept, if that fits the budget.
+    /// The same if the networks are kept, if that fits the budget.
     pub(super) fn kept_within(self, budget: Option<usize>) -> Self {
         let kept = Estimate { kept_loaded: true, ..self };
         let kept_loaded = budget.is_none_or(|budget| kept.peak_bytes() <= budget);
@@ -95,10 +95,10 @@ impl Serialize for Estimate {
     }
 }
 
-/// What a clip would cost with a model of which there is only the configuration, on a machine that could not run it too.
+/// What a clip would cost with a model of which only the configuration is known, even on a machine that could not run it.
 ///
 /// # Errors
-/// Where the settings or the configurations are refused.
+/// If the settings or the configurations are refused.
 pub fn estimate_configs(
     configs: &Configs,
     settings: &Settings,

@@ -3,19 +3,16 @@
 //! ```no_run
 //! use std::ops::ControlFlow;
 //!
-//! use kinora::{
-//!     image_to_video::{ImageToVideo, LoadOptions, Settings},
-//!     models::folder::ModelFolder,
-//!     photo::Photo,
-//! };
+//! use kinora::{ImageToVideo, LoadOptions, ModelFolder, Settings, photo};
 //!
 //! let model = ModelFolder::open("stable-video-diffusion-img2vid")?;
-//! let settings = Settings { steps: 10, seed: 42, ..Settings::for_model(&model)? };
+//! let settings = Settings::for_model(&model)?.steps(10).seed(42);
 //! let pipeline = ImageToVideo::new(model, LoadOptions::default())?;
-//! let clip = pipeline.generate(&Photo::open("photo.jpg")?, &settings, &mut |progress| {
+//! let clip = pipeline.generate_with(&photo::open("photo.jpg")?, &settings, |progress| {
 //!     println!("{}: {} of {}", progress.stage.describe(), progress.done, progress.total);
 //!     ControlFlow::Continue(())
 //! })?;
+//! clip.save("clip.mp4")?;
 //! println!("{} frames in {:.1} s", clip.frames.len(), clip.report.seconds);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -25,6 +22,7 @@
 //! plans are kept for the next clip of the same shape, and with [`LoadOptions::keep_loaded`] the networks are as well.
 
 mod budget;
+mod clip;
 mod configs;
 mod decode;
 mod defaults;
@@ -40,12 +38,16 @@ mod kernels;
 mod noise;
 mod options;
 mod plans;
+mod preview;
 mod progress;
 mod report;
 mod run;
 mod settings;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use kinora_models::{
     folder::ModelFolder,
@@ -56,6 +58,7 @@ use kinora_profile::Machine;
 use kinora_runtime::Backend;
 
 pub use budget::Suggestion;
+pub use clip::Clip;
 pub use configs::Configs;
 pub use defaults::ClipDefaults;
 pub use error::{GenerateError, OverBudget};
@@ -63,14 +66,16 @@ pub use estimate::{Estimate, PartEstimate, estimate_configs};
 #[cfg(feature = "cuda")]
 pub use kernels::clip_kernels;
 pub use options::{LoadOptions, Precision};
+pub use preview::Preview;
 pub use progress::{Observe, Progress, Stage};
-pub use report::{Clip, GpuLoad, LoadReport, Report, StageTime};
+pub use report::{GpuLoad, LoadReport, Report, StageTime};
 pub use settings::{Settings, random_seed};
 
-use crate::{device::OpenDeviceError, photo::Photo};
+use crate::device::OpenDeviceError;
 use denoise::Conditions;
 use noise::Noise;
 use plans::{Plans, Request};
+use preview::LatentColours;
 use report::Stopwatch;
 use run::Run;
 
@@ -92,7 +97,7 @@ impl ImageToVideo {
     /// Reads a model's configurations and opens its weights; they are read when a clip is made.
     ///
     /// # Errors
-    /// Where a part is missing, damaged, not supported, or does not fit the others.
+    /// If a part is missing, damaged, not supported, or does not fit the others.
     pub fn new(model: ModelFolder, options: LoadOptions) -> Result<Self, GenerateError> {
         let backend = options.device.open(options.kernels, options.tuning)?;
         Self::on(backend, model, options)
@@ -135,7 +140,7 @@ impl ImageToVideo {
     /// What runs the model, and what that could do at best, which is measured now: about a second.
     ///
     /// # Errors
-    /// Where the GPU fails.
+    /// If the GPU fails.
     pub fn machine(&self) -> Result<Machine, GenerateError> {
         let ceilings =
             self.backend.ceilings(self.options.precision.dtype()).map_err(OpenDeviceError::from)?;
@@ -145,7 +150,7 @@ impl ImageToVideo {
     /// Plans a clip: what it would cost. Allocates nothing, and knows no budget.
     ///
     /// # Errors
-    /// Where the settings are refused.
+    /// If the settings are refused.
     pub fn estimate(&self, settings: &Settings) -> Result<Estimate, GenerateError> {
         Ok(self.with_options(self.request(settings).plan(None)?.estimate()))
     }
@@ -154,23 +159,40 @@ impl ImageToVideo {
     /// them than their headers.
     ///
     /// # Errors
-    /// Where the settings are refused.
+    /// If the settings are refused.
     pub fn weights_problems(&self, settings: &Settings) -> Result<Vec<WeightsError>, GenerateError> {
         Ok(self.problems(&self.request(settings).plan(None)?))
     }
 
-    /// Makes a clip. `observe` is told how far it is: when a stage begins, after each step and after each chunk of
-    /// frames; where it breaks, the clip ends in [`GenerateError::Cancelled`].
+    /// Makes a clip of a photo.
     ///
     /// Two calls at a time do not wait for each other: each has networks of its own, and so takes memory of its own, the
-    /// budget for each. With [`LoadOptions::keep_loaded`], those of the one that ends last are kept.
+    /// budget for each. With [`LoadOptions::keep_loaded`](field@LoadOptions::keep_loaded), those of the one that ends last are kept.
     ///
     /// # Errors
-    /// Where the settings are refused or need more memory than the budget, or weights are missing or do not fit, before any
-    /// work; where weights are damaged, when their part is loaded; where a stage gives what is not finite.
-    pub fn generate(
+    /// Before any work, if the settings are refused or need more memory than the budget, or if weights are missing or do not fit;
+    /// when a part is loaded, if its weights are damaged; and if a stage gives a result that is not finite.
+    pub fn generate(&self, photo: &RgbImage, settings: &Settings) -> Result<Clip, GenerateError> {
+        self.generate_with(photo, settings, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`ImageToVideo::generate`], with an observer: it is called when a stage begins, after each step and after each chunk of
+    /// frames, and may stop the clip by [`ControlFlow::Break`]. Not every call is from this thread.
+    ///
+    /// # Errors
+    /// As [`ImageToVideo::generate`], and [`GenerateError::Cancelled`] if the observer stops the clip.
+    pub fn generate_with(
         &self,
-        photo: &Photo,
+        photo: &RgbImage,
+        settings: &Settings,
+        mut observe: impl FnMut(&Progress<'_>) -> ControlFlow<()> + Send,
+    ) -> Result<Clip, GenerateError> {
+        self.make(photo, settings, &mut observe)
+    }
+
+    fn make(
+        &self,
+        photo: &RgbImage,
         settings: &Settings,
         observe: &mut Observe<'_>,
     ) -> Result<Clip, GenerateError> {
@@ -212,7 +234,7 @@ impl ImageToVideo {
         }
     }
 
-    /// The plans of the last clip, where this one has its shape; otherwise new ones. The last ones, and the networks that
+    /// The plans of the last clip, if this one has its shape; otherwise new ones. The last ones, and the networks that
     /// they may hold, are dropped when it is known that a clip can be made by the new ones.
     fn plans(&self, request: &Request<'_>) -> Result<Plans, GenerateError> {
         request.settings.check(&self.configs, request.precision)?;
@@ -260,14 +282,13 @@ impl ImageToVideo {
         request: Request<'_>,
         plans: &mut Plans,
         plan: Estimate,
-        photo: &Photo,
+        photo: &RgbImage,
         observe: &mut Observe<'_>,
         stopwatch: Stopwatch,
     ) -> Result<Clip, GenerateError> {
         let settings = request.settings;
         let scheduler = request.scheduler()?;
         let schedule = scheduler.schedule(settings.steps)?;
-        let photo = RgbImage::new(photo.width(), photo.height(), photo.data().to_vec())?;
         let mut run = Run {
             request,
             observe,
@@ -276,9 +297,11 @@ impl ImageToVideo {
             loaded: 0,
             to_load: plans.unloaded(),
             keep_loaded: plan.kept_loaded,
+            colours: None,
         };
-        let embedding = run.encode_image(&mut plans.image_encoder, &self.image_encoder, &photo)?;
-        let latents = run.encode_latents(&mut plans.vae_encoder, &self.vae, &photo)?;
+        let embedding = run.encode_image(&mut plans.image_encoder, &self.image_encoder, photo)?;
+        let latents = run.encode_latents(&mut plans.vae_encoder, &self.vae, photo)?;
+        run.colours = Some(LatentColours::fit(photo, &latents, self.configs.vae.scaling_factor)?);
         let conditions = Conditions { embedding, latents };
         let latents = run.denoise(&mut plans.unet, &self.unet, conditions, &schedule)?;
         let frames = run.decode(&mut plans.decoders, &self.vae, &latents)?;
@@ -290,6 +313,8 @@ impl ImageToVideo {
             scheduler: scheduler.kind(),
             settings: settings.clone(),
             seconds: times.seconds,
+            seconds_per_frame: times.seconds / frames.len() as f64,
+            generated_frames_per_second: frames.len() as f64 / times.seconds,
             stages: times.stages,
             step_seconds: times.steps,
             plan,

@@ -8,10 +8,20 @@ use kinora_runtime::{KernelSet, Tuning};
 use serde::Serialize;
 
 use super::GenerateError;
-use crate::device::{Device, OpenDeviceError};
+use crate::{
+    device::{Device, OpenDeviceError},
+    setters::setters,
+};
 
 /// How a model is loaded.
+///
+/// ```
+/// use kinora::{Device, LoadOptions, image_to_video::Precision};
+///
+/// let options = LoadOptions::default().device(Device::Cpu).precision(Precision::F16).keep_loaded(true);
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct LoadOptions {
     /// How weights and activations are stored.
     pub precision: Precision,
@@ -21,15 +31,27 @@ pub struct LoadOptions {
     pub kernels: KernelSet,
     /// How a GPU's kernels are chosen among those that there are for an op.
     pub tuning: Tuning,
-    /// The bytes that weights and activations may take together. `None` is no limit.
+    /// The bytes that weights and activations may take together. `None` means no limit.
     pub memory_budget: Option<usize>,
     /// Keeps the networks in memory from one clip to the next, so that another clip of the same shape (frames, steps,
     /// size, decode chunk, scheduler, with guidance or without) loads nothing. They take their memory all together then,
-    /// rather than one after the other; where that is more than the budget, they are loaded for each clip as without it.
+    /// rather than one after the other; if that is more than the budget, they are loaded for each clip as without it.
     /// Two clips at a time hold two sets of networks.
     pub keep_loaded: bool,
     /// Records where the time goes; off unless given.
     pub profiler: Profiler,
+}
+
+impl LoadOptions {
+    setters! {
+        precision: Precision,
+        device: Device,
+        kernels: KernelSet,
+        tuning: Tuning,
+        memory_budget: impl Into<Option<usize>>,
+        keep_loaded: bool,
+        profiler: Profiler,
+    }
 }
 
 /// How weights and activations are stored. Arithmetic is f32 in all of them.

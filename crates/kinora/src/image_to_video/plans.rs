@@ -1,8 +1,6 @@
 //! The networks of one clip, planned before anything is read or allocated.
 
-use std::cell::Cell;
-
-use kinora_graph::{DType, Graph, ParameterError, Parameters, Phase, Tensor, TensorType};
+use kinora_graph::{DType, Graph, Phase};
 use kinora_models::{
     networks::{
         clip_vision,
@@ -10,7 +8,7 @@ use kinora_models::{
         vae::{self, Decode, Encode, Pixels},
     },
     schedulers::{Schedule, Scheduler, SchedulerKind},
-    weights::{Weights, WeightsError},
+    weights::Weights,
 };
 use kinora_runtime::{Backend, LoadContext, Network, PlannedNetwork, TuningProgress, TuningStage};
 
@@ -51,12 +49,8 @@ impl Part {
         let network = match self.network.take() {
             Some(network) => network,
             None => {
-                let part = self.name;
-                let watched = Watched { weights, memory: Cell::new(false) };
-                self.planned.load(&watched, context).map_err(|source| match watched.memory.get() {
-                    true => GenerateError::OutOfMemory { part, problem: source.to_string() },
-                    false => GenerateError::run(part, source),
-                })?
+                let loaded = self.planned.load(weights, context);
+                loaded.map_err(|source| GenerateError::run(self.name, source))?
             }
         };
         Ok(&mut **self.network.insert(network))
@@ -90,25 +84,6 @@ impl Part {
             runs: self.runs,
             flops: graph.step_flops(),
             flops_once: once,
-        }
-    }
-}
-
-/// Weights that remember whether it was memory that one of them could not be had for: a [`ParameterError`] is words alone.
-struct Watched<'a> {
-    weights: &'a Weights,
-    memory: Cell<bool>,
-}
-
-impl Parameters for Watched<'_> {
-    fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError> {
-        match self.weights.tensor(name, ty) {
-            Ok(tensor) => Ok(Some(tensor)),
-            Err(WeightsError::MissingTensor { .. }) => Ok(None),
-            Err(error) => {
-                self.memory.set(matches!(error, WeightsError::Memory { .. }));
-                Err(ParameterError(error.to_string()))
-            }
         }
     }
 }

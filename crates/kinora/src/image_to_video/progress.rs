@@ -1,20 +1,19 @@
-//! What a caller sees while a clip is made.
+//! The progress of a clip.
 
 use std::ops::ControlFlow;
 
-use kinora_graph::Tensor;
 use serde::Serialize;
 
-use super::GenerateError;
+use super::{GenerateError, Preview};
 
 /// A stage of making a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Measuring a GPU's kernels against each other, where [`Tuning::Measure`](super::Tuning::Measure) asks for it: before
+    /// Measuring a GPU's kernels against each other, if [`Tuning::Measure`](super::Tuning::Measure) asks for it: before
     /// everything else, and once for a shape.
     Tune,
-    /// Compiling a GPU's kernels, while weights are loaded. It comes where they were not compiled before.
+    /// Compiling a GPU's kernels, while weights are loaded. It comes only for those that were not compiled before.
     Compile,
     /// Reading and packing the weights of a part. It comes before each of the others: parts are loaded when they are
     /// needed, and dropped after it, unless they are kept from one clip to the next.
@@ -59,6 +58,7 @@ impl Stage {
 
 /// How far a clip is.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Progress<'a> {
     /// The stage that runs.
     pub stage: Stage,
@@ -67,15 +67,14 @@ pub struct Progress<'a> {
     pub done: usize,
     /// What there is to do.
     pub total: usize,
-    /// The network's idea of the clean latents after a denoising step: f32 `[frames, height, width, channels]`, the clip's
-    /// height and width divided by the autoencoder's [`pixels_per_latent`](kinora_models::networks::vae::VaeConfig::pixels_per_latent).
-    pub preview: Option<&'a Tensor>,
+    /// What the clip looks like so far, after a denoising step.
+    pub preview: Option<Preview<'a>>,
 }
 
-/// Is told how far a clip is, and may stop it. Not every call is from the thread that makes the clip.
+/// An observer: called as a clip progresses, and able to stop it. Not every call is from the thread that makes the clip.
 pub type Observe<'a> = dyn FnMut(&Progress<'_>) -> ControlFlow<()> + Send + 'a;
 
-/// Tells the observer; where it wants no more, that is an error.
+/// Calls the observer; if it breaks, the clip is cancelled.
 pub(super) fn tell(observe: &mut Observe<'_>, progress: Progress<'_>) -> Result<(), GenerateError> {
     match observe(&progress) {
         ControlFlow::Continue(()) => Ok(()),

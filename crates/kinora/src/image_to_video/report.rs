@@ -1,30 +1,17 @@
-//! A finished clip and how it was made.
+//! How a clip was made.
 
 use std::time::Instant;
 
-use kinora_graph::Tensor;
 use kinora_models::schedulers::SchedulerKind;
 use kinora_profile::{OpenSpan, Profiler};
 use kinora_runtime::DeviceLoad;
 use serde::Serialize;
 
 use super::{Estimate, Precision, Settings, Stage};
-use crate::video::Frame;
-
-/// A finished clip.
-#[derive(Clone, Debug)]
-pub struct Clip {
-    /// Its frames.
-    pub frames: Vec<Frame>,
-    /// What the frames were decoded from: f32 `[frames, height, width, channels]`, the clip's height and width divided by the
-    /// autoencoder's [`pixels_per_latent`](kinora_models::networks::vae::VaeConfig::pixels_per_latent).
-    pub latents: Tensor,
-    /// How it was made.
-    pub report: Report,
-}
 
 /// How a clip was made.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Report {
     /// The model's folder.
     pub model: String,
@@ -38,6 +25,10 @@ pub struct Report {
     pub settings: Settings,
     /// Seconds from the plan to the last frame.
     pub seconds: f64,
+    /// [`seconds`](Self::seconds) divided by the frames.
+    pub seconds_per_frame: f64,
+    /// How many frames were made in a second, loading and everything else included. It is not the rate that a file plays at.
+    pub generated_frames_per_second: f64,
     /// Seconds of each stage, in the order in which they first began.
     pub stages: Vec<StageTime>,
     /// Seconds of each denoising step.
@@ -51,6 +42,7 @@ pub struct Report {
 
 /// What loading a network took.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct LoadReport {
     /// The network.
     pub part: &'static str,
@@ -63,6 +55,7 @@ pub struct LoadReport {
 
 /// What loading a network took on a GPU.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
 pub struct GpuLoad {
     /// Seconds of reading and copying the weights, while kernels were compiled.
     pub weights_seconds: f64,
@@ -93,6 +86,7 @@ impl From<DeviceLoad> for GpuLoad {
 
 /// How long a stage took.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
 pub struct StageTime {
     /// The stage.
     pub stage: Stage,

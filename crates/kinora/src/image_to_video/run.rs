@@ -10,10 +10,11 @@ use kinora_models::weights::Weights;
 use kinora_runtime::{LoadContext, Network, StepLoop, StepObserver, Tensors};
 
 use super::{
-    GenerateError, Progress, Stage,
+    GenerateError, Preview, Progress, Stage,
     holding::Holding,
     noise::Noise,
     plans::{Part, Request},
+    preview::LatentColours,
     progress::{Observe, tell},
     report::{GpuLoad, LoadReport, Stopwatch},
 };
@@ -29,6 +30,8 @@ pub(super) struct Run<'a, 'o> {
     pub to_load: usize,
     /// Whether programs stay loaded for the next clip.
     pub keep_loaded: bool,
+    /// What the latents mean in colours, once the photo has been encoded.
+    pub colours: Option<LatentColours>,
 }
 
 /// A network with its weights.
@@ -96,6 +99,8 @@ impl Run<'_, '_> {
         total: usize,
         preview: Option<&Tensor>,
     ) -> Result<(), GenerateError> {
+        let preview = preview.zip(self.colours.as_ref());
+        let preview = preview.map(|(latents, colours)| Preview::new(latents, colours));
         tell(self.observe, Progress { stage, done, total, preview })
     }
 }

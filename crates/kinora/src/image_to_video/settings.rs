@@ -1,4 +1,4 @@
-//! What a clip is to be.
+//! The settings of a clip.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -11,6 +11,7 @@ use kinora_models::{
 use serde::Serialize;
 
 use super::{Configs, GenerateError, Precision, plans::Request};
+use crate::setters::setters;
 
 /// Sides are multiples of it: the autoencoder divides by 8, and the UNet by another 8.
 const SIDE_UNIT: usize = 64;
@@ -19,9 +20,18 @@ const MAX_SIDE: usize = 1 << 13;
 const MAX_FRAMES: usize = 1 << 10;
 const MAX_CONDITION: usize = 1 << 20;
 
-/// What a clip is to be. The names are those of diffusers' pipeline, in full words, and so are the defaults where
+/// The settings of a clip. The names are those of diffusers' pipeline, in full words, and so are the defaults if
 /// a model has none of its own.
+///
+/// ```no_run
+/// # use kinora::{ModelFolder, Settings, image_to_video::GenerateError};
+/// # fn example(model: &ModelFolder) -> Result<(), GenerateError> {
+/// let settings = Settings::for_model(model)?.steps(10).seed(42);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Settings {
     /// Frames of the clip.
     pub frames: usize,
@@ -31,15 +41,15 @@ pub struct Settings {
     pub height: usize,
     /// Width in pixels, a multiple of [`Configs::side_unit`].
     pub width: usize,
-    /// The frame rate that the model is told. It shapes the motion, not the file.
+    /// The frame rate that the model is conditioned on: it shapes the motion. [`Clip::save`](super::Clip::save) plays at it too.
     pub fps: usize,
-    /// How much motion the model is asked for; it was trained with 1 to 255.
+    /// How much motion the model is asked for; it was trained on 1 to 255.
     pub motion_bucket: usize,
     /// How much noise is added to the photo before it is encoded: more noise frees the clip from the photo.
     pub noise_augmentation: f64,
     /// Guidance of the first frame.
     pub min_guidance: f64,
-    /// Guidance of the last frame. Where neither is above 1, no guidance runs, and a step costs half.
+    /// Guidance of the last frame. If neither is above 1, no guidance runs, and a step costs half.
     pub max_guidance: f64,
     /// Frames that are decoded together. They see each other, so that other chunks give other pixels; fewer need less
     /// memory.
@@ -51,10 +61,25 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings that suit a model, with a fresh seed: set [`Settings::seed`] to make a clip again.
+    setters! {
+        frames: usize,
+        steps: usize,
+        height: usize,
+        width: usize,
+        fps: usize,
+        motion_bucket: usize,
+        noise_augmentation: f64,
+        min_guidance: f64,
+        max_guidance: f64,
+        decode_chunk: usize,
+        seed: u64,
+        scheduler: impl Into<Option<SchedulerKind>>,
+    }
+
+    /// The settings that suit a model, with a fresh seed: set [`seed`](field@Self::seed) to make a clip again.
     ///
     /// # Errors
-    /// Where the model's configurations cannot be read.
+    /// If the model's configurations cannot be read.
     pub fn for_model(model: &ModelFolder) -> Result<Self, GenerateError> {
         Ok(Self::for_configs(&Configs::read(model)?))
     }
@@ -86,7 +111,7 @@ impl Settings {
         self.min_guidance.max(self.max_guidance) > 1.0
     }
 
-    /// Refuses what no clip can be made of with a model of these configurations, in this precision.
+    /// Refuses settings that a model of these configurations cannot make a clip with in this precision.
     ///
     /// # Errors
     /// Names the setting, its value and the rule that it breaks.
@@ -118,7 +143,7 @@ impl Settings {
             let finite = (guidance as f32).is_finite();
             require(finite, setting, &guidance, || "it must be a finite number".to_owned())?;
         }
-        // The network is told these in its own precision.
+        // The network gets these in its own precision.
         for (setting, value) in [
             ("fps", self.fps as f64),
             ("motion bucket", self.motion_bucket as f64),
@@ -143,7 +168,7 @@ impl Settings {
     }
 }
 
-/// A seed that no one has chosen.
+/// A random seed.
 pub fn random_seed() -> u64 {
     // The standard library seeds its hash maps from the system's randomness.
     RandomState::new().hash_one(0u8) & u64::from(u32::MAX)

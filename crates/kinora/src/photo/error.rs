@@ -4,24 +4,11 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::{MAX_PIXELS, MAX_SIDE};
+use super::{BoxError, MAX_PIXELS, MAX_SIDE};
 
 /// Why a photo could not be read.
 #[derive(Debug, Error)]
 pub enum PhotoError {
-    /// Pixels in memory that make no photo.
-    #[error(
-        "{bytes} bytes make no photo of {width}×{height}; it has {width}·{height}·3 bytes, at least one pixel, at \
-         most {MAX_PIXELS}, and sides of at most {MAX_SIDE}"
-    )]
-    Pixels {
-        /// Pixels in a row.
-        width: usize,
-        /// Rows.
-        height: usize,
-        /// The bytes given.
-        bytes: usize,
-    },
     /// Nothing is at the path.
     #[error("there is no photo at `{}`; check the path", path.display())]
     Missing {
@@ -43,7 +30,7 @@ pub enum PhotoError {
         source: std::io::Error,
     },
     /// The file is far longer than an image.
-    #[error("`{}` is longer than {limit} bytes, which no photo is; give an image file", path.display())]
+    #[error("`{}` is longer than {limit} bytes, too long for a photo; give an image file", path.display())]
     TooManyBytes {
         /// The path asked for.
         path: PathBuf,
@@ -67,7 +54,7 @@ pub enum PhotoError {
     },
     /// The format is read, but not this variant of it.
     #[error(
-        "{name} is a {format} file of a kind that Kinora does not read: {reason}; convert it to an RGB PNG"
+        "{name} is a {format} file of a kind that Kinora does not read: {source}; convert it to an RGB PNG"
     )]
     Unsupported {
         /// What was read.
@@ -75,22 +62,22 @@ pub enum PhotoError {
         /// The file's format.
         format: &'static str,
         /// The decoder's reason.
-        reason: String,
+        source: BoxError,
     },
     /// The file is damaged or was cut off.
-    #[error("{name} is a damaged or truncated {format} file: {reason}; get a complete copy of it")]
+    #[error("{name} is a damaged or truncated {format} file: {source}; get a complete copy of it")]
     Damaged {
         /// What was read.
         name: String,
         /// The file's format.
         format: &'static str,
         /// The decoder's reason.
-        reason: String,
+        source: BoxError,
     },
     /// The image is larger than the bound against decompression bombs.
     #[error(
         "{name} has {width}×{height} pixels; Kinora reads at most {MAX_PIXELS} (about 13,377×13,377), \
-         and sides of at most {MAX_SIDE}; make it smaller first, a video needs far fewer"
+         and sides of at most {MAX_SIDE}; make it smaller first: a video needs far fewer"
     )]
     TooLarge {
         /// What was read.

@@ -2,17 +2,19 @@
 
 use gif::{ColorOutput, DecodeOptions, DecodingError};
 
-use super::{Fault, Photo, check_size};
+use kinora_models::image::RgbImage;
+
+use super::{Fault, check_size};
 
 impl From<DecodingError> for Fault {
     fn from(error: DecodingError) -> Self {
-        Self::Damaged(error.to_string())
+        Self::Damaged(error.into())
     }
 }
 
 /// Transparent pixels keep their palette's colour. The screen around a smaller frame has the transparent colour, or
 /// colour 0, and a frame that reaches beyond the screen enlarges it: Pillow's rules.
-pub(super) fn decode(bytes: &[u8]) -> Result<Photo, Fault> {
+pub(super) fn decode(bytes: &[u8]) -> Result<RgbImage, Fault> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
     let mut decoder = options.read_info(bytes)?;
@@ -43,5 +45,5 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Photo, Fault> {
             }
         }
     }
-    Ok(Photo { width, height, data })
+    RgbImage::new(width, height, data).map_err(|error| Fault::Damaged(error.into()))
 }

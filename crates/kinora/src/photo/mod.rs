@@ -1,5 +1,11 @@
 //! Photos that people bring: any common image file, as upright RGB pixels.
 //!
+//! ```no_run
+//! let photo = kinora::photo::open("photo.jpg")?;
+//! println!("{}×{}", photo.width(), photo.height());
+//! # Ok::<(), kinora::photo::PhotoError>(())
+//! ```
+//!
 //! The pixels are those that diffusers' `load_image` (Pillow: EXIF transpose, then `convert("RGB")`) would give, so that
 //! a clip starts from the same image in both. Two differences are meant: 16-bit grayscale is scaled to 8 bits, where
 //! Pillow clips it to white, and a truncated JPEG is always refused.
@@ -31,75 +37,35 @@ const MAX_PIXEL_BYTES: u64 = 8;
 /// The most bytes a photo's file may have.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
-/// A photo as upright 8-bit RGB pixels, row by row from the top left.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Photo {
-    width: usize,
-    height: usize,
-    data: Vec<u8>,
+/// Reads a PNG, JPEG, WebP, GIF (its first frame), BMP or TIFF file. The content decides, not the file's name.
+///
+/// # Errors
+///
+/// Says what is wrong with the file and what to do: it is missing, a folder, unreadable, empty, not an image,
+/// damaged, of a kind that is not supported, or larger than [`MAX_PIXELS`] or [`MAX_SIDE`].
+pub fn open(path: impl AsRef<Path>) -> Result<RgbImage, PhotoError> {
+    let path = path.as_ref();
+    decode_named(&read(path)?, &format!("`{}`", path.display()))
 }
 
-impl Photo {
-    /// Reads a PNG, JPEG, WebP, GIF (its first frame), BMP or TIFF file. The content decides, not the file's name.
-    ///
-    /// # Errors
-    ///
-    /// Says what is wrong with the file and what to do: it is missing, a folder, unreadable, empty, not an image,
-    /// damaged, of a kind that is not supported, or larger than [`MAX_PIXELS`] or [`MAX_SIDE`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, PhotoError> {
-        let path = path.as_ref();
-        Self::from_named(&read(path)?, &format!("`{}`", path.display()))
-    }
+/// Decodes an image file that is already in memory.
+///
+/// # Errors
+/// As [`open`].
+pub fn decode(bytes: &[u8]) -> Result<RgbImage, PhotoError> {
+    decode_named(bytes, "the photo")
+}
 
-    /// Decodes an image file that is already in memory. See [`Photo::open`].
-    pub fn decode(bytes: &[u8]) -> Result<Self, PhotoError> {
-        Self::from_named(bytes, "the photo")
+/// Decodes `bytes`; errors call them `name`.
+fn decode_named(bytes: &[u8], name: &str) -> Result<RgbImage, PhotoError> {
+    if bytes.is_empty() {
+        return Err(PhotoError::Empty { name: name.into() });
     }
-
-    /// A photo of pixels that are already in memory: `height × width × 3` bytes.
-    ///
-    /// # Errors
-    ///
-    /// Where the bytes are not as many, or there are no pixels, more than [`MAX_PIXELS`], or a side of more than
-    /// [`MAX_SIDE`].
-    pub fn from_rgb(width: usize, height: usize, data: Vec<u8>) -> Result<Self, PhotoError> {
-        match RgbImage::check_size(width, height) {
-            Ok(bytes) if data.len() == bytes => Ok(Self { width, height, data }),
-            _ => Err(PhotoError::Pixels { width, height, bytes: data.len() }),
-        }
-    }
-
-    /// Pixels in a row.
-    pub fn width(&self) -> usize {
-        self.width
-    }
-
-    /// Rows.
-    pub fn height(&self) -> usize {
-        self.height
-    }
-
-    /// Red, green and blue of every pixel: `height × width × 3` bytes.
-    pub fn data(&self) -> &[u8] {
-        &self.data
-    }
-
-    /// The bytes of [`Photo::data`], without a copy.
-    pub fn into_data(self) -> Vec<u8> {
-        self.data
-    }
-
-    /// Decodes `bytes`; errors call them `name`.
-    fn from_named(bytes: &[u8], name: &str) -> Result<Self, PhotoError> {
-        if bytes.is_empty() {
-            return Err(PhotoError::Empty { name: name.into() });
-        }
-        let format = image::guess_format(bytes).ok().filter(|format| READ.contains(format));
-        let Some(format) = format else {
-            return Err(PhotoError::NotAnImage { name: name.into() });
-        };
-        decode(bytes, format).map_err(|fault| fault.named(name, format))
-    }
+    let format = image::guess_format(bytes).ok().filter(|format| READ.contains(format));
+    let Some(format) = format else {
+        return Err(PhotoError::NotAnImage { name: name.into() });
+    };
+    decode_as(bytes, format).map_err(|fault| fault.named(name, format))
 }
 
 /// The formats of the files that are read.
@@ -112,14 +78,17 @@ const READ: [ImageFormat; 6] = [
     ImageFormat::Tiff,
 ];
 
+/// An error of a decoder.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// What is wrong with the content of a file, before its name is known.
 enum Fault {
     /// More pixels than [`MAX_PIXELS`], or a side longer than [`MAX_SIDE`].
     TooLarge { width: u64, height: u64 },
     /// A sound file that uses something we do not read.
-    Unsupported(String),
+    Unsupported(BoxError),
     /// The file breaks its format's rules or ends too early.
-    Damaged(String),
+    Damaged(BoxError),
 }
 
 impl Fault {
@@ -127,8 +96,8 @@ impl Fault {
         let (name, format) = (name.to_owned(), pixels::format_name(format));
         match self {
             Self::TooLarge { width, height } => PhotoError::TooLarge { name, width, height },
-            Self::Unsupported(reason) => PhotoError::Unsupported { name, format, reason },
-            Self::Damaged(reason) => PhotoError::Damaged { name, format, reason },
+            Self::Unsupported(source) => PhotoError::Unsupported { name, format, source },
+            Self::Damaged(source) => PhotoError::Damaged { name, format, source },
         }
     }
 }
@@ -136,13 +105,13 @@ impl Fault {
 impl From<ImageError> for Fault {
     fn from(error: ImageError) -> Self {
         match error {
-            ImageError::Unsupported(error) => Self::Unsupported(error.to_string()),
-            error => Self::Damaged(error.to_string()),
+            ImageError::Unsupported(error) => Self::Unsupported(error.into()),
+            error => Self::Damaged(error.into()),
         }
     }
 }
 
-fn decode(bytes: &[u8], format: ImageFormat) -> Result<Photo, Fault> {
+fn decode_as(bytes: &[u8], format: ImageFormat) -> Result<RgbImage, Fault> {
     if format == ImageFormat::Gif {
         return first_frame::decode(bytes);
     }
@@ -162,13 +131,14 @@ fn decode(bytes: &[u8], format: ImageFormat) -> Result<Photo, Fault> {
     let orientation = orientation::read(&mut decoder, format)?;
     let mut image = DynamicImage::ImageRgb8(pixels::rgb(DynamicImage::from_decoder(decoder)?)?);
     image.apply_orientation(orientation);
-    Ok(Photo { width: image.width() as usize, height: image.height() as usize, data: image.into_bytes() })
+    let (width, height) = (image.width() as usize, image.height() as usize);
+    RgbImage::new(width, height, image.into_bytes()).map_err(|error| Fault::Damaged(error.into()))
 }
 
 /// Refuses a size before memory is allocated for it.
 fn check_size(width: u64, height: u64) -> Result<(), Fault> {
     if width == 0 || height == 0 {
-        return Err(Fault::Damaged(format!("its size is {width}×{height}")));
+        return Err(Fault::Damaged(format!("its size is {width}×{height}").into()));
     }
     let extent = |side: u64| usize::try_from(side).unwrap_or(usize::MAX);
     match RgbImage::check_size(extent(width), extent(height)) {

@@ -1,4 +1,4 @@
-//! How a photo is to be turned: from EXIF, or from XMP where EXIF is silent, as Pillow does.
+//! The orientation of a photo: from EXIF, or from XMP if EXIF is silent, as Pillow does.
 
 use image::{ImageDecoder, ImageFormat, metadata::Orientation};
 

@@ -29,10 +29,10 @@ pub(super) fn rgb(image: DynamicImage) -> Result<RgbImage, Fault> {
         DynamicImage::ImageLumaA16(image) => gray::<2, _>(&image, high_byte),
         DynamicImage::ImageRgb16(image) => colour::<3, _>(&image, high_byte),
         DynamicImage::ImageRgba16(image) => colour::<4, _>(&image, high_byte),
-        other => return Err(Fault::Unsupported(format!("{:?} pixels", other.color()))),
+        other => return Err(Fault::Unsupported(format!("{:?} pixels", other.color()).into())),
     };
     RgbImage::from_raw(width, height, data)
-        .ok_or_else(|| Fault::Damaged(format!("fewer pixels than its {width}×{height}")))
+        .ok_or_else(|| Fault::Damaged(format!("fewer pixels than its {width}×{height}").into()))
 }
 
 fn high_byte(value: u16) -> u8 {

@@ -22,7 +22,7 @@ pub enum VideoError {
         path: PathBuf,
     },
     /// The frame rate is not one.
-    #[error("{asked} frames per second is no frame rate; give a number from 0.001 to 1000")]
+    #[error("{asked} frames per second is not a frame rate; give a number from 0.001 to 1000")]
     FrameRate {
         /// The rate asked for.
         asked: String,
@@ -48,18 +48,6 @@ pub enum VideoError {
     Quality {
         /// The quality asked for.
         quality: u8,
-    },
-    /// A frame's bytes do not fit its size.
-    #[error(
-        "a frame of {width}×{height} RGB pixels has width × height × 3 bytes and at least one pixel, not {bytes} bytes"
-    )]
-    FrameBytes {
-        /// The frame's width.
-        width: usize,
-        /// The frame's height.
-        height: usize,
-        /// How many bytes there are.
-        bytes: usize,
     },
     /// The result exists.
     #[error("`{}` exists already; choose another name or allow overwriting", path.display())]
@@ -160,7 +148,7 @@ pub enum VideoError {
         path: PathBuf,
     },
     /// The writer was used after an error.
-    #[error("writing `{}` has failed before and was abandoned; start it again", path.display())]
+    #[error("writing `{}` failed before and was abandoned; start again", path.display())]
     Abandoned {
         /// The path asked for.
         path: PathBuf,

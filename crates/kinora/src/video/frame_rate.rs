@@ -68,7 +68,7 @@ mod tests {
         }
         for asked in [0.0, -1.0, 0.0001, 1000.5, f64::NAN, f64::INFINITY] {
             let message = FrameRate::new(asked).unwrap_err().to_string();
-            assert!(message.contains("no frame rate"), "{message}");
+            assert!(message.contains("not a frame rate"), "{message}");
         }
     }
 }

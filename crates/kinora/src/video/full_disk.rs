@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use super::{
-    Frame, FrameRate, VideoError, error::EncodeError, gif::Delays, gif::GifEncoder, mp4::Mp4Encoder, output,
-    png, y4m::Y4mEncoder,
+    FrameRate, RgbImage, VideoError, error::EncodeError, gif::Delays, gif::GifEncoder, mp4::Mp4Encoder,
+    output, png, y4m::Y4mEncoder,
 };
 
 /// Takes some bytes, then has no room.
@@ -34,7 +34,8 @@ fn is_full(error: EncodeError) -> bool {
 
 #[test]
 fn a_full_disk_is_an_error_wherever_it_happens() {
-    let frame = Frame::new(32, 32, (0..32 * 32 * 3).map(|value| (value * 7 % 251) as u8).collect()).unwrap();
+    let frame =
+        RgbImage::new(32, 32, (0..32 * 32 * 3).map(|value| (value * 7 % 251) as u8).collect()).unwrap();
     let rate = FrameRate::new(7.0).unwrap();
     for room in [0, 1, 5, 40, 200, 600] {
         let mut mp4 = Mp4Encoder::new(FullDisk { room }, output::folder("clip".as_ref()), rate, 80);

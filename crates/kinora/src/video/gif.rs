@@ -5,7 +5,7 @@ use std::{collections::HashMap, io, io::Write};
 use color_quant::NeuQuant;
 use gif::{Encoder, EncodingError, Repeat};
 
-use super::{Frame, FrameRate, VideoError, error::EncodeError};
+use super::{FrameRate, RgbImage, VideoError, error::EncodeError};
 
 /// The palette is learned from one pixel in ten: all of them look no better and take much longer. Of a small frame it is learned from so many at the
 /// least, or white would come out as cream.
@@ -48,7 +48,7 @@ impl<W: Write> GifEncoder<W> {
         Self { stage: Stage::Waiting(sink), delays }
     }
 
-    pub(super) fn write_frame(&mut self, frame: &Frame) -> Result<(), EncodeError> {
+    pub(super) fn write_frame(&mut self, frame: &RgbImage) -> Result<(), EncodeError> {
         let (width, height) = (frame.width(), frame.height());
         let (Ok(short_width), Ok(short_height)) = (u16::try_from(width), u16::try_from(height)) else {
             let bounds = "at most 65535 pixels wide and high";
@@ -125,16 +125,16 @@ impl Delays {
 }
 
 /// A palette, and the index of every pixel's colour in it.
-fn quantise(frame: &Frame) -> (Vec<u8>, Vec<u8>) {
+fn quantise(frame: &RgbImage) -> (Vec<u8>, Vec<u8>) {
     exact(frame).unwrap_or_else(|| learned(frame))
 }
 
 /// A frame of at most 256 colours needs no approximation.
-fn exact(frame: &Frame) -> Option<(Vec<u8>, Vec<u8>)> {
+fn exact(frame: &RgbImage) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut known = HashMap::new();
     let mut palette = Vec::new();
     let mut indices = Vec::with_capacity(frame.width() * frame.height());
-    for pixel in frame.data().as_chunks::<3>().0 {
+    for pixel in frame.pixels() {
         let next = known.len();
         let index = *known.entry(*pixel).or_insert(next);
         if index == next {
@@ -145,9 +145,9 @@ fn exact(frame: &Frame) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((palette, indices))
 }
 
-fn learned(frame: &Frame) -> (Vec<u8>, Vec<u8>) {
+fn learned(frame: &RgbImage) -> (Vec<u8>, Vec<u8>) {
     let opaque = |[red, green, blue]: [u8; 3]| [red, green, blue, 255];
-    let pixels: Vec<u8> = frame.data().as_chunks::<3>().0.iter().flat_map(|pixel| opaque(*pixel)).collect();
+    let pixels: Vec<u8> = frame.pixels().iter().flat_map(|pixel| opaque(*pixel)).collect();
     let sampling = (pixels.len() / 4 / LEARNED_FROM).clamp(1, SPARSEST);
     let network = NeuQuant::new(sampling as i32, 256, &pixels);
     // A search takes 0.4 µs, and neighbours in a photo ask for the same colours: one answer serves a cell of 4×4×4.
@@ -163,7 +163,7 @@ fn learned(frame: &Frame) -> (Vec<u8>, Vec<u8>) {
         let own = colours[usize::from(nearest(*pixel))];
         pixel.iter().zip(own).map(|(a, b)| u64::from(a.abs_diff(b))).sum::<u64>()
     };
-    let shown = frame.data().as_chunks::<3>().0;
+    let shown = frame.pixels();
     let channels = 3 * shown.len() as u64;
     let mean = (shown.iter().map(&mut off).sum::<u64>() + channels / 2) / channels;
     let dithering = (mean as i32).min(DITHERING);
@@ -194,14 +194,14 @@ mod tests {
     }
 
     /// A picture of smooth colours, with two small white eyes.
-    fn small() -> Frame {
+    fn small() -> RgbImage {
         let inside =
             |x: usize, y: usize| [40, 80].iter().any(|at| x.abs_diff(*at).pow(2) + y.abs_diff(50).pow(2) < 8);
         let pixels = (0..128 * 128).map(|at| (at % 128, at / 128));
         let colour = |(x, y): (usize, usize)| {
             if inside(x, y) { [255; 3] } else { [x as u8, y as u8, (255 - x) as u8] }
         };
-        Frame::new(128, 128, pixels.flat_map(colour).collect()).unwrap()
+        RgbImage::new(128, 128, pixels.flat_map(colour).collect()).unwrap()
     }
 
     #[test]
@@ -210,12 +210,12 @@ mod tests {
         let (palette, indices) = quantise(&frame);
         let shown = palette.as_chunks::<3>().0[usize::from(indices[50 * 128 + 40])];
         assert!(shown.iter().all(|value| *value >= 240), "{shown:?}");
-        let pairs = frame.data().as_chunks::<3>().0.iter().zip(&indices);
+        let pairs = frame.pixels().iter().zip(&indices);
         let off = |(own, index): (&[u8; 3], &u8)| {
             let other = palette.as_chunks::<3>().0[usize::from(*index)];
             own.iter().zip(other).map(|(a, b)| f64::from(a.abs_diff(b))).sum::<f64>()
         };
-        let mean = pairs.map(off).sum::<f64>() / frame.data().len() as f64;
+        let mean = pairs.map(off).sum::<f64>() / frame.bytes().len() as f64;
         // 3.0; learned from one pixel in ten it would be 3.8, and fully dithered 3.2.
         assert!(mean < 3.1, "{mean} off on average");
     }

@@ -12,7 +12,6 @@
 //! the disk. A [`VideoFile`] that is dropped before [`VideoFile::finish`] removes what it wrote.
 
 mod error;
-mod frame;
 mod frame_rate;
 #[cfg(test)]
 mod full_disk;
@@ -25,10 +24,12 @@ mod ycbcr;
 
 use std::path::{Path, PathBuf};
 
+use kinora_models::image::RgbImage;
+
 pub use error::VideoError;
-pub use frame::Frame;
 pub use frame_rate::FrameRate;
 
+use crate::setters::setters;
 use error::EncodeError;
 use output::Output;
 
@@ -74,7 +75,15 @@ fn names_a_folder(path: &Path) -> bool {
 }
 
 /// How a video is written.
+///
+/// ```
+/// use kinora::video::{FrameRate, VideoOptions};
+///
+/// let options = VideoOptions::new(FrameRate::new(24.0)?).quality(95).overwrite(true);
+/// # Ok::<(), kinora::video::VideoError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct VideoOptions {
     /// How fast the frames follow each other.
     pub frame_rate: FrameRate,
@@ -82,17 +91,24 @@ pub struct VideoOptions {
     pub quality: u8,
     /// Whether an existing file may be replaced.
     pub overwrite: bool,
-    /// How many frames there will be, where that is known: a numbered file in the way is then found before the work.
+    /// How many frames there will be, if that is known: a numbered file in the way is then found before the work.
     pub frames: Option<usize>,
 }
 
 impl VideoOptions {
-    /// The quality where none is asked for: losses are not visible.
+    /// The quality if none is asked for: losses are not visible.
     pub const DEFAULT_QUALITY: u8 = 80;
 
     /// Default quality, any number of frames, and nothing is overwritten.
     pub fn new(frame_rate: FrameRate) -> Self {
         Self { frame_rate, quality: Self::DEFAULT_QUALITY, overwrite: false, frames: None }
+    }
+
+    setters! {
+        frame_rate: FrameRate,
+        quality: u8,
+        overwrite: bool,
+        frames: impl Into<Option<usize>>,
     }
 }
 
@@ -159,7 +175,7 @@ impl VideoFile {
     ///
     /// A frame of another size, or of a size the format cannot hold; a full disk or another failure to write. After an
     /// error nothing of the video is left, and the writer is of no further use.
-    pub fn write_frame(&mut self, frame: &Frame) -> Result<(), VideoError> {
+    pub fn write_frame(&mut self, frame: &RgbImage) -> Result<(), VideoError> {
         let Some(encoder) = &mut self.encoder else {
             return Err(VideoError::Abandoned { path: self.path.clone() });
         };

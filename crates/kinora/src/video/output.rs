@@ -109,7 +109,7 @@ pub(super) fn temporary(path: &Path) -> Builder<'static, 'static> {
 }
 
 /// Gives a temporary file its name. Without `overwrite` a file that has appeared since the check is left alone, and no
-/// moment lies between looking and renaming where the system offers that.
+/// moment lies between looking and renaming if the system offers that.
 pub(super) fn rename(file: TempPath, path: &Path, overwrite: bool) -> Result<(), VideoError> {
     let renamed = if overwrite { file.persist(path) } else { file.persist_noclobber(path) };
     renamed.map_err(|error| VideoError::io(path, error.error))

@@ -14,7 +14,7 @@ use image::{
 use tempfile::{TempDir, TempPath};
 
 use super::{
-    Frame, VideoError, VideoOptions,
+    RgbImage, VideoError, VideoOptions,
     error::EncodeError,
     output::{check_free, folder, rename, sync_folder, temporary, unwritable},
 };
@@ -22,8 +22,8 @@ use super::{
 /// Frames as `clip-0001.png`, `clip-0002.png` … for the path `clip.png`.
 ///
 /// They wait in a temporary folder until all are there. Overwriting replaces the whole clip: files that follow each other
-/// from the first number on are removed where the new clip does not reach them, since programs that read the sequence would
-/// take them for its end. What lies beyond a gap is no part of it.
+/// from the first number on are removed if the new clip does not reach them, since programs that read the sequence would
+/// take them for its end. Files beyond a gap do not belong to it.
 pub(super) struct PngSequence {
     path: PathBuf,
     overwrite: bool,
@@ -45,7 +45,7 @@ impl PngSequence {
         Ok(Self { path: path.into(), overwrite, waiting, frames: 0 })
     }
 
-    pub(super) fn write_frame(&mut self, frame: &Frame) -> Result<(), EncodeError> {
+    pub(super) fn write_frame(&mut self, frame: &RgbImage) -> Result<(), EncodeError> {
         let mut file = File::create(self.waiting(self.frames + 1))?;
         write(frame, &mut file)?;
         file.sync_all()?;
@@ -133,18 +133,18 @@ impl Replaced {
 }
 
 /// Writes a file of one frame.
-pub(super) fn write(frame: &Frame, sink: &mut impl Write) -> Result<(), EncodeError> {
+pub(super) fn write(frame: &RgbImage, sink: &mut impl Write) -> Result<(), EncodeError> {
     Ok(sink.write_all(&encode(frame)?)?)
 }
 
 /// The bytes of a file. In memory, since the encoder would hide the kind of an I/O error.
-fn encode(frame: &Frame) -> io::Result<Vec<u8>> {
+fn encode(frame: &RgbImage) -> io::Result<Vec<u8>> {
     let (Ok(width), Ok(height)) = (u32::try_from(frame.width()), u32::try_from(frame.height())) else {
         return Err(io::Error::other("the frame is wider or higher than 2³² pixels"));
     };
     let mut bytes = Vec::new();
     PngEncoder::new_with_quality(&mut bytes, CompressionType::Default, FilterType::Adaptive)
-        .write_image(frame.data(), width, height, ExtendedColorType::Rgb8)
+        .write_image(frame.bytes(), width, height, ExtendedColorType::Rgb8)
         .map_err(io::Error::other)?;
     Ok(bytes)
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::{
-    Frame, FrameRate,
+    FrameRate, RgbImage,
     error::EncodeError,
     ycbcr::{self, Planes},
 };
@@ -22,7 +22,7 @@ impl<W: Write> Y4mEncoder<W> {
         Self { sink, rate, started: false }
     }
 
-    pub(super) fn write_frame(&mut self, frame: &Frame) -> Result<(), EncodeError> {
+    pub(super) fn write_frame(&mut self, frame: &RgbImage) -> Result<(), EncodeError> {
         if !self.started {
             writeln!(
                 self.sink,

@@ -1,6 +1,6 @@
 //! RGB as luma and chroma in the limited range (16 to 235, 16 to 240) that video players expect.
 
-use super::Frame;
+use super::RgbImage;
 
 /// The share of red and blue in the luma.
 #[derive(Debug, Clone, Copy)]
@@ -11,7 +11,7 @@ pub(super) struct Matrix {
 
 /// High-definition video.
 pub(super) const BT709: Matrix = Matrix { red: 0.2126, blue: 0.0722 };
-/// Standard-definition video, and what programs assume where a file does not say.
+/// Standard-definition video, and what programs assume if a file does not say.
 pub(super) const BT601: Matrix = Matrix { red: 0.299, blue: 0.114 };
 
 /// Three planes, one after another.
@@ -41,14 +41,14 @@ impl Matrix {
     }
 
     /// Chroma for every pixel.
-    pub(super) fn full(self, frame: &Frame) -> Planes {
+    pub(super) fn full(self, frame: &RgbImage) -> Planes {
         let pixels = frame.width() * frame.height();
         let mut planes = Planes {
             luma: Vec::with_capacity(pixels),
             blue: Vec::with_capacity(pixels),
             red: Vec::with_capacity(pixels),
         };
-        for pixel in frame.data().as_chunks::<3>().0 {
+        for pixel in frame.pixels() {
             let rgb = pixel.map(f32::from);
             let (blue, red) = self.chroma(rgb);
             planes.luma.push(self.luma_byte(rgb));
@@ -62,7 +62,7 @@ impl Matrix {
     ///
     /// A chroma sample lies on the left column of its square, midway between its rows, which is where H.264 puts it
     /// unless told otherwise; hence the weights 1, 2, 1 around that column.
-    pub(super) fn half(self, frame: &Frame) -> Planes {
+    pub(super) fn half(self, frame: &RgbImage) -> Planes {
         let (width, height) = even_size(frame);
         let mut planes = Planes {
             luma: Vec::with_capacity(width * height),
@@ -98,7 +98,7 @@ impl Matrix {
 }
 
 /// A frame's width and height, each rounded up to an even number.
-pub(super) fn even_size(frame: &Frame) -> (usize, usize) {
+pub(super) fn even_size(frame: &RgbImage) -> (usize, usize) {
     (frame.width().next_multiple_of(2), frame.height().next_multiple_of(2))
 }
 
@@ -125,7 +125,7 @@ mod tests {
             ([0, 0, 0], [16, 128, 128], [16, 128, 128]),
         ];
         for (rgb, high, standard) in bars {
-            let frame = Frame::new(3, 3, rgb.repeat(9)).unwrap();
+            let frame = RgbImage::new(3, 3, rgb.repeat(9)).unwrap();
             for (matrix, expected) in [(BT709, high), (BT601, standard)] {
                 let (full, half) = (matrix.full(&frame), matrix.half(&frame));
                 assert_eq!([full.luma[0], full.blue[0], full.red[0]], expected, "{rgb:?}");

@@ -2,14 +2,17 @@
 
 use std::{f64::consts::TAU, path::Path};
 
-use kinora::video::{Frame, FrameRate, VideoOptions};
+use kinora::{
+    RgbImage,
+    video::{FrameRate, VideoOptions},
+};
 
 /// A photo-like clip: soft gradients and texture of several scales that move, and a bright disc that crosses them.
-pub fn clip(width: usize, height: usize, frames: usize) -> Vec<Frame> {
+pub fn clip(width: usize, height: usize, frames: usize) -> Vec<RgbImage> {
     (0..frames).map(|time| picture(width, height, time as f64)).collect()
 }
 
-fn picture(width: usize, height: usize, time: f64) -> Frame {
+fn picture(width: usize, height: usize, time: f64) -> RgbImage {
     let mut data = Vec::with_capacity(width * height * 3);
     let (disc_x, disc_y) = (width as f64 * 0.3 + 3.0 * time, height as f64 * 0.4 + time);
     let radius = height as f64 / 6.0;
@@ -30,7 +33,7 @@ fn picture(width: usize, height: usize, time: f64) -> Frame {
             }
         }
     }
-    Frame::new(width, height, data).unwrap()
+    RgbImage::new(width, height, data).unwrap()
 }
 
 pub fn at_rate(frames_per_second: f64) -> VideoOptions {

@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// What the names of its weights files start with; `None` where it has no weights.
+    /// What the names of its weights files start with; `None` if it has no weights.
     pub fn weights_stem(self) -> Option<&'static str> {
         match self {
             Kind::DiffusersNetwork => Some("diffusion_pytorch_model"),
@@ -69,7 +69,7 @@ pub(super) const PIPELINES: &[Pipeline] = &[Pipeline {
         },
         PartOf {
             name: "feature_extractor",
-            // The second is what transformers 5 calls the first where torchvision is not installed.
+            // The second is what transformers 5 calls the first if torchvision is not installed.
             classes: &["CLIPImageProcessor", "CLIPImageProcessorPil"],
             kind: Kind::ImageProcessor,
         },

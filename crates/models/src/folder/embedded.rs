@@ -47,7 +47,7 @@ impl ModelFolder {
     /// Opens a model that is a part of the program. Only the index is read; the parts are when they are asked for.
     ///
     /// # Errors
-    /// Where there is no index, or the model is not one that Kinora runs.
+    /// If there is no index, or the model is not one that Kinora runs.
     pub fn embedded(model: &'static EmbeddedModel) -> Result<ModelFolder, FolderError> {
         let path = model.path();
         let Some(bytes) = model.file(INDEX) else { return Err(FolderError::NoIndex(path)) };

@@ -19,7 +19,7 @@ pub enum FolderError {
         .0.display()
     )]
     NotAFolder(PathBuf),
-    /// The folder is no model's.
+    /// The folder is not a model's.
     #[error(
         "{}: there is no model_index.json here. A model's folder, as diffusers saves it, has model_index.json and \
          a folder for each part: unet, vae, image_encoder, scheduler, feature_extractor",
@@ -37,7 +37,7 @@ pub enum FolderError {
         /// What the system says.
         source: io::Error,
     },
-    /// A file is no JSON, or not what it must be.
+    /// A file is not JSON, or not what it must be.
     #[error("{}: {source}", path.display())]
     Json {
         /// The file.

@@ -20,7 +20,7 @@ pub use error::FolderError;
 
 /// The file that says which parts a model has.
 pub(crate) const INDEX: &str = "model_index.json";
-/// The file that says what a clip is where no one does.
+/// The file with the settings that suit the model.
 const DEFAULTS: &str = "defaults.json";
 
 /// A model's folder whose index has been read and names only what Kinora knows.
@@ -29,7 +29,7 @@ pub struct ModelFolder {
     path: PathBuf,
     pipeline: String,
     parts: Vec<Part>,
-    /// The files, where they are in the program.
+    /// The files, if they are in the program.
     embedded: Option<&'static EmbeddedModel>,
 }
 
@@ -66,7 +66,7 @@ impl ModelFolder {
     /// Opens a model's folder. Only the index is read; the parts are when they are asked for.
     ///
     /// # Errors
-    /// Where the path is no model's folder, or the model is not one that Kinora runs.
+    /// If the path is not a model's folder, or the model is not one that Kinora runs.
     pub fn open(path: impl AsRef<Path>) -> Result<ModelFolder, FolderError> {
         let path = path.as_ref().to_owned();
         match fs::metadata(&path) {
@@ -102,7 +102,7 @@ impl ModelFolder {
     /// A part by its name.
     ///
     /// # Errors
-    /// Where the model has no such part; it has all that its pipeline needs.
+    /// If the model has no such part; it has all that its pipeline needs.
     pub fn part(&self, name: &str) -> Result<&Part, FolderError> {
         self.parts
             .iter()
@@ -113,16 +113,16 @@ impl ModelFolder {
     /// The file with a part's configuration: `config.json`, or what its kind calls it.
     ///
     /// # Errors
-    /// Where the model has no such part.
+    /// If the model has no such part.
     pub fn config_path(&self, part: &str) -> Result<PathBuf, FolderError> {
         let part = self.part(part)?;
         Ok(self.path.join(&part.name).join(part.kind.config_file()))
     }
 
-    /// A part's configuration, as whatever it is to be read as (`serde_json::Value` for all of it).
+    /// A part's configuration, read as any type (`serde_json::Value` for all of it).
     ///
     /// # Errors
-    /// Where the file is not there, is no JSON, or lacks something.
+    /// If the file is missing, is not JSON, or lacks something.
     pub fn config<T: DeserializeOwned>(&self, part: &str) -> Result<T, FolderError> {
         let text = self.config_text(part)?;
         let path = self.config_path(part)?;
@@ -132,7 +132,7 @@ impl ModelFolder {
     /// The text of a part's configuration, for the readers that have rules of their own.
     ///
     /// # Errors
-    /// Where the file is not there or is no text.
+    /// If the file is missing or is not text.
     pub fn config_text(&self, part: &str) -> Result<String, FolderError> {
         let path = self.config_path(part)?;
         let Some(model) = self.embedded else { return read(&path) };
@@ -141,11 +141,11 @@ impl ModelFolder {
         text(bytes.ok_or_else(|| FolderError::MissingFile(path.clone()))?, path)
     }
 
-    /// The text of `defaults.json`, beside the index: what a clip of the model is where no one says. Most models have none;
+    /// The text of `defaults.json`, beside the index: the settings that suit the model. Most models have none;
     /// diffusers does not read it.
     ///
     /// # Errors
-    /// Where the file is there and cannot be read.
+    /// If the file is there and cannot be read.
     pub fn defaults_text(&self) -> Result<Option<String>, FolderError> {
         let path = self.defaults_path();
         let text = match self.embedded {
@@ -169,7 +169,7 @@ impl ModelFolder {
     /// A part's weights.
     ///
     /// # Errors
-    /// Where the part has none, or [`Weights::open`] refuses them.
+    /// If the part has none, or [`Weights::open`] refuses them.
     pub fn weights(&self, part: &str, variant: &Variant) -> Result<Weights, FolderError> {
         let part = self.part(part)?;
         let Some(stem) = part.kind.weights_stem() else {
@@ -204,11 +204,12 @@ pub(crate) fn read_index(path: &Path, text: &str) -> Result<(String, Vec<Part>),
     let index: Value =
         serde_json::from_str(text).map_err(|source| FolderError::Json { path: at(), source })?;
     let problem = |problem: &str| FolderError::Index { path: at(), problem: problem.to_owned() };
-    let index = index.as_object().ok_or_else(|| problem("this is no model index: no JSON object"))?;
+    let index =
+        index.as_object().ok_or_else(|| problem("this is not a model index: it must be a JSON object"))?;
     let class = index
         .get("_class_name")
         .and_then(Value::as_str)
-        .ok_or_else(|| problem("there is no _class_name, so it is not known what the model is"))?;
+        .ok_or_else(|| problem("there is no _class_name, so the kind of model is unknown"))?;
     let Some(pipeline) = classes::PIPELINES.iter().find(|known| known.class == class) else {
         return Err(FolderError::UnknownPipeline { path: at(), class: class.to_owned() });
     };

@@ -7,12 +7,12 @@ use hf_hub::api::sync::ApiError;
 use super::HubId;
 use crate::{folder::FolderError, weights::WeightsError};
 
-/// Why a model could not be had from the hub.
+/// Why a model could not be downloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// A name is neither a path nor a model of the hub.
     #[error(
-        "{0}: there is no such folder, and it is no name of a model on the hub either, which looks like \
+        "{0}: there is no such folder, and it is not the name of a model on the hub, which looks like \
          stabilityai/stable-video-diffusion-img2vid-xt or owner/name@revision"
     )]
     NotAModel(String),
@@ -21,7 +21,7 @@ pub enum HubError {
     NoCache,
     /// The hub could not be reached.
     #[error(
-        "{id}: tried to download it from {endpoint}, which cannot be reached: {problem}. Check the network and \
+        "{id}: tried to download it from {endpoint}, which cannot be reached: {source}. Check the network and \
          HF_ENDPOINT; the path of a model's folder works offline"
     )]
     Unreachable {
@@ -30,11 +30,11 @@ pub enum HubError {
         /// The address of the hub.
         endpoint: String,
         /// What the client says.
-        problem: String,
+        source: Box<ureq::Error>,
     },
     /// Downloads are forbidden, and the cache does not have the model.
     #[error(
-        "{id}: {file} is not in the cache {}, and HF_HUB_OFFLINE forbids to download it. Unset HF_HUB_OFFLINE, or \
+        "{id}: {file} is not in the cache {}, and HF_HUB_OFFLINE forbids downloading it. Unset HF_HUB_OFFLINE, or \
          give the path of a model's folder",
         cache.display()
     )]
@@ -46,12 +46,12 @@ pub enum HubError {
         /// Where it was looked for.
         cache: PathBuf,
     },
-    /// The hub wants to know who asks.
+    /// The hub refuses access without a token, or with this one.
     #[error(
-        "{id}: the hub does not give it to you (HTTP {status}). It may be gated: accept its licence on \
+        "{id}: the hub refuses access (HTTP {status}). It may be gated: accept its licence on \
          {endpoint}/{repo}, make a token at {endpoint}/settings/tokens and set HF_TOKEN to it{}. The hub also says \
          this of names that do not exist",
-        if *token { " (one is set, but does not suffice)" } else { "" },
+        if *token { " (one is set, but it is not enough)" } else { "" },
         repo = id.repo()
     )]
     Forbidden {
@@ -65,27 +65,27 @@ pub enum HubError {
         token: bool,
     },
     /// There is no such model or revision.
-    #[error("{id}: {endpoint} has no model of this name, or not this revision (HTTP 404)")]
+    #[error("{id}: {endpoint} has no such model, or not this revision (HTTP 404)")]
     NotFound {
         /// The model.
         id: HubId,
         /// The address of the hub.
         endpoint: String,
     },
-    /// A download broke off.
+    /// A download was interrupted.
     #[error(
-        "{id}: the download of {file} broke off: {problem}. What came is kept; run the same command again to go on"
+        "{id}: the download of {file} was interrupted: {source}. What has arrived is kept; run the same command again to continue"
     )]
     Interrupted {
         /// The model.
         id: HubId,
         /// The file.
         file: String,
-        /// What the client says.
-        problem: String,
+        /// What the system says.
+        source: io::Error,
     },
     /// A download has another length than the hub said.
-    #[error("{id}: {file} should have {expected} bytes, but {got} came. It was discarded; try again")]
+    #[error("{id}: {file} should have {expected} bytes, but {got} arrived. It was discarded; try again")]
     Length {
         /// The model.
         id: HubId,
@@ -93,11 +93,11 @@ pub enum HubError {
         file: String,
         /// What the hub said.
         expected: u64,
-        /// What came.
+        /// What arrived.
         got: u64,
     },
-    /// The hub answered with something else than what a hub answers.
-    #[error("{id}: {endpoint} answered the request for {file} in a way that is not understood: {source}")]
+    /// The hub gave an answer that makes no sense.
+    #[error("{id}: {endpoint} gave an unexpected answer to the request for {file}: {source}")]
     Answer {
         /// The model.
         id: HubId,
@@ -108,8 +108,10 @@ pub enum HubError {
         /// What the client says.
         source: Box<ApiError>,
     },
-    /// The hub answered with a commit that is none.
-    #[error("{id}: {endpoint} says that its commit is {commit:?}, which is no hash of 40 hexadecimal digits")]
+    /// The hub named a commit that cannot be one.
+    #[error(
+        "{id}: {endpoint} says that its commit is {commit:?}, which is not a hash of 40 hexadecimal digits"
+    )]
     Commit {
         /// The model.
         id: HubId,
@@ -119,7 +121,7 @@ pub enum HubError {
         commit: String,
     },
     /// The repository lacks a file that a model's folder has.
-    #[error("{id}: the hub has no {file} for it, so it is no model that Kinora can run")]
+    #[error("{id}: the hub has no {file} for it, so Kinora cannot run it")]
     MissingFile {
         /// The model.
         id: HubId,

@@ -10,7 +10,7 @@ pub struct HubId {
 }
 
 impl HubId {
-    /// Reads `owner/name` or `owner/name@revision`; `None` where the text is not of that form.
+    /// Reads `owner/name` or `owner/name@revision`; `None` if the text is not of that form.
     pub fn parse(text: &str) -> Option<HubId> {
         let (repo, revision) = match text.split_once('@') {
             Some((repo, revision)) => (repo, Some(revision)),
@@ -27,7 +27,7 @@ impl HubId {
         &self.repo
     }
 
-    /// The branch, tag or commit; `main` where the name has none.
+    /// The branch, tag or commit; `main` if the name has none.
     pub fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or("main")
     }

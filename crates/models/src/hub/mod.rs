@@ -34,7 +34,7 @@ use crate::{
 /// The digits of a commit's hash.
 const COMMIT_DIGITS: usize = 40;
 
-/// Is told how a download goes on.
+/// Is called as a download progresses.
 pub trait Progress {
     /// `done` of the `total` bytes of a file are there.
     fn downloaded(&mut self, file: &str, done: u64, total: u64);
@@ -48,7 +48,7 @@ impl Progress for () {
 /// The folder of a model that was given as the path of one or as a name on the hub; a path comes first.
 ///
 /// # Errors
-/// Where the name is neither, or the model cannot be downloaded.
+/// If the name is neither, or the model cannot be downloaded.
 pub fn locate(
     name: impl AsRef<OsStr>,
     variant: &Variant,
@@ -84,7 +84,7 @@ impl Hub {
     /// `hf auth login` left) and `HF_HUB_OFFLINE`.
     ///
     /// # Errors
-    /// Where there is no home folder to hold a cache.
+    /// If there is no home folder to hold a cache.
     pub fn from_env() -> Result<Hub, HubError> {
         Self::from_variables(|name| env::var(name).ok()).ok_or(HubError::NoCache)
     }
@@ -111,11 +111,11 @@ impl Hub {
     }
 
     /// Downloads what the cache lacks of a model and gives its folder, which
-    /// [`ModelFolder::open`](crate::folder::ModelFolder::open) takes. Where the hub cannot be reached, what the cache has
+    /// [`ModelFolder::open`](crate::folder::ModelFolder::open) takes. If the hub cannot be reached, what the cache has
     /// is enough if it is complete.
     ///
     /// # Errors
-    /// Where the hub cannot be reached or refuses, or the model is not one that Kinora runs.
+    /// If the hub cannot be reached or refuses, or the model is not one that Kinora runs.
     pub fn fetch(
         &self,
         id: &HubId,
@@ -210,7 +210,7 @@ impl Hub {
                 ureq::Error::StatusCode(_) | ureq::Error::Json(_) | ureq::Error::BadUri(_) => {
                     HubError::Answer { id, endpoint, file, source: Box::new(ApiError::RequestError(error)) }
                 }
-                other => HubError::Unreachable { id, endpoint, problem: other.to_string() },
+                other => HubError::Unreachable { id, endpoint, source: Box::new(other) },
             },
             ApiError::LockAcquisition(_) => HubError::Busy { id, file },
             source => HubError::Answer { id, endpoint, file, source: Box::new(source) },

@@ -76,11 +76,7 @@ impl Commit<'_> {
                 StorageFull | PermissionDenied | ReadOnlyFilesystem | NotFound | NotADirectory => {
                     HubError::Cache { path: self.hub.cache.clone(), source }
                 }
-                _ => HubError::Interrupted {
-                    id: self.id.clone(),
-                    file: file.to_owned(),
-                    problem: source.to_string(),
-                },
+                _ => HubError::Interrupted { id: self.id.clone(), file: file.to_owned(), source },
             },
             other => self.hub.answer(self.id, file, other),
         }

@@ -59,7 +59,7 @@ fn weights_of(
             let mut wanted = vec![file];
             if let Some(text) = read_if_there(&path)? {
                 let places =
-                    weights::read_index(&text).map_err(|problem| WeightsError::Index { path, problem })?;
+                    weights::read_index(&text).map_err(|source| WeightsError::Index { path, source })?;
                 let mut shards: Vec<String> = places.into_values().collect();
                 shards.sort();
                 shards.dedup();

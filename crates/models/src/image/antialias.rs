@@ -13,9 +13,8 @@ const CUBIC: f64 = -0.75;
 pub(super) fn resize(image: &RgbImage, width: usize, height: usize) -> Vec<f64> {
     let across = weights(image.width, width);
     let mut narrow = vec![0.0; image.height * width * CHANNELS];
-    let rows = image.pixels.chunks_exact(image.width * CHANNELS);
+    let rows = image.pixels().chunks_exact(image.width);
     for (row, result) in rows.zip(narrow.chunks_exact_mut(width * CHANNELS)) {
-        let row = row.as_chunks::<CHANNELS>().0;
         for ((first, weights), result) in across.iter().zip(result.as_chunks_mut::<CHANNELS>().0) {
             let mut sums = [0.0; CHANNELS];
             for (pixel, weight) in row[first..].iter().zip(weights) {

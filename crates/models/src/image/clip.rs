@@ -29,7 +29,7 @@ impl ClipPreprocessor {
     /// By a `preprocessor_config.json`; what it does not say has CLIP's default.
     ///
     /// # Errors
-    /// Where the mean or the deviation makes no sense.
+    /// If the mean or the deviation makes no sense.
     pub fn from_config(config: &Value) -> Result<Self, ImageError> {
         const EXPECTED: &str = "three numbers";
         let read = |field: &'static str, default: [f64; CHANNELS], fits: fn(&f64) -> bool, expected| {

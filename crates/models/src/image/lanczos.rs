@@ -8,19 +8,19 @@ const SUPPORT: f64 = 3.0;
 const FRACTION_BITS: u32 = 32 - 8 - 2;
 
 pub(super) fn resize(image: &RgbImage, width: usize, height: usize) -> RgbImage {
-    let pixels = match (width != image.width, height != image.height) {
+    let bytes = match (width != image.width, height != image.height) {
         (true, true) if down_first(image, width, height) => {
-            across(&down(&image.pixels, image.width, image.height, height), image.width, width)
+            across(&down(&image.bytes, image.width, image.height, height), image.width, width)
         }
-        (true, true) => down(&across(&image.pixels, image.width, width), width, image.height, height),
-        (true, false) => across(&image.pixels, image.width, width),
-        (false, true) => down(&image.pixels, width, image.height, height),
-        (false, false) => image.pixels.clone(),
+        (true, true) => down(&across(&image.bytes, image.width, width), width, image.height, height),
+        (true, false) => across(&image.bytes, image.width, width),
+        (false, true) => down(&image.bytes, width, image.height, height),
+        (false, false) => image.bytes.clone(),
     };
-    RgbImage { width, height, pixels }
+    RgbImage { width, height, bytes }
 }
 
-/// Whether the columns are resized before the rows: where the height loses more than twice the pixels that the width
+/// Whether the columns are resized before the rows: if the height loses more than twice the pixels that the width
 /// does. The order decides roundings. This is Pillow's rule since its version 13; before, rows always came first. By it
 /// the image between the passes is never larger than the larger of the two.
 fn down_first(image: &RgbImage, width: usize, height: usize) -> bool {

@@ -57,16 +57,16 @@ impl DenoiseConfig {
     /// | `added_time_ids` | `[ids]`: fps − 1, motion bucket, noise augmentation | clip |
     /// | `timesteps`, `input_scales` | `[steps]` | clip |
     /// | `table` | `[steps, 8]`, rows of [`StepCoefficients`](kinora_graph::op::StepCoefficients) | clip |
-    /// | `guidance`, where guided | `[frames]` | clip |
+    /// | `guidance`, if guided | `[frames]` | clip |
     /// | `latents` | `[frames, height, width, C]` | step |
     /// | `step` | i32 `[1]`, the row of the tables | step |
-    /// | `history`, `noise`, where the sampler needs them | as `latents` | step |
+    /// | `history`, `noise`, if the sampler needs them | as `latents` | step |
     ///
     /// The conditions are those of the conditional half alone: the unconditional one's are zeros, which the graph makes.
     /// Results: `next`, the latents of the next step, and `denoised`, its estimate of the clean ones.
     ///
     /// # Errors
-    /// Where the UNet's configuration is refused, there are no steps, or an extent is 0 or too large.
+    /// If the UNet's configuration is refused, there are no steps, or an extent is 0 or too large.
     pub fn build(&self) -> Result<Graph, NetworkError> {
         self.unet.check()?;
         let (latent_channels, image_channels) = self.channels()?;
@@ -153,7 +153,7 @@ impl DenoiseConfig {
         g.concat("scaled_halves", &vec![scaled; halves], 0)
     }
 
-    /// A condition in the network's type, `copies` times along the first axis, after as many zeros where guided.
+    /// A condition in the network's type, `copies` times along the first axis, after as many zeros if guided.
     fn halves(
         &self,
         g: &mut GraphBuilder,

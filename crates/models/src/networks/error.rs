@@ -1,8 +1,8 @@
 //! Why a network could not be built.
 
-use std::{fmt::Display, ops::RangeInclusive};
+use std::{error::Error, fmt::Display, ops::RangeInclusive};
 
-use kinora_graph::{GraphError, tensor::TensorError};
+use kinora_graph::{GraphError, SharedError, tensor::TensorError};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -17,12 +17,12 @@ pub(crate) const MAX_LEVELS: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
     /// The text is not the network's configuration.
-    #[error("{network}: its config.json cannot be read: {problem}")]
+    #[error("{network}: its config.json cannot be read: {source}")]
     Json {
         /// The network.
         network: &'static str,
         /// What the reader says.
-        problem: String,
+        source: SharedError,
     },
     /// The configuration belongs to another network.
     #[error("{network}: its config.json names the class {class}, but {expected} is needed")]
@@ -41,7 +41,7 @@ pub enum NetworkError {
         network: &'static str,
         /// The setting's name in `config.json`, or what was asked for.
         setting: &'static str,
-        /// Its value, and where it stands where there are several.
+        /// Its value, and which one it is if there are several.
         value: String,
         /// What it has to be.
         rule: String,
@@ -58,12 +58,12 @@ pub enum NetworkError {
 pub(crate) struct Settings {
     /// The network, for errors.
     pub network: &'static str,
-    /// The class that the configuration must name, where it names one.
+    /// The class that the configuration must name, if it names one.
     pub class: &'static str,
 }
 
 impl Settings {
-    /// Reads a `config.json` of the network's class, or of none. Settings that are not known are passed over, as diffusers
+    /// Reads a `config.json` of the network's class, or of none. Unknown settings are ignored, as diffusers
     /// and transformers do.
     pub fn read<T: DeserializeOwned>(&self, text: &str) -> Result<T, NetworkError> {
         let settings = self.object(text)?;
@@ -89,8 +89,8 @@ impl Settings {
     }
 
     /// That the text is not the network's configuration.
-    pub fn unreadable(&self, problem: impl Display) -> NetworkError {
-        NetworkError::Json { network: self.network, problem: problem.to_string() }
+    pub fn unreadable(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> NetworkError {
+        NetworkError::Json { network: self.network, source: SharedError::new(cause) }
     }
 
     /// Refuses a value outside a range.

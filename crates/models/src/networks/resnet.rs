@@ -16,7 +16,7 @@ pub(crate) struct Resnet {
     pub out: usize,
     /// Added to the variances of the norms.
     pub epsilon: f32,
-    /// The activated time embedding `[1 or images, width]`, where the block has one.
+    /// The activated time embedding `[1 or images, width]`, if the block has one.
     pub time: Option<ValueId>,
 }
 

@@ -5,7 +5,7 @@
 //! - fewer than [`BLOCK`]: Box–Muller in f64, one number at a time, where the second of a pair is kept for the next
 //!   such call;
 //! - otherwise: uniforms for the whole tensor first, then Box–Muller over blocks of [`BLOCK`] in the tensor's type.
-//!   Where the count is no multiple of the block, the last block is drawn again over the end of the one before.
+//!   If the count is not a multiple of the block, the last block is drawn again over the end of the one before.
 //!
 //! So the sizes of the calls are part of the result, and a caller must ask for the tensors that PyTorch's code asks for,
 //! in its order and in its layout.

@@ -2,7 +2,7 @@
 //!
 //! In f32 PyTorch uses the logarithm, sine and cosine of the Cephes library, vectorised for AVX2, and its compiler joins
 //! every product with the sum that follows it. The same polynomials with the same fused operations give the same bits
-//! on any machine. (PyTorch itself differs in the last bits where it runs without AVX2 or with AVX-512: there it calls
+//! on any machine. (PyTorch itself differs in the last bits if it runs without AVX2 or with AVX-512: there it calls
 //! the C library.) In f16 and bf16 it calls the C library in f32 and rounds every intermediate result.
 
 use half::{bf16, f16};

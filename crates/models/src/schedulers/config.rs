@@ -8,11 +8,11 @@ use super::error::SchedulerError;
 /// The numbers that Python writes into JSON and JSON does not know.
 const PYTHON_NUMBERS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
-/// Reads a `scheduler_config.json`. Python writes `-Infinity` into it (DPM-Solver's `lambda_min_clipped`), which is no
+/// Reads a `scheduler_config.json`. Python writes `-Infinity` into it (DPM-Solver's `lambda_min_clipped`), which is not
 /// JSON; such numbers become strings, which the schedulers understand.
 ///
 /// # Errors
-/// Where the text is no JSON.
+/// If the text is not JSON.
 pub fn parse_config(text: &str) -> Result<Value, SchedulerError> {
     let mut json = String::with_capacity(text.len());
     let mut rest = text;
@@ -60,7 +60,7 @@ impl<'a> Fields<'a> {
         self.map.get(field).filter(|_| !is_default)
     }
 
-    /// The value, or the default where the field is absent.
+    /// The value, or the default if the field is absent.
     pub(super) fn get<T: DeserializeOwned>(
         &self,
         field: &'static str,

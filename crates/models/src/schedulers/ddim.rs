@@ -91,7 +91,7 @@ impl Ddim {
     }
 }
 
-/// The limit of the denoised sample, where there is one.
+/// The limit of the denoised sample, if there is one.
 pub(super) fn clip(fields: &Fields<'_>, default: bool) -> Result<Option<f32>, SchedulerError> {
     const RANGE: &str = "clip_sample_range";
     let clips = fields.flag("clip_sample", default)?;

@@ -6,10 +6,10 @@ use thiserror::Error;
 /// Why a scheduler cannot be made or run.
 #[derive(Debug, Error)]
 pub enum SchedulerError {
-    /// The file is no JSON.
+    /// The file is not JSON.
     #[error("the scheduler's configuration is not valid JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// The configuration is no JSON object.
+    /// The configuration is not a JSON object.
     #[error("the scheduler's configuration must be a JSON object, as `scheduler_config.json` is")]
     NotAnObject,
     /// The configuration names no class.
@@ -18,7 +18,7 @@ pub enum SchedulerError {
         /// The classes we know.
         known: String,
     },
-    /// The class is none that we know.
+    /// The class is unknown.
     #[error("the scheduler `{class}` is not known; choose one of {known}")]
     UnknownClass {
         /// What was asked for.

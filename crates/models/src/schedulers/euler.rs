@@ -43,7 +43,7 @@ impl Euler {
             log_linear,
             curve: SigmaCurve::read(fields)?,
             range: SigmaRange::read(fields)?,
-            // diffusers gives the timesteps themselves where the prediction is another.
+            // diffusers gives the timesteps themselves if the prediction is another.
             continuous: continuous && predicted == Predicted::Velocity,
             last: FinalSigma::read(fields)?,
         };

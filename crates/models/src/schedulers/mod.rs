@@ -51,7 +51,7 @@ pub struct Schedule {
     pub sigmas: Vec<f64>,
     /// What the sample is multiplied by as the network's input, at each step.
     pub input_scales: Vec<f64>,
-    /// Each step's row of the sampler's table. Where a row's `next_noise` is 0 no noise is to be drawn for it.
+    /// Each step's row of the sampler's table. If a row's `next_noise` is 0 no noise must be drawn for it.
     pub coefficients: Vec<StepCoefficients>,
     /// What normal noise is multiplied by to become the first sample.
     pub initial_noise_scale: f64,
@@ -103,7 +103,7 @@ impl Scheduler {
     /// The scheduler that a `scheduler_config.json` describes, by its `_class_name`.
     ///
     /// # Errors
-    /// Where the class is not known, or a value makes no sense or is not supported; the error names it.
+    /// If the class is not known, or a value makes no sense or is not supported; the error names it.
     pub fn from_config(config: &Value) -> Result<Self, SchedulerError> {
         let map = config.as_object().ok_or(SchedulerError::NotAnObject)?;
         let known = || SchedulerKind::ALL.map(SchedulerKind::class_name).join(", ");
@@ -120,7 +120,7 @@ impl Scheduler {
     /// carry over, the others are left alone, and what is missing has the class's own default.
     ///
     /// # Errors
-    /// Where a value makes no sense or is not supported; the error names it.
+    /// If a value makes no sense or is not supported; the error names it.
     pub fn from_config_as(config: &Value, kind: SchedulerKind) -> Result<Self, SchedulerError> {
         let map = config.as_object().ok_or(SchedulerError::NotAnObject)?;
         let fields = Fields::new(kind.class_name(), map);
@@ -174,7 +174,7 @@ impl Scheduler {
     /// DDIM's fresh noise: 0 (the default) adds none, 1 as much as DDPM.
     ///
     /// # Errors
-    /// Where the scheduler is another, or `eta` is outside 0 to 1.
+    /// If the scheduler is another, or `eta` is outside 0 to 1.
     pub fn with_eta(mut self, eta: f64) -> Result<Self, SchedulerError> {
         let class = self.kind().class_name();
         match &mut self.class {
@@ -190,7 +190,7 @@ impl Scheduler {
     /// A run of `steps` steps.
     ///
     /// # Errors
-    /// Where there are no steps, more than the model was trained with, or a step would divide by zero.
+    /// If there are no steps, more than the model was trained with, or a step would divide by zero.
     pub fn schedule(&self, steps: usize) -> Result<Schedule, SchedulerError> {
         let class = self.kind().class_name();
         let trained = match &self.class {

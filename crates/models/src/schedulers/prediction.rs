@@ -26,7 +26,7 @@ impl Predicted {
     }
 
     /// A step made by one of the graph's constructors. How a step goes on from the denoised sample does not depend on what
-    /// was predicted; where that is the denoised sample itself, nothing has to be derived.
+    /// was predicted; if that is the denoised sample itself, nothing has to be derived.
     pub(super) fn step(self, make: impl FnOnce(Prediction) -> StepCoefficients) -> StepCoefficients {
         match self {
             Predicted::Epsilon => make(Prediction::Epsilon),

@@ -52,7 +52,7 @@ pub(super) fn interpolate(levels: &[f32], at: f64) -> f64 {
     (high_level - low_level) * (at.max(0.0) - low as f64) + low_level
 }
 
-/// The spacing of sigmas, where it is not that of the timesteps.
+/// The spacing of sigmas, if it is not that of the timesteps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SigmaCurve {
     /// The sigmas of the timesteps.
@@ -74,13 +74,13 @@ impl SigmaCurve {
             (true, false) => Ok(SigmaCurve::Karras),
             (false, true) => Ok(SigmaCurve::Exponential),
             (true, true) => {
-                let expected = "false where `use_karras_sigmas` is true";
+                let expected = "false if `use_karras_sigmas` is true";
                 Err(fields.bad("use_exponential_sigmas", true.into(), expected))
             }
         }
     }
 
-    /// Sigmas from `max` to `min`; nothing where the timesteps decide.
+    /// Sigmas from `max` to `min`; nothing if the timesteps decide.
     pub(super) fn sigmas(self, max: f64, min: f64, count: usize) -> Option<Vec<f64>> {
         const RHO: f64 = 7.0;
         match self {
@@ -97,7 +97,7 @@ impl SigmaCurve {
     }
 }
 
-/// The range of sigmas, where the configuration gives it.
+/// The range of sigmas, if the configuration gives it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SigmaRange {
     pub(super) min: Option<f64>,

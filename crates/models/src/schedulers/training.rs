@@ -7,7 +7,7 @@ use super::{config::Fields, error::SchedulerError};
 
 /// A limit against nonsense: published models have 1000.
 const MOST_TIMESTEPS: usize = 1_000_000;
-/// What ᾱ becomes where sigmas are needed and it would be zero: the smallest f16.
+/// What ᾱ becomes if sigmas are needed and it would be zero: the smallest f16.
 const SMALLEST_ALPHA: f32 = 1.0 / (1 << 24) as f32;
 
 /// The cumulative signal ᾱ by timestep.

@@ -144,7 +144,7 @@ impl SyntheticModel {
     /// its place when it is whole.
     ///
     /// # Errors
-    /// Where there is a folder that is not empty, a configuration is refused, or a file cannot be written.
+    /// If there is a folder that is not empty, a configuration is refused, or a file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), SyntheticError> {
         let graphs = self.graphs()?;
         let io = |path: &Path| {
@@ -172,7 +172,7 @@ impl SyntheticModel {
         let partial = builder.tempdir_in(around).map_err(io(around))?;
         self.write_parts(partial.path(), &graphs)?;
         if exists {
-            // The index comes last: without it a folder is no model's.
+            // The index comes last: without it a folder is not a model's.
             for name in self.parts().map(|(name, _, _)| name).into_iter().chain([INDEX]) {
                 fs::rename(partial.path().join(name), folder.join(name)).map_err(io(folder))?;
             }

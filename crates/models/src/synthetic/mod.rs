@@ -26,8 +26,7 @@ impl Parameters for Synthetic {
             }
             _ => file,
         };
-        let tensor = Tensor::from_f32(ty.dtype, ty.shape.clone(), &values)
-            .map_err(|error| ParameterError(error.to_string()))?;
+        let tensor = Tensor::from_f32(ty.dtype, ty.shape.clone(), &values).map_err(ParameterError::new)?;
         Ok(Some(tensor))
     }
 }

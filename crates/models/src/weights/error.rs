@@ -4,6 +4,41 @@ use std::{io, path::PathBuf};
 
 use kinora_graph::{Shape, TensorType};
 
+/// What is wrong with the header of a safetensors file.
+#[derive(Debug, thiserror::Error)]
+pub enum HeaderError {
+    /// It is longer than any reader takes.
+    #[error("its header has {length} bytes, and no reader accepts more than {limit}")]
+    TooLong {
+        /// Its bytes.
+        length: u64,
+        /// The most bytes a header may have.
+        limit: u64,
+    },
+    /// It is longer than the file.
+    #[error("it says that its header has {length} bytes, but the whole file has {file}")]
+    LongerThanFile {
+        /// The bytes that the file says its header has.
+        length: u64,
+        /// The bytes of the file.
+        file: u64,
+    },
+    /// It is not the JSON that a header is.
+    #[error("its header: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// What is wrong with the index of a sharded model.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    /// It is not the JSON that an index is.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// It names a file that does not lie beside it.
+    #[error("it names {0:?}, which is not a file of its own folder")]
+    Outside(String),
+}
+
 /// Why weights could not be opened or read.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
@@ -65,20 +100,20 @@ pub enum WeightsError {
         got: u64,
     },
     /// The header is not one of a safetensors file.
-    #[error("{}: this is not a safetensors file, or it is damaged: {problem}", path.display())]
+    #[error("{}: this is not a safetensors file, or it is damaged: {source}", path.display())]
     Header {
         /// The file.
         path: PathBuf,
         /// What is wrong with the header.
-        problem: String,
+        source: HeaderError,
     },
     /// The index of a sharded model cannot be understood.
-    #[error("{}: the index of the weights files is damaged: {problem}", path.display())]
+    #[error("{}: the index of the weights files is damaged: {source}", path.display())]
     Index {
         /// The index.
         path: PathBuf,
         /// What is wrong with it.
-        problem: String,
+        source: IndexError,
     },
     /// The index names a file that is not there.
     #[error("{}: the weights file {shard} is missing, which {index} names. Download it as well", folder.display())]
@@ -135,7 +170,7 @@ pub enum WeightsError {
         /// The type, as the file names it.
         dtype: String,
     },
-    /// A weight was asked for as something that is no weight.
+    /// A weight was asked for as a type that weights do not have.
     #[error("{part}: {tensor} was asked for as {ty}; weights are f32, f16 or bf16")]
     Asked {
         /// The part of the model.
@@ -145,7 +180,7 @@ pub enum WeightsError {
         /// The type asked for.
         ty: TensorType,
     },
-    /// There is no memory for a tensor.
+    /// There is not enough memory for a tensor.
     #[error("{part}: there is not enough memory for {tensor}, {ty}")]
     Memory {
         /// The part of the model.

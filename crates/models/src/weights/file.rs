@@ -9,7 +9,7 @@ use std::{
 use memmap2::Mmap;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::WeightsError;
+use super::{HeaderError, WeightsError};
 
 /// The bytes before the header: its length.
 const PREFIX: usize = size_of::<u64>();
@@ -56,9 +56,9 @@ impl WeightsFile {
             });
         }
         // SAFETY: the map is only read, and lives as long as the slices taken from it. Nothing can keep another program
-        // from changing the file meanwhile. Where one writes to it, the weights read are partly new ones: they are
+        // from changing the file meanwhile. If one writes to it, the weights read are partly new ones: they are
         // copied out as plain bytes, any of which is a valid number, and nothing is decided from them; the header is
-        // parsed once, into memory of our own. Where one cuts the file short, the system ends this program (SIGBUS) when
+        // parsed once, into memory of our own. If one cuts the file short, the system ends this program (SIGBUS) when
         // it reads beyond the new end. Downloads and savers replace files by renaming, which does not touch a map.
         let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
         WeightsFile::of(path, Bytes::Mapped(bytes))
@@ -94,23 +94,20 @@ impl WeightsFile {
 /// Where the data begins, and what lies there.
 fn read_header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata), WeightsError> {
     let path = || PathBuf::from(path);
-    let damaged = |problem: String| WeightsError::Header { path: path(), problem };
+    let damaged = |source: HeaderError| WeightsError::Header { path: path(), source };
     let got = bytes.len() as u64;
     let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else {
         return Err(WeightsError::Truncated { path: path(), expected: PREFIX as u64, got });
     };
     let length = u64::from_le_bytes(*prefix);
     if length > LONGEST_HEADER && length < got {
-        let problem =
-            format!("its header has {length} bytes, and no reader takes more than {LONGEST_HEADER}");
-        return Err(damaged(problem));
+        return Err(damaged(HeaderError::TooLong { length, limit: LONGEST_HEADER }));
     }
     let header = usize::try_from(length).ok();
     let Some(header) = header.and_then(|n| rest.get(..n)) else {
-        return Err(damaged(format!("it says that its header has {length} bytes, the whole file has {got}")));
+        return Err(damaged(HeaderError::LongerThanFile { length, file: got }));
     };
-    let metadata: Metadata =
-        serde_json::from_slice(header).map_err(|error| damaged(format!("its header: {error}")))?;
+    let metadata: Metadata = serde_json::from_slice(header).map_err(|error| damaged(error.into()))?;
     let data = PREFIX + header.len();
     let expected = data as u64 + metadata.data_len() as u64;
     match got {

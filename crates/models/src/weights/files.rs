@@ -17,6 +17,8 @@ use std::{collections::BTreeMap, path::Component, path::Path};
 use kinora_graph::DType;
 use serde::Deserialize;
 
+use super::IndexError;
+
 /// Which of the variants of a model's weights to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Variant {
@@ -24,7 +26,7 @@ pub enum Variant {
     Plain,
     /// The variant of this name, such as `fp16`; that, or none.
     Named(String),
-    /// Whichever loses least and is smallest for weights that will be kept as this type: `fp16` files for f16 where there
+    /// Whichever loses least and is smallest for weights that will be kept as this type: `fp16` files for f16 if there
     /// are any, otherwise the plain ones.
     For(DType),
 }
@@ -51,7 +53,7 @@ pub(crate) enum Entry {
     Index(String),
 }
 
-/// The file to start from, of those with the given names; `None` where there is none of that stem and variant.
+/// The file to start from, of those with the given names; `None` if there is none of that stem and variant.
 pub(crate) fn entry(names: &[String], stem: &str, variant: Option<&str>) -> Option<Entry> {
     let there = |name: &String| names.contains(name);
     let single = single_name(stem, variant);
@@ -93,15 +95,15 @@ fn with_extensions(names: &[String], extensions: &[&str]) -> Vec<String> {
 /// Where the tensors of a sharded model lie: file names by tensor.
 ///
 /// # Errors
-/// Where the text is no index, or names a file outside the index's own folder.
-pub(crate) fn read_index(text: &str) -> Result<BTreeMap<String, String>, String> {
+/// If the text is not an index, or names a file outside the index's own folder.
+pub(crate) fn read_index(text: &str) -> Result<BTreeMap<String, String>, IndexError> {
     #[derive(Deserialize)]
     struct Index {
         weight_map: BTreeMap<String, String>,
     }
-    let Index { weight_map } = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let Index { weight_map } = serde_json::from_str(text)?;
     match weight_map.values().find(|name| !is_file_name(name)) {
-        Some(name) => Err(format!("it names {name:?}, which is no file of its own folder")),
+        Some(name) => Err(IndexError::Outside(name.clone())),
         None => Ok(weight_map),
     }
 }

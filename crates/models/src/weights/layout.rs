@@ -11,7 +11,7 @@ use rayon::prelude::*;
 #[cfg(target_endian = "big")]
 compile_error!("weights files are little-endian, and are read as they are");
 
-/// How many elements are converted at a time where nothing is moved: the copies stay in the first-level cache.
+/// How many elements are converted at a time if nothing is moved: the copies stay in the first-level cache.
 const BLOCK: usize = 2048;
 
 /// The order in which a file's elements reach the graph: within runs of `row` elements, those of one output channel, every
@@ -25,7 +25,7 @@ pub(super) struct Order {
 impl Order {
     const UNCHANGED: Order = Order { row: BLOCK, taps: 1 };
 
-    /// How a tensor of shape `file` becomes one of shape `asked`; `None` where it cannot.
+    /// How a tensor of shape `file` becomes one of shape `asked`; `None` if it cannot.
     pub fn between(file: &[usize], asked: &[usize]) -> Option<Order> {
         if let &[out, frames, height, width, channels] = asked {
             // A kernel with fewer axes than three has an extent of 1 in the missing ones, which are the first.

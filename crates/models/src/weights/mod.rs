@@ -17,7 +17,7 @@ use std::{
 use kinora_graph::{DType, Graph, ParameterError, Parameters, Tensor, TensorType};
 use safetensors::{Dtype, tensor::TensorInfo};
 
-pub use error::WeightsError;
+pub use error::{HeaderError, IndexError, WeightsError};
 use file::WeightsFile;
 pub use files::Variant;
 pub(crate) use files::{Entry, entry, pickles, read_index, safetensors as safetensors_files};
@@ -40,7 +40,7 @@ impl Weights {
     /// `diffusion_pytorch_model` for the parts that diffusers saves, `model` for those of transformers.
     ///
     /// # Errors
-    /// Where the files are not there, are pickles, are damaged or do not belong together.
+    /// If the files are not there, are pickles, are damaged or do not belong together.
     pub fn open(folder: &Path, stem: &str, variant: &Variant) -> Result<Weights, WeightsError> {
         Weights::of(&PartFiles::Folder(folder.to_owned()), stem, variant)
     }
@@ -68,7 +68,7 @@ impl Weights {
         }
     }
 
-    /// The variant that the files are of; `None` where their names have none.
+    /// The variant that the files are of; `None` if their names have none.
     pub fn variant(&self) -> Option<&str> {
         self.variant.as_deref()
     }
@@ -94,11 +94,11 @@ impl Weights {
     /// A tensor in the layout and element type of a graph.
     ///
     /// A convolution's weights, `[out, frames, height, width, in]`, are found as `[out, in, frames, height, width]`, or
-    /// with fewer axes where the kernel is flat; a 1×1 convolution and a linear layer may stand for each other. Everything
+    /// with fewer axes if the kernel is flat; a 1×1 convolution and a linear layer may stand for each other. Everything
     /// else must have the shape asked for.
     ///
     /// # Errors
-    /// Where there is no such tensor, its shape does not fit, or its elements are no floats.
+    /// If there is no such tensor, its shape does not fit, or its elements are not floats.
     pub fn tensor(&self, name: &str, ty: &TensorType) -> Result<Tensor, WeightsError> {
         let Found { file, info, order, from, to } = self.find(name, ty)?;
         let (part, tensor) = (|| self.part.clone(), || name.to_owned());
@@ -182,7 +182,7 @@ impl Parameters for Weights {
         match self.tensor(name, ty) {
             Ok(tensor) => Ok(Some(tensor)),
             Err(WeightsError::MissingTensor { .. }) => Ok(None),
-            Err(error) => Err(ParameterError(error.to_string())),
+            Err(error) => Err(ParameterError::new(error)),
         }
     }
 }
@@ -238,7 +238,7 @@ pub(crate) fn not_found(
     if found.is_empty() && !files.is_empty() {
         return WeightsError::Pickle { folder, files };
     }
-    // Where several would do, the plain one is what a reader expects.
+    // If several would do, the plain one is what a reader expects.
     let variant = if preferences.contains(&None) { None } else { preferences.first().copied().flatten() };
     WeightsError::NotFound { folder, wanted: files::single_name(stem, variant), found }
 }
@@ -248,7 +248,7 @@ type Shards = (Vec<WeightsFile>, BTreeMap<String, usize>);
 fn open_shards(part: &PartFiles, index: &str, names: &[String]) -> Result<Shards, WeightsError> {
     let folder = part.folder();
     let path = folder.join(index);
-    let places = read_index(&part.text(index)?).map_err(|problem| WeightsError::Index { path, problem })?;
+    let places = read_index(&part.text(index)?).map_err(|source| WeightsError::Index { path, source })?;
     let mut files = Vec::new();
     let mut numbers = BTreeMap::new();
     let mut tensors = BTreeMap::new();

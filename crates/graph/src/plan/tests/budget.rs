@@ -39,7 +39,7 @@ fn exactly_enough_is_enough() {
 fn the_first_alternative_that_fits_is_named() {
     let make = |width: usize| move || Ok(network(width));
     let (half, quarter, eighth) = (make(32), make(16), make(8));
-    let broken = || Err(GraphError::Json("no".to_owned()));
+    let broken = || Err(GraphError::Json(crate::SharedError::new("no")));
     let alternative = |flag: &str, graph| Alternative { flag: flag.to_owned(), graph };
     let alternatives = [
         alternative("--broken", &broken as &dyn Fn() -> _),

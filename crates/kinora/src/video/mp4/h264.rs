@@ -2,7 +2,7 @@
 
 use super::openh264::{OpenH264, Settings};
 use crate::video::{
-    Frame, FrameRate,
+    FrameRate, RgbImage,
     error::EncodeError,
     ycbcr::{self, even_size},
 };
@@ -51,7 +51,7 @@ impl H264Encoder {
         Self { rate, quality, encoder: None, frames: 0 }
     }
 
-    pub(super) fn encode(&mut self, frame: &Frame) -> Result<Sample, EncodeError> {
+    pub(super) fn encode(&mut self, frame: &RgbImage) -> Result<Sample, EncodeError> {
         let (width, height) = even_size(frame);
         let (longer, shorter) = (width.max(height), width.min(height));
         if !(16..=2160).contains(&shorter) || longer > 3840 {

@@ -11,7 +11,7 @@ use std::{
 
 use tempfile::{SpooledTempFile, spooled_tempfile_in};
 
-use super::{Frame, FrameRate, error::EncodeError};
+use super::{FrameRate, RgbImage, error::EncodeError};
 use boxes::Movie;
 use h264::H264Encoder;
 
@@ -35,7 +35,7 @@ impl<W: Write> Mp4Encoder<W> {
         Self { sink, rate, encoder: H264Encoder::new(rate, quality), samples, movie: None }
     }
 
-    pub(super) fn write_frame(&mut self, frame: &Frame) -> Result<(), EncodeError> {
+    pub(super) fn write_frame(&mut self, frame: &RgbImage) -> Result<(), EncodeError> {
         let sample = self.encoder.encode(frame)?;
         let movie = match &mut self.movie {
             Some(movie) => movie,

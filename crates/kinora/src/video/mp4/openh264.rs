@@ -16,7 +16,7 @@ use openh264_sys2::{
 
 use crate::video::{error::EncodeError, ycbcr::Planes};
 
-/// What a stream is to be.
+/// The parameters of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     /// Even, and within what the library takes.

@@ -71,7 +71,7 @@ impl ClipVisionConfig {
     /// under `vision_config`.
     ///
     /// # Errors
-    /// Where the text is no such JSON, is the configuration of another class, names an activation that is not known, or
+    /// If the text is not such JSON, is the configuration of another class, names an activation that is not known, or
     /// [`ClipVisionConfig::check`] refuses it.
     pub fn from_json(text: &str) -> Result<Self, NetworkError> {
         #[derive(Deserialize)]

@@ -17,7 +17,7 @@ const MAX_IMAGES: usize = 1 << 10;
 /// `embedding [images, projection_dim]`.
 ///
 /// # Errors
-/// Where the configuration or the number of images gives no network.
+/// If no network can be built from the configuration and the number of images.
 pub fn encoder(config: &ClipVisionConfig, images: usize, dtype: DType) -> Result<Graph, NetworkError> {
     config.check()?;
     SETTINGS.within("the number of images", images, 1..=MAX_IMAGES)?;

@@ -20,7 +20,7 @@ pub(super) struct Block {
     pub layers: usize,
     /// Added to the variances of the residual blocks' norms; each kind of block has its own.
     pub epsilon: f32,
-    /// The transformers after the residual blocks, where the block attends.
+    /// The transformers after the residual blocks, if the block attends.
     pub transformers: Option<Transformers>,
 }
 
@@ -53,7 +53,7 @@ impl Block {
         })
     }
 
-    /// The layer's transformer, where the block has them.
+    /// The layer's transformer, if the block has them.
     fn attention(
         &self,
         l: &mut Layers<'_>,

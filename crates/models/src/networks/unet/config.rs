@@ -110,7 +110,7 @@ impl UnetConfig {
     /// Reads and checks a `config.json`. Fields that it does not know are ignored, as diffusers ignores them.
     ///
     /// # Errors
-    /// Where the text is no such JSON, is the configuration of another class, or [`UnetConfig::check`] refuses it.
+    /// If the text is not such JSON, is the configuration of another class, or [`UnetConfig::check`] refuses it.
     pub fn from_json(text: &str) -> Result<Self, NetworkError> {
         let config: UnetConfig = SETTINGS.read(text)?;
         config.check()?;
@@ -171,7 +171,7 @@ impl UnetConfig {
     /// Channels of the image embedding, which is one for all blocks.
     ///
     /// # Errors
-    /// Where the blocks ask for different ones.
+    /// If the blocks ask for different ones.
     pub fn context_channels(&self) -> Result<usize, NetworkError> {
         match &self.cross_attention_dim {
             PerBlock::All(channels) => Ok(*channels),
@@ -188,7 +188,7 @@ impl UnetConfig {
     /// How many added time ids there are.
     ///
     /// # Errors
-    /// Where their embeddings do not fill the projection's input.
+    /// If their embeddings do not fill the projection's input.
     pub fn added_time_ids(&self) -> Result<usize, NetworkError> {
         let (all, one) = (self.projection_class_embeddings_input_dim, self.addition_time_embed_dim);
         match all.checked_rem(one) {

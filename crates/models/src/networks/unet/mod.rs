@@ -50,7 +50,7 @@ pub(crate) const MAX_FRAMES: usize = 1 << 12;
 /// Adds the network to a graph. The result is the prediction, `[batch·frames, height, width, out_channels]`.
 ///
 /// # Errors
-/// Where the configuration is refused or the inputs do not fit it.
+/// If the configuration is refused or the inputs do not fit it.
 pub fn unet(
     g: &mut GraphBuilder,
     config: &UnetConfig,

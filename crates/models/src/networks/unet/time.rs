@@ -15,7 +15,7 @@ use crate::networks::{NetworkError, layers::Layers};
 /// that the rows of all steps can be made before the first one.
 ///
 /// # Errors
-/// Where the configuration is refused, or the ids are not as many as it says.
+/// If the configuration is refused, or there are more or fewer ids than it says.
 pub fn time_embedding(
     g: &mut GraphBuilder,
     config: &UnetConfig,

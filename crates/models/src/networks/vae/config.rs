@@ -59,7 +59,7 @@ impl VaeConfig {
     /// Reads and checks a `config.json`.
     ///
     /// # Errors
-    /// Where the text is no such JSON, is the configuration of another class, or [`VaeConfig::check`] refuses it.
+    /// If the text is not such JSON, is the configuration of another class, or [`VaeConfig::check`] refuses it.
     pub fn from_json(text: &str) -> Result<Self, NetworkError> {
         let config: VaeConfig = SETTINGS.read(text)?;
         config.check()?;

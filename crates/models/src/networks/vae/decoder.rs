@@ -45,7 +45,7 @@ pub enum Pixels {
 /// channels]`.
 ///
 /// # Errors
-/// Where the configuration or the size gives no network.
+/// If no network can be built from the configuration and the size.
 pub fn decoder(config: &VaeConfig, request: &Decode) -> Result<Graph, NetworkError> {
     config.check()?;
     let &Decode { frames, height, width, dtype, .. } = request;

@@ -28,7 +28,7 @@ pub struct Encode {
 /// the mode of the distribution that the encoder gives, **not** multiplied by [`VaeConfig::scaling_factor`].
 ///
 /// # Errors
-/// Where the configuration or the size gives no network.
+/// If no network can be built from the configuration and the size.
 pub fn encoder(config: &VaeConfig, request: &Encode) -> Result<Graph, NetworkError> {
     config.check()?;
     let &Encode { images, height, width, dtype } = request;
