@@ -23,8 +23,8 @@ impl<'a> Preview<'a> {
         self.latents
     }
 
-    /// The frames as pictures with one pixel for each latent, in microseconds: a linear map, not the decoder. Colours and large
-    /// shapes are those of the clip; details are not in it.
+    /// The frames as pictures with one pixel for each latent. They cost next to nothing, because a linear map makes them and not the
+    /// decoder: colours and large shapes are those of the clip, details are missing.
     ///
     /// The map from latents to colours is fitted to the photo and its own latents, so that it suits every autoencoder.
     pub fn frames(&self) -> Vec<RgbImage> {
