@@ -4,7 +4,7 @@
 //! the graph.
 
 use kinora_graph::{
-    DType, Graph, GraphBuilder, GraphError, Phase, Source, Tensor, TensorType, ValueId,
+    DType, Graph, GraphBuilder, GraphError, Phase, SharedError, Source, Tensor, TensorType, ValueId,
     op::{Activation, Concat, Conv, Interpolation, NormKind, Op, Pool, PoolKind, TemporalBlend},
 };
 use kinora_runtime::Tensors;
@@ -346,7 +346,7 @@ impl Generator<'_, '_> {
         let channels = self.g.shape(x).channels();
         let values: Vec<f32> = (0..channels).map(|i| 0.1 * i as f32 - 0.3).collect();
         let tensor = Tensor::from_f32(self.dtype, [channels], &values)
-            .map_err(|e| GraphError::Json(format!("{name}: {e}")))?;
+            .map_err(|e| GraphError::Json(SharedError::new(format!("{name}: {e}"))))?;
         let c = self.g.constant(&format!("{name}.values"), tensor)?;
         let c = self.g.activate(&format!("{name}.tanh"), c, Activation::Tanh)?;
         let c = if self.choices.yes() {
