@@ -234,7 +234,7 @@ impl Drop for Program<'_> {
 }
 
 fn c_string(text: &str) -> Result<CString, CudaError> {
-    CString::new(text).map_err(|_| CudaError::Internal("a source has a zero in it".into()))
+    CString::new(text).map_err(|_| CudaError::Internal("a source contains a zero byte".into()))
 }
 
 fn c_strings<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<CString>, CudaError> {

@@ -25,7 +25,7 @@ impl ExecutableGraph {
         graph: CUgraph,
     ) -> Result<ExecutableGraph, CudaError> {
         if graph.is_null() {
-            return Err(CudaError::Internal("a CUDA graph was recorded and is not there".into()));
+            return Err(CudaError::Internal("the driver recorded a CUDA graph and returned none".into()));
         }
         let entered = context.enter()?;
         let mut handle = std::ptr::null_mut();

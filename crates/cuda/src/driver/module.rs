@@ -74,7 +74,7 @@ impl Module {
     /// If there is none of that name.
     pub fn function(&self, name: &str) -> Result<Function, CudaError> {
         let c_name = CString::new(name)
-            .map_err(|_| CudaError::Internal(format!("a kernel's name has a zero in it: {name}")))?;
+            .map_err(|_| CudaError::Internal(format!("a kernel's name contains a zero byte: {name}")))?;
         let entered = self.0.context.enter()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the module is of the current context, the name ends in a zero, and the call writes one handle.

@@ -2,20 +2,21 @@
 //!
 //! A family has a folder: its CUDA sources, the Rust that launches them, and notes. Each family offers
 //! [`Implementation`]s of an op, the one it would choose first; the tuner may measure the others. Nothing here needs a
-//! device: an implementation gives [`Launch`]es with every argument in place, and something else runs them.
+//! device: an implementation gives [`Launch`]es with every argument in place, and something else runs them. `README.md` says
+//! how to add one.
 
-pub mod arrange;
-pub mod attention;
+mod arrange;
+mod attention;
 mod choice;
-pub mod embedding;
+mod embedding;
 mod epilogue;
 pub(crate) mod geometry;
-pub mod matrix;
+mod matrix;
 pub(crate) mod names;
-pub mod norm;
-pub mod pointwise;
-pub mod resample;
-pub mod sampler;
+mod norm;
+mod pointwise;
+mod resample;
+mod sampler;
 #[cfg(test)]
 pub(crate) mod testing;
 

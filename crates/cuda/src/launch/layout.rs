@@ -32,13 +32,12 @@ pub enum CType {
 impl CType {
     /// The type in CUDA, where `AnyPointer` stands for every pointer.
     pub(super) fn spelled(&self) -> String {
-        let mut extents = String::new();
-        let mut element = self;
-        while let CType::Array(of, length) = element {
-            _ = write!(extents, "[{length}]");
-            element = of;
-        }
-        let name = match element {
+        self.spelled_with(String::new())
+    }
+
+    /// The type of an array of such elements, whose extents are already spelled.
+    fn spelled_with(&self, extents: String) -> String {
+        let name = match self {
             CType::Pointer => "launch_check::AnyPointer",
             CType::I32 => "int",
             CType::I64 => "long long",
@@ -46,7 +45,7 @@ impl CType {
             CType::F64 => "double",
             CType::TensorMap => "TensorMap",
             CType::Struct(layout) => layout.name,
-            CType::Array(..) => unreachable!("the loop ends at an element"),
+            CType::Array(of, length) => return of.spelled_with(format!("{extents}[{length}]")),
         };
         format!("{name}{extents}")
     }

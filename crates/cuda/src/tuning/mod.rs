@@ -333,7 +333,7 @@ impl Choose for Tuner {
 /// Why a candidate is out.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
-    #[error("its result is {0:.1e} off the plain kernel's")]
+    #[error("its result differs from the plain kernel's by {0:.1e}")]
     Differs(f64),
     #[error(transparent)]
     Failed(#[from] CudaError),

@@ -30,7 +30,7 @@ const TIMESTEP_THREADS: usize = 128;
 fn implementations(call: &Call<'_>, _chip: &Chip, set: KernelSet) -> Vec<Box<dyn Implementation>> {
     match (call.op, call.inputs) {
         (Op::TimestepEmbedding(op), [t]) => {
-            vec![Box::new(Timesteps { op: op.clone(), dtype: t.dtype, count: t.elements() })]
+            vec![Box::new(Timesteps { op: *op, dtype: t.dtype, count: t.elements() })]
         }
         (Op::Embedding, [table, ids]) => vec![Box::new(Lookup {
             dtype: table.dtype,

@@ -123,8 +123,9 @@ pub(super) fn cases() -> Vec<Case> {
 /// The parameters of a kernel, as its source declares them.
 fn parameters(launch: &Launch) -> Vec<String> {
     let text = launch.kernel.source.text;
-    let head = format!("    {}(", launch.kernel.entry);
-    let start = text.find(&head).expect("the source has the entry") + head.len();
+    // The entry is the last function of its source.
+    let head = format!(" {}(", launch.kernel.entry);
+    let start = text.rfind(&head).expect("the source has the entry") + head.len();
     let end = start + text[start..].find(')').expect("the signature ends");
     text[start..end].split(',').map(|part| part.trim().to_owned()).collect()
 }

@@ -150,7 +150,10 @@ impl Elementwise {
             .with("RESULT", type_name(self.result));
         for (i, operand) in self.operands.iter().enumerate() {
             let (Some(ty), Some(spread)) = (TYPES.get(i), SPREADS.get(i)) else {
-                return Err(CudaError::Internal(format!("{} operands of one kernel", self.operands.len())));
+                return Err(CudaError::Internal(format!(
+                    "an elementwise kernel with {} operands",
+                    self.operands.len()
+                )));
             };
             kernel = kernel.with(ty, type_name(operand.dtype)).with(spread, strides[i][rank - 1] > 0);
         }

@@ -28,7 +28,7 @@ fn implementations(call: &Call<'_>, _chip: &Chip, set: KernelSet) -> Vec<Box<dyn
     let Op::SamplerStep(op) = call.op else { return Vec::new() };
     let fits = call.inputs.len() == op.operand_count() && call.outputs.len() == result_count(op);
     let inputs = call.inputs.iter().copied().cloned().collect();
-    let step = Step { op: op.clone(), inputs, plain: set == KernelSet::Baseline };
+    let step = Step { op: *op, inputs, plain: set == KernelSet::Baseline };
     if fits { vec![Box::new(step)] } else { Vec::new() }
 }
 
