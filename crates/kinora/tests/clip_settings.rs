@@ -164,7 +164,7 @@ fn a_clip_that_is_not_finite_is_no_black_video() {
     let error = generate(&pipeline(folder.path(), options), &settings).unwrap_err();
     assert!(matches!(error, GenerateError::NotFinite { stage: Stage::Decode, .. }), "{error}");
     let text = error.to_string();
-    assert!(text.contains("not finite in f16") && text.contains("bf16 and f32"), "{text}");
+    assert!(text.contains("not finite in f16") && text.contains("try bf16 or f32"), "{text}");
 }
 
 /// The default size is one that the model can make, whatever its levels and its file's numbers are.

@@ -150,7 +150,7 @@ fn an_index_that_names_something_unknown_is_refused_by_name() {
         let error = with(&|index| index["vae"] = wrong.clone());
         assert!(error.contains("vae must be [library, class]"), "{error}");
     }
-    assert!(with(&|index| *index = json!([1])).contains("no JSON object"));
+    assert!(with(&|index| *index = json!([1])).contains("must be a JSON object"));
     assert!(with(&|index| *index = json!({})).contains("there is no _class_name"));
 }
 

@@ -209,7 +209,10 @@ fn a_header_that_makes_no_sense_is_refused() {
         let mut bytes = length.to_le_bytes().to_vec();
         bytes.extend([b' '; 8]);
         let error = folder.write("model.safetensors", bytes).error().to_string();
-        assert!(error.contains(&format!("its header has {length} bytes, the whole file has 16")), "{error}");
+        assert!(
+            error.contains(&format!("its header has {length} bytes, but the whole file has 16")),
+            "{error}"
+        );
     }
 }
 
