@@ -1,21 +1,19 @@
-"""Stable Video Diffusion as it is published: what the golden scripts and the peers of benchmarks both build it from."""
+"""Stable Video Diffusion as it is published."""
+
+import json
+import pathlib
+
+PRESET = pathlib.Path(__file__).resolve().parents[1] / "crates/models/presets/svd.json"
 
 # The UNet's kinds of blocks, as diffusers calls them.
 CROSS_DOWN, DOWN = "CrossAttnDownBlockSpatioTemporal", "DownBlockSpatioTemporal"
 CROSS_UP, UP = "CrossAttnUpBlockSpatioTemporal", "UpBlockSpatioTemporal"
 
-# Of its EulerDiscreteScheduler. Settings that Euler's method does not know are left out.
-SCHEDULER = dict(
-    beta_end=0.012,
-    beta_schedule="scaled_linear",
-    beta_start=0.00085,
-    interpolation_type="linear",
-    num_train_timesteps=1000,
-    prediction_type="v_prediction",
-    sigma_max=700.0,
-    sigma_min=0.002,
-    steps_offset=1,
-    timestep_spacing="leading",
-    timestep_type="continuous",
-    use_karras_sigmas=True,
-)
+# The published settings that Euler's method does not know.
+OTHERS = ("_class_name", "clip_sample", "set_alpha_to_one", "skip_prk_steps", "trained_betas")
+# Those of its EulerDiscreteScheduler.
+SCHEDULER = {
+    name: value
+    for name, value in json.loads(PRESET.read_text(encoding="utf-8"))["scheduler"].items()
+    if name not in OTHERS
+}

@@ -26,8 +26,7 @@ cargo xtask <task>
   test --quick   the checks that matter to a change, in less than three minutes once all is built: formats, Python, and
                  lints and tests of the crates that changed since `main` and of those that depend on them, without the
                  slow tests; prints what it left out
-  bench          install PyTorch and diffusers into .python/, then run the benchmarks against them; more words go to
-                 `cargo bench`
+  bench          install PyTorch and diffusers into .python/, then run `kinora bench` beside them; more words go to it
   bundle         gather what a GPU host without a toolchain needs into target/bundle, and pack it into
                  target/bundle.tar.xz
   crates         print the table of this workspace's crates; --write puts it into ARCHITECTURE.md

@@ -62,24 +62,21 @@ pub fn require_kernel_compiler(tests: &mut Command) -> Result<(), TaskError> {
     Ok(())
 }
 
-/// The benchmarks that a CPU and a peer suffice for. Those of a GPU are started on its host, out of the bundle.
-const AGAINST_PEERS: [&str; 4] = ["--bench", "against_torch", "--bench", "against_diffusers"];
-
-/// Benchmarks against PyTorch and diffusers in one run; more words go to `cargo bench`, as `--bench against_diffusers`.
+/// Runs `kinora bench` beside PyTorch and diffusers, on the processor unless the arguments say otherwise.
 pub fn bench(arguments: &[String]) -> Result<(), TaskError> {
-    install("bench/peers/requirements.txt")?;
-    let mut words = vec!["bench"];
-    if !arguments.iter().any(|word| word == "--bench") {
-        words.extend(AGAINST_PEERS);
+    install("crates/bench/peers/requirements.txt")?;
+    let mut words = vec!["run", "--release", "--package", "kinora-cli", "--", "bench"];
+    if arguments.is_empty() {
+        words.extend(["cpu", "svd", "vae", "pipeline", "--device", "cpu"]);
     }
     words.extend(arguments.iter().map(String::as_str));
-    step("benchmarks", &mut cargo(&words))
+    step("benchmarks", cargo(&words).arg("--python").arg(interpreter()))
 }
 
 /// Writes the archive of Python packages that a GPU host may lack; wheels are kept in the environment's folder.
 pub fn pack_packages(folder: &Path) -> Result<(), TaskError> {
     environment()?;
-    let script = ["bench/peers/pack_packages.py", "--cache", ".python/packed", "--out"];
+    let script = ["crates/bench/peers/pack_packages.py", "--cache", ".python/packed", "--out"];
     step("python packages", command(interpreter(), &script).arg(folder))
 }
 

@@ -1,8 +1,12 @@
-//! The command line of a benchmark: options with a value each, and words that choose among what it measures.
+//! The command line of the benchmarks that `cargo bench` starts: options with a value each, and patterns that choose
+//! among what they measure.
 
-use std::{fmt::Display, process::ExitCode, str::FromStr};
+use std::{error::Error, fmt::Display, process::ExitCode, str::FromStr};
 
-/// The words of a command line that no one has asked for yet.
+use crate::{BenchError, Filter};
+
+/// The words of a command line that have not been asked for yet.
+#[derive(Debug)]
 pub struct CommandLine {
     words: Vec<String>,
 }
@@ -15,63 +19,61 @@ impl CommandLine {
 
     /// Of these words.
     pub fn of(words: impl IntoIterator<Item = String>) -> Self {
-        // Cargo's own word for "this is a benchmark run".
+        // `cargo bench` adds this word.
         CommandLine { words: words.into_iter().filter(|word| word != "--bench").collect() }
     }
 
-    /// The value of an option, where it is given; of two, the last.
+    /// The value of an option, if it is given. If it is given twice, the last value counts.
     ///
     /// # Errors
-    /// Where there is no value after it, or it cannot be read.
-    pub fn option<T: FromStr<Err: Display>>(&mut self, name: &str) -> Result<Option<T>, String> {
-        let mut value = None;
+    /// If no value follows the option, or the value cannot be read.
+    pub fn option<T>(&mut self, name: &str) -> Result<Option<T>, BenchError>
+    where
+        T: FromStr<Err: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        let mut found = None;
         while let Some(place) = self.words.iter().position(|word| word == name) {
             if place + 1 == self.words.len() {
-                return Err(format!("{name} needs a value"));
+                return Err(BenchError::MissingValue(name.to_owned()));
             }
-            let text: String = self.words.drain(place..place + 2).skip(1).collect();
-            value = Some(text.parse().map_err(|problem| format!("{name} {text}: {problem}"))?);
+            let value: String = self.words.drain(place..place + 2).skip(1).collect();
+            found = Some(value.parse().map_err(|source: T::Err| BenchError::BadValue {
+                option: name.to_owned(),
+                value: value.clone(),
+                source: source.into(),
+            })?);
         }
-        Ok(value)
+        Ok(found)
     }
 
-    /// The value of an option, or another where it is not given.
+    /// The value of an option, or a default.
     ///
     /// # Errors
     /// As [`CommandLine::option`].
-    pub fn option_or<T: FromStr<Err: Display>>(&mut self, name: &str, otherwise: T) -> Result<T, String> {
-        Ok(self.option(name)?.unwrap_or(otherwise))
+    pub fn option_or<T>(&mut self, name: &str, default: T) -> Result<T, BenchError>
+    where
+        T: FromStr<Err: Into<Box<dyn Error + Send + Sync>>>,
+    {
+        Ok(self.option(name)?.unwrap_or(default))
     }
 
-    /// What is left when all options have been asked for.
+    /// The patterns: what is left after all options have been asked for.
     ///
     /// # Errors
-    /// Where an option is left: it is none of this benchmark's.
-    pub fn rest(self) -> Result<Filter, String> {
+    /// If an option is left: this benchmark does not have it.
+    pub fn rest(self) -> Result<Filter, BenchError> {
         match self.words.iter().find(|word| word.starts_with("--")) {
-            Some(option) => Err(format!("{option} is no option")),
-            None => Ok(Filter { words: self.words }),
+            Some(option) => Err(BenchError::UnknownOption(option.clone())),
+            None => Ok(Filter::new(self.words)),
         }
     }
 }
 
-/// Words that choose by name.
-#[derive(Clone, Debug)]
-pub struct Filter {
-    words: Vec<String>,
-}
-
-impl Filter {
-    /// Whether a name has one of the words in it; without words, every name is chosen.
-    pub fn chooses(&self, name: &str) -> bool {
-        self.words.is_empty() || self.words.iter().any(|word| name.contains(word.as_str()))
-    }
-}
-
-/// The GPU that a benchmark needs. Where there is none that is said, and is no failure unless `KINORA_REQUIRE_GPU=1`.
+/// The GPU that a benchmark needs. Without one it prints why it does not run; this is an error only if `KINORA_REQUIRE_GPU`
+/// is 1.
 ///
 /// # Errors
-/// Why there is none, where one is required.
+/// Why there is no GPU, if one is required.
 pub fn gpu_if_any<D, E: Display>(benchmark: &str, found: Result<D, E>) -> Result<Option<D>, E> {
     match found {
         Err(error) if std::env::var_os("KINORA_REQUIRE_GPU").is_none_or(|value| value != "1") => {
@@ -82,7 +84,7 @@ pub fn gpu_if_any<D, E: Display>(benchmark: &str, found: Result<D, E>) -> Result
     }
 }
 
-/// How a benchmark ends: a failure is told on standard error.
+/// The exit code of a benchmark. A failure is printed on standard error.
 pub fn exit_code(result: Result<(), impl Display>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -102,11 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn options_and_words_stand_in_any_order() {
+    fn options_and_patterns_stand_in_any_order() {
         let mut line = line("unet --turns 3 --bench decode --json out.json --turns 4");
-        assert_eq!(line.option_or("--turns", 1), Ok(4));
-        assert_eq!(line.option("--json"), Ok(Some("out.json".to_owned())));
-        assert_eq!(line.option_or("--seconds", 0.5), Ok(0.5));
+        assert_eq!(line.option_or("--turns", 1).unwrap(), 4);
+        assert_eq!(line.option("--json").unwrap(), Some("out.json".to_owned()));
+        assert_eq!(line.option_or("--seconds", 0.5).unwrap(), 0.5);
         let filter = line.rest().unwrap();
         let chosen = ["unet", "vae decode", "clip"].map(|name| filter.chooses(name));
         assert_eq!(chosen, [true, true, false]);
@@ -114,12 +116,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_by_name() {
-        assert_eq!(line("unet --turns").option::<usize>("--turns"), Err("--turns needs a value".to_owned()));
+    fn a_wrong_option_is_refused_by_name() {
+        let missing = line("unet --turns").option::<usize>("--turns").unwrap_err();
+        assert_eq!(missing.to_string(), "--turns needs a value");
         let problem = line("--turns many").option::<usize>("--turns").unwrap_err();
-        assert!(problem.starts_with("--turns many: "), "{problem}");
+        assert!(problem.to_string().starts_with("--turns many: ") && problem.source().is_some(), "{problem}");
         let mut unknown = line("unet --turns 3 --colour red");
-        assert_eq!(unknown.option("--turns"), Ok(Some(3)));
-        assert_eq!(unknown.rest().map(drop), Err("--colour is no option".to_owned()));
+        assert_eq!(unknown.option("--turns").unwrap(), Some(3));
+        assert_eq!(unknown.rest().unwrap_err().to_string(), "there is no option --colour");
     }
 }

@@ -1,21 +1,21 @@
-//! The middle of some times, and how sure it is.
+//! The median of some times or ratios, and its confidence interval.
 
 use serde::{Deserialize, Serialize};
 
-/// How sure an interval is to be, where there are turns enough.
+/// The confidence of an interval, given enough turns.
 const CONFIDENCE: f64 = 0.95;
 
-/// How long one run takes, in milliseconds. Runs of one turn meet the same machine and are much alike, so that a turn counts as
-/// one observation: its middle run.
+/// How long one run takes, in milliseconds. The runs of one turn meet the same state of the machine and are much alike, so
+/// that a turn counts as one observation: its median run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// The middle one of the turns.
+    /// The median of the turns.
     pub median: f64,
-    /// Between these lies the median of all turns there could be.
+    /// The confidence interval of the median.
     pub interval: [f64; 2],
-    /// With this probability: the least that is at least 95 %, or the most that so few turns are enough for.
+    /// Its confidence: the least that is at least 95 %, or the most that so few turns allow.
     pub confidence: f64,
-    /// The shortest run: what the code takes when nothing else runs.
+    /// The shortest run: what the code takes if nothing else runs.
     pub best: f64,
     /// Turns.
     pub turns: usize,
@@ -24,16 +24,14 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of turns of at least one run each, in seconds; `None` where there is no run.
+    /// Of turns of at least one run each, in seconds; `None` if there is no run.
     pub fn of(turns: &[Vec<f64>]) -> Option<Estimate> {
         let turns: Vec<&[f64]> = turns.iter().map(Vec::as_slice).filter(|turn| !turn.is_empty()).collect();
-        let mut middles: Vec<f64> = turns.iter().map(|turn| 1e3 * median(turn)).collect();
-        middles.sort_by(f64::total_cmp);
+        let medians: Vec<f64> = turns.iter().map(|turn| 1e3 * median(turn)).collect();
         let best = 1e3 * turns.iter().copied().flatten().copied().reduce(f64::min)?;
-        let (low, confidence) = rank(middles.len());
-        let interval = [*middles.get(low)?, *middles.get(middles.len() - 1 - low)?];
+        let (interval, confidence) = interval(&medians)?;
         Some(Estimate {
-            median: median(&middles),
+            median: median(&medians),
             interval,
             confidence,
             best,
@@ -43,18 +41,49 @@ impl Estimate {
     }
 }
 
-/// The middle one of some numbers, or what lies halfway between the two in the middle.
-pub(crate) fn median(numbers: &[f64]) -> f64 {
+/// A peer's time over ours. Each turn gives one ratio, whose two sides met the same state of the machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// The median of the turns' ratios.
+    pub median: f64,
+    /// The confidence interval of the median.
+    pub interval: [f64; 2],
+    /// Its confidence, as that of an [`Estimate`].
+    pub confidence: f64,
+}
+
+impl Ratio {
+    /// Of as many turns on both sides; `None` if there is no turn.
+    pub fn of(peer: &[Vec<f64>], ours: &[Vec<f64>]) -> Option<Ratio> {
+        let ratios: Vec<f64> =
+            peer.iter().zip(ours).map(|(peer, ours)| median(peer) / median(ours)).collect();
+        let (interval, confidence) = interval(&ratios)?;
+        Some(Ratio { median: median(&ratios), interval, confidence })
+    }
+}
+
+/// The confidence interval of the median of some observations, and its confidence.
+fn interval(observations: &[f64]) -> Option<([f64; 2], f64)> {
+    let mut sorted = observations.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (outside, confidence) = rank(sorted.len());
+    let low = *sorted.get(outside)?;
+    let high = *sorted.get(sorted.len() - 1 - outside)?;
+    Some(([low, high], confidence))
+}
+
+/// The median of some numbers; not a number if there are none.
+pub fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
     let at = |place: usize| sorted.get(place).copied().unwrap_or(f64::NAN);
     (at(sorted.len().saturating_sub(1) / 2) + at(sorted.len() / 2)) / 2.0
 }
 
-/// How many of the sorted observations lie outside of the interval on each side, and how sure that interval is. How many
-/// observations fall below the true median is binomial with a chance of one half, whatever their distribution is.
+/// How many of the sorted observations lie outside of the interval on each side, and the confidence of that interval. The
+/// number of observations below the true median is binomial with a probability of one half, whatever their distribution.
 fn rank(count: usize) -> (usize, f64) {
-    // The chance that at most `below` observations are less than the median, as terms are added.
+    // The probability that at most `below` observations are less than the median, as terms are added.
     let mut term = 0.5f64.powi(i32::try_from(count).unwrap_or(i32::MAX));
     let (mut tail, mut found) = (term, (0, (1.0 - 2.0 * term).max(0.0)));
     for below in 1..count.div_ceil(2) {
@@ -73,7 +102,7 @@ fn rank(count: usize) -> (usize, f64) {
 mod tests {
     use super::*;
 
-    /// Of tables of the sign test: the rank from 1 of the lower end, and the confidence.
+    /// From tables of the sign test: the rank (from 1) of the lower end, and the confidence.
     #[test]
     fn ranks_are_those_of_the_tables() {
         for (count, lower, confidence) in [
@@ -98,7 +127,7 @@ mod tests {
 
     #[test]
     fn turns_are_the_observations() {
-        // Twelve turns whose middles are 1 to 12 ms.
+        // Twelve turns whose medians are 1 to 12 ms.
         let turns: Vec<Vec<f64>> =
             (1..=12).map(|turn| [0.5, 1.0, 1.5].map(|part| part * f64::from(turn) * 1e-3).to_vec()).collect();
         let estimate = Estimate::of(&turns).unwrap();
@@ -110,5 +139,14 @@ mod tests {
         assert_eq!(Estimate::of(&[vec![]]), None);
         let one = Estimate::of(&[vec![2e-3]]).unwrap();
         assert_eq!((one.median, one.interval, one.confidence), (2.0, [2.0, 2.0], 0.0));
+    }
+    #[test]
+    fn a_ratio_is_that_of_turns_side_by_side() {
+        let ours = [vec![1.0, 3.0, 2.0], vec![4.0], vec![1.0]];
+        let peer = [vec![4.0], vec![6.0, 7.0, 5.0], vec![3.0]];
+        // 4 / 2, 6 / 4, 3 / 1.
+        let ratio = Ratio::of(&peer, &ours).unwrap();
+        assert_eq!((ratio.median, ratio.interval, ratio.confidence), (2.0, [1.5, 3.0], 0.75));
+        assert_eq!(Ratio::of(&[], &[]), None);
     }
 }

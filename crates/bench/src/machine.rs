@@ -1,6 +1,6 @@
 //! The machine that was measured.
 
-/// The processor's own name, where the system tells it, and the vector instructions used.
+/// The processor's name, if the system knows it, and the vector instructions used.
 pub fn processor(instructions: &str) -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |key: &str| {
@@ -17,22 +17,22 @@ pub fn processor(instructions: &str) -> String {
     )
 }
 
-/// The version of NVIDIA's driver, where the system tells it, and of the CUDA that it supports.
+/// The version of NVIDIA's driver, if the system knows it, and of the CUDA that it supports.
 pub(crate) fn driver(cuda: &str) -> String {
-    let told = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-    match driver_version(&told) {
+    let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    match driver_version(&text) {
         Some(version) => format!("{version} (CUDA {cuda})"),
         None => format!("CUDA {cuda}"),
     }
 }
 
-/// The first word of the driver's own file that is a number with points in it.
-fn driver_version(told: &str) -> Option<&str> {
+/// The first word of the driver's version file that is numbers with points between them.
+fn driver_version(text: &str) -> Option<&str> {
     let numbers = |word: &&str| {
         let parts: Vec<&str> = word.split('.').collect();
         parts.len() >= 2 && parts.iter().all(|part| part.parse::<u32>().is_ok())
     };
-    told.split_whitespace().find(numbers)
+    text.split_whitespace().find(numbers)
 }
 
 #[cfg(test)]
@@ -40,12 +40,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_says_its_version() {
-        for told in [
+    fn the_version_is_found_in_the_drivers_file() {
+        for text in [
             "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023",
             "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.54.03  Release Build  (builder@x)",
         ] {
-            assert_eq!(driver_version(told), Some("535.54.03"));
+            assert_eq!(driver_version(text), Some("535.54.03"));
         }
         assert_eq!(driver_version(""), None);
     }

@@ -16,7 +16,7 @@ use kinora::{
     runtime::RunError,
     video::VideoError,
 };
-use kinora_bench::{results::ResultsError, run::BenchError};
+use kinora_bench::{BenchError, results::ResultsError};
 use kinora_models::{
     folder::FolderError, hub::HubError, schedulers::SchedulerError, synthetic::SyntheticError,
 };
@@ -121,9 +121,9 @@ pub enum Failure {
     /// A benchmark that could not be run to its end.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// The peers of a benchmark.
-    #[error("{0}")]
-    Peer(String),
+    /// The Python that was to run a benchmark's peers.
+    #[error("the peers cannot run")]
+    Peer(#[source] BenchError),
     /// Cases of a benchmark that failed, or gave another result than a peer.
     #[error("{0}")]
     Benchmark(String),
@@ -164,12 +164,15 @@ impl Failure {
                 "give --model the path of a model's folder, or try everything without a download: \
                  kinora demo-model FOLDER"
             }
-            Failure::Bench(BenchError::NothingChosen { .. }) => "`kinora bench --list` says what there is",
+            Failure::Bench(BenchError::NoMatch { .. }) => {
+                "a pattern is plain text that a case's name contains, not a regular expression; separate several with commas, \
+                 or repeat --only; `kinora bench --list` prints all names"
+            }
             Failure::InterruptedBench { cases: 1.., files } if files.is_empty() => {
                 "--save FILE keeps the cases that are finished"
             }
             Failure::Peer(_) => {
-                "`pip install torch numpy` gives a Python peers; --no-peers runs without them"
+                "`pip install torch numpy` installs what they need; --no-peers runs without them"
             }
             Failure::NotDownloaded { .. } => {
                 "`kinora generate --model` downloads it; `kinora info --config svd-xt` needs no model at all"
@@ -228,7 +231,7 @@ impl Failure {
     /// Whether the command line has a value that can never do, whatever the machine and its files are.
     fn is_usage(&self) -> bool {
         match self {
-            Failure::Usage(_) | Failure::Bench(BenchError::NothingChosen { .. }) => true,
+            Failure::Usage(_) | Failure::Bench(BenchError::NoMatch { .. }) => true,
             Failure::Video(error) => matches!(
                 error,
                 VideoError::UnknownFormat { .. }

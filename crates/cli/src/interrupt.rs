@@ -15,8 +15,8 @@ use crate::failure::{EXIT_INTERRUPTED, Failure};
 
 /// When someone first wanted the program to end.
 static ASKED: OnceLock<Instant> = OnceLock::new();
-/// What is done before the program ends at once.
-static LAST: OnceLock<fn()> = OnceLock::new();
+/// What is done before the program exits at once.
+static BEFORE_EXIT: OnceLock<fn()> = OnceLock::new();
 static PHASE: AtomicU8 = AtomicU8::new(Phase::AtOnce as u8);
 
 /// Requests this close to the first are the same one: `timeout` and shells send theirs to a program and to its group.
@@ -41,10 +41,10 @@ impl Phase {
     }
 }
 
-/// Has this done, where the program ends at once from now on: what it started would outlive it.
-pub fn at_last(last: fn()) {
-    // A program has one command, and a command one thing to do at last.
-    let _ = LAST.set(last);
+/// Sets what is done before the program exits at once: processes that it started would outlive it.
+pub fn before_exit(action: fn()) {
+    // The program runs one command, and a command sets it once.
+    let _ = BEFORE_EXIT.set(action);
 }
 
 /// Whether someone wants the program to end.
@@ -90,8 +90,8 @@ pub fn listen(json: bool) -> Result<(), Failure> {
                 let _ = io::stderr().write_all(b"\n");
             }
             Failure::Interrupted.report(json);
-            if let Some(last) = LAST.get() {
-                last();
+            if let Some(action) = BEFORE_EXIT.get() {
+                action();
             }
             process::exit(EXIT_INTERRUPTED.into());
         }

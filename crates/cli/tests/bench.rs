@@ -22,7 +22,7 @@ fn bench(words: &[&str]) -> Command {
     command
 }
 
-fn well(answer: &Answer) -> String {
+fn succeeded(answer: &Answer) -> String {
     assert_eq!(answer.code, Some(0), "{answer:?}");
     answer.text()
 }
@@ -30,7 +30,7 @@ fn well(answer: &Answer) -> String {
 /// A file of results of the smallest case.
 fn saved(place: &Studio, name: &str) -> (PathBuf, Value) {
     let path = place.folder.path().join(name);
-    well(&answer(bench(&["--save"]).arg(&path)));
+    succeeded(&answer(bench(&["--save"]).arg(&path)));
     let results = serde_json::from_slice(&place.read(name)).unwrap();
     (path, results)
 }
@@ -60,7 +60,7 @@ fn ctrl_c_keeps_what_was_measured() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     // A case's line is there once it is done.
     assert!(lines.any(|line| line.contains("linear") && line.contains("ms")));
-    // As `timeout` asks: a program, and then its group, of which it is one.
+    // As `timeout` does it: the program, and then its group, to which it belongs.
     let process = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &process, &process]).status().unwrap().success());
     lines.for_each(drop);
@@ -75,7 +75,7 @@ fn ctrl_c_keeps_what_was_measured() {
     ended.must_fail(130, &[&format!("interrupted; {kept} kept in run.json and run.svg\n")]);
 }
 
-/// A peer that would compute on for a minute.
+/// A peer that would compute for a minute.
 #[test]
 #[cfg(unix)]
 fn a_second_ctrl_c_ends_the_peer_as_well() {
@@ -92,31 +92,31 @@ fn a_second_ctrl_c_ends_the_peer_as_well() {
         pause();
         started.exists()
     });
-    assert!(came, "the peer was not asked for anything");
+    assert!(came, "the peer got no request");
     let interrupt =
         || assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     interrupt();
-    // Two that come at a time are one.
+    // Two at almost the same time count as one.
     pause();
     interrupt();
     Answer::from(child.wait_with_output().unwrap()).must_fail(130, &["interrupted"]);
     let process = std::fs::read_to_string(started).unwrap();
-    let lives =
+    let runs =
         Command::new("kill").args(["-0", process.trim()]).stderr(Stdio::null()).status().unwrap().success();
-    assert!(!lives, "the peer is still there");
+    assert!(!runs, "the peer still runs");
 }
 
-/// A peer that asks for an end, as the first case is about to begin and while it runs.
+/// Peers that send Ctrl-C: before the first case, and during it.
 #[test]
 #[cfg(unix)]
-fn ctrl_c_says_what_is_kept_and_where() {
+fn ctrl_c_says_what_is_saved_and_where() {
     let place = Studio::new();
     place.write("run.json", b"of an earlier run");
-    // The program hears of it in another thread than that which waits for the peer.
+    // The program handles it in another thread than the one that waits for the peer.
     let interrupt = "trap 'touch heard' INT; kill -s INT -- -$PPID; sleep 0.5";
     let stopped = |python: &Path, words: &[&str]| {
         let mut command = kinora();
-        // Ctrl-C is for a whole group of processes.
+        // Ctrl-C goes to a whole group of processes.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.current_dir(place.folder.path()).args(["bench", "cpu", "--quick", "--only", CASE]);
         answer(command.args(["--json", "--python"]).arg(python).args(words))
@@ -170,30 +170,30 @@ fn a_case_is_measured_and_kept() {
         [&time["interval"][0], &time["median"], &time["interval"][1]].map(|value| value.as_f64().unwrap());
     assert!(0.0 < low && low <= median && median <= high);
     assert_eq!(time["turns"], 3);
-    // Of three turns, the median lies between the outermost with three chances of four.
+    // With three turns, the median lies between the outermost with a probability of 75 %.
     assert_eq!(time["confidence"], 0.75);
     let rate = entry["flops_per_second"].as_f64().unwrap();
     assert!((rate * median / 1e3 / flops as f64 - 1.0).abs() < 1e-9);
     assert!(entry["of_ceiling"].as_f64().unwrap() > 0.0);
 
     answer(bench(&["--save"]).arg(&path)).must_fail(1, &["run.json exists already", "--force"]);
-    let text = well(&answer(kinora().args(["bench", "--from"]).arg(&path)));
+    let text = succeeded(&answer(kinora().args(["bench", "--from"]).arg(&path)));
     assert!(text.contains(CASE) && text.contains("of best") && text.contains(commit), "{text}");
     assert!(!text.contains('\u{1b}'), "no colours in a pipe: {text}");
 }
 
 #[test]
-fn slower_is_a_failure_and_as_fast_is_none() {
+fn only_slower_cases_are_a_failure() {
     let place = Studio::new();
     let (now, results) = saved(&place, "now.json");
     let compare = |baseline: &Path, words: &[&str]| {
         answer(kinora().args(["bench", "--from"]).arg(&now).arg("--compare").arg(baseline).args(words))
     };
-    assert!(well(&compare(&now, &[])).contains("unchanged"));
+    assert!(succeeded(&compare(&now, &[])).contains("unchanged"));
 
-    // Before, everything took half as long.
+    // The earlier run took half as long.
     let quicker = place.write("quicker.json", scaled(&results, 0.5).to_string().as_bytes());
-    // The intervals of a shared machine may be wide; those of this one are not.
+    // Intervals of a shared machine may be wide; these are not.
     let narrow = |results: &Value| {
         let mut results = results.clone();
         let time = &mut results["suites"][0]["cases"][0]["entries"][0]["milliseconds"];
@@ -205,14 +205,14 @@ fn slower_is_a_failure_and_as_fast_is_none() {
     let slower = compare(&quicker, &[]);
     slower.must_fail(1, &["slower than before", CASE]);
     assert!(slower.text().contains("+100.0 %  slower ✗"), "{slower:?}");
-    assert!(well(&compare(&quicker, &["--threshold", "101%"])).contains("within the threshold"));
+    assert!(succeeded(&compare(&quicker, &["--threshold", "101%"])).contains("within the threshold"));
     let object = compare(&quicker, &["--json"]);
     assert_eq!(object.code, Some(1));
     let change = &object.json()["comparison"]["changes"][0];
     assert_eq!((&change["verdict"], &change["regression"]), (&"slower".into(), &true.into()));
 
     let slow = place.write("slow.json", narrow(&scaled(&results, 2.0)).to_string().as_bytes());
-    assert!(well(&compare(&slow, &[])).contains("−50.0 %  faster"));
+    assert!(succeeded(&compare(&slow, &[])).contains("−50.0 %  faster"));
 
     let mut other = results.clone();
     other["suites"][0]["cases"][0]["name"] = "something else".into();
@@ -231,7 +231,7 @@ fn a_plot_has_a_bar_for_every_entry() {
     entries.push(peer);
     entries.push(serde_json::json!({"by": "PyTorch flash", "failed": "no kernel"}));
     let from = place.write("peers.json", results.to_string().as_bytes());
-    well(&answer(
+    succeeded(&answer(
         kinora().current_dir(place.folder.path()).args(["bench", "--plot", "a.svg", "--from"]).arg(&from),
     ));
     let svg = String::from_utf8(place.read("a.svg")).unwrap();
@@ -240,7 +240,7 @@ fn a_plot_has_a_bar_for_every_entry() {
     assert!(svg.contains("PyTorch &lt;eager&gt;") && !svg.contains("flash"), "{svg}");
 }
 
-/// The elements of an XML document, each of which is closed by its own name.
+/// The elements of an XML document; checks that each is closed by its own name.
 fn elements(document: &str) -> Vec<String> {
     let (mut names, mut open) = (Vec::new(), Vec::new());
     let mut rest = document;
@@ -265,8 +265,8 @@ fn elements(document: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_there_is_can_be_listed() {
-    let listed = well(&run(&["bench", "--list"]));
+fn cases_can_be_listed() {
+    let listed = succeeded(&run(&["bench", "--list"]));
     for words in ["cpu      linear       linear 8×512→512", "kernels  attention    attention.svd_temporal0"]
     {
         assert!(listed.contains(words), "{listed}");
@@ -278,6 +278,47 @@ fn what_there_is_can_be_listed() {
     let names: Vec<&str> =
         some["cases"].as_array().unwrap().iter().map(|case| case["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["vae_encode", "vae_decode"]);
+}
+
+#[test]
+fn several_patterns_choose_cases_and_each_must_match() {
+    let names = |words: &[&str]| -> Vec<String> {
+        let listed = answer(kinora().args(["bench", "svd", "vae", "--list", "--json"]).args(words)).json();
+        let cases = listed["cases"].as_array().unwrap();
+        cases.iter().map(|case| case["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&["--only", "unet", "--only", "decode"]), ["unet", "vae_decode"]);
+    assert_eq!(names(&["--only", "unet,decode"]), ["unet", "vae_decode"]);
+    // A name that has a comma is one pattern.
+    let comma = run(&["bench", "cpu", "--list", "--only", "conv 3×3 8→128, 8×32×32"]);
+    assert_eq!(succeeded(&comma).lines().count(), 1);
+
+    let bar = run(&["bench", "cpu", "--only", "conv|linear"]);
+    bar.must_fail(
+        2,
+        &["no case of cpu matches 'conv|linear'", "nearest: 'linear", "not a regular expression"],
+    );
+    // One that matches does not excuse another that does not.
+    let typo = run(&["bench", "kernels", "--list", "--only", "linear,atention.svd"]);
+    typo.must_fail(2, &["'atention.svd' (nearest: 'attention.svd"]);
+    assert!(!typo.stderr.contains("'linear"), "{}", typo.stderr);
+    let help = succeeded(&run(&["bench", "--help"]));
+    assert!(help.contains("Only cases whose names contain this text"), "{help}");
+}
+
+#[test]
+fn a_clip_of_the_pipeline_is_measured() {
+    let words = ["bench", "pipeline", "--size", "tiny", "--device", "cpu", "--quick", "--no-peers", "--json"];
+    let suite = run(&words).json()["results"]["suites"][0].clone();
+    let case = &suite["cases"][0];
+    assert_eq!(
+        (&suite["size"], &case["name"], &case["family"]),
+        (&"tiny".into(), &"pipeline".into(), &"pipeline".into())
+    );
+    assert!(case["flops"].as_u64().unwrap() > 0, "{case}");
+    assert!(case["entries"][0]["milliseconds"]["median"].as_f64().unwrap() > 0.0, "{case}");
+    run(&["bench", "pipeline", "--size", "full", "--device", "cpu", "--no-peers"])
+        .must_fail(1, &["nothing was measured", "--size small"]);
 }
 
 #[test]
@@ -293,12 +334,12 @@ fn networks_and_small_kernels_run_on_the_processor() {
     for case in suites.iter().flat_map(|suite| suite["cases"].as_array().unwrap()) {
         assert!(case["entries"][0]["milliseconds"]["median"].as_f64().unwrap() > 0.0, "{case}");
     }
-    // `svd_clip` of the kernels is one too.
+    // `svd_clip` is one of the kernels.
     assert_eq!(suites[1]["cases"].as_array().unwrap().len(), 1);
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn wrong_command_lines_are_refused() {
     run(&["bench", "gpu"]).must_fail(2, &["gpu", "kernels"]);
     run(&["bench", "--size", "huge"]).must_fail(2, &["huge", "tiny"]);
     run(&["bench", "cpu", "--only", "nothing like it"]).must_fail(2, &["nothing like it", "--list"]);
@@ -325,26 +366,26 @@ fn what_cannot_be_is_refused() {
     answer(kinora().args(["bench", "--from"]).arg(&later)).must_fail(1, &["its format is 2"]);
 }
 
-/// A program that passes for a Python with PyTorch, and does this once it is a peer.
+/// A program that looks like a Python with PyTorch, and runs these commands as a peer.
 #[cfg(unix)]
-fn python(place: &Studio, speak: &str) -> PathBuf {
+fn python(place: &Studio, commands: &str) -> PathBuf {
     use std::{fs, os::unix::fs::PermissionsExt};
 
-    let script = format!("#!/bin/sh\nif [ \"$1\" = -c ]; then echo 9.9; exit; fi\n{speak}\n");
+    let script = format!("#!/bin/sh\nif [ \"$1\" = -c ]; then echo 9.9; exit; fi\n{commands}\n");
     let path = place.write("python", script.as_bytes());
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
 
-/// A program that speaks as a peer does. Of a request to prepare, `$path` is where its result goes.
+/// A program that answers as a peer does. `$path` is where the result of a request to prepare goes.
 #[cfg(unix)]
 fn peer(place: &Studio, prepare: &str) -> PathBuf {
-    let speak = format!(
+    let commands = format!(
         r#"read -r hello; echo '{{"torch": "9.9"}}'
 read -r request; path=$(printf '%s' "$request" | sed 's/.*"result":"\([^"]*\)".*/\1/')
 {prepare}"#
     );
-    python(place, &speak)
+    python(place, &commands)
 }
 
 #[cfg(unix)]
@@ -355,7 +396,7 @@ fn beside(python: &Path) -> Answer {
 
 #[test]
 #[cfg(unix)]
-fn a_peer_whose_result_is_another_is_a_failure() {
+fn a_peer_whose_result_differs_is_a_failure() {
     let place = Studio::new();
     // 8×512 zeros.
     let zeros =
@@ -371,7 +412,7 @@ fn a_peer_whose_result_is_another_is_a_failure() {
 
 #[test]
 #[cfg(unix)]
-fn a_peer_that_refuses_or_stops_is_told_of() {
+fn a_peer_that_refuses_or_stops_is_reported() {
     let place = Studio::new();
     let refuses = r#"echo '{"variants": [{"name": "SDPA flash", "failed": "no kernel"}]}'; read -r end"#;
     let refused = beside(&peer(&place, refuses));

@@ -10,6 +10,7 @@ pub mod hub;
 pub mod image;
 pub mod networks;
 pub mod noise;
+pub mod presets;
 pub mod schedulers;
 pub mod synthetic;
 pub mod weights;

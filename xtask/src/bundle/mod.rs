@@ -38,7 +38,7 @@ pub fn bundle() -> Result<(), TaskError> {
     make_folder(&bundle)?;
     programs(&bundle)?;
     data(&bundle)?;
-    python::pack_packages(&bundle.join("bench/peers"))?;
+    python::pack_packages(&bundle.join("crates/bench/peers"))?;
     write_script(&bundle.join("run"), include_str!("run.sh"))?;
     write_script(&bundle.join(".python/bin/python"), include_str!("python.sh"))?;
     let built_at = bundle.join("built-at");
@@ -86,7 +86,7 @@ fn data(bundle: &Path) -> Result<(), TaskError> {
             copy(&fixtures, &bundle.join(inside).join("tests/fixtures"))?;
         }
     }
-    for path in ["golden/photos", "golden/svd.py", "golden/synthetic.py", "bench/peers", "testing/fixtures"] {
+    for path in ["golden/photos", "crates/bench/peers", "crates/models/presets", "testing/fixtures"] {
         copy(&root().join(path), &bundle.join(path))?;
     }
     Ok(())
@@ -124,13 +124,12 @@ mod tests {
             "testing/fixtures/ops/conv.safetensors",
             "crates/kinora/tests/fixtures/pipeline/clips.json",
             "golden/photos",
-            "golden/svd.py",
-            "golden/synthetic.py",
-            "bench/peers/svd_gpu.py",
-            "bench/peers/ncu.py",
-            "bench/peers/ncu_counters.py",
-            "bench/peers/ncu_times.py",
-            "bench/peers/op_shapes.json",
+            "crates/bench/peers/svd_gpu.py",
+            "crates/bench/peers/ncu.py",
+            "crates/bench/peers/ncu_counters.py",
+            "crates/bench/peers/ncu_times.py",
+            "crates/bench/peers/op_shapes.json",
+            "crates/models/presets/svd.json",
         ] {
             assert_eq!(
                 size(&bundle.join(path)).map_err(|error| error.to_string()),

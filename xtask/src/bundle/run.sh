@@ -10,10 +10,10 @@ run tests [WORDS…]           every test executable; the words go to each: a fi
 run sanitizer TOOL [WORDS…]  the same under compute-sanitizer; TOOL is memcheck, racecheck, initcheck or synccheck;
                              SHARES processes divide the kernels among them, as many as there are cores unless given
 run bench [WORDS…]           every benchmark; the words go to each
-run peers WORDS…             bench/peers/svd_gpu.py; --help lists its options
+run peers WORDS…             crates/bench/peers/svd_gpu.py; --help lists its options
 run simulator [WORDS…]       every kernel in the simulator and on the GPU, compared bit by bit; a table's name, --json FILE, …
-run counters WORDS…          what the simulator counts beside Nsight Compute: bench/peers/ncu_counters.py
-run times WORDS…             what a profile's kernels took beside Nsight Compute: bench/peers/ncu_times.py
+run counters WORDS…          what the simulator counts beside Nsight Compute: crates/bench/peers/ncu_counters.py
+run times WORDS…             what a profile's kernels took beside Nsight Compute: crates/bench/peers/ncu_times.py
 run check                    says what of the host's libraries and Python is found
 
 PYTHON names another interpreter than python3, CUDA_HOME another CUDA than /usr/local/cuda, ONLY a pattern that the names
@@ -38,7 +38,7 @@ export PYTHONUNBUFFERED=1
 export RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
 # For the wrapper that benchmarks start their peers with. A peer loads the libraries that its PyTorch was built with, as it
 # would without us.
-export KINORA_PEER_PYTHON="$python" KINORA_PEER_LIBRARIES="$hosts_libraries" KINORA_PEER_PACKAGES="$here/bench/peers"
+export KINORA_PEER_PYTHON="$python" KINORA_PEER_LIBRARIES="$hosts_libraries" KINORA_PEER_PACKAGES="$here/crates/bench/peers"
 
 # Tests look for their fixtures where the repository was when they were compiled: a link there leads here.
 link_repository() {
@@ -116,18 +116,7 @@ try:
 except OSError as error:
     print('$library: not found:', error)"
     done
-    LD_LIBRARY_PATH="$hosts_libraries" "$python" - "$here/bench/peers" <<'TEXT'
-import sys
-sys.path.insert(0, sys.argv[1])
-import pathlib
-import host_packages
-print(sys.version.split()[0], sys.executable)
-added = host_packages.make_importable("missing", pathlib.Path(sys.argv[1]))
-print("packages from the bundle:", ", ".join(added) or "none")
-host_packages.import_libraries(added)
-import diffusers, torch, transformers
-print(f"torch {torch.__version__}, diffusers {diffusers.__version__}, transformers {transformers.__version__}")
-TEXT
+    LD_LIBRARY_PATH="$hosts_libraries" "$python" "$here/crates/bench/peers/host_packages.py"
     "$here/kinora" --version
 }
 
@@ -156,11 +145,11 @@ simulator)
     ;;
 counters)
     export KINORA_REQUIRE_GPU=1
-    exec "$python" "$here/bench/peers/ncu_counters.py" \
+    exec "$python" "$here/crates/bench/peers/ncu_counters.py" \
         --program "$here/bench/bench/simulator_on_gpu" "$@"
     ;;
-times) exec "$python" "$here/bench/peers/ncu_times.py" --program "$here/kinora" "$@" ;;
-peers) exec "$here/.python/bin/python" "$here/bench/peers/svd_gpu.py" "$@" ;;
+times) exec "$python" "$here/crates/bench/peers/ncu_times.py" --program "$here/kinora" "$@" ;;
+peers) exec "$here/.python/bin/python" "$here/crates/bench/peers/svd_gpu.py" "$@" ;;
 check) check ;;
 help | --help | -h) usage ;;
 *)

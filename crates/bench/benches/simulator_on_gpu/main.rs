@@ -9,7 +9,7 @@
 //! the paths with that in their name, `--json FILE`.
 //!
 //! For a profiler: `--launch NAME` runs one chosen call once on the GPU, and `--counters NAME` prints the simulator's counters of
-//! the same launches as JSON; `--counters list` prints the names. `bench/peers/ncu_counters.py` compares the two.
+//! the same launches as JSON; `--counters list` prints the names. `crates/bench/peers/ncu_counters.py` compares the two.
 //!
 //! Without a GPU it says so; with `KINORA_REQUIRE_GPU=1` it fails. Counters need no GPU.
 

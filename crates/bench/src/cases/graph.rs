@@ -1,4 +1,4 @@
-//! A layer as a graph.
+//! The graph of a layer.
 
 use kinora_graph::{
     DType, Graph, GraphBuilder, GraphError, Phase, TensorType, ValueId,
@@ -14,8 +14,8 @@ struct Layer {
 }
 
 impl Layer {
-    /// An input that is a result as well cannot be overwritten: in a network something else may still read it, and every
-    /// replay starts from the same values.
+    /// An input that is an output as well cannot be overwritten in place: in a network something else may still read it,
+    /// and every replay must start from the same values.
     fn input(&mut self, name: &str, shape: &[usize]) -> Result<ValueId, GraphError> {
         let id = self.graph.input(name, TensorType::new(self.dtype, shape), Phase::Step)?;
         self.graph.output(name, id)?;
@@ -82,10 +82,10 @@ impl Layer {
 }
 
 impl Work {
-    /// The graph: inputs and weights named as the peers name them, the result `y`.
+    /// The graph: inputs and weights have the peers' names, the result is `y`.
     ///
     /// # Errors
-    /// Where the shapes do not go together.
+    /// If the shapes do not fit each other.
     pub fn graph(&self, name: &str, dtype: DType) -> Result<Graph, GraphError> {
         let mut layer = Layer { graph: GraphBuilder::new(name), dtype };
         let y = match *self {

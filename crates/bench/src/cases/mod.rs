@@ -1,26 +1,28 @@
-//! What is measured: layers of the networks, as tables of shapes that the peers' scripts read as well.
+//! What is measured: layers, as tables of shapes that the peers read as well, whole networks, and clips.
 
 mod graph;
 mod networks;
 mod numbers;
 mod shape;
 
-pub use networks::{BuildError, Clips, Network, prediction, stages};
+pub use networks::{Batch, Network, prediction, stages};
 pub use numbers::{Numbers, windows};
-pub(crate) use numbers::{bar, window};
+pub(crate) use numbers::{bar, in_windows, window};
 pub(crate) use shape::bytes;
 pub use shape::{ConvShape, Rows, Work};
 
 use serde::Deserialize;
 
-/// The tables, which are part of the program: it needs no checkout.
-const CPU: &str = include_str!("../../../../bench/peers/cpu_shapes.json");
-const KERNELS: &str = include_str!("../../../../bench/peers/op_shapes.json");
+use crate::BenchError;
+
+/// The tables are part of the program, so that it needs no checkout.
+const CPU: &str = include_str!("../../peers/cpu_shapes.json");
+const KERNELS: &str = include_str!("../../peers/op_shapes.json");
 
 /// A layer by its name.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Case {
-    /// Its name, which no other case of its table has.
+    /// Its name, unique in its table.
     pub name: String,
     /// What is computed.
     #[serde(flatten)]
@@ -30,29 +32,29 @@ pub struct Case {
 /// The layers for a CPU: those of a small SVD-like UNet (widths 128 to 512, 8 frames, 32×32 latents), and some of the full one.
 ///
 /// # Errors
-/// Where the table is wrong.
-pub fn cpu() -> Result<Vec<Case>, String> {
+/// If the table cannot be read.
+pub fn cpu() -> Result<Vec<Case>, BenchError> {
     read(CPU)
 }
 
 /// The layers of Stable Video Diffusion and of Stable Diffusion, as a GPU runs them.
 ///
 /// # Errors
-/// Where the table is wrong.
-pub fn kernels() -> Result<Vec<Case>, String> {
+/// If the table cannot be read.
+pub fn kernels() -> Result<Vec<Case>, BenchError> {
     read(KERNELS)
 }
 
 /// The same, cut down to what a CPU computes in milliseconds.
 ///
 /// # Errors
-/// Where the table is wrong.
-pub fn reduced_kernels() -> Result<Vec<Case>, String> {
+/// If the table cannot be read.
+pub fn reduced_kernels() -> Result<Vec<Case>, BenchError> {
     Ok(kernels()?.into_iter().map(|case| Case { work: case.work.reduced(), ..case }).collect())
 }
 
-fn read(table: &str) -> Result<Vec<Case>, String> {
-    serde_json::from_str(table).map_err(|problem| format!("the table of cases: {problem}"))
+fn read(table: &str) -> Result<Vec<Case>, BenchError> {
+    serde_json::from_str(table).map_err(BenchError::Table)
 }
 
 #[cfg(test)]
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reduced_is_small() {
+    fn reduced_cases_are_small() {
         for case in reduced_kernels().unwrap() {
             let graph = case.work.graph(&case.name, DType::F32).unwrap();
             assert!(graph.step_flops() < 3_000_000_000, "{}: {}", case.name, graph.step_flops());

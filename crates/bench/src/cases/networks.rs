@@ -1,20 +1,23 @@
-//! The networks of Stable Video Diffusion with synthetic weights, as `bench/peers/svd_stages.py` runs them.
+//! The networks of Stable Video Diffusion with synthetic weights, as `crates/bench/peers/svd_stages.py` runs them.
 
-use kinora_graph::{DType, Graph, GraphBuilder, GraphError, Phase, Source, Tensor, TensorType};
+use kinora_graph::{DType, Graph, GraphBuilder, Phase, Source, Tensor, TensorType};
 use kinora_models::{
     networks::{
-        NetworkError,
         clip_vision::{self, ClipVisionConfig},
         unet::{UnetConfig, UnetInputs, time_embedding, unet},
         vae::{self, Decode, Encode, Pixels, VaeConfig},
     },
-    synthetic::{SyntheticModel, uniform},
+    presets::{ClipShape, Preset},
+    synthetic::uniform,
 };
 use kinora_runtime::Tensors;
 
-use crate::run::{Size, Suite};
+use crate::{
+    BenchError,
+    run::{Size, Suite},
+};
 
-/// A network with what it is asked for.
+/// The network of a stage.
 #[derive(Clone, Debug)]
 pub struct Network {
     /// Its stage: `clip`, `vae_encode`, `unet` or `vae_decode`.
@@ -23,11 +26,11 @@ pub struct Network {
     pub graph: Graph,
 }
 
-/// The clips that a UNet sees.
+/// The clips that a UNet denoises together.
 #[derive(Clone, Copy, Debug)]
-pub struct Clips {
+pub struct Batch {
     /// How many there are.
-    pub count: usize,
+    pub clips: usize,
     /// Frames of each.
     pub frames: usize,
     /// Height of the latents.
@@ -41,74 +44,46 @@ pub fn stages(suite: Suite) -> &'static [&'static str] {
     match suite {
         Suite::Svd => &["clip", "vae_encode", "unet"],
         Suite::Vae => &["vae_decode"],
+        Suite::Pipeline => &["pipeline"],
         Suite::Cpu | Suite::Kernels => &[],
     }
 }
 
-/// Frames, height and width of a clip.
-fn clip_of(size: Size) -> [usize; 3] {
-    match size {
-        Size::Full => [14, 576, 1024],
-        Size::Small => [8, 192, 320],
-        Size::Tiny => [4, 64, 64],
-    }
-}
-
-/// Why a network could not be built.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// Its configuration.
-    #[error(transparent)]
-    Network(#[from] NetworkError),
-    /// Its graph.
-    #[error(transparent)]
-    Graph(#[from] GraphError),
-    /// There is no such stage, or no such model.
-    #[error("there is no network {0}")]
-    Unknown(String),
-}
-
 impl Network {
-    /// A stage's network. Stable Video Diffusion's UNet sees two clips, the second of which is the guided one.
+    /// The network of a stage. Like Stable Video Diffusion's with guidance, the UNet denoises two clips.
     ///
     /// # Errors
-    /// Where there is no such stage.
-    pub fn new(stage: &'static str, size: Size, dtype: DType) -> Result<Network, BuildError> {
-        let [frames, height, width] = clip_of(size);
-        let model = match size {
-            Size::Full => None,
-            _ => Some(
-                SyntheticModel::preset(size.name()).ok_or_else(|| BuildError::Unknown(size.to_string()))?,
-            ),
-        };
-        let vae = || match &model {
-            None => Ok(VaeConfig::svd()),
-            Some(model) => VaeConfig::from_json(&model.vae.to_string()),
-        };
-        let latents = [height / 8, width / 8];
+    /// If there is no such stage.
+    pub fn new(stage: &'static str, size: Size, dtype: DType) -> Result<Network, BenchError> {
+        let Preset { model, clip: ClipShape { frames, height, width, .. } } = size.preset();
+        let [latent_height, latent_width] = [height / 8, width / 8];
         let graph = match stage {
             "clip" => {
-                let config = match &model {
-                    None => ClipVisionConfig::svd(),
-                    Some(model) => ClipVisionConfig::from_json(&model.image_encoder.to_string())?,
-                };
+                let config = ClipVisionConfig::from_json(&model.image_encoder.to_string())?;
                 clip_vision::encoder(&config, 1, dtype)?
             }
-            "vae_encode" => vae::encoder(&vae()?, &Encode { images: 1, height, width, dtype })?,
+            "vae_encode" => {
+                let config = VaeConfig::from_json(&model.vae.to_string())?;
+                vae::encoder(&config, &Encode { images: 1, height, width, dtype })?
+            }
             "vae_decode" => {
-                let [height, width] = latents;
-                let pixels = Pixels::Signed;
-                vae::decoder(&vae()?, &Decode { frames, height, width, dtype, scaled: false, pixels })?
+                let config = VaeConfig::from_json(&model.vae.to_string())?;
+                let decode = Decode {
+                    frames,
+                    height: latent_height,
+                    width: latent_width,
+                    dtype,
+                    scaled: false,
+                    pixels: Pixels::Signed,
+                };
+                vae::decoder(&config, &decode)?
             }
             "unet" => {
-                let config = match &model {
-                    None => UnetConfig::svd(),
-                    Some(model) => UnetConfig::from_json(&model.unet.to_string())?,
-                };
-                let [height, width] = latents;
-                prediction(&config, dtype, &Clips { count: 2, frames, height, width })?
+                let config = UnetConfig::from_json(&model.unet.to_string())?;
+                let batch = Batch { clips: 2, frames, height: latent_height, width: latent_width };
+                prediction(&config, dtype, &batch)?
             }
-            other => return Err(BuildError::Unknown(other.to_owned())),
+            other => return Err(BenchError::UnknownStage(other.to_owned())),
         };
         Ok(Network { stage, graph })
     }
@@ -116,8 +91,8 @@ impl Network {
     /// The inputs of a phase, made from their names as `svd_stages.py` makes them.
     ///
     /// # Errors
-    /// Where one cannot be had.
-    pub fn inputs(&self, phase: Phase) -> Result<Tensors, String> {
+    /// If an input is not of floating-point numbers.
+    pub fn inputs(&self, phase: Phase) -> Result<Tensors, BenchError> {
         let mut tensors = Tensors::new();
         for value in self.graph.inputs().iter().map(|&id| self.graph.value(id)) {
             if value.source == Source::Input(phase) {
@@ -127,7 +102,7 @@ impl Network {
         Ok(tensors)
     }
 
-    fn input(&self, name: &str, ty: &TensorType) -> Result<Tensor, String> {
+    fn input(&self, name: &str, ty: &TensorType) -> Result<Tensor, BenchError> {
         let count = ty.elements();
         let numbers: Vec<f32> = match name {
             // A quarter of the logarithm of the noise level, of about 55.
@@ -140,13 +115,12 @@ impl Network {
                 uniform(&name).map(|number| (number * scale) as f32).take(count).collect()
             }
         };
-        // Numbers that f16 has, so that every precision is given the very same.
-        let rounded = Tensor::from_f32(DType::F16, [count], &numbers).map_err(|error| error.to_string())?;
-        Tensor::from_f32(ty.dtype, ty.shape.clone(), &rounded.to_f32()).map_err(|error| error.to_string())
+        // Numbers that are exact in f16, so that every precision gets the same.
+        let rounded = Tensor::from_f32(DType::F16, [count], &numbers)?;
+        Ok(Tensor::from_f32(ty.dtype, ty.shape.clone(), &rounded.to_f32())?)
     }
 
-    /// The bytes of the weights, the inputs and the results: what has to be moved at the least, were there caches without
-    /// end.
+    /// The bytes of the weights, the inputs and the results: what must be moved at least, even with infinite caches.
     pub fn bytes(&self) -> u64 {
         let results = self.graph.outputs().iter().map(|output| self.graph.value(output.value).ty.bytes());
         let given = self.graph.values().iter().filter(|value| !matches!(value.source, Source::Node { .. }));
@@ -154,25 +128,25 @@ impl Network {
     }
 }
 
-/// A UNet alone: the prediction for clips beside each other, without scaling, guidance and sampler.
+/// A UNet alone: its prediction for a batch of clips, without scaling, guidance and sampler.
 ///
 /// # Errors
-/// Where the configuration cannot be honoured.
-pub fn prediction(config: &UnetConfig, dtype: DType, clips: &Clips) -> Result<Graph, BuildError> {
-    let &Clips { count, frames, height, width } = clips;
-    let images = count * frames;
+/// If the configuration is not supported.
+pub fn prediction(config: &UnetConfig, dtype: DType, batch: &Batch) -> Result<Graph, BenchError> {
+    let &Batch { clips, frames, height, width } = batch;
+    let images = clips * frames;
     let mut g = GraphBuilder::new("unet");
     let sample = TensorType::new(dtype, [images, height, width, config.in_channels]);
     let sample = g.input("sample", sample, Phase::Step)?;
-    let context = TensorType::new(dtype, [count, 1, config.context_channels()?]);
+    let context = TensorType::new(dtype, [clips, 1, config.context_channels()?]);
     let context = g.input("context", context, Phase::Clip)?;
-    let timesteps = g.input("timesteps", TensorType::new(DType::F32, [count]), Phase::Clip)?;
-    let ids = TensorType::new(DType::F32, [count, config.added_time_ids()?]);
+    let timesteps = g.input("timesteps", TensorType::new(DType::F32, [clips]), Phase::Clip)?;
+    let ids = TensorType::new(DType::F32, [clips, config.added_time_ids()?]);
     let ids = g.input("added_time_ids", ids, Phase::Clip)?;
     let time = time_embedding(&mut g, config, dtype, timesteps, ids)?;
     // Every image reads the row of its clip.
     let rows: Vec<i32> = (0..images).map(|image| (image / frames.max(1)) as i32).collect();
-    let rows = Tensor::from_slice([images], &rows).map_err(|error| BuildError::Unknown(error.to_string()))?;
+    let rows = Tensor::from_slice([images], &rows)?;
     let rows = g.constant("rows", rows)?;
     let time = g.embedding("time_rows", time, rows)?;
     let prediction = unet(&mut g, config, dtype, &UnetInputs { sample, time, context, frames })?;

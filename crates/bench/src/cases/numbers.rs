@@ -1,12 +1,12 @@
-//! Operands of a layer: patterns that are repeated, so that gigabytes need neither be computed nor handed to a peer.
+//! The operands of a layer: patterns that are repeated, so that gigabytes need neither be computed nor passed to a peer.
 
 use kinora_graph::{DType, Graph, Source, Tensor, TensorType, tensor::TensorError};
 use kinora_models::synthetic;
 
-/// Numbers of a pattern: odd, so that no row of a tensor is like another.
+/// The length of a pattern: odd, so that no row of a tensor equals another.
 const PATTERN: usize = (1 << 18) - 5;
 
-/// Numbers that are compared at the beginning, in the middle and at the end of a long result.
+/// How many numbers are compared at the beginning, in the middle and at the end of a long result.
 const WINDOW: usize = 1 << 22;
 
 /// An operand's numbers.
@@ -18,15 +18,15 @@ pub struct Numbers {
     pub ty: TensorType,
     /// Whether it is a weight.
     pub is_weight: bool,
-    /// What is repeated until the operand is full, of numbers that its element type has.
+    /// Repeated until the operand is full; its numbers are exact in the operand's element type.
     pub pattern: Vec<f32>,
 }
 
 impl Numbers {
-    /// For every input and weight of a graph: uniform, of unit variance, and weights of the size that keeps results so.
+    /// For every input and weight of a graph: uniform, of unit variance, and weights scaled so that results have it too.
     ///
     /// # Errors
-    /// Where the graph has operands that are no numbers.
+    /// If the graph has operands that are not floating-point numbers.
     pub fn of(graph: &Graph) -> Result<Vec<Numbers>, TensorError> {
         let operands = graph.value_ids().filter(|(_, value)| !matches!(value.source, Source::Node { .. }));
         operands
@@ -39,7 +39,7 @@ impl Numbers {
                     .take(count)
                     .map(|number| (number * scale) as f32)
                     .collect();
-                // Rounded once, so that a peer that is given f32 computes with the same.
+                // Rounded here, so that a peer that gets them as f32 computes with the same numbers.
                 let pattern = Tensor::from_f32(value.ty.dtype, [count], &numbers)?.to_f32();
                 Ok(Numbers { name: value.name.clone(), ty: value.ty.clone(), is_weight, pattern })
             })
@@ -49,7 +49,7 @@ impl Numbers {
     /// The whole operand.
     ///
     /// # Errors
-    /// Where it cannot be had.
+    /// If the element type cannot hold floating-point numbers.
     pub fn tensor(&self) -> Result<Tensor, TensorError> {
         let numbers: Vec<f32> = self.pattern.iter().copied().cycle().take(self.ty.elements()).collect();
         Tensor::from_f32(self.ty.dtype, self.ty.shape.clone(), &numbers)
@@ -58,13 +58,13 @@ impl Numbers {
     /// The pattern in the operand's element type.
     ///
     /// # Errors
-    /// Where it cannot be had.
+    /// If the element type cannot hold floating-point numbers.
     pub fn pattern_bytes(&self) -> Result<Vec<u8>, TensorError> {
         Ok(Tensor::from_f32(self.ty.dtype, [self.pattern.len()], &self.pattern)?.bytes().to_vec())
     }
 }
 
-/// The parts of a result of so many numbers that are compared, each from a number on and so long: all of a short one.
+/// The parts of a result of `count` numbers that are compared, as offset and length: all of a short result.
 pub fn windows(count: usize) -> Vec<(usize, usize)> {
     if count <= 3 * WINDOW {
         return vec![(0, count)];
@@ -72,12 +72,17 @@ pub fn windows(count: usize) -> Vec<(usize, usize)> {
     [0, count / 2, count - WINDOW].map(|from| (from, WINDOW)).to_vec()
 }
 
-/// What a peer is told of [`windows`].
+/// The numbers of a result that are compared.
+pub(crate) fn in_windows(result: &[f32]) -> Vec<f32> {
+    windows(result.len()).into_iter().flat_map(|(from, count)| &result[from..from + count]).copied().collect()
+}
+
+/// The length of a window, for the peers; see [`windows`].
 pub(crate) fn window() -> usize {
     WINDOW
 }
 
-/// How far a layer's result may be from another's, as a whole: a few units in the last place of the storage.
+/// How far a layer's result may be from another's, as relative root mean square: a few units in the last place.
 pub(crate) fn bar(dtype: DType) -> f64 {
     match dtype {
         DType::F32 => 1e-5,

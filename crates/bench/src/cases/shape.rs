@@ -26,10 +26,10 @@ pub enum Work {
         r#in: usize,
         /// Channels of the product.
         out: usize,
-        /// Whether one half of them is a gate of the other.
+        /// Whether one half of them gates the other.
         #[serde(default)]
         geglu: bool,
-        /// Whether something is added to the result.
+        /// Whether a residual is added to the result.
         #[serde(default)]
         residual: bool,
     },
@@ -43,12 +43,12 @@ pub enum Work {
         queries: usize,
         /// Channels of a head.
         head: usize,
-        /// Keys of a sequence, where they are not as many as the queries.
+        /// Keys of a sequence, if they are not as many as the queries.
         keys: Option<usize>,
-        /// Clips, where the queries are their frames.
+        /// Clips, if the queries are their frames.
         clips: Option<usize>,
     },
-    /// Group norm, over the frames of a clip where there are several.
+    /// Group norm, over the frames of a clip if there are several.
     GroupNorm {
         /// Images.
         images: usize,
@@ -102,7 +102,7 @@ pub struct ConvShape {
     /// Its stride in height and width.
     #[serde(default = "one")]
     pub stride: usize,
-    /// Frames of a clip, where the kernel reads several.
+    /// Frames of a clip, if the kernel reads several.
     #[serde(default = "one")]
     pub frames: usize,
     /// Whether a vector is added to every image.
@@ -111,7 +111,7 @@ pub struct ConvShape {
     /// Whether SiLU follows.
     #[serde(default)]
     pub silu: bool,
-    /// Whether something is added to the result.
+    /// Whether a residual is added to the result.
     #[serde(default)]
     pub residual: bool,
 }
@@ -128,7 +128,7 @@ impl Work {
         }
     }
 
-    /// The same kind of work, little of it: fewer images, shorter extents, and channels that keep what kernels go by.
+    /// The same kind of work, but little of it: fewer images and smaller extents, with channels that choose the same kernels.
     pub fn reduced(self) -> Work {
         let less = |count: usize, most: usize| count.min(most);
         match self {
@@ -200,7 +200,7 @@ impl Rows {
     }
 }
 
-/// The bytes that a layer has to move: every operand and the result `y` once.
+/// The bytes that a layer must move: every operand and the result `y` once.
 pub fn bytes(graph: &Graph) -> u64 {
     let results = graph.outputs().iter().filter(|output| output.name == "y");
     let results = results.map(|output| graph.value(output.value).ty.bytes());

@@ -1,16 +1,20 @@
 //! PyTorch as a peer, of layers or of whole networks.
 
-use std::{fs, path::Path};
-
-use serde_json::{Value, json};
-
-use super::{Peer, Python, Script};
-use crate::{
-    cases::{Numbers, Work, window},
-    run::Size,
+use std::{
+    fs,
+    path::{Path, PathBuf},
 };
 
-/// What PyTorch is to run on.
+use kinora_models::presets::Preset;
+use serde_json::{Value, json};
+
+use super::{Peer, Program, Python};
+use crate::{
+    BenchError,
+    cases::{Numbers, Work, window},
+};
+
+/// What PyTorch runs on.
 #[derive(Clone, Debug)]
 pub struct Hello {
     /// Threads, on a CPU.
@@ -23,7 +27,7 @@ pub struct Hello {
     pub compile: bool,
 }
 
-/// PyTorch, running.
+/// A process that runs PyTorch.
 #[derive(Debug)]
 pub struct TorchPeer {
     peer: Peer,
@@ -37,17 +41,32 @@ pub struct Variant {
     pub number: usize,
     /// Its name.
     pub name: String,
-    /// Its result, where it was able to run: as much of it as is compared.
-    pub result: Result<Vec<f32>, String>,
+    /// Why it cannot run, if it cannot.
+    failed: Option<String>,
+    /// The file with its result.
+    file: PathBuf,
+}
+
+impl Variant {
+    /// Its result: as much of it as is compared.
+    ///
+    /// # Errors
+    /// If it could not run.
+    pub fn result(&self) -> Result<Vec<f32>, BenchError> {
+        match &self.failed {
+            Some(why) => Err(BenchError::PeerRefused(why.clone())),
+            None => floats(&self.file),
+        }
+    }
 }
 
 impl TorchPeer {
-    /// Starts PyTorch with the scripts [of layers](super::TORCH_LAYERS) or [of networks](super::SVD_NETWORKS).
+    /// Starts PyTorch for [layers](super::TORCH_LAYERS) or [networks](super::SVD_NETWORKS).
     ///
     /// # Errors
-    /// Where it does not start, or there is no such device for it.
-    pub fn start(python: &Python, scripts: &[Script], hello: &Hello) -> Result<TorchPeer, String> {
-        let mut peer = Peer::start(python, scripts)?;
+    /// If it does not start, or does not have the device.
+    pub fn start(python: &Python, program: &Program, hello: &Hello) -> Result<TorchPeer, BenchError> {
+        let mut peer = Peer::start(python, program)?;
         let versions = peer.ask(&json!({
             "do": "hello", "threads": hello.threads, "device": hello.device, "precision": hello.precision,
             "compile": hello.compile,
@@ -60,23 +79,22 @@ impl TorchPeer {
         &self.versions
     }
 
-    /// Hands over a layer with its numbers, and gives every way there is with its result. `copies` of the operands are
-    /// gone round when it is timed.
+    /// Prepares a layer with its numbers, in every way that PyTorch has. Runs cycle through `copies` of the operands.
     ///
     /// # Errors
-    /// Where the peer stops, or files cannot be written.
+    /// If the peer stops, or files cannot be written.
     pub fn prepare(
         &mut self,
         work: &Work,
         numbers: &[Numbers],
         copies: usize,
-    ) -> Result<Vec<Variant>, String> {
+    ) -> Result<Vec<Variant>, BenchError> {
         let mut request = work.peer_request();
         let mut tensors = serde_json::Map::new();
         for numbers in numbers {
             let file = self.peer.folder().join(format!("{}.bin", numbers.name));
             let bytes: Vec<u8> = numbers.pattern.iter().flat_map(|number| number.to_le_bytes()).collect();
-            fs::write(&file, bytes).map_err(|error| format!("{}: {error}", file.display()))?;
+            fs::write(&file, bytes).map_err(BenchError::file("write", &file))?;
             tensors.insert(numbers.name.clone(), json!({"file": file, "shape": numbers.ty.shape.to_vec()}));
         }
         request["tensors"] = Value::Object(tensors);
@@ -84,46 +102,44 @@ impl TorchPeer {
         self.ask_to_prepare(request)
     }
 
-    /// Lets it make a network with synthetic weights, and gives every way there is with its result.
+    /// Prepares a stage of a model with synthetic weights, in every way that PyTorch has.
     ///
     /// # Errors
-    /// Where the peer stops.
-    pub fn prepare_network(&mut self, stage: &str, size: Size) -> Result<Vec<Variant>, String> {
-        self.ask_to_prepare(json!({"stage": stage, "size": size.name()}))
+    /// If the peer stops.
+    pub fn prepare_stage(&mut self, stage: &str, preset: &Preset) -> Result<Vec<Variant>, BenchError> {
+        self.ask_to_prepare(json!({"stage": stage, "preset": preset}))
     }
 
-    fn ask_to_prepare(&mut self, mut request: Value) -> Result<Vec<Variant>, String> {
+    fn ask_to_prepare(&mut self, mut request: Value) -> Result<Vec<Variant>, BenchError> {
         let result = self.peer.folder().join("result");
         request["do"] = json!("prepare");
         request["window"] = json!(window());
         request["result"] = json!(result);
         let answer = self.peer.ask(&request)?;
-        let variants = answer["variants"].as_array().ok_or("the peer gave no variants")?;
-        let variants = variants.iter().enumerate().map(|(number, variant)| {
-            let name = variant["name"].as_str().unwrap_or("unknown").to_owned();
-            let result = match variant["failed"].as_str() {
-                Some(why) => Err(why.to_owned()),
-                None => floats(&result.with_extension(number.to_string())),
-            };
-            Variant { number, name, result }
+        let variants = answer["variants"].as_array().ok_or(BenchError::PeerAnswer("variants"))?;
+        let variants = variants.iter().enumerate().map(|(number, variant)| Variant {
+            number,
+            name: variant["name"].as_str().unwrap_or("unknown").to_owned(),
+            failed: variant["failed"].as_str().map(str::to_owned),
+            file: result.with_extension(number.to_string()),
         });
         Ok(variants.collect())
     }
 
-    /// Runs one way of the layer for about so many seconds and at least so many times, and gives the seconds of each.
+    /// Runs a variant for about `seconds` and at least `least` times; gives the seconds of each run.
     ///
     /// # Errors
-    /// Where the peer stops.
-    pub fn time(&mut self, variant: usize, seconds: f64, least: usize) -> Result<Vec<f64>, String> {
+    /// If the peer stops.
+    pub fn time(&mut self, variant: usize, seconds: f64, least: usize) -> Result<Vec<f64>, BenchError> {
         let request = json!({"do": "time", "variant": variant, "seconds": seconds, "least": least});
         let answer = self.peer.ask(&request)?;
-        let samples = answer["seconds"].as_array().ok_or("the peer gave no times")?;
-        let samples: Vec<f64> = samples.iter().filter_map(Value::as_f64).collect();
-        if samples.is_empty() { Err("the peer gave no times".into()) } else { Ok(samples) }
+        let times: Vec<f64> =
+            answer["seconds"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+        if times.is_empty() { Err(BenchError::PeerAnswer("times")) } else { Ok(times) }
     }
 }
 
-fn floats(path: &Path) -> Result<Vec<f32>, String> {
-    let bytes = fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+fn floats(path: &Path) -> Result<Vec<f32>, BenchError> {
+    let bytes = fs::read(path).map_err(BenchError::file("read", path))?;
     Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }

@@ -1,19 +1,19 @@
-//! What became faster or slower from one run to another.
+//! What became faster or slower between two runs.
 
 use serde::Serialize;
 
 use super::{Entry, KINORA, PROCESSOR, Results};
 use crate::Estimate;
 
-/// What became of a case.
+/// How a case changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Its interval lies wholly below that of before.
+    /// Its interval lies entirely below the earlier one.
     Faster,
-    /// Its interval lies wholly above that of before.
+    /// Its interval lies entirely above the earlier one.
     Slower,
-    /// The intervals overlap: nothing can be said.
+    /// The intervals overlap, so that no change is certain.
     Unchanged,
 }
 
@@ -22,35 +22,35 @@ pub enum Verdict {
 pub struct Change {
     /// The suite.
     pub suite: String,
-    /// The case, and the kernel where each has an entry of its own.
+    /// The case, and the kernel if it is not the chosen one.
     pub case: String,
-    /// The median of before, in milliseconds, with its interval.
+    /// The earlier time.
     pub before: Estimate,
-    /// And that of after.
+    /// The later time.
     pub after: Estimate,
-    /// By how much it takes longer, as a part of before.
+    /// The change of the median, as a share of the earlier one.
     pub change: f64,
-    /// What the intervals say.
+    /// What the intervals show.
     pub verdict: Verdict,
-    /// Whether it is slower by more than is allowed.
+    /// Whether it is slower by more than the threshold.
     pub regression: bool,
 }
 
-/// Two runs beside each other.
+/// Two runs side by side.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The cases that both have.
     pub changes: Vec<Change>,
-    /// Cases of the run before that the run after has no time of.
+    /// Cases of the earlier run that the later one has no time for.
     pub gone: Vec<String>,
-    /// What makes the comparison doubtful.
+    /// Reasons to doubt the comparison.
     pub notes: Vec<String>,
-    /// By how much a case may become slower, as a part.
+    /// By how much a case may become slower, as a share.
     pub threshold: f64,
 }
 
 impl Comparison {
-    /// The cases that became slower by more than is allowed.
+    /// The cases that became slower by more than the threshold.
     pub fn regressions(&self) -> impl Iterator<Item = &Change> {
         self.changes.iter().filter(|change| change.regression)
     }
@@ -61,7 +61,7 @@ pub fn compare(before: &Results, after: &Results, threshold: f64) -> Comparison 
     let (old, new) = (entries(before), entries(after));
     let mut changes = Vec::new();
     let mut gone = Vec::new();
-    // What was not asked for this time is not missed.
+    // Suites that were not run this time are not missing.
     let asked = |suite: &str| after.suites.iter().any(|of| of.suite == suite && of.not_run.is_none());
     for (key, before) in &old {
         match new.iter().find(|(other, _)| other == key) {
@@ -77,7 +77,7 @@ pub fn compare(before: &Results, after: &Results, threshold: f64) -> Comparison 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     suite: String,
-    /// Whether the processor ran it, in which precision, and at which size. Two GPUs may be compared, which a note tells of.
+    /// Whether the processor ran it, the precision, and the size. Two GPUs may be compared, with a note.
     kind: String,
     case: String,
 }
@@ -124,18 +124,18 @@ fn notes(before: &Results, after: &Results) -> Vec<String> {
     let gpu = |results: &Results| results.gpu.as_ref().map_or("none".to_owned(), |gpu| gpu.name.clone());
     let driver = |results: &Results| results.gpu.as_ref().map(|gpu| gpu.driver.clone());
     if before.processor != after.processor {
-        notes.push(format!("another processor: {}, now {}", before.processor, after.processor));
+        notes.push(format!("different processors: {}, now {}", before.processor, after.processor));
     }
     if before.kinora.build != after.kinora.build {
-        notes.push(format!("another kind of build: {}, now {}", before.kinora.build, after.kinora.build));
+        notes.push(format!("different builds: {}, now {}", before.kinora.build, after.kinora.build));
     }
     if before.threads != after.threads {
-        notes.push(format!("another number of threads: {}, now {}", before.threads, after.threads));
+        notes.push(format!("different numbers of threads: {}, now {}", before.threads, after.threads));
     }
     if gpu(before) != gpu(after) {
-        notes.push(format!("another GPU: {}, now {}", gpu(before), gpu(after)));
+        notes.push(format!("different GPUs: {}, now {}", gpu(before), gpu(after)));
     } else if driver(before) != driver(after) {
-        notes.push("another driver of the GPU".to_owned());
+        notes.push("different drivers of the GPU".to_owned());
     }
     for (when, results) in [("before", before), ("now", after)] {
         for suite in &results.suites {
@@ -222,18 +222,18 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_doubtful_is_noted() {
+    fn reasons_to_doubt_are_noted() {
         let before = results(&[("same", estimate(0.9, 1.0, 1.1))]);
         let mut after = before.clone();
         after.threads = 4;
         after.suites[0].clock = Some(crate::results::Clock { before: 1.0, after: 0.9 });
         let compared = compare(&before, &after, 0.05);
         assert_eq!(compared.notes.len(), 2, "{:?}", compared.notes);
-        // Another precision is another case.
+        // A different precision makes it a different case.
         after.suites[0].precision = "f16".into();
         let compared = compare(&before, &after, 0.05);
         assert!(compared.changes.is_empty() && compared.gone == ["cpu same"]);
-        // So is another kind of device, and another GPU is not.
+        // So does a different kind of device, but not a different GPU.
         let on = |device: &str| {
             let mut results = before.clone();
             results.suites[0].device = device.to_owned();

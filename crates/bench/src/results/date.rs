@@ -1,14 +1,14 @@
-//! The date, as files write it.
+//! The date, as in files.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now, by the clock of the world: `2026-01-31T12:00:00Z`.
+/// Now, in UTC: `2026-01-31T12:00:00Z`.
 pub fn now() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
     text(seconds)
 }
 
-/// Of seconds since 1970. Years are counted from March, so that the day that some have more is the last.
+/// The date of seconds since 1970. Years are counted from March, so that a leap day is the last of its year.
 fn text(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let (era, day) = (days / 146_097, days % 146_097);
@@ -25,7 +25,7 @@ fn text(seconds: u64) -> String {
 mod tests {
     use super::*;
 
-    /// As `date -u -d @SECONDS` says.
+    /// As `date -u -d @SECONDS` prints them.
     #[test]
     fn dates_are_those_of_the_system() {
         for (seconds, date) in [

@@ -1,13 +1,15 @@
-//! What a run leaves behind.
+//! Files of results.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-/// Writes a run's results as JSON, indented for the people who compare two of them.
+use crate::BenchError;
+
+/// Writes a run's results as JSON, indented so that two files can be compared line by line.
 ///
 /// # Errors
-/// Where the file cannot be written.
-pub fn write_json(path: &Path, document: &Value) -> Result<(), String> {
-    std::fs::write(path, format!("{document:#}\n")).map_err(|e| format!("{}: {e}", path.display()))
+/// If the file cannot be written.
+pub fn write_json(path: &Path, document: &Value) -> Result<(), BenchError> {
+    std::fs::write(path, format!("{document:#}\n")).map_err(BenchError::file("write", path))
 }

@@ -1,4 +1,4 @@
-//! What a run has found: plain data, kept as JSON, from which tables, comparisons and plots are made.
+//! The results of a run: plain data, saved as JSON, from which tables, comparisons and plots are made.
 
 mod compare;
 mod date;

@@ -1,11 +1,11 @@
-//! What a run has found, as it is kept.
+//! The results of a run, as they are saved.
 
 use std::{fs, path::Path};
 
 use kinora_profile::Ceilings;
 use serde::{Deserialize, Serialize};
 
-use crate::{Distance, Estimate};
+use crate::{Estimate, Ratio};
 
 /// The version of the format.
 pub const FORMAT: u32 = 1;
@@ -21,7 +21,7 @@ pub enum ResultsError {
         /// Why.
         source: std::io::Error,
     },
-    /// It is something else.
+    /// It holds something else.
     #[error("{path} holds no results of `kinora bench`: {problem}")]
     Format {
         /// The file.
@@ -36,9 +36,9 @@ pub enum ResultsError {
 pub struct Results {
     /// The version of this format.
     pub format: u32,
-    /// What was measured.
+    /// The version that was measured.
     pub kinora: Version,
-    /// When, by the clock of the world: `2026-01-31T12:00:00Z`.
+    /// When, in UTC: `2026-01-31T12:00:00Z`.
     pub date: String,
     /// The processor, and the vector instructions used.
     pub processor: String,
@@ -47,23 +47,23 @@ pub struct Results {
     /// The GPU.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub gpu: Option<Gpu>,
-    /// PyTorch, where it was there: its versions, by its own account.
+    /// PyTorch's versions, if it took part.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub peer: Option<serde_json::Value>,
     /// Turns of every case, and seconds of a turn.
     pub method: Method,
-    /// What was measured, suite by suite.
+    /// The suites.
     pub suites: Vec<SuiteResults>,
 }
 
-/// Which Kinora.
+/// A version of Kinora.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     /// Its version.
     pub version: String,
-    /// The commit that it was built from; `unknown` where there was no repository.
+    /// The commit that it was built from; `unknown` if it was built outside a repository.
     pub commit: String,
-    /// How it was built: `release`, or `debug`, whose times say little.
+    /// How it was built: `release`, or `debug`, whose times mean little.
     pub build: String,
 }
 
@@ -76,24 +76,24 @@ pub struct Gpu {
     pub architecture: String,
     /// The driver.
     pub driver: String,
-    /// The vendors' libraries that were there.
+    /// The vendor's libraries that were found.
     pub libraries: String,
 }
 
-/// How often everything was run.
+/// How often each case ran.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Method {
     /// Turns of every case.
     pub turns: usize,
-    /// Seconds of a turn, at the least.
+    /// Seconds of a turn, at least.
     pub seconds: f64,
-    /// Runs of a turn, at the least; one is enough for a network.
+    /// Runs of a turn, at least; one is enough for a network.
     pub runs: usize,
-    /// The most copies of a layer's operands that are gone round.
+    /// The most copies of a layer's operands that runs cycle through.
     pub copies: usize,
 }
 
-/// The device of a suite that no GPU ran.
+/// The device of a suite that the processor ran.
 pub const PROCESSOR: &str = "processor";
 
 /// A suite.
@@ -105,29 +105,29 @@ pub struct SuiteResults {
     pub device: String,
     /// The element type of operands and results.
     pub precision: String,
-    /// The size of the networks, or of the layers where it is not the real one.
+    /// The size of the networks, or of layers that were reduced.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub size: Option<String>,
-    /// Why it was not run: the machine has nothing to run it on.
+    /// Why it was not run.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub not_run: Option<String>,
-    /// Why it ended before its end, or could not begin.
+    /// Why it ended early, or could not begin.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failed: Option<String>,
-    /// What was not as it might be expected: a peer that did not start, or stopped.
+    /// What was unexpected: a peer that did not start, or stopped.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
-    /// What the device does at best, measured before the cases.
+    /// The most that the device reaches, measured before the cases.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ceilings: Option<Ceilings>,
-    /// Whether the device was as fast afterwards as before.
+    /// The speed of the device before and after.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub clock: Option<Clock>,
     /// The cases.
     pub cases: Vec<CaseResults>,
 }
 
-/// The speed of a loop that does nothing but arithmetic, before the cases and after them.
+/// The speed of a loop of arithmetic, before the cases and after them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
     /// Operations a second before.
@@ -137,15 +137,15 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// By how much it may move before a comparison means little.
+    /// The largest change with which a comparison still means something.
     const STEADY: f64 = 0.05;
 
-    /// By which part of itself the speed has moved.
+    /// The change of the speed, as a share.
     pub fn change(&self) -> f64 {
         self.after / self.before - 1.0
     }
 
-    /// Whether the device held its clock.
+    /// Whether the clock was steady.
     pub fn is_steady(&self) -> bool {
         self.change().abs() <= Self::STEADY
     }
@@ -156,11 +156,11 @@ impl Clock {
 pub struct CaseResults {
     /// Its name.
     pub name: String,
-    /// What kind of op, or which network, it is.
+    /// The kind of op, or `network`, or `pipeline`.
     pub family: String,
     /// Floating-point operations of a run.
     pub flops: u64,
-    /// Bytes that a run has to move at the least.
+    /// Bytes that a run must move at least; 0 if that is not known.
     pub bytes: u64,
     /// Who ran it: Kinora first.
     pub entries: Vec<Entry>,
@@ -169,9 +169,9 @@ pub struct CaseResults {
 /// One who ran a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Who: `kinora`, or a peer and which of its ways.
+    /// Who: `kinora`, or a peer with one of its ways to run the case.
     pub by: String,
-    /// The kernel, where one was chosen.
+    /// The kernel, if one was chosen.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kernel: Option<String>,
     /// Milliseconds of a run.
@@ -183,10 +183,13 @@ pub struct Entry {
     /// Bytes a second.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bytes_per_second: Option<f64>,
-    /// The time that the device's ceilings would allow, over that which it took.
+    /// The least time that the device's ceilings allow, over the time that it took.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub of_ceiling: Option<f64>,
-    /// How far its result is from Kinora's, in root mean squares; `None` for Kinora itself.
+    /// A peer's time over Kinora's, turn by turn.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ratio: Option<Ratio>,
+    /// How far its result is from Kinora's, as relative root mean square; `None` for Kinora itself.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub distance: Option<f64>,
     /// Why there is no time.
@@ -198,7 +201,7 @@ pub struct Entry {
 pub const KINORA: &str = "kinora";
 
 impl Entry {
-    /// Of times, with the rates that follow from the work.
+    /// With the rates that follow from the time and the work.
     pub fn new(
         by: &str,
         time: Option<Estimate>,
@@ -217,20 +220,16 @@ impl Entry {
             flops_per_second: rate(flops),
             bytes_per_second: rate(bytes),
             of_ceiling,
+            ratio: None,
             distance: None,
             failed: None,
             milliseconds: time,
         }
     }
 
-    /// Of one who could not run the case.
+    /// For one who could not run the case.
     pub fn failed(by: &str, why: &str) -> Entry {
         Entry { failed: Some(why.to_owned()), ..Entry::new(by, None, (0, 0), None) }
-    }
-
-    /// With how far its result is from ours.
-    pub fn at(self, distance: Distance) -> Entry {
-        Entry { distance: Some(distance.relative_rms), ..self }
     }
 }
 
@@ -247,25 +246,32 @@ impl CaseResults {
         timed.min_by(|(_, a), (_, b)| a.median.total_cmp(&b.median))
     }
 
-    /// The fastest peer's time over ours.
+    /// The fastest peer's time over ours: of the turns side by side or, in older files, of the medians.
     pub fn ratio(&self) -> Option<f64> {
         let ours = self.ours()?.milliseconds.as_ref()?;
-        self.best_peer().map(|(_, peer)| peer.median / ours.median)
+        let (peer, time) = self.best_peer()?;
+        Some(peer.ratio.as_ref().map_or(time.median / ours.median, |ratio| ratio.median))
+    }
+
+    /// Whether the fastest peer is faster than we are, and the interval leaves no doubt.
+    pub fn is_surely_behind(&self) -> bool {
+        let ratio = self.best_peer().and_then(|(peer, _)| peer.ratio.as_ref());
+        ratio.is_some_and(|ratio| ratio.interval[1] < 1.0)
     }
 }
 
 impl Results {
-    /// Reads what was saved.
+    /// Reads saved results.
     ///
     /// # Errors
-    /// Where the file cannot be read, or holds something else.
+    /// If the file cannot be read, or holds something else.
     pub fn read(path: &Path) -> Result<Results, ResultsError> {
         let path_text = path.display().to_string();
         let text = fs::read(path).map_err(|source| ResultsError::Read { path: path_text.clone(), source })?;
         let problem = |problem: String| ResultsError::Format { path: path_text.clone(), problem };
         let mut value: serde_json::Value =
             serde_json::from_slice(&text).map_err(|error| problem(error.to_string()))?;
-        // What `--json` prints has them beside a comparison.
+        // `--json` prints them beside a comparison.
         if let Some(results) = value.get_mut("results") {
             value = results.take();
         }
@@ -277,7 +283,7 @@ impl Results {
         Ok(results)
     }
 
-    /// What must not be: a suite or one of our own kernels that failed, and anyone whose result is another.
+    /// What makes a run a failure: a suite or one of our own kernels that failed, or a result that differs.
     pub fn failures(&self) -> impl Iterator<Item = String> {
         self.suites.iter().flat_map(|suite| {
             let whole = suite.failed.as_ref().map(|why| format!("{}: {why}", suite.suite));
@@ -292,9 +298,9 @@ impl Results {
         })
     }
 
-    /// As a file, indented for the people who look at two of them.
+    /// The text of a file, indented so that two can be compared line by line.
     pub fn to_json(&self) -> String {
-        // Of plain data it cannot fail.
+        // Plain data can always be written.
         let text = serde_json::to_string_pretty(self).unwrap_or_default();
         format!("{text}\n")
     }

@@ -1,4 +1,4 @@
-//! Results as a picture: a bar for everyone who ran a case, on an axis of times.
+//! Results as a plot: a bar for everyone who ran a case, on an axis of times.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,13 @@ const LABELS: f64 = 300.0;
 const BARS: f64 = 520.0;
 const REMARKS: f64 = 360.0;
 const TOP: f64 = 64.0;
-/// What lies left of everything.
+/// The margin on the left.
 const MARGIN: f64 = -12.0;
 const BAR: f64 = 13.0;
 const BETWEEN: f64 = 9.0;
 const HEADING: f64 = 46.0;
 
-/// Greys and a blue that can be read on white and on black alike, so that the picture needs no background of its own.
+/// Greys and a blue that are legible on white and on black, so that the plot needs no background.
 const STYLE: &str = "\
 text { font: 12px system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; fill: #7b7f87; }
 .title { font-size: 16px; font-weight: 600; }
@@ -51,7 +51,8 @@ pub fn svg(results: &Results) -> String {
     let machine = results.gpu.as_ref().map_or(&results.processor, |gpu| &gpu.name);
     let build = if kinora.build == "release" { String::new() } else { format!(", {} build", kinora.build) };
     let title = format!("Kinora {} ({}{build}) on {machine}", kinora.version, kinora.commit);
-    let remark = "median of a run with its interval on a logarithmic axis, shorter is faster; × is the time over Kinora's";
+    let remark =
+        "medians with their intervals on a logarithmic axis, shorter is faster; × is the time over Kinora's";
     format!(
         r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="{MARGIN:.0} 0 {width:.0} {height:.0}">
 <title>{title}</title>
@@ -65,7 +66,7 @@ pub fn svg(results: &Results) -> String {
     )
 }
 
-/// A case: its name beside its bars. Gives where the next one may begin.
+/// A case: its name beside its bars. Returns where the next one begins.
 fn group(body: &mut String, case: &CaseResults, axis: &Axis, mut y: f64) -> f64 {
     let name = escaped(&case.name);
     let _ = writeln!(
@@ -83,7 +84,7 @@ fn group(body: &mut String, case: &CaseResults, axis: &Axis, mut y: f64) -> f64 
     y
 }
 
-/// One bar, its interval, and who it is; nothing for one without a time.
+/// One bar with its interval and label; nothing for an entry without a time.
 fn bar(body: &mut String, entry: &Entry, ours: Option<f64>, axis: &Axis, y: f64) -> bool {
     let Some(time) = &entry.milliseconds else { return false };
     let end = axis.at(time.median);
@@ -121,7 +122,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// One that begins below the least time, since the length of a bar from there on must be seen.
+    /// It begins below the shortest time, so that every bar has a visible length.
     fn of(results: &Results) -> Axis {
         let entries = results.suites.iter().flat_map(|suite| &suite.cases).flat_map(|case| &case.entries);
         let times = entries.filter_map(|entry| Some(entry.milliseconds.as_ref()?.median));
@@ -168,7 +169,7 @@ impl Axis {
     }
 }
 
-/// A round time, without the digits that are zeros: `20 µs`.
+/// A round time without decimals: `20 µs`.
 fn tick(time: f64) -> String {
     let (value, unit) = match time {
         time if time < 0.9e-3 => (time * 1e6, "ns"),
@@ -179,7 +180,7 @@ fn tick(time: f64) -> String {
     format!("{value:.0} {unit}")
 }
 
-/// Text as XML has it.
+/// Text with XML's special characters escaped.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn results_without_times_are_a_picture_too() {
+    fn results_without_times_can_be_plotted() {
         assert_eq!(svg(&results(&[])).matches("<rect").count(), 0);
     }
 

@@ -1,4 +1,4 @@
-//! Results for people at a terminal.
+//! Results as tables for the terminal.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,12 @@ use crate::Estimate;
 /// The width of the column of names.
 const NAME: usize = 42;
 
-/// What was measured, on what.
+/// What was measured, and on which machine.
 pub fn header(results: &Results) -> String {
     let mut text =
         format!("Kinora {} ({}), {}\n", results.kinora.version, results.kinora.commit, results.date);
     if results.kinora.build != "release" {
-        let _ = writeln!(text, "a {} build, whose times say little", results.kinora.build);
+        let _ = writeln!(text, "a {} build, whose times mean little", results.kinora.build);
     }
     let _ = writeln!(text, "{}, {} threads", results.processor, results.threads);
     if let Some(gpu) = &results.gpu {
@@ -52,7 +52,8 @@ pub fn suite_header(suite: &SuiteResults) -> String {
     text
 }
 
-/// A case: our time, what it is of the device's best, and the fastest peer's. Then our other kernels, where they were timed.
+/// A case: our time, its share of the device's best, and the fastest peer's time; then our other kernels, if they were
+/// timed.
 pub fn row(case: &CaseResults) -> String {
     let mut text = String::new();
     for entry in case.entries.iter().filter(|entry| entry.by.starts_with(KINORA)) {
@@ -92,18 +93,18 @@ fn figures(entry: &Entry) -> String {
     )
 }
 
-/// Half of the interval, as a part of the median.
+/// Half of the interval, as a share of the median.
 fn spread(time: &Estimate) -> String {
     let [low, high] = time.interval;
     format!("±{:.1} %", 50.0 * (high - low) / time.median)
 }
 
-/// A time in three digits.
+/// A time with three digits.
 pub(super) fn milliseconds(time: f64) -> String {
     kinora_profile::quantity::time((time * 1e6).round() as u64)
 }
 
-/// What follows a suite's table: the mean of the ratios, and whether the clock held.
+/// Below a suite's table: the mean of the ratios, and whether the clock was steady.
 pub fn suite_footer(suite: &SuiteResults) -> String {
     let mut text = String::new();
     if let Some(why) = &suite.failed {
@@ -114,25 +115,33 @@ pub fn suite_footer(suite: &SuiteResults) -> String {
     }
     let ratios: Vec<f64> = suite.cases.iter().filter_map(CaseResults::ratio).collect();
     if !ratios.is_empty() {
-        let (mean, least) = crate::summary(ratios.iter().copied());
+        let mean = geometric_mean(&ratios);
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let behind = ratios.iter().filter(|&&ratio| ratio < 1.0).count();
+        let surely = suite.cases.iter().filter(|case| case.is_surely_behind()).count();
         let _ = writeln!(
             text,
-            "  the best peer takes {mean:.2}× as long (geometric mean; least {least:.2}×, behind in {behind} of {} cases)",
+            "  the best peer takes {mean:.2}× as long (geometric mean; least {least:.2}×; behind in {behind} of {} cases, \
+             surely in {surely})",
             ratios.len()
         );
     }
     if let Some(clock) = suite.clock.filter(|clock| !clock.is_steady()) {
         let _ = writeln!(
             text,
-            "  warning: the clock moved by {} meanwhile; times of this run mean little",
+            "  warning: the clock moved by {} during the run; its times mean little",
             change_percent(100.0 * clock.change())
         );
     }
     text
 }
 
-/// Two runs beside each other.
+fn geometric_mean(numbers: &[f64]) -> f64 {
+    let logarithms: f64 = numbers.iter().map(|number| number.ln()).sum();
+    (logarithms / numbers.len() as f64).exp()
+}
+
+/// Two runs side by side.
 pub fn comparison_text(comparison: &Comparison) -> String {
     let mut text = format!("\n  {:<NAME$} {:>9} {:>9} {:>9}\n", "case", "before", "now", "change");
     for change in &comparison.changes {
@@ -154,8 +163,8 @@ pub fn comparison_text(comparison: &Comparison) -> String {
     match comparison.gone.as_slice() {
         [] => {}
         [case] => _ = writeln!(text, "  not in this run: {case}"),
-        // Most often because a part of them was asked for.
-        cases => _ = writeln!(text, "  not in this run: {} cases of before", cases.len()),
+        // Usually because only some cases were chosen.
+        cases => _ = writeln!(text, "  not in this run: {} earlier cases", cases.len()),
     }
     for note in &comparison.notes {
         let _ = writeln!(text, "  note: {note}");
@@ -169,7 +178,7 @@ mod tests {
     use crate::results::compare;
 
     #[test]
-    fn a_row_says_all_of_a_case() {
+    fn a_row_describes_a_case() {
         let mut results = results(&[("conv 3×3", estimate(0.9, 1.0, 1.1))]);
         let suite = &mut results.suites[0];
         assert_eq!(
@@ -179,14 +188,19 @@ mod tests {
         assert!(suite_footer(suite).contains("2.10× as long"));
         suite.clock = Some(super::super::Clock { before: 1.0, after: 0.9 });
         assert!(suite_footer(suite).contains("clock moved by −10.0 %"));
-        // Someone whose result is another must be seen.
+        // A result that differs must be visible.
         suite.cases[0].entries[1].failed = Some("differs from kinora by 1.0e-1".into());
         suite.cases[0].entries[1].distance = Some(0.1);
         assert!(row(&suite.cases[0]).contains("✗ PyTorch eager: differs"));
     }
 
     #[test]
-    fn changes_are_said_in_words() {
+    fn means_are_geometric() {
+        assert!((geometric_mean(&[1.0, 4.0]) - 2.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn changes_are_named() {
         let before = results(&[("a", estimate(0.9, 1.0, 1.1)), ("b", estimate(0.9, 1.0, 1.1))]);
         let after = results(&[("a", estimate(1.9, 2.0, 2.1)), ("b", estimate(0.9, 1.0, 1.1))]);
         let text = comparison_text(&compare(&before, &after, 0.05));

@@ -1,16 +1,19 @@
 //! A layer on the CPU.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kinora_cpu::{Options, Program};
 use kinora_graph::{Graph, Tensor};
 use kinora_runtime::{RunError, Tensors};
 
-use super::turns::Layer;
-use crate::cases::{Numbers, windows};
+use super::turns::{Layer, samples};
+use crate::{
+    BenchError,
+    cases::{Numbers, in_windows},
+};
 
-/// A layer ready to run, several times over: each copy has operands of its own, and they are gone round, so that a small layer does
-/// not find in the caches what a network would have to fetch.
+/// A layer that is ready to run. Runs cycle through several copies of it, each with operands of its own, so that a small
+/// layer does not find in the caches what it would have to fetch in a network.
 pub struct CpuLayer {
     programs: Vec<Program>,
     inputs: Tensors,
@@ -21,49 +24,36 @@ impl CpuLayer {
     /// Of a graph with these numbers.
     ///
     /// # Errors
-    /// Where it cannot be planned, or memory is wanting.
-    pub fn new(graph: &Graph, numbers: &[Numbers], copies: usize) -> Result<CpuLayer, String> {
+    /// If it cannot be planned, or memory does not suffice.
+    pub fn new(graph: &Graph, numbers: &[Numbers], copies: usize) -> Result<CpuLayer, BenchError> {
         let (mut parameters, mut inputs) = (Tensors::new(), Tensors::new());
         for numbers in numbers {
-            let tensor = numbers.tensor().map_err(|error| error.to_string())?;
             let tensors = if numbers.is_weight { &mut parameters } else { &mut inputs };
-            tensors.insert(numbers.name.clone(), tensor);
+            tensors.insert(numbers.name.clone(), numbers.tensor()?);
         }
         let program = |_| {
             let mut program = Program::new(graph, &parameters, Options::default())?;
             program.run(&inputs)?;
             Ok(program)
         };
-        let programs = (0..copies.max(1)).map(program).collect::<Result<_, RunError>>();
-        Ok(CpuLayer { programs: programs.map_err(|error| error.to_string())?, inputs, next: 0 })
-    }
-
-    fn replay(&mut self) -> Result<(), String> {
-        self.next = (self.next + 1) % self.programs.len();
-        self.programs[self.next].replay().map_err(|error| error.to_string())
+        let programs = (0..copies.max(1)).map(program).collect::<Result<_, RunError>>()?;
+        Ok(CpuLayer { programs, inputs, next: 0 })
     }
 }
 
 impl Layer for CpuLayer {
-    fn result(&mut self) -> Result<Vec<f32>, String> {
-        let results = self.programs[0].run(&self.inputs).map_err(|error| error.to_string())?;
-        let result = results.get("y").map(Tensor::to_f32).ok_or("there is no result")?;
-        Ok(windows(result.len())
-            .into_iter()
-            .flat_map(|(from, count)| &result[from..from + count])
-            .copied()
-            .collect())
+    fn result(&mut self) -> Result<Vec<f32>, BenchError> {
+        let results = self.programs[0].run(&self.inputs)?;
+        let result = results.get("y").map(Tensor::to_f32).ok_or(BenchError::Nothing("result"))?;
+        Ok(in_windows(&result))
     }
 
-    fn time(&mut self, seconds: f64, least: usize) -> Result<Vec<f64>, String> {
-        self.replay()?;
-        let end = Instant::now() + Duration::from_secs_f64(seconds);
-        let mut samples = Vec::new();
-        while samples.len() < least || Instant::now() < end {
+    fn time(&mut self, seconds: f64, least: usize) -> Result<Vec<f64>, BenchError> {
+        samples(seconds, least, || {
+            self.next = (self.next + 1) % self.programs.len();
             let start = Instant::now();
-            self.replay()?;
-            samples.push(start.elapsed().as_secs_f64());
-        }
-        Ok(samples)
+            self.programs[self.next].replay()?;
+            Ok(start.elapsed().as_secs_f64())
+        })
     }
 }

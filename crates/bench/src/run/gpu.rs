@@ -1,9 +1,6 @@
-//! A layer on a GPU, by the kernel that a network would run, or by every one that there is.
+//! A layer on a GPU, by the kernel that a network would run, or by every kernel that can run it.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
 use kinora_cpu::CpuOps;
 use kinora_cuda::{
@@ -17,13 +14,14 @@ use kinora_cuda::{
 };
 use kinora_graph::{Graph, Tensor, TensorType};
 
-use super::turns::{Contestant, Layer};
+use super::turns::{Contestant, Layer, samples};
 use crate::{
+    BenchError,
     cases::{Numbers, windows},
     results::KINORA,
 };
 
-/// Copies of a call's operands that are gone round, where there is room for them.
+/// Copies of a call's operands that runs cycle through, if there is memory for them.
 const COPIES: usize = 3;
 
 /// A GPU on which single layers run.
@@ -35,10 +33,10 @@ pub struct GpuBench {
 }
 
 impl GpuBench {
-    /// Kernels are chosen by what was measured on this GPU before, where anything was, and by shape otherwise.
+    /// Kernels are chosen by what the tuner measured on this GPU before, or else by shape.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn new(device: &Device) -> Result<GpuBench, CudaError> {
         let compiler = CompilerOptions::from_environment();
         let chip = device.info().chip();
@@ -50,10 +48,10 @@ impl GpuBench {
         Ok(GpuBench { device: device.clone(), bench, flush, choice })
     }
 
-    /// Everyone of ours who runs a layer: the chosen kernel, and all others where they are asked for.
+    /// The chosen kernel of a layer and, with `all`, every other kernel that can run it.
     ///
     /// # Errors
-    /// Where the layer cannot be planned, is more than one call, or memory is wanting.
+    /// If the layer cannot be planned, is more than one call, or memory does not suffice.
     pub fn contestants(
         &self,
         graph: &Graph,
@@ -103,19 +101,16 @@ impl GpuBench {
             let kernel = way.name();
             let by = if number == 0 { KINORA.to_owned() } else { format!("{KINORA} {kernel}") };
             let calls = memories.iter().map(|memory| self.bench.prepare_in(&*way, memory));
-            let layer: Box<dyn Layer> = match calls.collect::<Result<Vec<_>, CudaError>>() {
-                Ok(calls) => {
-                    let ty = call.outputs[0].clone();
-                    Box::new(GpuLayer { calls, flush: self.flush.clone(), ty, next: 0 })
-                }
-                Err(error) => Box::new(Broken(error.to_string())),
-            };
-            Contestant { by, kernel: Some(kernel), layer }
+            let layer = calls.collect::<Result<Vec<_>, CudaError>>().map(|calls| -> Box<dyn Layer> {
+                let ty = call.outputs[0].clone();
+                Box::new(GpuLayer { calls, flush: self.flush.clone(), ty, next: 0 })
+            });
+            Contestant { by, kernel: Some(kernel), layer: layer.map_err(BenchError::from) }
         });
         Ok(ways.collect())
     }
 
-    /// As many copies of a call's memory as take a quarter of what is free, since a peer holds as much: one at the least.
+    /// As many copies of a call's memory as fit into a quarter of what is free, since a peer takes as much; at least one.
     fn memories(
         &self,
         call: &Call<'_>,
@@ -129,13 +124,13 @@ impl GpuBench {
     }
 }
 
-/// What was measured on this GPU before, by a tuner.
+/// The tuner's measurements of this GPU, if there are any.
 pub fn choice(device: &Device) -> Option<Arc<dyn Choose>> {
     let tuner = Tuner::remembered(device, CompilerOptions::from_environment().cache)?;
     Some(Arc::new(tuner))
 }
 
-/// The numbers of a call's operands, by the names of its node's.
+/// The numbers of a call's operands, found by the names of its node's inputs.
 fn operands(graph: &Graph, call: &Call<'_>, numbers: &[Numbers]) -> Result<Vec<Vec<u8>>, CudaError> {
     let node = graph.nodes().iter().find(|node| node.name == call.layer);
     let inputs = node.map(|node| node.inputs.as_slice()).unwrap_or_default();
@@ -151,10 +146,10 @@ fn operands(graph: &Graph, call: &Call<'_>, numbers: &[Numbers]) -> Result<Vec<V
 }
 
 struct GpuLayer {
-    /// The same call with operands of its own each.
+    /// The same call several times, each with operands of its own.
     calls: Vec<PreparedCall>,
     flush: Arc<DeviceBuffer>,
-    /// Of the result.
+    /// The type of the result.
     ty: TensorType,
     next: usize,
 }
@@ -176,37 +171,19 @@ impl GpuLayer {
 }
 
 impl Layer for GpuLayer {
-    fn result(&mut self) -> Result<Vec<f32>, String> {
-        self.read().map_err(|error| error.to_string())
+    fn result(&mut self) -> Result<Vec<f32>, BenchError> {
+        Ok(self.read()?)
     }
 
-    /// By events around each run. The flush before it keeps the GPU busy while the run is given to it, so that the time is not
-    /// that of the launch.
-    fn time(&mut self, seconds: f64, least: usize) -> Result<Vec<f64>, String> {
-        let mut once = |flush: &DeviceBuffer| {
+    /// By events around each run. The flush before it keeps the GPU busy while the run is launched, so that the time does
+    /// not include the launch.
+    fn time(&mut self, seconds: f64, least: usize) -> Result<Vec<f64>, BenchError> {
+        samples(seconds, least, || {
             self.next = (self.next + 1) % self.calls.len();
-            self.calls[self.next].time(1, flush).map_err(|error| error.to_string())
-        };
-        once(&self.flush)?;
-        let end = Instant::now() + Duration::from_secs_f64(seconds);
-        let mut samples = Vec::new();
-        while samples.len() < least || Instant::now() < end {
-            samples.extend(once(&self.flush)?.into_iter().map(|milliseconds| f64::from(milliseconds) / 1e3));
-        }
-        Ok(samples)
-    }
-}
-
-/// A way that cannot be run, by its own account.
-pub struct Broken(pub String);
-
-impl Layer for Broken {
-    fn result(&mut self) -> Result<Vec<f32>, String> {
-        Err(self.0.clone())
-    }
-
-    fn time(&mut self, _: f64, _: usize) -> Result<Vec<f64>, String> {
-        Err(self.0.clone())
+            let times = self.calls[self.next].time(1, &self.flush)?;
+            let milliseconds = times.first().ok_or(BenchError::Nothing("time"))?;
+            Ok(f64::from(*milliseconds) / 1e3)
+        })
     }
 }
 

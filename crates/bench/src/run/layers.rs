@@ -8,72 +8,108 @@ use kinora_profile::Ceilings;
 use serde_json::Value;
 
 use super::{
-    BenchError, Ended, Suite,
+    Ended, Suite,
+    clips::{self, ClipLayer},
     cpu::CpuLayer,
-    gpu::{Broken, GpuBench},
+    gpu::GpuBench,
     networks::NetworkLayer,
     plan,
-    suite::{Event, Observer, Options, chosen, tell},
+    suite::{Event, Observer, Options, tell},
     turns::{Contestant, Layer, Subject, measure},
 };
 use crate::{
+    BenchError,
     cases::{self, Case, Network, Numbers, bar, bytes, stages},
-    peers::{Hello, SVD_NETWORKS, Script, TORCH_LAYERS, TorchPeer, Variant},
-    results::{CaseResults, KINORA},
+    peers::{Hello, Program, SVD_NETWORKS, TORCH_LAYERS, TorchPeer, Variant},
+    results::KINORA,
 };
 
-/// What the copies of a layer's operands should take together on a CPU: more than the caches of most.
+/// The bytes that the copies of a layer's operands should take together on a CPU: more than most caches hold.
 const FOOTPRINT: u64 = 64 << 20;
-/// Rounding adds up over the layers of a network.
+/// Rounding adds up over the layers of a network, and over the steps of a clip: the factors of a layer's bar.
 const NETWORK_BAR: f64 = 5.0;
+const CLIP_BAR: f64 = 100.0;
 
 /// A suite that is being run.
 pub struct SuiteRun<'a> {
     pub options: &'a Options,
     pub suite: Suite,
-    /// The GPU that computes, or the processor does.
+    /// The GPU that computes; without one the processor does.
     pub gpu: Option<&'a Device>,
     pub dtype: DType,
     pub ceilings: Option<Ceilings>,
 }
 
+/// A case that is ready to be measured.
+struct Prepared<'a> {
+    subject: Subject,
+    contestants: Vec<Contestant<'a>>,
+    /// Why the peer stopped, if it did.
+    stopped: Option<BenchError>,
+}
+
 impl SuiteRun<'_> {
-    /// Runs the cases that are chosen, and tells of each that is done; gives the peer's versions, where there was one.
+    /// Runs the chosen cases; gives the peer's versions, if there was one.
     pub fn cases(&self, observer: &mut Observer<'_>) -> Result<Option<Value>, Ended> {
         match self.suite {
-            Suite::Cpu => self.layers(cases::cpu(), observer),
-            Suite::Kernels if self.gpu.is_some() => self.layers(cases::kernels(), observer),
-            Suite::Kernels => self.layers(cases::reduced_kernels(), observer),
-            Suite::Svd | Suite::Vae => self.networks(observer),
+            Suite::Cpu => self.layers(cases::cpu()?, observer),
+            Suite::Kernels if self.gpu.is_some() => self.layers(cases::kernels()?, observer),
+            Suite::Kernels => self.layers(cases::reduced_kernels()?, observer),
+            Suite::Svd | Suite::Vae | Suite::Pipeline => {
+                let mut stages = stages(self.suite).to_vec();
+                stages.retain(|stage| self.options.only.chooses(stage));
+                self.each(
+                    &SVD_NETWORKS,
+                    &stages,
+                    |stage| stage,
+                    observer,
+                    |stage, peer| self.stage(stage, peer),
+                )
+            }
         }
     }
 
-    fn layers(
-        &self,
-        cases: Result<Vec<Case>, String>,
-        observer: &mut Observer<'_>,
-    ) -> Result<Option<Value>, Ended> {
-        let mut cases = cases.map_err(BenchError::Case)?;
-        cases.retain(|case| chosen(&self.options.only, &case.name));
+    fn layers(&self, mut cases: Vec<Case>, observer: &mut Observer<'_>) -> Result<Option<Value>, Ended> {
+        cases.retain(|case| self.options.only.chooses(&case.name));
         let bench = self.gpu.map(GpuBench::new).transpose()?;
-        let mut peer = self.start_peer(&[TORCH_LAYERS], observer)?;
+        self.each(
+            &TORCH_LAYERS,
+            &cases,
+            |case| case.name.as_str(),
+            observer,
+            |case, peer| self.layer(case, bench.as_ref(), peer),
+        )
+    }
+
+    /// Prepares and measures one case after the other, beside a peer that is started again if it stops.
+    fn each<T>(
+        &self,
+        program: &Program,
+        cases: &[T],
+        name: impl Fn(&T) -> &str,
+        observer: &mut Observer<'_>,
+        prepare: impl for<'p> Fn(&T, Option<&'p RefCell<TorchPeer>>) -> Result<Prepared<'p>, BenchError>,
+    ) -> Result<Option<Value>, Ended> {
+        let mut peer = self.start_peer(program, observer)?;
         for (done, case) in cases.iter().enumerate() {
-            let (suite, name, total) = (self.suite, case.name.as_str(), cases.len());
+            let (suite, name, total) = (self.suite, name(case), cases.len());
             tell(observer, &Event::Case { suite, name, done, total })?;
-            let (result, stopped) = self.layer(case, bench.as_ref(), peer.as_ref())?;
+            let Prepared { subject, contestants, stopped } =
+                prepare(case, peer.as_ref()).map_err(|error| BenchError::in_case(name, error))?;
+            let result = measure(&subject, contestants, &self.options.method, self.ceilings.as_ref());
             tell(observer, &Event::Done(&result))?;
             if let Some(why) = stopped {
-                tell(observer, &Event::Note(&format!("{name}: {why}; it is started again")))?;
-                peer = self.start_peer(&[TORCH_LAYERS], observer)?;
+                tell(observer, &Event::Note(&format!("{name}: {}; starting it again", why.with_causes())))?;
+                peer = self.start_peer(program, observer)?;
             }
         }
         Ok(peer.map(|peer| peer.into_inner().versions().clone()))
     }
 
-    /// Starts PyTorch, where it is asked for. One that does not start is told of, and goes without.
+    /// Starts PyTorch, if it is asked for. If it does not start, a note says so, and the suite runs without it.
     fn start_peer(
         &self,
-        scripts: &[Script],
+        program: &Program,
         observer: &mut Observer<'_>,
     ) -> Result<Option<RefCell<TorchPeer>>, Ended> {
         let Some(python) = &self.options.python else { return Ok(None) };
@@ -83,25 +119,23 @@ impl SuiteRun<'_> {
             precision: self.dtype.to_string(),
             compile: self.options.compile,
         };
-        match TorchPeer::start(python, scripts, &hello) {
+        match TorchPeer::start(python, program, &hello) {
             Ok(peer) => Ok(Some(RefCell::new(peer))),
             Err(why) => {
-                tell(observer, &Event::Note(&format!("no peers: {why}")))?;
+                tell(observer, &Event::Note(&format!("no peers: {}", why.with_causes())))?;
                 Ok(None)
             }
         }
     }
 
-    /// Runs one layer; tells why the peer stopped, where it did.
-    fn layer(
+    fn layer<'p>(
         &self,
         case: &Case,
         bench: Option<&GpuBench>,
-        peer: Option<&RefCell<TorchPeer>>,
-    ) -> Result<(CaseResults, Option<String>), BenchError> {
-        let wrong = |error: &dyn std::fmt::Display| BenchError::Case(format!("{}: {error}", case.name));
-        let graph = case.work.graph(&case.name, self.dtype).map_err(|error| wrong(&error))?;
-        let numbers = Numbers::of(&graph).map_err(|error| wrong(&error))?;
+        peer: Option<&'p RefCell<TorchPeer>>,
+    ) -> Result<Prepared<'p>, BenchError> {
+        let graph = case.work.graph(&case.name, self.dtype)?;
+        let numbers = Numbers::of(&graph)?;
         let subject = Subject {
             name: case.name.clone(),
             family: case.work.family().to_owned(),
@@ -111,101 +145,100 @@ impl SuiteRun<'_> {
             least: self.options.method.runs,
         };
         let copies = match bench {
-            // A flush of the caches is surer there.
+            // A GPU's cache is flushed instead.
             Some(_) => 1,
             None => {
                 let wanted = FOOTPRINT.div_ceil(subject.bytes.max(1)) as usize;
                 wanted.clamp(1, self.options.method.copies.max(1))
             }
         };
-        let mut contestants = match bench {
+        let contestants = match bench {
             Some(bench) => match bench.contestants(&graph, &numbers, self.options.all_kernels) {
                 Ok(contestants) => contestants,
                 // Nothing can be measured after that.
                 Err(error) if error.is_context_lost() => return Err(error.into()),
-                Err(error) => vec![ours(Broken(error.to_string()))],
+                Err(error) => vec![failed(error.into())],
             },
-            None => vec![match CpuLayer::new(&graph, &numbers, copies) {
-                Ok(layer) => ours(layer),
-                Err(why) => ours(Broken(why)),
-            }],
+            None => vec![ours(CpuLayer::new(&graph, &numbers, copies))],
         };
-        let mut stopped = None;
-        if let Some(peer) = peer {
-            let prepared = peer.borrow_mut().prepare(&case.work, &numbers, copies);
-            match prepared {
-                Ok(variants) => contestants.extend(theirs(peer, variants)),
-                Err(why) => stopped = Some(why),
-            }
-        }
-        let results = measure(&subject, contestants, &self.options.method, self.ceilings.as_ref());
-        Ok((results, stopped))
+        Ok(with_peer(subject, contestants, peer, |peer| peer.prepare(&case.work, &numbers, copies)))
     }
 
-    fn networks(&self, observer: &mut Observer<'_>) -> Result<Option<Value>, Ended> {
-        let size = plan::size(self.options, self.gpu.is_some());
-        let all: Vec<&'static str> =
-            stages(self.suite).iter().copied().filter(|stage| chosen(&self.options.only, stage)).collect();
-        let mut peer = self.start_peer(&SVD_NETWORKS, observer)?;
-        for (done, &stage) in all.iter().enumerate() {
-            tell(observer, &Event::Case { suite: self.suite, name: stage, done, total: all.len() })?;
-            let wrong = |error: &dyn std::fmt::Display| BenchError::Case(format!("{stage}: {error}"));
-            let network = Network::new(stage, size, self.dtype).map_err(|error| wrong(&error))?;
-            let subject = Subject {
-                name: stage.to_owned(),
-                family: "network".to_owned(),
-                flops: network.graph.step_flops(),
-                bytes: network.bytes(),
-                bar: NETWORK_BAR * bar(self.dtype),
-                least: 1,
-            };
-            let mut contestants = vec![match NetworkLayer::new(&network, self.gpu) {
-                Ok(layer) => ours(layer),
-                Err(why) => ours(Broken(why)),
-            }];
-            let mut stopped = None;
-            if let Some(peer) = &peer {
-                let prepared = peer.borrow_mut().prepare_network(stage, size);
-                match prepared {
-                    Ok(variants) => contestants.extend(theirs(peer, variants)),
-                    Err(why) => stopped = Some(why),
-                }
-            }
-            let result = measure(&subject, contestants, &self.options.method, self.ceilings.as_ref());
-            tell(observer, &Event::Done(&result))?;
-            if let Some(why) = stopped {
-                tell(observer, &Event::Note(&format!("{stage}: {why}; it is started again")))?;
-                peer = self.start_peer(&SVD_NETWORKS, observer)?;
-            }
+    fn stage<'p>(
+        &self,
+        stage: &'static str,
+        peer: Option<&'p RefCell<TorchPeer>>,
+    ) -> Result<Prepared<'p>, BenchError> {
+        let size = plan::size(self.options, self.suite, self.gpu.is_some());
+        let mut subject = Subject {
+            name: stage.to_owned(),
+            family: "network".to_owned(),
+            flops: 0,
+            bytes: 0,
+            bar: NETWORK_BAR * bar(self.dtype),
+            least: 1,
+        };
+        if self.suite == Suite::Pipeline {
+            let preset = clips::preset(size);
+            let device = self.gpu.map_or(kinora::Device::Cpu, |gpu| kinora::Device::Cuda(gpu.info().ordinal));
+            let clip = ClipLayer::new(&preset, device, self.dtype);
+            subject.family = "pipeline".to_owned();
+            subject.flops = clip.as_ref().map_or(Ok(0), ClipLayer::flops)?;
+            subject.bar = CLIP_BAR * bar(self.dtype);
+            return Ok(with_peer(subject, vec![ours(clip)], peer, |peer| peer.prepare_stage(stage, &preset)));
         }
-        Ok(peer.map(|peer| peer.into_inner().versions().clone()))
+        let network = Network::new(stage, size, self.dtype)?;
+        subject.flops = network.graph.step_flops();
+        subject.bytes = network.bytes();
+        let contestants = vec![ours(NetworkLayer::new(&network, self.gpu))];
+        Ok(with_peer(subject, contestants, peer, |peer| peer.prepare_stage(stage, &size.preset())))
     }
 }
 
-fn ours<'a>(layer: impl Layer + 'a) -> Contestant<'a> {
-    Contestant { by: KINORA.to_owned(), kernel: None, layer: Box::new(layer) }
+fn ours(layer: Result<impl Layer + 'static, BenchError>) -> Contestant<'static> {
+    match layer {
+        Ok(layer) => Contestant { by: KINORA.to_owned(), kernel: None, layer: Ok(Box::new(layer)) },
+        Err(error) => failed(error),
+    }
 }
 
-fn theirs<'a>(peer: &'a RefCell<TorchPeer>, variants: Vec<Variant>) -> impl Iterator<Item = Contestant<'a>> {
-    variants.into_iter().map(move |variant| Contestant {
-        by: format!("PyTorch {}", variant.name),
-        kernel: None,
-        layer: Box::new(PeerLayer { peer, variant }),
-    })
+fn failed(error: BenchError) -> Contestant<'static> {
+    Contestant { by: KINORA.to_owned(), kernel: None, layer: Err(error) }
 }
 
-/// One of the ways in which PyTorch runs the layer that it has ready.
+/// Adds the peer's ways to run a case, if there is a peer and it does not stop.
+fn with_peer<'p>(
+    subject: Subject,
+    ours: Vec<Contestant<'p>>,
+    peer: Option<&'p RefCell<TorchPeer>>,
+    prepare: impl FnOnce(&mut TorchPeer) -> Result<Vec<Variant>, BenchError>,
+) -> Prepared<'p> {
+    let mut prepared = Prepared { subject, contestants: ours, stopped: None };
+    let Some(peer) = peer else { return prepared };
+    let variants = prepare(&mut peer.borrow_mut());
+    match variants {
+        Ok(variants) => prepared.contestants.extend(variants.into_iter().map(|variant| Contestant {
+            by: format!("PyTorch {}", variant.name),
+            kernel: None,
+            layer: Ok(Box::new(PeerLayer { peer, variant }) as Box<dyn Layer>),
+        })),
+        Err(why) => prepared.stopped = Some(why),
+    }
+    prepared
+}
+
+/// One of the ways in which PyTorch runs the case that it has prepared.
 struct PeerLayer<'a> {
     peer: &'a RefCell<TorchPeer>,
     variant: Variant,
 }
 
 impl Layer for PeerLayer<'_> {
-    fn result(&mut self) -> Result<Vec<f32>, String> {
-        self.variant.result.clone()
+    fn result(&mut self) -> Result<Vec<f32>, BenchError> {
+        self.variant.result()
     }
 
-    fn time(&mut self, seconds: f64, least: usize) -> Result<Vec<f64>, String> {
+    fn time(&mut self, seconds: f64, least: usize) -> Result<Vec<f64>, BenchError> {
         self.peer.borrow_mut().time(self.variant.number, seconds, least)
     }
 }

@@ -1,5 +1,6 @@
 //! How cases are timed.
 
+mod clips;
 mod cpu;
 mod gpu;
 mod layers;
@@ -13,46 +14,17 @@ pub use plan::{Size, Suite};
 pub use suite::{Bench, Event, Listed, Observer, Options, Target, list};
 pub use turns::{Contestant, Layer, Subject, measure};
 
-/// Why a benchmark could not be run to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum BenchError {
-    /// Nothing has one of the words in its name.
-    #[error("no case of {suites} has {words} in its name")]
-    NothingChosen {
-        /// The suites.
-        suites: String,
-        /// The words.
-        words: String,
-    },
-    /// The tables of cases, or a network.
-    #[error("{0}")]
-    Case(String),
-    /// The peer.
-    #[error("the peer: {0}")]
-    Peer(String),
-    /// The GPU.
-    #[error(transparent)]
-    Gpu(#[from] kinora_cuda::CudaError),
-    /// Someone wanted it to end. What was measured by then is there.
-    #[error("stopped")]
-    Stopped(Box<crate::results::Results>),
-}
+use crate::BenchError;
 
-/// Why a suite ended before its end.
+/// Why a suite ended early.
 enum Ended {
-    /// The observer wanted it.
+    /// The observer stopped it.
     Stopped,
     Failed(BenchError),
 }
 
-impl From<BenchError> for Ended {
-    fn from(error: BenchError) -> Ended {
-        Ended::Failed(error)
-    }
-}
-
-impl From<kinora_cuda::CudaError> for Ended {
-    fn from(error: kinora_cuda::CudaError) -> Ended {
+impl<E: Into<BenchError>> From<E> for Ended {
+    fn from(error: E) -> Ended {
         Ended::Failed(error.into())
     }
 }

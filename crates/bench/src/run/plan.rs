@@ -1,6 +1,8 @@
-//! What can be asked for.
+//! The suites, and the sizes of models.
 
 use std::{fmt, str::FromStr};
+
+use kinora_models::presets::Preset;
 
 use super::suite::Options;
 
@@ -15,11 +17,13 @@ pub enum Suite {
     Vae,
     /// Layers on the processor.
     Cpu,
+    /// A whole clip of a small model.
+    Pipeline,
 }
 
 impl Suite {
     /// All of them.
-    pub const ALL: [Suite; 4] = [Suite::Cpu, Suite::Kernels, Suite::Svd, Suite::Vae];
+    pub const ALL: [Suite; 5] = [Suite::Cpu, Suite::Kernels, Suite::Svd, Suite::Vae, Suite::Pipeline];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -28,11 +32,12 @@ impl Suite {
             Suite::Svd => "svd",
             Suite::Vae => "vae",
             Suite::Cpu => "cpu",
+            Suite::Pipeline => "pipeline",
         }
     }
 }
 
-/// The size of a model, and of what it is asked for.
+/// The size of a model, and of its clips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// Stable Video Diffusion: 14 frames of 1024×576.
@@ -55,11 +60,21 @@ impl Size {
             Size::Tiny => "tiny",
         }
     }
+
+    /// The model, and the clip that it makes.
+    pub fn preset(self) -> Preset {
+        match self {
+            Size::Full => Preset::svd(),
+            Size::Small => Preset::small(),
+            Size::Tiny => Preset::tiny(),
+        }
+    }
 }
 
-/// The size that networks have, where it is not given: that which the device runs in a second or so.
-pub(super) fn size(options: &Options, on_gpu: bool) -> Size {
-    options.size.unwrap_or(if on_gpu { Size::Full } else { Size::Small })
+/// The size of the networks: unless it is given, the one that the device runs in a second or so.
+pub(super) fn size(options: &Options, suite: Suite, on_gpu: bool) -> Size {
+    let full = on_gpu && suite != Suite::Pipeline;
+    options.size.unwrap_or(if full { Size::Full } else { Size::Small })
 }
 
 macro_rules! named {
@@ -80,7 +95,7 @@ macro_rules! named {
     };
 }
 
-named!(Suite, "it must be cpu, kernels, svd or vae");
+named!(Suite, "it must be cpu, kernels, svd, vae or pipeline");
 named!(Size, "it must be full, small or tiny");
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use kinora_cuda::{compiler::CompilerOptions, driver::Device, vendor::Libraries};
 use kinora_graph::DType;
 use kinora_profile::Ceilings;
 
-use super::{BenchError, Ended, Size, Suite, layers, plan};
+use super::{Ended, Size, Suite, layers, plan};
 use crate::{
+    BenchError, Filter,
     cases::{self, stages},
     machine::driver,
     peers::Python,
@@ -19,16 +20,31 @@ use crate::{
 /// What computes.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// The processor, because it was asked for.
+    /// The processor, on request.
     Cpu,
     /// A GPU.
     Gpu(Box<Device>),
-    /// The processor, because there is no GPU, for this reason.
+    /// The processor, because no GPU works, for this reason.
     NoGpu(String),
 }
 
 impl Target {
-    /// The GPU, where it computes.
+    /// Opens a device. If any will do and no GPU works, it is the processor.
+    ///
+    /// # Errors
+    /// If the GPU that was asked for does not work.
+    pub fn open(device: kinora::Device) -> Result<Target, BenchError> {
+        match device {
+            kinora::Device::Cpu => Ok(Target::Cpu),
+            kinora::Device::Cuda(ordinal) => Ok(Target::Gpu(Box::new(Device::open(ordinal)?))),
+            kinora::Device::Auto => Ok(match Device::open(0) {
+                Ok(device) => Target::Gpu(Box::new(device)),
+                Err(error) => Target::NoGpu(error.to_string()),
+            }),
+        }
+    }
+
+    /// The GPU, if it computes.
     pub fn gpu(&self) -> Option<&Device> {
         match self {
             Target::Gpu(device) => Some(device),
@@ -37,35 +53,35 @@ impl Target {
     }
 }
 
-/// What is asked for.
+/// What to measure, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The suites.
     pub suites: Vec<Suite>,
-    /// Words of which a case's name must have one; all cases where there are none.
-    pub only: Vec<String>,
-    /// What computes; the suite `cpu` is the processor's always.
+    /// The cases, by name.
+    pub only: Filter,
+    /// What computes. The suite `cpu` always runs on the processor.
     pub target: Target,
-    /// The element type; f16 on a GPU and f32 elsewhere, unless it is given.
+    /// The element type. Default: f16 on a GPU, f32 on the processor.
     pub dtype: Option<DType>,
-    /// The size of the networks; the full one on a GPU and a small one elsewhere, unless it is given.
+    /// The size of the networks. Default: full on a GPU, small on the processor and for whole clips.
     pub size: Option<Size>,
-    /// How often everything is run.
+    /// How often each case runs.
     pub method: Method,
-    /// Whether every kernel of a GPU is timed that there is for a layer.
+    /// Whether every kernel that a GPU has for a layer is timed.
     pub all_kernels: bool,
-    /// Who runs the peers; none are run where there is none.
+    /// The Python that runs the peers; without it there are no peers.
     pub python: Option<Python>,
     /// Whether the peers compile as well.
     pub compile: bool,
-    /// What is measured.
+    /// The version that is measured.
     pub version: Version,
 }
 
-/// What there is to tell while it runs.
+/// What an observer learns during a run.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A suite begins, or is not run. It has no cases yet.
+    /// A suite begins, or is not run. Its results have no cases yet.
     Suite(&'a SuiteResults),
     /// A case begins.
     Case {
@@ -73,20 +89,20 @@ pub enum Event<'a> {
         suite: Suite,
         /// The case.
         name: &'a str,
-        /// Cases that are done.
+        /// Cases done so far.
         done: usize,
-        /// Cases that there are.
+        /// Cases in all.
         total: usize,
     },
     /// A case is done.
     Done(&'a CaseResults),
     /// A suite is done.
     SuiteDone(&'a SuiteResults),
-    /// Something is not as it might be expected; it is in the suite's results too.
+    /// Something unexpected, which the suite's results note as well.
     Note(&'a str),
 }
 
-/// Is told of events, and may stop the run.
+/// Receives events, and may stop the run.
 pub type Observer<'a> = dyn FnMut(&Event<'_>) -> ControlFlow<()> + 'a;
 
 /// A case that can be run.
@@ -96,22 +112,23 @@ pub struct Listed {
     pub suite: Suite,
     /// Its name.
     pub name: String,
-    /// What kind of op, or which network, it is.
+    /// The kind of op, or `network`, or `pipeline`.
     pub family: String,
 }
 
-/// The cases of some suites whose names have one of the words.
+/// The chosen cases of some suites.
 ///
 /// # Errors
-/// Where the tables are wrong, or nothing is chosen.
-pub fn list(suites: &[Suite], only: &[String]) -> Result<Vec<Listed>, BenchError> {
+/// If a pattern matches no case.
+pub fn list(suites: &[Suite], only: &Filter) -> Result<Vec<Listed>, BenchError> {
     let mut listed = Vec::new();
     for &suite in suites {
         let cases = match suite {
-            Suite::Cpu => cases::cpu().map_err(BenchError::Case)?,
-            Suite::Kernels => cases::kernels().map_err(BenchError::Case)?,
-            Suite::Svd | Suite::Vae => {
-                let network = |&stage: &&str| Listed { suite, name: stage.into(), family: "network".into() };
+            Suite::Cpu => cases::cpu()?,
+            Suite::Kernels => cases::kernels()?,
+            Suite::Svd | Suite::Vae | Suite::Pipeline => {
+                let family = if suite == Suite::Pipeline { "pipeline" } else { "network" };
+                let network = |&stage: &&str| Listed { suite, name: stage.into(), family: family.into() };
                 listed.extend(stages(suite).iter().map(network));
                 continue;
             }
@@ -120,17 +137,13 @@ pub fn list(suites: &[Suite], only: &[String]) -> Result<Vec<Listed>, BenchError
             |case: cases::Case| Listed { suite, family: case.work.family().into(), name: case.name };
         listed.extend(cases.into_iter().map(of_table));
     }
-    listed.retain(|case| chosen(only, &case.name));
-    if listed.is_empty() {
-        let names: Vec<&str> = suites.iter().map(|suite| suite.name()).collect();
-        return Err(BenchError::NothingChosen { suites: names.join(", "), words: only.join(" or ") });
+    let patterns = only.unmatched(listed.iter().map(|case| case.name.as_str()));
+    if !patterns.is_empty() {
+        let suites: Vec<&str> = suites.iter().map(|suite| suite.name()).collect();
+        return Err(BenchError::NoMatch { suites: suites.join(", "), patterns });
     }
+    listed.retain(|case| only.chooses(&case.name));
     Ok(listed)
-}
-
-/// Whether a name has one of the words in it, or there are none.
-pub(super) fn chosen(only: &[String], name: &str) -> bool {
-    only.is_empty() || only.iter().any(|word| name.contains(word.as_str()))
 }
 
 /// A run.
@@ -141,15 +154,15 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Of what is asked for.
+    /// A run with these options.
     pub fn new(options: Options) -> Bench {
         Bench { options, peer: None }
     }
 
-    /// Runs everything, and tells of it.
+    /// Runs the chosen cases.
     ///
     /// # Errors
-    /// Where nothing is chosen, or the observer stops it. A case or a suite that fails is one of the results.
+    /// If a pattern matches no case, or the observer stops the run. A case or a suite that fails is part of the results.
     pub fn run(mut self, observer: &mut Observer<'_>) -> Result<Results, BenchError> {
         let listed = list(&self.options.suites, &self.options.only)?;
         let mut suites = Vec::new();
@@ -189,7 +202,7 @@ impl Bench {
         }
     }
 
-    /// Runs a suite, and tells whether it was stopped. What it has measured by then is kept, however it ends.
+    /// Runs a suite; gives its results, also if it fails or is stopped, and whether it was stopped.
     fn suite(&mut self, suite: Suite, observer: &mut Observer<'_>) -> (SuiteResults, bool) {
         let options = &self.options;
         let gpu = options.target.gpu().filter(|_| suite != Suite::Cpu);
@@ -207,10 +220,15 @@ impl Bench {
             cases: Vec::new(),
         };
         if let (Suite::Kernels, Target::NoGpu(why)) = (suite, &options.target) {
-            let otherwise = "--device cpu runs small layers of the same kinds on the processor";
-            results.not_run = Some(format!("{why}; {otherwise}"));
+            let instead = "--device cpu runs small layers of the same kinds on the processor";
+            results.not_run = Some(format!("{why}; {instead}"));
             (results.device, results.size) = ("no GPU".to_owned(), None);
             results.precision = options.dtype.unwrap_or(DType::F16).to_string();
+        } else if (suite, options.size) == (Suite::Pipeline, Some(Size::Full)) {
+            let why = "the full model is too large to be written for a benchmark; take --size small or tiny";
+            results.not_run = Some(why.to_owned());
+        }
+        if results.not_run.is_some() {
             let stopped = tell(observer, &Event::Suite(&results)).is_err();
             return (results, stopped);
         }
@@ -221,13 +239,13 @@ impl Bench {
                 stopped = true;
                 results.failed = Some("stopped before its end".to_owned());
             }
-            Err(Ended::Failed(error)) => results.failed = Some(error.to_string()),
+            Err(Ended::Failed(error)) => results.failed = Some(error.with_causes()),
         }
         stopped |= tell(observer, &Event::SuiteDone(&results)).is_err();
         (results, stopped)
     }
 
-    /// Runs a suite between two looks at the device's speed; gives the peer's versions, where there was one.
+    /// Runs a suite between two measurements of the device's speed; gives the peer's versions, if there was one.
     fn fill(
         &self,
         results: &mut SuiteResults,
@@ -257,12 +275,14 @@ impl Bench {
         match suite {
             Suite::Cpu => None,
             Suite::Kernels => (!on_gpu).then(|| "reduced".to_owned()),
-            Suite::Svd | Suite::Vae => Some(plan::size(&self.options, on_gpu).to_string()),
+            Suite::Svd | Suite::Vae | Suite::Pipeline => {
+                Some(plan::size(&self.options, suite, on_gpu).to_string())
+            }
         }
     }
 }
 
-/// Tells of an event.
+/// Passes an event to the observer.
 pub(super) fn tell(observer: &mut Observer<'_>, event: &Event<'_>) -> Result<(), Ended> {
     match observer(event) {
         ControlFlow::Continue(()) => Ok(()),

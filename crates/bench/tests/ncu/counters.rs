@@ -1,11 +1,11 @@
-//! `bench/peers/ncu_counters.py` with a profiler that is none, whose tables look like Nsight Compute's.
+//! `crates/bench/peers/ncu_counters.py` with a fake profiler that prints Nsight Compute's tables.
 
 use std::fs;
 
 use crate::{peer, script};
 use serde_json::{Value, json};
 
-/// Knows no metrics of single instructions, and fails where one is asked for.
+/// Knows no metrics of single instructions, and fails if one is requested.
 const PROFILER: &str = r#"#!/bin/sh
 case "$*" in
 *--version*) echo "NVIDIA (R) Nsight Compute Command Line Profiler"; echo "Version 2025.3.1.0" ;;
@@ -35,7 +35,7 @@ case "$*" in
 esac
 "#;
 
-/// Two launches of a kernel: 3 % more sectors than the profiler's, no conflicts, and so many matrix instructions.
+/// Two launches of a kernel: 3 % more sectors than the profiler's, no conflicts, and these numbers of matrix instructions.
 fn program(matrix_instructions: [u32; 2]) -> String {
     let traffic =
         |requests, transactions| json!({"requests": requests, "transactions": transactions, "conflicts": 0});
@@ -78,7 +78,7 @@ fn compared(profiler: &str, matrix_instructions: [u32; 2]) -> Compared {
     Compared { document: serde_json::from_str(&written).unwrap(), text, code }
 }
 
-/// What is made of the profiler's counts where the simulator sees half the tensor instructions.
+/// Checks the comparison if the simulator counts half of the tensor instructions.
 fn check_half(Compared { document, text, code }: &Compared) {
     let call = &document["calls"]["linear"];
     let of = |name: &str| &call["compared"][name];
@@ -90,13 +90,13 @@ fn check_half(Compared { document, text, code }: &Compared) {
     assert!((of("global load sectors")["difference"].as_f64().unwrap() - 0.03).abs() < 1e-9);
     assert_eq!(of("global load sectors")["agrees"], true);
     assert_eq!(of("global load requests")["difference"], 0.0);
-    // No rounds of single instructions are known: the unit's own. Ten conflicts of 2,000 rounds are none.
-    assert_eq!(of("shared load rounds")["agrees"], true);
+    // Without wavefronts of single instructions, the unit's count. Ten conflicts in 2,000 wavefronts are within the tolerance.
+    assert_eq!(of("shared load wavefronts")["agrees"], true);
     assert_eq!(of("shared load conflicts")["ncu"], 20.0);
     assert_eq!(of("shared load conflicts")["agrees"], true);
     assert_eq!(of("tensor instructions")["difference"], -0.5);
     assert_eq!(of("tensor instructions")["agrees"], false);
-    // What was not collected is not known, and neither agrees nor differs.
+    // A count that was not collected is unknown; it neither agrees nor differs.
     assert_eq!(of("async load sectors")["agrees"], Value::Null);
     assert_eq!(call["beside"]["instructions"]["ncu"], Value::Null);
     assert_eq!(document["summary"]["tensor instructions"]["apart"]["linear"], -0.5);
@@ -105,7 +105,7 @@ fn check_half(Compared { document, text, code }: &Compared) {
 }
 
 #[test]
-fn counts_are_put_beside_the_profilers() {
+fn counts_are_compared_with_the_profilers() {
     check_half(&compared(&PROFILER.replace("UNKNOWN", ""), [320; 2]));
 }
 
@@ -116,16 +116,16 @@ fn counts_that_agree_are_a_success() {
     assert_eq!(code, Some(0), "{text}");
 }
 
-/// The profiler counts other work of the matrix unit's as well, which cannot be told from products where there are none.
+/// The profiler also counts other work of the matrix unit. Without matrix instructions nothing else is left to compare.
 #[test]
-fn without_matrix_instructions_nothing_is_known_of_the_unit() {
+fn without_matrix_instructions_the_count_of_the_unit_is_unknown() {
     let Compared { document, text, code } = compared(&PROFILER.replace("UNKNOWN", ""), [0; 2]);
     let tensor = &document["calls"]["linear"]["compared"]["tensor instructions"];
     assert_eq!((&tensor["ncu"], &tensor["agrees"]), (&Value::Null, &Value::Null), "{text}");
     assert_eq!(code, Some(0), "{text}");
 }
 
-/// What the unit does for a launch without matrix instructions is not added to the products of another.
+/// The unit's work in a launch without matrix instructions is not added to the matrix instructions of another.
 #[test]
 fn a_launch_without_matrix_instructions_is_left_out_of_the_sum() {
     let Compared { document, text, code } = compared(&PROFILER.replace("UNKNOWN", ""), [640, 0]);
@@ -135,7 +135,7 @@ fn a_launch_without_matrix_instructions_is_left_out_of_the_sum() {
 }
 
 #[test]
-fn to_compare_nothing_is_a_failure() {
+fn a_run_that_compares_nothing_is_a_failure() {
     let silent = PROFILER.replace("UNKNOWN", "").replace("row $id", ":");
     let Compared { document, text, code } = compared(&silent, [640; 2]);
     assert!(document["calls"]["linear"]["failed"].is_string(), "{document}");
@@ -143,16 +143,16 @@ fn to_compare_nothing_is_a_failure() {
     assert_eq!(code, Some(1), "{text}");
 }
 
-/// Conflicts are only the unit's, which counts cycles of other traffic among them and among its rounds: 600 of each here.
+/// Only the unit counts conflicts, with the cycles of other traffic among its conflicts and its wavefronts: 600 of each here.
 #[test]
-fn rounds_that_are_no_instructions_are_no_conflicts_of_it() {
-    let rounds = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld";
+fn wavefronts_of_no_instruction_are_subtracted_from_conflicts() {
+    let wavefronts = "smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld";
     let known = PROFILER
-        .replace("UNKNOWN", &format!("echo {rounds} Counter"))
+        .replace("UNKNOWN", &format!("echo {wavefronts} Counter"))
         .replace("*smsp__sass*)", "*never*)")
         .replace(
             "row $id mma smsp__inst",
-            &format!("row $id mma {rounds}.sum \"\" \"2,000\"; row $id mma smsp__inst"),
+            &format!("row $id mma {wavefronts}.sum \"\" \"2,000\"; row $id mma smsp__inst"),
         )
         .replace(
             "wavefronts_mem_shared_op_ld.sum \"\" \"2,000\"\n",
@@ -161,23 +161,23 @@ fn rounds_that_are_no_instructions_are_no_conflicts_of_it() {
         .replace("shared_op_ld.sum \"\" 10", "shared_op_ld.sum \"\" 615");
     let Compared { document, text, code } = compared(&known, [640; 2]);
     let call = &document["calls"]["linear"];
-    assert_eq!(call["beside"]["shared load rounds of the unit"]["ncu"], 5200.0, "{text}");
-    assert_eq!(call["compared"]["shared load rounds"]["ncu"], 4000.0, "{text}");
+    assert_eq!(call["beside"]["shared load wavefronts of the unit"]["ncu"], 5200.0, "{text}");
+    assert_eq!(call["compared"]["shared load wavefronts"]["ncu"], 4000.0, "{text}");
     assert_eq!(call["compared"]["shared load conflicts"]["ncu"], 30.0, "{text}");
     assert_eq!(code, Some(0), "{text}");
 }
 
-/// A metric that is listed and cannot be collected costs the others nothing.
+/// A metric that is listed but cannot be collected does not spoil the others.
 #[test]
-fn a_metric_that_is_refused_does_not_cost_the_others() {
+fn a_metric_that_is_refused_does_not_spoil_the_others() {
     let listed = "echo smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_ld Counter";
     let compared = compared(&PROFILER.replace("UNKNOWN", listed), [320; 2]);
-    assert!(compared.text.contains("once more with fewer metrics"), "{}", compared.text);
+    assert!(compared.text.contains("trying again with fewer metrics"), "{}", compared.text);
     check_half(&compared);
 }
 
 #[test]
-fn a_profiler_that_may_not_count_is_told_of() {
+fn a_profiler_without_permission_is_reported() {
     let refused = "#!/bin/sh\ncase \"$*\" in\n*--version*) echo Version 1 ;;\n*) echo '==ERROR== ERR_NVGPUCTRPERM'; exit 1 ;;\nesac\n";
     let Compared { document, text, code } = compared(refused, [320; 2]);
     let failed = document["calls"]["linear"]["failed"].as_str().unwrap_or_default();

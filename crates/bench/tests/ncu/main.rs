@@ -1,4 +1,4 @@
-//! The scripts of `bench/peers` that put Nsight Compute beside us, with a profiler that is none, whose tables look like its.
+//! The scripts of `crates/bench/peers` that compare us with Nsight Compute, with a fake profiler that prints its tables.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
@@ -13,7 +13,7 @@ use std::{
     process::Command,
 };
 
-/// An executable of this name and text.
+/// Writes an executable script.
 fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     fs::write(&path, text).unwrap();
@@ -21,9 +21,9 @@ fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// Runs a script of the peers; gives what it printed, and its exit code.
+/// Runs a script of the peers; gives its output and exit code.
 fn peer(name: &str, words: &[&OsStr]) -> (String, Option<i32>) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/peers").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name);
     let run = Command::new("python3").arg(path).args(words).output().unwrap();
     let text = String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
     (text, run.status.code())

@@ -1,11 +1,11 @@
-//! `bench/peers/ncu_times.py`.
+//! `crates/bench/peers/ncu_times.py` with a fake profiler.
 
 use std::{ffi::OsStr, fs};
 
 use crate::{peer, script};
 use serde_json::{Value, json};
 
-/// Runs the program that it is given, whose output is not its own, and measures two launches of `wgmma` and one of `cast`.
+/// Runs the given program, and reports two launches of `wgmma` and one of `cast`.
 const PROFILER: &str = r#"#!/bin/sh
 case "$*" in
 *--version*) echo "NVIDIA (R) Nsight Compute Command Line Profiler"; echo "Version 2025.3.1.0"; exit ;;
@@ -35,11 +35,11 @@ struct Compared {
     code: Option<i32>,
 }
 
-/// Takes only the words that are meant for it.
+/// Accepts only its own words.
 const PROGRAM: &str =
     "#!/bin/sh\n[ \"$*\" = 'generate photo.png --steps 2' ] || exit 3\necho 'wrote a clip'\n";
 
-/// A profile whose two launches of `wgmma` took so long, and one of `cast` 400 ns.
+/// Compares a profile whose two launches of `wgmma` took these times, and one of `cast` 400 ns.
 fn compared(wgmma: [u64; 2], profiler: &str) -> Compared {
     let folder = tempfile::tempdir().unwrap();
     let kernel = |name: &str, start: u64, took: u64| json!({"name": name, "kind": "kernel", "work": 0, "start": start, "end": start + took});
@@ -74,7 +74,7 @@ fn launches_of_one_name_are_added_up() {
     );
     assert!((wgmma["difference"].as_f64().unwrap() - 0.02).abs() < 1e-9, "{wgmma}");
     assert_eq!(wgmma["agrees"], true);
-    // Twice as long, of a thousandth of the whole.
+    // Twice as long, but only a thousandth of the whole.
     assert_eq!((&cast["difference"], &cast["agrees"]), (&json!(1.0), &Value::Null));
     assert_eq!(document["unequal"], json!({"own_of_the_driver": {"profile": 0, "ncu": 1}}));
     assert_eq!(document["ncu_clock_hertz"], 1.9e9);
@@ -82,7 +82,7 @@ fn launches_of_one_name_are_added_up() {
 }
 
 #[test]
-fn kernels_that_are_apart_are_a_failure() {
+fn kernels_that_differ_are_a_failure() {
     let Compared { document, text, code } = compared([108_000, 100_000], PROFILER);
     assert_eq!((&document["kernels"][0]["agrees"], code), (&json!(false), Some(1)), "{text}");
     assert!(text.contains("0 of 1 kernels within 3 %"), "{text}");
@@ -90,7 +90,7 @@ fn kernels_that_are_apart_are_a_failure() {
 
 #[test]
 fn another_clip_is_a_failure() {
-    // What both saw is a trifle of the profile's time.
+    // The kernels in common take little of the profile's time.
     let other = PROFILER.replace("for id in 0 1;", "for id in 0 1 9;");
     let Compared { text, code, .. } = compared([104_000, 100_000], &other);
     assert_eq!(code, Some(1), "{text}");
@@ -98,7 +98,7 @@ fn another_clip_is_a_failure() {
 }
 
 #[test]
-fn a_profiler_that_fails_is_told_of() {
+fn a_profiler_that_fails_is_reported() {
     let Compared { document, text, code } =
         compared([1, 1], "#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM'; exit 1\n");
     assert_eq!((&document, code), (&Value::Null, Some(1)));

@@ -10,49 +10,54 @@ use crate::quantities::{Part, at_least_one, seconds};
 
 const EXAMPLES: &str = "\
 Examples:
-  kinora bench cpu                             layers on this processor, beside PyTorch's where there is one
+  kinora bench cpu                             layers on this processor, beside PyTorch's if it is installed
   kinora bench kernels --only attention        every attention layer of SVD on the GPU
-  kinora bench svd vae --save today.json       the networks of Stable Video Diffusion, kept as JSON
-  kinora bench cpu --compare yesterday.json    what became faster or slower; exit code 1 where it is slower
-  kinora bench --from today.json --plot a.svg  a picture of what was saved
-  kinora bench --list                          what there is
+  kinora bench cpu --only 'conv 1×1,qkv'       layers whose names contain `conv 1×1` or `qkv`
+  kinora bench svd vae --save today.json       the networks of Stable Video Diffusion, saved as JSON
+  kinora bench cpu --compare yesterday.json    what became faster or slower; exit code 1 if anything is slower
+  kinora bench --from today.json --plot a.svg  a plot of saved results
+  kinora bench --list                          the names of all cases
 
 Suites:
-  cpu      layers of a small model on the processor, in f32
-  kernels  layers of Stable Video Diffusion and Stable Diffusion on a GPU, in f16; with --device cpu
-           small ones of the same kinds on the processor
-  svd      the image encoder, the autoencoder's encoder and a step of the UNet
-  vae      the autoencoder's decoder
+  cpu       layers of a small model on the processor, in f32
+  kernels   layers of Stable Video Diffusion and Stable Diffusion on a GPU, in f16; with --device cpu
+            small layers of the same kinds on the processor
+  svd       the image encoder, the autoencoder's encoder and one step of the UNet
+  vae       the autoencoder's decoder
+  pipeline  a whole clip of a small model, beside diffusers' pipeline
 
-Every case is run in many short turns, ours and each peer's in alternation, after a warm-up, on
-operands that are gone round, with a GPU's cache emptied before each run. A peer whose result is
-another than ours is not timed. What is shown is the median of the turns with the interval in which it
-lies at 95 %, or with what probability so few turns allow: 75 % with --quick. `of best` is the time that
-the device's ceilings would allow, which are measured first, over the time that it took: more than 100 %
-where operands stay in a processor's cache, or a convolution multiplies less than its FLOPs say.
+Each case runs in many short turns, Kinora and each peer in alternation, after a warm-up. Runs cycle
+through several copies of the operands, and a GPU's L2 cache is flushed before each run. A peer whose
+result differs from Kinora's is not timed. The table shows the median of the turns with its 95 %
+confidence interval; few turns allow less confidence, 75 % with --quick. `of best` is the time that the
+device's measured ceilings allow, as a share of the time taken. It exceeds 100 % if operands stay in a
+processor's cache, or a convolution needs fewer multiplications than its FLOPs. `ratio` is the fastest
+peer's time over Kinora's: the median over the turns.
 
-PyTorch is looked for in --python, KINORA_PEER_PYTHON, and `python3`.
+PyTorch is looked for in --python, then KINORA_PEER_PYTHON, then `python3`; the suites svd, vae and
+pipeline need diffusers as well.
 
-Exit codes: 0 done, 1 failed, a result differs, or a case became slower; 2 the command line is wrong;
+Exit codes: 0 done; 1 failed, a result differs, or a case became slower; 2 wrong command line;
 130 interrupted.";
 
 /// The options of `kinora bench`.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "`kinora bench --help` has examples.")]
 pub struct BenchArgs {
-    /// What to measure: cpu, kernels, svd, vae [default: all].
+    /// What to measure: cpu, kernels, svd, vae, pipeline [default: all].
     #[arg(value_name = "SUITE", value_parser = suites())]
     pub suites: Vec<Suite>,
 
-    /// Only cases with this in their name; may be given several times.
-    #[arg(long, value_name = "WORD")]
+    /// Only cases whose names contain this text. It is not a regular expression. For several, repeat the option or separate them
+    /// with commas: `a,b`. A comma followed by a space is part of the text.
+    #[arg(long, value_name = "PATTERN[,PATTERN]")]
     pub only: Vec<String>,
 
-    /// Print the cases that there are.
+    /// Print the names of the cases.
     #[arg(long)]
     pub list: bool,
 
-    /// What is to compute: auto (a GPU where one works, or else the processor), cpu, cuda, or cuda:N for GPU number N.
+    /// The device: auto (a GPU if one works, else the processor), cpu, cuda, or cuda:N for GPU number N.
     #[arg(long, default_value_t = Device::Auto, value_name = "DEVICE")]
     pub device: Device,
 
@@ -60,15 +65,15 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME")]
     pub precision: Option<Precision>,
 
-    /// The size of the networks: full, small or tiny [default: full on a GPU, small on the processor].
+    /// The size of the networks: full, small or tiny [default: full on a GPU, small on the processor and for pipeline].
     #[arg(long, value_name = "NAME", value_parser = sizes())]
     pub size: Option<Size>,
 
-    /// Time every kernel that a GPU has for a layer, not only the chosen one.
+    /// Time every kernel that a GPU has for a layer, not just the chosen one.
     #[arg(long)]
     pub all_kernels: bool,
 
-    /// A smoke run: few and short turns.
+    /// A quick check: few and short turns.
     #[arg(long)]
     pub quick: bool,
 
@@ -76,20 +81,20 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NUMBER", value_parser = at_least_one)]
     pub turns: Option<usize>,
 
-    /// Seconds of a turn, at the least [default: 0.05].
+    /// Seconds of a turn, at least [default: 0.05].
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<f64>,
 
-    /// What the peers are.
+    /// The peers.
     #[command(flatten)]
     pub peers: PeerArgs,
 
-    /// What becomes of the results.
+    /// The results.
     #[command(flatten)]
     pub report: ReportArgs,
 }
 
-/// Who runs beside us.
+/// The peers that run beside Kinora.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Peers")]
 pub struct PeerArgs {
@@ -101,23 +106,23 @@ pub struct PeerArgs {
     #[arg(long, conflicts_with_all = ["python", "compile"])]
     pub no_peers: bool,
 
-    /// Compile PyTorch's layers as well, with torch.compile: minutes.
+    /// Time PyTorch's layers compiled with torch.compile as well, which takes minutes.
     #[arg(long)]
     pub compile: bool,
 }
 
-/// What becomes of the results.
+/// What is done with the results.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Results")]
 pub struct ReportArgs {
-    /// Measure nothing: take the results that `--save` wrote.
+    /// Measure nothing; read results that `--save` wrote.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = [
         "suites", "only", "list", "device", "precision", "size", "all_kernels", "quick", "turns", "seconds", "python",
         "no_peers", "compile", "save",
     ])]
     pub from: Option<PathBuf>,
 
-    /// Write the results as JSON: for `--compare` and `--from`, and for programs.
+    /// Write the results as JSON, for `--compare`, `--from` and other programs.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub save: Option<PathBuf>,
 
@@ -125,11 +130,11 @@ pub struct ReportArgs {
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub plot: Option<PathBuf>,
 
-    /// Compare with results that `--save` wrote; a case that became slower is a failure.
+    /// Compare with results that `--save` wrote. A case that became slower makes the run a failure.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub compare: Option<PathBuf>,
 
-    /// By how much a case may become slower, beyond the intervals of both.
+    /// How much slower a case may become; its interval must not overlap the earlier one either.
     #[arg(long, value_name = "PERCENT", default_value = "5%", requires = "compare")]
     pub threshold: Part,
 

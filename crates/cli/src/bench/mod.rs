@@ -1,21 +1,18 @@
-//! `kinora bench`: how fast layers and networks run, beside others, and against another day.
+//! `kinora bench`: how fast layers, networks and clips run, beside peers, and compared with saved results.
 
 pub mod arguments;
 mod progress;
 
 use std::path::{Path, PathBuf};
 
-use kinora::{
-    cuda::{CudaError, driver},
-    device::Device,
-};
 use kinora_bench::{
+    BenchError, Filter,
     peers::Python,
     results::{
         Comparison, Method, Results, Version, compare, comparison_text, header, row, suite_footer,
         suite_header, svg,
     },
-    run::{Bench, BenchError, Options, Suite, Target, list},
+    run::{Bench, Options, Suite, Target, list},
 };
 use serde_json::json;
 
@@ -31,11 +28,11 @@ use crate::{
     print,
 };
 
-/// For figures, and for a smoke run.
+/// The defaults, and those of `--quick`.
 const METHOD: Method = Method { turns: 12, seconds: 0.05, runs: 3, copies: 32 };
 const QUICK: Method = Method { turns: 3, seconds: 0.002, runs: 1, copies: 1 };
 
-/// Measures what was asked for, or takes what was saved, and makes of it what was asked for.
+/// Measures, or reads saved results; then prints, saves, plots and compares them as asked.
 pub fn run(arguments: &BenchArgs) -> Result<(), Failure> {
     let report = &arguments.report;
     if arguments.list {
@@ -54,7 +51,7 @@ pub fn run(arguments: &BenchArgs) -> Result<(), Failure> {
         None => measure(arguments)?,
     };
     let cases = results.suites.iter().map(|suite| suite.cases.len()).sum();
-    // What an earlier run has kept is worth more than no case at all.
+    // An earlier run's file is worth more than one without cases.
     let files = if cases == 0 && interrupt::asked() { Vec::new() } else { outputs.write(&results)? };
     shown?;
     if interrupt::asked() {
@@ -64,14 +61,14 @@ pub fn run(arguments: &BenchArgs) -> Result<(), Failure> {
     answer(&results, comparison.as_ref(), report)
 }
 
-/// The suites, in their own order and each once.
+/// The chosen suites, in their own order and each once.
 fn suites(arguments: &BenchArgs) -> Vec<Suite> {
     let asked = |suite: &Suite| arguments.suites.is_empty() || arguments.suites.contains(suite);
     Suite::ALL.into_iter().filter(asked).collect()
 }
 
 fn print_list(arguments: &BenchArgs) -> Result<(), Failure> {
-    let listed = list(&suites(arguments), &arguments.only)?;
+    let listed = list(&suites(arguments), &Filter::new(&arguments.only))?;
     if arguments.report.json {
         let cases: Vec<_> = listed
             .iter()
@@ -83,26 +80,28 @@ fn print_list(arguments: &BenchArgs) -> Result<(), Failure> {
     print(&listed.iter().map(|case| line(case.suite.name(), &case.family, &case.name)).collect::<String>())
 }
 
-/// Measures, and says whether it could be shown: what there was when Ctrl-C ended it took as long as any, and is kept.
+/// Measures; gives the results, also if Ctrl-C ended the run, and whether the table could be printed.
 fn measure(arguments: &BenchArgs) -> Result<(Results, Result<(), Failure>), Failure> {
     let suites = suites(arguments);
-    // What cannot be is said before anything is opened.
-    list(&suites, &arguments.only)?;
-    let otherwise = if arguments.quick { QUICK } else { METHOD };
+    let only = Filter::new(&arguments.only);
+    // A wrong pattern is reported before a device is opened.
+    list(&suites, &only)?;
+    let default = if arguments.quick { QUICK } else { METHOD };
     let method = Method {
-        turns: arguments.turns.unwrap_or(otherwise.turns),
-        seconds: arguments.seconds.unwrap_or(otherwise.seconds),
-        ..otherwise
+        turns: arguments.turns.unwrap_or(default.turns),
+        seconds: arguments.seconds.unwrap_or(default.seconds),
+        ..default
     };
     let display = Display::new(arguments.report.json, false);
     if cfg!(debug_assertions) {
-        display.warn("this is a debug build, several times slower than a release; its times say little");
+        display
+            .warn("this is a debug build, several times slower than a release build; its times mean little");
     }
     let python = python(&arguments.peers, &display)?;
     let options = Options {
         suites,
-        only: arguments.only.clone(),
-        target: target(arguments.device)?,
+        only,
+        target: Target::open(arguments.device)?,
         dtype: arguments.precision.map(|precision| precision.dtype()),
         size: arguments.size,
         method,
@@ -112,7 +111,7 @@ fn measure(arguments: &BenchArgs) -> Result<(Results, Result<(), Failure>), Fail
         version: version(),
     };
     let mut progress = Progress::new(display, arguments.report.json);
-    interrupt::at_last(kinora_bench::peers::end_all);
+    interrupt::before_exit(kinora_bench::peers::end_all);
     Phase::AtNextStep.enter();
     let results = Bench::new(options).run(&mut |event| progress.tell(event));
     Phase::AtOnce.enter();
@@ -124,7 +123,7 @@ fn measure(arguments: &BenchArgs) -> Result<(Results, Result<(), Failure>), Fail
     }
 }
 
-/// Which Kinora this is.
+/// The version of this program.
 fn version() -> Version {
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     Version {
@@ -134,7 +133,7 @@ fn version() -> Version {
     }
 }
 
-/// The Python of the peers. One that was named must do; that none is found otherwise is worth a line.
+/// The Python that runs the peers. One that was asked for must work; otherwise a line says that there are no peers.
 fn python(peers: &PeerArgs, display: &Display) -> Result<Option<Python>, Failure> {
     if peers.no_peers {
         return Ok(None);
@@ -143,31 +142,20 @@ fn python(peers: &PeerArgs, display: &Display) -> Result<Option<Python>, Failure
         Ok(python) => Ok(Some(python)),
         Err(why) if peers.python.is_some() || peers.compile => Err(Failure::Peer(why)),
         Err(why) => {
-            display.line(&format!("no peers: {why}"));
+            display.line(&format!("no peers: {}", why.with_causes()));
             Ok(None)
         }
     }
 }
 
-fn target(device: Device) -> Result<Target, CudaError> {
-    match device {
-        Device::Cpu => Ok(Target::Cpu),
-        Device::Cuda(ordinal) => Ok(Target::Gpu(Box::new(driver::Device::open(ordinal)?))),
-        Device::Auto => Ok(match driver::Device::open(0) {
-            Ok(device) => Target::Gpu(Box::new(device)),
-            Err(error) => Target::NoGpu(error.to_string()),
-        }),
-    }
-}
-
-/// The files that are to be written.
+/// The files to write.
 struct Outputs {
     save: Option<NewFile>,
     plot: Option<NewFile>,
 }
 
 impl Outputs {
-    /// Refuses, before any work, what could not be written afterwards.
+    /// Checks before the work that the files can be written after it.
     fn check(report: &ReportArgs) -> Result<Outputs, Failure> {
         let (save, plot) = (report.save.as_deref(), report.plot.as_deref());
         files::refuse_same([save, plot].into_iter().flatten())?;
@@ -180,7 +168,7 @@ impl Outputs {
         Ok(Outputs { save: check(save)?, plot: check(plot)? })
     }
 
-    /// Writes all of them, though someone may have asked for an end, and gives their names.
+    /// Writes all of them, even after Ctrl-C; gives their names.
     fn write(&self, results: &Results) -> Result<Vec<PathBuf>, Failure> {
         interrupt::to_its_end(|| {
             let saved = self.save.iter().map(|file| file.keep(results.to_json().as_bytes()));
@@ -190,7 +178,7 @@ impl Outputs {
     }
 }
 
-/// The tables of results that were saved.
+/// The tables of saved results.
 fn tables(results: &Results) -> String {
     let mut text = header(results);
     for suite in &results.suites {
@@ -201,7 +189,7 @@ fn tables(results: &Results) -> String {
     text
 }
 
-/// The comparison, or an object for a program; then whether it is well.
+/// Prints the comparison, or one JSON object; then decides whether the run is a failure.
 fn answer(results: &Results, comparison: Option<&Comparison>, report: &ReportArgs) -> Result<(), Failure> {
     if report.json {
         print(&format!("{}\n", json!({"results": results, "comparison": comparison})))?;
@@ -218,7 +206,7 @@ fn answer(results: &Results, comparison: Option<&Comparison>, report: &ReportArg
     }
     let Some(comparison) = comparison else { return Ok(()) };
     if comparison.changes.is_empty() {
-        return Err(Failure::Benchmark("nothing to compare: the two have no case in common".to_owned()));
+        return Err(Failure::Benchmark("nothing to compare: the two runs have no case in common".to_owned()));
     }
     let slower: Vec<&str> = comparison.regressions().map(|change| change.case.as_str()).collect();
     if slower.is_empty() { Ok(()) } else { Err(Failure::Slower(slower.join(", "))) }

@@ -1,4 +1,4 @@
-//! How a benchmark goes on: rows as they come, and a bar.
+//! The progress of a benchmark: rows as they are measured, and a bar.
 
 use std::ops::ControlFlow;
 
@@ -21,12 +21,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Nothing is shown where the answer is an object.
+    /// With `json`, no rows are printed.
     pub fn new(display: Display, json: bool) -> Progress {
         Progress { display, json, printed: Ok(()) }
     }
 
-    /// Shows what there is to tell; ends the work where someone wants that, or no one reads any more.
+    /// Shows an event. Stops the run after Ctrl-C, or if standard output is closed.
     pub fn tell(&mut self, event: &Event<'_>) -> ControlFlow<()> {
         match event {
             Event::Suite(suite) => self.print(&suite_header(suite)),
@@ -39,7 +39,7 @@ impl Progress {
                 self.display.abandon_stage();
                 self.print(&suite_footer(suite));
             }
-            // The suite ends with it.
+            // The footer of the suite has it.
             Event::Note(_) => {}
         }
         if self.printed.is_err() { ControlFlow::Break(()) } else { interrupt::control_flow() }
@@ -51,7 +51,7 @@ impl Progress {
         }
     }
 
-    /// Whether everything could be shown.
+    /// Whether everything could be printed.
     pub fn end(self) -> Result<(), Failure> {
         self.printed
     }

@@ -6,25 +6,25 @@ use serde_json::{Value, json};
 
 use crate::pairs::Pair;
 
-/// A pair with its prediction by published figures.
+/// A pair with its prediction.
 pub struct Measured {
     pub pair: Pair,
     pub prediction: CallPrediction,
 }
 
 impl Measured {
-    /// What it took and what is predicted, in seconds, by a calibration. `plain` is the one of the prediction: what changes is
-    /// how its parts are weighed, not the run of its blocks.
+    /// The measured and the predicted seconds with a calibration. `plain` is the calibration of the prediction; the parts are
+    /// weighed anew, while the simulation of the blocks stays as it is.
     pub fn times(&self, calibration: &Calibration, plain: &Calibration) -> (f64, f64) {
         let launches = self.prediction.launches.iter().enumerate();
         let predicted = launches.map(|(i, (_, launch))| {
-            let given = if i == 0 { calibration.launch_seconds } else { calibration.following_seconds };
+            let launching = if i == 0 { calibration.launch_seconds } else { calibration.following_seconds };
             let working = calibration.combined(
                 launch.multiprocessor_seconds * plain.clock / calibration.clock,
                 launch.l2_seconds * plain.l2 / calibration.l2,
                 launch.dram_seconds * plain.dram / calibration.dram,
             );
-            given.unwrap_or(launch.launch_seconds) + working
+            launching.unwrap_or(launch.launch_seconds) + working
         });
         (self.pair.milliseconds / 1e3, predicted.sum())
     }
@@ -49,12 +49,12 @@ impl Measured {
     }
 }
 
-/// How often each constant is tried, one after the other.
+/// How often all constants are tried, one after the other.
 const ROUNDS: usize = 12;
 
-/// The constants that give the least error of the half that is for calibration: each in turn is moved by smaller and smaller
-/// steps, as long as that helps. The memory's share and the tensor cores' stay as they are in `start`: the one is measured, since hardly
-/// a pair is limited by memory alone, and the other decides about the simulation itself. With the constants comes the sum of the errors.
+/// The constants with the least error on the calibration half, and the sum of its errors. It is a coordinate descent with
+/// shrinking steps. The shares of the memory and of the tensor cores stay as they are in `start`: the former is measured, since
+/// hardly a pair is limited by memory alone, and the latter affects the simulation itself.
 pub fn fit(measured: &[Measured], plain: &Calibration, start: Calibration) -> (Calibration, f64) {
     let half: Vec<&Measured> = measured.iter().filter(|one| one.pair.calibrates).collect();
     let error = |calibration: &Calibration| -> f64 {
@@ -89,9 +89,9 @@ pub fn fit(measured: &[Measured], plain: &Calibration, start: Calibration) -> (C
 
 const CONSTANTS: usize = 5;
 
-/// The most that a constant may be. Clocks are not faster than what is published. The second-level cache may give more: of what multiprocessors
-/// read, requests for the same at the same time are joined on the way to it, so that its slices see 0.52 to 0.64 of what products and
-/// convolutions read on an H200, by Nsight Compute.
+/// Upper bounds of the constants. Clocks are not faster than published. The L2 cache may deliver more: simultaneous requests of
+/// several multiprocessors for the same data are merged on the way to it, so that its slices see 0.52 to 0.64 of what GEMMs and
+/// convolutions read on an H200, according to Nsight Compute.
 const MOST: [f64; CONSTANTS] = [1.0, 1.0 / 0.52, f64::INFINITY, f64::INFINITY, f64::INFINITY];
 
 fn constant_of(calibration: &mut Calibration, number: usize) -> &mut f64 {

@@ -1,9 +1,9 @@
-//! Compares what the simulator predicts with what a device took, by the tuner's record of it.
+//! Compares the simulator's predictions with the times of a device, from the tuner's record of it.
 //!
-//! `cargo bench -p kinora-cuda --bench predictions` predicts some pairs of a call and a way to run it, of every family of kernels,
-//! from the shortest to the longest, by published figures of the chip alone. With `--calibrate OUT.json` it fits the constants of a
-//! calibration to one half of the pairs of each family, chosen by a hash, and tells the error of the other half, which the fit has not seen. Paths
-//! of files are absolute: a benchmark starts in its crate's folder.
+//! `cargo bench -p kinora-cuda --bench predictions` predicts some pairs of a call and an implementation, from every family of
+//! kernels, from the shortest to the longest, from published figures of the chip alone. With `--calibrate OUT.json` it fits the
+//! constants of a calibration to one half of the pairs of each family, chosen by a hash, and reports the error on the other half,
+//! which the fit has not seen. Give absolute paths of files: a benchmark starts in its crate's folder.
 
 mod fit;
 mod pairs;
@@ -18,24 +18,24 @@ use statistics::Errors;
 
 const USAGE: &str = "\
 --records FILE      the tuner's record of a Hopper GPU (bench/results/h200/svd-tuning.json)
---device TEXT       which device and driver that was (that of the record which is kept)
---memory SHARE      what a copy reaches there of the memory's published bandwidth, by `kinora doctor` (0.86)
+--device TEXT       the device and driver of that record (those of the record in the repository)
+--memory SHARE      the share of the published memory bandwidth that a copy reaches there, from `kinora doctor` (0.86)
 --each COUNT        pairs of each family of kernels (16)
 --calibrate FILE    fit the constants to half of the pairs, and write them
---calibration FILE  predict by these constants, and not by published figures alone
+--calibration FILE  predict with these constants instead of published figures alone
 --json FILE         write every prediction";
 
-/// The record that the project keeps.
+/// The record in the repository.
 const RECORDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/results/h200/svd-tuning.json");
 
-/// What it was measured on, and what a copy reached there of the memory's bandwidth: 4.14 of 4.8 TB/s.
+/// Its device, and the share of the memory bandwidth that a copy reached there: 4.14 of 4.8 TB/s.
 const DEVICE: &str = "NVIDIA H200, driver 580.159.04, CUDA 13.0";
 const MEMORY_SHARE: f64 = 0.86;
 
 /// The shares of the tensor cores' published rate that a calibration tries.
 const TENSOR_SHARES: [f64; 5] = [1.0, 0.9, 0.8, 0.7, 0.6];
 
-/// What the command line says.
+/// The options of the command line.
 struct Arguments {
     records: PathBuf,
     device: String,
@@ -58,7 +58,7 @@ fn arguments() -> Result<Arguments, String> {
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        // What `cargo bench` adds.
+        // `cargo bench` adds it.
         if word == "--bench" {
             continue;
         }
@@ -103,7 +103,7 @@ fn main() -> Result<(), String> {
     let start = Instant::now();
     let measured = measure(&plain, &chosen);
     let seconds = start.elapsed().as_secs_f64();
-    // How the blocks run depends on the tensor cores' share: they run again for each that is tried.
+    // The simulation of the blocks depends on the tensor cores' share, and is repeated for each one.
     let candidates = || {
         let tried = TENSOR_SHARES.map(|tensor| {
             let base = Calibration { tensor, ..plain.clone() };

@@ -1,4 +1,4 @@
-//! The tuner's record of a device: calls by their signatures, with the milliseconds of each way to run them.
+//! The tuner's record of a device: calls by their signatures, with the milliseconds of each implementation.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -10,15 +10,15 @@ use kinora_cuda::{
 use kinora_graph::{DType, Op, TensorType};
 use serde::Deserialize;
 
-/// A way to run a call, and what it took.
+/// A call, an implementation of it, and its time.
 #[derive(Clone, Debug)]
 pub struct Pair {
-    /// The op's name and the way's: a family of kernels.
+    /// The family of kernels: the op's name and the implementation's.
     pub family: String,
     pub signature: String,
     pub way: String,
     pub milliseconds: f64,
-    /// Whether it is for calibration; the others are what a calibration is judged by.
+    /// Whether a calibration is fitted to it; the others test the calibration.
     pub calibrates: bool,
 }
 
@@ -32,7 +32,7 @@ struct Record {
     milliseconds: BTreeMap<String, f64>,
 }
 
-/// Every pair of a file that is not a vendor's library.
+/// Every pair of a file except those of vendor libraries.
 pub fn read(path: &Path) -> Result<Vec<Pair>, String> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let records: Records =
@@ -53,27 +53,27 @@ pub fn read(path: &Path) -> Result<Vec<Pair>, String> {
 }
 
 impl Pair {
-    /// A number that depends on the pair alone: FNV-1a.
+    /// The FNV-1a hash of the pair.
     fn hash(&self) -> u64 {
         let bytes = self.signature.bytes().chain([0]).chain(self.way.bytes());
         bytes
             .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 
-    /// The shapes in short.
+    /// The shapes, abbreviated.
     pub fn shapes(&self) -> String {
         let end = self.signature.rfind(", ").unwrap_or(self.signature.len());
         let begin = self.signature.find("} (").map_or(0, |at| at + 2);
         self.signature[begin..end].replace("), all", ")")
     }
 
-    /// Does something with the call and the way to run it.
+    /// Calls a function with the call and the implementation.
     pub fn with<T>(
         &self,
         chip: &Chip,
         work: impl FnOnce(&Call<'_>, &dyn Implementation) -> Result<T, CudaError>,
     ) -> Result<T, String> {
-        let unreadable = || format!("the signature {} is not understood", self.signature);
+        let unreadable = || format!("the signature {} cannot be read", self.signature);
         let (op, rest) = self.signature.split_once(" (").ok_or_else(unreadable)?;
         let op: Op = serde_json::from_str(op).map_err(|error| format!("{op}: {error}"))?;
         let (inputs, rest) = rest.split_once(") -> (").ok_or_else(unreadable)?;
@@ -86,12 +86,12 @@ impl Pair {
         let ways = implementations(&call, chip, KernelSet::Fused, &Libraries::default())
             .map_err(|error| error.to_string())?;
         let way = ways.iter().find(|way| way.name() == self.way);
-        let way = way.ok_or_else(|| format!("nothing is called {} any more", self.way))?;
+        let way = way.ok_or_else(|| format!("there is no implementation {} any more", self.way))?;
         work(&call, &**way).map_err(|error| error.to_string())
     }
 }
 
-/// Types as signatures have them: `f16[14, 9216, 512], f16[512]`.
+/// Types as in signatures: `f16[14, 9216, 512], f16[512]`.
 fn types(text: &str) -> Option<Vec<TensorType>> {
     let mut types = Vec::new();
     let mut rest = text;
@@ -116,7 +116,7 @@ fn types(text: &str) -> Option<Vec<TensorType>> {
     Some(types)
 }
 
-/// Some pairs of every family, from the shortest to the longest; one half of each family, by a hash, is for calibration.
+/// Some pairs of every family, from the shortest to the longest. Half of each family, chosen by a hash, is for calibration.
 pub fn choose(mut pairs: Vec<Pair>, each: usize) -> Vec<Pair> {
     pairs.sort_by(|a, b| a.family.cmp(&b.family).then(a.milliseconds.total_cmp(&b.milliseconds)));
     let mut chosen = Vec::new();

@@ -1,4 +1,4 @@
-//! How far predictions are off.
+//! The errors of predictions.
 
 use std::fmt;
 
@@ -8,16 +8,16 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Errors {
     pub count: usize,
-    /// The mean of the absolute errors, as shares of what was measured.
+    /// The mean of the absolute errors, as shares of the measured times.
     pub mean: f64,
     pub median: f64,
     pub largest: f64,
-    /// The rank correlation by Spearman.
+    /// Spearman's rank correlation.
     pub rank_correlation: f64,
 }
 
 impl Errors {
-    /// Of pairs of what was measured and what was predicted.
+    /// Of pairs of a measured and a predicted time.
     pub fn of(times: impl Iterator<Item = (f64, f64)>) -> Errors {
         let (measured, predicted): (Vec<f64>, Vec<f64>) = times.unzip();
         let count = measured.len();
@@ -48,7 +48,7 @@ impl fmt::Display for Errors {
     }
 }
 
-/// The place of each value among all of them; those that are alike share the mean of theirs.
+/// The rank of each value; equal values share their mean rank.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let rank = |value: &f64| {
         let below = values.iter().filter(|other| *other < value).count();

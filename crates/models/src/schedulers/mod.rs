@@ -32,14 +32,14 @@ mod spacing;
 mod training;
 
 use kinora_graph::op::{STEP_COLUMNS, StepCoefficients};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub use config::parse_config;
 pub use error::SchedulerError;
 pub use kind::SchedulerKind;
 pub use training::linspace as torch_linspace;
 
-use crate::networks::denoise::SamplerNeeds;
+use crate::{networks::denoise::SamplerNeeds, presets::Preset};
 use config::Fields;
 
 /// A run of a scheduler, as numbers.
@@ -135,25 +135,7 @@ impl Scheduler {
 
     /// The configuration that Stable Video Diffusion is published with.
     pub fn svd_config() -> Value {
-        json!({
-            "_class_name": SchedulerKind::Euler.class_name(),
-            "beta_end": 0.012,
-            "beta_schedule": "scaled_linear",
-            "beta_start": 0.00085,
-            "clip_sample": false,
-            "interpolation_type": "linear",
-            "num_train_timesteps": 1000,
-            "prediction_type": "v_prediction",
-            "set_alpha_to_one": false,
-            "sigma_max": 700.0,
-            "sigma_min": 0.002,
-            "skip_prk_steps": true,
-            "steps_offset": 1,
-            "timestep_spacing": "leading",
-            "timestep_type": "continuous",
-            "trained_betas": null,
-            "use_karras_sigmas": true,
-        })
+        Preset::svd().model.scheduler
     }
 
     /// Stable Video Diffusion's scheduler.

@@ -8,7 +8,7 @@ use std::{
 
 use kinora_graph::{DType, Graph};
 use safetensors::{Dtype, SafeTensorError, tensor::TensorView};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::tensor;
@@ -21,12 +21,13 @@ use crate::{
         unet::UnetConfig,
         vae::{self, Decode, Encode, Pixels, VaeConfig},
     },
+    presets::Preset,
     schedulers::Scheduler,
     weights::file_shape,
 };
 
 /// A Stable Video Diffusion model whose weights are made from their names: the configurations of its parts, as JSON.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SyntheticModel {
     /// `unet/config.json`.
     pub unet: Value,
@@ -34,9 +35,11 @@ pub struct SyntheticModel {
     pub vae: Value,
     /// `image_encoder/config.json`.
     pub image_encoder: Value,
-    /// `scheduler/scheduler_config.json`.
+    /// `scheduler/scheduler_config.json`; Stable Video Diffusion's unless given.
+    #[serde(default = "Scheduler::svd_config")]
     pub scheduler: Value,
-    /// `feature_extractor/preprocessor_config.json`.
+    /// `feature_extractor/preprocessor_config.json`; CLIP's own unless given.
+    #[serde(default = "clip_image_processor")]
     pub feature_extractor: Value,
 }
 
@@ -77,66 +80,9 @@ impl SyntheticModel {
     /// - `small`: 8 frames of 320×192, some seventy million parameters, for benchmarks.
     pub fn preset(name: &str) -> Option<Self> {
         match name {
-            "tiny" => Some(Self::shaped(&Widths {
-                unet: [32, 32, 64, 64],
-                heads: [1, 1, 2, 2],
-                layers: 1,
-                vae: [32, 32, 32, 32],
-                image: 32,
-                image_layers: 2,
-                patch: 56,
-                frames: 4,
-                sample: 8,
-            })),
-            "small" => Some(Self::shaped(&Widths {
-                unet: [64, 128, 256, 256],
-                heads: [1, 2, 4, 4],
-                layers: 2,
-                vae: [32, 64, 128, 128],
-                image: 256,
-                image_layers: 4,
-                patch: 28,
-                frames: 8,
-                sample: 32,
-            })),
+            "tiny" => Some(Preset::tiny().model),
+            "small" => Some(Preset::small().model),
             _ => None,
-        }
-    }
-
-    fn shaped(widths: &Widths) -> Self {
-        let Widths { unet, heads, layers, vae, image, image_layers, patch, frames, sample } = widths;
-        SyntheticModel {
-            unet: json!({
-                "_class_name": "UNetSpatioTemporalConditionModel",
-                "block_out_channels": unet,
-                "num_attention_heads": heads,
-                "layers_per_block": layers,
-                "cross_attention_dim": image,
-                "addition_time_embed_dim": 32,
-                "projection_class_embeddings_input_dim": 96,
-                "num_frames": frames,
-                "sample_size": sample,
-            }),
-            vae: json!({
-                "_class_name": "AutoencoderKLTemporalDecoder",
-                "block_out_channels": vae,
-                "down_block_types": vec!["DownEncoderBlock2D"; vae.len()],
-                "layers_per_block": 2,
-            }),
-            image_encoder: json!({
-                "architectures": ["CLIPVisionModelWithProjection"],
-                "model_type": "clip_vision_model",
-                "hidden_size": image,
-                "intermediate_size": 4 * image,
-                "projection_dim": image,
-                "num_hidden_layers": image_layers,
-                "num_attention_heads": 4,
-                "image_size": 224,
-                "patch_size": patch,
-                "hidden_act": "gelu",
-            }),
-            scheduler: Scheduler::svd_config(),
-            feature_extractor: json!({ "image_processor_type": "CLIPImageProcessor" }),
         }
     }
 
@@ -247,20 +193,8 @@ impl SyntheticModel {
     }
 }
 
-/// The sizes of a model in the shape of Stable Video Diffusion.
-struct Widths {
-    unet: [usize; 4],
-    heads: [usize; 4],
-    /// Layers of a block of the UNet.
-    layers: usize,
-    vae: [usize; 4],
-    /// Channels of the image encoder.
-    image: usize,
-    image_layers: usize,
-    patch: usize,
-    frames: usize,
-    /// Side of the latents that it is for.
-    sample: usize,
+fn clip_image_processor() -> Value {
+    json!({ "image_processor_type": "CLIPImageProcessor" })
 }
 
 fn write_json(path: &Path, json: &Value) -> Result<(), SyntheticError> {

@@ -3,7 +3,10 @@
 use kinora_graph::op::Activation;
 use serde::{Deserialize, Deserializer, de::Error};
 
-use crate::networks::error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings};
+use crate::{
+    networks::error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings},
+    presets::Preset,
+};
 
 pub(super) const SETTINGS: Settings =
     Settings { network: "CLIP image encoder", class: "CLIPVisionModelWithProjection" };
@@ -55,16 +58,8 @@ impl Default for ClipVisionConfig {
 impl ClipVisionConfig {
     /// ViT-H/14, the image encoder of Stable Video Diffusion.
     pub fn svd() -> Self {
-        ClipVisionConfig {
-            hidden_size: 1280,
-            intermediate_size: 5120,
-            projection_dim: 1024,
-            num_hidden_layers: 32,
-            num_attention_heads: 16,
-            patch_size: 14,
-            hidden_act: Activation::Gelu,
-            ..ClipVisionConfig::default()
-        }
+        let config = Preset::svd().model.image_encoder;
+        Self::from_json(&config.to_string()).expect("the published configuration is valid")
     }
 
     /// Reads and checks a `config.json`: that of the image encoder, or one of a whole CLIP model with the image encoder's

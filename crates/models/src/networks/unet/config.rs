@@ -6,9 +6,12 @@ use super::{
     MAX_FRAMES,
     blocks::{Block, Transformers},
 };
-use crate::networks::{
-    error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings},
-    resnet::GROUPS,
+use crate::{
+    networks::{
+        error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings},
+        resnet::GROUPS,
+    },
+    presets::Preset,
 };
 
 /// More residual and transformer blocks than any model has; the largest has some 60. Each has a dozen nodes or more.
@@ -99,12 +102,12 @@ impl Default for UnetConfig {
 impl UnetConfig {
     /// Stable Video Diffusion, 14 frames.
     pub fn svd() -> Self {
-        UnetConfig { num_frames: 14, ..UnetConfig::default() }
+        Self::from_json(&Preset::svd().model.unet.to_string()).expect("the published configuration is valid")
     }
 
     /// Stable Video Diffusion XT, 25 frames.
     pub fn svd_xt() -> Self {
-        UnetConfig::default()
+        UnetConfig { num_frames: 25, ..UnetConfig::svd() }
     }
 
     /// Reads and checks a `config.json`. Fields that it does not know are ignored, as diffusers ignores them.

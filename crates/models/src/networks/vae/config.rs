@@ -2,7 +2,10 @@
 
 use serde::Deserialize;
 
-use crate::networks::error::{MAX_EXTENT, MAX_LAYERS, MAX_LEVELS, NetworkError, Settings};
+use crate::{
+    networks::error::{MAX_EXTENT, MAX_LAYERS, MAX_LEVELS, NetworkError, Settings},
+    presets::Preset,
+};
 
 const SETTINGS: Settings = Settings { network: "autoencoder", class: "AutoencoderKLTemporalDecoder" };
 /// The only kind of level that a published temporal autoencoder has.
@@ -48,12 +51,7 @@ impl Default for VaeConfig {
 impl VaeConfig {
     /// The autoencoder of Stable Video Diffusion.
     pub fn svd() -> Self {
-        VaeConfig {
-            down_block_types: vec![LEVEL.to_owned(); 4],
-            block_out_channels: vec![128, 256, 512, 512],
-            layers_per_block: 2,
-            ..VaeConfig::default()
-        }
+        Self::from_json(&Preset::svd().model.vae.to_string()).expect("the published configuration is valid")
     }
 
     /// Reads and checks a `config.json`.

@@ -1,0 +1,160 @@
+//! The networks of Stable Video Diffusion at full size on a GPU, with random weights: milliseconds, memory, start-up.
+//!
+//! Options after `--`: patterns, one of which a network's name must contain, `--frames N`, `--height N`, `--width N`, `--chunk N`
+//! (frames that are decoded together), `--kernels fused|baseline`, `--tuning off|auto|all|ours|vendor` (how kernels
+//! are chosen), `--replays N`, `--json FILE`. Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is
+//! a failure.
+
+#[path = "../support/inputs.rs"]
+mod inputs;
+#[path = "../support/svd.rs"]
+mod svd;
+#[path = "../support/tuner.rs"]
+mod tuner;
+
+use std::{process::ExitCode, sync::Arc, time::Instant};
+
+use kinora_bench::{BenchError, CommandLine, Filter, exit_code, gpu_if_any, median, write_json};
+use kinora_cuda::{CudaOptions, LoadOptions, Planned, driver::Device, tuning::Tuner};
+use kinora_graph::{DType, Graph, Phase};
+use kinora_models::{
+    networks::{
+        clip_vision::{self, ClipVisionConfig},
+        vae::{self, Decode, Encode, Pixels, VaeConfig},
+    },
+    synthetic::Synthetic,
+};
+use serde_json::{Value, json};
+use svd::{PIXELS_PER_LATENT, SvdOptions};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// Denoising steps that the UNet is built for.
+const STEPS: usize = 10;
+
+struct Arguments {
+    filter: Filter,
+    svd: SvdOptions,
+    chunk: usize,
+    replays: usize,
+}
+
+impl Arguments {
+    fn read() -> Result<Arguments, BenchError> {
+        let mut line = CommandLine::of_process();
+        Ok(Arguments {
+            svd: SvdOptions::take(&mut line)?,
+            chunk: line.option_or("--chunk", 2)?,
+            replays: line.option_or("--replays", 10)?,
+            filter: line.rest()?,
+        })
+    }
+
+    fn networks(&self) -> Result<Vec<(&'static str, Graph)>, Failure> {
+        let SvdOptions { height, width, .. } = self.svd;
+        let (vae, dtype) = (VaeConfig::svd(), DType::F16);
+        let decode = Decode {
+            frames: self.chunk,
+            height: height / PIXELS_PER_LATENT,
+            width: width / PIXELS_PER_LATENT,
+            dtype,
+            scaled: true,
+            pixels: Pixels::Bytes,
+        };
+        let networks = vec![
+            ("unet", self.svd.denoiser(STEPS)?),
+            ("clip", clip_vision::encoder(&ClipVisionConfig::svd(), 1, dtype)?),
+            ("encode", vae::encoder(&vae, &Encode { images: 1, height, width, dtype })?),
+            ("decode", vae::decoder(&vae, &decode)?),
+        ];
+        Ok(networks.into_iter().filter(|(name, _)| self.filter.chooses(name)).collect())
+    }
+}
+
+fn measure(
+    device: &Device,
+    name: &str,
+    graph: &Graph,
+    arguments: &Arguments,
+    tuner: Option<&Arc<Tuner>>,
+) -> Result<Value, Failure> {
+    let options = CudaOptions {
+        kernels: arguments.svd.kernels,
+        ..CudaOptions::for_device(device, kinora_cpu::CpuOps::shared())
+    };
+    let start = Instant::now();
+    let options = tuner::tuned(options, tuner, graph)?;
+    let tuned_in = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    let planned = Planned::new(graph, &options)?;
+    let planned_in = start.elapsed().as_secs_f64();
+    let flops = planned.graph().step_flops();
+    let start = Instant::now();
+    let mut program = planned.load_with(device, &Synthetic, &LoadOptions::default())?;
+    let loaded_in = start.elapsed().as_secs_f64();
+    let clip = inputs::random(program.graph(), Phase::Clip)?;
+    let step = inputs::random(program.graph(), Phase::Step)?;
+    let start = Instant::now();
+    program.run_clip(&clip)?;
+    let outputs = program.run_step(&step)?;
+    let first_in = start.elapsed().as_secs_f64();
+    let finite = outputs.values().all(|tensor| tensor.first_non_finite().is_none());
+    let mut times: Vec<f64> = program.time_replays(arguments.replays)?.into_iter().map(f64::from).collect();
+    times.sort_by(f64::total_cmp);
+    let median = median(&times);
+    let memory = program.memory();
+    let compiled = program.compiled();
+    println!(
+        "{name:<8} {median:>9.3} ms ({:.0} TFLOP/s, best {:.3} ms), {:.2} GB planned, {:.2} GB by the driver, \
+         tuned in {tuned_in:.2} s, planned in {planned_in:.2} s, loaded in {loaded_in:.2} s ({} kernels compiled, {} kept, {:.2} s), first run \
+         {first_in:.2} s, {} launches, finite {finite}",
+        flops as f64 / median / 1e9,
+        times.first().copied().unwrap_or(f64::NAN),
+        memory.planned as f64 / 1e9,
+        memory.driver as f64 / 1e9,
+        compiled.compiled,
+        compiled.cached,
+        compiled.seconds,
+        program.launches(Phase::Step),
+    );
+    Ok(json!({
+        "network": name, "milliseconds": times, "median_ms": median, "tflop": flops as f64 / 1e12,
+        "tflop_per_s": flops as f64 / median / 1e9, "planned_bytes": memory.planned,
+        "driver_bytes": memory.driver, "tuned_in_s": tuned_in, "planned_in_s": planned_in, "loaded_in_s": loaded_in,
+        "kernels_compiled": compiled.compiled, "kernels_kept": compiled.cached, "compiled_in_s": compiled.seconds,
+        "first_run_s": first_in, "launches": program.launches(Phase::Step), "finite": finite,
+    }))
+}
+
+fn run() -> Result<(), Failure> {
+    let arguments = Arguments::read()?;
+    let Some(device) = gpu_if_any("svd_on_gpu", Device::open(0))? else { return Ok(()) };
+    let svd = &arguments.svd;
+    svd.print_head(device.info());
+    let tuner = tuner::open(svd.tuning, &device)?;
+    let mut report = svd.head(device.info());
+    report["decode_chunk"] = json!(arguments.chunk);
+    let mut results = Vec::new();
+    let mut failed = false;
+    for (name, graph) in arguments.networks()? {
+        match measure(&device, name, &graph, &arguments, tuner.as_ref()) {
+            Ok(result) => results.push(result),
+            Err(error) => {
+                failed = true;
+                println!("{name:<8} failed: {error}");
+                results.push(json!({"network": name, "error": error.to_string()}));
+            }
+        }
+        report["results"] = json!(results);
+        report["tuned"] = json!(tuner.as_ref().map(|tuner| tuner.report()));
+        // After every network, so that an interrupted run keeps it.
+        if let Some(path) = &svd.json {
+            write_json(path, &report)?;
+        }
+    }
+    if failed { Err("a network failed".into()) } else { Ok(()) }
+}
+
+fn main() -> ExitCode {
+    exit_code(run())
+}
