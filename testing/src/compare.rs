@@ -30,7 +30,7 @@ pub struct Worst {
     pub error: f64,
 }
 
-/// The worst element of two tensors of the same length, or `None` where they are empty.
+/// The worst element of two tensors of the same length, or `None` if they are empty.
 pub fn worst(expected: &[f32], got: &[f32]) -> Option<Worst> {
     assert_eq!(expected.len(), got.len(), "only tensors of the same shape are compared");
     let finite = || expected.iter().map(|&x| f64::from(x)).filter(|x| x.is_finite());
@@ -83,13 +83,13 @@ pub fn close_beyond(floor: f64, expected: &Tensor, got: &Tensor) -> Result<(), S
     }
 }
 
-/// What f64 arithmetic leaves of numbers of order one that cancel, the deviation of a constant for one, times what a norm
-/// makes of it: no more than nothing.
+/// What f64 arithmetic leaves when numbers of order one cancel, such as the deviation of a constant, times what a norm
+/// makes of it. It counts as zero.
 const NOTHING: f64 = 1e-9;
 
-/// Panics where an element of a whole graph's results, by name, is further than `bar` from the one expected.
+/// Panics if an element of a whole graph's results, by name, is further than `bar` from the expected one.
 pub fn assert_all_close(label: &str, expected: &Tensors, got: &Tensors, bar: f64) {
-    assert_eq!(expected.len(), got.len(), "{label}: as many results");
+    assert_eq!(expected.len(), got.len(), "{label}: number of results");
     for (name, expected) in expected {
         let got = &got[name];
         assert_eq!(expected.ty(), got.ty(), "{label}: {name}");
@@ -105,12 +105,12 @@ pub fn assert_all_close(label: &str, expected: &Tensors, got: &Tensors, bar: f64
     }
 }
 
-/// The typical number of a tensor that [`distance`] is relative to, at the least. The graphs that are compared as a whole
-/// have numbers of order one; where all of a result's cancel, what is left is noise.
+/// The minimum typical magnitude that [`distance`] is relative to. The graphs that are compared as a whole have numbers
+/// of order one; if all of a result's numbers cancel, what is left is noise.
 const TYPICAL: f64 = 1e-2;
 
-/// How far `got` is from `expected` as a whole: the length of their difference over the length of `expected`, or of as
-/// many numbers of a hundredth where that is more. Infinite where something that is not finite differs.
+/// How far `got` is from `expected` as a whole: the norm of their difference over the norm of `expected`, or of as many
+/// numbers of a hundredth if that is more. Infinite if something that is not finite differs.
 pub fn distance(expected: &[f32], got: &[f32]) -> f64 {
     assert_eq!(expected.len(), got.len(), "only tensors of the same shape are compared");
     let (mut difference, mut length) = (0.0, 0.0);

@@ -84,7 +84,7 @@ pub fn required() -> BTreeSet<String> {
     names
 }
 
-/// Forms of ops that no variant of an enum stands for.
+/// Forms of ops that no enum variant represents.
 const FORMS: [&str; 26] = [
     "Op::Conv groups",
     "Op::Conv depthwise",
@@ -114,7 +114,7 @@ const FORMS: [&str; 26] = [
     "Op::Blend α by image",
 ];
 
-/// The forms that a case has, as [`FORMS`] names them behind the op.
+/// The forms that a case has, as [`FORMS`] names them after the op.
 fn forms(op: &Op, inputs: &[Tensor], mut form: impl FnMut(&str)) {
     let mut given = |holds: bool, name: &str| {
         if holds {

@@ -1,5 +1,5 @@
-//! Every op at its edges: extents of one, odd ones and none, channels beside a vector's width, masks that hide
-//! everything, and magnitudes that overflow. Each executor against the reference.
+//! Every op at its edges: extents of one, odd extents and zero, channels close to a vector's width, masks that hide
+//! everything, and magnitudes that overflow. Each executor is compared with the reference.
 
 use kinora_graph::{
     DType, Op, Tensor,
@@ -341,7 +341,7 @@ impl Family {
                 }
             }
         }
-        // Some combinations are no op, such as a window larger than its image.
+        // Some combinations are not valid, such as a window larger than its image.
         cases.retain(|(op, inputs)| op.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).is_ok());
         cases
     }
@@ -363,7 +363,7 @@ impl Family {
 /// Checks a family's edges in a float type, with usual magnitudes and with those that overflow f16.
 ///
 /// # Panics
-/// Where an executor differs from the reference.
+/// If an executor differs from the reference.
 pub fn check_family(family: Family, dtype: DType, executors: &[&dyn Executor]) {
     let cases = family.all_cases(dtype);
     assert!(cases.len() > 150, "only {} cases are left", cases.len());
@@ -405,7 +405,7 @@ macro_rules! edge_tests {
 /// The case that large magnitudes are made for: products beyond 65504 are the same infinity everywhere.
 ///
 /// # Panics
-/// Where an executor gives something else.
+/// If an executor returns something else.
 pub fn check_overflow(executors: &[&dyn Executor]) {
     let x = Tensor::from_f32(DType::F16, [2, 3], &[1e4, 1e4, 1e4, -1e4, -1e4, -1e4]).unwrap();
     let weight = Tensor::from_f32(DType::F16, [1, 3], &[3.0, 3.0, 3.0]).unwrap();

@@ -11,7 +11,7 @@ use kinora_runtime::Tensors;
 
 /// Something that runs an op.
 pub trait Executor: Sync {
-    /// What it is called in a failure.
+    /// Its name in a failure.
     fn name(&self) -> String;
 
     /// Runs the op on these operands. Results are written into memory that held something else before.
@@ -35,8 +35,8 @@ impl Executor for Reference {
     }
 }
 
-/// A graph of one node, with what it is fed. Weights are parameters, so that they are packed when a program is loaded, as
-/// a model's are.
+/// A graph of one node, with its inputs. Weights are parameters, so that they are packed when a program is loaded, as a
+/// model's are.
 #[derive(Debug)]
 pub struct OneOp {
     /// The graph.
@@ -51,7 +51,7 @@ impl OneOp {
     /// The graph of this op on these operands.
     ///
     /// # Errors
-    /// Where the op does not take them.
+    /// If the op does not take them.
     pub fn new(op: &Op, operands: &[&Tensor]) -> Result<OneOp, GraphError> {
         let mut g = GraphBuilder::new("one op");
         let (mut parameters, mut inputs) = (Tensors::new(), Tensors::new());
@@ -73,13 +73,13 @@ impl OneOp {
         Ok(OneOp { graph: g.finish(), parameters, inputs })
     }
 
-    /// The results in their order, of those that a program gave by name.
+    /// A program's named results, in the op's order.
     pub fn results(&self, mut outputs: Tensors) -> Vec<Tensor> {
         (0..outputs.len()).filter_map(|i| outputs.remove(&format!("result{i}"))).collect()
     }
 }
 
-/// Does something for each of some items, on all cores, and gives what came of it in the items' order.
+/// Does something for each item, on all cores, and returns the results in the items' order.
 pub fn in_parallel<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let threads = thread::available_parallelism().map_or(1, usize::from);

@@ -18,7 +18,7 @@ use crate::{
     executor::{Executor, in_parallel},
 };
 
-/// One op with its operands and what PyTorch made of them.
+/// One op with its operands and PyTorch's results.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
@@ -99,7 +99,7 @@ pub struct Family {
     tensors: HashMap<String, Tensor>,
 }
 
-/// Where the fixtures lie.
+/// Where the fixtures are.
 pub fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures/ops")
 }
@@ -149,7 +149,7 @@ impl Family {
     }
 }
 
-/// The step's row is the second one; reading the first one shows.
+/// The step's row is the second one, so that reading the first one shows up.
 fn coefficient_table(levels: Levels) -> Tensor {
     let mut table = [f32::NAN; 2 * STEP_COLUMNS];
     table[STEP_COLUMNS..].copy_from_slice(&levels.coefficients().row());
@@ -167,7 +167,7 @@ fn element_type(name: &str, dtype: Dtype) -> DType {
     }
 }
 
-/// The families, a fixture each.
+/// The families, one fixture each.
 pub const FAMILIES: [&str; 9] =
     ["conv", "linear", "norm", "pointwise", "attention", "arrange", "resample", "embedding", "sampler"];
 
@@ -184,7 +184,7 @@ pub fn fixtures(extension: &str) -> BTreeSet<String> {
 /// Runs all cases of a family by all executors, and only then fails, so that one run shows everything that is wrong.
 ///
 /// # Panics
-/// Where a result is not the expected one.
+/// If a result is not the expected one.
 pub fn check_family(name: &str, executors: &[&dyn Executor]) {
     let family = Family::load(name);
     assert!(!family.cases.is_empty() && !executors.is_empty(), "{name} has nothing to check");
@@ -223,7 +223,7 @@ macro_rules! golden_tests {
     };
 }
 
-/// The inferred types, where they fit the results.
+/// The inferred types, if they fit the results.
 fn inferred(case: &Case, inputs: &[Tensor], expected: &[Tensor]) -> Result<Vec<TensorType>, String> {
     let operands: Vec<&TensorType> = inputs.iter().map(Tensor::ty).collect();
     let types = case.op.infer(&operands).map_err(|error| error.to_string())?;

@@ -1,6 +1,7 @@
-//! What the tests of the backends share. An op, a graph or a network is run by some [`Executor`](executor::Executor) and
-//! compared with what PyTorch made of it ([`golden`]) or with the reference ([`edge_cases`], [`random_graph`]); [`compare`]
-//! is the one way to compare, [`ulps`] that of two machines that are to compute the same. A backend brings its executors, and gets all tables of shapes, dtypes and edges.
+//! What the tests of the backends share. An op, a graph or a network is run by some [`Executor`](executor::Executor)
+//! and compared with what PyTorch made of it ([`golden`]) or with the reference ([`edge_cases`], [`random_graph`]);
+//! [`compare`] is the one way to compare, and [`ulps`] compares two machines that should compute the same. A backend
+//! provides its executors and gets all tables of shapes, dtypes and edges.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 #![allow(missing_docs, reason = "the fields of a case are named for what they hold")]
 

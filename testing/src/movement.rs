@@ -1,4 +1,4 @@
-//! How far a result moves when what it was made of moves by a rounding error: what no other arithmetic can be nearer than.
+//! How far a result moves when its inputs move by a rounding error: no other arithmetic can be expected to come closer.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use kinora_runtime::Tensors;
 
 use crate::compare::distance;
 
-/// Moves numbers a little, by chance but always the same.
+/// Moves numbers a little, at random but reproducibly.
 struct Nudge {
     state: u32,
     /// How far an f32 moves, in units of rounding.
@@ -46,7 +46,7 @@ impl Nudge {
     }
 }
 
-/// The furthest that an element of each tensor lies from its place in any of the others.
+/// The largest distance of an element of each tensor from the same element in any of the others.
 fn furthest(tensors: &[Tensor], others: &[Vec<Tensor>]) -> Vec<f64> {
     let off = |a: &Tensor, b: &Tensor| {
         let by = a.to_f32().into_iter().zip(b.to_f32()).map(|(a, b)| f64::from((a - b).abs()));
@@ -56,8 +56,8 @@ fn furthest(tensors: &[Tensor], others: &[Vec<Tensor>]) -> Vec<f64> {
     tensors.iter().enumerate().map(of).collect()
 }
 
-/// How far the results of an op move when the numbers it reads do by a rounding error of f32: where everything cancels,
-/// no f32 arithmetic can be nearer than some of these.
+/// How far the results of an op move when the numbers it reads do by a rounding error of f32: if everything cancels, no
+/// f32 arithmetic can come closer than some of these.
 pub fn movement_of_layer(op: &Op, operands: &[&Tensor]) -> Vec<f64> {
     let wide = |tensor: &&Tensor| {
         if tensor.dtype().is_float() { tensor.cast(DType::F32) } else { (*tensor).clone() }
@@ -119,8 +119,8 @@ fn evaluate_wide(graph: &Graph, parameters: &Tensors, inputs: &Tensors) -> Tenso
 /// How far roundings may move a result that is compared.
 const MOST_LOST: f64 = 0.1;
 
-/// How far each result of a graph with 16-bit storage may lie, as a whole, from another evaluation of it, or from the one
-/// after a pass. `None` where everything is f32.
+/// How far each result of a graph with 16-bit storage may lie, as a whole, from another evaluation of it, or from the
+/// one after a pass. `None` if everything is f32.
 ///
 /// A pass leaves out the roundings between the ops that it fuses, so that nearly every element differs by a few units in the
 /// last place; two executors tip single values over to their neighbours. Some graphs make much of that, by no bound: what

@@ -1,8 +1,8 @@
 //! How far two results of the same calculation are apart, in units of the last place of their type.
 //!
-//! Where a sum cancels, its last place is far below what the arithmetic before it could know. So beside the plain distance, the
-//! number of representable values between two elements, there is the one that bounds are stated in: in units of the last place
-//! of the element or of the tensor's root mean square, whichever is larger.
+//! If a sum cancels, its last place is far below what the arithmetic before it could resolve. So beside the plain
+//! distance, the number of representable values between two elements, there is the one that bounds are stated in: in
+//! units of the last place of the element or of the tensor's root mean square, whichever is larger.
 
 use half::{bf16, f16};
 use kinora_graph::DType;
@@ -13,9 +13,9 @@ pub struct Distance {
     pub elements: u64,
     /// Those that are equal to the bit.
     pub equal: u64,
-    /// Those that are NaN on both sides, with other bits: which NaN an operation gives is not defined.
+    /// Those that are NaN on both sides, with different bits: which NaN an operation returns is not defined.
     pub other_nans: u64,
-    /// Those that are NaN on one side alone.
+    /// Those that are NaN on one side only.
     pub unlike: u64,
     /// The largest number of steps from a value to the next between two elements; an infinity is the step after the largest.
     pub steps: u64,
@@ -70,12 +70,12 @@ impl Distance {
         self.relative = self.relative.max(other.relative);
     }
 
-    /// Whether everything is equal to the bit, or not a number on both sides.
+    /// Whether everything is equal to the bit, or NaN on both sides.
     pub fn is_exact(&self) -> bool {
         self.equal + self.other_nans == self.elements
     }
 
-    /// Whether everything is within so many units of the last place.
+    /// Whether everything is within this many units of the last place.
     pub fn is_within(&self, ulps: f64) -> bool {
         self.unlike == 0 && self.ulps <= ulps
     }

@@ -17,30 +17,30 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  kinora generate -o clip.gif             a clip of a still, by the model in the box
+  kinora generate -o clip.gif             a clip of a still, with the model in the box
   kinora generate photo.jpg -o clip.mp4 --model stabilityai/stable-video-diffusion-img2vid-xt
                                           a photo and a large model, downloaded on first use
-  kinora info --config svd-xt             what that takes: parameters, arithmetic, memory
-  kinora profile run photo.jpg            where its time goes, and what limits it
+  kinora info --config svd-xt             what that model needs: parameters, FLOPs, memory
+  kinora profile run photo.jpg            where the time goes, and what limits it
   kinora doctor                           what works on this machine
-  kinora bench cpu                        how fast it is, beside PyTorch where there is one
+  kinora bench cpu                        how fast it is, next to PyTorch if that is installed
   kinora sim kernel.cu …                  a CUDA kernel on a simulated GPU
-  kinora demo-model demo                  a tiny model that was never trained, for tests
+  kinora demo-model demo                  a tiny untrained model, for tests
 
 Environment:
-  KINORA_MODEL     the model where --model is not given, instead of the one in the box
+  KINORA_MODEL     the model to use without --model, instead of the one in the box
   HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE
-                   the Hugging Face hub's own: where downloads are kept, who asks for them
+                   as for the Hugging Face hub: where downloads are kept, and your token
   KINORA_CACHE_DIR, KINORA_KERNEL_BUNDLE, KINORA_NVRTC
-                   a GPU's kernels: where compiled ones are kept, a bundle of them that
-                   `kinora kernels build` made, and NVIDIA's compiler where it is not found
+                   GPU kernels: the folder for compiled ones, a bundle of them made by
+                   `kinora kernels build`, and the path of NVIDIA's compiler (NVRTC)
   KINORA_PEER_PYTHON
-                   a Python with PyTorch, for the peers of `kinora bench`
+                   a Python that has PyTorch, for `kinora bench` to compare with
   NO_COLOR         no colours
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
-/// A still image becomes a video, with diffusion models, from one program.
+/// Turn a still image into a video with diffusion models.
 #[derive(Parser, Debug)]
 #[command(name = "kinora", version, args_override_self = true)]
 #[command(after_long_help = EXAMPLES, after_help = "`kinora --help` has examples.")]
@@ -55,20 +55,20 @@ pub struct Arguments {
 pub enum Command {
     /// Make a video from a photo
     Generate(Box<GenerateArgs>),
-    /// Say what is in a model, and what memory and arithmetic a clip takes
+    /// Show what is in a model, and the memory and FLOPs a clip needs
     Info(InfoArgs),
-    /// Say where the time of a clip goes, and what limits it
+    /// Show where a clip's time goes, and what limits it
     Profile(ProfileArgs),
-    /// Run a CUDA kernel on a simulated GPU, and say what it does wrong and what it costs
+    /// Run a CUDA kernel on a simulated GPU, and report its bugs and its cost
     #[cfg(feature = "simulator")]
     Sim(Box<SimArgs>),
-    /// Say what works on this machine, and what to do about what does not
+    /// Check what works on this machine, and how to fix what does not
     Doctor(DoctorArgs),
-    /// Say how fast layers and networks run here, beside PyTorch's, and against another day
+    /// Measure layers and networks on this machine, next to PyTorch and earlier results
     Bench(Box<BenchArgs>),
-    /// Write a tiny model to try Kinora with, without a download; its videos are noise
+    /// Write a tiny untrained model to try Kinora without a download; its videos are noise
     DemoModel(DemoModelArgs),
-    /// Compile a GPU's kernels ahead of time
+    /// Compile GPU kernels ahead of time
     #[cfg(feature = "cuda")]
     Kernels(KernelsArgs),
     /// Print completions for a shell
@@ -79,7 +79,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether the answer is a JSON object.
+    /// Whether the output is a JSON object.
     pub fn json(&self) -> bool {
         match self {
             Command::Generate(arguments) => arguments.json,
@@ -101,8 +101,8 @@ Example:
   kinora demo-model demo
   kinora generate photo.jpg -o clip.mp4 --model demo
 
-The model has the parts of Stable Video Diffusion, only far smaller, and was never trained, so
-its videos are noise. They show that everything works, and nothing of what a model can do.
+The model has the same parts as Stable Video Diffusion, far smaller and untrained, so its
+videos are noise. They show that everything runs, not what a real model can do.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong.";
 
@@ -110,11 +110,11 @@ Exit codes: 0 done, 1 failed, 2 the command line is wrong.";
 #[derive(Args, Debug)]
 #[command(after_long_help = DEMO_EXAMPLES)]
 pub struct DemoModelArgs {
-    /// The folder to write, in which there is no model yet.
+    /// The folder to write. It must not hold a model yet.
     #[arg(value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
 
-    /// Which: tiny makes 4 frames of 64×64, small 8 frames of 320×192 and takes 300 MB.
+    /// Which model: tiny makes 4 frames of 64×64; small makes 8 frames of 320×192 and takes 300 MB.
     #[arg(long, value_name = "NAME", value_parser = SyntheticModel::PRESETS, default_value = "tiny")]
     pub preset: String,
 }

@@ -1,4 +1,4 @@
-//! How the work goes on, on standard error: bars on a terminal, plain lines or nothing elsewhere.
+//! Progress on standard error: bars on a terminal, plain lines or nothing elsewhere.
 
 use std::{
     fmt::Write as _,
@@ -26,7 +26,7 @@ enum Mode {
     Bars,
 }
 
-/// Standard error as the place for news.
+/// Reports progress on standard error.
 pub struct Display {
     mode: Mode,
     verbose: bool,
@@ -38,7 +38,7 @@ struct Stage {
     unit: Unit,
     started: Instant,
     done: u64,
-    /// When the stage is going to end, as far as can be told.
+    /// The estimated end of the stage.
     end: Arc<Mutex<Option<Instant>>>,
     bar: ProgressBar,
 }
@@ -52,11 +52,11 @@ pub enum Unit {
     Frames,
     /// Bytes of a file.
     Bytes,
-    /// The photo, of which there is one.
+    /// The one photo.
     Photo,
-    /// Parts of the model. They come between the other stages, and are not worth a line when they are there.
+    /// Parts of the model. They load between the other stages, and do not get a line of their own.
     Parts,
-    /// Kernels that are compiled, between the other stages too.
+    /// Kernels that are compiled, also between the other stages.
     Compiled,
     /// Kernels that are measured, or compiled for their own sake.
     Kernels,
@@ -75,7 +75,7 @@ impl Display {
         Display { mode, verbose, stage: None }
     }
 
-    /// A stage has come so far. The first news of a stage ends the one before.
+    /// Reports how far a stage is. The first report of a stage ends the one before.
     pub fn advance(&mut self, name: &str, unit: Unit, done: u64, total: u64) {
         if self.mode == Mode::Silent {
             return;
@@ -92,7 +92,7 @@ impl Display {
         }
     }
 
-    /// The stage that runs is done.
+    /// Ends the running stage.
     pub fn end_stage(&mut self) {
         if let Some(stage) = self.stage.take() {
             stage.bar.finish_and_clear();
@@ -109,28 +109,28 @@ impl Display {
         }
     }
 
-    /// The stage that runs ends without a word, because something failed or is not worth it.
+    /// Ends the running stage without a line, because something failed or it is not worth one.
     pub fn abandon_stage(&mut self) {
         if let Some(stage) = self.stage.take() {
             stage.bar.finish_and_clear();
         }
     }
 
-    /// A line for everyone who looks.
+    /// Prints a line, unless silent.
     pub fn line(&self, text: &str) {
         if self.mode != Mode::Silent {
             self.above_the_bar(&format!("{text}\n"));
         }
     }
 
-    /// A line for those who want to know more.
+    /// Prints a line if verbose.
     pub fn detail(&self, text: &str) {
         if self.verbose && self.mode != Mode::Silent {
             self.above_the_bar(&format!("  {text}\n"));
         }
     }
 
-    /// Something that may not be what was meant.
+    /// Prints a warning, unless silent.
     pub fn warn(&self, text: &str) {
         let yellow = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
         if self.mode != Mode::Silent {
@@ -142,7 +142,7 @@ impl Display {
         self.suspend(|| print(text));
     }
 
-    /// Does something that prints, on standard output too, while no bar stands in the way.
+    /// Does something that prints, on standard output too, with the bar hidden.
     pub fn suspend<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.stage {
             Some(stage) => stage.bar.suspend(work),
@@ -151,7 +151,7 @@ impl Display {
     }
 }
 
-/// An error must not stand behind a bar.
+/// Removes the bar, so that an error message does not follow it on the same line.
 impl Drop for Display {
     fn drop(&mut self) {
         self.abandon_stage();
@@ -212,7 +212,7 @@ fn style(unit: Unit, end: Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
             };
         })
         .with_key("times", move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-            let _ = if interrupt::asked() {
+            let _ = if interrupt::requested() {
                 text.write_str("stopping after this step; Ctrl-C again stops now")
             } else {
                 text.write_str(&times(state.elapsed(), &end))
@@ -220,7 +220,7 @@ fn style(unit: Unit, end: Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
         })
 }
 
-/// What has passed, and what is left as far as can be told.
+/// The elapsed time, and an estimate of what is left.
 fn times(passed: Duration, end: &Mutex<Option<Instant>>) -> String {
     let mut text = clock(passed);
     let end = *end.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,6 +231,6 @@ fn times(passed: Duration, end: &Mutex<Option<Instant>>) -> String {
 }
 
 fn print(text: &str) {
-    // Where standard error is gone, so is everyone who would want to know.
+    // If standard error is gone, there is nobody to tell.
     let _ = anstream::stderr().write_all(text.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! What the program says, and how it ends, when something went wrong.
+//! What the program says when something went wrong, and its exit codes.
 
 use std::{
     error::Error,
@@ -25,13 +25,13 @@ use serde_json::json;
 
 /// The command line is wrong.
 pub const EXIT_USAGE: u8 = 2;
-/// Someone pressed Ctrl-C: 128 and the number of the signal, as shells count it.
+/// Someone pressed Ctrl-C: 128 plus the signal's number, as shells count it.
 pub const EXIT_INTERRUPTED: u8 = 130;
 /// Everything else.
 const EXIT_FAILED: u8 = 1;
 
 /// What to do about a GPU that does not work.
-const ON_THE_CPU: &str = "--device cpu runs it on the CPU";
+const ON_THE_CPU: &str = "use --device cpu to run on the CPU";
 
 /// Why a command did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ pub enum Failure {
     /// The model could not be found or downloaded.
     #[error(transparent)]
     Hub(#[from] HubError),
-    /// A model of the hub is to be looked at, but was never downloaded.
+    /// `kinora info` was asked about a model of the hub that was never downloaded.
     #[error("{model} is not on this machine, and `kinora info` downloads nothing")]
     NotDownloaded {
         /// Its name.
@@ -57,10 +57,10 @@ pub enum Failure {
     /// The model's folder.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// A profile that was kept.
+    /// A saved profile.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// A file that is to be written exists.
+    /// An output file exists already.
     #[error("{} exists already", .0.display())]
     FileExists(PathBuf),
     /// A file that cannot be written.
@@ -103,28 +103,28 @@ pub enum Failure {
     /// The simulator does not run a kernel.
     #[error("{0}")]
     Simulation(String),
-    /// The simulator found something, and has said what.
+    /// The simulator found bugs in a kernel and has reported them.
     #[error("the simulator found {count} problem{} in the kernel", if *count == 1 { "" } else { "s" })]
     Found {
         /// How many.
         count: usize,
     },
-    /// The machine is not well, by its own account, which has been given.
-    #[error("not well: {findings}")]
-    Unwell {
-        /// What does not work.
+    /// `kinora doctor` found something that does not work, and has reported it.
+    #[error("these checks failed: {findings}")]
+    ChecksFailed {
+        /// The names of the failed checks.
         findings: String,
     },
     /// A file of a benchmark's results.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// A benchmark that could not be run to its end.
+    /// A benchmark that could not be finished.
     #[error(transparent)]
     Bench(#[from] BenchError),
     /// The Python that was to run a benchmark's peers.
     #[error("the peers cannot run")]
     Peer(#[source] BenchError),
-    /// Cases of a benchmark that failed, or gave another result than a peer.
+    /// Cases of a benchmark that failed, or whose results differ from a peer's.
     #[error("{0}")]
     Benchmark(String),
     /// Cases that became slower.
@@ -133,7 +133,7 @@ pub enum Failure {
     /// Ctrl-C.
     #[error("interrupted; nothing was written")]
     Interrupted,
-    /// Ctrl-C in a benchmark, of which the cases that were finished are kept.
+    /// Ctrl-C in a benchmark. The finished cases are kept.
     #[error("{}", interrupted_bench(*cases, files))]
     InterruptedBench {
         /// How many were finished.
@@ -141,27 +141,27 @@ pub enum Failure {
         /// The files that were written.
         files: Vec<PathBuf>,
     },
-    /// The system does not let the program hear of Ctrl-C.
+    /// The system refuses a handler for Ctrl-C.
     #[error("cannot listen for Ctrl-C")]
     Signals(#[source] ctrlc::Error),
-    /// Standard output does not take the answer.
+    /// The output could not be written.
     #[error("cannot write to standard output")]
     StandardOutput(#[source] io::Error),
 }
 
 impl Failure {
-    /// What to do, where the message cannot know it: the libraries do not know the options of this program.
+    /// What to do about it, in terms of this program's options, which the libraries do not know.
     fn help(&self) -> Option<String> {
         let text = match self {
             Failure::Video(VideoError::Exists { .. }) | Failure::FileExists(_) => "add --force to replace it",
             Failure::Video(VideoError::FrameRate { .. }) => {
-                "--output-fps sets the speed of the file, which is that of --fps otherwise"
+                "--output-fps sets the frame rate of the file, which is otherwise that of --fps"
             }
             Failure::Video(VideoError::GifFrameRate { .. } | VideoError::GifTooSlow { .. }) => {
-                "--output-fps sets the speed of the file alone"
+                "--output-fps sets the frame rate of the file alone"
             }
             Failure::Hub(HubError::Unreachable { .. } | HubError::Offline { .. }) => {
-                "give --model the path of a model's folder, or try everything without a download: \
+                "give --model the path of a model folder, or try Kinora without a download: \
                  kinora demo-model FOLDER"
             }
             Failure::Bench(BenchError::NoMatch { .. }) => {
@@ -169,13 +169,13 @@ impl Failure {
                  or repeat --only; `kinora bench --list` prints all names"
             }
             Failure::InterruptedBench { cases: 1.., files } if files.is_empty() => {
-                "--save FILE keeps the cases that are finished"
+                "--save FILE keeps the finished cases"
             }
             Failure::Peer(_) => {
                 "`pip install torch numpy` installs what they need; --no-peers runs without them"
             }
             Failure::NotDownloaded { .. } => {
-                "`kinora generate --model` downloads it; `kinora info --config svd-xt` needs no model at all"
+                "`kinora generate --model` downloads it; `kinora info --config svd-xt` works without a model"
             }
             Failure::Memory { error, limit } => return Some(memory_help(error, limit)),
             #[cfg(feature = "cuda")]
@@ -207,7 +207,7 @@ impl Failure {
             Failure::Photo(_) => "photo",
             Failure::Video(_) | Failure::FileExists(_) | Failure::File { .. } => "output",
             Failure::Profile(_) => "profile",
-            Failure::Unwell { .. } => "unwell",
+            Failure::ChecksFailed { .. } => "unwell",
             Failure::Unreadable { .. } => "input",
             Failure::Simulation(_) | Failure::Found { .. } => "simulation",
             Failure::Results(_)
@@ -228,7 +228,7 @@ impl Failure {
         }
     }
 
-    /// Whether the command line has a value that can never do, whatever the machine and its files are.
+    /// Whether the command line has a value that no machine and no file could make valid.
     fn is_usage(&self) -> bool {
         match self {
             Failure::Usage(_) | Failure::Bench(BenchError::NoMatch { .. }) => true,
@@ -255,46 +255,49 @@ impl Failure {
         }
     }
 
-    /// Tells people on standard error and, where it was asked for, programs on standard output.
+    /// Reports the failure to people on standard error and, with `--json`, to programs on standard output.
     pub fn report(&self, json: bool) -> ExitCode {
         let message = self.to_string();
         let causes = causes(self, &message);
         if !self.reader_is_gone() {
             let help = self.help();
             print(&message, &causes, help.as_deref());
-            // The object that was printed tells all of it.
-            let told = matches!(
+            // The JSON object that was printed already has all of it.
+            let already_printed = matches!(
                 self,
-                Failure::Unwell { .. } | Failure::Found { .. } | Failure::Benchmark(_) | Failure::Slower(_)
+                Failure::ChecksFailed { .. }
+                    | Failure::Found { .. }
+                    | Failure::Benchmark(_)
+                    | Failure::Slower(_)
             );
-            if json && !told {
+            if json && !already_printed {
                 print_json(self.kind(), self.exit_code(), &message, &causes, help.as_deref());
             }
         }
         ExitCode::from(self.exit_code())
     }
 
-    /// Whether the program that read our output has ended, as `head` does: no one is left to be told.
+    /// Whether the program that read our output has ended, as `head` does: nobody is left to tell.
     fn reader_is_gone(&self) -> bool {
         matches!(self, Failure::StandardOutput(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
-/// What is left of a benchmark that was interrupted, and where.
+/// What an interrupted benchmark kept, and where.
 fn interrupted_bench(cases: usize, files: &[PathBuf]) -> String {
     let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     match (cases, files.join(" and ").as_str()) {
-        (0, "") => "interrupted before a case was finished; nothing was written".to_owned(),
-        (1, "") => "interrupted; 1 case was finished, and is kept in no file".to_owned(),
-        (_, "") => format!("interrupted; {cases} cases were finished, and are kept in no file"),
-        (1, files) => format!("interrupted; 1 finished case is kept in {files}"),
-        (_, files) => format!("interrupted; {cases} finished cases are kept in {files}"),
+        (0, "") => "interrupted before the first case was finished; nothing was written".to_owned(),
+        (1, "") => "interrupted; 1 case was finished but not saved".to_owned(),
+        (_, "") => format!("interrupted; {cases} cases were finished but not saved"),
+        (1, files) => format!("interrupted; 1 finished case is saved in {files}"),
+        (_, files) => format!("interrupted; {cases} finished cases are saved in {files}"),
     }
 }
 
-/// What takes less memory, by options.
+/// The options that need less memory.
 const LESS_MEMORY: &str =
-    "lower --size, --frames or --decode-chunk; --precision f16 halves the weights; end other programs";
+    "lower --size, --frames or --decode-chunk; --precision f16 halves the weights; close other programs";
 
 /// The options with which the clip would fit, and what to do about the limit.
 fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
@@ -314,23 +317,23 @@ fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
     match limit.source {
         LimitSource::Asked => format!("{fits}; or raise --memory-limit"),
         LimitSource::Machine | LimitSource::ControlGroup | LimitSource::Gpu => {
-            format!("{fits}; --memory-limit sets another limit than what is free now")
+            format!("{fits}; --memory-limit sets a limit other than what is free now")
         }
     }
 }
 
-/// Where a header comes from that the compiler was asked for and did not find.
+/// Where to get a header that the compiler did not find.
 fn header_help(header: &str) -> String {
     format!(
-        "NVRTC looks for headers in no folder but those that it is given: name that of {header} with \
-         --compile=-IFOLDER. CUDA's own come with `pip install nvidia-cuda-runtime`, those in crt/ with nvidia-cuda-crt, into \
-         nvidia/cu13/include of the environment's site-packages, or with the CUDA toolkit, into /usr/local/cuda/include"
+        "NVRTC searches only the folders it is given: pass the one that holds {header} as \
+         --compile=-IFOLDER. `pip install nvidia-cuda-runtime` installs CUDA's own headers, and nvidia-cuda-crt those in crt/, into \
+         nvidia/cu13/include of the environment's site-packages; the CUDA toolkit has them in /usr/local/cuda/include"
     )
 }
 
-/// Says why the command line could not be understood, or prints the help that it asks for.
+/// Says why the command line could not be understood, or prints the help it asks for.
 pub fn report_usage(error: &clap::Error, json: bool) -> ExitCode {
-    // No one is left to be told where even this cannot be written.
+    // If even this cannot be written, nobody is left to tell.
     let _ = error.print();
     if !error.use_stderr() {
         return ExitCode::SUCCESS;
@@ -343,15 +346,15 @@ pub fn report_usage(error: &clap::Error, json: bool) -> ExitCode {
     ExitCode::from(EXIT_USAGE)
 }
 
-/// The errors behind an error, as far as they say something new: many messages quote their cause.
+/// The chain of causes, without those that add nothing: many messages quote their cause.
 fn causes(failure: &Failure, message: &str) -> Vec<String> {
-    let mut said = message.to_owned();
+    let mut text_so_far = message.to_owned();
     let mut causes = Vec::new();
     let mut cause = failure.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        if !said.contains(&text) {
-            said.push_str(&text);
+        if !text_so_far.contains(&text) {
+            text_so_far.push_str(&text);
             causes.push(text);
         }
         cause = error.source();
@@ -369,7 +372,7 @@ fn print(message: &str, causes: &[String], help: Option<&str>) {
     if let Some(help) = help {
         text.push_str(&format!("{cyan}help{cyan:#}: {help}\n"));
     }
-    // No one is left to be told where standard error is gone.
+    // If standard error is gone, nobody is left to tell.
     let _ = anstream::stderr().write_all(text.as_bytes());
 }
 
@@ -386,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_not_there_is_helped_by_asking_for_less() {
+    fn running_out_of_memory_suggests_asking_for_less() {
         let source = Box::new(RunError::OutOfMemory { bytes: 5 });
         let error = GenerateError::OutOfMemory { part: "UNet", source };
         let failure = Failure::from(error);
@@ -396,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_fit_is_said_in_options() {
+    fn what_would_fit_is_suggested_as_options() {
         let over = OverBudget { part: "UNet", need: 2, budget: 1, weights: 1, activations: 1 };
         let suggestion = Suggestion {
             frames: Some(7),
@@ -415,6 +418,6 @@ mod tests {
             help(Some(Box::new(suggestion)), LimitSource::Asked),
             "--frames 7 --size 512x320 --precision f16 --decode-chunk 1 would fit; or raise --memory-limit"
         );
-        assert!(help(None, LimitSource::Machine).contains("--memory-limit sets another limit"));
+        assert!(help(None, LimitSource::Machine).contains("--memory-limit sets a limit other"));
     }
 }

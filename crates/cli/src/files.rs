@@ -16,11 +16,11 @@ pub struct NewFile {
     replace: bool,
 }
 
-/// Refuses a file that exists, unless it is to be replaced, and one in a folder that nothing can be written into.
+/// Refuses a file that exists, unless it is to be replaced, and one in a folder that is not writable.
 pub fn check(path: &Path, replace: bool) -> Result<NewFile, Failure> {
     match path.metadata() {
         Ok(metadata) if !metadata.is_file() => {
-            let source = io::Error::other("there is something else than a file by that name");
+            let source = io::Error::other("something other than a file has that name");
             return Err(Failure::File { path: path.to_owned(), source });
         }
         Ok(_) if !replace => return Err(Failure::FileExists(path.to_owned())),
@@ -31,19 +31,19 @@ pub fn check(path: &Path, replace: bool) -> Result<NewFile, Failure> {
     Ok(file)
 }
 
-/// Refuses files of one name, of which the last would replace the others.
+/// Refuses two output files of the same name: the last would replace the others.
 pub fn refuse_same<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Failure> {
     let mut named = HashSet::new();
     match paths.into_iter().find(|path| !named.insert(place(path))) {
         Some(path) => {
-            let text = format!("{} is to be written twice; give each file a name of its own", path.display());
+            let text = format!("{} is named for two outputs; give each file its own name", path.display());
             Err(Failure::Usage(text))
         }
         None => Ok(()),
     }
 }
 
-/// Refuses to write over what is read.
+/// Refuses to overwrite an input.
 pub fn refuse_inputs<'a>(
     inputs: &[&Path],
     outputs: impl IntoIterator<Item = &'a Path>,
@@ -52,7 +52,7 @@ pub fn refuse_inputs<'a>(
     match outputs.into_iter().find(|path| read.contains(&place(path))) {
         Some(path) => {
             let text = format!(
-                "{} is read, and would be written over; give what is written another name",
+                "{} is an input and would be overwritten; choose another name for the output",
                 path.display()
             );
             Err(Failure::Usage(text))
@@ -61,7 +61,7 @@ pub fn refuse_inputs<'a>(
     }
 }
 
-/// A file by its folder, however that is written. A link by the file's name is not followed: it is replaced by the file.
+/// A file's path with its folder resolved. A link with the file's name is not followed: the file replaces it.
 fn place(path: &Path) -> PathBuf {
     let folder = folder(path).canonicalize();
     folder.ok().zip(path.file_name()).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
@@ -75,7 +75,7 @@ impl NewFile {
     fn temporary(&self) -> io::Result<tempfile::NamedTempFile> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".new-").suffix(".tmp");
-        // As any file of the user's, less what their mask takes away; a temporary one is private otherwise.
+        // The permissions of an ordinary file under the user's umask: a temporary file would stay private.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         builder.tempfile_in(folder(&self.path))
@@ -85,12 +85,13 @@ impl NewFile {
         Failure::File { path: self.path.clone(), source }
     }
 
-    /// Writes the file so that at no time a part of it stands under its name.
+    /// Writes the file so that it is never seen half-written under its name.
     pub fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
         interrupt::uninterrupted(|| self.replaced(bytes))
     }
 
-    /// The same for what is kept though someone wants the program to end, within [`interrupt::to_its_end`]. Gives the file's name.
+    /// The same for files that are kept even when the program is asked to end, within [`interrupt::to_completion`].
+    /// Returns the file's name.
     pub fn keep(&self, bytes: &[u8]) -> Result<PathBuf, Failure> {
         self.replaced(bytes).map(|()| self.path.clone())
     }

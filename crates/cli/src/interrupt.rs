@@ -1,4 +1,4 @@
-//! Ctrl-C, and a request to end: the work stops at its next step, and nothing half-written is left.
+//! Ctrl-C and termination requests: the work stops at its next step, and nothing half-written is left.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -13,16 +13,16 @@ use std::{
 
 use crate::failure::{EXIT_INTERRUPTED, Failure};
 
-/// When someone first wanted the program to end.
-static ASKED: OnceLock<Instant> = OnceLock::new();
-/// What is done before the program exits at once.
-static BEFORE_EXIT: OnceLock<fn()> = OnceLock::new();
+/// When the program was first asked to end.
+static REQUESTED: OnceLock<Instant> = OnceLock::new();
+/// What runs before the program exits immediately.
+static CLEANUP: OnceLock<fn()> = OnceLock::new();
 static PHASE: AtomicU8 = AtomicU8::new(Phase::AtOnce as u8);
 
-/// Requests this close to the first are the same one: `timeout` and shells send theirs to a program and to its group.
+/// Requests this close to the first count as the same one: `timeout` and shells signal both a program and its group.
 const TOGETHER: Duration = Duration::from_millis(300);
 
-/// What the program is doing, as far as it matters to someone who wants it to end.
+/// What the program is doing, as far as an interrupt is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
@@ -35,63 +35,64 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// From now on the program does this.
+    /// Enters this phase.
     pub fn enter(self) {
         PHASE.store(self as u8, SeqCst);
     }
 }
 
-/// Sets what is done before the program exits at once: processes that it started would outlive it.
-pub fn before_exit(action: fn()) {
-    // The program runs one command, and a command sets it once.
-    let _ = BEFORE_EXIT.set(action);
+/// Registers work to do if the program exits immediately, such as ending processes that would outlive it.
+pub fn on_immediate_exit(cleanup: fn()) {
+    // A program runs one command, and a command has one cleanup.
+    let _ = CLEANUP.set(cleanup);
 }
 
-/// Whether someone wants the program to end.
-pub fn asked() -> bool {
-    ASKED.get().is_some()
+/// Whether the program was asked to end.
+pub fn requested() -> bool {
+    REQUESTED.get().is_some()
 }
 
 /// The same, for callbacks.
 pub fn control_flow() -> ControlFlow<()> {
-    if asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    if requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-/// Does something that leaves a file behind where it is ended at once, and takes milliseconds. Whoever asked meanwhile for the
-/// program to end is heard after it.
+/// Does something that takes milliseconds and would leave a file behind if it were cut short. A request to end that
+/// arrives meanwhile takes effect afterwards.
 pub fn uninterrupted<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    let result = to_its_end(work);
-    if asked() { Err(Failure::Interrupted) } else { result }
+    let result = to_completion(work);
+    if requested() { Err(Failure::Interrupted) } else { result }
 }
 
-/// The same for what is to be done though someone has asked; who calls it looks whether anyone has.
-pub fn to_its_end<T>(work: impl FnOnce() -> T) -> T {
+/// The same for work that is done even after a request to end. The caller checks whether there was one.
+pub fn to_completion<T>(work: impl FnOnce() -> T) -> T {
     let before = PHASE.swap(Phase::Writing as u8, SeqCst);
     let result = work();
     PHASE.store(before, SeqCst);
     result
 }
 
-/// Whether a request ends the program at once; `since` is how long ago the first one came, where this is another.
+/// Whether a request ends the program immediately; `since` is how long ago the first request came, if this is a later
+/// one.
 fn ends_at_once(phase: u8, since: Option<Duration>) -> bool {
     let again = since.is_some();
     let same = since.is_some_and(|since| since < TOGETHER);
     !same && (phase == Phase::AtOnce as u8 || (phase == Phase::AtNextStep as u8 && again))
 }
 
-/// Listens from now on. `json` is whether the program's answer is a JSON object.
+/// Installs the handler. `json` says whether the program's output is a JSON object.
 pub fn listen(json: bool) -> Result<(), Failure> {
     ctrlc::set_handler(move || {
-        let first = ASKED.set(Instant::now()).is_ok();
-        let since = ASKED.get().filter(|_| !first).map(Instant::elapsed);
+        let first = REQUESTED.set(Instant::now()).is_ok();
+        let since = REQUESTED.get().filter(|_| !first).map(Instant::elapsed);
         if ends_at_once(PHASE.load(SeqCst), since) {
             if io::stderr().is_terminal() {
-                // A bar may stand in the line.
+                // The cursor may be on a progress bar's line.
                 let _ = io::stderr().write_all(b"\n");
             }
             Failure::Interrupted.report(json);
-            if let Some(action) = BEFORE_EXIT.get() {
-                action();
+            if let Some(cleanup) = CLEANUP.get() {
+                cleanup();
             }
             process::exit(EXIT_INTERRUPTED.into());
         }

@@ -30,7 +30,7 @@ use failure::Failure;
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        // The options could not be read, so this one is looked for by hand.
+        // The options could not be parsed, so look for this one by hand.
         Err(error) => return failure::report_usage(&error, std::env::args_os().any(|word| word == "--json")),
     };
     let json = arguments.command.json();
@@ -58,7 +58,8 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Prints to standard output, whose reader may be gone: `println!` would panic then. Colours are for terminals alone.
+/// Prints to standard output, whose reader may be gone, in which case `println!` would panic. Only terminals get
+/// colours.
 fn print(text: &str) -> Result<(), Failure> {
     use std::io::Write;
     let mut output = anstream::stdout().lock();

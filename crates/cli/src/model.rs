@@ -14,7 +14,7 @@ use crate::{
     failure::Failure,
 };
 
-/// Opens a model's folder, and downloads it first where it is the name of one on the hub.
+/// Opens a model folder; downloads it first if the name is that of a model on the hub.
 pub fn open(name: &OsStr, variant: &Variant, display: &mut Display) -> Result<ModelFolder, Failure> {
     let mut bar = DownloadBar { display, file: String::new() };
     let folder = hub::locate(name, variant, &mut bar)?;
@@ -22,7 +22,7 @@ pub fn open(name: &OsStr, variant: &Variant, display: &mut Display) -> Result<Mo
     Ok(ModelFolder::open(folder)?)
 }
 
-/// Opens a model's folder that is on this machine: a path, or what was downloaded before.
+/// Opens a model folder on this machine: a path, or a model that was downloaded before.
 pub fn open_local(name: &OsStr, variant: &Variant) -> Result<ModelFolder, Failure> {
     let path = Path::new(name);
     if path.symlink_metadata().is_ok() {
@@ -37,7 +37,7 @@ pub fn open_local(name: &OsStr, variant: &Variant) -> Result<ModelFolder, Failur
     }
 }
 
-/// Opens the model that is a part of the program.
+/// Opens the model that is part of the program.
 #[cfg(feature = "model-in-the-box")]
 pub fn in_the_box() -> Result<ModelFolder, Failure> {
     Ok(kinora::model_in_the_box::open()?)
@@ -49,13 +49,13 @@ pub fn still() -> Result<RgbImage, Failure> {
     Ok(kinora::model_in_the_box::still()?)
 }
 
-/// There is none in this program.
+/// This program was built without one.
 #[cfg(not(feature = "model-in-the-box"))]
 pub fn in_the_box() -> Result<ModelFolder, Failure> {
     Err(none_in_the_box())
 }
 
-/// Without a model there is no still.
+/// The still comes with the model, and this program was built without it.
 #[cfg(not(feature = "model-in-the-box"))]
 pub fn still() -> Result<RgbImage, Failure> {
     Err(none_in_the_box())
@@ -66,13 +66,13 @@ fn none_in_the_box() -> Failure {
     Failure::Usage("this program was built without a model in the box; name one with --model".to_owned())
 }
 
-/// A bar for every file that takes a while.
+/// A progress bar for every file that takes a while.
 struct DownloadBar<'a> {
     display: &'a mut Display,
     file: String,
 }
 
-/// Smaller files are there before anyone could read their names.
+/// Smaller files arrive before anyone could read their names.
 const WORTH_A_BAR: u64 = 1_000_000;
 
 impl Progress for DownloadBar<'_> {

@@ -54,7 +54,7 @@ impl FromStr for Bytes {
             _ => return Err(wrong()),
         };
         let bytes = (number * unit).round();
-        // 2⁵³: beyond it a float no longer counts single bytes, and no machine has as many.
+        // 2⁵³: beyond it a float no longer counts single bytes, and no machine has that many.
         if (1.0..=9e15).contains(&bytes) { Ok(Bytes(bytes as u64)) } else { Err(wrong()) }
     }
 }
@@ -75,7 +75,7 @@ impl fmt::Display for Flops {
     }
 }
 
-/// A count with its thousands apart: `1,524,623,082`.
+/// A count with thousands separators: `1,524,623,082`.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -88,7 +88,7 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
-/// A time as a clock shows it, or in seconds where it is short: `0.8 s`, `12 s`, `3:07`, `2:05:09`.
+/// A time as a clock shows it, or in seconds if it is short: `0.8 s`, `12 s`, `3:07`, `2:05:09`.
 pub fn clock(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 9.95 {
@@ -102,7 +102,7 @@ pub fn clock(time: Duration) -> String {
     }
 }
 
-/// A part of something, written `5%` or `0.05`.
+/// A fraction, written `5%` or `0.05`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Part(pub f64);
 
@@ -115,11 +115,11 @@ impl FromStr for Part {
             None => (text, 1.0),
         };
         let part = number.parse::<f64>().ok().map(|number| number / unit);
-        // Who writes 5 means five per cent, and not five times as much.
+        // Someone who writes 5 means five per cent, not five times as much.
         let most = if unit == 1.0 { 1.0 } else { 100.0 };
         part.filter(|part| (0.0..=most).contains(part))
             .map(Part)
-            .ok_or_else(|| "a part is a percentage, such as 5%, or a number, such as 0.05".to_owned())
+            .ok_or_else(|| "this must be a percentage, such as 5%, or a fraction, such as 0.05".to_owned())
     }
 }
 
@@ -132,9 +132,9 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 /// A number of at least one: frames, steps and the like.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
-        Ok(0) => Err("there must be at least 1".to_owned()),
+        Ok(0) => Err("this must be at least 1".to_owned()),
         Ok(number) => Ok(number),
-        Err(_) => Err("this must be a whole number from 1".to_owned()),
+        Err(_) => Err("this must be a whole number, at least 1".to_owned()),
     }
 }
 

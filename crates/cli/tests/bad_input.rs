@@ -222,7 +222,7 @@ fn settings_that_make_no_clip() {
     for (words, said) in [
         (["--frames", "0"], &["--frames", "at least 1"][..]),
         (["--steps", "0"], &["--steps", "at least 1"]),
-        (["--steps", "-3"], &["--steps", "whole number from 1"]),
+        (["--steps", "-3"], &["--steps", "whole number, at least 1"]),
         (["--frames", "many"], &["--frames", "whole number"]),
         (["--frames", "100000"], &["frames", "100000", "from 1 to"]),
         (["--size", "0x64"], &["--size", "1024x576"]),
@@ -259,7 +259,7 @@ fn a_gpu_that_is_not_there() {
     let studio = Studio::new();
     let mut command = studio.generate_from(&photo("rgb.png"), model(), "clip.mp4");
     let refused = answer(command.args(["--json", "--device", "cuda:77"]));
-    refused.must_fail(1, &["--device cpu runs it on the processor"]);
+    refused.must_fail(1, &["use --device cpu to run on the CPU"]);
     assert_eq!(refused.json()["error"]["kind"], "device");
     assert_eq!(studio.names(), [""; 0]);
 }
@@ -333,7 +333,7 @@ fn memory_that_the_machine_does_not_have() {
     let studio = Studio::new();
     let words = ["--size", "4096x4096", "--frames", "1024", "--json"];
     let refused = answer(studio.generate("clip.y4m").args(words));
-    refused.must_fail(1, &["may be used", "the limit is what the", "--memory-limit sets another limit"]);
+    refused.must_fail(1, &["may be used", "the limit is what the", "--memory-limit sets a limit other"]);
     assert_eq!(refused.json()["error"]["kind"], "memory");
     let made = answer(studio.generate("clip.y4m").args(["--json", "-v"]));
     assert!(made.stderr.contains("of memory: what"), "{made:?}");

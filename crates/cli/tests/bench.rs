@@ -72,7 +72,7 @@ fn ctrl_c_keeps_what_was_measured() {
     assert_eq!(suite["failed"], "stopped before its end");
     assert!(place.read("run.svg").starts_with(b"<svg"));
     let kept = if done == 1 { "1 finished case is".to_owned() } else { format!("{done} finished cases are") };
-    ended.must_fail(130, &[&format!("interrupted; {kept} kept in run.json and run.svg\n")]);
+    ended.must_fail(130, &[&format!("interrupted; {kept} saved in run.json and run.svg\n")]);
 }
 
 /// A peer that would compute for a minute.
@@ -125,16 +125,16 @@ fn ctrl_c_says_what_is_saved_and_where() {
     let early =
         python(&place, &format!("read -r hello; {interrupt}; echo '{{\"torch\": \"9.9\"}}'; read -r end"));
     let nothing = stopped(&early, &["--save", "run.json", "--plot", "run.svg", "--force"]);
-    nothing.must_fail(130, &["interrupted before a case was finished; nothing was written\n"]);
+    nothing.must_fail(130, &["interrupted before the first case was finished; nothing was written\n"]);
     assert_eq!(place.read("run.json"), b"of an earlier run");
     assert_eq!(place.names(), ["python", "run.json"]);
 
     let later = peer(&place, &format!("{interrupt}; echo '{{\"variants\": []}}'; read -r end"));
     let nowhere = stopped(&later, &[]);
-    nowhere.must_fail(130, &["interrupted; 1 case was finished, and is kept in no file\n", "--save FILE"]);
+    nowhere.must_fail(130, &["interrupted; 1 case was finished but not saved\n", "--save FILE"]);
     assert_eq!(nowhere.json()["error"]["kind"], "interrupted");
     let saved = stopped(&later, &["--save", "run.json", "--force"]);
-    saved.must_fail(130, &["interrupted; 1 finished case is kept in run.json\n"]);
+    saved.must_fail(130, &["interrupted; 1 finished case is saved in run.json\n"]);
     let results: Value = serde_json::from_slice(&place.read("run.json")).unwrap();
     assert_eq!(results["suites"][0]["cases"][0]["name"], CASE);
     assert!(!place.folder.path().join("heard").exists(), "the peer was interrupted as well");
@@ -350,7 +350,7 @@ fn wrong_command_lines_are_refused() {
     run(&["bench", "cpu", "--no-peers", "--compile"]).must_fail(2, &["--compile"]);
     // Before the work, not after it.
     answer(&mut bench(&["--save", "run.json", "--plot", "./run.json"]))
-        .must_fail(2, &["./run.json is to be written twice"]);
+        .must_fail(2, &["./run.json is named for two outputs"]);
     answer(&mut bench(&["--save", "/nothing/here/run.json"]))
         .must_fail(1, &["cannot write /nothing/here/run.json"]);
     answer(&mut bench(&["--compare", "/nothing/here.json"]))

@@ -219,7 +219,7 @@ fn the_model_in_the_box_needs_nothing_but_a_place() {
     assert!(made.json()["warnings"].to_string().contains("made for 14 frames of 128×128"), "{made:?}");
     // Another model has no still of its own.
     let model = support::model().to_str().unwrap();
-    generate(&["-o", "clip.gif", "--model", model]).must_fail(2, &["needs a photo"]);
+    generate(&["-o", "clip.gif", "--model", model]).must_fail(2, &["name a photo"]);
 }
 
 /// Starts a clip of a thousand steps, and ends it with a signal after the first.

@@ -27,7 +27,7 @@ fn tables_say_where_the_time_went() {
     let ran = answer(profile(&["--save"]).arg(&saved).arg("--trace").arg(&trace).arg("--html").arg(&page));
     let tables = text(&ran);
     for words in
-        ["2 steps, f32", "at best", "denoise", "by kind", "UNet: ", "of memory at the peak", "save the most"]
+        ["2 steps, f32", "peak ", "denoise", "by kind", "UNet: ", "peak memory", "largest possible savings"]
     {
         assert!(tables.contains(words), "{words} is not in\n{tables}");
     }
@@ -104,7 +104,7 @@ fn what_is_read_is_not_written_over() {
     ] {
         let mut command = kinora();
         command.arg("profile").args(words).arg("--force").current_dir(place.folder.path());
-        answer(&mut command).must_fail(2, &["json is read, and would be written over"]);
+        answer(&mut command).must_fail(2, &["json is an input and would be overwritten"]);
     }
     assert_eq!((place.read("p.json"), place.read("q.json")), (b"a profile".to_vec(), b"another".to_vec()));
 }
@@ -117,13 +117,13 @@ fn two_outputs_of_one_name_are_refused() {
     let twice = |first: &str, second: &str, other_spelling: &str| {
         let mut command = profile(&["--force", first]);
         command.arg(folder.join("p")).arg(second).arg(folder.join(other_spelling));
-        answer(&mut command).must_fail(2, &["is to be written twice"]);
+        answer(&mut command).must_fail(2, &["is named for two outputs"]);
     };
     twice("--save", "--trace", "p");
     twice("--save", "--html", "./p");
     twice("--trace", "--html", "p");
     let mut shown = kinora();
     shown.args(["profile", "show", "none.json", "--html", "page", "--trace", "./page"]).current_dir(folder);
-    answer(&mut shown).must_fail(2, &["./page is to be written twice"]);
+    answer(&mut shown).must_fail(2, &["./page is named for two outputs"]);
     assert_eq!(place.names(), [""; 0]);
 }

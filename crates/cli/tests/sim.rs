@@ -172,7 +172,7 @@ fn what_cannot_be_run_is_said() {
     sim(&ptx, &["--grid", "1", "--block", "1", "--chip", "abacus"]).must_fail(2, &["t4"]);
     sim(&ptx, &["--grid", "1", "--block", "1", "--write", "x"]).must_fail(2, &["NUMBER=FILE"]);
     let twice = ["--write", "0=out.bin", "--write", "1=./out.bin"];
-    sim(&ptx, &[&grid[..], &twice].concat()).must_fail(2, &["./out.bin is to be written twice"]);
+    sim(&ptx, &[&grid[..], &twice].concat()).must_fail(2, &["./out.bin is named for two outputs"]);
     // A prediction is for a device profile, and is not left out in silence.
     for words in [&["--predict-only"][..], &["--calibration", "none.json"]] {
         for chip in [&[][..], &["--chip", "t4"]] {

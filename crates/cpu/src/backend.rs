@@ -16,7 +16,7 @@ use crate::{
 /// The CPU, all cores.
 #[derive(Clone, Debug, Default)]
 pub struct CpuBackend {
-    /// How its programs are made; the budget is the one that a plan is given.
+    /// The options of its programs; the budget comes from the call that plans.
     pub options: Options,
 }
 
@@ -91,7 +91,7 @@ pub struct CpuOps {
 }
 
 impl CpuOps {
-    /// With the best instruction set that this processor has.
+    /// With the best instruction set that this CPU has.
     pub fn shared() -> Arc<dyn HostOps> {
         Arc::new(CpuOps { isa: Isa::detect() })
     }

@@ -1,4 +1,4 @@
-//! What this processor does at best, measured by loops that do nothing else.
+//! The best this CPU can do, measured by loops that do nothing else.
 
 use std::{hint::black_box, time::Instant};
 
@@ -11,13 +11,13 @@ use crate::{
     simd::{Isa, Kernel, Simd},
 };
 
-/// Times that each loop is run at the least; the best counts, since whatever disturbs one makes it slower.
+/// The minimum number of runs of each loop; the best time counts, since any disturbance makes a run slower.
 const ROUNDS: usize = 5;
 
-/// For how long all cores are tried: a core that slept, or was another program's, may take a few tenths of a second to be there.
+/// How long all cores are tried: a core that was asleep or busy may take a few tenths of a second to become available.
 const SECONDS: f64 = 0.5;
 
-/// Sums that are independent of each other: enough to hide the latency of a multiply-add on two units.
+/// Independent sums: enough to hide the latency of a multiply-add on two units.
 const CHAINS: usize = 10;
 
 /// Multiply-adds of each sum.
@@ -55,15 +55,15 @@ impl Kernel for Lanes {
     }
 }
 
-/// Measures all cores together, and how long a layer takes that has next to nothing to do. Takes about a second, and half a
-/// gigabyte of memory while it does; `None` where that cannot be had.
+/// Measures all cores together, and how long a layer with next to nothing to do takes. Takes about a second, and needs
+/// half a gigabyte of memory meanwhile; `None` if that cannot be allocated.
 pub fn measure(isa: Isa) -> Option<Ceilings> {
     let threads = rayon::current_num_threads();
     let flops_per_second = arithmetic(isa);
     let mut buffer: Vec<u64> = Vec::new();
     buffer.try_reserve_exact(BYTES / size_of::<u64>()).ok()?;
     buffer.resize(BYTES / size_of::<u64>(), 1);
-    // Several streams a thread keep more of memory's queues full than one does.
+    // Several streams per thread keep more memory requests in flight than one does.
     let share = buffer.len().div_ceil(4 * threads);
     let reading = best(SECONDS, || {
         let sum = |part: &[u64]| part.iter().fold(0u64, |sum, &number| sum.wrapping_add(number));
@@ -81,7 +81,8 @@ pub fn measure(isa: Isa) -> Option<Ceilings> {
     })
 }
 
-/// The floating-point operations a second of all cores together, in half a second: also how fast they are clocked now.
+/// The floating-point operations per second of all cores together, measured for half a second. It also shows how fast
+/// they are clocked now.
 pub fn arithmetic(isa: Isa) -> f64 {
     let operations = 2 * CHAINS * LENGTH * isa.dispatch(Lanes) * rayon::current_num_threads();
     let seconds = best(SECONDS, || {
@@ -91,7 +92,7 @@ pub fn arithmetic(isa: Isa) -> f64 {
     operations as f64 / seconds
 }
 
-/// The seconds of the quickest of some rounds, which go on for so long at the least.
+/// The seconds of the fastest round. Rounds continue for at least the given time.
 fn best(at_least: f64, mut work: impl FnMut()) -> f64 {
     let (mut best, begin, mut rounds) = (f64::INFINITY, Instant::now(), 0);
     while rounds < ROUNDS || begin.elapsed().as_secs_f64() < at_least {
@@ -113,7 +114,7 @@ mod tests {
             .iter()
             .map(|isa| isa.dispatch(MultiplyAdds) / isa.dispatch(Lanes) as f32)
             .collect();
-        // x ← 0.999·x + 0.001 stays at 1, but for rounding.
+        // x ← 0.999·x + 0.001 stays at 1, except for rounding.
         assert!(sums.iter().all(|sum| (sum - CHAINS as f32).abs() < 1e-2), "{sums:?}");
     }
 

@@ -1,8 +1,8 @@
 //! Kinora on a plain CPU: two implementations of every op, and programs that run a planned graph.
 //!
 //! [`reference`](mod@reference) is plain loops in f64, the truth that everything else is compared with. The fast
-//! implementation uses every core and the widest vectors the processor has; a [`Program`] runs a graph with it, in
-//! memory planned before anything is allocated.
+//! implementation uses every core and the widest vectors the CPU has; a [`Program`] runs a graph with it, in memory
+//! planned before anything is allocated.
 //!
 //! ```
 //! use kinora_cpu::{Options, Program};

@@ -6,7 +6,7 @@ use kinora_graph::{Graph, NodeId, Op, Phase, plan::Plan};
 use kinora_profile::{OpenSpan, Profiler, WorkId};
 use kinora_runtime::work::{phase_name, work};
 
-/// A program's nodes as a profiler knows them. None where it is off.
+/// A program's nodes as registered with a profiler. None if it is off.
 #[derive(Debug, Default)]
 pub(crate) struct Profiled {
     profiler: Profiler,
@@ -33,7 +33,7 @@ impl Profiled {
 
     /// A span in which a node runs.
     pub fn node(&self, node: NodeId) -> Option<OpenSpan> {
-        // Empty where nothing is recorded: no look into it then.
+        // Empty if nothing is recorded.
         if self.works.is_empty() {
             None
         } else {

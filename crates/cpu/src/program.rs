@@ -1,4 +1,4 @@
-//! A graph made ready to run on the CPU: fused, planned, its weights packed, its memory allocated.
+//! A graph that is ready to run on the CPU: fused, planned, its weights packed, its memory allocated.
 
 use std::collections::HashMap;
 
@@ -20,17 +20,17 @@ use crate::{
     view::{View, ViewMut},
 };
 
-/// How a [`Program`] is made.
+/// The options of a [`Program`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The instruction set; the best one found, unless said otherwise.
+    /// The instruction set; the best one by default.
     pub isa: Isa,
     /// Whether the passes run. Without them the graph runs as it was built: the baseline of comparisons.
     pub optimise: bool,
     /// The memory that weights and activations may take together, in bytes.
     pub budget: Option<usize>,
-    /// Fills the arena with this byte before the clip phase, in [`Program::run`] and [`Program::run_clip`], so that a read
-    /// of something never written shows. A step keeps what the clip phase left for it.
+    /// Fills the arena with this byte before the clip phase, in [`Program::run`] and [`Program::run_clip`], so that
+    /// reading something that was never written shows up. A step keeps what the clip phase left for it.
     pub poison: Option<u8>,
 }
 
@@ -40,8 +40,8 @@ impl Default for Options {
     }
 }
 
-/// A graph optimised and planned for this CPU. It holds neither weights nor an arena: what a program would need is known
-/// before anything is read or allocated, on a machine that could not run it too.
+/// A graph optimised and planned for this CPU. It holds neither weights nor an arena: what a program would need is
+/// known before anything is read or allocated, even on a machine that could not run it.
 #[derive(Clone, Debug)]
 pub struct Planned {
     graph: Graph,
@@ -53,7 +53,7 @@ impl Planned {
     /// Optimises, plans and checks the budget.
     ///
     /// # Errors
-    /// Where the graph is wrong, or its plan does not fit the budget.
+    /// If the graph is wrong, or its plan does not fit the budget.
     pub fn new(graph: &Graph, options: Options) -> Result<Planned, RunError> {
         let target = CpuTarget { isa: options.isa };
         let graph = if options.optimise {
@@ -79,7 +79,7 @@ impl Planned {
     /// Loads the weights and allocates the arena.
     ///
     /// # Errors
-    /// Where the memory cannot be had, or a weight that the graph uses is missing, cannot be read, is of another type, or
+    /// If the memory cannot be allocated, or a weight that the graph uses is missing, unreadable, of another type, or
     /// not finite.
     pub fn load(self, parameters: &dyn Parameters) -> Result<Program, RunError> {
         let Planned { graph, plan, options } = self;
@@ -102,15 +102,15 @@ impl Planned {
     }
 }
 
-/// A graph made ready to run.
+/// A graph that is ready to run.
 ///
 /// The arena and the weights are allocated when the program is made: [`Plan::arena_bytes`] and [`Plan::weight_bytes`].
-/// Beside the tensors it returns, running it allocates:
-/// - scratch memory of each thread, kept from op to op: blocks of the operands and sums of products and attention, cut
-///   for the caches (some 3 MiB a thread with heads of up to 160 channels, in proportion beyond), and one packed right
-///   operand of a batched matrix product;
+/// In addition to the tensors it returns, running it allocates:
+/// - scratch memory per thread, kept from op to op: blocks of the operands and sums of products and attention, sized
+///   for the caches (some 3 MiB per thread with heads of up to 160 channels, and proportionally more beyond), and one
+///   packed right operand of a batched matrix product;
 /// - while an op runs, a row in each thread for a norm or a softmax, f32 copies of biases and other vectors, and three
-///   numbers a row where a norm is fused into a linear layer;
+///   numbers per row if a norm is fused into a linear layer;
 /// - while an op runs, the packed form of a weight, or of a right operand that serves a whole batch, which is known only
 ///   after loading: about as large as it is;
 /// - while an op runs, an f32 copy of the input of a convolution with a norm fused in, or of a linear layer with a group
@@ -121,11 +121,11 @@ pub struct Program {
     plan: Plan,
     options: Options,
     arena: AlignedBytes,
-    /// Weights that are read as they are, by value.
+    /// Weights that are read unpacked, by value.
     resident: HashMap<ValueId, Tensor>,
     /// Weights of matrix products, in the kernels' own order, by node.
     packed: HashMap<NodeId, PackedWeight>,
-    /// What stands for a weight that exists in packed form alone: a tensor without elements.
+    /// Placeholder for a weight that exists only in packed form: a tensor without elements.
     nothing: Tensor,
     clip_has_run: bool,
     profiled: Profiled,
@@ -155,14 +155,14 @@ impl Program {
         &self.arena
     }
 
-    /// The memory that the weights take as they are held, in bytes: packed where a matrix product reads them, which pads
-    /// them to whole panels, and as they are where anything else does. [`Plan::weight_bytes`] foretells it.
+    /// The memory that the weights take, in bytes: packed, and so padded to whole panels, for matrix products, and
+    /// unpacked for everything else. [`Plan::weight_bytes`] predicts it.
     pub fn weight_bytes(&self) -> usize {
         let packed: usize = self.packed.values().map(PackedWeight::bytes).sum();
         packed + self.resident.values().map(|tensor| tensor.bytes().len()).sum::<usize>()
     }
 
-    /// Records from now on what every layer takes, under this name for the program.
+    /// Starts recording how long every layer takes, under this name for the program.
     pub fn profile(&mut self, profiler: &Profiler, name: &str) {
         self.profiled = Profiled::new(profiler, name, &self.graph, &self.plan);
     }
@@ -182,11 +182,11 @@ impl Program {
         self.read_outputs()
     }
 
-    /// Gives the clip's inputs and runs what depends on them alone.
+    /// Sets the clip's inputs and runs what depends on them alone.
     ///
     /// # Errors
-    /// Where an input of the clip phase is missing or of another type, an input is not one of the clip phase's, or an op
-    /// finds a bad index in its data. The clip phase has to succeed before the next step then.
+    /// If an input of the clip phase is missing or of another type, an input is not one of the clip phase's, or an op
+    /// finds a bad index in its data. The clip phase must then succeed before the next step.
     pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), RunError> {
         tensors::refuse_unknown(&self.graph, &[Phase::Clip], inputs)?;
         self.start_clip();
@@ -196,10 +196,10 @@ impl Program {
         Ok(())
     }
 
-    /// Gives a step's inputs, replays the step, and returns the results.
+    /// Sets a step's inputs, replays the step, and returns the results.
     ///
     /// # Errors
-    /// Where the graph has a clip phase that has not run, an input of the step phase is missing or of another type, an
+    /// If the graph has a clip phase that has not run, an input of the step phase is missing or of another type, an
     /// input is not one of the step phase's, or an op finds a bad index in its data.
     pub fn run_step(&mut self, inputs: &Tensors) -> Result<Tensors, RunError> {
         let has_clip_inputs =
@@ -213,9 +213,9 @@ impl Program {
         self.read_outputs()
     }
 
-    /// Replays the step so many times; see [`StepLoop`]. Returns the results of the last step.
+    /// Replays the step as often as the [`StepLoop`] says. Returns the results of the last step.
     ///
-    /// `inputs` are those of the first step; one that is [`StepLoop::fresh`] may be left out.
+    /// `inputs` are those of the first step; [`StepLoop::fresh`] inputs may be left out.
     ///
     /// # Errors
     /// As [`Program::run_step`] and [`StepLoop::first_inputs`]; [`RunError::Stopped`] if the observer stopped it.
@@ -232,12 +232,12 @@ impl Program {
     /// Runs the step phase again on whatever the arena holds: for timing, since step inputs may have been overwritten.
     ///
     /// # Errors
-    /// Where an op finds a bad index in its data.
+    /// If an op finds a bad index in its data.
     pub fn replay(&mut self) -> Result<(), RunError> {
         self.run_phase(Phase::Step)
     }
 
-    /// Runs the load phase and keeps what the later phases read: packed where the reader is a matrix product.
+    /// Runs the load phase and keeps what the later phases read: packed if the reader is a matrix product.
     fn load(&mut self, parameters: &dyn Parameters) -> Result<(), RunError> {
         let phases = self.graph.phases();
         let known = |value: ValueId| phases[value.index()] == Phase::Load;
@@ -269,7 +269,7 @@ impl Program {
         Ok(())
     }
 
-    /// From here on the arena holds no clip that a step could read, until the clip phase has run.
+    /// Marks that the arena holds no clip that a step could read, until the clip phase has run.
     fn start_clip(&mut self) {
         self.clip_has_run = false;
         if let Some(byte) = self.options.poison {
@@ -334,7 +334,7 @@ impl Program {
         fast::run(self.options.isa, &node.name, &node.op, &inputs, packed, outputs)
     }
 
-    /// Where a value lies in the arena.
+    /// The place of a value in the arena.
     fn buffer(&self, value: ValueId) -> Result<Buffer, RunError> {
         match self.plan.place(value) {
             Place::Arena(buffer) => Ok(buffer),

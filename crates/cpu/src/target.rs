@@ -26,9 +26,9 @@ impl Default for CpuTarget {
 impl Target for CpuTarget {
     fn fuses(&self, op: &Op, _inputs: &[&TensorType]) -> bool {
         match op {
-            // A linear layer copies each row anyway, and normalises it on the way.
+            // A linear layer copies each row anyway, and can normalise it on the way.
             Op::Linear(op) => op.prologue.is_none_or(|norm| !matches!(norm.kind, NormKind::Group { .. })),
-            // A convolution copies each pixel once a tap: it would repeat the norm nine times.
+            // A convolution copies each pixel once per tap: it would repeat the norm nine times.
             Op::Conv(op) => op.prologue.is_none(),
             _ => true,
         }

@@ -1,7 +1,7 @@
 //! Typed windows into memory that a plan has laid out.
 //!
-//! Kernels take raw windows rather than slices because a plan may put a result over an operand that dies with the
-//! op: two slices of the same memory, one of them mutable, must not exist in Rust, two pointers may.
+//! Kernels take raw windows rather than slices because a plan may let a result overwrite an operand that is not needed
+//! after the op: two slices of the same memory, one of them mutable, must not exist in Rust, but two pointers may.
 
 use std::marker::PhantomData;
 
@@ -45,7 +45,7 @@ pub(crate) struct ViewMut<'a> {
     life: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: a view is a pointer to plain bytes; who may touch them when is the promise made at construction.
+// SAFETY: a view is a pointer to plain bytes; its constructor's contract says who may access them when.
 unsafe impl Send for View<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for View<'_> {}
@@ -83,16 +83,16 @@ impl<'a> View<'a> {
 
     /// The first element, widened. The tensor is a float tensor that is not empty, such as an α.
     pub(crate) fn first(&self) -> f32 {
-        // SAFETY: valid and aligned by construction, and one element is there by the caller's promise.
+        // SAFETY: valid and aligned by construction, and the caller promises that there is an element.
         with_float!(self.ty.dtype, T => unsafe { crate::simd::Float::to_f32(*self.ptr::<T>()) })
     }
 
     /// The elements as a slice.
     ///
     /// # Safety
-    /// Nothing writes the memory while the slice lives: never for an operand that the result may lie over.
+    /// Nothing writes the memory while the slice lives: never for an operand that the result may overwrite.
     pub(crate) unsafe fn slice<T: Element>(&self) -> &'a [T] {
-        // SAFETY: valid and aligned by construction, not written by the caller's promise.
+        // SAFETY: valid and aligned by construction, and the caller promises that nothing writes it.
         unsafe { std::slice::from_raw_parts(self.ptr(), self.ty.elements()) }
     }
 }
@@ -128,7 +128,7 @@ impl<'a> ViewMut<'a> {
     /// The same memory once more.
     ///
     /// # Safety
-    /// Whoever gets the two writes different elements.
+    /// The users of the two views write different elements.
     pub(crate) unsafe fn again(&self) -> ViewMut<'a> {
         ViewMut { ty: self.ty, data: self.data, life: PhantomData }
     }
@@ -136,9 +136,9 @@ impl<'a> ViewMut<'a> {
     /// The `index`-th of the tensors of type `part` that this one consists of.
     ///
     /// # Safety
-    /// There are so many, and no other view of this part is written through.
+    /// That part exists, and no other view of it is used for writing.
     pub(crate) unsafe fn part<'b>(&'b self, part: &'b TensorType, index: usize) -> ViewMut<'b> {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller promises it.
         ViewMut { ty: part, data: unsafe { self.data.add(index * part.bytes()) }, life: PhantomData }
     }
 }

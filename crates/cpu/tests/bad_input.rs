@@ -1,4 +1,4 @@
-//! Everything that a person or a file can get wrong gives an error that says what; a program goes on afterwards.
+//! Every mistake of a caller or a file is an error that says what is wrong; the program can continue afterwards.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 use kinora_cpu::{Options, Program};

@@ -1,4 +1,4 @@
-//! Random graphs: every executor and every pass gives the reference's result, and every plan keeps its promises.
+//! Random graphs: every executor and every pass reproduces the reference's result, and every plan keeps its promises.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ fn assert_pass_kept(label: &str, bars: Option<&HashMap<String, f64>>, expected: 
     let Some(bars) = bars else {
         return assert_all_close(label, expected, got, 1e-5);
     };
-    assert_eq!(expected.len(), got.len(), "{label}: as many results");
+    assert_eq!(expected.len(), got.len(), "{label}: number of results");
     for (name, expected) in expected {
         assert_eq!(expected.ty(), got[name].ty(), "{label}: {name}");
         let Some(&bar) = bars.get(name) else { continue };

@@ -1,4 +1,4 @@
-//! What a GPU does at best, measured on it.
+//! The best a GPU can do, measured on it.
 
 use kinora_graph::{DType, Op, Tensor, TensorType, op::Linear};
 use kinora_profile::Ceilings;
@@ -11,23 +11,24 @@ use crate::{
     workbench::Workbench,
 };
 
-/// Times that everything is run; the best counts, since whatever disturbs one makes it slower.
+/// How often everything is run; the best time counts, since any disturbance makes a run slower.
 const ROUNDS: usize = 5;
 
-/// Rows, columns and depth of the product whose speed is the ceiling of arithmetic: large enough to fill any GPU.
+/// Rows, columns and depth of the matrix product whose speed is the ceiling for arithmetic: large enough to fill any
+/// GPU.
 const EXTENT: usize = 8192;
 
-/// Bytes that are copied: several times the largest level-two cache.
+/// Bytes that are copied: several times the largest L2 cache.
 const BYTES: usize = 512 << 20;
 
 /// Small launches in a row.
 const LAUNCHES: usize = 200;
 
-/// Measures a GPU: the fastest way that there is to multiply large matrices of an element type, a copy within its memory,
-/// and launches that have next to nothing to do. Takes about a second, and more where kernels are compiled first.
+/// Measures a GPU: the fastest available product of large matrices of an element type, a copy within its memory, and
+/// launches with next to nothing to do. Takes about a second, and longer if kernels must be compiled first.
 ///
 /// # Errors
-/// Where memory is wanting, or the GPU fails.
+/// If there is not enough memory, or the GPU fails.
 pub fn measure(device: &Device, compiler: CompilerOptions, dtype: DType) -> Result<Ceilings, CudaError> {
     let bench = Workbench::new(device, device.info().chip(), compiler)?;
     let product = milliseconds_of_product(&bench, dtype)?;
@@ -41,7 +42,8 @@ pub fn measure(device: &Device, compiler: CompilerOptions, dtype: DType) -> Resu
     })
 }
 
-/// The floating-point operations a second of a large product of an element type alone: also how fast the GPU is clocked now.
+/// The floating-point operations per second of a large matrix product alone, which also shows how fast the GPU is
+/// clocked now.
 ///
 /// # Errors
 /// As [`measure`].
@@ -63,26 +65,26 @@ fn milliseconds_of_product(bench: &Workbench, dtype: DType) -> Result<f64, CudaE
     for way in implementations(&call, bench.chip(), KernelSet::Fused, bench.libraries())? {
         let timed = || -> Result<f64, CudaError> {
             let prepared = bench.prepare(&call, &*way)?;
-            // Zeros cost less power than numbers do, and so run at a higher clock.
+            // Zeros draw less power than other numbers, and so run at a higher clock.
             for operand in 0..2 {
                 prepared.repeat(operand, &noise(dtype))?;
             }
             let least = |times: Vec<f32>| times.into_iter().map(f64::from).fold(f64::INFINITY, f64::min);
             let first = least(prepared.time(2, &flush)?);
-            // A closer look at one that is far behind would change nothing.
+            // Measuring one that is far behind more closely would change nothing.
             if first > 2.0 * best { Ok(first) } else { Ok(least(prepared.time(ROUNDS, &flush)?)) }
         };
         match timed() {
             Ok(milliseconds) => best = best.min(milliseconds),
             Err(error) if error.is_context_lost() => return Err(error),
-            // Another way is there.
+            // There is another way.
             Err(_) => {}
         }
     }
     Ok(best)
 }
 
-/// Some thousand numbers between −1 and 1.
+/// A few thousand numbers between −1 and 1.
 fn noise(dtype: DType) -> Vec<u8> {
     const COUNT: usize = 4099;
     let mut state = 1u32;
@@ -102,7 +104,7 @@ fn milliseconds_of_copy(device: &Device) -> Result<f64, CudaError> {
     for _ in 0..ROUNDS {
         let (start, end) = (Event::new(context)?, Event::new(context)?);
         stream.record(&start)?;
-        // SAFETY: both buffers are as large, and are there until the stream has been waited for.
+        // SAFETY: both buffers have this size, and live until the stream has been waited for.
         unsafe { stream.copy(to.address(), from.address(), BYTES)? };
         stream.record(&end)?;
         stream.synchronise()?;

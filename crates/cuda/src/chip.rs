@@ -1,4 +1,4 @@
-//! What a kernel has to know of the GPU that it is written for.
+//! What a kernel has to know about the GPU that it is written for.
 
 use std::{fmt, str::FromStr};
 
@@ -17,16 +17,17 @@ impl Architecture {
     /// H100 and H200: wgmma, the matrix instructions of a warpgroup, and TMA.
     pub const HOPPER: Architecture = Architecture(90);
 
-    /// Those that every kernel is compiled for in the tests.
+    /// The generations that the tests compile every kernel for.
     pub const TESTED: [Architecture; 5] =
         [Architecture(75), Architecture(80), Architecture(86), Architecture(89), Architecture(90)];
 
-    /// Whether the chip has Hopper's own instructions. No other generation has them: not even a later one.
+    /// Whether the chip has Hopper's own instructions. No other generation has them, not even a later one.
     pub fn is_hopper(self) -> bool {
         self.0 == 90
     }
 
-    /// The compiler's suffix: `90a` where instructions of that generation alone are used, `80` elsewhere.
+    /// The compiler's suffix: `90a` if instructions of that generation alone are used, otherwise a plain number such as
+    /// `80`.
     pub fn suffix(self) -> String {
         if self.is_hopper() { format!("{}a", self.0) } else { self.0.to_string() }
     }
@@ -56,20 +57,21 @@ pub enum CodeForm {
     /// Machine code, which runs on that architecture alone.
     #[default]
     Cubin,
-    /// Virtual code, which the driver translates for the chip there is: how an older chip's path is run on a newer one.
+    /// Virtual code, which the driver translates for the actual chip. This is how an older chip's path runs on a newer
+    /// one.
     Ptx,
 }
 
-/// A GPU, as far as the choice and the launch of a kernel need to know it.
+/// What choosing and launching kernels need to know about a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chip {
-    /// The generation whose paths run. It may be older than the GPU where the code form is PTX.
+    /// The generation whose paths run. It may be older than the GPU if the code form is PTX.
     pub architecture: Architecture,
     /// The form that kernels are compiled to.
     pub form: CodeForm,
     /// How many multiprocessors it has.
     pub multiprocessors: u32,
-    /// The most shared memory that a block may have, in bytes, where it asks for it.
+    /// The most shared memory that a block may request, in bytes.
     pub shared_bytes: u32,
 }
 

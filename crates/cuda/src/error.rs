@@ -18,26 +18,22 @@ pub enum CudaError {
     /// What any backend may report: a missing input, a bad weight, a request to stop.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A tensor has an extent beyond what a kernel counts with.
-    #[error(
-        "{0} is more than the GPU kernels can count; make the clip smaller, or run this model on the CPU"
-    )]
+    /// A tensor has an extent that exceeds the index type of the kernels.
+    #[error("{0} is too large for the GPU kernels; make the clip smaller, or run this model on the CPU")]
     TooLarge(String),
     /// No such generation of GPUs.
-    #[error("{0} is no GPU architecture that Kinora knows; write it as sm_75, sm_80, sm_86, sm_89 or sm_90a")]
+    #[error("{0} is not a GPU architecture that Kinora knows; use sm_75, sm_80, sm_86, sm_89 or sm_90a")]
     UnknownArchitecture(String),
 
     /// The driver's library is not installed.
-    #[error(
-        "no NVIDIA driver was found (libcuda is not on this machine); install the driver, or run on the CPU"
-    )]
+    #[error("no NVIDIA driver was found (libcuda is not installed); install the driver, or run on the CPU")]
     NoDriver,
     /// The driver is older than what the kernels need.
-    #[error("the NVIDIA driver supports CUDA {found}, and Kinora needs {needed}; install a newer driver")]
+    #[error("the NVIDIA driver supports CUDA {found}, but Kinora needs {needed}; install a newer driver")]
     DriverTooOld {
         /// The CUDA version that the driver supports.
         found: String,
-        /// The least that is needed.
+        /// The minimum that is needed.
         needed: String,
     },
     /// There is a driver, but no GPU.
@@ -45,15 +41,15 @@ pub enum CudaError {
         "the NVIDIA driver finds no GPU; check that CUDA_VISIBLE_DEVICES does not hide it, or run on the CPU"
     )]
     NoDevice,
-    /// The GPU may not be used.
+    /// Access to the GPU was denied.
     #[error(
-        "the GPU may not be used: {reason}; check the rights on /dev/nvidia*, or that the container was given the GPU"
+        "access to the GPU was denied: {reason}; check the permissions of /dev/nvidia*, or that the container was given the GPU"
     )]
     NoPermission {
         /// What was refused.
         reason: String,
     },
-    /// The number asked for is not a GPU's.
+    /// There is no GPU with the requested number.
     #[error("there is no GPU {ordinal}; {}", gpus(*count))]
     NoSuchDevice {
         /// What was asked for.
@@ -61,8 +57,8 @@ pub enum CudaError {
         /// How many there are.
         count: usize,
     },
-    /// The GPU is older than any kernel is written for.
-    #[error("{name} has compute capability {major}.{minor}, and Kinora needs 7.5 or newer")]
+    /// The GPU is too old for every kernel.
+    #[error("{name} has compute capability {major}.{minor}, but Kinora needs 7.5 or newer")]
     UnsupportedDevice {
         /// The GPU.
         name: String,
@@ -73,7 +69,7 @@ pub enum CudaError {
     },
     /// Code for one architecture was asked to run on a GPU of another.
     #[error(
-        "{code} code does not run on {name} ({device}); choose that architecture, or PTX of an older one"
+        "{code} code does not run on {name} ({device}); compile for {device}, or use PTX for an older architecture"
     )]
     WrongArchitecture {
         /// What the code is for.
@@ -86,7 +82,7 @@ pub enum CudaError {
     /// The driver refused a call.
     #[error("{doing}: {name} ({code}): {text}")]
     Driver {
-        /// What was asked of it.
+        /// What it was asked to do.
         doing: String,
         /// The error's number.
         code: u32,
@@ -95,9 +91,9 @@ pub enum CudaError {
         /// What the driver says about it.
         text: String,
     },
-    /// The GPU's memory does not suffice.
+    /// The GPU does not have enough free memory.
     #[error(
-        "the GPU has no room for {} more: {} of its {} are free; close what else uses the GPU, or ask for less",
+        "the GPU cannot allocate {} more: {} of its {} are free; close other programs that use the GPU, or ask for less",
         format_bytes(*need), format_bytes(*free), format_bytes(*total)
     )]
     OutOfMemory {
@@ -108,12 +104,12 @@ pub enum CudaError {
         /// The bytes there are.
         total: usize,
     },
-    /// An earlier error has ended the context, and everything in it is gone.
-    #[error("the GPU's context was lost ({0}); open the device again and load the program anew")]
+    /// An earlier error destroyed the context, and everything in it is gone.
+    #[error("the GPU's context was lost ({0}); open the device and load the program again")]
     ContextLost(String),
-    /// The driver gives this process no new context: after some faults it wants the process to be started again.
+    /// The driver refuses this process a new context: after some faults the process must be restarted.
     #[error(
-        "the GPU failed earlier in this process ({0}), and its driver wants a new one; start the program again, or run on the CPU"
+        "the GPU failed earlier in this process ({0}), and the driver needs a new process; restart the program, or run on the CPU"
     )]
     ProcessLost(String),
     /// The GPU failed while a program ran.
@@ -123,7 +119,7 @@ pub enum CudaError {
         phase: Phase,
         /// Which run of the step phase it was, from 0.
         replay: u64,
-        /// The layer, where it is known.
+        /// The layer, if known.
         layer: Option<String>,
         /// What happened.
         source: Box<CudaError>,
@@ -131,29 +127,29 @@ pub enum CudaError {
 
     /// The kernel compiler is not installed.
     #[error(
-        "NVIDIA's kernel compiler (NVRTC) was not found; install it with `pip install nvidia-cuda-nvrtc` into a \
-         virtual environment that is active, or install the CUDA toolkit, or name the library in KINORA_NVRTC, or use \
-         a bundle of compiled kernels. Looked for:\n{}",
+        "NVIDIA's kernel compiler (NVRTC) was not found; install it with `pip install nvidia-cuda-nvrtc` in an \
+         active virtual environment, or install the CUDA toolkit, or set KINORA_NVRTC to the library's path, or use \
+         a bundle of compiled kernels. Looked in:\n{}",
         tried.join("\n")
     )]
     NoCompiler {
-        /// Where it was looked for, and why each place did not do.
+        /// Where it was looked for, and why each place failed.
         tried: Vec<String>,
     },
     /// The library that traces GPUs is not installed.
     #[error(
-        "NVIDIA's tracing library (CUPTI) was not found; install it with `pip install nvidia-cuda-cupti` into a virtual \
-         environment that is active, or install the CUDA toolkit, or name the library in KINORA_CUPTI. Looked for:\n{}",
+        "NVIDIA's tracing library (CUPTI) was not found; install it with `pip install nvidia-cuda-cupti` in an active \
+         virtual environment, or install the CUDA toolkit, or set KINORA_CUPTI to the library's path. Looked in:\n{}",
         tried.join("\n")
     )]
     NoCupti {
-        /// Where it was looked for, and why each place did not do.
+        /// Where it was looked for, and why each place failed.
         tried: Vec<String>,
     },
-    /// The kernel compiler could not do its work for a reason that is not the source's.
+    /// The kernel compiler failed for a reason other than the source.
     #[error("NVRTC: {doing}: {reason}")]
     Compiler {
-        /// What was asked of it.
+        /// What it was asked to do.
         doing: String,
         /// What it says.
         reason: String,
@@ -170,8 +166,10 @@ pub enum CudaError {
         /// The compiler's messages.
         log: String,
     },
-    /// A kernel that must hold everything in registers does not.
-    #[error("{kernel} spills {bytes} bytes of registers on {target}; specialised with:\n{specialisation}")]
+    /// A kernel that must keep everything in registers spills.
+    #[error(
+        "{kernel} spills {bytes} bytes of registers on {target}; it was specialised with:\n{specialisation}"
+    )]
     Spills {
         /// The kernel: source and entry.
         kernel: String,
@@ -179,7 +177,7 @@ pub enum CudaError {
         target: String,
         /// The constants and the generated code.
         specialisation: String,
-        /// How much it stores and loads again.
+        /// How many bytes it spills.
         bytes: u32,
     },
     /// A file or folder of kernels could not be read or written.
@@ -190,9 +188,9 @@ pub enum CudaError {
         /// Why.
         reason: String,
     },
-    /// A bundle of compiled kernels lacks one, and there is no compiler to make it.
+    /// A kernel is missing from the bundle, and there is no compiler to make it.
     #[error(
-        "the kernel bundle {} lacks {kernel} for {target}; build the bundle again with this version of Kinora and for \
+        "the kernel bundle {} has no {kernel} for {target}; rebuild it with this version of Kinora and for \
          this architecture (`kinora kernels build`), or install NVRTC ({compiler})",
         bundle.display()
     )]
@@ -201,13 +199,13 @@ pub enum CudaError {
         bundle: PathBuf,
         /// The kernel: source and entry.
         kernel: String,
-        /// What it was wanted for.
+        /// What it is needed for.
         target: String,
         /// Why there is no compiler.
         compiler: String,
     },
-    /// No kernel runs an op.
-    #[error("{layer}: no CUDA kernel runs {op} on {inputs}")]
+    /// There is no kernel for an op.
+    #[error("{layer}: there is no CUDA kernel for {op} on {inputs}")]
     NoKernel {
         /// The layer.
         layer: String,
@@ -216,8 +214,8 @@ pub enum CudaError {
         /// The types of its operands.
         inputs: String,
     },
-    /// A call that ran by itself found an index in its data that is none.
-    #[error("the bad index {0}")]
+    /// A single call found an invalid index in its data.
+    #[error("invalid index {0}")]
     BadIndex(i32),
     /// The simulator refuses a kernel.
     #[error("the simulated GPU: {0}")]
@@ -230,18 +228,18 @@ pub enum CudaError {
     Library {
         /// The library.
         library: &'static str,
-        /// What it was asked for.
+        /// What it was asked to do.
         doing: String,
         /// What it answered.
         status: String,
     },
-    /// A mistake of this crate's own.
+    /// A bug in this crate.
     #[error("internal error: {0}; please report it")]
     Internal(String),
 }
 
 impl CudaError {
-    /// The header that a source includes and the compiler does not find.
+    /// The name of a header that a source includes and the compiler did not find.
     pub fn missing_header(&self) -> Option<&str> {
         let CudaError::Compile { log, .. } = self else { return None };
         let (_, named) = log.split_once("open source file \"")?;
@@ -259,7 +257,7 @@ impl CudaError {
     }
 }
 
-/// For callers that know no GPU: what every backend may report keeps its kind, the rest is an error of the device.
+/// For callers that know nothing of GPUs: what every backend may report keeps its kind; the rest is a device error.
 impl From<CudaError> for RunError {
     fn from(error: CudaError) -> Self {
         let kind = match error {
@@ -293,7 +291,7 @@ fn at(phase: Phase, replay: u64, layer: Option<&str>) -> String {
     }
 }
 
-/// What a source was specialised with, where it was.
+/// What a source was specialised with, if anything.
 fn specialised(with: &str) -> String {
     if with.is_empty() { String::new() } else { format!("\nspecialised with:\n{with}") }
 }
@@ -310,7 +308,7 @@ mod tests {
             specialisation: String::new(),
             log: log.into(),
         };
-        // As NVRTC 13.0 says it, where it was given no folder of headers and where it was given one.
+        // The messages of NVRTC 13.0, without and with an include folder.
         for log in [
             "k.cu(1): catastrophic error: could not open source file \"cuda_fp16.h\" (no directories in search list)",
             "k.cu(1): catastrophic error: cannot open source file \"cuda_fp16.h\"\n  #include \"cuda_fp16.h\"",

@@ -1,4 +1,4 @@
-//! Where NVIDIA's libraries are looked for: beside a CUDA install, and in Python's packages.
+//! Where to look for NVIDIA's libraries: in CUDA installs and in Python packages.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 /// A library that may be installed.
 #[derive(Debug)]
 pub(crate) struct Sought {
-    /// The environment variable that names the library or its folder. Nothing else is tried then.
+    /// The environment variable that names the library or its folder. If it is set, nothing else is tried.
     pub variable: &'static str,
     /// Its names, the newest first.
     pub names: &'static [&'static str],
@@ -27,7 +27,7 @@ const INSTALL_FOLDERS: [&str; 5] =
 pub(crate) struct Surroundings {
     /// The library or its folder, if someone named it.
     pub named: Option<PathBuf>,
-    /// CUDA installs, by environment variables and by custom.
+    /// CUDA installs: those that environment variables name, and the usual places.
     pub installs: Vec<PathBuf>,
     /// Python environments: active ones, and the one that a project keeps.
     pub environments: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub(crate) struct Surroundings {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     /// There is no such file.
-    #[error("not there")]
+    #[error("not found")]
     Missing,
     /// The system's loader refuses it, or it lacks a function.
     #[error(transparent)]
@@ -54,7 +54,7 @@ pub(crate) enum LoadError {
         minor: u32,
     },
     /// A tracing library whose records may be laid out differently.
-    #[error("it is CUPTI {0}, and only the records of CUDA 12.0 to 13.0 are known")]
+    #[error("it is CUPTI {0}, but only CUDA 12.0 to 13.0 are supported")]
     UnknownRecords(String),
 }
 
@@ -66,17 +66,17 @@ pub(crate) struct NotFound {
     pub tried: Vec<String>,
 }
 
-/// A library that might do.
+/// A candidate library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     /// Where it is, or its bare name.
     pub path: PathBuf,
-    /// Whether the system's loader is to find it.
+    /// Whether the system's loader has to find it.
     pub by_loader: bool,
 }
 
 impl Surroundings {
-    /// Those of this process.
+    /// The surroundings of this process.
     pub fn of_process(sought: &Sought) -> Surroundings {
         let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let mut installs: Vec<PathBuf> =
@@ -91,7 +91,7 @@ impl Surroundings {
         Surroundings { named: variable(sought.variable), installs, environments }
     }
 
-    /// The libraries that might do, in the order in which they are tried.
+    /// The candidate libraries, in the order in which they are tried.
     pub fn candidates(&self, sought: &Sought) -> Vec<Candidate> {
         let at = |path: PathBuf| Candidate { path, by_loader: false };
         if let Some(named) = &self.named {
@@ -112,13 +112,13 @@ impl Surroundings {
         let in_folders = in_installs
             .chain(in_wheels)
             .flat_map(|folder| sought.names.iter().map(move |name| at(folder.join(name))));
-        // A bare name is the loader's to find, which also looks into LD_LIBRARY_PATH.
+        // A bare name is left to the loader, which also searches LD_LIBRARY_PATH.
         let by_loader =
             sought.names.iter().map(|name| Candidate { path: PathBuf::from(name), by_loader: true });
         by_loader.chain(in_folders).collect()
     }
 
-    /// What `load` makes of the first library for which it succeeds.
+    /// The result of `load` for the first library that loads.
     ///
     /// # Errors
     /// If it succeeds for none.
@@ -209,8 +209,8 @@ mod tests {
             let no_version = |_: &Candidate| Err::<(), _>(LoadError::NoVersion("no library".to_owned()));
             named(path).first(&SOUGHT, no_version).unwrap_err().tried
         };
-        assert_eq!(tried(&missing), [format!("  {}: not there", missing.display())]);
-        // A folder stands for the library in it.
+        assert_eq!(tried(&missing), [format!("  {}: not found", missing.display())]);
+        // A folder means the library in it.
         let candidates = named(folder.path()).candidates(&SOUGHT);
         let names: Vec<_> = candidates.iter().map(|c| c.path.strip_prefix(folder.path()).unwrap()).collect();
         assert_eq!(names, SOUGHT.names.iter().map(Path::new).collect::<Vec<_>>());
@@ -244,7 +244,7 @@ mod tests {
         ];
         assert!(places.is_sorted() && places[5] == candidates.len() - 1, "{places:?}");
         assert_eq!(candidates.iter().filter(|candidate| candidate.by_loader).count(), 2);
-        // The first that works is taken, and what stands after it is not touched.
+        // The first that works is taken, and the rest are not touched.
         let mut asked = Vec::new();
         let found = surroundings.first(&SOUGHT, |candidate| {
             asked.push(candidate.path.clone());

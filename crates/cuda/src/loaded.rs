@@ -29,7 +29,7 @@ impl LoadedKernels {
     /// Loads more of what the compiler made.
     ///
     /// # Errors
-    /// Where the driver refuses the code of one.
+    /// If the driver refuses the code of one.
     pub fn add(&mut self, context: &Context, codes: HashMap<Kernel, Code>) -> Result<(), CudaError> {
         for (kernel, code) in codes {
             let module = Module::load(context, &kernel.label(), &code.bytes)?;
@@ -47,17 +47,17 @@ impl LoadedKernels {
     /// A kernel.
     ///
     /// # Errors
-    /// Where it is not among those that were loaded.
+    /// If it is not among those that were loaded.
     pub fn function(&self, kernel: &Kernel) -> Result<&Function, CudaError> {
         self.functions
             .get(kernel)
             .ok_or_else(|| CudaError::Internal(format!("{} was not compiled", kernel.label())))
     }
 
-    /// Makes a launch ready.
+    /// Prepares a launch.
     ///
     /// # Errors
-    /// Where its kernel was not loaded, or the chip cannot run it.
+    /// If its kernel was not loaded, or the chip cannot run it.
     pub fn prepare(&self, launch: &Launch) -> Result<PreparedLaunch, CudaError> {
         PreparedLaunch::new(self.function(&launch.kernel)?.clone(), launch)
     }

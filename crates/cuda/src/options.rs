@@ -14,8 +14,8 @@ use crate::{
 /// How a [`Program`](crate::Program) is planned and run.
 #[derive(Clone, Debug)]
 pub struct CudaOptions {
-    /// The chip that kernels are chosen and compiled for. An older one than the GPU, with
-    /// [`CodeForm::Ptx`](crate::CodeForm::Ptx), runs that one's kernels on it.
+    /// The chip that kernels are chosen and compiled for. A chip older than the GPU, with
+    /// [`CodeForm::Ptx`](crate::CodeForm::Ptx), runs the older chip's kernels on it.
     pub chip: Chip,
     /// Folds constants and runs the load phase: `kinora_cpu::CpuOps`.
     pub host: Arc<dyn HostOps>,
@@ -23,15 +23,15 @@ pub struct CudaOptions {
     pub kernels: KernelSet,
     /// Whether the passes run.
     pub optimise: bool,
-    /// Chooses among the kernels; the families' own choice where it is not given.
+    /// Chooses among the kernels. By default, each kernel family chooses.
     pub choice: Option<Arc<dyn Choose>>,
     /// The memory that weights and activations may take together, in bytes.
     pub budget: Option<usize>,
-    /// Fills the arena with this byte before the clip phase, so that a read of something never written shows.
+    /// Fills the arena with this byte before the clip phase, so that reading something that was never written shows up.
     pub poison: Option<u8>,
     /// Whether a step is recorded as a CUDA graph and launched as one.
     pub cuda_graphs: bool,
-    /// Waits after every launch, so that an error names its layer: slow, for finding one. No CUDA graph is used then.
+    /// Waits after every launch, so that an error names its layer. Slow, for debugging; disables CUDA graphs.
     pub synchronise_every_launch: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A call's work, ready to be put into a stream.
+//! A call's work, ready to be enqueued in a stream.
 
 use crate::{
     CudaError, LoadedKernels,
@@ -18,7 +18,7 @@ pub(crate) enum PreparedWork {
 }
 
 impl PreparedWork {
-    /// Gives a launch its function.
+    /// Resolves a launch's function.
     pub fn new(work: Work, kernels: &LoadedKernels) -> Result<PreparedWork, CudaError> {
         match work {
             Work::Launch(launch) => Ok(PreparedWork::Launch(kernels.prepare(&launch)?)),
@@ -26,13 +26,13 @@ impl PreparedWork {
         }
     }
 
-    /// Puts the work into a stream.
+    /// Enqueues the work in a stream.
     ///
     /// # Safety
-    /// The memory that it reads and writes is there until the stream has done it.
+    /// The memory that it reads and writes must stay allocated until the stream has finished it.
     pub unsafe fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
         match self {
-            // SAFETY: the family that made the launch gave its arguments; the memory is the caller's promise.
+            // SAFETY: the family that made the launch set its arguments; the caller keeps the memory alive.
             PreparedWork::Launch(launch) => unsafe { launch.enqueue(stream) },
             // SAFETY: as above: the family gave the operands, and the caller keeps their memory.
             PreparedWork::Library(call) => unsafe { call.enqueue(stream) },

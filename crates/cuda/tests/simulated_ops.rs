@@ -79,7 +79,7 @@ impl Bench for OnSimulator {
             }
         }
         match fault {
-            Some(index) => Err(format!("the bad index {index}")),
+            Some(index) => Err(format!("invalid index {index}")),
             None => Ok(results),
         }
     }

@@ -52,7 +52,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Puts everything that `build` adds under a name: layers, and parameters.
+    /// Prefixes the names of all layers and parameters that `build` adds.
     pub fn scope<T>(&mut self, name: impl Into<String>, build: impl FnOnce(&mut Self) -> T) -> T {
         self.scopes.push(name.into());
         let result = build(self);
@@ -60,7 +60,7 @@ impl GraphBuilder {
         result
     }
 
-    /// A name with the scopes it stands in before it.
+    /// A name prefixed with its scopes.
     pub fn full_name(&self, name: &str) -> String {
         let mut full = self.scopes.join(".");
         if !full.is_empty() && !name.is_empty() {
@@ -72,8 +72,8 @@ impl GraphBuilder {
     /// Declares an input. Inputs are not scoped.
     ///
     /// # Errors
-    /// Where the name is that of another input or of a parameter, the phase is [`Phase::Load`] or the tensor is too
-    /// large to exist.
+    /// If the name is that of another input or of a parameter, the phase is [`Phase::Load`] or the tensor is too large
+    /// to exist.
     pub fn input(&mut self, name: &str, ty: TensorType, phase: Phase) -> Result<ValueId, GraphError> {
         if phase == Phase::Load {
             return Err(GraphError::LoadInput(name.to_owned()));
@@ -89,7 +89,7 @@ impl GraphBuilder {
     /// Declares a weight under the current scope. The same weight may be declared again.
     ///
     /// # Errors
-    /// Where it was declared with another type, its full name is an input's, or it is too large to exist.
+    /// If it was declared with another type, its full name is an input's, or it is too large to exist.
     pub fn parameter(&mut self, name: &str, ty: TensorType) -> Result<ValueId, GraphError> {
         let name = self.full_name(name);
         if let Some(&id) = self.parameters.get(&name) {
@@ -119,7 +119,7 @@ impl GraphBuilder {
     /// Names a result.
     ///
     /// # Errors
-    /// Where the name is taken, or the value's id is out of range.
+    /// If the name is taken, or the value's id is out of range.
     pub fn output(&mut self, name: &str, value: ValueId) -> Result<(), GraphError> {
         if self.graph.outputs.iter().any(|o| o.name == name) {
             return Err(GraphError::Duplicate(format!("output {name}")));
@@ -142,7 +142,7 @@ impl GraphBuilder {
     /// Adds any op; the others are short forms of this one.
     ///
     /// # Errors
-    /// Where the op refuses the operands, or a value's id is out of range.
+    /// If the op refuses the operands, or a value's id is out of range.
     pub fn node(&mut self, name: &str, op: Op, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
         let layer = self.full_name(name);
         for &value in inputs {
@@ -212,7 +212,7 @@ impl Graph {
     }
 }
 
-/// Short forms. Each fails where the op refuses its operands, with the layer's name in the error.
+/// Short forms. Each fails if the op refuses its operands, with the layer's name in the error.
 impl GraphBuilder {
     /// A convolution; `conv.bias` is set by whether a bias is given.
     pub fn conv(
@@ -303,7 +303,7 @@ impl GraphBuilder {
         self.one(name, Op::Gate(Gate { activation: Activation::Gelu }), &[x])
     }
 
-    /// Attention; `extra` are the mask and the key lengths, where it has them.
+    /// Attention; `extra` are the mask and the key lengths, if it has them.
     pub fn attention(
         &mut self,
         name: &str,
@@ -409,7 +409,7 @@ impl GraphBuilder {
         self.one(name, Op::Reshape(Reshape { shape: shape.into() }), &[x])
     }
 
-    /// A sampler step: the next sample, then what else it emits. Operands as [`SamplerStep`] lists them.
+    /// A sampler step: returns the next sample, then its other results. Operands as [`SamplerStep`] lists them.
     pub fn sampler_step(
         &mut self,
         name: &str,
@@ -471,7 +471,10 @@ mod tests {
     fn an_input_is_not_of_the_load_phase() {
         let mut g = GraphBuilder::new("g");
         let error = g.input("x", f32_type([1]), Phase::Load).unwrap_err();
-        assert_eq!(error.to_string(), "input x cannot be of the load phase: weights are parameters");
+        assert_eq!(
+            error.to_string(),
+            "input x cannot belong to the load phase: declare weights as parameters"
+        );
         assert!(g.finish().inputs().is_empty());
     }
 

@@ -5,12 +5,12 @@ use crate::{
     order::runnable_order,
 };
 
-/// A graph under change. Nodes are added and uses redirected; what nothing uses any more disappears when the edit is
-/// finished, and the rest is put back into an order in which it can run.
+/// A graph being edited. Nodes are added and uses redirected; finishing the edit drops what is no longer used and puts
+/// the rest back into an order in which it can run.
 #[derive(Debug)]
 pub struct Editor {
     graph: Graph,
-    /// For each value, the nodes that read it (a node reading twice stands twice).
+    /// For each value, the nodes that read it (twice, if a node reads it twice).
     readers: Vec<Vec<NodeId>>,
     phases: Vec<Phase>,
 }
@@ -27,7 +27,7 @@ impl Editor {
         Editor { graph: graph.clone(), readers, phases: graph.phases() }
     }
 
-    /// How many nodes there are, those added and those no longer used included.
+    /// How many nodes there are, including those added and those no longer used.
     pub fn node_count(&self) -> usize {
         self.graph.nodes.len()
     }
@@ -80,7 +80,8 @@ impl Editor {
         self.graph.outputs.iter().any(|o| o.value == id)
     }
 
-    /// Whether one node, once, is all that reads a value: the condition for fusing its producer into that node.
+    /// Whether a value has exactly one reader, which reads it once: the condition for fusing its producer into that
+    /// node.
     pub fn has_one_reader(&self, id: ValueId) -> bool {
         self.readers[id.index()].len() == 1 && !self.is_output(id)
     }
@@ -104,7 +105,7 @@ impl Editor {
     /// Adds a node.
     ///
     /// # Errors
-    /// Where the op refuses its operands.
+    /// If the op refuses its operands.
     pub fn add(
         &mut self,
         name: impl Into<String>,
@@ -129,7 +130,7 @@ impl Editor {
     /// Makes everything that reads `old` read `new`, results of the graph included.
     ///
     /// # Errors
-    /// Where the two differ in type.
+    /// If the two differ in type.
     pub fn replace_uses(&mut self, old: ValueId, new: ValueId) -> Result<(), GraphError> {
         if old == new {
             return Ok(());
@@ -157,11 +158,11 @@ impl Editor {
         Ok(())
     }
 
-    /// Adds a node and puts its results in the place of `old`'s, which must be of the same types. The old node's
-    /// operands lose a reader at once, so that later matches see the graph as it will be.
+    /// Adds a node and replaces the results of `old`, which must have the same types, with its own. The old node's
+    /// operands lose a reader immediately, so that later matches see the graph as it will be.
     ///
     /// # Errors
-    /// Where the op refuses its operands or gives other types.
+    /// If the op refuses its operands or returns other types.
     pub fn replace_node(
         &mut self,
         old: NodeId,
@@ -174,10 +175,10 @@ impl Editor {
         Ok(new)
     }
 
-    /// Puts values in the place of a node's results and takes the node out, as [`Editor::replace_node`] does.
+    /// Replaces a node's results with other values and removes the node, as [`Editor::replace_node`] does.
     ///
     /// # Errors
-    /// Where a value is not of the type of the result it replaces.
+    /// If a value is not of the type of the result it replaces.
     pub fn bypass(&mut self, old: NodeId, new: &[ValueId]) -> Result<(), GraphError> {
         let old_outputs = self.node(old).outputs.clone();
         for (&from, &to) in old_outputs.iter().zip(new) {
@@ -187,7 +188,7 @@ impl Editor {
         Ok(())
     }
 
-    /// Takes a node whose results nothing reads out of its operands' readers, and then its producers likewise.
+    /// Removes a node whose results nothing reads from its operands' readers, and then its producers likewise.
     fn disconnect(&mut self, id: NodeId) {
         let mut pending = vec![id];
         while let Some(id) = pending.pop() {
@@ -210,7 +211,7 @@ impl Editor {
     /// The graph without what its results do not need. Inputs stay, used or not.
     ///
     /// # Errors
-    /// Where the edit made layers wait for each other.
+    /// If the edit made layers wait for each other.
     pub fn finish(self) -> Result<Graph, GraphError> {
         let old = self.graph;
         let mut new = Graph {
@@ -248,7 +249,7 @@ fn carry(old: &Graph, new: &mut Graph, renamed: &mut [Option<ValueId>], id: Valu
     *renamed[id.index()].get_or_insert_with(|| new.push_value(old.value(id).clone()))
 }
 
-/// The nodes that the results need, each after what it reads, otherwise in the order they stand in.
+/// The nodes that the results need, each after what it reads, otherwise in their present order.
 fn needed_nodes(graph: &Graph) -> Result<Vec<NodeId>, GraphError> {
     let maker = |value: &ValueId| match graph.value(*value).source {
         Source::Node { node, .. } => Some(node.index()),

@@ -21,7 +21,7 @@ pub enum GraphError {
         /// What it refers to.
         value: String,
     },
-    /// A layer's op could not be read: it does not exist, or its attributes are not those it has.
+    /// A layer's op could not be read: it does not exist, or it does not have these attributes.
     #[error("{layer}: {source}")]
     UnknownOp {
         /// The layer's full name.
@@ -32,8 +32,8 @@ pub enum GraphError {
     /// Two inputs, two outputs, an input and a parameter, or two values of a file have one name.
     #[error("{0} is declared twice")]
     Duplicate(String),
-    /// An input is declared for the time of loading, when only weights are known.
-    #[error("input {0} cannot be of the load phase: weights are parameters")]
+    /// An input is declared for the load phase, when only weights are known.
+    #[error("input {0} cannot belong to the load phase: declare weights as parameters")]
     LoadInput(String),
     /// A parameter is declared again as something else.
     #[error("parameter {name} is declared as {first} and as {second}")]
@@ -53,7 +53,7 @@ pub enum GraphError {
         /// Its type.
         ty: TensorType,
     },
-    /// Layers wait for each other.
+    /// Layers form a cycle.
     #[error("these layers form a cycle: {}", .0.join(" → "))]
     Cycle(Vec<String>),
     /// A change would alter a value's type.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Op, Tensor, TensorType};
 
-/// A value of one graph. The id does not know which: to another graph it is another value, or out of range.
+/// A value of one graph. The id does not know its graph: in another graph it is another value, or out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub(crate) u32);
 
@@ -26,13 +26,13 @@ impl NodeId {
     }
 }
 
-/// When a value is known, and so how often what depends on it runs.
+/// When a value is known, and so how often its dependents run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// When the weights are loaded.
     Load,
-    /// Once a clip: the image's embedding, the prompt.
+    /// Once per clip: the image's embedding, the prompt.
     Clip,
     /// At every replay: the latents, the noise level.
     Step,
@@ -52,7 +52,7 @@ impl Phase {
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// The caller, anew in each phase of that kind.
+    /// The caller, in each run of that phase.
     Input(Phase),
     /// The model's weights, by the value's name.
     Parameter,
@@ -70,7 +70,7 @@ pub enum Source {
 /// A typed value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
-    /// For people and files; inputs and parameters are found by it.
+    /// For people and files; inputs and parameters are looked up by it.
     pub name: String,
     /// Element type and shape.
     pub ty: TensorType,
@@ -100,7 +100,7 @@ pub struct Output {
     pub value: ValueId,
 }
 
-/// A checked, acyclic graph. Nodes stand in an order in which they can run. Made by a
+/// A checked, acyclic graph. Its nodes are in an order in which they can run. Made by a
 /// [`GraphBuilder`](crate::GraphBuilder), an [`Editor`](crate::Editor) or [`Graph::from_json`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
@@ -162,7 +162,7 @@ impl Graph {
         &self.nodes[id.index()]
     }
 
-    /// The node that makes a value, where one does.
+    /// The node that makes a value, if one does.
     pub fn producer(&self, id: ValueId) -> Option<&Node> {
         match self.value(id).source {
             Source::Node { node, .. } => Some(self.node(node)),
@@ -218,12 +218,12 @@ impl Graph {
         counts
     }
 
-    /// Floating point operations of a node's matrix work.
+    /// Floating-point operations of a node's matrix work.
     pub fn node_flops(&self, node: &Node) -> u64 {
         node.op.flops(&self.input_types(node), &self.output_types(node))
     }
 
-    /// Floating point operations of one replay: the [`Phase::Step`] nodes. At most `u64::MAX`.
+    /// Floating-point operations of one replay: the [`Phase::Step`] nodes. At most `u64::MAX`.
     pub fn step_flops(&self) -> u64 {
         let phases = self.phases();
         self.nodes

@@ -73,8 +73,8 @@ struct OutputEntry {
 }
 
 impl Graph {
-    /// The graph as JSON, in which values are named. Inputs and parameters keep their names; of constants and results that
-    /// have one name, those after the first get a number.
+    /// The graph as JSON, in which values have names. Inputs and parameters keep their names; if constants or results
+    /// share a name, all but the first get a number.
     pub fn to_json(&self) -> String {
         let names = self.unique_names();
         let name_of = |id: &ValueId| names[id.index()].clone();
@@ -109,14 +109,14 @@ impl Graph {
                 outputs: node.outputs.iter().map(name_of).collect(),
             });
         }
-        // Only a map with keys that are no strings fails to serialise, and there is none.
+        // Only a map with non-string keys fails to serialise, and there is none.
         serde_json::to_string_pretty(&document).unwrap_or_default()
     }
 
-    /// A name for each value that no other has.
+    /// A unique name for each value.
     fn unique_names(&self) -> Vec<String> {
-        // The caller's names first, wherever they stand: weights and inputs are found by them. A builder has seen to it
-        // that they differ.
+        // The caller's names come first: weights and inputs are looked up by them. The builder has ensured that they
+        // differ.
         let is_callers = |source: &Source| matches!(source, Source::Input(_) | Source::Parameter);
         let callers = self.values.iter().filter(|v| is_callers(&v.source));
         let mut taken: HashSet<String> = callers.map(|v| v.name.clone()).collect();
@@ -135,12 +135,12 @@ impl Graph {
         self.values.iter().map(name).collect()
     }
 
-    /// Reads a graph, checking everything a builder would. Nodes may stand in any order; those that no result needs are
+    /// Reads a graph, checking everything a builder would. Nodes may be in any order; those that no result needs are
     /// checked and dropped, and so are unused parameters and constants.
     ///
     /// # Errors
-    /// Where the text is no graph, an op does not exist or refuses its operands, a name refers to nothing, or layers
-    /// wait for each other.
+    /// If the text is not a graph, an op does not exist or refuses its operands, a name refers to nothing, or layers
+    /// form a cycle.
     pub fn from_json(text: &str) -> Result<Graph, GraphError> {
         let document: Document = serde_json::from_str(text).map_err(not_a_graph)?;
         let mut g = GraphBuilder::new(document.name);
@@ -180,7 +180,7 @@ impl Graph {
             let outputs = g.node(&node.name, op, &inputs)?;
             if outputs.len() != node.outputs.len() {
                 return Err(not_a_graph(format!(
-                    "{} names {} results, the op has {}",
+                    "{} names {} results, but its op has {}",
                     node.name,
                     node.outputs.len(),
                     outputs.len()
@@ -207,7 +207,7 @@ fn lookup(known: &HashMap<String, ValueId>, layer: &str, name: &str) -> Result<V
         .ok_or_else(|| GraphError::UnknownValue { layer: layer.to_owned(), value: name.to_owned() })
 }
 
-/// An order in which the nodes can be added; an error names the layers that wait for each other.
+/// An order in which the nodes can be added; an error names the layers that form a cycle.
 fn order(nodes: &[NodeEntry]) -> Result<Vec<usize>, GraphError> {
     let maker: HashMap<&str, usize> =
         nodes.iter().enumerate().flat_map(|(i, n)| n.outputs.iter().map(move |o| (o.as_str(), i))).collect();

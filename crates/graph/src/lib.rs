@@ -1,4 +1,4 @@
-//! Ops, graphs, passes and memory plans: the language every part of Kinora speaks.
+//! Ops, graphs, passes and memory plans: what every other part of Kinora is built on.
 //!
 //! A model is a function that builds a [`Graph`] with a [`GraphBuilder`]. [`passes`] make it cheaper without changing
 //! its result; a [`plan`] fixes the order of its nodes and the place of every buffer before anything is allocated. All

@@ -1,9 +1,10 @@
-//! An order in which things that wait for each other can be done.
+//! Topological order: items after the items they depend on.
 
-/// The wanted items and all that they wait for, each after what it waits for, otherwise in the order they are wanted in.
+/// The wanted items and all that they depend on, each after its dependencies, otherwise in the order in which they are
+/// wanted.
 ///
 /// # Errors
-/// Where items wait for each other: those on the way round, the first one again at the end.
+/// If items form a cycle: its items, with the first one again at the end.
 pub(crate) fn runnable_order(
     waits_for: &[Vec<usize>],
     wanted: impl IntoIterator<Item = usize>,
@@ -17,8 +18,8 @@ pub(crate) fn runnable_order(
     let mut marks = vec![Mark::Unseen; waits_for.len()];
     let mut order = Vec::new();
     for start in wanted {
-        // An explicit stack: a graph may be deeper than the thread's own. With each item, how many of those it waits for
-        // have been looked at.
+        // An explicit stack: a graph may be deeper than the thread's own. Each item comes with how many of its
+        // dependencies have been visited.
         let mut stack = vec![(start, 0)];
         while let Some((item, next)) = stack.pop() {
             if next == 0 {
@@ -62,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_cycle_is_the_way_round_alone() {
-        // 0 leads into the cycle and is not of it.
+        // 0 leads into the cycle but is not part of it.
         let waits_for = [vec![1], vec![4, 2], vec![3], vec![1], vec![]];
         assert_eq!(runnable_order(&waits_for, 0..5), Err(vec![1, 2, 3, 1]));
         assert_eq!(runnable_order(&[vec![0]], 0..1), Err(vec![0, 0]));

@@ -1,20 +1,20 @@
-//! Where the weights of a graph come from: a map in memory, a file that is read as its tensors are asked for.
+//! Where the weights of a graph come from: a map in memory, or a file whose tensors are read on demand.
 
 use std::{collections::HashMap, error::Error};
 
 use crate::{SharedError, Tensor, TensorType};
 
-/// A source of weights, asked for one parameter at a time, so that a model need never lie in memory twice.
+/// A source of weights that is asked for one parameter at a time, so that a model never has to be in memory twice.
 pub trait Parameters {
     /// The tensor of the parameter `name`, which the graph declares as `ty`; `None` if the source has none of that
     /// name. The caller checks the type of what it gets.
     ///
     /// # Errors
-    /// If the source has the tensor but cannot give it.
+    /// If the source has the tensor but cannot provide it.
     fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError>;
 }
 
-/// Why a source could not give a tensor that it has. The source's own error is its [`source`](Error::source).
+/// Why a source could not provide a tensor that it has. The source's own error is its [`source`](Error::source).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct ParameterError(SharedError);

@@ -12,7 +12,7 @@ use crate::DType;
 pub struct Shape(Vec<usize>);
 
 impl Shape {
-    /// The number of elements, or `None` where it does not fit a `usize`. An empty shape must fit as well, its zero
+    /// The number of elements, or `None` if it does not fit a `usize`. An empty shape must fit as well, its zero
     /// extents taken as ones: executors multiply some of the extents, and `[0, huge, huge]` would overflow there.
     pub fn checked_elements(&self) -> Option<usize> {
         let elements = self.checked_span()?;
@@ -24,8 +24,8 @@ impl Shape {
         self.0.iter().try_fold(1usize, |n, &d| n.checked_mul(d.max(1)))
     }
 
-    /// The number of elements. A shape inside a [`Graph`](crate::Graph) has been checked to have one; for another one
-    /// that has too many this is `usize::MAX`.
+    /// The number of elements. Shapes inside a [`Graph`](crate::Graph) are known to fit; for a shape that does not,
+    /// this is `usize::MAX`.
     pub fn elements(&self) -> usize {
         saturating_product(&self.0)
     }
@@ -74,7 +74,7 @@ impl Shape {
     }
 }
 
-/// The product of some extents, `usize::MAX` where it is larger.
+/// The product of some extents, at most `usize::MAX`.
 pub(crate) fn saturating_product(extents: &[usize]) -> usize {
     if extents.contains(&0) {
         return 0;
@@ -141,12 +141,12 @@ impl TensorType {
         self.shape.elements()
     }
 
-    /// The size in memory. A type inside a [`Graph`](crate::Graph) has been checked to have one.
+    /// The size in memory. Types inside a [`Graph`](crate::Graph) are known to fit.
     pub fn bytes(&self) -> usize {
         self.elements().saturating_mul(self.dtype.size())
     }
 
-    /// The size in memory, or `None` where it is more than an allocation can hold (`isize::MAX`). As in
+    /// The size in memory, or `None` if it is more than an allocation can hold (`isize::MAX`). As in
     /// [`Shape::checked_elements`], zero extents do not make the others harmless.
     pub fn checked_bytes(&self) -> Option<usize> {
         let bytes = self.shape.checked_span()?.checked_mul(self.dtype.size())?;

@@ -2,7 +2,7 @@
 
 use crate::{Op, TensorType};
 
-/// A backend, as far as a graph needs to know it.
+/// What a graph needs to know about a backend.
 pub trait Target {
     /// Whether the backend runs this op, with the prologue, gate and epilogue it has, as one kernel. Passes ask before
     /// they fuse; an op without any of those is always accepted.
@@ -13,14 +13,14 @@ pub trait Target {
         0
     }
 
-    /// How many bytes the op's own copy of a weight takes, laid out for its kernel when the weights are loaded: one copy a
-    /// node, which then does not need the plain tensor. `None` where the op reads the plain tensor. Asked for operands of
-    /// the clip and step phases that are known at load.
+    /// How many bytes the op's own copy of a weight takes, laid out for its kernel when the weights are loaded: one
+    /// copy per node, which then does not need the plain tensor. `None` if the op reads the plain tensor. Asked for
+    /// operands of the clip and step phases that are known at load.
     fn packed_weight_bytes(&self, _op: &Op, _operand: usize, _ty: &TensorType) -> Option<usize> {
         None
     }
 
-    /// How many bytes a weight that is kept as it is takes, with what follows it up to where the next one may start.
+    /// How many bytes an unpacked weight takes, including the padding before the next one.
     fn weight_bytes(&self, ty: &TensorType) -> usize {
         ty.bytes()
     }
@@ -37,7 +37,7 @@ pub trait Target {
     }
 }
 
-/// A backend that fuses whatever is asked: for tests, and to see what the passes can do.
+/// A backend that accepts every fusion: for tests, and to see what the passes can do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FuseAll;
 

@@ -26,7 +26,7 @@ impl AlignedBytes {
         AlignedBytes { lines: vec![Line([0; ALIGNMENT]); len.div_ceil(ALIGNMENT)], len }
     }
 
-    /// `len` zero bytes, or `None` where the memory cannot be had.
+    /// `len` zero bytes, or `None` if they cannot be allocated.
     pub fn try_zeroed(len: usize) -> Option<Self> {
         let count = len.div_ceil(ALIGNMENT);
         let mut lines = Vec::new();
@@ -64,13 +64,13 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of zeros, of a type that is known to fit; for another one there is [`Tensor::try_zeros`].
+    /// A tensor of zeros, of a type that is known to fit in memory; otherwise use [`Tensor::try_zeros`].
     pub fn zeros(ty: TensorType) -> Self {
         let data = Arc::new(AlignedBytes::zeroed(ty.bytes()));
         Tensor { ty, data }
     }
 
-    /// A tensor of zeros, or `None` where the memory cannot be had.
+    /// A tensor of zeros, or `None` if it cannot be allocated.
     pub fn try_zeros(ty: TensorType) -> Option<Self> {
         let data = Arc::new(AlignedBytes::try_zeroed(ty.checked_bytes()?)?);
         Some(Tensor { ty, data })
@@ -79,7 +79,7 @@ impl Tensor {
     /// A tensor of the given elements.
     ///
     /// # Errors
-    /// Where the number of elements is not the shape's.
+    /// If the number of elements is not the shape's.
     pub fn from_slice<T: Element>(shape: impl Into<Shape>, elements: &[T]) -> Result<Self, TensorError> {
         Tensor::from_bytes(TensorType::new(T::DTYPE, shape), bytemuck::cast_slice(elements))
     }
@@ -87,7 +87,7 @@ impl Tensor {
     /// A tensor from its bytes in memory order.
     ///
     /// # Errors
-    /// Where the number of bytes is not the type's.
+    /// If the number of bytes is not the type's.
     pub fn from_bytes(ty: TensorType, bytes: &[u8]) -> Result<Self, TensorError> {
         if ty.checked_bytes() != Some(bytes.len()) {
             return Err(TensorError::Length { ty, got: bytes.len() });
@@ -100,7 +100,7 @@ impl Tensor {
     /// A tensor of `dtype` from f32 elements, each converted as [`Tensor::cast`] would.
     ///
     /// # Errors
-    /// Where the number of elements is not the shape's.
+    /// If the number of elements is not the shape's.
     pub fn from_f32(dtype: DType, shape: impl Into<Shape>, elements: &[f32]) -> Result<Self, TensorError> {
         Ok(Tensor::from_slice(shape, elements)?.cast(dtype))
     }
@@ -125,7 +125,7 @@ impl Tensor {
         &self.data
     }
 
-    /// The bytes, writable; copies them first where another clone shares them.
+    /// The bytes, writable; copies them first if another clone shares them.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let data: &mut AlignedBytes = Arc::make_mut(&mut self.data);
         data
@@ -134,7 +134,7 @@ impl Tensor {
     /// The elements.
     ///
     /// # Errors
-    /// Where the tensor's element type is another one.
+    /// If the tensor's element type is another one.
     pub fn as_slice<T: Element>(&self) -> Result<&[T], TensorError> {
         if T::DTYPE != self.ty.dtype {
             return Err(TensorError::DType { expected: T::DTYPE, got: self.ty.dtype });
@@ -185,7 +185,7 @@ impl Tensor {
     /// The same elements in another shape.
     ///
     /// # Errors
-    /// Where the shapes differ in the number of elements.
+    /// If the shapes differ in the number of elements.
     pub fn reshape(&self, shape: impl Into<Shape>) -> Result<Tensor, TensorError> {
         let ty = TensorType::new(self.ty.dtype, shape);
         if ty.checked_bytes() != Some(self.data.len()) {
@@ -206,8 +206,8 @@ impl Tensor {
     }
 }
 
-/// The index of the first element that is found. Whole blocks are looked at without a branch for each element, which
-/// vectors can do: models have billions of elements, and in most nothing is found.
+/// The index of the first match. Whole blocks are searched without a branch per element, so that they vectorise: models
+/// have billions of elements, and most have no match.
 fn first<T: bytemuck::Pod>(bytes: &[u8], found: impl Fn(&T) -> bool) -> Option<usize> {
     const BLOCK: usize = 1024;
     let elements = bytemuck::cast_slice::<_, T>(bytes);
@@ -248,7 +248,7 @@ pub enum TensorError {
         /// The bytes given.
         got: usize,
     },
-    /// The elements were asked for as another type than theirs.
+    /// The elements were requested as a type that they do not have.
     #[error("the tensor holds {got}, not {expected}")]
     DType {
         /// The type asked for.

@@ -9,7 +9,7 @@ impl fmt::Display for Graph {
         let phases = self.phases();
         writeln!(
             f,
-            "graph {}: {} nodes, {} parameters, {:.3} GFLOP a step",
+            "graph {}: {} nodes, {} parameters, {:.3} GFLOP per step",
             self.name,
             self.nodes.len(),
             self.parameter_count(),
@@ -51,7 +51,7 @@ impl Graph {
         }
     }
 
-    /// The graph in Graphviz's language. Colours tell the phases apart; weights are left out, but for those that are results.
+    /// The graph in Graphviz's language. Colours show the phases; weights are left out unless they are results.
     pub fn to_graphviz(&self) -> String {
         let phases = self.phases();
         let mut text =

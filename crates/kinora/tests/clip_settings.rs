@@ -113,7 +113,7 @@ fn conditions_must_fit_the_precision_that_the_network_is_told_them_in() {
     ];
     for (setting, change) in changes {
         let message = checked(change, Precision::F16).unwrap_err();
-        assert!(message.starts_with(setting) && message.contains("f16 holds no such number"), "{message}");
+        assert!(message.starts_with(setting) && message.contains("f16 cannot represent it"), "{message}");
         assert_eq!(checked(change, Precision::BF16), Ok(()));
         assert_eq!(checked(change, Precision::F32), Ok(()));
     }
@@ -339,7 +339,7 @@ fn a_budget_that_does_not_suffice_is_said_before_any_work() {
     let (error, begun) = within(1000);
     let text = error.to_string();
     assert!(!begun && text.contains("but 1.00 kB may be used"), "{text}");
-    assert!(text.ends_with("nothing smaller that was tried would fit"), "{text}");
+    assert!(text.ends_with("no smaller clip that was tried would fit"), "{text}");
 }
 
 #[test]
@@ -432,7 +432,7 @@ fn weights_that_do_not_fit_are_said_before_any_work() {
     assert!(!begun);
     let GenerateError::Weights { more, .. } = &error else { panic!("{error}") };
     let text = error.to_string();
-    assert!(text.starts_with("unet: ") && text.ends_with(&format!(", and {more} more are wrong")), "{text}");
+    assert!(text.starts_with("unet: ") && text.ends_with(&format!(", and {more} more problems")), "{text}");
     let all = pipeline.weights_problems(&short(folder.path())).unwrap();
     assert_eq!(all.len(), more + 1);
 }

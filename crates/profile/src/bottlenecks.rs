@@ -1,4 +1,4 @@
-//! What limits a run, ranked by what it would save to mend it.
+//! What limits a run, ranked by how much time fixing it would save.
 
 use serde::Serialize;
 
@@ -7,10 +7,10 @@ use crate::{
     groups::{By, Group, Limit, groups},
 };
 
-/// How near to a ceiling a group of layers has to be to count as having reached it.
+/// How close to a ceiling a group of layers must be to count as having reached it.
 const REACHED: f64 = 0.7;
 
-/// The share of a stage that has to be spent outside of layers for that to be its limit.
+/// The share of a stage that must be spent outside of layers for the host to be its limit.
 const IDLE: f64 = 0.5;
 
 /// A stage of a run, and what limits it.
@@ -18,26 +18,26 @@ const IDLE: f64 = 0.5;
 pub struct Stage {
     /// Its name.
     pub name: String,
-    /// What it took.
+    /// How long it took.
     pub nanoseconds: u64,
-    /// What of that layers took, on the host or a device.
+    /// The part of that spent in layers, on the host or a device.
     pub layer_nanoseconds: u64,
-    /// What of that copies between host and device took.
+    /// The part of that spent copying between host and device.
     pub copy_nanoseconds: u64,
     /// What limits it.
     pub limit: Limit,
 }
 
-/// Something that takes longer than it would have to.
+/// Something that takes longer than it should.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bottleneck {
-    /// Layers of a kind, or the time of a stage in which no layer ran.
+    /// Layers of one kind, or the part of a stage in which no layer ran.
     pub what: String,
     /// What limits it.
     pub limit: Limit,
-    /// What it takes.
+    /// How long it takes.
     pub nanoseconds: u64,
-    /// What a perfect kernel, or a host that is never waited for, would save.
+    /// The time that a perfect kernel, or a host that never makes the device wait, would save.
     pub saving_nanoseconds: f64,
     /// What to do about it.
     pub advice: String,
@@ -57,7 +57,7 @@ pub fn stages(profile: &Profile) -> Vec<Stage> {
     stages.into_iter().map(|(name, spans)| stage(profile, name, &spans)).collect()
 }
 
-/// The span whose parts are the stages: the longest of a thread that is part of no other.
+/// The span whose parts are the stages: the longest outermost span of a thread.
 pub(crate) fn outermost(profile: &Profile) -> Option<(usize, &Span)> {
     let hosts = profile.spans.iter().enumerate().filter(|(_, span)| {
         span.parent.is_none() && profile.lanes.get(span.lane).is_some_and(|lane| lane.kind == LaneKind::Host)
@@ -97,8 +97,7 @@ fn stage(profile: &Profile, name: String, parts: &[&Span]) -> Stage {
     Stage { name, nanoseconds, layer_nanoseconds: layers, copy_nanoseconds: copies, limit }
 }
 
-/// What takes longer than it would have to, that which would save the most first. Nothing where it is not known what the
-/// device can do.
+/// What takes longer than it should, the largest possible saving first. Empty if the device's ceilings are not known.
 pub fn bottlenecks(profile: &Profile) -> Vec<Bottleneck> {
     if profile.machine.ceilings.is_none() {
         return Vec::new();
@@ -115,22 +114,22 @@ fn of_group(group: &Group) -> Option<Bottleneck> {
     let percent = (100.0 * efficiency).round();
     let advice = match limit {
         Limit::Compute if efficiency >= REACHED => format!(
-            "runs at {percent} % of the device's arithmetic: only less of it helps, by fewer steps, a smaller clip or a \
+            "runs at {percent} % of the device's peak FLOP/s: only less arithmetic helps, such as fewer steps, a smaller clip or a \
              narrower number format"
         ),
         Limit::Compute => format!(
-            "is bound by arithmetic and reaches {percent} % of it: a kernel that fits these shapes better would save time"
+            "is compute-bound and reaches {percent} % of the device's peak: a kernel that fits these shapes better would save time"
         ),
         Limit::Bandwidth if efficiency >= REACHED => format!(
-            "moves its bytes at {percent} % of what memory gives: fuse it with a neighbour, so that they are not written \
+            "runs at {percent} % of the memory bandwidth: fuse it with a neighbour, so that its data is not written \
              and read again"
         ),
         Limit::Bandwidth => format!(
-            "is bound by memory and reaches {percent} % of it: wider accesses, and work in the order of the addresses, \
+            "is memory-bound and reaches {percent} % of the bandwidth: wider and more sequential accesses \
              would save time"
         ),
         Limit::Launch | Limit::Host | Limit::Copies => format!(
-            "is too small to fill the device, {} times over: fuse it with a neighbour, or run more of it at once",
+            "ran {} times and is too small to fill the device: fuse it with a neighbour, or run more of it at once",
             group.runs
         ),
     };
@@ -143,16 +142,15 @@ fn of_group(group: &Group) -> Option<Bottleneck> {
     })
 }
 
-/// The time of a stage in which neither a layer ran nor anything was copied.
+/// The bottlenecks of a stage outside of layers: copies, and time in which nothing ran on the device.
 fn of_stage(stage: &Stage) -> Option<Bottleneck> {
     let outside = stage.nanoseconds.saturating_sub(stage.layer_nanoseconds + stage.copy_nanoseconds);
     let (what, nanoseconds, limit, advice) = if stage.limit == Limit::Copies {
         let advice =
-            "copies between host and device: keep what is copied on the device, or copy while it computes";
+            "copies between host and device: keep the data on the device, or copy while the device computes";
         (format!("copies in {}", stage.name), stage.copy_nanoseconds, Limit::Copies, advice)
     } else if outside > 0 {
-        let advice =
-            "no layer runs meanwhile: do it beside the device's work, once for several clips, or not at all";
+        let advice = "no layer runs during this time: overlap it with the device's work, do it once for several clips, or avoid it";
         (format!("host in {}", stage.name), outside, Limit::Host, advice)
     } else {
         return None;
@@ -228,7 +226,7 @@ mod tests {
                 ("add in unet", 1900.0),
             ]
         );
-        // One at its floor is none.
+        // A layer at its floor is not a bottleneck.
         assert!(!ranked.iter().any(|(what, _)| what.starts_with("norm")));
         assert!(found[1].advice.contains("30 %") && found[1].limit == Limit::Compute, "{found:?}");
         assert!(found[4].advice.contains("too small"), "{found:?}");

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::{Fault, Inconsistency, Profile};
 
 impl Profile {
-    /// Whether everything that is referred to is there, spans lie within their parents, and follow each other.
+    /// Checks that all references exist, that spans lie within their parents, and that they follow each other.
     ///
     /// # Errors
     /// Names the first place that contradicts another.

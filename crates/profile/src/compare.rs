@@ -1,4 +1,4 @@
-//! Two profiles of the same work: what became faster, and what slower.
+//! Compares two profiles of the same work: what became faster, and what slower.
 
 use std::{collections::HashMap, fmt::Write};
 
@@ -15,7 +15,7 @@ use crate::{
 /// How many layers the text shows.
 const LAYERS: usize = 12;
 
-/// What changed from one profile to another. Every list has the largest change first, to the better or the worse.
+/// What changed from one profile to another. Every list has the largest change first, for better or worse.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The earlier profile.
@@ -39,37 +39,37 @@ pub struct Side {
     pub title: String,
     /// What it ran on.
     pub device: String,
-    /// The most memory that was held, where any was noted.
+    /// The peak memory, if any was recorded.
     pub peak_bytes: Option<u64>,
-    /// The most memory that plans foretold.
+    /// The largest peak memory that the plans predicted.
     pub planned_peak_bytes: Option<u64>,
 }
 
 /// Something that is in one of the profiles or in both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// The network, where it is of one.
+    /// The network, if it belongs to one.
     pub program: String,
     /// What it is called.
     pub name: String,
-    /// What it took before. `None` where it was not there.
+    /// How long it took before. `None` if it did not exist.
     pub before: Option<Part>,
-    /// What it takes after. `None` where it is gone.
+    /// How long it takes after. `None` if it is gone.
     pub after: Option<Part>,
-    /// How much longer it takes after, in nanoseconds. What is missing takes none.
+    /// How much longer it takes after, in nanoseconds. A missing part counts as zero.
     pub difference_nanoseconds: i64,
-    /// The same as a percentage of what it took before, where that was anything.
+    /// The same as a percentage of the time before, unless that was zero.
     pub percent: Option<f64>,
 }
 
-/// What something takes in a profile.
+/// How long something takes in a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// All of it together.
+    /// The total time.
     pub nanoseconds: u64,
-    /// Runs of layers, where it consists of layers.
+    /// Runs of layers, if it consists of layers.
     pub runs: Option<u64>,
-    /// What limits it, where that is known.
+    /// What limits it, if known.
     pub limit: Option<Limit>,
 }
 
@@ -86,7 +86,7 @@ impl Change {
     }
 }
 
-/// Compares two profiles. What they have in common is known by its names.
+/// Compares two profiles. Parts are matched by name.
 pub fn compare(before: &Profile, after: &Profile) -> Comparison {
     let whole = |profile: &Profile| Part { nanoseconds: profile.duration(), runs: None, limit: None };
     Comparison {
@@ -156,13 +156,13 @@ fn write_all(comparison: &Comparison, text: &mut String) -> std::fmt::Result {
             write!(text, ", on {}", side.device)?;
         }
         if let Some(peak) = side.peak_bytes {
-            write!(text, ", {} of memory at the peak", bytes(peak))?;
+            write!(text, ", {} peak memory", bytes(peak))?;
         }
         writeln!(text)?;
     }
     let devices = [&comparison.before.device, &comparison.after.device];
     if devices[0] != devices[1] && devices.iter().all(|device| !device.is_empty()) {
-        writeln!(text, "note: these ran on different devices")?;
+        writeln!(text, "note: the two runs were on different devices")?;
     }
     let total = std::slice::from_ref(&comparison.total);
     for (heading, changes, count) in [
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(ops, [("conv", -990), ("gemm", 700), ("norm", -500)]);
         assert_eq!((found.stages.len(), found.stages[0].difference_nanoseconds), (1, -790));
         assert_eq!(found.total.difference_nanoseconds, -790);
-        // The changes of the parts are the change of the whole.
+        // The changes of the parts add up to the change of the whole.
         for parts in [&found.ops, &found.layers] {
             assert_eq!(parts.iter().map(|change| change.difference_nanoseconds).sum::<i64>(), -790);
         }
@@ -287,7 +287,7 @@ mod tests {
         };
         let lines: Vec<String> = text.lines().map(columns).collect();
         for line in [
-            "before 2 layers, 5.00 MB of memory at the peak",
+            "before 2 layers, 5.00 MB peak memory",
             "total 4.50 µs 3.70 µs −800 ns −17.8 %",
             "denoise 4.50 µs 3.70 µs −800 ns −17.8 %",
             "unet: conv 4.00 µs 3.00 µs −1.00 µs −25.0 %",
@@ -305,10 +305,10 @@ mod tests {
             machine: crate::Machine { device: device.into(), ceilings: None },
             ..profile(&[("a.conv", 4000)])
         };
-        let told =
+        let warns =
             |before: &str, after: &str| text(&compare(&on(before), &on(after))).contains("different devices");
-        assert!(told("a GPU", "a processor"));
-        assert!(!told("a GPU", "a GPU") && !told("", "a GPU"));
+        assert!(warns("a GPU", "a CPU"));
+        assert!(!warns("a GPU", "a GPU") && !warns("", "a GPU"));
     }
 
     #[test]

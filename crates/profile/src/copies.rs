@@ -13,15 +13,15 @@ pub struct Copies {
     pub direction: Direction,
     /// How many copies there were.
     pub count: u64,
-    /// What they took together.
+    /// Their total time.
     pub nanoseconds: u64,
-    /// What they copied together.
+    /// Their total bytes.
     pub bytes: u64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_second: f64,
 }
 
-/// Adds up the copies by what was copied, those that took the longest first.
+/// Adds up the copies by what was copied, the longest total first.
 pub fn copies(profile: &Profile) -> Vec<Copies> {
     let mut found: Vec<Copies> = Vec::new();
     for span in &profile.spans {

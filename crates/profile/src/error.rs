@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Why a kept profile could not be read or written.
+/// Why a saved profile could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The file.
@@ -13,7 +13,7 @@ pub enum ProfileError {
         /// What happened.
         source: io::Error,
     },
-    /// Its text is not a profile's.
+    /// Its text is not a profile.
     #[error("{path} is not a profile: {source}")]
     Json {
         /// The file.
@@ -23,7 +23,7 @@ pub enum ProfileError {
     },
     /// It was written by another version.
     #[error(
-        "{path} is not a profile that this version reads: its format is {format}, and this version reads {reads}"
+        "{path} is not a profile that this version reads: its format is {format}, but this version reads {reads}"
     )]
     Format {
         /// The file.
@@ -38,7 +38,7 @@ pub enum ProfileError {
     Inconsistent {
         /// The file.
         path: String,
-        /// Where it does.
+        /// The contradiction.
         source: Inconsistency,
     },
 }
@@ -56,7 +56,7 @@ pub enum Inconsistency {
         /// What is wrong with it.
         fault: Fault,
     },
-    /// Something that the device was seen to do.
+    /// An entry of the device's trace.
     #[error("activity {number} ({name}) {fault}")]
     Activity {
         /// Its place among the activities.
@@ -66,11 +66,11 @@ pub enum Inconsistency {
         /// What is wrong with it.
         fault: Fault,
     },
-    /// The samples of memory.
-    #[error("the samples of memory are not in the order of time")]
+    /// The memory samples.
+    #[error("the memory samples are not in chronological order")]
     MemoryOrder,
-    /// What the device was seen to do.
-    #[error("the device's activities are not in the order of time")]
+    /// The device's trace.
+    #[error("the device's activities are not in chronological order")]
     ActivityOrder,
 }
 
@@ -81,7 +81,7 @@ pub enum Fault {
     #[error("lies in lane {0}, which does not exist")]
     NoLane(usize),
     /// There is no such layer.
-    #[error("is of a layer that does not exist")]
+    #[error("refers to a layer that does not exist")]
     NoLayer,
     /// Its end comes first.
     #[error("ends before it begins")]
@@ -90,7 +90,7 @@ pub enum Fault {
     #[error("begins before the one before it has ended")]
     Overlaps,
     /// Its parent is in another lane.
-    #[error("lies in another lane than its parent")]
+    #[error("lies in a lane other than its parent's")]
     LaneOfParent,
     /// Its parent begins later or ends earlier.
     #[error("is not within its parent")]

@@ -1,7 +1,8 @@
-//! The layers of a profile, grouped, against what the machine could do.
+//! The layers of a profile, grouped and compared with the machine's ceilings.
 //!
-//! By network, kind of op and layer, a run of a layer takes as long as its span, and so it does in bottlenecks and comparisons, which
-//! are of kinds and layers. By kernel it takes as long as its kernels [ran](crate::kernel_times).
+//! Grouped by network, kind of op or layer, a run of a layer takes as long as its span; bottlenecks and comparisons,
+//! which are by kind and layer, count the same way. Grouped by kernel, it takes as long as its kernels
+//! [ran](crate::kernel_times).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,12 +19,12 @@ pub enum By {
     Op,
     /// The network and the layer.
     Layer,
-    /// What ran them. Of a layer of several kernels, the gaps between them do not count where they were traced.
+    /// The kernel. If a layer has several kernels and they were traced, the gaps between them do not count.
     Kernel,
 }
 
 impl By {
-    /// What the layers of a group share: the network, where it tells them apart, and a name.
+    /// What the layers of a group share: a name, and the network unless layers are grouped by kernel.
     pub(crate) fn key(self, work: &Work) -> (&str, &str) {
         match self {
             By::Program => (&work.program, &work.program),
@@ -42,7 +43,7 @@ pub enum Limit {
     Compute,
     /// Memory.
     Bandwidth,
-    /// The start of each layer.
+    /// The launch of each layer.
     Launch,
     /// The host's own work between layers.
     Host,
@@ -63,17 +64,17 @@ impl Limit {
     }
 }
 
-/// The least time that a layer could take, and what sets it.
+/// The minimum time of a layer, and what determines it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Floor {
     /// Nanoseconds of one run.
     pub nanoseconds: f64,
-    /// What sets it.
+    /// What determines it.
     pub limit: Limit,
 }
 
 impl Ceilings {
-    /// The least time of a layer on this device: that of its arithmetic, of its bytes, or of its start.
+    /// The minimum time of a layer on this device: that of its arithmetic, its bytes, or its launch.
     pub fn floor(&self, work: &Work) -> Floor {
         let at = |amount: u64, per_second: f64| {
             if amount == 0 { 0.0 } else { amount as f64 / per_second * 1e9 }
@@ -93,36 +94,36 @@ impl Ceilings {
 /// Layers that have something in common.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
-    /// The network, but where layers are grouped by what ran them.
+    /// The network; empty if layers are grouped by kernel.
     pub program: String,
     /// What they have in common.
     pub name: String,
     /// Runs of layers.
     pub runs: u64,
-    /// What they took together: their spans, or by kernel their kernels.
+    /// Their total time: of their spans or, grouped by kernel, of their kernels.
     pub nanoseconds: u64,
     /// Floating-point operations of all runs.
     pub flops: u64,
     /// Bytes of all runs.
     pub bytes: u64,
-    /// What perfect kernels would take, where it is known what the device can do.
+    /// What perfect kernels would take, if the device's ceilings are known.
     pub floor_nanoseconds: Option<f64>,
-    /// What most of that is set by.
+    /// What determines most of that.
     pub limit: Option<Limit>,
 }
 
 impl Group {
-    /// Floating-point operations a second.
+    /// Floating-point operations per second.
     pub fn flops_per_second(&self) -> f64 {
         per_second(self.flops, self.nanoseconds)
     }
 
-    /// Bytes a second.
+    /// Bytes per second.
     pub fn bytes_per_second(&self) -> f64 {
         per_second(self.bytes, self.nanoseconds)
     }
 
-    /// How near to the least time the layers are: 1 for perfect ones.
+    /// How close to the minimum time the layers are: 1 is perfect.
     pub fn efficiency(&self) -> Option<f64> {
         let floor = self.floor_nanoseconds?;
         (self.nanoseconds > 0).then(|| floor / self.nanoseconds as f64)
@@ -138,7 +139,7 @@ fn per_second(amount: u64, nanoseconds: u64) -> f64 {
     if nanoseconds == 0 { 0.0 } else { amount as f64 / nanoseconds as f64 * 1e9 }
 }
 
-/// The runs of layers, in order: the layer, and how many nanoseconds count where runs are grouped so.
+/// The runs of layers, in order: the layer, and how many nanoseconds count for this grouping.
 pub(crate) fn runs(profile: &Profile, by: By) -> impl Iterator<Item = (&Work, u64)> {
     let kernels = (by == By::Kernel).then(|| KernelRuns::of(profile));
     profile.spans.iter().enumerate().filter_map(move |(number, span)| {
@@ -148,7 +149,7 @@ pub(crate) fn runs(profile: &Profile, by: By) -> impl Iterator<Item = (&Work, u6
     })
 }
 
-/// Groups the layers that ran, those that took the longest first.
+/// Groups the layers that ran, the longest total first.
 pub fn groups(profile: &Profile, by: By) -> Vec<Group> {
     let ceilings = profile.machine.ceilings;
     let mut places: HashMap<(&str, &str), usize> = HashMap::new();
@@ -176,8 +177,8 @@ pub fn groups(profile: &Profile, by: By) -> Vec<Group> {
         group.bytes = group.bytes.saturating_add(work.bytes);
         if let (Some(ceilings), Some(sum)) = (ceilings, &mut group.floor_nanoseconds) {
             let Floor { nanoseconds, limit } = ceilings.floor(work);
-            // A launch that is given while other layers run costs less than one alone, and nothing in a trace: what took less than
-            // one has nothing to save there.
+            // A launch that overlaps other layers costs less than a single launch, and nothing in a trace: what took
+            // less than one launch has nothing to save there.
             let least = if limit == Limit::Launch { nanoseconds.min(taken as f64) } else { nanoseconds };
             *sum += least;
             *limits.entry(limit).or_default() += least;
@@ -194,7 +195,7 @@ pub fn groups(profile: &Profile, by: By) -> Vec<Group> {
     groups
 }
 
-/// The time of all layers of a kind of lane, by their spans.
+/// The total span time of all layers in lanes of one kind.
 pub fn layer_nanoseconds(profile: &Profile, kind: LaneKind) -> u64 {
     let layers = profile.spans.iter().filter(|span| span.work.is_some());
     layers.filter(|span| profile.lanes[span.lane].kind == kind).map(crate::Span::nanoseconds).sum()

@@ -1,7 +1,7 @@
-//! How long kernels ran: by the device's own tracing where it saw them, and as long as their layers' spans where it did not.
+//! How long kernels ran: according to the device's own trace if it saw them, otherwise as long as their layers' spans.
 //!
-//! The span of a layer of several kernels holds the gaps between them as well. They are a part of what the layer took, and so
-//! of every table but those by kernel: a kernel that is over does not run.
+//! The span of a layer with several kernels includes the gaps between them. The gaps are part of the layer's time, and
+//! so of every table except those by kernel.
 
 use std::collections::HashMap;
 
@@ -16,17 +16,18 @@ pub struct KernelTime {
     pub kernel: String,
     /// Runs of layers.
     pub runs: u64,
-    /// What their kernels took, as [groups](crate::groups) by kernel have it: runs that were not traced count by their spans.
+    /// How long their kernels took, as in [groups](crate::groups) by kernel: runs that were not traced count by their
+    /// spans.
     pub nanoseconds: u64,
-    /// What they took as layers: where a layer is several kernels, with what is between them.
+    /// How long they took as layers: if a layer has several kernels, including the gaps between them.
     pub layer_nanoseconds: u64,
-    /// How many kernels the device was seen to run for them.
+    /// How many kernels the trace saw for them.
     pub traced_kernels: u64,
-    /// What these took, from the first instruction to the last.
+    /// How long these took, from the first instruction to the last.
     pub traced_nanoseconds: u64,
 }
 
-/// The layers of devices by what ran them, those whose kernels took the longest first. Nothing where no device was traced.
+/// The layers of devices by kernel, the longest kernel time first. Empty if no device was traced.
 pub fn kernel_times(profile: &Profile) -> Vec<KernelTime> {
     if profile.activity.is_empty() {
         return Vec::new();
@@ -63,11 +64,11 @@ pub fn kernel_times(profile: &Profile) -> Vec<KernelTime> {
 
 /// How long the kernels of each run of a layer ran.
 pub(crate) struct KernelRuns {
-    /// By the number of the run's span, where all its kernels were traced.
+    /// By the number of the run's span, if all its kernels were traced.
     traced: HashMap<usize, u64>,
 }
 
-/// A run of a layer, and the kernels that were seen of it.
+/// A run of a layer, and the traced kernels of it.
 struct Run {
     number: usize,
     start: u64,
@@ -87,8 +88,8 @@ impl KernelRuns {
             run.kernels += 1;
             run.nanoseconds += kernel.nanoseconds();
         }
-        // A layer launches the same each time: a run of which fewer kernels were seen than of another, or than it launches, was
-        // traced in part or not at all.
+        // A layer launches the same kernels each time: a run with fewer traced kernels than another, or than it
+        // launches, was traced in part or not at all.
         let whole = layers.into_iter().flat_map(|(work, runs)| {
             let most = runs.iter().map(|run| run.kernels).max().unwrap_or(0);
             let all = most.max(profile.works[work].launches).max(1);
@@ -97,13 +98,13 @@ impl KernelRuns {
         KernelRuns { traced: whole.map(|run| (run.number, run.nanoseconds)).collect() }
     }
 
-    /// How long the kernels of a run ran, which is the span of this number.
+    /// How long the kernels of a run took; the run is given by the number of its span.
     pub(crate) fn nanoseconds(&self, number: usize, span: &Span) -> u64 {
         self.traced.get(&number).copied().unwrap_or_else(|| span.nanoseconds())
     }
 }
 
-/// The run that a kernel was a part of. The clock of the trace may be some ten microseconds apart from that of the spans, and
+/// The run that a kernel was part of. The clocks of the trace and the spans may differ by some ten microseconds, but
 /// the runs of a layer are a step apart.
 fn nearest<'a>(runs: &'a mut [Run], kernel: &Activity) -> Option<&'a mut Run> {
     let middle = kernel.start + kernel.nanoseconds() / 2;
@@ -125,7 +126,7 @@ fn device_layers(profile: &Profile) -> impl Iterator<Item = (usize, &Span, usize
     })
 }
 
-/// The kernels that devices were seen to run for layers, with the numbers of these.
+/// The traced kernels that belong to layers, with the numbers of the layers.
 fn traced_kernels(profile: &Profile) -> impl Iterator<Item = (&Activity, usize)> {
     let kernels = profile.activity.iter().filter(|activity| activity.kind == ActivityKind::Kernel);
     kernels.filter_map(|kernel| Some((kernel, kernel.work?)))
@@ -179,7 +180,7 @@ mod tests {
             vec![
                 kernel(0, 1, 9),
                 kernel(1, 11, 13),
-                // Two launches of one layer, and a copy that is no kernel.
+                // Two launches of one layer, and a copy, which is not a kernel.
                 kernel(2, 15, 20),
                 kernel(2, 21, 38),
                 activity(Some(2), ActivityKind::Copy, 38, 39),
@@ -221,7 +222,7 @@ mod tests {
         let spans = vec![span(1, 0, 0, 300), span(1, 0, 1000, 1500)];
         let untraced = profile(vec![work("split", 2)], spans, Vec::new());
         assert_eq!(by_kernel(&untraced), 800);
-        // What ran for other layers, or for none, says nothing of these.
+        // What ran for other layers, or for none, says nothing about these.
         let elsewhere = vec![activity(None, ActivityKind::Kernel, 10, 20), kernel(1, 30, 40)];
         let works = vec![work("split", 2), work("never run", 1)];
         assert_eq!(by_kernel(&Profile { works, activity: elsewhere, ..untraced }), 800);

@@ -1,12 +1,12 @@
 //! Where the time of a run goes.
 //!
-//! A [`Profiler`] records nested spans, the layers of a network with the arithmetic and the bytes of each, and the memory
-//! that its owners hold. One that is off costs a comparison a span. What it recorded is a [`Profile`]: plain data, kept as
-//! JSON, from which everything else is computed: [totals] by name, [groups] of layers against what the
-//! machine could do, [bottlenecks] ranked by what a perfect kernel would save, [steps] and what they are spent on, [copies]
-//! between host and device, [kernel times](kernel_times) by two clocks, a [table] for a terminal, a [trace]
-//! for Chrome's and Perfetto's viewers, and a [page](html) for a browser. Two profiles are [compared](compare) as data, as a
-//! table and as a page.
+//! A [`Profiler`] records nested spans, the layers of a network with the arithmetic and the bytes of each, and the
+//! memory that its owners hold. A profiler that is off costs one comparison per span. The recording is a [`Profile`]:
+//! plain data, saved as JSON, from which everything else is computed: [totals] by name, [groups] of layers compared
+//! with the machine's ceilings, [bottlenecks] ranked by what a perfect kernel would save, [steps] and how they spend
+//! their time, [copies] between host and device, [kernel times](kernel_times) from two clocks, a [table] for a
+//! terminal, a [trace] for Chrome's and Perfetto's viewers, and a [page](html) for a browser. Two profiles are
+//! [compared](compare) as data, as a table and as a page.
 //!
 //! ```
 //! use kinora_profile::Profiler;

@@ -1,4 +1,4 @@
-//! What was recorded, as it is kept.
+//! A recorded run as plain data, and its file format.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ProfileError;
 
-/// Changed when a field changes its meaning; an older file is refused.
+/// Incremented when a field changes its meaning; older files are refused.
 pub const FORMAT: u32 = 1;
 
 /// A recorded run. Times are nanoseconds since it began.
@@ -22,16 +22,16 @@ pub struct Profile {
     pub lanes: Vec<Lane>,
     /// Every span, a parent before its children, those of a lane in the order in which they began.
     pub spans: Vec<Span>,
-    /// The layers that spans may be of.
+    /// The layers that spans refer to.
     pub works: Vec<Work>,
     /// Who held how much memory, in the order of time.
     pub memory: Vec<MemorySample>,
-    /// The largest need of memory that the plans foretold, in bytes.
+    /// The largest peak memory that the plans predicted, in bytes.
     pub planned_peak_bytes: Option<u64>,
-    /// What a device's own tracing saw it do, in the order in which it began. Nothing where nothing traced it.
+    /// What a device's own trace saw, in the order in which it began. Empty if the device was not traced.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub activity: Vec<Activity>,
-    /// What a reader has to know of how it was recorded.
+    /// Notes for the reader on how it was recorded.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
 }
@@ -41,18 +41,18 @@ pub struct Profile {
 pub struct Machine {
     /// The device in words.
     pub device: String,
-    /// What it could do at best, as it was measured.
+    /// Its measured ceilings.
     pub ceilings: Option<Ceilings>,
 }
 
-/// What a device does at best, measured on it by loops that do nothing else.
+/// The best a device can do, measured on it by loops that do nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
-    /// Floating-point operations a second, a multiplication with an addition being two.
+    /// Floating-point operations per second; a multiply-add counts as two.
     pub flops_per_second: f64,
-    /// Bytes of memory that are read or written a second.
+    /// Bytes of memory that are read or written per second.
     pub bytes_per_second: f64,
-    /// What starting a layer costs at the least, in nanoseconds.
+    /// The minimum cost of launching a layer, in nanoseconds.
     pub launch_nanoseconds: f64,
 }
 
@@ -117,7 +117,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// It in words.
+    /// The direction in words.
     pub fn name(self) -> &'static str {
         match self {
             Direction::ToDevice => "to the device",
@@ -126,15 +126,15 @@ impl Direction {
     }
 }
 
-/// Something that a device ran, as its own tracing saw it: from its first instruction to its last, without the wait before
-/// it.
+/// Something that a device ran, according to its own trace: from its first instruction to its last, without the wait
+/// before it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     /// The kernel's name, or what was copied where.
     pub name: String,
     /// What it was.
     pub kind: ActivityKind,
-    /// The number of the layer that it was launched for, where that is known.
+    /// The number of the layer that it was launched for, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub work: Option<usize>,
     /// The bytes that a copy or a fill wrote.
@@ -181,12 +181,12 @@ pub struct Work {
     pub layer: String,
     /// The kind of op: `conv`, `attention` …
     pub op: String,
-    /// What runs it, where that is known: the name of a kernel.
+    /// The name of the kernel that runs it, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kernel: Option<String>,
     /// Floating-point operations of a run.
     pub flops: u64,
-    /// Bytes of its operands and results: what has to move at the least.
+    /// Bytes of its operands and results: the minimum that has to move.
     pub bytes: u64,
     /// Launches on a device.
     pub launches: u64,
@@ -210,9 +210,9 @@ impl Profile {
         self.spans.iter().map(|span| span.end).max().unwrap_or(0).saturating_sub(first)
     }
 
-    /// The same with its first moment at 0: what a program did before it had anything to record is no part of its times.
+    /// The same with its first moment at 0: the time before the program recorded anything does not count.
     #[must_use]
-    pub fn from_its_begin(mut self) -> Profile {
+    pub fn starting_at_zero(mut self) -> Profile {
         let spans = self.spans.iter().map(|span| span.start);
         let memory = self.memory.iter().map(|sample| sample.at);
         let first = spans.chain(memory).chain(self.activity.iter().map(|seen| seen.start)).min().unwrap_or(0);
@@ -240,7 +240,7 @@ impl Profile {
         peak
     }
 
-    /// The bytes of each owner at a moment, those of none left out, the largest first.
+    /// The bytes of each owner at a moment, the largest first. Owners without memory are left out.
     pub fn memory_at(&self, moment: u64) -> Vec<(&str, u64)> {
         let mut held: Vec<(&str, u64)> = Vec::new();
         for sample in self.memory.iter().take_while(|sample| sample.at <= moment) {
@@ -254,7 +254,7 @@ impl Profile {
 
     /// The profile as text.
     pub fn to_json(&self) -> String {
-        // Nothing in it can fail to be written: the keys are strings and the floats finite, or null.
+        // Serialising cannot fail: the keys are strings, and floats are finite or null.
         serde_json::to_string(self).unwrap_or_default()
     }
 
@@ -273,7 +273,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Reads a kept profile.
+    /// Reads a saved profile.
     ///
     /// # Errors
     /// If the file cannot be read, or as [`Profile::from_json`].
@@ -335,11 +335,11 @@ mod tests {
             activity: vec![seen(45, 70)],
             ..Profile::default()
         }
-        .from_its_begin();
+        .starting_at_zero();
         assert_eq!(profile.spans, [span(5, 35), span(35, 50)]);
         assert_eq!((profile.memory_peak(), &profile.activity[..]), (Some((15, 7)), &[seen(0, 25)][..]));
-        assert_eq!(profile.clone().from_its_begin(), profile);
-        assert_eq!(Profile::default().from_its_begin(), Profile::default());
+        assert_eq!(profile.clone().starting_at_zero(), profile);
+        assert_eq!(Profile::default().starting_at_zero(), Profile::default());
     }
 
     #[test]
@@ -367,9 +367,9 @@ mod tests {
             (vec![span(0, None, 2, 1)], "ends before"),
             (vec![span(0, Some(0), 2, 2)], "does not come before"),
             (vec![span(0, None, 0, 4), span(0, Some(0), 1, 5)], "not within"),
-            (vec![span(0, None, 0, 4), span(1, Some(0), 1, 2)], "another lane"),
+            (vec![span(0, None, 0, 4), span(1, Some(0), 1, 2)], "lane other than"),
             (vec![span(0, None, 0, 4), span(0, None, 3, 5)], "before the one before it"),
-            (vec![Span { work: Some(3), ..span(0, None, 0, 1) }], "of a layer"),
+            (vec![Span { work: Some(3), ..span(0, None, 0, 1) }], "to a layer"),
         ] {
             let error = read(spans).unwrap_err();
             assert!(error.contains("p.json is not a profile") && error.contains(words), "{error}");
@@ -383,9 +383,9 @@ mod tests {
             end,
         };
         for (activity, words) in [
-            (vec![traced(Some(0), 0, 1)], "of a layer"),
+            (vec![traced(Some(0), 0, 1)], "to a layer"),
             (vec![traced(None, 2, 1)], "ends before"),
-            (vec![traced(None, 2, 3), traced(None, 1, 4)], "order of time"),
+            (vec![traced(None, 2, 3), traced(None, 1, 4)], "chronological order"),
         ] {
             let profile = Profile { format: FORMAT, activity, ..Profile::default() };
             let error = Profile::from_json("p", &profile.to_json()).unwrap_err().to_string();

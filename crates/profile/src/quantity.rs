@@ -26,7 +26,7 @@ pub fn bytes(count: u64) -> String {
     prefixed(count as f64, "B")
 }
 
-/// A time that is given in nanoseconds: `420 ns`, `1.25 ms`, `2.05 s`, `3 min 20 s`.
+/// A time given in nanoseconds: `420 ns`, `1.25 ms`, `2.05 s`, `3 min 20 s`.
 pub fn time(nanoseconds: u64) -> String {
     const MINUTE: u64 = 60_000_000_000;
     // What would be rounded to 60.0 s belongs to the minutes.

@@ -16,22 +16,22 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Profiler(Option<Arc<Recorder>>);
 
-/// A layer that was made known to a profiler.
+/// A layer that was registered with a profiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkId(usize);
 
-/// A queue of a device that was made known to a profiler.
+/// A queue of a device that was registered with a profiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneId(usize);
 
-/// What a device says that it did.
+/// A span of a device's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSpan {
     /// What it was.
     pub name: Cow<'static, str>,
-    /// The layer, where it was one.
+    /// The layer, if it was one.
     pub work: Option<WorkId>,
-    /// What was copied, where it was a copy.
+    /// What was copied, if it was a copy.
     pub copied: Option<Copied>,
     /// When it began, in nanoseconds since the profiler was made.
     pub start: u64,
@@ -39,14 +39,14 @@ pub struct DeviceSpan {
     pub end: u64,
 }
 
-/// What a device's own tracing saw it do.
+/// Something that a device's own trace saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceActivity {
     /// The kernel's name, or what was copied where.
     pub name: String,
     /// What it was.
     pub kind: ActivityKind,
-    /// The layer that it was launched for, where that is known.
+    /// The layer that it was launched for, if known.
     pub work: Option<WorkId>,
     /// The bytes that a copy or a fill wrote.
     pub bytes: Option<u64>,
@@ -59,7 +59,7 @@ pub struct DeviceActivity {
 #[derive(Debug)]
 struct Recorder {
     start: Instant,
-    /// A panic in a span leaves it as it was between two calls: whole.
+    /// A panic within a span happens between two calls, so the state is consistent.
     state: Mutex<State>,
 }
 
@@ -91,12 +91,12 @@ struct Recorded {
 }
 
 impl Profiler {
-    /// One that records, from now on.
+    /// A profiler that records from now on.
     pub fn on() -> Profiler {
         Profiler(Some(Arc::new(Recorder { start: Instant::now(), state: Mutex::default() })))
     }
 
-    /// One that does not.
+    /// A profiler that records nothing.
     pub const fn off() -> Profiler {
         Profiler(None)
     }
@@ -111,8 +111,8 @@ impl Profiler {
         self.0.as_ref().map_or(0, |recorder| recorder.now())
     }
 
-    /// Begins a span of this thread, within the one that it began last and that has not ended. It ends when it is dropped,
-    /// together with what was begun within it and has not ended.
+    /// Begins a span of this thread, within the innermost one that has not ended. It ends when it is dropped, together
+    /// with any spans begun within it that have not ended.
     pub fn span(&self, name: impl Into<Cow<'static, str>>) -> OpenSpan {
         self.begin(|| name.into(), None)
     }
@@ -129,7 +129,7 @@ impl Profiler {
         let lane = state.lane_of_thread();
         let parent = state.open[lane].last().copied();
         let number = state.spans.len();
-        // The clock is read last: what the profiler itself takes is the parent's.
+        // The clock is read last: the profiler's own time counts for the parent.
         let start = recorder.now();
         state.spans.push(Recorded { name, lane, parent, start, end: None, work, copied: None });
         state.open[lane].push(number);
@@ -137,14 +137,14 @@ impl Profiler {
         OpenSpan(Some((recorder.clone(), number)))
     }
 
-    /// Makes a layer known. `None` where nothing is recorded.
+    /// Registers a layer. `None` if nothing is recorded.
     pub fn work(&self, work: impl FnOnce() -> Work) -> Option<WorkId> {
         let mut state = self.0.as_ref()?.state();
         state.works.push(work());
         Some(WorkId(state.works.len() - 1))
     }
 
-    /// The queue of a device by its name. `None` where nothing is recorded.
+    /// The queue of a device by its name. `None` if nothing is recorded.
     pub fn device_lane(&self, name: &str) -> Option<LaneId> {
         let mut state = self.0.as_ref()?.state();
         let known = |lane: &Lane| lane.kind == LaneKind::Device && lane.name == name;
@@ -152,9 +152,8 @@ impl Profiler {
         Some(LaneId(known.unwrap_or_else(|| state.add_lane(name.to_owned(), LaneKind::Device))))
     }
 
-    /// Adds what a device did in one of its queues, by its own clock: an outer span and what lay within it, in order. What
-    /// reaches beyond the outer span, or begins before the one before it has ended, by the error of a clock, is cut; the
-    /// outer span too.
+    /// Adds what a device did in one of its queues, by its own clock: an outer span and the spans within it, in order.
+    /// Spans, the outer one included, that overlap because of clock errors are trimmed.
     pub fn device_spans(&self, lane: LaneId, outer: DeviceSpan, inner: impl IntoIterator<Item = DeviceSpan>) {
         let Some(recorder) = &self.0 else { return };
         let mut state = recorder.state();
@@ -177,7 +176,7 @@ impl Profiler {
         }
     }
 
-    /// Adds what a device's own tracing saw.
+    /// Adds what a device's own trace saw.
     pub fn device_activity(&self, seen: impl IntoIterator<Item = DeviceActivity>) {
         let Some(recorder) = &self.0 else { return };
         let activity = |seen: DeviceActivity| {
@@ -187,7 +186,7 @@ impl Profiler {
         recorder.state().activity.extend(seen.into_iter().map(activity));
     }
 
-    /// Adds what a reader has to know of how this was recorded. The same is said once.
+    /// Adds a note for the reader on how this was recorded. The same note is kept once.
     pub fn note(&self, note: &str) {
         let Some(recorder) = &self.0 else { return };
         let mut state = recorder.state();
@@ -196,23 +195,23 @@ impl Profiler {
         }
     }
 
-    /// Notes that an owner holds so many bytes from now on; 0 when it has let go of them.
+    /// Records that an owner holds this many bytes from now on; 0 when it has freed them.
     pub fn holds(&self, owner: &str, bytes: usize) {
         let Some(recorder) = &self.0 else { return };
         let mut state = recorder.state();
-        // No two at the same moment: which of them came first would be lost.
+        // No two samples at the same moment: their order would be lost.
         let at = recorder.now().max(state.memory.last().map_or(0, |last| last.at + 1));
         state.memory.push(MemorySample { at, owner: owner.to_owned(), bytes: bytes as u64 });
     }
 
-    /// Notes what ran, and on what.
+    /// Records what ran, and on what.
     pub fn describe(&self, title: &str, machine: Machine) {
         let Some(recorder) = &self.0 else { return };
         let mut state = recorder.state();
         (state.title, state.machine) = (title.to_owned(), machine);
     }
 
-    /// Notes the largest need of memory that a plan foretold, where none foretold more.
+    /// Records the peak memory that a plan predicted. The largest is kept.
     pub fn planned_peak(&self, bytes: usize) {
         let Some(recorder) = &self.0 else { return };
         let mut state = recorder.state();
@@ -236,7 +235,7 @@ impl Profiler {
             work: recorded.work,
             copied: recorded.copied,
         };
-        // Streams are told of one after the other.
+        // Streams report one after the other.
         let mut activity = state.activity.clone();
         activity.sort_by_key(|activity| activity.start);
         Profile {
@@ -285,7 +284,7 @@ impl State {
         lane
     }
 
-    /// Ends a span, and with it what was begun within it. One that has ended with the span around it stays as it is.
+    /// Ends a span and all spans begun within it. A span that already ended with the one around it stays as it is.
     fn end(&mut self, number: usize, now: u64) {
         let lane = self.spans[number].lane;
         let Some(depth) = self.open[lane].iter().position(|&open| open == number) else { return };
@@ -305,7 +304,7 @@ impl Drop for OpenSpan {
     fn drop(&mut self) {
         if let Some((recorder, number)) = &self.0 {
             let mut state = recorder.state();
-            // Read under the lock: what another thread began meanwhile has begun before.
+            // Read under the lock: what another thread began meanwhile then began earlier.
             let now = recorder.now();
             state.end(*number, now);
         }
@@ -372,7 +371,7 @@ mod tests {
         })
         .join()
         .unwrap_or_else(|_| panic!("the thread failed"));
-        // Ended above, so that this one is no part of it.
+        // Ended above, so this one is not part of it.
         drop(profiler.span("next"));
         drop(outer);
         let profile = profiler.profile();

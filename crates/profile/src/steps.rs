@@ -1,20 +1,21 @@
-//! The steps of a run: what each took by the host's clock, and what of that layers, copies and launching took.
+//! The steps of a run: how long each took by the host's clock, and how much of that was layers, copies and launching.
 //!
-//! On a GPU that is not traced a layer's time is that between two events, one before it and one after it, so that the layers of a step leave
-//! no gap: a GPU that waits for its next launch waits within that layer's time. The sum of the layers is therefore close to a
-//! step's time whether the GPU was busy or not. Where it was traced, a layer takes as long as its kernels, and waits are the
-//! step's own. Two other figures tell these apart: how long the device ran anything at all, where it was traced, and how long the host took to
-//! give the launches, which is as long as the step where launches are slow, or where the driver's queue of them is full.
+//! On a GPU that is not traced, a layer's time is measured between two events, one before it and one after it, so the
+//! layers of a step leave no gaps: if the GPU waits for its next launch, it waits within that layer's time. The sum of
+//! the layers is therefore close to a step's time whether the GPU was busy or not. On a traced GPU, a layer takes as
+//! long as its kernels, and waiting counts for the step. Two other figures tell these apart: how long the device ran
+//! anything at all, if it was traced, and how long the host took to submit the launches, which is as long as the step
+//! if launches are slow or the driver's queue is full.
 
 use serde::Serialize;
 
 use crate::{LaneKind, Profile, Span};
 
-/// What the span of a step is called: in the host's lane from the results of the step before to its own, in the lane of a
-/// device from its first layer to its last.
+/// The name of a step's span: in the host's lane from the previous step's results to its own, in a device's lane from
+/// its first layer to its last.
 pub const STEP: &str = "step";
 
-/// What the span is called in which the host gives a device its launches.
+/// The name of the span in which the host submits launches to a device.
 pub const LAUNCHES: &str = "launches";
 
 /// A step.
@@ -22,15 +23,15 @@ pub const LAUNCHES: &str = "launches";
 pub struct Step {
     /// The span that it was a part of.
     pub stage: Option<String>,
-    /// What it took by the host's clock, from the results of the step before to its own.
+    /// How long it took by the host's clock, from the previous step's results to its own.
     pub nanoseconds: u64,
-    /// What of that layers took, on the host or a device.
+    /// The part of that spent in layers, on the host or a device.
     pub layer_nanoseconds: u64,
-    /// What of that copies between host and device took.
+    /// The part of that spent copying between host and device.
     pub copy_nanoseconds: u64,
-    /// What of that the host gave launches, of this step or the next one.
+    /// The part of that in which the host submitted launches, of this step or the next.
     pub launch_nanoseconds: u64,
-    /// What of that the device ran anything, where it was traced.
+    /// The part of that in which the device ran anything, if it was traced.
     pub active_nanoseconds: Option<u64>,
 }
 
@@ -61,7 +62,7 @@ pub fn steps(profile: &Profile) -> Vec<Step> {
         .collect()
 }
 
-/// Pieces of time, in the order in which they begin.
+/// Intervals of time, in the order in which they begin.
 struct Intervals {
     pieces: Vec<(u64, u64)>,
     longest: u64,
@@ -75,7 +76,7 @@ impl Intervals {
         Intervals { pieces, longest }
     }
 
-    /// Those that overlap as one: time in which several things ran is counted once.
+    /// Merges overlapping intervals: time in which several things ran is counted once.
     fn merged(pieces: impl Iterator<Item = (u64, u64)>) -> Intervals {
         let mut merged: Vec<(u64, u64)> = Vec::new();
         for (start, end) in Intervals::new(pieces).pieces {
@@ -87,9 +88,9 @@ impl Intervals {
         Intervals::new(merged.into_iter())
     }
 
-    /// What of them lies within a span.
+    /// How much of them lies within a span.
     fn within(&self, span: &Span) -> u64 {
-        // One that begins earlier than the longest is long has ended before the span.
+        // An interval that begins more than the longest length before the span has ended before it.
         let from = span.start.saturating_sub(self.longest);
         let first = self.pieces.partition_point(|&(start, _)| start < from);
         let pieces = self.pieces[first..].iter().take_while(|&&(start, _)| start < span.end);

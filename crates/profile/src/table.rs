@@ -11,13 +11,13 @@ use crate::{
     totals::{Total, totals},
 };
 
-/// How deep spans are shown, how many kinds of layers, how many layers, and how many bottlenecks.
+/// How many levels of spans, kinds of layers, layers and bottlenecks are shown.
 const DEPTH: usize = 3;
 const KINDS: usize = 16;
 const LAYERS: usize = 12;
 const BOTTLENECKS: usize = 8;
 
-/// The profile as tables: time by span, by kind of layer and by layer, memory, and what to mend first.
+/// The profile as tables: time by span, by kind of layer and by layer, memory, and what to fix first.
 pub fn text(profile: &Profile) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -33,7 +33,7 @@ fn write_all(profile: &Profile, text: &mut String) -> std::fmt::Result {
         write!(text, "on {}", profile.machine.device)?;
         if let Some(ceilings) = &profile.machine.ceilings {
             let flops = prefixed(ceilings.flops_per_second, "FLOP/s");
-            write!(text, ": at best {flops} and {}", prefixed(ceilings.bytes_per_second, "B/s"))?;
+            write!(text, ": peak {flops} and {}", prefixed(ceilings.bytes_per_second, "B/s"))?;
         }
         writeln!(text)?;
     }
@@ -52,7 +52,7 @@ fn write_all(profile: &Profile, text: &mut String) -> std::fmt::Result {
 
 fn write_spans(profile: &Profile, text: &mut String) -> std::fmt::Result {
     let stages = stages(profile);
-    writeln!(text, "\n{:<44} {:>6} {:>11} {:>11}  limited by", "time", "count", "all", "own")?;
+    writeln!(text, "\n{:<44} {:>6} {:>11} {:>11}  limited by", "time", "count", "total", "self")?;
     for lane in totals(profile) {
         if profile.lanes.len() > 1 {
             writeln!(text, "{}", profile.lanes[lane.lane].name)?;
@@ -134,7 +134,7 @@ fn write_copies(profile: &Profile, text: &mut String) -> std::fmt::Result {
 
 fn write_memory(profile: &Profile, text: &mut String) -> std::fmt::Result {
     let Some((at, peak)) = profile.memory_peak() else { return Ok(()) };
-    write!(text, "\n{} of memory at the peak, after {}", bytes(peak), time(at))?;
+    write!(text, "\n{} peak memory, after {}", bytes(peak), time(at))?;
     if let Some(planned) = profile.planned_peak_bytes {
         write!(text, " (planned: {})", bytes(planned))?;
     }
@@ -150,7 +150,7 @@ fn write_bottlenecks(profile: &Profile, text: &mut String) -> std::fmt::Result {
     if found.is_empty() {
         return Ok(());
     }
-    writeln!(text, "\nwhat would save the most")?;
+    writeln!(text, "\nlargest possible savings")?;
     for (rank, bottleneck) in found.iter().take(BOTTLENECKS).enumerate() {
         let saving = time(bottleneck.saving_nanoseconds as u64);
         let (what, limit) = (&bottleneck.what, bottleneck.limit.name());
@@ -160,7 +160,7 @@ fn write_bottlenecks(profile: &Profile, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// A name in so many columns: its beginning says where a layer is, and its end what it is.
+/// A name shortened to this many columns: its beginning says where a layer is, and its end what it is.
 pub(crate) fn shortened(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width {
@@ -181,7 +181,7 @@ mod tests {
     fn the_table_has_all_that_was_recorded() {
         let profiler = Profiler::on();
         let ceilings = Ceilings { flops_per_second: 2e11, bytes_per_second: 2e10, launch_nanoseconds: 100.0 };
-        profiler.describe("a clip", Machine { device: "a processor".into(), ceilings: Some(ceilings) });
+        profiler.describe("a clip", Machine { device: "a CPU".into(), ceilings: Some(ceilings) });
         let work = profiler.work(|| Work {
             program: "UNet".into(),
             layer: "down.0.conv".into(),
@@ -201,22 +201,22 @@ mod tests {
         profiler.note("nothing traced the device");
         let Some(lane) = profiler.device_lane("GPU") else { panic!("it is on") };
         let copied = Some(Copied { direction: Direction::ToDevice, bytes: 2_000_000 });
-        // Long after the clip, which it is to leave as it is.
+        // Long after the clip, so that it does not change it.
         let (start, end) = (60_000_000_000, 60_001_000_000);
         let weights = DeviceSpan { name: "weights".into(), work: None, copied, start, end };
         profiler.device_spans(lane, weights, []);
         let text = text(&profiler.profile());
         for words in [
-            "a clip\non a processor: at best 200 GFLOP/s and 20.0 GB/s",
+            "a clip\non a CPU: peak 200 GFLOP/s and 20.0 GB/s",
             "    step",
             "UNet: conv ",
             "UNet: down.0.conv",
-            "2.00 MB of memory at the peak",
+            "2.00 MB peak memory",
             "(planned: 2.10 MB)",
             "UNet: weights",
             "weights to the device                             1     1.00 ms     2.00 MB    2.00 GB/s",
             "\nNote: nothing traced the device\n",
-            "what would save the most",
+            "largest possible savings",
             "host in denoise (host)",
         ] {
             assert!(text.contains(words), "{words} is not in\n{text}");

@@ -22,9 +22,9 @@ pub struct Total {
     pub name: String,
     /// How many there were.
     pub count: u64,
-    /// What they took together.
+    /// Their total time.
     pub nanoseconds: u64,
-    /// What of that was in none of the spans within them.
+    /// The part of that in none of the spans within them.
     pub own_nanoseconds: u64,
     /// The spans within them by name, in the order in which they first began.
     pub children: Vec<Total>,

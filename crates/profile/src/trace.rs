@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use crate::{LaneKind, Profile};
 
-/// Threads and devices are shown as processes of their own.
+/// Threads and devices are shown as separate processes.
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
 
-/// What the row is called that shows what a device was seen to do.
+/// The name of the row that shows a device's trace.
 pub(crate) const ACTIVITY_LANE: &str = "kernels and copies";
 
 /// The profile as a trace: load it at <https://ui.perfetto.dev> or `chrome://tracing`.
@@ -24,7 +24,7 @@ pub fn json(profile: &Profile) -> Value {
             "ph": "M", "name": "thread_name", "pid": process(number), "tid": number, "args": {"name": lane.name},
         }));
     }
-    // What the device was seen to do is a row below its lanes.
+    // The device's trace is a row below its lanes.
     let seen = profile.lanes.len();
     if !profile.activity.is_empty() {
         events.push(json!({

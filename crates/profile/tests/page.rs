@@ -191,9 +191,9 @@ fn a_page_says_what_it_has_not() {
             without_ceilings,
             &["the device's ceilings were not measured", "so nothing can be ranked", "so there is no roof"][..],
         ),
-        (without_memory, &["No use of memory was noted.", "foretold a peak of 14.2 GB"]),
+        (without_memory, &["No memory use was recorded.", "predicted a peak of 14.2 GB"]),
         (without_works, &["No layers were recorded.", "no layers were recorded"]),
-        (Profile::default(), &["A run", "Nothing was recorded.", "No use of memory was noted."]),
+        (Profile::default(), &["A run", "Nothing was recorded.", "No memory use was recorded."]),
     ] {
         let dom = whole(browser.opened_in_frame(&html::page(&profile), PHONE));
         for sentence in sentences {

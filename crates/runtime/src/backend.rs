@@ -1,7 +1,7 @@
 //! The traits of a backend: what a pipeline needs of a device.
 //!
-//! The three stages have a trait each, because each may happen without the next: a plan needs no weights and no memory,
-//! and a loaded network runs as often as one likes.
+//! Each of the three stages has a trait, because each may happen without the next: a plan needs no weights and no
+//! memory, and a loaded network can run any number of times.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
         DType::F32
     }
 
-    /// What the device does at best with elements of this type, measured now. `None` if it cannot be measured.
+    /// The best the device can do with elements of this type, measured now. `None` if it cannot be measured.
     ///
     /// # Errors
     /// If the device fails.
@@ -40,7 +40,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn plan(&self, graph: &Graph, budget: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError>;
 }
 
-/// A network that is planned, and holds neither weights nor an arena yet.
+/// A network that is planned but holds neither weights nor an arena yet.
 pub trait PlannedNetwork: fmt::Debug + Send + Sync {
     /// The graph as it will run, after the passes.
     fn graph(&self) -> &Graph;
@@ -68,12 +68,13 @@ pub trait PlannedNetwork: fmt::Debug + Send + Sync {
     ) -> Result<Box<dyn Network>, RunError>;
 }
 
-/// Who hears about the loading of a network.
+/// The observers of a network's loading.
 #[derive(Clone, Copy)]
 pub struct LoadContext<'a> {
     /// Records copies to a device, if it is on.
     pub profiler: &'a Profiler,
-    /// Hears of each kernel that had to be compiled: how many are ready, and how many there are. Any thread may call it.
+    /// Called for each kernel that had to be compiled, with how many are ready and how many there are. Any thread may
+    /// call it.
     pub compiled: &'a (dyn Fn(usize, usize) + Sync),
 }
 
@@ -87,7 +88,7 @@ pub trait Network: fmt::Debug + Send {
         None
     }
 
-    /// Records from now on what every layer takes, under this name.
+    /// Starts recording how long every layer takes, under this name.
     ///
     /// # Errors
     /// If the device fails.
@@ -95,20 +96,20 @@ pub trait Network: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Gives the inputs of the clip phase and runs what depends on them alone.
+    /// Sets the inputs of the clip phase and runs what depends on them alone.
     ///
     /// # Errors
     /// If an input is missing, unknown or of another type, an op finds a bad index in its data, or the device fails. The
     /// clip phase must then succeed before the next step.
     fn run_clip(&mut self, inputs: &Tensors) -> Result<(), RunError>;
 
-    /// Gives a step's inputs, runs the step and returns the results.
+    /// Sets a step's inputs, runs the step and returns the results.
     ///
     /// # Errors
     /// As [`Network::run_clip`], and [`RunError::ClipNotRun`].
     fn run_step(&mut self, inputs: &Tensors) -> Result<Tensors, RunError>;
 
-    /// Runs many steps, each on results of the one before, and returns the results of the last.
+    /// Runs many steps, each on the results of the one before, and returns the results of the last.
     ///
     /// # Errors
     /// As [`Network::run_step`]; if the loop does not fit the graph; [`RunError::Stopped`] if the observer stops it.
@@ -119,8 +120,8 @@ pub trait Network: fmt::Debug + Send {
         observer: Option<&mut StepObserver<'_>>,
     ) -> Result<Tensors, RunError>;
 
-    /// Runs the step once more on inputs that [`Network::run_step`] was given before, and returns its seconds by the
-    /// device's own clock, without the copies of inputs and results if the device has memory of its own.
+    /// Runs the step once more on the inputs that [`Network::run_step`] was given last, and returns the seconds it took
+    /// by the device's own clock. If the device has memory of its own, copies of inputs and results are not included.
     ///
     /// # Errors
     /// As [`Network::run_step`].
@@ -147,8 +148,8 @@ pub struct DeviceLoad {
     pub kernels_compiled: usize,
     /// Kernels that had been compiled before.
     pub kernels_found: usize,
-    /// The memory that weights and activations take by the plan, in bytes.
+    /// The memory that weights and activations take according to the plan, in bytes.
     pub planned_bytes: usize,
-    /// The memory that the driver gave meanwhile, in bytes.
+    /// The memory that the driver allocated meanwhile, in bytes.
     pub driver_bytes: usize,
 }

@@ -39,10 +39,10 @@ pub enum RunError {
         /// What the source of the weights says.
         source: ParameterError,
     },
-    /// A name was given that the graph does not have.
+    /// An input was given that the graph does not have.
     #[error("the graph has no input {0}")]
     UnknownInput(String),
-    /// An input was given to a phase that does not take it. It would be ignored silently.
+    /// An input was given to a phase that does not take it and would silently ignore it.
     #[error("input {name} belongs to the {} phase", phase.name())]
     OtherPhase {
         /// The input.
@@ -96,7 +96,7 @@ pub enum RunError {
     /// A result was named that the graph does not have.
     #[error("the graph has no output {0}")]
     UnknownOutput(String),
-    /// An input that is to have a value of its own for each step does not have as many.
+    /// An input that needs a value for each step does not have that many.
     #[error("{input} has {got} values for {steps} steps; give one for each")]
     FreshCount {
         /// The input.
@@ -109,7 +109,7 @@ pub enum RunError {
     /// The caller stopped the work.
     #[error("stopped")]
     Stopped,
-    /// The host has not enough memory.
+    /// The host does not have enough memory.
     #[error("could not allocate {bytes} bytes of memory")]
     OutOfMemory {
         /// What was asked for.
@@ -118,13 +118,13 @@ pub enum RunError {
     /// The device failed, or refused the network.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// A promise between the plan and the program does not hold. No input should cause it: it is a bug in Kinora.
+    /// An invariant between the plan and the program does not hold: a bug in Kinora, which no input should cause.
     #[error("internal error: {0}; please report it")]
     Internal(String),
 }
 
 impl RunError {
-    /// Whether memory ran out, by the plan or by the device.
+    /// Whether memory ran out, according to the plan or on the device.
     pub fn is_out_of_memory(&self) -> bool {
         match self {
             RunError::OutOfMemory { .. } | RunError::Plan(PlanError::TooLarge) => true,
@@ -139,7 +139,8 @@ impl RunError {
     }
 }
 
-/// An error of one kind of device, for callers that know none. [`DeviceError::downcast_ref`] gives the device's own.
+/// A device's error, for callers that do not know which kind of device it is. [`DeviceError::downcast_ref`] returns the
+/// device's own error.
 #[derive(Clone, Debug)]
 pub struct DeviceError {
     kind: DeviceErrorKind,

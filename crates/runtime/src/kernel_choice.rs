@@ -2,17 +2,17 @@
 
 use std::{fmt, str::FromStr};
 
-/// A name that stands for none of the values.
+/// A name that is none of the values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` is not one of {expected}")]
 pub struct UnknownName {
     /// What was given.
     pub name: String,
-    /// The names there are.
+    /// The valid names.
     pub expected: String,
 }
 
-/// The value of this name, among all of them.
+/// The value with this name.
 fn named<T: Copy + fmt::Display>(all: &[T], name: &str) -> Result<T, UnknownName> {
     all.iter().copied().find(|value| value.to_string() == name).ok_or_else(|| UnknownName {
         name: name.to_owned(),
@@ -26,7 +26,7 @@ pub enum KernelSet {
     /// The fast ones, with everything fused that can be.
     #[default]
     Fused,
-    /// The plain ones, one for each op as the model has it: what the fast ones are compared with.
+    /// The plain ones, one for each op of the unfused graph: what the fast ones are compared with.
     Baseline,
 }
 
@@ -87,10 +87,10 @@ impl FromStr for Candidates {
     }
 }
 
-/// How kernels are chosen among those that an op and its shape have. The baseline has one for each op, and no choice.
+/// How to choose among the kernels for an op and its shape. The baseline has one for each op, and no choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tuning {
-    /// By what [`Tuning::Measure`] among all measured on this device before; by shape if nothing did.
+    /// By earlier measurements of all kernels on this device ([`Tuning::Measure`]); by shape if there are none.
     #[default]
     Auto,
     /// By shape alone.

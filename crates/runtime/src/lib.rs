@@ -1,9 +1,9 @@
 //! What every backend shares: the layer between the graph and the devices that run it.
 //!
-//! A [`Backend`] plans a graph, a [`PlannedNetwork`] loads its weights, a [`Network`] runs. A pipeline knows these three
-//! traits and no device. What the implementations have in common is here too, so that they cannot disagree: tensors by
-//! name and the checks on them ([`tensors`]), the loop of steps ([`StepLoop`]), the load phase ([`Loader`]), what a profiler
-//! is told of a node ([`work`](mod@work)), and the errors of a run ([`RunError`]).
+//! A [`Backend`] plans a graph, a [`PlannedNetwork`] loads its weights, a [`Network`] runs. A pipeline knows these
+//! three traits and no device. What the implementations have in common is here too, so that they cannot disagree:
+//! tensors by name and the checks on them ([`tensors`]), the loop of steps ([`StepLoop`]), the load phase ([`Loader`]),
+//! the work of a node as a profiler records it ([`work`](mod@work)), and the errors of a run ([`RunError`]).
 
 mod backend;
 mod error;

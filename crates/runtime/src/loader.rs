@@ -12,7 +12,7 @@ pub struct Loader<'a> {
     graph: &'a Graph,
     ops: &'a dyn HostOps,
     parameters: &'a dyn Parameters,
-    /// How often each value is still to be taken, by a node of the load phase or from outside.
+    /// How many uses of each value are left, by nodes of the load phase or by the caller.
     uses: HashMap<ValueId, usize>,
     values: HashMap<ValueId, Tensor>,
 }
@@ -68,7 +68,10 @@ impl<'a> Loader<'a> {
                     }
                 }
                 Source::Input(_) => {
-                    return Err(RunError::Internal(format!("{} is not known at load", described.name)));
+                    return Err(RunError::Internal(format!(
+                        "{} is not available in the load phase",
+                        described.name
+                    )));
                 }
             }
         }
@@ -86,7 +89,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// One use of a value that is there; the last one frees its memory.
+    /// Takes one use of a value; the last one frees its memory.
     fn release(&mut self, value: ValueId) -> Result<Tensor, RunError> {
         let left = self.uses.get_mut(&value).filter(|left| **left > 0);
         let tensor = match left {

@@ -12,11 +12,11 @@ use crate::{RunError, Tensors, tensors};
 pub struct StepLoop<'a> {
     /// How many steps there are.
     pub count: usize,
-    /// Results that are inputs of the next step: pairs of output and input.
+    /// Results that become inputs of the next step: pairs of output and input.
     pub feedback: &'a [(&'a str, &'a str)],
-    /// Inputs of type i32 that grow by one from step to step.
+    /// Inputs of type i32 that increase by one from step to step.
     pub counters: &'a [&'a str],
-    /// Inputs with a value of their own for each step, such as fresh noise.
+    /// Inputs with a separate value for each step, such as fresh noise.
     pub fresh: &'a [(&'a str, &'a [Tensor])],
 }
 
@@ -32,7 +32,7 @@ impl StepResults for Tensors {
     }
 }
 
-/// Hears after each step how many are done, and may stop the loop.
+/// Called after each step with how many are done; may stop the loop.
 pub type StepObserver<'a> = dyn FnMut(usize, &dyn StepResults) -> ControlFlow<()> + 'a;
 
 impl StepLoop<'_> {
@@ -92,7 +92,7 @@ impl StepLoop<'_> {
         Ok(results)
     }
 
-    /// Makes a step's inputs those of the next, which is number `step` from 0.
+    /// Turns a step's inputs into those of the next, which is number `step`, counted from 0.
     fn advance(&self, inputs: &mut Tensors, results: &Tensors, step: usize) -> Result<(), RunError> {
         let given = |name: &str| RunError::Internal(format!("{name} was not checked"));
         for &(output, input) in self.feedback {

@@ -1,4 +1,4 @@
-//! Tensors by name, and the checks on those that a graph is fed with.
+//! Tensors by name, and the checks on those given to a graph.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use kinora_graph::{Graph, Parameters, Phase, Source, Tensor, TensorType, Value};
 
 use crate::RunError;
 
-/// Values by name: what a graph is fed with and what it gives.
+/// Tensors by name: the inputs and results of a graph.
 pub type Tensors = HashMap<String, Tensor>;
 
 /// Refuses names that are not inputs of these phases: they would otherwise be ignored silently.
@@ -27,7 +27,7 @@ pub fn refuse_unknown(graph: &Graph, phases: &[Phase], inputs: &Tensors) -> Resu
     })
 }
 
-/// Asks for memory and gives it back: an allocation that follows would abort the process if there is not enough.
+/// Allocates memory and frees it again: if there is not enough, the allocation that follows would abort the process.
 ///
 /// # Errors
 /// If there is not enough.

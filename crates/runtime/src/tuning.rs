@@ -22,5 +22,5 @@ pub struct TuningProgress {
     pub total: usize,
 }
 
-/// Hears how far a tuner is, and may stop it.
+/// Called with how far a tuner is; may stop it.
 pub type TuningObserver<'a> = dyn FnMut(&TuningProgress) -> ControlFlow<()> + Send + 'a;

@@ -1,9 +1,9 @@
-//! What a profiler hears about a node: its arithmetic and its bytes.
+//! The work of a node as a profiler records it: its FLOPs and its bytes.
 
 use kinora_graph::{Graph, Node, Phase, ValueId};
 use kinora_profile::{Work, steps::STEP};
 
-/// The work of a node: its arithmetic, and the fewest bytes that must move. `kernel` is what runs it, if that is known, in
+/// The work of a node: its FLOPs, and the minimum of bytes that it must move. `kernel` is what runs it, if known, in
 /// `launches` launches.
 pub fn work(program: &str, graph: &Graph, node: &Node, kernel: Option<String>, launches: usize) -> Work {
     // Queries, keys and values often lie side by side in one operand, which is then read once.

@@ -52,9 +52,9 @@ pub fn run(arguments: &BenchArgs) -> Result<(), Failure> {
     };
     let cases = results.suites.iter().map(|suite| suite.cases.len()).sum();
     // An earlier run's file is worth more than one without cases.
-    let files = if cases == 0 && interrupt::asked() { Vec::new() } else { outputs.write(&results)? };
+    let files = if cases == 0 && interrupt::requested() { Vec::new() } else { outputs.write(&results)? };
     shown?;
-    if interrupt::asked() {
+    if interrupt::requested() {
         return Err(Failure::InterruptedBench { cases, files });
     }
     let comparison = baseline.map(|before| compare(&before, &results, report.threshold.0));
@@ -111,7 +111,7 @@ fn measure(arguments: &BenchArgs) -> Result<(Results, Result<(), Failure>), Fail
         version: version(),
     };
     let mut progress = Progress::new(display, arguments.report.json);
-    interrupt::before_exit(kinora_bench::peers::end_all);
+    interrupt::on_immediate_exit(kinora_bench::peers::end_all);
     Phase::AtNextStep.enter();
     let results = Bench::new(options).run(&mut |event| progress.tell(event));
     Phase::AtOnce.enter();
@@ -170,7 +170,7 @@ impl Outputs {
 
     /// Writes all of them, even after Ctrl-C; gives their names.
     fn write(&self, results: &Results) -> Result<Vec<PathBuf>, Failure> {
-        interrupt::to_its_end(|| {
+        interrupt::to_completion(|| {
             let saved = self.save.iter().map(|file| file.keep(results.to_json().as_bytes()));
             let plotted = self.plot.iter().map(|file| file.keep(svg(results).as_bytes()));
             saved.chain(plotted).collect()

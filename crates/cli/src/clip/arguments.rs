@@ -1,4 +1,4 @@
-//! The options of whatever makes a clip.
+//! The options of every command that makes a clip.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -15,27 +15,28 @@ use kinora_models::schedulers::SchedulerKind;
 
 use crate::quantities::{Bytes, PictureSize, at_least_one};
 
-/// A photo, a model, and what is to become of them.
+/// A photo, a model, and the clip to make from them.
 #[derive(Args, Debug)]
 pub struct RequestArgs {
-    /// The photo: PNG, JPEG, WebP, GIF, BMP or TIFF [default: a still that the model in the box was made for].
+    /// The photo: PNG, JPEG, WebP, GIF, BMP or TIFF [default: the still that comes with the model in the box].
     #[arg(value_hint = ValueHint::FilePath)]
     pub photo: Option<PathBuf>,
 
-    /// A model's folder as diffusers saves it, or its name on the Hugging Face hub (owner/name or
-    /// owner/name@revision), from where it is downloaded once [default: the small model in the box].
+    /// A model folder as diffusers saves it, or a model's name on the Hugging Face hub (owner/name or
+    /// owner/name@revision), which is downloaded once [default: the small model in the box].
     #[arg(short, long, value_name = "FOLDER|NAME", env = "KINORA_MODEL", value_hint = ValueHint::DirPath)]
     pub model: Option<OsString>,
 
-    /// What the clip is to be.
+    /// The shape of the clip.
     #[command(flatten)]
     pub clip: ClipArgs,
 
-    /// How much the clip moves; the model was trained with 1 to 255 [default: the model's own, or 127].
+    /// How much the clip moves; models are trained with 1 to 255 [default: the model's own, or 127].
     #[arg(long, allow_negative_numbers = true, value_name = "NUMBER", help_heading = "The clip")]
     pub motion: Option<usize>,
 
-    /// How much noise is added to the photo first: more lets the clip move away from it [default: the model's own, or 0.02].
+    /// How much noise to add to the photo first: more noise lets the clip move further away from it [default: the
+    /// model's own, or 0.02].
     #[arg(long, allow_negative_numbers = true, value_name = "AMOUNT", help_heading = "The clip")]
     pub noise_aug: Option<f64>,
 
@@ -43,49 +44,49 @@ pub struct RequestArgs {
     #[arg(long, allow_negative_numbers = true, value_name = "SCALE", help_heading = "The clip")]
     pub min_guidance: Option<f64>,
 
-    /// How closely the last frame follows the photo; those between lie between [default: the model's own, or 3].
+    /// How closely the last frame follows the photo; frames in between are interpolated [default: the model's own, or
+    /// 3].
     #[arg(long, allow_negative_numbers = true, value_name = "SCALE", help_heading = "The clip")]
     pub max_guidance: Option<f64>,
 
-    /// The speed that the model is told the clip has, in frames per second [default: the model's own, or 7].
+    /// The frame rate to tell the model, in frames per second [default: the model's own, or 7].
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "RATE", help_heading = "The clip")]
     pub fps: Option<usize>,
 
-    /// The same seed gives the same clip; only its lower 32 bits count. Where none is given, a random one is taken and
-    /// reported.
+    /// The same seed gives the same clip; only its lower 32 bits count [default: a random one, which is reported].
     #[arg(long, allow_negative_numbers = true, value_name = "NUMBER", help_heading = "The clip")]
     pub seed: Option<u64>,
 
-    /// Denoising steps: fewer are quicker and coarser [default: the model's own, or 25].
+    /// Denoising steps: fewer are faster and coarser [default: the model's own, or 25].
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "The clip")]
     pub steps: Option<usize>,
 
-    /// The method of the steps [default: the model's own].
+    /// The sampling method [default: the model's own].
     #[arg(long, value_name = "NAME", value_parser = scheduler(), help_heading = "The clip")]
     pub scheduler: Option<SchedulerKind>,
 
-    /// Where the work is done: auto (a GPU where one works, or else the processor), cpu, cuda, or cuda:N for GPU number N.
+    /// Where to run: auto (a GPU if one works, otherwise the CPU), cpu, cuda, or cuda:N for GPU number N.
     #[arg(long, default_value_t = Device::Auto, value_name = "DEVICE", help_heading = "The machine")]
     pub device: Device,
 
-    /// The kernels of a GPU: fused, or baseline for the plain ones that they are compared with.
+    /// GPU kernels: fused, or baseline for the plain ones that the fused ones are compared with.
     #[arg(long, default_value_t = KernelSet::Fused, value_name = "NAME", help_heading = "The machine")]
     pub kernels: KernelSet,
 
-    /// How a GPU's kernels are chosen: auto (what was measured before), off (by shape alone), or measured now, which takes
-    /// minutes once, and kept: all, ours (no vendor's library), vendor.
+    /// How to choose GPU kernels: auto (from earlier measurements), off (by shape alone), or measure now, once, which
+    /// takes minutes, and keep the results: all, ours (no vendor libraries), vendor.
     #[arg(long, default_value_t = Tuning::Auto, value_name = "NAME", help_heading = "The machine")]
     pub tuning: Tuning,
 
-    /// Refuse to start where more memory than this would be needed: 8GB, 7.5GiB [default: what the device has available].
+    /// Refuse to start if the clip needs more memory than this: 8GB, 7.5GiB [default: what the device has available].
     #[arg(long, visible_alias = "memory", value_name = "BYTES", help_heading = "The machine")]
     pub memory_limit: Option<Bytes>,
 }
 
-/// What decides about the memory and arithmetic of a clip; `kinora info` takes it as well.
+/// What determines the memory and FLOPs of a clip; `kinora info` takes it as well.
 #[derive(Args, Debug)]
 pub struct ClipArgs {
-    /// Frames [default: the model's own number].
+    /// Number of frames [default: the model's own].
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "The clip")]
     pub frames: Option<usize>,
 
@@ -93,12 +94,12 @@ pub struct ClipArgs {
     #[arg(long, value_name = "WxH", help_heading = "The clip")]
     pub size: Option<PictureSize>,
 
-    /// Frames decoded at a time: fewer need less memory, and change the picture a little [default: all].
+    /// Frames to decode at a time: fewer need less memory, and change the picture a little [default: all].
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "FRAMES", help_heading = "The clip")]
     pub decode_chunk: Option<usize>,
 
-    /// The numbers that weights and activations are kept in: f16 and bf16 halve the memory [default: f16 for a GPU, or else
-    /// f32].
+    /// The number type of weights and activations: f16 and bf16 halve the memory [default: f16 on a GPU, f32 on the
+    /// CPU].
     #[arg(long, value_name = "TYPE", value_parser = precision(), help_heading = "The machine")]
     pub precision: Option<Precision>,
 }

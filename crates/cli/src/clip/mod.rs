@@ -54,7 +54,7 @@ impl Order {
         display: &mut Display,
     ) -> Result<Order, Failure> {
         let limit = memory_limit(request)?;
-        // Networks are not kept loaded: the process ends after one clip, so one that has done its work makes room for the next.
+        // Networks are not kept loaded: the process ends after one clip, so each makes room for the next.
         let options = LoadOptions::default()
             .precision(precision)
             .device(request.device)
@@ -76,7 +76,7 @@ impl Order {
         Ok(Order { settings, configs, limit, model, options })
     }
 
-    /// The model, ready to make clips; Ctrl-C is looked at after every step from now on.
+    /// The model, ready to make clips. From now on Ctrl-C is checked after every step.
     pub fn open(&self, display: &mut Display) -> Result<ImageToVideo, Failure> {
         Phase::AtNextStep.enter();
         let pipeline = ImageToVideo::new(self.model.clone(), self.options.clone())?;
@@ -109,7 +109,7 @@ impl Order {
     }
 }
 
-/// The memory that the clip may take: what was asked for, otherwise what there is.
+/// The memory that the clip may take: the requested limit, otherwise what is available.
 fn memory_limit(arguments: &RequestArgs) -> Result<Option<MemoryLimit>, Failure> {
     match arguments.memory_limit {
         Some(Bytes(bytes)) => Ok(Some(MemoryLimit { bytes, source: LimitSource::Asked })),
@@ -117,8 +117,8 @@ fn memory_limit(arguments: &RequestArgs) -> Result<Option<MemoryLimit>, Failure>
     }
 }
 
-/// What was asked for, as the settings of the model in the box or of a published one: refuses, before anything is downloaded, what no model can
-/// make a clip of, and what a published one cannot where it would be downloaded.
+/// The requested settings, for the model in the box or a published one. Refuses, before anything is downloaded, what no
+/// model can make a clip of, and what a published model that would be downloaded cannot.
 pub fn checked_settings(arguments: &RequestArgs, precision: Precision) -> Result<Settings, Failure> {
     let configs = match arguments.model {
         Some(_) => Configs::svd_xt(),
@@ -136,26 +136,26 @@ pub fn checked_settings(arguments: &RequestArgs, precision: Precision) -> Result
     Ok(settings)
 }
 
-/// The photo that was named, or the still of the model in the box where neither it nor another model was.
+/// The photo that was named, or the still of the model in the box if neither a photo nor another model was.
 pub fn photo(request: &RequestArgs) -> Result<RgbImage, Failure> {
     match (&request.photo, &request.model) {
         (Some(path), _) => Ok(photo::open(path)?),
         (None, None) => model::still(),
         (None, Some(_)) => {
-            let problem = "a model that is not the one in the box needs a photo; name one before the options";
+            let problem = "only the model in the box comes with a still; with --model, name a photo";
             Err(Failure::Usage(problem.to_owned()))
         }
     }
 }
 
-/// What may not be what was meant.
+/// What the user may not have meant.
 pub fn warnings(photo: &RgbImage, settings: &Settings, configs: &Configs) -> Vec<String> {
     let scheduler = settings.scheduler.and_then(|kind| configs.scheduler_warning(kind));
     let stretched = stretched(photo, settings, configs.side_unit());
     stretched.into_iter().chain(untrained(settings, configs)).chain(scheduler).collect()
 }
 
-/// That the model says which clips it was made for, and this is another.
+/// Warns if the model says which clips it was made for, and this is a different one.
 fn untrained(settings: &Settings, configs: &Configs) -> Option<String> {
     let ClipDefaults { frames: Some(frames), width: Some(width), height: Some(height), .. } =
         configs.defaults
@@ -165,17 +165,17 @@ fn untrained(settings: &Settings, configs: &Configs) -> Option<String> {
     let same = [frames, width, height] == [settings.frames, settings.width, settings.height];
     (!same).then(|| {
         let size = PictureSize { width, height };
-        format!("the model was made for {frames} frames of {size}, and for nothing else; expect a poor clip")
+        format!("the model was made only for {frames} frames of {size}; expect a poor clip")
     })
 }
 
-/// That the photo has another shape than the clip.
+/// Warns if the photo's aspect ratio differs from the clip's.
 fn stretched(photo: &RgbImage, settings: &Settings, unit: usize) -> Option<String> {
     let asked = PictureSize { width: settings.width, height: settings.height };
     let given = PictureSize { width: photo.width(), height: photo.height() };
     let shape = |size: PictureSize| size.width as f64 / size.height as f64;
     let stretch = shape(asked) / shape(given);
-    // Below that no one sees it.
+    // Nobody sees less than that.
     if (0.9..=1.1).contains(&stretch) {
         return None;
     }
@@ -185,10 +185,10 @@ fn stretched(photo: &RgbImage, settings: &Settings, unit: usize) -> Option<Strin
     } else {
         format!(", or give --size {}x{}", better.width, better.height)
     };
-    Some(format!("the photo of {given} is stretched to {asked}; cut it to that shape first{advice}"))
+    Some(format!("the photo ({given}) is stretched to {asked}; crop it to that shape first{advice}"))
 }
 
-/// A size in the shape of the photo with about as many pixels as were asked for, in multiples of the model's unit.
+/// A size with the photo's aspect ratio and about as many pixels as requested, in multiples of the model's unit.
 fn same_shape(photo: PictureSize, asked: PictureSize, unit: usize) -> PictureSize {
     let pixels = (asked.width * asked.height) as f64;
     let shape = photo.width as f64 / photo.height as f64;

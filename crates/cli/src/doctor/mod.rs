@@ -14,19 +14,19 @@ const EXAMPLES: &str = "\
 Examples:
   kinora doctor                    what works here, in under a minute
   kinora doctor --device cuda:1    the second GPU
-  kinora doctor --json             for a program, or for a report of a problem
+  kinora doctor --json             for a program, or for a bug report
 
-Every family of kernels is run on the device and compared with plain loops on the processor, the
-model in the box makes a clip, and the device's speed is measured. A machine without a GPU is well: the
-processor does the work.
+The doctor runs every family of kernels on the device and compares the results with plain loops
+on the CPU, makes a clip with the model in the box, and measures the device's speed. A machine
+without a GPU is fine: the CPU does the work.
 
-Exit codes: 0 all is well, 1 something does not work, 2 the command line is wrong.";
+Exit codes: 0 everything works, 1 something does not, 2 the command line is wrong.";
 
 /// The options of `kinora doctor`.
 #[derive(Args, Debug)]
-#[command(after_long_help = EXAMPLES, after_help = "`kinora doctor --help` says more.")]
+#[command(after_long_help = EXAMPLES, after_help = "See `kinora doctor --help` for more.")]
 pub struct DoctorArgs {
-    /// What is to compute: auto (a GPU where one works, or else the processor), cpu, cuda, or cuda:N for GPU number N.
+    /// The device to check: auto (a GPU if one works, otherwise the CPU), cpu, cuda, or cuda:N for GPU number N.
     #[arg(long, default_value_t = Device::Auto, value_name = "DEVICE")]
     pub device: Device,
 
@@ -39,26 +39,26 @@ pub struct DoctorArgs {
 pub fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
     let mut printed = Ok(());
     let findings = examine(arguments.device, &mut |finding| {
-        // Each as it comes: some take seconds.
+        // Printed as it comes: some checks take seconds.
         if !arguments.json && printed.is_ok() {
             printed = print(&line(finding));
         }
     });
     printed?;
-    let ill: Vec<&str> = findings
+    let failed: Vec<&str> = findings
         .iter()
         .filter(|finding| finding.status == Status::Bad)
         .map(|finding| finding.name.as_str())
         .collect();
     if arguments.json {
         let version = env!("CARGO_PKG_VERSION");
-        let answer = json!({"version": version, "well": ill.is_empty(), "findings": findings});
+        let answer = json!({"version": version, "well": failed.is_empty(), "findings": findings});
         print(&format!("{answer}\n"))?;
     }
-    if ill.is_empty() {
-        return if arguments.json { Ok(()) } else { print("All is well.\n") };
+    if failed.is_empty() {
+        return if arguments.json { Ok(()) } else { print("Everything works.\n") };
     }
-    Err(Failure::Unwell { findings: ill.join(", ") })
+    Err(Failure::ChecksFailed { findings: failed.join(", ") })
 }
 
 /// A finding, and what to do about it.

@@ -85,7 +85,7 @@ fn write(
     display: &mut Display,
 ) -> Result<WrittenVideo, Failure> {
     // Asked before the file is there: a second Ctrl-C may just be ending the program.
-    let go_on = || if interrupt::asked() { Err(Failure::Interrupted) } else { Ok(()) };
+    let go_on = || if interrupt::requested() { Err(Failure::Interrupted) } else { Ok(()) };
     go_on()?;
     let mut file = VideoFile::create(path, options)?;
     for (done, frame) in frames.iter().enumerate() {

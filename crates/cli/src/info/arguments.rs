@@ -13,10 +13,10 @@ Examples:
       What is in the model in the box.
 
   kinora info ./svd-xt
-      What is in a model's folder, and the memory that clips of several sizes need.
+      What is in a model folder, and the memory that clips of several sizes need.
 
   kinora info --config svd-xt --frames 25 --size 1024x576 --precision f16
-      The figures of a model that is not there, on a machine that could not run it.
+      The same figures without the model's files, even on a machine that could not run it.
 
   kinora info --config svd --hardware
       Which clips fit cards of 8 to 80 GB, planned for each of them.
@@ -24,20 +24,20 @@ Examples:
   kinora info --config svd --decode-chunk 2 --json
       The same for a program.
 
-Memory is what a clip takes at its peak, weights included, as Kinora plans it before it starts;
-FLOPs count a multiplication and an addition as two. Both are those of the plan for this machine.
+Memory is the peak of a clip, weights included, as Kinora plans it before it starts. A
+multiply-add counts as two FLOPs. Both figures are from the plan for this machine.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
-/// Says what is in a model, and what memory and arithmetic a clip takes.
+/// Shows what is in a model, and the memory and FLOPs a clip needs.
 #[derive(Args, Debug)]
-#[command(after_long_help = EXAMPLES, after_help = "`kinora info --help` says more, with examples.")]
+#[command(after_long_help = EXAMPLES, after_help = "See `kinora info --help` for more, with examples.")]
 pub struct InfoArgs {
-    /// A model's folder, or the name of a model that was downloaded before [default: the model in the box].
+    /// A model folder, or the name of a model that was downloaded before [default: the model in the box].
     #[arg(value_hint = ValueHint::DirPath)]
     pub model: Option<OsString>,
 
-    /// A model that need not be there, by its configuration alone.
+    /// A published model by its configuration alone; its files are not needed.
     #[arg(long, value_name = "NAME", value_parser = Configs::PRESETS, conflicts_with = "model")]
     pub config: Option<String>,
 

@@ -12,7 +12,7 @@ pub struct Contents {
     pub folder: String,
     pub pipeline: String,
     pub parts: Vec<PartContents>,
-    /// What the weights lack for the clip that was asked for.
+    /// What the weights lack for the requested clip.
     pub problems: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ pub struct PartContents {
 /// The weights of a part in one variant.
 #[derive(Serialize)]
 pub struct StoredWeights {
-    /// `fp16` and the like; `None` where the names of the files have none.
+    /// `fp16` and the like; `None` if the file names have none.
     pub variant: Option<String>,
     /// The element types, the most frequent first.
     pub types: Vec<String>,

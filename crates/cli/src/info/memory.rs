@@ -31,15 +31,15 @@ pub struct MemoryRow {
     pub peak_bytes: Vec<usize>,
 }
 
-/// Plans clips of the size that was asked for, of the model's own and of smaller ones. `decode_chunk` is what was asked
-/// for; otherwise all frames are decoded together, and a column shows what is saved if they are not.
+/// Plans clips of the requested size, of the model's own size and of smaller ones. `decode_chunk` is the requested one;
+/// without one, all frames are decoded together, and an extra column shows what smaller chunks would save.
 pub fn memory_table(
     configs: &Configs,
     asked: &Settings,
     decode_chunk: Option<usize>,
     precision: Precision,
 ) -> Result<MemoryTable, GenerateError> {
-    // What is shown beside the clip that was asked for may be more than a clip can be, and is left out then.
+    // The sizes shown beside the requested clip may be larger than a clip can be; those are left out.
     let fits = |settings: &Settings| settings.check(configs, precision).is_ok();
     let mut columns = lengths(configs, asked, decode_chunk);
     columns.retain(|&Length { frames, .. }| fits(&asked.clone().frames(frames)));
@@ -58,7 +58,7 @@ pub fn memory_table(
     Ok(MemoryTable { rows: rows.collect::<Result<_, GenerateError>>()?, columns })
 }
 
-/// Does something with every item, each in a thread of its own. Where one panics, so does this.
+/// Does something with every item, each in a thread of its own. If one panics, so does this.
 fn in_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let work = &work;

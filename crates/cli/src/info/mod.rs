@@ -1,4 +1,4 @@
-//! `kinora info`: what is in a model, and what memory and arithmetic a clip takes.
+//! `kinora info`: what is in a model, and the memory and FLOPs a clip needs.
 
 pub mod arguments;
 mod contents;
@@ -23,7 +23,7 @@ use crate::{failure::Failure, model, print};
 /// Everything that is known about a model before it runs.
 #[derive(Serialize)]
 struct Info {
-    /// What is in its folder; nothing for a published model by its name.
+    /// What is in its folder; nothing for a published model given by name.
     #[serde(flatten)]
     contents: Option<Contents>,
     /// The name of the published model.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::quantities::{Bytes, Flops, PictureSize, grouped};
 
-/// Where a file is another model's, everything is wrong in the same way.
+/// If a file belongs to another model, everything is wrong in the same way.
 const SHOWN_PROBLEMS: usize = 5;
 
 impl fmt::Display for Info {
@@ -110,7 +110,7 @@ impl fmt::Display for MemoryTable {
     }
 }
 
-/// Columns as wide as their cells; words stand left, numbers right.
+/// Columns as wide as their cells; words are aligned left, numbers right.
 struct Table {
     rows: Vec<Vec<String>>,
 }

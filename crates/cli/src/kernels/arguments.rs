@@ -14,20 +14,20 @@ use crate::clip::arguments::{ClipArgs, scheduler};
 const EXAMPLES: &str = "\
 Examples:
   kinora kernels build --arch sm_75,sm_90a -o kernels
-      The kernels of a clip by Stable Video Diffusion on a T4 and on an H100 or H200.
+      The kernels that Stable Video Diffusion needs on a T4 and on an H100 or H200.
 
   kinora kernels build --arch sm_89 -o kernels --model ./my-model --frames 25 --size 512x320
-      Those of another model and another clip, into the same folder beside the others.
+      The kernels of another model and another clip, added to the same folder.
 
   KINORA_KERNEL_BUNDLE=kernels kinora generate photo.jpg -o clip.mp4 --precision f16
-      Runs them, on a machine without NVIDIA's compiler.
+      Uses them on a machine without NVIDIA's compiler.
 
-A bundle serves clips like the one that it was built for, on the GPUs of its architectures. It
-belongs to this version of Kinora. No GPU is needed to build it, but NVIDIA's compiler, NVRTC.
+A bundle serves clips like the one it was built for, on GPUs of its architectures, with this
+version of Kinora. Building it needs NVIDIA's compiler (NVRTC), but no GPU.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
-/// Compiles a GPU's kernels ahead of time.
+/// Compiles GPU kernels ahead of time.
 #[derive(Args, Debug)]
 pub struct KernelsArgs {
     /// What to do.
@@ -43,7 +43,7 @@ pub enum KernelsCommand {
 }
 
 impl KernelsArgs {
-    /// Whether the answer is a JSON object.
+    /// Whether the output is a JSON object.
     pub fn json(&self) -> bool {
         let KernelsCommand::Build(arguments) = &self.command;
         arguments.json
@@ -52,21 +52,21 @@ impl KernelsArgs {
 
 /// Compiles the kernels of a clip into a folder.
 #[derive(Args, Debug)]
-#[command(after_long_help = EXAMPLES, after_help = "`kinora kernels build --help` says more, with examples.")]
+#[command(after_long_help = EXAMPLES, after_help = "See `kinora kernels build --help` for more, with examples.")]
 pub struct BuildArgs {
-    /// The architectures, by commas: sm_75, sm_80, sm_86, sm_89, sm_90a.
+    /// The architectures, separated by commas: sm_75, sm_80, sm_86, sm_89, sm_90a.
     #[arg(long, required = true, value_delimiter = ',', value_name = "NAMES")]
     pub arch: Vec<Architecture>,
 
-    /// The folder to write. What it holds for other clips and architectures stays.
+    /// The folder to write. Kernels already in it for other clips and architectures stay.
     #[arg(short, long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub output: PathBuf,
 
-    /// A model's folder, or the name of a model that was downloaded before.
+    /// A model folder, or the name of a model that was downloaded before.
     #[arg(short, long, value_name = "FOLDER|NAME", value_hint = ValueHint::DirPath)]
     pub model: Option<OsString>,
 
-    /// A model that need not be there, by its configuration alone [default: svd-xt].
+    /// A published model by its configuration alone; its files are not needed [default: svd-xt].
     #[arg(long, value_name = "NAME", value_parser = Configs::PRESETS, conflicts_with = "model")]
     pub config: Option<String>,
 
@@ -74,7 +74,7 @@ pub struct BuildArgs {
     #[command(flatten)]
     pub clip: ClipArgs,
 
-    /// The method of the steps [default: the model's own].
+    /// The sampling method [default: the model's own].
     #[arg(long, value_name = "NAME", value_parser = scheduler(), help_heading = "The clip")]
     pub scheduler: Option<SchedulerKind>,
 
@@ -84,7 +84,7 @@ pub struct BuildArgs {
 }
 
 impl BuildArgs {
-    /// Kernels are for a GPU, whose precision is f16 where nothing else is asked for.
+    /// Kernels are for a GPU, whose default precision is f16.
     pub fn precision(&self) -> Precision {
         self.clip.precision.unwrap_or(Precision::F16)
     }

@@ -1,4 +1,4 @@
-//! `kinora kernels`: a GPU's kernels, compiled ahead of time.
+//! `kinora kernels`: GPU kernels, compiled ahead of time.
 
 pub mod arguments;
 
@@ -22,7 +22,7 @@ use crate::{
     quantities::Bytes,
 };
 
-/// The model where none is named.
+/// The default model.
 const DEFAULT_CONFIG: &str = "svd-xt";
 
 /// Does what was asked for.

@@ -9,25 +9,25 @@ use crate::clip::arguments::RequestArgs;
 const EXAMPLES: &str = "\
 Examples:
   kinora profile run photo.jpg --model demo
-      A clip that is thrown away, and tables of where its time went.
+      Makes a clip, discards it, and prints tables of where the time went.
 
   kinora profile run photo.jpg --steps 5 --html profile.html --save profile.json
-      A page to look at, and the profile itself to come back to.
+      Also writes a page to look at, and the profile itself for later.
 
   kinora profile show profile.json --trace trace.json
-      The tables again, and a trace for https://ui.perfetto.dev.
+      Prints the tables again, and writes a trace for https://ui.perfetto.dev.
 
   kinora profile compare before.json after.json --html change.html
-      What became faster or slower.
+      Shows what became faster or slower.
 
-Layers are timed by the device's own clock. `of best` is how near a layer comes to what the device
-can do, which is measured first: its arithmetic (a GPU's in f16), its memory, or the start of a layer.
-It is more than 100 % where operands stay in a processor's cache, or a convolution multiplies less than
-its FLOPs say, as Winograd's does.
+Layers are timed by the device's own clock. `of best` is how close a layer comes to what the device
+can do, which is measured first: its FLOP/s (on a GPU in f16), its memory bandwidth, or the time to
+launch a layer. It exceeds 100 % if operands stay in a CPU's cache, or if a convolution multiplies
+less than its FLOPs say, as Winograd's method does.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
-/// Says where the time of a clip goes.
+/// Shows where a clip's time goes.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "`kinora profile --help` has examples.")]
 pub struct ProfileArgs {
@@ -39,22 +39,22 @@ pub struct ProfileArgs {
 /// What can be done with a profile.
 #[derive(Subcommand, Debug)]
 pub enum ProfileCommand {
-    /// Make a clip, and say where its time goes
+    /// Make a clip and show where its time goes
     Run(Box<RunArgs>),
-    /// Show a profile that was saved
+    /// Show a saved profile
     Show(ShowArgs),
-    /// Say what became faster or slower from one profile to another
+    /// Show what became faster or slower from one profile to another
     Compare(CompareArgs),
 }
 
 /// Where a profile goes.
 #[derive(Args, Debug)]
 pub struct ReportArgs {
-    /// Write a page that needs nothing else: timeline, layers, roofline, memory.
+    /// Write a self-contained HTML page: timeline, layers, roofline, memory.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
 
-    /// Write a trace for Perfetto's and Chrome's viewers.
+    /// Write a trace for the viewers of Perfetto and Chrome.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
 
@@ -70,7 +70,7 @@ pub struct ReportArgs {
 /// The options of `kinora profile run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// What the clip is to be made of, and how.
+    /// The clip to make.
     #[command(flatten)]
     pub request: RequestArgs,
 
@@ -98,15 +98,15 @@ pub struct ShowArgs {
 /// The options of `kinora profile compare`.
 #[derive(Args, Debug)]
 pub struct CompareArgs {
-    /// The profile of before.
+    /// The earlier profile.
     #[arg(value_hint = ValueHint::FilePath)]
     pub before: PathBuf,
 
-    /// The profile of after.
+    /// The later profile.
     #[arg(value_hint = ValueHint::FilePath)]
     pub after: PathBuf,
 
-    /// Write a page that shows both.
+    /// Write an HTML page that shows both.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub html: Option<PathBuf>,
 
@@ -120,7 +120,7 @@ pub struct CompareArgs {
 }
 
 impl ProfileArgs {
-    /// Whether the answer is a JSON object.
+    /// Whether the output is a JSON object.
     pub fn json(&self) -> bool {
         match &self.command {
             ProfileCommand::Run(arguments) => arguments.report.json,

@@ -35,7 +35,7 @@ pub fn run(arguments: &ProfileArgs) -> Result<(), Failure> {
     }
 }
 
-/// Makes a clip and shows its profile. What can be wrong is looked at before the work begins.
+/// Makes a clip and shows its profile. Everything that can be checked is checked before the work begins.
 fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
     let (request, report) = (&arguments.request, &arguments.report);
     let mut display = Display::new(report.json, false);
@@ -54,7 +54,7 @@ fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
     let clip = order.make(&pipeline, &photo, &mut display)?;
 
     let settings = &clip.report.settings;
-    // Reports are handed around: the folder's name says which model it was, and not where it lay.
+    // Reports are passed around: the folder's name says which model it was, but not where it was stored.
     let model = Path::new(&clip.report.model);
     let title = format!(
         "{}: {} frames of {}×{} in {} steps, {}",
@@ -66,7 +66,7 @@ fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
         precision
     );
     profiler.describe(&title, machine);
-    let profile = profiler.profile().from_its_begin();
+    let profile = profiler.profile().starting_at_zero();
     outputs.write(&profile)?;
     answer(&profile, report)
 }
@@ -75,7 +75,7 @@ fn show(arguments: &ShowArgs) -> Result<(), Failure> {
     let (report, input) = (&arguments.report, [arguments.profile.as_path()]);
     files::refuse_inputs(&input, [report.html.as_deref(), report.trace.as_deref()].into_iter().flatten())?;
     let outputs = Outputs::check(None, report)?;
-    let profile = Profile::read(&arguments.profile)?.from_its_begin();
+    let profile = Profile::read(&arguments.profile)?.starting_at_zero();
     outputs.write(&profile)?;
     answer(&profile, report)
 }
@@ -83,7 +83,7 @@ fn show(arguments: &ShowArgs) -> Result<(), Failure> {
 fn compare_two(arguments: &CompareArgs) -> Result<(), Failure> {
     files::refuse_inputs(&[&arguments.before, &arguments.after], arguments.html.as_deref())?;
     let page = arguments.html.as_deref().map(|path| files::check(path, arguments.force)).transpose()?;
-    let read = |path: &Path| Profile::read(path).map(Profile::from_its_begin);
+    let read = |path: &Path| Profile::read(path).map(Profile::starting_at_zero);
     let (before, after) = (read(&arguments.before)?, read(&arguments.after)?);
     if let Some(page) = page {
         page.write(html::comparison(&before, &after).as_bytes())?;
@@ -95,7 +95,7 @@ fn compare_two(arguments: &CompareArgs) -> Result<(), Failure> {
     print(&compare::text(&comparison))
 }
 
-/// The files that a profile is to become.
+/// The files to write a profile to.
 struct Outputs {
     save: Option<NewFile>,
     html: Option<NewFile>,
@@ -103,7 +103,7 @@ struct Outputs {
 }
 
 impl Outputs {
-    /// Refuses, before any work, what could not be written afterwards.
+    /// Refuses, before any work, files that could not be written afterwards.
     fn check(save: Option<&Path>, report: &ReportArgs) -> Result<Outputs, Failure> {
         let (html, trace) = (report.html.as_deref(), report.trace.as_deref());
         files::refuse_same([save, html, trace].into_iter().flatten())?;
@@ -125,7 +125,7 @@ impl Outputs {
     }
 }
 
-/// The tables, or an object for a program.
+/// Prints the tables, or a JSON object for a program.
 fn answer(profile: &Profile, report: &ReportArgs) -> Result<(), Failure> {
     if !report.json {
         return print(&table::text(profile));

@@ -102,7 +102,7 @@ impl Network<'_> {
         self.conv("conv_out", x, LATENT, 3, 1)
     }
 
-    /// The step's timestep as a vector. The table of embeddings is made once a clip; a step looks its row up.
+    /// The step's timestep as a vector. The table of embeddings is made once per clip; a step looks its row up.
     fn time_embedding(&mut self, timesteps: ValueId, step: ValueId) -> Result<ValueId, GraphError> {
         let (steps, width) = (self.config.steps, self.config.widths[0]);
         let t = self.g.reshape("time.flat", timesteps, [steps])?;

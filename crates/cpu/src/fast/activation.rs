@@ -25,7 +25,7 @@ impl<A: Function> Elementwise<1> for Apply<A> {
     }
 }
 
-/// A pointwise function; the result may lie over the operand.
+/// A pointwise function; the result may overwrite the operand.
 pub(crate) fn activate(isa: Isa, op: Activation, inputs: &[View<'_>], output: ViewMut<'_>) {
     with_activation!(Some(op), A => activate_by::<A>(isa, &inputs[0], &output));
 }

@@ -1,7 +1,7 @@
 //! Reading and writing float memory of any storage type as f32.
 //!
-//! Kernels compute on short runs of f32. Where the memory holds f32 a run is the memory itself; otherwise it is widened
-//! into a buffer that stays in the first-level cache. So a kernel is compiled once an instruction set, not once for each
+//! Kernels compute on short runs of f32. If the memory holds f32, a run is the memory itself; otherwise it is widened
+//! into a buffer that stays in the L1 cache. So a kernel is compiled once per instruction set, not once for each
 //! combination of its operands' types.
 
 use std::{marker::PhantomData, mem::MaybeUninit};
@@ -14,7 +14,7 @@ use crate::{
     view::{View, ViewMut, with_float},
 };
 
-/// Elements that a kernel handles at a time: five such buffers take 10 KiB of a first-level cache of 32.
+/// Elements that a kernel handles at a time: five such buffers take 10 KiB of a L1 cache of 32.
 pub(crate) const BLOCK: usize = 512;
 
 /// A buffer of one block. Nothing reads what was not written.
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
         Source { data: values.as_ptr().cast(), dtype: DType::F32, life: PhantomData }
     }
 
-    /// `count` elements from element `at` as f32: the memory itself where it holds f32, else `buffer`, filled.
+    /// `count` elements from element `at` as f32: the memory itself if it holds f32, otherwise `buffer`, filled.
     ///
     /// # Safety
     /// The elements exist, and `buffer` is valid for writing `count` values.
@@ -113,7 +113,7 @@ impl<'a> Target<'a> {
         Target { data: with_float!(dtype, T => view.ptr::<T>().cast()), dtype, life: PhantomData }
     }
 
-    /// Where to compute the elements from `at` on: the memory itself where it holds f32, else `buffer`.
+    /// Where to compute the elements from `at` on: the memory itself if it holds f32, otherwise `buffer`.
     ///
     /// # Safety
     /// Element `at` exists.
@@ -158,7 +158,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A short vector, such as a bias or a norm's scale, as f32: a copy, since the result may lie over a value that serves as
+/// A short vector, such as a bias or a norm's scale, as f32: a copy, since the result may overwrite a value that is
 /// both this and another operand.
 pub(crate) fn small_vector(view: &View<'_>) -> Vec<f32> {
     let source = Source::of(view);

@@ -14,7 +14,7 @@ use crate::{
     view::{View, ViewMut},
 };
 
-/// Another element type; the result may lie over the operand where the two types have one size.
+/// Another element type; the result may overwrite the operand if the two types have the same size.
 pub(crate) fn cast(isa: Isa, inputs: &[View<'_>], output: ViewMut<'_>) {
     let cast = Cast {
         from: inputs[0].bytes(),
@@ -32,7 +32,7 @@ struct Cast {
     to_type: DType,
 }
 
-// SAFETY: pointers into views' memory, of which each task writes a range of its own.
+// SAFETY: pointers into views' memory; each task writes its own range.
 unsafe impl Sync for Cast {}
 
 struct CastRange<'a> {
@@ -108,7 +108,7 @@ unsafe fn narrow<S: Simd>(simd: S, from: *mut f32, to: *mut u8, dtype: DType, at
             DType::F32 => std::ptr::copy(from, to.cast::<f32>().add(at), count),
             DType::F16 => convert(simd, from.cast_const(), to.cast::<f16>().add(at), count),
             DType::BF16 => convert(simd, from.cast_const(), to.cast::<bf16>().add(at), count),
-            // The conversions of the language saturate and make zero of a NaN.
+            // Rust's conversions saturate and turn a NaN into zero.
             DType::U8 => {
                 for i in 0..count {
                     to.add(at + i).write((*from.add(i)).round_ties_even() as u8);

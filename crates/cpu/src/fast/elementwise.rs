@@ -61,7 +61,7 @@ impl<'a> Operand<'a> {
         Operand { source, start: 0, row_stride, splat: false }
     }
 
-    /// One element a row, `row_stride` elements apart; 0 for one that serves all rows.
+    /// One element per row, `row_stride` elements apart; 0 for one that serves all rows.
     pub(crate) fn splat(source: Source<'a>, row_stride: usize) -> Self {
         Operand { splat: true, ..Operand::rows(source, row_stride) }
     }
@@ -82,8 +82,8 @@ pub(crate) struct Results<'a> {
 
 /// Writes `function` of the operands over `rows × len` elements, in parallel.
 ///
-/// The result may lie over an operand that has as many elements of the same size, in the same order, whatever the two
-/// types: every element of a block is read before one of them is written.
+/// The result may overwrite an operand with as many elements of the same size, in the same order, whatever the two
+/// types: every element of a block is read before any of them is written.
 ///
 /// # Safety
 /// Every operand has the elements that its strides lead to, and the target has `rows · len` from its start.

@@ -7,7 +7,7 @@ use kinora_runtime::RunError;
 
 use crate::view::{View, ViewMut};
 
-/// A sinusoidal embedding of numbers. A few thousand values a clip: f64 throughout costs nothing that shows.
+/// A sinusoidal embedding of numbers. A few thousand values per clip: f64 throughout costs nothing measurable.
 pub(crate) fn timestep_embedding(op: &TimestepEmbedding, inputs: &[View<'_>], output: ViewMut<'_>) {
     let half = op.width / 2;
     let divisor = half as f64 - f64::from(op.frequency_shift);
@@ -15,7 +15,7 @@ pub(crate) fn timestep_embedding(op: &TimestepEmbedding, inputs: &[View<'_>], ou
     let frequencies: Vec<f64> = (0..half).map(|i| f64::from(op.scale) * (-decay * i as f64).exp()).collect();
     let (sines, cosines) = if op.cosine_first { (half, 0) } else { (0, half) };
     for (row, &t) in small_vector(&inputs[0]).iter().enumerate() {
-        // SAFETY: the result has `width` elements for each number, of which this writes them all.
+        // SAFETY: the result has `width` elements for each number, and this writes all of them.
         unsafe {
             let values = output.ptr::<f32>().add(row * op.width);
             for (i, frequency) in frequencies.iter().enumerate() {
@@ -33,7 +33,7 @@ pub(crate) fn timestep_embedding(op: &TimestepEmbedding, inputs: &[View<'_>], ou
 /// Rows of a table.
 ///
 /// # Errors
-/// Where an id is outside the table; nothing has been written then.
+/// If an id is outside the table; in that case nothing has been written.
 pub(crate) fn embedding(layer: &str, inputs: &[View<'_>], output: ViewMut<'_>) -> Result<(), RunError> {
     let (table, rows) = (&inputs[0], inputs[0].ty().shape[0]);
     // SAFETY: no kernel works in place on the ids, so that nothing writes them meanwhile.

@@ -1,8 +1,8 @@
 //! Group norm over channels-last memory.
 //!
-//! The images that share statistics lie one after the other: a slab of rows of channels. One pass over a slab gives the
-//! sums of each channel, which add up to those of the groups; a second one normalises. Slabs follow one another, so that
-//! the second pass finds what the cache still holds of the first.
+//! The images that share statistics lie one after the other: a slab of rows of channels. One pass over a slab computes
+//! the sums of each channel, which add up to those of the groups; a second pass normalises. Slabs are processed one
+//! after the other, so that the second pass finds what the cache still holds from the first.
 
 use std::ops::Range;
 
@@ -30,13 +30,13 @@ pub(crate) struct Groups<'a> {
     pub(crate) epsilon: f32,
 }
 
-/// Rows summed in f32 before the sums go on in f64.
+/// Rows summed in f32 before the sums continue in f64.
 const MOST_ROWS_OF_CHUNK: usize = 256;
 /// Elements of a chunk where rows are long.
 const CHUNK: usize = 64 * 1024;
 /// Slabs of up to this many elements stay in a core's own cache, and each is one task.
 const SMALL_SLAB: usize = 128 * 1024;
-/// Rows looked at for a first guess of the means.
+/// Rows sampled for a first estimate of the means.
 const SAMPLED_ROWS: usize = 4;
 /// Rows summed at a time: each loaded and stored sum then serves as many elements.
 const ROWS_AT_ONCE: usize = 8;
@@ -114,7 +114,7 @@ fn sampled_means(groups: &Groups<'_>, start: usize) -> Vec<f32> {
     (0..groups.groups).map(mean).collect()
 }
 
-/// The sums of each group of the slab that begins at `start`, around a shift a group.
+/// The sums of each group of the slab that begins at `start`, relative to a shift per group.
 fn slab_sums(isa: Isa, groups: &Groups<'_>, shifts: &[f32], start: usize) -> Vec<Moments> {
     let width = groups.channels / groups.groups;
     let shift: Vec<f32> = (0..groups.channels).map(|c| shifts[c / width]).collect();

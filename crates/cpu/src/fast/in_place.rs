@@ -1,13 +1,13 @@
-//! Which results may lie over which operands.
+//! Which results may overwrite which operands.
 
 use kinora_graph::Op;
 
-/// Whether the memory-bound kernels here work where the result lies over the operand, byte for byte.
+/// Whether the memory-bound kernels here work if the result has exactly the operand's memory.
 ///
-/// That is where each element of the result is computed from the operand's own element there, and no other result
-/// reads it afterwards. The operand has as many elements as the result, of the same size but of whatever type: a kernel
-/// reads every element of a block before it writes one of them, so that an f16 may lie over a bf16. No other operand is
-/// in that memory unless it is the same value.
+/// They do if each element of the result is computed from the operand's element in the same place, and no other result
+/// reads that element afterwards. The operand has as many elements as the result, of the same size but of whatever
+/// type: a kernel reads every element of a block before it writes one of them, so an f16 may overwrite a bf16. No other
+/// operand is in that memory unless it is the same value.
 pub(crate) fn in_place(op: &Op, operand: usize) -> bool {
     match op {
         Op::Norm(_) | Op::BatchNorm(_) | Op::Activate(_) | Op::Softmax | Op::Scale(_) | Op::Cast(_) => {

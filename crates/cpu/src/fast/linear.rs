@@ -23,17 +23,17 @@ use crate::{
     view::{View, ViewMut},
 };
 
-/// The weight of a linear layer or a convolution in the order its kernel reads it.
+/// The weight of a linear layer or a convolution, in the order in which its kernel reads it.
 #[derive(Debug)]
 pub(crate) struct PackedWeight {
-    /// One matrix a group; a linear layer has one.
+    /// One matrix per group; a linear layer has one.
     groups: Vec<PackedWeights>,
     /// The weight of a convolution that is done by Winograd's method, instead of `groups`.
     winograd: Option<WinogradWeights>,
 }
 
 impl PackedWeight {
-    /// The operand that an op wants packed.
+    /// The operand that an op needs packed.
     pub(crate) fn operand(op: &Op) -> Option<usize> {
         matches!(op, Op::Conv(_) | Op::Linear(_)).then_some(1)
     }
@@ -66,7 +66,8 @@ impl PackedWeight {
         Self::for_one_run(isa, op, weight)
     }
 
-    /// Packs a weight that is itself computed at run time: without a transform that one run would not earn back.
+    /// Packs a weight that is itself computed at run time: without a transform, which would not pay off for a single
+    /// run.
     pub(crate) fn for_one_run(isa: Isa, op: &Op, weight: View<'_>) -> Self {
         let (count, gated) = groups_of(op);
         // SAFETY: a weight is not written while it is packed.
@@ -104,11 +105,11 @@ fn groups_of(op: &Op) -> (usize, bool) {
 
 /// The x of a product as its rows.
 fn matrix_rows(x: View<'_>, count: usize, depth: usize) -> MatrixRows<'_> {
-    // SAFETY: no result lies over the x of a product.
+    // SAFETY: no result overwrites the x of a product.
     MatrixRows::new(unsafe { Values::of(x) }, count, depth)
 }
 
-/// The whole input normalised, in f32: where the norm cannot be taken on the way.
+/// The whole input normalised, in f32, for a norm that cannot be computed on the way.
 fn normalised(isa: Isa, norm: &Norm, x: View<'_>, affine: &[View<'_>]) -> Result<Tensor, RunError> {
     let mut result = tensors::zeros(TensorType::new(DType::F32, x.ty().shape.clone()))?;
     let operands: Vec<View<'_>> = std::iter::once(x).chain(affine.iter().copied()).collect();
@@ -119,7 +120,7 @@ fn normalised(isa: Isa, norm: &Norm, x: View<'_>, affine: &[View<'_>]) -> Result
 /// A linear layer with its prologue, gate and epilogue. In place over the operand of an `Add`, `Mul` or `Blend` stage.
 ///
 /// # Errors
-/// Where there is no memory for the normalised input of a group norm.
+/// If there is no memory for the normalised input of a group norm.
 pub(crate) fn linear(
     isa: Isa,
     op: &Linear,
@@ -156,7 +157,7 @@ pub(crate) fn linear(
 /// A convolution with its prologue and epilogue. In place over the operand of an `Add`, `Mul` or `Blend` stage.
 ///
 /// # Errors
-/// Where there is no memory for the normalised input.
+/// If there is no memory for the normalised input.
 pub(crate) fn conv(
     isa: Isa,
     op: &Conv,
@@ -172,7 +173,7 @@ pub(crate) fn conv(
     let shape = &args.x.ty().shape;
     let total = output.ty().shape.channels();
     let bias = args.bias.map(small_vector);
-    // SAFETY: no result lies over the x of a product.
+    // SAFETY: no result overwrites the x of a product.
     let values = unsafe { Values::of(normalised.as_ref().map_or(*args.x, View::of)) };
     let channels = shape[3] / op.groups;
     for group in 0..op.groups {
@@ -227,7 +228,7 @@ pub(crate) fn matmul(isa: Isa, op: &MatMul, inputs: &[View<'_>], output: ViewMut
         rows *= batch;
         batch = 1;
     }
-    // SAFETY: no result lies over an operand of a product.
+    // SAFETY: no result overwrites an operand of a product.
     let (left, right) = unsafe { (Values::of(a), Values::of(b)) };
     let layout = if op.transpose_b { Layout::ColumnMajor } else { Layout::DepthMajor };
     let ty = TensorType::new(output.ty().dtype, [rows, columns]);

@@ -54,7 +54,7 @@ fn positions(axes: &[Axis]) -> usize {
     axes.iter().map(|axis| axis.extent).product()
 }
 
-/// Rows that are summed in f32 before the sums go on in f64.
+/// Rows that are summed in f32 before the sums continue in f64.
 const ROWS_OF_RUN: usize = 64;
 /// Elements summed by one task.
 const CHUNK: usize = 4 * tasks::GRAIN;
@@ -70,7 +70,7 @@ pub(crate) fn mean(isa: Isa, op: &Mean, inputs: &[View<'_>], output: ViewMut<'_>
     let inner = axes.pop().unwrap_or(Axis { extent: 1, stride: 1, averaged: false });
     let (averaged, kept): (Vec<Axis>, Vec<Axis>) = axes.into_iter().partition(|axis| axis.averaged);
     let results = positions(&kept);
-    // One task for as many results as make a chunk; a large one is cut again along what it averages.
+    // One task for as many results as make a chunk; a large result is split again along what it averages.
     let grain = (CHUNK / (elements / results)).max(1);
     let factor = output.ty().elements() as f64 / elements as f64;
     tasks::each(results, grain, |range| {
@@ -98,7 +98,7 @@ struct Means<'a> {
 }
 
 impl Means<'_> {
-    /// The sum where the innermost axis is averaged.
+    /// The sum if the innermost axis is averaged.
     fn of_all(&self) -> f64 {
         let segments = self.inner.extent.div_ceil(CHUNK);
         let sums = in_order(positions(self.averaged) * segments, |index| {
@@ -135,7 +135,7 @@ impl Means<'_> {
     }
 }
 
-/// `part(0)`, `part(1)`, …, computed in parallel where there are several.
+/// `part(0)`, `part(1)`, …, computed in parallel if there are several.
 fn in_order<T: Send>(count: usize, part: impl Fn(usize) -> T + Sync + Send) -> Vec<T> {
     if count == 1 { vec![part(0)] } else { (0..count).into_par_iter().map(part).collect() }
 }

@@ -1,4 +1,4 @@
-//! The fast implementation: vectors and threads, one file a family of ops.
+//! The fast implementation: vectors and threads, one file per family of ops.
 
 mod activation;
 mod arrange;
@@ -34,13 +34,13 @@ use crate::{
     view::{View, ViewMut},
 };
 
-/// Runs one op on planned memory. `packed` is its weight, where it has been packed at load time.
+/// Runs one op on planned memory. `packed` is its weight, if it was packed at load time.
 ///
-/// Operands and results are those that the graph has checked; a result lies over an operand only where
+/// Operands and results are those that the graph has checked; a result overwrites an operand only if
 /// [`CpuTarget`](crate::CpuTarget) said that it may.
 ///
 /// # Errors
-/// Where a token or a sampler's step is outside its table, or there is no memory for a copy that the op needs.
+/// If a token or a sampler's step is outside its table, or there is no memory for a copy that the op needs.
 pub(crate) fn run(
     isa: Isa,
     layer: &str,
@@ -49,10 +49,10 @@ pub(crate) fn run(
     packed: Option<&PackedWeight>,
     outputs: Vec<ViewMut<'_>>,
 ) -> Result<(), RunError> {
-    // The two ops that check what their operands hold do so for an empty result as well.
+    // The two ops that check their operands' contents do so for an empty result as well.
     let checks_contents = matches!(op, Op::Embedding | Op::SamplerStep(_));
     if !checks_contents && outputs.iter().all(|output| output.ty().elements() == 0) {
-        // The extents beside a zero one may be too large to loop over.
+        // The other extents of an empty tensor may be too large to loop over.
         return Ok(());
     }
     if let Op::SamplerStep(op) = op {
@@ -107,7 +107,7 @@ pub(crate) fn run(
 /// to run more than one.
 ///
 /// # Errors
-/// Where the op refuses its operands, a token or a sampler's step is outside its table, or there is no memory for the
+/// If the op refuses its operands, a token or a sampler's step is outside its table, or there is no memory for the
 /// results.
 pub fn run_on_tensors(isa: Isa, layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, RunError> {
     let types: Vec<&TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();

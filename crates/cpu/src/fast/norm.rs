@@ -19,7 +19,7 @@ use crate::{
     view::{View, ViewMut},
 };
 
-/// A normalisation; the result may lie over `x`.
+/// A normalisation; the result may overwrite `x`.
 pub(crate) fn norm(isa: Isa, op: &Norm, inputs: &[View<'_>], output: ViewMut<'_>) {
     if output.ty().elements() == 0 {
         return;
@@ -44,14 +44,14 @@ pub(crate) fn norm(isa: Isa, op: &Norm, inputs: &[View<'_>], output: ViewMut<'_>
     }
 }
 
-/// The learned part of a norm, one value a channel.
+/// The learned part of a norm, one value per channel.
 pub(crate) struct Learned {
     pub(crate) scale: Vec<f32>,
     pub(crate) shift: Vec<f32>,
 }
 
 impl Learned {
-    /// The operands of a norm after `x`, with ones and zeros for those it does not have.
+    /// The operands of a norm after `x`, with ones and zeros for missing ones.
     pub(crate) fn of(norm: &Norm, channels: usize, operands: &[View<'_>]) -> Self {
         let scale =
             if norm.affine == Affine::None { vec![1.0; channels] } else { small_vector(&operands[0]) };
@@ -165,7 +165,7 @@ impl<A: Function> Elementwise<3> for NormaliseRow<A> {
     }
 }
 
-/// `act((x - pivot) · factor + offset)`, with a pivot, a factor and an offset a channel.
+/// `act((x - pivot) · factor + offset)`, with a pivot, a factor and an offset per channel.
 #[derive(Default)]
 pub(crate) struct NormaliseChannels<A>(A);
 
@@ -176,7 +176,7 @@ impl<A: Function> Elementwise<4> for NormaliseChannels<A> {
     }
 }
 
-/// A batch norm with its running statistics; the result may lie over `x`.
+/// A batch norm with its running statistics; the result may overwrite `x`.
 pub(crate) fn batch_norm(isa: Isa, op: &BatchNorm, inputs: &[View<'_>], output: ViewMut<'_>) {
     if output.ty().elements() == 0 {
         return;

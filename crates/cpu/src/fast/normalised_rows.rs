@@ -18,7 +18,7 @@ use crate::{
 /// The rows of a matrix, normalised.
 pub(crate) struct NormalisedRows<'a> {
     rows: MatrixRows<'a>,
-    /// Those of each row; none where the rows are empty.
+    /// The statistics of each row; none if the rows are empty.
     statistics: Vec<RowStatistics>,
     learned: Learned,
     activation: Option<Activation>,

@@ -15,25 +15,25 @@ use crate::{
     view::{View, ViewMut},
 };
 
-/// `a + b`; the result may lie over an operand of its size.
+/// `a + b`; the result may overwrite an operand of its size.
 pub(crate) fn add(isa: Isa, inputs: &[View<'_>], output: ViewMut<'_>) {
     broadcast(isa, &Sum, inputs, output);
 }
 
-/// `a · b`; the result may lie over an operand of its size.
+/// `a · b`; the result may overwrite an operand of its size.
 pub(crate) fn mul(isa: Isa, inputs: &[View<'_>], output: ViewMut<'_>) {
     broadcast(isa, &Product, inputs, output);
 }
 
-/// An axis of the result and how far apart its neighbours are in each operand: 0 where one element serves all.
+/// An axis of the result and its stride in each operand: 0 if one element serves all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Axis {
     extent: usize,
     strides: [usize; 2],
 }
 
-/// The result's axes, outermost first, without those of extent 1 and with every two joined that both operands walk
-/// through in one stride.
+/// The result's axes, outermost first, without those of extent 1; neighbouring axes are merged if both operands can
+/// walk them with one stride.
 fn joined_axes(output: &[usize], operands: [&[usize]; 2]) -> Vec<Axis> {
     let mut strides = [1; 2];
     let mut axes: Vec<Axis> = Vec::new();
@@ -110,7 +110,7 @@ impl Elementwise<1> for FactorOffset {
     }
 }
 
-/// `factor · x + offset`; the result may lie over the operand.
+/// `factor · x + offset`; the result may overwrite the operand.
 pub(crate) fn scale(isa: Isa, op: &Scale, inputs: &[View<'_>], output: ViewMut<'_>) {
     let function = FactorOffset { factor: op.factor, offset: op.offset };
     let x = Operand::rows(Source::of(&inputs[0]), 0);
@@ -130,7 +130,7 @@ impl Elementwise<3> for Mix {
     }
 }
 
-/// `α·a + (1−α)·b`; the result may lie over `a` or `b`.
+/// `α·a + (1−α)·b`; the result may overwrite `a` or `b`.
 pub(crate) fn blend(isa: Isa, inputs: &[View<'_>], output: ViewMut<'_>) {
     let elements = output.ty().elements();
     if elements == 0 {

@@ -79,7 +79,7 @@ struct Between {
     weight: f32,
 }
 
-/// What each position of an axis lies between: half-pixel centres, edges held.
+/// The two samples that each position of an axis lies between: half-pixel centres, edges held.
 fn between(from: usize, to: usize) -> Vec<Between> {
     let ratio = from as f64 / to as f64;
     (0..to)
@@ -206,7 +206,7 @@ struct PoolRows<'a, F> {
     windows: &'a Windows<'a>,
     rows: Range<usize>,
     fold: F,
-    /// What a window begins with, and all that a window of padding alone gives.
+    /// The initial value of a window, which is also the result of a window of padding alone.
     start: f32,
     factor: f32,
 }
@@ -258,13 +258,13 @@ impl<F: Elementwise<2>> Kernel for PoolRows<'_, F> {
     }
 }
 
-/// The larger of two; NaN where either is.
+/// The larger of two; NaN if either is.
 struct Largest;
 
 impl Elementwise<2> for Largest {
     #[inline(always)]
     fn apply<S: Simd>(&self, simd: S, [largest, x]: [S::F32; 2]) -> S::F32 {
-        // `max` promises to keep a NaN of its second operand alone.
+        // `max` only promises to keep a NaN of its second operand.
         let is_number = simd.less_than(simd.splat(-1.0), simd.abs(largest));
         simd.select(is_number, simd.max(largest, x), largest)
     }

@@ -15,10 +15,10 @@ use crate::{
     view::{View, ViewMut},
 };
 
-/// One guided sampler step. No result may lie over an operand: each result reads all of them.
+/// One guided sampler step. No result may overwrite an operand: each result reads all of them.
 ///
 /// # Errors
-/// Where the step is outside the table; nothing has been written then.
+/// If the step is outside the table; in that case nothing has been written.
 pub(crate) fn sampler_step(
     isa: Isa,
     layer: &str,
@@ -68,7 +68,7 @@ struct Step<'a> {
     prediction: Source<'a>,
     history: Option<Source<'a>>,
     noise: Option<Source<'a>>,
-    /// One value, or one a frame.
+    /// One value, or one per frame.
     guidance: Option<Vec<f32>>,
     next: Target<'a>,
     denoised: Option<Target<'a>>,

@@ -13,7 +13,7 @@ use crate::{
     view::{View, ViewMut},
 };
 
-/// Softmax of each row, zeros where a row is −∞ throughout; the result may lie over the operand.
+/// Softmax of each row, zeros if all of a row is −∞; the result may overwrite the operand.
 pub(crate) fn softmax(isa: Isa, inputs: &[View<'_>], output: ViewMut<'_>) {
     if output.ty().elements() == 0 {
         return;
@@ -43,7 +43,7 @@ impl Kernel for Rows<'_> {
                 let x = self.source.read(simd, at, self.len, buffer.as_mut_ptr());
                 let largest = largest(simd, x, self.len);
                 let to = self.target.place(at, buffer.as_mut_ptr());
-                // A row of -inf alone is shifted by nothing: its exponentials are zeros, and so is their sum.
+                // A row of only -inf is not shifted: its exponentials are zeros, and so is their sum.
                 let shift = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
                 run(simd, &Exponential { shift }, [x], to, self.len);
                 let sum = moments(simd, to, self.len, 0.0).sum;

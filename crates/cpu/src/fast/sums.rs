@@ -1,9 +1,9 @@
-//! Sums accurate enough for statistics: f32 over short runs, f64 over the runs.
+//! Sums accurate enough for statistics: f32 within short runs, f64 across them.
 
 use super::blocks::{BLOCK, Block, Source};
 use crate::simd::{Isa, Kernel, Simd};
 
-/// Values summed in f32 before the sum goes on in f64: at most 64 a lane.
+/// Values summed in f32 before the sum continues in f64: at most 64 per lane.
 const RUN: usize = 1024;
 const ACCUMULATORS: usize = 4;
 
@@ -35,7 +35,7 @@ impl Moments {
     }
 }
 
-/// The moments of `count` values around `shift`, in f64 throughout where f32 overflows.
+/// The moments of `count` values around `shift`, in f64 throughout if f32 overflows.
 ///
 /// # Safety
 /// `x` is valid for reading `count` values.
@@ -50,7 +50,7 @@ pub(crate) unsafe fn moments<S: Simd>(simd: S, x: *const f32, count: usize, shif
     wide_moments(unsafe { std::slice::from_raw_parts(x, count) }.iter().copied(), shift)
 }
 
-/// The moments of a few values beyond 1e19, whose squares no f32 holds, or of something that is not finite at all.
+/// The moments of values beyond 1e19, whose squares overflow f32, or of values that are not finite.
 #[cold]
 #[inline(never)]
 pub(crate) fn wide_moments(values: impl Iterator<Item = f32>, shift: f32) -> Moments {

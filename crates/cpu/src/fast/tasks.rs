@@ -1,15 +1,15 @@
-//! Cutting work into tasks for the thread pool.
+//! Splitting work into tasks for the thread pool.
 //!
-//! Cuts depend on extents alone, never on the number of threads, so that every sum is added in one order.
+//! The split depends on extents alone, never on the number of threads, so that sums are always added in the same order.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-/// Elements of a task: 32 to 64 KiB, enough that handing it to a thread costs nothing beside it.
+/// Elements per task: 32 to 64 KiB, enough to make the cost of handing it to a thread negligible.
 pub(crate) const GRAIN: usize = 16 * 1024;
 
-/// Calls `body` for ranges of at most `grain` that make up `0..count`; on this thread where one range is all.
+/// Calls `body` for ranges of at most `grain` that make up `0..count`; on this thread if there is only one range.
 pub(crate) fn each(count: usize, grain: usize, body: impl Fn(Range<usize>) + Sync) {
     let grain = grain.max(1);
     match count.div_ceil(grain) {
@@ -21,7 +21,7 @@ pub(crate) fn each(count: usize, grain: usize, body: impl Fn(Range<usize>) + Syn
     }
 }
 
-/// As [`each`], and gives what `body` returns, in order.
+/// As [`each`], and returns the results of `body`, in order.
 pub(crate) fn map<T: Send>(count: usize, grain: usize, body: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
     let grain = grain.max(1);
     let range = |task: usize| task * grain..((task + 1) * grain).min(count);

@@ -15,7 +15,7 @@ use crate::{
     view::{View, ViewMut},
 };
 
-/// A frame blended with the previous one; the result may lie over either.
+/// A frame blended with the previous one; the result may overwrite either.
 pub(crate) fn temporal_blend(isa: Isa, op: &TemporalBlend, inputs: &[View<'_>], output: ViewMut<'_>) {
     let elements = output.ty().elements();
     if elements == 0 {

@@ -1,11 +1,11 @@
-//! Buffers that begin on a line of cache, so that no vector of theirs straddles two.
+//! Buffers that begin on a cache line, so that none of their vectors straddles two.
 
 use crate::simd::Float;
 
-/// The size of a line of cache, in bytes.
+/// The size of a cache line, in bytes.
 const LINE_BYTES: usize = 64;
 
-/// A growing buffer whose first value lies at the beginning of a line of cache.
+/// A growing buffer whose first value is at the beginning of a cache line.
 ///
 /// The allocator aligns a large block to 16 bytes past a page; every other vector read from it would touch two lines.
 #[derive(Debug, Default)]

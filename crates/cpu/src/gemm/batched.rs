@@ -9,7 +9,7 @@ use super::weights::Strides;
 use super::{Epilogue, PackedWeights, Rows, Values, multiply};
 use crate::simd::Isa;
 
-/// How the right operand lies in memory.
+/// The memory layout of the right operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// `[depth, columns]`: the product is `A · B`.
@@ -23,7 +23,7 @@ pub(crate) enum Layout {
 pub(crate) struct BatchedOperand<'a> {
     /// The matrices.
     pub(crate) values: Values<'a>,
-    /// How each of them lies.
+    /// The layout of each of them.
     pub(crate) layout: Layout,
     /// Columns of each, N.
     pub(crate) columns: usize,
@@ -40,7 +40,7 @@ thread_local! {
 /// result.
 ///
 /// # Panics
-/// Where an operand is smaller than the shapes say.
+/// If an operand is smaller than the shapes say.
 pub(crate) fn multiply_batched<R: Rows, E: Epilogue>(
     isa: Isa,
     batch: usize,

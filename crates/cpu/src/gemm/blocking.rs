@@ -1,10 +1,10 @@
-//! How a product is cut into tasks, and a task along K.
+//! How a product is split into tasks, and a task along K.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
-/// The longest piece of K multiplied at once. Every piece more is a pass more over the sums, which costs more than a panel of B
-/// that comes from L2: of this depth it is 32 KiB with 256-bit vectors, all of a usual L1.
+/// The longest piece of K multiplied at once. Every additional piece is another pass over the sums, which costs more
+/// than reading a panel of B from L2: at this depth a panel is 32 KiB with 256-bit vectors, all of a usual L1.
 pub(super) const DEPTH_BLOCK: usize = 512;
 
 /// The longest piece of K of a product of few columns whose rows lie in runs: their sums are costly to finish.
@@ -22,14 +22,14 @@ const ROW_BLOCK: usize = 192;
 const COLUMN_BLOCK: usize = 1280;
 
 /// Panels of a group: the columns that are multiplied and, after the last piece of K, finished while their sums are
-/// still close. Even, because a value panel and its gate panel must not be parted.
+/// still close. Even, because a value panel and its gate panel must stay together.
 pub(super) const GROUP_PANELS: usize = 8;
 
-/// Products smaller than this many multiplications are not worth waking another thread.
+/// Products with fewer multiplications than this are not worth waking another thread.
 const PARALLEL_FROM: usize = 1 << 18;
 
-/// Cuts `0..depth` into pieces of at most [`DEPTH_BLOCK`], as even as whole vectors allow; one empty piece where there
-/// is no depth, whose sums are zero.
+/// Cuts `0..depth` into pieces of at most [`DEPTH_BLOCK`], as even as whole vectors allow; one empty piece if there is
+/// no depth, whose sums are zero.
 pub(super) fn depth_pieces(depth: usize) -> impl Iterator<Item = Range<usize>> {
     let pieces = depth.div_ceil(DEPTH_BLOCK).max(1);
     let size = depth.div_ceil(pieces).next_multiple_of(8);
@@ -50,7 +50,7 @@ pub(super) fn run_pieces(depth: usize, run: NonZeroUsize, longest: usize) -> Vec
     (0..depth.max(1)).step_by(size).map(|start| start..depth.min(start + size)).collect()
 }
 
-/// What a register tile is on the instruction set in use.
+/// The register tile of the instruction set in use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     pub(super) rows: usize,
@@ -64,7 +64,7 @@ pub(super) struct Grid {
     across: Cut,
 }
 
-/// An axis cut into pieces of whole tiles, as even as tiles allow.
+/// An axis split into pieces of whole tiles, as even as tiles allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cut {
     extent: usize,
@@ -84,9 +84,9 @@ impl Cut {
 }
 
 impl Grid {
-    /// Chooses the blocks of a product for `threads` threads: small enough for the caches, and so that the busiest
-    /// thread has least to do, counting the copying of A, which each block of columns repeats, and the reading of B,
-    /// which each block of rows repeats.
+    /// Chooses the blocks of a product for `threads` threads: small enough for the caches, and with the least work for
+    /// the busiest thread. That work includes copying A, which each block of columns repeats, and reading B, which each
+    /// block of rows repeats.
     pub(super) fn new(rows: usize, columns: usize, depth: usize, tile: Tile, threads: usize) -> Self {
         let tiles = rows.div_ceil(tile.rows);
         let panels = columns.div_ceil(tile.columns);
@@ -94,8 +94,8 @@ impl Grid {
         let fewest_across = panels.div_ceil((COLUMN_BLOCK / tile.columns).max(1)).max(1);
         let threads = if rows * columns * depth < PARALLEL_FROM { 1 } else { threads.max(1) };
         let most_tasks = fewest_down * fewest_across + 4 * (threads - 1);
-        // Cycles per step of k with two vector multiply-adds a cycle, two or three values copied a cycle, and eight
-        // bytes of B read a cycle; in tenths.
+        // Cycles per step of k, in tenths, with two vector multiply-adds, two or three copied values, and eight bytes
+        // of B read per cycle.
         let multiply = 10 * tiles * tile.rows * panels;
         let copy = 4 * tiles * tile.rows;
         let read = 10 * panels * tile.columns / 2;
@@ -117,7 +117,7 @@ impl Grid {
         }
     }
 
-    /// The number of blocks; none where there is no row or no column.
+    /// The number of blocks; 0 if there is no row or no column.
     pub(super) fn blocks(&self) -> usize {
         let empty = self.down.extent == 0 || self.across.extent == 0;
         if empty { 0 } else { self.down.pieces * self.across.pieces }

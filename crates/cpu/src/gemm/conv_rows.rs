@@ -66,7 +66,7 @@ impl ConvGeometry {
     }
 }
 
-/// Fewer channels than this are copied: a run would end before its set-up has paid.
+/// Fewer channels than this are copied: such a short run would not pay for its set-up.
 const SHORTEST_RUN: usize = 8;
 
 /// The pixel in the padding, of as many channels as any network here has.
@@ -86,7 +86,7 @@ impl<'a> ConvRows<'a> {
     /// The rows of a convolution of `geometry` over `values`.
     ///
     /// # Panics
-    /// Where `values` holds fewer values than the geometry says, the group's channels lie outside the pixel, the images
+    /// If `values` holds fewer values than the geometry says, the group's channels lie outside the pixel, the images
     /// are not whole clips, or a stride is zero.
     pub(crate) fn new(values: Values<'a>, geometry: ConvGeometry) -> Self {
         let needed = geometry.images * geometry.height * geometry.width * geometry.pixel_channels;
@@ -187,7 +187,7 @@ impl Rows for ConvRows<'_> {
         let mut left = rows.len();
         let tap_x = tap % geometry.kernel[2];
         let left_edge = geometry.padding_before[2];
-        // A line of output pixels at a time: only x differs in it, and the rest is worked out once.
+        // A line of output pixels at a time: only x differs within it, and the rest is computed once.
         while left > 0 {
             let count = left.min(self.output_width - x);
             let (image, y) = (line / self.output_height, line % self.output_height);

@@ -21,7 +21,7 @@ use crate::simd::{Float, Kernel, Simd};
 /// It runs with the instruction set the weights were packed for.
 ///
 /// # Panics
-/// Where the shapes do not agree, or the weights are gated and the epilogue is not, or the reverse.
+/// If the shapes do not agree, or the weights are gated and the epilogue is not, or the reverse.
 pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, epilogue: &E) {
     assert_eq!(rows.depth(), weights.depth(), "rows and weights of different depths");
     assert_eq!(
@@ -32,7 +32,7 @@ pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, 
     assert_eq!(epilogue.is_gated(), weights.is_gated(), "gated weights need a gated epilogue, and only they");
     let tile = weights.isa().dispatch(TileSize);
     let sides = if weights.is_gated() { 2 } else { 1 };
-    // A pair of a value panel and its gate panel counts as one panel: they must stay in one block.
+    // A value panel and its gate panel count as one panel: they must stay in one block.
     let pair = Tile { columns: tile.columns * sides, ..tile };
     let grid =
         Grid::new(rows.rows(), weights.columns() * sides, rows.depth(), pair, rayon::current_num_threads());
@@ -40,7 +40,7 @@ pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, 
         let (row_range, column_range) = grid.block(index);
         let panels = column_range.start / tile.columns..column_range.end.div_ceil(pair.columns) * sides;
         let columns = column_range.start / sides..column_range.end / sides;
-        // Threads take neighbouring blocks, so that this is most likely this thread's next one.
+        // Threads take neighbouring blocks, so this is most likely this thread's next one.
         let next_rows = if index + 1 < grid.blocks() { grid.block(index + 1).0 } else { 0..0 };
         multiply_block(rows, weights, epilogue, tile, [row_range, next_rows], panels, columns);
     };
@@ -89,8 +89,8 @@ fn multiply_block<R: Rows, E: Epilogue>(
         Some(run) => run_pieces(depth, run, DEPTH_BLOCK),
         None => depth_pieces(depth).collect(),
     };
-    // Panels whose columns are all the output's are written to it at once where that is all that is to be done with them. The
-    // sums of the others go through memory of our own.
+    // Panels whose columns all belong to the output are written to it directly if nothing else is to be done with them.
+    // The sums of the others go through a buffer.
     let direct = epilogue
         .direct()
         .filter(|direct| !weights.has_few_columns() && (pieces.len() == 1 || !direct.adds_its_output()))
@@ -98,7 +98,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
     let whole = if direct.is_some() { columns.len() / tile.columns } else { 0 };
     let grouped = panels.start + whole..panels.end;
     let groups = grouped.len().div_ceil(GROUP_PANELS);
-    // Sums that are complete after one piece of the depth are finished at once, and all groups share their place.
+    // Sums that are complete after one piece of the depth are finished immediately, and all groups share their memory.
     let group_step = if pieces.len() <= 1 { 0 } else { group_size };
     let copied = if run.is_some() { 0 } else { row_count * ROW_STRIDE };
     let longest = pieces.iter().map(|piece| piece.len()).max().unwrap_or(0);
@@ -111,7 +111,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
     let mut starts = STARTS.take();
     let mut lengths = Vec::new();
     for (number, piece) in pieces.iter().cloned().enumerate() {
-        // What is multiplied next comes closer meanwhile: the next piece of these rows, or the first of the next.
+        // Prefetch what is multiplied next: the next piece of these rows, or the first piece of the next rows.
         let (ahead_rows, ahead_depth) = match pieces.get(number + 1) {
             Some(next) => (row_range.clone(), next.clone()),
             None => (next_rows.clone(), pieces[0].clone()),
@@ -214,14 +214,14 @@ impl<R: Rows> Kernel for CopyRows<'_, R> {
 
 /// A block of C and what goes into it, whatever type the weights have.
 struct Block<'a> {
-    /// The rows, a start each for each run; together `depth` long.
+    /// The rows, with one start per run; the runs of a row are `depth` long together.
     a: Runs<'a>,
     /// The depth of the whole weights, which a panel has.
     weights_depth: usize,
     /// The piece of the depth that `a` holds.
     depth: Range<usize>,
     panels: Range<usize>,
-    /// How many columns there are where they are few, and lie one after the other.
+    /// The number of columns, if they are few and stored one after the other.
     few_columns: Option<usize>,
     /// Room for one piece of a panel as f32.
     widened: &'a mut [f32],

@@ -21,16 +21,16 @@ pub(crate) trait Epilogue: Sync {
     /// Whether this expects gated weights.
     fn is_gated(&self) -> bool;
 
-    /// Where the sums may be written to at once, and what is added to them there; `None` where more is to be done with them.
+    /// Where the sums may be written directly, and what is added to them there; `None` if more is to be done with them.
     fn direct(&self) -> Option<Direct> {
         None
     }
 
     /// Takes columns `columns` of row `row`, which begin `values`.
     ///
-    /// `values` goes on to a whole number of panels (`2·S::LANES` columns), so whole vectors of it may be read and
-    /// written; what stands beyond the columns means nothing. With gated weights each panel of values is followed by
-    /// the panel of their gates. Mark the implementation `#[inline(always)]`.
+    /// `values` extends to a whole number of panels (`2·S::LANES` columns), so whole vectors of it may be read and
+    /// written; what lies beyond the columns is unspecified. With gated weights each panel of values is followed by the
+    /// panel of their gates. Mark the implementation `#[inline(always)]`.
     ///
     /// # Safety
     /// Row and columns must lie within [`Epilogue::shape`], and no element may be passed to two calls.
@@ -110,7 +110,7 @@ impl<'a> Finish<'a> {
     /// Writes to a contiguous `[rows, columns]` tensor.
     ///
     /// # Panics
-    /// Where the output is of another size.
+    /// If the output is of a different size.
     pub(crate) fn new(output: ViewMut<'a>, rows: usize, columns: usize) -> Self {
         Self::group(output, rows, columns, columns, 0)
     }
@@ -118,7 +118,7 @@ impl<'a> Finish<'a> {
     /// Writes `columns` columns of a contiguous `[rows, row_stride]` tensor, from `first_column` on.
     ///
     /// # Panics
-    /// Where the output is of another size, or the columns do not fit its rows.
+    /// If the output is of a different size, or the columns do not fit its rows.
     pub(crate) fn group(
         output: ViewMut<'a>,
         rows: usize,
@@ -132,11 +132,11 @@ impl<'a> Finish<'a> {
         Self { output, rows, columns, row_stride, first_column, bias, gate, stages }
     }
 
-    /// Adds a bias before anything else: one value a column of the whole output, or, where gated, one a value and then
-    /// one a gate.
+    /// Adds a bias before anything else: one value per column of the whole output or, if gated, one per value and then
+    /// one per gate.
     ///
     /// # Panics
-    /// Where it has another size.
+    /// If it has another size.
     pub(crate) fn bias(mut self, bias: Cow<'a, [f32]>) -> Self {
         let sides = if self.gate.is_some() { 2 } else { 1 };
         assert_eq!(bias.len(), sides * self.row_stride, "one bias a column");
@@ -177,8 +177,8 @@ impl<'a> Finish<'a> {
     }
 }
 
-/// How many rows ahead the output's lines are asked for: rows of a block of columns are too short and too far apart for
-/// the hardware to foresee them, and each store would wait for its line.
+/// How many rows ahead the output's cache lines are prefetched: rows of a block of columns are too short and too far
+/// apart for the hardware prefetcher, and each store would wait for its line.
 const PREFETCH_ROWS: usize = 4;
 
 impl Finish<'_> {
@@ -309,7 +309,7 @@ fn apply_gate<S: Simd, A: Function>(
     }
 }
 
-/// The values themselves where they fill a panel of `width` columns, or else their copy in `padded`.
+/// The values themselves if they fill a panel of `width` columns, otherwise their copy in `padded`.
 #[inline(always)]
 fn whole_panel<'a>(values: &'a [f32], width: usize, padded: &'a mut [f32; 2 * MAX_LANES]) -> &'a [f32] {
     if values.len() == width {
@@ -328,7 +328,7 @@ fn activate<S: Simd, A: Function>(simd: S, values: &mut [f32]) {
     }
 }
 
-/// How sums and the elements of a tensor become one.
+/// How sums and the elements of a tensor are combined.
 #[derive(Clone, Copy)]
 enum Combine {
     Add,
@@ -393,7 +393,7 @@ unsafe fn combine_view<S: Simd>(
     count: usize,
     how: Combine,
 ) {
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller promises it.
     with_float!(other.ty().dtype, E => unsafe { combine(simd, values, other.ptr::<E>().add(at), count, how) });
 }
 

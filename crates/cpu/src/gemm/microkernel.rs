@@ -7,7 +7,7 @@ pub(crate) const fn panel_columns<S: Simd>() -> usize {
     2 * S::LANES
 }
 
-/// What becomes of a tile's old values.
+/// What happens to a tile's old values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Update {
     /// The product replaces them.
@@ -85,14 +85,14 @@ impl Left for SingleRun {
     }
 }
 
-/// Rows of several runs each, wherever these lie: the pixels under the taps of a convolution.
+/// Rows of several runs each, anywhere in memory: the pixels under the taps of a convolution.
 #[derive(Clone, Copy)]
 pub(crate) struct Runs<'a> {
     /// The length of each run.
     pub(crate) lengths: &'a [usize],
-    /// Where each begins: first those of the first run, one a row.
+    /// Where each begins: first those of the first run, one per row.
     pub(crate) starts: &'a [*const f32],
-    /// How many rows there are: kept, because a division for each start would cost as much as a short run.
+    /// How many rows there are: stored, because a division for each start would cost as much as a short run.
     pub(crate) rows: usize,
 }
 
@@ -109,7 +109,7 @@ impl Left for Runs<'_> {
 
     #[inline(always)]
     unsafe fn start(self, run: usize, row: usize) -> *const f32 {
-        // SAFETY: run and row exist by the caller's promise.
+        // SAFETY: the caller promises that run and row exist.
         unsafe { *self.starts.get_unchecked(run * self.rows + row) }
     }
 }

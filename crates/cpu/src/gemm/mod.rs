@@ -6,11 +6,11 @@
 //! - What happens to a finished row is an [`Epilogue`]; [`Finish`] has the usual stages (bias, time embedding,
 //!   activation, residual, GEGLU) and writes f32, f16 or bf16.
 //!
-//! The blocking follows Goto and van de Geijn. A task owns a block of C: for each piece of K it takes its rows of A, which stay
-//! in L2, from where they lie as f32 or else copied, and multiplies them, a register tile at a time, with panels of B that stay
-//! close. Where the output is f32 and a bias and a residual are all that is added, tiles are written to it from registers;
-//! otherwise the sums go through a block of their own to the epilogue.
-//! The order of additions along K depends on K alone, so a result does not depend on the number of threads.
+//! The blocking follows Goto and van de Geijn. A task owns a block of C: for each piece of K it takes its rows of A,
+//! which stay in L2, in place if they are f32 and copied otherwise, and multiplies them, a register tile at a time,
+//! with panels of B that stay in cache. If the output is f32 and only a bias and a residual are added, tiles are
+//! written to it from registers; otherwise the sums go through a separate block to the epilogue. The order of additions
+//! along K depends on K alone, so a result does not depend on the number of threads.
 
 pub(crate) mod aligned;
 mod batched;

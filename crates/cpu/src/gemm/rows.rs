@@ -22,8 +22,8 @@ pub(crate) trait Rows: Sync {
     /// Mark the implementation `#[inline(always)]`.
     fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]);
 
-    /// The length of the runs in which every row lies in memory, ready to be multiplied without a copy; `None` where
-    /// there are none, or too short ones.
+    /// The length of the runs that every row consists of in memory, ready to be multiplied without a copy; `None` if
+    /// there are no runs, or they are too short.
     fn run_length(&self) -> Option<NonZeroUsize> {
         None
     }
@@ -32,7 +32,7 @@ pub(crate) trait Rows: Sync {
     /// runs. What is added stays readable for the length of a run while `self` is borrowed.
     fn run_starts(&self, _rows: Range<usize>, _run: usize, _starts: &mut Vec<*const f32>) {}
 
-    /// Asks the processor to bring columns `depth` of these rows closer, because they are wanted next.
+    /// Prefetches columns `depth` of these rows, because they are needed next.
     fn prefetch(&self, _rows: Range<usize>, _depth: Range<usize>) {}
 }
 
@@ -48,7 +48,7 @@ impl<'a> MatrixRows<'a> {
     /// A contiguous `[rows, depth]` matrix.
     ///
     /// # Panics
-    /// Where `values` holds fewer values.
+    /// If `values` holds fewer values.
     pub(crate) fn new(values: Values<'a>, rows: usize, depth: usize) -> Self {
         let needed = rows * depth;
         assert!(
@@ -101,7 +101,7 @@ pub(crate) struct TransposedRows<'a> {
 
 impl<'a> TransposedRows<'a> {
     /// # Panics
-    /// Where `values` is of another size.
+    /// If `values` is of a different size.
     pub(crate) fn new(values: Values<'a>, rows: usize, depth: usize) -> Self {
         assert_eq!(values.len(), rows * depth, "a [{depth}, {rows}] matrix");
         TransposedRows { values, rows, depth }

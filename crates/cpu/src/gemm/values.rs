@@ -23,12 +23,12 @@ impl<'a> Values<'a> {
     /// # Safety
     /// Nothing writes the tensor's memory while the values live.
     pub(crate) unsafe fn of(view: View<'a>) -> Self {
-        // SAFETY: by the caller's promise.
+        // SAFETY: the caller promises it.
         unsafe {
             match view.ty().dtype {
                 DType::F16 => Values::F16(view.slice()),
                 DType::BF16 => Values::BF16(view.slice()),
-                // Matrix products take float operands alone; the graph has checked it.
+                // Matrix products take only float operands; the graph has checked it.
                 _ => Values::F32(view.slice()),
             }
         }
@@ -46,7 +46,7 @@ impl<'a> Values<'a> {
     /// `length` values from `start` on.
     ///
     /// # Panics
-    /// Where there are not that many.
+    /// If there are not that many.
     pub(crate) fn range(self, start: usize, length: usize) -> Self {
         match self {
             Values::F32(values) => Values::F32(&values[start..start + length]),
@@ -55,7 +55,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Asks the processor to bring `length` values from `start` on closer.
+    /// Prefetches `length` values from `start` on.
     pub(crate) fn prefetch(&self, start: usize, length: usize) {
         match self {
             Values::F32(values) => prefetch(&values[start..start + length]),
@@ -76,13 +76,13 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Asks the processor to bring a slice into the second-level cache. It is a hint: where there is no instruction for it that
-/// every processor of the kind has, nothing happens.
+/// Prefetches a slice into the L2 cache. It is a hint: on architectures without a universal prefetch instruction,
+/// nothing happens.
 fn prefetch<T>(values: &[T]) {
     #[cfg(target_arch = "x86_64")]
     for line in values.chunks(64 / size_of::<T>()) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: a hint reads nothing, and every processor of this kind knows it.
+        // SAFETY: a hint reads nothing, and every CPU of this architecture has it.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]

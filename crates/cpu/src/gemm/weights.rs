@@ -1,4 +1,4 @@
-//! The right operand of a product, packed once into the order the microkernel reads it in.
+//! The right operand of a product, packed once into the order in which the microkernel reads it.
 
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -31,7 +31,7 @@ pub(super) enum Panels {
     BF16(AlignedBuffer<bf16>),
 }
 
-/// Where element (column, k) of the unpacked matrix lies: `column · column_stride + k · depth_stride`.
+/// The place of element (column, k) of the unpacked matrix: `column · column_stride + k · depth_stride`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Strides {
     pub(super) column: usize,
@@ -42,7 +42,7 @@ impl PackedWeights {
     /// Packs a weight `[columns, depth]`, the layout of PyTorch's `Linear`, for products run with `isa`.
     ///
     /// # Panics
-    /// Where `values` is not of that size.
+    /// If `values` is not of that size.
     pub(crate) fn new(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
         assert_eq!(values.len(), columns * depth, "a weight [{columns}, {depth}]");
         let strides = Strides { column: depth, depth: 1 };
@@ -52,7 +52,7 @@ impl PackedWeights {
     /// Packs a matrix `[depth, columns]`.
     ///
     /// # Panics
-    /// Where `values` is not of that size.
+    /// If `values` is not of that size.
     pub(crate) fn transposed(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
         assert_eq!(values.len(), columns * depth, "a matrix [{depth}, {columns}]");
         let strides = Strides { column: 1, depth: columns };
@@ -64,7 +64,7 @@ impl PackedWeights {
     /// [gate](super::Finish::gate).
     ///
     /// # Panics
-    /// Where `values` is not of that size.
+    /// If `values` is not of that size.
     pub(crate) fn gated(isa: Isa, values: Values, columns: usize, depth: usize) -> Self {
         assert_eq!(values.len(), 2 * columns * depth, "a gated weight [2 · {columns}, {depth}]");
         let strides = Strides { column: depth, depth: 1 };
@@ -93,7 +93,7 @@ impl PackedWeights {
         Self { panels, isa, columns, depth, gated: gate.is_some(), few_columns }
     }
 
-    /// The memory that a matrix takes once it is packed; `columns` counts the gates as well where it is gated.
+    /// The memory that a matrix takes once it is packed; `columns` counts the gates as well if it is gated.
     pub(crate) fn bytes_of(isa: Isa, element: usize, columns: usize, depth: usize, gated: bool) -> usize {
         let sides = if gated { 2 } else { 1 };
         let columns = columns / sides;
@@ -136,7 +136,7 @@ impl PackedWeights {
         self.gated
     }
 
-    /// Gives the panels' memory back for another packing.
+    /// Returns the panels' memory for another packing.
     pub(super) fn into_reusable(self) -> AlignedBuffer<f32> {
         match self.panels {
             Panels::F32(values) => values,

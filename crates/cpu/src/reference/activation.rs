@@ -42,13 +42,13 @@ pub(super) fn softmax(x: &Tensor, result: &TensorType) -> Tensor {
     rounded(result, &y)
 }
 
-/// Softmax of one row. A row of −∞ alone has no distribution and gives zeros (PyTorch gives NaN).
+/// Softmax of one row. A row of only −∞ has no distribution and becomes zeros (PyTorch returns NaN).
 pub(super) fn softmax_row(row: &mut [f64]) {
     if row.iter().all(|&x| x == f64::NEG_INFINITY) {
         row.fill(0.0);
         return;
     }
-    // f64::max passes over a NaN, but the sum does not: the whole row becomes NaN, as in PyTorch.
+    // f64::max ignores a NaN, but the sum does not: the whole row becomes NaN, as in PyTorch.
     let largest = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     for x in row.iter_mut() {
         *x = (*x - largest).exp();

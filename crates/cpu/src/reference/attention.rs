@@ -17,7 +17,7 @@ pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType)
         mask: op.mask_operand().map(|i| (inputs[i].shape(), elements(inputs[i]))),
         key_lengths: op.key_lengths_operand().map(|i| integers(inputs[i])),
     };
-    // Where a head's channels begin in an operand's row.
+    // The offset of a head's channels in an operand's row.
     let first = |operand: usize, row: usize, head: usize| {
         row * inputs[operand].shape()[2] + op.offsets[operand] + head * op.head_dim
     };
@@ -31,7 +31,7 @@ pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType)
                 let query_row = (batch * extents.queries + query) * extents.positions + position;
                 let key_row = |key: usize| (key_batch * extents.keys + key) * extents.positions + position;
                 for head in 0..op.heads {
-                    // Hidden keys are left out altogether: what they hold, NaN included, is never looked at.
+                    // Hidden keys are skipped altogether: their contents, even NaN, are never read.
                     let (mut seen, mut weights) = (Vec::new(), Vec::new());
                     for key in 0..extents.keys {
                         let Some(added) = visibility.of(batch, key_batch, head, query, key) else { continue };
@@ -69,7 +69,7 @@ struct Visibility<'a> {
 }
 
 impl Visibility<'_> {
-    /// What is added to a key's score, or `None` where the key is hidden.
+    /// What is added to a key's score, or `None` if the key is hidden.
     fn of(&self, batch: usize, key_batch: usize, head: usize, query: usize, key: usize) -> Option<f64> {
         // A negative length hides all keys, one beyond the keys hides none.
         if self.key_lengths.is_some_and(|lengths| key as i64 >= i64::from(lengths[key_batch])) {
@@ -189,7 +189,7 @@ mod tests {
         assert_close(&attend(op.clone(), &[&q, &k, &v, &mask]), &[44.0]);
         let mask = floats(&[1, 1, 1, 3], &[HIDDEN; 3]);
         assert_eq!(attend(op.clone(), &[&q, &k, &v, &mask]), [0.0]);
-        // Finite and huge is no hiding: where all are alike it changes nothing.
+        // A huge finite mask hides nothing: if all are alike, it changes nothing.
         let mask = floats(&[1, 1, 1, 3], &[-3e38; 3]);
         assert_eq!(attend(Attention { scale: 0.0, ..op }, &[&q, &k, &v, &mask]), [296.0]);
     }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_causal_mask_follows_its_diagonal() {
-        // Equal scores: a query gives the mean of the values it sees, of 1, 2, 3.
+        // Equal scores: the result is the mean of the values that a query sees, of 1, 2, 3.
         let (q, k, v) = (floats(&[1, 2, 1], &[0.0; 2]), floats(&[1, 3, 1], &[0.0; 3]), counting(&[1, 3, 1]));
         let run = |diagonal| attend(Attention { mask: Mask::Causal { diagonal }, ..single() }, &[&q, &k, &v]);
         assert_eq!(run(0), [1.0, 1.5]);

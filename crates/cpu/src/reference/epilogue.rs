@@ -30,7 +30,7 @@ pub(super) fn apply(stages: &[Stage], operands: &[&Tensor], shape: &Shape, accum
     }
 }
 
-/// Where a channel operand of `length` elements, one vector an image or one for all, holds the value for element
+/// The index, in a channel operand of `length` elements (one vector per image or one for all), of the value for element
 /// `index` of the result.
 fn channel_index(shape: &Shape, length: usize, index: usize) -> usize {
     let channels = shape.channels();

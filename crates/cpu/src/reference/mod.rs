@@ -1,4 +1,4 @@
-//! The reference: every op as plain loops, to be read and believed.
+//! The reference: every op as plain loops that a reader can verify.
 //!
 //! Elements are read as f32, all arithmetic is f64, and a result is rounded once, to the result's element type, by
 //! [`Tensor::from_f32`]'s rule. Nothing here is fast: every other executor is compared with it.
@@ -29,7 +29,7 @@ use kinora_runtime::{RunError, Tensors, tensors};
 /// Runs one op.
 ///
 /// # Errors
-/// Where the op refuses its operands, a token or a sampler's step is outside its table, or the result is larger than
+/// If the op refuses its operands, a token or a sampler's step is outside its table, or the result is larger than
 /// memory.
 pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, RunError> {
     let types: Vec<&TensorType> = inputs.iter().map(|tensor| tensor.ty()).collect();
@@ -83,8 +83,8 @@ pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, RunE
 /// left alone, as a weights file may hold more than one model.
 ///
 /// # Errors
-/// Where an input or a parameter is missing, of another type than declared, unknown (inputs) or not finite
-/// (parameters), and where an op fails.
+/// If an input or a parameter is missing, of another type than declared, unknown (inputs) or not finite (parameters),
+/// or if an op fails.
 pub fn evaluate(graph: &Graph, parameters: &Tensors, inputs: &Tensors) -> Result<Tensors, RunError> {
     let values = evaluate_all(graph, parameters, inputs)?;
     let mut results = Tensors::new();
@@ -96,7 +96,7 @@ pub fn evaluate(graph: &Graph, parameters: &Tensors, inputs: &Tensors) -> Result
     Ok(results)
 }
 
-/// Runs a whole graph as [`evaluate`] does, and gives every value of it: for looking at single layers.
+/// Runs a whole graph as [`evaluate`] does and returns every value, for inspecting single layers.
 ///
 /// # Errors
 /// As [`evaluate`].
@@ -117,7 +117,7 @@ pub fn evaluate_all(
         values.insert(id, tensor);
     }
     for node in graph.nodes() {
-        // A graph's nodes stand in an order in which they can run, so every operand is there.
+        // A graph's nodes are in an order in which they can run, so every operand exists.
         let operands: Vec<&Tensor> = node.inputs.iter().filter_map(|value| values.get(value)).collect();
         let results = run(&node.name, &node.op, &operands)?;
         values.extend(node.outputs.iter().copied().zip(results));
@@ -135,7 +135,7 @@ impl Evaluate for ReferenceEvaluator {
     }
 }
 
-/// Refuses a result whose f64 elements the machine could not hold, where allocating them would abort.
+/// Refuses a result whose f64 elements do not fit in memory: allocating them would abort.
 fn refuse_beyond_memory(ty: &TensorType) -> Result<(), RunError> {
     tensors::reserve(ty.elements().saturating_mul(size_of::<f64>()))
 }
@@ -160,7 +160,7 @@ fn rounded(ty: &TensorType, results: &[f64]) -> Tensor {
     tensor.cast(ty.dtype)
 }
 
-/// Where an operand that broadcasts to `result` holds the value for element `index` of the result.
+/// The index, in an operand that broadcasts to `result`, of the value for element `index` of the result.
 fn broadcast_index(operand: &Shape, result: &Shape, mut index: usize) -> usize {
     let missing = result.len() - operand.len();
     let (mut found, mut stride) = (0, 1);

@@ -7,7 +7,7 @@ use kinora_graph::{
 
 use super::{activation::activate, elements, rounded};
 
-/// A normalisation and its activation, not rounded: a prologue feeds it on as it is.
+/// A normalisation and its activation, not rounded: a prologue passes it on unrounded.
 pub(super) fn normalise(norm: &Norm, x: &Tensor, affine: &[&Tensor]) -> Vec<f64> {
     let mut y = elements(x);
     if y.is_empty() {

@@ -27,7 +27,7 @@ pub(super) fn scale(op: Scale, x: &Tensor, result: &TensorType) -> Tensor {
     rounded(result, &y)
 }
 
-/// `α·a + (1−α)·b`, with one α or one an image.
+/// `α·a + (1−α)·b`, with one α or one per image.
 pub(super) fn blend(inputs: &[&Tensor], result: &TensorType) -> Tensor {
     let [a, b, alpha] = [0, 1, 2].map(|i| elements(inputs[i]));
     let per_image = result.elements() / result.shape[0];

@@ -8,7 +8,7 @@ use kinora_graph::{
 use super::{elements, integers, rounded};
 use kinora_runtime::RunError;
 
-/// One guided sampler step: the next sample, then what else is asked for.
+/// One guided sampler step: the next sample, then the other requested results.
 pub(super) fn sampler_step(
     layer: &str,
     op: SamplerStep,
@@ -41,7 +41,7 @@ pub(super) fn sampler_step(
             Some(guidance) => {
                 let image = i / (count / result.shape[0]);
                 let (unconditional, conditional) = (prediction[i], prediction[count + i]);
-                // Images are clips of frames, and guidance is one number or one a frame.
+                // Images are clips of frames, and guidance is one number or one per frame.
                 unconditional + guidance[image % guidance.len()] * (conditional - unconditional)
             }
             None => prediction[i],

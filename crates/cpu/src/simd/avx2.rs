@@ -6,12 +6,12 @@ use half::{bf16, f16};
 
 use super::{Kernel, Simd};
 
-/// Proof that the processor has AVX2, FMA and F16C.
+/// Proof that the CPU has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Avx2(());
 
 impl Avx2 {
-    /// The token, where the processor has the three features.
+    /// The token, if the CPU has the three features.
     pub fn detect() -> Option<Self> {
         let found = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
@@ -89,7 +89,7 @@ impl Simd for Avx2 {
 /// Rounds to bfloat16, ties to even; a NaN is made quiet, so that dropping its low bits cannot make it infinite.
 ///
 /// # Safety
-/// The processor must have the features of the token.
+/// The CPU must have the features of the token.
 #[inline(always)]
 unsafe fn narrow_bf16(value: __m256) -> __m128i {
     // SAFETY: the caller vouches for the features.

@@ -1,4 +1,4 @@
-//! 512-bit vectors: the AVX-512 features every server processor since Skylake has (F, BW, DQ, VL).
+//! 512-bit vectors: the AVX-512 features every server CPU since Skylake has (F, BW, DQ, VL).
 
 use std::arch::x86_64::*;
 
@@ -6,12 +6,12 @@ use half::{bf16, f16};
 
 use super::{Kernel, Simd};
 
-/// Proof that the processor has AVX-512 F, BW, DQ and VL, and AVX2, FMA and F16C.
+/// Proof that the CPU has AVX-512 F, BW, DQ and VL, and AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Avx512(());
 
 impl Avx512 {
-    /// The token, where the processor has the features.
+    /// The token, if the CPU has the features.
     pub fn detect() -> Option<Self> {
         let found = super::Avx2::detect().is_some()
             && is_x86_feature_detected!("avx512f")
@@ -83,7 +83,7 @@ impl Simd for Avx512 {
 /// Rounds to bfloat16, ties to even; a NaN is made quiet, so that dropping its low bits cannot make it infinite.
 ///
 /// # Safety
-/// The processor must have the features of the token.
+/// The CPU must have the features of the token.
 #[inline(always)]
 unsafe fn narrow_bf16(value: __m512) -> __m256i {
     // SAFETY: the caller vouches for the features.

@@ -1,4 +1,4 @@
-//! Which instruction sets this processor has, and running a kernel compiled for one of them.
+//! Which instruction sets this CPU has, and running a kernel compiled for one of them.
 
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ pub trait Kernel {
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
 
-/// An instruction set this processor was found to have.
+/// An instruction set this CPU was found to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
     /// 512-bit vectors.
@@ -30,19 +30,19 @@ pub enum Isa {
     /// 128-bit vectors of 64-bit ARM.
     #[cfg(target_arch = "aarch64")]
     Neon(Neon),
-    /// Plain Rust, on any processor.
+    /// Plain Rust, on any CPU.
     Portable(Portable),
 }
 
 impl Isa {
-    /// The best instruction set of this processor; detected once.
+    /// The best instruction set of this CPU; detected once.
     pub fn detect() -> Self {
         static BEST: OnceLock<Isa> = OnceLock::new();
         *BEST.get_or_init(|| Self::available()[0])
     }
 
-    /// Every instruction set of this processor, best first; the last is always [`Isa::Portable`]. Tests run each
-    /// kernel with all of them.
+    /// Every instruction set of this CPU, best first; the last is always [`Isa::Portable`]. Tests run each kernel with
+    /// all of them.
     pub fn available() -> Vec<Self> {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]

@@ -2,10 +2,10 @@
 
 use super::{Float, Simd};
 
-/// Vectors that a loop handles at a time, so that its own arithmetic does not count.
+/// Vectors that a loop handles at a time, so that the loop's own overhead does not count.
 pub(crate) const UNROLL: usize = 4;
 
-/// Converts `count` values; the two runs may be the same memory only where the types have one size.
+/// Converts `count` values; the two runs may be the same memory only if the types have the same size.
 ///
 /// # Safety
 /// Both pointers are valid for `count` values.

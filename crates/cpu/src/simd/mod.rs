@@ -108,10 +108,10 @@ seal!(Portable);
 /// The widest vector of any instruction set here, in f32 lanes; sizes stack buffers for partial vectors.
 pub const MAX_LANES: usize = 16;
 
-/// The most microkernel rows of any instruction set here; sizes stack buffers of one value a row.
+/// The most microkernel rows of any instruction set here; sizes stack buffers of one value per row.
 pub const MAX_ROWS: usize = 12;
 
-/// One instruction set: a token whose existence proves that the processor has it.
+/// One instruction set: a token whose existence proves that the CPU has it.
 ///
 /// Tokens can only be made by detection, which is why the arithmetic below is safe to call; only what follows a raw
 /// pointer is `unsafe`. The trait is sealed: unsafe code relies on what the implementations here say of themselves.
@@ -123,7 +123,7 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + 'static {
     const ROWS: usize;
     /// A vector of `LANES` f32 values.
     type F32: Copy;
-    /// One truth value a lane.
+    /// One truth value per lane.
     type Mask: Copy;
 
     /// Every lane `value`.
@@ -168,11 +168,11 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + 'static {
     fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a / b`.
     fn div(self, a: Self::F32, b: Self::F32) -> Self::F32;
-    /// The larger of each pair; NaN where `b` is NaN.
+    /// The larger of each pair; NaN if `b` is NaN.
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
-    /// The smaller of each pair; NaN where `b` is NaN.
+    /// The smaller of each pair; NaN if `b` is NaN.
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
-    /// `a · b + c`, rounded once where the instruction set has a fused form.
+    /// `a · b + c`, rounded once if the instruction set has a fused form.
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
     /// `|a|`.
     fn abs(self, a: Self::F32) -> Self::F32;
@@ -188,11 +188,11 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + 'static {
     fn select(self, mask: Self::Mask, yes: Self::F32, no: Self::F32) -> Self::F32;
     /// The sum over the lanes.
     fn reduce_sum(self, a: Self::F32) -> f32;
-    /// The largest lane; unspecified where a lane is NaN.
+    /// The largest lane; unspecified if a lane is NaN.
     fn reduce_max(self, a: Self::F32) -> f32;
 
-    /// Asks for the line of cache at `address`, which need not be valid. Does nothing where there is no instruction
-    /// for it in stable Rust.
+    /// Prefetches the cache line at `address`, which need not be valid. Does nothing if stable Rust has no instruction
+    /// for it.
     #[inline(always)]
     fn prefetch(self, _address: *const f32) {}
 

@@ -7,12 +7,12 @@ use half::{bf16, f16};
 
 use super::{Kernel, Simd};
 
-/// Proof that the processor has NEON.
+/// Proof that the CPU has NEON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neon(());
 
 impl Neon {
-    /// The token, where the processor has the feature.
+    /// The token, if the CPU has the feature.
     pub fn detect() -> Option<Self> {
         std::arch::is_aarch64_feature_detected!("neon").then_some(Self(()))
     }
@@ -72,7 +72,7 @@ impl Simd for Neon {
 /// Rounds to bfloat16, ties to even; a NaN is made quiet, so that dropping its low bits cannot make it infinite.
 ///
 /// # Safety
-/// The processor must have the feature of the token.
+/// The CPU must have the feature of the token.
 #[inline(always)]
 unsafe fn narrow_bf16(value: float32x4_t) -> uint16x4_t {
     // SAFETY: the caller vouches for the feature.
@@ -86,11 +86,11 @@ unsafe fn narrow_bf16(value: float32x4_t) -> uint16x4_t {
     }
 }
 
-/// Widens half precision. The conversions are base instructions of the architecture, but their intrinsics need the
-/// `f16` type of the language, which is not stable.
+/// Widens half precision. The conversions are base instructions of the architecture, but their intrinsics need Rust's
+/// `f16` type, which is not stable.
 ///
 /// # Safety
-/// The processor must have the feature of the token.
+/// The CPU must have the feature of the token.
 #[inline(always)]
 unsafe fn widen_f16(half: uint16x4_t) -> float32x4_t {
     // SAFETY: the caller vouches for the feature.
@@ -104,7 +104,7 @@ unsafe fn widen_f16(half: uint16x4_t) -> float32x4_t {
 /// Rounds to half precision, ties to even.
 ///
 /// # Safety
-/// The processor must have the feature of the token.
+/// The CPU must have the feature of the token.
 #[inline(always)]
 unsafe fn narrow_f16(wide: float32x4_t) -> uint16x4_t {
     // SAFETY: the caller vouches for the feature.

@@ -1,4 +1,4 @@
-//! Plain Rust over four lanes, for processors without one of the other instruction sets.
+//! Plain Rust over four lanes, for CPUs without one of the other instruction sets.
 
 use half::{bf16, f16};
 

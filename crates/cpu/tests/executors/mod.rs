@@ -22,7 +22,7 @@ impl Executor for Fast {
     }
 }
 
-/// The fast kernels for every instruction set of this processor.
+/// The fast kernels for every instruction set of this CPU.
 pub fn fast() -> Vec<&'static dyn Executor> {
     Isa::available().into_iter().map(|isa| Box::leak(Box::new(Fast(isa))) as &dyn Executor).collect()
 }

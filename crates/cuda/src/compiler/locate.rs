@@ -70,11 +70,11 @@ mod tests {
         let broken = folder.path().join("libnvrtc.so.13");
         let named = Surroundings { named: Some(broken.clone()), ..Surroundings::default() };
         let message = || find(&named, None).err().unwrap().to_string();
-        assert!(message().ends_with(&format!("{}: not there", broken.display())), "{}", message());
+        assert!(message().ends_with(&format!("{}: not found", broken.display())), "{}", message());
         assert!(message().contains("pip install nvidia-cuda-nvrtc") && message().contains(NVRTC.variable));
         // For a file that is not a library, the message says so.
         fs::write(&broken, "not a library").unwrap();
-        assert!(message().contains("libnvrtc.so.13") && !message().contains("not there"), "{}", message());
+        assert!(message().contains("libnvrtc.so.13") && !message().contains(": not found"), "{}", message());
     }
 
     #[test]

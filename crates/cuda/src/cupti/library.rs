@@ -16,10 +16,10 @@ use crate::{
     installed::{LoadError, NotFound, Sought, Surroundings},
 };
 
-/// CUPTI. An install has it in a folder of its own, beside the other libraries, or both.
+/// CUPTI. A CUDA install has it in a folder of its own, beside the other libraries, or both.
 const CUPTI: Sought = Sought {
     variable: "KINORA_CUPTI",
-    // On Windows its name has the release in it: there it has to be named.
+    // On Windows its file name contains the release, so the variable must name it.
     #[cfg(windows)]
     names: &[],
     #[cfg(not(windows))]
@@ -28,8 +28,8 @@ const CUPTI: Sought = Sought {
     wheel_folders: &["nvidia/cu13/lib", "nvidia/cuda_cupti/lib"],
 };
 
-/// The versions whose records have the fields that are read where `records` reads them, by the numbers that the library gives
-/// itself: CUDA 12.0 to 12.9, and 13.0. From 13.0 on a number is made of CUDA's version.
+/// The versions whose records have their fields where `records` reads them, by the library's own version numbers: CUDA
+/// 12.0 to 12.9, and 13.0. From 13.0 on, the number encodes CUDA's version.
 const KNOWN_VERSIONS: [RangeInclusive<u32>; 2] = [19..=28, 130_000..=130_099];
 
 pub(super) type Status = u32;
@@ -40,7 +40,7 @@ pub(super) type BufferRequested = unsafe extern "C" fn(*mut *mut u8, *mut usize,
 /// Gives a buffer back: its address, its size, and how much of it holds records.
 pub(super) type BufferCompleted = unsafe extern "C" fn(CUcontext, u32, *mut u8, usize, usize);
 
-/// The functions that are used of it.
+/// The functions of the library that we use.
 pub(super) struct Functions {
     version: unsafe extern "C" fn(*mut u32) -> Status,
     result_string: unsafe extern "C" fn(Status, *mut *const c_char) -> Status,
@@ -62,7 +62,7 @@ pub struct Cupti {
     pub(super) functions: Functions,
     version: u32,
     path: PathBuf,
-    /// The functions are the library's.
+    /// Stays loaded: the functions belong to it.
     _library: Library,
 }
 
@@ -72,14 +72,14 @@ impl std::fmt::Debug for Cupti {
     }
 }
 
-/// The library of this process. It has threads of its own and stays loaded.
+/// The process-wide library. It has threads of its own and stays loaded.
 static LOADED: OnceLock<Cupti> = OnceLock::new();
 
 impl Cupti {
-    /// The library, looked for where NVRTC is, and loaded when it is first asked for. `KINORA_CUPTI` names another one.
+    /// The library, found in the same places as NVRTC and loaded on first use. `KINORA_CUPTI` names another one.
     ///
     /// # Errors
-    /// If there is none, or none whose records are known.
+    /// If it is not installed, or its records are not supported.
     pub fn find() -> Result<&'static Cupti, CudaError> {
         if let Some(cupti) = Cupti::loaded() {
             return Ok(cupti);
@@ -89,7 +89,7 @@ impl Cupti {
         Ok(LOADED.get_or_init(|| found))
     }
 
-    /// The library for a profile. If there is none, the profile says so.
+    /// The library for a profile. If it is missing, the profile says so.
     pub fn for_profile(profiler: &Profiler) -> Option<&'static Cupti> {
         if !profiler.is_on() {
             return None;
@@ -98,8 +98,8 @@ impl Cupti {
             Ok(cupti) => Some(cupti),
             Err(_) => {
                 profiler.note(
-                    "the GPU's own times of kernels are missing, since CUPTI was not found; a layer's time is that between \
-                     two events. `kinora doctor` says where it was looked for",
+                    "CUPTI was not found, so the times of single kernels are missing; a layer's time is measured between \
+                     two events. `kinora doctor` says where Kinora looked",
                 );
                 None
             }
@@ -117,13 +117,13 @@ impl Cupti {
     }
 
     /// # Errors
-    /// If the library cannot be loaded, or its records are not known.
+    /// If the library cannot be loaded, or its record layout is unknown.
     fn load(path: &Path) -> Result<Cupti, LoadError> {
-        // SAFETY: loading NVIDIA's library runs its own set-up alone.
+        // SAFETY: loading NVIDIA's library runs only its own initialisation.
         let library = unsafe { Library::new(path) }?;
         macro_rules! function {
             ($name:literal) => {
-                // SAFETY: the type is that of NVIDIA's header, the same in every version that is known here.
+                // SAFETY: the type is the one in NVIDIA's header, the same in every supported version.
                 *unsafe { library.get(concat!($name, "\0").as_bytes()) }?
             };
         }
@@ -171,7 +171,7 @@ impl Cupti {
     }
 }
 
-/// Refuses a library whose records may be laid out differently from those that are known.
+/// Refuses a library whose record layout may differ from the known ones.
 fn accepted(version: u32) -> Result<(), LoadError> {
     if KNOWN_VERSIONS.iter().any(|known| known.contains(&version)) {
         return Ok(());
@@ -220,15 +220,15 @@ mod tests {
 
     #[test]
     fn the_message_says_how_to_install_it() {
-        let message = CudaError::NoCupti { tried: vec!["  here: not there".into()] }.to_string();
+        let message = CudaError::NoCupti { tried: vec!["  here: not found".into()] }.to_string();
         assert!(
             message.contains("pip install nvidia-cuda-cupti") && message.contains(CUPTI.variable),
             "{message}"
         );
-        assert!(message.ends_with("here: not there"), "{message}");
+        assert!(message.ends_with("here: not found"), "{message}");
     }
 
-    /// Needs no GPU: the library gives its version, and its clock goes forward.
+    /// Needs no GPU: the library reports its version, and its clock goes forward.
     #[test]
     fn where_it_is_installed_it_is_loaded() {
         let Some(cupti) = testing::cupti() else { return };

@@ -1,22 +1,22 @@
-//! The records of CUPTI, as they lie in memory.
+//! The memory layout of CUPTI's records.
 //!
-//! A record grows at its end from one version to the next, and its first fields stay. Only those are read, at the places that
-//! NVIDIA's headers of CUDA 12.0 to 13.0 give them: records are packed to 8 bytes.
+//! From one version to the next a record grows at its end, and its first fields stay. Only those are read, at the
+//! offsets in NVIDIA's headers of CUDA 12.0 to 13.0: records are packed to 8 bytes.
 
 use std::ffi::{CStr, c_char};
 
-/// The kinds of records that are asked for.
+/// The kinds of records that are requested.
 pub(super) mod kind {
     pub const MEMCPY: u32 = 1;
     pub const MEMSET: u32 = 2;
     pub const DRIVER: u32 = 4;
     pub const RUNTIME: u32 = 5;
-    /// Kernels, without keeping them from running at the same time.
+    /// Kernels, without serialising them.
     pub const CONCURRENT_KERNEL: u32 = 10;
     pub const EXTERNAL_CORRELATION: u32 = 39;
 }
 
-/// Where the fields of a kernel's record lie, and how far they reach.
+/// The offsets of the fields of a kernel's record, and how far they reach.
 mod kernel {
     pub const START: usize = 16;
     pub const END: usize = 24;
@@ -27,7 +27,7 @@ mod kernel {
     pub const BYTES: usize = 112;
 }
 
-/// Where the fields of the record of a copy or a fill lie, and how far they reach.
+/// The offsets of the fields of a copy's or a fill's record, and how far they reach.
 mod transfer {
     /// One byte, of copies alone.
     pub const DIRECTION: usize = 4;
@@ -40,7 +40,7 @@ mod transfer {
     pub const BYTES: usize = 48;
 }
 
-/// Where the fields lie of the record that names the region a call was made in.
+/// The offsets of the fields of the record that names the region a call was made in.
 mod external {
     pub const ID: usize = 8;
     pub const CORRELATION: usize = 16;
@@ -83,18 +83,18 @@ pub(crate) enum CopyDirection {
 pub(super) enum Entry {
     /// Something ran.
     Ran(Record),
-    /// A call was made in a region that bears a number.
+    /// A call was made in a numbered region.
     Called { correlation: u32, region: u64 },
-    /// Something ran in a context and a stream, and when is not known.
+    /// Something ran in a context and a stream at an unknown time.
     Untimed { place: (u32, u32) },
-    /// It is not one of those that are read.
+    /// A record of another kind.
     Other,
 }
 
-/// Reads a record. `bytes` begins with it and may go on after it.
+/// Reads a record. `bytes` starts with it and may continue after it.
 ///
 /// # Safety
-/// They are a record of CUPTI, so that a kernel's name is a string that ends in a zero, or null.
+/// `bytes` must be a record of CUPTI, so that a kernel's name is null or a NUL-terminated string.
 pub(super) unsafe fn read(bytes: &[u8]) -> Entry {
     let fields = Fields(bytes);
     let kind = fields.u32(0);
@@ -112,7 +112,7 @@ pub(super) unsafe fn read(bytes: &[u8]) -> Entry {
             let name = fields.u64(kernel::NAME).map_or(std::ptr::null(), |address| {
                 std::ptr::with_exposed_provenance::<c_char>(address as usize)
             });
-            // SAFETY: by the caller's promise.
+            // SAFETY: the caller promises it.
             let operation = Operation::Kernel { name: unsafe { text(name) } };
             fields.record(
                 operation,
@@ -137,16 +137,16 @@ pub(super) unsafe fn read(bytes: &[u8]) -> Entry {
 }
 
 /// # Safety
-/// `name` is null or a string that ends in a zero.
+/// `name` is null or a NUL-terminated string.
 unsafe fn text(name: *const c_char) -> String {
     if name.is_null() {
-        return "a kernel without a name".to_owned();
+        return "unnamed kernel".to_owned();
     }
-    // SAFETY: by the caller's promise.
+    // SAFETY: the caller promises it.
     unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
 }
 
-/// Numbers at places of a record.
+/// Reads numbers at offsets of a record.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -189,7 +189,7 @@ mod tests {
 
     use super::*;
 
-    /// A record of so many bytes with numbers at places, and noise where nothing is read.
+    /// A record of that many bytes with numbers at places, and noise where nothing is read.
     fn made(bytes: usize, kind: u32, u32s: &[(usize, u32)], u64s: &[(usize, u64)]) -> Vec<u8> {
         let mut record: Vec<u8> = (0..bytes).map(|at| (at * 37 + 11) as u8).collect();
         record[..4].copy_from_slice(&kind.to_ne_bytes());
@@ -222,7 +222,7 @@ mod tests {
         }
         // SAFETY: there is no name.
         let Entry::Ran(record) = (unsafe { read(&kernel(208, 0, 1, 2)) }) else { panic!("it ran") };
-        assert_eq!(record.operation, Operation::Kernel { name: "a kernel without a name".into() });
+        assert_eq!(record.operation, Operation::Kernel { name: "unnamed kernel".into() });
     }
 
     #[test]

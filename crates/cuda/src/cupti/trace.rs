@@ -1,5 +1,5 @@
-//! Tracing a stream. The library is the process's: it hands out records of everything that runs, in buffers that it asks for,
-//! whenever it likes and in whatever thread. Those of the streams that are traced are kept until they are asked for.
+//! Tracing a stream. CUPTI is process-wide: it delivers records of everything that runs, in buffers that it requests,
+//! at any time and from any thread. Records of traced streams are kept until they are collected.
 
 use std::{
     alloc::{Layout, alloc, dealloc},
@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{CudaError, driver::Stream};
 
-/// What is asked for. A region is noted with the record of a call that was made in it, so that calls have to be recorded as
-/// well: of the driver, and of the runtime that the vendors' libraries bring.
+/// The records to request. A region is attached to the record of a call made in it, so calls must be recorded as well:
+/// those of the driver, and those of the runtime that the vendor libraries use.
 const KINDS: [u32; 6] = [
     kind::CONCURRENT_KERNEL,
     kind::MEMCPY,
@@ -31,10 +31,10 @@ const KINDS: [u32; 6] = [
     kind::EXTERNAL_CORRELATION,
 ];
 
-/// The library's number for regions of a kind that is the program's own.
+/// CUPTI's number for program-defined regions.
 const OWN_REGIONS: u32 = 3;
 
-/// Hands out buffers in which a record is not complete, too.
+/// Also flushes buffers that hold incomplete records.
 const FLUSH_FORCED: u32 = 1;
 
 /// A buffer's layout: some ten thousand records, aligned as the library asks.
@@ -47,13 +47,13 @@ const BUFFER: Layout = match Layout::from_size_align(4 << 20, 8) {
 #[derive(Debug)]
 pub(crate) struct Trace {
     cupti: &'static Cupti,
-    /// Tells the regions of one trace from those of another.
+    /// Distinguishes the regions of one trace from those of another.
     number: u32,
     /// The context and the stream, by the library's numbers.
     place: (u32, u32),
 }
 
-/// What a stream was seen to run.
+/// What a stream ran, according to the trace.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Collected {
     /// Each with the region that it was launched in, if that is known.
@@ -66,12 +66,12 @@ impl Trace {
     /// Traces a stream from now on.
     ///
     /// # Errors
-    /// If the library refuses: it may lack the right, or another tool may have it.
+    /// If the library refuses: the process may lack permission, or another tool may be using it.
     pub fn begin(cupti: &'static Cupti, stream: &Stream) -> Result<Trace, CudaError> {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
         let place = stream.context().with_handle(|context| {
             let (mut of_context, mut of_stream) = (0, 0);
-            // SAFETY: both calls write one number, of a context that is current and a stream of it.
+            // SAFETY: both calls write one number; the context is current and the stream belongs to it.
             let status = unsafe { (cupti.functions.context_id)(context, &mut of_context) };
             cupti.check(status, "number the context")?;
             // SAFETY: as above.
@@ -81,7 +81,7 @@ impl Trace {
         })??;
         collecting().streams.insert(place, Seen::default());
         let trace = Trace { cupti, number: NUMBERS.fetch_add(1, Ordering::Relaxed), place };
-        // Counted before it is known to succeed: what was begun is ended when the trace is dropped, which is after this.
+        // Counted before it is known to succeed: dropping the trace, which happens later, ends what was begun.
         let mut traces = traces();
         *traces += 1;
         if *traces == 1 {
@@ -92,7 +92,7 @@ impl Trace {
 
     fn enable(&self) -> Result<(), CudaError> {
         let functions = &self.cupti.functions;
-        // SAFETY: the functions are there for as long as the process.
+        // SAFETY: the functions live as long as the process.
         let status = unsafe { (functions.register_callbacks)(buffer_requested, buffer_completed) };
         self.cupti.check(status, "take our buffers")?;
         for kind in KINDS {
@@ -102,14 +102,14 @@ impl Trace {
         Ok(())
     }
 
-    /// Does something in a region of this number: what is launched meanwhile by this thread is of it.
+    /// Does something within the region of this number: what this thread launches meanwhile belongs to it.
     pub fn region<T>(&self, region: u32, work: impl FnOnce() -> T) -> T {
         let functions = &self.cupti.functions;
         // SAFETY: the call takes numbers. If it is refused, the launches belong to no region, and nothing else changes.
         let pushed = unsafe { (functions.push_external_id)(OWN_REGIONS, joined(self.number, region)) };
         let done = work();
         if pushed == SUCCESS {
-            // SAFETY: what was pushed above is on top; nobody asks which it was.
+            // SAFETY: what was pushed above is on top; its value is not needed.
             let _ = unsafe { (functions.pop_external_id)(OWN_REGIONS, ptr::null_mut()) };
         }
         done
@@ -126,14 +126,14 @@ impl Trace {
         Ok(now)
     }
 
-    /// What the stream has run since this was asked last. It has been waited for.
+    /// What the stream has run since the last call. The caller has waited for the stream.
     ///
     /// # Errors
     /// If the library fails.
     pub fn collect(&self) -> Result<Collected, CudaError> {
         let functions = &self.cupti.functions;
-        // Of this stream every record is complete, and one of another that is not is lost to it: a profile is taken of one
-        // program at a time.
+        // Every record of this stream is complete. Incomplete records of other streams are lost: only one program is
+        // profiled at a time.
         // SAFETY: the callbacks were registered; they take the lock, which is not held here.
         self.cupti.check(unsafe { (functions.flush_all)(FLUSH_FORCED) }, "hand out its records")?;
         let mut dropped = 0;
@@ -150,7 +150,7 @@ impl Drop for Trace {
         *traces -= 1;
         if *traces == 0 {
             for kind in KINDS {
-                // SAFETY: the call takes a number. A kind that was not enabled is none the worse for it.
+                // SAFETY: the call takes a number. Disabling a kind that was not enabled does no harm.
                 let _ = unsafe { (self.cupti.functions.disable)(kind) };
             }
         }
@@ -159,13 +159,13 @@ impl Drop for Trace {
     }
 }
 
-/// How many streams are traced: with the first the library is told to record, and with the last to stop.
+/// How many streams are traced: the first starts the recording, and the last stops it.
 fn traces() -> MutexGuard<'static, usize> {
     static TRACES: Mutex<usize> = Mutex::new(0);
     TRACES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the library has handed out and nobody has asked for yet.
+/// Records that the library has delivered and nobody has collected yet.
 #[derive(Debug, Default)]
 struct Collecting {
     /// The streams that are traced.
@@ -174,7 +174,7 @@ struct Collecting {
     regions: HashMap<u32, u64>,
 }
 
-/// What was seen of a stream.
+/// What was recorded of a stream.
 #[derive(Debug, Default)]
 struct Seen {
     records: Vec<Record>,
@@ -184,7 +184,7 @@ struct Seen {
 
 fn collecting() -> MutexGuard<'static, Collecting> {
     static COLLECTING: LazyLock<Mutex<Collecting>> = LazyLock::new(Mutex::default);
-    // It is whole after every statement that changes it.
+    // It is consistent after every statement that changes it.
     COLLECTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -232,7 +232,7 @@ impl Collecting {
 /// Gives the library a buffer, or none if there is no memory.
 ///
 /// # Safety
-/// The library calls it, with three places to write to.
+/// Only the library calls it, with three places to write to.
 unsafe extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize) {
     // SAFETY: the layout has a size; the places are the library's own.
     unsafe {
@@ -245,7 +245,7 @@ unsafe extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mut usize, mo
 /// Takes a buffer back and reads its records.
 ///
 /// # Safety
-/// The library calls it, with a buffer of ours whose first `valid` bytes hold records.
+/// Only the library calls it, with a buffer of ours whose first `valid` bytes hold records.
 unsafe extern "C" fn buffer_completed(
     _context: CUcontext,
     _stream: u32,
@@ -265,13 +265,13 @@ unsafe extern "C" fn buffer_completed(
             else {
                 break;
             };
-            // SAFETY: so many bytes of the buffer are left from there on.
+            // SAFETY: that many bytes of the buffer are left from there on.
             let bytes = unsafe { std::slice::from_raw_parts(record.cast::<u8>(), left) };
             // SAFETY: a record begins there, and its strings live as long as the modules of their kernels.
             collecting.add(unsafe { read(bytes) });
         }
     }
-    // SAFETY: handed out above with this layout; the library does not use it any more.
+    // SAFETY: allocated above with this layout; the library no longer uses it.
     unsafe { dealloc(buffer, BUFFER) };
 }
 
@@ -290,13 +290,13 @@ mod tests {
         let mut collecting = Collecting::default();
         collecting.streams.insert((1, 7), Seen::default());
         collecting.streams.insert((1, 8), Seen::default());
-        // A region may be told of before its kernel or after it, and kernels in any order.
+        // A region may be reported before its kernel or after it, and kernels in any order.
         for entry in [
             Entry::Called { correlation: 10, region: joined(2, 4) },
             Entry::Ran(record(7, 11, 200)),
             Entry::Ran(record(7, 10, 100)),
             Entry::Called { correlation: 11, region: joined(2, 5) },
-            // Launched by no region, by another trace's, in another stream, and in one that nobody traces.
+            // Launched in no region, in another trace's region, in another stream, and in one that is not traced.
             Entry::Ran(record(7, 12, 300)),
             Entry::Called { correlation: 13, region: joined(3, 5) },
             Entry::Ran(record(7, 13, 400)),
@@ -312,7 +312,7 @@ mod tests {
         let found: Vec<_> = collected.records.iter().map(|(region, r)| (*region, r.correlation)).collect();
         assert_eq!(found, [(Some(4), 10), (Some(5), 11), (None, 12), (None, 13)]);
         assert_eq!(collected.lost, 5);
-        // They are told of once, and the other trace keeps its own.
+        // They are returned once, and the other trace keeps its own.
         assert_eq!(collecting.take((1, 7), 2, 0), Collected::default());
         assert_eq!(collecting.regions.len(), 1);
         assert_eq!(collecting.take((1, 8), 3, 0).records.len(), 1);

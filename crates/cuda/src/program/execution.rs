@@ -1,4 +1,4 @@
-//! Giving a plan's launches to the GPU.
+//! Submitting a plan's launches to the GPU.
 
 use kinora_graph::{NodeId, Phase};
 use kinora_profile::Profiler;
@@ -20,7 +20,7 @@ pub(super) struct RunningNode {
     pub work: Vec<PreparedWork>,
 }
 
-/// The launches of both phases. The memory that they point to is held by the program that holds this.
+/// The launches of both phases. The program that holds this also holds the memory that they point to.
 #[derive(Debug)]
 pub(super) struct Executor {
     clip: Vec<RunningNode>,
@@ -28,15 +28,15 @@ pub(super) struct Executor {
     /// The step as one launch.
     recorded: Option<ExecutableGraph>,
     synchronise_every_launch: bool,
-    /// Takes the times of every launch, where they are wanted.
+    /// Times every launch, if requested.
     timing: Option<Timing>,
-    /// The phase that was begun last, and how often the step was.
+    /// The phase that was begun last, and how often the step has run.
     phase: Phase,
     steps: u64,
 }
 
 impl Executor {
-    /// Records the step, where it is to run as a CUDA graph.
+    /// Records the step, if it is to run as a CUDA graph.
     pub fn new(
         context: &Context,
         clip: Vec<RunningNode>,
@@ -62,7 +62,7 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Records the step in a stream of its own: another thread may put weights into the program's meanwhile.
+    /// Records the step in a stream of its own: another thread may be copying weights in the program's stream.
     fn record(&self, context: &Context) -> Result<ExecutableGraph, CudaError> {
         let stream = Stream::new(context)?;
         let mut graph = stream.capture(|| self.enqueue_launches(&stream, Phase::Step))?;
@@ -83,14 +83,14 @@ impl Executor {
         self.nodes(phase).iter().map(|node| node.work.len()).sum()
     }
 
-    /// Puts a phase into the stream.
+    /// Enqueues a phase in the stream.
     pub fn enqueue(&mut self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
         self.phase = phase;
         if phase == Phase::Step {
             self.steps += 1;
-            // Events within a CUDA graph would be those of its last launch alone.
+            // Events within a CUDA graph would only show its last launch.
             if let (Some(graph), None) = (&mut self.recorded, &self.timing) {
-                // SAFETY: the memory is there for as long as the program, which waits for the stream before it goes.
+                // SAFETY: the memory lives as long as the program, which waits for the stream before it is dropped.
                 let launched = unsafe { graph.enqueue(stream) };
                 return launched.map_err(|error| self.during_run(error));
             }
@@ -101,12 +101,12 @@ impl Executor {
         self.enqueue_launches(stream, phase)
     }
 
-    /// Takes the times of all launches from now on, and runs them one by one; `None` ends that.
+    /// Starts timing all launches, which then run one by one; `None` stops it.
     pub fn set_timing(&mut self, timing: Option<Timing>) {
         self.timing = timing;
     }
 
-    /// Puts a copy between host and device into the stream.
+    /// Enqueues a copy between host and device in the stream.
     pub fn enqueue_copy(
         &mut self,
         stream: &Stream,
@@ -119,12 +119,12 @@ impl Executor {
         }
     }
 
-    /// The profiler that is told of everything; one that is off where nobody is.
+    /// The profiler that records everything; one that is off if nothing is profiled.
     pub fn profiler(&self) -> Profiler {
         self.timing.as_ref().map_or_else(Profiler::off, |timing| timing.profiler().clone())
     }
 
-    /// Tells the profiler of the launches that have been done since it was told last, or forgets them where they failed.
+    /// Reports the launches that have finished since the last report to the profiler, or discards them if they failed.
     pub fn report_times(&mut self, succeeded: bool) -> Result<(), CudaError> {
         match &mut self.timing {
             Some(timing) if succeeded => timing.report(),
@@ -159,7 +159,7 @@ impl Executor {
 
     fn enqueue_node(&self, stream: &Stream, node: &RunningNode) -> Result<(), CudaError> {
         for work in &node.work {
-            // SAFETY: the memory is there for as long as the program, which waits for the stream before it goes.
+            // SAFETY: the memory lives as long as the program, which waits for the stream before it is dropped.
             let launched = unsafe { work.enqueue(stream) };
             let done = launched.and_then(|()| match self.synchronise_every_launch {
                 true => stream.synchronise(),
@@ -170,7 +170,7 @@ impl Executor {
         Ok(())
     }
 
-    /// An error that came while the launches given last ran.
+    /// An error that occurred while the last launches ran.
     pub fn during_run(&self, error: CudaError) -> CudaError {
         self.error(error, None)
     }

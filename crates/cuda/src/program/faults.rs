@@ -1,4 +1,4 @@
-//! Bad indices in the data: a kernel that finds one leaves a note, and the run is an error.
+//! Invalid indices in the data: a kernel that finds one records it, and the run returns an error.
 
 use kinora_graph::{Graph, Op, Phase, plan::Plan};
 use kinora_runtime::RunError;
@@ -10,7 +10,7 @@ use crate::{
     kernels::{DevicePointer, FAULT_BYTES},
 };
 
-/// Two words on the device, where kernels leave the number of a call and the index that they found.
+/// Two words on the device, where kernels store the number of a call and the invalid index that it found.
 #[derive(Debug)]
 pub(super) struct FaultWord {
     device: DeviceBuffer,
@@ -29,16 +29,16 @@ impl FaultWord {
         self.device.address()
     }
 
-    /// Forgets what an earlier run left. Nothing is under way.
+    /// Clears what an earlier run left. Nothing is running.
     pub fn clear(&mut self, stream: &Stream) -> Result<(), CudaError> {
         self.host.fill(0);
-        // SAFETY: the words are device memory of so many bytes.
+        // SAFETY: the words are device memory of that many bytes.
         unsafe { stream.fill(self.device.address(), 0, FAULT_BYTES) }
     }
 
-    /// Reads the words once the stream has come here.
+    /// Enqueues a copy of the words to the host.
     pub fn enqueue(&mut self, stream: &Stream) -> Result<(), CudaError> {
-        // SAFETY: the copy is waited for before the host's copy is looked at; the buffer waits for it when it is dropped.
+        // SAFETY: the copy is waited for before the host reads it; the buffer waits for it when it is dropped.
         unsafe { stream.download(&mut self.host, self.device.address()) }
     }
 
@@ -47,12 +47,12 @@ impl FaultWord {
         (word(0), word(4))
     }
 
-    /// The phase of the call that left a note.
+    /// The phase of the call that recorded a fault.
     pub fn phase(&self, plan: &Plan) -> Option<Phase> {
         Lowered::numbered(plan, self.words().0).map(|(phase, _)| phase)
     }
 
-    /// The error that was noted, which is the CPU's for the same data.
+    /// The recorded error, which is the same as the CPU's for the same data.
     pub fn check(&self, graph: &Graph, plan: &Plan) -> Result<(), CudaError> {
         match self.words() {
             (0, _) => Ok(()),
@@ -63,7 +63,9 @@ impl FaultWord {
 
 fn explain(graph: &Graph, plan: &Plan, number: i32, index: i32) -> CudaError {
     let Some((_, id)) = Lowered::numbered(plan, number) else {
-        return CudaError::Internal(format!("a kernel left the number {number}, which is no node's"));
+        return CudaError::Internal(format!(
+            "a kernel recorded a fault for node {number}, which does not exist"
+        ));
     };
     let node = graph.node(id);
     let layer = node.name.clone();
@@ -73,7 +75,9 @@ fn explain(graph: &Graph, plan: &Plan, number: i32, index: i32) -> CudaError {
     match &node.op {
         Op::Embedding => RunError::Token { layer, id: index, rows: rows(0) }.into(),
         Op::SamplerStep(_) => RunError::SamplerStep { layer, step: index, steps: rows(2) }.into(),
-        _ => CudaError::Internal(format!("{layer} found the bad index {index}, and has none")),
+        _ => CudaError::Internal(format!(
+            "{layer} reported the invalid index {index}, but its op has no indices"
+        )),
     }
 }
 

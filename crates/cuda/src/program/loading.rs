@@ -1,4 +1,4 @@
-//! Making a program: memory, launches, code and weights.
+//! Loading a program: memory, launches, code and weights.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -33,9 +33,9 @@ const STAGING_BYTES: usize = 32 << 20;
 pub struct LoadOptions<'a> {
     /// How kernels are compiled and kept.
     pub compiler: CompilerOptions,
-    /// Told of each kernel that is compiled or found.
+    /// Called for each kernel that is compiled or found.
     pub progress: &'a (dyn Fn(&Progress) + Sync),
-    /// Told of the copies of weights, where it records.
+    /// Records the copies of weights, if it is on.
     pub profiler: Profiler,
 }
 
@@ -161,7 +161,7 @@ impl Code {
     }
 }
 
-/// Makes every launch ready.
+/// Prepares every launch.
 fn prepare(
     graph: &Graph,
     nodes: Vec<LoweredNode>,
@@ -177,8 +177,8 @@ fn prepare(
     nodes.into_iter().map(running).collect()
 }
 
-/// Runs the load phase on the host and copies what the later phases read to the device. Gives what is a result of the
-/// graph.
+/// Runs the load phase on the host and copies what the later phases read to the device. Returns the values that are
+/// results of the graph.
 fn upload_weights(
     graph: &Graph,
     resident: &[ValueId],
@@ -207,7 +207,7 @@ struct Uploader<'a> {
     stream: &'a Stream,
     buffers: [(PinnedBuffer, Event); 2],
     next: usize,
-    /// Takes the times of the copies, where they are wanted.
+    /// Times the copies, if requested.
     timing: Option<Timing>,
 }
 
@@ -223,11 +223,11 @@ impl Uploader<'_> {
         for chunk in bytes.chunks(STAGING_BYTES) {
             let (buffer, copied) = &mut self.buffers[self.next];
             self.next = (self.next + 1) % 2;
-            // An event that was never recorded has come to pass.
+            // An event that was never recorded counts as completed.
             copied.synchronise()?;
             buffer[..chunk.len()].copy_from_slice(chunk);
-            // SAFETY: the buffer is not written before the event recorded next has come to pass, and waits for copies when
-            // it is dropped; the weight has so many bytes there.
+            // SAFETY: the buffer is not written again before the event recorded next has completed, and waits for
+            // copies when it is dropped; the weight has that many bytes there.
             let copy = || unsafe { self.stream.upload(to, &buffer[..chunk.len()]) };
             match &mut self.timing {
                 Some(timing) => {
@@ -242,7 +242,7 @@ impl Uploader<'_> {
         Ok(())
     }
 
-    /// Tells the profiler of the copies, which have been waited for.
+    /// Reports the copies, which have finished, to the profiler.
     fn report(&mut self) -> Result<(), CudaError> {
         self.timing.as_mut().map_or(Ok(()), Timing::report)
     }

@@ -48,7 +48,7 @@ pub(super) struct Memory<'a> {
 }
 
 impl Memory<'_> {
-    /// The address of a value; 0 where it has no elements.
+    /// The address of a value; 0 if it has no elements.
     pub fn address(&self, graph: &Graph, plan: &Plan, value: ValueId) -> Result<DevicePointer, CudaError> {
         if graph.ty(value).elements() == 0 {
             return Ok(DevicePointer::NULL);
@@ -64,16 +64,16 @@ impl Memory<'_> {
     }
 }
 
-/// A node as launches and calls of libraries.
+/// A node as launches and library calls.
 #[derive(Debug)]
 pub(super) struct LoweredNode {
     pub node: NodeId,
-    /// The implementation's name; empty where nothing runs.
+    /// The implementation's name; empty if nothing runs.
     pub kernel: String,
     pub work: Vec<Work>,
 }
 
-/// The nodes of both phases as launches and calls of libraries.
+/// The nodes of both phases as launches and library calls.
 #[derive(Debug)]
 pub(super) struct Lowered {
     pub clip: Vec<LoweredNode>,
@@ -81,14 +81,14 @@ pub(super) struct Lowered {
 }
 
 impl Lowered {
-    /// The kernels that are launched, each once, and the one that a loop of steps counts with.
+    /// The kernels that are launched, each once, and the one that counts the steps of a loop.
     pub fn kernels(&self, graph: &Graph) -> Vec<Kernel> {
         let mut kernels = kernels(self.clip.iter().chain(&self.step).flat_map(|node| &node.work));
         kernels.extend(step_loop::can_count(graph).then(step_loop::count_up_kernel));
         kernels
     }
 
-    /// The node that a kernel means when it leaves a number in the fault word, and its phase.
+    /// The node that a number in the fault word refers to, and its phase.
     pub fn numbered(plan: &Plan, number: i32) -> Option<(Phase, NodeId)> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
         let clip = plan.steps(Phase::Clip);
@@ -136,7 +136,7 @@ fn lower_node(
     let workspace = step.workspace.filter(|buffer| buffer.bytes > 0);
     if workspace.map_or(0, |buffer| buffer.bytes) < needed {
         return Err(CudaError::Internal(format!(
-            "{}: {} needs {needed} bytes of scratch memory, which the plan does not have",
+            "{}: {} needs {needed} bytes of scratch memory, which the plan does not provide",
             node.name,
             implementation.name()
         )));

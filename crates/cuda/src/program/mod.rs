@@ -1,4 +1,4 @@
-//! A graph made ready to run on a GPU: planned, its kernels compiled, its weights uploaded, its memory allocated.
+//! A graph that is ready to run on a GPU: planned, its kernels compiled, its weights uploaded, its memory allocated.
 //!
 //! Everything is decided when the program is loaded: each node has become launches with final addresses. Running it
 //! copies inputs in, launches, and copies results out.
@@ -33,14 +33,14 @@ use staging::{Half, Inputs, Outputs};
 use step_loop::Feed;
 use timing::{Copying, Timing};
 
-/// What a profile calls the queue of the GPU.
+/// The name of the GPU's queue in a profile.
 const GPU_LANE: &str = "GPU";
 
-/// A graph made ready to run on a GPU.
+/// A graph that is ready to run on a GPU.
 ///
 /// The arena and the weights are one allocation each, made when the program is loaded: [`Plan::arena_bytes`] and
-/// [`Plan::weight_bytes`]. Beside them it holds two words on the device,
-/// its code, and pinned host memory for inputs and results. A step allocates nothing on the device.
+/// [`Plan::weight_bytes`]. It also holds two words on the device, its code, and pinned host memory for inputs and
+/// results. A step allocates nothing on the device.
 #[derive(Debug)]
 pub struct Program {
     graph: Graph,
@@ -51,11 +51,11 @@ pub struct Program {
     inputs: Inputs,
     outputs: Outputs,
     fault: FaultWord,
-    /// Among them the one that counts steps, where the graph has an input for it.
+    /// Includes the kernel that counts steps, if the graph has an input for it.
     kernels: LoadedKernels,
     feed: Option<Feed>,
     arena: DeviceBuffer,
-    /// Held for as long as launches point into it.
+    /// Kept alive while launches point into it.
     _weights: DeviceBuffer,
     memory: ProgramMemory,
     load_times: LoadTimes,
@@ -63,17 +63,17 @@ pub struct Program {
     clip_has_run: bool,
 }
 
-/// What a program takes of the GPU's memory, in bytes.
+/// The GPU memory that a program takes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramMemory {
     /// The weights' allocation.
     pub weights: usize,
     /// The arena.
     pub arena: usize,
-    /// What the plan foretold for both: [`Plan::peak_bytes`].
+    /// What the plan predicted for both: [`Plan::peak_bytes`].
     pub planned: usize,
-    /// By how much the driver's free memory shrank while the program was loaded, its code included. Another process's
-    /// doings are in it too.
+    /// How much the driver's free memory shrank while the program was loaded, its code included. Allocations of other
+    /// processes count too.
     pub driver: usize,
 }
 
@@ -97,7 +97,7 @@ impl Program {
         &self.plan
     }
 
-    /// What it takes of the GPU's memory.
+    /// The GPU memory that it takes.
     pub fn memory(&self) -> ProgramMemory {
         self.memory
     }
@@ -122,14 +122,14 @@ impl Program {
         &self.stream
     }
 
-    /// Records from now on what every layer and every copy takes on the GPU, under this name for the program. Layers are
-    /// launched one by one then, and not as one CUDA graph. A profiler that is off ends it.
+    /// Starts recording how long every layer and every copy takes on the GPU, under this name for the program. Layers
+    /// are then launched one by one instead of as one CUDA graph. A profiler that is off stops the recording.
     ///
-    /// With [`Cupti`], the profile also has when each kernel ran, and a layer takes as long as its kernels. Without it, a layer's
-    /// time has the wait for its launch in it, some microseconds.
+    /// With [`Cupti`], the profile also shows when each kernel ran, and a layer takes as long as its kernels. Without
+    /// it, a layer's time includes the wait for its launch, a few microseconds.
     ///
     /// # Errors
-    /// Where the driver fails.
+    /// If the driver fails.
     pub fn profile(
         &mut self,
         profiler: &Profiler,
@@ -151,9 +151,9 @@ impl Program {
         });
         let trace = match cupti.map(|cupti| Trace::begin(cupti, &self.stream)).transpose() {
             Ok(trace) => trace,
-            // It may lack the right, or another tool may have it: there is a profile all the same.
+            // The process may lack permission, or another tool may be using CUPTI: the profile works without it.
             Err(error) => {
-                profiler.note(&format!("the GPU's own times of kernels are missing: {error}"));
+                profiler.note(&format!("the times of single kernels are missing: {error}"));
                 None
             }
         };
@@ -186,11 +186,11 @@ impl Program {
         self.outputs.read(&self.graph, Half::First)
     }
 
-    /// Gives the clip's inputs and runs what depends on them alone.
+    /// Sets the clip's inputs and runs what depends on them alone.
     ///
     /// # Errors
-    /// Where an input of the clip phase is missing or of another type, an input is not one of the clip phase's, an op finds
-    /// a bad index in its data, or the GPU fails. The clip phase has to succeed before the next step then.
+    /// If an input of the clip phase is missing or of another type, an input is not one of the clip phase's, an op
+    /// finds a bad index in its data, or the GPU fails. The clip phase must then succeed before the next step.
     pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), CudaError> {
         tensors::refuse_unknown(&self.graph, &[Phase::Clip], inputs)?;
         self.clip_has_run = false;
@@ -204,10 +204,10 @@ impl Program {
         })
     }
 
-    /// Gives a step's inputs, replays the step, and returns the results.
+    /// Sets a step's inputs, replays the step, and returns the results.
     ///
     /// # Errors
-    /// Where the graph has a clip phase that has not run, an input of the step phase is missing or of another type, an
+    /// If the graph has a clip phase that has not run, an input of the step phase is missing or of another type, an
     /// input is not one of the step phase's, an op finds a bad index in its data, or the GPU fails.
     pub fn run_step(&mut self, inputs: &Tensors) -> Result<Tensors, CudaError> {
         self.refuse_without_clip()?;
@@ -224,7 +224,7 @@ impl Program {
     /// Runs the step phase again with the inputs that were given last: for timing.
     ///
     /// # Errors
-    /// Where an op finds a bad index in its data, or the GPU fails.
+    /// If an op finds a bad index in its data, or the GPU fails.
     pub fn replay(&mut self) -> Result<(), CudaError> {
         self.settled(|program| {
             program.upload_inputs(&[Phase::Step])?;
@@ -232,8 +232,8 @@ impl Program {
         })
     }
 
-    /// Replays the step so many times without a wait between, and gives the milliseconds that each took on the GPU,
-    /// without the copies of its inputs.
+    /// Replays the step `count` times without waiting in between, and returns the milliseconds that each took on the
+    /// GPU, without the copies of its inputs.
     ///
     /// # Errors
     /// As [`Program::replay`].
@@ -269,7 +269,7 @@ impl Program {
         self.executor.enqueue_copy(&self.stream, copying, || self.outputs.enqueue(&self.stream, half))
     }
 
-    /// A step reads what the clip phase left.
+    /// Refuses a step before the clip phase, whose results it reads.
     fn refuse_without_clip(&self) -> Result<(), CudaError> {
         let has_clip_inputs =
             self.graph.inputs().iter().any(|&v| self.graph.value(v).source == Source::Input(Phase::Clip));
@@ -279,7 +279,7 @@ impl Program {
         Ok(())
     }
 
-    /// From here on the arena holds no clip that a step could read, until the clip phase has run.
+    /// Marks that the arena holds no clip that a step could read, until the clip phase has run.
     fn start_clip(&mut self) -> Result<(), CudaError> {
         self.clip_has_run = false;
         if let Some(byte) = self.options.poison {
@@ -289,14 +289,14 @@ impl Program {
         Ok(())
     }
 
-    /// Gives work to the GPU and waits for it. Whatever happens, nothing is under way afterwards, and an error of the
-    /// device or in the data is the result.
+    /// Submits work to the GPU and waits for it. Whatever happens, nothing is running afterwards, and an error of the
+    /// device or in the data is returned.
     fn settled(&mut self, work: impl FnOnce(&mut Program) -> Result<(), CudaError>) -> Result<(), CudaError> {
         let given = self.fault.clear(&self.stream).and_then(|()| work(self));
         let read = given.and_then(|()| self.fault.enqueue(&self.stream));
         let waited = self.stream.synchronise();
         let result = match (read, waited) {
-            // The device's own error tells more than the one of a call that came after it.
+            // The device's own error says more than the error of a call that came after it.
             (Err(error @ CudaError::DuringRun { .. }), _) => Err(error),
             (_, Err(error)) => Err(self.executor.during_run(error)),
             (Err(error), Ok(())) => Err(error),
@@ -312,7 +312,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Launches under way read what is about to be freed.
+        // Running launches read what is about to be freed.
         let _ = self.stream.synchronise();
     }
 }

@@ -17,13 +17,13 @@ use crate::{
     work::kernels,
 };
 
-/// Numbers of multiprocessors that GPUs have, from a laptop's to the largest.
+/// Typical numbers of multiprocessors, from laptop GPUs to the largest.
 const MULTIPROCESSORS: [u32; 30] = [
     14, 16, 20, 24, 28, 30, 34, 36, 40, 46, 48, 56, 58, 60, 66, 68, 72, 76, 78, 80, 82, 84, 108, 114, 128,
     132, 142, 144, 148, 170,
 ];
 
-/// Plans a graph that the passes have been over, and settles how its nodes run.
+/// Plans an optimised graph, and decides how its nodes run.
 fn plan(graph: &Graph, options: &CudaOptions) -> Result<(Plan, CudaOptions), PlanError> {
     let settled = Arc::new(Settled::new(options.chooser()));
     let options = CudaOptions { choice: Some(settled), ..options.clone() };
@@ -32,8 +32,8 @@ fn plan(graph: &Graph, options: &CudaOptions) -> Result<(Plan, CudaOptions), Pla
     Ok((plan, options))
 }
 
-/// A graph optimised and planned for a chip. It holds nothing on a device: what a program would need is known on a
-/// machine that could not run it too.
+/// A graph optimised and planned for a chip. It holds nothing on a device, so what a program would need is known even
+/// on a machine that could not run it.
 #[derive(Clone, Debug)]
 pub struct Planned {
     pub(super) graph: Graph,
@@ -45,7 +45,7 @@ impl Planned {
     /// Optimises, plans, and checks the budget and that there is a kernel for every node.
     ///
     /// # Errors
-    /// Where the graph is wrong, its plan does not fit the budget, or no kernel runs one of its nodes.
+    /// If the graph is wrong, its plan does not fit the budget, or no kernel runs one of its nodes.
     pub fn new(graph: &Graph, options: &CudaOptions) -> Result<Planned, CudaError> {
         let graph = if options.optimise && options.kernels == KernelSet::Fused {
             passes::optimise_traced(graph, &CudaTarget::new(options), Some(&*options.host))?.0
@@ -53,7 +53,7 @@ impl Planned {
             graph.clone()
         };
         let (plan, options) = match plan(&graph, options) {
-            // What was measured to be the fastest may need more scratch memory than the families' own choice.
+            // The kernels that measured fastest may need more scratch memory than the families' own choice.
             Err(PlanError::OverBudget { .. }) if options.choice.is_some() => {
                 plan(&graph, &CudaOptions { choice: None, ..options.clone() })
             }
@@ -68,7 +68,7 @@ impl Planned {
     /// Visits every call that the GPU will run.
     ///
     /// # Errors
-    /// Whatever the visitor ends with.
+    /// The visitor's error.
     pub fn for_each_call(
         &self,
         mut visit: impl FnMut(&Call<'_>) -> Result<(), CudaError>,
@@ -95,8 +95,8 @@ impl Planned {
         &self.plan
     }
 
-    /// The kernels that a graph launches on GPUs of a generation, however many multiprocessors they have: the fixed choice
-    /// depends on their number. Each comes once.
+    /// The kernels that a graph launches on GPUs of a generation, each once, for any number of multiprocessors: the
+    /// fixed choice depends on that number.
     ///
     /// # Errors
     /// As [`Planned::new`].
@@ -132,12 +132,12 @@ impl Planned {
         self.load_with(device, parameters, &LoadOptions::default())
     }
 
-    /// Compiles the kernels, loads the weights and allocates the arena. Where a vendor's library that was chosen refuses,
-    /// the families' own kernels run.
+    /// Compiles the kernels, loads the weights and allocates the arena. If a chosen vendor library refuses, the
+    /// families' own kernels run.
     ///
     /// # Errors
-    /// Where the GPU does not run the chip's code or has too little memory, a kernel does not compile, or a weight that the
-    /// graph uses is missing, cannot be read, is of another type, or not finite.
+    /// If the GPU does not run the chip's code or has too little memory, a kernel does not compile, or a weight that
+    /// the graph uses is missing, cannot be read, is of another type, or not finite.
     pub fn load_with(
         self,
         device: &Device,
@@ -145,7 +145,7 @@ impl Planned {
         load: &LoadOptions<'_>,
     ) -> Result<Program, CudaError> {
         match loading::load(self.clone(), device, parameters, load) {
-            // One that was measured to be the fastest, and does not do the work any more: everything runs without it.
+            // A library that measured fastest no longer does the work: everything runs without it.
             Err(CudaError::Library { .. }) => {
                 let options = CudaOptions { choice: None, ..self.options };
                 let (plan, options) = plan(&self.graph, &options)?;

@@ -46,7 +46,7 @@ impl Inputs {
         let mut end = 0;
         for &id in graph.inputs() {
             let value = graph.value(id);
-            // An input that nothing reads has no place.
+            // An input that nothing reads has no place in the plan.
             if let (Source::Input(phase), Place::Arena(buffer)) = (&value.source, plan.place(id)) {
                 let address = memory.address(graph, plan, id)?;
                 let (name, bytes) = (value.name.clone(), buffer.bytes);
@@ -62,7 +62,7 @@ impl Inputs {
         self.slots.iter().filter(move |slot| slot.phase == phase)
     }
 
-    /// Checks the inputs of some phases and lays them ready. No copy of an earlier run is under way.
+    /// Checks the inputs of some phases and stages them. No copy of an earlier run is in progress.
     pub fn stage(&mut self, graph: &Graph, phases: &[Phase], inputs: &Tensors) -> Result<(), CudaError> {
         for &id in graph.inputs() {
             let value = graph.value(id);
@@ -82,7 +82,7 @@ impl Inputs {
         &self.staging[slot.offset..slot.offset + slot.bytes]
     }
 
-    /// How much a copy of the inputs of some phases is, in bytes.
+    /// The bytes in the inputs of some phases.
     pub fn bytes(&self, phases: &[Phase]) -> usize {
         self.slots.iter().filter(|slot| phases.contains(&slot.phase)).map(|slot| slot.bytes).sum()
     }
@@ -90,7 +90,7 @@ impl Inputs {
     /// Copies what was staged to where the plan wants it.
     pub fn upload(&self, stream: &Stream, phases: &[Phase]) -> Result<(), CudaError> {
         for slot in self.slots.iter().filter(|slot| phases.contains(&slot.phase)) {
-            // SAFETY: the buffer is the input's, and the staged bytes stay until the run is waited for.
+            // SAFETY: the buffer belongs to the input, and the staged bytes stay until the run is waited for.
             unsafe { stream.upload(slot.address, self.staged(slot))? };
         }
         Ok(())
@@ -115,15 +115,15 @@ impl Half {
 #[derive(Debug)]
 pub(super) struct Outputs {
     slots: Vec<Slot>,
-    /// Results that are known at load, by name.
+    /// Results that are known after the load phase, by name.
     known: HashMap<String, Tensor>,
     first: PinnedBuffer,
-    /// Made for the first loop that has an observer; before, everything goes to the first.
+    /// Allocated for the first loop that has an observer; until then, everything goes to the first.
     second: Option<PinnedBuffer>,
 }
 
 impl Outputs {
-    /// `known` has the results that are known at load, by value.
+    /// `known` has the results that are known after the load phase, by value.
     pub fn new(
         context: &Context,
         graph: &Graph,
@@ -158,12 +158,12 @@ impl Outputs {
         self.slots.iter().find(|slot| slot.name == name)
     }
 
-    /// How much a copy of the results is, in bytes.
+    /// The bytes in the results.
     pub fn bytes(&self) -> usize {
         self.slots.iter().map(|slot| slot.bytes).sum()
     }
 
-    /// Makes both halves different ones.
+    /// Gives the second half memory of its own.
     pub fn make_second_half(&mut self, context: &Context) -> Result<(), CudaError> {
         if self.second.is_none() {
             self.second = Some(PinnedBuffer::new(context, self.first.len())?);
@@ -178,7 +178,7 @@ impl Outputs {
         }
     }
 
-    /// Copies the results once the stream has come here.
+    /// Enqueues the copies of the results.
     pub fn enqueue(&mut self, stream: &Stream, half: Half) -> Result<(), CudaError> {
         let staging = match (half, &mut self.second) {
             (Half::Second, Some(second)) => second,

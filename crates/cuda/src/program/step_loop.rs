@@ -1,4 +1,4 @@
-//! Many steps in a row, of which each takes up results of the one before, without a wait for the host between them.
+//! Many steps in a row, each on the results of the one before, without waiting for the host in between.
 
 use kinora_graph::{DType, Graph, Phase, Source, Tensor};
 use kinora_profile::{Direction, OpenSpan, Profiler, steps::STEP};
@@ -42,14 +42,14 @@ pub(super) struct Feed {
 struct FedInput {
     /// Where the plan wants it.
     to: DevicePointer,
-    /// Where its copy lies, counted from the feed's first byte.
+    /// The offset of its copy from the feed's first byte.
     offset: usize,
     bytes: usize,
-    /// From one step's copy to the next one's: 0 but for fresh inputs.
+    /// The distance from one step's copy to the next one's: 0 except for fresh inputs.
     stride: usize,
     /// The result that its copy is made of after each step.
     result: Option<DevicePointer>,
-    /// How many numbers of it count up after each step.
+    /// How many of its numbers are incremented after each step.
     counted: usize,
 }
 
@@ -65,7 +65,7 @@ impl AwaitedStep {
         AwaitedStep { profiler, span }
     }
 
-    /// The results are here. The next step has begun, where there is one.
+    /// The results are here. The next step has begun, if there is one.
     fn end(&mut self, another_follows: bool) {
         drop(self.span.take());
         self.span = another_follows.then(|| self.profiler.span(STEP));
@@ -86,14 +86,14 @@ impl StepResults for Copied<'_> {
 }
 
 impl Program {
-    /// Replays the step so many times; see [`StepLoop`]. Returns the results of the last step.
+    /// Replays the step as often as the [`StepLoop`] says. Returns the results of the last step.
     ///
-    /// `inputs` are those of the first step; one that is [`StepLoop::fresh`] may be left out. The host waits for nothing
-    /// but the end, unless there is an `observer`: that is called after each step, while the next one already runs, and
-    /// may stop the loop.
+    /// `inputs` are those of the first step; [`StepLoop::fresh`] inputs may be left out. The host waits only for the
+    /// end, unless there is an `observer`: it is called after each step, while the next one is already running, and may
+    /// stop the loop.
     ///
     /// # Errors
-    /// As [`Program::run_step`] and [`StepLoop::first_inputs`]; [`RunError::Stopped`] where the observer stopped it.
+    /// As [`Program::run_step`] and [`StepLoop::first_inputs`]; [`RunError::Stopped`] if the observer stopped it.
     pub fn run_steps(
         &mut self,
         steps: &StepLoop<'_>,
@@ -126,7 +126,7 @@ impl Program {
                 let Some(observer) = &mut observer else { continue };
                 program.download_results(Half::of(step))?;
                 program.stream.record(&done[step % 2])?;
-                // The step before is looked at while this one runs.
+                // The observer sees the previous step while this one runs.
                 if step > 0 {
                     program.wait_for_step(step - 1, &done)?;
                     awaited.iter_mut().for_each(|awaited| awaited.end(true));
@@ -157,7 +157,7 @@ impl Program {
         done[step % 2].synchronise().map_err(|error| self.executor.during_run(error))
     }
 
-    /// Tells the observer of a step whose results are here; whether it wants no more.
+    /// Calls the observer with a step whose results have arrived; returns whether it stops the loop.
     fn observe(&self, step: usize, observer: &mut StepObserver<'_>) -> bool {
         let results = Copied { graph: &self.graph, outputs: &self.outputs, half: Half::of(step) };
         observer(step + 1, &results).is_break()
@@ -172,7 +172,8 @@ impl Program {
             let fresh = steps.fresh.iter().find(|(name, _)| *name == slot.name);
             let result = match steps.feedback.iter().find(|(_, input)| *input == slot.name) {
                 Some((output, _)) => {
-                    // One that is known at load is the same after every step, and cannot be fed from the device.
+                    // A result that is known after the load phase is the same after every step, and is not on the
+                    // device.
                     let unknown = || RunError::UnknownOutput((*output).to_owned());
                     Some(self.outputs.slot(output).ok_or_else(unknown)?.address)
                 }
@@ -211,7 +212,8 @@ impl Program {
         fed.iter().filter(|input| input.counted > 0).map(launch).collect()
     }
 
-    /// Fills the copies with what the first step reads, which has been staged, and the fresh ones with what all steps read.
+    /// Fills the copies with the staged inputs of the first step, and those of fresh inputs with the values of all
+    /// steps.
     fn upload_feed(
         &mut self,
         steps: &StepLoop<'_>,
@@ -236,8 +238,8 @@ impl Program {
         let copying = Copying { name: "inputs", direction: Direction::ToDevice, bytes };
         self.executor.enqueue_copy(stream, copying, || {
             copies.iter().try_for_each(|(to, from)| {
-                // SAFETY: the feed has room for every copy; what is staged, and the tensors, stay until the loop is waited
-                // for.
+                // SAFETY: the feed has room for every copy; the staged bytes and the tensors stay until the loop is
+                // waited for.
                 unsafe { stream.upload(*to, from) }
             })
         })
@@ -267,7 +269,7 @@ impl Program {
             }
         }
         for counter in counters {
-            // SAFETY: the argument is an input's copy, of so many numbers, and is there until the loop is waited for.
+            // SAFETY: the argument is an input's copy, of that many numbers, and lives until the loop is waited for.
             unsafe { counter.enqueue(&self.stream)? };
         }
         Ok(())

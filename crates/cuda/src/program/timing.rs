@@ -1,5 +1,5 @@
-//! What a profiler is told of a program: device time by events between its launches, and by CUPTI's records where it is
-//! there. The GPU is not stopped for it.
+//! What a profiler records of a program: device time from events between its launches, and from CUPTI's records if it
+//! is available. The GPU does not have to wait for it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,20 +16,20 @@ use crate::{
     driver::{Event, Stream},
 };
 
-/// How often both clocks are read together to find a pair that nothing came between.
+/// How often both clocks are read together to find a pair of readings without an interruption.
 const READINGS: usize = 5;
 
-/// Takes the times of launches and copies.
+/// Times launches and copies.
 #[derive(Debug)]
 pub(super) struct Timing {
     profiler: Profiler,
     lane: LaneId,
-    /// An event, and when it came to pass by the profiler's clock.
+    /// An event, and when it completed by the profiler's clock.
     base: (Event, u64),
     /// The layers of each phase, in the order in which they run.
     clip: Vec<WorkId>,
     step: Vec<WorkId>,
-    /// What the GPU may not have done yet.
+    /// What the GPU may not have finished yet.
     pending: Vec<Run>,
     /// Events that can be recorded again.
     free: Vec<Event>,
@@ -58,7 +58,7 @@ enum Timed {
 }
 
 impl Timing {
-    /// Waits for the stream, to know how its clock stands to the profiler's.
+    /// Waits for the stream, to relate its clock to the profiler's.
     pub fn new(profiler: &Profiler, lane: LaneId, stream: &Stream) -> Result<Timing, CudaError> {
         let base = Event::new(stream.context())?;
         stream.synchronise()?;
@@ -71,24 +71,24 @@ impl Timing {
         Ok(Timing { profiler, lane, base, clip, step, pending, free, trace: None })
     }
 
-    /// Takes the times of these layers, and what a trace of the stream sees.
+    /// Times these layers, and records what a trace of the stream sees.
     pub fn with_layers(self, [clip, step]: [Vec<WorkId>; 2], trace: Option<Trace>) -> Timing {
         Timing { clip, step, trace, ..self }
     }
 
-    /// The profiler that is told.
+    /// The profiler.
     pub fn profiler(&self) -> &Profiler {
         &self.profiler
     }
 
-    /// Begins a run of a phase: the host gives launches until the span is dropped.
+    /// Begins a run of a phase: the host submits launches until the span is dropped.
     pub fn begin(&mut self, stream: &Stream, phase: Phase) -> Result<OpenSpan, CudaError> {
         let launches = self.profiler.span(LAUNCHES);
         self.begin_run(stream, Timed::Phase(phase))?;
         Ok(launches)
     }
 
-    /// Gives the launches of a phase's layer of this number.
+    /// Submits the launches of a phase's layer, by its number.
     pub fn layer(
         &mut self,
         stream: &Stream,
@@ -103,7 +103,7 @@ impl Timing {
         self.mark(stream)
     }
 
-    /// Gives a copy.
+    /// Submits a copy.
     pub fn copy(
         &mut self,
         stream: &Stream,
@@ -123,7 +123,7 @@ impl Timing {
         self.mark(stream)
     }
 
-    /// Notes that everything until now belongs to what was given last.
+    /// Marks that everything so far belongs to what was submitted last.
     fn mark(&mut self, stream: &Stream) -> Result<(), CudaError> {
         let event = match self.free.pop() {
             Some(event) => event,
@@ -136,9 +136,10 @@ impl Timing {
         Ok(())
     }
 
-    /// Tells the profiler of everything. The stream has done it.
+    /// Reports everything to the profiler. The stream has finished it.
     pub fn report(&mut self) -> Result<(), CudaError> {
-        // What was only to be looked at does not make a run fail. A trace that has kept its records would give them to the next run: it ends.
+        // A failing observation does not make a run fail. A trace that still holds records would add them to the next
+        // run, so it ends.
         let mut traced = self.report_trace().unwrap_or_else(|error| {
             self.profiler.note(&format!("the GPU's own times of kernels are missing: {error}"));
             self.trace = None;
@@ -151,10 +152,10 @@ impl Timing {
         Ok(())
     }
 
-    /// Forgets the runs of which one has failed.
+    /// Discards the pending runs, one of which has failed.
     pub fn forget(&mut self) {
         self.pending.clear();
-        // What is left of them would be taken for the next run's.
+        // What is left of them would be mistaken for the next run's.
         if self.trace.as_ref().is_some_and(|trace| trace.collect().is_err()) {
             self.trace = None;
         }
@@ -164,7 +165,7 @@ impl Timing {
         let Some((first, rest)) = run.marks.split_first() else { return Ok(()) };
         let nanoseconds = |milliseconds: f32| (f64::from(milliseconds).max(0.0) * 1e6) as u64;
         let start = self.base.1 + nanoseconds(first.milliseconds_since(&self.base.0)?);
-        // Against the first mark: a float does not hold a nanosecond of a long run.
+        // Relative to the first mark: a float cannot resolve a nanosecond of a long run.
         let ends = rest.iter().map(|mark| Ok(start + nanoseconds(mark.milliseconds_since(first)?)));
         let ends = ends.collect::<Result<Vec<u64>, CudaError>>()?;
         let end = ends.last().copied().unwrap_or(start);
@@ -182,7 +183,7 @@ impl Timing {
                     Timed::Phase(phase) => traced.next(self.region(phase, number)),
                     Timed::Copy(_) => None,
                 };
-                // From the end: what is not the kernels' is mostly the wait for the first of them.
+                // Counted back from the end: the time without kernels is mostly the wait for the first of them.
                 let start = took.map_or(start, |took| start.max(end.saturating_sub(took)));
                 DeviceSpan { name: "".into(), work: Some(work), copied: None, start, end }
             });
@@ -197,7 +198,7 @@ impl Timing {
         u32::try_from(before + number).unwrap_or(u32::MAX)
     }
 
-    /// Tells the profiler what the trace has seen, and gives how long the layers took by it.
+    /// Reports to the profiler what the trace has seen, and returns how long the layers took according to it.
     fn report_trace(&self) -> Result<Traced, CudaError> {
         let Some(trace) = &self.trace else { return Ok(Traced::default()) };
         let mut collected = trace.collect()?;
@@ -221,21 +222,21 @@ impl Timing {
         });
         self.profiler.device_activity(activity);
         if collected.lost > 0 {
-            self.profiler
-                .note("CUPTI lost records: some kernels and copies are missing among those that it traced");
+            self.profiler.note("CUPTI lost records: some kernels and copies are missing from the trace");
             return Ok(Traced::default());
         }
         Ok(traced)
     }
 }
 
-/// How long each run of each layer took by a trace: from the begin of its first kernel to the end of its last.
+/// How long each run of each layer took according to a trace: from the start of its first kernel to the end of its
+/// last.
 #[derive(Debug, Default)]
 struct Traced(HashMap<u32, VecDeque<u64>>);
 
 impl Traced {
-    /// Of records in the order of time; `runs` says how often the layer of a region ran. It launches the same each time: where the
-    /// records do not come out even, some are another run's, and nothing is known.
+    /// Of records in the order of time; `runs` says how often the layer of a region ran. It launches the same kernels
+    /// each time: if the records do not divide evenly, some belong to another run, and nothing is known.
     fn new(records: &[(Option<u32>, Record)], runs: impl Fn(u32) -> usize) -> Traced {
         let mut spans: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
         for (region, record) in records {
@@ -256,13 +257,13 @@ impl Traced {
         Traced(even.collect())
     }
 
-    /// The next run's of a region.
+    /// The time of a region's next run.
     fn next(&mut self, region: u32) -> Option<u64> {
         self.0.get_mut(&region)?.pop_front()
     }
 }
 
-/// A moment by both clocks: the profiler's and CUPTI's, which may be set while it goes.
+/// A moment by both clocks: the profiler's and CUPTI's, which may be adjusted while it runs.
 #[derive(Clone, Copy, Debug)]
 struct Clocks {
     profiler: u64,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{OpError, TensorType, check};
 use crate::Shape;
 
-/// Joins operands along an axis. Operands: one or more, equal but for that axis.
+/// Joins operands along an axis. Operands: one or more, equal except along that axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Concat {

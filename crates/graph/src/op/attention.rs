@@ -11,8 +11,8 @@ use crate::{DType, shape::saturating_product};
 pub enum SequenceAxis {
     /// The positions of an image attend to each other (or to context tokens).
     Positions,
-    /// The frames of a clip attend to each other, at each position apart. Nothing is permuted: the kernel
-    /// walks the same memory with a stride.
+    /// The frames of a clip attend to each other, separately at each position. Nothing is permuted: the kernel walks
+    /// the same memory with a stride.
     Frames {
         /// Query frames of a clip.
         frames: usize,
@@ -25,7 +25,7 @@ pub enum SequenceAxis {
 pub enum Mask {
     /// All of them.
     None,
-    /// Key `j` is seen by query `i` where `j <= i + diagonal`.
+    /// Query `i` sees key `j` if `j <= i + diagonal`.
     Causal {
         /// 0 aligns the two sequences' starts; `keys - queries` aligns their ends.
         diagonal: i64,
@@ -36,12 +36,12 @@ pub enum Mask {
     Additive,
 }
 
-/// Softmax attention. A query that sees no key gives zeros.
+/// Softmax attention. The result for a query that sees no key is zeros.
 ///
-/// Operands: `q [N, S, ..]`, `k [Nk, T, ..]`, `v [Nk, T, ..]`, the mask where it has one, and
-/// `key_lengths i32 [Nk]` (over frames: `[batch]`) where set: only that many leading keys exist.
-/// Over positions each key/value element serves `N / Nk` consecutive query elements, so that one context
-/// serves all frames of its clip. Over frames, `q [batch·frames, P, ..]` and `k, v [batch·key frames, P, ..]`.
+/// Operands: `q [N, S, ..]`, `k [Nk, T, ..]`, `v [Nk, T, ..]`, the mask if there is one, and `key_lengths i32 [Nk]`
+/// (over frames: `[batch]`) if set: only that many leading keys exist. Over positions each key/value element serves `N
+/// / Nk` consecutive query elements, so that one context serves all frames of its clip. Over frames, `q [batch·frames,
+/// P, ..]` and `k, v [batch·key frames, P, ..]`.
 ///
 /// A head's query is `head_dim` channels from `offsets[0] + head · head_dim` of the operand's row, and so for keys
 /// and values: the three may be one packed tensor. Result: `[N, S, heads · head_dim]`.
@@ -50,7 +50,7 @@ pub enum Mask {
 pub struct Attention {
     /// Number of heads.
     pub heads: usize,
-    /// Channels of a head.
+    /// Channels per head.
     pub head_dim: usize,
     /// Multiplies the scores before the mask and the softmax.
     pub scale: f32,
@@ -123,12 +123,12 @@ impl Attention {
         }
     }
 
-    /// The index of the mask operand, where there is one.
+    /// The index of the mask operand, if there is one.
     pub fn mask_operand(&self) -> Option<usize> {
         matches!(self.mask, Mask::Boolean | Mask::Additive).then_some(3)
     }
 
-    /// The index of the key-length operand, where there is one.
+    /// The index of the key-length operand, if there is one.
     pub fn key_lengths_operand(&self) -> Option<usize> {
         self.key_lengths.then(|| 3 + usize::from(self.mask_operand().is_some()))
     }

@@ -68,7 +68,7 @@ pub(crate) fn multiple(what: &'static str, value: usize, by: usize) -> Result<()
     Err(OpError::NotDivisible { what, value, by })
 }
 
-/// Channels that fall into groups of at least one channel. Only one group may be of none.
+/// Checks that the channels divide into groups of at least one channel. Only a single group may be empty.
 pub(crate) fn groups(channels: usize, groups: usize) -> Result<(), OpError> {
     at_least_one("groups", groups)?;
     if groups > 1 && groups > channels {
@@ -77,8 +77,8 @@ pub(crate) fn groups(channels: usize, groups: usize) -> Result<(), OpError> {
     multiple("channels", channels, groups)
 }
 
-/// Images that are clips of some frames. Where there are no images, a clip must still be possible: executors multiply
-/// the frames by the other extents.
+/// Checks that the images are clips of this many frames. Even without images, a clip must be possible: executors
+/// multiply the frames by the other extents.
 pub(crate) fn clips(images: &TensorType, frames: usize) -> Result<(), OpError> {
     at_least_one("frames", frames)?;
     multiple("images", images.shape[0], frames)?;

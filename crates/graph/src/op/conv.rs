@@ -10,9 +10,8 @@ use crate::shape::saturating_product;
 /// A 2-D convolution has a frame window of 1; a temporal one has a spatial window of 1×1. Arrays are
 /// `[frames, height, width]`.
 ///
-/// Operands: `x [batch·frames, H, W, I]`, `weight [O, KT, KH, KW, I / groups]`, `bias [O]` where
-/// [`bias`](Conv::bias) is set, those of the prologue norm, those of the epilogue.
-/// Result: `[batch·frames', H', W', O]`.
+/// Operands: `x [batch·frames, H, W, I]`, `weight [O, KT, KH, KW, I / groups]`, `bias [O]` if [`bias`](Conv::bias) is
+/// set, those of the prologue norm, those of the epilogue. Result: `[batch·frames', H', W', O]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conv {
@@ -26,7 +25,7 @@ pub struct Conv {
     pub dilation: [usize; 3],
     /// Independent slices of the channels.
     pub groups: usize,
-    /// Frames of a clip. 1 for a 2-D convolution, to which the images are independent.
+    /// Frames of a clip. 1 for a 2-D convolution, which treats the images independently.
     pub frames: usize,
     /// Whether a bias operand follows the weight.
     #[serde(default)]

@@ -5,7 +5,7 @@ use crate::{DType, Shape};
 /// Why an op refuses its operands or attributes. The builder adds the layer's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpError {
-    /// The op takes another number of operands.
+    /// The number of operands is wrong.
     #[error("takes {expected} operands, got {got}")]
     OperandCount {
         /// How many it takes.
@@ -79,7 +79,7 @@ pub enum OpError {
         /// The padded input extent.
         extent: usize,
     },
-    /// An attribute has a value that the op gives no meaning to.
+    /// An attribute has a value that is not defined for the op.
     #[error("{0}")]
     Attribute(String),
     /// The result would not fit the address space.

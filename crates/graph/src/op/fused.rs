@@ -1,4 +1,4 @@
-//! What a convolution or a matrix product can do on the way out.
+//! The epilogue: what a convolution or a matrix product can do to its result before storing it.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,14 +12,14 @@ pub enum Stage {
     Activate(Activation),
     /// Multiplies by a constant.
     Scale(f32),
-    /// Adds an operand of one vector an image, `[images or 1, 1, …, C]`: the time embedding.
+    /// Adds an operand of one vector per image, `[images or 1, 1, …, C]`: the time embedding.
     AddChannels,
     /// Adds an operand of the output's shape: the residual.
     Add,
     /// Multiplies by an operand of the output's shape.
     Mul,
-    /// Blends with an operand of the output's shape by a second operand `α [1]`:
-    /// `α·first + (1−α)·second`, where the accumulator is `first` or else `second`.
+    /// Blends with an operand of the output's shape by a second operand `α [1]`: `α·first + (1−α)·second`, where the
+    /// accumulator is either `first` or `second`.
     Blend {
         /// Whether the accumulator is the blend's first side, the one weighted by α.
         accumulator_first: bool,
@@ -88,7 +88,7 @@ impl Stage {
     }
 }
 
-/// Whether `operand` broadcasts over `output` as one vector an image, or one vector for all.
+/// Whether `operand` broadcasts over `output` as one vector per image, or one vector for all.
 pub fn is_channel_operand(operand: &TensorType, output: &TensorType) -> bool {
     let (a, b) = (&operand.shape, &output.shape);
     if b.len() < 2 || a.is_empty() || a.len() > b.len() || a.channels() != b.channels() {

@@ -6,8 +6,8 @@ use super::{Activation, LinearOperands, Norm, OpError, Stage, TensorType, check}
 
 /// A learned matrix product over the channels.
 ///
-/// Operands: `x [.., I]`, `weight [O, I]`, `bias [O]` where [`bias`](Linear::bias) is set, those of the
-/// prologue norm, those of the epilogue. Result: `[.., O]`, or `[.., O/2]` where gated.
+/// Operands: `x [.., I]`, `weight [O, I]`, `bias [O]` if [`bias`](Linear::bias) is set, those of the prologue norm,
+/// those of the epilogue. Result: `[.., O]`, or `[.., O/2]` if gated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linear {

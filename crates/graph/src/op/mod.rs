@@ -1,4 +1,4 @@
-//! The ops: what they mean, what they accept, what they give.
+//! The ops: what they mean, what they accept, what they return.
 //!
 //! An op is semantic (`Conv`, `Norm`, `Attention`), never a kernel. Its operands and results are described on its
 //! struct; [`Op::infer`] is the only place that decides whether operands fit.
@@ -92,10 +92,10 @@ pub enum Op {
 }
 
 impl Op {
-    /// Checks the operands and gives the types of the results.
+    /// Checks the operands and returns the types of the results.
     ///
     /// # Errors
-    /// Where the op is not defined for these operands.
+    /// If the op is not defined for these operands.
     pub fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
         let outputs = match self {
             Op::Conv(op) => op.infer(inputs),
@@ -131,8 +131,8 @@ impl Op {
         }
     }
 
-    /// Floating point operations of the matrix work, a multiply-add counted as two, for types that [`Op::infer`]
-    /// accepted and gave. Memory-bound ops count as zero: their cost is their bytes. At most `u64::MAX`.
+    /// Floating-point operations of the matrix work, a multiply-add counted as two, for types that [`Op::infer`]
+    /// accepted and returned. Memory-bound ops count as zero: their cost is their bytes. At most `u64::MAX`.
     pub fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
         match self {
             Op::Conv(op) => op.flops(inputs, outputs),

@@ -11,7 +11,7 @@ pub enum NormKind {
     /// All positions of `channels / groups` channels of `frames` consecutive images.
     /// `frames` is 1 for a per-image norm, the clip's frame count for a norm over a whole clip.
     Group {
-        /// How many groups the channels fall into.
+        /// How many groups the channels are divided into.
         groups: usize,
         /// How many consecutive images share statistics.
         frames: usize,
@@ -45,7 +45,7 @@ impl Affine {
     }
 }
 
-/// A normalisation, with the activation that follows it where the two are fused.
+/// A normalisation, with the activation that follows it if the two are fused.
 ///
 /// Operands: `x [images, …, C]`, then those of [`Affine`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -48,9 +48,9 @@ impl Gate {
 /// Blends a frame with the one before, to calm flicker. Operands: `current [images, H, W, C]`,
 /// `previous` of the same shape, `strength f32 [1]`.
 ///
-/// A pixel moves towards the previous one by `strength`; where `threshold` is set, by
-/// `strength · max(0, 1 − difference / threshold)`, the difference being the mean of its channels' absolute ones: less
-/// the more the pixel changes, and not at all from the threshold on, so that motion leaves no trail.
+/// A pixel moves towards the previous one by `strength`. If `threshold` is set, it moves by `strength · max(0, 1 −
+/// difference / threshold)`, where the difference is the mean absolute difference of its channels: the more a pixel
+/// changes, the less it is blended, and not at all from the threshold on, so that motion leaves no trail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TemporalBlend {
@@ -76,7 +76,7 @@ impl TemporalBlend {
     }
 }
 
-/// One float operand, a result of its type.
+/// One float operand, and a result of the same type.
 pub(crate) fn infer_unary(inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
     check::count(inputs, 1)?;
     check::float("x", inputs[0])?;
@@ -103,7 +103,7 @@ pub(crate) fn infer_binary(inputs: &[&TensorType]) -> Result<Vec<TensorType>, Op
     Ok(vec![TensorType::new(a.dtype, shape)])
 }
 
-/// `α·a + (1−α)·b`. Operands: `a`, `b` of the same shape, `α` of `[1]` or one an image, `[images]`.
+/// `α·a + (1−α)·b`. Operands: `a`, `b` of the same shape, `α` of `[1]` or one per image, `[images]`.
 pub(crate) fn infer_blend(inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
     check::count(inputs, 3)?;
     let (a, b, alpha) = (inputs[0], inputs[1], inputs[2]);

@@ -36,7 +36,7 @@ impl Upsample {
     }
 }
 
-/// What a pooling window gives.
+/// What a pooling window computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PoolKind {
@@ -50,7 +50,7 @@ pub enum PoolKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pool {
-    /// What a window gives.
+    /// What a window computes.
     pub kind: PoolKind,
     /// The window's height and width.
     pub kernel: [usize; 2],

@@ -48,7 +48,8 @@ pub struct StepCoefficients {
     pub next_noise: f64,
     /// What the next sample is multiplied by as the network's next input.
     pub input_scale: f64,
-    /// The guided prediction's own weight in the next sample, where the denoised one is limited and does not hold it.
+    /// The guided prediction's own weight in the next sample, if the denoised sample is clipped and does not contain
+    /// it.
     pub next_prediction: f64,
 }
 
@@ -84,7 +85,7 @@ impl StepCoefficients {
     }
 
     /// A DDIM step whose denoised sample is limited while the direction follows the prediction as it came: diffusers'
-    /// step without `use_clipped_model_output`. Where no limit bites it is [`ddim`](Self::ddim)'s step.
+    /// step without `use_clipped_model_output`. If nothing is clipped, it equals [`ddim`](Self::ddim)'s step.
     pub fn ddim_clipped(prediction: Prediction, alpha: f64, next: f64, eta: f64) -> Self {
         let step = Self::ddim(prediction, alpha, next, eta);
         let (signal, noise) = (alpha.sqrt(), (1.0 - alpha).sqrt());
@@ -102,8 +103,8 @@ impl StepCoefficients {
         }
     }
 
-    /// A DPM-Solver++ 2M (midpoint) step between cumulative signals (ᾱ). `previous` is the level of the step before,
-    /// where its denoised sample is to be used: never at the first step, nor where `next` is 1.
+    /// A DPM-Solver++ 2M (midpoint) step between cumulative signals (ᾱ). `previous` is the level of the step before, if
+    /// its denoised sample is to be used: never at the first step, nor if `next` is 1.
     pub fn dpm_solver_2m(prediction: Prediction, previous: Option<f64>, alpha: f64, next: f64) -> Self {
         let log_snr = |a: f64| 0.5 * (a / (1.0 - a)).ln();
         let sigma = |a: f64| (1.0 - a).sqrt();
@@ -155,7 +156,7 @@ impl StepCoefficients {
         StepCoefficients { denoised_sample, denoised_prediction, input_scale: 1.0, ..Self::default() }
     }
 
-    /// The row as it lies in the table.
+    /// The row in the table's layout.
     pub fn row(&self) -> [f32; STEP_COLUMNS] {
         [
             self.denoised_sample as f32,
@@ -172,11 +173,10 @@ impl StepCoefficients {
 
 /// One guided sampler step.
 ///
-/// Operands: `sample [N, …]`; `prediction [N, …]`, or `[2N, …]` (unconditional half first) where guided;
-/// `table f32 [steps, 8]` of [`StepCoefficients`]; `step i32 [1]`; then, where set, `guidance f32 [1]` or
-/// `[frames]` with frames dividing N, `history [N, …]`, `noise [N, …]`.
-/// Results: `next [N, …]`, then, where set, the denoised sample and the scaled next input.
-/// A step outside the table is an error when the op runs.
+/// Operands: `sample [N, …]`; `prediction [N, …]`, or `[2N, …]` (unconditional half first) if guided; `table f32
+/// [steps, 8]` of [`StepCoefficients`]; `step i32 [1]`; then, if set, `guidance f32 [1]` or `[frames]` with frames
+/// dividing N, `history [N, …]`, `noise [N, …]`. Results: `next [N, …]`, then, if set, the denoised sample and the
+/// scaled next input. A step outside the table is an error when the op runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SamplerStep {
@@ -192,10 +192,10 @@ pub struct SamplerStep {
     /// Limits the denoised sample to ± this.
     #[serde(default)]
     pub clip: Option<f32>,
-    /// Also gives the denoised sample.
+    /// Also returns the denoised sample.
     #[serde(default)]
     pub emit_denoised: bool,
-    /// Also gives the scaled next input.
+    /// Also returns the scaled next input.
     #[serde(default)]
     pub emit_scaled: bool,
 }
@@ -211,7 +211,7 @@ pub struct SamplerOperands<'a, T> {
     pub table: &'a T,
     /// The row of the table.
     pub step: &'a T,
-    /// Guidance, one or one a frame.
+    /// Guidance: one value, or one per frame.
     pub guidance: Option<&'a T>,
     /// The previous denoised sample.
     pub history: Option<&'a T>,

@@ -1,4 +1,4 @@
-//! Batch norm into the weights before it.
+//! Folds batch norms into the weights before them.
 
 use super::{
     MAX_VECTOR_BYTES, Pass,
@@ -8,15 +8,15 @@ use crate::{
     DType, Editor, Graph, GraphError, NodeId, Op, Phase, Shape, Target, Tensor, TensorType, ValueId,
 };
 
-/// Folds a batch norm into the convolution or linear op before it, of which it must be the only reader.
+/// Folds a batch norm into the convolution or linear op before it. The batch norm must be its only reader.
 ///
 /// A batch norm is an affine map of each channel, `f·(y − mean) + shift` with `f = scale / √(variance + ε)`. With
 /// `y = W·x + b` that is `(f·W)·x + f·(b − mean) + shift`. Both factors are batch norms themselves, so that no op with
 /// a square root is needed: `f` is the batch norm of ones with mean and shift zero, and the new bias is the batch norm of
 /// the old one.
 ///
-/// Folded weights and biases are f32, whatever they were: `f` is of any size, and `f·W` may be beyond what f16 holds where
-/// `W` and the batch norm's result are not.
+/// Folded weights and biases are f32, whatever they were: `f` can have any magnitude, and `f·W` may overflow f16 even
+/// if `W` and the batch norm's result do not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BatchNormFolding;
 
@@ -64,7 +64,7 @@ fn fold(editor: &mut Editor, id: NodeId) -> Result<(), GraphError> {
         editor.add(format!("{name}.bias.folded"), op, &[bias, mean, variance, scale, shift])?[0];
     parts.set_bias(folded_bias);
 
-    // One factor an output channel, which is the weight's first axis.
+    // One factor per output channel, which is the weight's first axis.
     let mut rows = vec![1; editor.ty(parts.weight).shape.len()];
     rows[0] = channels.elements();
     let factor = reshaped(editor, factor, &Shape::from(rows))?;
@@ -75,7 +75,7 @@ fn fold(editor: &mut Editor, id: NodeId) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// The value as f32; itself where it is.
+/// The value as f32; the value itself if it already is.
 fn in_f32(editor: &mut Editor, name: String, value: ValueId) -> Result<ValueId, GraphError> {
     if editor.ty(value).dtype == DType::F32 {
         return Ok(value);

@@ -1,4 +1,4 @@
-//! A blend with a residual branch, into the branch's weights.
+//! Folds the blend with a residual branch into the branch's weights.
 
 use super::{Pass, linear_parts::LinearParts};
 use crate::{DType, Editor, Graph, GraphError, NodeId, Op, Phase, Target, ValueId, op::Scale};
@@ -13,9 +13,9 @@ use crate::{DType, Editor, Graph, GraphError, NodeId, Op, Phase, Target, ValueId
 /// This is the end of SVD's spatio-temporal residual block, whose temporal half skips by the identity. α must be known at
 /// load, or the weights would have to be scaled at every step. Other blends become epilogues.
 ///
-/// The folded weight keeps the old one's element type: f32 would double its memory. The factor lies between 0 and 1, so
-/// that nothing overflows and an f16 weight is rounded once more, by half an ulp. One that falls below f16's normal range
-/// (6e-5) is off by at most 3e-8, less than f16 resolves beside any weight that counts for more than that.
+/// The folded weight keeps the old one's element type: f32 would double its memory. The factor is between 0 and 1, so
+/// nothing overflows, and an f16 weight is rounded once more, by half an ulp. A weight that falls below f16's normal
+/// range (6e-5) is off by at most 3e-8, less than f16 resolves next to any weight large enough to matter.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BlendFolding;
 
@@ -42,9 +42,9 @@ struct Residual {
     name: String,
     parts: LinearParts,
     alpha: ValueId,
-    /// Whether the sum is the side that α weighs.
+    /// Whether the sum is the side weighted by α.
     sum_first: bool,
-    /// Whether the sum's first operand, which gives its element type, is the branch.
+    /// Whether the sum's first operand, which determines its element type, is the branch.
     branch_first: bool,
 }
 

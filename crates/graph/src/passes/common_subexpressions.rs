@@ -20,7 +20,7 @@ impl Pass for CommonSubexpressions {
     fn run(&self, graph: &Graph, _target: &dyn Target) -> Result<Graph, GraphError> {
         let mut editor = Editor::new(graph);
         merge_constants(&mut editor, graph)?;
-        // The text of an op tells any two apart: floats are written so that they read back as the same number.
+        // The text of an op identifies it: floats are written so that they read back as the same number.
         let mut first: HashMap<(String, Vec<ValueId>), Vec<ValueId>> = HashMap::new();
         for id in editor.node_ids() {
             let node = editor.node(id);

@@ -3,7 +3,7 @@
 use super::Pass;
 use crate::{Editor, Graph, GraphError, Node, NodeId, Op, Source, Target, Tensor, TensorType};
 
-/// Evaluates a node on the host. Given from outside, because this crate runs nothing.
+/// Evaluates a node on the host. The caller provides it, because this crate runs nothing.
 pub trait Evaluate {
     /// The node's results, or `None` to leave the node as it is.
     fn evaluate(&self, node: &Node, inputs: &[&Tensor]) -> Option<Vec<Tensor>>;
@@ -16,7 +16,7 @@ pub struct ConstantFolding<'a> {
     pub evaluator: Option<&'a dyn Evaluate>,
 }
 
-/// A constant is part of the graph and of its file: a result beyond this is better computed when the weights are loaded.
+/// A constant is part of the graph and of its file: a larger result is better computed when the weights are loaded.
 const MAX_BYTES: usize = 64 << 20;
 
 impl Pass for ConstantFolding<'_> {
@@ -56,7 +56,7 @@ impl ConstantFolding<'_> {
             Op::Cast(dtype) => vec![first.cast(*dtype)],
             _ => self.evaluator?.evaluate(node, &inputs)?,
         };
-        // An evaluator that gives something else has not evaluated this node.
+        // An evaluator that returns other types has not evaluated this node.
         results.iter().map(Tensor::ty).eq(types).then_some(results)
     }
 }

@@ -4,7 +4,7 @@ use super::Pass;
 use crate::{Editor, Graph, GraphError, Target};
 
 /// Drops the nodes, parameters and constants that no result of the graph depends on. Inputs stay, so that a caller may
-/// go on supplying them.
+/// keep supplying them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeadCode;
 

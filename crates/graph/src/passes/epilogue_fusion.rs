@@ -1,4 +1,4 @@
-//! What follows a convolution or matrix product, into its epilogue.
+//! Fuses what follows a convolution or matrix product into its epilogue.
 
 use super::{
     Pass,
@@ -14,9 +14,9 @@ use crate::{
 /// reads: residuals, time embeddings and α-blends then cost no pass over memory. A sum with one vector that is
 /// known at load becomes the bias of an op that has none.
 ///
-/// - Where both operands of a sum could take it, the one with more arithmetic does: its stores are the better hidden.
+/// - If both operands of a sum could take it, the one with more arithmetic does: it hides its stores better.
 /// - A reshape between a linear op and its reader moves before the linear op, which treats rows alike.
-/// - An op that runs once a clip takes nothing that changes at every step.
+/// - An op that runs once per clip takes nothing that changes at every step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EpilogueFusion;
 
@@ -46,7 +46,7 @@ struct Host {
     node: NodeId,
 }
 
-/// The op that takes the node's work over, where there is one.
+/// The op that takes over the node's work, if there is one.
 fn fuse(editor: &Editor, target: &dyn Target, id: NodeId) -> Option<Host> {
     let node = editor.node(id);
     let result = editor.ty(*node.outputs.first()?);
@@ -86,7 +86,7 @@ fn host(editor: &Editor, operand: ValueId, result: &TensorType, phase: Phase) ->
     Some(Host { name: node.name.clone(), op: parts.op, operands, flops, node: id })
 }
 
-/// The operands with which a linear op gives its result, of shape `from`, directly under the shape `to`, which has the
+/// The operands with which a linear op produces its result, of shape `from`, directly in the shape `to`, which has the
 /// same channels.
 fn under_shape(editor: &Editor, parts: &LinearParts, from: &Shape, to: &Shape) -> Option<Vec<View>> {
     if !matches!(parts.op, Op::Linear(_)) || parts.norm().is_some_and(|norm| !same_statistics(norm, from, to))
@@ -119,7 +119,7 @@ fn channel_shape(operand: &Shape, from: &Shape, to: &Shape) -> Option<Shape> {
     if operand.elements() == operand.channels() {
         return Some(Shape::from([operand.channels()]));
     }
-    // One vector an image: both must count the same images.
+    // One vector per image: both must have the same number of images.
     if from.first() != to.first() {
         return None;
     }
@@ -260,7 +260,7 @@ mod tests {
             let b = g.parameter("b", f16([1, 1, 1, 4])).unwrap();
             g.add("bias", b, y).unwrap()
         };
-        // A bias is no fusion: the backend is not asked.
+        // A bias is not a fusion: the backend is not asked.
         let after = EpilogueFusion.run(&conv(false, add), &FuseNothing).unwrap();
         let node = after.nodes().last().unwrap();
         assert!(matches!(&node.op, Op::Conv(c) if c.bias && c.epilogue.is_empty()));
@@ -294,7 +294,7 @@ mod tests {
                 g.add("clips", clips, y).unwrap()
             },
             |g, y| {
-                // The sum is f32, which the convolution does not give.
+                // The sum is f32, which the convolution does not return.
                 let wide = g.input("wide", TensorType::new(DType::F32, [2, 3, 3, 4]), Phase::Step).unwrap();
                 g.add("wide", wide, y).unwrap()
             },
@@ -302,7 +302,7 @@ mod tests {
         for (i, case) in cases.into_iter().enumerate() {
             assert_eq!(run(&conv(true, case)).nodes().len(), 2, "case {i}");
         }
-        // An α per image is no stage.
+        // An α per image cannot be a stage.
         let per_image = conv(true, |g, y| {
             let other = input(g, "other", &[2, 3, 3, 4]);
             let alpha = input(g, "alpha", &[2]);

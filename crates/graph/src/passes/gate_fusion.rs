@@ -1,4 +1,4 @@
-//! Gates into the matrix product before them.
+//! Fuses gates into the matrix product before them.
 
 use super::{
     Pass,

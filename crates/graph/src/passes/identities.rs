@@ -3,8 +3,8 @@
 use super::Pass;
 use crate::{Editor, Graph, GraphError, NodeId, Op, Target, ValueId, op::Scale};
 
-/// Removes ops that give their operand back: a scale by one, a cast to the same type, a reshape to the same shape, a
-/// slice of everything, a join of one part. Of reshapes in a row only the last remains.
+/// Removes ops that return their operand unchanged: a scale by one, a cast to the same type, a reshape to the same
+/// shape, a slice of everything, a concatenation of one operand. Of consecutive reshapes only the last remains.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identities;
 
@@ -25,7 +25,7 @@ impl Pass for Identities {
     }
 }
 
-/// The operand that a node hands on as it is.
+/// The operand that a node returns unchanged.
 fn unchanged_operand(editor: &Editor, id: NodeId) -> Option<ValueId> {
     let node = editor.node(id);
     let &[x] = node.inputs.as_slice() else { return None };
@@ -38,7 +38,7 @@ fn unchanged_operand(editor: &Editor, id: NodeId) -> Option<ValueId> {
     same.then_some(x)
 }
 
-/// Makes a reshape of a reshape read what the first one reads. Gives the node that now stands there.
+/// Makes a reshape of a reshape read what the first one reads. Returns the node that replaces it.
 fn merge_reshapes(editor: &mut Editor, id: NodeId) -> Result<NodeId, GraphError> {
     let node = editor.node(id);
     if let (Op::Reshape(_), &[x]) = (&node.op, node.inputs.as_slice())

@@ -17,10 +17,10 @@ pub(super) struct LinearParts {
 }
 
 impl LinearParts {
-    /// Takes a node apart, where it is a convolution or a linear op.
+    /// Takes a node apart, if it is a convolution or a linear op.
     pub(super) fn of(node: &Node) -> Option<Self> {
         let operands = match &node.op {
-            // An editor leaves a node that it took out without operands.
+            // A node that the editor removed has no operands.
             _ if node.inputs.is_empty() => return None,
             Op::Conv(op) => op.operands(&node.inputs),
             Op::Linear(op) => op.operands(&node.inputs),
@@ -64,7 +64,7 @@ impl LinearParts {
         self.prologue = operands.to_vec();
     }
 
-    /// Gives the op a bias, or another one.
+    /// Sets or replaces the op's bias.
     pub(super) fn set_bias(&mut self, bias: ValueId) {
         match &mut self.op {
             Op::Conv(op) => op.bias = true,
@@ -87,7 +87,7 @@ impl LinearParts {
     }
 }
 
-/// A value under a shape that it may not have yet, so that a fusion can be proposed before anything is added.
+/// A value with a shape that it may not have yet, so that a fusion can be proposed before anything is added.
 #[derive(Clone, Debug)]
 pub(super) struct View {
     pub(super) value: ValueId,
@@ -106,8 +106,8 @@ impl View {
     }
 }
 
-/// Whether the op may stand in for a value of type `result`: it accepts the operands, gives that type, and the backend
-/// runs it. An op with nothing fused in is never asked for.
+/// Whether the op may replace a value of type `result`: it accepts the operands, returns that type, and the backend
+/// runs it. The backend is not asked about an op with nothing fused in.
 pub(super) fn may_replace(
     editor: &Editor,
     target: &dyn Target,
@@ -131,7 +131,7 @@ fn has_something_fused(op: &Op) -> bool {
     }
 }
 
-/// The value under another shape; itself where it has that shape.
+/// The value in another shape; the value itself if it already has that shape.
 pub(super) fn reshaped(editor: &mut Editor, value: ValueId, shape: &Shape) -> Result<ValueId, GraphError> {
     if editor.ty(value).shape == *shape {
         return Ok(value);

@@ -1,23 +1,23 @@
-//! Work on the looked-up rows of a table, done on the table before.
+//! Moves work on the looked-up rows of a table to the table itself.
 //!
-//! An op `f` that treats rows alike gives `f(table)[ids] = f(table[ids])`. Where the table is known earlier than the ids,
-//! the left side computes `f` once for all rows, and leaves a copy of a few rows to the later phase.
+//! For an op `f` that treats all rows alike, `f(table)[ids] = f(table[ids])`. If the table is known earlier than the
+//! ids, the left side computes `f` once for all rows and leaves the later phase only a copy of a few rows.
 
 use super::Pass;
 use crate::{Editor, Graph, GraphError, Node, NodeId, Op, Target, TensorType, ValueId};
 
-/// As many steps as schedulers are trained for. A table of more rows, such as that of a vocabulary, has rows that nothing
-/// ever asks for.
+/// As many steps as schedulers are trained for. A table with more rows, such as a vocabulary's, has rows that are never
+/// looked up.
 const MAX_ROWS: usize = 1000;
-/// Of the new table, which is kept for as long as the ids change. 50 steps of 1280 channels are 250 KiB in f32.
+/// The largest new table, which is kept as long as the ids change. 50 steps of 1280 channels are 250 KiB in f32.
 const MAX_TABLE_BYTES: usize = 1 << 20;
 
-/// Moves products and elementwise ops on the result of a lookup to the table, where the table is known in an earlier
-/// phase: the time embedding's projections, which every residual block makes of the row of the step, are then made once
-/// a clip for all steps.
+/// Moves products and elementwise ops on the result of a lookup to the table, if the table is known in an earlier
+/// phase: the projections of the time embedding, which every residual block computes from the step's row, are then
+/// computed once per clip for all steps.
 ///
 /// - A product is moved whatever else reads the row: it costs more than another lookup.
-/// - An elementwise op is moved where it is all that reads the row: otherwise a lookup would stand in for it, at the same
+/// - An elementwise op is moved if it is the only reader of the row: otherwise a lookup would replace it, at the same
 ///   cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LookupSinking;

@@ -13,7 +13,7 @@
 //!    [`BlendFolding`] while the op before them still ends in its bias; [`QkvMerge`] so that the norm before a
 //!    projection has one reader; [`LookupSinking`] after it, since merged projections move as one, and before fusion gives
 //!    a product operands that belong to the looked-up rows.
-//! 4. Fusion, where the backend agrees: [`GateFusion`] before [`EpilogueFusion`], because a gate acts before the
+//! 4. Fusion, if the backend agrees: [`GateFusion`] before [`EpilogueFusion`], because a gate acts before the
 //!    epilogue; [`NormActivation`] before [`NormPrologue`], because a prologue takes the activation along.
 //!
 //! One pass may give another something to do, so that [`optimise`] repeats the list until nothing changes.
@@ -59,7 +59,7 @@ pub trait Pass {
     /// The rewritten graph. Its inputs, and the names and types of its results, are those of `graph`.
     ///
     /// # Errors
-    /// Where an op refuses what the pass made of it: a fault of the pass, not of the graph.
+    /// If an op refuses what the pass made of it: a bug in the pass, not in the graph.
     fn run(&self, graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError>;
 }
 
@@ -103,7 +103,7 @@ pub fn all<'a>(evaluator: Option<&'a dyn Evaluate>) -> Vec<Box<dyn Pass + 'a>> {
 /// Runs all passes until nothing changes.
 ///
 /// # Errors
-/// Where a pass fails; see [`Pass::run`].
+/// If a pass fails; see [`Pass::run`].
 pub fn optimise(graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError> {
     Ok(optimise_traced(graph, target, None)?.0)
 }
@@ -111,7 +111,7 @@ pub fn optimise(graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError>
 /// [`optimise`], with a way to evaluate constants, and an account of every pass that changed something.
 ///
 /// # Errors
-/// Where a pass fails; see [`Pass::run`].
+/// If a pass fails; see [`Pass::run`].
 pub fn optimise_traced(
     graph: &Graph,
     target: &dyn Target,

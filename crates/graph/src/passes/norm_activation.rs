@@ -1,4 +1,4 @@
-//! Activations into the norm before them.
+//! Fuses activations into the norm before them.
 
 use super::{
     Pass,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{Editor, Graph, GraphError, NodeId, Op, Target, ValueId, op::Norm};
 
-/// Lets a norm apply the activation that alone reads its result, in the pass over memory that it makes anyway.
+/// Lets a norm apply the activation that is the only reader of its result, in the same pass over memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormActivation;
 

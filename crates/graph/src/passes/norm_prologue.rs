@@ -1,4 +1,4 @@
-//! Norms into the convolution or matrix product after them.
+//! Fuses norms into the convolution or matrix product after them.
 
 use super::{
     Pass,
@@ -9,8 +9,8 @@ use crate::{
     op::{Norm, NormKind},
 };
 
-/// Makes a norm, with the activation it applies, the prologue of the convolution or linear op that alone reads it. A
-/// reshape between the two moves before the norm where that leaves the statistics as they are.
+/// Makes a norm, with the activation it applies, the prologue of the convolution or linear op that is its only reader.
+/// A reshape between the two moves before the norm if that does not change the statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NormPrologue;
 
@@ -36,7 +36,7 @@ impl Pass for NormPrologue {
 fn with_prologue(editor: &Editor, target: &dyn Target, id: NodeId) -> Option<(Op, Vec<View>)> {
     let node = editor.node(id);
     let mut parts = LinearParts::of(node)?;
-    // A norm that runs once a clip must not move into an op that runs at every step.
+    // A norm that runs once per clip must not move into an op that runs at every step.
     if parts.norm().is_some() || editor.phase(parts.x) != editor.phase(node.outputs[0]) {
         return None;
     }

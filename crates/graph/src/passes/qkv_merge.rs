@@ -1,4 +1,4 @@
-//! The projections before attention as one matrix product.
+//! Merges the projections before attention into one matrix product.
 
 use super::{
     MAX_VECTOR_BYTES, Pass,
@@ -9,9 +9,9 @@ use crate::{
     op::{Attention, Concat, Linear},
 };
 
-/// Merges the projections of queries, keys and values that read the same tensor into one product over their weights
-/// laid on top of each other. The attention reads the packed result at three offsets. In cross-attention, where only keys
-/// and values share their input, those two are merged. Where some have a bias, a missing one becomes zeros.
+/// Merges the projections of queries, keys and values that read the same tensor into one product with their stacked
+/// weights. The attention reads the packed result at three offsets. In cross-attention, where only keys and values
+/// share their input, those two are merged. If only some have a bias, the missing ones become zeros.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QkvMerge;
 
@@ -80,7 +80,7 @@ fn mergeable<'a>(
         let anchor = projections[first].as_ref()?;
         let mut members = vec![(first, anchor)];
         for (i, other) in projections.iter().enumerate().skip(first + 1) {
-            // With each member, not only the first: a missing bias fits any element type.
+            // Compared with each member, not only the first: a missing bias fits any element type.
             if let Some(other) = other
                 && members.iter().all(|(_, member)| member.merges_with(other, editor))
             {
@@ -134,7 +134,8 @@ fn merge(
     Ok(())
 }
 
-/// What the names begin with, then how each goes on: `attn1.to_q`, `attn1.to_k`, `attn1.to_v` give `attn1.to_qkv`.
+/// The common prefix of the names, then the rest of each: `attn1.to_q`, `attn1.to_k`, `attn1.to_v` become
+/// `attn1.to_qkv`.
 fn merged_name<'a>(names: impl Iterator<Item = &'a str> + Clone) -> String {
     let first = names.clone().next().unwrap_or_default();
     let shared = |prefix: &str| names.clone().all(|n| n.starts_with(prefix));

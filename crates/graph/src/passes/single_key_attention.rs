@@ -13,19 +13,19 @@ use crate::{
 
 /// Removes attention over one key.
 ///
-/// A softmax over one score is 1, whatever the score is, so that the result is the value row itself, for every query.
-/// Nothing is copied out: the row stays small, the ops on channel vectors that follow (the output projection) are
-/// applied to it instead of to every position, and it meets the full tensor in an `Add` or `Mul`, which broadcast:
+/// A softmax over one score is always 1, so the result is the value row itself, for every query. The row is not copied
+/// to every position: the ops on channel vectors that follow (the output projection) are applied to the row alone, and
+/// it meets the full tensor in an `Add` or `Mul`, which broadcasts it:
 ///
 /// ```text
 /// add(x, linear(attention(q, k, v)))   →   add(x, linear(v))
 /// ```
 ///
-/// What goes: the attention, and with it the projections of queries and keys and the norm before them. What remains
-/// depends on the context alone; where that is known once a clip, so is the sum's operand.
+/// This removes the attention, and with it the projections of queries and keys and the norm before them. What remains
+/// depends on the context alone; if that is known once per clip, so is the sum's operand.
 ///
-/// The attention stays where a mask or a length might hide the key, and where its result reaches something that does
-/// not broadcast, or leaves the graph.
+/// The attention stays if a mask or a length might hide the key, or if its result reaches something that does not
+/// broadcast, or leaves the graph.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SingleKeyAttention;
 
@@ -89,7 +89,7 @@ fn value_row(
 fn broadcast_shapes(attention: &Attention, q: &TensorType, k: &TensorType) -> Option<(Shape, Shape)> {
     let sees_the_key = match attention.mask {
         Mask::None => true,
-        // Query i sees key 0 where 0 <= i + diagonal; the first query is the one that might not.
+        // Query i sees key 0 if 0 <= i + diagonal; only the first query might not.
         Mask::Causal { diagonal } => diagonal >= 0,
         Mask::Boolean | Mask::Additive => false,
     };
@@ -107,7 +107,7 @@ fn broadcast_shapes(attention: &Attention, q: &TensorType, k: &TensorType) -> Op
             Shape::from([e.key_batch, 1, width]),
             Shape::from([e.key_batch, e.batch / e.key_batch * e.queries, width]),
         ),
-        // One row a position serves all frames.
+        // One row per position serves all frames.
         SequenceAxis::Frames { .. } if e.batch == 1 => {
             (Shape::from([1, e.positions, width]), Shape::from([e.queries, e.positions, width]))
         }
@@ -118,7 +118,7 @@ fn broadcast_shapes(attention: &Attention, q: &TensorType, k: &TensorType) -> Op
     })
 }
 
-/// What a node makes of an operand whose rows are copies of a few.
+/// What a node does with an operand whose rows are copies of a few.
 enum Reading {
     /// The same function of each row: its result has copies again.
     Rows,
@@ -186,7 +186,7 @@ fn meets_full_tensors(editor: &Editor, copies: ValueId) -> bool {
     true
 }
 
-/// Rewrites the readers of `copies` to work on `row`, which stands for them, up to the sums where they meet a full
+/// Rewrites the readers of `copies` to work on `row`, which represents them, up to the sums where they meet a full
 /// tensor. `full` is the view of the copies' memory that `row` broadcasts to.
 fn spread(editor: &mut Editor, copies: ValueId, row: ValueId, full: &Shape) -> Result<(), GraphError> {
     let mut pending = vec![(copies, row)];
@@ -281,7 +281,7 @@ mod tests {
         Block { images, clips, keys: 1, attention: Attention::over_positions(2, 4) }
     }
 
-    /// The norm, queries and keys are gone; values and projection are computed once a clip.
+    /// The norm, queries and keys are gone; values and projection are computed once per clip.
     fn check(graph: &Graph, expected: &[&str]) {
         assert_eq!(names(graph), expected);
         let parameters: Vec<&str> = graph.parameters().map(|(_, v)| v.name.as_str()).collect();

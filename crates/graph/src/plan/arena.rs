@@ -1,8 +1,8 @@
-//! Offsets: where in the arena each buffer lies.
+//! Offsets: the place of each buffer in the arena.
 //!
-//! Placing intervals in the least memory is NP-hard. Two greedy rules do well on networks, each where the other
-//! stumbles; the smaller result counts. Both put a buffer at 0 or right after one that lives at the same time, so no
-//! byte below the arena's end is unused but for alignment.
+//! Placing intervals in the least memory is NP-hard. Two greedy rules work well on networks, and each does well where
+//! the other fails; the smaller result is used. Both put a buffer at 0 or right after one that is live at the same
+//! time, so no byte below the arena's end is unused except for alignment.
 
 use super::{PlanError, lifetime::Lifetime};
 
@@ -59,7 +59,8 @@ fn largest_first(lifetimes: &[Lifetime], alignment: usize) -> Result<Placement, 
     Ok(result)
 }
 
-/// In the order of time, each in the smallest gap that holds it; the space up to the highest byte used so far is one.
+/// In chronological order, each in the smallest gap that holds it; the space up to the highest byte used so far counts
+/// as one.
 fn earliest_first(lifetimes: &[Lifetime], alignment: usize) -> Result<Placement, PlanError> {
     let mut order: Vec<usize> = (0..lifetimes.len()).filter(|&i| lifetimes[i].bytes > 0).collect();
     order.sort_by_key(|&i| (lifetimes[i].first, std::cmp::Reverse(lifetimes[i].bytes)));
@@ -80,7 +81,7 @@ fn earliest_first(lifetimes: &[Lifetime], alignment: usize) -> Result<Placement,
                 start = aligned(next.end, alignment)?;
             }
         }
-        // Without a gap, on top of all that live: `start` is there now.
+        // Without a gap, on top of all live buffers, which is where `start` is now.
         let offset = best.map_or(start, |(_, offset)| offset);
         let end = end_of(offset, bytes)?;
         let at = alive.partition_point(|p| p.offset <= offset);
@@ -95,7 +96,7 @@ fn aligned(bytes: usize, alignment: usize) -> Result<usize, PlanError> {
     bytes.checked_next_multiple_of(alignment).ok_or(PlanError::TooLarge)
 }
 
-/// isize::MAX is what an allocation can hold.
+/// An allocation can hold at most isize::MAX.
 fn end_of(offset: usize, bytes: usize) -> Result<usize, PlanError> {
     offset.checked_add(bytes).filter(|&end| end <= isize::MAX as usize).ok_or(PlanError::TooLarge)
 }

@@ -1,25 +1,25 @@
-//! What can be wrong with a plan, first of all that it does not fit.
+//! Budgets, and what can be wrong with a plan: above all, that it does not fit.
 
 use std::fmt;
 
 use super::Plan;
 use crate::{Graph, GraphError, Target};
 
-/// What a plan has to keep to.
+/// The limits of a plan.
 #[derive(Clone, Copy, Default)]
 pub struct PlanOptions<'a> {
-    /// The bytes there are for weights and arena together, as [`Plan::peak_bytes`] counts them: leave room for what that
-    /// does not count.
+    /// The bytes available for weights and arena together, as [`Plan::peak_bytes`] counts them: leave room for what
+    /// that does not count.
     pub budget: Option<usize>,
-    /// What else could be run where the budget does not suffice, in the order of preference.
+    /// What to run instead if the budget is too small, in order of preference.
     pub alternatives: &'a [Alternative<'a>],
 }
 
 /// Another way to run that may need less memory.
 pub struct Alternative<'a> {
-    /// What a person would ask for, such as `--decode-chunk 2`.
+    /// The option to ask for it, such as `--decode-chunk 2`.
     pub flag: String,
-    /// Builds the graph that would run then.
+    /// Builds the graph that would then run.
     pub graph: &'a dyn Fn() -> Result<Graph, GraphError>,
 }
 
@@ -31,7 +31,7 @@ pub enum PlanError {
     OverBudget {
         /// Weights and arena, in bytes.
         need: usize,
-        /// What there is.
+        /// What is available.
         budget: usize,
         /// The weights' share of the need.
         weights: usize,
@@ -41,17 +41,17 @@ pub enum PlanError {
         largest: Vec<(String, usize)>,
         /// The flag of the first alternative that fits, and what it needs.
         fits: Option<(String, usize)>,
-        /// Whose plan it is and where the peak lies.
+        /// Whose plan it is and where the peak is.
         details: Box<OverBudgetDetails>,
     },
-    /// The plan needs more than memory can be.
+    /// The plan needs more memory than can be addressed.
     #[error("the plan needs more memory than can be addressed")]
     TooLarge,
     /// The backend aligns to something that is not a power of two.
     #[error("the backend aligns buffers to {0} bytes, which is not a power of two")]
     Alignment(usize),
-    /// A plan breaks its own promises, or is another graph's.
-    #[error("the plan does not hold: {0}")]
+    /// A plan violates its invariants, or belongs to another graph.
+    #[error("the plan is invalid: {0}")]
     Broken(String),
 }
 
@@ -68,7 +68,7 @@ pub struct OverBudgetDetails {
     pub least: usize,
 }
 
-/// Compares a plan with the budget; where it does not fit, looks for an alternative that does.
+/// Compares a plan with the budget; if it does not fit, looks for an alternative that does.
 pub(super) fn check(
     plan: &Plan,
     graph: &Graph,
@@ -80,7 +80,7 @@ pub(super) fn check(
     let mut fits = None;
     let (mut alternatives, mut least) = (0, need);
     for alternative in options.alternatives {
-        // An alternative that cannot be built or planned is none.
+        // An alternative that cannot be built or planned does not count.
         let Ok(other) = (alternative.graph)() else { continue };
         let Ok(other) = Plan::without_budget(&other, target) else { continue };
         alternatives += 1;
@@ -134,7 +134,7 @@ fn over_budget(
     details: &OverBudgetDetails,
 ) -> impl fmt::Display {
     let sizes = [need, budget].map(format_bytes);
-    // 12.0 GiB do not fit in 12.0 GiB: only the exact figures tell the two apart.
+    // "12.0 GiB does not fit in 12.0 GiB": only the exact figures tell the two apart.
     let exact = sizes[0] == sizes[1];
     let [need, budget] = if exact { [need, budget].map(|n| format!("{n} bytes")) } else { sizes };
     let mut text = format!(
@@ -151,7 +151,8 @@ fn over_budget(
     match fits {
         Some((flag, need)) => text += &format!("; {flag} would fit in {}", format_bytes(*need)),
         None if details.alternatives > 0 => {
-            text += &format!("; nothing tried would fit: needs at least {}", format_bytes(details.least));
+            text +=
+                &format!("; nothing that was tried fits; at least {} is needed", format_bytes(details.least));
         }
         None => {}
     }

@@ -3,7 +3,7 @@
 use super::PlanError;
 use crate::{Graph, NodeId, Op, Phase, Source, Target, ValueId};
 
-/// What is known of the buffers before the nodes have an order.
+/// What is known about the buffers before the nodes have an order.
 pub(super) struct Facts<'g> {
     pub graph: &'g Graph,
     target: &'g dyn Target,
@@ -11,8 +11,8 @@ pub(super) struct Facts<'g> {
     phases: Vec<Phase>,
     /// Per node, the phase in which it runs.
     pub node_phases: Vec<Phase>,
-    /// Per value, the value whose buffer it lies in: for a reshape its operand's, otherwise its own. `None` outside
-    /// the arena.
+    /// Per value, the value whose buffer it shares: for a reshape its operand's, otherwise its own. `None` outside the
+    /// arena.
     pub roots: Vec<Option<ValueId>>,
     /// Per root, its size.
     pub bytes: Vec<usize>,
@@ -22,7 +22,8 @@ pub(super) struct Facts<'g> {
     pub reads: Vec<Vec<ValueId>>,
     /// Per node, its scratch memory in bytes.
     pub workspaces: Vec<usize>,
-    /// Per node, the operands that the target lets its first result be written over, as large as that result.
+    /// Per node, the operands that its first result may overwrite, according to the target; they have the result's
+    /// size.
     overwritable: Vec<Vec<usize>>,
 }
 
@@ -43,7 +44,7 @@ impl<'g> Facts<'g> {
                 (placed && phases[id.index()] != Phase::Load).then_some(id)
             })
             .collect();
-        // Nodes stand in a runnable order, so an operand's root is known before its reshape's.
+        // Nodes are in a runnable order, so an operand's root is known before its reshape's.
         for node in graph.nodes() {
             if let (Op::Reshape(_), [operand], [result]) = (&node.op, &node.inputs[..], &node.outputs[..]) {
                 roots[result.index()] = roots[operand.index()];
@@ -84,8 +85,8 @@ impl<'g> Facts<'g> {
             .map(|(i, n)| match (&n.op, n.outputs.first()) {
                 (Op::Reshape(_), _) | (_, None) => Vec::new(),
                 (op, Some(&result)) if in_arena(i) => {
-                    // As many elements of the same size: an f32 operand that broadcasts to twice as many f16 results has
-                    // as many bytes, and yet no element of its own for each.
+                    // The same number of elements of the same size: an f32 operand that broadcasts to twice as many f16
+                    // results has the same number of bytes, but not one element per result.
                     let fits = |v: ValueId| {
                         let (from, to) = (graph.ty(v), graph.ty(result));
                         roots[v.index()].is_some()
@@ -119,7 +120,7 @@ impl<'g> Facts<'g> {
     }
 
     /// The size of the resident values, packed copies included, as [`Plan::weight_bytes`](super::Plan::weight_bytes)
-    /// explains. `None` where it is too large.
+    /// explains. `None` if it is too large.
     pub fn weight_bytes(&self, resident: &[ValueId]) -> Option<usize> {
         let mut plain = vec![false; self.phases.len()];
         for output in self.graph.outputs() {
@@ -172,7 +173,7 @@ pub(super) struct Liveness {
     pub of_value: Vec<Option<usize>>,
     /// Per node of `order`, the index of its workspace in `lifetimes`.
     pub of_workspace: Vec<Option<usize>>,
-    /// Per value, the moment at which it is there.
+    /// Per value, the moment from which it exists.
     pub made_at: Vec<usize>,
 }
 
@@ -249,8 +250,8 @@ impl Liveness {
     }
 }
 
-/// The owner of the buffer that a node writes its first result over: the first operand that the target allows, whose
-/// buffer nothing needs after the node, and which the node does not also read in a way that the target does not allow.
+/// The owner of the buffer that a node's first result overwrites: the first operand that the target allows, whose
+/// buffer nothing needs after the node, and which the node does not also read in a way that the target forbids.
 fn overwritten(
     facts: &Facts<'_>,
     node: NodeId,

@@ -2,7 +2,7 @@
 //!
 //! Values that are known when the weights are loaded ([`Phase::Load`]) live outside the arena: they are the weights.
 //! Everything else has a place in one arena. The [`Phase::Clip`] nodes run first, once; then the [`Phase::Step`] nodes
-//! run, as often as the caller likes. What a caller may count on:
+//! run, as often as the caller likes. A caller may rely on the following:
 //!
 //! * Every input that is read keeps what the caller wrote from before the clip phase until its last reader has run, so
 //!   all inputs may be set first. Afterwards its memory may hold something else: step inputs are written again before
@@ -10,10 +10,10 @@
 //! * Clip values that the step phase reads, and clip values that are outputs, last through all replays.
 //! * Step outputs last until any input, of the step or of the clip, is next written. An input may lie where a step output
 //!   lies, so a caller that feeds results back reads all of them before it writes any input.
-//! * An input that nothing reads has no place.
+//! * An input that nothing reads has no place in memory.
 //!
-//! A reshape runs no code: its result is its operand's memory. Where the [`Target`] allows it, a node writes its first
-//! result over an operand that nothing needs any more.
+//! A reshape runs no code: its result is its operand's memory. If the [`Target`] allows it, a node's first result
+//! overwrites an operand that is no longer needed.
 
 mod arena;
 mod budget;
@@ -105,8 +105,8 @@ impl Plan {
     /// Plans a graph for a backend. Nothing is allocated.
     ///
     /// # Errors
-    /// [`PlanError::OverBudget`] where the plan needs more than the budget, [`PlanError::TooLarge`] where it needs
-    /// more than memory can hold, [`PlanError::Alignment`] where the target's alignment is not a power of two.
+    /// [`PlanError::OverBudget`] if the plan needs more than the budget, [`PlanError::TooLarge`] if it needs more than
+    /// can be addressed, [`PlanError::Alignment`] if the target's alignment is not a power of two.
     pub fn new(graph: &Graph, target: &dyn Target, options: &PlanOptions<'_>) -> Result<Plan, PlanError> {
         let plan = Plan::without_budget(graph, target)?;
         budget::check(&plan, graph, target, options)?;
@@ -129,7 +129,7 @@ impl Plan {
                 let Ok(live) = liveness.live_bytes() else { continue };
                 let bound = live.into_iter().max().unwrap_or(0);
                 let so_far = best.as_ref().map_or(usize::MAX, |(_, placement)| placement.bytes);
-                // The graph's own order comes first, and wins where another is no better.
+                // The graph's own order comes first, and wins unless another is better.
                 if bound >= so_far {
                     continue;
                 }
@@ -217,7 +217,7 @@ impl Plan {
         }
     }
 
-    /// The weights: what is known at load and read later, or a result of the graph.
+    /// The weights: values of the load phase that are read later or are results of the graph.
     pub fn resident(&self) -> &[ValueId] {
         &self.resident
     }
@@ -232,22 +232,22 @@ impl Plan {
         self.arena_bytes
     }
 
-    /// The size of the weights while the graph runs. For each of [`Plan::resident`]: the copies of the nodes that pack it
-    /// ([`Target::packed_weight_bytes`]), one a node and operand, and the plain tensor
-    /// ([`Target::weight_bytes`]), unless all its readers have packed copies and it is no result of the graph.
+    /// The size of the weights while the graph runs. For each of [`Plan::resident`]: the copies of the nodes that pack
+    /// it ([`Target::packed_weight_bytes`]), one per node and operand, and the plain tensor ([`Target::weight_bytes`]),
+    /// unless all its readers have packed copies and it is not a result of the graph.
     pub fn weight_bytes(&self) -> usize {
         self.weight_bytes
     }
 
-    /// Weights and arena: what is held while the clip and step phases run. Not in it: what only loading holds (parameters
-    /// as they were read, results of load nodes that nothing later reads, plain tensors while they are being packed), and
-    /// scratch memory that kernels keep outside the arena, such as one buffer a thread.
+    /// Weights and arena: what is held while the clip and step phases run. Not in it: what only loading holds
+    /// (parameters as they were read, results of load nodes that nothing later reads, plain tensors while they are
+    /// being packed), and scratch memory that kernels keep outside the arena, such as one buffer per thread.
     pub fn peak_bytes(&self) -> usize {
         // Their sum was checked when the plan was made.
         self.weight_bytes.saturating_add(self.arena_bytes)
     }
 
-    /// The most bytes in use at once in this order: no arena could be smaller.
+    /// The most bytes in use at once in this order: the arena cannot be smaller.
     pub fn lower_bound(&self) -> usize {
         self.live.iter().copied().max().unwrap_or(0)
     }

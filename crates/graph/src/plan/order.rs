@@ -18,7 +18,7 @@ pub(super) fn candidates(facts: &Facts<'_>, phase: Phase) -> Vec<Vec<NodeId>> {
     orders
 }
 
-/// Who waits for whom inside one phase, indexed by node.
+/// Dependencies within one phase, indexed by node.
 struct Edges {
     producers: Vec<Vec<NodeId>>,
     consumers: Vec<Vec<NodeId>>,
@@ -87,7 +87,7 @@ fn least_growth(facts: &Facts<'_>, nodes: &[NodeId], edges: &Edges) -> Vec<NodeI
                 make_ready(*consumer, &unread, &mut ready);
             }
         }
-        // Whoever is now the only reader left frees the buffer, and so has become cheaper.
+        // The only reader left will free the buffer, and so has become cheaper.
         for root in facts.reads[node.index()].iter().filter(|r| unread[r.index()] == 1) {
             let reader = readers[root.index()].iter().copied().find(|n| !done[n.index()]);
             if let Some(reader) = reader.filter(|n| waiting_for[n.index()] == 0) {
@@ -98,12 +98,13 @@ fn least_growth(facts: &Facts<'_>, nodes: &[NodeId], edges: &Edges) -> Vec<NodeI
     order
 }
 
-/// Each result with all that it needs before the next one, and of a node's operands first the one whose making needs
-/// the most memory beyond what it leaves behind: the rule of Sethi and Ullman, which is the best one for trees.
+/// Each result with all that it needs before the next result; of a node's operands, the one whose computation needs the
+/// most memory beyond what it leaves behind comes first. This is the rule of Sethi and Ullman, which is optimal for
+/// trees.
 fn depth_first(facts: &Facts<'_>, nodes: &[NodeId], edges: &Edges) -> Vec<NodeId> {
     let count = facts.graph.nodes().len();
     let mut producers = edges.producers.clone();
-    // Per node, the memory its making takes as if nothing were shared, and what remains of it.
+    // Per node, the memory that computing it takes if nothing is shared, and what remains of it.
     let mut peak = vec![0usize; count];
     let mut remains = vec![0usize; count];
     for &node in nodes {

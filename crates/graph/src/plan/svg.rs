@@ -1,11 +1,11 @@
-//! A picture of the arena: time to the right, addresses upwards, a rectangle for each buffer.
+//! A picture of the arena: time to the right, addresses upwards, one rectangle per buffer.
 
 use std::fmt::{self, Write};
 
 use super::{Allocation, Plan, format_bytes};
 use crate::{Graph, Phase, ValueId};
 
-/// The drawing area, and the room around it for labels.
+/// The drawing area, and the space around it for labels.
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 480.0;
 const LEFT: f64 = 84.0;

@@ -1,4 +1,4 @@
-//! A plan as a person reads it: the figures, a chart of memory over time, and every step.
+//! A plan as text for people: the figures, a chart of memory over time, and every step.
 
 use std::fmt;
 
@@ -175,7 +175,7 @@ fn head(text: &str, width: usize) -> String {
     text.chars().take(width - 1).chain(['…']).collect()
 }
 
-/// The end of a text that is too long: what tells one layer from the next.
+/// The end of a text that is too long: the part that distinguishes layers.
 fn tail(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {

@@ -6,11 +6,11 @@ use crate::{Graph, NodeId, Op, Phase, Source, ValueId};
 impl Plan {
     /// Checks that the plan holds for its graph: every node runs once, in its phase and after what it reads; every
     /// value has a place of its size, aligned, inside the arena; and no two buffers that are needed at the same time
-    /// overlap. Lifetimes are worked out anew, value by value, from the steps and the places alone.
+    /// overlap. Lifetimes are recomputed, value by value, from the steps and the places alone.
     ///
-    /// Two overlaps are right: a reshape lies exactly where its operand lies, and a node's first result may lie exactly
-    /// where an operand lies that nothing reads after the node. Whether the backend can work in place there is the
-    /// planner's question to it, not looked at here.
+    /// Two kinds of overlap are allowed: a reshape has exactly its operand's memory, and a node's first result may have
+    /// exactly the memory of an operand that nothing reads after the node. Whether the backend can work in place there
+    /// is not checked here: the planner has asked it.
     ///
     /// # Errors
     /// [`PlanError::Broken`], naming the layers.
@@ -50,7 +50,10 @@ impl Plan {
             if let (Op::Reshape(_), [from], [to]) = (&node.op, &node.inputs[..], &node.outputs[..])
                 && self.place(*from) != self.place(*to)
             {
-                return problem(format!("{} is a reshape and lies elsewhere than its operand", node.name));
+                return problem(format!(
+                    "{} is a reshape but is not in the same place as its operand",
+                    node.name
+                ));
             }
             if let Some(buffer) = step.workspace {
                 self.inside(&node.name, buffer)?;
@@ -93,7 +96,7 @@ struct Range<'g> {
     name: &'g str,
 }
 
-/// When each value is there and when it is last needed, counted as the plan counts its moments.
+/// From when each value exists and when it is last needed, in the plan's moments.
 struct Schedule {
     /// Per node, the moment at which it runs; 0 for what runs at load.
     moments: Vec<usize>,
@@ -181,7 +184,7 @@ impl Schedule {
         self.life[value.index()]
     }
 
-    /// Whether two overlapping buffers with a moment in common are one buffer by right.
+    /// Whether two buffers that overlap in space and time may do so.
     fn may_share(&self, graph: &Graph, a: &Range<'_>, b: &Range<'_>) -> bool {
         let (Some(x), Some(y)) = (a.value, b.value) else { return false };
         if a.buffer != b.buffer {

@@ -13,7 +13,7 @@ use kinora_cuda::{
 use super::{CPU_INSTEAD, Outcome};
 use crate::{device::Device, quantity::bytes};
 
-/// The GPU that computes; `None` where the processor does.
+/// The GPU to use; `None` for the CPU.
 pub fn open(device: Device) -> Option<driver::Device> {
     match device {
         Device::Cpu => None,
@@ -22,11 +22,11 @@ pub fn open(device: Device) -> Option<driver::Device> {
     }
 }
 
-/// No GPU is no fault, unless one was asked for.
+/// A missing GPU is not a failure, unless one was asked for.
 fn missing(device: Device, error: &CudaError) -> Outcome {
     match device {
         Device::Cuda(_) => Outcome::bad(error.to_string(), CPU_INSTEAD),
-        _ => Outcome::not_run(format!("{error}: the processor does the work")),
+        _ => Outcome::not_run(format!("{error}; the CPU does the work")),
     }
 }
 
@@ -51,7 +51,7 @@ pub fn gpu(device: Device) -> Outcome {
         .collect();
     let described = described.join("; ");
     if found.is_empty() {
-        return Outcome::not_run("the driver is there, but no GPU");
+        return Outcome::not_run("the driver is installed, but there is no GPU");
     }
     if let Device::Cuda(ordinal) = device
         && let Err(error) = driver::Device::shared(ordinal)
@@ -61,10 +61,10 @@ pub fn gpu(device: Device) -> Outcome {
     match open(device).map(|device| device.memory()) {
         Some(Ok(memory)) => Outcome::good(format!("{described}; {} free", bytes(memory.free as u64))),
         Some(Err(error)) => {
-            Outcome::bad(error.to_string(), "`nvidia-smi` may say more; another program may hold it")
+            Outcome::bad(error.to_string(), "check `nvidia-smi`: another program may be using the GPU")
         }
         None if device == Device::Cpu => Outcome::good(described),
-        None => Outcome::bad(format!("{described}; it cannot be opened"), "`nvidia-smi` may say why"),
+        None => Outcome::bad(format!("{described}; the GPU cannot be opened"), "`nvidia-smi` may say why"),
     }
 }
 
@@ -78,27 +78,27 @@ pub fn compiler(target: Option<&driver::Device>) -> Outcome {
         Compiler::new(CompileTarget { architecture, form }, options).and_then(|compiler| compiler.version());
     match (version, target) {
         (Ok((major, minor)), _) => Outcome::good(format!("NVRTC {major}.{minor}")),
-        // Those who need it without a GPU are told where it was looked for when they do.
+        // The commands that need it without a GPU say where they looked for it.
         (Err(CudaError::NoCompiler { .. }), None) => Outcome::not_run(
             "NVRTC was not found; without a GPU only `kinora sim` and `kinora kernels build` need it",
         ),
         (Err(error), None) => Outcome::not_run(error.to_string()),
         (Err(error), Some(_)) => Outcome::bad(
             error.to_string(),
-            "install CUDA's toolkit or `pip install nvidia-cuda-nvrtc`, or use a bundle of `kinora kernels build`",
+            "install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`, or use a bundle made by `kinora kernels build`",
         ),
     }
 }
 
 pub fn libraries(target: Option<&driver::Device>) -> Outcome {
-    let Some(device) = target else { return Outcome::not_run("no GPU computes") };
+    let Some(device) = target else { return Outcome::not_run("no GPU is in use") };
     let libraries = Libraries::of(device.context());
     let versions = libraries.versions();
     match (libraries.cublaslt(), libraries.cudnn()) {
         (Some(_), Some(_)) => Outcome::good(versions),
         _ => Outcome::note(
             versions,
-            "everything runs without them; with cuBLASLt and cuDNN, `--tuning all` has more kernels to choose from",
+            "optional: with cuBLASLt and cuDNN, `--tuning all` has more kernels to choose from",
         ),
     }
 }
@@ -112,15 +112,18 @@ pub fn tracing(target: Option<&driver::Device>) -> Outcome {
         (Err(error), None) => Outcome::not_run(error.to_string()),
         (Err(error), Some(_)) => Outcome::note(
             error.to_string(),
-            "profiles do without it; with it they also say when each kernel ran: `pip install nvidia-cuda-cupti`, or \
-             install CUDA's toolkit",
+            "optional: with CUPTI, profiles also show when each kernel ran; `pip install nvidia-cuda-cupti`, or \
+             install the CUDA toolkit",
         ),
     }
 }
 
 pub fn cache() -> Outcome {
     let Some(folder) = CompilerOptions::from_environment().cache else {
-        return Outcome::note("no folder", "set KINORA_CACHE_DIR, or kernels are compiled at every start");
+        return Outcome::note(
+            "no folder",
+            "set KINORA_CACHE_DIR; without it, kernels are compiled at every start",
+        );
     };
     let written = fs::create_dir_all(&folder).and_then(|()| tempfile::tempfile_in(&folder).map(drop));
     match written {
@@ -130,12 +133,12 @@ pub fn cache() -> Outcome {
         }
         Err(error) => Outcome::note(
             format!("{}: {error}", folder.display()),
-            "set KINORA_CACHE_DIR to a folder that can be written, or kernels are compiled at every start",
+            "set KINORA_CACHE_DIR to a writable folder; without one, kernels are compiled at every start",
         ),
     }
 }
 
-/// The bytes of the files in a folder and below it.
+/// The total size of the files in a folder and its subfolders.
 fn size(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries

@@ -1,4 +1,4 @@
-//! Whether a device computes what the reference does, and how fast.
+//! Whether a device computes what the reference computes, and how fast.
 
 #[cfg(feature = "cuda")]
 use kinora_cpu::CpuOps;
@@ -15,7 +15,7 @@ use kinora_runtime::{KernelSet, Tuning};
 use super::{Outcome, families::Family};
 use crate::{device::Device, quantity::prefixed};
 
-/// How far a family's results may be from the reference's, as a whole: some units in the last place of the storage.
+/// The largest accepted relative error of a family's results: a few units in the last place of the storage type.
 fn bar(dtype: DType) -> f64 {
     match dtype {
         DType::F32 => 1e-5,
@@ -24,14 +24,14 @@ fn bar(dtype: DType) -> f64 {
     }
 }
 
-/// What memory holds before a run, so that a read of something never written shows.
+/// Fills memory before a run, so that reading something that was never written shows up.
 const POISON: u8 = 0xFF;
 
 const UNUSABLE: &str = "the GPU that was asked for cannot be used";
 
-const WRONG: &str = "please report this with the output of `kinora doctor --json`; --device cpu or `--kernels baseline` may help meanwhile";
+const WRONG: &str = "please report this with the output of `kinora doctor --json`; meanwhile, try --device cpu or `--kernels baseline`";
 
-/// The device that computes, with memory that is poisoned before a run; `None` if the one that was asked for cannot be used.
+/// The device to check, with memory poisoned before each run; `None` if the requested device cannot be used.
 pub fn backend(device: Device) -> Option<Box<dyn Backend>> {
     match (device, gpu(device)) {
         (_, Some(gpu)) => Some(gpu),
@@ -64,17 +64,20 @@ pub fn check(family: Family, backend: Option<&dyn Backend>) -> Outcome {
             Ok(distance) if distance <= bar(dtype) => worst.push(format!("{dtype} {distance:.0e}")),
             Ok(distance) => {
                 return Outcome::bad(
-                    format!("{dtype} is off by {distance:.1e}, more than {:.0e}", bar(dtype)),
+                    format!(
+                        "{dtype} differs from the reference by {distance:.1e}; at most {:.0e} is expected",
+                        bar(dtype)
+                    ),
                     WRONG,
                 );
             }
             Err(problem) => return Outcome::bad(format!("in {dtype}: {problem}"), WRONG),
         }
     }
-    Outcome::good(format!("agrees with the reference: off by {}", worst.join(", ")))
+    Outcome::good(format!("matches the reference: relative error {}", worst.join(", ")))
 }
 
-/// How far the furthest result of a family's graph is from the reference's.
+/// The largest relative error among the results of a family's graph.
 fn distance(family: Family, dtype: DType, backend: &dyn Backend) -> Result<f64, RunError> {
     let graph = family.graph(dtype)?;
     let (parameters, inputs) = numbers(&graph)?;
@@ -84,13 +87,13 @@ fn distance(family: Family, dtype: DType, backend: &dyn Backend) -> Result<f64, 
     let mut furthest = 0.0f64;
     for (name, expected) in &expected {
         let got = got.get(name).ok_or_else(|| RunError::UnknownOutput(name.clone()))?;
-        furthest = furthest.max(of_whole(&expected.to_f32(), &got.to_f32()));
+        furthest = furthest.max(relative_error(&expected.to_f32(), &got.to_f32()));
     }
     Ok(furthest)
 }
 
-/// The length of the difference over that of what was expected; infinite where something is not finite.
-fn of_whole(expected: &[f32], got: &[f32]) -> f64 {
+/// The relative error: the norm of the difference over the norm of what was expected; infinite if it is not finite.
+fn relative_error(expected: &[f32], got: &[f32]) -> f64 {
     let square = |x: f32| f64::from(x) * f64::from(x);
     let difference: f64 = expected.iter().zip(got).map(|(&e, &g)| square(g - e)).sum();
     let length: f64 = expected.iter().map(|&e| square(e)).sum();
@@ -98,7 +101,7 @@ fn of_whole(expected: &[f32], got: &[f32]) -> f64 {
     if distance.is_finite() { distance } else { f64::INFINITY }
 }
 
-/// Parameters and inputs of a graph: numbers between −1 and 1 by their names, and small whole ones.
+/// Parameters and inputs for a graph: numbers between −1 and 1 derived from their names, and small integers.
 fn numbers(graph: &Graph) -> Result<(Tensors, Tensors), RunError> {
     let (mut parameters, mut inputs) = (Tensors::new(), Tensors::new());
     for value in graph.values() {
@@ -117,7 +120,7 @@ fn tensor(name: &str, ty: &TensorType) -> Result<Tensor, RunError> {
     if ty.dtype == DType::I32 {
         return Tensor::from_slice(ty.shape.clone(), &vec![1i32; ty.elements()]).map_err(wrong);
     }
-    // Weights as small as those of networks, so that sums stay of the size of what is summed.
+    // Weights as small as those of real networks, so that sums stay about as large as their terms.
     let depth = ty.shape.iter().skip(1).product::<usize>().max(1) as f32;
     let factor = if name.contains("weight") { (3.0 / depth).sqrt() } else { 1.0 };
     let values: Vec<f32> = synthetic::uniform(name)
@@ -127,7 +130,7 @@ fn tensor(name: &str, ty: &TensorType) -> Result<Tensor, RunError> {
     Tensor::from_f32(ty.dtype, ty.shape.clone(), &values).map_err(wrong)
 }
 
-/// What the device does at best.
+/// Measures what the device can do at best.
 pub fn speed(backend: Option<&dyn Backend>) -> Outcome {
     let Some(backend) = backend else { return Outcome::not_run(UNUSABLE) };
     let measured = backend.ceilings(backend.default_dtype()).map_err(|error| error.to_string());
@@ -135,11 +138,11 @@ pub fn speed(backend: Option<&dyn Backend>) -> Outcome {
         measured.and_then(|measured| measured.ok_or_else(|| "not enough free memory to measure".to_owned()));
     match measured {
         Ok(Ceilings { flops_per_second, bytes_per_second, launch_nanoseconds }) => Outcome::good(format!(
-            "{} of arithmetic, {} of memory, {launch_nanoseconds:.0} ns to start a layer",
+            "{} of arithmetic, {} of memory bandwidth, {launch_nanoseconds:.0} ns to launch a layer",
             prefixed(flops_per_second, "FLOP/s"),
             prefixed(bytes_per_second, "B/s"),
         )),
-        Err(problem) => Outcome::note(problem, "close other programs, and look again"),
+        Err(problem) => Outcome::note(problem, "close other programs and try again"),
     }
 }
 
@@ -154,8 +157,8 @@ mod tests {
             let outcome = check(family, backend(Device::Cpu).as_deref());
             assert_eq!(outcome.status, Status::Good, "{}: {}", family.name, outcome.found);
         }
-        assert!(of_whole(&[1.0, 2.0], &[1.0, 2.001]) > bar(DType::F32));
-        assert_eq!(of_whole(&[1.0], &[f32::NAN]), f64::INFINITY);
-        assert_eq!(of_whole(&[0.0], &[0.0]), f64::INFINITY, "nothing was computed");
+        assert!(relative_error(&[1.0, 2.0], &[1.0, 2.001]) > bar(DType::F32));
+        assert_eq!(relative_error(&[1.0], &[f32::NAN]), f64::INFINITY);
+        assert_eq!(relative_error(&[0.0], &[0.0]), f64::INFINITY, "nothing was computed");
     }
 }

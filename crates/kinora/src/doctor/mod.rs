@@ -1,4 +1,4 @@
-//! An examination of this machine: what Kinora finds on it, whether that computes what it should, and how fast it is.
+//! Checks of this machine: what Kinora finds on it, whether it computes correctly, and how fast it is.
 
 mod families;
 #[cfg(feature = "cuda")]
@@ -13,37 +13,37 @@ use serde::Serialize;
 
 use crate::device::Device;
 
-/// What an examination found.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub name: String,
-    /// How it is.
+    /// Whether it works.
     pub status: Status,
     /// What was found.
     pub found: String,
-    /// What to do about it, where something is to be done.
+    /// What to do about it, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
-    /// How long it took to look.
+    /// How long the check took.
     pub seconds: f64,
 }
 
-/// How something is.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// As it should be.
+    /// It works.
     Good,
-    /// It works, and could be better.
+    /// It works, but could be better.
     Note,
     /// It does not work.
     Bad,
-    /// It could not be looked at, as there is nothing to look at.
+    /// There was nothing to check.
     NotRun,
 }
 
-/// What looking at something gave.
+/// What a check found.
 struct Outcome {
     status: Status,
     found: String,
@@ -71,11 +71,11 @@ impl Outcome {
 /// What to do about a GPU that was asked for and cannot be used.
 const CPU_INSTEAD: &str = "--device auto or --device cpu runs on the CPU";
 
-/// Hears of each finding as it is made.
+/// Called with each finding as it is made.
 pub type Observe<'a> = dyn FnMut(&Finding) + 'a;
 
-/// Looks at everything, in the order in which one thing needs another. `device` is the one that computes; all GPUs are
-/// looked for whichever it is. Nothing of it is an error: what does not work is a [finding](Status::Bad).
+/// Checks everything, each part after those it depends on. `device` is the one to check; GPUs are listed whichever it
+/// is. A check that fails is not an error but a [finding](Status::Bad).
 pub fn examine(device: Device, observe: &mut Observe<'_>) -> Vec<Finding> {
     let mut examination = Examination { findings: Vec::new(), observe };
     examination.look("processor", processor::processor);
@@ -92,7 +92,7 @@ pub fn examine(device: Device, observe: &mut Observe<'_>) -> Vec<Finding> {
             examination.look("profiler", || demonstration.profile(device));
         }
         Err(problem) => examination.look("model", || {
-            Outcome::bad(problem, "free some space where temporary files go, or set TMPDIR to another folder")
+            Outcome::bad(problem, "free some space for temporary files, or set TMPDIR to another folder")
         }),
     }
     examination.look("speed", || kernels::speed(backend.as_deref()));
@@ -122,7 +122,7 @@ impl Examination<'_, '_> {
         self.look("GPU", || match device {
             Device::Cuda(_) => Outcome::bad(OpenDeviceError::NoCuda.to_string(), CPU_INSTEAD),
             Device::Auto | Device::Cpu => {
-                Outcome::not_run("this build has no CUDA support: the CPU does the work")
+                Outcome::not_run("this build has no CUDA support; the CPU does the work")
             }
         });
     }

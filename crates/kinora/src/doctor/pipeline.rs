@@ -15,12 +15,12 @@ use crate::{
 const ADVICE: &str =
     "the findings above may say why; otherwise please report this with the output of `kinora doctor --json`";
 
-/// A model, and a still to make a clip of.
+/// A model, and a still to make a clip from.
 pub struct Demonstration {
     name: &'static str,
     model: ModelFolder,
     still: RgbImage,
-    /// Where the model's files are for as long as this is.
+    /// Keeps the model's temporary folder alive.
     _folder: Option<TempDir>,
 }
 
@@ -40,7 +40,7 @@ impl Demonstration {
         use kinora_models::synthetic::SyntheticModel;
         const SIDE: usize = 64;
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-        let tiny = SyntheticModel::preset("tiny").ok_or("there is no tiny model")?;
+        let tiny = SyntheticModel::preset("tiny").ok_or("the tiny model is missing")?;
         tiny.write(folder.path()).map_err(|error| error.to_string())?;
         let model = ModelFolder::open(folder.path()).map_err(|error| error.to_string())?;
         let pixel = |at: usize| [(at % SIDE) as u8, (at / SIDE) as u8, 128];
@@ -50,11 +50,11 @@ impl Demonstration {
     }
 
     fn open(&self, device: Device, profiler: Profiler) -> Result<(ImageToVideo, Settings), String> {
-        let said = |error: &dyn std::fmt::Display| error.to_string();
-        let settings = Settings::for_model(&self.model).map_err(|e| said(&e))?.steps(2).seed(1);
-        let precision = Precision::default_for(device).map_err(|e| said(&e))?;
+        let message = |error: &dyn std::fmt::Display| error.to_string();
+        let settings = Settings::for_model(&self.model).map_err(|e| message(&e))?.steps(2).seed(1);
+        let precision = Precision::default_for(device).map_err(|e| message(&e))?;
         let options = LoadOptions::default().precision(precision).device(device).profiler(profiler);
-        Ok((ImageToVideo::new(self.model.clone(), options).map_err(|e| said(&e))?, settings))
+        Ok((ImageToVideo::new(self.model.clone(), options).map_err(|e| message(&e))?, settings))
     }
 
     fn make(&self, device: Device, profiler: Profiler) -> Result<Clip, String> {
@@ -67,7 +67,7 @@ impl Demonstration {
             pipeline.weights_problems(&settings).map_err(|error| error.to_string())
         });
         match problems {
-            Ok(problems) if problems.is_empty() => Outcome::good(format!("{} is read", self.name)),
+            Ok(problems) if problems.is_empty() => Outcome::good(format!("{} loads", self.name)),
             Ok(problems) => Outcome::bad(format!("{} weights are missing", problems.len()), ADVICE),
             Err(problem) => Outcome::bad(problem, ADVICE),
         }

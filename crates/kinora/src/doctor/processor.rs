@@ -1,11 +1,11 @@
-//! The processor and its memory.
+//! The CPU and the main memory.
 
 use kinora_cpu::simd::Isa;
 
 use super::Outcome;
 use crate::{memory, quantity::bytes};
 
-/// What a clip of the published models takes in half precision, two frames decoded at a time.
+/// What a clip of the published models needs in half precision, decoding two frames at a time.
 const ENOUGH_MEMORY: u64 = 6_000_000_000;
 
 pub fn processor() -> Outcome {
@@ -15,7 +15,7 @@ pub fn processor() -> Outcome {
     match isa {
         Isa::Portable(_) => Outcome::note(
             found,
-            "vectors of this processor are not used: on x86 they need AVX2 and FMA (a virtual machine may hide them)",
+            "this CPU's vector instructions are not used: on x86, Kinora needs AVX2 and FMA (a virtual machine may hide them)",
         ),
         _ => Outcome::good(found),
     }
@@ -24,11 +24,11 @@ pub fn processor() -> Outcome {
 pub fn memory() -> Outcome {
     match memory::available() {
         None => {
-            Outcome::note("the system does not say how much is available", "give --memory-limit to be safe")
+            Outcome::note("the system does not say how much is available", "set --memory-limit to be safe")
         }
         Some(limit) if limit.bytes < ENOUGH_MEMORY => Outcome::note(
             format!("{} available: {}", bytes(limit.bytes), limit.source),
-            "small models run; `kinora info` says what a clip takes, --size and --decode-chunk lower it",
+            "enough for small models; `kinora info` shows what a clip needs, and --size and --decode-chunk reduce it",
         ),
         Some(limit) => Outcome::good(format!("{} available: {}", bytes(limit.bytes), limit.source)),
     }

@@ -1,4 +1,4 @@
-//! What to ask for instead, where the memory does not suffice.
+//! What to ask for instead if there is not enough memory.
 
 use std::fmt;
 
@@ -18,12 +18,12 @@ pub struct Suggestion {
     pub precision: Option<Precision>,
     /// Fewer frames decoded together.
     pub decode_chunk: Option<usize>,
-    /// What the whole clip needs then, in bytes.
+    /// What the whole clip would then need, in bytes.
     pub peak_bytes: usize,
 }
 
 impl Suggestion {
-    /// The settings and the precision with what is suggested.
+    /// The settings and the precision with the suggestion applied.
     pub(super) fn apply(&self, settings: &Settings, precision: Precision) -> (Settings, Precision) {
         let [width, height] = self.size.unwrap_or([settings.width, settings.height]);
         let settings = Settings {
@@ -50,7 +50,7 @@ impl fmt::Display for Suggestion {
 }
 
 impl Request<'_> {
-    /// Plans all networks, each within the budget. Where one does not fit, the error says what would.
+    /// Plans all networks, each within the budget. If one does not fit, the error says what would.
     pub fn plan_within(&self, budget: Option<usize>) -> Result<Plans, GenerateError> {
         match (self.plan(budget), budget) {
             (Err(GenerateError::OverBudget { over, .. }), Some(budget)) => {
@@ -69,8 +69,8 @@ impl Request<'_> {
         })
     }
 
-    /// What could be asked for instead, what changes the clip least first: smaller chunks to decode, half precision, both,
-    /// fewer frames, a smaller picture.
+    /// What could be asked for instead, starting with what changes the clip least: smaller decode chunks, half
+    /// precision, both, fewer frames, a smaller picture.
     fn alternatives(&self) -> Vec<Suggestion> {
         let &Request { configs, settings, precision, .. } = self;
         let chunks = || halves(settings.decode_chunk.min(settings.frames));
@@ -101,7 +101,7 @@ impl Request<'_> {
     }
 }
 
-/// Half of a number, a quarter … down to 1.
+/// A half of a number, a quarter … down to 1.
 fn halves(number: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(number / 2), |n| Some(n / 2)).take_while(|&n| n > 0)
 }

@@ -32,7 +32,7 @@ pub struct Configs {
     pub image_encoder: ClipVisionConfig,
     /// The model's own scheduler: its `scheduler_config.json`.
     pub scheduler: Value,
-    /// What is done to an image before it is encoded.
+    /// How an image is prepared before it is encoded.
     pub preprocessor: ClipPreprocessor,
     /// Height and width that the model was trained for.
     pub default_size: [usize; 2],
@@ -103,16 +103,16 @@ impl Configs {
         side_unit(&self.unet, &self.vae)
     }
 
-    /// Why a scheduler may not suit the model: the time of a step means something else to it than the model was trained
-    /// with. `None` if it does.
+    /// Why a scheduler may not suit the model: its timesteps do not mean what the model was trained with. `None` if it
+    /// suits.
     pub fn scheduler_warning(&self, kind: SchedulerKind) -> Option<String> {
         let own = self.scheduler.get("_class_name")?.as_str()?.parse::<SchedulerKind>().ok()?;
-        // Only Euler's steps have a time that is not one of the trained ones.
+        // Only Euler's timesteps may lie between the trained ones.
         let continuous = own == SchedulerKind::Euler
             && self.scheduler.get("timestep_type").is_some_and(|kind| kind == "continuous");
         (kind != own && continuous).then(|| {
             format!(
-                "the model was trained with continuous timesteps, which {kind} does not give it; \
+                "the model was trained with continuous timesteps, which {kind} does not provide; \
                  expect a poor clip, or use the model's own scheduler, {own}"
             )
         })
@@ -121,7 +121,7 @@ impl Configs {
     /// Whether the parts fit each other.
     ///
     /// # Errors
-    /// Names the two that do not.
+    /// Names the two parts that do not fit.
     pub fn check(&self) -> Result<(), GenerateError> {
         let Configs { unet, vae, image_encoder, .. } = self;
         let context = unet.context_channels()?;

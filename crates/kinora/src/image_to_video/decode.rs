@@ -10,8 +10,8 @@ use super::{
 };
 
 impl Run<'_, '_> {
-    /// The frames of the latents, decoded chunk by chunk: `decoders` are those of whole chunks and of the rest, each with
-    /// its frames.
+    /// Decodes the latents chunk by chunk. `decoders` has the decoder of a full chunk and that of a shorter last one,
+    /// each with its number of frames.
     pub fn decode(
         &mut self,
         decoders: &mut [(usize, Part)],

@@ -33,7 +33,7 @@ impl ClipDefaults {
             .map_err(|source| FolderError::Json { path: model.defaults_path(), source })
     }
 
-    /// Replaces the settings that are named. Frames are decoded all at once, however many there are.
+    /// Replaces the settings that are named. A new number of frames is decoded all at once.
     pub fn apply(&self, settings: &mut Settings) {
         fn replace<T: Copy>(setting: &mut T, own: Option<T>) {
             *setting = own.unwrap_or(*setting);
@@ -56,10 +56,10 @@ mod tests {
     use super::*;
     use crate::image_to_video::Configs;
 
-    /// Each number is another one than before, so that a setting that is skipped or gets its neighbour's shows.
+    /// Every number is different, so that a setting that is skipped or swapped with its neighbour shows up.
     #[test]
     fn everything_that_is_said_is_put_into_its_setting() {
-        let said = ClipDefaults {
+        let given = ClipDefaults {
             frames: Some(3),
             steps: Some(4),
             height: Some(192),
@@ -72,7 +72,7 @@ mod tests {
         };
         let before = Settings::for_configs(&Configs::preset("svd").unwrap());
         let mut settings = before.clone();
-        said.apply(&mut settings);
+        given.apply(&mut settings);
         let expected = Settings {
             frames: 3,
             steps: 4,

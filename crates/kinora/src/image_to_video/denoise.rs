@@ -15,7 +15,7 @@ use super::{
     run::{Run, named},
 };
 
-/// What the network is told about the photo.
+/// What the network is conditioned on: the encoded photo.
 pub(super) struct Conditions {
     pub embedding: Tensor,
     pub latents: Tensor,
@@ -89,21 +89,21 @@ impl Run<'_, '_> {
         Ok(latents)
     }
 
-    /// The noise that each step adds, where the scheduler adds any.
+    /// The noise that each step adds, if the scheduler adds any.
     fn fresh_noise(&mut self, schedule: &Schedule, shape: [usize; 4]) -> Result<Vec<Tensor>, GenerateError> {
         if !schedule.needs_noise {
             return Ok(Vec::new());
         }
         let dtype = self.request.precision.dtype();
         let of = |strength: f64| match strength {
-            // diffusers draws none where none is added: after the last step.
+            // diffusers draws none after the last step, where none is added.
             0.0 => Ok(Tensor::zeros(TensorType::new(DType::F32, shape))),
             _ => Ok(Tensor::from_slice(shape, &self.noise.draw(dtype, shape))?),
         };
         schedule.coefficients.iter().map(|step| step.next_noise).map(of).collect()
     }
 
-    /// Checks what a step gave, and tells the caller of it.
+    /// Checks a step's results and reports them to the caller.
     fn look_at_step(
         &mut self,
         done: usize,
@@ -124,7 +124,7 @@ fn added_time_ids(settings: &Settings, dtype: DType) -> Result<Tensor, GenerateE
     Ok(Tensor::from_f32(dtype, [ids.len()], &ids)?.cast(DType::F32))
 }
 
-/// The guidance of each frame: evenly from the first to the last.
+/// The guidance of each frame: linear from the first to the last.
 fn guidance(settings: &Settings, dtype: DType) -> Result<Tensor, GenerateError> {
     let values = torch_linspace(settings.min_guidance, settings.max_guidance, settings.frames);
     Ok(Tensor::from_f32(dtype, [values.len()], &values)?.cast(DType::F32))

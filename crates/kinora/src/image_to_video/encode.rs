@@ -1,4 +1,4 @@
-//! The photo becomes what the denoising network is told about it.
+//! Encodes the photo for the denoising network.
 
 use kinora_graph::{DType, Tensor};
 use kinora_models::{
@@ -14,7 +14,7 @@ use super::{
 };
 
 impl Run<'_, '_> {
-    /// What the photo shows, `[1, 1, channels]`. The photo is looked at in its own size, not in the clip's.
+    /// What the photo shows, `[1, 1, channels]`. It is encoded from the photo's own size, not the clip's.
     pub fn encode_image(
         &mut self,
         part: &mut Part,
@@ -49,7 +49,7 @@ impl Run<'_, '_> {
         let settings = self.request.settings;
         let shape = [1, settings.height, settings.width, COLOURS];
         let mut pixels = preprocess(photo, settings.width, settings.height)?;
-        // Drawn even where its strength is 0, since the latents come after it. diffusers' image is always f32.
+        // Drawn even if its strength is 0, since the latents are drawn after it. diffusers' image is always f32.
         let noise = self.noise.draw(DType::F32, shape);
         let strength = settings.noise_augmentation as f32;
         for (pixel, noise) in pixels.iter_mut().zip(noise) {

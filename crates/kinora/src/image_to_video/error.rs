@@ -40,7 +40,7 @@ pub enum GenerateError {
     /// More memory is needed than may be used. Nothing has been read or allocated.
     #[error("{over}; {}", advice(suggestion.as_deref()))]
     OverBudget {
-        /// The first network that does not fit.
+        /// The first network that does not fit the budget.
         over: Box<OverBudget>,
         /// What to ask for instead.
         suggestion: Option<Box<Suggestion>>,
@@ -56,12 +56,12 @@ pub enum GenerateError {
     /// The weights files lack what a network needs. Only their headers have been read.
     #[error("{source}{}", and_more(*more))]
     Weights {
-        /// What is wrong first.
+        /// The first problem.
         source: Box<WeightsError>,
-        /// How much else is wrong.
+        /// How many more problems there are.
         more: usize,
     },
-    /// A stage gave an infinity or a NaN: the clip would be black.
+    /// A stage produced an infinity or a NaN: the clip would be black.
     #[error("{}: a result is not finite in {precision}; {}", stage.describe(), finite_advice(*precision))]
     NotFinite {
         /// The stage.
@@ -95,11 +95,11 @@ pub enum GenerateError {
     /// The device that was asked for cannot be used.
     #[error(transparent)]
     Device(#[from] OpenDeviceError),
-    /// A tensor between two networks: a fault of this crate, which no input should cause.
+    /// A tensor between two networks: a bug in this crate, which no input should cause.
     #[error("internal error: {0}")]
     Tensor(#[from] TensorError),
-    /// A network did not give what it should: a fault of this crate, which no input should cause.
-    #[error("internal error: {part} gave no {name}")]
+    /// A network did not produce a result that it should: a bug in this crate, which no input should cause.
+    #[error("internal error: {part} produced no {name}")]
     NoResult {
         /// The network.
         part: &'static str,
@@ -128,13 +128,13 @@ impl fmt::Display for OverBudget {
         let shown = |count: usize| bytes(count as u64);
         let (mut need, mut budget) = (shown(self.need), shown(self.budget));
         if need == budget {
-            // 12.0 GB do not fit in 12.0 GB: only the exact figures tell the two apart.
+            // "12.0 GB does not fit in 12.0 GB": only the exact figures tell the two apart.
             (need, budget) = (format!("{} bytes", self.need), format!("{} bytes", self.budget));
         }
         let (weights, activations) = (shown(self.weights), shown(self.activations));
         let part = self.part;
         write!(f, "the {part} needs {need} of memory (weights {weights}, activations {activations}), ")?;
-        write!(f, "but {budget} may be used")
+        write!(f, "but only {budget} may be used")
     }
 }
 
@@ -143,12 +143,12 @@ fn advice(suggestion: Option<&Suggestion>) -> String {
         Some(suggestion) => {
             format!("{suggestion} would fit in {}", bytes(suggestion.peak_bytes as u64))
         }
-        None => "nothing smaller that was tried would fit".to_owned(),
+        None => "no smaller clip that was tried would fit".to_owned(),
     }
 }
 
 fn and_more(count: usize) -> String {
-    if count == 0 { String::new() } else { format!(", and {count} more are wrong") }
+    if count == 0 { String::new() } else { format!(", and {count} more problems") }
 }
 
 fn finite_advice(precision: Precision) -> &'static str {
@@ -213,6 +213,6 @@ mod tests {
         let text = over(13_000_000_000).to_string();
         assert!(text.starts_with("the UNet needs 13.0 GB of memory (weights 1 B"), "{text}");
         let text = over(12_000_000_001).to_string();
-        assert!(text.contains("12000000001 bytes") && text.contains("but 12000000000 bytes"), "{text}");
+        assert!(text.contains("12000000001 bytes") && text.contains("but only 12000000000 bytes"), "{text}");
     }
 }

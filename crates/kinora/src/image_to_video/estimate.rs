@@ -6,24 +6,25 @@ use kinora_cpu::CpuBackend;
 
 use super::{Configs, GenerateError, Precision, Settings, Stage, plans::Request};
 
-/// What a network needs, by its plan for this processor.
+/// What a network needs, according to its plan for this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PartEstimate {
     /// The network.
     pub name: &'static str,
     /// Where it runs.
     pub stage: Stage,
-    /// Its parameters in the model's files. What the passes make useless is counted here, but not in `weight_bytes`.
+    /// Its parameters in the model's files. Those that the passes make unnecessary are counted here, but not in
+    /// `weight_bytes`.
     pub parameters: u64,
-    /// Its weights as they are held while it runs, packed.
+    /// Its weights as they are stored while it runs, packed.
     pub weight_bytes: usize,
     /// Its activations.
     pub arena_bytes: usize,
     /// How often it runs in a clip.
     pub runs: usize,
-    /// Floating point operations of one run.
+    /// Floating-point operations of one run.
     pub flops: u64,
-    /// Floating point operations once a clip, before the first run.
+    /// Floating-point operations once per clip, before the first run.
     pub flops_once: u64,
 }
 
@@ -45,8 +46,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The most memory that the clip takes: that of its largest network, or of all together if they are kept. Beside it
-    /// there are the photo, the latents and the finished frames, and some scratch memory a thread.
+    /// The peak memory of the clip: that of its largest network, or of all together if they are kept loaded. The photo,
+    /// the latents, the finished frames and some scratch memory per thread come on top.
     pub fn peak_bytes(&self) -> usize {
         let parts = self.parts.iter().map(PartEstimate::peak_bytes);
         if self.kept_loaded { parts.fold(0, usize::saturating_add) } else { parts.max().unwrap_or(0) }
@@ -59,7 +60,7 @@ impl Estimate {
         Estimate { kept_loaded, ..kept }
     }
 
-    /// Floating point operations of the whole clip.
+    /// Floating-point operations of the whole clip.
     pub fn flops(&self) -> u64 {
         let of =
             |part: &PartEstimate| part.flops.saturating_mul(part.runs as u64).saturating_add(part.flops_once);
@@ -71,7 +72,7 @@ impl Estimate {
         let mut decoders = 0;
         let counted = self.parts.iter().filter(|part| {
             decoders += usize::from(part.stage == Stage::Decode);
-            // The decoder of the last chunk has the weights of the first.
+            // The decoder of the last chunk has the same weights as the first.
             part.stage != Stage::Decode || decoders == 1
         });
         counted.map(|part| part.parameters).fold(0, u64::saturating_add)

@@ -26,7 +26,7 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// The GPU's generation (compute capability); `None` for a CPU.
     pub architecture: Option<u32>,
-    /// Floating-point operations a second at best: dense f16 with f32 sums on a GPU's tensor cores, f32 on a CPU.
+    /// Floating-point operations per second at best: dense f16 with f32 sums on a GPU's tensor cores, f32 on a CPU.
     pub flops_per_second: f64,
 }
 

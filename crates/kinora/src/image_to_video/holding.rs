@@ -14,13 +14,13 @@ impl Holding {
         Holding { weights: format!("{network}: weights"), activations: format!("{network}: activations") }
     }
 
-    /// The network holds this much from now on.
+    /// Records that the network holds this much from now on.
     pub fn begin(&self, profiler: &Profiler, memory: NetworkMemory) {
         profiler.holds(&self.weights, memory.weights);
         profiler.holds(&self.activations, memory.activations);
     }
 
-    /// The network holds nothing any more.
+    /// Records that the network no longer holds anything.
     pub fn end(&self, profiler: &Profiler) {
         self.begin(profiler, NetworkMemory::default());
     }

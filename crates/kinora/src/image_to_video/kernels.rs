@@ -1,4 +1,4 @@
-//! The GPU kernels of a clip, for a machine that is not there.
+//! The GPU kernels of a clip, for another machine.
 
 use kinora_cpu::{CpuBackend, CpuOps};
 use kinora_cuda::{Architecture, Planned, kernels::Kernel};
@@ -7,10 +7,10 @@ use kinora_runtime::RunError;
 use super::{Configs, GenerateError, Precision, Settings, plans::Request};
 use crate::device::OpenDeviceError;
 
-/// The kernels that a clip runs on any GPU of a generation: what a bundle for it has to hold. Each comes once.
+/// The kernels that a clip runs on any GPU of a generation, each once: what a bundle for it has to contain.
 ///
 /// # Errors
-/// Where the settings are refused, or no kernel runs something of the model.
+/// If the settings are refused, or there is no kernel for one of the model's ops.
 pub fn clip_kernels(
     configs: &Configs,
     settings: &Settings,

@@ -89,7 +89,8 @@ pub struct ImageToVideo {
     image_encoder: Weights,
     vae: Weights,
     unet: Weights,
-    /// Those of the last clip. A clip takes them and brings them back, so that two at a time do not wait for each other.
+    /// The plans of the last clip. A clip takes them out and puts them back, so that two concurrent clips do not wait
+    /// for each other.
     plans: Mutex<Option<Plans>>,
 }
 
@@ -103,8 +104,8 @@ impl ImageToVideo {
         Self::on(backend, model, options)
     }
 
-    /// The same on a backend that is open, perhaps one of the caller's own: [`LoadOptions::device`] and what goes with it are
-    /// ignored.
+    /// The same on a backend that is already open, perhaps one of the caller's own: [`LoadOptions::device`] and the
+    /// related options are ignored.
     ///
     /// # Errors
     /// If a part is missing, damaged, not supported, or does not fit the others.
@@ -137,7 +138,7 @@ impl ImageToVideo {
         self.backend.describe()
     }
 
-    /// What runs the model, and what that could do at best, which is measured now: about a second.
+    /// What runs the model, and the best it can do, which is measured now and takes about a second.
     ///
     /// # Errors
     /// If the GPU fails.
@@ -147,7 +148,7 @@ impl ImageToVideo {
         Ok(Machine { device: self.device(), ceilings })
     }
 
-    /// Plans a clip: what it would cost. Allocates nothing, and knows no budget.
+    /// Plans a clip and says what it would cost. Allocates nothing and ignores the budget.
     ///
     /// # Errors
     /// If the settings are refused.
@@ -155,8 +156,8 @@ impl ImageToVideo {
         Ok(self.with_options(self.request(settings).plan(None)?.estimate()))
     }
 
-    /// What the weights' files lack for a clip: tensors that are missing or have another shape or type. Reads no more of
-    /// them than their headers.
+    /// What the weight files lack for a clip: tensors that are missing or have another shape or type. Reads only the
+    /// files' headers.
     ///
     /// # Errors
     /// If the settings are refused.
@@ -170,8 +171,9 @@ impl ImageToVideo {
     /// budget for each. With [`LoadOptions::keep_loaded`](field@LoadOptions::keep_loaded), those of the one that ends last are kept.
     ///
     /// # Errors
-    /// Before any work, if the settings are refused or need more memory than the budget, or if weights are missing or do not fit;
-    /// when a part is loaded, if its weights are damaged; and if a stage gives a result that is not finite.
+    /// Before any work, if the settings are refused or need more memory than the budget, or if weights are missing or
+    /// do not fit; when a part is loaded, if its weights are damaged; and if a stage produces a result that is not
+    /// finite.
     pub fn generate(&self, photo: &RgbImage, settings: &Settings) -> Result<Clip, GenerateError> {
         self.generate_with(photo, settings, |_| ControlFlow::Continue(()))
     }
@@ -214,7 +216,7 @@ impl ImageToVideo {
         profiler.planned_peak(plan.peak_bytes());
         let kept = plan.kept_loaded;
         let clip = self.run(request, &mut plans, plan, photo, observe, stopwatch);
-        // A clip that has ended early may leave a network loaded.
+        // A clip that ended early may have left a network loaded.
         if kept || clip.is_ok() {
             *self.kept() = Some(plans);
         }
@@ -234,8 +236,8 @@ impl ImageToVideo {
         }
     }
 
-    /// The plans of the last clip, if this one has its shape; otherwise new ones. The last ones, and the networks that
-    /// they may hold, are dropped when it is known that a clip can be made by the new ones.
+    /// The plans of the last clip, if this one has the same shape; otherwise new ones. The old plans, and the networks
+    /// that they may hold, are dropped once it is certain that the new ones work.
     fn plans(&self, request: &Request<'_>) -> Result<Plans, GenerateError> {
         request.settings.check(&self.configs, request.precision)?;
         let shape = request.shape()?;
@@ -262,7 +264,7 @@ impl ImageToVideo {
         }
     }
 
-    /// What the weights' files lack for the networks of a plan.
+    /// What the weight files lack for the networks of a plan.
     fn problems(&self, plans: &Plans) -> Vec<WeightsError> {
         let of = |(folder, graph)| match folder {
             "image_encoder" => self.image_encoder.problems(graph),
@@ -276,7 +278,7 @@ impl ImageToVideo {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a clip by its plans.
+    /// Makes a clip from its plans.
     fn run(
         &self,
         request: Request<'_>,

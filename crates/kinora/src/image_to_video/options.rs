@@ -29,7 +29,7 @@ pub struct LoadOptions {
     pub device: Device,
     /// Which kernels run on a GPU.
     pub kernels: KernelSet,
-    /// How a GPU's kernels are chosen among those that there are for an op.
+    /// How kernels are chosen on a GPU if an op has several.
     pub tuning: Tuning,
     /// The bytes that weights and activations may take together. `None` means no limit.
     pub memory_budget: Option<usize>,
@@ -74,7 +74,7 @@ impl Precision {
     /// The one that suits a device if none is asked for: f16 on a GPU, f32 on the CPU.
     ///
     /// # Errors
-    /// If a GPU was asked for that cannot be used.
+    /// If the requested GPU cannot be used.
     pub fn default_for(device: Device) -> Result<Precision, OpenDeviceError> {
         let dtype = device.default_dtype()?;
         Ok(Self::ALL.into_iter().find(|precision| precision.dtype() == dtype).unwrap_or_default())

@@ -14,7 +14,7 @@ use kinora_runtime::{Backend, LoadContext, Network, PlannedNetwork, TuningProgre
 
 use super::{Configs, Estimate, GenerateError, Observe, PartEstimate, Precision, Progress, Settings, Stage};
 
-/// A network made ready for loading, and its program once it is loaded.
+/// A network that is planned, and its program once it is loaded.
 #[derive(Debug)]
 pub(super) struct Part {
     /// Its name in reports and errors.
@@ -40,7 +40,7 @@ impl Part {
         Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, network: None })
     }
 
-    /// The network with its weights, which are read if it is not loaded yet.
+    /// The network with its weights, which are read if they are not loaded yet.
     pub fn load(
         &mut self,
         weights: &Weights,
@@ -95,7 +95,7 @@ pub(super) struct Plans {
     pub image_encoder: Part,
     pub vae_encoder: Part,
     pub unet: Part,
-    /// The decoder of a whole chunk, and that of what is left over, if anything is; each with its frames.
+    /// The decoder of a full chunk, and that of a shorter last one, if any; each with its number of frames.
     pub decoders: Vec<(usize, Part)>,
 }
 
@@ -130,7 +130,7 @@ impl Request<'_> {
         })
     }
 
-    /// The shape of the clip. What is asked for in two ways that mean the same has one.
+    /// The shape of the clip. Two requests that mean the same have the same shape.
     pub fn shape(&self) -> Result<ClipShape, GenerateError> {
         let Settings { frames, steps, height, width, decode_chunk, .. } = *self.settings;
         Ok(ClipShape {
@@ -155,7 +155,7 @@ impl Request<'_> {
         [self.settings.height / factor, self.settings.width / factor]
     }
 
-    /// How the photo is encoded: as diffusers does, where f16 would overflow in f32.
+    /// The precision that the photo is encoded in: f32 if f16 would overflow, as in diffusers.
     pub fn vae_encoder_dtype(&self) -> DType {
         match self.precision {
             Precision::F16 if self.configs.vae.force_upcast => DType::F32,
@@ -218,7 +218,7 @@ impl Request<'_> {
         Ok(config.build()?)
     }
 
-    /// The chunks that frames are decoded in: how many frames each has, and how often it comes.
+    /// The chunks that frames are decoded in: how many frames each has, and how many such chunks there are.
     fn chunks(&self) -> impl Iterator<Item = (usize, usize)> {
         let frames = self.settings.frames;
         let chunk = self.settings.decode_chunk.min(frames);
@@ -242,7 +242,7 @@ impl Request<'_> {
         Ok(vae::decoder(&self.configs.vae, &request)?)
     }
 
-    /// The networks as they are built, before any pass.
+    /// The networks as built, before any pass.
     pub fn graphs(&self) -> Result<Vec<Graph>, GenerateError> {
         self.settings.check(self.configs, self.precision)?;
         self.configs.check()?;
@@ -261,7 +261,8 @@ impl Plans {
         before.into_iter().chain(self.decoders.iter().map(|(_, part)| part))
     }
 
-    /// The networks whose weights differ, by the folders that hold them: the decoder of the rest has those of the first.
+    /// The networks with different weights, by the folders that hold them: the decoder of the last chunk has those of
+    /// the first.
     pub fn graphs(&self) -> impl Iterator<Item = (&'static str, &Graph)> {
         let parts =
             [("image_encoder", &self.image_encoder), ("vae", &self.vae_encoder), ("unet", &self.unet)];
@@ -269,8 +270,8 @@ impl Plans {
         parts.into_iter().chain(decoder).map(|(folder, part)| (folder, part.planned.graph()))
     }
 
-    /// Measures the kernels of all networks, where that was asked for. Whether any were measured: the networks are to be
-    /// planned anew then.
+    /// Measures the kernels of all networks, if that was asked for. Returns whether any were measured: the networks
+    /// must then be planned again.
     pub fn tune(&self, observe: &mut Observe<'_>) -> Result<bool, GenerateError> {
         let mut measured = false;
         for part in self.parts().filter(|part| !part.is_loaded()) {
@@ -292,7 +293,7 @@ impl Plans {
         self.parts().filter(|part| !part.is_loaded()).count()
     }
 
-    /// What the clip needs, where each network is dropped before the next is loaded.
+    /// What the clip needs if each network is dropped before the next is loaded.
     pub fn estimate(&self) -> Estimate {
         Estimate { parts: self.parts().map(Part::estimate).collect(), kept_loaded: false }
     }

@@ -15,8 +15,8 @@ pub enum Stage {
     Tune,
     /// Compiling a GPU's kernels, while weights are loaded. It comes only for those that were not compiled before.
     Compile,
-    /// Reading and packing the weights of a part. It comes before each of the others: parts are loaded when they are
-    /// needed, and dropped after it, unless they are kept from one clip to the next.
+    /// Reading and packing the weights of a part. It precedes each of the other stages: parts are loaded when they are
+    /// needed and dropped afterwards, unless they are kept from one clip to the next.
     Load,
     /// What the photo shows, as an embedding.
     EncodeImage,
@@ -48,7 +48,7 @@ impl Stage {
             Stage::Tune => "measuring kernels",
             Stage::Compile => "compiling kernels",
             Stage::Load => "loading weights",
-            Stage::EncodeImage => "looking at the photo",
+            Stage::EncodeImage => "embedding the photo",
             Stage::EncodeLatents => "encoding the photo",
             Stage::Denoise => "denoising",
             Stage::Decode => "decoding frames",
@@ -62,10 +62,10 @@ impl Stage {
 pub struct Progress<'a> {
     /// The stage that runs.
     pub stage: Stage,
-    /// What is done of it: kernels measured or compiled, parts loaded, images encoded, steps taken, frames decoded. 0 when
-    /// the stage begins.
+    /// How much of it is done: kernels measured or compiled, parts loaded, images encoded, steps taken, frames decoded.
+    /// 0 when the stage begins.
     pub done: usize,
-    /// What there is to do.
+    /// How much there is in all.
     pub total: usize,
     /// What the clip looks like so far, after a denoising step.
     pub preview: Option<Preview<'a>>,

@@ -21,7 +21,7 @@ pub struct Report {
     pub precision: Precision,
     /// The scheduler that ran.
     pub scheduler: SchedulerKind,
-    /// What was asked for, with the seed.
+    /// The settings, with the seed.
     pub settings: Settings,
     /// Seconds from the plan to the last frame.
     pub seconds: f64,
@@ -33,10 +33,9 @@ pub struct Report {
     pub stages: Vec<StageTime>,
     /// Seconds of each denoising step.
     pub step_seconds: Vec<f64>,
-    /// Memory and arithmetic, by the plan that ran.
+    /// Memory and FLOPs, according to the plan that ran.
     pub plan: Estimate,
-    /// What loading each network took, in the order in which they were loaded. One that was kept from the clip before is
-    /// not among them.
+    /// What loading each network took, in order. Networks kept from the clip before are not included.
     pub loads: Vec<LoadReport>,
 }
 
@@ -65,9 +64,9 @@ pub struct GpuLoad {
     pub kernels_compiled: usize,
     /// Kernels that had been compiled before.
     pub kernels_found: usize,
-    /// The memory that weights and activations take by the plan, in bytes.
+    /// The memory that weights and activations take according to the plan, in bytes.
     pub planned_bytes: usize,
-    /// The memory that the driver gave meanwhile, in bytes.
+    /// The memory that the driver allocated meanwhile, in bytes.
     pub driver_bytes: usize,
 }
 
@@ -90,11 +89,11 @@ impl From<DeviceLoad> for GpuLoad {
 pub struct StageTime {
     /// The stage.
     pub stage: Stage,
-    /// Seconds, all parts of it together.
+    /// Seconds, all parts together.
     pub seconds: f64,
 }
 
-/// A stage that has begun. One that is left by an error is in no report, but in the profile.
+/// A stage that has begun. A stage that ends in an error is in the profile, but in no report.
 pub(super) struct RunningStage {
     stage: Stage,
     since: Instant,
@@ -108,7 +107,7 @@ impl RunningStage {
     }
 }
 
-/// Takes the times of a run, and tells a profiler of its stages.
+/// Measures the stages of a run and reports them to a profiler.
 pub(super) struct Stopwatch {
     profiler: Profiler,
     start: Instant,
@@ -137,7 +136,7 @@ impl Stopwatch {
         RunningStage { stage, span: self.profiler.span(stage.name()), since: Instant::now() }
     }
 
-    /// Adds what has passed since a stage was begun to it.
+    /// Adds the time since a stage began to that stage.
     pub fn end(&mut self, running: RunningStage) {
         let RunningStage { stage, since, span } = running;
         let seconds = since.elapsed().as_secs_f64();
@@ -148,12 +147,12 @@ impl Stopwatch {
         }
     }
 
-    /// Notes a step that has taken what has passed since a moment.
+    /// Records a step that began at this moment and ends now.
     pub fn add_step(&mut self, since: Instant) {
         self.steps.push(since.elapsed().as_secs_f64());
     }
 
-    /// What was taken in all.
+    /// All the times.
     pub fn stop(self) -> Times {
         let Stopwatch { start, stages, steps, loads, .. } = self;
         Times { seconds: start.elapsed().as_secs_f64(), stages, steps, loads }

@@ -25,7 +25,7 @@ pub(super) struct Run<'a, 'o> {
     pub observe: &'a mut Observe<'o>,
     pub noise: Noise,
     pub stopwatch: Stopwatch,
-    /// Programs that this clip has loaded so far, and has to load in all.
+    /// How many programs this clip has loaded so far, and how many it must load in all.
     pub loaded: usize,
     pub to_load: usize,
     /// Whether programs stay loaded for the next clip.
@@ -41,7 +41,7 @@ pub(super) struct Loaded<'p> {
 }
 
 impl Run<'_, '_> {
-    /// Loads a network's weights, where they are not loaded yet.
+    /// Loads a network's weights, if they are not loaded yet.
     pub fn load<'p>(&mut self, part: &'p mut Part, weights: &Weights) -> Result<Loaded<'p>, GenerateError> {
         let name = part.name;
         if part.is_loaded() {
@@ -54,8 +54,8 @@ impl Run<'_, '_> {
         let (observe, stopped) = (Mutex::new(&mut *self.observe), AtomicBool::new(false));
         let compiled = |done, total| {
             let mut observe = observe.lock().unwrap_or_else(PoisonError::into_inner);
-            let told = observe(&Progress { stage: Stage::Compile, done, total, preview: None });
-            stopped.fetch_or(told.is_break(), Ordering::Relaxed);
+            let observed = observe(&Progress { stage: Stage::Compile, done, total, preview: None });
+            stopped.fetch_or(observed.is_break(), Ordering::Relaxed);
         };
         let context = LoadContext { profiler: self.stopwatch.profiler(), compiled: &compiled };
         let network = part.load(weights, &context)?;
@@ -83,7 +83,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Refuses a result with an infinity or something that is no number in it: everything after it would be black.
+    /// Refuses a result that holds an infinity or a NaN: everything after it would be black.
     pub fn check_finite(&self, stage: Stage, result: &Tensor) -> Result<(), GenerateError> {
         match result.first_non_finite() {
             Some(_) => Err(GenerateError::NotFinite { stage, precision: self.request.precision }),
@@ -91,7 +91,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Tells the caller how far a stage is.
+    /// Reports to the caller how far a stage is.
     pub fn tell(
         &mut self,
         stage: Stage,
@@ -106,7 +106,7 @@ impl Run<'_, '_> {
 }
 
 impl Loaded<'_> {
-    /// Gives the clip's inputs.
+    /// Sets the clip's inputs.
     pub fn run_clip(&mut self, inputs: &Tensors) -> Result<(), GenerateError> {
         let part = self.name;
         self.network.run_clip(inputs).map_err(|source| GenerateError::run(part, source))
@@ -119,7 +119,7 @@ impl Loaded<'_> {
         Ok(Results { part, tensors })
     }
 
-    /// Runs it many times, each on results of the time before.
+    /// Runs it many times, each on the results of the run before.
     pub fn run_steps(
         &mut self,
         steps: &StepLoop<'_>,
@@ -135,7 +135,7 @@ impl Loaded<'_> {
     }
 }
 
-/// What a network gave.
+/// The results of a network.
 pub(super) struct Results {
     part: &'static str,
     tensors: Tensors,

@@ -13,9 +13,9 @@ use serde::Serialize;
 use super::{Configs, GenerateError, Precision, plans::Request};
 use crate::setters::setters;
 
-/// Sides are multiples of it: the autoencoder divides by 8, and the UNet by another 8.
+/// Sides are multiples of this: the autoencoder divides by 8, and the UNet by another 8.
 const SIDE_UNIT: usize = 64;
-/// Far more than any model makes sense of, and far from where sizes overflow.
+/// Far more than any model makes sense of, and far below where sizes overflow.
 const MAX_SIDE: usize = 1 << 13;
 const MAX_FRAMES: usize = 1 << 10;
 const MAX_CONDITION: usize = 1 << 20;
@@ -51,8 +51,8 @@ pub struct Settings {
     pub min_guidance: f64,
     /// Guidance of the last frame. If neither is above 1, no guidance runs, and a step costs half.
     pub max_guidance: f64,
-    /// Frames that are decoded together. They see each other, so that other chunks give other pixels; fewer need less
-    /// memory.
+    /// Frames that are decoded together. They influence each other, so the chunk size changes the pixels; smaller
+    /// chunks need less memory.
     pub decode_chunk: usize,
     /// The seed of all noise, as PyTorch's CPU generator understands it: only its low 32 bits count.
     pub seed: u64,
@@ -106,7 +106,7 @@ impl Settings {
         settings
     }
 
-    /// Whether the network runs with and without the photo, and the difference is amplified.
+    /// Whether guidance is on: the network runs with and without the photo, and the difference is amplified.
     pub fn guided(&self) -> bool {
         self.min_guidance.max(self.max_guidance) > 1.0
     }
@@ -152,7 +152,7 @@ impl Settings {
             ("max guidance", self.max_guidance),
         ] {
             require(precision.holds(value), setting, &value, || {
-                format!("{precision} holds no such number; make it smaller or use another precision")
+                format!("{precision} cannot represent it; make it smaller or use another precision")
             })?;
         }
         at_least_one("decode chunk", self.decode_chunk)
@@ -177,7 +177,7 @@ pub fn random_seed() -> u64 {
 /// What height and width must be multiples of.
 pub(super) fn side_unit(unet: &UnetConfig, vae: &VaeConfig) -> usize {
     let halvings = unet.block_out_channels.len().saturating_sub(1).min(MAX_SIDE.ilog2() as usize);
-    // Both are powers of two, so that the larger is a multiple of the smaller.
+    // Both are powers of two, so the larger is a multiple of the smaller.
     SIDE_UNIT.max(vae.pixels_per_latent() << halvings)
 }
 
@@ -188,7 +188,7 @@ pub(super) fn wide(side: usize, unit: usize) -> [usize; 2] {
     [side / 4 * 3, side / 3 * 4].map(|side| nearest_side(side, unit))
 }
 
-/// The multiple of the unit that is nearest to a side, of those that a clip can have.
+/// The valid multiple of the unit that is nearest to a side.
 pub(super) fn nearest_side(side: usize, unit: usize) -> usize {
     let units = (side.min(MAX_SIDE) + unit / 2) / unit;
     units.clamp(1, (MAX_SIDE / unit).max(1)) * unit

@@ -1,4 +1,4 @@
-//! Putting a page together: templates, and data inside of HTML.
+//! Assembling a page: templates, and data inside HTML.
 
 use serde::Serialize;
 
@@ -38,10 +38,10 @@ pub(super) fn escaped(text: &str) -> String {
     html
 }
 
-/// Data for a `<script type="application/json">`. Whatever ends such an element, or begins a comment in it, starts with `<`,
-/// which JSON has in strings alone, where it may be written as an escape.
+/// Data for a `<script type="application/json">`. Whatever ends such an element, or begins a comment in it, starts with
+/// `<`, which JSON has only in strings, where it may be escaped.
 pub(super) fn data(value: &impl Serialize) -> String {
-    // Nothing in it can fail to be written: no keys but strings, and floats that are not finite become null.
+    // Serialising cannot fail: all keys are strings, and floats that are not finite become null.
     let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
     json.replace('<', "\\u003c")
 }

@@ -1,4 +1,4 @@
-//! Where the time of a lane lies: in stages, in steps, in the modules of a network, in layers.
+//! Where the time of a lane goes: stages, steps, the modules of a network, layers.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -6,22 +6,22 @@ use serde::Serialize;
 
 use crate::{LaneKind, Profile, Span, bottlenecks::outermost};
 
-/// How many rectangles a lane has at most, and how many lanes are shown. Of more, those that took the longest are.
+/// The most rectangles per lane, and the most lanes. If there are more, the longest are shown.
 const NODES: usize = 20_000;
 const LANES: usize = 16;
 
-/// Into how many modules the name of a layer is taken apart.
+/// The most modules that a layer's name is split into.
 const MODULES: usize = 24;
 
-/// What spans are called that lie in no stage of the run.
-const NO_STAGE: &str = "outside of the stages";
+/// The name for spans that lie in no stage of the run.
+const NO_STAGE: &str = "outside the stages";
 
 /// The time of a lane.
 #[derive(Debug, Serialize)]
 pub(super) struct Flame<'a> {
     name: &'a str,
     kind: LaneKind,
-    /// A parent before its children, and of these the one that took the longest first.
+    /// Parents before their children, and children by their time, the longest first.
     nodes: Vec<Node>,
     /// How many more there are.
     left_out: usize,
@@ -42,7 +42,7 @@ enum Kind {
     Module,
 }
 
-/// The lanes in which anything ran, that with the most time in layers first.
+/// The lanes in which anything ran, the one with the most time in layers first.
 pub(super) fn flames(profile: &Profile) -> Vec<Flame<'_>> {
     let mut lanes: Vec<(u64, u64, usize)> = (0..profile.lanes.len()).map(|lane| (0, 0, lane)).collect();
     for span in &profile.spans {
@@ -170,11 +170,10 @@ impl<'a> Tree<'a> {
         self.nodes[node].runs += 1;
     }
 
-    /// The nodes in the order in which they are kept, and how many were left out. A module that holds nothing but another
-    /// one shares its rectangle.
+    /// The nodes in order, and how many were left out. A module that contains only another one shares its rectangle.
     fn in_order(mut self, most: usize) -> (Vec<Node>, usize) {
         let mut nodes: Vec<Node> = Vec::new();
-        // By hand rather than by recursion: spans may be nested deeper than a stack is.
+        // Iterative rather than recursive: spans may be nested deeper than the stack allows.
         let mut open = vec![(Tree::ROOT, 0)];
         while let Some((mut number, depth)) = open.pop() {
             let mut name = self.nodes[number].name.to_owned();
@@ -190,7 +189,8 @@ impl<'a> Tree<'a> {
         }
         let all = nodes.len();
         if all > most {
-            // A parent took no less than its children and comes before them: it is not left out before they are.
+            // A parent took at least as long as its children and comes before them, so it is never left out before
+            // them.
             let mut order: Vec<usize> = (0..all).collect();
             order.sort_by_key(|&number| (Reverse(nodes[number].3), number));
             let mut stays = vec![false; all];

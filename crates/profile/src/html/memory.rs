@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::Profile;
 
-/// How many moments a page holds, and how many owners have a colour of their own.
+/// The most moments on a page, and the most owners with a colour of their own.
 const MOMENTS: usize = 2000;
 const OWNERS: usize = 9;
 
@@ -15,12 +15,12 @@ const OWNERS: usize = 9;
 pub(super) struct Memory<'a> {
     /// The owner that held the most first.
     owners: Vec<&'a str>,
-    /// How many owners share the last line of every moment; none where all have their own.
+    /// How many owners share the last line of every moment; 0 if all have their own.
     others: usize,
     moments: Vec<u64>,
     /// The bytes of each owner at the moments, those of the others last.
     held: Vec<Vec<u64>>,
-    /// Whether each moment stands for the samples around it, of which it is the one with the most memory.
+    /// Whether each moment represents the samples around it; it is then the one with the most memory.
     is_thinned: bool,
 }
 
@@ -37,7 +37,7 @@ fn with_at_most(moments: usize, owners: usize, profile: &Profile) -> Memory<'_> 
     }
     let mut order: Vec<(&str, u64)> = most.into_iter().collect();
     order.sort_by_key(|&(owner, most)| (Reverse(most), owner));
-    // A single other is shown by its own name in the same room.
+    // A single remaining owner is shown under its own name in the same space.
     let named = if order.len() > owners + 1 { owners } else { order.len() };
     let places: HashMap<&str, usize> =
         order.iter().enumerate().map(|(place, &(owner, _))| (owner, place)).collect();
@@ -47,7 +47,7 @@ fn with_at_most(moments: usize, owners: usize, profile: &Profile) -> Memory<'_> 
     let mut times: Vec<u64> = samples.iter().map(|sample| sample.at).collect();
     times.dedup();
     let is_thinned = times.len() > moments;
-    // What is shown once: a moment, or where there are too many a stretch of time.
+    // What is shown once: a moment or, if there are too many, an interval.
     let place = |at: u64| match is_thinned {
         true => u128::from(at - first) * moments as u128 / (u128::from(length) + 1),
         false => u128::from(at),
@@ -67,7 +67,7 @@ fn with_at_most(moments: usize, owners: usize, profile: &Profile) -> Memory<'_> 
         sum = sum - *held + sample.bytes;
         *held = sample.bytes;
         let is_first = number == 0 || place(samples[number - 1].at) != place(sample.at);
-        // The last sample of a moment says what is held from then on; of a stretch, the largest sum is what matters.
+        // The last sample of a moment says what is held from then on; of an interval, the largest sum matters.
         let last = memory.held.iter().filter_map(|owner| owner.last()).sum::<u64>();
         if is_first {
             memory.moments.push(sample.at);

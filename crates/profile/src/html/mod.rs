@@ -1,7 +1,7 @@
 //! A profile as a page for a browser, and two of them compared.
 //!
-//! A page is one file: it has its styles, its script and its data within it and loads nothing. What it says is computed here,
-//! by the functions that the table for the terminal uses; the script lays it out and draws it.
+//! A page is one file: it contains its styles, script and data, and loads nothing. Its figures are computed here, by
+//! the functions behind the terminal tables; the script lays them out and draws them.
 
 mod document;
 mod flame;
@@ -19,7 +19,7 @@ use document::{data, escaped, filled};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Runs before all else, so that no error of what follows goes unseen.
+/// Runs first, so that no later error goes unseen.
 const FAULTS: &str = include_str!("script/faults.js");
 
 /// What both pages use, in the order in which it is needed.
@@ -43,7 +43,7 @@ const PAGE: [&str; 7] = [
 
 const COMPARISON: [&str; 1] = [include_str!("script/comparison.js")];
 
-/// How many layers a comparison lists at most. Of more, those that changed the most are.
+/// The most layers that a comparison lists. If there are more, those that changed the most are listed.
 const LAYERS: usize = 5000;
 
 /// The page of a profile, one that passes [`Profile::check`].
@@ -95,7 +95,7 @@ mod tests {
         let nothing = Profile::default();
         for html in [page(&nothing), comparison(&nothing, &nothing)] {
             assert!(html.starts_with("<!doctype html>") && html.trim_end().ends_with("</html>"));
-            // The name of SVG looks like an address, and is none.
+            // SVG's namespace looks like an address, but nothing is loaded from it.
             assert!(!html.replace("http://www.w3.org/2000/svg", "").contains("://"));
             assert!(!html.contains("{{") && html.contains("default-src 'none'"));
             assert_eq!(html.matches("</script>").count(), 3);

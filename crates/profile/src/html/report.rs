@@ -15,7 +15,7 @@ use crate::{
     groups::{By, Group, Limit, groups, layer_nanoseconds, runs},
 };
 
-/// How many rows a table has at most. Of more, those that took the longest are shown.
+/// The most rows in a table. If there are more, the longest are shown.
 const ROWS: usize = 5000;
 
 /// Everything that the page of a profile shows.
@@ -23,12 +23,12 @@ const ROWS: usize = 5000;
 pub(super) struct Report<'a> {
     device: &'a str,
     ceilings: Option<Ceilings>,
-    /// What a reader has to know of how it was recorded.
+    /// Notes for the reader on how it was recorded.
     notes: &'a [String],
     summary: Summary<'a>,
     stages: Vec<Stage>,
     bottlenecks: Vec<Bottleneck>,
-    /// The kinds of op, that which took the longest first. Others refer to them by number.
+    /// The kinds of op, the longest first. Other fields refer to them by number.
     ops: Vec<&'a str>,
     works: Vec<Layer<'a>>,
     timeline: Timeline<'a>,
@@ -47,7 +47,7 @@ struct Layer<'a>(&'a str, &'a str, usize, Option<&'a str>, u64, u64);
 #[derive(Debug, Serialize)]
 struct Summary<'a> {
     nanoseconds: u64,
-    /// The time of layers, and whose it is: a device's where one ran any.
+    /// The time of layers, and whose it is: a device's if one ran any.
     layer_nanoseconds: u64,
     layer_kind: LaneKind,
     /// Runs of layers, and their launches.
@@ -74,7 +74,7 @@ struct Peak<'a> {
 #[derive(Debug, Serialize)]
 struct Table {
     rows: Vec<Row>,
-    /// How many groups there are beyond the rows, and what they took.
+    /// How many groups there are beyond the rows, and their total time.
     left_out: usize,
     left_out_nanoseconds: u64,
 }
@@ -261,7 +261,7 @@ mod tests {
         let found = report(&profile);
         assert_eq!(found.ops, ["conv", "add", "gemm"]);
         assert_eq!(found.works.iter().map(|work| work.2).collect::<Vec<_>>(), [1, 0, 2]);
-        // What a kernel is used for the most is what it is shown as.
+        // A kernel is shown as the kind of op that it is used for the most.
         assert_eq!((found.by_kernel.rows.len(), found.by_kernel.rows[0].op), (1, 0));
     }
 

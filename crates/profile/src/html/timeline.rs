@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::{LaneKind, Profile, trace::ACTIVITY_LANE};
 
-/// How many spans a page holds. One is about 15 bytes, so that a page stays below 5 MB and opens at once; of more, those
-/// that took the longest are shown.
+/// The most spans on a page. One takes about 15 bytes, so a page stays below 5 MB and opens immediately. If there are
+/// more, the longest are shown.
 const SPANS: usize = 250_000;
 
 /// The lanes with their spans.
@@ -18,11 +18,11 @@ pub(super) struct Timeline<'a> {
     /// When the last one ended.
     to: u64,
     lanes: Vec<Rows<'a>>,
-    /// What spans are called, their layers and the bytes that they copied. No name where it is the layer's.
+    /// The names of spans, their layers and the bytes that they copied. No name if it is the layer's.
     labels: Vec<Label<'a>>,
     /// How many spans the lanes hold.
     shown: usize,
-    /// The shortest of them, where others are left out.
+    /// The shortest of them, if others are left out.
     shortest: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ type Label<'a> = (Option<&'a str>, Option<usize>, Option<u64>);
 struct Rows<'a> {
     name: &'a str,
     kind: LaneKind,
-    /// Whether it shows what the device was seen to do: a layer's work may be several kernels there.
+    /// Whether it shows a device's trace, in which a layer's work may be several kernels.
     is_activity: bool,
     /// Spans that do not overlap, in the order of time, three numbers each: the time since the end of the one before, how
     /// long it took, and its label.
@@ -43,7 +43,7 @@ pub(super) fn timeline(profile: &Profile) -> Timeline<'_> {
     with_at_most(SPANS, profile)
 }
 
-/// A span, or something that a device was seen to do, as it is drawn.
+/// A span, or an entry of a device's trace, as it is drawn.
 struct Drawn<'a> {
     lane: usize,
     parent: Option<usize>,
@@ -58,7 +58,7 @@ impl Drawn<'_> {
     }
 }
 
-/// The spans, and after them what a device was seen to do, in a lane after the last.
+/// The spans, followed by the device's trace in an extra lane.
 fn drawn(profile: &Profile) -> Vec<Drawn<'_>> {
     let spans = profile.spans.iter().map(|span| {
         let layer = span.work.and_then(|work| profile.works.get(work)).map(|work| work.layer.as_str());
@@ -81,12 +81,12 @@ fn with_at_most(most: usize, profile: &Profile) -> Timeline<'_> {
     let mut numbers: Vec<usize> = (0..spans.len()).collect();
     let mut shortest = None;
     if numbers.len() > most {
-        // A parent is no shorter than its children and comes before them: it is not left out before they are.
+        // A parent is at least as long as its children and comes before them, so it is never left out before them.
         numbers.sort_by_key(|&number| (Reverse(spans[number].nanoseconds()), number));
         numbers.truncate(most);
         shortest = numbers.last().map(|&number| spans[number].nanoseconds());
     }
-    // The spans of a lane are in the order in which they were noted, which for a device need not be that of their times.
+    // The spans of a lane are in the order in which they were recorded, which for a device need not be chronological.
     numbers.sort_by_key(|&number| (spans[number].lane, spans[number].start, number));
     let from = spans.iter().map(|span| span.start).min().unwrap_or(0);
     let to = spans.iter().map(|span| span.end).max().unwrap_or(from);
@@ -105,7 +105,7 @@ fn with_at_most(most: usize, profile: &Profile) -> Timeline<'_> {
         let span = &spans[number];
         let (Some(lane), Some(ends)) = (lanes.get_mut(span.lane), ends.get_mut(span.lane)) else { continue };
         let below = span.parent.and_then(|parent| rows_of_spans.get(&parent)).map_or(0, |row| row + 1);
-        // Spans that overlap without one being part of the other lie in rows of their own.
+        // Spans that overlap without one being part of the other get separate rows.
         let free = (below..ends.len()).find(|&row| ends[row] <= span.start).unwrap_or(ends.len().max(below));
         while ends.len() <= free {
             ends.push(from);
@@ -188,7 +188,7 @@ mod tests {
         };
         let profile = Profile {
             activity: vec![
-                // By the error of a clock it begins before the first span.
+                // Because of a clock error it begins before the first span.
                 activity("conv_wgmma", ActivityKind::Kernel, Some(0), None, 8, 20),
                 activity("from the device", ActivityKind::Copy, None, Some(64), 19, 45),
             ],

@@ -1,4 +1,4 @@
-//! Attention over sequences of any length, with a running softmax.
+//! Attention over sequences of any length, with an online softmax (FlashAttention).
 //!
 //! A task holds a range of one head's queries with the sums of their results so far, and walks the keys in blocks. It
 //! packs a block of keys and values once for all its queries, then takes these a few rows at a time, so that their
@@ -22,8 +22,8 @@ const QUERY_BLOCK: usize = 48;
 /// Keys of a block, a multiple of the panel columns of every instruction set.
 const KEY_BLOCK: usize = 256;
 
-/// The most queries of a task. The more, the less the packing of the keys weighs: at a thousand it is a fiftieth of the
-/// work.
+/// The most queries per task. The more there are, the less packing the keys matters: at a thousand it is a fiftieth of
+/// the work.
 const MOST_QUERIES: usize = 1008;
 
 pub(super) fn run(isa: Isa, problem: &Problem<'_>) {
@@ -33,7 +33,7 @@ pub(super) fn run(isa: Isa, problem: &Problem<'_>) {
     if sequences * extents.queries == 0 {
         return;
     }
-    // Four tasks a thread level out the threads' speeds; the split of the queries changes no result.
+    // Four tasks per thread balance threads of different speed; how the queries are split does not change the result.
     let share = (sequences * extents.queries).div_ceil(4 * rayon::current_num_threads());
     let chunks = extents.queries.div_ceil(share.clamp(2 * QUERY_BLOCK, MOST_QUERIES));
     let chunk = extents.queries.div_ceil(chunks).next_multiple_of(QUERY_BLOCK);
@@ -70,7 +70,8 @@ impl Kernel for Task<'_> {
         let count = queries.len();
         let visibility = problem.visibility(sequence);
         let leading = visibility.leading(last);
-        // With a single block of keys each block of queries is finished at once, and all of them use the same memory.
+        // With a single block of keys, each block of queries is finished immediately, and all of them use the same
+        // memory.
         let kept = if leading <= KEY_BLOCK { count.min(QUERY_BLOCK) } else { count };
 
         let sizes = [
@@ -88,7 +89,7 @@ impl Kernel for Task<'_> {
 
         let (keys, values) = (problem.keys(sequence), problem.values(sequence));
         let output = problem.output(sequence);
-        // One turn even without keys, to write the zeros.
+        // One iteration even without keys, to write the zeros.
         for first_key in (0..leading.max(1)).step_by(KEY_BLOCK) {
             let block_keys = (leading - first_key).min(KEY_BLOCK);
             keys.pack_transposed(simd, first_key, block_keys, packed_keys);

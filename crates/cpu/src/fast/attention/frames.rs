@@ -1,7 +1,7 @@
 //! Attention over the frames of a clip: thousands of short sequences, one at each position.
 //!
-//! The rows of a sequence lie a whole frame apart, often at a power of two, where they compete for the same few lines
-//! of cache. So a task takes a run of positions, copies each frame's rows of it while they stream in, and writes the
+//! The rows of a sequence lie a whole frame apart, often at a power of two, where they compete for the same few cache
+//! lines. So a task takes a run of positions, copies each frame's rows of it while they stream in, and writes the
 //! results back in the same order. In between, the few queries and keys of a sequence meet by dot products along the
 //! channels: transposing the keys for a matrix product would cost as much as the product.
 

@@ -1,7 +1,8 @@
-//! Keeping out what the values of hidden keys hold.
+//! Keeping the values of hidden keys out of the result.
 //!
-//! A hidden key has a weight of zero, and in a product zero times a NaN or an infinity is a NaN. Such values are rare, so
-//! the product stays as it is; where a block holds one, its values are added one by one, those of hidden keys left out.
+//! A hidden key has a weight of zero, and in a product zero times a NaN or an infinity is a NaN. Such values are rare,
+//! so the product stays as it is; if a block contains one, its values are added one by one, without those of hidden
+//! keys.
 
 use std::ops::Range;
 
@@ -47,7 +48,7 @@ impl PackedValues<'_> {
     }
 }
 
-/// Rows of weights, one a query, `stride` apart.
+/// Rows of weights, one per query, `stride` apart.
 #[derive(Clone, Copy)]
 pub(super) struct Weights<'a> {
     pub(super) weights: &'a [f32],
@@ -73,7 +74,7 @@ pub(super) fn add_visible(
             let weight = weights.weights[row * weights.stride + key];
             for (channel, sum) in sums.iter_mut().enumerate() {
                 let value = packed.value(key, channel);
-                // A weight that is too small for f32 is none the less that of a key which is seen.
+                // A weight that underflows f32 still belongs to a visible key.
                 *sum += value * if value.is_finite() { weight } else { weight.max(f32::MIN_POSITIVE) };
             }
         }

@@ -1,8 +1,8 @@
 //! Softmax attention, blockwise: the whole matrix of scores never exists.
 //!
-//! Two paths share the reading of operands ([`operand`]), what a query sees ([`visibility`], [`hidden`]) and the softmax
-//! of a row ([`softmax`]): [`blocks`] takes sequences of any length with matrix products and a running softmax, [`frames`]
-//! takes the many short sequences of temporal attention.
+//! Two paths share the reading of operands ([`operand`]), what a query sees ([`visibility`], [`hidden`]) and the
+//! softmax of a row ([`softmax`]): [`blocks`] takes sequences of any length with matrix products and an online softmax,
+//! [`frames`] takes the many short sequences of temporal attention.
 
 mod blocks;
 mod frames;
@@ -23,7 +23,7 @@ use crate::view::{View, ViewMut};
 
 /// Computes `op` on operands whose types it has checked. The result does not depend on the number of threads.
 ///
-/// The output lies over no operand.
+/// The output overlaps no operand.
 pub(crate) fn attention(isa: Isa, op: &Attention, inputs: &[View<'_>], output: ViewMut<'_>) {
     let problem = Problem::new(op, inputs, output);
     let AttentionExtents { queries, keys, .. } = problem.extents;
@@ -48,7 +48,7 @@ impl<'a> Problem<'a> {
         Problem { op, extents, inputs, output }
     }
 
-    /// How the rows of a tensor lie that has `length` of them in a sequence.
+    /// The layout of a tensor's rows, with `length` rows in a sequence.
     fn layout(&self, length: usize, channels: usize, offset: usize) -> Layout {
         Layout { length, positions: self.extents.positions, channels, offset, head_dim: self.op.head_dim }
     }
@@ -80,7 +80,7 @@ impl<'a> Problem<'a> {
     fn visibility(&self, sequence: Sequence) -> Visibility<'a> {
         let AttentionExtents { queries, keys, .. } = self.extents;
         let length = match self.op.key_lengths_operand() {
-            // SAFETY: the output lies over no operand, so nothing writes it.
+            // SAFETY: the output overlaps no operand, so nothing writes it.
             Some(index) => unsafe {
                 self.inputs[index].slice::<i32>()[self.of_keys(sequence).batch].clamp(0, keys as i32) as usize
             },

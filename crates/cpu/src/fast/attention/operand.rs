@@ -1,4 +1,4 @@
-//! The rows of a head in one sequence: reading them as f32, in the orders the products want, and writing them.
+//! The rows of a head in one sequence: reading them as f32, in the orders that the products need, and writing them.
 
 use kinora_graph::TensorType;
 
@@ -6,8 +6,8 @@ use crate::gemm::microkernel::panel_columns;
 use crate::simd::{Float, MAX_LANES, Simd};
 use crate::view::{View, ViewMut, with_float};
 
-/// How the rows of a tensor's sequences lie. One formula serves both axes: over positions a tensor is
-/// `[batch, length, channels]` with a single position, over frames it is `[batch · length, positions, channels]`.
+/// The layout of a tensor's sequences. One formula serves both axes: over positions a tensor is `[batch, length,
+/// channels]` with a single position, over frames it is `[batch · length, positions, channels]`.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     /// Rows of a sequence.
@@ -260,7 +260,7 @@ impl<'a> RowsMut<'a> {
         }
     }
 
-    /// Writes `values / total` as a row; zeros where the total is zero, which is a query that saw no key.
+    /// Writes `values / total` as a row; zeros if the total is zero, for a query that saw no key.
     ///
     /// # Safety
     /// No other thread writes this row meanwhile.
@@ -271,8 +271,8 @@ impl<'a> RowsMut<'a> {
         unsafe { self.write_run(simd, row, run, (values, 0), (&[total], 0)) }
     }
 
-    /// Writes row `row` of each sequence of a run from this one on, as `write` does. The values and the totals of a
-    /// sequence come so many after those of the one before.
+    /// Writes row `row` of each sequence of a run from this one on, as `write` does. `values_apart` and
+    /// `totals_apart` are the distances between neighbouring sequences in `values` and `totals`.
     ///
     /// # Safety
     /// No other thread writes these rows meanwhile.

@@ -1,4 +1,4 @@
-//! Working memory of a task, kept by its thread from task to task: fresh pages would cost more than the copying.
+//! Scratch memory of a task, which its thread keeps from task to task: fresh pages would cost more than the copying.
 
 use std::cell::Cell;
 
@@ -21,7 +21,7 @@ impl Scratch {
         Scratch { memory }
     }
 
-    /// Cuts the values into parts of these sizes, which together are at most as many.
+    /// Splits the values into parts of these sizes, which add up to at most their number.
     pub(super) fn split<const N: usize>(&mut self, sizes: [usize; N]) -> [&mut [f32]; N] {
         let mut rest = self.memory.as_mut_slice();
         sizes.map(|size| {

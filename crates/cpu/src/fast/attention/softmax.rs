@@ -2,7 +2,7 @@
 
 use crate::simd::Simd;
 
-/// The largest of a row that is a whole number of vectors; unspecified where a score is NaN.
+/// The largest value of a row, which is a whole number of vectors; unspecified if a score is NaN.
 #[inline(always)]
 pub(super) fn largest<S: Simd>(simd: S, scores: &[f32]) -> f32 {
     let mut largest = simd.splat(f32::NEG_INFINITY);
@@ -15,7 +15,7 @@ pub(super) fn largest<S: Simd>(simd: S, scores: &[f32]) -> f32 {
 
 /// Replaces each score of a row, which is a whole number of vectors, by `e^(score - largest)`, and returns their sum.
 ///
-/// No score exceeds `largest`; where that is -∞, as when every key is hidden, the row becomes zeros.
+/// No score exceeds `largest`; if that is -∞, as when every key is hidden, the row becomes zeros.
 #[inline(always)]
 pub(super) fn exponentiate<S: Simd>(simd: S, scores: &mut [f32], largest: f32) -> f32 {
     let largest = simd.splat(if largest == f32::NEG_INFINITY { 0.0 } else { largest });

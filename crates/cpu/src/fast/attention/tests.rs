@@ -302,7 +302,7 @@ fn a_query_that_sees_no_key_gives_zeros() {
     }
 }
 
-/// The most negative finite mask hides nothing by itself: where all keys have it, they count alike.
+/// The most negative finite mask hides nothing by itself: if all keys have it, they count alike.
 #[test]
 fn a_row_of_lowest_finite_masks_is_a_plain_mean() {
     let op = Attention { mask: Mask::Additive, ..Attention::over_positions(1, 8) };

@@ -63,7 +63,7 @@ impl<'a> Visibility<'a> {
         let Some(view) = self.operand else { return key < self.leading(query) };
         let at = self.start + query * self.keys + key;
         assert!(at < view.ty().elements());
-        // SAFETY: the element exists, and the output lies over no operand, so nothing writes it.
+        // SAFETY: the element exists, and the output overlaps no operand, so nothing writes it.
         let masked = unsafe {
             match self.mask {
                 Mask::Boolean => *view.ptr::<u8>().add(at) != 0,

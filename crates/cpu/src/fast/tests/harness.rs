@@ -12,10 +12,10 @@ use crate::{
 };
 
 const POISON: u8 = 0xff;
-/// Bytes behind a result that must stay as they are.
+/// Bytes after a result that must stay unchanged.
 const GUARD: usize = 64;
 
-/// Memory of a result, poisoned, with a guard behind it.
+/// Memory of a result, poisoned, with a guard after it.
 struct Poisoned {
     ty: TensorType,
     bytes: AlignedBytes,
@@ -52,12 +52,12 @@ pub(super) fn fast(isa: Isa, op: &Op, inputs: &[Tensor]) -> Result<Vec<Tensor>, 
     done.map(|()| memory.into_iter().map(Poisoned::into_tensor).collect())
 }
 
-/// The op's result written over `operand`, or nothing where that is not allowed.
+/// The op's result written over `operand`, or nothing if that is not allowed.
 fn fast_in_place(isa: Isa, op: &Op, inputs: &[Tensor], operand: usize) -> Option<Tensor> {
     let types: Vec<&TensorType> = inputs.iter().map(Tensor::ty).collect();
     let ty = op.infer(&types).unwrap().swap_remove(0);
     let own = inputs[operand].ty();
-    // As the plan does, whatever the types: an f16 may lie over a bf16.
+    // As the plan does, whatever the types: an f16 may overwrite a bf16.
     let fits = own.elements() == ty.elements() && own.dtype.size() == ty.dtype.size();
     if !CpuTarget::default().in_place(op, operand) || !fits {
         return None;

@@ -102,7 +102,7 @@ fn infinities_and_nans_go_where_the_reference_sends_them() {
     let row = [nan, inf, -inf, 0.0, -0.0, 1e-30, 300.0, -300.0, 1.0];
     for dtype in FLOATS {
         for activation in Activation::ALL {
-            // x · 0 of a negative infinite x is no number in one form of these and zero in another.
+            // x · 0 of a negative infinite x is NaN in one form of these and zero in another.
             let finite = row.map(|x| if x == -inf { -1e4 } else { x });
             let values = if activation == Activation::Relu { row } else { finite };
             let x = Tensor::from_f32(dtype, [9], &values).unwrap();

@@ -1,14 +1,13 @@
-//! Convolutions by Winograd's minimal filtering, in two forms: F(2×2, 3×3) for 3×3 windows, 16 multiplications where the
-//! direct product has 36, and F(2, 3) for windows of three frames, 4 where it has 6.
+//! Convolutions by Winograd's minimal filtering, in two forms: F(2×2, 3×3) for 3×3 windows, with 16 multiplications
+//! instead of 36, and F(2, 3) for windows of three frames, with 4 instead of 6.
 //!
 //! The output is cut into tiles: 2×2 pixels of an image, or a pixel in two frames. A tile sees a patch of 4×4 input
 //! pixels, or a pixel in four frames; patch and kernel are each transformed to 16 or 4 values, multiplied value by value
 //! and summed over the channels, and the sums transformed to the tile's pixels. Over many tiles the sums are 16 or 4
 //! matrix products, [tiles, channels] · [channels, columns].
 //!
-//! A task owns a block of tiles and columns and does all three steps for it, so that what lies between them stays
-//! in the caches.
-//! Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", has the matrices.
+//! A task owns a block of tiles and columns and does all three steps for it, so that intermediate results stay in the
+//! caches. The matrices are in Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks".
 
 #[cfg(test)]
 mod tests;
@@ -32,15 +31,15 @@ use transform::{transform_input, transform_output};
 pub(crate) use weights::{Form, WinogradWeights};
 
 /// The most channels transformed and multiplied at once, a multiple of every vector. The planes of input and sums are
-/// 768 KiB at most, more than a usual L2; blocks that fit it could not be told from these in noisy measurements.
+/// 768 KiB at most, more than a usual L2; blocks that fit it were no faster within the noise of the measurements.
 const CHANNEL_BLOCK: usize = 128;
 
-/// The most columns of a block. Each block of columns transforms its input anew, about as many instructions as five
-/// columns are multiplied with.
+/// The most columns of a block. Each block of columns transforms its input again, which takes about as many
+/// instructions as multiplying five columns.
 const COLUMN_BLOCK: usize = 128;
 
-/// Values between planes beyond their size: one line of cache, or else the planes, a multiple of 4 KiB apart, would
-/// fall into one set of L1.
+/// Padding between planes: one cache line. Without it the planes, a multiple of 4 KiB apart, would fall into one set of
+/// L1.
 const PLANE_GAP: usize = 16;
 
 /// The pixel in the padding; zero in every storage type.
@@ -52,7 +51,7 @@ static ZEROS: [f32; CHANNEL_BLOCK] = [0.0; CHANNEL_BLOCK];
 /// The sums over the channels are added in an order that depends on their number alone.
 ///
 /// # Panics
-/// Where the shapes do not agree.
+/// If the shapes do not agree.
 pub(crate) fn convolve<P: Epilogue>(
     values: Values<'_>,
     geometry: &ConvGeometry,
@@ -131,7 +130,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// Chooses blocks of at most `most_tiles` that fit the caches, so that the busiest thread has least to do.
+    /// Chooses blocks of at most `most_tiles` that fit the caches and minimise the work of the busiest thread.
     fn new(tiles: usize, most_tiles: usize, panels: usize, panel_columns: usize, threads: usize) -> Self {
         let fewest_down = tiles.div_ceil(most_tiles).max(1);
         let fewest_across = panels.div_ceil((COLUMN_BLOCK / panel_columns).max(1)).max(1);
@@ -141,7 +140,7 @@ impl Grid {
                 let block_tiles = tiles.div_ceil(down).next_multiple_of(6).clamp(1, most_tiles);
                 let block_panels = panels.div_ceil(across).max(1);
                 let blocks = tiles.div_ceil(block_tiles) * panels.div_ceil(block_panels);
-                // In columns of work a tile: those multiplied, the transforms, and the reading of the weights.
+                // Work per tile in columns: those multiplied, the transforms, and reading the weights.
                 let columns = block_panels * panel_columns;
                 let cost = blocks.div_ceil(threads) * (block_tiles * (columns + 8) + 4 * columns);
                 if cost < best.0 {
@@ -247,7 +246,7 @@ where
                     let a = Strided { start: input[plane * input_plane..].as_ptr(), stride };
                     let start = sums[plane * sum_plane + index * panel_columns::<S>()..].as_mut_ptr();
                     let c = Strided { start, stride: width };
-                    // SAFETY: the plane holds a row a tile, transformed above; `lines` is `piece.len()` lines of a
+                    // SAFETY: the plane holds one row per tile, transformed above; `lines` is `piece.len()` lines of a
                     // panel; the sums have `width` columns a row, of which these are one panel's, and are apart.
                     unsafe { multiply_panel(simd, tiles.len(), piece.len(), a, lines.as_ptr(), c, update) };
                 }
@@ -258,7 +257,7 @@ where
         for (index, tile) in tiles.enumerate() {
             let source = sums[index * width..].as_ptr();
             let target = pixels.as_mut_ptr();
-            // SAFETY: each plane of the sums has `width` values for this tile, and `pixels` room for a row a pixel.
+            // SAFETY: each plane of the sums has `width` values for this tile, and `pixels` room for one row per pixel.
             unsafe { transform_output::<S, T, PLANES, PIXELS>(simd, source, sum_plane, width, target) };
             for (row, values) in tiling.rows(tile).into_iter().zip(pixels.chunks_exact_mut(width)) {
                 if let Some(row) = row {

@@ -1,4 +1,4 @@
-//! How an output is cut into tiles: where their patches lie, and the transforms of one vector of channels.
+//! How an output is split into tiles: where their patches are, and the transforms of one vector of channels.
 
 use super::transform::{input_transform, output_transform};
 use crate::gemm::ConvGeometry;

@@ -45,7 +45,7 @@ pub(super) unsafe fn transform_input<S, E, T, const PLANES: usize, const PIXELS:
     }
 }
 
-/// One vector of [`transform_input`], at channel `at`, of which `count` values are there; all of them where `WHOLE`.
+/// One vector of [`transform_input`], at channel `at`, of which `count` values exist; all of them if `WHOLE`.
 ///
 /// # Safety
 /// As for [`transform_input`], for `count` values at `at`.

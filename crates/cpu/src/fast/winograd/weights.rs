@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use crate::gemm::aligned::{self, AlignedBuffer};
 use crate::simd::Isa;
 
-/// With fewer output channels than this the transforms of the input would cost what they save.
+/// With fewer output channels than this, transforming the input would cost as much as it saves.
 const FEWEST_OUTPUTS: usize = 32;
 
 /// With fewer input channels than this, by form, the products are too short. Eight, those of a UNet's first convolution,
@@ -31,13 +31,13 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The form by which a convolution can be done and gains.
+    /// The form that can do a convolution faster, if any.
     ///
     /// 3×3 windows gain 1.3 times at 32 channels and up to twice from 128 on. The size of the images, unknown when
-    /// weights are loaded, has no say: where they are only a few tiles in all (one image of 4×4 pixels with 1280
-    /// channels), reading the larger weights takes up to 1.4 times as long as the direct product does.
+    /// weights are loaded, is not considered: if there are only a few tiles in all (one image of 4×4 pixels with 1280
+    /// channels), reading the larger weights takes up to 1.4 times as long as the direct product.
     ///
-    /// A clip of one output frame leaves half of each tile unused, 4 multiplications where the direct product has 3.
+    /// A clip of one output frame leaves half of each tile unused, 4 multiplications instead of the direct product's 3.
     ///
     /// Half-precision weights stay with the direct product, which reads them as they are: here they would be 32/9 or
     /// 8/3 as large.
@@ -116,7 +116,7 @@ impl WinogradWeights {
     /// Transforms kernels `[columns, taps, channels]`, in f64.
     ///
     /// # Panics
-    /// Where `kernels` is not of that size.
+    /// If `kernels` is not of that size.
     pub(crate) fn new(isa: Isa, form: Form, kernels: &[f32], columns: usize, channels: usize) -> Self {
         let (taps, planes) = (form.taps(), form.planes());
         assert_eq!(kernels.len(), columns * taps * channels, "kernels [{columns}, {taps}, {channels}]");

@@ -62,7 +62,7 @@ fn the_first_alternative_that_fits_is_named() {
     );
 
     let error = attempt(3000, &alternatives).unwrap_err().to_string();
-    assert!(error.ends_with("; nothing tried would fit: needs at least 18.0 KiB"), "{error}");
+    assert!(error.ends_with("; nothing that was tried fits; at least 18.0 KiB is needed"), "{error}");
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn graph(inputs: &[(usize, Phase)], layers: &[Layer], outputs: &[prop::sample::I
         for (i, layer) in layers.iter().enumerate() {
             let (a, name) = (*layer.a.get(&values), format!("n{i}"));
             let count = g.ty(a).elements();
-            // Another value of the same shape, where there is one: at worst the same.
+            // Another value of the same shape, if there is one: at worst the same.
             let peers: Vec<ValueId> = values.iter().copied().filter(|&v| g.shape(v) == g.shape(a)).collect();
             let b = *layer.b.get(&peers);
             match layer.kind {

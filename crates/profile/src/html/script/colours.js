@@ -19,7 +19,7 @@ function channels(colour) {
   return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
 }
 
-/** So much of the second colour in the first. */
+/** Mixes a share of the second colour into the first. */
 function mixed(first, second, part) {
   const others = channels(second);
   const sum = channels(first).map((channel, at) => Math.round(channel * (1 - part) + others[at] * part));
@@ -36,7 +36,7 @@ function luminance(colour) {
 
 const inks = new Map();
 
-/** Black or white, whichever is read better on a colour. */
+/** Black or white, whichever is more readable on a colour. */
 function inkOn(colour) {
   if (!inks.has(colour)) {
     const light = luminance(colour) + 0.05;
@@ -45,7 +45,7 @@ function inkOn(colour) {
   return inks.get(colour);
 }
 
-/** What colours mean: labels with theirs. */
+/** A legend: labels with their colours. */
 function legend(entries) {
   const entry = ([label, colour]) => element("li", {}, element("span", { class: "swatch", style: { background: colour } }), named(label));
   return element("ul", { class: "legend" }, entries.map(entry));

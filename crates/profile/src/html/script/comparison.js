@@ -20,7 +20,7 @@ function drawSides({ before, after, total }) {
   const sides = document.getElementById("sides");
   sides.append(side("Before", before), side("After", after));
   if (before.device !== after.device) {
-    sides.after(element("p", { class: "notice" }, "The two ran on different devices: what differs need not be the program."));
+    sides.after(element("p", { class: "notice" }, "The two runs were on different devices, so the differences may not come from the program."));
   }
   const figure = (label, from, to, difference, words, key) => element("div", {},
     element("dt", {}, label),

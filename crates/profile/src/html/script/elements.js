@@ -21,7 +21,7 @@ function dressed(node, attributes, children) {
   return node;
 }
 
-/** The room that a section has for what is drawn. */
+/** The element of a section that content goes into. */
 function room(section) {
   return document.querySelector(`#${section} > .body`);
 }
@@ -65,7 +65,7 @@ function redrawAll() {
 
 let widthOfPage = document.documentElement.clientWidth;
 addEventListener("resize", () => {
-  // A phone changes the height alone whenever its bars come and go.
+  // A phone changes only the height when its bars come and go.
   if (document.documentElement.clientWidth === widthOfPage) return;
   widthOfPage = document.documentElement.clientWidth;
   requestAnimationFrame(redrawAll);

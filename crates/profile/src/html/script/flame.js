@@ -1,7 +1,7 @@
 // Nested rectangles, as wide as the time that they stand for.
 
 const FLAME_ROW = 26;
-/** Rectangles narrower than this are left out until one looks closer. */
+/** Rectangles narrower than this are hidden until the user zooms in. */
 const NARROWEST = 2;
 
 /** The nodes of a lane with their parents and children. */
@@ -28,7 +28,7 @@ function drawFlame({ flames, works, ops }) {
   let focused = top;
   const boxes = new Map();
   const box = element("div", { role: "tree", "aria-label": "Time by layer" });
-  const crumbs = element("nav", { class: "crumbs", "aria-label": "Where the picture begins" });
+  const crumbs = element("nav", { class: "crumbs", "aria-label": "Path to what is shown" });
   const note = element("p", { class: "hint" });
 
   const labelOf = (node) => (node.parent === null ? flames[lane].name || "unnamed lane" : node.name || "unnamed");
@@ -51,7 +51,7 @@ function drawFlame({ flames, works, ops }) {
         ["Time", time(node.nanoseconds)],
         ["Of the lane", share(whole)],
         ["Of what is shown", top === lanes[lane][0] ? null : share(top.nanoseconds)],
-        ["Outside of what is below", node.children.length > 0 && own > 0 ? time(own) : null],
+        ["Outside its children", node.children.length > 0 && own > 0 ? time(own) : null],
         [work ? "Runs" : "Count", count(node.runs)],
         ["Kind", work ? named(ops[work[2]]) : null],
         ["Kernel", work?.[3] ? named(work[3]) : null],
@@ -109,7 +109,7 @@ function drawFlame({ flames, works, ops }) {
       onpointermove: (event) => showTooltip(event.clientX, event.clientY, ...facts(node)),
       onpointerleave: hideTooltip,
     });
-    // One that is too narrow for its name has none.
+    // A rectangle that is too narrow for its name has none.
     if (width > 34) {
       button.append(element("span", { class: "text" }, named(labelOf(node))));
       if (width > 190) button.append(element("span", { class: "amount" }, time(node.nanoseconds)));
@@ -151,8 +151,8 @@ function drawFlame({ flames, works, ops }) {
       ? element("span", { "aria-current": "location" }, named(labelOf(node)))
       : element("button", { type: "button", onclick: () => look(node) }, named(labelOf(node)))));
     const small = lanes[lane].length - 1 - found.length;
-    const left = flames[lane].left_out > 0 ? ` ${counted(flames[lane].left_out, "rectangle")} of the least time ${flames[lane].left_out === 1 ? "is" : "are"} not in this page.` : "";
-    note.textContent = `Click a rectangle, or press Enter, to look closer; Escape goes back. Arrow keys move among them.${small > 0 && top === lanes[lane][0] ? " What is narrower than two pixels is left out until one looks closer." : ""}${left}`;
+    const left = flames[lane].left_out > 0 ? ` ${counted(flames[lane].left_out, "rectangle")} with the least time ${flames[lane].left_out === 1 ? "is" : "are"} not in this page.` : "";
+    note.textContent = `Click a rectangle, or press Enter, to zoom in; Escape goes back. Arrow keys move between rectangles.${small > 0 && top === lanes[lane][0] ? " Rectangles narrower than two pixels are hidden until you zoom in." : ""}${left}`;
   }
 
   const choice = element("select", { id: "flame-lane", onchange: (event) => {

@@ -22,7 +22,7 @@ function drawLayers(section, table, { ops, ceilings }, caption, { withKind, with
           named(row.name),
           withProgram && row.program !== "" ? element("span", { class: "program" }, named(row.program)) : null)),
     },
-    // What matters the most stands where a phone shows it.
+    // What matters most comes first, where a phone shows it.
     number("Time", "nanoseconds", time),
     { ...number("Share", "share", (share) => `${fixed(share, 1)} %`), class: "share" },
     number("Runs", "runs", count),
@@ -37,7 +37,7 @@ function drawLayers(section, table, { ops, ceilings }, caption, { withKind, with
   const sorted = columns.findIndex((column) => column.label === "Time");
   body.append(...sortedTable({ caption, columns, rows: table.rows, sorted, search }));
   if (table.left_out > 0) {
-    const text = `The ${count(table.rows.length)} that took the longest are listed; ${count(table.left_out)} more took ${time(table.left_out_nanoseconds)} together.`;
+    const text = `The ${count(table.rows.length)} longest are listed; ${count(table.left_out)} more took ${time(table.left_out_nanoseconds)} in total.`;
     body.append(element("p", { class: "hint" }, text));
   }
 }

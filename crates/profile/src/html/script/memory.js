@@ -1,10 +1,10 @@
-// Who held how much memory, one upon the other.
+// Who held how much memory, stacked.
 
 function drawMemory({ memory, summary, timeline }) {
   const body = room("memory");
   if (memory.moments.length === 0) {
-    const planned = summary.planned_peak_bytes === null ? "" : ` The plans foretold a peak of ${bytes(summary.planned_peak_bytes)}.`;
-    body.append(nothing(`No use of memory was noted.${planned}`));
+    const planned = summary.planned_peak_bytes === null ? "" : ` The plans predicted a peak of ${bytes(summary.planned_peak_bytes)}.`;
+    body.append(nothing(`No memory use was recorded.${planned}`));
     return;
   }
   const names = [...memory.owners, ...(memory.others > 0 ? [`${count(memory.others)} others`] : [])];
@@ -118,10 +118,10 @@ function drawMemory({ memory, summary, timeline }) {
 
   const owners = (colour) => names.map((name, number) => [name, colour(number)]);
   let marks = legend([]);
-  const thinned = memory.is_thinned ? ` There were too many moments to show; each of the ${count(moments.length)} is the one with the most memory of its stretch of time.` : "";
+  const thinned = memory.is_thinned ? ` There were too many moments to show; each of the ${count(moments.length)} shown is the peak of its interval.` : "";
   body.append(
     element("div", { class: "panel" }, element("div", { class: "drawing" }, picture), details), marks,
-    element("p", { class: "hint", id: "memory-note" }, `Point at a moment, or press ← →, to see who holds what.${thinned}`));
+    element("p", { class: "hint", id: "memory-note" }, `Point at a moment, or press ← →, to see what holds the memory.${thinned}`));
   drawn(() => {
     const fresh = legend(owners(kindColour));
     marks.replaceWith(fresh);

@@ -1,6 +1,6 @@
 // Quantities as people read them: the same as the crate's `quantity` module, digit for digit.
 
-/** So many decimals, an exact half going to the even digit. */
+/** A number with this many decimals; an exact half goes to the even digit. */
 function fixed(value, decimals) {
   const text = value.toFixed(decimals);
   // `toFixed` lets an exact half go up. A double that is one has few digits; thirty tell it from its neighbours.
@@ -70,12 +70,12 @@ function counted(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-/** A rate in a second, from an amount and nanoseconds. */
+/** A rate per second, from an amount and nanoseconds. */
 function perSecond(amount, nanoseconds) {
   return nanoseconds > 0 ? (amount / nanoseconds) * 1e9 : 0;
 }
 
-/** Round numbers between two bounds, about so many: 1, 2 or 5 times a power of ten apart. */
+/** About this many round numbers between two bounds: 1, 2 or 5 times a power of ten apart. */
 function ticks(from, to, about) {
   const rough = (to - from) / Math.max(1, about);
   if (!(rough > 0)) return { step: 1, at: [from] };

@@ -13,7 +13,7 @@ function drawRoofline({ by_layer, by_kernel, ceilings, ops }) {
   let chosen = 0;
   const picture = shape("svg", {
     class: "picture", role: "img", tabindex: "0", "aria-describedby": "roofline-note",
-    "aria-label": "Roofline: arithmetic a second over arithmetic a byte",
+    "aria-label": "Roofline: FLOP per second over FLOP per byte",
   });
   const details = element("div", { class: "details", "aria-live": "polite" });
   const note = element("p", { class: "hint", id: "roofline-note" });
@@ -31,7 +31,7 @@ function drawRoofline({ by_layer, by_kernel, ceilings, ops }) {
         ["Time", `${time(row.nanoseconds)} in ${counted(row.runs, "run")}`],
         ["Arithmetic", prefixed(row.flops_per_second, "FLOP/s")],
         ["Memory", prefixed(row.bytes_per_second, "B/s")],
-        ["Intensity", `${prefixed(row.flops / row.bytes, "FLOP")} a byte`],
+        ["Intensity", `${prefixed(row.flops / row.bytes, "FLOP")} per byte`],
         ["Of best", row.efficiency === null ? null : wholePercent(row.efficiency)],
         ["Limited by", row.limit],
       ],
@@ -61,7 +61,7 @@ function drawRoofline({ by_layer, by_kernel, ceilings, ops }) {
       const more = Math.max(0.25, (1.5 - (high - low)) / 2);
       return [low - more, high + more];
     };
-    // The ridge has room on its right, or one would not see that the roof is flat there.
+    // Leaves room to the right of the ridge, so that the flat part of the roof shows.
     const [xLow, xHigh] = bounds([...intensities, ...(ridge ? [ridge, ridge * 4] : [])]);
     const [yLow, yHigh] = bounds([...rates, ...(ceilings ? [ceilings.flops_per_second] : [])]);
     const x = (value) => edge.left + ((Math.log10(value) - xLow) / (xHigh - xLow)) * (width - edge.left - edge.right);
@@ -69,7 +69,7 @@ function drawRoofline({ by_layer, by_kernel, ceilings, ops }) {
 
     const grid = shape("g", { class: "grid" });
     const words = shape("g", { class: "axis" });
-    // Every decade has a line; on a small screen, not each has a number.
+    // Every decade has a line; on a small screen, not every line has a number.
     const apart = (count, room, least) => Math.max(1, Math.ceil((count * least) / room));
     const everyX = apart(xHigh - xLow, width - edge.left - edge.right, 56);
     const everyY = apart(yHigh - yLow, height - edge.top - edge.bottom, 24);
@@ -87,7 +87,7 @@ function drawRoofline({ by_layer, by_kernel, ceilings, ops }) {
       }
     }
     words.append(
-      shape("text", { x: (edge.left + width - edge.right) / 2, y: height - 8, "text-anchor": "middle", class: "title" }, "FLOP a byte"),
+      shape("text", { x: (edge.left + width - edge.right) / 2, y: height - 8, "text-anchor": "middle", class: "title" }, "FLOP per byte"),
       shape("text", { x: -(edge.top + height - edge.bottom) / 2, y: 14, transform: "rotate(-90)", "text-anchor": "middle", class: "title" }, "FLOP/s"));
     picture.append(grid, words);
 
@@ -122,9 +122,9 @@ function drawRoofline({ by_layer, by_kernel, ceilings, ops }) {
     const taken = noArithmetic.reduce((sum, row) => sum + row.nanoseconds, 0);
     note.textContent = [
       ceilings ? "" : "The device's ceilings were not measured, so there is no roof.",
-      noArithmetic.length > 0 ? `${counted(noArithmetic.length, tables[chosen][0])} without arithmetic or bytes (${time(taken)}) ${noArithmetic.length === 1 ? "has" : "have"} no place here.` : "",
-      beyond > 0 ? `Only the ${count(POINTS)} that took the longest are drawn; ${count(beyond)} are not.` : "",
-      "Arrow keys go from point to point by their time.",
+      noArithmetic.length > 0 ? `${counted(noArithmetic.length, tables[chosen][0])} without arithmetic or bytes (${time(taken)}) ${noArithmetic.length === 1 ? "has" : "have"} no place in this chart.` : "",
+      beyond > 0 ? `Only the ${count(POINTS)} longest are drawn; ${count(beyond)} are not.` : "",
+      "Arrow keys move between points in order of their time.",
     ].filter(Boolean).join(" ");
     details.replaceChildren(element("p", { class: "muted" }, "Point at a layer to see what it is."));
   }
@@ -148,7 +148,7 @@ function drawRoofline({ by_layer, by_kernel, ceilings, ops }) {
     let best = { number: -1, away: 10 };
     points.forEach((point, number) => {
       const away = Math.max(0, Math.hypot(point.x - px, point.y - py) - point.radius);
-      // Of points that lie over each other the smaller one is meant: it is on top.
+      // If points overlap, the smaller one is meant: it is on top.
       if (away < best.away || (away === 0 && best.away === 0)) best = { number, away };
     });
     return best.number;
@@ -169,7 +169,7 @@ function drawRoofline({ by_layer, by_kernel, ceilings, ops }) {
   const used = new Set(by_layer.rows.filter(canBeShown).map((row) => row.op));
   let marks = legend([]);
   body.append(
-    element("div", { class: "controls" }, element("label", { for: "roofline-by" }, "A point for each", choice)),
+    element("div", { class: "controls" }, element("label", { for: "roofline-by" }, "One point per", choice)),
     element("div", { class: "panel" }, element("div", { class: "drawing" }, picture), details), marks, note);
   drawn(() => {
     const fresh = legend(kindEntries(ops, used));

@@ -1,6 +1,6 @@
 // The heading, the stages and the bottlenecks.
 
-/** How many bottlenecks are shown before a button is asked for the rest. */
+/** How many bottlenecks are shown before the button that shows the rest. */
 const BOTTLENECKS_AT_FIRST = 8;
 
 function figure(label, value, note, key) {
@@ -10,9 +10,9 @@ function figure(label, value, note, key) {
 function drawMachine({ device, ceilings }) {
   const parts = device === "" ? [] : [named(device)];
   if (ceilings) {
-    parts.push(element("span", {}, `at best ${prefixed(ceilings.flops_per_second, "FLOP/s")}`));
+    parts.push(element("span", {}, `peak ${prefixed(ceilings.flops_per_second, "FLOP/s")}`));
     parts.push(element("span", {}, prefixed(ceilings.bytes_per_second, "B/s")));
-    parts.push(element("span", {}, `${time(ceilings.launch_nanoseconds)} a launch`));
+    parts.push(element("span", {}, `${time(ceilings.launch_nanoseconds)} per launch`));
   } else {
     parts.push(element("span", {}, "the device's ceilings were not measured"));
   }
@@ -31,10 +31,10 @@ function drawFigures({ summary, ceilings }) {
     figure("Total time", time(summary.nanoseconds), `${counted(summary.spans, "span")} in ${counted(summary.lanes, "lane")}`, "total"),
   ];
   if (summary.runs > 0) {
-    const best = summary.efficiency === null ? counted(summary.runs, "run") : `${wholePercent(summary.efficiency)} of what it could be`;
+    const best = summary.efficiency === null ? counted(summary.runs, "run") : `${wholePercent(summary.efficiency)} of what is possible`;
     figures.push(figure("In layers", time(summary.layer_nanoseconds), `${wholePercent(share)} of the run, ${whose}`, "layers"));
     figures.push(figure("Layers reach", prefixed(summary.flops_per_second, "FLOP/s"), best, "rate"));
-    const each = summary.launches > 0 ? `${counted(summary.runs, "run")} of layers` : "none were noted";
+    const each = summary.launches > 0 ? `${counted(summary.runs, "run")} of layers` : "none were recorded";
     figures.push(figure("Launches", count(summary.launches), each, "launches"));
   } else {
     figures.push(figure("In layers", "–", "no layers were recorded", "layers"));
@@ -44,7 +44,7 @@ function drawFigures({ summary, ceilings }) {
     const note = planned === null ? "nothing was planned" : planned === summary.peak.bytes ? "exactly as planned" : `planned: ${bytes(planned)}`;
     figures.push(figure("Peak memory", bytes(summary.peak.bytes), note, "peak"));
   } else if (summary.planned_peak_bytes !== null) {
-    figures.push(figure("Planned memory", bytes(summary.planned_peak_bytes), "none was noted", "planned"));
+    figures.push(figure("Planned memory", bytes(summary.planned_peak_bytes), "actual use was not recorded", "planned"));
   }
   document.getElementById("figures").append(...figures);
 }
@@ -52,7 +52,7 @@ function drawFigures({ summary, ceilings }) {
 function drawStages({ stages, summary }) {
   const body = room("stages");
   if (stages.length === 0) {
-    body.append(nothing(summary.spans === 0 ? "Nothing was recorded." : "The run has no parts: no span lies within its outermost one."));
+    body.append(nothing(summary.spans === 0 ? "Nothing was recorded." : "The run has no stages: its outermost span contains no others."));
     return;
   }
   const longest = Math.max(...stages.map((stage) => stage.nanoseconds), 1);
@@ -81,7 +81,7 @@ function drawStages({ stages, summary }) {
 function drawBottlenecks({ bottlenecks, ceilings, summary }) {
   const body = room("bottlenecks");
   if (bottlenecks.length === 0) {
-    body.append(nothing(ceilings ? "Nothing takes longer than it has to." : "It is not known what the device could do, so nothing can be ranked."));
+    body.append(nothing(ceilings ? "Nothing takes longer than it should." : "The device's ceilings were not measured, so nothing can be ranked."));
     return;
   }
   const most = Math.max(bottlenecks[0].saving_nanoseconds, 1);

@@ -1,11 +1,11 @@
 // Tables that can be sorted by any column and searched by name.
 
-/** How many rows are shown before a button is asked for the rest. */
+/** How many rows are shown before the button that shows the rest. */
 const ROWS_AT_FIRST = 25;
 
 /**
  * A table. A column has a `label`, a `value` of a row to sort by, a `cell` that shows it (`text` for plain text), and
- * `words` where it begins in the order of the alphabet. `search` gives the text in which the filter looks.
+ * `words` if it is first sorted alphabetically. `search` returns the text that the filter searches.
  */
 function sortedTable({ caption, columns, rows, sorted, search, className }) {
   const state = { column: sorted, descending: true, filter: "", all: rows.length <= ROWS_AT_FIRST };
@@ -29,7 +29,7 @@ function sortedTable({ caption, columns, rows, sorted, search, className }) {
     const sign = state.descending ? -1 : 1;
     return found.sort((a, b) => {
       const [first, second] = [column.value(a), column.value(b)];
-      // What is not known comes last in either order.
+      // Unknown values come last in either order.
       if (first === null || second === null) return (first === null) - (second === null);
       return sign * (typeof first === "string" ? first.localeCompare(second, "en") : first - second);
     });
@@ -45,7 +45,7 @@ function sortedTable({ caption, columns, rows, sorted, search, className }) {
     const shown = state.all ? found : found.slice(0, ROWS_AT_FIRST);
     body.replaceChildren(...shown.map((row) => element("tr", {}, columns.map((column, number) => cell(column, row, number)))));
     if (found.length === 0) {
-      body.append(element("tr", { class: "none" }, element("td", { colspan: columns.length }, "Nothing has such a name.")));
+      body.append(element("tr", { class: "none" }, element("td", { colspan: columns.length }, "No name matches.")));
     }
     more.hidden = shown.length === found.length;
     more.textContent = `Show all ${count(found.length)}`;

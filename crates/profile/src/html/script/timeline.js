@@ -5,7 +5,7 @@ const AXIS = 26;
 const LANE = 24;
 const ROW = 20;
 const GAP = 10;
-/** No need to look closer than this, in nanoseconds for the width of the window. */
+/** The closest zoom, in nanoseconds per window width. */
 const CLOSEST = 200;
 const TIMELINE_FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 
@@ -15,7 +15,7 @@ function timelineRows({ lanes, from }) {
   const headings = [];
   let y = AXIS + 4;
   for (const lane of lanes) {
-    const kind = lane.is_activity ? "as the device was seen to run them" : lane.kind === "device" ? "device queue" : "host thread";
+    const kind = lane.is_activity ? "as traced on the device" : lane.kind === "device" ? "device queue" : "host thread";
     headings.push({ y, name: lane.name, kind });
     y += LANE;
     lane.rows.forEach((numbers, depth) => {
@@ -23,7 +23,7 @@ function timelineRows({ lanes, from }) {
       const row = {
         y, depth, length, isActivity: lane.is_activity,
         starts: new Float64Array(length), ends: new Float64Array(length), labels: new Uint32Array(length),
-        // The time in all spans before each, so that what a column holds is one subtraction.
+        // The total time of all spans before each, so that a column's content is one subtraction.
         before: new Float64Array(length + 1),
       };
       let end = from;
@@ -53,7 +53,7 @@ function firstAbove(values, bound, from) {
   return low;
 }
 
-/** A name in so many letters. The end of a layer's name tells more than its beginning; of other names it does not. */
+/** A name shortened to this many letters. The end of a layer's name says more than its beginning; other names keep their beginning. */
 function fitted(name, letters) {
   if (name.length <= letters) return name;
   if (letters < 4) return "";
@@ -85,7 +85,7 @@ function drawTimeline({ timeline, works, ops, summary, ceilings }) {
   const spacer = element("div", { class: "spacer", style: { height: `${height}px` } }, canvas);
   const scroller = element("div", { class: "timeline" }, spacer);
   const shownRange = element("span", { class: "range" });
-  const details = element("div", { class: "details", "aria-live": "polite" }, element("p", { class: "muted" }, "Select a span to see what it was."));
+  const details = element("div", { class: "details", "aria-live": "polite" }, element("p", { class: "muted" }, "Select a span to see its details."));
 
   // ---- drawing
 
@@ -186,7 +186,7 @@ function drawTimeline({ timeline, works, ops, summary, ceilings }) {
         const [x, end] = [Math.max(left, -2), Math.min(right, size.width + 2)];
         const colour = colourOf(row.labels[at], row.depth);
         context.fillStyle = colour;
-        // A hair of room tells neighbours of one colour apart.
+        // A thin gap separates neighbours of the same colour.
         context.fillRect(x, y, Math.max(1, end - x - (right - left > 4 ? 1 : 0)), ROW - 2);
         if (selected && selected.row === row && selected.at === at) outline(x, y, end - x);
         if (end - x > 26) {
@@ -249,7 +249,7 @@ function drawTimeline({ timeline, works, ops, summary, ceilings }) {
     if (!row || y < AXIS) return null;
     const moment = timeAt(x);
     const after = firstAbove(row.ends, moment, 0);
-    // A finger or a thin span asks for some pixels of patience.
+    // Fingers and thin spans need a few pixels of tolerance.
     const near = [after, after - 1].filter((at) => at >= 0 && at < row.length).map((at) => {
       const away = Math.max(row.starts[at] - moment, moment - row.ends[at], 0) * across();
       return { row, at, away };
@@ -264,7 +264,7 @@ function drawTimeline({ timeline, works, ops, summary, ceilings }) {
     const work = workOf(label);
     const [program, layer, op, kernel, flops, moved] = work ?? [];
     const copied = timeline.labels[label][2];
-    // What was seen to run may be a part of a layer's work, whose rates would be wrong for it.
+    // A traced kernel may be only part of a layer's work, so the layer's rates would be wrong for it.
     const hasRates = work && !row.isActivity;
     const best = work && ceilings && flops > 0 ? ` (${wholePercent(perSecond(flops, taken) / ceilings.flops_per_second)})` : "";
     const bestBytes = work && ceilings && moved > 0 ? ` (${wholePercent(perSecond(moved, taken) / ceilings.bytes_per_second)})` : "";
@@ -290,7 +290,7 @@ function drawTimeline({ timeline, works, ops, summary, ceilings }) {
     ask();
   }
 
-  /** Selects a span by the keyboard, and moves the view where it is not seen. */
+  /** Selects a span by the keyboard, and moves the view if the span is outside it. */
   function go(row, at) {
     if (!row || at < 0 || at >= row.length) return;
     select({ row, at });
@@ -335,7 +335,7 @@ function drawTimeline({ timeline, works, ops, summary, ceilings }) {
     const aside = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
     if (event.ctrlKey || event.metaKey) zoom(Math.exp(Math.max(-0.5, Math.min(0.5, event.deltaY * 0.005))), timeAt(event.offsetX));
     else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) move(aside / size.width);
-    // A wheel that only turns scrolls the page.
+    // A wheel without Ctrl scrolls the page.
     else return;
     event.preventDefault();
   }, { passive: false });
@@ -385,7 +385,7 @@ function drawTimeline({ timeline, works, ops, summary, ceilings }) {
     if (!pointers.delete(event.pointerId)) return;
     if (event.type === "pointerup" && drag && !drag.isMoved) select(found(event.offsetX, event.offsetY));
     const [left] = pointers.values();
-    // The finger that stays goes on from where it is.
+    // The remaining finger continues from where it is.
     drag = left === undefined ? null : { x: left, from: view.from, to: view.to, isMoved: true };
   };
   canvas.addEventListener("pointerup", release);
@@ -409,9 +409,9 @@ function drawTimeline({ timeline, works, ops, summary, ceilings }) {
     element("div", { class: "panel" }, scroller, details),
     marks,
     element("p", { class: "hint", id: "timeline-keys" },
-      "Drag to move; pinch, or turn the wheel with Ctrl or ⌘ held, to zoom; double-click to look closer. Keys: ← → move, + − zoom, 0 shows everything, ↑ ↓ choose a row, N and P the next and previous span, Enter looks closer."));
+      "Drag to move; pinch, or turn the wheel with Ctrl or ⌘ held, to zoom; double-click to zoom to a span. Keys: ← → move, + − zoom, 0 shows everything, ↑ ↓ choose a row, N and P go to the next and previous span, Enter zooms to it."));
   if (timeline.shortest !== null) {
-    const text = `The ${count(timeline.shown)} longest of ${count(summary.spans)} spans are drawn, none shorter than ${time(timeline.shortest)}. All of them count in every other part of this page.`;
+    const text = `The ${count(timeline.shown)} longest of ${count(summary.spans)} spans are drawn, none shorter than ${time(timeline.shortest)}. The other parts of this page count all of them.`;
     body.append(element("p", { class: "hint", id: "timeline-left-out" }, text));
   }
   drawn(() => {
