@@ -2,8 +2,7 @@
 
 use std::{error::Error, fmt::Write as _, io, path::PathBuf};
 
-use kinora::image_to_video::GenerateError;
-use kinora_cuda::CudaError;
+use kinora::{device::OpenDeviceError, image_to_video::GenerateError};
 use kinora_graph::{GraphError, tensor::TensorError};
 use kinora_models::{
     folder::FolderError, image::ImageError, networks::NetworkError, synthetic::SyntheticError,
@@ -49,9 +48,9 @@ pub enum BenchError {
     /// A network or layer that a backend cannot plan or run.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The GPU.
+    /// A device that cannot be opened.
     #[error(transparent)]
-    Gpu(#[from] CudaError),
+    Device(#[from] OpenDeviceError),
     /// The synthetic model of the pipeline, which is written to a temporary folder.
     #[error(transparent)]
     Synthetic(#[from] SyntheticError),

@@ -218,9 +218,11 @@ pub enum CudaError {
     #[error("invalid index {0}")]
     BadIndex(i32),
     /// The simulator refuses a kernel.
+    #[cfg(feature = "simulator")]
     #[error("the simulated GPU: {0}")]
     Simulation(#[from] kinora_ptx::PtxError),
     /// A call to a vendor library, which has no PTX to simulate.
+    #[cfg(feature = "simulator")]
     #[error("{0} calls a vendor library, which cannot be simulated")]
     NotSimulated(String),
     /// A vendor's library refused.

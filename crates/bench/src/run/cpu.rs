@@ -6,11 +6,38 @@ use kinora_cpu::{Options, Program};
 use kinora_graph::{Graph, Tensor};
 use kinora_runtime::{RunError, Tensors};
 
-use super::turns::{Layer, samples};
+use super::{
+    device::LayerBench,
+    layers::ours,
+    turns::{Contestant, Layer, samples},
+};
 use crate::{
     BenchError,
     cases::{Numbers, in_windows},
 };
+
+/// The bytes that the copies of a layer's operands should take together: more than most caches hold.
+const FOOTPRINT: u64 = 64 << 20;
+
+/// Runs single layers on the CPU.
+pub(super) struct CpuBench;
+
+impl LayerBench for CpuBench {
+    fn copies(&self, bytes: u64, most: usize) -> usize {
+        let wanted = FOOTPRINT.div_ceil(bytes.max(1)) as usize;
+        wanted.clamp(1, most.max(1))
+    }
+
+    fn contestants(
+        &self,
+        graph: &Graph,
+        numbers: &[Numbers],
+        copies: usize,
+        _all: bool,
+    ) -> Result<Vec<Contestant<'static>>, BenchError> {
+        Ok(vec![ours(CpuLayer::new(graph, numbers, copies))])
+    }
+}
 
 /// A layer that is ready to run. Runs cycle through several copies of it, each with operands of its own, so that a small
 /// layer does not find in the caches what it would have to fetch in a network.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kinora_cpu::CpuOps;
 use kinora_cuda::{
-    CudaError, CudaOptions, Planned,
+    CudaError, CudaOptions, Planned, ceilings,
     compiler::CompilerOptions,
     driver::{Device, DeviceBuffer},
     kernels::{Call, Choose, Heuristic, Implementation, KernelSet, implementations},
@@ -12,17 +12,87 @@ use kinora_cuda::{
     vendor::Libraries,
     workbench::{CallMemory, PreparedCall, Workbench},
 };
-use kinora_graph::{Graph, Tensor, TensorType};
+use kinora_graph::{DType, Graph, Tensor, TensorType};
+use kinora_runtime::RunError;
 
-use super::turns::{Contestant, Layer, samples};
+use super::{
+    device::{BenchDevice, LayerBench},
+    layers::failed,
+    turns::{Contestant, Layer, samples},
+};
 use crate::{
     BenchError,
     cases::{Numbers, windows},
-    results::KINORA,
+    machine::driver,
+    results::{Gpu, KINORA},
 };
 
 /// Copies of a call's operands that runs cycle through, if there is memory for them.
 const COPIES: usize = 3;
+
+impl From<CudaError> for BenchError {
+    fn from(error: CudaError) -> BenchError {
+        RunError::from(error).into()
+    }
+}
+
+/// Opens a GPU by its number.
+pub(super) fn open(ordinal: usize) -> Result<Arc<dyn BenchDevice>, BenchError> {
+    Ok(Arc::new(GpuDevice(Device::shared(ordinal)?)))
+}
+
+#[derive(Debug)]
+struct GpuDevice(Device);
+
+impl BenchDevice for GpuDevice {
+    fn name(&self) -> String {
+        self.0.info().name.clone()
+    }
+
+    fn device(&self) -> kinora::Device {
+        kinora::Device::Cuda(self.0.info().ordinal)
+    }
+
+    fn gpu(&self) -> Option<Gpu> {
+        let info = self.0.info();
+        Some(Gpu {
+            name: info.name.clone(),
+            architecture: info.architecture().to_string(),
+            driver: driver(&info.driver.to_string()),
+            libraries: Libraries::of(self.0.context()).versions(),
+        })
+    }
+
+    fn arithmetic(&self, dtype: DType) -> Result<f64, BenchError> {
+        Ok(ceilings::arithmetic(&self.0, CompilerOptions::from_environment(), dtype)?)
+    }
+
+    fn layers(&self) -> Result<Box<dyn LayerBench>, BenchError> {
+        Ok(Box::new(GpuBench::new(&self.0)?))
+    }
+}
+
+impl LayerBench for GpuBench {
+    /// The cache is flushed instead.
+    fn copies(&self, _: u64, _: usize) -> usize {
+        1
+    }
+
+    fn contestants(
+        &self,
+        graph: &Graph,
+        numbers: &[Numbers],
+        _copies: usize,
+        all: bool,
+    ) -> Result<Vec<Contestant<'static>>, BenchError> {
+        match self.ways_to_run(graph, numbers, all) {
+            // Nothing can be measured after that.
+            Err(error) if error.is_context_lost() => Err(error.into()),
+            Err(error) => Ok(vec![failed(error.into())]),
+            contestants => Ok(contestants?),
+        }
+    }
+}
 
 /// A GPU on which single layers run.
 pub struct GpuBench {
@@ -52,7 +122,7 @@ impl GpuBench {
     ///
     /// # Errors
     /// If the layer cannot be planned, is more than one call, or memory does not suffice.
-    pub fn contestants(
+    fn ways_to_run(
         &self,
         graph: &Graph,
         numbers: &[Numbers],

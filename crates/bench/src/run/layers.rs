@@ -2,16 +2,16 @@
 
 use std::cell::RefCell;
 
-use kinora_cuda::driver::Device;
+use kinora::Device;
 use kinora_graph::DType;
 use kinora_profile::Ceilings;
+use kinora_runtime::Backend;
 use serde_json::Value;
 
 use super::{
     Ended, Suite,
     clips::{self, ClipLayer},
-    cpu::CpuLayer,
-    gpu::GpuBench,
+    device::{BenchDevice, LayerBench},
     networks::NetworkLayer,
     plan,
     suite::{Event, Observer, Options, tell},
@@ -24,8 +24,6 @@ use crate::{
     results::KINORA,
 };
 
-/// The bytes that the copies of a layer's operands should take together on a CPU: more than most caches hold.
-const FOOTPRINT: u64 = 64 << 20;
 /// Rounding adds up over the layers of a network, and over the steps of a clip: the factors of a layer's bar.
 const NETWORK_BAR: f64 = 5.0;
 const CLIP_BAR: f64 = 100.0;
@@ -34,8 +32,8 @@ const CLIP_BAR: f64 = 100.0;
 pub struct SuiteRun<'a> {
     pub options: &'a Options,
     pub suite: Suite,
-    /// The GPU that computes; without one the processor does.
-    pub gpu: Option<&'a Device>,
+    pub device: &'a dyn BenchDevice,
+    pub backend: &'a dyn Backend,
     pub dtype: DType,
     pub ceilings: Option<Ceilings>,
 }
@@ -53,7 +51,7 @@ impl SuiteRun<'_> {
     pub fn cases(&self, observer: &mut Observer<'_>) -> Result<Option<Value>, Ended> {
         match self.suite {
             Suite::Cpu => self.layers(cases::cpu()?, observer),
-            Suite::Kernels if self.gpu.is_some() => self.layers(cases::kernels()?, observer),
+            Suite::Kernels if self.on_gpu() => self.layers(cases::kernels()?, observer),
             Suite::Kernels => self.layers(cases::reduced_kernels()?, observer),
             Suite::Svd | Suite::Vae | Suite::Pipeline => {
                 let mut stages = stages(self.suite).to_vec();
@@ -71,13 +69,13 @@ impl SuiteRun<'_> {
 
     fn layers(&self, mut cases: Vec<Case>, observer: &mut Observer<'_>) -> Result<Option<Value>, Ended> {
         cases.retain(|case| self.options.only.chooses(&case.name));
-        let bench = self.gpu.map(GpuBench::new).transpose()?;
+        let bench = self.device.layers()?;
         self.each(
             &TORCH_LAYERS,
             &cases,
             |case| case.name.as_str(),
             observer,
-            |case, peer| self.layer(case, bench.as_ref(), peer),
+            |case, peer| self.layer(case, &*bench, peer),
         )
     }
 
@@ -115,7 +113,7 @@ impl SuiteRun<'_> {
         let Some(python) = &self.options.python else { return Ok(None) };
         let hello = Hello {
             threads: rayon::current_num_threads(),
-            device: self.gpu.map_or("cpu".to_owned(), |device| format!("cuda:{}", device.info().ordinal)),
+            device: self.device.device().to_string(),
             precision: self.dtype.to_string(),
             compile: self.options.compile,
         };
@@ -128,10 +126,14 @@ impl SuiteRun<'_> {
         }
     }
 
+    fn on_gpu(&self) -> bool {
+        self.device.device() != Device::Cpu
+    }
+
     fn layer<'p>(
         &self,
         case: &Case,
-        bench: Option<&GpuBench>,
+        bench: &dyn LayerBench,
         peer: Option<&'p RefCell<TorchPeer>>,
     ) -> Result<Prepared<'p>, BenchError> {
         let graph = case.work.graph(&case.name, self.dtype)?;
@@ -144,23 +146,8 @@ impl SuiteRun<'_> {
             bar: bar(self.dtype),
             least: self.options.method.runs,
         };
-        let copies = match bench {
-            // A GPU's cache is flushed instead.
-            Some(_) => 1,
-            None => {
-                let wanted = FOOTPRINT.div_ceil(subject.bytes.max(1)) as usize;
-                wanted.clamp(1, self.options.method.copies.max(1))
-            }
-        };
-        let contestants = match bench {
-            Some(bench) => match bench.contestants(&graph, &numbers, self.options.all_kernels) {
-                Ok(contestants) => contestants,
-                // Nothing can be measured after that.
-                Err(error) if error.is_context_lost() => return Err(error.into()),
-                Err(error) => vec![failed(error.into())],
-            },
-            None => vec![ours(CpuLayer::new(&graph, &numbers, copies))],
-        };
+        let copies = bench.copies(subject.bytes, self.options.method.copies);
+        let contestants = bench.contestants(&graph, &numbers, copies, self.options.all_kernels)?;
         Ok(with_peer(subject, contestants, peer, |peer| peer.prepare(&case.work, &numbers, copies)))
     }
 
@@ -169,7 +156,7 @@ impl SuiteRun<'_> {
         stage: &'static str,
         peer: Option<&'p RefCell<TorchPeer>>,
     ) -> Result<Prepared<'p>, BenchError> {
-        let size = plan::size(self.options, self.suite, self.gpu.is_some());
+        let size = plan::size(self.options, self.suite, self.on_gpu());
         let mut subject = Subject {
             name: stage.to_owned(),
             family: "network".to_owned(),
@@ -180,8 +167,7 @@ impl SuiteRun<'_> {
         };
         if self.suite == Suite::Pipeline {
             let preset = clips::preset(size);
-            let device = self.gpu.map_or(kinora::Device::Cpu, |gpu| kinora::Device::Cuda(gpu.info().ordinal));
-            let clip = ClipLayer::new(&preset, device, self.dtype);
+            let clip = ClipLayer::new(&preset, self.device.device(), self.dtype);
             subject.family = "pipeline".to_owned();
             subject.flops = clip.as_ref().map_or(Ok(0), ClipLayer::flops)?;
             subject.bar = CLIP_BAR * bar(self.dtype);
@@ -190,19 +176,19 @@ impl SuiteRun<'_> {
         let network = Network::new(stage, size, self.dtype)?;
         subject.flops = network.graph.step_flops();
         subject.bytes = network.bytes();
-        let contestants = vec![ours(NetworkLayer::new(&network, self.gpu))];
+        let contestants = vec![ours(NetworkLayer::new(&network, self.backend))];
         Ok(with_peer(subject, contestants, peer, |peer| peer.prepare_stage(stage, &size.preset())))
     }
 }
 
-fn ours(layer: Result<impl Layer + 'static, BenchError>) -> Contestant<'static> {
+pub(super) fn ours(layer: Result<impl Layer + 'static, BenchError>) -> Contestant<'static> {
     match layer {
         Ok(layer) => Contestant { by: KINORA.to_owned(), kernel: None, layer: Ok(Box::new(layer)) },
         Err(error) => failed(error),
     }
 }
 
-fn failed(error: BenchError) -> Contestant<'static> {
+pub(super) fn failed(error: BenchError) -> Contestant<'static> {
     Contestant { by: KINORA.to_owned(), kernel: None, layer: Err(error) }
 }
 

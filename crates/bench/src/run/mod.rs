@@ -2,6 +2,11 @@
 
 mod clips;
 mod cpu;
+mod device;
+#[cfg(feature = "cuda")]
+mod gpu;
+#[cfg(not(feature = "cuda"))]
+#[path = "no_gpu.rs"]
 mod gpu;
 mod layers;
 mod networks;
@@ -10,8 +15,9 @@ mod suite;
 mod turns;
 
 pub use cpu::CpuLayer;
+pub use device::{BenchDevice, LayerBench, Target};
 pub use plan::{Size, Suite};
-pub use suite::{Bench, Event, Listed, Observer, Options, Target, list};
+pub use suite::{Bench, Event, Listed, Observer, Options, list};
 pub use turns::{Contestant, Layer, Subject, measure};
 
 use crate::BenchError;

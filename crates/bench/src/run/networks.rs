@@ -1,11 +1,9 @@
 //! A whole network with synthetic weights, on a CPU or a GPU.
 
-use kinora_cpu::{CpuBackend, CpuOps};
-use kinora_cuda::{CudaBackend, driver::Device};
 use kinora_graph::Phase;
 use kinora_models::synthetic::Synthetic;
 use kinora_profile::Profiler;
-use kinora_runtime::{Backend, KernelSet, LoadContext, Network as Loaded, Tensors, Tuning};
+use kinora_runtime::{Backend, LoadContext, Network as Loaded, Tensors};
 
 use super::turns::{Layer, samples};
 use crate::{
@@ -25,15 +23,8 @@ impl NetworkLayer {
     ///
     /// # Errors
     /// If it does not fit into memory, or does not run.
-    pub fn new(network: &Network, device: Option<&Device>) -> Result<NetworkLayer, BenchError> {
+    pub fn new(network: &Network, backend: &dyn Backend) -> Result<NetworkLayer, BenchError> {
         let (clip, step) = (network.inputs(Phase::Clip)?, network.inputs(Phase::Step)?);
-        let backend: Box<dyn Backend> = match device {
-            None => Box::new(CpuBackend::default()),
-            Some(device) => {
-                let device = device.clone();
-                Box::new(CudaBackend::new(device, KernelSet::Fused, Tuning::Auto, CpuOps::shared())?)
-            }
-        };
         let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {} };
         let mut network = backend.plan(&network.graph, None)?.load(&Synthetic, &silent)?;
         network.run_clip(&clip)?;

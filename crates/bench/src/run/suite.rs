@@ -2,56 +2,22 @@
 
 use std::ops::ControlFlow;
 
+use kinora::Device;
 use kinora_cpu::simd::Isa;
-use kinora_cuda::{compiler::CompilerOptions, driver::Device, vendor::Libraries};
 use kinora_graph::DType;
-use kinora_profile::Ceilings;
 
-use super::{Ended, Size, Suite, layers, plan};
+use super::{
+    Ended, Size, Suite, Target,
+    device::{BenchDevice, CpuDevice},
+    layers, plan,
+};
 use crate::{
     BenchError, Filter,
     cases::{self, stages},
-    machine::driver,
     peers::Python,
     processor,
-    results::{CaseResults, Clock, FORMAT, Gpu, Method, PROCESSOR, Results, SuiteResults, Version, now},
+    results::{CaseResults, Clock, FORMAT, Method, Results, SuiteResults, Version, now},
 };
-
-/// What computes.
-#[derive(Clone, Debug)]
-pub enum Target {
-    /// The processor, on request.
-    Cpu,
-    /// A GPU.
-    Gpu(Box<Device>),
-    /// The processor, because no GPU works, for this reason.
-    NoGpu(String),
-}
-
-impl Target {
-    /// Opens a device. If any will do and no GPU works, it is the processor.
-    ///
-    /// # Errors
-    /// If the GPU that was asked for does not work.
-    pub fn open(device: kinora::Device) -> Result<Target, BenchError> {
-        match device {
-            kinora::Device::Cpu => Ok(Target::Cpu),
-            kinora::Device::Cuda(ordinal) => Ok(Target::Gpu(Box::new(Device::open(ordinal)?))),
-            kinora::Device::Auto => Ok(match Device::open(0) {
-                Ok(device) => Target::Gpu(Box::new(device)),
-                Err(error) => Target::NoGpu(error.to_string()),
-            }),
-        }
-    }
-
-    /// The GPU, if it computes.
-    pub fn gpu(&self) -> Option<&Device> {
-        match self {
-            Target::Gpu(device) => Some(device),
-            Target::Cpu | Target::NoGpu(_) => None,
-        }
-    }
-}
 
 /// What to measure, and how.
 #[derive(Clone, Debug)]
@@ -180,22 +146,13 @@ impl Bench {
     }
 
     fn results(self, suites: Vec<SuiteResults>) -> Results {
-        let gpu = self.options.target.gpu().map(|device| {
-            let info = device.info();
-            Gpu {
-                name: info.name.clone(),
-                architecture: info.architecture().to_string(),
-                driver: driver(&info.driver.to_string()),
-                libraries: Libraries::of(device.context()).versions(),
-            }
-        });
         Results {
             format: FORMAT,
             kinora: self.options.version,
             date: now(),
             processor: processor(Isa::detect().name()),
             threads: rayon::current_num_threads(),
-            gpu,
+            gpu: self.options.target.device.gpu(),
             peer: self.peer,
             method: self.options.method,
             suites,
@@ -205,13 +162,15 @@ impl Bench {
     /// Runs a suite; gives its results, also if it fails or is stopped, and whether it was stopped.
     fn suite(&mut self, suite: Suite, observer: &mut Observer<'_>) -> (SuiteResults, bool) {
         let options = &self.options;
-        let gpu = options.target.gpu().filter(|_| suite != Suite::Cpu);
-        let dtype = options.dtype.unwrap_or(if gpu.is_some() { DType::F16 } else { DType::F32 });
+        let device: &dyn BenchDevice =
+            if suite == Suite::Cpu { &CpuDevice } else { &*self.options.target.device };
+        let on_gpu = device.device() != Device::Cpu;
+        let dtype = options.dtype.unwrap_or(if on_gpu { DType::F16 } else { DType::F32 });
         let mut results = SuiteResults {
             suite: suite.to_string(),
-            device: gpu.map_or_else(|| PROCESSOR.to_owned(), |device| device.info().name.clone()),
+            device: device.name(),
             precision: dtype.to_string(),
-            size: self.size(suite, gpu.is_some()),
+            size: self.size(suite, on_gpu),
             not_run: None,
             failed: None,
             notes: Vec::new(),
@@ -219,7 +178,7 @@ impl Bench {
             clock: None,
             cases: Vec::new(),
         };
-        if let (Suite::Kernels, Target::NoGpu(why)) = (suite, &options.target) {
+        if let (Suite::Kernels, Some(why)) = (suite, &options.target.no_gpu) {
             let instead = "--device cpu runs small layers of the same kinds on the processor";
             results.not_run = Some(format!("{why}; {instead}"));
             (results.device, results.size) = ("no GPU".to_owned(), None);
@@ -233,7 +192,7 @@ impl Bench {
             return (results, stopped);
         }
         let mut stopped = false;
-        match self.fill(&mut results, suite, gpu, dtype, observer) {
+        match self.fill(&mut results, suite, device, dtype, observer) {
             Ok(peer) => self.peer = peer.or(self.peer.take()),
             Err(Ended::Stopped) => {
                 stopped = true;
@@ -250,13 +209,21 @@ impl Bench {
         &self,
         results: &mut SuiteResults,
         suite: Suite,
-        gpu: Option<&Device>,
+        device: &dyn BenchDevice,
         dtype: DType,
         observer: &mut Observer<'_>,
     ) -> Result<Option<serde_json::Value>, Ended> {
-        results.ceilings = ceilings(gpu, dtype)?;
+        let backend = device.backend()?;
+        results.ceilings = backend.ceilings(dtype)?;
         tell(observer, &Event::Suite(results))?;
-        let run = layers::SuiteRun { options: &self.options, suite, gpu, dtype, ceilings: results.ceilings };
+        let run = layers::SuiteRun {
+            options: &self.options,
+            suite,
+            device,
+            backend: &*backend,
+            dtype,
+            ceilings: results.ceilings,
+        };
         let peer = run.cases(&mut |event| {
             match event {
                 Event::Note(text) => results.notes.push((*text).to_owned()),
@@ -266,7 +233,7 @@ impl Bench {
             observer(event)
         })?;
         if let Some(before) = results.ceilings {
-            results.clock = Some(Clock { before: before.flops_per_second, after: arithmetic(gpu, dtype)? });
+            results.clock = Some(Clock { before: before.flops_per_second, after: device.arithmetic(dtype)? });
         }
         Ok(peer)
     }
@@ -287,23 +254,5 @@ pub(super) fn tell(observer: &mut Observer<'_>, event: &Event<'_>) -> Result<(),
     match observer(event) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Ended::Stopped),
-    }
-}
-
-fn ceilings(gpu: Option<&Device>, dtype: DType) -> Result<Option<Ceilings>, BenchError> {
-    match gpu {
-        Some(device) => {
-            Ok(Some(kinora_cuda::ceilings::measure(device, CompilerOptions::from_environment(), dtype)?))
-        }
-        None => Ok(kinora_cpu::ceilings::measure(Isa::detect())),
-    }
-}
-
-fn arithmetic(gpu: Option<&Device>, dtype: DType) -> Result<f64, BenchError> {
-    match gpu {
-        Some(device) => {
-            Ok(kinora_cuda::ceilings::arithmetic(device, CompilerOptions::from_environment(), dtype)?)
-        }
-        None => Ok(kinora_cpu::ceilings::arithmetic(Isa::detect())),
     }
 }

@@ -1,6 +1,6 @@
 //! Hardware counters of a simulated launch.
 //!
-//! They follow the definitions of Nsight Compute, so that `crates/bench/peers/ncu_counters.py` can compare them with a chip's. Both count
+//! They follow the definitions of Nsight Compute, so that `crates/crates/bench/peers/ncu_counters.py` can compare them with a chip's. Both count
 //! what warps do, but these count PTX and a profiler counts machine code: the two differ if the assembler removes a load,
 //! merges two or spills a register. An instruction whose predicate switches off all lanes makes no request on either side.
 
