@@ -10,7 +10,7 @@ use super::{GenerateError, Preview};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Measuring a GPU's kernels against each other, if [`Tuning::Measure`](super::Tuning::Measure) asks for it: before
+    /// Measuring a GPU's kernels against each other, if [`Tuning::Measure`](kinora_runtime::Tuning::Measure) asks for it: before
     /// everything else, and once for a shape.
     Tune,
     /// Compiling a GPU's kernels, while weights are loaded. It comes only for those that were not compiled before.
