@@ -93,6 +93,7 @@ pub enum Failure {
         limit: MemoryLimit,
     },
     /// A file that cannot be read.
+    #[cfg(feature = "simulator")]
     #[error("cannot read {}", path.display())]
     Unreadable {
         /// The file.
@@ -101,9 +102,11 @@ pub enum Failure {
         source: io::Error,
     },
     /// The simulator does not run a kernel.
+    #[cfg(feature = "simulator")]
     #[error("{0}")]
     Simulation(String),
     /// The simulator found bugs in a kernel and has reported them.
+    #[cfg(feature = "simulator")]
     #[error("the simulator found {count} problem{} in the kernel", if *count == 1 { "" } else { "s" })]
     Found {
         /// How many.
@@ -208,7 +211,9 @@ impl Failure {
             Failure::Video(_) | Failure::FileExists(_) | Failure::File { .. } => "output",
             Failure::Profile(_) => "profile",
             Failure::ChecksFailed { .. } => "unwell",
+            #[cfg(feature = "simulator")]
             Failure::Unreadable { .. } => "input",
+            #[cfg(feature = "simulator")]
             Failure::Simulation(_) | Failure::Found { .. } => "simulation",
             Failure::Results(_)
             | Failure::Bench(_)
@@ -263,13 +268,12 @@ impl Failure {
             let help = self.help();
             print(&message, &causes, help.as_deref());
             // The JSON object that was printed already has all of it.
-            let already_printed = matches!(
-                self,
-                Failure::ChecksFailed { .. }
-                    | Failure::Found { .. }
-                    | Failure::Benchmark(_)
-                    | Failure::Slower(_)
-            );
+            let already_printed = match self {
+                Failure::ChecksFailed { .. } | Failure::Benchmark(_) | Failure::Slower(_) => true,
+                #[cfg(feature = "simulator")]
+                Failure::Found { .. } => true,
+                _ => false,
+            };
             if json && !already_printed {
                 print_json(self.kind(), self.exit_code(), &message, &causes, help.as_deref());
             }
@@ -322,6 +326,7 @@ fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
     }
 }
 
+#[cfg(feature = "cuda")]
 /// Where to get a header that the compiler did not find.
 fn header_help(header: &str) -> String {
     format!(

@@ -17,13 +17,13 @@ use kinora_runtime::RunError;
 
 use super::{
     device::{BenchDevice, LayerBench},
+    driver::driver,
     layers::failed,
     turns::{Contestant, Layer, samples},
 };
 use crate::{
     BenchError,
     cases::{Numbers, windows},
-    machine::driver,
     results::{Gpu, KINORA},
 };
 

@@ -4,6 +4,8 @@ mod clips;
 mod cpu;
 mod device;
 #[cfg(feature = "cuda")]
+mod driver;
+#[cfg(feature = "cuda")]
 mod gpu;
 #[cfg(not(feature = "cuda"))]
 #[path = "no_gpu.rs"]

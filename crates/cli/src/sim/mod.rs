@@ -5,16 +5,11 @@ mod operands;
 mod prediction;
 mod quantities;
 mod report;
+mod source;
 
 use std::{fs, path::PathBuf};
 
-use kinora::{
-    cuda::{
-        Architecture, CodeForm,
-        compiler::{CompileTarget, Compiler, CompilerOptions},
-    },
-    ptx::{Checks, ChipSpec, DeviceAddress, LaunchConfig, Module, Simulator},
-};
+use kinora::ptx::{Checks, ChipSpec, DeviceAddress, LaunchConfig, Module, Simulator};
 use serde_json::json;
 
 use self::{
@@ -40,7 +35,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let is_ptx = arguments.file.extension().is_some_and(|extension| extension == "ptx");
     let source = (!is_ptx).then_some(&text);
     let ptx = match source {
-        Some(source) => compiler(arguments)?.compile_text(&name, source, &arguments.compile)?,
+        Some(source) => source::ptx(arguments, &name, source)?,
         None => text.clone(),
     };
 
@@ -146,13 +141,6 @@ fn outputs(arguments: &SimArgs) -> Result<Vec<(usize, NewFile)>, Failure> {
 /// The chip that was asked for.
 fn chip(arguments: &SimArgs) -> &ChipSpec {
     arguments.device_profile.as_ref().unwrap_or(&arguments.chip)
-}
-
-/// A CUDA C++ compiler for the chip.
-fn compiler(arguments: &SimArgs) -> Result<Compiler, Failure> {
-    let (major, minor) = chip(arguments).capability;
-    let target = CompileTarget { architecture: Architecture(10 * major + minor), form: CodeForm::Ptx };
-    Ok(Compiler::new(target, CompilerOptions::from_environment())?)
 }
 
 /// The kernel that was asked for, or the only one.

@@ -7,7 +7,7 @@ use kinora::{
     quantity::{bytes, time},
 };
 
-use super::{arguments::SimArgs, compiler};
+use super::{arguments::SimArgs, source};
 use crate::failure::Failure;
 
 /// The prediction, if one was asked for. If there is a source, the assembler says how many registers a thread has.
@@ -17,7 +17,7 @@ pub fn predict(
     module: &Module,
     kernel: &str,
     config: &LaunchConfig,
-    source: Option<&String>,
+    cuda: Option<&String>,
 ) -> Result<Option<Prediction>, Failure> {
     if arguments.device_profile.is_none() {
         return Ok(None);
@@ -27,11 +27,10 @@ pub fn predict(
         Some(path) => Calibration::read(path).map_err(|error| Failure::Simulation(error.to_string()))?,
         None => Calibration::default(),
     };
-    let resources = match source {
-        Some(text) => compiler(arguments)?.resources_of_text(&name, text, &arguments.compile)?,
+    let registers = match cuda {
+        Some(text) => source::registers(arguments, &name, text)?,
         None => None,
     };
-    let registers = resources.map(|resources| resources.registers).filter(|&registers| registers > 0);
     let options = PredictOptions { registers, calibration, follows: false };
     let predicted = simulator.predict(module, kernel, config, &options);
     predicted.map(Some).map_err(|error| Failure::Simulation(format!("{name}: {error}")))

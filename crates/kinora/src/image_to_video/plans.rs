@@ -242,6 +242,7 @@ impl Request<'_> {
         Ok(vae::decoder(&self.configs.vae, &request)?)
     }
 
+    #[cfg(feature = "cuda")]
     /// The networks as built, before any pass.
     pub fn graphs(&self) -> Result<Vec<Graph>, GenerateError> {
         self.settings.check(self.configs, self.precision)?;
