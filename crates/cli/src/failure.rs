@@ -326,8 +326,8 @@ fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
     }
 }
 
-#[cfg(feature = "cuda")]
 /// Where to get a header that the compiler did not find.
+#[cfg(feature = "cuda")]
 fn header_help(header: &str) -> String {
     format!(
         "NVRTC searches only the folders it is given: pass the one that holds {header} as \

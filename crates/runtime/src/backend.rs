@@ -120,8 +120,8 @@ pub trait Network: fmt::Debug + Send {
         observer: Option<&mut StepObserver<'_>>,
     ) -> Result<Tensors, RunError>;
 
-    /// Runs the step once more on the inputs that [`Network::run_step`] was given last, and returns the seconds it took
-    /// by the device's own clock. If the device has memory of its own, copies of inputs and results are not included.
+    /// Runs the step once more, and returns the seconds it took by the device's own clock. `inputs` must be those that
+    /// [`Network::run_step`] was given last: a device with memory of its own still holds them, and does not copy them again.
     ///
     /// # Errors
     /// As [`Network::run_step`].

@@ -13,7 +13,7 @@ use crate::memory::{self, MemoryLimit};
 /// What runs the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
-    /// The first GPU that works; the CPU if there is none.
+    /// GPU 0 if it works; the CPU if not.
     #[default]
     Auto,
     /// The CPU, all cores.

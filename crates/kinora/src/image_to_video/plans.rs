@@ -242,8 +242,8 @@ impl Request<'_> {
         Ok(vae::decoder(&self.configs.vae, &request)?)
     }
 
-    #[cfg(feature = "cuda")]
     /// The networks as built, before any pass.
+    #[cfg(feature = "cuda")]
     pub fn graphs(&self) -> Result<Vec<Graph>, GenerateError> {
         self.settings.check(self.configs, self.precision)?;
         self.configs.check()?;
