@@ -15,6 +15,23 @@ fn a_published_model_needs_no_weights() {
     }
 }
 
+/// The README shows what the command prints. The CPU's row depends on the instruction set that weights are packed for.
+#[cfg(feature = "cuda")]
+#[test]
+fn the_readmes_table_of_hardware_is_current() {
+    let printed = run(&["info", "--config", "svd", "--hardware"]).text();
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    let (_, table) = readme.split_once("<!-- hardware:begin -->\n").unwrap();
+    let (table, _) = table.split_once("<!-- hardware:end -->").unwrap();
+    let gpus = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| !line.starts_with("| CPU")).map(str::to_owned).collect()
+    };
+    assert_eq!(gpus(table), gpus(&printed));
+    assert!(gpus(table).len() > 8, "{table}");
+    let listed = run(&["info", "--config", "svd", "--hardware", "--json"]).json();
+    assert_eq!(listed.as_array().unwrap().len(), table.lines().count() - 2);
+}
+
 #[test]
 fn json_has_the_same_figures() {
     let words = ["info", "--config", "svd", "--precision", "f16", "--decode-chunk", "2", "--json"];
