@@ -70,7 +70,11 @@ pub fn bench(arguments: &[String]) -> Result<(), TaskError> {
         words.extend(["cpu", "svd", "vae", "pipeline", "--device", "cpu"]);
     }
     words.extend(arguments.iter().map(String::as_str));
-    step("benchmarks", cargo(&words).arg("--python").arg(interpreter()))
+    let mut run = cargo(&words);
+    if !arguments.iter().any(|word| matches!(word.as_str(), "--no-peers" | "--from" | "--python")) {
+        run.arg("--python").arg(interpreter());
+    }
+    step("benchmarks", &mut run)
 }
 
 /// Writes the archive of Python packages that a GPU host may lack; wheels are kept in the environment's folder.

@@ -69,7 +69,11 @@ const SLOW: &[Slow] = &[
 ];
 
 /// Files outside a crate's folder that its tests read.
-const READ_BY: &[(&str, &[&str])] = &[("golden/photos/", &["kinora", "kinora-cli"])];
+const READ_BY: &[(&str, &[&str])] = &[
+    ("golden/photos/", &["kinora", "kinora-cli"]),
+    ("crates/cuda/src/kernels/", &["kinora-ptx"]),
+    ("README.md", &["kinora", "kinora-cli"]),
+];
 /// Files that every crate depends on.
 const SHARED: &[&str] = &["Cargo.toml", "Cargo.lock", ".cargo/", "clippy.toml"];
 
@@ -114,7 +118,10 @@ fn or_none(names: &[&str]) -> String {
 
 /// The commit that the changes are counted from: where this branch left `main`, or the last commit if there is no `main`.
 fn base() -> Result<String, TaskError> {
-    for main in ["main", "origin/main"] {
+    let branch = output(&mut command("git", &["rev-parse", "--abbrev-ref", "HEAD"]))?;
+    // Commits on `main` itself are compared with the branch that they would be pushed to.
+    let candidates = if branch.trim() == "main" { ["origin/main", "main"] } else { ["main", "origin/main"] };
+    for main in candidates {
         if succeeds(&mut command("git", &["rev-parse", "--verify", main])) {
             let base = output(&mut command("git", &["merge-base", "HEAD", main]))?;
             return Ok(base.trim().chars().take(12).collect());

@@ -189,7 +189,9 @@ impl Failure {
                 Precision::BF16 => "try --precision f32",
                 Precision::F32 => "`kinora info FOLDER` shows what is in the model's files",
             },
-            Failure::Device(_) | Failure::Generate(GenerateError::Device(_)) => ON_THE_CPU,
+            Failure::Device(_)
+            | Failure::Bench(BenchError::Device(_))
+            | Failure::Generate(GenerateError::Device(_)) => ON_THE_CPU,
             Failure::Generate(GenerateError::Run { source, .. })
                 if matches!(**source, RunError::Device(_)) =>
             {
@@ -215,6 +217,7 @@ impl Failure {
             Failure::Unreadable { .. } => "input",
             #[cfg(feature = "simulator")]
             Failure::Simulation(_) | Failure::Found { .. } => "simulation",
+            Failure::Bench(BenchError::Device(_)) => "device",
             Failure::Results(_)
             | Failure::Bench(_)
             | Failure::Peer(_)

@@ -1,4 +1,5 @@
 //! `kinora doctor`.
+#![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;

@@ -1,4 +1,5 @@
 //! `kinora sim`.
+#![cfg(all(feature = "cuda", feature = "simulator"))]
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod support;

@@ -338,7 +338,7 @@ fn a_budget_that_does_not_suffice_is_said_before_any_work() {
 
     let (error, begun) = within(1000);
     let text = error.to_string();
-    assert!(!begun && text.contains("but 1.00 kB may be used"), "{text}");
+    assert!(!begun && text.contains("but only 1.00 kB may be used"), "{text}");
     assert!(text.ends_with("no smaller clip that was tried would fit"), "{text}");
 }
 

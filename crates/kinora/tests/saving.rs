@@ -1,7 +1,7 @@
 //! A finished clip as a file, and a look at it before it is finished.
 #![allow(clippy::unwrap_used)]
 
-use std::{fs, ops::ControlFlow};
+use std::fs;
 
 use kinora::{
     ImageToVideo, RgbImage,
@@ -68,7 +68,7 @@ fn previews_are_small_pictures_of_the_clip() {
     let clip = pipeline
         .generate_with(&model_in_the_box::still().unwrap(), &settings, |progress| {
             previews.extend(progress.preview.map(|preview| preview.frames()));
-            ControlFlow::Continue(())
+            std::ops::ControlFlow::Continue(())
         })
         .unwrap();
     assert_eq!(previews.len(), settings.steps);

@@ -2,6 +2,7 @@
 //!
 //! Without NVRTC the test says so and does nothing, unless `KINORA_REQUIRE_NVRTC` is set.
 
+#![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 use std::{io::Write, path::Path};

@@ -79,7 +79,7 @@ fn a_page_shows_what_was_recorded() {
 
     assert_eq!(text(between(&dom, "<h1", "</h1>")), profile.title);
     let machine = text(between(&dom, "id=\"machine\"", "</p>"));
-    assert_eq!(machine, "NVIDIA H200 at best 760 TFLOP/s 4.20 TB/s 1.90 µs a launch");
+    assert_eq!(machine, "NVIDIA H200 peak 760 TFLOP/s 4.20 TB/s 1.90 µs per launch");
     assert_eq!(figure(&dom, "total"), time(profile.duration()));
     assert_eq!(figure(&dom, "peak"), bytes(profile.memory_peak().unwrap().1));
     assert!(dom.contains(&format!("planned: {}", bytes(profile.planned_peak_bytes.unwrap()))));

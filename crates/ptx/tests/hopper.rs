@@ -24,7 +24,7 @@ fn map(address: u64, width: u64, height: u64, tile: [u32; 2], swizzle: Swizzle) 
     })
 }
 
-/// One product m64n64k16 of operands that the copy engine brings, in a swizzle of so many elements a row; b transposed or
+/// One product m64n64k16 of operands that the TMA brings, in a swizzle of so many elements a row; b transposed or
 /// not. The descriptors are written as CUTLASS writes them.
 fn product(swizzle: Swizzle, transposed: bool, negative: bool) {
     let mode = match swizzle {

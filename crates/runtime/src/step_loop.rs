@@ -110,7 +110,9 @@ impl StepLoop<'_> {
             *tensor = Tensor::from_slice(tensor.shape().clone(), &next).map_err(|_| given(counter))?;
         }
         for &(name, fresh) in self.fresh {
-            inputs.insert(name.to_owned(), fresh[step].clone());
+            let (input, got, steps) = (name.to_owned(), fresh.len(), self.count);
+            let tensor = fresh.get(step).ok_or(RunError::FreshCount { input, got, steps })?;
+            inputs.insert(name.to_owned(), tensor.clone());
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kinora::device::OpenDeviceError;
 use kinora_cpu::CpuOps;
 use kinora_cuda::{
     CudaError, CudaOptions, Planned, ceilings,
@@ -38,7 +39,8 @@ impl From<CudaError> for BenchError {
 
 /// Opens a GPU by its number.
 pub(super) fn open(ordinal: usize) -> Result<Arc<dyn BenchDevice>, BenchError> {
-    Ok(Arc::new(GpuDevice(Device::shared(ordinal)?)))
+    let device = Device::shared(ordinal).map_err(|error| OpenDeviceError::from(RunError::from(error)))?;
+    Ok(Arc::new(GpuDevice(device)))
 }
 
 #[derive(Debug)]

@@ -28,8 +28,6 @@ impl NetworkLayer {
         let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {} };
         let mut network = backend.plan(&network.graph, None)?.load(&Synthetic, &silent)?;
         network.run_clip(&clip)?;
-        // Leaves the inputs where a timed step finds them.
-        network.run_step(&step)?;
         Ok(NetworkLayer { network, step })
     }
 }
@@ -41,7 +39,7 @@ impl Layer for NetworkLayer {
         Ok(in_windows(&result.to_f32()))
     }
 
-    /// On a GPU by events, without the copies of the inputs.
+    /// On a GPU by events, without the copies of the inputs, which [`Layer::result`] left there.
     fn time(&mut self, seconds: f64, least: usize) -> Result<Vec<f64>, BenchError> {
         samples(seconds, least, || Ok(self.network.time_step(&self.step)?))
     }

@@ -43,7 +43,7 @@ pub struct InfoArgs {
 
     /// Say which clip fits which GPU, and about how long it takes there. Prints a Markdown table; with --json, a list.
     #[cfg(feature = "cuda")]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "precision")]
     pub hardware: bool,
 
     /// The clip.

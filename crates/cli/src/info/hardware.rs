@@ -26,7 +26,7 @@ pub fn run(configs: &Configs, settings: &Settings, json: bool) -> Result<(), Fai
     print(&text)
 }
 
-fn row(Fit { machine, clip }: &Fit) -> String {
+fn row(Fit { machine, clip, .. }: &Fit) -> String {
     let Some(clip) = clip else {
         return format!("| {} | none that was tried | | |\n", machine.name);
     };

@@ -15,6 +15,7 @@ use crate::device::Device;
 
 /// The result of one check.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Finding {
     /// What was checked.
     pub name: String,

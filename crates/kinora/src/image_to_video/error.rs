@@ -14,6 +14,7 @@ use crate::{device::OpenDeviceError, quantity::bytes};
 
 /// Why a clip could not be made.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum GenerateError {
     /// A setting that no clip can be made with.
     #[error("{setting} is {value}, but {rule}")]

@@ -8,6 +8,7 @@ use super::{Configs, GenerateError, Precision, Settings, Stage, plans::Request};
 
 /// What a network needs, according to its plan for this machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PartEstimate {
     /// The network.
     pub name: &'static str,
@@ -37,6 +38,7 @@ impl PartEstimate {
 
 /// What a clip costs.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Estimate {
     /// The networks in the order in which they run. A decoder comes twice if the last chunk is shorter than the others.
     pub parts: Vec<PartEstimate>,

@@ -15,10 +15,14 @@ const GPU_SHARE: f64 = 0.44;
 const CPU_SHARE: f64 = 0.8;
 
 /// Memory that a GPU's driver and display need beside a clip.
-const RESERVED_BYTES: u64 = 600_000_000;
+const GPU_RESERVED_BYTES: u64 = 600_000_000;
+
+/// Memory that the system and other programs need beside a clip on a CPU.
+const CPU_RESERVED_BYTES: u64 = 4_000_000_000;
 
 /// A machine by its published figures.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Machine {
     /// Its name.
     pub name: &'static str,
@@ -53,6 +57,7 @@ const fn gpu(name: &'static str, gigabytes: u64, architecture: u32, flops_per_se
 
 /// A clip on a machine.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Fit {
     /// The machine.
     pub machine: Machine,
@@ -62,6 +67,7 @@ pub struct Fit {
 
 /// A clip that fits a machine: the one that was asked for, or the nearest to it.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct FittingClip {
     /// Frames.
     pub frames: usize,
@@ -96,7 +102,8 @@ fn fit(configs: &Configs, settings: &Settings, machine: Machine) -> Result<Fit, 
         }
         None => (Box::new(CpuBackend::default()), Precision::F32),
     };
-    let budget = usize::try_from(machine.memory_bytes - RESERVED_BYTES).unwrap_or(usize::MAX);
+    let reserved = if machine.architecture.is_some() { GPU_RESERVED_BYTES } else { CPU_RESERVED_BYTES };
+    let budget = usize::try_from(machine.memory_bytes - reserved).unwrap_or(usize::MAX);
     let request = Request { configs, settings, precision, backend: &*backend };
     let clip = match request.plan_within(Some(budget)) {
         Ok(plans) => Some(fitting(&machine, settings, precision, &plans.estimate())),

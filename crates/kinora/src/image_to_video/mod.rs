@@ -98,10 +98,12 @@ impl ImageToVideo {
     /// Reads a model's configurations and opens its weights; they are read when a clip is made.
     ///
     /// # Errors
-    /// If a part is missing, damaged, not supported, or does not fit the others.
+    /// If a part is missing, damaged, not supported, or does not fit the others, or the device cannot be used.
     pub fn new(model: ModelFolder, options: LoadOptions) -> Result<Self, GenerateError> {
+        // A wrong model is reported before a GPU is opened, which takes a while.
+        let configs = Configs::read(&model)?;
         let backend = options.device.open(options.kernels, options.tuning)?;
-        Self::on(backend, model, options)
+        Self::with(configs, backend, model, options)
     }
 
     /// The same on a backend that is already open, perhaps one of the caller's own: [`LoadOptions::device`] and the
@@ -114,7 +116,15 @@ impl ImageToVideo {
         model: ModelFolder,
         options: LoadOptions,
     ) -> Result<Self, GenerateError> {
-        let configs = Configs::read(&model)?;
+        Self::with(Configs::read(&model)?, backend, model, options)
+    }
+
+    fn with(
+        configs: Configs,
+        backend: Arc<dyn Backend>,
+        model: ModelFolder,
+        options: LoadOptions,
+    ) -> Result<Self, GenerateError> {
         let variant = Variant::For(options.precision.dtype());
         Ok(ImageToVideo {
             configs,

@@ -8,6 +8,7 @@ use super::{BoxError, MAX_PIXELS, MAX_SIDE};
 
 /// Why a photo could not be read.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum PhotoError {
     /// Nothing is at the path.
     #[error("there is no photo at `{}`; check the path", path.display())]

@@ -11,6 +11,7 @@ use super::is_standard_output;
 
 /// Why a video could not be written.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum VideoError {
     /// The path's extension names no format.
     #[error(
