@@ -82,7 +82,8 @@ pub(crate) struct ByElements {
     pub function: Elementwise,
 }
 
-impl Implementation for ByElements {
+// SAFETY: the extents and strides that the kernel goes through are those of the call's operands and result.
+unsafe impl Implementation for ByElements {
     fn name(&self) -> String {
         self.names[usize::from(!self.plain)].to_owned()
     }

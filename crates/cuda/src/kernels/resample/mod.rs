@@ -129,7 +129,8 @@ struct Upsampling {
     plain: bool,
 }
 
-impl Implementation for Upsampling {
+// SAFETY: the arguments are those of `upsample`, with the extents of operand and result.
+unsafe impl Implementation for Upsampling {
     fn name(&self) -> String {
         name(self.plain)
     }
@@ -188,7 +189,8 @@ struct Pooling {
     plain: bool,
 }
 
-impl Implementation for Pooling {
+// SAFETY: the arguments are those of `pool`, with the extents of operand and result.
+unsafe impl Implementation for Pooling {
     fn name(&self) -> String {
         name(self.plain)
     }
