@@ -96,7 +96,8 @@ impl Workbench {
         call: &Call<'_>,
         implementation: &dyn Implementation,
     ) -> Result<Vec<Kernel>, CudaError> {
-        Ok(kernels(implementation.work(&Places::anywhere(call))?.iter()))
+        let work = implementation.work(&Places::anywhere(call)).map_err(|error| call.blame(error))?;
+        Ok(kernels(work.iter()))
     }
 
     fn loaded(&self) -> MutexGuard<'_, LoadedKernels> {
@@ -162,7 +163,7 @@ impl Workbench {
                 implementation.name()
             )));
         }
-        let work = implementation.work(&memory.places())?;
+        let work = implementation.work(&memory.places()).map_err(|error| call.blame(error))?;
         self.compile(&kernels(work.iter()))?;
         let loaded = self.loaded();
         let work = work

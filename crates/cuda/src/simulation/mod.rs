@@ -137,7 +137,7 @@ impl SimulatedBench {
             }
         }
         let (mut reports, mut latitude) = (Vec::new(), RoundingLatitude::default());
-        for work in implementation.work(&places)? {
+        for work in implementation.work(&places).map_err(|error| call.blame(error))? {
             let Work::Launch(launch) = work else {
                 return Err(CudaError::NotSimulated(implementation.name()));
             };
