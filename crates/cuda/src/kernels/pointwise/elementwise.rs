@@ -164,7 +164,7 @@ impl Elementwise {
         let longs = |extents: &[usize]| extents.iter().map(|&extent| long(extent)).collect::<Vec<i64>>();
         let operands = StructValue::named("Operands")
             .with_array("at", &at)
-            .with_table("stride", &strides.iter().map(|strides| longs(strides)).collect::<Vec<_>>())
+            .with_table("stride", &strides.iter().map(|strides| longs(strides)).collect::<Vec<_>>())?
             .with_array("extent", &longs(&extents));
         let [p, q] = self.numbers;
         let arguments = arguments![places.outputs[0], operands, long(count), p, q];
