@@ -90,13 +90,6 @@ impl SimulatedBench {
         })
     }
 
-    /// The same bench with the figures of another chip that runs the same kernels.
-    #[must_use]
-    pub fn with_chip_spec(mut self, profile: ChipSpec) -> SimulatedBench {
-        self.profile = profile;
-        self
-    }
-
     /// The chip.
     pub fn chip(&self) -> &Chip {
         &self.chip
