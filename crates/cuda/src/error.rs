@@ -276,7 +276,7 @@ impl From<CudaError> for RunError {
 
 fn gpus(count: usize) -> String {
     match count {
-        0 => "there are none".to_owned(),
+        0 => "the CUDA driver found none".to_owned(),
         1 => "the only one is 0".to_owned(),
         _ => format!("they are 0 to {}", count - 1),
     }

@@ -29,12 +29,13 @@ impl PreparedWork {
     /// Enqueues the work in a stream.
     ///
     /// # Safety
-    /// The memory that it reads and writes must stay allocated until the stream has finished it.
+    /// The memory of the call that it was made for must stay allocated until the stream has finished it.
     pub unsafe fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
         match self {
-            // SAFETY: the family that made the launch set its arguments; the caller keeps the memory alive.
+            // SAFETY: the implementation that made the launch set the arguments that its kernel takes, and addresses only its
+            // call's memory (the contract of `Implementation`); the caller keeps that memory alive.
             PreparedWork::Launch(launch) => unsafe { launch.enqueue(stream) },
-            // SAFETY: as above: the family gave the operands, and the caller keeps their memory.
+            // SAFETY: as above: the implementation gave the operands, and the caller keeps their memory alive.
             PreparedWork::Library(call) => unsafe { call.enqueue(stream) },
         }
     }

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kinora_graph::TensorType;
+
 use crate::{
     Chip, CudaError, LoadedKernels,
     compiler::{CompileTarget, Compiler, CompilerOptions, Progress},
@@ -94,7 +96,8 @@ impl Workbench {
         call: &Call<'_>,
         implementation: &dyn Implementation,
     ) -> Result<Vec<Kernel>, CudaError> {
-        Ok(kernels(implementation.work(&Places::anywhere(call))?.iter()))
+        let work = implementation.work(&Places::anywhere(call)).map_err(|error| call.blame(error))?;
+        Ok(kernels(work.iter()))
     }
 
     fn loaded(&self) -> MutexGuard<'_, LoadedKernels> {
@@ -128,7 +131,7 @@ impl Workbench {
         DeviceBuffer::new(self.stream.context(), FLUSH_BYTES)
     }
 
-    /// Compiles a call's kernels and allocates its tensors.
+    /// Compiles a call's kernels and allocates its tensors. The implementation must be one offered for such a call.
     ///
     /// # Errors
     /// If a kernel does not compile, or there is too little memory.
@@ -138,22 +141,29 @@ impl Workbench {
         implementation: &dyn Implementation,
     ) -> Result<PreparedCall, CudaError> {
         let memory = self.memory(call, implementation.workspace())?;
-        self.prepare_in(implementation, &memory)
+        self.prepare_in(call, implementation, &memory)
     }
 
-    /// Compiles a call's kernels, which are to work in memory that other ways to run it share.
+    /// As [`Workbench::prepare`], in memory that other ways to run the call share.
     ///
     /// # Errors
-    /// If a kernel does not compile, or the scratch memory is too little.
+    /// If a kernel does not compile, the memory is for tensors of other sizes, or the scratch memory is too little.
     pub fn prepare_in(
         &self,
+        call: &Call<'_>,
         implementation: &dyn Implementation,
         memory: &Arc<CallMemory>,
     ) -> Result<PreparedCall, CudaError> {
         if implementation.workspace() > memory.workspace.1 {
             return Err(CudaError::Internal(format!("{} needs more scratch memory", implementation.name())));
         }
-        let work = implementation.work(&memory.places())?;
+        if !memory.fits(call) {
+            return Err(CudaError::Internal(format!(
+                "the memory for {} is that of another call",
+                implementation.name()
+            )));
+        }
+        let work = implementation.work(&memory.places()).map_err(|error| call.blame(error))?;
         self.compile(&kernels(work.iter()))?;
         let loaded = self.loaded();
         let work = work
@@ -197,6 +207,14 @@ pub struct CallMemory {
 }
 
 impl CallMemory {
+    /// Whether the tensors have the sizes of a call's.
+    fn fits(&self, call: &Call<'_>) -> bool {
+        let sizes = |tensors: &[(usize, usize)], types: &[&TensorType]| {
+            tensors.iter().map(|&(_, bytes)| bytes).eq(types.iter().map(|ty| ty.bytes()))
+        };
+        sizes(&self.inputs, call.inputs) && sizes(&self.outputs, call.outputs)
+    }
+
     fn address(&self, (at, bytes): (usize, usize)) -> DevicePointer {
         if bytes == 0 { DevicePointer::NULL } else { self.buffer.address().offset(at) }
     }
@@ -294,7 +312,8 @@ impl PreparedCall {
     }
 
     fn enqueue(&self) -> Result<(), CudaError> {
-        // SAFETY: the memory is this call's own; whoever puts work into the stream waits for it.
+        // SAFETY: the work addresses only the memory of its call (the contract of `Implementation`). `memory` has the sizes
+        // of that call's tensors, as `prepare_in` checked; whoever puts work into the stream waits for it.
         self.work.iter().try_for_each(|work| unsafe { work.enqueue(&self.stream) })
     }
 

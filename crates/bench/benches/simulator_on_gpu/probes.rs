@@ -148,7 +148,8 @@ pub fn name(number: usize) -> String {
 #[derive(Debug)]
 pub struct Probes;
 
-impl Implementation for Probes {
+// SAFETY: each probe takes these two pointers, and its offsets lie within the operand and the result.
+unsafe impl Implementation for Probes {
     fn name(&self) -> String {
         "probes".to_owned()
     }

@@ -164,7 +164,7 @@ impl GpuBench {
         }
         let memories = self.memories(call, &ways)?;
         for memory in &memories {
-            let first = self.bench.prepare_in(&*ways[0], memory)?;
+            let first = self.bench.prepare_in(call, &*ways[0], memory)?;
             for (number, pattern) in operands.iter().enumerate() {
                 first.repeat(number, pattern)?;
             }
@@ -172,7 +172,7 @@ impl GpuBench {
         let ways = ways.into_iter().enumerate().map(|(number, way)| {
             let kernel = way.name();
             let by = if number == 0 { KINORA.to_owned() } else { format!("{KINORA} {kernel}") };
-            let calls = memories.iter().map(|memory| self.bench.prepare_in(&*way, memory));
+            let calls = memories.iter().map(|memory| self.bench.prepare_in(call, &*way, memory));
             let layer = calls.collect::<Result<Vec<_>, CudaError>>().map(|calls| -> Box<dyn Layer> {
                 let ty = call.outputs[0].clone();
                 Box::new(GpuLayer { calls, flush: self.flush.clone(), ty, next: 0 })

@@ -109,7 +109,12 @@ impl Places {
 }
 
 /// One way to run a call on a GPU. It keeps what it needs to know of the call that it was offered for.
-pub trait Implementation: fmt::Debug + Send + Sync {
+///
+/// # Safety
+/// Its work runs on a GPU without further checks. Given the places of a call like the one that it was offered for, with
+/// [`workspace`](Implementation::workspace) bytes of scratch memory, the work must read and write only those tensors, that
+/// scratch memory and the fault word, and each launch must have the arguments that its kernel takes.
+pub unsafe trait Implementation: fmt::Debug + Send + Sync {
     /// Its name, the same in every run: the tuner's results are kept by it.
     fn name(&self) -> String;
 

@@ -175,7 +175,8 @@ extern "C" __global__ void k(float *y, Extents extents, const Operands operands,
         let at = DevicePointer::new(256);
         let operands = StructValue::named("Operands")
             .with_array("at", &[at; 2])
-            .with_table("stride", &[vec![1i64, 2, 3], vec![4, 5, 6]]);
+            .with_table("stride", &[vec![1i64, 2, 3], vec![4, 5, 6]])
+            .unwrap();
         let extents = Extents { rows: 1, columns: 2, depth: 3 };
         let kernel = Kernel::new(Source { path: "test/k.cu", text }, "k");
         Launch::new(kernel, 1, 32, arguments![at, extents, operands, 7, 0.5f32]).kernel

@@ -7,6 +7,7 @@
 use std::{borrow::Cow, fmt::Write as _};
 
 use super::DevicePointer;
+use crate::CudaError;
 
 /// The type of a parameter or of a field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -152,7 +153,12 @@ impl<T: Plain, const N: usize> Plain for [T; N] {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StructValue {
     layout: Cow<'static, Layout>,
+    /// The fields, and the padding between and after them.
     bytes: Vec<u8>,
+    /// Where the last field ends. Padding follows.
+    end: usize,
+    /// That of the field with the largest one.
+    alignment: usize,
 }
 
 impl StructValue {
@@ -160,12 +166,14 @@ impl StructValue {
     pub fn of<T: Plain>(value: T, layout: &'static Layout) -> StructValue {
         let mut bytes = Vec::with_capacity(layout.size);
         value.put(&mut bytes);
-        StructValue { layout: Cow::Borrowed(layout), bytes }
+        let end = bytes.len();
+        StructValue { layout: Cow::Borrowed(layout), bytes, end, alignment: align_of::<T>() }
     }
 
     /// A struct without fields, to which [`StructValue::with`] adds them in order.
     pub fn named(name: &'static str) -> StructValue {
-        StructValue { layout: Cow::Owned(Layout { name, size: 0, fields: Vec::new() }), bytes: Vec::new() }
+        let layout = Layout { name, size: 0, fields: Vec::new() };
+        StructValue { layout: Cow::Owned(layout), bytes: Vec::new(), end: 0, alignment: 1 }
     }
 
     /// Adds a field.
@@ -182,11 +190,18 @@ impl StructValue {
     }
 
     /// Adds an array of arrays of one length.
-    #[must_use]
-    pub fn with_table<T: Plain>(self, name: &'static str, rows: &[Vec<T>]) -> StructValue {
-        let row = CType::Array(Box::new(T::c_type()), rows.first().map_or(0, Vec::len));
+    ///
+    /// # Errors
+    /// If they differ in length.
+    pub fn with_table<T: Plain>(self, name: &'static str, rows: &[Vec<T>]) -> Result<StructValue, CudaError> {
+        let length = rows.first().map_or(0, Vec::len);
+        if let Some(other) = rows.iter().map(Vec::len).find(|&other| other != length) {
+            let table = format!("{}::{name}", self.layout.name);
+            return Err(CudaError::Internal(format!("{table} has rows of {length} and of {other} elements")));
+        }
+        let row = CType::Array(Box::new(T::c_type()), length);
         let ty = CType::Array(Box::new(row), rows.len());
-        self.with_field(name, ty, rows.iter().flatten().copied())
+        Ok(self.with_field(name, ty, rows.iter().flatten().copied()))
     }
 
     fn with_field<T: Plain>(
@@ -195,9 +210,13 @@ impl StructValue {
         ty: CType,
         values: impl IntoIterator<Item = T>,
     ) -> StructValue {
-        let offset = self.bytes.len().next_multiple_of(align_of::<T>());
+        let offset = self.end.next_multiple_of(align_of::<T>());
         self.bytes.resize(offset, 0);
         values.into_iter().for_each(|value| value.put(&mut self.bytes));
+        self.end = self.bytes.len();
+        // As in C, the size is a multiple of the alignment.
+        self.alignment = self.alignment.max(align_of::<T>());
+        self.bytes.resize(self.end.next_multiple_of(self.alignment), 0);
         let layout = self.layout.to_mut();
         layout.fields.push(Field { name, offset, ty });
         layout.size = self.bytes.len();
@@ -306,7 +325,8 @@ mod tests {
         let value = StructValue::named("Axes")
             .with("count", 7i32)
             .with_array("at", &[DevicePointer::new(1)])
-            .with_table("stride", &[vec![2i64, 3], vec![4, 5], vec![6, 7]]);
+            .with_table("stride", &[vec![2i64, 3], vec![4, 5], vec![6, 7]])
+            .unwrap();
         let fields: Vec<(&str, usize, String)> =
             value.layout().fields.iter().map(|f| (f.name, f.offset, f.ty.spelled())).collect();
         let pointer = "launch_check::AnyPointer[1]".to_owned();
@@ -317,5 +337,22 @@ mod tests {
         ];
         assert_eq!(fields, expected);
         assert_eq!((value.layout().size, value.bytes().len()), (64, 64));
+    }
+
+    #[test]
+    fn a_struct_is_padded_at_its_end_as_in_c() {
+        let value = StructValue::named("Padded").with("wide", 1i64).with("narrow", 2i32);
+        assert_eq!((value.layout().size, value.bytes().len()), (16, 16));
+        // The next field takes the place of the padding.
+        let value = value.with("next", 3i32);
+        assert_eq!((value.layout().fields[2].offset, value.layout().size), (12, 16));
+        assert_eq!(value.bytes()[8..], [2, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(StructValue::named("Narrow").with("only", 1i32).layout().size, 4);
+    }
+
+    #[test]
+    fn the_rows_of_a_table_have_one_length() {
+        let error = StructValue::named("Axes").with_table("stride", &[vec![1i64, 2], vec![3]]).unwrap_err();
+        assert!(error.to_string().contains("Axes::stride has rows of 2 and of 1 elements"), "{error}");
     }
 }

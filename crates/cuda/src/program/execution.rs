@@ -159,7 +159,8 @@ impl Executor {
 
     fn enqueue_node(&self, stream: &Stream, node: &RunningNode) -> Result<(), CudaError> {
         for work in &node.work {
-            // SAFETY: the memory lives as long as the program, which waits for the stream before it is dropped.
+            // SAFETY: the work addresses only its call's memory (the contract of `Implementation`), which lives as long as the
+            // program; the program waits for the stream before it is dropped.
             let launched = unsafe { work.enqueue(stream) };
             let done = launched.and_then(|()| match self.synchronise_every_launch {
                 true => stream.synchronise(),

@@ -90,13 +90,6 @@ impl SimulatedBench {
         })
     }
 
-    /// The same bench with the figures of another chip that runs the same kernels.
-    #[must_use]
-    pub fn with_chip_spec(mut self, profile: ChipSpec) -> SimulatedBench {
-        self.profile = profile;
-        self
-    }
-
     /// The chip.
     pub fn chip(&self) -> &Chip {
         &self.chip
@@ -137,7 +130,7 @@ impl SimulatedBench {
             }
         }
         let (mut reports, mut latitude) = (Vec::new(), RoundingLatitude::default());
-        for work in implementation.work(&places)? {
+        for work in implementation.work(&places).map_err(|error| call.blame(error))? {
             let Work::Launch(launch) = work else {
                 return Err(CudaError::NotSimulated(implementation.name()));
             };

@@ -43,7 +43,7 @@ impl SimulatedBench {
             number: 1,
         };
         let mut launches: Vec<(String, Prediction)> = Vec::new();
-        for work in implementation.work(&places)? {
+        for work in implementation.work(&places).map_err(|error| call.blame(error))? {
             let Work::Launch(launch) = work else {
                 return Err(CudaError::NotSimulated(implementation.name()));
             };

@@ -234,7 +234,7 @@ impl Tuner {
         let baseline = self.baseline(call)?;
         let workspace = offered.iter().chain([&baseline]).map(|way| way.workspace()).max().unwrap_or(0);
         let memory = bench.memory(call, workspace)?;
-        let plain = bench.prepare_in(&*baseline, &memory)?;
+        let plain = bench.prepare_in(call, &*baseline, &memory)?;
         for (operand, ty) in call.inputs.iter().enumerate() {
             plain.repeat(operand, &pattern(ty.dtype, operand as u64))?;
         }
@@ -243,7 +243,7 @@ impl Tuner {
         let mut best = f32::INFINITY;
         for way in &offered {
             let measured = bench
-                .prepare_in(&**way, &memory)
+                .prepare_in(call, &**way, &memory)
                 .map_err(Refusal::from)
                 .and_then(|prepared| measure_one(&prepared, call, &expected, (flush, best)));
             match measured {

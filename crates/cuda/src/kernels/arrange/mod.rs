@@ -93,7 +93,8 @@ fn slice(call: &Call<'_>, Slice { axis, start, len }: Slice) -> Copy {
     Copy { input: 0, from: start * step, to: 0, blocks, length, from_pitch, to_pitch: length }
 }
 
-impl Implementation for Copies {
+// SAFETY: every copy lies within its operand and within the result, as the call's shapes give them.
+unsafe impl Implementation for Copies {
     fn name(&self) -> String {
         if self.plain { "copies-plain" } else { "copies" }.to_owned()
     }

@@ -111,7 +111,8 @@ fn tensor_map(problem: &Problem, places: &Places, operand: usize, rows: usize) -
     }
 }
 
-impl Implementation for Hopper {
+// SAFETY: the arguments are those of `hopper`; the tensor maps and the extents are those of the call's tensors.
+unsafe impl Implementation for Hopper {
     fn name(&self) -> String {
         let turns = if self.turns { " in turns" } else { "" };
         format!("hopper {}x{}{turns}", self.query_tile(), self.key_tile)

@@ -19,7 +19,8 @@ pub(super) struct Plain {
     pub(super) problem: Arc<Problem>,
 }
 
-impl Implementation for Plain {
+// SAFETY: the arguments are those of `plain`, which stays within the tensors whose extents the problem gives.
+unsafe impl Implementation for Plain {
     fn name(&self) -> String {
         "plain".into()
     }

@@ -60,7 +60,8 @@ struct Timesteps {
     count: usize,
 }
 
-impl Implementation for Timesteps {
+// SAFETY: the arguments are those of `timesteps`, which writes `count` rows of the embedding's width.
+unsafe impl Implementation for Timesteps {
     fn name(&self) -> String {
         "timesteps".to_owned()
     }
@@ -97,7 +98,8 @@ struct Lookup {
     plain: bool,
 }
 
-impl Implementation for Lookup {
+// SAFETY: the arguments are those of `lookup`, which reports an index outside the table and does not follow it.
+unsafe impl Implementation for Lookup {
     fn name(&self) -> String {
         if self.plain { "lookup-plain" } else { "lookup" }.to_owned()
     }

@@ -243,7 +243,8 @@ fn convolution(problem: &Problem) -> Option<Convolution> {
     (countable(&convolution.input) && countable(&convolution.output) && alike).then_some(convolution)
 }
 
-impl Implementation for ByCublasLt {
+// SAFETY: the product has the call's shapes, and the workspace holds its staged result and what cuBLASLt may use.
+unsafe impl Implementation for ByCublasLt {
     fn name(&self) -> String {
         format!("{CUBLASLT} {}", self.algorithm)
     }
@@ -273,7 +274,8 @@ impl Implementation for ByCublasLt {
     }
 }
 
-impl Implementation for ByCudnn {
+// SAFETY: the convolution has the call's shapes, and the workspace holds its staged result and what cuDNN asked for.
+unsafe impl Implementation for ByCudnn {
     fn name(&self) -> String {
         CUDNN.to_owned()
     }

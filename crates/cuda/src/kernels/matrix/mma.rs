@@ -189,7 +189,8 @@ fn partial_store_width(columns: usize) -> usize {
     [4, 2].into_iter().find(|width| columns.is_multiple_of(*width)).unwrap_or(1)
 }
 
-impl Implementation for Mma {
+// SAFETY: the extents and strides are the problem's, and the workspace holds the partial sums of all splits.
+unsafe impl Implementation for Mma {
     fn name(&self) -> String {
         let Tile { rows, columns, .. } = self.tile;
         match self.splits {

@@ -18,7 +18,8 @@ pub(super) struct Naive {
     pub(super) problem: Arc<Problem>,
 }
 
-impl Implementation for Naive {
+// SAFETY: the arguments are those of `naive`, with the extents and strides of the problem's tensors.
+unsafe impl Implementation for Naive {
     fn name(&self) -> String {
         "naive".to_owned()
     }

@@ -74,7 +74,8 @@ impl Normalised {
     }
 }
 
-impl Implementation for Normalised {
+// SAFETY: norm and product keep the contract; the workspace holds the normalised operand, then what either needs.
+unsafe impl Implementation for Normalised {
     fn name(&self) -> String {
         format!("{}, {}", self.norm.name(), self.product.name())
     }

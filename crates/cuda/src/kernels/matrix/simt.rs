@@ -28,7 +28,8 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<Simt> {
     order.map(|tile| Simt { problem: problem.clone(), tile }).into()
 }
 
-impl Implementation for Simt {
+// SAFETY: the arguments are those of `simt`, with the extents and strides of the problem's tensors.
+unsafe impl Implementation for Simt {
     fn name(&self) -> String {
         format!("simt {0}x{0}", self.tile)
     }

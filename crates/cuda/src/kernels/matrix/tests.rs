@@ -270,7 +270,8 @@ fn a_prologue_runs_first_into_scratch_memory() {
         // Any implementation stands for the norm's here: it shows what it was given.
         #[derive(Debug)]
         struct Shown;
-        impl Implementation for Shown {
+        // SAFETY: it launches nothing.
+        unsafe impl Implementation for Shown {
             fn name(&self) -> String {
                 "norm".to_owned()
             }

@@ -261,7 +261,8 @@ impl Boxes {
     }
 }
 
-impl Implementation for Wgmma {
+// SAFETY: the arguments are those of `wgmma`; the tensor maps and the extents are those of the call's tensors.
+unsafe impl Implementation for Wgmma {
     fn name(&self) -> String {
         format!("wgmma {}x{}", self.tile.rows, self.tile.columns)
     }

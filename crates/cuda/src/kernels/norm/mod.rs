@@ -113,7 +113,8 @@ struct Normalisation {
     way: Way,
 }
 
-impl Implementation for Normalisation {
+// SAFETY: the extents are the operand's, and the workspace holds every chunk's statistics and origins.
+unsafe impl Implementation for Normalisation {
     fn name(&self) -> String {
         match self.way {
             Way::PlainRows | Way::PlainGroups(_) => "norm-plain",
@@ -149,7 +150,8 @@ struct Softmax {
     plain: bool,
 }
 
-impl Implementation for Softmax {
+// SAFETY: the rows are those of the operand, and the result has as many.
+unsafe impl Implementation for Softmax {
     fn name(&self) -> String {
         if self.plain { "softmax-plain" } else { "softmax" }.to_owned()
     }

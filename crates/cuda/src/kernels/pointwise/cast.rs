@@ -37,7 +37,8 @@ impl Cast {
     }
 }
 
-impl Implementation for Cast {
+// SAFETY: the arguments are those of `cast`; operand and result have `count` elements of these types.
+unsafe impl Implementation for Cast {
     fn name(&self) -> String {
         NAMES[usize::from(!self.plain)].to_owned()
     }

@@ -82,7 +82,8 @@ pub(crate) struct ByElements {
     pub function: Elementwise,
 }
 
-impl Implementation for ByElements {
+// SAFETY: the extents and strides that the kernel goes through are those of the call's operands and result.
+unsafe impl Implementation for ByElements {
     fn name(&self) -> String {
         self.names[usize::from(!self.plain)].to_owned()
     }
@@ -163,7 +164,7 @@ impl Elementwise {
         let longs = |extents: &[usize]| extents.iter().map(|&extent| long(extent)).collect::<Vec<i64>>();
         let operands = StructValue::named("Operands")
             .with_array("at", &at)
-            .with_table("stride", &strides.iter().map(|strides| longs(strides)).collect::<Vec<_>>())
+            .with_table("stride", &strides.iter().map(|strides| longs(strides)).collect::<Vec<_>>())?
             .with_array("extent", &longs(&extents));
         let [p, q] = self.numbers;
         let arguments = arguments![places.outputs[0], operands, long(count), p, q];

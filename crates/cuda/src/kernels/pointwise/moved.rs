@@ -40,7 +40,8 @@ impl BlendUnlessMoved {
     }
 }
 
-impl Implementation for BlendUnlessMoved {
+// SAFETY: the arguments are those of `blend_unless_moved`; both images and the result have these pixels and channels.
+unsafe impl Implementation for BlendUnlessMoved {
     fn name(&self) -> String {
         NAMES[usize::from(!self.plain)].to_owned()
     }

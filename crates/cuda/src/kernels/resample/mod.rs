@@ -15,7 +15,7 @@ use super::{
 use crate::{
     Chip, CudaError,
     launch::{
-        arguments, c_struct,
+        StructValue, arguments,
         limits::{self, grid, long},
     },
 };
@@ -87,6 +87,18 @@ impl Images {
         let grid = grid(self.count.saturating_mul(out_height).saturating_mul(blocks))?;
         Ok(Rows { width, columns, blocks, grid })
     }
+
+    /// The extents that a kernel takes first in a struct of this name.
+    fn extents(&self, name: &'static str, rows: &Rows) -> StructValue {
+        let ([height, width], [out_height, out_width]) = (self.size, self.out_size);
+        StructValue::named(name)
+            .with("height", long(height))
+            .with("width", long(width))
+            .with("out_height", long(out_height))
+            .with("out_width", long(out_width))
+            .with("columns", long(rows.columns))
+            .with("blocks", long(rows.blocks))
+    }
 }
 
 /// How the positions of an image's rows are cut.
@@ -106,20 +118,6 @@ fn name(plain: bool) -> String {
     if plain { "resample-plain" } else { "resample" }.to_owned()
 }
 
-c_struct! {
-    /// The extents of an upsampling.
-    struct Extents {
-        height: i64,
-        width: i64,
-        out_height: i64,
-        out_width: i64,
-        /// Vectors of a position.
-        columns: i64,
-        /// Blocks for each row of the result.
-        blocks: i64,
-    }
-}
-
 /// A thread for some channels of a position of the result.
 #[derive(Debug)]
 struct Upsampling {
@@ -129,7 +127,8 @@ struct Upsampling {
     plain: bool,
 }
 
-impl Implementation for Upsampling {
+// SAFETY: the arguments are those of `upsample`, with the extents of operand and result.
+unsafe impl Implementation for Upsampling {
     fn name(&self) -> String {
         name(self.plain)
     }
@@ -138,8 +137,7 @@ impl Implementation for Upsampling {
         let bilinear = self.op.interpolation == Interpolation::Bilinear;
         let unroll = if self.plain || bilinear { 1 } else { 4 };
         let rows = self.images.rows(self.plain, unroll)?;
-        let [height, width] = self.images.size;
-        let [out_height, out_width] = self.op.size;
+        let Images { size: [height, width], out_size: [out_height, out_width], .. } = self.images;
         // The kernel divides twice the products of extents.
         let largest = (height.saturating_mul(out_height)).max(width.saturating_mul(out_width));
         let mut kernel = Kernel::new(UPSAMPLE, "upsample")
@@ -149,33 +147,9 @@ impl Implementation for Upsampling {
             .with("UNROLL", unroll)
             .with("INDEX", index_type(largest.saturating_mul(2)));
         kernel.hot = true;
-        let extents = Extents {
-            height: long(height),
-            width: long(width),
-            out_height: long(out_height),
-            out_width: long(out_width),
-            columns: long(rows.columns),
-            blocks: long(rows.blocks),
-        };
+        let extents = self.images.extents("Extents", &rows);
         let arguments = arguments![places.outputs[0], places.inputs[0], extents];
         Ok(vec![Launch::new(kernel, rows.grid, THREADS as u32, arguments)])
-    }
-}
-
-c_struct! {
-    /// The windows of a pooling.
-    struct Window {
-        height: i64,
-        width: i64,
-        out_height: i64,
-        out_width: i64,
-        /// Vectors of a position.
-        columns: i64,
-        /// Blocks for each row of the result.
-        blocks: i64,
-        kernel: [i64; 2],
-        stride: [i64; 2],
-        padding: [i64; 2],
     }
 }
 
@@ -188,30 +162,25 @@ struct Pooling {
     plain: bool,
 }
 
-impl Implementation for Pooling {
+// SAFETY: the arguments are those of `pool`, with the extents of operand and result.
+unsafe impl Implementation for Pooling {
     fn name(&self) -> String {
         name(self.plain)
     }
 
     fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let Images { dtype, size: [height, width], out_size: [out_height, out_width], .. } = self.images;
         let rows = self.images.rows(self.plain, 1)?;
         let mut kernel = Kernel::new(POOL, "pool")
-            .with("TYPE", type_name(dtype))
+            .with("TYPE", type_name(self.images.dtype))
             .with("AVERAGE", self.op.kind == PoolKind::Average)
             .with("VECTOR", rows.width);
         kernel.hot = true;
-        let window = Window {
-            height: long(height),
-            width: long(width),
-            out_height: long(out_height),
-            out_width: long(out_width),
-            columns: long(rows.columns),
-            blocks: long(rows.blocks),
-            kernel: self.op.kernel.map(long),
-            stride: self.op.stride.map(long),
-            padding: self.op.padding.map(long),
-        };
+        let window = self
+            .images
+            .extents("Window", &rows)
+            .with("kernel", self.op.kernel.map(long))
+            .with("stride", self.op.stride.map(long))
+            .with("padding", self.op.padding.map(long));
         let arguments = arguments![places.outputs[0], places.inputs[0], window];
         Ok(vec![Launch::new(kernel, rows.grid, THREADS as u32, arguments)])
     }
