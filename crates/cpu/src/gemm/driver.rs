@@ -10,6 +10,7 @@ use super::blocking::{
     DEPTH_BLOCK, GROUP_PANELS, Grid, LONG_DEPTH_BLOCK, ROW_STRIDE, Tile, depth_pieces, run_pieces,
 };
 use super::dots::{MOST_COLUMNS, multiply_dots};
+use super::epilogue::Direct;
 use super::microkernel::{Addends, Runs, Strided, Update, multiply_panel_by_runs, panel_columns};
 use super::values::widen;
 use super::weights::Panels;
@@ -79,9 +80,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
     panels: Range<usize>,
     columns: Range<usize>,
 ) {
-    let isa = weights.isa();
     let (row_count, depth) = (row_range.len(), rows.depth());
-    let sides = if weights.is_gated() { 2 } else { 1 };
     let group_size = row_count * GROUP_PANELS * tile.columns;
     let run = rows.run_length();
     let pieces = match run {
@@ -108,51 +107,108 @@ fn multiply_block<R: Rows, E: Epilogue>(
     scratch.reserve(needed);
     let (a, rest) = scratch.as_mut_slice().split_at_mut(a_size);
     let (widened, sums) = rest.split_at_mut(widened_size);
-    let mut starts = STARTS.take();
-    let mut lengths = Vec::new();
+    let mut memory = Memory { a, widened, sums, starts: STARTS.take(), lengths: Vec::new() };
+    let task =
+        Task { rows, weights, epilogue, tile, row_range, panels, columns, direct, grouped, group_step };
     for (number, piece) in pieces.iter().cloned().enumerate() {
         // Prefetch what is multiplied next: the next piece of these rows, or the first piece of the next rows.
-        let (ahead_rows, ahead_depth) = match pieces.get(number + 1) {
-            Some(next) => (row_range.clone(), next.clone()),
+        let ahead = match pieces.get(number + 1) {
+            Some(next) => (task.row_range.clone(), next.clone()),
             None => (next_rows.clone(), pieces[0].clone()),
         };
-        let bring_closer = |panel: usize| {
-            let panel = panel - panels.start;
-            let share = |panel: usize| ahead_rows.start + ahead_rows.len() * panel / panels.len();
-            rows.prefetch(share(panel)..share(panel + 1), ahead_depth.clone());
-        };
+        task.list_runs(piece.clone(), &mut memory);
+        task.multiply_piece(piece, ahead, &mut memory);
+    }
+    let mut starts = memory.starts;
+    starts.clear();
+    STARTS.set(starts);
+    SCRATCH.set(scratch);
+}
+
+/// A thread's memory, divided for a block.
+struct Memory<'a> {
+    /// Copies of the rows, if they do not lie in runs.
+    a: &'a mut [f32],
+    /// Room for one piece of a panel as f32.
+    widened: &'a mut [f32],
+    /// The sums of the groups.
+    sums: &'a mut [f32],
+    /// Where the runs of the current piece begin: all rows of the first run, then those of the next.
+    starts: Vec<*const f32>,
+    /// How long the runs of the current piece are.
+    lengths: Vec<usize>,
+}
+
+/// One block of C, and what it is computed from.
+struct Task<'a, R, E> {
+    rows: &'a R,
+    weights: &'a PackedWeights,
+    epilogue: &'a E,
+    tile: Tile,
+    row_range: Range<usize>,
+    panels: Range<usize>,
+    columns: Range<usize>,
+    /// Where the panels before `grouped` are written.
+    direct: Option<Direct>,
+    /// The panels whose sums go through a buffer, [`GROUP_PANELS`] at a time.
+    grouped: Range<usize>,
+    /// How far apart the sums of two groups are.
+    group_step: usize,
+}
+
+impl<R: Rows, E: Epilogue> Task<'_, R, E> {
+    /// Lists the runs of a piece of the rows. Rows that do not lie in runs are copied, and each is one run.
+    fn list_runs(&self, piece: Range<usize>, memory: &mut Memory<'_>) {
+        let Memory { a, starts, lengths, .. } = memory;
         starts.clear();
         lengths.clear();
-        match run {
-            Some(run) => {
-                let run = run.get();
-                for index in piece.start / run..piece.end.div_ceil(run) {
-                    let within = piece.start.max(index * run)..piece.end.min((index + 1) * run);
-                    lengths.push(within.len());
-                    let added = starts.len();
-                    rows.run_starts(row_range.clone(), index, &mut starts);
-                    for start in &mut starts[added..] {
-                        *start = start.wrapping_add(within.start - index * run);
-                    }
-                }
-            }
-            None => {
-                isa.dispatch(CopyRows { rows, first: row_range.start, depth: piece.clone(), a: &mut *a });
-                lengths.push(piece.len());
-                starts.extend(a.chunks_exact(ROW_STRIDE).map(|row| row.as_ptr()));
+        let Some(run) = self.rows.run_length() else {
+            lengths.push(piece.len());
+            let copy = CopyRows { rows: self.rows, first: self.row_range.start, depth: piece, a };
+            self.weights.isa().dispatch(copy);
+            starts.extend(a.chunks_exact(ROW_STRIDE).map(|row| row.as_ptr()));
+            return;
+        };
+        let run = run.get();
+        for index in piece.start / run..piece.end.div_ceil(run) {
+            let within = piece.start.max(index * run)..piece.end.min((index + 1) * run);
+            lengths.push(within.len());
+            let added = starts.len();
+            self.rows.run_starts(self.row_range.clone(), index, starts);
+            for start in &mut starts[added..] {
+                *start = start.wrapping_add(within.start - index * run);
             }
         }
+    }
+
+    /// Adds the products of the piece whose runs `memory` lists, and finishes the block if it is the last. Meanwhile it
+    /// prefetches `ahead`: rows, and a piece of their depth.
+    fn multiply_piece(
+        &self,
+        piece: Range<usize>,
+        (ahead_rows, ahead_depth): (Range<usize>, Range<usize>),
+        memory: &mut Memory<'_>,
+    ) {
+        let Task { rows, weights, epilogue, tile, .. } = *self;
+        let Memory { widened, sums, starts, lengths, .. } = memory;
+        let (isa, row_count, depth) = (weights.isa(), self.row_range.len(), rows.depth());
+        let sides = if weights.is_gated() { 2 } else { 1 };
+        let bring_closer = |panel: usize| {
+            let panel = panel - self.panels.start;
+            let share = |panel: usize| ahead_rows.start + ahead_rows.len() * panel / self.panels.len();
+            rows.prefetch(share(panel)..share(panel + 1), ahead_depth.clone());
+        };
         let update = if piece.start == 0 { Update::Replace } else { Update::Add };
         let is_last = piece.end == depth;
         let few_columns = weights.has_few_columns().then_some(weights.columns());
         let mut multiply_panels = |panels: Range<usize>, c: Strided<*mut f32>, addends: Addends| {
             let block = Block {
-                a: Runs { lengths: &lengths, starts: &starts, rows: row_count },
+                a: Runs { lengths, starts, rows: row_count },
                 weights_depth: depth,
                 depth: piece.clone(),
                 panels,
                 few_columns,
-                widened: &mut *widened,
+                widened,
                 c,
                 update,
                 addends,
@@ -164,32 +220,22 @@ fn multiply_block<R: Rows, E: Epilogue>(
                 Panels::BF16(values) => isa.dispatch(MultiplyPanels { values: values.as_slice(), block }),
             }
         };
-        if let Some(direct) = direct {
+        if let Some(direct) = self.direct {
             let addends = if is_last { direct.addends() } else { Addends::default() };
-            multiply_panels(panels.start..grouped.start, direct.output, addends);
+            multiply_panels(self.panels.start..self.grouped.start, direct.output, addends);
         }
-        for group in 0..groups {
-            let first = grouped.start + group * GROUP_PANELS;
-            let group_panels = first..grouped.end.min(first + GROUP_PANELS);
+        for (group, first) in self.grouped.clone().step_by(GROUP_PANELS).enumerate() {
+            let group_panels = first..self.grouped.end.min(first + GROUP_PANELS);
             let stride = group_panels.len() * tile.columns;
             let start = first * tile.columns / sides;
-            let group_columns = start..columns.end.min(start + stride / sides);
-            let c = &mut sums[group * group_step..][..row_count * stride];
+            let columns = start..self.columns.end.min(start + stride / sides);
+            let c = &mut sums[group * self.group_step..][..row_count * stride];
             multiply_panels(group_panels, Strided { start: c.as_mut_ptr(), stride }, Addends::default());
             if is_last {
-                isa.dispatch(FinishRows {
-                    epilogue,
-                    first: row_range.start,
-                    columns: group_columns,
-                    stride,
-                    c,
-                });
+                isa.dispatch(FinishRows { epilogue, first: self.row_range.start, columns, stride, c });
             }
         }
     }
-    starts.clear();
-    STARTS.set(starts);
-    SCRATCH.set(scratch);
 }
 
 /// Copies a piece of each row of a block, [`ROW_STRIDE`] values apart.

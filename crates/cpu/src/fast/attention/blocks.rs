@@ -13,6 +13,7 @@ use super::hidden::{PackedValues, Weights, add_visible};
 use super::operand::Sequence;
 use super::scratch::Scratch;
 use super::softmax::{exponentiate, largest};
+use super::visibility::Visibility;
 use crate::gemm::microkernel::{Strided, Update, multiply_panel, panel_columns};
 use crate::simd::{Isa, Kernel, Simd};
 
@@ -102,75 +103,148 @@ impl Kernel for Task<'_> {
                 head_dim,
             };
             let keep_out = visibility.differs() && packed.has_non_finite(simd);
+            let key_block = KeyBlock { first: first_key, keys: packed_keys, values: packed, keep_out };
             for first_row in (0..count).step_by(QUERY_BLOCK) {
                 let rows = (count - first_row).min(QUERY_BLOCK);
-                let first_query = queries.start + first_row;
+                let first = queries.start + first_row;
                 let slot = if kept < count { 0 } else { first_row };
-                let scaled = &mut scaled[slot * query_width..][..rows * query_width];
-                let sums = &mut sums[slot * sum_width..][..rows * sum_width];
-                let maxima = &mut maxima[slot..][..rows];
-                let totals = &mut totals[slot..][..rows];
+                let mut query_block = QueryBlock {
+                    first,
+                    rows,
+                    query_width,
+                    sum_width,
+                    scaled: &mut scaled[slot * query_width..][..rows * query_width],
+                    sums: &mut sums[slot * sum_width..][..rows * sum_width],
+                    maxima: &mut maxima[slot..][..rows],
+                    totals: &mut totals[slot..][..rows],
+                };
                 if first_key == 0 {
-                    problem.queries(sequence).copy(simd, first_query, rows, problem.op.scale, scaled);
-                    sums.fill(0.0);
-                    maxima.fill(f32::NEG_INFINITY);
-                    totals.fill(0.0);
+                    problem.queries(sequence).copy(simd, first, rows, problem.op.scale, query_block.scaled);
+                    query_block.sums.fill(0.0);
+                    query_block.maxima.fill(f32::NEG_INFINITY);
+                    query_block.totals.fill(0.0);
                 }
                 // Causality may hide the end of the block, or all of it, from every row.
-                let seen =
-                    visibility.leading(first_query + rows - 1).saturating_sub(first_key).min(block_keys);
+                let seen = visibility.leading(first + rows - 1).saturating_sub(first_key).min(block_keys);
                 if seen > 0 {
-                    // SAFETY: the parts of the scratch were sized for these rows, widths and panels above, and are apart;
-                    // `seen <= KEY_BLOCK`, a whole number of panels.
-                    unsafe {
-                        let scaled = Strided { start: scaled.as_ptr(), stride: query_width };
-                        for panel in 0..seen.div_ceil(columns) {
-                            let keys = packed_keys.as_ptr().add(panel * columns * head_dim);
-                            let scores = Strided {
-                                start: scores.as_mut_ptr().add(panel * columns),
-                                stride: KEY_BLOCK,
-                            };
-                            multiply_panel(simd, rows, head_dim, scaled, keys, scores, Update::Replace);
-                        }
-                    }
-                    for (row, scores) in scores.chunks_exact_mut(KEY_BLOCK).take(rows).enumerate() {
-                        let scores = &mut scores[..seen.next_multiple_of(S::LANES)];
-                        // SAFETY: the row is one of the queries.
-                        unsafe { visibility.apply(simd, first_query + row, first_key, scores) };
-                        let before = maxima[row];
-                        let maximum = before.max(largest(simd, scores));
-                        if maximum > before {
-                            maxima[row] = maximum;
-                            let correction = (before - maximum).exp();
-                            totals[row] *= correction;
-                            scale(simd, &mut sums[row * sum_width..][..sum_width], correction);
-                        }
-                        totals[row] += exponentiate(simd, scores, maximum);
-                    }
-                    if keep_out {
-                        let weights = Weights { weights: scores, stride: KEY_BLOCK };
-                        let queries = first_query..first_query + rows;
-                        let packed = PackedValues { keys: seen, ..packed };
-                        add_visible(&visibility, queries, first_key, weights, packed, sums, sum_width);
-                    } else {
-                        // SAFETY: as for the scores.
-                        unsafe {
-                            let weights = Strided { start: scores.as_ptr(), stride: KEY_BLOCK };
-                            for panel in 0..sum_width / columns {
-                                let values = packed_values.as_ptr().add(panel * KEY_BLOCK * columns);
-                                let start = sums.as_mut_ptr().add(panel * columns);
-                                let sums = Strided { start, stride: sum_width };
-                                multiply_panel(simd, rows, seen, weights, values, sums, Update::Add);
-                            }
-                        }
-                    }
+                    query_block.attend(simd, &key_block, seen, &visibility, scores);
                 }
                 if first_key + KEY_BLOCK >= leading {
-                    for (row, sums) in sums.chunks_exact(sum_width).enumerate() {
+                    for (row, sums) in query_block.sums.chunks_exact(sum_width).enumerate() {
                         // SAFETY: each query is in one task alone.
-                        unsafe { output.write(simd, first_query + row, sums, totals[row]) };
+                        unsafe { output.write(simd, first + row, sums, query_block.totals[row]) };
                     }
                 }
+            }
+        }
+    }
+}
+
+/// A block of keys and their values, packed for the microkernel.
+struct KeyBlock<'a> {
+    first: usize,
+    /// The keys in panels, transposed.
+    keys: &'a [f32],
+    values: PackedValues<'a>,
+    /// Whether a hidden key's value would spoil the product with its weight of zero.
+    keep_out: bool,
+}
+
+/// A block of queries, and their online softmax so far.
+struct QueryBlock<'a> {
+    first: usize,
+    rows: usize,
+    /// The width of a row of `scaled`.
+    query_width: usize,
+    /// The width of a row of `sums`: whole panels.
+    sum_width: usize,
+    /// The queries, scaled.
+    scaled: &'a mut [f32],
+    /// The weighted sums of the values, relative to `maxima`.
+    sums: &'a mut [f32],
+    /// The largest score of each row.
+    maxima: &'a mut [f32],
+    /// The sum of each row's weights, relative to `maxima`.
+    totals: &'a mut [f32],
+}
+
+impl QueryBlock<'_> {
+    /// Takes the first `seen` keys of a block into the results. `scores` has room for a block of queries by a block of keys.
+    #[inline(always)]
+    fn attend<S: Simd>(
+        &mut self,
+        simd: S,
+        block: &KeyBlock<'_>,
+        seen: usize,
+        visibility: &Visibility<'_>,
+        scores: &mut [f32],
+    ) {
+        self.score(simd, block, seen, scores);
+        self.weigh(simd, block.first, seen, visibility, scores);
+        if block.keep_out {
+            let weights = Weights { weights: scores, stride: KEY_BLOCK };
+            let queries = self.first..self.first + self.rows;
+            let packed = PackedValues { keys: seen, ..block.values };
+            add_visible(visibility, queries, block.first, weights, packed, self.sums, self.sum_width);
+        } else {
+            self.add_values(simd, block, seen, scores);
+        }
+    }
+
+    /// The products of the queries with the first `seen` keys of a block.
+    #[inline(always)]
+    fn score<S: Simd>(&self, simd: S, block: &KeyBlock<'_>, seen: usize, scores: &mut [f32]) {
+        let (columns, head_dim) = (panel_columns::<S>(), block.values.head_dim);
+        // SAFETY: the task sized the parts of its scratch for these rows, widths and panels, and they are apart;
+        // `seen <= KEY_BLOCK`, a whole number of panels.
+        unsafe {
+            let scaled = Strided { start: self.scaled.as_ptr(), stride: self.query_width };
+            for panel in 0..seen.div_ceil(columns) {
+                let keys = block.keys.as_ptr().add(panel * columns * head_dim);
+                let scores = Strided { start: scores.as_mut_ptr().add(panel * columns), stride: KEY_BLOCK };
+                multiply_panel(simd, self.rows, head_dim, scaled, keys, scores, Update::Replace);
+            }
+        }
+    }
+
+    /// Turns scores into the weights of an online softmax, and scales the sums so far if a row's maximum rises.
+    #[inline(always)]
+    fn weigh<S: Simd>(
+        &mut self,
+        simd: S,
+        first_key: usize,
+        seen: usize,
+        visibility: &Visibility<'_>,
+        scores: &mut [f32],
+    ) {
+        for (row, scores) in scores.chunks_exact_mut(KEY_BLOCK).take(self.rows).enumerate() {
+            let scores = &mut scores[..seen.next_multiple_of(S::LANES)];
+            // SAFETY: the row is one of the queries.
+            unsafe { visibility.apply(simd, self.first + row, first_key, scores) };
+            let before = self.maxima[row];
+            let maximum = before.max(largest(simd, scores));
+            if maximum > before {
+                self.maxima[row] = maximum;
+                let correction = (before - maximum).exp();
+                self.totals[row] *= correction;
+                scale(simd, &mut self.sums[row * self.sum_width..][..self.sum_width], correction);
+            }
+            self.totals[row] += exponentiate(simd, scores, maximum);
+        }
+    }
+
+    /// Adds the products of the weights with the values of the first `seen` keys of a block.
+    #[inline(always)]
+    fn add_values<S: Simd>(&mut self, simd: S, block: &KeyBlock<'_>, seen: usize, weights: &[f32]) {
+        let columns = panel_columns::<S>();
+        // SAFETY: as for the scores.
+        unsafe {
+            let weights = Strided { start: weights.as_ptr(), stride: KEY_BLOCK };
+            for panel in 0..self.sum_width / columns {
+                let values = block.values.values.as_ptr().add(panel * KEY_BLOCK * columns);
+                let start = self.sums.as_mut_ptr().add(panel * columns);
+                let sums = Strided { start, stride: self.sum_width };
+                multiply_panel(simd, self.rows, seen, weights, values, sums, Update::Add);
             }
         }
     }
