@@ -8,7 +8,7 @@
 //! A tensor's error is its worst element's. The bars are those of the storage the result is in: f32 arithmetic leaves
 //! 1e-5, f16 has 11 significant bits (half an ulp is 5e-4) and bf16 has 8 (half an ulp is 4e-3).
 
-use kinora_graph::{DType, Tensor};
+use kinora_graph::{DType, Tensor, TensorType};
 use kinora_runtime::Tensors;
 
 /// The largest error a result of this type may have. Integers must be equal.
@@ -52,15 +52,47 @@ pub fn worst(expected: &[f32], got: &[f32]) -> Option<Worst> {
         .max_by(|a, b| a.error.total_cmp(&b.error))
 }
 
+/// How a result differs from the expected tensor.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Mismatch {
+    /// It has another shape, or another type if it must be exact.
+    #[error("expected {expected}, got {got}")]
+    Type { expected: TensorType, got: TensorType },
+    /// An element is over the bar.
+    #[error(
+        "element {} of {ty}: expected {}, got {}, error {:.2e} over {bar:.1e}",
+        worst.index, worst.expected, worst.got, worst.error
+    )]
+    Off { ty: TensorType, worst: Worst, bar: f64 },
+    /// An element has other bits.
+    #[error(
+        "element {index} of {ty}: expected {expected} ({expected_bits:02x?}), got {got} ({got_bits:02x?}), and it must be exact"
+    )]
+    Inexact {
+        ty: TensorType,
+        index: usize,
+        expected: f32,
+        expected_bits: Vec<u8>,
+        got: f32,
+        got_bits: Vec<u8>,
+    },
+}
+
+impl Mismatch {
+    fn of_types(expected: &Tensor, got: &Tensor) -> Mismatch {
+        Mismatch::Type { expected: expected.ty().clone(), got: got.ty().clone() }
+    }
+}
+
 /// Whether `got` is within the bar of its own element type; if not, says where it is furthest off.
-pub fn close(expected: &Tensor, got: &Tensor) -> Result<(), String> {
+pub fn close(expected: &Tensor, got: &Tensor) -> Result<(), Mismatch> {
     close_beyond(0.0, expected, got)
 }
 
 /// As [`close`], of elements that are off by more than `floor`.
-pub fn close_beyond(floor: f64, expected: &Tensor, got: &Tensor) -> Result<(), String> {
+pub fn close_beyond(floor: f64, expected: &Tensor, got: &Tensor) -> Result<(), Mismatch> {
     if expected.shape() != got.shape() {
-        return Err(format!("expected {}, got {}", expected.ty(), got.ty()));
+        return Err(Mismatch::of_types(expected, got));
     }
     let bar = bar(got.dtype());
     let mut values = got.to_f32();
@@ -71,14 +103,7 @@ pub fn close_beyond(floor: f64, expected: &Tensor, got: &Tensor) -> Result<(), S
         }
     }
     match worst(&wanted, &values) {
-        Some(worst) if worst.error > bar => Err(format!(
-            "element {} of {}: expected {}, got {}, error {:.2e} over {bar:.1e}",
-            worst.index,
-            got.ty(),
-            worst.expected,
-            worst.got,
-            worst.error
-        )),
+        Some(worst) if worst.error > bar => Err(Mismatch::Off { ty: got.ty().clone(), worst, bar }),
         _ => Ok(()),
     }
 }
@@ -127,21 +152,23 @@ pub fn distance(expected: &[f32], got: &[f32]) -> f64 {
 }
 
 /// Whether `got` has the very type and bits of `expected`; any NaN equals any other.
-pub fn equal(expected: &Tensor, got: &Tensor) -> Result<(), String> {
+pub fn equal(expected: &Tensor, got: &Tensor) -> Result<(), Mismatch> {
     if expected.ty() != got.ty() {
-        return Err(format!("expected {}, got {}", expected.ty(), got.ty()));
+        return Err(Mismatch::of_types(expected, got));
     }
     let size = expected.dtype().size();
     let (wanted, found) = (expected.to_f32(), got.to_f32());
     let bits = expected.bytes().chunks_exact(size).zip(got.bytes().chunks_exact(size));
     for (index, (e, g)) in bits.enumerate() {
         if e != g && !(wanted[index].is_nan() && found[index].is_nan()) {
-            return Err(format!(
-                "element {index} of {}: expected {} ({e:02x?}), got {} ({g:02x?}), and it must be exact",
-                got.ty(),
-                wanted[index],
-                found[index]
-            ));
+            return Err(Mismatch::Inexact {
+                ty: got.ty().clone(),
+                index,
+                expected: wanted[index],
+                expected_bits: e.to_vec(),
+                got: found[index],
+                got_bits: g.to_vec(),
+            });
         }
     }
     Ok(())

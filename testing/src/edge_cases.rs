@@ -289,7 +289,7 @@ fn check(cases: &[Case], executors: &[&dyn Executor]) {
                 assert_eq!(expected.len(), got.len());
                 expected.iter().zip(&got).try_for_each(|(expected, got)| {
                     assert_eq!(expected.ty(), got.ty());
-                    compare::close(expected, got)
+                    Ok(compare::close(expected, got)?)
                 })
             });
             let why = verdict.err()?;

@@ -1,6 +1,7 @@
 //! A way to run an op.
 
 use std::{
+    error::Error,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
@@ -8,6 +9,9 @@ use std::{
 use kinora_cpu::reference;
 use kinora_graph::{Graph, GraphBuilder, GraphError, Op, Phase, Tensor};
 use kinora_runtime::Tensors;
+
+/// Why an executor could not run an op: whatever error its backend has.
+pub type ExecutorError = Box<dyn Error + Send + Sync>;
 
 /// Something that runs an op.
 pub trait Executor: Sync {
@@ -18,7 +22,7 @@ pub trait Executor: Sync {
     ///
     /// # Errors
     /// Says why it could not.
-    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, String>;
+    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, ExecutorError>;
 }
 
 /// The reference: plain loops in f64.
@@ -30,8 +34,8 @@ impl Executor for Reference {
         "reference".to_owned()
     }
 
-    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, String> {
-        reference::run("op", op, operands).map_err(|error| error.to_string())
+    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, ExecutorError> {
+        Ok(reference::run("op", op, operands)?)
     }
 }
 

@@ -8,14 +8,14 @@ use std::{
 
 use kinora_graph::{
     DType, Tensor, TensorType,
-    op::{Op, Prediction, STEP_COLUMNS, StepCoefficients},
+    op::{Op, OpError, Prediction, STEP_COLUMNS, StepCoefficients},
 };
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
 
 use crate::{
-    compare,
-    executor::{Executor, in_parallel},
+    compare::{self, Mismatch},
+    executor::{Executor, ExecutorError, in_parallel},
 };
 
 /// One op with its operands and PyTorch's results.
@@ -223,17 +223,36 @@ macro_rules! golden_tests {
     };
 }
 
+/// What is wrong with a case.
+#[derive(Debug, thiserror::Error)]
+enum CaseError {
+    #[error(transparent)]
+    Infer(#[from] OpError),
+    #[error("{inferred} results inferred, {expected} expected")]
+    InferredCount { inferred: usize, expected: usize },
+    #[error("{inferred} inferred, {expected} expected")]
+    InferredType { inferred: TensorType, expected: TensorType },
+    #[error(transparent)]
+    Run(#[from] ExecutorError),
+    #[error("{got} results, {expected} expected")]
+    Count { got: usize, expected: usize },
+    #[error("result {index} is {got}, inferred as {inferred}")]
+    Type { index: usize, got: TensorType, inferred: TensorType },
+    #[error("result {index}: {source}")]
+    Mismatch { index: usize, source: Mismatch },
+}
+
 /// The inferred types, if they fit the results.
-fn inferred(case: &Case, inputs: &[Tensor], expected: &[Tensor]) -> Result<Vec<TensorType>, String> {
+fn inferred(case: &Case, inputs: &[Tensor], expected: &[Tensor]) -> Result<Vec<TensorType>, CaseError> {
     let operands: Vec<&TensorType> = inputs.iter().map(Tensor::ty).collect();
-    let types = case.op.infer(&operands).map_err(|error| error.to_string())?;
+    let types = case.op.infer(&operands)?;
     if types.len() != expected.len() {
-        return Err(format!("{} results inferred, {} expected", types.len(), expected.len()));
+        return Err(CaseError::InferredCount { inferred: types.len(), expected: expected.len() });
     }
     for (ty, tensor) in types.iter().zip(expected) {
         // Results that are not exact are kept in f32, whatever their storage.
         if ty.shape != *tensor.shape() || (case.exact && ty.dtype != tensor.dtype()) {
-            return Err(format!("{ty} inferred, {} expected", tensor.ty()));
+            return Err(CaseError::InferredType { inferred: ty.clone(), expected: tensor.ty().clone() });
         }
     }
     Ok(types)
@@ -245,19 +264,19 @@ fn check_case(
     inputs: &[Tensor],
     types: &[TensorType],
     expected: &[Tensor],
-) -> Result<(), String> {
+) -> Result<(), CaseError> {
     let operands: Vec<&Tensor> = inputs.iter().collect();
     let results = executor.run(&case.op, &operands)?;
     if results.len() != expected.len() {
-        return Err(format!("{} results, {} expected", results.len(), expected.len()));
+        return Err(CaseError::Count { got: results.len(), expected: expected.len() });
     }
     for (index, ((result, ty), expected)) in results.iter().zip(types).zip(expected).enumerate() {
         if result.ty() != ty {
-            return Err(format!("result {index} is {}, inferred as {ty}", result.ty()));
+            return Err(CaseError::Type { index, got: result.ty().clone(), inferred: ty.clone() });
         }
         let verdict =
             if case.exact { compare::equal(expected, result) } else { compare::close(expected, result) };
-        verdict.map_err(|why| format!("result {index}: {why}"))?;
+        verdict.map_err(|source| CaseError::Mismatch { index, source })?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use std::fmt;
 
 use kinora_graph::{DType, Graph, Parameters, plan::Plan};
 use kinora_profile::{Ceilings, Profiler};
+use serde::Serialize;
 
 use crate::{RunError, StepLoop, StepObserver, Tensors, TuningObserver};
 
@@ -138,7 +139,7 @@ pub struct NetworkMemory {
 }
 
 /// What loading a network took on a device that compiles kernels and has memory of its own.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DeviceLoad {
     /// Seconds of reading and copying the weights, while kernels were compiled.
     pub weights_seconds: f64,

@@ -132,11 +132,6 @@ impl RunError {
             _ => false,
         }
     }
-
-    /// Whether the device has to be opened again before anything else runs on it.
-    pub fn is_device_lost(&self) -> bool {
-        matches!(self, RunError::Device(error) if error.kind() == DeviceErrorKind::Lost)
-    }
 }
 
 /// A device's error, for callers that do not know which kind of device it is. [`DeviceError::downcast_ref`] returns the

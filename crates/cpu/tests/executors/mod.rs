@@ -2,7 +2,7 @@
 
 use kinora_cpu::{Options, Program, simd::Isa};
 use kinora_graph::{Op, Tensor};
-use kinora_testing::executor::{Executor, OneOp};
+use kinora_testing::executor::{Executor, ExecutorError, OneOp};
 
 /// The fast kernels, compiled for an instruction set. An op runs as a graph of one node, in a planned arena that was filled
 /// with NaNs.
@@ -13,12 +13,12 @@ impl Executor for Fast {
         self.0.name().to_owned()
     }
 
-    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, String> {
-        let one = OneOp::new(op, operands).map_err(|error| error.to_string())?;
+    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, ExecutorError> {
+        let one = OneOp::new(op, operands)?;
         let options = Options { isa: self.0, optimise: false, poison: Some(0xFF), ..Options::default() };
         let program = Program::new(&one.graph, &one.parameters, options);
         let outputs = program.and_then(|mut program| program.run(&one.inputs));
-        Ok(one.results(outputs.map_err(|error| error.to_string())?))
+        Ok(one.results(outputs?))
     }
 }
 

@@ -10,7 +10,7 @@ use kinora_cuda::{
 use kinora_graph::{Op, Tensor, TensorType};
 use kinora_testing::{
     compare,
-    executor::{Executor, Reference},
+    executor::{Executor, ExecutorError, Reference},
 };
 
 /// What runs a call.
@@ -53,22 +53,21 @@ impl<B: Bench> Executor for EveryKernel<B> {
         self.name.clone()
     }
 
-    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, String> {
+    fn run(&self, op: &Op, operands: &[&Tensor]) -> Result<Vec<Tensor>, ExecutorError> {
         let inputs: Vec<&TensorType> = operands.iter().map(|operand| operand.ty()).collect();
-        let types = op.infer(&inputs).map_err(|error| error.to_string())?;
+        let types = op.infer(&inputs)?;
         let outputs: Vec<&TensorType> = types.iter().collect();
         let call = Call { layer: "op", op, inputs: &inputs, outputs: &outputs };
         if let Op::Reshape(reshape) = op {
             let ty = TensorType::new(operands[0].dtype(), reshape.shape.clone());
-            return Tensor::from_bytes(ty, operands[0].bytes()).map(|y| vec![y]).map_err(|e| e.to_string());
+            return Ok(vec![Tensor::from_bytes(ty, operands[0].bytes())?]);
         }
         if !call.runs() {
             return Ok(types.iter().map(|ty| Tensor::zeros(ty.clone())).collect());
         }
         let expected = Reference.run(op, operands)?;
         let libraries = if self.vendor { self.bench.libraries() } else { Libraries::default() };
-        let offered = implementations(&call, self.bench.chip(), self.set, &libraries);
-        let offered = offered.map_err(|error| error.to_string())?;
+        let offered = implementations(&call, self.bench.chip(), self.set, &libraries)?;
         let bytes: Vec<&[u8]> = operands.iter().map(|operand| operand.bytes()).collect();
         let mut first = None;
         for implementation in offered.iter().take(if self.all { usize::MAX } else { 1 }) {
@@ -86,15 +85,13 @@ impl<B: Bench> Executor for EveryKernel<B> {
             if self.traced {
                 println!("{} {name} {op} {:.1} s", self.name, start.elapsed().as_secs_f64());
             }
-            let tensor = |(ty, bytes): (&TensorType, &Vec<u8>)| {
-                Tensor::from_bytes(ty.clone(), bytes).map_err(|error| error.to_string())
-            };
-            let results = types.iter().zip(&results).map(tensor).collect::<Result<Vec<_>, String>>()?;
+            let tensor = |(ty, bytes): (&TensorType, &Vec<u8>)| Tensor::from_bytes(ty.clone(), bytes);
+            let results = types.iter().zip(&results).map(tensor).collect::<Result<Vec<_>, _>>()?;
             for (expected, got) in expected.iter().zip(&results) {
                 compare::close(expected, got).map_err(|why| format!("{name}: {why}"))?;
             }
             first.get_or_insert(results);
         }
-        first.ok_or_else(|| "no kernel is offered".to_owned())
+        first.ok_or_else(|| "no kernel is offered".into())
     }
 }

@@ -93,7 +93,10 @@ pub fn examine(device: Device, observe: &mut Observe<'_>) -> Vec<Finding> {
             examination.look("profiler", || demonstration.profile(device));
         }
         Err(problem) => examination.look("model", || {
-            Outcome::bad(problem, "free some space for temporary files, or set TMPDIR to another folder")
+            Outcome::bad(
+                problem.to_string(),
+                "free some space for temporary files, or set TMPDIR to another folder",
+            )
         }),
     }
     examination.look("speed", || kernels::speed(backend.as_deref()));

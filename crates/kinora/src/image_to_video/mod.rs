@@ -68,7 +68,7 @@ pub use kernels::clip_kernels;
 pub use options::{LoadOptions, Precision};
 pub use preview::Preview;
 pub use progress::{Observe, Progress, Stage};
-pub use report::{GpuLoad, LoadReport, Report, StageTime};
+pub use report::{LoadReport, Report, StageTime};
 pub use settings::{Settings, random_seed};
 
 use crate::device::OpenDeviceError;

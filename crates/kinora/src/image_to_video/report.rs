@@ -49,38 +49,7 @@ pub struct LoadReport {
     pub seconds: f64,
     /// What it took on a GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<GpuLoad>,
-}
-
-/// What loading a network took on a GPU.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[non_exhaustive]
-pub struct GpuLoad {
-    /// Seconds of reading and copying the weights, while kernels were compiled.
-    pub weights_seconds: f64,
-    /// Seconds of compiling kernels, or of finding them.
-    pub kernels_seconds: f64,
-    /// Kernels that were compiled.
-    pub kernels_compiled: usize,
-    /// Kernels that had been compiled before.
-    pub kernels_found: usize,
-    /// The memory that weights and activations take according to the plan, in bytes.
-    pub planned_bytes: usize,
-    /// The memory that the driver allocated meanwhile, in bytes.
-    pub driver_bytes: usize,
-}
-
-impl From<DeviceLoad> for GpuLoad {
-    fn from(load: DeviceLoad) -> Self {
-        GpuLoad {
-            weights_seconds: load.weights_seconds,
-            kernels_seconds: load.kernels_seconds,
-            kernels_compiled: load.kernels_compiled,
-            kernels_found: load.kernels_found,
-            planned_bytes: load.planned_bytes,
-            driver_bytes: load.driver_bytes,
-        }
-    }
+    pub gpu: Option<DeviceLoad>,
 }
 
 /// How long a stage took.

@@ -16,7 +16,7 @@ use super::{
     plans::{Part, Request},
     preview::LatentColours,
     progress::{Observe, tell},
-    report::{GpuLoad, LoadReport, Stopwatch},
+    report::{LoadReport, Stopwatch},
 };
 
 /// One clip on its way through the networks: what its stages share. Each stage is in a file of its own.
@@ -67,7 +67,7 @@ impl Run<'_, '_> {
             network.profile(profiler, name).map_err(|source| GenerateError::run(name, source))?;
             Holding::new(name).begin(profiler, network.memory());
         }
-        let (seconds, gpu) = (running.seconds(), network.device_load().map(GpuLoad::from));
+        let (seconds, gpu) = (running.seconds(), network.device_load());
         self.stopwatch.loads.push(LoadReport { part: name, seconds, gpu });
         self.stopwatch.end(running);
         self.loaded += 1;
