@@ -214,7 +214,8 @@ mod tests {
             package("graph", &[]),
             package("gra", &[]),
         ];
-        assert_eq!(names(&packages, &["README.md", "golden/make_ops.py"]), "");
+        assert_eq!(names(&packages, &["docs/glossary.md", "golden/make_ops.py"]), "");
+        assert_eq!(names(&packages, &["README.md"]), "kinora kinora-cli");
         assert_eq!(names(&packages, &["crates/gra/src/lib.rs"]), "gra");
         assert_eq!(names(&packages, &["crates/graph/src/lib.rs"]), "graph kinora kinora-cli");
         assert_eq!(names(&packages, &["golden/photos/420.jpg"]), "kinora kinora-cli");
