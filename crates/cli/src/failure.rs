@@ -83,7 +83,7 @@ pub enum Failure {
     /// A GPU's kernels could not be compiled or written.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
-    Kernels(#[from] kinora::cuda::CudaError),
+    Kernels(#[from] kinora_cuda::CudaError),
     /// The clip needs more memory than it may take.
     #[error("{error}; the limit is {}", limit.source)]
     Memory {

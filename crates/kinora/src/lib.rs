@@ -12,18 +12,10 @@ pub mod video;
 
 pub use device::Device;
 pub use image_to_video::{Clip, ImageToVideo, LoadOptions, Settings};
-/// GPUs: their kernels, and the compiler of these.
-#[cfg(feature = "cuda")]
-pub use kinora_cuda as cuda;
 pub use kinora_graph::Tensor;
 pub use kinora_models::{folder::ModelFolder, image::RgbImage};
 /// Quantities as people read them: bytes, times, FLOPs.
 pub use kinora_profile::quantity;
-/// A simulated GPU, for kernels.
-#[cfg(feature = "simulator")]
-pub use kinora_ptx as ptx;
-/// What runs networks: the traits of a backend, and what they share.
-pub use kinora_runtime as runtime;
 
 /// Models: the hub that they are downloaded from, and what can be wrong with them. The crate `kinora-models` has their parts:
 /// networks, weights and schedulers.
@@ -41,4 +33,22 @@ pub mod models {
 /// Where the time of a clip goes. The crate `kinora-profile` makes tables, pages and traces of a profile.
 pub mod profile {
     pub use kinora_profile::{Ceilings, Machine, Profile, Profiler};
+}
+
+/// What runs networks: the traits of a backend, and what backends share.
+pub mod runtime {
+    pub use kinora_runtime::{
+        Backend, Candidates, DeviceError, DeviceErrorKind, DeviceLoad, HostOps, KernelSet, LoadContext,
+        Loader, Network, NetworkMemory, PlannedNetwork, RunError, StepLoop, StepObserver, StepResults,
+        Tensors, Tuning, TuningObserver, TuningProgress, TuningStage, tensors,
+    };
+}
+
+/// A simulated GPU: runs the PTX of a kernel on the CPU, checks it and counts what it costs. The crate `kinora-ptx` has the rest.
+#[cfg(feature = "simulator")]
+pub mod simulator {
+    pub use kinora_ptx::{
+        Argument, Checks, ChipSpec, Counters, Finding, LaunchConfig, Module, Prediction, PtxError, Report,
+        Simulator,
+    };
 }

@@ -7,12 +7,10 @@
 
 use std::{io::Write, path::Path};
 
-use kinora::{
-    cuda::{
-        Architecture, CodeForm,
-        compiler::{CompileTarget, Compiler, CompilerOptions},
-    },
-    image_to_video::{Configs, Precision, Settings, clip_kernels},
+use kinora::image_to_video::{Configs, Precision, Settings, clip_kernels};
+use kinora_cuda::{
+    Architecture, CodeForm,
+    compiler::{CompileTarget, Compiler, CompilerOptions},
 };
 
 fn compiler(architecture: Architecture) -> Compiler {

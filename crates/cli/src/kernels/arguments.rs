@@ -3,10 +3,8 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueHint};
-use kinora::{
-    cuda::Architecture,
-    image_to_video::{Configs, Precision},
-};
+use kinora::image_to_video::{Configs, Precision};
+use kinora_cuda::Architecture;
 use kinora_models::schedulers::SchedulerKind;
 
 use crate::clip::arguments::{ClipArgs, scheduler};

@@ -4,12 +4,10 @@ pub mod arguments;
 
 use std::sync::{Mutex, PoisonError};
 
-use kinora::{
-    cuda::{
-        CodeForm,
-        compiler::{Bundle, CompileTarget, CompilerOptions},
-    },
-    image_to_video::{Configs, Settings, clip_kernels},
+use kinora::image_to_video::{Configs, Settings, clip_kernels};
+use kinora_cuda::{
+    CodeForm,
+    compiler::{Bundle, CompileTarget, CompilerOptions},
 };
 use kinora_models::weights::Variant;
 use serde_json::json;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-use kinora::ptx::Checks;
+use kinora_ptx::Checks;
 
 use super::{
     operands::Operand,
@@ -38,7 +38,7 @@ An argument is one of:
                               a tensor map of such a buffer for TMA copies of 16x64 boxes, outermost axis first;
                               tiles:16,64,swizzle128:… swizzles them
 
-Types are i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32 and f64. An im2col tensor map needs the library (kinora::ptx).
+Types are i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32 and f64. An im2col tensor map needs the library (kinora-ptx).
 
 Exit codes: 0 nothing was found, 1 something was found or failed, 2 the command line is wrong.";
 
@@ -83,11 +83,11 @@ pub struct SimArgs {
 
     /// The chip to simulate: t4, rtx3090, rtx4090, a100, h100, h200 or b200.
     #[arg(long, value_name = "NAME", default_value = "a100", value_parser = chip)]
-    pub chip: kinora::ptx::ChipSpec,
+    pub chip: kinora_ptx::ChipSpec,
 
     /// The chip to simulate, and to predict the kernel's time on.
     #[arg(long, value_name = "NAME", conflicts_with = "chip", value_parser = chip)]
-    pub device_profile: Option<kinora::ptx::ChipSpec>,
+    pub device_profile: Option<kinora_ptx::ChipSpec>,
 
     /// A calibration measured on a device, for the prediction; without it, only published figures count.
     #[arg(long, value_name = "FILE", requires = "device_profile", conflicts_with = "chip", value_hint = ValueHint::FilePath)]

@@ -9,7 +9,7 @@ mod source;
 
 use std::{fs, path::PathBuf};
 
-use kinora::ptx::{Checks, ChipSpec, DeviceAddress, LaunchConfig, Module, Simulator};
+use kinora_ptx::{Checks, ChipSpec, DeviceAddress, LaunchConfig, Module, Simulator};
 use serde_json::json;
 
 use self::{
@@ -39,7 +39,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         None => text.clone(),
     };
 
-    let simulated = |error: kinora::ptx::PtxError| Failure::Simulation(format!("{name}: {error}"));
+    let simulated = |error: kinora_ptx::PtxError| Failure::Simulation(format!("{name}: {error}"));
     let checks = Checks {
         races: !arguments.no_races,
         nonfinite: arguments.check.contains(&Check::Nan),

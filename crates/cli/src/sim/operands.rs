@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, str::FromStr};
 
 use half::{bf16, f16};
-use kinora::ptx::{
+use kinora_ptx::{
     Argument, DeviceAddress, MapElement, PtxError, Simulator, Swizzle, TensorMap, TensorMapKind,
 };
 

@@ -1,10 +1,8 @@
 //! How long a simulated kernel would take, as text.
 
-use kinora::{
-    ptx::{
-        Calibration, LaunchConfig, Module, OccupancyLimit, PredictOptions, Prediction, Resource, Simulator,
-    },
-    quantity::{bytes, time},
+use kinora::quantity::{bytes, time};
+use kinora_ptx::{
+    Calibration, LaunchConfig, Module, OccupancyLimit, PredictOptions, Prediction, Resource, Simulator,
 };
 
 use super::{arguments::SimArgs, source};

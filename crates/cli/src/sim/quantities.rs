@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use kinora::ptx::ChipSpec;
+use kinora_ptx::ChipSpec;
 
 /// Extents on up to three axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

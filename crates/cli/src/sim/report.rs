@@ -1,9 +1,7 @@
 //! The report of a simulated launch, as text.
 
-use kinora::{
-    ptx::{Counters, InstructionClass, Report, Traffic},
-    quantity::{bytes, prefixed},
-};
+use kinora::quantity::{bytes, prefixed};
+use kinora_ptx::{Counters, InstructionClass, Report, Traffic};
 
 /// The findings, then the counters.
 pub fn text(kernel: &str, chip: &str, report: &Report) -> String {

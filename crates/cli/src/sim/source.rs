@@ -8,7 +8,7 @@ pub use refused::{ptx, registers};
 
 #[cfg(feature = "cuda")]
 mod compiled {
-    use kinora::cuda::{
+    use kinora_cuda::{
         Architecture, CodeForm,
         compiler::{CompileTarget, Compiler, CompilerOptions},
     };
