@@ -7,7 +7,7 @@ use kinora::device::OpenDeviceError;
 use super::device::BenchDevice;
 use crate::BenchError;
 
-/// There is none.
+/// Refuses: this build has no CUDA support.
 pub(super) fn open(_: usize) -> Result<Arc<dyn BenchDevice>, BenchError> {
     Err(OpenDeviceError::NoCuda.into())
 }
