@@ -30,7 +30,7 @@ fn the_extension_decides_what_is_written() {
 }
 
 #[test]
-fn nothing_is_printed_where_no_one_looks() {
+fn nothing_is_printed_without_a_terminal() {
     let studio = Studio::new();
     let made = answer(&mut studio.generate("clip.gif"));
     assert_eq!((made.code, made.text(), &*made.stderr), (Some(0), String::new(), ""));

@@ -143,7 +143,7 @@ fn a_header_that_is_not_found_is_helped_with() {
 }
 
 #[test]
-fn numbers_that_stop_being_finite_are_found_where_it_is_asked_for() {
+fn non_finite_numbers_are_found_if_asked_for() {
     let place = Studio::new();
     let source = SCALE.replace("LIMIT", "<");
     let file = place.write("large.cu", source.as_bytes());

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn norms_fuse_where_rows_are_copied_once() {
+    fn norms_fuse_if_rows_are_copied_once() {
         let group = NormKind::Group { groups: 4, frames: 1 };
         let linear = |kind| Op::Linear(Linear { prologue: Some(norm(kind)), ..Linear::default() });
         assert!(

@@ -138,7 +138,7 @@ fn three_weights() -> (Graph, Noting) {
 }
 
 #[test]
-fn a_weight_is_read_once_and_only_where_it_is_used() {
+fn a_weight_is_read_once_and_only_if_it_is_used() {
     let (graph, weights) = three_weights();
     let mut program = Program::new(&graph, &weights, Options::default()).unwrap();
     let y = program.run(&named([("x", floats(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))])).unwrap();

@@ -111,7 +111,7 @@ fn a_mistake_names_kernel_architecture_and_specialisation() {
 }
 
 #[test]
-fn a_spill_in_a_hot_kernel_is_an_error_where_asked_for() {
+fn a_spill_in_a_hot_kernel_is_an_error_if_asked_for() {
     if !there_is_nvrtc() {
         return;
     }
@@ -193,7 +193,7 @@ fn a_cache_that_cannot_be_written_is_a_warning() {
 }
 
 #[test]
-fn a_bundle_serves_where_there_is_no_compiler() {
+fn a_bundle_works_without_a_compiler() {
     if !there_is_nvrtc() {
         return;
     }

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn zeros_that_cannot_be_had_are_none() {
+    fn zeros_that_cannot_be_allocated_give_none() {
         let ty = |shape: &[usize]| TensorType::new(DType::F16, shape);
         assert_eq!(Tensor::try_zeros(ty(&[2, 3])), Some(Tensor::zeros(ty(&[2, 3]))));
         for shape in [&[usize::MAX, 2][..], &[isize::MAX as usize / 2], &[0, usize::MAX, 2]] {

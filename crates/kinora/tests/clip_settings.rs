@@ -96,7 +96,7 @@ fn every_setting_is_checked_and_named() {
 }
 
 #[test]
-fn conditions_must_fit_the_precision_that_the_network_is_told_them_in() {
+fn conditions_must_fit_the_precision_of_the_network() {
     let configs = Configs::preset("svd").unwrap();
     let checked = |change: fn(&mut Settings), precision| {
         let mut settings = Settings::for_configs(&configs);
@@ -193,7 +193,7 @@ fn default_sizes_are_multiples_of_the_models_unit() {
 
 /// As diffusers does: the index says of which class the scheduler is, its own file how it is set.
 #[test]
-fn the_index_says_of_which_class_the_scheduler_is() {
+fn the_index_decides_the_class_of_the_scheduler() {
     let folder = tiny();
     let index = folder.path().join("model_index.json");
     let text = fs::read_to_string(&index).unwrap();
@@ -277,7 +277,7 @@ fn fourteen_frames_fit_in_twelve_gigabytes() {
 }
 
 #[test]
-fn the_photo_is_encoded_in_f32_where_the_autoencoder_asks_for_it() {
+fn the_photo_is_encoded_in_f32_if_the_autoencoder_asks_for_it() {
     let weights = |force_upcast, precision| {
         let mut configs = Configs::preset("svd").unwrap();
         configs.vae.force_upcast = force_upcast;

@@ -79,7 +79,7 @@ fn without_the_option_every_clip_loads() {
 }
 
 #[test]
-fn another_shape_is_loaded_anew() {
+fn another_shape_is_loaded_again() {
     let (folder, settings) = tiny();
     let kept = pipeline(folder.path(), keep());
     let shapes = [

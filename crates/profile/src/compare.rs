@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn other_devices_are_told_of() {
+    fn other_devices_are_reported() {
         let on = |device: &str| Profile {
             machine: crate::Machine { device: device.into(), ceilings: None },
             ..profile(&[("a.conv", 4000)])

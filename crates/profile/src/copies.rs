@@ -52,7 +52,7 @@ mod tests {
     use crate::{Copied, Span};
 
     #[test]
-    fn copies_of_one_thing_are_one() {
+    fn copies_of_the_same_value_become_one() {
         let span = |name: &str, copied: Option<(Direction, u64)>, start, end| Span {
             name: name.into(),
             lane: 0,

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_lies_where_it_does_in_the_repository() {
+    fn files_in_the_bundle_keep_their_places_in_the_repository() {
         let bundle = std::env::temp_dir().join(format!("kinora-bundle-test-{}", std::process::id()));
         data(&bundle).unwrap();
         for path in [

@@ -190,7 +190,7 @@ mod tests {
     use super::{super::compare::tests::*, *};
 
     #[test]
-    fn everyone_with_a_time_has_a_bar_whose_length_is_in_order() {
+    fn bars_are_as_long_as_their_times() {
         let results = results(&[("a < b & c", estimate(0.9, 1.0, 1.1)), ("d", estimate(2.9, 3.0, 3.1))]);
         let svg = svg(&results);
         assert_eq!(svg.matches("<rect class=\"bar").count(), 4, "{svg}");

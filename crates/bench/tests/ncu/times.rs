@@ -63,7 +63,7 @@ fn compared(wgmma: [u64; 2], profiler: &str) -> Compared {
 }
 
 #[test]
-fn launches_of_one_name_are_added_up() {
+fn launches_of_the_same_name_are_added_up() {
     let Compared { document, text, code } = compared([104_000, 100_000], PROFILER);
     assert_eq!(code, Some(0), "{text}");
     let (wgmma, cast) = (&document["kernels"][0], &document["kernels"][1]);

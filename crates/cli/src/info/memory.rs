@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_stand_where_their_items_do() {
+    fn results_keep_the_order_of_their_items() {
         assert_eq!(in_threads(&[3, 1, 2], |n| n * 10), [30, 10, 20]);
     }
 

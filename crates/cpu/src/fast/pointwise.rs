@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_are_joined_where_both_operands_walk_on() {
+    fn axes_are_joined_if_both_operands_are_contiguous() {
         let axis = |extent, strides| Axis { extent, strides };
         // The same shape is one run; a channel vector repeats along one axis of rows; a scalar a pixel is two axes.
         assert_eq!(joined_axes(&[2, 3, 4], [&[2, 3, 4], &[2, 3, 4]]), [axis(24, [1, 1])]);

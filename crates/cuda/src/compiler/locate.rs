@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_message_says_where_was_looked_and_how_to_install() {
+    fn the_message_lists_the_searched_places_and_how_to_install() {
         let folder = tempfile::tempdir().unwrap();
         let broken = folder.path().join("libnvrtc.so.13");
         let named = Surroundings { named: Some(broken.clone()), ..Surroundings::default() };

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_looked_for_in_its_own_folder_as_well() {
+    fn its_own_folder_is_searched_too() {
         let surroundings = Surroundings { installs: vec!["/opt/cuda".into()], ..Surroundings::default() };
         let paths: Vec<PathBuf> = surroundings.candidates(&CUPTI).into_iter().map(|c| c.path).collect();
         for path in [
@@ -230,7 +230,7 @@ mod tests {
 
     /// Needs no GPU: the library reports its version, and its clock goes forward.
     #[test]
-    fn where_it_is_installed_it_is_loaded() {
+    fn it_is_loaded_if_it_is_installed() {
         let Some(cupti) = testing::cupti() else { return };
         let now = || {
             let mut now = 0;

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn code_runs_where_the_architecture_allows_it() {
+    fn code_runs_if_the_architecture_allows_it() {
         let runs = |gpu: (u32, u32), code: u32, form| {
             device(gpu.0, gpu.1).accepts(&Chip { form, ..Chip::typical(Architecture(code)) }).is_ok()
         };

@@ -204,7 +204,7 @@ fn a_choice_that_changes_does_not_change_a_plan() {
 }
 
 #[test]
-fn the_families_own_choice_runs_where_another_does_not_fit() {
+fn the_default_implementation_runs_if_another_does_not_fit() {
     let chip = Chip::typical(Architecture::AMPERE);
     let own = CudaOptions { optimise: false, ..CudaOptions::new(chip, kinora_cpu::CpuOps::shared()) };
     let need = Planned::new(&graph(), &own).unwrap().plan().peak_bytes();

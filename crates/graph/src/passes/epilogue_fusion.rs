@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_vector_moves_with_the_reshape_only_where_images_are_counted_alike() {
+    fn an_image_vector_moves_with_the_reshape_only_if_the_image_count_stays() {
         let [images, clips, all] = [[6, 1, 8], [6, 1, 8], [1, 1, 8]].map(Shape::from);
         let from = Shape::from([6, 4, 8]);
         assert_eq!(channel_shape(&images, &from, &Shape::from([6, 2, 2, 8])), Some([6, 1, 1, 8].into()));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reshape_moves_before_the_norm_where_the_statistics_allow() {
+    fn a_reshape_moves_before_the_norm_if_the_statistics_allow() {
         let names = |graph: &Graph| graph.nodes().iter().map(|n| n.name.clone()).collect::<Vec<_>>();
         let run = |kind, shape: &[usize]| {
             names(&NormPrologue.run(&graph(kind, |g, h| projection(g, h, shape)), &FuseAll).unwrap())

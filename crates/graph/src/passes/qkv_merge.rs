@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn projections_whose_bias_would_be_vast_stay_apart() {
+    fn projections_whose_bias_would_be_huge_stay_separate() {
         let most = MAX_VECTOR_BYTES / 4;
         for (channels, merged) in [(most, true), (most + 1, false), (1 << 50, false)] {
             let mut g = GraphBuilder::new("g");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_starts_where_it_starts() {
+    fn a_range_starts_at_its_first_element() {
         let x = TensorType::new(DType::U8, [2, 5, 3]);
         let op = Op::Slice(Slice { axis: 1, start: 1, len: 2 });
         let launches = testing::launches(implementations, &op, &[&x]).unwrap();

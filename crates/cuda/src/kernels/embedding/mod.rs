@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_checked_even_where_rows_have_no_channels() {
+    fn ids_are_checked_even_if_rows_have_no_channels() {
         let (table, ids) = (TensorType::new(DType::F16, [10, 0]), TensorType::new(DType::I32, [3]));
         let launches = testing::launches(implementations, &Op::Embedding, &[&table, &ids]).unwrap();
         assert_eq!(launches[0].grid, [1, 1, 1]);

@@ -63,7 +63,7 @@ fn a_residual_lives_until_it_is_added() {
 }
 
 #[test]
-fn an_operand_given_twice_is_overwritten_only_where_both_may_be() {
+fn an_operand_used_twice_is_overwritten_only_if_both_uses_allow_it() {
     let graph = build(|g| {
         let x = g.input("x", floats(16), Phase::Step)?;
         let y = g.add("y", x, x)?;
@@ -209,7 +209,7 @@ fn weights_count_as_their_readers_keep_them() {
 }
 
 #[test]
-fn an_input_of_the_clip_may_lie_where_a_result_of_the_step_lies() {
+fn a_clip_input_may_share_memory_with_a_step_result() {
     // Only until the next input is written does a step's result last: the next clip's image is one.
     let graph = build(|g| {
         let image = g.input("image", floats(16), Phase::Clip)?;
