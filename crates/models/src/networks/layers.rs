@@ -42,11 +42,32 @@ impl Layers<'_> {
 
     /// A convolution with a bias.
     pub fn conv(&mut self, name: &str, x: ValueId, out: usize, conv: Conv) -> Result<ValueId, GraphError> {
-        let [frames, height, width] = conv.kernel;
-        let shape = [out, frames, height, width, self.channels(x)];
-        let weight = self.parameter(&format!("{name}.weight"), &shape)?;
+        let weight = self.conv_weight(name, x, out, &conv)?;
         let bias = self.parameter(&format!("{name}.bias"), &[out])?;
         self.g.conv(name, x, weight, Some(bias), conv)
+    }
+
+    /// A convolution without a bias.
+    pub fn conv_without_bias(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        out: usize,
+        conv: Conv,
+    ) -> Result<ValueId, GraphError> {
+        let weight = self.conv_weight(name, x, out, &conv)?;
+        self.g.conv(name, x, weight, None, conv)
+    }
+
+    fn conv_weight(
+        &mut self,
+        name: &str,
+        x: ValueId,
+        out: usize,
+        conv: &Conv,
+    ) -> Result<ValueId, GraphError> {
+        let [frames, height, width] = conv.kernel;
+        self.parameter(&format!("{name}.weight"), &[out, frames, height, width, self.channels(x)])
     }
 
     /// A 3×3 convolution that keeps the size.

@@ -5,8 +5,11 @@ pub mod clip_vision;
 pub mod denoise;
 mod error;
 mod layers;
+mod pixels;
 mod resnet;
+pub mod tiny_vae;
 pub mod unet;
 pub mod vae;
 
 pub use error::NetworkError;
+pub use pixels::Pixels;

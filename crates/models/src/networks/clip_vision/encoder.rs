@@ -55,8 +55,8 @@ fn embeddings(l: &mut Layers<'_>, pixels: ValueId, config: &ClipVisionConfig) ->
     let patches = side * side;
     let positions = l.parameter("position_embedding.weight", &[1 + patches, width])?;
 
-    let weight = l.parameter("patch_embedding.weight", &[width, 1, size, size, config.num_channels])?;
-    let x = l.g.conv("patch_embedding", pixels, weight, None, Conv::spatial([size, size], size, 0))?;
+    let patch = Conv::spatial([size, size], size, 0);
+    let x = l.conv_without_bias("patch_embedding", pixels, width, patch)?;
     let places = l.g.slice("position_embedding.patches", positions, 0, 1, patches)?;
     let places = l.g.reshape("position_embedding.image", places, [1, side, side, width])?;
     let x = l.g.add("patches", x, places)?;

@@ -11,8 +11,10 @@ mod decoder;
 mod encoder;
 
 pub use config::VaeConfig;
-pub use decoder::{Decode, Pixels, decoder};
+pub use decoder::{Decode, decoder};
 pub use encoder::{Encode, encoder};
+
+pub use super::pixels::Pixels;
 
 /// Added to the variances of the norms of single images.
 const EPSILON: f32 = 1e-6;
