@@ -2,9 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use hf_hub::api::sync::ApiError;
-
-use super::HubId;
+use super::{Digest, HubId, RequestError};
 use crate::{folder::FolderError, weights::WeightsError};
 
 /// Why a model could not be downloaded.
@@ -12,13 +10,22 @@ use crate::{folder::FolderError, weights::WeightsError};
 pub enum HubError {
     /// A name is neither a path nor a model of the hub.
     #[error(
-        "{0}: there is no such folder, and it is not the name of a model on the hub, which looks like \
-         stabilityai/stable-video-diffusion-img2vid-xt or owner/name@revision"
+        "{0}: there is no such folder, and it is not the name of a model: a short one ({short}), or one on the hub, which \
+         looks like owner/name or owner/name@revision",
+        short = super::SHORT_NAMES.map(|short| short.name).join(", ")
     )]
     NotAModel(String),
     /// There is no place for the cache.
     #[error("there is no folder for downloads: set HF_HOME to one, or give the path of a model's folder")]
     NoCache,
+    /// The hub's address is not one.
+    #[error(
+        "{endpoint:?} is not the address of a hub, which looks like https://huggingface.co. Check HF_ENDPOINT"
+    )]
+    Endpoint {
+        /// The address.
+        endpoint: String,
+    },
     /// The hub could not be reached.
     #[error(
         "{id}: tried to download it from {endpoint}, which cannot be reached: {source}. Check the network and \
@@ -29,8 +36,8 @@ pub enum HubError {
         id: HubId,
         /// The address of the hub.
         endpoint: String,
-        /// What the client says.
-        source: Box<ureq::Error>,
+        /// Why.
+        source: Box<RequestError>,
     },
     /// Downloads are forbidden, and the cache does not have the model.
     #[error(
@@ -81,20 +88,21 @@ pub enum HubError {
         id: HubId,
         /// The file.
         file: String,
-        /// What the system says.
-        source: io::Error,
+        /// Why.
+        source: Box<RequestError>,
     },
-    /// A download has another length than the hub said.
-    #[error("{id}: {file} should have {expected} bytes, but {got} arrived. It was discarded; try again")]
-    Length {
+    /// A download is not what the hub said it would be.
+    #[error(
+        "{id}: {file} arrived twice with contents other than the hub announced ({expected}). It was discarded. Try again \
+         later, or another mirror"
+    )]
+    Contents {
         /// The model.
         id: HubId,
         /// The file.
         file: String,
-        /// What the hub said.
-        expected: u64,
-        /// What arrived.
-        got: u64,
+        /// What its contents should hash to.
+        expected: Digest,
     },
     /// The hub gave an answer that makes no sense.
     #[error("{id}: {endpoint} gave an unexpected answer to the request for {file}: {source}")]
@@ -105,20 +113,8 @@ pub enum HubError {
         endpoint: String,
         /// What was asked for.
         file: String,
-        /// What the client says.
-        source: Box<ApiError>,
-    },
-    /// The hub named a commit that cannot be one.
-    #[error(
-        "{id}: {endpoint} says that its commit is {commit:?}, which is not a hash of 40 hexadecimal digits"
-    )]
-    Commit {
-        /// The model.
-        id: HubId,
-        /// The address of the hub.
-        endpoint: String,
-        /// What the hub said.
-        commit: String,
+        /// What is wrong with it.
+        source: Box<RequestError>,
     },
     /// The repository lacks a file that a model's folder has.
     #[error("{id}: the hub has no {file} for it, so Kinora cannot run it")]
@@ -129,7 +125,7 @@ pub enum HubError {
         file: String,
     },
     /// A file of the cache could not be read or written.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), if is_full(source) { FULL } else { "" })]
     Cache {
         /// The file.
         path: PathBuf,
@@ -137,12 +133,38 @@ pub enum HubError {
         source: io::Error,
     },
     /// Another program downloads the same file.
-    #[error("{id}: {file} is being downloaded by another program. Wait for it and try again")]
+    #[error(
+        "{id}: another program downloads {file}, but makes no progress. End that program, or wait for it, and try again"
+    )]
     Busy {
         /// The model.
         id: HubId,
         /// The file.
         file: String,
+    },
+    /// A model that is being downloaded cannot be removed.
+    #[error("{id} cannot be removed: another program is downloading it")]
+    InUse {
+        /// The model.
+        id: HubId,
+    },
+    /// Nothing says what the files of a folder should be.
+    #[error(
+        "{}: nothing says what its files should be: they were copied, or made here. Only what Kinora or `hf download` \
+         downloaded can be verified",
+        path.display()
+    )]
+    NoHashes {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The cache does not have a model.
+    #[error("{id} is not in the cache {}", cache.display())]
+    NotCached {
+        /// The model.
+        id: HubId,
+        /// Where it was looked for.
+        cache: PathBuf,
     },
     /// The model's index.
     #[error(transparent)]
@@ -150,4 +172,22 @@ pub enum HubError {
     /// The model's weights.
     #[error(transparent)]
     Weights(#[from] WeightsError),
+}
+
+impl HubError {
+    /// Whether the hub cannot be reached or is out of order, which says nothing about the model.
+    pub(super) fn is_outage(&self) -> bool {
+        match self {
+            HubError::Unreachable { .. } => true,
+            HubError::Answer { source, .. } => source.may_pass(),
+            _ => false,
+        }
+    }
+}
+
+/// What to do about a full disk.
+const FULL: &str = ". Make room, or set HF_HOME to a folder on another disk; what has arrived is kept";
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

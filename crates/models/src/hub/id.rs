@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::short;
+
 /// A model on the hub and one of its revisions: `owner/name`, or `owner/name@revision`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubId {
@@ -10,13 +12,19 @@ pub struct HubId {
 }
 
 impl HubId {
-    /// Reads `owner/name` or `owner/name@revision`; `None` if the text is not of that form.
+    /// Reads `owner/name` or `owner/name@revision`, or a [short name](super::SHORT_NAMES) in place of `owner/name`;
+    /// `None` if the text is not of that form.
     pub fn parse(text: &str) -> Option<HubId> {
         let (repo, revision) = match text.split_once('@') {
             Some((repo, revision)) => (repo, Some(revision)),
             None => (text, None),
         };
+        let repo = short::repo(repo).unwrap_or(repo);
         let (owner, name) = repo.split_once('/')?;
+        // The cache writes the slash so. The hub has no such names.
+        if repo.contains("--") {
+            return None;
+        }
         // A branch may have a slash in its name: refs/pr/3.
         let mut words = [owner, name].into_iter().chain(revision.into_iter().flat_map(|r| r.split('/')));
         words.all(is_word).then(|| HubId { repo: repo.to_owned(), revision: revision.map(str::to_owned) })
@@ -30,6 +38,11 @@ impl HubId {
     /// The branch, tag or commit; `main` if the name has none.
     pub fn revision(&self) -> &str {
         self.revision.as_deref().unwrap_or("main")
+    }
+
+    /// Whether the name has a branch, tag or commit.
+    pub fn names_revision(&self) -> bool {
+        self.revision.is_some()
     }
 }
 
@@ -59,8 +72,11 @@ mod tests {
         let id = HubId::parse("a/b.c_d@refs/pr/3").unwrap();
         assert_eq!((id.repo(), id.revision()), ("a/b.c_d", "refs/pr/3"));
         assert_eq!(id.to_string(), "a/b.c_d@refs/pr/3");
+        let id = HubId::parse("svd-xt@v1").unwrap();
+        assert_eq!(id.to_string(), "stabilityai/stable-video-diffusion-img2vid-xt@v1");
         for text in [
-            "", "svd", "/a/b", "a/", "/b", "a/b/c", "../b", "a/..", "./a", "a b/c", "a/b@", "a/b@../x", "~/b",
+            "", "sdv", "SVD", "svd/", "a--b/c", "a/b--c", "/a/b", "a/", "/b", "a/b/c", "../b", "a/..", "./a",
+            "a b/c", "a/b@", "a/b@../x", "~/b",
         ] {
             assert_eq!(HubId::parse(text), None, "{text}");
         }

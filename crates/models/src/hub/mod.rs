@@ -1,48 +1,104 @@
 //! Models from the Hugging Face hub, downloaded into the cache that all its clients share.
 //!
 //! Only what a model needs is downloaded: its index, the configurations, and the weights of one variant. A revision is
-//! resolved to a commit first and every file is taken from that commit, so that files of two versions never mix. hf-hub does
-//! the transfer; what it leaves out is done here: the length of every file is checked, and a remainder of an earlier download
-//! that cannot be continued is thrown away.
+//! resolved to a commit first and every file is taken from that commit, so that files of two versions never mix.
+//!
+//! A hub is not trusted. What it sends becomes part of a path only if it is a hash, every file is hashed before it
+//! appears, and the token is shown to no server but the hub itself.
 
+mod answer;
+mod cache;
+mod client;
+mod digest;
 mod error;
 mod id;
+mod inventory;
+mod part;
+mod patience;
+mod redirect;
+mod short;
 mod transfer;
+mod verify;
 mod wanted;
 
 use std::{
+    collections::BTreeSet,
     env,
     ffi::OsStr,
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use hf_hub::{
-    Cache, CacheRepo, Repo, RepoType,
-    api::sync::{ApiBuilder, ApiError},
-};
-
+pub use answer::{AnswerError, FileFacts, ListedFile, Listing, retry_after, start_of_contents};
+pub use client::RequestError;
+pub use digest::Digest;
 pub use error::HubError;
 pub use id::HubId;
-use transfer::Commit;
+pub use inventory::{CachedModel, CachedRevision, Removal};
+pub use patience::Patience;
+pub use redirect::{RedirectError, target as redirect_target};
+pub use short::{SHORT_NAMES, ShortName};
+pub use verify::{CheckedFile, FileState, verify_folder};
 
+use self::{
+    cache::RepoCache,
+    client::Client,
+    transfer::{Attempts, Transfer, Trust},
+};
 use crate::{
     folder::INDEX,
     weights::{Variant, WeightsError, list},
 };
 
-/// The digits of a commit's hash.
-const COMMIT_DIGITS: usize = 40;
+/// If the list of files does not come, the cache may do: it is not asked for as often as a file.
+const LISTING_RETRIES: u32 = 2;
+/// What the list of files is called in messages.
+const LISTING: &str = "the list of its files";
 
 /// Is called as a download progresses.
 pub trait Progress {
     /// `done` of the `total` bytes of a file are there.
     fn downloaded(&mut self, file: &str, done: u64, total: u64);
+
+    /// `done` of the `total` bytes of a file that is in the cache were hashed.
+    fn checked(&mut self, _file: &str, _done: u64, _total: u64) {}
+
+    /// Another program downloads a file, and this one waits for it.
+    fn waiting(&mut self, _file: &str) {}
+
+    /// A request failed, and is tried again after a pause.
+    fn retrying(&mut self, _file: &str, _reason: &str, _pause: Duration) {}
 }
 
 /// Nobody wants to know.
 impl Progress for () {
     fn downloaded(&mut self, _: &str, _: u64, _: u64) {}
+}
+
+/// What the name of a model stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A path on this machine.
+    Path(PathBuf),
+    /// A model of the hub, perhaps by its short name.
+    Model(HubId),
+}
+
+/// Whether a name is a path or a model of the hub; a path comes first.
+///
+/// # Errors
+/// If it is neither.
+pub fn find(name: impl AsRef<OsStr>) -> Result<Found, HubError> {
+    let name = name.as_ref();
+    let path = Path::new(name);
+    // A broken link is a path as well: its own error is the better one.
+    if path.symlink_metadata().is_ok() {
+        return Ok(Found::Path(path.to_owned()));
+    }
+    // A path may have any bytes, the name of a model has letters.
+    let not_a_model = || HubError::NotAModel(name.to_string_lossy().into_owned());
+    name.to_str().and_then(HubId::parse).map(Found::Model).ok_or_else(not_a_model)
 }
 
 /// The folder of a model that was given as the path of one or as a name on the hub; a path comes first.
@@ -54,16 +110,10 @@ pub fn locate(
     variant: &Variant,
     progress: &mut dyn Progress,
 ) -> Result<PathBuf, HubError> {
-    let name = name.as_ref();
-    let path = Path::new(name);
-    // A broken link is a path as well: its own error is the better one.
-    if path.symlink_metadata().is_ok() {
-        return Ok(path.to_owned());
+    match find(name)? {
+        Found::Path(path) => Ok(path),
+        Found::Model(id) => Hub::from_env()?.fetch(&id, variant, progress),
     }
-    // A path may have any bytes, the name of a model has letters.
-    let not_a_model = || HubError::NotAModel(name.to_string_lossy().into_owned());
-    let id = name.to_str().and_then(HubId::parse).ok_or_else(not_a_model)?;
-    Hub::from_env()?.fetch(&id, variant, progress)
 }
 
 /// A hub and the cache for what comes from it. It cannot be printed, so that no log ever shows the token.
@@ -77,6 +127,8 @@ pub struct Hub {
     pub token: Option<String>,
     /// Whether only the cache may be used.
     pub offline: bool,
+    /// How long to wait, and how often to try again.
+    pub patience: Patience,
 }
 
 impl Hub {
@@ -96,23 +148,23 @@ impl Hub {
             .or_else(|| set("XDG_CACHE_HOME").map(|cache| Path::new(&cache).join("huggingface")))
             .or_else(|| Some(env::home_dir()?.join(".cache").join("huggingface")));
         let cache = set("HF_HUB_CACHE").map(PathBuf::from).or_else(|| Some(home.as_ref()?.join("hub")))?;
-        let stored = || {
-            let token = fs::read_to_string(home.as_ref()?.join("token")).ok()?;
-            Some(token.trim().to_owned()).filter(|token| !token.is_empty())
-        };
+        let trimmed = |token: String| Some(token.trim().to_owned()).filter(|token| !token.is_empty());
+        let stored = || trimmed(fs::read_to_string(home.as_ref()?.join("token")).ok()?);
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         Some(Hub {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             cache,
-            token: set("HF_TOKEN").or_else(stored),
+            token: set("HF_TOKEN").and_then(trimmed).or_else(stored),
             offline: set("HF_HUB_OFFLINE")
                 .is_some_and(|value| matches!(&*value.to_lowercase(), "1" | "true" | "yes" | "on")),
+            patience: Patience::default(),
         })
     }
 
     /// Downloads what the cache lacks of a model and gives its folder, which
-    /// [`ModelFolder::open`](crate::folder::ModelFolder::open) takes. If the hub cannot be reached, what the cache has
-    /// is enough if it is complete.
+    /// [`ModelFolder::open`](crate::folder::ModelFolder::open) takes. A file in the cache that has another length than
+    /// the hub says is downloaded again. If the hub cannot be reached or is out of order, what the cache has is enough
+    /// if it is complete.
     ///
     /// # Errors
     /// If the hub cannot be reached or refuses, or the model is not one that Kinora runs.
@@ -125,16 +177,26 @@ impl Hub {
         if self.offline {
             return self.cached(id, variant);
         }
-        match self.download(id, variant, progress) {
-            Err(unreachable @ HubError::Unreachable { .. }) => {
-                self.cached(id, variant).map_err(|_| unreachable)
-            }
+        match self.download(id, variant, Trust::Length, progress) {
+            Err(outage) if outage.is_outage() => self.cached(id, variant).map_err(|_| outage),
             result => result,
         }
     }
 
-    fn cache_repo(&self, id: &HubId, revision: &str) -> CacheRepo {
-        Cache::new(self.cache.clone()).repo(repo(id, revision))
+    /// The same, but what the cache has is hashed, and what is damaged is downloaded again.
+    ///
+    /// # Errors
+    /// As for [`fetch`](Hub::fetch), and if the hub cannot be asked.
+    pub fn pull(
+        &self,
+        id: &HubId,
+        variant: &Variant,
+        progress: &mut dyn Progress,
+    ) -> Result<PathBuf, HubError> {
+        if self.offline {
+            return self.cached(id, variant);
+        }
+        self.download(id, variant, Trust::Nothing, progress)
     }
 
     /// The folder of a model of which the cache has everything.
@@ -144,15 +206,10 @@ impl Hub {
             file: file.to_owned(),
             cache: self.cache.clone(),
         };
-        let cache = self.cache_repo(id, id.revision());
-        // A branch or tag is a reference to a commit, a commit is a folder itself.
-        let index = cache
-            .get(INDEX)
-            .or_else(|| Some(cache.pointer_path(id.revision()).join(INDEX)).filter(|path| path.exists()))
-            .ok_or_else(|| missing(INDEX))?;
-        let folder = index.parent().ok_or_else(|| missing(INDEX))?.to_owned();
-        let names = files_under(&folder)?;
-        wanted::files(id, &folder, &names, variant).map_err(|error| match error {
+        let cache = RepoCache::new(&self.cache, id);
+        let folder = cache.commit_of(id.revision()).map(|commit| cache.snapshot(&commit));
+        let folder = folder.filter(|folder| folder.join(INDEX).exists()).ok_or_else(|| missing(INDEX))?;
+        needed_of(id, &folder, variant).map_err(|error| match error {
             HubError::MissingFile { file, .. } => missing(&file),
             HubError::Weights(WeightsError::NotFound { wanted, .. }) => missing(&wanted),
             other => other,
@@ -164,62 +221,73 @@ impl Hub {
         &self,
         id: &HubId,
         variant: &Variant,
+        trust: Trust,
         progress: &mut dyn Progress,
     ) -> Result<PathBuf, HubError> {
-        let answer = |source| self.answer(id, "the list of its files", source);
-        let api = ApiBuilder::from_cache(Cache::new(self.cache.clone()))
-            .with_endpoint(self.endpoint.clone())
-            .with_token(self.token.clone())
-            .with_progress(false)
-            .with_user_agent("kinora", env!("CARGO_PKG_VERSION"))
-            .build()
-            .map_err(answer)?;
-        let info = api.repo(repo(id, id.revision())).info().map_err(answer)?;
-        // It becomes the name of a folder.
-        if info.sha.len() != COMMIT_DIGITS || !info.sha.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            let (id, endpoint) = (id.clone(), self.endpoint.clone());
-            return Err(HubError::Commit { id, endpoint, commit: info.sha });
-        }
-        let names: Vec<String> = info.siblings.into_iter().map(|file| file.rfilename).collect();
-        let cache = self.cache_repo(id, &info.sha);
-        let folder = cache.pointer_path(&info.sha);
-        let files = api.repo(repo(id, &info.sha));
-        let commit = Commit { hub: self, id, api: &api, files, cache, folder: folder.clone() };
+        let client = Client::new(self)?;
+        let listing = self.listing(&client, id, progress)?;
+        let names: Vec<String> = listing.files.keys().cloned().collect();
+        let cache = RepoCache::new(&self.cache, id);
+        let folder = cache.snapshot(&listing.commit);
+        let transfer = Transfer { hub: self, id, client: &client, cache: &cache, listing: &listing, trust };
+        let mut done = BTreeSet::new();
         loop {
-            let wanted = wanted::files(id, &folder, &names, variant)?;
-            match wanted.iter().find(|file| !folder.join(file).exists()) {
-                Some(file) => commit.fetch(file, progress)?,
-                None => break,
-            }
+            let ready = |file: &str| done.contains(file);
+            let files = wanted::Files { id, folder: &folder, names: &names, ready: &ready };
+            let wanted = wanted::files(&files, variant)?;
+            let Some(file) = wanted.into_iter().find(|file| !done.contains(file)) else { break };
+            transfer.ensure(&file, progress)?;
+            done.insert(file);
         }
         // Only now does the name stand for this commit: a reference to half a model would look whole.
-        let named = self.cache_repo(id, id.revision());
-        named.create_ref(&info.sha).map_err(|source| HubError::Cache { path: self.cache.clone(), source })?;
+        cache.set_reference(id.revision(), &listing.commit)?;
         Ok(folder)
     }
 
-    /// What an error of the client means for a person.
-    fn answer(&self, id: &HubId, file: &str, source: ApiError) -> HubError {
-        let (id, endpoint, file) = (id.clone(), self.endpoint.clone(), file.to_owned());
+    fn listing(
+        &self,
+        client: &Client<'_>,
+        id: &HubId,
+        progress: &mut dyn Progress,
+    ) -> Result<Listing, HubError> {
+        let mut attempts = Attempts::new(self, self.patience.retries.min(LISTING_RETRIES));
+        loop {
+            let failed = match client.listing(id) {
+                Ok(listing) => return Ok(listing),
+                // Whoever has no network should not have to wait.
+                Err(error) if error.is_unreachable() => Err(error),
+                Err(error) => attempts.failed(error, LISTING, progress),
+            };
+            failed.map_err(|source| match source {
+                RequestError::Status { .. } | RequestError::Answer(_) | RequestError::Token => {
+                    self.refused(id, LISTING, source)
+                }
+                source => HubError::Unreachable {
+                    id: id.clone(),
+                    endpoint: self.endpoint.clone(),
+                    source: Box::new(source),
+                },
+            })?;
+        }
+    }
+
+    /// What an answer of the hub means for a person.
+    fn refused(&self, id: &HubId, file: &str, source: RequestError) -> HubError {
+        let (id, endpoint) = (id.clone(), self.endpoint.clone());
         match source {
-            ApiError::RequestError(error) => match *error {
-                ureq::Error::StatusCode(status @ (401 | 403)) => {
-                    HubError::Forbidden { id, endpoint, status, token: self.token.is_some() }
-                }
-                ureq::Error::StatusCode(404) => HubError::NotFound { id, endpoint },
-                ureq::Error::StatusCode(_) | ureq::Error::Json(_) | ureq::Error::BadUri(_) => {
-                    HubError::Answer { id, endpoint, file, source: Box::new(ApiError::RequestError(error)) }
-                }
-                other => HubError::Unreachable { id, endpoint, source: Box::new(other) },
-            },
-            ApiError::LockAcquisition(_) => HubError::Busy { id, file },
-            source => HubError::Answer { id, endpoint, file, source: Box::new(source) },
+            RequestError::Status { status: status @ (401 | 403), from_hub: true, .. } => {
+                HubError::Forbidden { id, endpoint, status, token: self.token.is_some() }
+            }
+            RequestError::Status { status: 404, from_hub: true, .. } => HubError::NotFound { id, endpoint },
+            source => HubError::Answer { id, endpoint, file: file.to_owned(), source: Box::new(source) },
         }
     }
 }
 
-fn repo(id: &HubId, revision: &str) -> Repo {
-    Repo::with_revision(id.repo().to_owned(), RepoType::Model, revision.to_owned())
+/// The files that a model in the cache needs, if it has all of them.
+fn needed_of(id: &HubId, folder: &Path, variant: &Variant) -> Result<Vec<String>, HubError> {
+    let names = files_under(folder)?;
+    wanted::files(&wanted::Files { id, folder, names: &names, ready: &|_| true }, variant)
 }
 
 /// The files in a folder and in the folders of it, named from there with `/`; no links that lead nowhere.

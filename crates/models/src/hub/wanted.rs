@@ -2,62 +2,63 @@
 
 use std::{fs, path::Path};
 
-use super::{HubError, HubId};
+use super::{HubError, HubId, cache::at};
 use crate::{
     folder::{INDEX, read_index},
     weights::{self, Entry, Variant, WeightsError},
 };
 
-/// The files that are known to be needed, of those that a repository has (`names`). More may become known once the
-/// indices among them are in `folder`: first the model's, then those of sharded weights.
-pub(super) fn files(
-    id: &HubId,
-    folder: &Path,
-    names: &[String],
-    variant: &Variant,
-) -> Result<Vec<String>, HubError> {
+/// The files of a commit, on the hub or in the cache.
+pub(super) struct Files<'a> {
+    /// The model.
+    pub id: &'a HubId,
+    /// Where the cache has the commit's files.
+    pub folder: &'a Path,
+    /// The names of all of them.
+    pub names: &'a [String],
+    /// Whether the cache has a file, so that it can be read.
+    pub ready: &'a dyn Fn(&str) -> bool,
+}
+
+/// The files that are known to be needed. More may become known once the indices among them are ready: first the
+/// model's, then those of sharded weights.
+pub(super) fn files(of: &Files<'_>, variant: &Variant) -> Result<Vec<String>, HubError> {
+    let Files { id, folder, names, .. } = of;
     let mut wanted = vec![INDEX.to_owned()];
-    let index = folder.join(INDEX);
-    if let Some(text) = read_if_there(&index)? {
-        let (_, parts) = read_index(&index, &text)?;
+    if let Some(text) = read_if_ready(of, INDEX)? {
+        let (_, parts) = read_index(&folder.join(INDEX), &text)?;
         for part in parts {
             let inside = |file: &str| format!("{}/{file}", part.name());
             wanted.push(inside(part.kind().config_file()));
             if let Some(stem) = part.kind().weights_stem() {
-                let weights = weights_of(id, folder, names, part.name(), stem, variant)?;
+                let weights = weights_of(of, part.name(), stem, variant)?;
                 wanted.extend(weights.iter().map(|file| inside(file)));
             }
         }
     }
     match wanted.iter().find(|&file| !names.contains(file)) {
-        Some(file) => Err(HubError::MissingFile { id: id.clone(), file: file.clone() }),
+        Some(file) => Err(HubError::MissingFile { id: HubId::clone(id), file: file.clone() }),
         None => Ok(wanted),
     }
 }
 
 /// The weights files of one part, without its folder.
-fn weights_of(
-    id: &HubId,
-    folder: &Path,
-    names: &[String],
-    part: &str,
-    stem: &str,
-    variant: &Variant,
-) -> Result<Vec<String>, HubError> {
+fn weights_of(of: &Files<'_>, part: &str, stem: &str, variant: &Variant) -> Result<Vec<String>, HubError> {
     let prefix = format!("{part}/");
     let names: Vec<String> =
-        names.iter().filter_map(|name| name.strip_prefix(&prefix)).map(str::to_owned).collect();
+        of.names.iter().filter_map(|name| name.strip_prefix(&prefix)).map(str::to_owned).collect();
     let preferences = variant.preferences();
     match preferences.iter().find_map(|&variant| weights::entry(&names, stem, variant)) {
         None => {
-            let place = format!("{id}/{part}");
+            let place = format!("{}/{part}", of.id);
             Err(weights::not_found(Path::new(&place), stem, &preferences, &names).into())
         }
         Some(Entry::Single(file)) => Ok(vec![file]),
         Some(Entry::Index(file)) => {
-            let path = folder.join(part).join(&file);
+            let text = read_if_ready(of, &format!("{prefix}{file}"))?;
+            let path = of.folder.join(part).join(&file);
             let mut wanted = vec![file];
-            if let Some(text) = read_if_there(&path)? {
+            if let Some(text) = text {
                 let places =
                     weights::read_index(&text).map_err(|source| WeightsError::Index { path, source })?;
                 let mut shards: Vec<String> = places.into_values().collect();
@@ -70,9 +71,10 @@ fn weights_of(
     }
 }
 
-fn read_if_there(path: &Path) -> Result<Option<String>, HubError> {
-    if !path.exists() {
+fn read_if_ready(of: &Files<'_>, file: &str) -> Result<Option<String>, HubError> {
+    let path = of.folder.join(file);
+    if !(of.ready)(file) || !path.exists() {
         return Ok(None);
     }
-    fs::read_to_string(path).map(Some).map_err(|source| HubError::Cache { path: path.to_owned(), source })
+    fs::read_to_string(&path).map(Some).map_err(at(&path))
 }

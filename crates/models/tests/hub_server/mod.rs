@@ -1,36 +1,99 @@
-//! A hub with one model, on this machine.
+//! A hub with one model, on this machine: honest, unless a test twists what it answers.
+// Every test file uses a part of it.
+#![allow(dead_code)]
 
 use std::{
-    io::{BufRead, BufReader, Write},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
+    time::Duration,
 };
+
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
 
 /// The commit that the model's `main` is at.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What the server does wrong.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Fault {
-    /// Nothing.
-    None,
-    /// Requests whose path has this in it get this status.
-    Status(&'static str, u16),
-    /// The file of this name breaks off after as many bytes.
-    BreaksOff(&'static str, usize),
-    /// The file of this name always comes from its start, whatever was asked for.
-    NeverContinues(&'static str),
-    /// Files say that they belong to this commit.
-    Commit(&'static str),
-    /// The list of the files says that they are of this commit.
-    ListedCommit(&'static str),
-    /// Whatever is asked, a page comes.
-    Page,
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: String,
+    pub path: String,
+    /// All of it, headers included.
+    pub text: String,
+    /// Where the range that is asked for starts.
+    pub start: usize,
 }
+
+impl Request {
+    pub fn is_listing(&self) -> bool {
+        self.path.starts_with("/api/models/")
+    }
+
+    /// Whether the contents of this file are asked for.
+    pub fn is_get_of(&self, file: &str) -> bool {
+        self.method == "GET" && self.path.ends_with(&format!("/{file}"))
+    }
+}
+
+/// How an answer is sent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Delivery {
+    /// To its end.
+    Whole,
+    /// The connection ends after as many bytes of the body.
+    BreaksOff(usize),
+    /// Nothing comes after as many bytes of the body, and the connection stays open.
+    Stalls(usize),
+    /// A byte now and then.
+    Trickles,
+    /// These bytes and nothing else, then the end.
+    Raw(Vec<u8>),
+    /// The head, then these bytes over and over, as long as the client listens.
+    Endless(Vec<u8>),
+    /// The first bytes, then the second over and over, as long as the client listens.
+    RawEndless(Vec<u8>, Vec<u8>),
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: Vec<(String, Vec<u8>)>,
+    pub body: Vec<u8>,
+    pub delivery: Delivery,
+}
+
+impl Reply {
+    pub fn new(status: u16, body: Vec<u8>) -> Self {
+        let headers = vec![("Content-Length".to_owned(), body.len().to_string().into_bytes())];
+        Reply { status, headers, body, delivery: Delivery::Whole }
+    }
+
+    /// With a header, instead of one of that name.
+    pub fn with(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers.push((name.to_owned(), value.as_ref().to_vec()));
+        self
+    }
+
+    pub fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self
+    }
+
+    pub fn delivered(self, delivery: Delivery) -> Self {
+        Reply { delivery, ..self }
+    }
+}
+
+/// Changes what an honest hub would answer.
+pub type Twist = Arc<dyn Fn(&Request, Reply) -> Reply + Send + Sync>;
 
 /// A running server; it ends with the value.
 pub struct Server {
@@ -40,20 +103,23 @@ pub struct Server {
 }
 
 struct Shared {
-    files: Vec<(&'static str, Vec<u8>)>,
-    fault: Mutex<Fault>,
-    requests: Mutex<Vec<String>>,
+    files: Vec<(String, Vec<u8>)>,
+    /// Whether the listing says what the files are; otherwise only their names.
+    bare: AtomicBool,
+    twist: Mutex<Twist>,
+    requests: Mutex<Vec<Request>>,
     stopped: AtomicBool,
 }
 
 impl Server {
     /// Starts a server that has these files.
-    pub fn new(files: Vec<(&'static str, Vec<u8>)>, fault: Fault) -> Self {
+    pub fn new(files: Vec<(&'static str, Vec<u8>)>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
-            files,
-            fault: Mutex::new(fault),
+            files: files.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect(),
+            bare: AtomicBool::new(false),
+            twist: Mutex::new(Arc::new(|_, reply| reply)),
             requests: Mutex::default(),
             stopped: AtomicBool::new(false),
         });
@@ -64,8 +130,9 @@ impl Server {
                     if shared.stopped.load(Ordering::Relaxed) {
                         break;
                     }
+                    let shared = shared.clone();
                     // The client may go away at any time.
-                    let _ = shared.answer(stream.unwrap());
+                    thread::spawn(move || stream.and_then(|stream| shared.answer(stream)));
                 }
             }
         });
@@ -77,13 +144,23 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    /// Does this wrong from now on.
-    pub fn set(&self, fault: Fault) {
-        *self.shared.fault.lock().unwrap() = fault;
+    /// Answers so from now on.
+    pub fn twist(&self, twist: impl Fn(&Request, Reply) -> Reply + Send + Sync + 'static) {
+        *self.shared.twist.lock().unwrap() = Arc::new(twist);
     }
 
-    /// The paths and the tokens of the requests so far; forgotten with that.
-    pub fn requests(&self) -> Vec<String> {
+    /// Answers honestly from now on.
+    pub fn behave(&self) {
+        self.twist(|_, reply| reply);
+    }
+
+    /// Lists nothing but the names from now on, as some mirrors do.
+    pub fn list_only_names(&self) {
+        self.shared.bare.store(true, Ordering::Relaxed);
+    }
+
+    /// The requests so far; forgotten with that.
+    pub fn requests(&self) -> Vec<Request> {
         std::mem::take(&mut self.shared.requests.lock().unwrap())
     }
 }
@@ -98,74 +175,145 @@ impl Drop for Server {
     }
 }
 
+/// What git calls contents.
+pub fn git_digest(bytes: &[u8]) -> String {
+    let mut hasher = Sha1::new_with_prefix(format!("blob {}\0", bytes.len()));
+    hasher.update(bytes);
+    hexadecimal(&hasher.finalize())
+}
+
+pub fn sha256_digest(bytes: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether the hub keeps a file as a large one, by its SHA-256.
+pub fn is_large(name: &str) -> bool {
+    name.ends_with(".safetensors")
+}
+
+/// The name of a file's blob in the cache.
+pub fn blob_name(name: &str, bytes: &[u8]) -> String {
+    if is_large(name) { sha256_digest(bytes) } else { git_digest(bytes) }
+}
+
+/// An honest listing.
+pub fn listing(files: &[(String, Vec<u8>)], bare: bool) -> serde_json::Value {
+    let file = |(name, bytes): &(String, Vec<u8>)| match (bare, is_large(name)) {
+        (true, _) => serde_json::json!({ "rfilename": name }),
+        (_, false) => {
+            serde_json::json!({ "rfilename": name, "size": bytes.len(), "blobId": git_digest(bytes) })
+        }
+        (_, true) => serde_json::json!({
+            "rfilename": name, "size": bytes.len(), "blobId": git_digest(b"pointer"),
+            "lfs": { "sha256": sha256_digest(bytes), "size": bytes.len(), "pointerSize": 135 },
+        }),
+    };
+    serde_json::json!({
+        "id": "owner/name", "sha": COMMIT, "private": false,
+        "siblings": files.iter().map(file).collect::<Vec<_>>(),
+    })
+}
+
 impl Shared {
-    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
-        let mut lines = BufReader::new(stream.try_clone()?).lines();
-        let request = lines.next().transpose()?.unwrap_or_default();
-        let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-        let mut start = 0;
-        let mut only_one = false;
-        let mut token = String::new();
-        for line in lines {
-            let line = line?.to_lowercase();
-            if line.is_empty() {
-                break;
-            }
-            if let Some(range) = line.strip_prefix("range: bytes=") {
-                only_one = range == "0-0";
-                start = range.split('-').next().unwrap().parse().unwrap();
-            }
-            if let Some(bearer) = line.strip_prefix("authorization: bearer ") {
-                token = format!(" as {bearer}");
-            }
-        }
-        self.requests.lock().unwrap().push(format!("{path}{token}"));
-        let fault = self.fault.lock().unwrap().clone();
-        let mut reply = |status: u16, headers: &str, length: usize, body: &[u8]| {
-            let head = format!(
-                "HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
-            );
-            stream.write_all(head.as_bytes())?;
-            stream.write_all(body)?;
-            stream.flush()
-        };
-        match fault {
-            Fault::Status(part, status) if path.contains(part) => return reply(status, "", 0, b""),
-            Fault::Page => return reply(200, "Content-Type: text/html\r\n", 6, b"<html>"),
-            _ => {}
-        }
-        if path.starts_with("/api/models/owner/name/revision/") {
-            let siblings: Vec<_> =
-                self.files.iter().map(|(name, _)| serde_json::json!({ "rfilename": name })).collect();
-            let sha = if let Fault::ListedCommit(commit) = fault { commit } else { COMMIT };
-            let body = serde_json::json!({ "sha": sha, "siblings": siblings }).to_string();
-            return reply(200, "Content-Type: application/json\r\n", body.len(), body.as_bytes());
-        }
-        let name = path.strip_prefix(&format!("/owner/name/resolve/{COMMIT}/"));
-        let Some((name, bytes)) = self.files.iter().find(|(known, _)| Some(*known) == name) else {
-            return reply(404, "", 0, b"");
-        };
-        if fault == Fault::NeverContinues(name) {
-            start = 0;
-        }
-        if start >= bytes.len() {
-            return reply(416, "", 0, b"");
-        }
-        let commit = if let Fault::Commit(commit) = fault { commit } else { COMMIT };
-        let etag = name.replace(['/', '.'], "-");
-        let end = if only_one { 1 } else { bytes.len() };
-        let headers = format!(
-            "ETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\nContent-Range: bytes {start}-{}/{}\r\n",
-            end - 1,
-            bytes.len()
-        );
-        let mut body = &bytes[start..end];
-        if let Fault::BreaksOff(broken, length) = fault
-            && broken == *name
-            && !only_one
-        {
-            body = &body[..length];
-        }
-        reply(206, &headers, end - start, body)
+    fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        let request = read_request(&stream)?;
+        let honest = self.honest(&request);
+        self.requests.lock().unwrap().push(request.clone());
+        let twist = self.twist.lock().unwrap().clone();
+        let reply = twist(&request, honest);
+        send(&mut stream, &request, reply)?;
+        // Closing with unread input would reset the connection, and the client would lose the end of the answer.
+        stream.shutdown(std::net::Shutdown::Write)?;
+        io::copy(&mut stream, &mut io::sink()).map(drop)
     }
+
+    fn honest(&self, request: &Request) -> Reply {
+        if request.is_listing() {
+            let listing = listing(&self.files, self.bare.load(Ordering::Relaxed));
+            let reply = Reply::new(200, listing.to_string().into_bytes());
+            return reply.with("Content-Type", "application/json");
+        }
+        let name = request.path.strip_prefix(&format!("/owner/name/resolve/{COMMIT}/"));
+        let Some((name, bytes)) = self.files.iter().find(|(known, _)| Some(&**known) == name) else {
+            return Reply::new(404, Vec::new());
+        };
+        let digest = blob_name(name, bytes);
+        let reply = match request.start {
+            0 => Reply::new(200, bytes.clone()),
+            start if start >= bytes.len() => return Reply::new(416, Vec::new()),
+            start => {
+                let range = format!("bytes {start}-{}/{}", bytes.len() - 1, bytes.len());
+                Reply::new(206, bytes[start..].to_vec()).with("Content-Range", range)
+            }
+        };
+        let reply = reply.with("X-Repo-Commit", COMMIT).with("ETag", format!("\"{digest}\""));
+        match is_large(name) {
+            true => reply
+                .with("ETag", "\"of-the-storage-1\"")
+                .with("X-Linked-Etag", format!("\"{digest}\""))
+                .with("X-Linked-Size", bytes.len().to_string()),
+            false => reply,
+        }
+    }
+}
+
+fn read_request(stream: &TcpStream) -> io::Result<Request> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut text = String::new();
+    while !text.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut text)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let mut words = text.lines().next().unwrap_or_default().split(' ').map(str::to_owned);
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let lower = text.to_lowercase();
+    let range = lower.lines().find_map(|line| line.strip_prefix("range: bytes="));
+    let start = range.map_or(0, |range| range.trim_end_matches('-').parse().unwrap());
+    Ok(Request { method, path, text, start })
+}
+
+fn send(stream: &mut TcpStream, request: &Request, reply: Reply) -> io::Result<()> {
+    match &reply.delivery {
+        Delivery::Raw(bytes) => return stream.write_all(bytes),
+        Delivery::RawEndless(first, bytes) => {
+            stream.write_all(first)?;
+            loop {
+                stream.write_all(bytes)?;
+            }
+        }
+        _ => {}
+    }
+    let mut head = format!("HTTP/1.1 {} X\r\nConnection: close\r\n", reply.status).into_bytes();
+    for (name, value) in &reply.headers {
+        head.extend([name.as_bytes(), b": ", value, b"\r\n"].concat());
+    }
+    stream.write_all(&[&head[..], b"\r\n"].concat())?;
+    if request.method == "HEAD" {
+        return Ok(());
+    }
+    match reply.delivery {
+        Delivery::Whole | Delivery::Raw(_) | Delivery::RawEndless(..) => stream.write_all(&reply.body)?,
+        Delivery::BreaksOff(length) => stream.write_all(&reply.body[..length.min(reply.body.len())])?,
+        Delivery::Stalls(length) => {
+            stream.write_all(&reply.body[..length.min(reply.body.len())])?;
+            // Until the client has had enough.
+            let _ = stream.read(&mut [0]);
+        }
+        Delivery::Trickles => {
+            for byte in reply.body {
+                stream.write_all(&[byte])?;
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Delivery::Endless(bytes) => loop {
+            stream.write_all(&bytes)?;
+        },
+    }
+    stream.flush()
 }

@@ -1,5 +1,7 @@
 //! A model's folder, small enough to be made anew by every test.
 #![allow(clippy::unwrap_used)]
+// Every test file uses a part of it.
+#![allow(dead_code)]
 
 use std::{collections::HashMap, fs, path::Path};
 
