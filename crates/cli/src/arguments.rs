@@ -12,14 +12,15 @@ use crate::kernels::arguments::KernelsArgs;
 use crate::sim::arguments::SimArgs;
 use crate::{
     bench::arguments::BenchArgs, doctor::DoctorArgs, generate::arguments::GenerateArgs,
-    info::arguments::InfoArgs, profile::arguments::ProfileArgs,
+    info::arguments::InfoArgs, models::arguments::ModelsArgs, profile::arguments::ProfileArgs,
 };
 
 const EXAMPLES: &str = "\
 Examples:
   kinora generate -o clip.gif             a clip of a still, with the model in the box
-  kinora generate photo.jpg -o clip.mp4 --model stabilityai/stable-video-diffusion-img2vid-xt
+  kinora generate photo.jpg -o clip.mp4 --model svd-xt
                                           a photo and a large model, downloaded on first use
+  kinora models list                      which models are downloaded, and their short names
   kinora info --config svd-xt             what that model needs: parameters, FLOPs, memory
   kinora profile run photo.jpg            where the time goes, and what limits it
   kinora doctor                           what works on this machine
@@ -55,6 +56,8 @@ pub struct Arguments {
 pub enum Command {
     /// Make a video from a photo
     Generate(Box<GenerateArgs>),
+    /// Download, list, check and remove models
+    Models(ModelsArgs),
     /// Show what is in a model, and the memory and FLOPs a clip needs
     Info(InfoArgs),
     /// Show where a clip's time goes, and what limits it
@@ -84,6 +87,7 @@ impl Command {
         match self {
             Command::Generate(arguments) => arguments.json,
             Command::Info(arguments) => arguments.json,
+            Command::Models(arguments) => arguments.json(),
             #[cfg(feature = "cuda")]
             Command::Kernels(arguments) => arguments.json(),
             Command::Profile(arguments) => arguments.json(),

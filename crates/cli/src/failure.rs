@@ -54,6 +54,16 @@ pub enum Failure {
         /// Its name.
         model: String,
     },
+    /// `kinora models verify` found files that are not as they were downloaded, and has reported them.
+    #[error("{model}: {files} {} damaged or missing", if *files == 1 { "file is" } else { "files are" })]
+    Damaged {
+        /// The model's name or folder.
+        model: String,
+        /// How many.
+        files: usize,
+        /// The name under which it can be downloaded again.
+        mend: Option<String>,
+    },
     /// The model's folder.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -136,6 +146,9 @@ pub enum Failure {
     /// Ctrl-C.
     #[error("interrupted; nothing was written")]
     Interrupted,
+    /// Ctrl-C in a download.
+    #[error("interrupted; what has arrived is kept, and the same command continues from there")]
+    InterruptedDownload,
     /// Ctrl-C in a benchmark. The finished cases are kept.
     #[error("{}", interrupted_bench(*cases, files))]
     InterruptedBench {
@@ -177,8 +190,17 @@ impl Failure {
             Failure::Peer(_) => {
                 "`pip install torch numpy` installs what they need; --no-peers runs without them"
             }
-            Failure::NotDownloaded { .. } => {
-                "`kinora generate --model` downloads it; `kinora info --config svd-xt` works without a model"
+            Failure::NotDownloaded { model } => {
+                return Some(format!(
+                    "`kinora models pull {model}` downloads it; `kinora info --config svd-xt` works without a model"
+                ));
+            }
+            Failure::Damaged { mend: Some(model), .. } => {
+                return Some(format!("`kinora models pull {model}` downloads them again"));
+            }
+            Failure::Damaged { mend: None, .. } => "download the folder again",
+            Failure::Hub(HubError::NotCached { .. }) => {
+                "`kinora models list` shows what is there; `kinora models pull` downloads a model"
             }
             Failure::Memory { error, limit } => return Some(memory_help(error, limit)),
             #[cfg(feature = "cuda")]
@@ -223,15 +245,19 @@ impl Failure {
             | Failure::Peer(_)
             | Failure::Benchmark(_)
             | Failure::Slower(_) => "bench",
-            Failure::Hub(_) | Failure::NotDownloaded { .. } | Failure::Folder(_) | Failure::Synthetic(_) => {
-                "model"
-            }
+            Failure::Hub(_)
+            | Failure::NotDownloaded { .. }
+            | Failure::Damaged { .. }
+            | Failure::Folder(_)
+            | Failure::Synthetic(_) => "model",
             Failure::Memory { .. } | Failure::Generate(GenerateError::OutOfMemory { .. }) => "memory",
             Failure::Device(_) | Failure::Generate(GenerateError::Device(_)) => "device",
             #[cfg(feature = "cuda")]
             Failure::Kernels(_) => "kernels",
             Failure::Generate(_) => "generate",
-            Failure::Interrupted | Failure::InterruptedBench { .. } => "interrupted",
+            Failure::Interrupted | Failure::InterruptedDownload | Failure::InterruptedBench { .. } => {
+                "interrupted"
+            }
             Failure::Signals(_) | Failure::StandardOutput(_) => "system",
         }
     }
@@ -258,7 +284,9 @@ impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
             _ if self.is_usage() => EXIT_USAGE,
-            Failure::Interrupted | Failure::InterruptedBench { .. } => EXIT_INTERRUPTED,
+            Failure::Interrupted | Failure::InterruptedDownload | Failure::InterruptedBench { .. } => {
+                EXIT_INTERRUPTED
+            }
             _ => EXIT_FAILED,
         }
     }
@@ -272,7 +300,10 @@ impl Failure {
             print(&message, &causes, help.as_deref());
             // The JSON object that was printed already has all of it.
             let already_printed = match self {
-                Failure::ChecksFailed { .. } | Failure::Benchmark(_) | Failure::Slower(_) => true,
+                Failure::ChecksFailed { .. }
+                | Failure::Damaged { .. }
+                | Failure::Benchmark(_)
+                | Failure::Slower(_) => true,
                 #[cfg(feature = "simulator")]
                 Failure::Found { .. } => true,
                 _ => false,

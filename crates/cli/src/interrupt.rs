@@ -6,7 +6,7 @@ use std::{
     process,
     sync::{
         OnceLock,
-        atomic::{AtomicU8, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -18,6 +18,8 @@ static REQUESTED: OnceLock<Instant> = OnceLock::new();
 /// What runs before the program exits immediately.
 static CLEANUP: OnceLock<fn()> = OnceLock::new();
 static PHASE: AtomicU8 = AtomicU8::new(Phase::AtOnce as u8);
+/// Whether a download is under way, of which a part stays.
+static DOWNLOADING: AtomicBool = AtomicBool::new(false);
 
 /// Requests this close to the first count as the same one: `timeout` and shells signal both a program and its group.
 const TOGETHER: Duration = Duration::from_millis(300);
@@ -45,6 +47,11 @@ impl Phase {
 pub fn on_immediate_exit(cleanup: fn()) {
     // A program runs one command, and a command has one cleanup.
     let _ = CLEANUP.set(cleanup);
+}
+
+/// Says whether a download is under way: if the program ends now, what has arrived is kept.
+pub fn set_downloading(downloading: bool) {
+    DOWNLOADING.store(downloading, SeqCst);
 }
 
 /// Whether the program was asked to end.
@@ -90,7 +97,9 @@ pub fn listen(json: bool) -> Result<(), Failure> {
                 // The cursor may be on a progress bar's line.
                 let _ = io::stderr().write_all(b"\n");
             }
-            Failure::Interrupted.report(json);
+            let downloading = DOWNLOADING.load(SeqCst);
+            let failure = if downloading { Failure::InterruptedDownload } else { Failure::Interrupted };
+            failure.report(json);
             if let Some(cleanup) = CLEANUP.get() {
                 cleanup();
             }

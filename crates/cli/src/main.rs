@@ -16,6 +16,7 @@ mod interrupt;
 mod kernels;
 mod manual;
 mod model;
+mod models;
 mod profile;
 mod quantities;
 #[cfg(feature = "simulator")]
@@ -52,6 +53,7 @@ fn run(command: Command) -> Result<(), Failure> {
         #[cfg(feature = "simulator")]
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Models(arguments) => models::run(&arguments),
         Command::DemoModel(arguments) => demo_model::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => manual::run(&arguments),

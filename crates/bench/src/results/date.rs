@@ -4,8 +4,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Now, in UTC: `2026-01-31T12:00:00Z`.
 pub fn now() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs());
-    text(seconds)
+    date_of(SystemTime::now())
+}
+
+/// A time, in the same form. Before 1970 there were no files.
+pub fn date_of(time: SystemTime) -> String {
+    text(time.duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs()))
 }
 
 /// The date of seconds since 1970. Years are counted from March, so that a leap day is the last of its year.

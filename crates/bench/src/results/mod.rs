@@ -8,7 +8,7 @@ mod plot;
 mod table;
 
 pub use compare::{Change, Comparison, Verdict, compare};
-pub use date::now;
+pub use date::{date_of, now};
 pub use file::write_json;
 pub use model::{
     CaseResults, Clock, Entry, FORMAT, Gpu, KINORA, Method, PROCESSOR, Results, ResultsError, SuiteResults,

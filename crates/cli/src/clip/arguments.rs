@@ -22,8 +22,8 @@ pub struct RequestArgs {
     #[arg(value_hint = ValueHint::FilePath)]
     pub photo: Option<PathBuf>,
 
-    /// A model folder as diffusers saves it, or a model's name on the Hugging Face hub (owner/name or
-    /// owner/name@revision), which is downloaded once [default: the small model in the box].
+    /// A model folder as diffusers saves it, a short name (svd, svd-xt), or a model's name on the Hugging Face hub
+    /// (owner/name or owner/name@revision), which is downloaded once [default: the small model in the box].
     #[arg(short, long, value_name = "FOLDER|NAME", env = "KINORA_MODEL", value_hint = ValueHint::DirPath)]
     pub model: Option<OsString>,
 
@@ -139,6 +139,6 @@ pub fn scheduler() -> impl TypedValueParser<Value = SchedulerKind> {
 }
 
 /// The same for precisions.
-fn precision() -> impl TypedValueParser<Value = Precision> {
+pub fn precision() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
 }

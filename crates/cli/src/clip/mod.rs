@@ -14,7 +14,7 @@ use kinora::{
     photo,
     profile::Profiler,
 };
-use kinora_models::{folder::ModelFolder, weights::Variant};
+use kinora_models::{folder::ModelFolder, hub::HubId, weights::Variant};
 
 use self::arguments::RequestArgs;
 use crate::{
@@ -128,7 +128,8 @@ pub fn checked_settings(arguments: &RequestArgs, precision: Precision) -> Result
     arguments.apply(&mut settings);
     settings.check(&configs, precision)?;
     let published = |name: &OsString| {
-        name.to_str().is_some_and(|name| name.starts_with(PUBLISHED)) && !Path::new(name).exists()
+        let id = name.to_str().and_then(HubId::parse);
+        id.is_some_and(|id| id.repo().starts_with(PUBLISHED)) && !Path::new(name).exists()
     };
     if arguments.model.as_ref().is_none_or(published) {
         settings.check_steps(&configs)?;
