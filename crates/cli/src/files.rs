@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kinora_outside::without_temporary_name;
+
 use crate::{failure::Failure, interrupt};
 
 /// A file that can be written.
@@ -82,7 +84,7 @@ impl NewFile {
     }
 
     fn failure(&self, source: io::Error) -> Failure {
-        Failure::File { path: self.path.clone(), source }
+        Failure::File { path: self.path.clone(), source: without_temporary_name(source) }
     }
 
     /// Writes the file so that it is never seen half-written under its name.

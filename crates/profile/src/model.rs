@@ -1,10 +1,14 @@
 //! A recorded run as plain data, and its file format.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
+use kinora_outside::read_text;
 use serde::{Deserialize, Serialize};
 
 use crate::ProfileError;
+
+/// The most bytes of a saved profile. One of a long clip with the device's trace has some ten million.
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Incremented when a field changes its meaning; older files are refused.
 pub const FORMAT: u32 = 1;
@@ -280,7 +284,7 @@ impl Profile {
     pub fn read(path: &Path) -> Result<Profile, ProfileError> {
         let name = path.display().to_string();
         let text =
-            fs::read_to_string(path).map_err(|source| ProfileError::Io { path: name.clone(), source })?;
+            read_text(path, MAX_BYTES).map_err(|source| ProfileError::Io { path: name.clone(), source })?;
         Profile::from_json(&name, &text)
     }
 }

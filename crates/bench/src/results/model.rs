@@ -1,11 +1,14 @@
 //! The results of a run, as they are saved.
 
-use std::{fs, path::Path};
+use std::path::Path;
 
 use kinora_profile::Ceilings;
 use serde::{Deserialize, Serialize};
 
 use crate::{Estimate, Ratio};
+
+/// The most bytes of saved results. Those of all suites have less than a million.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// The version of the format.
 pub const FORMAT: u32 = 1;
@@ -267,7 +270,8 @@ impl Results {
     /// If the file cannot be read, or holds something else.
     pub fn read(path: &Path) -> Result<Results, ResultsError> {
         let path_text = path.display().to_string();
-        let text = fs::read(path).map_err(|source| ResultsError::Read { path: path_text.clone(), source })?;
+        let text = kinora_outside::read(path, MAX_BYTES)
+            .map_err(|source| ResultsError::Read { path: path_text.clone(), source })?;
         let problem = |problem: String| ResultsError::Format { path: path_text.clone(), problem };
         let mut value: serde_json::Value =
             serde_json::from_slice(&text).map_err(|error| problem(error.to_string()))?;

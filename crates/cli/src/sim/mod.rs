@@ -7,8 +7,9 @@ mod quantities;
 mod report;
 mod source;
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
+use kinora_outside::read_text;
 use kinora_ptx::{Checks, ChipSpec, DeviceAddress, LaunchConfig, Module, Simulator};
 use serde_json::json;
 
@@ -22,6 +23,9 @@ use crate::{
     print,
 };
 
+/// The most bytes of a kernel's source.
+const MAX_SOURCE: u64 = 64 << 20;
+
 /// Printed if buffers were given contents that a prediction alone ignores.
 const UNREAD: &str = "--predict-only ignores what buffers hold: branches and addresses that depend on it behave as if it were zero; \
                       leave --predict-only out to use it";
@@ -30,7 +34,7 @@ const UNREAD: &str = "--predict-only ignores what buffers hold: branches and add
 pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let outputs = outputs(arguments)?;
     let file = |source| Failure::Unreadable { path: arguments.file.clone(), source };
-    let text = fs::read_to_string(&arguments.file).map_err(file)?;
+    let text = read_text(&arguments.file, MAX_SOURCE).map_err(file)?;
     let name = arguments.file.display().to_string();
     let is_ptx = arguments.file.extension().is_some_and(|extension| extension == "ptx");
     let source = (!is_ptx).then_some(&text);

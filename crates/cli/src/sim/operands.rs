@@ -1,6 +1,6 @@
 //! A kernel's arguments as the command line spells them.
 
-use std::{fs, path::PathBuf, str::FromStr};
+use std::{io::Read, path::PathBuf, str::FromStr};
 
 use half::{bf16, f16};
 use kinora_ptx::{
@@ -307,7 +307,7 @@ pub enum OperandError {
     /// Its file cannot be read.
     File(PathBuf, std::io::Error),
     /// Its file has another size.
-    Length { path: PathBuf, got: usize, wanted: usize },
+    Length { path: PathBuf, got: u64, wanted: usize },
     /// The simulator cannot hold it.
     Simulator(PtxError),
 }
@@ -369,12 +369,15 @@ impl Buffer {
             Filling::Number(value) => Some(self.element.store(*value).repeat(self.count())),
             Filling::Random => Some(random(self.element, self.count(), number)),
             Filling::File(path) => {
-                let read = fs::read(path).map_err(|error| OperandError::File(path.clone(), error))?;
-                if read.len() != self.bytes() {
-                    let (path, got, wanted) = (path.clone(), read.len(), self.bytes());
-                    return Err(OperandError::Length { path, got, wanted });
+                let unreadable = |error| OperandError::File(path.clone(), error);
+                let file = kinora_outside::open(path).map_err(unreadable)?;
+                let (got, wanted) = (file.metadata().map_err(unreadable)?.len(), self.bytes());
+                if got != wanted as u64 {
+                    return Err(OperandError::Length { path: path.clone(), got, wanted });
                 }
-                Some(read)
+                let mut content = vec![0; wanted];
+                (&file).read_exact(&mut content).map_err(unreadable)?;
+                Some(content)
             }
         };
         if let Some(content) = content.filter(|content| !content.is_empty()) {

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     CompileTarget, Compiler, CompilerOptions, Progress,
-    cache::{Entry, write_whole},
+    cache::{Entry, MAX_CODE, write_whole},
     resources::Resources,
     source::Key,
 };
@@ -22,6 +22,8 @@ use crate::{CodeForm, CudaError, launch::Kernel};
 
 /// The index's file.
 const INDEX: &str = "index.json";
+/// The most bytes of an index.
+const MAX_INDEX: u64 = 64 << 20;
 /// Changed when the index is written in another way.
 const FORMAT: u32 = 1;
 
@@ -55,7 +57,8 @@ impl Bundle {
     pub fn open(folder: &Path) -> Result<Bundle, CudaError> {
         let path = folder.join(INDEX);
         let failed = |reason: String| CudaError::File { path: path.clone(), reason };
-        let text = fs::read(&path).map_err(|error| failed(format!("no kernel bundle: {error}")))?;
+        let text = kinora_outside::read(&path, MAX_INDEX)
+            .map_err(|error| failed(format!("no kernel bundle: {error}")))?;
         let index: Index = serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))?;
         if index.format != FORMAT {
             return Err(failed(format!(
@@ -153,7 +156,7 @@ impl Bundle {
         if !plain {
             return Err(failed("the bundle names a file outside its folder; build it again".to_owned()));
         }
-        let bytes = fs::read(&path).map_err(|error| failed(error.to_string()))?;
+        let bytes = kinora_outside::read(&path, MAX_CODE).map_err(|error| failed(error.to_string()))?;
         if hex(&Sha256::digest(&bytes)) != described.sha256 {
             return Err(failed("the file is damaged; build or copy the bundle again".to_owned()));
         }

@@ -21,6 +21,8 @@ const MAGIC: [u8; 8] = *b"KINORAK\x01";
 const HEADER: usize = 8 + 32 + 4 + 16 + 8 + 32;
 /// How a kernel's file is named.
 const EXTENSION: &str = "kernel";
+/// The most bytes of a kernel's code; the largest of ours has less than a million.
+pub(super) const MAX_CODE: u64 = 64 << 20;
 /// A temporary file this old belongs to a process that is gone.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
@@ -75,7 +77,7 @@ impl Cache {
     /// The code kept under a key. A damaged file is removed.
     pub fn get(&self, key: &Key) -> Option<Entry> {
         let path = self.path(key);
-        let bytes = fs::read(&path).ok()?;
+        let bytes = kinora_outside::read(&path, MAX_CODE).ok()?;
         let entry = decode(key, &bytes);
         if entry.is_none() {
             let _ = fs::remove_file(&path);

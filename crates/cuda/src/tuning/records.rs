@@ -13,6 +13,8 @@ use crate::{compiler::write_whole, vendor::Libraries};
 
 /// Changed when what is measured, or how, changes: older results are dropped then.
 const FORMAT: u32 = 2;
+/// The most bytes of a file.
+const MAX_BYTES: u64 = 64 << 20;
 
 /// The version of the kernels.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -55,7 +57,7 @@ struct File<'a> {
 
 /// What a file holds that is of use: nothing if it cannot be read, or if other kernels were measured.
 fn read(path: &Path, libraries: &Libraries) -> Option<BTreeMap<String, Record>> {
-    let file: File<'_> = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let file: File<'_> = serde_json::from_slice(&kinora_outside::read(path, MAX_BYTES).ok()?).ok()?;
     let current = file.format == FORMAT && file.kernels == VERSION && file.libraries == libraries.versions();
     current.then(|| file.calls.into_owned())
 }

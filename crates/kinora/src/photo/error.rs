@@ -22,6 +22,14 @@ pub enum PhotoError {
         /// The path asked for.
         path: PathBuf,
     },
+    /// The path is a device or a socket.
+    #[error("`{}` is a {kind}; give the path of one image file", path.display())]
+    NotAFile {
+        /// The path asked for.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
     /// The system refused to read the file.
     #[error("cannot read `{}`: {source}; check that you may read it", path.display())]
     Unreadable {

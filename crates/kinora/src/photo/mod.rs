@@ -17,13 +17,13 @@ mod orientation;
 mod pixels;
 
 use std::{
-    fs::File,
-    io::{Cursor, Read},
+    io::{self, Cursor},
     path::Path,
 };
 
 use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits};
 use kinora_models::image::RgbImage;
+use kinora_outside::Refused;
 
 pub use error::PhotoError;
 pub use kinora_models::image::{MAX_PIXELS, MAX_SIDE};
@@ -147,24 +147,15 @@ fn check_size(width: u64, height: u64) -> Result<(), Fault> {
     }
 }
 
-/// The bytes of a file, with errors in the user's words.
+/// The bytes of a file or a pipe, with errors in the user's words.
 fn read(path: &Path) -> Result<Vec<u8>, PhotoError> {
-    let unreadable = |source: std::io::Error| match source.kind() {
-        std::io::ErrorKind::NotFound => PhotoError::Missing { path: path.into() },
+    let refused = |source: &io::Error| source.get_ref()?.downcast_ref::<Refused>().copied();
+    let unreadable = |source: io::Error| match (source.kind(), refused(&source)) {
+        (io::ErrorKind::NotFound, _) => PhotoError::Missing { path: path.into() },
+        (_, Some(Refused::Kind("folder"))) => PhotoError::Folder { path: path.into() },
+        (_, Some(Refused::Kind(kind))) => PhotoError::NotAFile { path: path.into(), kind },
+        (_, Some(Refused::TooLong { limit })) => PhotoError::TooManyBytes { path: path.into(), limit },
         _ => PhotoError::Unreadable { path: path.into(), source },
     };
-    if std::fs::metadata(path).map_err(unreadable)?.is_dir() {
-        return Err(PhotoError::Folder { path: path.into() });
-    }
-    let mut bytes = Vec::new();
-    // A limit while reading, since a pipe or a device has no length to check beforehand.
-    File::open(path)
-        .map_err(unreadable)?
-        .take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(PhotoError::TooManyBytes { path: path.into(), limit: MAX_FILE_BYTES });
-    }
-    Ok(bytes)
+    kinora_outside::read_stream(path, MAX_FILE_BYTES).map_err(unreadable)
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use kinora_graph::{DType, Graph};
+use kinora_outside::without_temporary_name;
 use safetensors::{Dtype, SafeTensorError, tensor::TensorView};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -70,6 +71,18 @@ pub enum SyntheticError {
     },
 }
 
+impl SyntheticError {
+    /// The error about a file in a temporary folder, as if it were already in its own.
+    fn renamed(mut self, temporary: &Path, own: &Path) -> Self {
+        if let SyntheticError::Io { path, .. } | SyntheticError::Weights { path, .. } = &mut self
+            && let Ok(name) = path.strip_prefix(temporary)
+        {
+            *path = own.join(name);
+        }
+        self
+    }
+}
+
 impl SyntheticModel {
     /// The models that are known by name.
     pub const PRESETS: [&str; 2] = ["tiny", "small"];
@@ -115,8 +128,9 @@ impl SyntheticModel {
         // Temporary folders are private by default; this one becomes the user's model. The umask applies as usual.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
-        let partial = builder.tempdir_in(around).map_err(io(around))?;
-        self.write_parts(partial.path(), &graphs)?;
+        let partial =
+            builder.tempdir_in(around).map_err(|error| io(around)(without_temporary_name(error)))?;
+        self.write_parts(partial.path(), &graphs).map_err(|error| error.renamed(partial.path(), folder))?;
         if exists {
             // The index comes last: without it a folder is not a model's.
             for name in self.parts().map(|(name, _, _)| name).into_iter().chain([INDEX]) {

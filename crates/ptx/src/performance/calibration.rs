@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Changes when the constants' meaning changes; a file of another format is refused.
 const FORMAT: u32 = 1;
 
+/// The most bytes of a file; one has a few hundred.
+const MAX_BYTES: u64 = 1 << 20;
+
 /// What to do about a file that is not a calibration.
 const WRITES_ONE: &str = "`cargo bench -p kinora-cuda --bench predictions -- --calibrate FILE` writes one";
 
@@ -110,7 +113,8 @@ impl Calibration {
     /// If the file cannot be read, is not a calibration of this format, or has a constant out of range.
     pub fn read(path: &Path) -> Result<Calibration, CalibrationError> {
         let name = path.display().to_string();
-        let bytes = fs::read(path).map_err(|source| CalibrationError::File { path: name.clone(), source })?;
+        let bytes = kinora_outside::read(path, MAX_BYTES)
+            .map_err(|source| CalibrationError::File { path: name.clone(), source })?;
         let json = |source| CalibrationError::Json { path: name.clone(), source };
         let file: File = serde_json::from_slice(&bytes).map_err(json)?;
         if file.format != FORMAT {
