@@ -276,6 +276,69 @@ fn a_folder_that_is_none_is_an_error() {
     assert!(matches!(folder.error(), WeightsError::Io { .. }));
 }
 
+/// The file's name is `model.safetensors`, and it is none that could be read.
+#[test]
+#[cfg(unix)]
+fn weights_that_are_no_file_are_refused_at_once() {
+    let folder = Folder::new();
+    let path = folder.folder.path().join("model.safetensors");
+    fs::create_dir(&path).unwrap();
+    let error = folder.error().to_string();
+    assert!(
+        error.ends_with("model.safetensors: cannot be read: it is a folder, not an ordinary file"),
+        "{error}"
+    );
+    fs::remove_dir(&path).unwrap();
+    // Nobody writes to the pipe.
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    assert!(folder.error().to_string().contains("it is a pipe, not an ordinary file"));
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    assert!(folder.error().to_string().contains("it is a device, not an ordinary file"));
+    // An index is bounded as well.
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", folder.folder.path().join("model.safetensors.index.json"))
+        .unwrap();
+    assert!(folder.error().to_string().contains("it is a device, not an ordinary file"));
+}
+
+/// A mapped file would end the process here.
+#[test]
+fn a_file_that_is_cut_short_after_it_was_opened_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    // Several pages, several parts, and every way to read: as it is, converted, and with its axes moved.
+    let data = vec![0; 4 << 20];
+    let views = [
+        ("first", TensorView::new(Dtype::F32, vec![8], &data[..32]).unwrap()),
+        ("plain", TensorView::new(Dtype::F32, vec![1 << 20], &data).unwrap()),
+        ("conv", TensorView::new(Dtype::F32, vec![1 << 18, 1, 2, 2], &data).unwrap()),
+    ];
+    safetensors::serialize_to_file(views, None::<HashMap<_, _>>, &path).unwrap();
+    let whole = fs::metadata(&path).unwrap().len();
+    let weights = Weights::open(folder.path(), "model", &Variant::Plain).unwrap();
+    let read = |name: &str, dtype, shape: &[usize]| weights.tensor(name, &TensorType::new(dtype, shape));
+    let conv = [1 << 18, 1, 2, 2, 1];
+    assert!(read("plain", DType::F32, &[1 << 20]).is_ok() && read("conv", DType::F32, &conv).is_ok());
+    // Within the page that holds the header, so that a tensor or two are beyond the end.
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1000).unwrap();
+    for (name, dtype, shape) in [
+        ("plain", DType::F32, &[1 << 20][..]),
+        ("plain", DType::F16, &[1 << 20]),
+        ("conv", DType::F32, &conv),
+        ("conv", DType::BF16, &conv),
+    ] {
+        let error = read(name, dtype, shape).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            matches!(error, WeightsError::Truncated { expected, got: 1000, .. } if expected == whole),
+            "{text}"
+        );
+        assert!(text.contains("model.safetensors: the file is cut short"), "{text}");
+        assert!(weights.parameter(name, &TensorType::new(dtype, shape)).is_err());
+    }
+}
+
 /// Asks for everything that a file says it has.
 fn read_all(weights: &Weights) {
     for tensor in weights.tensors() {

@@ -34,9 +34,29 @@ pub enum IndexError {
     /// It is not the JSON that an index is.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
+    /// It does not say where tensors are.
+    #[error("it has no weight_map, which says in which file each tensor is")]
+    NoPlaces,
+    /// It says of no tensor where it is.
+    #[error("its weight_map is empty, so there are no weights")]
+    Empty,
+    /// It says something else than a file's name.
+    #[error("the place of {tensor} is not the name of a file")]
+    NotAName {
+        /// The tensor.
+        tensor: String,
+    },
     /// It names a file that does not lie beside it.
     #[error("it names {0:?}, which is not a file of its own folder")]
     Outside(String),
+    /// It names more files than any model has.
+    #[error("it names {files} files, and at most {limit} are opened")]
+    TooMany {
+        /// How many it names.
+        files: usize,
+        /// The most that are opened.
+        limit: usize,
+    },
 }
 
 /// Why weights could not be opened or read.

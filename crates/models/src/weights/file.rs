@@ -1,67 +1,84 @@
-//! One safetensors file, mapped into memory or a part of the program.
+//! One safetensors file, on disk or a part of the program.
 
 use std::{
     fs::File,
-    ops::Deref,
+    io,
     path::{Path, PathBuf},
 };
 
-use memmap2::Mmap;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::{HeaderError, WeightsError};
+use super::{HeaderError, WeightsError, layout::ReadAt};
 
 /// The bytes before the header: its length.
-const PREFIX: usize = size_of::<u64>();
+const PREFIX: u64 = size_of::<u64>() as u64;
 
 /// The longest header that any reader of the format accepts.
 const LONGEST_HEADER: u64 = 100_000_000;
 
 /// A file's bytes.
 enum Bytes {
-    Mapped(Mmap),
+    File(File),
     Embedded(&'static [u8]),
 }
 
-impl Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
+impl Bytes {
+    fn length(&self) -> io::Result<u64> {
         match self {
-            Bytes::Mapped(map) => map,
-            Bytes::Embedded(bytes) => bytes,
+            Bytes::File(file) => Ok(file.metadata()?.len()),
+            Bytes::Embedded(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    /// Fills `target` with the bytes from a place on. Several threads may do so at a time.
+    fn read_at(&self, start: u64, target: &mut [u8]) -> io::Result<()> {
+        match self {
+            Bytes::File(file) => read_exact_at(file, start, target),
+            Bytes::Embedded(bytes) => {
+                let start = usize::try_from(start).unwrap_or(usize::MAX);
+                let end = start.saturating_add(target.len());
+                target.copy_from_slice(bytes.get(start..end).ok_or(io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
         }
     }
 }
 
-/// A safetensors file whose header has been read and fits its length.
+#[cfg(unix)]
+fn read_exact_at(file: &File, start: u64, target: &mut [u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, target, start)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut start: u64, mut target: &mut [u8]) -> io::Result<()> {
+    while !target.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, target, start)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => {
+                target = &mut target[read..];
+                start += read as u64;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A safetensors file whose header has been read and fits its length. It stays open, so that a file that takes its name
+/// meanwhile is not mistaken for it.
 pub(super) struct WeightsFile {
+    path: PathBuf,
     bytes: Bytes,
     /// Where the tensors begin.
-    data: usize,
+    data: u64,
     header: Metadata,
 }
 
 impl WeightsFile {
-    /// Maps a file and reads its header.
+    /// Opens a file and reads its header.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
-        let io = |source| WeightsError::Io { path: path.to_owned(), source };
-        let file = File::open(path).map_err(io)?;
-        let length = file.metadata().map_err(io)?.len();
-        if length < PREFIX as u64 {
-            return Err(WeightsError::Truncated {
-                path: path.to_owned(),
-                expected: PREFIX as u64,
-                got: length,
-            });
-        }
-        // SAFETY: the map is only read, and lives as long as the slices taken from it. Nothing can keep another program
-        // from changing the file meanwhile. If one writes to it, the weights read are partly new ones: they are
-        // copied out as plain bytes, any of which is a valid number, and nothing is decided from them; the header is
-        // parsed once, into memory of our own. If one cuts the file short, the system ends this program (SIGBUS) when
-        // it reads beyond the new end. Downloads and savers replace files by renaming, which does not touch a map.
-        let bytes = unsafe { Mmap::map(&file) }.map_err(io)?;
-        WeightsFile::of(path, Bytes::Mapped(bytes))
+        let file = kinora_outside::open(path)
+            .map_err(|source| WeightsError::Io { path: path.to_owned(), source })?;
+        WeightsFile::of(path, Bytes::File(file))
     }
 
     /// Reads the header of a file that is a part of the program. `path` is for errors.
@@ -70,8 +87,9 @@ impl WeightsFile {
     }
 
     fn of(path: &Path, bytes: Bytes) -> Result<Self, WeightsError> {
-        let (data, header) = read_header(path, &bytes)?;
-        Ok(WeightsFile { bytes, data, header })
+        let path = path.to_owned();
+        let (data, header) = read_header(&path, &bytes)?;
+        Ok(WeightsFile { path, bytes, data, header })
     }
 
     /// Shape, element type and place of a tensor.
@@ -84,32 +102,53 @@ impl WeightsFile {
         self.header.offset_keys()
     }
 
-    /// A tensor's bytes: little-endian, row-major, at any alignment.
-    pub fn data(&self, info: &TensorInfo) -> Option<&[u8]> {
-        let (start, end) = info.data_offsets;
-        self.bytes.get(self.data.checked_add(start)?..self.data.checked_add(end)?)
+    /// Hands over a tensor's bytes: little-endian, row-major.
+    pub fn read(
+        &self,
+        info: &TensorInfo,
+        take: impl FnOnce(&ReadAt<'_>) -> io::Result<()>,
+    ) -> Result<(), WeightsError> {
+        // The header's check has seen that the whole file has no more bytes than a u64 counts.
+        let start = self.data + info.data_offsets.0 as u64;
+        take(&|at, target| self.bytes.read_at(start + at, target)).map_err(|source| {
+            match self.bytes.length() {
+                Ok(got) if got < self.length() => {
+                    WeightsError::Truncated { path: self.path.clone(), expected: self.length(), got }
+                }
+                _ => WeightsError::Io { path: self.path.clone(), source },
+            }
+        })
+    }
+
+    /// The bytes that the file had when it was opened.
+    fn length(&self) -> u64 {
+        self.data + self.header.data_len() as u64
     }
 }
 
 /// Where the data begins, and what lies there.
-fn read_header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata), WeightsError> {
+fn read_header(path: &Path, bytes: &Bytes) -> Result<(u64, Metadata), WeightsError> {
     let path = || PathBuf::from(path);
+    let io = |source| WeightsError::Io { path: path(), source };
     let damaged = |source: HeaderError| WeightsError::Header { path: path(), source };
-    let got = bytes.len() as u64;
-    let Some((prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else {
-        return Err(WeightsError::Truncated { path: path(), expected: PREFIX as u64, got });
-    };
-    let length = u64::from_le_bytes(*prefix);
-    if length > LONGEST_HEADER && length < got {
+    let got = bytes.length().map_err(io)?;
+    if got < PREFIX {
+        return Err(WeightsError::Truncated { path: path(), expected: PREFIX, got });
+    }
+    let mut prefix = [0; PREFIX as usize];
+    bytes.read_at(0, &mut prefix).map_err(io)?;
+    let length = u64::from_le_bytes(prefix);
+    if length > got - PREFIX {
+        return Err(damaged(HeaderError::LongerThanFile { length, file: got }));
+    }
+    if length > LONGEST_HEADER {
         return Err(damaged(HeaderError::TooLong { length, limit: LONGEST_HEADER }));
     }
-    let header = usize::try_from(length).ok();
-    let Some(header) = header.and_then(|n| rest.get(..n)) else {
-        return Err(damaged(HeaderError::LongerThanFile { length, file: got }));
-    };
-    let metadata: Metadata = serde_json::from_slice(header).map_err(|error| damaged(error.into()))?;
-    let data = PREFIX + header.len();
-    let expected = data as u64 + metadata.data_len() as u64;
+    let mut header = vec![0; length as usize];
+    bytes.read_at(PREFIX, &mut header).map_err(io)?;
+    let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(error.into()))?;
+    let data = PREFIX + length;
+    let expected = data.saturating_add(metadata.data_len() as u64);
     match got {
         _ if got < expected => Err(WeightsError::Truncated { path: path(), expected, got }),
         _ if got > expected => Err(WeightsError::TrailingBytes { path: path(), expected, got }),

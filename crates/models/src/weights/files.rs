@@ -12,12 +12,18 @@
 //! An index says in which file each tensor lies, so the names of the shards do not matter. All of this is decided from
 //! names alone: a folder on disk and the listing of a hub are read by the same rules.
 
-use std::{collections::BTreeMap, path::Component, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Component, Path},
+};
 
 use kinora_graph::DType;
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::IndexError;
+
+/// More files than any part of a model is split into; each stays open.
+const MAX_SHARDS: usize = 256;
 
 /// Which of the variants of a model's weights to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,16 +101,20 @@ fn with_extensions(names: &[String], extensions: &[&str]) -> Vec<String> {
 /// Where the tensors of a sharded model lie: file names by tensor.
 ///
 /// # Errors
-/// If the text is not an index, or names a file outside the index's own folder.
+/// If the text is not an index, names no file or too many, or one outside the index's own folder.
 pub(crate) fn read_index(text: &str) -> Result<BTreeMap<String, String>, IndexError> {
-    #[derive(Deserialize)]
-    struct Index {
-        weight_map: BTreeMap<String, String>,
-    }
-    let Index { weight_map } = serde_json::from_str(text)?;
-    match weight_map.values().find(|name| !is_file_name(name)) {
-        Some(name) => Err(IndexError::Outside(name.clone())),
-        None => Ok(weight_map),
+    let index: Value = serde_json::from_str(text)?;
+    let places = index.get("weight_map").and_then(Value::as_object).ok_or(IndexError::NoPlaces)?;
+    let place = |(tensor, file): (&String, &Value)| match file {
+        Value::String(file) if is_file_name(file) => Ok((tensor.clone(), file.clone())),
+        Value::String(file) => Err(IndexError::Outside(file.clone())),
+        _ => Err(IndexError::NotAName { tensor: tensor.clone() }),
+    };
+    let places = places.iter().map(place).collect::<Result<BTreeMap<_, _>, _>>()?;
+    match places.values().collect::<BTreeSet<_>>().len() {
+        0 => Err(IndexError::Empty),
+        1..=MAX_SHARDS => Ok(places),
+        files => Err(IndexError::TooMany { files, limit: MAX_SHARDS }),
     }
 }
 
@@ -161,5 +171,21 @@ mod tests {
         for text in ["", "[]", "{}", r#"{"weight_map": 3}"#, r#"{"weight_map": {"a": 1}}"#] {
             assert!(read_index(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn an_index_names_some_files_and_not_too_many() {
+        let index = |shards: usize| {
+            let places: BTreeMap<String, String> =
+                (0..2 * shards).map(|i| (format!("t{i}"), format!("{}.safetensors", i / 2))).collect();
+            read_index(&serde_json::json!({ "weight_map": places }).to_string())
+        };
+        assert!(matches!(index(0), Err(IndexError::Empty)));
+        assert_eq!(index(MAX_SHARDS).unwrap().len(), 2 * MAX_SHARDS);
+        assert!(matches!(index(MAX_SHARDS + 1), Err(IndexError::TooMany { files: 257, .. })));
+        let error = read_index(r#"{"weight_map": {"a": 1}}"#).unwrap_err().to_string();
+        assert_eq!(error, "the place of a is not the name of a file");
+        let error = read_index(r#"{"weight_map": []}"#).unwrap_err().to_string();
+        assert_eq!(error, "it has no weight_map, which says in which file each tensor is");
     }
 }

@@ -3,6 +3,8 @@
 //! A file has a convolution's weights as `[out, in, (frames,) (height,) width]`; the graph wants
 //! `[out, frames, height, width, in]`. Everything else is the same in both.
 
+use std::io;
+
 use bytemuck::Pod;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
 use kinora_graph::Shape;
@@ -75,9 +77,21 @@ pub(super) enum Float {
     BF16,
 }
 
-/// Fills `target`, of type `to`, with the elements of a file, which are of type `from` and at any alignment. There are as
-/// many in both.
-pub(super) fn convert(bytes: &[u8], from: Float, order: Order, target: &mut [u8], to: Float) {
+/// Fills a slice with the bytes of a tensor, from one of them on.
+pub(super) type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> io::Result<()> + Sync + 'a;
+
+/// Fills `target`, of type `to`, with the elements of a file, which are of type `from`. There are as many in both.
+pub(super) fn convert(
+    bytes: &ReadAt<'_>,
+    from: Float,
+    order: Order,
+    target: &mut [u8],
+    to: Float,
+) -> io::Result<()> {
+    if from == to && order.taps == 1 {
+        let parts = target.par_chunks_mut(COPIED).enumerate();
+        return parts.try_for_each(|(number, target)| bytes((number * COPIED) as u64, target));
+    }
     match (from, to) {
         (Float::F32, Float::F32) => {
             rows(bytes, order, target, |x: &[f32], y: &mut [f32]| y.copy_from_slice(x))
@@ -86,19 +100,19 @@ pub(super) fn convert(bytes: &[u8], from: Float, order: Order, target: &mut [u8]
             rows(bytes, order, target, |x: &[f16], y: &mut [f16]| y.copy_from_slice(x))
         }
         (Float::BF16, Float::BF16) => {
-            rows(bytes, order, target, |x: &[bf16], y: &mut [bf16]| y.copy_from_slice(x));
+            rows(bytes, order, target, |x: &[bf16], y: &mut [bf16]| y.copy_from_slice(x))
         }
         (Float::F16, Float::F32) => {
-            rows(bytes, order, target, |x: &[f16], y: &mut [f32]| x.convert_to_f32_slice(y));
+            rows(bytes, order, target, |x: &[f16], y: &mut [f32]| x.convert_to_f32_slice(y))
         }
         (Float::BF16, Float::F32) => {
-            rows(bytes, order, target, |x: &[bf16], y: &mut [f32]| x.convert_to_f32_slice(y));
+            rows(bytes, order, target, |x: &[bf16], y: &mut [f32]| x.convert_to_f32_slice(y))
         }
         (Float::F32, Float::F16) => {
-            rows(bytes, order, target, |x: &[f32], y: &mut [f16]| y.convert_from_f32_slice(x));
+            rows(bytes, order, target, |x: &[f32], y: &mut [f16]| y.convert_from_f32_slice(x))
         }
         (Float::F32, Float::BF16) => {
-            rows(bytes, order, target, |x: &[f32], y: &mut [bf16]| y.convert_from_f32_slice(x));
+            rows(bytes, order, target, |x: &[f32], y: &mut [bf16]| y.convert_from_f32_slice(x))
         }
         (Float::F16, Float::BF16) => rows(bytes, order, target, |x: &[f16], y: &mut [bf16]| {
             y.iter_mut().zip(x).for_each(|(y, x)| *y = bf16::from_f32(x.to_f32()));
@@ -109,35 +123,38 @@ pub(super) fn convert(bytes: &[u8], from: Float, order: Order, target: &mut [u8]
     }
 }
 
-/// Elements that a thread brings at a time, at least.
-const PART: usize = 1 << 18;
+/// Elements that a thread brings at a time, at least: they stay in the second-level cache.
+const PART: usize = 1 << 17;
+/// Bytes that a thread copies at a time.
+const COPIED: usize = 1 << 21;
 
-/// Brings a file's elements into order and converts them, on all cores; each a row at a time, so that what is copied stays in
-/// cache.
+/// Brings a file's elements into order and converts them, on all cores; each a row at a time, so that what is moved stays in
+/// the first-level cache.
 fn rows<S: Pod, T: Pod + Send>(
-    bytes: &[u8],
+    bytes: &ReadAt<'_>,
     order: Order,
     target: &mut [u8],
     convert: impl Fn(&[S], &mut [T]) + Sync,
-) {
+) -> io::Result<()> {
     let row = order.row.max(1);
     let part = PART.next_multiple_of(row);
-    let sources = bytes.par_chunks(part * size_of::<S>());
-    let targets = bytemuck::cast_slice_mut::<_, T>(target).par_chunks_mut(part);
-    sources.zip(targets).for_each(|(source, target)| {
-        let mut aligned = vec![S::zeroed(); row];
-        let mut moved = vec![S::zeroed(); row];
-        for (source, target) in source.chunks(row * size_of::<S>()).zip(target.chunks_mut(row)) {
-            let count = target.len();
-            bytemuck::cast_slice_mut(&mut aligned[..count]).copy_from_slice(source);
-            if order.taps == 1 {
-                convert(&aligned[..count], target);
-            } else {
-                channels_last(&aligned, order.row, order.taps, &mut moved);
-                convert(&moved, target);
+    let parts = bytemuck::cast_slice_mut::<_, T>(target).par_chunks_mut(part).enumerate();
+    parts.try_for_each_init(
+        || (Vec::new(), vec![S::zeroed(); row]),
+        |(read, moved), (number, target)| {
+            read.resize(target.len(), S::zeroed());
+            bytes((number * part * size_of::<S>()) as u64, bytemuck::cast_slice_mut(read))?;
+            for (source, target) in read.chunks(row).zip(target.chunks_mut(row)) {
+                if order.taps == 1 {
+                    convert(source, target);
+                } else {
+                    channels_last(source, order.row, order.taps, moved);
+                    convert(moved, target);
+                }
             }
-        }
-    });
+            Ok(())
+        },
+    )
 }
 
 #[cfg(test)]
@@ -175,9 +192,18 @@ mod tests {
         }
     }
 
+    /// The bytes of a file with these numbers.
+    fn from(numbers: &[f32]) -> impl Fn(u64, &mut [u8]) -> io::Result<()> + Sync {
+        let bytes: &[u8] = bytemuck::cast_slice(numbers);
+        move |start, target| {
+            target.copy_from_slice(&bytes[start as usize..][..target.len()]);
+            Ok(())
+        }
+    }
+
     #[test]
     fn a_large_tensor_is_the_same_in_parts() {
-        // Rows that divide neither a thread's part nor the whole: 3 parts, the last a short one.
+        // Rows that divide neither a thread's part nor the whole: several parts, the last a short one.
         let [out, channels, taps] = [2003, 37, 9];
         let elements = out * channels * taps;
         assert!(elements > 2 * PART && !PART.is_multiple_of(channels * taps));
@@ -185,17 +211,39 @@ mod tests {
         let mut graph = vec![f32::NAN; elements];
         let order = Order::between(&[out, channels, 3, 3], &[out, 1, 3, 3, channels]).unwrap();
         let bytes = bytemuck::cast_slice_mut(&mut graph);
-        convert(bytemuck::cast_slice(&file), Float::F32, order, bytes, Float::F32);
+        convert(&from(&file), Float::F32, order, bytes, Float::F32).unwrap();
         for (at, &got) in graph.iter().enumerate() {
             let (row, tap, channel) = (at / (taps * channels), at / channels % taps, at % channels);
             assert_eq!(got, file[(row * channels + channel) * taps + tap], "element {at}");
         }
         // Nothing moves, and the last block is a short one.
-        let odd = &file[..2 * PART + 1001];
+        let odd = &file[..5 * PART + 1001];
         let mut same = vec![f32::NAN; odd.len()];
         let bytes = bytemuck::cast_slice_mut(&mut same);
-        convert(bytemuck::cast_slice(odd), Float::F32, Order::UNCHANGED, bytes, Float::F32);
+        convert(&from(odd), Float::F32, Order::UNCHANGED, bytes, Float::F32).unwrap();
         assert_eq!(same, odd);
+        // The same with a conversion, for which it is read in other parts.
+        let mut halves = vec![bf16::ZERO; odd.len()];
+        let bytes = bytemuck::cast_slice_mut(&mut halves);
+        convert(&from(odd), Float::F32, Order::UNCHANGED, bytes, Float::BF16).unwrap();
+        assert!(halves.iter().zip(odd).all(|(half, &whole)| *half == bf16::from_f32(whole)));
+    }
+
+    #[test]
+    fn an_error_of_the_file_is_passed_on() {
+        let ends = |start: u64, target: &mut [u8]| match start + target.len() as u64 {
+            ..=3_000_000 => Ok(()),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        };
+        for (order, to) in [
+            (Order::UNCHANGED, Float::F32),
+            (Order::UNCHANGED, Float::F16),
+            (Order { row: 9, taps: 3 }, Float::F32),
+        ] {
+            let mut target = vec![0; 9 << 20];
+            let error = convert(&ends, Float::F32, order, &mut target, to).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Weights from safetensors files, as diffusers and transformers save them: whole or in shards, in any variant.
 //!
-//! Files are mapped into memory, so that opening a model reads little more than its headers. A tensor is brought into the
-//! graph's layout and element type when it is asked for.
+//! Opening a model reads only the headers of its files. A tensor is read, and brought into the graph's layout and element
+//! type, when it is asked for. Files are not mapped into memory: if one were cut short meanwhile, the system would end the
+//! program (SIGBUS), and this way it is an error like any other.
 
 mod error;
 mod file;
@@ -98,18 +99,16 @@ impl Weights {
     /// else must have the shape asked for.
     ///
     /// # Errors
-    /// If there is no such tensor, its shape does not fit, or its elements are not floats.
+    /// If there is no such tensor, its shape does not fit, its elements are not floats, or the file cannot be read or has
+    /// become shorter.
     pub fn tensor(&self, name: &str, ty: &TensorType) -> Result<Tensor, WeightsError> {
         let Found { file, info, order, from, to } = self.find(name, ty)?;
-        let (part, tensor) = (|| self.part.clone(), || name.to_owned());
-        let missing = || WeightsError::MissingTensor { part: part(), tensor: tensor() };
-        let bytes = file.data(info).ok_or_else(missing)?;
         let mut result = Tensor::try_zeros(ty.clone()).ok_or_else(|| WeightsError::Memory {
-            part: part(),
-            tensor: tensor(),
+            part: self.part.clone(),
+            tensor: name.to_owned(),
             ty: ty.clone(),
         })?;
-        layout::convert(bytes, from, order, result.bytes_mut(), to);
+        file.read(info, |bytes| layout::convert(bytes, from, order, result.bytes_mut(), to))?;
         Ok(result)
     }
 

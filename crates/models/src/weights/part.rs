@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kinora_outside::{read_text, to_text};
+
 use super::{WeightsError, file::WeightsFile};
+use crate::folder::MAX_TEXT;
 
 /// The files of one part of a model: in a folder, or in the program itself.
 #[derive(Clone, Debug)]
@@ -45,8 +48,8 @@ impl PartFiles {
     pub fn text(&self, name: &str) -> Result<String, WeightsError> {
         let path = self.folder().join(name);
         let read = match self.embedded(name) {
-            Some(bytes) => String::from_utf8(bytes.to_vec()).map_err(std::io::Error::other),
-            None => fs::read_to_string(&path),
+            Some(bytes) => to_text(bytes.to_vec()),
+            None => read_text(&path, MAX_TEXT),
         };
         read.map_err(|source| WeightsError::Io { path, source })
     }
