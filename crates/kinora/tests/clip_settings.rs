@@ -73,7 +73,7 @@ fn every_setting_is_checked_and_named() {
     };
     assert_eq!(refused(|s| s.frames = 0), "frames is 0, but it must be from 1 to 1024");
     assert!(refused(|s| s.frames = usize::MAX).starts_with("frames is "));
-    assert_eq!(refused(|s| s.steps = 0), "steps is 0, but it must be at least 1");
+    assert_eq!(refused(|s| s.steps = 0), "steps is 0, but it must be from 1 to 10000");
     assert!(refused(|s| s.steps = 1001).contains("1001"));
     assert_eq!(refused(|s| s.height = 72), "height is 72, but it must be a multiple of 64, from 64 to 8192");
     assert!(refused(|s| s.height = 0).starts_with("height is 0, but"));
@@ -82,12 +82,12 @@ fn every_setting_is_checked_and_named() {
     assert!(refused(|s| s.motion_bucket = usize::MAX).starts_with("motion bucket is "));
     assert_eq!(
         refused(|s| s.noise_augmentation = -0.5),
-        "noise augmentation is -0.5, but it must be 0 or more, and finite"
+        "noise augmentation is -0.5, but it must be 0 or more, and at most 3.4e38"
     );
     assert!(refused(|s| s.noise_augmentation = f64::NAN).starts_with("noise augmentation is NaN"));
     // What an f32 cannot hold would be infinite in the network.
     assert!(refused(|s| s.noise_augmentation = 1e39).starts_with("noise augmentation is 1"));
-    assert!(refused(|s| s.max_guidance = 1e39).ends_with("it must be a finite number"));
+    assert!(refused(|s| s.max_guidance = 1e39).ends_with("it must be finite, and at most 3.4e38"));
     assert!(refused(|s| s.min_guidance = f64::INFINITY).starts_with("min guidance is inf"));
     assert!(refused(|s| s.max_guidance = f64::NAN).starts_with("max guidance is NaN"));
     assert_eq!(refused(|s| s.decode_chunk = 0), "decode chunk is 0, but it must be at least 1");
@@ -395,15 +395,31 @@ fn a_model_whose_parts_do_not_fit_is_refused_at_once() {
         ImageToVideo::new(folder, LoadOptions::default()).unwrap_err().to_string()
     };
     let image_size = error(("image_encoder", "image_size", json!(112)));
-    assert!(image_size.contains("the image encoder's image_size is 112, but must be 224"), "{image_size}");
+    assert!(image_size.contains("image_encoder/config.json: the model's parts do not fit each other: image_size is 112, but must be 224"), "{image_size}");
     let latents = error(("vae", "latent_channels", json!(8)));
-    assert!(latents.contains("the UNet's out_channels is 4, but must be 8"), "{latents}");
+    assert!(
+        latents.contains(
+            "unet/config.json: the model's parts do not fit each other: out_channels is 4, but must be 8"
+        ),
+        "{latents}"
+    );
     let embedding = error(("image_encoder", "projection_dim", json!(48)));
     assert!(embedding.contains("projection_dim is 48, but must be 32"), "{embedding}");
     let ids = error(("unet", "addition_time_embed_dim", json!(48)));
-    assert!(ids.contains("the UNet's added time ids is 2, but must be 3"), "{ids}");
+    assert!(ids.contains("addition_time_embed_dim is 2, but must be 3, one for each"), "{ids}");
     let mean = error(("feature_extractor", "image_mean", json!([1, 2])));
-    assert!(mean.contains("image_mean"), "{mean}");
+    assert!(mean.contains("feature_extractor/preprocessor_config.json: `image_mean`"), "{mean}");
+}
+
+/// A mapped file would end the process here.
+#[test]
+fn weights_that_are_cut_short_under_a_pipeline_are_an_error_of_their_file() {
+    let folder = tiny();
+    let pipeline = pipeline(folder.path(), LoadOptions::default());
+    let file = folder.path().join("unet/diffusion_pytorch_model.safetensors");
+    fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(4000).unwrap();
+    let text = generate(&pipeline, &short(folder.path())).unwrap_err().to_string();
+    assert!(text.contains("unet/diffusion_pytorch_model.safetensors: the file is cut short"), "{text}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ extern crate self as kinora_models;
 pub mod folder;
 pub mod hub;
 pub mod image;
+pub mod json;
 pub mod networks;
 pub mod noise;
 pub mod presets;

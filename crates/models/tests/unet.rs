@@ -122,7 +122,7 @@ fn a_configuration_that_cannot_be_built_is_refused_by_name() {
     for (json, part) in [
         ("[", "cannot be read"),
         (r#"{"in_channels": "many"}"#, "cannot be read"),
-        (r#"{"layers_per_block": {}}"#, "a number or a list of numbers"),
+        (r#"{"layers_per_block": {}}"#, "a whole number, at least 0, or a list"),
         (r#"{"_class_name": "UNet2DConditionModel"}"#, "UNet2DConditionModel"),
         (r#"{"block_out_channels": []}"#, "block_out_channels is a list of 0"),
         (r#"{"block_out_channels": [320, 640]}"#, "down_block_types is a list of 4"),
@@ -143,8 +143,8 @@ fn a_configuration_that_cannot_be_built_is_refused_by_name() {
         (r#"{"addition_time_embed_dim": 0}"#, "addition_time_embed_dim"),
         (r#"{"in_channels": 0}"#, "in_channels is 0"),
         (r#"{"num_frames": 0}"#, "num_frames is 0, but it must be from 1"),
-        (r#"{"layers_per_block": 60, "transformer_layers_per_block": 60}"#, "at most 1024"),
-        ("[]", "expected a map"),
+        (r#"{"layers_per_block": 60, "transformer_layers_per_block": 60}"#, "at most 256"),
+        ("[]", "must be a JSON object"),
     ] {
         let message = UnetConfig::from_json(json).unwrap_err().to_string();
         assert!(message.contains(part), "{json}: {message}");

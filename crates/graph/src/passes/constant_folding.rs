@@ -16,8 +16,9 @@ pub struct ConstantFolding<'a> {
     pub evaluator: Option<&'a dyn Evaluate>,
 }
 
-/// A constant is part of the graph and of its file: a larger result is better computed when the weights are loaded.
-const MAX_BYTES: usize = 64 << 20;
+/// A constant is part of the graph and of its file: a larger result is better computed when the weights are loaded. A network has
+/// hundreds of constants, so that a plan must not take much memory for each.
+const MAX_BYTES: usize = 1 << 20;
 
 impl Pass for ConstantFolding<'_> {
     fn name(&self) -> &'static str {

@@ -3,15 +3,16 @@
 use kinora_models::{
     folder::ModelFolder,
     image::{CLIP_SIZE, ClipPreprocessor},
-    networks::{clip_vision::ClipVisionConfig, unet::UnetConfig, vae::VaeConfig},
+    json,
+    networks::{NetworkError, clip_vision::ClipVisionConfig, unet::UnetConfig, vae::VaeConfig},
     schedulers::{self, Scheduler, SchedulerKind},
 };
 use serde_json::Value;
 
 use super::{
-    GenerateError,
+    ConfigError, GenerateError, Mismatch,
     defaults::ClipDefaults,
-    settings::{nearest_side, side_unit, wide},
+    settings::{MAX_SIDE, nearest_side, side_unit, wide},
 };
 
 /// What Stable Video Diffusion was trained on, and diffusers' default: as many pixels as a square of 768.
@@ -38,6 +39,8 @@ pub struct Configs {
     pub default_size: [usize; 2],
     /// The settings that suit the model, as far as it names them.
     pub defaults: ClipDefaults,
+    /// Where they were read, for errors; `None` for a published model by its name.
+    folder: Option<ModelFolder>,
 }
 
 impl Configs {
@@ -74,28 +77,46 @@ impl Configs {
             preprocessor: ClipPreprocessor::default(),
             default_size,
             defaults: ClipDefaults::default(),
+            folder: None,
         }
     }
 
-    /// The configurations in a model's folder.
+    /// The configurations in a model's folder. Nothing is computed or allocated from them before they are checked.
     ///
     /// # Errors
-    /// If one is missing, cannot be read, or does not fit the others.
+    /// If one is missing, cannot be read, or does not fit the others. Names the file and, if it is one, the setting.
     pub fn read(model: &ModelFolder) -> Result<Self, GenerateError> {
         let unet_text = model.config_text("unet")?;
-        let unet = UnetConfig::from_json(&unet_text)?;
-        let vae = VaeConfig::from_json(&model.config_text("vae")?)?;
+        let unet = UnetConfig::from_json(&unet_text).map_err(|error| in_part(model, "unet", error))?;
+        let vae = VaeConfig::from_json(&model.config_text("vae")?);
+        let vae = vae.map_err(|error| in_part(model, "vae", error))?;
+        let image_encoder = ClipVisionConfig::from_json(&model.config_text("image_encoder")?);
         let configs = Configs {
             default_size: default_size(&unet_text, vae.pixels_per_latent(), side_unit(&unet, &vae)),
             unet,
             vae,
-            image_encoder: ClipVisionConfig::from_json(&model.config_text("image_encoder")?)?,
+            image_encoder: image_encoder.map_err(|error| in_part(model, "image_encoder", error))?,
             scheduler: scheduler(model)?,
-            preprocessor: ClipPreprocessor::from_config(&model.config("feature_extractor")?)?,
+            preprocessor: preprocessor(model)?,
             defaults: ClipDefaults::read(model)?,
+            folder: Some(model.clone()),
         };
         configs.check()?;
+        configs.defaults.check(&configs, model)?;
         Ok(configs)
+    }
+
+    /// An error that the configuration of a part causes when networks are built from it, with the file that it is in.
+    pub(super) fn named(&self, part: &str, error: impl Into<ConfigError>) -> GenerateError {
+        match (&self.folder, error.into()) {
+            // These may be the fault of what was asked for.
+            (_, ConfigError::Scheduler(error)) if !error.is_of_configuration() => error.into(),
+            (_, ConfigError::Network(error @ (NetworkError::Graph(_) | NetworkError::Tensor(_)))) => {
+                error.into()
+            }
+            (Some(folder), error) => in_part(folder, part, error),
+            (None, error) => GenerateError::ConfigInMemory(Box::new(error)),
+        }
     }
 
     /// What a clip's height and width must be multiples of.
@@ -123,39 +144,74 @@ impl Configs {
     /// # Errors
     /// Names the two parts that do not fit.
     pub fn check(&self) -> Result<(), GenerateError> {
-        let Configs { unet, vae, image_encoder, .. } = self;
-        let context = unet.context_channels()?;
-        let fit = |what, got: usize, with, expected: usize| {
-            if got == expected { Ok(()) } else { Err(GenerateError::Parts { what, got, with, expected }) }
-        };
-        fit(
-            "the UNet's out_channels",
-            unet.out_channels,
-            "the autoencoder's latent_channels",
-            vae.latent_channels,
-        )?;
-        fit("the UNet's in_channels", unet.in_channels, "twice its out_channels", 2 * unet.out_channels)?;
-        fit(
-            "the image encoder's projection_dim",
-            image_encoder.projection_dim,
-            "the UNet's cross_attention_dim",
-            context,
-        )?;
-        fit("the image encoder's image_size", image_encoder.image_size, "the size it is given", CLIP_SIZE)?;
-        fit("the image encoder's num_channels", image_encoder.num_channels, "a photo's colours", COLOURS)?;
-        fit("the autoencoder's in_channels", vae.in_channels, "a photo's colours", COLOURS)?;
-        fit("the autoencoder's out_channels", vae.out_channels, "a frame's colours", COLOURS)?;
-        fit("the UNet's added time ids", unet.added_time_ids()?, "those of this pipeline", ADDED_TIME_IDS)
+        self.problem().map_err(|(part, error)| self.named(part, error))
     }
+
+    /// The part that does not fit the others, and why.
+    fn problem(&self) -> Result<(), (&'static str, ConfigError)> {
+        let Configs { unet, vae, image_encoder, .. } = self;
+        let fit = |part, what, got: usize, with, expected: usize| {
+            if got == expected { Ok(()) } else { Err((part, Mismatch { what, got, with, expected }.into())) }
+        };
+        let of_unet = |error: NetworkError| ("unet", ConfigError::from(error));
+        let context = unet.context_channels().map_err(of_unet)?;
+        let ids = unet.added_time_ids().map_err(of_unet)?;
+        let latents = vae.latent_channels;
+        fit("unet", "out_channels", unet.out_channels, "the autoencoder's latent_channels", latents)?;
+        fit(
+            "unet",
+            "in_channels",
+            unet.in_channels,
+            "twice its out_channels",
+            unet.out_channels.saturating_mul(2),
+        )?;
+        let (encoder, embedding) = ("image_encoder", image_encoder.projection_dim);
+        fit(encoder, "projection_dim", embedding, "the UNet's cross_attention_dim", context)?;
+        fit(encoder, "image_size", image_encoder.image_size, "the size it is given", CLIP_SIZE)?;
+        fit(encoder, "num_channels", image_encoder.num_channels, "the colours of a photo", COLOURS)?;
+        fit("vae", "in_channels", vae.in_channels, "the colours of a photo", COLOURS)?;
+        fit("vae", "out_channels", vae.out_channels, "the colours of a frame", COLOURS)?;
+        let what = "projection_class_embeddings_input_dim divided by addition_time_embed_dim";
+        fit("unet", what, ids, "one for each of frame rate, motion and noise", ADDED_TIME_IDS)?;
+        let (levels, unit) = (unet.block_out_channels.len(), self.side_unit());
+        if unit <= MAX_SIDE {
+            return Ok(());
+        }
+        let setting = ConfigError::Setting {
+            setting: "block_out_channels".to_owned(),
+            value: format!("a list of {levels}"),
+            rule: format!(
+                "with the autoencoder's {} a clip's sides would be multiples of {unit}, and the longest is {MAX_SIDE}",
+                vae.block_out_channels.len()
+            ),
+        };
+        Err(("unet", setting))
+    }
+}
+
+/// An error of a part's configuration, with its file.
+fn in_part(model: &ModelFolder, part: &str, error: impl Into<ConfigError>) -> GenerateError {
+    // The model has the part, or its configuration could not have been read.
+    let path = model.config_path(part).unwrap_or_else(|_| model.path().join(part));
+    GenerateError::Config { path, source: Box::new(error.into()) }
 }
 
 /// The model's own scheduler. If its file and the model's index name two classes, the index decides, as in diffusers.
 fn scheduler(model: &ModelFolder) -> Result<Value, GenerateError> {
-    let mut config = schedulers::parse_config(&model.config_text("scheduler")?)?;
+    const PART: &str = "scheduler";
+    let (text, class) = (model.config_text(PART)?, model.part(PART)?.class());
+    let mut config = schedulers::parse_config(&text).map_err(|error| in_part(model, PART, error))?;
     if let Some(fields) = config.as_object_mut() {
-        fields.insert("_class_name".to_owned(), model.part("scheduler")?.class().into());
+        fields.insert("_class_name".to_owned(), class.into());
     }
+    Scheduler::from_config(&config).map_err(|error| in_part(model, PART, error))?;
     Ok(config)
+}
+
+fn preprocessor(model: &ModelFolder) -> Result<ClipPreprocessor, GenerateError> {
+    const PART: &str = "feature_extractor";
+    let settings = json::object(&model.config_text(PART)?).map_err(|error| in_part(model, PART, error))?;
+    ClipPreprocessor::from_config(&Value::Object(settings)).map_err(|error| in_part(model, PART, error))
 }
 
 /// The size that a UNet's `sample_size` asks for, in pixels: a pair is height and width; one number is the side of a

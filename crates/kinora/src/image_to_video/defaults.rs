@@ -1,9 +1,9 @@
 //! Settings of a clip that are named: by its model, or by whoever asks for the clip.
 
-use kinora_models::folder::{FolderError, ModelFolder};
+use kinora_models::{folder::ModelFolder, json, schedulers::SchedulerError};
 use serde::Deserialize;
 
-use super::Settings;
+use super::{ConfigError, Configs, GenerateError, Precision, Settings};
 
 /// Some settings of a clip, and `None` for the rest; the names are those of [`Settings`]. A model has them in its `defaults.json`;
 /// what that leaves out is as in diffusers.
@@ -27,10 +27,31 @@ impl ClipDefaults {
     ///
     /// # Errors
     /// If the file cannot be read, or holds anything else.
-    pub fn read(model: &ModelFolder) -> Result<ClipDefaults, FolderError> {
+    pub fn read(model: &ModelFolder) -> Result<ClipDefaults, GenerateError> {
         let Some(text) = model.defaults_text()? else { return Ok(ClipDefaults::default()) };
-        serde_json::from_str(&text)
-            .map_err(|source| FolderError::Json { path: model.defaults_path(), source })
+        json::object(&text).and_then(json::settings).map_err(|error| in_defaults(model, error))
+    }
+
+    /// Refuses settings that no clip can be made with.
+    pub(super) fn check(&self, configs: &Configs, model: &ModelFolder) -> Result<(), GenerateError> {
+        // What is not named is valid by itself.
+        let settings = Settings::for_configs(configs);
+        let checked = settings.check(configs, Precision::F32).and_then(|()| match self.steps {
+            Some(_) => settings.check_steps(configs),
+            None => Ok(()),
+        });
+        checked.map_err(|error| match error {
+            GenerateError::Setting { setting, value, rule } => {
+                let setting = setting.replace(' ', "_");
+                in_defaults(model, ConfigError::Setting { setting, value, rule })
+            }
+            GenerateError::Scheduler(SchedulerError::Steps { steps, limit, field, .. }) => {
+                let (setting, value) = ("steps".to_owned(), steps.to_string());
+                let rule = format!("the model's scheduler takes 1 to {limit} (`{field}`)");
+                in_defaults(model, ConfigError::Setting { setting, value, rule })
+            }
+            other => other,
+        })
     }
 
     /// Replaces the settings that are named. A new number of frames is decoded all at once.
@@ -51,10 +72,13 @@ impl ClipDefaults {
     }
 }
 
+fn in_defaults(model: &ModelFolder, error: impl Into<ConfigError>) -> GenerateError {
+    GenerateError::Config { path: model.defaults_path(), source: Box::new(error.into()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image_to_video::Configs;
 
     /// Every number is different, so that a setting that is skipped or swapped with its neighbour shows up.
     #[test]

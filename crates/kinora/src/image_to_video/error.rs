@@ -1,11 +1,11 @@
 //! Why a clip could not be made.
 
-use std::{error::Error, fmt};
+use std::{error::Error, fmt, path::PathBuf};
 
 use kinora_graph::{plan::PlanError, tensor::TensorError};
 use kinora_models::{
-    folder::FolderError, image::ImageError, networks::NetworkError, schedulers::SchedulerError,
-    weights::WeightsError,
+    folder::FolderError, image::ImageError, json::JsonError, networks::NetworkError,
+    schedulers::SchedulerError, weights::WeightsError,
 };
 use kinora_runtime::RunError;
 
@@ -26,18 +26,17 @@ pub enum GenerateError {
         /// What it must be.
         rule: String,
     },
-    /// Two parts of a model do not fit each other.
-    #[error("the model's parts do not fit each other: {what} is {got}, but must be {expected}, {with}")]
-    Parts {
-        /// What does not fit.
-        what: &'static str,
-        /// Its value.
-        got: usize,
-        /// What it has to fit.
-        with: &'static str,
-        /// The value that would.
-        expected: usize,
+    /// A configuration of the model.
+    #[error("{}: {source}", path.display())]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<ConfigError>,
     },
+    /// A configuration that was not read from a file.
+    #[error(transparent)]
+    ConfigInMemory(Box<ConfigError>),
     /// More memory is needed than may be used. Nothing has been read or allocated.
     #[error("{over}; {}", advice(suggestion.as_deref()))]
     OverBudget {
@@ -107,6 +106,51 @@ pub enum GenerateError {
         /// The result.
         name: &'static str,
     },
+}
+
+/// What is wrong with a configuration of a model.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The text, or the kind of a value.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// A network's configuration.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// The scheduler's configuration.
+    #[error(transparent)]
+    Scheduler(#[from] SchedulerError),
+    /// The image processor's configuration.
+    #[error(transparent)]
+    Preprocessor(#[from] ImageError),
+    /// A setting of `defaults.json` that no clip can be made with.
+    #[error("{setting} is {value}, but {rule}")]
+    Setting {
+        /// The setting.
+        setting: String,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        rule: String,
+    },
+    /// The part does not fit another.
+    #[error(transparent)]
+    Parts(#[from] Mismatch),
+}
+
+/// Two parts of a model that do not fit each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the model's parts do not fit each other: {what} is {got}, but must be {expected}, {with}")]
+pub struct Mismatch {
+    /// The setting that does not fit.
+    pub what: &'static str,
+    /// Its value.
+    pub got: usize,
+    /// What it has to fit.
+    pub with: &'static str,
+    /// The value that would.
+    pub expected: usize,
 }
 
 /// A network that needs more memory than may be used, in bytes.

@@ -124,10 +124,11 @@ impl Request<'_> {
     /// The scheduler that runs.
     pub fn scheduler(&self) -> Result<Scheduler, GenerateError> {
         let config = &self.configs.scheduler;
-        Ok(match self.settings.scheduler {
-            Some(kind) => Scheduler::from_config_as(config, kind)?,
-            None => Scheduler::from_config(config)?,
-        })
+        let scheduler = match self.settings.scheduler {
+            Some(kind) => Scheduler::from_config_as(config, kind),
+            None => Scheduler::from_config(config),
+        };
+        scheduler.map_err(|error| self.configs.named("scheduler", error))
     }
 
     /// The shape of the clip. Two requests that mean the same have the same shape.
@@ -183,7 +184,8 @@ impl Request<'_> {
     }
 
     fn image_encoder_graph(&self) -> Result<Graph, GenerateError> {
-        Ok(clip_vision::encoder(&self.configs.image_encoder, 1, self.precision.dtype())?)
+        let graph = clip_vision::encoder(&self.configs.image_encoder, 1, self.precision.dtype());
+        graph.map_err(|error| self.configs.named("image_encoder", error))
     }
 
     fn vae_encoder(&self, budget: Option<usize>) -> Result<Part, GenerateError> {
@@ -194,7 +196,7 @@ impl Request<'_> {
     fn vae_encoder_graph(&self) -> Result<Graph, GenerateError> {
         let Settings { height, width, .. } = *self.settings;
         let request = Encode { images: 1, height, width, dtype: self.vae_encoder_dtype() };
-        Ok(vae::encoder(&self.configs.vae, &request)?)
+        vae::encoder(&self.configs.vae, &request).map_err(|error| self.configs.named("vae", error))
     }
 
     fn unet(&self, schedule: &Schedule, budget: Option<usize>) -> Result<Part, GenerateError> {
@@ -215,7 +217,7 @@ impl Request<'_> {
             sampler: schedule.needs(),
             dtype: self.precision.dtype(),
         };
-        Ok(config.build()?)
+        config.build().map_err(|error| self.configs.named("unet", error))
     }
 
     /// The chunks that frames are decoded in: how many frames each has, and how many such chunks there are.
@@ -239,7 +241,7 @@ impl Request<'_> {
         let [height, width] = self.latent_size();
         let dtype = self.precision.dtype();
         let request = Decode { frames, height, width, dtype, scaled: true, pixels: Pixels::Bytes };
-        Ok(vae::decoder(&self.configs.vae, &request)?)
+        vae::decoder(&self.configs.vae, &request).map_err(|error| self.configs.named("vae", error))
     }
 
     /// The networks as built, before any pass.

@@ -6,7 +6,7 @@ use kinora_cpu::CpuBackend;
 use kinora_models::{
     folder::ModelFolder,
     networks::{unet::UnetConfig, vae::VaeConfig},
-    schedulers::SchedulerKind,
+    schedulers::{Scheduler, SchedulerKind},
 };
 use serde::Serialize;
 
@@ -16,7 +16,8 @@ use crate::setters::setters;
 /// Sides are multiples of this: the autoencoder divides by 8, and the UNet by another 8.
 const SIDE_UNIT: usize = 64;
 /// Far more than any model makes sense of, and far below where sizes overflow.
-const MAX_SIDE: usize = 1 << 13;
+pub(super) const MAX_SIDE: usize = 1 << 13;
+const MAX_STEPS: usize = 10_000;
 const MAX_FRAMES: usize = 1 << 10;
 const MAX_CONDITION: usize = 1 << 20;
 
@@ -90,7 +91,7 @@ impl Settings {
         let frames = configs.unet.num_frames;
         let mut settings = Settings {
             frames,
-            steps: 25,
+            steps: steps(configs),
             height,
             width,
             fps: 7,
@@ -124,7 +125,7 @@ impl Settings {
             require(value > 0, setting, &value, || "it must be at least 1".to_owned())
         };
         within("frames", self.frames, 1, MAX_FRAMES)?;
-        at_least_one("steps", self.steps)?;
+        within("steps", self.steps, 1, MAX_STEPS)?;
         let unit = configs.side_unit();
         for (setting, side) in [("height", self.height), ("width", self.width)] {
             let fits = side.is_multiple_of(unit) && (unit..=MAX_SIDE).contains(&side);
@@ -136,12 +137,12 @@ impl Settings {
         within("motion bucket", self.motion_bucket, 0, MAX_CONDITION)?;
         let noise = self.noise_augmentation;
         require((noise as f32).is_finite() && noise >= 0.0, "noise augmentation", &noise, || {
-            "it must be 0 or more, and finite".to_owned()
+            "it must be 0 or more, and at most 3.4e38".to_owned()
         })?;
         for (setting, guidance) in [("min guidance", self.min_guidance), ("max guidance", self.max_guidance)]
         {
             let finite = (guidance as f32).is_finite();
-            require(finite, setting, &guidance, || "it must be a finite number".to_owned())?;
+            require(finite, setting, &guidance, || "it must be finite, and at most 3.4e38".to_owned())?;
         }
         // The network gets these in its own precision.
         for (setting, value) in [
@@ -166,6 +167,12 @@ impl Settings {
         let precision = Precision::default();
         Request { configs, settings: self, precision, backend: &CpuBackend::default() }.schedule().map(drop)
     }
+}
+
+/// diffusers' number of steps, or as many as the model's scheduler takes if that is fewer.
+fn steps(configs: &Configs) -> usize {
+    const STEPS: usize = 25;
+    Scheduler::from_config(&configs.scheduler).map_or(STEPS, |scheduler| scheduler.most_steps().min(STEPS))
 }
 
 /// A random seed.

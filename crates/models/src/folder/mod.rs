@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use kinora_outside::{read_text, to_text};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -22,6 +23,9 @@ pub use error::FolderError;
 pub(crate) const INDEX: &str = "model_index.json";
 /// The file with the settings that suit the model.
 const DEFAULTS: &str = "defaults.json";
+
+/// The most bytes of a configuration or an index. The longest that is published has some hundred thousand.
+pub(crate) const MAX_TEXT: u64 = 16 << 20;
 
 /// A model's folder whose index has been read and names only what Kinora knows.
 #[derive(Clone, Debug)]
@@ -187,12 +191,11 @@ impl ModelFolder {
 
 /// The text of a file in the program.
 fn text(bytes: &[u8], path: PathBuf) -> Result<String, FolderError> {
-    String::from_utf8(bytes.to_vec())
-        .map_err(|error| FolderError::Io { path, source: io::Error::other(error) })
+    to_text(bytes.to_vec()).map_err(|source| FolderError::Io { path, source })
 }
 
 fn read(path: &Path) -> Result<String, FolderError> {
-    fs::read_to_string(path).map_err(|source| match source.kind() {
+    read_text(path, MAX_TEXT).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => FolderError::MissingFile(path.to_owned()),
         _ => FolderError::Io { path: path.to_owned(), source },
     })

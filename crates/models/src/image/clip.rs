@@ -31,7 +31,8 @@ impl ClipPreprocessor {
     /// # Errors
     /// If the mean or the deviation makes no sense.
     pub fn from_config(config: &Value) -> Result<Self, ImageError> {
-        const EXPECTED: &str = "three numbers";
+        const MEAN: &str = "three numbers from -1e6 to 1e6";
+        const DEVIATION: &str = "three numbers from 1e-6 to 1e6";
         let read = |field: &'static str, default: [f64; CHANNELS], fits: fn(&f64) -> bool, expected| {
             let Some(value) = config.get(field) else { return Ok(default) };
             let numbers = value.as_array().map_or(&[][..], Vec::as_slice);
@@ -41,8 +42,8 @@ impl ClipPreprocessor {
         };
         let default = ClipPreprocessor::default();
         Ok(ClipPreprocessor {
-            mean: read("image_mean", default.mean, |_| true, EXPECTED)?,
-            deviation: read("image_std", default.deviation, |&x| x > 0.0, "three numbers above 0")?,
+            mean: read("image_mean", default.mean, |mean| mean.abs() <= 1e6, MEAN)?,
+            deviation: read("image_std", default.deviation, |x| (1e-6..=1e6).contains(x), DEVIATION)?,
         })
     }
 

@@ -4,6 +4,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::{MAX_PIXELS, MAX_SIDE};
+use crate::json::shown_value;
 
 /// Why an image cannot be processed.
 #[derive(Debug, Error)]
@@ -40,7 +41,7 @@ pub enum ImageError {
         got: usize,
     },
     /// A field of `preprocessor_config.json` that makes no sense.
-    #[error("preprocessor_config.json: `{field}` is {value}, but must be {expected}")]
+    #[error("`{field}` is {}, but must be {expected}", shown_value(value))]
     Config {
         /// The field.
         field: &'static str,

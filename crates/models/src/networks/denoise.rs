@@ -119,7 +119,7 @@ impl DenoiseConfig {
         for (name, &value) in ["next", "denoised"].iter().zip(&results) {
             g.output(name, value)?;
         }
-        Ok(builder.finish())
+        SETTINGS.sized(builder.finish(), "block_out_channels")
     }
 
     /// Channels of the latents, and of the image's latents beside them.

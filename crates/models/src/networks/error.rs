@@ -2,14 +2,23 @@
 
 use std::{error::Error, fmt::Display, ops::RangeInclusive};
 
-use kinora_graph::{GraphError, SharedError, tensor::TensorError};
+use kinora_graph::{Graph, GraphError, SharedError, tensor::TensorError};
+use kinora_outside::shortened;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+
+use super::resnet::GROUPS;
+use crate::json;
 
 /// More channels, tokens, pixels or steps along an axis than any model has: a few such sizes can be multiplied without care.
 pub(crate) const MAX_EXTENT: usize = 1 << 16;
 /// More layers than any model has in one place: a broken file cannot ask for a graph without end.
 pub(crate) const MAX_LAYERS: usize = 1 << 6;
+/// More residual and transformer blocks than any network has, all together; Stable Video Diffusion's has some 60, and that of
+/// Stable Diffusion XL 90. Each has a dozen nodes or more, and a plan of this many takes seconds.
+pub(crate) const MAX_ALL_LAYERS: usize = 1 << 8;
+/// More parameters than any such network has: twenty times those of Stable Diffusion XL.
+const MAX_PARAMETERS: u64 = 1 << 36;
 /// Each level halves the image, so that one more than this would leave nothing of the largest.
 pub(crate) const MAX_LEVELS: usize = 16;
 
@@ -17,7 +26,7 @@ pub(crate) const MAX_LEVELS: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetworkError {
     /// The text is not the network's configuration.
-    #[error("{network}: its config.json cannot be read: {source}")]
+    #[error("{network}: its configuration cannot be read: {source}")]
     Json {
         /// The network.
         network: &'static str,
@@ -25,7 +34,7 @@ pub enum NetworkError {
         source: SharedError,
     },
     /// The configuration belongs to another network.
-    #[error("{network}: its config.json names the class {class}, but {expected} is needed")]
+    #[error("{network}: its configuration names the class {class}, but {expected} is needed")]
     Class {
         /// The network.
         network: &'static str,
@@ -66,31 +75,61 @@ impl Settings {
     /// Reads a `config.json` of the network's class, or of none. Unknown settings are ignored, as diffusers
     /// and transformers do.
     pub fn read<T: DeserializeOwned>(&self, text: &str) -> Result<T, NetworkError> {
-        let settings = self.object(text)?;
+        self.read_object(self.object(text)?)
+    }
+
+    /// The same of settings that have been parsed.
+    pub fn read_object<T: DeserializeOwned>(&self, settings: Map<String, Value>) -> Result<T, NetworkError> {
         // diffusers writes the one, transformers the other.
         let class = settings.get("_class_name").or_else(|| settings.get("architectures")?.get(0));
         match class.and_then(Value::as_str) {
             Some(class) if class != self.class => {
-                let class = class.to_owned();
+                let class = shortened(class, 60).into_owned();
                 Err(NetworkError::Class { network: self.network, class, expected: self.class })
             }
-            _ => self.parse(text),
+            _ => self.parse(settings),
         }
     }
 
     /// The settings by name. A list, which serde would take for settings without their names, is refused.
     pub fn object(&self, text: &str) -> Result<Map<String, Value>, NetworkError> {
-        self.parse(text)
+        json::object(text).map_err(|error| self.unreadable(error))
     }
 
-    /// Reads JSON. Errors have the line and the column in the file.
-    pub fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, NetworkError> {
-        serde_json::from_str(text).map_err(|error| self.unreadable(error))
+    /// Reads settings of any class.
+    pub fn parse<T: DeserializeOwned>(&self, settings: Map<String, Value>) -> Result<T, NetworkError> {
+        json::settings(settings).map_err(|error| self.unreadable(error))
     }
 
     /// That the text is not the network's configuration.
     pub fn unreadable(&self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> NetworkError {
         NetworkError::Json { network: self.network, source: SharedError::new(cause) }
+    }
+
+    /// The graph, unless it has more parameters than any network; `setting` is what it has most of them from.
+    pub fn sized(&self, graph: Graph, setting: &'static str) -> Result<Graph, NetworkError> {
+        let count = graph.parameter_count();
+        let value = format_args!("so large that the network would have {count} parameters");
+        let rule = || format!("at most {MAX_PARAMETERS} are supported");
+        self.require(count <= MAX_PARAMETERS, setting, value, rule)?;
+        Ok(graph)
+    }
+
+    /// Refuses more blocks than any network has.
+    pub fn few_layers(&self, setting: &'static str, layers: usize) -> Result<(), NetworkError> {
+        let rule = || format!("the blocks of all levels together must be at most {MAX_ALL_LAYERS}");
+        self.require(layers <= MAX_ALL_LAYERS, setting, format_args!("{layers} in all"), rule)
+    }
+
+    /// Refuses channels that the groups of the norms do not divide.
+    pub fn channels(&self, setting: &'static str, all: &[usize]) -> Result<(), NetworkError> {
+        for (block, &channels) in all.iter().enumerate() {
+            let fits = channels.is_multiple_of(GROUPS) && (1..=MAX_EXTENT).contains(&channels);
+            self.require(fits, setting, format_args!("{channels} for block {block}"), || {
+                format!("it must be a multiple of {GROUPS}, the groups of every norm, from {GROUPS} to {MAX_EXTENT}")
+            })?;
+        }
+        Ok(())
     }
 
     /// Refuses a value outside a range.
@@ -141,7 +180,7 @@ impl Settings {
         value: impl Display,
         rule: impl Into<String>,
     ) -> NetworkError {
-        let (network, value) = (self.network, value.to_string());
+        let (network, value) = (self.network, shortened(&value.to_string(), 120).into_owned());
         NetworkError::Setting { network, setting, value, rule: rule.into() }
     }
 }

@@ -8,6 +8,10 @@ use super::error::SchedulerError;
 /// The numbers that Python writes into JSON and JSON does not know.
 const PYTHON_NUMBERS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
+/// Noise levels between these can be squared and inverted as an `f32`. Published ones are from 0.002 to 700.
+const SMALLEST: f64 = 1e-8;
+const LARGEST: f64 = 1e8;
+
 /// Reads a `scheduler_config.json`. Python writes `-Infinity` into it (DPM-Solver's `lambda_min_clipped`), which is not
 /// JSON; such numbers become strings, which the schedulers understand.
 ///
@@ -94,11 +98,14 @@ impl<'a> Fields<'a> {
         if small { Ok(offset) } else { Err(self.bad(FIELD, offset.into(), "a timestep")) }
     }
 
-    /// A positive number, or nothing.
+    /// A positive number that can be squared as an `f32`, or nothing.
     pub(super) fn optional_positive(&self, field: &'static str) -> Result<Option<f64>, SchedulerError> {
         let value: Option<f64> = self.get(field, None, "a number above 0, or null")?;
         match value {
-            Some(number) if number <= 0.0 => Err(self.bad(field, number.into(), "a number above 0, or null")),
+            Some(number) if !(SMALLEST..=LARGEST).contains(&number) => {
+                let expected = format!("a number from {SMALLEST:e} to {LARGEST:e}, or null");
+                Err(self.bad(field, number.into(), &expected))
+            }
             value => Ok(value),
         }
     }

@@ -8,7 +8,7 @@ use super::{
     error::SchedulerError,
     prediction::Predicted,
     spacing::{
-        FinalSigma, SigmaCurve, SigmaRange, Spacing, interpolate, leading, linspace, timestep_of, trailing,
+        FinalSigma, SigmaCurve, SigmaRange, Spacing, interpolate, leading, linspace, timesteps_of, trailing,
     },
     training::Training,
 };
@@ -80,7 +80,7 @@ impl DpmSolver {
         let mut sigmas = if let Some(sigmas) = self.curve.sigmas(max, min, steps) {
             let rounds = self.curve == SigmaCurve::Karras && !self.training.cosine;
             let whole = |t: f64| if rounds { t.round_ties_even() as i64 } else { t as i64 };
-            timesteps = sigmas.iter().map(|&sigma| whole(timestep_of(sigma, &trained))).collect();
+            timesteps = timesteps_of(&sigmas, &trained).into_iter().map(whole).collect();
             sigmas
         } else {
             let last = trained.len() - 1;

@@ -3,6 +3,27 @@
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::json::shown_value;
+
+impl SchedulerError {
+    /// Whether the scheduler's configuration is wrong, whatever is asked of it.
+    pub fn is_of_configuration(&self) -> bool {
+        match self {
+            SchedulerError::Json(_)
+            | SchedulerError::NotAnObject
+            | SchedulerError::NoClass { .. }
+            | SchedulerError::UnknownClass { .. }
+            | SchedulerError::BadValue { .. }
+            | SchedulerError::Unsupported { .. } => true,
+            SchedulerError::Steps { .. }
+            | SchedulerError::Timestep { .. }
+            | SchedulerError::NotFinite { .. }
+            | SchedulerError::NoEta { .. }
+            | SchedulerError::Eta(_) => false,
+        }
+    }
+}
+
 /// Why a scheduler cannot be made or run.
 #[derive(Debug, Error)]
 pub enum SchedulerError {
@@ -10,7 +31,7 @@ pub enum SchedulerError {
     #[error("the scheduler's configuration is not valid JSON: {0}")]
     Json(#[from] serde_json::Error),
     /// The configuration is not a JSON object.
-    #[error("the scheduler's configuration must be a JSON object, as `scheduler_config.json` is")]
+    #[error("the scheduler's configuration must be a JSON object, fields by their names")]
     NotAnObject,
     /// The configuration names no class.
     #[error("the scheduler's configuration has no `_class_name`; name one of {known}")]
@@ -27,7 +48,7 @@ pub enum SchedulerError {
         known: String,
     },
     /// A value that makes no sense.
-    #[error("{class}: `{field}` is {value}, but must be {expected}")]
+    #[error("{class}: `{field}` is {}, but must be {expected}", shown_value(value))]
     BadValue {
         /// The scheduler's class.
         class: &'static str,
@@ -39,7 +60,7 @@ pub enum SchedulerError {
         expected: String,
     },
     /// A value that diffusers knows and we do not.
-    #[error("{class}: `{field}` = {value} is not supported; {supported}")]
+    #[error("{class}: `{field}` = {} is not supported; {supported}", shown_value(value))]
     Unsupported {
         /// The scheduler's class.
         class: &'static str,

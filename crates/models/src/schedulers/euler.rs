@@ -8,7 +8,7 @@ use super::{
     error::SchedulerError,
     prediction::Predicted,
     spacing::{
-        FinalSigma, SigmaCurve, SigmaRange, Spacing, interpolate, leading, linspace, timestep_of, trailing,
+        FinalSigma, SigmaCurve, SigmaRange, Spacing, interpolate, leading, linspace, timesteps_of, trailing,
     },
     training::{self, Training},
 };
@@ -68,7 +68,7 @@ impl Euler {
         let [highest, lowest] = [sigmas.first(), sigmas.last()].map(|s| s.copied().unwrap_or(0.0));
         let (max, min) = (self.range.max.unwrap_or(highest), self.range.min.unwrap_or(lowest));
         if let Some(curve) = self.curve.sigmas(max, min, steps) {
-            timesteps = curve.iter().map(|&sigma| timestep_of(sigma, &trained)).collect();
+            timesteps = timesteps_of(&curve, &trained);
             sigmas = curve;
         }
         sigmas.push(self.last.sigma(&trained));

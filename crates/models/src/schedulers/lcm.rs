@@ -13,13 +13,15 @@ use super::{
 
 /// The data's standard deviation, which diffusers fixes.
 const SIGMA_DATA: f64 = 0.5;
+/// Far more than the 10 of every published model; its product with a timestep can still be squared.
+const MAX_SCALING: f64 = 1e6;
 
 #[derive(Clone, Debug)]
 pub(super) struct Lcm {
     pub(super) training: Training,
     predicted: Predicted,
     /// The steps that the model was distilled with, from which a run takes some.
-    original_steps: usize,
+    pub(super) original_steps: usize,
     timestep_scaling: f64,
     clip: Option<f32>,
 }
@@ -36,8 +38,9 @@ impl Lcm {
             .filter(|steps| (1..=training.len()).contains(steps))
             .ok_or_else(|| fields.bad(ORIGINAL, original.into(), &format!("from 1 to {}", training.len())))?;
         let timestep_scaling = fields.number(SCALING, 10.0)?;
-        if timestep_scaling <= 0.0 {
-            return Err(fields.bad(SCALING, timestep_scaling.into(), "a number above 0"));
+        if !(timestep_scaling > 0.0 && timestep_scaling <= MAX_SCALING) {
+            let expected = format!("a number above 0, at most {MAX_SCALING}");
+            return Err(fields.bad(SCALING, timestep_scaling.into(), &expected));
         }
         Ok(Lcm {
             predicted: Predicted::read(fields)?,
@@ -48,12 +51,9 @@ impl Lcm {
         })
     }
 
-    pub(super) fn schedule(&self, class: &'static str, steps: usize) -> Result<Schedule, SchedulerError> {
+    /// A run of at most `original_steps` steps.
+    pub(super) fn schedule(&self, steps: usize) -> Schedule {
         let original = self.original_steps;
-        if steps > original {
-            let field = "original_inference_steps";
-            return Err(SchedulerError::Steps { class, steps, limit: original, field });
-        }
         let length = self.training.len() / original;
         // Evenly spread over the original steps, from the noisiest.
         let spread = original as f64 / steps as f64;
@@ -68,7 +68,7 @@ impl Lcm {
                 })
             })
             .collect();
-        Ok(Schedule {
+        Schedule {
             timesteps: timesteps.iter().map(|&timestep| timestep as f32).collect(),
             sigmas: alphas.iter().map(|&alpha| sigma(alpha)).chain([0.0]).collect(),
             input_scales: vec![1.0; steps],
@@ -77,6 +77,6 @@ impl Lcm {
             needs_history: false,
             needs_noise: steps > 1,
             clip: self.clip,
-        })
+        }
     }
 }

@@ -169,26 +169,35 @@ impl Scheduler {
         }
     }
 
+    /// The most steps that a run can have.
+    pub fn most_steps(&self) -> usize {
+        match &self.class {
+            Class::Euler(euler) => euler.training.len(),
+            Class::Ddim(ddim) => ddim.training.len(),
+            Class::DpmSolver(solver) => solver.training.len(),
+            Class::Lcm(lcm) => lcm.original_steps,
+        }
+    }
+
     /// A run of `steps` steps.
     ///
     /// # Errors
     /// If there are no steps, more than the model was trained with, or a step would divide by zero.
     pub fn schedule(&self, steps: usize) -> Result<Schedule, SchedulerError> {
         let class = self.kind().class_name();
-        let trained = match &self.class {
-            Class::Euler(euler) => euler.training.len(),
-            Class::Ddim(ddim) => ddim.training.len(),
-            Class::DpmSolver(solver) => solver.training.len(),
-            Class::Lcm(lcm) => lcm.training.len(),
-        };
-        if steps == 0 || steps > trained {
-            return Err(SchedulerError::Steps { class, steps, limit: trained, field: "num_train_timesteps" });
+        let limit = self.most_steps();
+        if steps == 0 || steps > limit {
+            let field = match self.class {
+                Class::Lcm(_) => "original_inference_steps",
+                _ => "num_train_timesteps",
+            };
+            return Err(SchedulerError::Steps { class, steps, limit, field });
         }
         let schedule = match &self.class {
             Class::Euler(euler) => euler.schedule(steps),
             Class::Ddim(ddim) => ddim.schedule(class, steps)?,
             Class::DpmSolver(solver) => solver.schedule(class, steps)?,
-            Class::Lcm(lcm) => lcm.schedule(class, steps)?,
+            Class::Lcm(lcm) => lcm.schedule(steps),
         };
         schedule.checked(class)
     }

@@ -119,15 +119,18 @@ impl SigmaRange {
     }
 }
 
-/// The (fractional) timestep of a sigma, even in ln σ between the trained ones.
-pub(super) fn timestep_of(sigma: f64, trained: &[f32]) -> f64 {
-    let log = sigma.max(1e-10).ln();
-    let logs = |i: usize| trained[i].ln();
-    let below = (0..trained.len()).rev().find(|&i| log >= f64::from(logs(i))).unwrap_or(0);
-    let low = below.min(trained.len().saturating_sub(2));
-    let weight = (f64::from(logs(low)) - log) / f64::from(logs(low) - logs(low + 1));
-    let weight = weight.clamp(0.0, 1.0);
-    (1.0 - weight) * low as f64 + weight * (low + 1) as f64
+/// The (fractional) timesteps of sigmas, even in ln σ between the trained ones.
+pub(super) fn timesteps_of(sigmas: &[f64], trained: &[f32]) -> Vec<f64> {
+    let logs: Vec<f32> = trained.iter().map(|sigma| sigma.ln()).collect();
+    let timestep = |&sigma: &f64| {
+        let log = sigma.max(1e-10).ln();
+        let below = logs.iter().rposition(|&trained| log >= f64::from(trained)).unwrap_or(0);
+        let low = below.min(logs.len().saturating_sub(2));
+        let weight = (f64::from(logs[low]) - log) / f64::from(logs[low] - logs[low + 1]);
+        let weight = weight.clamp(0.0, 1.0);
+        (1.0 - weight) * low as f64 + weight * (low + 1) as f64
+    };
+    sigmas.iter().map(timestep).collect()
 }
 
 /// Where the last step ends.

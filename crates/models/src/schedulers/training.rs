@@ -6,7 +6,7 @@
 use super::{config::Fields, error::SchedulerError};
 
 /// A limit against nonsense: published models have 1000.
-const MOST_TIMESTEPS: usize = 1_000_000;
+const MOST_TIMESTEPS: usize = 100_000;
 /// What ᾱ becomes if sigmas are needed and it would be zero: the smallest f16.
 const SMALLEST_ALPHA: f32 = 1.0 / (1 << 24) as f32;
 
@@ -61,22 +61,23 @@ impl Training {
             ],
         )?;
         let trained: Option<Vec<f64>> = fields.get("trained_betas", None, "a list of numbers, or null")?;
-        let (betas, origin) = match (trained, schedule) {
-            (Some(betas), _) => (betas.iter().map(|&beta| beta as f32).collect(), "trained_betas"),
-            (None, BetaSchedule::Linear) => (linspace(start, end, count), "beta_start"),
+        if trained.is_none() && !matches!(schedule, BetaSchedule::SquaredCosine) {
+            // All betas lie between these two.
+            for (field, beta) in [("beta_start", start), ("beta_end", end)] {
+                if !is_beta(beta as f32) {
+                    return Err(fields.bad(field, beta.into(), "between 0 and 1"));
+                }
+            }
+        }
+        let betas: Vec<f32> = match (trained, schedule) {
+            (Some(betas), _) => trained_betas(fields, &betas, count)?,
+            (None, BetaSchedule::Linear) => linspace(start, end, count),
             (None, BetaSchedule::ScaledLinear) => {
                 let roots = linspace(start.sqrt(), end.sqrt(), count);
-                (roots.into_iter().map(|root| root * root).collect(), "beta_start")
+                roots.into_iter().map(|root| root * root).collect()
             }
-            (None, BetaSchedule::SquaredCosine) => (squared_cosine(count), "beta_schedule"),
+            (None, BetaSchedule::SquaredCosine) => squared_cosine(count),
         };
-        if betas.len() != count {
-            return Err(fields.bad(origin, betas.len().into(), &format!("{count} numbers (`{COUNT}`)")));
-        }
-        if let Some(&beta) = betas.iter().find(|beta| !(**beta > 0.0 && **beta < 1.0)) {
-            let expected = "such that every beta lies between 0 and 1 (`beta_start`, `beta_end`)";
-            return Err(fields.bad(origin, f64::from(beta).into(), expected));
-        }
         let betas = if fields.flag("rescale_betas_zero_snr", false)? { zero_terminal(&betas) } else { betas };
         Ok(Training { alphas: cumulative(&betas), cosine: matches!(schedule, BetaSchedule::SquaredCosine) })
     }
@@ -100,6 +101,23 @@ impl Training {
     /// σ = √((1−ᾱ)/ᾱ) by timestep.
     pub(super) fn sigmas(&self) -> Vec<f32> {
         self.alphas.iter().map(|&alpha| ((1.0 - alpha) / alpha).sqrt()).collect()
+    }
+}
+
+fn is_beta(beta: f32) -> bool {
+    beta > 0.0 && beta < 1.0
+}
+
+/// Betas that are listed one by one.
+fn trained_betas(fields: &Fields<'_>, betas: &[f64], count: usize) -> Result<Vec<f32>, SchedulerError> {
+    const FIELD: &str = "trained_betas";
+    if betas.len() != count {
+        let got = format!("a list of {}", betas.len());
+        return Err(fields.bad(FIELD, got.into(), &format!("{count} numbers (`num_train_timesteps`)")));
+    }
+    match betas.iter().find(|&&beta| !is_beta(beta as f32)) {
+        Some(&beta) => Err(fields.bad(FIELD, beta.into(), "numbers between 0 and 1")),
+        None => Ok(betas.iter().map(|&beta| beta as f32).collect()),
     }
 }
 

@@ -2,8 +2,10 @@
 
 use kinora_graph::op::Activation;
 use serde::{Deserialize, Deserializer, de::Error};
+use serde_json::Value;
 
 use crate::{
+    json::finite,
     networks::error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings},
     presets::Preset,
 };
@@ -35,6 +37,7 @@ pub struct ClipVisionConfig {
     #[serde(deserialize_with = "activation")]
     pub hidden_act: Activation,
     /// Added to the variances of the norms.
+    #[serde(deserialize_with = "finite")]
     pub layer_norm_eps: f32,
 }
 
@@ -69,13 +72,10 @@ impl ClipVisionConfig {
     /// If the text is not such JSON, is the configuration of another class, names an activation that is not known, or
     /// [`ClipVisionConfig::check`] refuses it.
     pub fn from_json(text: &str) -> Result<Self, NetworkError> {
-        #[derive(Deserialize)]
-        struct Whole {
-            vision_config: ClipVisionConfig,
-        }
-        let config = match SETTINGS.object(text)?.get("vision_config") {
-            None => SETTINGS.read(text)?,
-            Some(nested) if nested.is_object() => SETTINGS.parse::<Whole>(text)?.vision_config,
+        let mut settings = SETTINGS.object(text)?;
+        let config: ClipVisionConfig = match settings.remove("vision_config") {
+            None => SETTINGS.read_object(settings)?,
+            Some(Value::Object(nested)) => SETTINGS.parse(nested)?,
             Some(_) => return Err(SETTINGS.unreadable("its vision_config is not an object")),
         };
         config.check()?;
@@ -100,6 +100,10 @@ impl ClipVisionConfig {
         SETTINGS.within("num_channels", self.num_channels, 1..=MAX_EXTENT)?;
         SETTINGS.within("image_size", self.image_size, 1..=MAX_EXTENT)?;
         SETTINGS.within("patch_size", self.patch_size, 1..=self.image_size)?;
+        let epsilon = self.layer_norm_eps;
+        SETTINGS.require((0.0..=1.0).contains(&epsilon), "layer_norm_eps", epsilon, || {
+            "it must be from 0 to 1".to_owned()
+        })?;
         let divides = self.hidden_size.is_multiple_of(self.num_attention_heads);
         SETTINGS.require(divides, "num_attention_heads", self.num_attention_heads, || {
             format!("it must divide hidden_size, {}", self.hidden_size)
@@ -120,9 +124,9 @@ fn activation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Activation, 
         "silu" | "swish" => Ok(Activation::Silu),
         "sigmoid" => Ok(Activation::Sigmoid),
         "tanh" => Ok(Activation::Tanh),
-        other => Err(D::Error::custom(format!(
-            "hidden_act {other} is not known; known are gelu, gelu_new, quick_gelu, relu, silu, sigmoid and tanh"
-        ))),
+        _ => Err(D::Error::custom(
+            "it is not known; known are gelu, gelu_new, quick_gelu, relu, silu, sigmoid and tanh",
+        )),
     }
 }
 
@@ -171,7 +175,7 @@ mod tests {
         );
         assert!(ClipVisionConfig::from_json(r#"{"patch_size": 0}"#).is_err(), "what is read is checked");
         let error = ClipVisionConfig::from_json(r#"{"hidden_act": "mish"}"#).unwrap_err().to_string();
-        assert!(error.contains("hidden_act mish is not known"), "{error}");
+        assert!(error.contains("hidden_act is \"mish\", but it is not known"), "{error}");
         for text in
             ["", "[]", r#"{"vision_config": null}"#, r#"{"vision_config": []}"#, r#"{"hidden_size": -1}"#]
         {

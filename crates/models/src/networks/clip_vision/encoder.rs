@@ -30,7 +30,7 @@ pub fn encoder(config: &ClipVisionConfig, images: usize, dtype: DType) -> Result
     let class = l.g.reshape("visual_projection.input", class, [images, config.hidden_size])?;
     let embedding = l.linear("visual_projection", class, config.projection_dim, false)?;
     g.output("embedding", embedding)?;
-    Ok(g.finish())
+    SETTINGS.sized(g.finish(), "hidden_size")
 }
 
 /// What the class token has become, `[images, 1, width]`.

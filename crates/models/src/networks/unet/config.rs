@@ -2,26 +2,20 @@
 
 use serde::Deserialize;
 
-use super::{
-    MAX_FRAMES,
-    blocks::{Block, Transformers},
-};
+use super::blocks::{Block, Transformers};
 use crate::{
-    networks::{
-        error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings},
-        resnet::GROUPS,
-    },
+    networks::error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings},
     presets::Preset,
 };
 
-/// More residual and transformer blocks than any model has; the largest has some 60. Each has a dozen nodes or more.
-const MAX_ALL_LAYERS: usize = 1 << 10;
+/// Frames that a model may say it was trained for: as many as a clip may have.
+const MAX_TRAINED_FRAMES: usize = 1 << 10;
 
 pub(crate) const SETTINGS: Settings = Settings { network: "UNet", class: "UNetSpatioTemporalConditionModel" };
 
 /// One value for all blocks, or one for each.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "expected a number or a list of numbers")]
+#[serde(untagged, expecting = "expected a whole number, at least 0, or a list of such numbers")]
 pub enum PerBlock<T> {
     /// A value for each block, the outermost first.
     Each(Vec<T>),
@@ -141,13 +135,7 @@ impl UnetConfig {
         if let PerBlock::Each(values) = &self.transformer_layers_per_block {
             SETTINGS.one_a_level("transformer_layers_per_block", values, levels)?;
         }
-        for (block, &channels) in self.block_out_channels.iter().enumerate() {
-            let fits = channels % GROUPS == 0 && (1..=MAX_EXTENT).contains(&channels);
-            let value = format_args!("{channels} for block {block}");
-            SETTINGS.require(fits, "block_out_channels", value, || {
-                format!("it must be a multiple of {GROUPS}, the groups of every norm, from {GROUPS} to {MAX_EXTENT}")
-            })?;
-        }
+        SETTINGS.channels("block_out_channels", &self.block_out_channels)?;
         for (setting, channels) in [
             ("in_channels", self.in_channels),
             ("out_channels", self.out_channels),
@@ -157,18 +145,13 @@ impl UnetConfig {
             SETTINGS.within(setting, channels, 1..=MAX_EXTENT)?;
         }
         self.added_time_ids()?;
-        SETTINGS.within("num_frames", self.num_frames, 1..=MAX_FRAMES)?;
+        SETTINGS.within("num_frames", self.num_frames, 1..=MAX_TRAINED_FRAMES)?;
         let mut layers = 0;
         for level in 0..levels {
             layers += self.down_block(level)?.layer_count() + self.up_block(level)?.layer_count();
         }
         layers += self.mid_block()?.layer_count();
-        SETTINGS.require(
-            layers <= MAX_ALL_LAYERS,
-            "layers_per_block",
-            format_args!("{layers} in all"),
-            || format!("with transformer_layers_per_block it must come to at most {MAX_ALL_LAYERS}"),
-        )
+        SETTINGS.few_layers("layers_per_block, with transformer_layers_per_block,", layers)
     }
 
     /// Channels of the image embedding, which is one for all blocks.

@@ -3,11 +3,13 @@
 use serde::Deserialize;
 
 use crate::{
+    json::finite,
     networks::error::{MAX_EXTENT, MAX_LAYERS, MAX_LEVELS, NetworkError, Settings},
     presets::Preset,
 };
 
-const SETTINGS: Settings = Settings { network: "autoencoder", class: "AutoencoderKLTemporalDecoder" };
+pub(super) const SETTINGS: Settings =
+    Settings { network: "autoencoder", class: "AutoencoderKLTemporalDecoder" };
 /// The only kind of level that a published temporal autoencoder has.
 const LEVEL: &str = "DownEncoderBlock2D";
 
@@ -28,6 +30,7 @@ pub struct VaeConfig {
     /// Channels of a latent.
     pub latent_channels: usize,
     /// Latents are multiplied by it for the diffusion model.
+    #[serde(deserialize_with = "finite")]
     pub scaling_factor: f32,
     /// Whether images must be encoded in f32: f16 overflows.
     pub force_upcast: bool,
@@ -74,8 +77,7 @@ impl VaeConfig {
         self.block_out_channels.last().copied().unwrap_or_default()
     }
 
-    /// Whether a network can be built from it. Channels that do not fall into groups are left to the graph, which names
-    /// the layer.
+    /// Whether a network can be built from it.
     ///
     /// # Errors
     /// Names the setting that is wrong, and what it must be.
@@ -86,10 +88,10 @@ impl VaeConfig {
         for kind in &self.down_block_types {
             SETTINGS.require(kind == LEVEL, "down_block_types", kind, || format!("only {LEVEL} is known"))?;
         }
-        for &channels in &self.block_out_channels {
-            SETTINGS.within("block_out_channels", channels, 1..=MAX_EXTENT)?;
-        }
+        SETTINGS.channels("block_out_channels", &self.block_out_channels)?;
         SETTINGS.within("layers_per_block", self.layers_per_block, 1..=MAX_LAYERS)?;
+        // The decoder has the most: one more a level, and two in the middle.
+        SETTINGS.few_layers("layers_per_block", levels * (self.layers_per_block + 1) + 2)?;
         SETTINGS.within("in_channels", self.in_channels, 1..=MAX_EXTENT)?;
         SETTINGS.within("out_channels", self.out_channels, 1..=MAX_EXTENT)?;
         SETTINGS.within("latent_channels", self.latent_channels, 1..=MAX_EXTENT)?;
@@ -147,11 +149,16 @@ mod tests {
         );
         assert!(refused(|c| c.layers_per_block = 0).contains("layers_per_block is 0"));
         let error = VaeConfig::from_json(r#"{"latent_channels": "four"}"#).unwrap_err().to_string();
-        assert!(error.starts_with("autoencoder: its config.json cannot be read: "), "{error}");
+        assert!(
+            error.starts_with(
+                "autoencoder: its configuration cannot be read: latent_channels is \"four\", but it must be"
+            ),
+            "{error}"
+        );
         let error = VaeConfig::from_json(r#"{"_class_name": "AutoencoderKL"}"#).unwrap_err().to_string();
         assert_eq!(
             error,
-            "autoencoder: its config.json names the class AutoencoderKL, but AutoencoderKLTemporalDecoder is needed"
+            "autoencoder: its configuration names the class AutoencoderKL, but AutoencoderKLTemporalDecoder is needed"
         );
         assert!(VaeConfig::from_json(r#"{"layers_per_block": 0}"#).is_err(), "what is read is checked");
         for text in ["", "[", "[]", "7"] {

@@ -5,7 +5,7 @@ use kinora_graph::{
     op::{Conv, Interpolation},
 };
 
-use super::{EPSILON, VaeConfig, attention::mid_attention};
+use super::{EPSILON, VaeConfig, attention::mid_attention, config::SETTINGS};
 use crate::networks::{
     NetworkError,
     layers::Layers,
@@ -53,7 +53,7 @@ pub fn decoder(config: &VaeConfig, request: &Decode) -> Result<Graph, NetworkErr
         x = bytes(&mut g, x, 127.5, 127.5)?;
     }
     g.output("frames", x)?;
-    Ok(g.finish())
+    SETTINGS.sized(g.finish(), "block_out_channels")
 }
 
 fn pixels(

@@ -2,7 +2,7 @@
 
 use kinora_graph::{DType, Graph, GraphBuilder, GraphError, Phase, TensorType, ValueId, op::Conv};
 
-use super::{EPSILON, VaeConfig, attention::mid_attention};
+use super::{EPSILON, VaeConfig, attention::mid_attention, config::SETTINGS};
 use crate::networks::{
     NetworkError,
     layers::Layers,
@@ -39,7 +39,7 @@ pub fn encoder(config: &VaeConfig, request: &Encode) -> Result<Graph, NetworkErr
     let moments = l.scope("encoder", |l| moments(l, image, config))?;
     let latents = mode(&mut l, moments, config.latent_channels)?;
     g.output("latents", latents)?;
-    Ok(g.finish())
+    SETTINGS.sized(g.finish(), "block_out_channels")
 }
 
 /// Mean and logarithm of the variance of every latent, before the last mixing of channels.
