@@ -9,6 +9,7 @@ use std::{
 
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use kinora_outside::printable;
 
 use crate::{
     interrupt,
@@ -119,14 +120,14 @@ impl Display {
     /// Prints a line, unless silent.
     pub fn line(&self, text: &str) {
         if self.mode != Mode::Silent {
-            self.above_the_bar(&format!("{text}\n"));
+            self.above_the_bar(&format!("{}\n", printable(text)));
         }
     }
 
     /// Prints a line if verbose.
     pub fn detail(&self, text: &str) {
         if self.verbose && self.mode != Mode::Silent {
-            self.above_the_bar(&format!("  {text}\n"));
+            self.above_the_bar(&format!("  {}\n", printable(text)));
         }
     }
 
@@ -134,7 +135,7 @@ impl Display {
     pub fn warn(&self, text: &str) {
         let yellow = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
         if self.mode != Mode::Silent {
-            self.above_the_bar(&format!("{yellow}warning{yellow:#}: {text}\n"));
+            self.above_the_bar(&format!("{yellow}warning{yellow:#}: {}\n", printable(text)));
         }
     }
 

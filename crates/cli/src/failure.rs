@@ -1,6 +1,7 @@
 //! What the program says when something went wrong, and its exit codes.
 
 use std::{
+    borrow::Cow,
     error::Error,
     io::{self, Write},
     path::PathBuf,
@@ -20,6 +21,7 @@ use kinora_bench::{BenchError, results::ResultsError};
 use kinora_models::{
     folder::FolderError, hub::HubError, schedulers::SchedulerError, synthetic::SyntheticError,
 };
+use kinora_outside::{printable, shortened};
 use kinora_profile::ProfileError;
 use serde_json::json;
 
@@ -29,6 +31,9 @@ pub const EXIT_USAGE: u8 = 2;
 pub const EXIT_INTERRUPTED: u8 = 130;
 /// Everything else.
 const EXIT_FAILED: u8 = 1;
+
+/// The most characters of a message. A model's file may hold a name of any length, and a compiler may say a lot.
+const LONGEST_MESSAGE: usize = 20_000;
 
 /// What to do about a GPU that does not work.
 const ON_THE_CPU: &str = "use --device cpu to run on the CPU";
@@ -84,6 +89,12 @@ pub enum Failure {
     /// The demonstration model.
     #[error(transparent)]
     Synthetic(#[from] SyntheticError),
+    /// `kinora info` found that a model's weights lack something, and has reported it.
+    #[error("no clip can be made with this model: its weights have {count} problem{}", if *count == 1 { "" } else { "s" })]
+    Lacking {
+        /// How many problems.
+        count: usize,
+    },
     /// The work itself.
     #[error(transparent)]
     Generate(#[from] GenerateError),
@@ -249,7 +260,9 @@ impl Failure {
             | Failure::NotDownloaded { .. }
             | Failure::Damaged { .. }
             | Failure::Folder(_)
-            | Failure::Synthetic(_) => "model",
+            | Failure::Synthetic(_)
+            | Failure::Lacking { .. }
+            | Failure::Generate(GenerateError::Config { .. }) => "model",
             Failure::Memory { .. } | Failure::Generate(GenerateError::OutOfMemory { .. }) => "memory",
             Failure::Device(_) | Failure::Generate(GenerateError::Device(_)) => "device",
             #[cfg(feature = "cuda")]
@@ -293,7 +306,7 @@ impl Failure {
 
     /// Reports the failure to people on standard error and, with `--json`, to programs on standard output.
     pub fn report(&self, json: bool) -> ExitCode {
-        let message = self.to_string();
+        let message = shortened(&self.to_string(), LONGEST_MESSAGE).into_owned();
         let causes = causes(self, &message);
         if !self.reader_is_gone() {
             let help = self.help();
@@ -302,6 +315,7 @@ impl Failure {
             let already_printed = match self {
                 Failure::ChecksFailed { .. }
                 | Failure::Damaged { .. }
+                | Failure::Lacking { .. }
                 | Failure::Benchmark(_)
                 | Failure::Slower(_) => true,
                 #[cfg(feature = "simulator")]
@@ -372,14 +386,18 @@ fn header_help(header: &str) -> String {
 
 /// Says why the command line could not be understood, or prints the help it asks for.
 pub fn report_usage(error: &clap::Error, json: bool) -> ExitCode {
+    let plain = error.render().to_string();
     // If even this cannot be written, nobody is left to tell.
-    let _ = error.print();
+    let _ = match printable(&plain) {
+        Cow::Borrowed(_) => error.print(),
+        // An argument that the message quotes may be a file's name, and this one would drive the terminal.
+        Cow::Owned(shown) => io::stderr().write_all(shown.as_bytes()),
+    };
     if !error.use_stderr() {
         return ExitCode::SUCCESS;
     }
     if json {
-        let text = error.to_string();
-        let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        let message = plain.lines().next().unwrap_or_default().trim_start_matches("error: ");
         print_json("usage", EXIT_USAGE, message, &[], None);
     }
     ExitCode::from(EXIT_USAGE)
@@ -392,9 +410,10 @@ fn causes(failure: &Failure, message: &str) -> Vec<String> {
     let mut cause = failure.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        if !text_so_far.contains(&text) {
+        let text = shortened(&text, LONGEST_MESSAGE);
+        if !text_so_far.contains(&*text) {
             text_so_far.push_str(&text);
-            causes.push(text);
+            causes.push(text.into_owned());
         }
         cause = error.source();
     }
@@ -404,12 +423,12 @@ fn causes(failure: &Failure, message: &str) -> Vec<String> {
 fn print(message: &str, causes: &[String], help: Option<&str>) {
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     let cyan = Style::new().bold().fg_color(Some(AnsiColor::Cyan.into()));
-    let mut text = format!("{red}error{red:#}: {message}\n");
+    let mut text = format!("{red}error{red:#}: {}\n", printable(message));
     for cause in causes {
-        text.push_str(&format!("  because: {cause}\n"));
+        text.push_str(&format!("  because: {}\n", printable(cause)));
     }
     if let Some(help) = help {
-        text.push_str(&format!("{cyan}help{cyan:#}: {help}\n"));
+        text.push_str(&format!("{cyan}help{cyan:#}: {}\n", printable(help)));
     }
     // If standard error is gone, nobody is left to tell.
     let _ = anstream::stderr().write_all(text.as_bytes());
@@ -418,7 +437,7 @@ fn print(message: &str, causes: &[String], help: Option<&str>) {
 fn print_json(kind: &str, exit_code: u8, message: &str, causes: &[String], help: Option<&str>) {
     let error =
         json!({ "kind": kind, "message": message, "causes": causes, "help": help, "exit_code": exit_code });
-    let _ = writeln!(io::stdout(), "{}", json!({ "error": error }));
+    let _ = writeln!(io::stdout(), "{}", printable(&json!({ "error": error }).to_string()));
 }
 
 #[cfg(test)]

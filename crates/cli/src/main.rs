@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use arguments::{Arguments, Command};
 use clap::Parser;
 use failure::Failure;
+use kinora_outside::printable;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -60,9 +61,14 @@ fn run(command: Command) -> Result<(), Failure> {
     }
 }
 
-/// Prints to standard output, whose reader may be gone, in which case `println!` would panic. Only terminals get
-/// colours.
+/// Prints to standard output, whose reader may be gone, in which case `println!` would panic. The text may quote files, so
+/// whatever a terminal would obey is shown instead.
 fn print(text: &str) -> Result<(), Failure> {
+    print_styled(&printable(text))
+}
+
+/// The same for text with colours, which only terminals get. What it quotes must be [`printable`] already.
+fn print_styled(text: &str) -> Result<(), Failure> {
     use std::io::Write;
     let mut output = anstream::stdout().lock();
     output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(Failure::StandardOutput)

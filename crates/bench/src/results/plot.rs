@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use kinora_outside::printable;
+
 use super::{CaseResults, Entry, KINORA, Results, table::milliseconds};
 
 /// Widths and heights, in pixels.
@@ -180,9 +182,9 @@ fn tick(time: f64) -> String {
     format!("{value:.0} {unit}")
 }
 
-/// Text with XML's special characters escaped.
+/// Text with XML's special characters escaped, and those that XML does not allow shown.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    printable(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

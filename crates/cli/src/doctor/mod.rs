@@ -6,9 +6,10 @@ use kinora::{
     device::Device,
     doctor::{Finding, Status, examine},
 };
+use kinora_outside::printable;
 use serde_json::json;
 
-use crate::{failure::Failure, print};
+use crate::{failure::Failure, print, print_styled};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,7 +42,7 @@ pub fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
     let findings = examine(arguments.device, &mut |finding| {
         // Printed as it comes: some checks take seconds.
         if !arguments.json && printed.is_ok() {
-            printed = print(&line(finding));
+            printed = print_styled(&line(finding));
         }
     });
     printed?;
@@ -70,9 +71,9 @@ fn line(finding: &Finding) -> String {
         Status::NotRun => ("–", AnsiColor::BrightBlack),
     };
     let style = Style::new().fg_color(Some(colour.into()));
-    let mut text = format!("{style}{mark}{style:#} {:<13} {}\n", finding.name, finding.found);
+    let mut text = format!("{style}{mark}{style:#} {:<13} {}\n", finding.name, printable(&finding.found));
     if let Some(advice) = &finding.advice {
-        text += &format!("  {:<13} → {advice}\n", "");
+        text += &format!("  {:<13} → {}\n", "", printable(advice));
     }
     text
 }

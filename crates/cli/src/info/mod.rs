@@ -66,9 +66,13 @@ pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
     let info = Info { contents, config, precision, settings, estimate, memory };
     if arguments.json {
         let json = serde_json::to_string(&info).map_err(|error| Failure::StandardOutput(error.into()))?;
-        print(&format!("{json}\n"))
+        print(&format!("{json}\n"))?;
     } else {
-        print(&info.to_string())
+        print(&info.to_string())?;
+    }
+    match info.contents.map_or(0, |contents| contents.problems.len()) {
+        0 => Ok(()),
+        count => Err(Failure::Lacking { count }),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Assembling a page: templates, and data inside HTML.
 
+use kinora_outside::printable;
 use serde::Serialize;
 
 /// A template with its `{{names}}` replaced, in one pass: a value may hold braces of its own.
@@ -25,7 +26,7 @@ pub(super) fn filled(template: &str, values: &[(&str, &str)]) -> String {
 /// Text as HTML shows it, between tags or in a quoted attribute.
 pub(super) fn escaped(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
-    for character in text.chars() {
+    for character in printable(text).chars() {
         match character {
             '&' => html.push_str("&amp;"),
             '<' => html.push_str("&lt;"),
@@ -39,11 +40,11 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 /// Data for a `<script type="application/json">`. Whatever ends such an element, or begins a comment in it, starts with
-/// `<`, which JSON has only in strings, where it may be escaped.
+/// `<`, which JSON has only in strings, where it may be escaped. So may what a terminal would obey if someone prints the page.
 pub(super) fn data(value: &impl Serialize) -> String {
     // Serialising cannot fail: all keys are strings, and floats that are not finite become null.
     let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
-    json.replace('<', "\\u003c")
+    printable(&json).replace('<', "\\u003c")
 }
 
 #[cfg(test)]
@@ -59,6 +60,7 @@ mod tests {
     #[test]
     fn names_cannot_leave_their_place() {
         assert_eq!(escaped("<b title=\"x\">&'"), "&lt;b title=&quot;x&quot;&gt;&amp;&#39;");
+        assert_eq!(escaped("\u{1b}[2J\u{202e}"), "\\u001b[2J\\u202e");
         let hostile = "</script><!--\u{2028}\0\"\\😀";
         let json = data(&[hostile]);
         assert!(!json.contains('<'), "{json}");
