@@ -2,9 +2,12 @@
 
 use serde::Deserialize;
 
-use crate::networks::error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings};
+use crate::{
+    json::finite,
+    networks::error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings},
+};
 
-const SETTINGS: Settings = Settings { network: "tiny autoencoder", class: "AutoencoderTiny" };
+pub(super) const SETTINGS: Settings = Settings { network: "tiny autoencoder", class: "AutoencoderTiny" };
 
 /// What a small autoencoder is built of, under the names and with the defaults of diffusers.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -31,6 +34,7 @@ pub struct TinyVaeConfig {
     /// Residual blocks of each of the decoder's levels, up to the full resolution.
     pub num_decoder_blocks: Vec<usize>,
     /// Latents are multiplied by it for the diffusion model.
+    #[serde(deserialize_with = "finite")]
     pub scaling_factor: f32,
 }
 
@@ -98,6 +102,7 @@ impl TinyVaeConfig {
             for &count in blocks {
                 SETTINGS.within(blocks_setting, count, 0..=MAX_LAYERS)?;
             }
+            SETTINGS.few_layers(blocks_setting, blocks.iter().sum())?;
             // diffusers builds no layer between levels of different widths.
             let equal = widths.len() == blocks.len() && widths.windows(2).all(|pair| pair[0] == pair[1]);
             SETTINGS.require(equal, widths_setting, format_args!("{widths:?}"), || {

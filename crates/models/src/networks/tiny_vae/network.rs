@@ -5,7 +5,7 @@ use kinora_graph::{
     op::{Activation, Conv, Interpolation},
 };
 
-use super::TinyVaeConfig;
+use super::{TinyVaeConfig, config::SETTINGS};
 use crate::networks::{
     NetworkError,
     layers::Layers,
@@ -54,7 +54,7 @@ pub fn encoder(config: &TinyVaeConfig, batch: &Batch) -> Result<Graph, NetworkEr
     let mut l = Layers { g: &mut g, dtype };
     let latents = l.scope("encoder", |l| latents(l, x, config))?;
     g.output("latents", latents)?;
-    Ok(g.finish())
+    SETTINGS.sized(g.finish(), "encoder_block_out_channels")
 }
 
 /// The decoder as a graph.
@@ -81,7 +81,7 @@ pub fn decoder(config: &TinyVaeConfig, batch: &Batch) -> Result<Graph, NetworkEr
         Pixels::Bytes => bytes(&mut g, x, 255.0, 0.0)?,
     };
     g.output("frames", frames)?;
-    Ok(g.finish())
+    SETTINGS.sized(g.finish(), "decoder_block_out_channels")
 }
 
 /// Names a network's layers by their place in it.
