@@ -110,8 +110,12 @@ fn rule(error: &str, value: &Value) -> String {
         "a map" => "an object",
         other => other,
     };
+    // A list where none belongs, or a list with something in it that does not belong there.
+    let itself = error.contains("invalid type: sequence");
     match value {
-        Value::Array(_) if expected != "a list" => format!("each of its entries must be {expected}"),
+        Value::Array(entries) if entries.iter().any(|entry| !itself || entry.is_array()) => {
+            format!("each of its entries must be {expected}")
+        }
         _ => format!("it must be {expected}"),
     }
 }
@@ -155,7 +159,7 @@ mod tests {
             (r#"{"flag": "yes"}"#, r#"flag is "yes", but it must be true or false"#),
             (r#"{"factor": {}}"#, "factor is {}, but it must be a number"),
             (r#"{"factor": 1e39}"#, "factor is 1e+39, but it must be a number from -3.4e38 to 3.4e38"),
-            (r#"{"perhaps": []}"#, "perhaps is [], but each of its entries must be a number"),
+            (r#"{"perhaps": []}"#, "perhaps is [], but it must be a number"),
             (
                 r#"{"other": 1}"#,
                 "other is 1, but there is no such setting; there are count, list, name, flag, factor, perhaps",
