@@ -25,7 +25,6 @@ use std::{
     collections::BTreeSet,
     env,
     ffi::OsStr,
-    fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -41,6 +40,8 @@ pub use redirect::{RedirectError, target as redirect_target};
 pub use short::{SHORT_NAMES, ShortName};
 pub use verify::{CheckedFile, FileState, verify_folder};
 
+use kinora_outside::read_text;
+
 use self::{
     cache::RepoCache,
     client::Client,
@@ -53,6 +54,8 @@ use crate::{
 
 /// If the list of files does not come, the cache may do: it is not asked for as often as a file.
 const LISTING_RETRIES: u32 = 2;
+/// The most bytes of the file with the token.
+const LONGEST_TOKEN: u64 = 4096;
 /// What the list of files is called in messages.
 const LISTING: &str = "the list of its files";
 
@@ -149,7 +152,7 @@ impl Hub {
             .or_else(|| Some(env::home_dir()?.join(".cache").join("huggingface")));
         let cache = set("HF_HUB_CACHE").map(PathBuf::from).or_else(|| Some(home.as_ref()?.join("hub")))?;
         let trimmed = |token: String| Some(token.trim().to_owned()).filter(|token| !token.is_empty());
-        let stored = || trimmed(fs::read_to_string(home.as_ref()?.join("token")).ok()?);
+        let stored = || trimmed(read_text(&home.as_ref()?.join("token"), LONGEST_TOKEN).ok()?);
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         Some(Hub {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
@@ -320,7 +323,7 @@ mod tests {
     fn the_environment_decides_where_from_and_where_to() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().to_str().unwrap();
-        fs::write(home.path().join("token"), "hf_stored\n").unwrap();
+        std::fs::write(home.path().join("token"), "hf_stored\n").unwrap();
         let plain = hub(&[("HF_HOME", path), ("HF_TOKEN", "")]);
         assert_eq!(plain.endpoint, "https://huggingface.co");
         assert_eq!(plain.cache, home.path().join("hub"));

@@ -1,10 +1,12 @@
 //! Which files of a repository a model needs.
 
-use std::{fs, path::Path};
+use std::path::Path;
+
+use kinora_outside::read_text;
 
 use super::{HubError, HubId, cache::at};
 use crate::{
-    folder::{INDEX, read_index},
+    folder::{INDEX, MAX_TEXT, read_index},
     weights::{self, Entry, Variant, WeightsError},
 };
 
@@ -76,5 +78,5 @@ fn read_if_ready(of: &Files<'_>, file: &str) -> Result<Option<String>, HubError>
     if !(of.ready)(file) || !path.exists() {
         return Ok(None);
     }
-    fs::read_to_string(&path).map(Some).map_err(at(&path))
+    read_text(&path, MAX_TEXT).map(Some).map_err(at(&path))
 }
