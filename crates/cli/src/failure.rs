@@ -25,6 +25,8 @@ use kinora_outside::{printable, shortened};
 use kinora_profile::ProfileError;
 use serde_json::json;
 
+use crate::print_styled;
+
 /// The command line is wrong.
 pub const EXIT_USAGE: u8 = 2;
 /// Someone pressed Ctrl-C: 128 plus the signal's number, as shells count it.
@@ -282,6 +284,7 @@ impl Failure {
             Failure::Video(error) => matches!(
                 error,
                 VideoError::UnknownFormat { .. }
+                    | VideoError::IsInput { .. }
                     | VideoError::FrameRate { .. }
                     | VideoError::GifFrameRate { .. }
                     | VideoError::GifTooSlow { .. }
@@ -386,6 +389,10 @@ fn header_help(header: &str) -> String {
 
 /// Says why the command line could not be understood, or prints the help it asks for.
 pub fn report_usage(error: &clap::Error, json: bool) -> ExitCode {
+    if !error.use_stderr() {
+        let printed = print_styled(&error.render().ansi().to_string());
+        return printed.map_or_else(|failure| failure.report(false), |()| ExitCode::SUCCESS);
+    }
     let plain = error.render().to_string();
     // If even this cannot be written, nobody is left to tell.
     let _ = match printable(&plain) {
@@ -393,9 +400,6 @@ pub fn report_usage(error: &clap::Error, json: bool) -> ExitCode {
         // An argument that the message quotes may be a file's name, and this one would drive the terminal.
         Cow::Owned(shown) => io::stderr().write_all(shown.as_bytes()),
     };
-    if !error.use_stderr() {
-        return ExitCode::SUCCESS;
-    }
     if json {
         let message = plain.lines().next().unwrap_or_default().trim_start_matches("error: ");
         print_json("usage", EXIT_USAGE, message, &[], None);

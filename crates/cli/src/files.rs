@@ -1,35 +1,58 @@
-//! Files that a command writes beside its answer.
+//! Files that a command reads, and files that it writes beside its answer.
 
 use std::{
     collections::HashSet,
-    fs::File,
+    fs,
     io::{self, Write},
     path::{Path, PathBuf},
 };
 
-use kinora_outside::without_temporary_name;
+use kinora::files::{Inputs, WholeFile};
 
-use crate::{failure::Failure, interrupt};
+use crate::{clip::arguments::RequestArgs, failure::Failure, interrupt};
 
 /// A file that can be written.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
     replace: bool,
+    inputs: Inputs,
 }
 
-/// Refuses a file that exists, unless it is to be replaced, and one in a folder that is not writable.
-pub fn check(path: &Path, replace: bool) -> Result<NewFile, Failure> {
+/// The files that a clip is made from.
+pub fn inputs_of(request: &RequestArgs) -> Vec<PathBuf> {
+    let model = request.model.iter().flat_map(|model| model_files(Path::new(model)));
+    request.photo.iter().cloned().chain(model).collect()
+}
+
+/// The files of a model folder. A model that is named in another way lies where no output goes.
+fn model_files(folder: &Path) -> Vec<PathBuf> {
+    let index = folder.join("model_index.json");
+    if !index.is_file() {
+        return Vec::new();
+    }
+    let within =
+        |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let parts =
+        within(folder).filter(|path| path.is_dir()).flat_map(|part| within(&part).collect::<Vec<_>>());
+    let is_read = |path: &PathBuf| {
+        path.extension().is_some_and(|extension| extension == "json" || extension == "safetensors")
+    };
+    [index, folder.join("defaults.json")].into_iter().chain(parts.filter(is_read)).collect()
+}
+
+/// Refuses an input, a file that exists, unless it is to be replaced, and one in a folder that is not writable.
+pub fn check(path: &Path, replace: bool, inputs: &Inputs) -> Result<NewFile, Failure> {
+    let file = NewFile { path: path.to_owned(), replace, inputs: inputs.clone() };
+    file.refuse_input()?;
     match path.metadata() {
         Ok(metadata) if !metadata.is_file() => {
-            let source = io::Error::other("something other than a file has that name");
-            return Err(Failure::File { path: path.to_owned(), source });
+            return Err(file.failure(io::Error::other("something other than a file has that name")));
         }
         Ok(_) if !replace => return Err(Failure::FileExists(path.to_owned())),
         _ => {}
     }
-    let file = NewFile { path: path.to_owned(), replace };
-    interrupt::uninterrupted(|| file.temporary().map(drop).map_err(|source| file.failure(source)))?;
+    interrupt::uninterrupted(|| file.open().map(drop))?;
     Ok(file)
 }
 
@@ -45,46 +68,34 @@ pub fn refuse_same<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), 
     }
 }
 
-/// Refuses to overwrite an input.
-pub fn refuse_inputs<'a>(
-    inputs: &[&Path],
-    outputs: impl IntoIterator<Item = &'a Path>,
-) -> Result<(), Failure> {
-    let read: HashSet<PathBuf> = inputs.iter().map(|path| place(path)).collect();
-    match outputs.into_iter().find(|path| read.contains(&place(path))) {
-        Some(path) => {
-            let text = format!(
-                "{} is an input and would be overwritten; choose another name for the output",
-                path.display()
-            );
-            Err(Failure::Usage(text))
-        }
-        None => Ok(()),
-    }
-}
-
 /// A file's path with its folder resolved. A link with the file's name is not followed: the file replaces it.
 fn place(path: &Path) -> PathBuf {
-    let folder = folder(path).canonicalize();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder.canonicalize();
     folder.ok().zip(path.file_name()).map_or_else(|| path.to_owned(), |(folder, name)| folder.join(name))
 }
 
-fn folder(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 impl NewFile {
-    fn temporary(&self) -> io::Result<tempfile::NamedTempFile> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".new-").suffix(".tmp");
-        // The permissions of an ordinary file under the user's umask: a temporary file would stay private.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        builder.tempfile_in(folder(&self.path))
+    fn refuse_input(&self) -> Result<(), Failure> {
+        if self.inputs.contains(&self.path) {
+            let text = format!(
+                "{} is an input and would be overwritten; choose another name for the output",
+                self.path.display()
+            );
+            return Err(Failure::Usage(text));
+        }
+        Ok(())
+    }
+
+    fn open(&self) -> Result<WholeFile, Failure> {
+        WholeFile::create(&self.path, self.replace).map_err(|source| self.failure(source))
     }
 
     fn failure(&self, source: io::Error) -> Failure {
-        Failure::File { path: self.path.clone(), source: without_temporary_name(source) }
+        match source.kind() {
+            io::ErrorKind::AlreadyExists => Failure::FileExists(self.path.clone()),
+            _ => Failure::File { path: self.path.clone(), source },
+        }
     }
 
     /// Writes the file so that it is never seen half-written under its name.
@@ -99,15 +110,8 @@ impl NewFile {
     }
 
     fn replaced(&self, bytes: &[u8]) -> Result<(), Failure> {
-        let replaced = || {
-            let mut file = self.temporary()?;
-            file.write_all(bytes)?;
-            File::sync_all(file.as_file())?;
-            match self.replace {
-                true => file.persist(&self.path).map(drop).map_err(io::Error::from),
-                false => file.persist_noclobber(&self.path).map(drop).map_err(io::Error::from),
-            }
-        };
-        replaced().map_err(|source| self.failure(source))
+        self.refuse_input()?;
+        let mut file = self.open()?;
+        file.write_all(bytes).and_then(|()| file.finish()).map_err(|source| self.failure(source))
     }
 }

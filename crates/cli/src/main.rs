@@ -21,13 +21,14 @@ mod profile;
 mod quantities;
 #[cfg(feature = "simulator")]
 mod sim;
+mod standard_output;
 
 use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 use clap::Parser;
 use failure::Failure;
-use kinora_outside::printable;
+use standard_output::{print, print_styled};
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -59,17 +60,4 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => manual::run(&arguments),
     }
-}
-
-/// Prints to standard output, whose reader may be gone, in which case `println!` would panic. The text may quote files, so
-/// whatever a terminal would obey is shown instead.
-fn print(text: &str) -> Result<(), Failure> {
-    print_styled(&printable(text))
-}
-
-/// The same for text with colours, which only terminals get. What it quotes must be [`printable`] already.
-fn print_styled(text: &str) -> Result<(), Failure> {
-    use std::io::Write;
-    let mut output = anstream::stdout().lock();
-    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(Failure::StandardOutput)
 }

@@ -26,7 +26,10 @@ fn the_extension_decides_what_is_written() {
     let made = answer(&mut studio.generate("clip.png"));
     assert_eq!(made.code, Some(0), "{made:?}");
     assert!(studio.read("clip-0002.png").starts_with(b"\x89PNG"));
-    assert_eq!(studio.names(), ["clip-0001.png", "clip-0002.png", "clip.gif", "clip.mp4", "clip.y4m"]);
+    assert_eq!(
+        studio.names(),
+        [".clip.png.kinora", "clip-0001.png", "clip-0002.png", "clip.gif", "clip.mp4", "clip.y4m"]
+    );
 }
 
 #[test]

@@ -66,4 +66,17 @@ fn what_cannot_be_built_is_said() {
             .arg(model()),
     );
     none.must_fail(1, &["NVRTC", "/nothing"]);
+    assert!(!Path::new(output).exists());
+    // A place that cannot be written is found before the compiler is asked for.
+    fs::write(folder.path().join("file"), "mine").unwrap();
+    let inside = folder.path().join("file/bundle");
+    let refused = answer(
+        kinora()
+            .env("KINORA_NVRTC", "/nothing")
+            .args(["kernels", "build", "--arch", "sm_80", "--model"])
+            .arg(model())
+            .arg("-o")
+            .arg(&inside),
+    );
+    refused.must_fail(1, &["cannot write", "file/bundle"]);
 }

@@ -11,7 +11,7 @@ use std::{
 
 use kinora_cuda::{
     Architecture, CodeForm, CudaError,
-    compiler::{Bundle, CompileTarget, Compiler, CompilerOptions, Origin},
+    compiler::{Bundle, BundledKernels, CompileTarget, Compiler, CompilerOptions, Origin},
     kernels::{Kernel, Source},
 };
 
@@ -199,9 +199,11 @@ fn a_bundle_works_without_a_compiler() {
     }
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("bundle");
-    let targets = [Architecture::TURING, Architecture::HOPPER].map(target);
-    let built =
-        Bundle::build(&bundle, &targets, &[scale("f16")], &CompilerOptions::plain(), &|_| {}).unwrap();
+    let compiled = |architecture| {
+        let options = CompilerOptions::plain();
+        BundledKernels::compile(target(architecture), &[scale("f16")], &options, &|_| {}).unwrap()
+    };
+    let built = Bundle::add(&bundle, &[Architecture::TURING, Architecture::HOPPER].map(compiled)).unwrap();
     assert_eq!(built.len(), 2);
 
     let without_compiler = CompilerOptions {
@@ -218,8 +220,7 @@ fn a_bundle_works_without_a_compiler() {
         }
     }
     // Another architecture is added to what is there.
-    let more = [target(Architecture::AMPERE)];
-    let built = Bundle::build(&bundle, &more, &[scale("f16")], &CompilerOptions::plain(), &|_| {}).unwrap();
+    let built = Bundle::add(&bundle, &[compiled(Architecture::AMPERE)]).unwrap();
     assert_eq!(built.len(), 3);
     assert!(compiler(Architecture::AMPERE).compile(&scale("f16")).is_ok());
 }

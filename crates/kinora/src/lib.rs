@@ -2,6 +2,7 @@
 
 pub mod device;
 pub mod doctor;
+pub mod files;
 pub mod image_to_video;
 pub mod memory;
 #[cfg(feature = "model-in-the-box")]

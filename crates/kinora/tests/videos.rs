@@ -83,10 +83,14 @@ fn png_files_are_numbered_and_without_loss() {
     let folder = tempfile::tempdir().unwrap();
     let frames = clip(33, 21, 3);
     let written = write(&folder.path().join("my.clip.PNG"), &frames, &at_rate(7.0)).unwrap();
-    assert_eq!(names(folder.path()), ["my.clip-0001.PNG", "my.clip-0002.PNG", "my.clip-0003.PNG"]);
+    let frames_and_manifest = names(folder.path());
+    assert_eq!(
+        frames_and_manifest,
+        [".my.clip.PNG.kinora", "my.clip-0001.PNG", "my.clip-0002.PNG", "my.clip-0003.PNG"]
+    );
     assert_eq!(
         written.files,
-        names(folder.path()).iter().map(|name| folder.path().join(name)).collect::<Vec<_>>()
+        frames_and_manifest[1..].iter().map(|name| folder.path().join(name)).collect::<Vec<_>>()
     );
     for (path, frame) in written.files.iter().zip(&frames) {
         let image = image::load_from_memory(&fs::read(path).unwrap()).unwrap();
@@ -111,6 +115,7 @@ fn overwriting_numbered_files_replaces_the_whole_clip_and_nothing_else() {
     assert_eq!(
         names(folder.path()),
         [
+            ".clip.png.kinora",
             "clip-0000.png",
             "clip-00001.png",
             "clip-0001.png",
@@ -135,12 +140,12 @@ fn numbered_files_are_in_the_way_where_the_clip_reaches_them() {
     let error = VideoFile::create(&path, &counted(3)).err().unwrap();
     assert!(matches!(&error, VideoError::Exists { path } if path.ends_with("clip-0003.png")), "{error}");
     write(&path, &clip(20, 20, 2), &counted(2)).unwrap();
-    assert_eq!(names(folder.path()), ["clip-0001.png", "clip-0002.png", "clip-0003.png"]);
+    assert_eq!(names(folder.path()), [".clip.png.kinora", "clip-0001.png", "clip-0002.png", "clip-0003.png"]);
     // A gap does not protect what the clip itself replaces.
     fs::remove_file(folder.path().join("clip-0002.png")).unwrap();
     write(&path, &clip(20, 20, 4), &overwriting()).unwrap();
     assert_eq!(image::open(folder.path().join("clip-0003.png")).unwrap().height(), 20);
-    assert_eq!(names(folder.path()).len(), 4);
+    assert_eq!(names(folder.path()).len(), 5);
 }
 
 #[cfg(target_os = "linux")]
@@ -155,7 +160,8 @@ fn names_need_not_be_unicode() {
         write(&path(b"clip\xFF.png"), &clip(20, 20, 2), &overwriting()).unwrap();
     }
     assert_eq!(fs::read(path(b"clip\xFE-0001.png")).unwrap(), b"mine");
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    // And the manifest.
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
 }
 
 /// A file that takes a frame's name while the clip is computed is kept, and no other frame of the clip stays.
@@ -218,7 +224,7 @@ fn one_pixel_is_a_picture_too() {
     for name in ["clip.gif", "clip.png", "clip.y4m"] {
         write(&folder.path().join(name), std::slice::from_ref(&frame), &at_rate(7.0)).unwrap();
     }
-    assert_eq!(names(folder.path()), ["clip-0001.png", "clip.gif", "clip.y4m"]);
+    assert_eq!(names(folder.path()), [".clip.png.kinora", "clip-0001.png", "clip.gif", "clip.y4m"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod progress;
 
 use std::path::{Path, PathBuf};
 
+use kinora::files::Inputs;
 use kinora_bench::{
     BenchError, Filter,
     peers::Python,
@@ -164,7 +165,9 @@ impl Outputs {
                 format!("--plot {}: the plot is an SVG; give it a name that ends in .svg", path.display());
             return Err(Failure::Usage(text));
         }
-        let check = |path: Option<&Path>| path.map(|path| files::check(path, report.force)).transpose();
+        let inputs = Inputs::new(report.compare.iter().chain(&report.from));
+        let check =
+            |path: Option<&Path>| path.map(|path| files::check(path, report.force, &inputs)).transpose();
         Ok(Outputs { save: check(save)?, plot: check(plot)? })
     }
 

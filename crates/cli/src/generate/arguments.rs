@@ -48,7 +48,7 @@ pub struct GenerateArgs {
     #[arg(long, allow_negative_numbers = true, value_name = "RATE", help_heading = "The clip")]
     pub output_fps: Option<f64>,
 
-    /// Replace the video if it exists.
+    /// Replace the video if it exists. The photo and the model's files are never replaced.
     #[arg(short, long)]
     pub force: bool,
 

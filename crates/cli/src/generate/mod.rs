@@ -17,8 +17,9 @@ use crate::{
     clip::{self, Order},
     display::{Display, Unit},
     failure::Failure,
+    files,
     interrupt::{self, Phase},
-    print,
+    print, standard_output,
 };
 
 /// Makes the video. Everything that can be wrong is looked at before the work begins: the options, the place for the video,
@@ -28,6 +29,9 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
     if to_standard_output && arguments.json {
         let problem = "--json and `-o -` both want standard output; write the video to a file";
         return Err(Failure::Usage(problem.to_owned()));
+    }
+    if to_standard_output || arguments.json {
+        standard_output::check()?;
     }
     let request = &arguments.request;
     let mut display = Display::new(arguments.quiet, arguments.verbose);
@@ -45,7 +49,7 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
     if !to_standard_output {
         interrupt::uninterrupted(|| try_a_frame(&arguments.output, &video, &order.settings))?;
     }
-    let warnings = clip::warnings(&photo, &order.settings, &order.configs);
+    let mut warnings = clip::warnings(&photo, &order.settings, &order.configs);
     warnings.iter().for_each(|warning| display.warn(warning));
 
     let pipeline = order.open(&mut display)?;
@@ -53,6 +57,10 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
     // A reader of standard output may take its time, and nothing would be left behind there.
     if to_standard_output { Phase::AtOnce } else { Phase::Writing }.enter();
     let written = write(&arguments.output, &video, &clip.frames, &mut display)?;
+    for warning in report::left_behind(&written) {
+        display.warn(&warning);
+        warnings.push(warning);
+    }
     for line in report::details(&clip.report) {
         display.detail(&line);
     }
@@ -66,7 +74,8 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
 
 fn video_options(arguments: &GenerateArgs, settings: &Settings) -> Result<VideoOptions, VideoError> {
     let rate = FrameRate::new(arguments.output_fps.unwrap_or(settings.fps as f64))?;
-    Ok(VideoOptions::new(rate).overwrite(arguments.force).frames(settings.frames))
+    let inputs = files::inputs_of(&arguments.request);
+    Ok(VideoOptions::new(rate).overwrite(arguments.force).frames(settings.frames).protect(inputs))
 }
 
 /// Writes a frame and throws it away: not every format holds every size, and hours later is too late to find out.

@@ -1,6 +1,9 @@
 //! What is said about a finished clip.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use kinora::{
     image_to_video::{Report, Settings},
@@ -35,6 +38,29 @@ pub fn summary(path: &Path, written: &WrittenVideo, options: &VideoOptions, repo
         quantity::time((report.seconds_per_frame * 1e9) as u64),
         Bytes(report.plan.peak_bytes() as u64),
     )
+}
+
+/// Warnings about files that are not a part of the clip, and that someone should know of.
+pub fn left_behind(written: &WrittenVideo) -> Vec<String> {
+    let follow = match written.left.as_slice() {
+        [] => None,
+        [only] => Some(format!("{} is not a part of the clip but follows its last frame", only.display())),
+        [first, .., last] => Some(format!(
+            "{} to {} are not a part of the clip but follow its last frame",
+            first.display(),
+            last.display()
+        )),
+    };
+    let follow = follow
+        .map(|text| format!("{text}: programs that read numbered files will go on there; move them away"));
+    let killed = written.unrestored.iter().map(|folder| {
+        format!(
+            "{} holds files of a clip whose writer was killed, and other files have taken their names; take out what you need, then \
+             remove it",
+            folder.display()
+        )
+    });
+    follow.into_iter().chain(killed).collect()
 }
 
 /// Where the time and the memory went, for `--verbose`.
@@ -86,9 +112,11 @@ pub fn json(
     report: &Report,
 ) -> String {
     // JSON has no way to write a name that is not Unicode.
-    let files: Vec<_> = written.files.iter().map(|file| file.to_string_lossy()).collect();
+    let names =
+        |files: &[PathBuf]| files.iter().map(|file| file.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let value = json!({
-        "files": files,
+        "files": names(&written.files),
+        "left": names(&written.left),
         "frames": written.frames,
         "playback_frames_per_second": options.frame_rate.as_f64(),
         "warnings": warnings,

@@ -2,12 +2,18 @@
 
 pub mod arguments;
 
-use std::sync::{Mutex, PoisonError};
+use std::{
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
 
-use kinora::image_to_video::{Configs, Settings, clip_kernels};
+use kinora::{
+    files::WholeFile,
+    image_to_video::{Configs, Settings, clip_kernels},
+};
 use kinora_cuda::{
     CodeForm,
-    compiler::{Bundle, CompileTarget, CompilerOptions},
+    compiler::{Bundle, BundledKernels, CompileTarget, CompilerOptions},
 };
 use kinora_models::weights::Variant;
 use serde_json::json;
@@ -16,7 +22,7 @@ use self::arguments::{BuildArgs, KernelsArgs, KernelsCommand};
 use crate::{
     display::{Display, Unit},
     failure::Failure,
-    model, print,
+    interrupt, model, print,
     quantities::Bytes,
 };
 
@@ -46,24 +52,26 @@ fn build(arguments: &BuildArgs) -> Result<(), Failure> {
 
     let display = Mutex::new(Display::new(false, false));
     let options = CompilerOptions::from_environment();
-    let mut built = Vec::new();
+    try_place(&arguments.output)?;
+    let (mut built, mut compiled) = (Vec::new(), Vec::new());
     for &architecture in &arguments.arch {
         let kernels = clip_kernels(&configs, &settings, precision, architecture)?;
         let target = CompileTarget { architecture, form: CodeForm::Cubin };
         let name = architecture.to_string();
-        let bundle = Bundle::build(&arguments.output, &[target], &kernels, &options, &|progress| {
+        compiled.push(BundledKernels::compile(target, &kernels, &options, &|progress| {
             let mut display = display.lock().unwrap_or_else(PoisonError::into_inner);
             display.advance(&name, Unit::Kernels, progress.done as u64, progress.total as u64);
-        })?;
+        })?);
         display.lock().unwrap_or_else(PoisonError::into_inner).end_stage();
-        built.push((architecture, kernels.len(), bundle));
+        built.push((architecture, kernels.len()));
     }
+    // Written only now: a compiler that is missing, or Ctrl-C, leaves no folder behind.
+    let bytes = interrupt::to_completion(|| Bundle::add(&arguments.output, &compiled))?.bytes();
     let folder = arguments.output.display();
-    let bytes = built.last().map_or(0, |(_, _, bundle)| bundle.bytes());
     if arguments.json {
         let architectures: Vec<_> = built
             .iter()
-            .map(|(architecture, kernels, _)| {
+            .map(|(architecture, kernels)| {
                 json!({"architecture": architecture.to_string(), "kernels": kernels})
             })
             .collect();
@@ -71,11 +79,21 @@ fn build(arguments: &BuildArgs) -> Result<(), Failure> {
         let answer = json!({"folder": folder, "bytes": bytes, "architectures": architectures});
         return print(&format!("{answer}\n"));
     }
-    for (architecture, kernels, _) in &built {
+    for (architecture, kernels) in &built {
         print(&format!("{architecture}: {kernels} kernels\n"))?;
     }
     print(&format!(
         "{folder}: {} in all\nUse it with: KINORA_KERNEL_BUNDLE={folder} kinora generate …\n",
         Bytes(bytes)
     ))
+}
+
+/// Refuses, before anything is compiled, a folder that cannot be written. If it does not exist yet, the nearest one that does is
+/// tried.
+fn try_place(folder: &Path) -> Result<(), Failure> {
+    let nearest = folder.ancestors().find(|above| above.exists()).unwrap_or(Path::new("."));
+    interrupt::uninterrupted(|| {
+        let failed = |source| Failure::File { path: folder.to_owned(), source };
+        WholeFile::create(nearest.join("index.json"), false).map(drop).map_err(failed)
+    })
 }

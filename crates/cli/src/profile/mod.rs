@@ -4,6 +4,7 @@ pub mod arguments;
 
 use std::path::Path;
 
+use kinora::files::Inputs;
 use kinora_profile::{
     Profile, Profiler,
     bottlenecks::{bottlenecks, stages},
@@ -39,7 +40,8 @@ pub fn run(arguments: &ProfileArgs) -> Result<(), Failure> {
 fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
     let (request, report) = (&arguments.request, &arguments.report);
     let mut display = Display::new(report.json, false);
-    let outputs = Outputs::check(arguments.save.as_deref(), report)?;
+    let inputs = Inputs::new(files::inputs_of(request));
+    let outputs = Outputs::check(arguments.save.as_deref(), report, &inputs)?;
     let precision = clip::precision(request)?;
     clip::checked_settings(request, precision)?;
     let photo = clip::photo(request)?;
@@ -72,17 +74,17 @@ fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
 }
 
 fn show(arguments: &ShowArgs) -> Result<(), Failure> {
-    let (report, input) = (&arguments.report, [arguments.profile.as_path()]);
-    files::refuse_inputs(&input, [report.html.as_deref(), report.trace.as_deref()].into_iter().flatten())?;
-    let outputs = Outputs::check(None, report)?;
+    let report = &arguments.report;
+    let outputs = Outputs::check(None, report, &Inputs::new([&arguments.profile]))?;
     let profile = Profile::read(&arguments.profile)?.starting_at_zero();
     outputs.write(&profile)?;
     answer(&profile, report)
 }
 
 fn compare_two(arguments: &CompareArgs) -> Result<(), Failure> {
-    files::refuse_inputs(&[&arguments.before, &arguments.after], arguments.html.as_deref())?;
-    let page = arguments.html.as_deref().map(|path| files::check(path, arguments.force)).transpose()?;
+    let inputs = Inputs::new([&arguments.before, &arguments.after]);
+    let page =
+        arguments.html.as_deref().map(|path| files::check(path, arguments.force, &inputs)).transpose()?;
     let read = |path: &Path| Profile::read(path).map(Profile::starting_at_zero);
     let (before, after) = (read(&arguments.before)?, read(&arguments.after)?);
     if let Some(page) = page {
@@ -104,10 +106,11 @@ struct Outputs {
 
 impl Outputs {
     /// Refuses, before any work, files that could not be written afterwards.
-    fn check(save: Option<&Path>, report: &ReportArgs) -> Result<Outputs, Failure> {
+    fn check(save: Option<&Path>, report: &ReportArgs, inputs: &Inputs) -> Result<Outputs, Failure> {
         let (html, trace) = (report.html.as_deref(), report.trace.as_deref());
         files::refuse_same([save, html, trace].into_iter().flatten())?;
-        let check = |path: Option<&Path>| path.map(|path| files::check(path, report.force)).transpose();
+        let check =
+            |path: Option<&Path>| path.map(|path| files::check(path, report.force, inputs)).transpose();
         Ok(Outputs { save: check(save)?, html: check(html)?, trace: check(trace)? })
     }
 

@@ -9,6 +9,7 @@ mod source;
 
 use std::path::PathBuf;
 
+use kinora::files::Inputs;
 use kinora_outside::read_text;
 use kinora_ptx::{Checks, ChipSpec, DeviceAddress, LaunchConfig, Module, Simulator};
 use serde_json::json;
@@ -138,7 +139,10 @@ fn outputs(arguments: &SimArgs) -> Result<Vec<(usize, NewFile)>, Failure> {
     let outputs: Vec<(usize, PathBuf)> =
         arguments.write.iter().map(output).collect::<Result<_, Failure>>()?;
     files::refuse_same(outputs.iter().map(|(_, path)| path.as_path()))?;
-    let check = |(number, path): (usize, PathBuf)| Ok((number, files::check(&path, arguments.force)?));
+    let filled = arguments.args.iter().filter_map(Operand::buffer).filter_map(Buffer::file);
+    let inputs = Inputs::new(filled.chain([arguments.file.as_path()]));
+    let check =
+        |(number, path): (usize, PathBuf)| Ok((number, files::check(&path, arguments.force, &inputs)?));
     outputs.into_iter().map(check).collect()
 }
 

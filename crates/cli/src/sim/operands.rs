@@ -1,6 +1,10 @@
 //! A kernel's arguments as the command line spells them.
 
-use std::{io::Read, path::PathBuf, str::FromStr};
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use half::{bf16, f16};
 use kinora_ptx::{
@@ -31,6 +35,14 @@ impl Buffer {
     /// Whether it is filled with anything but one number.
     pub fn has_content(&self) -> bool {
         matches!(self.filling, Filling::Random | Filling::File(_))
+    }
+
+    /// The file that it is filled from.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.filling {
+            Filling::File(path) => Some(path),
+            _ => None,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    CompileTarget, Compiler, CompilerOptions, Progress,
+    Code, CompileTarget, Compiler, CompilerOptions, Progress,
     cache::{Entry, MAX_CODE, write_whole},
     resources::Resources,
     source::Key,
@@ -33,7 +33,7 @@ struct Index {
     kernels: BTreeMap<String, Described>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Described {
     kernel: String,
     target: String,
@@ -47,6 +47,48 @@ struct Described {
 pub struct Bundle {
     folder: PathBuf,
     index: Index,
+}
+
+/// Kernels that are compiled and wait to be added to a bundle: see [`Bundle::add`].
+#[derive(Debug)]
+pub struct BundledKernels(Vec<BundledKernel>);
+
+#[derive(Debug)]
+struct BundledKernel {
+    key: String,
+    described: Described,
+    code: Vec<u8>,
+}
+
+impl BundledKernels {
+    /// Compiles kernels for a target. Writes nothing but the compiler's own cache.
+    ///
+    /// # Errors
+    /// If there is no compiler, or a kernel does not compile.
+    pub fn compile(
+        target: CompileTarget,
+        kernels: &[Kernel],
+        options: &CompilerOptions,
+        progress: &(dyn Fn(&Progress) + Sync),
+    ) -> Result<BundledKernels, CudaError> {
+        let compiler = Compiler::new(target, CompilerOptions { bundle: None, ..options.clone() })?;
+        let extension = match target.form {
+            CodeForm::Cubin => "cubin",
+            CodeForm::Ptx => "ptx",
+        };
+        let bundled = |(kernel, code): (Kernel, Code)| {
+            let key = compiler.key(&kernel).to_string();
+            let described = Described {
+                kernel: kernel.label(),
+                target: target.to_string(),
+                file: format!("{key}.{extension}"),
+                sha256: hex(&Sha256::digest(&code.bytes)),
+                resources: code.resources,
+            };
+            BundledKernel { key, described, code: code.bytes }
+        };
+        Ok(BundledKernels(compiler.compile_all(kernels, progress)?.codes.into_iter().map(bundled).collect()))
+    }
 }
 
 impl Bundle {
@@ -69,17 +111,30 @@ impl Bundle {
         Ok(Bundle { folder: folder.to_owned(), index })
     }
 
-    /// Compiles kernels for some targets into a folder, which is created if it does not exist. What the folder holds for
-    /// other targets stays.
+    /// Adds kernels to the bundle in a folder, which is created if it does not exist. What the folder holds for other targets
+    /// stays.
     ///
     /// # Errors
-    /// If a kernel does not compile, or the folder cannot be written.
-    pub fn build(
+    /// If the folder cannot be written. Then nothing is left that was not there before.
+    pub fn add(folder: &Path, kernels: &[BundledKernels]) -> Result<Bundle, CudaError> {
+        let is_new = !folder.exists();
+        let mut added = Vec::new();
+        let bundle = Bundle::add_files(folder, kernels, &mut added);
+        if bundle.is_err() {
+            // The error is worth more than what else may go wrong.
+            added.iter().for_each(|file| drop(fs::remove_file(file)));
+            if is_new {
+                let _ = fs::remove_dir(folder);
+            }
+        }
+        bundle
+    }
+
+    /// Writes the files, and then the index; `added` are files that were not there before.
+    fn add_files(
         folder: &Path,
-        targets: &[CompileTarget],
-        kernels: &[Kernel],
-        options: &CompilerOptions,
-        progress: &(dyn Fn(&Progress) + Sync),
+        kernels: &[BundledKernels],
+        added: &mut Vec<PathBuf>,
     ) -> Result<Bundle, CudaError> {
         let failed = |error: std::io::Error| CudaError::File {
             path: folder.to_owned(),
@@ -93,26 +148,14 @@ impl Bundle {
                 index: Index { format: FORMAT, kernels: BTreeMap::new() },
             },
         };
-        for &target in targets {
-            let options = CompilerOptions { bundle: None, ..options.clone() };
-            let compiler = Compiler::new(target, options)?;
-            for (kernel, code) in compiler.compile_all(kernels, progress)?.codes {
-                let key = compiler.key(&kernel);
-                let extension = match target.form {
-                    CodeForm::Cubin => "cubin",
-                    CodeForm::Ptx => "ptx",
-                };
-                let file = format!("{key}.{extension}");
-                write_whole(&folder.join(&file), &code.bytes).map_err(failed)?;
-                let described = Described {
-                    kernel: kernel.label(),
-                    target: target.to_string(),
-                    file,
-                    sha256: hex(&Sha256::digest(&code.bytes)),
-                    resources: code.resources,
-                };
-                bundle.index.kernels.insert(key.to_string(), described);
+        for kernel in kernels.iter().flat_map(|kernels| &kernels.0) {
+            let path = folder.join(&kernel.described.file);
+            let is_new = !path.exists();
+            write_whole(&path, &kernel.code).map_err(failed)?;
+            if is_new {
+                added.push(path);
             }
+            bundle.index.kernels.insert(kernel.key.clone(), kernel.described.clone());
         }
         // The index comes last: whoever finds it finds what it names.
         let text = serde_json::to_vec_pretty(&bundle.index)

@@ -17,7 +17,7 @@ use std::{
     time::Instant,
 };
 
-pub use bundle::Bundle;
+pub use bundle::{Bundle, BundledKernels};
 pub(crate) use cache::write_whole;
 pub use cache::{DEFAULT_CACHE_BYTES, user_folder};
 pub use parallel::{Compilation, Progress, Statistics};

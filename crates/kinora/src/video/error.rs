@@ -8,6 +8,7 @@ use std::{
 use thiserror::Error;
 
 use super::is_standard_output;
+use crate::files::PublishError;
 
 /// Why a video could not be written.
 #[derive(Debug, Error)]
@@ -56,6 +57,12 @@ pub enum VideoError {
         /// The file that is in the way.
         path: PathBuf,
     },
+    /// The result is a file that the video is made from.
+    #[error("`{}` is an input and would be overwritten; choose another name for the output", path.display())]
+    IsInput {
+        /// The input.
+        path: PathBuf,
+    },
     /// The result is a folder.
     #[error("`{}` is a folder; give the name of a file", path.display())]
     IsFolder {
@@ -92,7 +99,8 @@ pub enum VideoError {
     },
     /// Writing failed, and a file that was to be replaced could not be put back.
     #[error(
-        "{failure}; files that were to be replaced could not be put back and are kept in `{}`: {source}", folder.display()
+        "{failure}; files that were to be replaced could not be put back and are in `{}`: {source}; the next video that is written \
+         to this folder tries again", folder.display()
     )]
     NotRestored {
         /// Why the video could not be written.
@@ -167,6 +175,19 @@ impl VideoError {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull { path },
             io::ErrorKind::AlreadyExists => Self::Exists { path },
             _ => Self::Write { path, source },
+        }
+    }
+}
+
+impl From<PublishError> for VideoError {
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::Io { path, source } => Self::io(&path, source),
+            PublishError::Input { path } => Self::IsInput { path },
+            PublishError::Folder { path } => Self::IsFolder { path },
+            PublishError::NotRestored { failure, folder, source } => {
+                Self::NotRestored { failure: Box::new((*failure).into()), folder, source }
+            }
         }
     }
 }

@@ -9,7 +9,13 @@
 //! | `-` | the same, to standard output: `… \| ffmpeg -i - clip.webm` |
 //!
 //! Nothing is ever half-written. Frames go to a temporary file beside the result, which is renamed when all of it is on
-//! the disk. A [`VideoFile`] that is dropped before [`VideoFile::finish`] removes what it wrote.
+//! the disk. A [`VideoFile`] that is dropped before [`VideoFile::finish`] removes what it wrote. [`files`](crate::files) says what
+//! happens to files that exist, and if the process is killed.
+//!
+//! Numbered files take their names together. A hidden file beside them, `.clip.png.kinora`, keeps their lengths and times. If a shorter clip
+//! overwrites them, the frames that it does not reach are removed, provided that they are still as they were written. Other
+//! files with such names are left alone, and [`WrittenVideo::left`] names those that a program would read as a part of the clip.
+//! If the process is killed while the files take their names, the next [`VideoFile::create`] in that folder puts the old clip back.
 
 mod error;
 mod frame_rate;
@@ -29,7 +35,7 @@ use kinora_models::image::RgbImage;
 pub use error::VideoError;
 pub use frame_rate::FrameRate;
 
-use crate::setters::setters;
+use crate::{files, files::Inputs, setters::setters};
 use error::EncodeError;
 use output::Output;
 
@@ -82,7 +88,7 @@ fn names_a_folder(path: &Path) -> bool {
 /// let options = VideoOptions::new(FrameRate::new(24.0)?).quality(95).overwrite(true);
 /// # Ok::<(), kinora::video::VideoError>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VideoOptions {
     /// How fast the frames follow each other.
@@ -93,6 +99,8 @@ pub struct VideoOptions {
     pub overwrite: bool,
     /// How many frames there will be, if that is known: a numbered file in the way is then found before the work.
     pub frames: Option<usize>,
+    /// Files that the video is made from. They are never replaced, even if overwriting is allowed, by whatever name they are reached.
+    pub protect: Vec<PathBuf>,
 }
 
 impl VideoOptions {
@@ -101,7 +109,13 @@ impl VideoOptions {
 
     /// Default quality, any number of frames, and nothing is overwritten.
     pub fn new(frame_rate: FrameRate) -> Self {
-        Self { frame_rate, quality: Self::DEFAULT_QUALITY, overwrite: false, frames: None }
+        Self {
+            frame_rate,
+            quality: Self::DEFAULT_QUALITY,
+            overwrite: false,
+            frames: None,
+            protect: Vec::new(),
+        }
     }
 
     setters! {
@@ -109,6 +123,7 @@ impl VideoOptions {
         quality: u8,
         overwrite: bool,
         frames: impl Into<Option<usize>>,
+        protect: impl Into<Vec<PathBuf>>,
     }
 }
 
@@ -119,6 +134,12 @@ pub struct WrittenVideo {
     pub files: Vec<PathBuf>,
     /// How many frames they hold.
     pub frames: usize,
+    /// Numbered files that follow on from the clip's last one, and were left alone because Kinora did not write them or they have
+    /// changed since. Programs that read numbered files take them for a part of the clip.
+    pub left: Vec<PathBuf>,
+    /// Folders that hold files of a clip whose writer was killed. They could not be put back, because other files have
+    /// taken their names.
+    pub unrestored: Vec<PathBuf>,
 }
 
 /// A video that is being written.
@@ -142,8 +163,8 @@ impl VideoFile {
     ///
     /// # Errors
     ///
-    /// An unknown extension, options out of range, a file that exists already, and a folder that is missing or may not
-    /// be written to.
+    /// An unknown extension, options out of range, a file that exists already or is an input, and a folder that is missing or
+    /// may not be written to.
     pub fn create(path: impl AsRef<Path>, options: &VideoOptions) -> Result<Self, VideoError> {
         let path = path.as_ref();
         let format = VideoFormat::from_path(path)?;
@@ -154,16 +175,17 @@ impl VideoFile {
             return Err(VideoError::Quality { quality: options.quality });
         }
         let rate = options.frame_rate;
-        let output = || Output::create(path, options.overwrite);
+        let inputs = Inputs::new(&options.protect);
+        let output = || Output::create(path, options.overwrite, &inputs);
         let encoder = match format {
             VideoFormat::Mp4 => Encoder::Mp4(Box::new(mp4::Mp4Encoder::new(
                 output()?,
-                output::folder(path),
+                files::folder(path),
                 rate,
                 options.quality,
             ))),
             VideoFormat::Gif => Encoder::Gif(gif::GifEncoder::new(output()?, gif::Delays::new(rate)?)),
-            VideoFormat::Png => Encoder::Png(png::PngSequence::create(path, options)?),
+            VideoFormat::Png => Encoder::Png(png::PngSequence::create(path, options, inputs)?),
             VideoFormat::Y4m => Encoder::Y4m(y4m::Y4mEncoder::new(output()?, rate)),
         };
         Ok(Self { path: path.into(), encoder: Some(encoder), size: None, frames: 0 })
@@ -215,11 +237,9 @@ impl VideoFile {
             Encoder::Mp4(encoder) => encoder.finish(),
             Encoder::Gif(encoder) => encoder.finish(),
             Encoder::Y4m(encoder) => encoder.finish(),
-            Encoder::Png(encoder) => {
-                return Ok(WrittenVideo { files: encoder.publish()?, frames: self.frames });
-            }
+            Encoder::Png(encoder) => return encoder.publish(),
         };
         let files = output.map_err(|error| error.at(&self.path))?.publish()?;
-        Ok(WrittenVideo { files, frames: self.frames })
+        Ok(WrittenVideo { files, frames: self.frames, left: Vec::new(), unrestored: Vec::new() })
     }
 }

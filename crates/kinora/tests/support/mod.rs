@@ -1,4 +1,6 @@
 //! Clips to write, and how close what was written comes to them.
+// Every test file uses a part of it.
+#![allow(dead_code)]
 
 use std::{f64::consts::TAU, path::Path};
 
