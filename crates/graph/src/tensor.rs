@@ -1,60 +1,14 @@
 //! Tensors in host memory.
 
+mod aligned;
+
 use std::{fmt, sync::Arc};
 
 use half::{bf16, f16};
 
 use crate::{DType, Shape, TensorType, dtype::Element};
 
-/// Alignment of a tensor's first byte: a cache line, and the widest vector register.
-pub const ALIGNMENT: usize = 64;
-
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C, align(64))]
-struct Line([u8; ALIGNMENT]);
-
-/// A byte buffer whose first byte is aligned to [`ALIGNMENT`].
-#[derive(Clone, Default)]
-pub struct AlignedBytes {
-    lines: Vec<Line>,
-    len: usize,
-}
-
-impl AlignedBytes {
-    /// `len` zero bytes.
-    pub fn zeroed(len: usize) -> Self {
-        AlignedBytes { lines: vec![Line([0; ALIGNMENT]); len.div_ceil(ALIGNMENT)], len }
-    }
-
-    /// `len` zero bytes, or `None` if they cannot be allocated.
-    pub fn try_zeroed(len: usize) -> Option<Self> {
-        let count = len.div_ceil(ALIGNMENT);
-        let mut lines = Vec::new();
-        lines.try_reserve_exact(count).ok()?;
-        lines.resize(count, Line([0; ALIGNMENT]));
-        Some(AlignedBytes { lines, len })
-    }
-}
-
-impl fmt::Debug for AlignedBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.len)
-    }
-}
-
-impl std::ops::Deref for AlignedBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.lines)[..self.len]
-    }
-}
-
-impl std::ops::DerefMut for AlignedBytes {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.lines)[..self.len]
-    }
-}
+pub use aligned::{ALIGNMENT, AlignedBytes};
 
 /// A tensor in host memory: row-major, aligned, cheap to clone.
 #[derive(Clone)]

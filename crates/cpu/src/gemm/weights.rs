@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::Values;
-use super::aligned::{self, AlignedBuffer};
+use super::aligned::AlignedBuffer;
 use super::dots::MOST_COLUMNS;
 use crate::simd::{Float, Isa};
 
@@ -99,7 +99,7 @@ impl PackedWeights {
         let columns = columns / sides;
         let width = panel_width(isa, columns, gated);
         let padded = columns.next_multiple_of(width).saturating_mul(sides);
-        aligned::bytes_of(element, padded.saturating_mul(depth))
+        padded.saturating_mul(depth).saturating_mul(element)
     }
 
     /// The instruction set this was packed for, with which products with it are run.

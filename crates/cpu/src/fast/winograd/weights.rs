@@ -5,7 +5,7 @@ use std::ops::Range;
 use kinora_graph::{DType, TensorType, op::Conv};
 use rayon::prelude::*;
 
-use crate::gemm::aligned::{self, AlignedBuffer};
+use crate::gemm::aligned::AlignedBuffer;
 use crate::simd::Isa;
 
 /// With fewer output channels than this, transforming the input would cost as much as it saves.
@@ -151,7 +151,7 @@ impl WinogradWeights {
     /// The memory that the transformed kernels take, known before they are made.
     pub(crate) fn bytes_of(isa: Isa, form: Form, columns: usize, channels: usize) -> usize {
         let padded = columns.next_multiple_of(2 * isa.lanes());
-        aligned::bytes_of(size_of::<f32>(), padded.saturating_mul(form.planes()).saturating_mul(channels))
+        padded.saturating_mul(form.planes()).saturating_mul(channels).saturating_mul(size_of::<f32>())
     }
 
     /// The memory that the transformed kernels take.
