@@ -37,6 +37,7 @@ pub mod simd;
 mod target;
 #[cfg(test)]
 mod testing;
+pub mod threads;
 mod view;
 
 pub use backend::{CpuBackend, CpuOps};

@@ -261,6 +261,7 @@ impl Program {
         for (node, value) in packed {
             let weight = loader.take(value)?;
             let op = &self.graph.node(node).op;
+            tensors::reserve(PackedWeight::bytes_of(self.options.isa, op, weight.ty()))?;
             self.packed.insert(node, PackedWeight::new(self.options.isa, op, View::of(&weight)));
         }
         for value in resident {

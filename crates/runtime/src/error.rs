@@ -115,6 +115,14 @@ pub enum RunError {
         /// What was asked for.
         bytes: usize,
     },
+    /// The system does not let the program start a thread to work with.
+    #[error(
+        "cannot start a thread to work with: {reason}; allow more processes (`ulimit -u`) or more memory (`ulimit -v`)"
+    )]
+    Threads {
+        /// What the system says.
+        reason: String,
+    },
     /// The device failed, or refused the network.
     #[error(transparent)]
     Device(#[from] DeviceError),

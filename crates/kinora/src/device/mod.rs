@@ -37,6 +37,16 @@ pub enum OpenDeviceError {
     Failed(#[from] RunError),
 }
 
+/// Starts the threads that all work on the CPU shares, unless they run already: as many as there are processors or as
+/// `RAYON_NUM_THREADS` asks for, up to four for each processor, and fewer if the system does not allow as many. A model starts
+/// them when it is opened.
+///
+/// # Errors
+/// If the system does not allow a single one.
+pub fn start_threads() -> Result<(), OpenDeviceError> {
+    Ok(kinora_cpu::threads::start()?)
+}
+
 impl Device {
     /// Opens the device. Its kernels are chosen from this set, in this way, if it has a choice.
     ///
