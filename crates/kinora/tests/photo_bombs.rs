@@ -82,6 +82,25 @@ fn peak() -> usize {
     line.trim().strip_suffix("kB").unwrap().trim().parse::<usize>().unwrap() * 1024
 }
 
+/// A gigabyte of pixels in a file of a hundred kilobytes, and a picture of the same kind that fits.
+#[test]
+fn a_photo_that_does_not_fit_is_refused_before_it_is_decoded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("photo.png");
+    std::fs::write(&path, png(13_000, 13_000, &[])).unwrap();
+    let refused = photo::open_within(&path, 20_000_000).unwrap_err();
+    let PhotoError::Memory { need, limit: 20_000_000, .. } = refused else { panic!("{refused}") };
+    assert!(need >= 2 * 3 * 13_000 * 13_000, "{need}");
+    assert!(refused.to_string().contains("but only 20.0 MB may be used"), "{refused}");
+    std::fs::write(&path, png(30, 20, &[])).unwrap();
+    assert_eq!(photo::open_within(&path, 20_000).unwrap().width(), 30);
+    // Not even the file fits.
+    let refused = photo::open_within(&path, 10).unwrap_err();
+    assert!(matches!(refused, PhotoError::Memory { need: 11, limit: 10, .. }), "{refused}");
+    #[cfg(target_os = "linux")]
+    assert!(peak() < 400_000_000, "{} bytes", peak());
+}
+
 #[test]
 fn small_files_stay_small() {
     assert_eq!(photo::decode(&png(3, 2, &[])).unwrap().bytes(), [0; 18]);

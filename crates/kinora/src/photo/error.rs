@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::{BoxError, MAX_PIXELS, MAX_SIDE};
+use crate::quantity;
 
 /// Why a photo could not be read.
 #[derive(Debug, Error)]
@@ -95,5 +96,19 @@ pub enum PhotoError {
         width: u64,
         /// Its height.
         height: u64,
+    },
+    /// The image would take more memory than may be used.
+    #[error(
+        "{name} takes {} of memory to open, but only {} may be used; make the picture smaller first: a video needs far \
+         fewer pixels",
+        quantity::bytes(*need), quantity::bytes(*limit)
+    )]
+    Memory {
+        /// What was read.
+        name: String,
+        /// The bytes that it takes.
+        need: u64,
+        /// The bytes that may be used.
+        limit: u64,
     },
 }

@@ -4,7 +4,7 @@ use gif::{ColorOutput, DecodeOptions, DecodingError};
 
 use kinora_models::image::RgbImage;
 
-use super::{Fault, check_size};
+use super::{Fault, check_memory, check_size};
 
 impl From<DecodingError> for Fault {
     fn from(error: DecodingError) -> Self {
@@ -14,7 +14,7 @@ impl From<DecodingError> for Fault {
 
 /// Transparent pixels keep their palette's colour. The screen around a smaller frame has the transparent colour, or
 /// colour 0, and a frame that reaches beyond the screen enlarges it: Pillow's rules.
-pub(super) fn decode(bytes: &[u8]) -> Result<RgbImage, Fault> {
+pub(super) fn decode(bytes: &[u8], memory: u64) -> Result<RgbImage, Fault> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
     let mut decoder = options.read_info(bytes)?;
@@ -25,6 +25,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<RgbImage, Fault> {
     let width = usize::from(decoder.width()).max(left + frame_width);
     let height = usize::from(decoder.height()).max(top + frame_height);
     check_size(width as u64, height as u64)?;
+    check_memory(bytes, (frame_width * frame_height) as u64, [width as u64, height as u64], memory)?;
 
     // Without any palette an index is a gray level.
     let palette = decoder.palette().map(<[u8]>::to_vec).unwrap_or_default();

@@ -44,8 +44,18 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 /// Says what is wrong with the file and what to do: it is missing, a folder, unreadable, empty, not an image,
 /// damaged, of a kind that is not supported, or larger than [`MAX_PIXELS`] or [`MAX_SIDE`].
 pub fn open(path: impl AsRef<Path>) -> Result<RgbImage, PhotoError> {
+    open_within(path, u64::MAX)
+}
+
+/// As [`open`], but refuses a photo that would take more memory than this while it is opened, before it is decoded: a file of a
+/// kilobyte may hold a gigabyte of pixels.
+///
+/// # Errors
+/// As [`open`], and [`PhotoError::Memory`].
+pub fn open_within(path: impl AsRef<Path>, memory: u64) -> Result<RgbImage, PhotoError> {
     let path = path.as_ref();
-    decode_named(&read(path)?, &format!("`{}`", path.display()))
+    let name = format!("`{}`", path.display());
+    decode_named(&read(path, memory)?, &name, memory)
 }
 
 /// Decodes an image file that is already in memory.
@@ -53,11 +63,11 @@ pub fn open(path: impl AsRef<Path>) -> Result<RgbImage, PhotoError> {
 /// # Errors
 /// As [`open`].
 pub fn decode(bytes: &[u8]) -> Result<RgbImage, PhotoError> {
-    decode_named(bytes, "the photo")
+    decode_named(bytes, "the photo", u64::MAX)
 }
 
-/// Decodes `bytes`; errors call them `name`.
-fn decode_named(bytes: &[u8], name: &str) -> Result<RgbImage, PhotoError> {
+/// Decodes `bytes` if that takes at most so much memory; errors call them `name`.
+fn decode_named(bytes: &[u8], name: &str, memory: u64) -> Result<RgbImage, PhotoError> {
     if bytes.is_empty() {
         return Err(PhotoError::Empty { name: name.into() });
     }
@@ -65,7 +75,7 @@ fn decode_named(bytes: &[u8], name: &str) -> Result<RgbImage, PhotoError> {
     let Some(format) = format else {
         return Err(PhotoError::NotAnImage { name: name.into() });
     };
-    decode_as(bytes, format).map_err(|fault| fault.named(name, format))
+    decode_as(bytes, format, memory).map_err(|fault| fault.named(name, format))
 }
 
 /// The formats of the files that are read.
@@ -85,6 +95,8 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 enum Fault {
     /// More pixels than [`MAX_PIXELS`], or a side longer than [`MAX_SIDE`].
     TooLarge { width: u64, height: u64 },
+    /// More memory than may be used.
+    Memory { need: u64, limit: u64 },
     /// A sound file that uses something we do not read.
     Unsupported(BoxError),
     /// The file breaks its format's rules or ends too early.
@@ -96,6 +108,7 @@ impl Fault {
         let (name, format) = (name.to_owned(), pixels::format_name(format));
         match self {
             Self::TooLarge { width, height } => PhotoError::TooLarge { name, width, height },
+            Self::Memory { need, limit } => PhotoError::Memory { name, need, limit },
             Self::Unsupported(source) => PhotoError::Unsupported { name, format, source },
             Self::Damaged(source) => PhotoError::Damaged { name, format, source },
         }
@@ -111,9 +124,9 @@ impl From<ImageError> for Fault {
     }
 }
 
-fn decode_as(bytes: &[u8], format: ImageFormat) -> Result<RgbImage, Fault> {
+fn decode_as(bytes: &[u8], format: ImageFormat, memory: u64) -> Result<RgbImage, Fault> {
     if format == ImageFormat::Gif {
-        return first_frame::decode(bytes);
+        return first_frame::decode(bytes, memory);
     }
     if format == ImageFormat::Jpeg && !jpeg::is_complete(bytes) {
         return Err(Fault::Damaged("the file ends before the image does".into()));
@@ -128,6 +141,7 @@ fn decode_as(bytes: &[u8], format: ImageFormat) -> Result<RgbImage, Fault> {
     let mut decoder = reader.into_decoder()?;
     let (width, height) = decoder.dimensions();
     check_size(width.into(), height.into())?;
+    check_memory(bytes, decoder.total_bytes(), [width.into(), height.into()], memory)?;
     let orientation = orientation::read(&mut decoder, format)?;
     let mut image = DynamicImage::ImageRgb8(pixels::rgb(DynamicImage::from_decoder(decoder)?)?);
     image.apply_orientation(orientation);
@@ -147,15 +161,26 @@ fn check_size(width: u64, height: u64) -> Result<(), Fault> {
     }
 }
 
+/// Refuses a photo that takes more memory than may be used: its file, its pixels as they are decoded, and those that are kept.
+fn check_memory(file: &[u8], decoded: u64, [width, height]: [u64; 2], limit: u64) -> Result<(), Fault> {
+    let kept = width.saturating_mul(height).saturating_mul(3);
+    let need = decoded.saturating_add(kept).saturating_add(file.len() as u64);
+    if need > limit { Err(Fault::Memory { need, limit }) } else { Ok(()) }
+}
+
 /// The bytes of a file or a pipe, with errors in the user's words.
-fn read(path: &Path) -> Result<Vec<u8>, PhotoError> {
+fn read(path: &Path, memory: u64) -> Result<Vec<u8>, PhotoError> {
     let refused = |source: &io::Error| source.get_ref()?.downcast_ref::<Refused>().copied();
     let unreadable = |source: io::Error| match (source.kind(), refused(&source)) {
         (io::ErrorKind::NotFound, _) => PhotoError::Missing { path: path.into() },
         (_, Some(Refused::Kind("folder"))) => PhotoError::Folder { path: path.into() },
         (_, Some(Refused::Kind(kind))) => PhotoError::NotAFile { path: path.into(), kind },
+        (_, Some(Refused::TooLong { limit })) if limit == memory => {
+            let name = format!("`{}`", path.display());
+            PhotoError::Memory { name, need: limit.saturating_add(1), limit }
+        }
         (_, Some(Refused::TooLong { limit })) => PhotoError::TooManyBytes { path: path.into(), limit },
         _ => PhotoError::Unreadable { path: path.into(), source },
     };
-    kinora_outside::read_stream(path, MAX_FILE_BYTES).map_err(unreadable)
+    kinora_outside::read_stream(path, MAX_FILE_BYTES.min(memory)).map_err(unreadable)
 }
