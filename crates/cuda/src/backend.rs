@@ -85,6 +85,10 @@ impl Backend for CudaBackend {
         Ok(ceilings::measure(&self.device, CompilerOptions::from_environment(), dtype).map(Some)?)
     }
 
+    fn free_memory(&self) -> Result<Option<usize>, RunError> {
+        Ok(Some(self.device.memory()?.free))
+    }
+
     fn tunes(&self) -> bool {
         self.tuner.as_ref().is_some_and(|tuner| tuner.measures())
     }
@@ -155,6 +159,11 @@ impl Backend for ChipBackend {
 
     fn default_dtype(&self) -> DType {
         DType::F16
+    }
+
+    /// A GPU of any size.
+    fn free_memory(&self) -> Result<Option<usize>, RunError> {
+        Ok(Some(usize::MAX))
     }
 
     fn plan(&self, graph: &Graph, budget: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {

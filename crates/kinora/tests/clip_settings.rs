@@ -6,8 +6,8 @@ use std::{collections::HashMap, fs, ops::ControlFlow, path::Path};
 use kinora::{
     RgbImage,
     image_to_video::{
-        Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Settings, Stage, Suggestion,
-        estimate_configs,
+        Configs, GenerateError, ImageToVideo, LoadOptions, MemoryBudget, Precision, Settings, Stage,
+        Suggestion, estimate_configs,
     },
 };
 use kinora_models::{folder::ModelFolder, schedulers::SchedulerKind, synthetic::SyntheticModel};
@@ -152,8 +152,8 @@ fn a_clip_that_is_not_finite_is_no_black_video() {
         ("unet/diffusion_pytorch_model.safetensors", "conv_out.weight", 3e38, Stage::Denoise),
     ] {
         let folder = with_tensor(file, tensor, value);
-        let error =
-            generate(&pipeline(folder.path(), LoadOptions::default()), &short(folder.path())).unwrap_err();
+        let exact = pipeline(folder.path(), LoadOptions::default().precision(Precision::F32));
+        let error = generate(&exact, &short(folder.path())).unwrap_err();
         let GenerateError::NotFinite { stage, precision } = &error else { panic!("{tensor}: {error}") };
         assert_eq!((*stage, *precision), (expected, Precision::F32), "{tensor}");
     }
@@ -228,7 +228,8 @@ fn stable_video_diffusion_is_planned_without_weights() {
     assert_eq!(unet.runs, 25);
     let total: u64 = estimate.parts.iter().map(|p| p.flops * p.runs as u64 + p.flops_once).sum();
     assert_eq!(estimate.flops(), total);
-    assert_eq!(estimate.parts.iter().map(|p| p.peak_bytes()).max(), Some(estimate.peak_bytes()));
+    let largest = estimate.parts.iter().map(|p| p.peak_bytes()).max().unwrap();
+    assert_eq!(estimate.peak_bytes(), largest + estimate.working_bytes);
     println!("{}", serde_json::to_string_pretty(&estimate).unwrap());
 }
 
@@ -332,7 +333,7 @@ fn a_budget_that_does_not_suffice_is_said_before_any_work() {
     assert!(!begun && text.contains("decoding in chunks of 4 would fit in "), "{text}");
     assert!(text.starts_with("the autoencoder's decoder needs "), "{text}");
     let GenerateError::OverBudget { over, suggestion: Some(suggestion) } = error else { panic!("{text}") };
-    assert_eq!((over.need, over.budget), (over.weights + over.activations, chunked));
+    assert_eq!((over.need, over.budget), (over.weights + over.activations + over.working, chunked));
     let expected = Suggestion { decode_chunk: Some(4), peak_bytes: chunked, ..Suggestion::default() };
     assert_eq!(*suggestion, expected);
 
@@ -340,6 +341,43 @@ fn a_budget_that_does_not_suffice_is_said_before_any_work() {
     let text = error.to_string();
     assert!(!begun && text.contains("but only 1.00 kB may be used"), "{text}");
     assert!(text.ends_with("no smaller clip that was tried would fit"), "{text}");
+}
+
+/// Smaller chunks change the pixels a little, so they are chosen only if nothing else fits.
+#[test]
+fn the_decode_chunk_is_fitted_to_the_memory() {
+    let folder = tiny();
+    let settings = short(folder.path()).frames(8).decode_chunk(8).seed(1);
+    let free = pipeline(folder.path(), LoadOptions::default().memory_budget(MemoryBudget::Unlimited));
+    assert_eq!(free.memory_limit(), None);
+    assert_eq!(free.fit(&photo(), &settings).unwrap(), settings);
+    let needs = |chunk| free.estimate(&settings.clone().decode_chunk(chunk)).unwrap().peak_bytes();
+    for (budget, chunk) in [(needs(8), 8), (needs(8) - 1, 4), (needs(4), 4), (needs(4) - 1, 2), (needs(1), 1)]
+    {
+        let tight = pipeline(folder.path(), LoadOptions::default().memory_budget(budget));
+        let fitted = tight.fit(&photo(), &settings).unwrap();
+        assert_eq!(fitted, settings.clone().decode_chunk(chunk), "{budget}");
+        assert_eq!(tight.generate(&photo(), &fitted).unwrap().frames.len(), 8);
+    }
+    let tight = pipeline(folder.path(), LoadOptions::default().memory_budget(needs(1) - 1));
+    assert!(matches!(tight.fit(&photo(), &settings), Err(GenerateError::OverBudget { .. })));
+}
+
+/// The photo is in memory as well, beside the networks.
+#[test]
+fn a_large_photo_counts() {
+    let folder = tiny();
+    let settings = short(folder.path());
+    let limited = |budget| pipeline(folder.path(), LoadOptions::default().memory_budget(budget));
+    let need = limited(usize::MAX).estimate(&settings).unwrap().peak_bytes();
+    let pipeline = limited(need + 1_000_000);
+    assert_eq!(generate(&pipeline, &settings).unwrap(), 2);
+    let large = RgbImage::new(3000, 1000, vec![7; 9_000_000]).unwrap();
+    // The networks of the clip before are there, but there is no room for this photo beside them.
+    let error = pipeline.generate(&large, &settings).unwrap_err();
+    let GenerateError::OverBudget { over, .. } = &error else { panic!("{error}") };
+    assert!(over.working > 9_000_000 && error.to_string().contains("photo, frames and the rest"), "{error}");
+    assert_eq!(limited(need + 20_000_000).generate(&large, &settings).unwrap().frames.len(), 2);
 }
 
 #[test]

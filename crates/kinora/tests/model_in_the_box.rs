@@ -6,7 +6,7 @@ use std::path::Path;
 
 use kinora::{
     ImageToVideo,
-    image_to_video::{LoadOptions, Settings},
+    image_to_video::{LoadOptions, Precision, Settings},
     model_in_the_box, photo,
 };
 
@@ -17,7 +17,8 @@ fn a_seed_gives_the_clip_of_diffusers_and_it_moves() {
     let model = model_in_the_box::open().unwrap();
     let settings = Settings::for_model(&model).unwrap().seed(7);
     assert_eq!([expected.width(), expected.height()], [settings.width, settings.frames * settings.height]);
-    let pipeline = ImageToVideo::new(model, LoadOptions::default()).unwrap();
+    let options = LoadOptions::default().precision(Precision::F32);
+    let pipeline = ImageToVideo::new(model, options).unwrap();
     let still = model_in_the_box::still().unwrap();
     let clip = pipeline.generate(&still, &settings).unwrap();
     let got: Vec<u8> = clip.frames.iter().flat_map(|frame| frame.bytes()).copied().collect();

@@ -12,7 +12,8 @@ use std::{
 use kinora::{
     ImageToVideo, RgbImage,
     device::Device,
-    image_to_video::{Clip, GenerateError, LoadOptions, Settings, Stage},
+    image_to_video::{Clip, GenerateError, LoadOptions, Precision, Settings, Stage},
+    memory::{LimitSource, MemoryLimit},
     runtime::{
         Backend, LoadContext, Network, NetworkMemory, PlannedNetwork, RunError, StepLoop, StepObserver,
         Tensors, tensors,
@@ -20,7 +21,7 @@ use kinora::{
 };
 use kinora_cpu::{CpuTarget, reference};
 use kinora_graph::{
-    Graph, Parameters, Source, Tensor,
+    DType, Graph, Parameters, Source, Tensor,
     plan::{Plan, PlanOptions},
 };
 use kinora_models::{folder::ModelFolder, synthetic::SyntheticModel};
@@ -154,4 +155,53 @@ fn a_pipeline_runs_on_a_backend_that_it_does_not_know() {
 
     let stopped = case.make(&pipeline, Some(Stage::Denoise)).unwrap_err();
     assert!(matches!(stopped, GenerateError::Cancelled), "{stopped}");
+}
+
+/// A device with memory of its own, whose networks are best in another precision.
+#[derive(Debug)]
+struct Card;
+
+impl Backend for Card {
+    fn describe(&self) -> String {
+        "a card".to_owned()
+    }
+
+    fn default_dtype(&self) -> DType {
+        DType::BF16
+    }
+
+    fn free_memory(&self) -> Result<Option<usize>, RunError> {
+        Ok(Some(5_000))
+    }
+
+    fn plan(&self, graph: &Graph, budget: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
+        Plain::default().plan(graph, budget)
+    }
+}
+
+#[test]
+fn a_model_takes_the_devices_own_precision_and_memory() {
+    let case = Case::new();
+    let on =
+        |backend: Arc<dyn Backend>, options| ImageToVideo::on(backend, case.model.clone(), options).unwrap();
+    let card = on(Arc::new(Card), LoadOptions::default());
+    assert_eq!(card.precision(), Precision::BF16);
+    let limit = MemoryLimit { bytes: 5_000, source: LimitSource::Gpu };
+    assert_eq!(card.memory_limit(), Some(limit));
+    let error = case.make(&card, None).unwrap_err();
+    assert!(matches!(error, GenerateError::OverBudget { .. }), "{error}");
+    assert!(error.to_string().contains("only 5.00 kB may be used"), "{error}");
+    // What the machine holds beside the networks does not count there.
+    assert_eq!(card.estimate(&case.settings).unwrap().working_bytes, 0);
+    let asked = on(Arc::new(Card), LoadOptions::default().precision(Precision::F32).memory_budget(1 << 30));
+    assert_eq!(
+        (asked.precision(), asked.memory_limit().map(|limit| limit.bytes)),
+        (Precision::F32, Some(1 << 30))
+    );
+
+    let plain = on(Arc::new(Plain::default()), LoadOptions::default());
+    assert_eq!(plain.precision(), Precision::F32);
+    assert!(plain.estimate(&case.settings).unwrap().working_bytes > 0);
+    let available = plain.memory_limit().map(|limit| limit.source);
+    assert!(cfg!(not(target_os = "linux")) || available.is_some_and(|source| source != LimitSource::Gpu));
 }

@@ -29,6 +29,15 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Ok(None)
     }
 
+    /// How much is free of the memory that the device has of its own, in bytes. `None` if its networks are held in the
+    /// machine's memory, with everything else.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn free_memory(&self) -> Result<Option<usize>, RunError> {
+        Ok(None)
+    }
+
     /// Whether [`PlannedNetwork::tune`] may measure anything.
     fn tunes(&self) -> bool {
         false

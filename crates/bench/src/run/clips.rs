@@ -53,8 +53,7 @@ impl ClipLayer {
         preset.model.write(folder.path())?;
         let precision = Precision::ALL.into_iter().find(|precision| precision.dtype() == dtype);
         // diffusers keeps its networks in memory, and so do we.
-        let options =
-            LoadOptions::default().keep_loaded(true).device(device).precision(precision.unwrap_or_default());
+        let options = LoadOptions::default().keep_loaded(true).device(device).precision(precision);
         let pipeline = ImageToVideo::new(ModelFolder::open(folder.path())?, options)?;
         let ClipShape { frames, height, width, steps } = preset.clip;
         let settings = Settings::for_configs(pipeline.configs())

@@ -8,7 +8,7 @@ use super::Outcome;
 use crate::{
     ImageToVideo, RgbImage,
     device::Device,
-    image_to_video::{Clip, GenerateError, LoadOptions, Precision, Settings},
+    image_to_video::{Clip, GenerateError, LoadOptions, Settings},
     quantity,
 };
 
@@ -72,8 +72,7 @@ impl Demonstration {
 
     fn open(&self, device: Device, profiler: Profiler) -> Result<(ImageToVideo, Settings), GenerateError> {
         let settings = Settings::for_model(&self.model)?.steps(2).seed(1);
-        let precision = Precision::default_for(device)?;
-        let options = LoadOptions::default().precision(precision).device(device).profiler(profiler);
+        let options = LoadOptions::default().device(device).profiler(profiler);
         Ok((ImageToVideo::new(self.model.clone(), options)?, settings))
     }
 

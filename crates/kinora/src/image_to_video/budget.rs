@@ -23,6 +23,12 @@ pub struct Suggestion {
 }
 
 impl Suggestion {
+    /// The decode chunk, if that is all it asks to change.
+    pub(super) fn only_decode_chunk(&self) -> Option<usize> {
+        let Suggestion { frames, size, precision, decode_chunk, .. } = *self;
+        decode_chunk.filter(|_| frames.is_none() && size.is_none() && precision.is_none())
+    }
+
     /// The settings and the precision with the suggestion applied.
     pub(super) fn apply(&self, settings: &Settings, precision: Precision) -> (Settings, Precision) {
         let [width, height] = self.size.unwrap_or([settings.width, settings.height]);

@@ -25,7 +25,7 @@ impl Run<'_, '_> {
         let mut frames = Vec::with_capacity(settings.frames);
         for (chunk, part) in decoders {
             let chunk = *chunk;
-            let runs = part.runs;
+            let (name, runs) = (part.name, part.runs);
             let mut decoder = self.load(part, weights)?;
             self.tell(Stage::Decode, frames.len(), settings.frames, None)?;
             for _ in 0..runs {
@@ -38,6 +38,7 @@ impl Run<'_, '_> {
                 // What f32 holds may be too large for the decoder's precision.
                 self.check_finite(Stage::Decode, &now)?;
                 let pixels = decoder.run(&named([("latents", now)]))?.take("frames")?;
+                self.reserve(name, pixels.bytes().len())?;
                 for bytes in pixels.bytes().chunks_exact(pixels.bytes().len() / chunk) {
                     frames.push(RgbImage::new(settings.width, settings.height, bytes.to_vec())?);
                 }

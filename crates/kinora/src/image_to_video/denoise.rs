@@ -13,6 +13,7 @@ use super::{
     GenerateError, Settings, Stage,
     plans::Part,
     run::{Run, named},
+    working::LATENT_COPIES,
 };
 
 /// What the network is conditioned on: the encoded photo.
@@ -30,6 +31,7 @@ impl Run<'_, '_> {
         conditions: Conditions,
         schedule: &Schedule,
     ) -> Result<Tensor, GenerateError> {
+        let name = part.name;
         let mut unet = self.load(part, weights)?;
         let settings = self.request.settings;
         let steps = settings.steps;
@@ -38,6 +40,9 @@ impl Run<'_, '_> {
         let dtype = self.request.precision.dtype();
         let [height, width] = self.request.latent_size();
         let shape = [settings.frames, height, width, self.request.configs.unet.out_channels];
+        let fresh = if schedule.needs_noise { steps } else { 0 };
+        let latents = shape.iter().product::<usize>() * size_of::<f32>();
+        self.reserve(name, latents.saturating_mul(LATENT_COPIES + fresh))?;
         let scale = schedule.initial_noise_scale as f32;
         let first: Vec<f32> = self.noise.draw(dtype, shape).into_iter().map(|noise| noise * scale).collect();
         let latents = Tensor::from_slice(shape, &first)?;

@@ -11,6 +11,7 @@ use super::{
     configs::COLOURS,
     plans::Part,
     run::{Run, named},
+    working::PHOTO_COPIES,
 };
 
 impl Run<'_, '_> {
@@ -43,11 +44,13 @@ impl Run<'_, '_> {
         weights: &Weights,
         photo: &RgbImage,
     ) -> Result<Tensor, GenerateError> {
+        let name = part.name;
         let mut encoder = self.load(part, weights)?;
         self.tell(Stage::EncodeLatents, 0, 1, None)?;
         let running = self.stopwatch.begin(Stage::EncodeLatents);
         let settings = self.request.settings;
         let shape = [1, settings.height, settings.width, COLOURS];
+        self.reserve(name, PHOTO_COPIES * settings.height * settings.width * COLOURS * size_of::<f32>())?;
         let mut pixels = preprocess(photo, settings.width, settings.height)?;
         // Drawn even if its strength is 0, since the latents are drawn after it. diffusers' image is always f32.
         let noise = self.noise.draw(DType::F32, shape);

@@ -158,7 +158,7 @@ pub struct Mismatch {
 pub struct OverBudget {
     /// The network.
     pub part: &'static str,
-    /// What it needs: weights and activations.
+    /// What it needs, with what the clip holds beside it.
     pub need: usize,
     /// What may be used.
     pub budget: usize,
@@ -166,6 +166,8 @@ pub struct OverBudget {
     pub weights: usize,
     /// The activations' share of the need.
     pub activations: usize,
+    /// The share of everything else: the photo, the latents, the finished frames, and what the threads keep.
+    pub working: usize,
 }
 
 impl fmt::Display for OverBudget {
@@ -178,8 +180,11 @@ impl fmt::Display for OverBudget {
         }
         let (weights, activations) = (shown(self.weights), shown(self.activations));
         let part = self.part;
-        write!(f, "the {part} needs {need} of memory (weights {weights}, activations {activations}), ")?;
-        write!(f, "but only {budget} may be used")
+        write!(f, "the {part} needs {need} of memory (weights {weights}, activations {activations}")?;
+        if self.working > 0 {
+            write!(f, ", photo, frames and the rest {}", shown(self.working))?;
+        }
+        write!(f, "), but only {budget} may be used")
     }
 }
 
@@ -217,7 +222,8 @@ impl GenerateError {
         match source {
             RunError::Stopped => GenerateError::Cancelled,
             RunError::Plan(PlanError::OverBudget { need, budget, weights, arena, .. }) => {
-                let over = Box::new(OverBudget { part, need, budget, weights, activations: arena });
+                let over =
+                    Box::new(OverBudget { part, need, budget, weights, activations: arena, working: 0 });
                 GenerateError::OverBudget { over, suggestion: None }
             }
             source if source.is_out_of_memory() || is_weight_without_memory(&source) => {
@@ -225,6 +231,16 @@ impl GenerateError {
             }
             source => GenerateError::Run { part, source: Box::new(source) },
         }
+    }
+
+    /// The same with what the clip holds beside the network that does not fit, in the whole budget.
+    pub(super) fn with_working(mut self, working: usize, budget: Option<usize>) -> Self {
+        if let GenerateError::OverBudget { over, .. } = &mut self {
+            over.need = over.need.saturating_add(working);
+            over.budget = budget.unwrap_or(over.budget);
+            over.working = working;
+        }
+        self
     }
 }
 
@@ -253,8 +269,14 @@ mod tests {
 
     #[test]
     fn figures_that_look_alike_are_given_exactly() {
-        let over =
-            |need| OverBudget { part: "UNet", need, budget: 12_000_000_000, weights: 1, activations: 2 };
+        let over = |need| OverBudget {
+            part: "UNet",
+            need,
+            budget: 12_000_000_000,
+            weights: 1,
+            activations: 2,
+            working: 0,
+        };
         let text = over(13_000_000_000).to_string();
         assert!(text.starts_with("the UNet needs 13.0 GB of memory (weights 1 B"), "{text}");
         let text = over(12_000_000_001).to_string();

@@ -42,17 +42,23 @@ impl PartEstimate {
 pub struct Estimate {
     /// The networks in the order in which they run. A decoder comes twice if the last chunk is shorter than the others.
     pub parts: Vec<PartEstimate>,
+    /// What the clip holds beside them at its peak: the photo, latents, finished frames, and what the threads keep. A
+    /// photo that is not known, or is smaller than the clip, counts as one of its size. 0 if the device has memory of its own,
+    /// because that is not held there.
+    pub working_bytes: usize,
     /// Whether they stay in memory for the next clip, as [`LoadOptions::keep_loaded`](super::LoadOptions::keep_loaded)
     /// asks. Otherwise each is loaded when the one before it has been dropped.
     pub kept_loaded: bool,
 }
 
 impl Estimate {
-    /// The peak memory of the clip: that of its largest network, or of all together if they are kept loaded. The photo,
-    /// the latents, the finished frames and some scratch memory per thread come on top.
+    /// The peak memory of the clip: that of its largest network, or of all together if they are kept loaded, and of
+    /// what it holds beside them.
     pub fn peak_bytes(&self) -> usize {
         let parts = self.parts.iter().map(PartEstimate::peak_bytes);
-        if self.kept_loaded { parts.fold(0, usize::saturating_add) } else { parts.max().unwrap_or(0) }
+        let networks =
+            if self.kept_loaded { parts.fold(0, usize::saturating_add) } else { parts.max().unwrap_or(0) };
+        networks.saturating_add(self.working_bytes)
     }
 
     /// The same if the networks are kept, if that fits the budget.
@@ -88,8 +94,9 @@ impl Estimate {
 
 impl Serialize for Estimate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("Estimate", 5)?;
+        let mut fields = serializer.serialize_struct("Estimate", 6)?;
         fields.serialize_field("peak_bytes", &self.peak_bytes())?;
+        fields.serialize_field("working_bytes", &self.working_bytes)?;
         fields.serialize_field("flops", &self.flops())?;
         fields.serialize_field("parameters", &self.parameters())?;
         fields.serialize_field("kept_loaded", &self.kept_loaded)?;
@@ -107,5 +114,6 @@ pub fn estimate_configs(
     settings: &Settings,
     precision: Precision,
 ) -> Result<Estimate, GenerateError> {
-    Ok(Request { configs, settings, precision, backend: &CpuBackend::default() }.plan(None)?.estimate())
+    let backend = &CpuBackend::default();
+    Ok(Request { configs, settings, precision, backend, photo: [0; 2] }.plan(None)?.estimate())
 }

@@ -104,7 +104,7 @@ fn fit(configs: &Configs, settings: &Settings, machine: Machine) -> Result<Fit, 
     };
     let reserved = if machine.architecture.is_some() { GPU_RESERVED_BYTES } else { CPU_RESERVED_BYTES };
     let budget = usize::try_from(machine.memory_bytes - reserved).unwrap_or(usize::MAX);
-    let request = Request { configs, settings, precision, backend: &*backend };
+    let request = Request { configs, settings, precision, backend: &*backend, photo: [0; 2] };
     let clip = match request.plan_within(Some(budget)) {
         Ok(plans) => Some(fitting(&machine, settings, precision, &plans.estimate())),
         Err(GenerateError::OverBudget { suggestion: Some(suggestion), .. }) => {

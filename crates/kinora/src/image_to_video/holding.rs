@@ -3,6 +3,9 @@
 use kinora_profile::Profiler;
 use kinora_runtime::NetworkMemory;
 
+/// What is held beside the networks.
+pub(super) const WORKING: &str = "photo, latents and frames";
+
 /// The owners of a network's memory, by their names in a profile.
 pub(super) struct Holding {
     weights: String,

@@ -17,7 +17,7 @@ pub fn clip_kernels(
     precision: Precision,
     architecture: Architecture,
 ) -> Result<Vec<Kernel>, GenerateError> {
-    let request = Request { configs, settings, precision, backend: &CpuBackend::default() };
+    let request = Request { configs, settings, precision, backend: &CpuBackend::default(), photo: [0; 2] };
     let mut kernels = Vec::new();
     for graph in request.graphs()? {
         let found = Planned::kernels_of_generation(&graph, architecture, CpuOps::shared());

@@ -43,6 +43,7 @@ mod progress;
 mod report;
 mod run;
 mod settings;
+mod working;
 
 use std::{
     ops::ControlFlow,
@@ -65,13 +66,16 @@ pub use error::{ConfigError, GenerateError, Mismatch, OverBudget};
 pub use estimate::{Estimate, PartEstimate, estimate_configs};
 #[cfg(feature = "cuda")]
 pub use kernels::clip_kernels;
-pub use options::{LoadOptions, Precision};
+pub use options::{LoadOptions, MemoryBudget, Precision};
 pub use preview::Preview;
 pub use progress::{Observe, Progress, Stage};
 pub use report::{LoadReport, Report, StageTime};
 pub use settings::{Settings, random_seed};
 
-use crate::device::OpenDeviceError;
+use crate::{
+    device::{OpenDeviceError, start_threads},
+    memory::MemoryLimit,
+};
 use denoise::Conditions;
 use noise::Noise;
 use plans::{Plans, Request};
@@ -84,6 +88,8 @@ use run::Run;
 pub struct ImageToVideo {
     model: ModelFolder,
     options: LoadOptions,
+    precision: Precision,
+    limit: Option<MemoryLimit>,
     backend: Arc<dyn Backend>,
     configs: Configs,
     image_encoder: Weights,
@@ -125,14 +131,19 @@ impl ImageToVideo {
         model: ModelFolder,
         options: LoadOptions,
     ) -> Result<Self, GenerateError> {
-        let variant = Variant::For(options.precision.dtype());
+        start_threads()?;
+        let precision = options.precision.unwrap_or_else(|| Precision::of(backend.default_dtype()));
+        let variant = Variant::For(precision.dtype());
         Ok(ImageToVideo {
             configs,
             image_encoder: model.weights("image_encoder", &variant)?,
             vae: model.weights("vae", &variant)?,
             unet: model.weights("unet", &variant)?,
             model,
+            // Asked when the weights are mapped, which counts where addresses are limited.
+            limit: options.memory_budget.limit(&*backend).map_err(OpenDeviceError::from)?,
             options,
+            precision,
             backend,
             plans: Mutex::default(),
         })
@@ -148,13 +159,23 @@ impl ImageToVideo {
         self.backend.describe()
     }
 
+    /// How weights and activations are stored.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The memory that a clip may take, by [`LoadOptions::memory_budget`](field@LoadOptions::memory_budget). `None` if there
+    /// is no limit, or if the system does not say what is available.
+    pub fn memory_limit(&self) -> Option<MemoryLimit> {
+        self.limit
+    }
+
     /// What runs the model, and the best it can do, which is measured now and takes about a second.
     ///
     /// # Errors
     /// If the GPU fails.
     pub fn machine(&self) -> Result<Machine, GenerateError> {
-        let ceilings =
-            self.backend.ceilings(self.options.precision.dtype()).map_err(OpenDeviceError::from)?;
+        let ceilings = self.backend.ceilings(self.precision.dtype()).map_err(OpenDeviceError::from)?;
         Ok(Machine { device: self.device(), ceilings })
     }
 
@@ -163,7 +184,7 @@ impl ImageToVideo {
     /// # Errors
     /// If the settings are refused.
     pub fn estimate(&self, settings: &Settings) -> Result<Estimate, GenerateError> {
-        Ok(self.with_options(self.request(settings).plan(None)?.estimate()))
+        Ok(self.with_options(self.request(settings, [0; 2]).plan(None)?.estimate()))
     }
 
     /// What the weight files lack for a clip: tensors that are missing or have another shape or type. Reads only the
@@ -172,7 +193,28 @@ impl ImageToVideo {
     /// # Errors
     /// If the settings are refused.
     pub fn weights_problems(&self, settings: &Settings) -> Result<Vec<WeightsError>, GenerateError> {
-        Ok(self.problems(&self.request(settings).plan(None)?))
+        Ok(self.problems(&self.request(settings, [0; 2]).plan(None)?))
+    }
+
+    /// The settings, with a smaller decode chunk if the clip fits its memory only so. Smaller chunks change the pixels a
+    /// little, because the frames of a chunk influence each other.
+    ///
+    /// # Errors
+    /// As [`ImageToVideo::generate`] before any work.
+    pub fn fit(&self, photo: &RgbImage, settings: &Settings) -> Result<Settings, GenerateError> {
+        match self.plans(&self.request(settings, size_of_photo(photo))) {
+            Ok(plans) => {
+                *self.kept() = Some(plans);
+                Ok(settings.clone())
+            }
+            Err(GenerateError::OverBudget { over, suggestion }) => {
+                match suggestion.as_deref().and_then(Suggestion::only_decode_chunk) {
+                    Some(chunk) => Ok(settings.clone().decode_chunk(chunk)),
+                    None => Err(GenerateError::OverBudget { over, suggestion }),
+                }
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Makes a clip of a photo.
@@ -211,7 +253,7 @@ impl ImageToVideo {
         let profiler = &self.options.profiler;
         let _clip = profiler.span("clip");
         let mut stopwatch = Stopwatch::start(profiler);
-        let request = self.request(settings);
+        let request = self.request(settings, size_of_photo(photo));
         let planning = profiler.span("plan");
         let mut plans = self.plans(&request)?;
         drop(planning);
@@ -224,8 +266,10 @@ impl ImageToVideo {
         }
         let plan = self.with_options(plans.estimate());
         profiler.planned_peak(plan.peak_bytes());
+        profiler.holds(holding::WORKING, plan.working_bytes);
         let kept = plan.kept_loaded;
         let clip = self.run(request, &mut plans, plan, photo, observe, stopwatch);
+        profiler.holds(holding::WORKING, 0);
         // A clip that ended early may have left a network loaded.
         if kept || clip.is_ok() {
             *self.kept() = Some(plans);
@@ -233,15 +277,25 @@ impl ImageToVideo {
         clip
     }
 
-    fn request<'a>(&'a self, settings: &'a Settings) -> Request<'a> {
-        let precision = self.options.precision;
-        Request { configs: &self.configs, settings, precision, backend: &*self.backend }
+    fn request<'a>(&'a self, settings: &'a Settings, photo: [usize; 2]) -> Request<'a> {
+        Request {
+            configs: &self.configs,
+            settings,
+            precision: self.precision,
+            backend: &*self.backend,
+            photo,
+        }
+    }
+
+    /// The limit in the machine's own measure.
+    fn budget(&self) -> Option<usize> {
+        self.limit.map(|limit| usize::try_from(limit.bytes).unwrap_or(usize::MAX))
     }
 
     /// The estimate, for networks that are kept loaded or not.
     fn with_options(&self, estimate: Estimate) -> Estimate {
         match self.options.keep_loaded {
-            true => estimate.kept_within(self.options.memory_budget),
+            true => estimate.kept_within(self.budget()),
             false => estimate,
         }
     }
@@ -250,10 +304,13 @@ impl ImageToVideo {
     /// that they may hold, are dropped once it is certain that the new ones work.
     fn plans(&self, request: &Request<'_>) -> Result<Plans, GenerateError> {
         request.settings.check(&self.configs, request.precision)?;
-        let shape = request.shape()?;
+        let (shape, working_bytes) = (request.shape()?, request.working_bytes()?);
         let last = self.kept().take();
-        if let Some(plans) = last {
-            if plans.shape == shape {
+        if let Some(mut plans) = last {
+            // Another photo may take more beside the same networks.
+            plans.working_bytes = working_bytes;
+            let fits = self.budget().is_none_or(|budget| plans.estimate().peak_bytes() <= budget);
+            if plans.shape == shape && fits {
                 return Ok(plans);
             }
             let new = self.new_plans(request);
@@ -266,7 +323,7 @@ impl ImageToVideo {
     }
 
     fn new_plans(&self, request: &Request<'_>) -> Result<Plans, GenerateError> {
-        let plans = request.plan_within(self.options.memory_budget)?;
+        let plans = request.plan_within(self.budget())?;
         let mut problems = self.problems(&plans).into_iter();
         match problems.next() {
             Some(first) => Err(GenerateError::Weights { source: Box::new(first), more: problems.count() }),
@@ -334,4 +391,9 @@ impl ImageToVideo {
         };
         Ok(Clip { frames, latents, report })
     }
+}
+
+/// Width and height.
+fn size_of_photo(photo: &RgbImage) -> [usize; 2] {
+    [photo.width(), photo.height()]
 }

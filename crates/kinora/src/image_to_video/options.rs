@@ -4,16 +4,18 @@ use std::{fmt, str::FromStr};
 
 use kinora_graph::{DType, Tensor};
 use kinora_profile::Profiler;
-use kinora_runtime::{KernelSet, Tuning};
+use kinora_runtime::{Backend, KernelSet, RunError, Tuning};
 use serde::Serialize;
 
 use super::GenerateError;
 use crate::{
     device::{Device, OpenDeviceError},
+    memory::{self, LimitSource, MemoryLimit},
     setters::setters,
 };
 
-/// How a model is loaded.
+/// How a model is loaded. By default it runs on the best device there is, in the precision that suits it, within the memory
+/// that is available.
 ///
 /// ```
 /// use kinora::{Device, LoadOptions, image_to_video::Precision};
@@ -23,16 +25,16 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct LoadOptions {
-    /// How weights and activations are stored.
-    pub precision: Precision,
+    /// How weights and activations are stored. `None` is what suits the device: f16 on a GPU, f32 on the CPU.
+    pub precision: Option<Precision>,
     /// What runs the model.
     pub device: Device,
     /// Which kernels run on a GPU.
     pub kernels: KernelSet,
     /// How kernels are chosen on a GPU if an op has several.
     pub tuning: Tuning,
-    /// The bytes that weights and activations may take together. `None` means no limit.
-    pub memory_budget: Option<usize>,
+    /// The memory that a clip may take. One that needs more is refused before any work.
+    pub memory_budget: MemoryBudget,
     /// Keeps the networks in memory from one clip to the next, so that another clip of the same shape (frames, steps,
     /// size, decode chunk, scheduler, with guidance or without) loads nothing. They take their memory all together then,
     /// rather than one after the other; if that is more than the budget, they are loaded for each clip as without it.
@@ -44,13 +46,47 @@ pub struct LoadOptions {
 
 impl LoadOptions {
     setters! {
-        precision: Precision,
+        precision: impl Into<Option<Precision>>,
         device: Device,
         kernels: KernelSet,
         tuning: Tuning,
-        memory_budget: impl Into<Option<usize>>,
+        memory_budget: impl Into<MemoryBudget>,
         keep_loaded: bool,
         profiler: Profiler,
+    }
+}
+
+/// The memory that a clip may take: that of the device, or of the machine if the device has none of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryBudget {
+    /// What is available when the model is opened.
+    #[default]
+    Available,
+    /// Any amount.
+    Unlimited,
+    /// So many bytes.
+    Bytes(usize),
+}
+
+impl MemoryBudget {
+    /// The limit on a backend, as of now. `None` if there is none, or if the system does not say what is available.
+    pub(super) fn limit(self, backend: &dyn Backend) -> Result<Option<MemoryLimit>, RunError> {
+        Ok(match self {
+            MemoryBudget::Available => match backend.free_memory()? {
+                Some(free) => Some(MemoryLimit { bytes: free as u64, source: LimitSource::Gpu }),
+                None => memory::available(),
+            },
+            MemoryBudget::Unlimited => None,
+            MemoryBudget::Bytes(bytes) => {
+                Some(MemoryLimit { bytes: bytes as u64, source: LimitSource::Asked })
+            }
+        })
+    }
+}
+
+impl From<usize> for MemoryBudget {
+    fn from(bytes: usize) -> Self {
+        MemoryBudget::Bytes(bytes)
     }
 }
 
@@ -76,8 +112,12 @@ impl Precision {
     /// # Errors
     /// If the requested GPU cannot be used.
     pub fn default_for(device: Device) -> Result<Precision, OpenDeviceError> {
-        let dtype = device.default_dtype()?;
-        Ok(Self::ALL.into_iter().find(|precision| precision.dtype() == dtype).unwrap_or_default())
+        Ok(Self::of(device.default_dtype()?))
+    }
+
+    /// The precision that stores numbers as this type; f32 if none does.
+    pub(super) fn of(dtype: DType) -> Precision {
+        Self::ALL.into_iter().find(|precision| precision.dtype() == dtype).unwrap_or_default()
     }
 
     /// The element type.

@@ -92,6 +92,8 @@ impl Part {
 #[derive(Debug)]
 pub(super) struct Plans {
     pub shape: ClipShape,
+    /// What the clip holds beside the networks.
+    pub working_bytes: usize,
     pub image_encoder: Part,
     pub vae_encoder: Part,
     pub unet: Part,
@@ -118,6 +120,8 @@ pub(super) struct Request<'a> {
     pub settings: &'a Settings,
     pub precision: Precision,
     pub backend: &'a dyn Backend,
+    /// The photo's width and height. For an estimate without one, no pixel.
+    pub photo: [usize; 2],
 }
 
 impl Request<'_> {
@@ -164,12 +168,19 @@ impl Request<'_> {
         }
     }
 
-    /// Checks the settings and plans all networks.
+    /// Checks the settings and plans all networks. Each has to fit the budget, with what the clip holds beside it.
     pub fn plan(&self, budget: Option<usize>) -> Result<Plans, GenerateError> {
         self.settings.check(self.configs, self.precision)?;
         self.configs.check()?;
+        let working = self.working_bytes()?;
+        let room = budget.map(|budget| budget.saturating_sub(working));
+        self.plan_networks(room, working).map_err(|error| error.with_working(working, budget))
+    }
+
+    fn plan_networks(&self, budget: Option<usize>, working_bytes: usize) -> Result<Plans, GenerateError> {
         let schedule = self.schedule()?;
         Ok(Plans {
+            working_bytes,
             shape: self.shape()?,
             image_encoder: self.image_encoder(budget)?,
             vae_encoder: self.vae_encoder(budget)?,
@@ -298,6 +309,7 @@ impl Plans {
 
     /// What the clip needs if each network is dropped before the next is loaded.
     pub fn estimate(&self) -> Estimate {
-        Estimate { parts: self.parts().map(Part::estimate).collect(), kept_loaded: false }
+        let parts = self.parts().map(Part::estimate).collect();
+        Estimate { parts, working_bytes: self.working_bytes, kept_loaded: false }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{
 
 use kinora_graph::Tensor;
 use kinora_models::weights::Weights;
-use kinora_runtime::{LoadContext, Network, StepLoop, StepObserver, Tensors};
+use kinora_runtime::{LoadContext, Network, StepLoop, StepObserver, Tensors, tensors};
 
 use super::{
     GenerateError, Preview, Progress, Stage,
@@ -18,6 +18,7 @@ use super::{
     progress::{Observe, tell},
     report::{LoadReport, Stopwatch},
 };
+use crate::memory;
 
 /// One clip on its way through the networks: what its stages share. Each stage is in a file of its own.
 pub(super) struct Run<'a, 'o> {
@@ -79,8 +80,14 @@ impl Run<'_, '_> {
     pub fn release(&self, part: &mut Part) {
         if !self.keep_loaded {
             part.unload();
+            memory::hand_back();
             Holding::new(part.name).end(self.stopwatch.profiler());
         }
+    }
+
+    /// Finds out whether there is memory for what a stage will allocate. The allocation itself would end the program.
+    pub fn reserve(&self, part: &'static str, bytes: usize) -> Result<(), GenerateError> {
+        tensors::reserve(bytes).map_err(|source| GenerateError::run(part, source))
     }
 
     /// Refuses a result that holds an infinity or a NaN: everything after it would be black.

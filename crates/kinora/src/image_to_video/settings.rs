@@ -164,8 +164,8 @@ impl Settings {
     /// # Errors
     /// Says how many it can take.
     pub fn check_steps(&self, configs: &Configs) -> Result<(), GenerateError> {
-        let precision = Precision::default();
-        Request { configs, settings: self, precision, backend: &CpuBackend::default() }.schedule().map(drop)
+        let (precision, backend) = (Precision::default(), &CpuBackend::default());
+        Request { configs, settings: self, precision, backend, photo: [0; 2] }.schedule().map(drop)
     }
 }
 
