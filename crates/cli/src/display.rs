@@ -214,7 +214,7 @@ fn style(unit: Unit, end: Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
         })
         .with_key("times", move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
             let _ = if interrupt::requested() {
-                text.write_str("stopping after this step; Ctrl-C again stops now")
+                text.write_str("stopping after this case; Ctrl-C again stops now")
             } else {
                 text.write_str(&times(state.elapsed(), &end))
             };

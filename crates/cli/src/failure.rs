@@ -172,7 +172,7 @@ pub enum Failure {
     },
     /// The system refuses a handler for Ctrl-C.
     #[error("cannot listen for Ctrl-C")]
-    Signals(#[source] ctrlc::Error),
+    Signals(#[source] io::Error),
     /// The output could not be written.
     #[error("cannot write to standard output")]
     StandardOutput(#[source] io::Error),
@@ -215,6 +215,7 @@ impl Failure {
             Failure::Hub(HubError::NotCached { .. }) => {
                 "`kinora models list` shows what is there; `kinora models pull` downloads a model"
             }
+            Failure::Photo(PhotoError::Memory { .. }) => "--memory-limit sets what may be used",
             Failure::Memory { error, limit } => return Some(memory_help(error, limit)),
             #[cfg(feature = "cuda")]
             Failure::Kernels(error) => return error.missing_header().map(header_help),
@@ -244,6 +245,7 @@ impl Failure {
         match self {
             _ if self.is_usage() => "usage",
             Failure::Usage(_) => "usage",
+            Failure::Photo(PhotoError::Memory { .. }) => "memory",
             Failure::Photo(_) => "photo",
             Failure::Video(_) | Failure::FileExists(_) | Failure::File { .. } => "output",
             Failure::Profile(_) => "profile",
@@ -371,6 +373,7 @@ fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
     };
     match limit.source {
         LimitSource::Asked => format!("{fits}; or raise --memory-limit"),
+        LimitSource::Process => format!("{fits}; or raise `ulimit -v` or `-d`"),
         LimitSource::Machine | LimitSource::ControlGroup | LimitSource::Gpu => {
             format!("{fits}; --memory-limit sets a limit other than what is free now")
         }
@@ -462,7 +465,7 @@ mod tests {
 
     #[test]
     fn what_would_fit_is_suggested_as_options() {
-        let over = OverBudget { part: "UNet", need: 2, budget: 1, weights: 1, activations: 1 };
+        let over = OverBudget { part: "UNet", need: 2, budget: 1, weights: 1, activations: 1, working: 0 };
         let suggestion = Suggestion {
             frames: Some(7),
             size: Some([512, 320]),

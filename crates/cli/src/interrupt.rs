@@ -1,13 +1,16 @@
-//! Ctrl-C and termination requests: the work stops at its next step, and nothing half-written is left.
+//! Ctrl-C and other requests to end: the program ends at once if nothing is lost by it, and leaves nothing half-written.
+
+#[cfg(unix)]
+mod signals;
 
 use std::{
     io::{self, IsTerminal, Write},
     ops::ControlFlow,
-    process,
     sync::{
-        OnceLock,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
     },
+    thread,
     time::{Duration, Instant},
 };
 
@@ -17,6 +20,8 @@ use crate::failure::{EXIT_INTERRUPTED, Failure};
 static REQUESTED: OnceLock<Instant> = OnceLock::new();
 /// What runs before the program exits immediately.
 static CLEANUP: OnceLock<fn()> = OnceLock::new();
+/// Whether the listener is ending the program. Locked while it decides.
+static ENDING: Mutex<bool> = Mutex::new(false);
 static PHASE: AtomicU8 = AtomicU8::new(Phase::AtOnce as u8);
 /// Whether a download is under way, of which a part stays.
 static DOWNLOADING: AtomicBool = AtomicBool::new(false);
@@ -28,10 +33,11 @@ const TOGETHER: Duration = Duration::from_millis(300);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// Nothing would be left behind: the first request ends the program.
+    /// Nothing would be left behind or lost: the first request ends the program, however long a step may take.
     AtOnce,
-    /// The first request ends the work at its next step; the second does not wait for it. No file is being written.
-    AtNextStep,
+    /// The first request ends the work after this case of a benchmark, because the finished ones are kept; the second does
+    /// not wait for it. No file is being written.
+    AtNextCase,
     /// A file is being written: every request waits for the next frame, which takes milliseconds.
     Writing,
 }
@@ -67,7 +73,8 @@ pub fn control_flow() -> ControlFlow<()> {
 /// Does something that takes milliseconds and would leave a file behind if it were cut short. A request to end that
 /// arrives meanwhile takes effect afterwards.
 pub fn uninterrupted<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    let result = to_completion(work);
+    // Asked again within: the listener may just have found that the program can end at once.
+    let result = to_completion(|| if requested() { Err(Failure::Interrupted) } else { work() });
     if requested() { Err(Failure::Interrupted) } else { result }
 }
 
@@ -79,34 +86,80 @@ pub fn to_completion<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Leaves the program's end to the listener if it has begun with it, so that not both of them report it.
+pub fn settle() {
+    while *ENDING.lock().unwrap_or_else(PoisonError::into_inner) {
+        thread::park();
+    }
+}
+
 /// Whether a request ends the program immediately; `since` is how long ago the first request came, if this is a later
 /// one.
 fn ends_at_once(phase: u8, since: Option<Duration>) -> bool {
     let again = since.is_some();
     let same = since.is_some_and(|since| since < TOGETHER);
-    !same && (phase == Phase::AtOnce as u8 || (phase == Phase::AtNextStep as u8 && again))
+    !same && (phase == Phase::AtOnce as u8 || (phase == Phase::AtNextCase as u8 && again))
 }
 
-/// Installs the handler. `json` says whether the program's output is a JSON object.
+/// What the program may take to say that it was interrupted. Whoever reads its output may not be reading.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Begins to listen for requests to end. `json` says whether the program's output is a JSON object. No other thread may have
+/// been started.
 pub fn listen(json: bool) -> Result<(), Failure> {
-    ctrlc::set_handler(move || {
+    signals::listen(move || {
+        let mut ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
         let first = REQUESTED.set(Instant::now()).is_ok();
         let since = REQUESTED.get().filter(|_| !first).map(Instant::elapsed);
-        if ends_at_once(PHASE.load(SeqCst), since) {
-            if io::stderr().is_terminal() {
-                // The cursor may be on a progress bar's line.
-                let _ = io::stderr().write_all(b"\n");
-            }
-            let downloading = DOWNLOADING.load(SeqCst);
-            let failure = if downloading { Failure::InterruptedDownload } else { Failure::Interrupted };
-            failure.report(json);
-            if let Some(cleanup) = CLEANUP.get() {
-                cleanup();
-            }
-            process::exit(EXIT_INTERRUPTED.into());
+        *ending = ends_at_once(PHASE.load(SeqCst), since);
+        if *ending {
+            drop(ending);
+            end(json);
         }
     })
     .map_err(Failure::Signals)
+}
+
+/// Ends the program, and says so.
+fn end(json: bool) -> ! {
+    if let Some(cleanup) = CLEANUP.get() {
+        cleanup();
+    }
+    // Without this thread there is only more to wait for.
+    let _ = thread::Builder::new().spawn(|| {
+        thread::sleep(LAST_WORDS);
+        exit();
+    });
+    if io::stderr().is_terminal() {
+        // The cursor may be on a progress bar's line.
+        let _ = io::stderr().write_all(b"\n");
+    }
+    let downloading = DOWNLOADING.load(SeqCst);
+    let failure = if downloading { Failure::InterruptedDownload } else { Failure::Interrupted };
+    failure.report(json);
+    exit()
+}
+
+/// Exits without the libraries' own work at the end: threads are still computing, with what these would take down.
+#[cfg(unix)]
+fn exit() -> ! {
+    // SAFETY: ends the process and runs none of its code.
+    unsafe { libc::_exit(EXIT_INTERRUPTED.into()) }
+}
+
+#[cfg(not(unix))]
+fn exit() -> ! {
+    std::process::exit(EXIT_INTERRUPTED.into())
+}
+
+/// Ctrl-C and its like on systems without signals.
+#[cfg(not(unix))]
+mod signals {
+    use std::io;
+
+    pub fn listen(heard: impl Fn() + Send + 'static) -> io::Result<()> {
+        ctrlc::set_handler(heard).map_err(io::Error::other)
+    }
 }
 
 #[cfg(test)]
@@ -122,8 +175,8 @@ mod tests {
         // The work has ended since the first, and its results are being written.
         assert!(!at(Phase::AtOnce, &[20]));
         assert!(at(Phase::AtOnce, &[900]));
-        assert!(!at(Phase::AtNextStep, &[]) && !at(Phase::AtNextStep, &[20]));
-        assert!(at(Phase::AtNextStep, &[900]));
+        assert!(!at(Phase::AtNextCase, &[]) && !at(Phase::AtNextCase, &[20]));
+        assert!(at(Phase::AtNextCase, &[900]));
         assert!(!at(Phase::Writing, &[]) && !at(Phase::Writing, &[900]));
     }
 }

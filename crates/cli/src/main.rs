@@ -17,27 +17,35 @@ mod kernels;
 mod manual;
 mod model;
 mod models;
+mod out_of_memory;
 mod profile;
 mod quantities;
 #[cfg(feature = "simulator")]
 mod sim;
 mod standard_output;
 
-use std::process::ExitCode;
+use std::{alloc::System, process::ExitCode};
 
 use arguments::{Arguments, Command};
 use clap::Parser;
 use failure::Failure;
 use standard_output::{print, print_styled};
 
+#[global_allocator]
+static ALLOCATOR: out_of_memory::Allocator<System> = out_of_memory::Allocator(System);
+
 fn main() -> ExitCode {
+    // Looked for by hand: the options may not be ones that can be parsed.
+    let json = std::env::args_os().any(|word| word == "--json");
+    out_of_memory::listen(json);
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        // The options could not be parsed, so look for this one by hand.
-        Err(error) => return failure::report_usage(&error, std::env::args_os().any(|word| word == "--json")),
+        Err(error) => return failure::report_usage(&error, json),
     };
     let json = arguments.command.json();
-    match run(arguments.command) {
+    let result = run(arguments.command);
+    interrupt::settle();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(json),
     }
@@ -45,6 +53,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     interrupt::listen(command.json())?;
+    kinora::device::start_threads()?;
     match command {
         Command::Generate(arguments) => generate::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),

@@ -321,9 +321,37 @@ fn memory_that_does_not_suffice() {
     let (one, two) = (need("1"), need("2"));
     assert!(one < two);
     let memory = one.to_string();
-    let refused = answer(studio.generate("clip.mp4").args(["--size", "512x512", "--memory-limit", &memory]));
+    let generate = || {
+        let mut command = studio.generate("clip.mp4");
+        command.args(["--size", "512x512", "--memory-limit", &memory]);
+        command
+    };
+    let refused = answer(generate().args(["--decode-chunk", "2"]));
     refused.must_fail(1, &["the autoencoder's decoder needs", "help: --decode-chunk 1 would fit"]);
     assert_eq!(studio.names(), [""; 0]);
+    // Without a number of one's own, the one that fits is taken.
+    let made = answer(generate().args(["-v", "--json"]));
+    assert!(made.code == Some(0) && made.stderr.contains("decoding 1 frame at a time to fit"), "{made:?}");
+    assert_eq!(made.json()["report"]["settings"]["decode_chunk"], 1);
+    // Less than one frame at a time there is not.
+    let less = (one - 1).to_string();
+    let refused = answer(studio.generate("other.mp4").args(["--size", "512x512", "--memory-limit", &less]));
+    refused.must_fail(1, &["the limit is what was asked for"]);
+}
+
+/// A file of a hundred kilobytes that holds a gigabyte of pixels.
+#[test]
+fn a_photo_that_does_not_fit_the_memory() {
+    let studio = Studio::new();
+    // A bitmap's header alone: the pixels that it promises are not looked for.
+    let mut header = b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0".to_vec();
+    header.extend([13_000u32.to_le_bytes(); 2].concat());
+    header.extend([1, 0, 24, 0].into_iter().chain([0; 24]));
+    let photo = studio.write("photo.bmp", &header);
+    let refused =
+        answer(studio.generate_from(&photo, model(), "clip.gif").args(["--memory-limit", "20MB", "--json"]));
+    refused.must_fail(1, &["1.01 GB of memory to open", "only 20.0 MB may be used"]);
+    assert_eq!(refused.json()["error"]["kind"], "memory");
 }
 
 /// Without --memory-limit the machine's own limits hold: this clip fits no machine.

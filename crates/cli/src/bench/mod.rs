@@ -113,7 +113,7 @@ fn measure(arguments: &BenchArgs) -> Result<(Results, Result<(), Failure>), Fail
     };
     let mut progress = Progress::new(display, arguments.report.json);
     interrupt::on_immediate_exit(kinora_bench::peers::end_all);
-    Phase::AtNextStep.enter();
+    Phase::AtNextCase.enter();
     let results = Bench::new(options).run(&mut |event| progress.tell(event));
     Phase::AtOnce.enter();
     let shown = progress.end();

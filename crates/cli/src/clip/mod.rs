@@ -7,10 +7,10 @@ use std::{ffi::OsString, path::Path};
 use kinora::{
     RgbImage,
     image_to_video::{
-        Clip, ClipDefaults, Configs, GenerateError, ImageToVideo, LoadOptions, Precision, Progress, Settings,
-        Stage,
+        Clip, ClipDefaults, Configs, GenerateError, ImageToVideo, LoadOptions, MemoryBudget, Precision,
+        Progress, Settings, Stage,
     },
-    memory::{LimitSource, MemoryLimit},
+    memory::{self, LimitSource, MemoryLimit},
     photo,
     profile::Profiler,
 };
@@ -20,8 +20,7 @@ use self::arguments::RequestArgs;
 use crate::{
     display::{Display, Unit},
     failure::Failure,
-    interrupt::{self, Phase},
-    model,
+    interrupt, model,
     quantities::{Bytes, PictureSize},
 };
 
@@ -33,6 +32,8 @@ pub struct Order {
     pub settings: Settings,
     pub configs: Configs,
     pub limit: Option<MemoryLimit>,
+    /// Whether the number of frames that are decoded together may be chosen.
+    any_decode_chunk: bool,
     model: ModelFolder,
     options: LoadOptions,
 }
@@ -60,7 +61,9 @@ impl Order {
             .device(request.device)
             .kernels(request.kernels)
             .tuning(request.tuning)
-            .memory_budget(limit.map(|limit| usize::try_from(limit.bytes).unwrap_or(usize::MAX)))
+            .memory_budget(limit.map_or(MemoryBudget::Unlimited, |limit| {
+                MemoryBudget::Bytes(usize::try_from(limit.bytes).unwrap_or(usize::MAX))
+            }))
             .profiler(profiler);
         let model = match &request.model {
             Some(name) => model::open(name, &Variant::For(precision.dtype()), display)?,
@@ -73,12 +76,12 @@ impl Order {
         let configs = Configs::read(&model)?;
         let mut settings = Settings::for_configs(&configs);
         request.apply(&mut settings);
-        Ok(Order { settings, configs, limit, model, options })
+        let any_decode_chunk = request.clip.decode_chunk.is_none();
+        Ok(Order { settings, configs, limit, any_decode_chunk, model, options })
     }
 
-    /// The model, ready to make clips. From now on Ctrl-C is checked after every step.
+    /// The model, ready to make clips.
     pub fn open(&self, display: &mut Display) -> Result<ImageToVideo, Failure> {
-        Phase::AtNextStep.enter();
         let pipeline = ImageToVideo::new(self.model.clone(), self.options.clone())?;
         display.detail(&pipeline.device());
         Ok(pipeline)
@@ -92,20 +95,47 @@ impl Order {
         display: &mut Display,
     ) -> Result<Clip, Failure> {
         display.advance("plan", Unit::Parts, 0, 1);
+        let settings = self.fitted(pipeline, photo, &self.settings, display)?;
         let clip = pipeline
-            .generate_with(photo, &self.settings, |progress| {
+            .generate_with(photo, &settings, |progress| {
                 show(display, progress);
                 interrupt::control_flow()
             })
-            .map_err(|error| match (error, self.limit) {
-                (GenerateError::Cancelled, _) => Failure::Interrupted,
-                (error @ GenerateError::OverBudget { .. }, Some(limit)) => {
-                    Failure::Memory { error: Box::new(error), limit }
-                }
-                (error, _) => error.into(),
-            })?;
+            .map_err(|error| self.failure(error))?;
         display.end_stage();
         Ok(clip)
+    }
+
+    /// The settings, with fewer frames decoded together if the clip fits its memory only so and none were asked for.
+    fn fitted(
+        &self,
+        pipeline: &ImageToVideo,
+        photo: &RgbImage,
+        settings: &Settings,
+        display: &Display,
+    ) -> Result<Settings, Failure> {
+        if !self.any_decode_chunk {
+            return Ok(settings.clone());
+        }
+        let fitted = pipeline.fit(photo, settings).map_err(|error| self.failure(error))?;
+        if let (true, Some(limit)) = (fitted.decode_chunk < settings.decode_chunk, self.limit) {
+            let (chunk, limit) = (fitted.decode_chunk, Bytes(limit.bytes));
+            let frames = if chunk == 1 { "1 frame".to_owned() } else { format!("{chunk} frames") };
+            display.warn(&format!(
+                "decoding {frames} at a time to fit {limit}, which changes the pixels a little; --decode-chunk sets it"
+            ));
+        }
+        Ok(fitted)
+    }
+
+    fn failure(&self, error: GenerateError) -> Failure {
+        match (error, self.limit) {
+            (GenerateError::Cancelled, _) => Failure::Interrupted,
+            (error @ GenerateError::OverBudget { .. }, Some(limit)) => {
+                Failure::Memory { error: Box::new(error), limit }
+            }
+            (error, _) => error.into(),
+        }
     }
 }
 
@@ -140,13 +170,23 @@ pub fn checked_settings(arguments: &RequestArgs, precision: Precision) -> Result
 /// The photo that was named, or the still of the model in the box if neither a photo nor another model was.
 pub fn photo(request: &RequestArgs) -> Result<RgbImage, Failure> {
     match (&request.photo, &request.model) {
-        (Some(path), _) => Ok(photo::open(path)?),
+        (Some(path), _) => Ok(photo::open_within(path, photo_memory(request))?),
         (None, None) => model::still(),
         (None, Some(_)) => {
             let problem = "only the model in the box comes with a still; with --model, name a photo";
             Err(Failure::Usage(problem.to_owned()))
         }
     }
+}
+
+/// A photo of so few bytes is never why a clip does not fit.
+const SMALL_PHOTO: u64 = 8_000_000;
+
+/// The memory that opening a photo may take: the requested limit, otherwise what the machine has available.
+fn photo_memory(request: &RequestArgs) -> u64 {
+    let asked = request.memory_limit.map(|Bytes(bytes)| bytes);
+    let limit = asked.or_else(|| memory::available().map(|limit| limit.bytes));
+    limit.unwrap_or(u64::MAX).max(SMALL_PHOTO)
 }
 
 /// What the user may not have meant.

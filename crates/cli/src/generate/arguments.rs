@@ -28,7 +28,7 @@ Examples:
 
 Standard output carries only what --json or `-o -` puts there. Where standard error is no
 terminal, nothing is printed there but errors; -v prints plain lines.
-Ctrl-C stops at the next step, and a second one at once; no half-written file is left.
+Ctrl-C stops at once; no half-written file is left.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 

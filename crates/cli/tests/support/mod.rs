@@ -67,6 +67,23 @@ pub fn answer(command: &mut Command) -> Answer {
     command.output().unwrap().into()
 }
 
+/// The command, started by a shell that does something first, such as to limit it.
+pub fn after(first: &str, command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{first}; exec \"$0\" \"$@\"")]).arg(command.get_program());
+    shell.args(command.get_args()).stdin(Stdio::null());
+    if let Some(folder) = command.get_current_dir() {
+        shell.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
+}
+
 /// Runs the program with these words.
 pub fn run(words: &[&str]) -> Answer {
     answer(kinora().args(words))
