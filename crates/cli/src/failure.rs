@@ -244,6 +244,7 @@ impl Failure {
     fn kind(&self) -> &'static str {
         match self {
             _ if self.is_usage() => "usage",
+            _ if self.lacks_memory() => "memory",
             Failure::Usage(_) => "usage",
             Failure::Photo(PhotoError::Memory { .. }) => "memory",
             Failure::Photo(_) => "photo",
@@ -277,6 +278,19 @@ impl Failure {
             }
             Failure::Signals(_) | Failure::StandardOutput(_) => "system",
         }
+    }
+
+    /// Whether the system had no memory for something, such as to read a file.
+    fn lacks_memory(&self) -> bool {
+        let mut cause: Option<&(dyn Error + 'static)> = Some(self);
+        while let Some(error) = cause {
+            let system = error.downcast_ref::<io::Error>();
+            if system.is_some_and(|error| error.kind() == io::ErrorKind::OutOfMemory) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
     }
 
     /// Whether the command line has a value that no machine and no file could make valid.
@@ -461,6 +475,13 @@ mod tests {
         let help = failure.help().unwrap();
         assert!(help.contains("--decode-chunk") && !help.contains("damaged"), "{help}");
         assert_eq!((failure.kind(), failure.exit_code()), ("memory", EXIT_FAILED));
+    }
+
+    #[test]
+    fn a_file_that_does_not_fit_is_a_lack_of_memory() {
+        let failed = |kind: io::ErrorKind| Failure::File { path: "a.json".into(), source: kind.into() };
+        assert_eq!(failed(io::ErrorKind::OutOfMemory).kind(), "memory");
+        assert_eq!(failed(io::ErrorKind::NotFound).kind(), "output");
     }
 
     #[test]
