@@ -233,7 +233,7 @@ impl Shared {
     }
 
     fn honest(&self, request: &Request) -> Reply {
-        if request.is_listing() {
+        if request.path.starts_with("/api/models/owner/name/revision/") {
             let listing = listing(&self.files, self.bare.load(Ordering::Relaxed));
             let reply = Reply::new(200, listing.to_string().into_bytes());
             return reply.with("Content-Type", "application/json");
