@@ -1,6 +1,8 @@
 //! Networks as functions that build graphs, driven by the `config.json` of their folder.
 
 mod attention;
+mod clip_layer;
+pub mod clip_text;
 pub mod clip_vision;
 pub mod denoise;
 mod error;

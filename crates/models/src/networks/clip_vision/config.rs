@@ -112,7 +112,9 @@ impl ClipVisionConfig {
 }
 
 /// An activation by the name that transformers gives it.
-fn activation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Activation, D::Error> {
+pub(in crate::networks) fn activation<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Activation, D::Error> {
     let name = String::deserialize(deserializer)?;
     match name.as_str() {
         "gelu" | "gelu_python" => Ok(Activation::Gelu),

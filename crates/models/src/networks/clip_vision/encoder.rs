@@ -2,11 +2,15 @@
 
 use kinora_graph::{
     DType, Graph, GraphBuilder, GraphError, Phase, TensorType, ValueId,
-    op::{Attention, Conv},
+    op::{Conv, Mask},
 };
 
 use super::{ClipVisionConfig, config::SETTINGS};
-use crate::networks::{NetworkError, layers::Layers};
+use crate::networks::{
+    NetworkError,
+    clip_layer::{ClipLayer, Queries},
+    layers::Layers,
+};
 
 /// More images at a time than anyone embeds: the class token is laid before each one's patches.
 const MAX_IMAGES: usize = 1 << 10;
@@ -41,9 +45,17 @@ fn class_token(
 ) -> Result<ValueId, GraphError> {
     let mut x = l.scope("embeddings", |l| embeddings(l, pixels, config))?;
     x = l.layer_norm("pre_layrnorm", x, config.layer_norm_eps)?;
+    let encoder_layer = ClipLayer {
+        heads: config.num_attention_heads,
+        intermediate_size: config.intermediate_size,
+        activation: config.hidden_act,
+        epsilon: config.layer_norm_eps,
+        mask: Mask::None,
+    };
     for layer in 0..config.num_hidden_layers {
+        // After the last layer nothing reads the patches.
         let queries = if layer + 1 == config.num_hidden_layers { Queries::ClassToken } else { Queries::All };
-        x = l.scope(format!("encoder.layers.{layer}"), |l| encoder_layer(l, x, config, queries))?;
+        x = l.scope(format!("encoder.layers.{layer}"), |l| encoder_layer.build(l, x, queries))?;
     }
     l.layer_norm("post_layernorm", x, config.layer_norm_eps)
 }
@@ -72,47 +84,4 @@ fn embeddings(l: &mut Layers<'_>, pixels: ValueId, config: &ClipVisionConfig) ->
         _ => l.g.concat("class.images", &vec![class; images], 0)?,
     };
     l.g.concat("tokens", &[class, x], 1)
-}
-
-/// Which tokens a layer is computed for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Queries {
-    All,
-    /// After the last layer nothing reads the others.
-    ClassToken,
-}
-
-/// Self-attention and a feed-forward, each after a norm and around a residual.
-fn encoder_layer(
-    l: &mut Layers<'_>,
-    x: ValueId,
-    config: &ClipVisionConfig,
-    queries: Queries,
-) -> Result<ValueId, GraphError> {
-    let (width, epsilon) = (config.hidden_size, config.layer_norm_eps);
-    let tokens = l.layer_norm("layer_norm1", x, epsilon)?;
-    let (x, asking) = match queries {
-        Queries::All => (x, tokens),
-        Queries::ClassToken => {
-            (l.g.slice("class", x, 1, 0, 1)?, l.g.slice("layer_norm1.class", tokens, 1, 0, 1)?)
-        }
-    };
-    let h = l.scope("self_attn", |l| {
-        let q = l.linear("q_proj", asking, width, true)?;
-        let k = l.linear("k_proj", tokens, width, true)?;
-        let v = l.linear("v_proj", tokens, width, true)?;
-        let heads = config.num_attention_heads;
-        let h =
-            l.g.attention("attention", [q, k, v], &[], Attention::over_positions(heads, width / heads))?;
-        l.linear("out_proj", h, width, true)
-    })?;
-    let x = l.g.add("self_attn.residual", x, h)?;
-
-    let h = l.layer_norm("layer_norm2", x, epsilon)?;
-    let h = l.scope("mlp", |l| {
-        let h = l.linear("fc1", h, config.intermediate_size, true)?;
-        let h = l.g.activate("activation_fn", h, config.hidden_act)?;
-        l.linear("fc2", h, width, true)
-    })?;
-    l.g.add("mlp.residual", x, h)
 }

@@ -5,3 +5,5 @@ mod encoder;
 
 pub use config::ClipVisionConfig;
 pub use encoder::encoder;
+
+pub(super) use config::activation;
