@@ -9,8 +9,12 @@ mod error;
 mod layers;
 mod pixels;
 mod resnet;
+mod time_layers;
 pub mod tiny_vae;
+mod transformer_block;
 pub mod unet;
+pub mod unet2d;
+mod unet_blocks;
 pub mod vae;
 
 pub use error::NetworkError;

@@ -2,9 +2,11 @@
 
 use serde::Deserialize;
 
-use super::blocks::{Block, Transformers};
 use crate::{
-    networks::error::{MAX_EXTENT, MAX_LAYERS, NetworkError, Settings},
+    networks::{
+        error::{MAX_EXTENT, NetworkError, Settings},
+        unet_blocks::{Block, Levels, or_missing},
+    },
     presets::Preset,
 };
 
@@ -198,7 +200,8 @@ impl UnetConfig {
                 return Err(SETTINGS.refused("down_block_types", or_missing(name), rule));
             }
         };
-        self.block(level, self.layers(level)?, attends, epsilon)
+        let levels = self.levels();
+        levels.block(level, levels.layers(level)?, attends, epsilon)
     }
 
     /// The block on the way up at a level, which has one layer more than the one on the way down.
@@ -213,58 +216,22 @@ impl UnetConfig {
                 return Err(SETTINGS.refused("up_block_types", or_missing(name), rule));
             }
         };
-        self.block(level, self.layers(level)? + 1, attends, 1e-6)
+        let levels = self.levels();
+        levels.block(level, levels.layers(level)? + 1, attends, 1e-6)
     }
 
     /// The block in the middle: a transformer between two residual blocks.
     pub(super) fn mid_block(&self) -> Result<Block, NetworkError> {
-        self.block(self.block_out_channels.len().saturating_sub(1), 1, true, 1e-5)
+        self.levels().block(self.block_out_channels.len().saturating_sub(1), 1, true, 1e-5)
     }
 
-    fn layers(&self, level: usize) -> Result<usize, NetworkError> {
-        match self.layers_per_block.get(level) {
-            Some(&layers) if (1..=MAX_LAYERS).contains(&layers) => Ok(layers),
-            layers => Err(SETTINGS.refused(
-                "layers_per_block",
-                format_args!("{} for block {level}", or_missing(layers)),
-                format!("it must be from 1 to {MAX_LAYERS}"),
-            )),
+    fn levels(&self) -> Levels<'_> {
+        Levels {
+            settings: &SETTINGS,
+            channels: &self.block_out_channels,
+            layers: &self.layers_per_block,
+            heads: ("num_attention_heads", &self.num_attention_heads),
+            depths: &self.transformer_layers_per_block,
         }
     }
-
-    fn block(&self, level: usize, layers: usize, attends: bool, epsilon: f32) -> Result<Block, NetworkError> {
-        let channels = self.block_out_channels.get(level).copied().unwrap_or(0);
-        let transformers = if attends {
-            let heads = self.num_attention_heads.get(level);
-            let heads =
-                heads.copied().filter(|&heads| heads > 0 && channels % heads == 0).ok_or_else(|| {
-                    let value = format!("{} for block {level}", or_missing(heads));
-                    let rule = format!("it must divide the block's {channels} channels");
-                    SETTINGS.refused("num_attention_heads", value, rule)
-                })?;
-            Some(Transformers { heads, depths: self.depths(level, layers)? })
-        } else {
-            None
-        };
-        Ok(Block { channels, layers, epsilon, transformers })
-    }
-
-    /// The transformer blocks of the first `layers` layers of a block.
-    fn depths(&self, level: usize, layers: usize) -> Result<Vec<usize>, NetworkError> {
-        let of_block = self.transformer_layers_per_block.get(level);
-        (0..layers)
-            .map(|layer| match of_block.and_then(|of_block| of_block.get(layer)) {
-                Some(&depth) if (1..=MAX_LAYERS).contains(&depth) => Ok(depth),
-                depth => Err(SETTINGS.refused(
-                    "transformer_layers_per_block",
-                    format_args!("{} for layer {layer} of block {level}", or_missing(depth)),
-                    format!("the block has {layers} layers, and each must have from 1 to {MAX_LAYERS}"),
-                )),
-            })
-            .collect()
-    }
-}
-
-fn or_missing(value: Option<impl ToString>) -> String {
-    value.map_or_else(|| "missing".to_owned(), |value| value.to_string())
 }

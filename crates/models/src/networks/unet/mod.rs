@@ -2,7 +2,6 @@
 //!
 //! Every weight has the name that it has in diffusers' files.
 
-mod blocks;
 mod config;
 #[cfg(test)]
 mod tests;
@@ -14,10 +13,15 @@ pub use time::time_embedding;
 
 pub(super) use config::SETTINGS;
 
-use kinora_graph::{DType, GraphBuilder, Tensor, ValueId};
+use kinora_graph::{DType, GraphBuilder, GraphError, Tensor, ValueId};
 
-use super::{NetworkError, layers::Layers, resnet::conv_out};
-use blocks::{down_block, mid_block, up_block};
+use super::{
+    NetworkError,
+    layers::Layers,
+    resnet::{Resnet, Weighs, spatio_temporal_resnet},
+    unet_blocks::{BlockLayers, UShape},
+};
+use transformer::transformer;
 
 /// What the network reads.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +48,29 @@ struct Conditions {
     frame_numbers: ValueId,
 }
 
+impl BlockLayers for Conditions {
+    fn resnet(
+        &self,
+        l: &mut Layers<'_>,
+        x: ValueId,
+        out: usize,
+        epsilon: f32,
+    ) -> Result<ValueId, GraphError> {
+        let resnet = Resnet { out, epsilon, time: Some(self.time) };
+        spatio_temporal_resnet(l, x, &resnet, epsilon, self.frames, Weighs::Spatial)
+    }
+
+    fn transformer(
+        &self,
+        l: &mut Layers<'_>,
+        x: ValueId,
+        heads: usize,
+        depth: usize,
+    ) -> Result<ValueId, GraphError> {
+        transformer(l, x, heads, depth, self)
+    }
+}
+
 /// No clip comes near it; it keeps a wrong argument from asking for a constant without end.
 pub(crate) const MAX_FRAMES: usize = 1 << 12;
 
@@ -61,26 +88,15 @@ pub fn unet(
     let l = &mut Layers { g, dtype };
     let conditions = &conditions(l, inputs)?;
     let levels = config.block_out_channels.len();
-    let width = config.block_out_channels[0];
-
-    let mut x = l.conv3x3("conv_in", inputs.sample, width)?;
-    let mut skips = vec![x];
-    for level in 0..levels {
-        let block = config.down_block(level)?;
-        let downsample = level + 1 < levels;
-        x = l.scope(format!("down_blocks.{level}"), |l| {
-            down_block(l, x, &block, conditions, downsample, &mut skips)
-        })?;
-    }
-    let block = config.mid_block()?;
-    x = l.scope("mid_block", |l| mid_block(l, x, &block, conditions))?;
-    for level in (0..levels).rev() {
-        let block = config.up_block(level)?;
-        x = l.scope(format!("up_blocks.{}", levels - 1 - level), |l| {
-            up_block(l, x, &block, conditions, level > 0, &mut skips)
-        })?;
-    }
-    Ok(conv_out(l, x, 1e-5, config.out_channels)?)
+    let shape = UShape {
+        down: (0..levels).map(|level| config.down_block(level)).collect::<Result<_, _>>()?,
+        mid: config.mid_block()?,
+        up: (0..levels).rev().map(|level| config.up_block(level)).collect::<Result<_, _>>()?,
+        in_width: config.block_out_channels[0],
+        out_channels: config.out_channels,
+        epsilon: 1e-5,
+    };
+    Ok(shape.build(l, inputs.sample, conditions)?)
 }
 
 fn conditions(l: &mut Layers<'_>, inputs: &UnetInputs) -> Result<Conditions, NetworkError> {

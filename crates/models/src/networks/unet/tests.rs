@@ -6,12 +6,8 @@ mod support;
 use kinora_graph::{DType, GraphBuilder, GraphError, Phase, Tensor, TensorType, ValueId, op::Activation};
 use kinora_runtime::Tensors;
 
-use super::{
-    Conditions, Layers, PerBlock, UnetConfig,
-    blocks::{down_block, mid_block, up_block},
-    transformer::transformer,
-};
-use crate::networks::resnet::{Resnet, Weighs, spatio_temporal_resnet};
+use super::{Conditions, Layers, PerBlock, UnetConfig, transformer::transformer};
+use crate::networks::unet_blocks::{BlockLayers, down_block, mid_block, up_block};
 use support::{
     fixtures,
     networks::{Way, assert_close, given, run},
@@ -107,10 +103,7 @@ fn config(down: &[&str], up: &[&str], channels: &[usize], layers: &[usize]) -> U
 fn the_residual_block_is_diffusers() {
     let mut part = Part::new("resnet");
     let x = part.images("x", CHANNELS);
-    part.check(|l, c, _| {
-        let resnet = Resnet { out: 64, epsilon: 1e-6, time: Some(c.time) };
-        spatio_temporal_resnet(l, x, &resnet, 1e-6, c.frames, Weighs::Spatial)
-    });
+    part.check(|l, c, _| c.resnet(l, x, 64, 1e-6));
 }
 
 #[test]

@@ -6,7 +6,11 @@ use kinora_graph::{
 };
 
 use super::UnetConfig;
-use crate::networks::{NetworkError, layers::Layers};
+use crate::networks::{
+    NetworkError,
+    layers::Layers,
+    time_layers::{self, mlp},
+};
 
 /// The embedding of timesteps together with the added time ids, activated as every residual block reads it:
 /// `[timesteps, 4 · first block's channels]`.
@@ -64,15 +68,5 @@ fn sinusoid(l: &mut Layers<'_>, name: &str, t: ValueId, width: usize) -> Result<
         max_period: 10_000.0,
         scale: 1.0,
     };
-    let embedding = l.g.timestep_embedding(name, t, op)?;
-    l.g.cast(&format!("{name}_cast"), embedding, l.dtype)
-}
-
-/// Two linear layers around SiLU: `TimestepEmbedding`.
-fn mlp(l: &mut Layers<'_>, name: &str, x: ValueId, hidden: usize, out: usize) -> Result<ValueId, GraphError> {
-    l.scope(name, |l| {
-        let h = l.linear("linear_1", x, hidden, true)?;
-        let h = l.g.activate("act", h, Activation::Silu)?;
-        l.linear("linear_2", h, out, true)
-    })
+    time_layers::sinusoid(l, name, t, op)
 }

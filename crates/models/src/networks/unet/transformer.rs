@@ -4,13 +4,10 @@ use kinora_graph::{GraphError, ValueId, op::Attention};
 
 use super::{Conditions, time::frame_embedding};
 use crate::networks::{
-    attention::attention,
     layers::Layers,
     resnet::{GROUPS, Weighs, blend},
+    transformer_block::{EPSILON, feed_forward, transformer_block},
 };
-
-/// Of the layer norms.
-const EPSILON: f32 = 1e-5;
 
 /// `depth` pairs of a block over positions and one over frames, the two of a pair blended, around a residual:
 /// `TransformerSpatioTemporalModel`.
@@ -33,7 +30,7 @@ pub(super) fn transformer(
     let frame = frame_embedding(l, conditions.frame_numbers, images / conditions.frames, channels)?;
     for i in 0..depth {
         let spatial = l.scope(format!("transformer_blocks.{i}"), |l| {
-            block(l, h, conditions.context, &over_positions, &over_positions)
+            transformer_block(l, h, conditions.context, &over_positions, &over_positions)
         })?;
         let temporal = l.scope(format!("temporal_transformer_blocks.{i}"), |l| {
             let h = l.g.add("frame", spatial, frame)?;
@@ -41,40 +38,11 @@ pub(super) fn transformer(
             let n = feed_forward(l, "ff_in", n)?;
             let h = l.g.add("ff_in_residual", n, h)?;
             // Each query sees the same keys, in whatever order queries lie: the context needs no copy a position.
-            block(l, h, conditions.context, &over_frames, &over_positions)
+            transformer_block(l, h, conditions.context, &over_frames, &over_positions)
         })?;
         h = blend(l, spatial, temporal, Weighs::Spatial)?;
     }
     let h = l.linear("proj_out", h, channels, true)?;
     let h = l.g.reshape("image", h, shape)?;
     l.g.add("residual", h, x)
-}
-
-/// Self-attention, cross-attention to the context and a feed-forward, each behind a norm and with a residual.
-fn block(
-    l: &mut Layers<'_>,
-    x: ValueId,
-    context: ValueId,
-    to_itself: &Attention,
-    to_context: &Attention,
-) -> Result<ValueId, GraphError> {
-    let n = l.layer_norm("norm1", x, EPSILON)?;
-    let h = l.scope("attn1", |l| attention(l, n, n, false, to_itself))?;
-    let x = l.g.add("attn1_residual", h, x)?;
-    let n = l.layer_norm("norm2", x, EPSILON)?;
-    let h = l.scope("attn2", |l| attention(l, n, context, false, to_context))?;
-    let x = l.g.add("attn2_residual", h, x)?;
-    let n = l.layer_norm("norm3", x, EPSILON)?;
-    let h = feed_forward(l, "ff", n)?;
-    l.g.add("ff_residual", h, x)
-}
-
-/// GEGLU of four times the channels, and back.
-fn feed_forward(l: &mut Layers<'_>, name: &str, x: ValueId) -> Result<ValueId, GraphError> {
-    let channels = l.channels(x);
-    l.scope(name, |l| {
-        let h = l.linear("net.0.proj", x, 8 * channels, true)?;
-        let h = l.g.geglu("net.0.gate", h)?;
-        l.linear("net.2", h, channels, true)
-    })
 }

@@ -1,0 +1,325 @@
+//! The network's `config.json`.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::networks::{
+    error::{MAX_EXTENT, NetworkError, Settings},
+    resnet::GROUPS,
+    unet::PerBlock,
+    unet_blocks::{Block, Levels, UShape, or_missing},
+};
+
+/// More residual and transformer blocks than any model has; Stable Diffusion XL has some 90.
+const MAX_ALL_LAYERS: usize = 1 << 8;
+
+const SETTINGS: Settings = Settings { network: "UNet", class: "UNet2DConditionModel" };
+
+/// Settings that other models of the class have, and the only values with which the network is built, as JSON.
+const FIXED: &[(&str, &str)] = &[
+    ("center_input_sample", "false"),
+    ("only_cross_attention", "false"),
+    ("mid_block_only_cross_attention", "null"),
+    ("downsample_padding", "1"),
+    ("mid_block_scale_factor", "1"),
+    ("act_fn", r#""silu""#),
+    ("norm_num_groups", "32"),
+    ("reverse_transformer_layers_per_block", "null"),
+    ("encoder_hid_dim", "null"),
+    ("encoder_hid_dim_type", "null"),
+    ("num_attention_heads", "null"),
+    ("dual_cross_attention", "false"),
+    ("class_embed_type", "null"),
+    ("num_class_embeds", "null"),
+    ("class_embeddings_concat", "false"),
+    ("resnet_time_scale_shift", r#""default""#),
+    ("resnet_skip_time_act", "false"),
+    ("resnet_out_scale_factor", "1"),
+    ("time_embedding_type", r#""positional""#),
+    ("time_embedding_dim", "null"),
+    ("time_embedding_act_fn", "null"),
+    ("timestep_post_act", "null"),
+    ("conv_in_kernel", "3"),
+    ("conv_out_kernel", "3"),
+    ("attention_type", r#""default""#),
+    ("cross_attention_norm", "null"),
+];
+
+/// `UNet2DConditionModel`'s configuration, with diffusers' names and defaults.
+///
+/// `upcast_attention` and `dropout` are not read: attention is summed in f32 whatever they say, and nothing is trained.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Unet2dConfig {
+    /// Channels of the input: those of noisy latents.
+    pub in_channels: usize,
+    /// Channels of the prediction.
+    pub out_channels: usize,
+    /// Whether the time embedding has its cosines first.
+    pub flip_sin_to_cos: bool,
+    /// Subtracted from the number of the time embedding's frequencies.
+    pub freq_shift: f32,
+    /// The blocks on the way down, the outermost first.
+    pub down_block_types: Vec<String>,
+    /// The block in the middle.
+    pub mid_block_type: Option<String>,
+    /// The blocks on the way up, the innermost first.
+    pub up_block_types: Vec<String>,
+    /// Channels of each block, the outermost first.
+    pub block_out_channels: Vec<usize>,
+    /// Residual blocks of a block; one more on the way up.
+    pub layers_per_block: PerBlock<usize>,
+    /// Added to the variances of the residual blocks' norms.
+    pub norm_eps: f32,
+    /// Channels of the prompts' tokens.
+    pub cross_attention_dim: PerBlock<usize>,
+    /// Transformer blocks of each transformer of a block.
+    pub transformer_layers_per_block: PerBlock<PerBlock<usize>>,
+    /// Attention **heads** of each block: diffusers' name is an old mistake that published files keep.
+    pub attention_head_dim: PerBlock<usize>,
+    /// Whether the projections around a transformer are stored as linear layers, not as 1×1 convolutions.
+    pub use_linear_projection: bool,
+    /// `text_time` if a pooled prompt and sizes are added to the time embedding.
+    pub addition_embed_type: Option<String>,
+    /// Channels of the sinusoidal embedding of each added size.
+    pub addition_time_embed_dim: Option<usize>,
+    /// Channels of the pooled prompt and of all added sizes' embeddings together.
+    pub projection_class_embeddings_input_dim: Option<usize>,
+    /// Channels of the guidance scale's embedding, if the model reads it.
+    pub time_cond_proj_dim: Option<usize>,
+}
+
+impl Default for Unet2dConfig {
+    fn default() -> Self {
+        let blocks = |names: [&str; 4]| names.map(str::to_owned).to_vec();
+        let (cross_down, cross_up) = ("CrossAttnDownBlock2D", "CrossAttnUpBlock2D");
+        Unet2dConfig {
+            in_channels: 4,
+            out_channels: 4,
+            flip_sin_to_cos: true,
+            freq_shift: 0.0,
+            down_block_types: blocks([cross_down, cross_down, cross_down, "DownBlock2D"]),
+            mid_block_type: Some("UNetMidBlock2DCrossAttn".to_owned()),
+            up_block_types: blocks(["UpBlock2D", cross_up, cross_up, cross_up]),
+            block_out_channels: vec![320, 640, 1280, 1280],
+            layers_per_block: PerBlock::All(2),
+            norm_eps: 1e-5,
+            cross_attention_dim: PerBlock::All(1280),
+            transformer_layers_per_block: PerBlock::All(PerBlock::All(1)),
+            attention_head_dim: PerBlock::All(8),
+            use_linear_projection: false,
+            addition_embed_type: None,
+            addition_time_embed_dim: None,
+            projection_class_embeddings_input_dim: None,
+            time_cond_proj_dim: None,
+        }
+    }
+}
+
+impl Unet2dConfig {
+    /// Reads and checks a `config.json`. Fields that it does not know are ignored, as diffusers ignores them.
+    ///
+    /// # Errors
+    /// If the text is not such JSON, is the configuration of another class, asks for what is not built, or
+    /// [`Unet2dConfig::check`] refuses it.
+    pub fn from_json(text: &str) -> Result<Self, NetworkError> {
+        let config: Unet2dConfig = SETTINGS.read(text)?;
+        let given = SETTINGS.object(text)?;
+        for &(setting, known) in FIXED {
+            let built: Value = serde_json::from_str(known).map_err(|error| SETTINGS.unreadable(error))?;
+            if let Some(value) = given.get(setting) {
+                SETTINGS
+                    .require(means(value, &built), setting, value, || format!("only {known} is supported"))?;
+            }
+        }
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Whether a network can be built from it.
+    ///
+    /// # Errors
+    /// Names the setting that is wrong, and what it must be.
+    pub fn check(&self) -> Result<(), NetworkError> {
+        SETTINGS.some_levels("block_out_channels", &self.block_out_channels)?;
+        let levels = self.block_out_channels.len();
+        SETTINGS.one_a_level("down_block_types", &self.down_block_types, levels)?;
+        SETTINGS.one_a_level("up_block_types", &self.up_block_types, levels)?;
+        for (setting, per_block) in [
+            ("layers_per_block", &self.layers_per_block),
+            ("cross_attention_dim", &self.cross_attention_dim),
+            ("attention_head_dim", &self.attention_head_dim),
+        ] {
+            if let PerBlock::Each(values) = per_block {
+                SETTINGS.one_a_level(setting, values, levels)?;
+            }
+        }
+        if let PerBlock::Each(values) = &self.transformer_layers_per_block {
+            SETTINGS.one_a_level("transformer_layers_per_block", values, levels)?;
+            // diffusers refuses them too, unless another setting says what the way up has.
+            let nested = values.iter().any(|value| matches!(value, PerBlock::Each(_)));
+            SETTINGS.require(!nested, "transformer_layers_per_block", "a list of lists", || {
+                "only one number for each block is supported".to_owned()
+            })?;
+        }
+        for (block, &channels) in self.block_out_channels.iter().enumerate() {
+            let fits = channels.is_multiple_of(GROUPS) && (1..=MAX_EXTENT).contains(&channels);
+            SETTINGS.require(fits, "block_out_channels", format_args!("{channels} for block {block}"), || {
+                format!("it must be a multiple of {GROUPS}, the groups of every norm, from {GROUPS} to {MAX_EXTENT}")
+            })?;
+        }
+        for (setting, channels) in [
+            ("in_channels", self.in_channels),
+            ("out_channels", self.out_channels),
+            ("cross_attention_dim", self.context_channels()?),
+        ] {
+            SETTINGS.within(setting, channels, 1..=MAX_EXTENT)?;
+        }
+        for (setting, number) in [("norm_eps", self.norm_eps), ("freq_shift", self.freq_shift)] {
+            SETTINGS.require((0.0..=1.0).contains(&number), setting, number, || {
+                "it must be from 0 to 1".to_owned()
+            })?;
+        }
+        if let Some(channels) = self.time_cond_proj_dim {
+            // With fewer there is no frequency to tell scales apart by.
+            SETTINGS.within("time_cond_proj_dim", channels, 4..=MAX_EXTENT)?;
+        }
+        if let Some(kind) = &self.addition_embed_type {
+            SETTINGS.require(kind == "text_time", "addition_embed_type", kind, || {
+                "only text_time is supported".to_owned()
+            })?;
+            self.added_channels()?;
+        }
+        let layers = self.shape()?.layer_count();
+        SETTINGS.require(
+            layers <= MAX_ALL_LAYERS,
+            "layers_per_block",
+            format_args!("{layers} in all"),
+            || format!("with transformer_layers_per_block it must come to at most {MAX_ALL_LAYERS}"),
+        )
+    }
+
+    /// Channels of the prompts' tokens, which are the same for all blocks.
+    ///
+    /// # Errors
+    /// If the blocks ask for different ones.
+    pub fn context_channels(&self) -> Result<usize, NetworkError> {
+        match &self.cross_attention_dim {
+            PerBlock::All(channels) => Ok(*channels),
+            PerBlock::Each(channels) => match channels.as_slice() {
+                [first, rest @ ..] if rest.iter().all(|c| c == first) => Ok(*first),
+                _ => {
+                    let rule = "all blocks read the same prompt, so they must be equal";
+                    Err(SETTINGS.refused("cross_attention_dim", format_args!("{channels:?}"), rule))
+                }
+            },
+        }
+    }
+
+    /// Channels of an added size's embedding, and of the pooled prompt and all sizes together.
+    pub(super) fn added_channels(&self) -> Result<(usize, usize), NetworkError> {
+        let channels = |setting, value: Option<usize>| match value {
+            Some(channels) if (2..=MAX_EXTENT).contains(&channels) => Ok(channels),
+            _ => {
+                let rule = format!("addition_embed_type text_time needs a number from 2 to {MAX_EXTENT}");
+                Err(SETTINGS.refused(setting, or_missing(value), rule))
+            }
+        };
+        Ok((
+            channels("addition_time_embed_dim", self.addition_time_embed_dim)?,
+            channels("projection_class_embeddings_input_dim", self.projection_class_embeddings_input_dim)?,
+        ))
+    }
+
+    /// Refuses an input with other channels than a setting says.
+    pub(super) fn fits(
+        &self,
+        setting: &'static str,
+        value: usize,
+        input: &str,
+        channels: usize,
+    ) -> Result<(), NetworkError> {
+        let rule = || format!("{input} has {channels} channels, and they must agree");
+        SETTINGS.require(value == channels, setting, value, rule)
+    }
+
+    /// Refuses an input that the model does not read, and the lack of one that it does.
+    pub(super) fn takes(&self, setting: &'static str, set: bool, given: bool) -> Result<(), NetworkError> {
+        let value = if set { "set" } else { "not set" };
+        let rule = || format!("the input it stands for is {}", if given { "given" } else { "missing" });
+        SETTINGS.require(set == given, setting, value, rule)
+    }
+
+    /// All blocks.
+    pub(super) fn shape(&self) -> Result<UShape, NetworkError> {
+        let levels = self.block_out_channels.len();
+        let down = (0..levels).map(|level| self.down_block(level)).collect::<Result<_, _>>()?;
+        let mid = match self.mid_block_type.as_deref() {
+            Some("UNetMidBlock2DCrossAttn") => self.levels().block(levels - 1, 1, true, self.norm_eps)?,
+            name => {
+                let rule = "only UNetMidBlock2DCrossAttn is supported";
+                return Err(SETTINGS.refused("mid_block_type", or_missing(name), rule));
+            }
+        };
+        Ok(UShape {
+            down,
+            mid,
+            up: (0..levels).rev().map(|level| self.up_block(level)).collect::<Result<_, _>>()?,
+            in_width: self.block_out_channels[0],
+            out_channels: self.out_channels,
+            epsilon: self.norm_eps,
+        })
+    }
+
+    fn levels(&self) -> Levels<'_> {
+        Levels {
+            settings: &SETTINGS,
+            channels: &self.block_out_channels,
+            layers: &self.layers_per_block,
+            heads: ("attention_head_dim", &self.attention_head_dim),
+            depths: &self.transformer_layers_per_block,
+        }
+    }
+
+    fn down_block(&self, level: usize) -> Result<Block, NetworkError> {
+        let attends = match self.down_block_types[level].as_str() {
+            "CrossAttnDownBlock2D" => true,
+            "DownBlock2D" => false,
+            name => {
+                let rule = "only CrossAttnDownBlock2D and DownBlock2D are supported";
+                return Err(SETTINGS.refused("down_block_types", name, rule));
+            }
+        };
+        let levels = self.levels();
+        levels.block(level, levels.layers(level)?, attends, self.norm_eps)
+    }
+
+    /// The block on the way up at a level, which has one layer more than the one on the way down.
+    fn up_block(&self, level: usize) -> Result<Block, NetworkError> {
+        let from_the_middle = self.block_out_channels.len() - 1 - level;
+        let attends = match self.up_block_types[from_the_middle].as_str() {
+            "CrossAttnUpBlock2D" => true,
+            "UpBlock2D" => false,
+            name => {
+                let rule = "only CrossAttnUpBlock2D and UpBlock2D are supported";
+                return Err(SETTINGS.refused("up_block_types", name, rule));
+            }
+        };
+        let levels = self.levels();
+        levels.block(level, levels.layers(level)? + 1, attends, self.norm_eps)
+    }
+}
+
+/// Whether a value means what is built: 1.0 is 1, a list means the value that all its entries have, and what is not true is
+/// false, as in Python.
+fn means(value: &Value, built: &Value) -> bool {
+    let absent = |value: &Value| matches!(value, Value::Null | Value::Bool(false));
+    match value {
+        Value::Array(entries) => entries.iter().all(|entry| means(entry, built)),
+        _ => {
+            value == built
+                || (absent(value) && absent(built))
+                || (value.is_number() && value.as_f64() == built.as_f64())
+        }
+    }
+}
