@@ -14,4 +14,5 @@ pub mod noise;
 pub mod presets;
 pub mod schedulers;
 pub mod synthetic;
+pub mod tokenizer;
 pub mod weights;
