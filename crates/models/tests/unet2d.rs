@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use support::{
     fixtures::Fixture,
-    networks::{Way, assert_close, inputs, optimised, run, step_nodes, with_output},
+    networks::{Way, assert_close, inputs, norm_epsilons, optimised, run, step_nodes, with_output},
 };
 
 #[derive(Deserialize)]
@@ -149,16 +149,7 @@ fn every_part_is_that_of_diffusers() {
 fn every_norm_has_the_epsilon_of_diffusers() {
     let fixture: Fixture<Case> = Fixture::load("unet2d");
     let case = fixture.cases.iter().find(|case| !case.epsilons.is_empty()).unwrap();
-    let graph = case.graph(DType::F32);
-    let found: BTreeMap<String, f32> = graph
-        .nodes()
-        .iter()
-        .filter_map(|node| match &node.op {
-            Op::Norm(norm) => Some((node.name.clone(), norm.epsilon)),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(found, case.epsilons);
+    assert_eq!(norm_epsilons(&case.graph(DType::F32)), case.epsilons);
 }
 
 /// See the spatio-temporal network's test of the same name. Here the deepest transformers were seen 9e-3 and 1e-1 off.

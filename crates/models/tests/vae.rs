@@ -16,7 +16,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use support::{
     fixtures::Fixture,
-    networks::{Way, assert_close, inputs, largest_difference, optimised, run, step_nodes, with_output},
+    networks::{
+        Way, assert_close, inputs, largest_difference, norm_epsilons, optimised, run, step_nodes, with_output,
+    },
 };
 
 /// f32 sums in another order than PyTorch's f64, of results of order 1: seen 6e-6 off.
@@ -110,14 +112,8 @@ fn every_part_is_that_of_diffusers() {
 fn every_norm_has_the_epsilon_of_diffusers() {
     let fixture: Fixture<Case> = Fixture::load("vae");
     let case = fixture.cases.iter().find(|case| !case.epsilons.is_empty()).unwrap();
-    let mut found = BTreeMap::new();
-    for (_, graph) in case.halves(DType::F32) {
-        for node in graph.nodes() {
-            if let Op::Norm(norm) = &node.op {
-                found.insert(node.name.clone(), norm.epsilon);
-            }
-        }
-    }
+    let halves = case.halves(DType::F32);
+    let found: BTreeMap<_, _> = halves.iter().flat_map(|(_, graph)| norm_epsilons(graph)).collect();
     assert_eq!(found, case.epsilons);
 }
 

@@ -6,6 +6,7 @@ pub mod clip_text;
 pub mod clip_vision;
 pub mod denoise;
 mod error;
+mod fixed;
 mod layers;
 mod pixels;
 mod resnet;

@@ -1,10 +1,12 @@
 //! Running networks with synthetic weights and inputs, and comparing their results.
 
+use std::collections::BTreeMap;
+
 use kinora_cpu::{
     CpuTarget, Options, Program,
     reference::{self, ReferenceEvaluator},
 };
-use kinora_graph::{Graph, Node, Parameters, Phase, Tensor, TensorType, Value, passes};
+use kinora_graph::{Graph, Node, Op, Parameters, Phase, Tensor, TensorType, Value, passes};
 use kinora_models::synthetic::{Synthetic, uniform};
 use kinora_runtime::Tensors;
 
@@ -69,6 +71,15 @@ pub fn optimised(graph: &Graph) -> Graph {
 pub fn step_nodes(graph: &Graph) -> Vec<&Node> {
     let phases = graph.phases();
     graph.nodes().iter().filter(|node| phases[node.outputs[0].index()] == Phase::Step).collect()
+}
+
+/// What every norm of a graph adds to its variances, by the norm's name.
+pub fn norm_epsilons(graph: &Graph) -> BTreeMap<String, f32> {
+    let epsilon = |node: &Node| match &node.op {
+        Op::Norm(norm) => Some((node.name.clone(), norm.epsilon)),
+        _ => None,
+    };
+    graph.nodes().iter().filter_map(epsilon).collect()
 }
 
 /// The graph with another result: that of a node, under the node's name.

@@ -1,10 +1,10 @@
 //! The network's `config.json`.
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::networks::{
     error::{MAX_EXTENT, NetworkError, Settings},
+    fixed::{Fixed, check_fixed},
     resnet::GROUPS,
     unet::PerBlock,
     unet_blocks::{Block, Levels, UShape, or_missing},
@@ -15,8 +15,8 @@ const MAX_ALL_LAYERS: usize = 1 << 8;
 
 const SETTINGS: Settings = Settings { network: "UNet", class: "UNet2DConditionModel" };
 
-/// Settings that other models of the class have, and the only values with which the network is built, as JSON.
-const FIXED: &[(&str, &str)] = &[
+/// What other models of the class have.
+const FIXED: &[Fixed] = &[
     ("center_input_sample", "false"),
     ("only_cross_attention", "false"),
     ("mid_block_only_cross_attention", "null"),
@@ -124,14 +124,7 @@ impl Unet2dConfig {
     /// [`Unet2dConfig::check`] refuses it.
     pub fn from_json(text: &str) -> Result<Self, NetworkError> {
         let config: Unet2dConfig = SETTINGS.read(text)?;
-        let given = SETTINGS.object(text)?;
-        for &(setting, known) in FIXED {
-            let built: Value = serde_json::from_str(known).map_err(|error| SETTINGS.unreadable(error))?;
-            if let Some(value) = given.get(setting) {
-                SETTINGS
-                    .require(means(value, &built), setting, value, || format!("only {known} is supported"))?;
-            }
-        }
+        check_fixed(&SETTINGS, text, FIXED)?;
         config.check()?;
         Ok(config)
     }
@@ -307,19 +300,5 @@ impl Unet2dConfig {
         };
         let levels = self.levels();
         levels.block(level, levels.layers(level)? + 1, attends, self.norm_eps)
-    }
-}
-
-/// Whether a value means what is built: 1.0 is 1, a list means the value that all its entries have, and what is not true is
-/// false, as in Python.
-fn means(value: &Value, built: &Value) -> bool {
-    let absent = |value: &Value| matches!(value, Value::Null | Value::Bool(false));
-    match value {
-        Value::Array(entries) => entries.iter().all(|entry| means(entry, built)),
-        _ => {
-            value == built
-                || (absent(value) && absent(built))
-                || (value.is_number() && value.as_f64() == built.as_f64())
-        }
     }
 }

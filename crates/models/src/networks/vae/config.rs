@@ -1,16 +1,33 @@
 //! The autoencoder's `config.json`.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::{
     json::finite,
-    networks::error::{MAX_EXTENT, MAX_LAYERS, MAX_LEVELS, NetworkError, Settings},
+    networks::{
+        error::{MAX_EXTENT, MAX_LAYERS, MAX_LEVELS, NetworkError, Settings},
+        fixed::{Fixed, check_fixed},
+    },
     presets::Preset,
 };
 
 pub(super) const SETTINGS: Settings =
     Settings { network: "autoencoder", class: "AutoencoderKLTemporalDecoder" };
-/// The only kind of level that a published temporal autoencoder has.
+const IMAGE_SETTINGS: Settings = Settings { network: SETTINGS.network, class: "AutoencoderKL" };
+/// What other autoencoders of images have.
+const FIXED: &[Fixed] = &[
+    ("up_block_types", r#""UpDecoderBlock2D""#),
+    ("act_fn", r#""silu""#),
+    ("norm_num_groups", "32"),
+    ("mid_block_add_attention", "true"),
+    ("use_quant_conv", "true"),
+    ("use_post_quant_conv", "true"),
+    ("shift_factor", "null"),
+    ("latents_mean", "null"),
+    ("latents_std", "null"),
+];
+/// The only kind of level that a published autoencoder has.
 const LEVEL: &str = "DownEncoderBlock2D";
 
 /// What an autoencoder is built of, under the names and with the defaults of diffusers.
@@ -34,6 +51,9 @@ pub struct VaeConfig {
     pub scaling_factor: f32,
     /// Whether images must be encoded in f32: f16 overflows.
     pub force_upcast: bool,
+    /// Whether the decoder sees the frames of a clip together, which the class says.
+    #[serde(skip)]
+    pub temporal: bool,
 }
 
 impl Default for VaeConfig {
@@ -47,6 +67,7 @@ impl Default for VaeConfig {
             latent_channels: 4,
             scaling_factor: 0.18215,
             force_upcast: true,
+            temporal: true,
         }
     }
 }
@@ -64,6 +85,21 @@ impl VaeConfig {
     pub fn from_json(text: &str) -> Result<Self, NetworkError> {
         let config: VaeConfig = SETTINGS.read(text)?;
         config.check()?;
+        Ok(config)
+    }
+
+    /// Reads and checks the `config.json` of an autoencoder of images, `AutoencoderKL`.
+    ///
+    /// # Errors
+    /// If the text is not such JSON, is the configuration of another class, asks for what is not built, or
+    /// [`VaeConfig::check`] refuses it.
+    pub fn image_from_json(text: &str) -> Result<Self, NetworkError> {
+        let config = VaeConfig { temporal: false, ..IMAGE_SETTINGS.read(text)? };
+        check_fixed(&IMAGE_SETTINGS, text, FIXED)?;
+        config.check()?;
+        if let Some(Value::Array(kinds)) = IMAGE_SETTINGS.object(text)?.get("up_block_types") {
+            IMAGE_SETTINGS.one_a_level("up_block_types", kinds, config.block_out_channels.len())?;
+        }
         Ok(config)
     }
 
@@ -118,6 +154,30 @@ mod tests {
         assert_eq!(config.pixels_per_latent(), 8);
         assert_eq!(config.check(), Ok(()));
         assert_eq!(VaeConfig::from_json("{}").unwrap(), VaeConfig::default());
+    }
+
+    #[test]
+    fn a_published_file_of_an_autoencoder_of_images_is_read() {
+        let text = r#"{"_class_name": "AutoencoderKL", "_diffusers_version": "0.24.0.dev0", "act_fn": "silu",
+            "block_out_channels": [128, 256, 512, 512], "down_block_types": ["DownEncoderBlock2D",
+            "DownEncoderBlock2D", "DownEncoderBlock2D", "DownEncoderBlock2D"], "force_upcast": true, "in_channels": 3,
+            "latent_channels": 4, "layers_per_block": 2, "norm_num_groups": 32, "out_channels": 3, "sample_size": 768,
+            "scaling_factor": 0.18215, "up_block_types": ["UpDecoderBlock2D", "UpDecoderBlock2D",
+            "UpDecoderBlock2D", "UpDecoderBlock2D"]}"#;
+        let expected = VaeConfig { temporal: false, ..VaeConfig::svd() };
+        assert_eq!(VaeConfig::image_from_json(text).unwrap(), expected);
+        assert!(VaeConfig::from_json(text).is_err(), "it is of another class");
+        for (json, part) in [
+            (r#"{"_class_name": "AutoencoderKLTemporalDecoder"}"#, "but AutoencoderKL is needed"),
+            (r#"{"use_quant_conv": false}"#, "use_quant_conv is false, but only true is supported"),
+            (r#"{"shift_factor": 0.1159}"#, "shift_factor is 0.1159, but only null is supported"),
+            (r#"{"norm_num_groups": 16}"#, "norm_num_groups is 16"),
+            (r#"{"up_block_types": ["AttnUpDecoderBlock2D"]}"#, "up_block_types"),
+            (r#"{"up_block_types": []}"#, "up_block_types is a list of 0"),
+        ] {
+            let message = VaeConfig::image_from_json(json).unwrap_err().to_string();
+            assert!(message.contains(part), "{json}: {message}");
+        }
     }
 
     #[test]

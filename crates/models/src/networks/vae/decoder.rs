@@ -1,4 +1,4 @@
-//! From latents to the frames of a clip.
+//! From latents to the frames of a clip, or to images.
 
 use kinora_graph::{
     DType, Graph, GraphBuilder, GraphError, Phase, TensorType, ValueId,
@@ -10,7 +10,7 @@ use crate::networks::{
     NetworkError,
     layers::Layers,
     pixels::{Pixels, bytes},
-    resnet::{Resnet, Weighs, conv_out, spatio_temporal_resnet},
+    resnet::{Resnet, Weighs, conv_out, resnet, spatio_temporal_resnet},
 };
 
 /// Added to the variances of the norms over all frames.
@@ -19,7 +19,7 @@ const TEMPORAL_EPSILON: f32 = 1e-5;
 /// What a decoder is built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decode {
-    /// Frames decoded together. They see each other: other chunks of a clip give other pixels.
+    /// Frames decoded together. If the decoder is temporal they see each other: other chunks of a clip give other pixels.
     pub frames: usize,
     /// Latents from top to bottom; see [`VaeConfig::pixels_per_latent`].
     pub height: usize,
@@ -48,7 +48,11 @@ pub fn decoder(config: &VaeConfig, request: &Decode) -> Result<Graph, NetworkErr
         x = g.scale("latents.unscaled", x, 1.0 / config.scaling_factor, 0.0)?;
     }
     let mut l = Layers { g: &mut g, dtype };
-    x = l.scope("decoder", |l| pixels(l, x, config, frames))?;
+    let clip = config.temporal.then_some(frames);
+    if clip.is_none() {
+        x = l.conv("post_quant_conv", x, config.latent_channels, Conv::spatial([1, 1], 1, 0))?;
+    }
+    x = l.scope("decoder", |l| pixels(l, x, config, clip))?;
     if request.pixels == Pixels::Bytes {
         x = bytes(&mut g, x, 127.5, 127.5)?;
     }
@@ -56,35 +60,44 @@ pub fn decoder(config: &VaeConfig, request: &Decode) -> Result<Graph, NetworkErr
     SETTINGS.sized(g.finish(), "block_out_channels")
 }
 
+/// `clip` is the number of frames that see each other, if they do.
 fn pixels(
     l: &mut Layers<'_>,
     latents: ValueId,
     config: &VaeConfig,
-    frames: usize,
+    clip: Option<usize>,
 ) -> Result<ValueId, GraphError> {
     let layers = config.layers_per_block;
     let mut x = l.conv3x3("conv_in", latents, config.deepest())?;
-    x = l.scope("mid_block", |l| mid_block(l, x, layers, frames))?;
+    x = l.scope("mid_block", |l| mid_block(l, x, layers, clip))?;
     let last = config.block_out_channels.len() - 1;
     for (level, &channels) in config.block_out_channels.iter().rev().enumerate() {
         x = l.scope(format!("up_blocks.{level}"), |l| {
-            up_block(l, x, channels, layers + 1, frames, level < last)
+            up_block(l, x, channels, layers + 1, clip, level < last)
         })?;
     }
     x = conv_out(l, x, EPSILON, config.out_channels)?;
-    l.conv("time_conv_out", x, config.out_channels, Conv::temporal(3, frames))
+    match clip {
+        Some(frames) => l.conv("time_conv_out", x, config.out_channels, Conv::temporal(3, frames)),
+        None => Ok(x),
+    }
 }
 
-/// diffusers makes as many residual blocks as the other levels have, but runs only those that its one attention stands
-/// between: the first two.
-fn mid_block(l: &mut Layers<'_>, x: ValueId, layers: usize, frames: usize) -> Result<ValueId, GraphError> {
+/// Of a temporal decoder, diffusers makes as many residual blocks as the other levels have, but runs only those that its one
+/// attention stands between: the first two.
+fn mid_block(
+    l: &mut Layers<'_>,
+    x: ValueId,
+    layers: usize,
+    clip: Option<usize>,
+) -> Result<ValueId, GraphError> {
     let channels = l.channels(x);
-    let x = l.scope("resnets.0", |l| block(l, x, channels, frames))?;
-    if layers == 1 {
+    let x = l.scope("resnets.0", |l| block(l, x, channels, clip))?;
+    if layers == 1 && clip.is_some() {
         return Ok(x);
     }
     let x = l.scope("attentions.0", |l| mid_attention(l, x))?;
-    l.scope("resnets.1", |l| block(l, x, channels, frames))
+    l.scope("resnets.1", |l| block(l, x, channels, clip))
 }
 
 fn up_block(
@@ -92,11 +105,11 @@ fn up_block(
     mut x: ValueId,
     channels: usize,
     layers: usize,
-    frames: usize,
+    clip: Option<usize>,
     doubles: bool,
 ) -> Result<ValueId, GraphError> {
     for layer in 0..layers {
-        x = l.scope(format!("resnets.{layer}"), |l| block(l, x, channels, frames))?;
+        x = l.scope(format!("resnets.{layer}"), |l| block(l, x, channels, clip))?;
     }
     if !doubles {
         return Ok(x);
@@ -106,7 +119,10 @@ fn up_block(
     l.conv3x3("upsamplers.0.conv", x, channels)
 }
 
-fn block(l: &mut Layers<'_>, x: ValueId, out: usize, frames: usize) -> Result<ValueId, GraphError> {
+fn block(l: &mut Layers<'_>, x: ValueId, out: usize, clip: Option<usize>) -> Result<ValueId, GraphError> {
     let spatial = Resnet { out, epsilon: EPSILON, time: None };
-    spatio_temporal_resnet(l, x, &spatial, TEMPORAL_EPSILON, frames, Weighs::Temporal)
+    match clip {
+        Some(frames) => spatio_temporal_resnet(l, x, &spatial, TEMPORAL_EPSILON, frames, Weighs::Temporal),
+        None => resnet(l, x, &spatial),
+    }
 }
