@@ -1,15 +1,18 @@
 //! Settings of which a network knows one value.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::error::{NetworkError, Settings};
 
 /// A setting, and the only value with which a network is built, as JSON.
 pub(super) type Fixed = (&'static str, &'static str);
 
-/// Refuses a `config.json` that asks for another value of a fixed setting. A setting that is missing has that value.
-pub(super) fn check_fixed(settings: &Settings, text: &str, fixed: &[Fixed]) -> Result<(), NetworkError> {
-    let given = settings.object(text)?;
+/// Refuses settings that ask for another value of a fixed setting. A setting that is missing has that value.
+pub(super) fn check_fixed(
+    settings: &Settings,
+    given: &Map<String, Value>,
+    fixed: &[Fixed],
+) -> Result<(), NetworkError> {
     for &(setting, known) in fixed {
         let built: Value = serde_json::from_str(known).map_err(|error| settings.unreadable(error))?;
         if let Some(value) = given.get(setting) {

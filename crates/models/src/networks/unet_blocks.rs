@@ -202,9 +202,45 @@ pub(super) struct Levels<'a> {
     pub heads: (&'static str, &'a PerBlock<usize>),
     /// `transformer_layers_per_block`.
     pub depths: &'a PerBlock<PerBlock<usize>>,
+    /// `cross_attention_dim`.
+    pub context: &'a PerBlock<usize>,
 }
 
 impl Levels<'_> {
+    /// Refuses lists without an entry for each level, and channels that the groups of the norms do not divide.
+    pub fn check(&self, down: &[String], up: &[String]) -> Result<(), NetworkError> {
+        let (settings, levels) = (self.settings, self.channels.len());
+        settings.some_levels("block_out_channels", self.channels)?;
+        settings.one_a_level("down_block_types", down, levels)?;
+        settings.one_a_level("up_block_types", up, levels)?;
+        let (heads_setting, heads) = self.heads;
+        for (setting, per_block) in
+            [("layers_per_block", self.layers), ("cross_attention_dim", self.context), (heads_setting, heads)]
+        {
+            if let PerBlock::Each(values) = per_block {
+                settings.one_a_level(setting, values, levels)?;
+            }
+        }
+        if let PerBlock::Each(values) = self.depths {
+            settings.one_a_level("transformer_layers_per_block", values, levels)?;
+        }
+        settings.channels("block_out_channels", self.channels)
+    }
+
+    /// Channels of the context, which is one for all blocks.
+    pub fn context_channels(&self) -> Result<usize, NetworkError> {
+        match self.context {
+            PerBlock::All(channels) => Ok(*channels),
+            PerBlock::Each(channels) => match channels.as_slice() {
+                [first, rest @ ..] if rest.iter().all(|c| c == first) => Ok(*first),
+                _ => {
+                    let rule = "all blocks read the same context, so they must be equal";
+                    Err(self.settings.refused("cross_attention_dim", format_args!("{channels:?}"), rule))
+                }
+            },
+        }
+    }
+
     /// The residual blocks of a level on the way down.
     pub fn layers(&self, level: usize) -> Result<usize, NetworkError> {
         match self.layers.get(level) {

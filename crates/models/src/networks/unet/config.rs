@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::{
     networks::{
         error::{MAX_EXTENT, NetworkError, Settings},
-        unet_blocks::{Block, Levels, or_missing},
+        unet_blocks::{Block, Levels, UShape, or_missing},
     },
     presets::Preset,
 };
@@ -121,23 +121,7 @@ impl UnetConfig {
     /// # Errors
     /// Names the setting that is wrong, and what it must be.
     pub fn check(&self) -> Result<(), NetworkError> {
-        SETTINGS.some_levels("block_out_channels", &self.block_out_channels)?;
-        let levels = self.block_out_channels.len();
-        SETTINGS.one_a_level("down_block_types", &self.down_block_types, levels)?;
-        SETTINGS.one_a_level("up_block_types", &self.up_block_types, levels)?;
-        for (setting, per_block) in [
-            ("layers_per_block", &self.layers_per_block),
-            ("cross_attention_dim", &self.cross_attention_dim),
-            ("num_attention_heads", &self.num_attention_heads),
-        ] {
-            if let PerBlock::Each(values) = per_block {
-                SETTINGS.one_a_level(setting, values, levels)?;
-            }
-        }
-        if let PerBlock::Each(values) = &self.transformer_layers_per_block {
-            SETTINGS.one_a_level("transformer_layers_per_block", values, levels)?;
-        }
-        SETTINGS.channels("block_out_channels", &self.block_out_channels)?;
+        self.levels().check(&self.down_block_types, &self.up_block_types)?;
         for (setting, channels) in [
             ("in_channels", self.in_channels),
             ("out_channels", self.out_channels),
@@ -148,11 +132,7 @@ impl UnetConfig {
         }
         self.added_time_ids()?;
         SETTINGS.within("num_frames", self.num_frames, 1..=MAX_TRAINED_FRAMES)?;
-        let mut layers = 0;
-        for level in 0..levels {
-            layers += self.down_block(level)?.layer_count() + self.up_block(level)?.layer_count();
-        }
-        layers += self.mid_block()?.layer_count();
+        let layers = self.shape()?.layer_count();
         SETTINGS.few_layers("layers_per_block, with transformer_layers_per_block,", layers)
     }
 
@@ -161,16 +141,7 @@ impl UnetConfig {
     /// # Errors
     /// If the blocks ask for different ones.
     pub fn context_channels(&self) -> Result<usize, NetworkError> {
-        match &self.cross_attention_dim {
-            PerBlock::All(channels) => Ok(*channels),
-            PerBlock::Each(channels) => match channels.as_slice() {
-                [first, rest @ ..] if rest.iter().all(|c| c == first) => Ok(*first),
-                _ => {
-                    let rule = "all blocks read one image embedding, so they must be equal";
-                    Err(SETTINGS.refused("cross_attention_dim", format_args!("{channels:?}"), rule))
-                }
-            },
-        }
+        self.levels().context_channels()
     }
 
     /// How many added time ids there are.
@@ -188,6 +159,19 @@ impl UnetConfig {
                 Err(SETTINGS.refused("projection_class_embeddings_input_dim", all, rule))
             }
         }
+    }
+
+    /// All blocks.
+    pub(super) fn shape(&self) -> Result<UShape, NetworkError> {
+        let levels = self.block_out_channels.len();
+        Ok(UShape {
+            down: (0..levels).map(|level| self.down_block(level)).collect::<Result<_, _>>()?,
+            mid: self.mid_block()?,
+            up: (0..levels).rev().map(|level| self.up_block(level)).collect::<Result<_, _>>()?,
+            in_width: self.block_out_channels.first().copied().unwrap_or_default(),
+            out_channels: self.out_channels,
+            epsilon: 1e-5,
+        })
     }
 
     /// A block on the way down; levels count from the outermost.
@@ -232,6 +216,7 @@ impl UnetConfig {
             layers: &self.layers_per_block,
             heads: ("num_attention_heads", &self.num_attention_heads),
             depths: &self.transformer_layers_per_block,
+            context: &self.cross_attention_dim,
         }
     }
 }

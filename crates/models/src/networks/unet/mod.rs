@@ -19,7 +19,7 @@ use super::{
     NetworkError,
     layers::Layers,
     resnet::{Resnet, Weighs, spatio_temporal_resnet},
-    unet_blocks::{BlockLayers, UShape},
+    unet_blocks::BlockLayers,
 };
 use transformer::transformer;
 
@@ -87,16 +87,7 @@ pub fn unet(
     config.check()?;
     let l = &mut Layers { g, dtype };
     let conditions = &conditions(l, inputs)?;
-    let levels = config.block_out_channels.len();
-    let shape = UShape {
-        down: (0..levels).map(|level| config.down_block(level)).collect::<Result<_, _>>()?,
-        mid: config.mid_block()?,
-        up: (0..levels).rev().map(|level| config.up_block(level)).collect::<Result<_, _>>()?,
-        in_width: config.block_out_channels[0],
-        out_channels: config.out_channels,
-        epsilon: 1e-5,
-    };
-    Ok(shape.build(l, inputs.sample, conditions)?)
+    Ok(config.shape()?.build(l, inputs.sample, conditions)?)
 }
 
 fn conditions(l: &mut Layers<'_>, inputs: &UnetInputs) -> Result<Conditions, NetworkError> {

@@ -2,16 +2,15 @@
 
 use serde::Deserialize;
 
-use crate::networks::{
-    error::{MAX_EXTENT, NetworkError, Settings},
-    fixed::{Fixed, check_fixed},
-    resnet::GROUPS,
-    unet::PerBlock,
-    unet_blocks::{Block, Levels, UShape, or_missing},
+use crate::{
+    json::finite,
+    networks::{
+        error::{MAX_EXTENT, NetworkError, Settings},
+        fixed::{Fixed, check_fixed},
+        unet::PerBlock,
+        unet_blocks::{Block, Levels, UShape, or_missing},
+    },
 };
-
-/// More residual and transformer blocks than any model has; Stable Diffusion XL has some 90.
-const MAX_ALL_LAYERS: usize = 1 << 8;
 
 const SETTINGS: Settings = Settings { network: "UNet", class: "UNet2DConditionModel" };
 
@@ -58,6 +57,7 @@ pub struct Unet2dConfig {
     /// Whether the time embedding has its cosines first.
     pub flip_sin_to_cos: bool,
     /// Subtracted from the number of the time embedding's frequencies.
+    #[serde(deserialize_with = "finite")]
     pub freq_shift: f32,
     /// The blocks on the way down, the outermost first.
     pub down_block_types: Vec<String>,
@@ -70,6 +70,7 @@ pub struct Unet2dConfig {
     /// Residual blocks of a block; one more on the way up.
     pub layers_per_block: PerBlock<usize>,
     /// Added to the variances of the residual blocks' norms.
+    #[serde(deserialize_with = "finite")]
     pub norm_eps: f32,
     /// Channels of the prompts' tokens.
     pub cross_attention_dim: PerBlock<usize>,
@@ -123,8 +124,9 @@ impl Unet2dConfig {
     /// If the text is not such JSON, is the configuration of another class, asks for what is not built, or
     /// [`Unet2dConfig::check`] refuses it.
     pub fn from_json(text: &str) -> Result<Self, NetworkError> {
-        let config: Unet2dConfig = SETTINGS.read(text)?;
-        check_fixed(&SETTINGS, text, FIXED)?;
+        let object = SETTINGS.object(text)?;
+        let config: Unet2dConfig = SETTINGS.read_object(object.clone())?;
+        check_fixed(&SETTINGS, &object, FIXED)?;
         config.check()?;
         Ok(config)
     }
@@ -134,31 +136,12 @@ impl Unet2dConfig {
     /// # Errors
     /// Names the setting that is wrong, and what it must be.
     pub fn check(&self) -> Result<(), NetworkError> {
-        SETTINGS.some_levels("block_out_channels", &self.block_out_channels)?;
-        let levels = self.block_out_channels.len();
-        SETTINGS.one_a_level("down_block_types", &self.down_block_types, levels)?;
-        SETTINGS.one_a_level("up_block_types", &self.up_block_types, levels)?;
-        for (setting, per_block) in [
-            ("layers_per_block", &self.layers_per_block),
-            ("cross_attention_dim", &self.cross_attention_dim),
-            ("attention_head_dim", &self.attention_head_dim),
-        ] {
-            if let PerBlock::Each(values) = per_block {
-                SETTINGS.one_a_level(setting, values, levels)?;
-            }
-        }
+        self.levels().check(&self.down_block_types, &self.up_block_types)?;
         if let PerBlock::Each(values) = &self.transformer_layers_per_block {
-            SETTINGS.one_a_level("transformer_layers_per_block", values, levels)?;
             // diffusers refuses them too, unless another setting says what the way up has.
             let nested = values.iter().any(|value| matches!(value, PerBlock::Each(_)));
             SETTINGS.require(!nested, "transformer_layers_per_block", "a list of lists", || {
                 "only one number for each block is supported".to_owned()
-            })?;
-        }
-        for (block, &channels) in self.block_out_channels.iter().enumerate() {
-            let fits = channels.is_multiple_of(GROUPS) && (1..=MAX_EXTENT).contains(&channels);
-            SETTINGS.require(fits, "block_out_channels", format_args!("{channels} for block {block}"), || {
-                format!("it must be a multiple of {GROUPS}, the groups of every norm, from {GROUPS} to {MAX_EXTENT}")
             })?;
         }
         for (setting, channels) in [
@@ -184,12 +167,7 @@ impl Unet2dConfig {
             self.added_channels()?;
         }
         let layers = self.shape()?.layer_count();
-        SETTINGS.require(
-            layers <= MAX_ALL_LAYERS,
-            "layers_per_block",
-            format_args!("{layers} in all"),
-            || format!("with transformer_layers_per_block it must come to at most {MAX_ALL_LAYERS}"),
-        )
+        SETTINGS.few_layers("layers_per_block, with transformer_layers_per_block,", layers)
     }
 
     /// Channels of the prompts' tokens, which are the same for all blocks.
@@ -197,16 +175,7 @@ impl Unet2dConfig {
     /// # Errors
     /// If the blocks ask for different ones.
     pub fn context_channels(&self) -> Result<usize, NetworkError> {
-        match &self.cross_attention_dim {
-            PerBlock::All(channels) => Ok(*channels),
-            PerBlock::Each(channels) => match channels.as_slice() {
-                [first, rest @ ..] if rest.iter().all(|c| c == first) => Ok(*first),
-                _ => {
-                    let rule = "all blocks read the same prompt, so they must be equal";
-                    Err(SETTINGS.refused("cross_attention_dim", format_args!("{channels:?}"), rule))
-                }
-            },
-        }
+        self.levels().context_channels()
     }
 
     /// Channels of an added size's embedding, and of the pooled prompt and all sizes together.
@@ -271,6 +240,7 @@ impl Unet2dConfig {
             layers: &self.layers_per_block,
             heads: ("attention_head_dim", &self.attention_head_dim),
             depths: &self.transformer_layers_per_block,
+            context: &self.cross_attention_dim,
         }
     }
 

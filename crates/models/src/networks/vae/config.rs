@@ -94,10 +94,11 @@ impl VaeConfig {
     /// If the text is not such JSON, is the configuration of another class, asks for what is not built, or
     /// [`VaeConfig::check`] refuses it.
     pub fn image_from_json(text: &str) -> Result<Self, NetworkError> {
-        let config = VaeConfig { temporal: false, ..IMAGE_SETTINGS.read(text)? };
-        check_fixed(&IMAGE_SETTINGS, text, FIXED)?;
+        let object = IMAGE_SETTINGS.object(text)?;
+        let config = VaeConfig { temporal: false, ..IMAGE_SETTINGS.read_object(object.clone())? };
+        check_fixed(&IMAGE_SETTINGS, &object, FIXED)?;
         config.check()?;
-        if let Some(Value::Array(kinds)) = IMAGE_SETTINGS.object(text)?.get("up_block_types") {
+        if let Some(Value::Array(kinds)) = object.get("up_block_types") {
             IMAGE_SETTINGS.one_a_level("up_block_types", kinds, config.block_out_channels.len())?;
         }
         Ok(config)
