@@ -199,6 +199,21 @@ fn a_replaced_file_keeps_its_permissions() {
     drop(file);
 }
 
+/// Only the administrator can give files away, and so see this.
+#[cfg(unix)]
+#[test]
+fn a_replaced_file_keeps_its_owner() {
+    use std::os::unix::fs::{MetadataExt, chown};
+    let folder = Folder::new();
+    for (name, file) in [("clip.gif", "clip.gif"), ("clip.png", "clip-0001.png")] {
+        let path = folder.put(file);
+        let Ok(()) = chown(&path, Some(12345), Some(23456)) else { return };
+        folder.write(name, 1).unwrap();
+        let found = fs::metadata(path).unwrap();
+        assert_eq!((found.uid(), found.gid()), (12345, 23456), "{file}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_link_is_replaced_and_what_it_points_to_stays() {

@@ -226,6 +226,35 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_added_leaves_nothing() {
+        let around = tempfile::tempdir().unwrap();
+        let kernel = |key: &str, file: &str| BundledKernel {
+            key: key.into(),
+            described: Described {
+                kernel: key.into(),
+                target: "sm_80".into(),
+                file: file.into(),
+                sha256: String::new(),
+                resources: None,
+            },
+            code: b"code".to_vec(),
+        };
+        let good = BundledKernels(vec![kernel("a", "a.cubin")]);
+        // No file can have a name in a folder that is not there.
+        let bad = BundledKernels(vec![kernel("b", "b.cubin"), kernel("c", "absent/c.cubin")]);
+        let folder = around.path().join("bundle");
+        assert!(Bundle::add(&folder, std::slice::from_ref(&bad)).is_err());
+        assert!(!folder.exists());
+        assert_eq!(Bundle::add(&folder, std::slice::from_ref(&good)).unwrap().len(), 1);
+        assert!(Bundle::add(&folder, &[good, bad]).is_err());
+        let mut names: Vec<_> =
+            fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["a.cubin", INDEX]);
+        assert_eq!(Bundle::open(&folder).unwrap().len(), 1);
+    }
+
+    #[test]
     fn a_damaged_file_or_one_elsewhere_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let key = Key([7; 32]);

@@ -1,5 +1,6 @@
 //! Every file operation failed or cut short in turn, and the folder checked after each: it holds what it held before, or what it is to hold
 //! afterwards, and nothing else.
+#![allow(clippy::unwrap_used)]
 
 use std::{
     collections::BTreeMap,
