@@ -16,6 +16,7 @@ mod transformer_block;
 pub mod unet;
 pub mod unet2d;
 mod unet_blocks;
+mod unet_levels;
 pub mod vae;
 
 pub use error::NetworkError;

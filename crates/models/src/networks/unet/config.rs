@@ -5,7 +5,8 @@ use serde::Deserialize;
 use crate::{
     networks::{
         error::{MAX_EXTENT, NetworkError, Settings},
-        unet_blocks::{Block, Levels, UShape, or_missing},
+        unet_blocks::{Block, UShape},
+        unet_levels::{Levels, or_missing},
     },
     presets::Preset,
 };

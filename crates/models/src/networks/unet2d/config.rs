@@ -8,7 +8,8 @@ use crate::{
         error::{MAX_EXTENT, NetworkError, Settings},
         fixed::{Fixed, check_fixed},
         unet::PerBlock,
-        unet_blocks::{Block, Levels, UShape, or_missing},
+        unet_blocks::{Block, UShape},
+        unet_levels::{Levels, or_missing},
     },
 };
 
