@@ -4,7 +4,11 @@
 
 mod support;
 
-use std::{collections::HashMap, fs, path::PathBuf};
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use half::{bf16, f16};
 use kinora_graph::{DType, GraphBuilder, Parameters, TensorType};
@@ -60,6 +64,47 @@ fn shards_and_variants_give_what_pytorch_reads() {
     check("sharded_fp16", DIFFUSERS, &Variant::For(DType::F16));
     check("transformers_sharded", "model", &Variant::For(DType::F16));
     check("transformers_fp16", "model", &Variant::For(DType::F32));
+}
+
+/// A file with the tensors, all f32.
+fn saved(folder: &Path, stem: &str, tensors: &[(&str, &[usize])]) {
+    let bytes: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
+        .iter()
+        .enumerate()
+        .map(|(i, (name, shape))| {
+            let numbers = vec![i as f32; shape.iter().product()];
+            ((*name).to_owned(), shape.to_vec(), numbers.iter().flat_map(|n| n.to_le_bytes()).collect())
+        })
+        .collect();
+    let views = bytes.iter().map(|(name, shape, bytes)| {
+        (name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
+    });
+    let file = safetensors::serialize(views, None::<HashMap<_, _>>).unwrap();
+    fs::write(folder.join(format!("{stem}.safetensors")), file).unwrap();
+}
+
+/// As Stable Diffusion 1.5's autoencoder and a text encoder saved by transformers 5 have them.
+#[test]
+fn tensors_are_found_under_the_names_of_other_versions() {
+    let folder = tempfile::tempdir().unwrap();
+    let attention = "encoder.mid_block.attentions.0";
+    let names =
+        ["query", "key", "value", "proj_attn", "to_v"].map(|name| format!("{attention}.{name}.weight"));
+    let mut tensors: Vec<(&str, &[usize])> =
+        names.iter().map(|name| (name.as_str(), [2, 2].as_slice())).collect();
+    tensors.push(("final_layer_norm.bias", &[2]));
+    saved(folder.path(), DIFFUSERS, &tensors);
+    let weights = Weights::open(folder.path(), DIFFUSERS, &Variant::Plain).unwrap();
+    let first = |name: &str, shape: &[usize]| {
+        weights.tensor(name, &TensorType::new(DType::F32, shape)).map(|tensor| tensor.to_f32()[0])
+    };
+    // A tensor of the name itself comes first.
+    for (name, number) in [("to_q", 0.0), ("to_k", 1.0), ("to_v", 4.0), ("to_out.0", 3.0)] {
+        assert_eq!(first(&format!("{attention}.{name}.weight"), &[2, 2]).unwrap(), number, "{name}");
+    }
+    assert_eq!(first("text_model.final_layer_norm.bias", &[2]).unwrap(), 5.0);
+    let error = first("text_model.final_layer_norm.weight", &[2]).unwrap_err().to_string();
+    assert!(error.contains("text_model.final_layer_norm.weight"), "{error}");
 }
 
 #[test]

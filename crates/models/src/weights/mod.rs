@@ -8,6 +8,7 @@ mod error;
 mod file;
 mod files;
 mod layout;
+mod names;
 mod part;
 
 use std::{
@@ -96,7 +97,8 @@ impl Weights {
     ///
     /// A convolution's weights, `[out, frames, height, width, in]`, are found as `[out, in, frames, height, width]`, or
     /// with fewer axes if the kernel is flat; a 1×1 convolution and a linear layer may stand for each other. Everything
-    /// else must have the shape asked for.
+    /// else must have the shape asked for. If there is no tensor of the name, the one that another version of diffusers or
+    /// transformers calls differently is found.
     ///
     /// # Errors
     /// If there is no such tensor, its shape does not fit, its elements are not floats, or the file cannot be read or has
@@ -126,12 +128,18 @@ impl Weights {
         graph.parameters().filter_map(|(_, value)| self.find(&value.name, &value.ty).err())
     }
 
+    fn stored(&self, name: &str) -> Option<(&WeightsFile, &TensorInfo)> {
+        let file = self.files.get(*self.tensors.get(name)?)?;
+        Some((file, file.info(name)?))
+    }
+
     /// A tensor that can be brought into the layout and element type asked for.
     fn find(&self, name: &str, ty: &TensorType) -> Result<Found<'_>, WeightsError> {
         let (part, tensor) = (|| self.part.clone(), || name.to_owned());
-        let missing = || WeightsError::MissingTensor { part: part(), tensor: tensor() };
-        let file = self.tensors.get(name).and_then(|&file| self.files.get(file)).ok_or_else(missing)?;
-        let info = file.info(name).ok_or_else(missing)?;
+        let (file, info) = self
+            .stored(name)
+            .or_else(|| self.stored(&names::other_name(name)?))
+            .ok_or_else(|| WeightsError::MissingTensor { part: part(), tensor: tensor() })?;
         let Some(order) = Order::between(&info.shape, &ty.shape) else {
             return Err(WeightsError::Shape {
                 part: part(),

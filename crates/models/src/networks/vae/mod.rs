@@ -1,9 +1,8 @@
 //! The autoencoder between pixels and latents: `AutoencoderKLTemporalDecoder` of diffusers, whose decoder sees the frames of a
 //! clip together, and `AutoencoderKL`, which decodes each image by itself. Both have the same encoder.
 //!
-//! Its weights have the names that diffusers writes: an attention's are `to_q`, `to_k`, `to_v` and `to_out.0`. The older names
-//! `query`, `key`, `value` and `proj_attn`, which diffusers still reads in encoders made before there was a temporal decoder,
-//! are not known here.
+//! Its weights have the names that diffusers writes: an attention's are `to_q`, `to_k`, `to_v` and `to_out.0`. Weights files
+//! may have the older names as well: see [`crate::weights::Weights::tensor`].
 
 mod attention;
 mod config;
