@@ -6,6 +6,7 @@ use std::{collections::HashMap, ops::ControlFlow, path::Path};
 use kinora::{
     RgbImage,
     image_to_video::{Clip, Configs, ImageToVideo, LoadOptions, Precision, Settings, Stage},
+    photo::Fit,
 };
 use kinora_models::{
     folder::ModelFolder,
@@ -57,6 +58,7 @@ impl Run {
             .decode_chunk(self.decode_chunk)
             .seed(self.seed)
             .scheduler(self.scheduler.as_ref().map(|name| name.parse().unwrap()))
+            .fit(Fit::Stretch)
     }
 
     /// A photo of noise, as the script makes it.

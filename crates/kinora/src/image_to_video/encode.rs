@@ -15,7 +15,7 @@ use super::{
 };
 
 impl Run<'_, '_> {
-    /// What the photo shows, `[1, 1, channels]`. It is encoded from the photo's own size, not the clip's.
+    /// What the photo shows, `[1, 1, channels]`. It is encoded from the photo's own pixels, not those of the clip's size.
     pub fn encode_image(
         &mut self,
         part: &mut Part,

@@ -356,6 +356,7 @@ impl ImageToVideo {
         stopwatch: Stopwatch,
     ) -> Result<Clip, GenerateError> {
         let settings = request.settings;
+        let photo = &*settings.fit.apply(photo, settings.width, settings.height, settings.background)?;
         let scheduler = request.scheduler()?;
         let schedule = scheduler.schedule(settings.steps)?;
         let mut run = Run {

@@ -48,7 +48,7 @@ impl Stage {
             Stage::Tune => "measuring kernels",
             Stage::Compile => "compiling kernels",
             Stage::Load => "loading weights",
-            Stage::EncodeImage => "embedding the photo",
+            Stage::EncodeImage => "reading the photo",
             Stage::EncodeLatents => "encoding the photo",
             Stage::Denoise => "denoising",
             Stage::Decode => "decoding frames",

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use kinora_cpu::CpuBackend;
 use kinora_models::{
     folder::ModelFolder,
+    image::{Colour, Fit},
     networks::{unet::UnetConfig, vae::VaeConfig},
     schedulers::{Scheduler, SchedulerKind},
 };
@@ -22,7 +23,7 @@ const MAX_FRAMES: usize = 1 << 10;
 const MAX_CONDITION: usize = 1 << 20;
 
 /// The settings of a clip. The names are those of diffusers' pipeline, in full words, and so are the defaults if
-/// a model has none of its own.
+/// a model has none of its own, except for [`fit`](field@Self::fit).
 ///
 /// ```no_run
 /// # use kinora::{ModelFolder, Settings, image_to_video::GenerateError};
@@ -59,6 +60,10 @@ pub struct Settings {
     pub seed: u64,
     /// The scheduler; `None` is the model's own.
     pub scheduler: Option<SchedulerKind>,
+    /// What to do with a photo that has another shape than the clip. diffusers stretches it.
+    pub fit: Fit,
+    /// The colour around a photo that is [padded](Fit::Pad).
+    pub background: Colour,
 }
 
 impl Settings {
@@ -75,6 +80,8 @@ impl Settings {
         decode_chunk: usize,
         seed: u64,
         scheduler: impl Into<Option<SchedulerKind>>,
+        fit: Fit,
+        background: Colour,
     }
 
     /// The settings that suit a model, with a fresh seed: set [`seed`](field@Self::seed) to make a clip again.
@@ -102,6 +109,8 @@ impl Settings {
             decode_chunk: frames,
             seed: random_seed(),
             scheduler: None,
+            fit: Fit::default(),
+            background: Colour::BLACK,
         };
         configs.defaults.apply(&mut settings);
         settings

@@ -6,13 +6,17 @@
 mod antialias;
 mod axis;
 mod clip;
+mod colour;
 mod error;
+mod fit;
 mod frames;
 mod lanczos;
 mod rgb;
 
 pub use clip::{CLIP_SIZE, ClipPreprocessor};
+pub use colour::{Colour, NotAColour};
 pub use error::ImageError;
+pub use fit::{Fit, UnknownFit};
 pub use frames::preprocess;
 pub use rgb::{MAX_PIXELS, MAX_SIDE, RgbImage};
 

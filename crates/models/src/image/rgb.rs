@@ -71,6 +71,11 @@ impl RgbImage {
         self.bytes.as_chunks().0
     }
 
+    /// Its pixels, to be changed.
+    pub fn pixels_mut(&mut self) -> &mut [[u8; CHANNELS]] {
+        self.bytes.as_chunks_mut().0
+    }
+
     /// The pixels of one row.
     ///
     /// # Panics
