@@ -3,7 +3,8 @@
 
 use std::{fs, path::PathBuf};
 
-use kinora::photo::{self, PhotoError};
+use image::{ExtendedColorType, ImageEncoder, codecs::png::PngEncoder};
+use kinora::photo::{self, Colour, Photo, PhotoError};
 use safetensors::SafeTensors;
 
 fn golden() -> PathBuf {
@@ -57,6 +58,72 @@ fn every_fixture_is_compared() {
         .filter(|entry| !entry.as_ref().unwrap().file_name().to_string_lossy().ends_with(".safetensors"));
     assert_eq!(files.count(), names().len());
     assert!(names().len() >= 50);
+}
+
+const GREEN: Colour = Colour([20, 200, 60]);
+
+/// The alpha of `golden/make_photos.py`, and the mixture of both colours in f64.
+#[test]
+fn a_transparent_photo_lies_on_its_background() {
+    for name in
+        ["rgba.png", "rgba_16_bit.png", "gray_alpha.png", "lossless_alpha.webp", "rgba.tif", "rgba.bmp"]
+    {
+        let photo = Photo::open(golden().join(name)).unwrap();
+        assert!(photo.is_transparent(), "{name}");
+        let colours = photo::open(golden().join(name)).unwrap();
+        assert_eq!(photo.clone().without_alpha(), colours, "{name}");
+        let laid = photo.on(GREEN);
+        for (at, (pixel, colour)) in laid.pixels().iter().zip(colours.pixels()).enumerate() {
+            let alpha = ((at % 24 + at / 24) * 6 % 256) as f64 / 255.0;
+            let mix = |channel: usize| {
+                (f64::from(colour[channel]) * alpha + f64::from(GREEN.0[channel]) * (1.0 - alpha)).round()
+                    as u8
+            };
+            assert_eq!(*pixel, [mix(0), mix(1), mix(2)], "{name}: pixel {at}");
+        }
+    }
+}
+
+/// A palette and a GIF name one colour that is not to be seen.
+#[test]
+fn a_transparent_colour_is_replaced_by_the_background() {
+    for name in ["palette_transparent.png", "rgb_transparent.png", "transparent.gif"] {
+        let photo = Photo::open(golden().join(name)).unwrap();
+        assert!(photo.is_transparent(), "{name}");
+        let (colours, laid) = (photo.clone().without_alpha(), photo.on(GREEN));
+        let changed: Vec<_> =
+            colours.pixels().iter().zip(laid.pixels()).filter(|(before, after)| before != after).collect();
+        assert!(!changed.is_empty(), "{name}");
+        assert!(
+            changed.iter().all(|(before, after)| *before == changed[0].0 && **after == GREEN.0),
+            "{name}"
+        );
+        assert!(!laid.pixels().contains(changed[0].0), "{name}");
+    }
+}
+
+#[test]
+fn an_opaque_photo_has_no_background() {
+    for name in ["rgb.png", "444.jpg", "palette.gif", "window.gif", "gray_16_bit.png", "rgb.bmp"] {
+        let photo = Photo::open(golden().join(name)).unwrap();
+        assert!(!photo.is_transparent(), "{name}");
+        assert_eq!(photo.on(GREEN), photo::open(golden().join(name)).unwrap(), "{name}");
+    }
+}
+
+/// The transparency is turned together with the colours.
+#[test]
+fn a_transparent_photo_is_turned_as_its_camera_was() {
+    // A TIFF header, and one entry: tag 0x0112, of one short, 3: upside down.
+    let exif = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x03\0\0\0\0\0\0\0";
+    let mut file = Vec::new();
+    let mut encoder = PngEncoder::new(&mut file);
+    encoder.set_exif_metadata(exif.to_vec()).unwrap();
+    let pixels = [1, 2, 3, 0, 4, 5, 6, 255, 7, 8, 9, 255];
+    encoder.write_image(&pixels, 3, 1, ExtendedColorType::Rgba8).unwrap();
+    let photo = Photo::decode(&file).unwrap();
+    assert_eq!((photo.width(), photo.height(), photo.is_transparent()), (3, 1, true));
+    assert_eq!(photo.on(GREEN).pixels(), [[7, 8, 9], [4, 5, 6], GREEN.0]);
 }
 
 #[test]

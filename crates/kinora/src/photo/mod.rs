@@ -9,12 +9,22 @@
 //! The pixels are those that diffusers' `load_image` (Pillow: EXIF transpose, then `convert("RGB")`) would give, so that
 //! a clip starts from the same image in both. Two differences are meant: 16-bit grayscale is scaled to 8 bits, where
 //! Pillow clips it to white, and a truncated JPEG is always refused.
+//!
+//! Pillow drops transparency, and shows whatever colour lies under it. A [`Photo`] keeps it, to be laid on a background:
+//!
+//! ```no_run
+//! use kinora::photo::{Colour, Photo};
+//!
+//! let logo = Photo::open("logo.png")?.on(Colour::WHITE);
+//! # Ok::<(), kinora::photo::PhotoError>(())
+//! ```
 
 mod error;
 mod first_frame;
 mod jpeg;
 mod orientation;
 mod pixels;
+mod transparent;
 
 use std::{
     io::{self, Cursor},
@@ -26,7 +36,8 @@ use kinora_models::image::RgbImage;
 use kinora_outside::Refused;
 
 pub use error::PhotoError;
-pub use kinora_models::image::{MAX_PIXELS, MAX_SIDE};
+pub use kinora_models::image::{Colour, Fit, MAX_PIXELS, MAX_SIDE};
+pub use transparent::Photo;
 
 /// What a decoder may allocate beside the pixels: profiles and other notes about the photo, which may be compressed, and
 /// lines of it.
@@ -37,14 +48,15 @@ const MAX_PIXEL_BYTES: u64 = 8;
 /// The most bytes a photo's file may have.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
-/// Reads a PNG, JPEG, WebP, GIF (its first frame), BMP or TIFF file. The content decides, not the file's name.
+/// Reads a PNG, JPEG, WebP, GIF (its first frame), BMP or TIFF file. The content decides, not the file's name. Transparency is
+/// dropped, as Pillow does; [`Photo::open`] keeps it.
 ///
 /// # Errors
 ///
 /// Says what is wrong with the file and what to do: it is missing, a folder, unreadable, empty, not an image,
 /// damaged, of a kind that is not supported, or larger than [`MAX_PIXELS`] or [`MAX_SIDE`].
 pub fn open(path: impl AsRef<Path>) -> Result<RgbImage, PhotoError> {
-    open_within(path, u64::MAX)
+    Photo::open(path).map(Photo::without_alpha)
 }
 
 /// As [`open`], but refuses a photo that would take more memory than this while it is opened, before it is decoded: a file of a
@@ -53,9 +65,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<RgbImage, PhotoError> {
 /// # Errors
 /// As [`open`], and [`PhotoError::Memory`].
 pub fn open_within(path: impl AsRef<Path>, memory: u64) -> Result<RgbImage, PhotoError> {
-    let path = path.as_ref();
-    let name = format!("`{}`", path.display());
-    decode_named(&read(path, memory)?, &name, memory)
+    Photo::open_within(path, memory).map(Photo::without_alpha)
 }
 
 /// Decodes an image file that is already in memory.
@@ -63,11 +73,11 @@ pub fn open_within(path: impl AsRef<Path>, memory: u64) -> Result<RgbImage, Phot
 /// # Errors
 /// As [`open`].
 pub fn decode(bytes: &[u8]) -> Result<RgbImage, PhotoError> {
-    decode_named(bytes, "the photo", u64::MAX)
+    Photo::decode(bytes).map(Photo::without_alpha)
 }
 
 /// Decodes `bytes` if that takes at most so much memory; errors call them `name`.
-fn decode_named(bytes: &[u8], name: &str, memory: u64) -> Result<RgbImage, PhotoError> {
+fn decode_named(bytes: &[u8], name: &str, memory: u64) -> Result<Photo, PhotoError> {
     if bytes.is_empty() {
         return Err(PhotoError::Empty { name: name.into() });
     }
@@ -124,7 +134,7 @@ impl From<ImageError> for Fault {
     }
 }
 
-fn decode_as(bytes: &[u8], format: ImageFormat, memory: u64) -> Result<RgbImage, Fault> {
+fn decode_as(bytes: &[u8], format: ImageFormat, memory: u64) -> Result<Photo, Fault> {
     if format == ImageFormat::Gif {
         return first_frame::decode(bytes, memory);
     }
@@ -143,10 +153,17 @@ fn decode_as(bytes: &[u8], format: ImageFormat, memory: u64) -> Result<RgbImage,
     check_size(width.into(), height.into())?;
     check_memory(bytes, decoder.total_bytes(), [width.into(), height.into()], memory)?;
     let orientation = orientation::read(&mut decoder, format)?;
-    let mut image = DynamicImage::ImageRgb8(pixels::rgb(DynamicImage::from_decoder(decoder)?)?);
-    image.apply_orientation(orientation);
+    let (colours, alpha) = pixels::rgb_and_alpha(DynamicImage::from_decoder(decoder)?)?;
+    let upright = |mut image: DynamicImage| {
+        image.apply_orientation(orientation);
+        image
+    };
+    let image = upright(colours.into());
+    let alpha = alpha.map(|alpha| upright(alpha.into()).into_bytes());
     let (width, height) = (image.width() as usize, image.height() as usize);
-    RgbImage::new(width, height, image.into_bytes()).map_err(|error| Fault::Damaged(error.into()))
+    let image =
+        RgbImage::new(width, height, image.into_bytes()).map_err(|error| Fault::Damaged(error.into()))?;
+    Ok(Photo::new(image, alpha))
 }
 
 /// Refuses a size before memory is allocated for it.
@@ -163,7 +180,8 @@ fn check_size(width: u64, height: u64) -> Result<(), Fault> {
 
 /// Refuses a photo that takes more memory than may be used: its file, its pixels as they are decoded, and those that are kept.
 fn check_memory(file: &[u8], decoded: u64, [width, height]: [u64; 2], limit: u64) -> Result<(), Fault> {
-    let kept = width.saturating_mul(height).saturating_mul(3);
+    // Colours and alpha.
+    let kept = width.saturating_mul(height).saturating_mul(4);
     let need = decoded.saturating_add(kept).saturating_add(file.len() as u64);
     if need > limit { Err(Fault::Memory { need, limit }) } else { Ok(()) }
 }
