@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use kinora_graph::{GraphError, Phase, plan::PlanError, plan::format_bytes};
 use kinora_runtime::{DeviceError, DeviceErrorKind, RunError};
 
+use crate::installed::NotFound;
+
 /// Why a graph could not be prepared for a GPU or run there.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -127,24 +129,21 @@ pub enum CudaError {
 
     /// The kernel compiler is not installed.
     #[error(
-        "NVIDIA's kernel compiler (NVRTC) was not found; install it with `pip install nvidia-cuda-nvrtc` in an \
-         active virtual environment, or install the CUDA toolkit, or set KINORA_NVRTC to the library's path, or use \
-         a bundle of compiled kernels. Looked in:\n{}",
-        tried.join("\n")
+        "NVIDIA's kernel compiler (NVRTC) {}; `pip install nvidia-cuda-nvrtc` installs it (nvidia-cuda-nvrtc-cu12 for a \
+         driver of CUDA 12), or set KINORA_NVRTC to its path", source.what()
     )]
     NoCompiler {
         /// Where it was looked for, and why each place failed.
-        tried: Vec<String>,
+        source: NotFound,
     },
     /// The library that traces GPUs is not installed.
     #[error(
-        "NVIDIA's tracing library (CUPTI) was not found; install it with `pip install nvidia-cuda-cupti` in an active \
-         virtual environment, or install the CUDA toolkit, or set KINORA_CUPTI to the library's path. Looked in:\n{}",
-        tried.join("\n")
+        "NVIDIA's tracing library (CUPTI) {}; `pip install nvidia-cuda-cupti` installs it, or set KINORA_CUPTI to its path",
+        source.what()
     )]
     NoCupti {
         /// Where it was looked for, and why each place failed.
-        tried: Vec<String>,
+        source: NotFound,
     },
     /// The kernel compiler failed for a reason other than the source.
     #[error("NVRTC: {doing}: {reason}")]

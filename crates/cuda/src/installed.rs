@@ -29,7 +29,7 @@ pub(crate) struct Surroundings {
     pub named: Option<PathBuf>,
     /// CUDA installs: those that environment variables name, and the usual places.
     pub installs: Vec<PathBuf>,
-    /// Python environments: active ones, and the one that a project keeps.
+    /// Folders with Python packages below them: environments, active ones first, and what a user or the system has installed.
     pub environments: Vec<PathBuf>,
 }
 
@@ -59,11 +59,23 @@ pub(crate) enum LoadError {
 }
 
 /// No library could be used.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no usable library was found:\n{}", tried.join("\n"))]
-pub(crate) struct NotFound {
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("these were tried:\n{}", tried.join("\n"))]
+pub struct NotFound {
     /// A line for each that was tried, with what is wrong with it.
     pub tried: Vec<String>,
+    /// The first that is there and cannot be used, or that was named and is not there.
+    pub unusable: Option<String>,
+}
+
+impl NotFound {
+    /// The library was not found, or what is wrong with the one that was.
+    pub(crate) fn what(&self) -> String {
+        match &self.unusable {
+            Some(unusable) => format!("cannot be used: {unusable}"),
+            None => "was not found".to_owned(),
+        }
+    }
 }
 
 /// A candidate library.
@@ -84,10 +96,10 @@ impl Surroundings {
         installs.extend(customary_installs());
         let mut environments: Vec<PathBuf> =
             ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).collect();
-        // The folder that `cargo xtask test` installs into, seen from wherever in the project the process runs.
         if let Ok(folder) = std::env::current_dir() {
-            environments.extend(folder.ancestors().map(|f| f.join(".python")).filter(|f| f.is_dir()).take(1));
+            environments.extend(environments_of_project(&folder));
         }
+        environments.extend(customary_environments(variable("HOME").as_deref()));
         Surroundings { named: variable(sought.variable), installs, environments }
     }
 
@@ -127,21 +139,28 @@ impl Surroundings {
         sought: &Sought,
         mut load: impl FnMut(&Candidate) -> Result<T, LoadError>,
     ) -> Result<T, NotFound> {
-        let mut tried = Vec::new();
+        let (mut tried, mut unusable) = (Vec::new(), None);
         for candidate in self.candidates(sought) {
-            let loaded = match candidate.by_loader || candidate.path.is_file() {
+            let there = candidate.path.is_file();
+            let loaded = match candidate.by_loader || there {
                 true => load(&candidate),
                 false => Err(LoadError::Missing),
             };
-            match loaded {
+            let reason = match loaded {
                 Ok(loaded) => return Ok(loaded),
-                Err(reason) => tried.push(format!("  {}: {reason}", candidate.path.display())),
+                Err(reason) => reason,
+            };
+            let line = format!("{}: {reason}", candidate.path.display());
+            // The loader's own words for a library that it does not find tell nobody anything.
+            if self.named.is_some()
+                || (there && !candidate.by_loader)
+                || matches!(reason, LoadError::TooNew { .. })
+            {
+                unusable.get_or_insert_with(|| line.clone());
             }
+            tried.push(format!("  {line}"));
         }
-        if self.named.is_none() && self.environments.is_empty() {
-            tried.push("  no Python environment is active (VIRTUAL_ENV, CONDA_PREFIX)".to_owned());
-        }
-        Err(NotFound { tried })
+        Err(NotFound { tried, unusable })
     }
 }
 
@@ -160,24 +179,71 @@ fn customary_installs() -> Vec<PathBuf> {
     installs
 }
 
+/// The environments that a project keeps in its folder. `.python` is the one that `cargo xtask test` installs into; it is found from
+/// wherever in the project the process runs.
+fn environments_of_project(folder: &Path) -> Vec<PathBuf> {
+    let own = [".venv", "venv"].map(|name| folder.join(name));
+    let python = folder.ancestors().map(|folder| folder.join(".python")).find(|folder| folder.is_dir());
+    own.into_iter().chain(python).filter(|folder| folder.is_dir() && is_trusted(folder)).collect()
+}
+
+/// Whether a folder belongs to this process's user or to the system: a library in it will be run. Someone else may have put it into a
+/// folder that all can write to.
+#[cfg(unix)]
+fn is_trusted(folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let owner = |path: &Path| fs::metadata(path).map(|metadata| metadata.uid());
+    let process = owner(Path::new("/proc/self"));
+    owner(folder).is_ok_and(|owner| owner == 0 || process.is_ok_and(|process| process == owner))
+}
+
+/// Windows gives a folder to those who may write to it.
+#[cfg(not(unix))]
+fn is_trusted(_: &Path) -> bool {
+    true
+}
+
+/// Where pip, pipx, uv, pyenv and conda put packages: for the user, then for all.
+fn customary_environments(home: Option<&Path>) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    if let Some(home) = home {
+        found.push(home.join(".local"));
+        let several =
+            [".local/share/pipx/venvs", ".local/pipx/venvs", ".local/share/uv/tools", ".pyenv/versions"];
+        for folder in several {
+            let entries = fs::read_dir(home.join(folder)).into_iter().flatten().flatten();
+            let mut environments: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+            environments.sort();
+            found.extend(environments);
+        }
+        found.extend([".venv", "miniconda3", "miniforge3", "anaconda3"].map(|name| home.join(name)));
+    }
+    found.extend(["/usr/local", "/usr", "/opt/conda"].map(PathBuf::from));
+    found.retain(|folder| folder.is_dir());
+    found
+}
+
 /// The numbers in a file's or folder's name: 13 comes after 9.
 pub(crate) fn version_in(path: &Path) -> Vec<u32> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
-/// The package folders of a Python environment.
+/// The package folders of a Python environment, those of the newest Python first. Debian calls those of its own packages otherwise.
 fn site_packages(environment: &Path) -> Vec<PathBuf> {
     let mut found = vec![environment.join("Lib").join("site-packages")];
     for lib in ["lib", "lib64"] {
         let pythons = fs::read_dir(environment.join(lib)).into_iter().flatten().flatten();
         let mut folders: Vec<PathBuf> = pythons
             .filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"))
-            .map(|entry| entry.path().join("site-packages"))
+            .map(|entry| entry.path())
             .collect();
-        folders.sort_by_key(|path| path.parent().map(version_in));
-        folders.reverse();
-        found.extend(folders);
+        folders.sort_by_key(|path| std::cmp::Reverse(version_in(path)));
+        found.extend(
+            folders
+                .iter()
+                .flat_map(|folder| ["site-packages", "dist-packages"].map(|name| folder.join(name))),
+        );
     }
     found.retain(|folder| folder.is_dir());
     found
@@ -207,7 +273,9 @@ mod tests {
         assert_eq!(named(&missing).candidates(&SOUGHT), only);
         let tried = |path: &Path| {
             let no_version = |_: &Candidate| Err::<(), _>(LoadError::NoVersion("no library".to_owned()));
-            named(path).first(&SOUGHT, no_version).unwrap_err().tried
+            let not_found = named(path).first(&SOUGHT, no_version).unwrap_err();
+            assert!(not_found.what().contains(path.to_str().unwrap()), "{not_found:?}");
+            not_found.tried
         };
         assert_eq!(tried(&missing), [format!("  {}: not found", missing.display())]);
         // A folder means the library in it.
@@ -254,6 +322,63 @@ mod tests {
             }
         });
         assert_eq!((found, asked.len()), (Ok("loaded"), 2));
+    }
+
+    /// Both layouts of NVIDIA's wheels, in every place where they may lie.
+    #[test]
+    fn wheels_are_found_wherever_they_are_installed() {
+        let home = tempfile::tempdir().unwrap();
+        let places = [
+            ".local/lib/python3.11/site-packages",
+            ".local/share/pipx/venvs/kinora/lib/python3.12/site-packages",
+            ".local/share/uv/tools/kinora/lib/python3.13/site-packages",
+            ".pyenv/versions/3.12.1/lib/python3.12/site-packages",
+            "miniconda3/lib/python3.10/site-packages",
+        ];
+        let folders = ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"];
+        for (at, place) in places.iter().enumerate() {
+            let folder = home.path().join(place).join(folders[at % 2]);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("libsought.so.12"), "").unwrap();
+        }
+        let sought = Sought { wheel_folders: &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"], ..SOUGHT };
+        let environments = customary_environments(Some(home.path()));
+        let surroundings = Surroundings { environments, ..Surroundings::default() };
+        let there =
+            |candidate: &Candidate| candidate.path.starts_with(home.path()) && candidate.path.is_file();
+        let found = surroundings.candidates(&sought).into_iter().filter(there).count();
+        assert_eq!(found, places.len());
+    }
+
+    #[test]
+    fn a_projects_own_environment_is_found() {
+        let project = tempfile::tempdir().unwrap();
+        let deep = project.path().join("a/b");
+        fs::create_dir_all(&deep).unwrap();
+        for name in [".venv", "venv", ".python"] {
+            fs::create_dir(project.path().join(name)).unwrap();
+        }
+        let names = |folder: &Path| {
+            let found = environments_of_project(folder).into_iter();
+            found.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(project.path()), [".venv", "venv", ".python"]);
+        assert_eq!(names(&deep), [".python"]);
+    }
+
+    #[test]
+    fn debians_packages_are_found() {
+        let root = tempfile::tempdir().unwrap();
+        for place in
+            ["lib/python3/dist-packages", "lib/python3.9/site-packages", "lib/python3.12/dist-packages"]
+        {
+            fs::create_dir_all(root.path().join(place)).unwrap();
+        }
+        let found = site_packages(root.path());
+        let found: Vec<_> = found.iter().map(|path| path.strip_prefix(root.path()).unwrap()).collect();
+        let expected =
+            ["lib/python3.12/dist-packages", "lib/python3.9/site-packages", "lib/python3/dist-packages"];
+        assert_eq!(found, expected.map(Path::new));
     }
 
     #[test]

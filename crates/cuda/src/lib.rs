@@ -31,6 +31,7 @@ pub mod workbench;
 pub use backend::{ChipBackend, CudaBackend};
 pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;
+pub use installed::NotFound;
 pub use loaded::LoadedKernels;
 pub use options::CudaOptions;
 pub use program::{LoadOptions, LoadTimes, Planned, Program, ProgramMemory};

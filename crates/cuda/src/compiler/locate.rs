@@ -9,7 +9,7 @@ use std::{
 use super::nvrtc::Nvrtc;
 use crate::{
     CudaError,
-    installed::{LoadError, NotFound, Sought, Surroundings, version_in},
+    installed::{LoadError, Sought, Surroundings, version_in},
 };
 
 /// NVIDIA's run-time compiler.
@@ -39,7 +39,7 @@ pub(super) fn find(surroundings: &Surroundings, newest: Option<u32>) -> Result<&
             _ => Ok(nvrtc),
         }
     });
-    loaded.map_err(|NotFound { tried }| CudaError::NoCompiler { tried })
+    loaded.map_err(|source| CudaError::NoCompiler { source })
 }
 
 /// The library of built-in functions in a folder. It has a variant with `alt` in its name for another build of the
@@ -65,16 +65,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_message_lists_the_searched_places_and_how_to_install() {
+    fn the_message_is_a_sentence_and_its_cause_says_where_was_looked() {
         let folder = tempfile::tempdir().unwrap();
         let broken = folder.path().join("libnvrtc.so.13");
         let named = Surroundings { named: Some(broken.clone()), ..Surroundings::default() };
-        let message = || find(&named, None).err().unwrap().to_string();
-        assert!(message().ends_with(&format!("{}: not found", broken.display())), "{}", message());
-        assert!(message().contains("pip install nvidia-cuda-nvrtc") && message().contains(NVRTC.variable));
+        let error = || find(&named, None).err().unwrap();
+        let message = error().to_string();
+        assert!(message.contains(&format!("cannot be used: {}: not found", broken.display())), "{message}");
+        assert!(message.contains("pip install nvidia-cuda-nvrtc") && message.contains(NVRTC.variable));
         // For a file that is not a library, the message says so.
         fs::write(&broken, "not a library").unwrap();
-        assert!(message().contains("libnvrtc.so.13") && !message().contains(": not found"), "{}", message());
+        let message = error().to_string();
+        assert!(message.contains("libnvrtc.so.13") && !message.contains(": not found"), "{message}");
+        // Many places without a library are the cause's business.
+        let installs = vec![folder.path().to_owned()];
+        let error = find(&Surroundings { installs, ..Surroundings::default() }, Some(0)).err().unwrap();
+        assert_eq!(error.to_string().lines().count(), 1, "{error}");
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("targets/sbsa-linux/lib/libnvrtc.so.12: not found"), "{cause}");
     }
 
     #[test]

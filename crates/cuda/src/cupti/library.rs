@@ -13,7 +13,7 @@ use libloading::Library;
 
 use crate::{
     CudaError,
-    installed::{LoadError, NotFound, Sought, Surroundings},
+    installed::{LoadError, Sought, Surroundings},
 };
 
 /// CUPTI. A CUDA install has it in a folder of its own, beside the other libraries, or both.
@@ -85,7 +85,7 @@ impl Cupti {
             return Ok(cupti);
         }
         let found = Surroundings::of_process(&CUPTI).first(&CUPTI, |candidate| Cupti::load(&candidate.path));
-        let found = found.map_err(|NotFound { tried }| CudaError::NoCupti { tried })?;
+        let found = found.map_err(|source| CudaError::NoCupti { source })?;
         Ok(LOADED.get_or_init(|| found))
     }
 
@@ -190,6 +190,7 @@ fn version_text(version: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NotFound;
     use crate::testing;
 
     #[test]
@@ -220,12 +221,13 @@ mod tests {
 
     #[test]
     fn the_message_says_how_to_install_it() {
-        let message = CudaError::NoCupti { tried: vec!["  here: not found".into()] }.to_string();
+        let source = NotFound { tried: vec!["  here: not found".into()], unusable: None };
+        let message = CudaError::NoCupti { source }.to_string();
         assert!(
             message.contains("pip install nvidia-cuda-cupti") && message.contains(CUPTI.variable),
             "{message}"
         );
-        assert!(message.ends_with("here: not found"), "{message}");
+        assert!(message.contains("was not found; ") && !message.contains("here"), "{message}");
     }
 
     /// Needs no GPU: the library reports its version, and its clock goes forward.

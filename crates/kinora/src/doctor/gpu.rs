@@ -13,6 +13,9 @@ use kinora_cuda::{
 use super::{CPU_INSTEAD, Outcome};
 use crate::{device::Device, quantity::bytes};
 
+/// Why nothing was looked for.
+const NO_GPU: &str = "no GPU is in use";
+
 /// The GPU to use; `None` for the CPU.
 pub fn open(device: Device) -> Option<driver::Device> {
     match device {
@@ -40,6 +43,8 @@ pub fn driver(device: Device) -> Outcome {
 pub fn gpu(device: Device) -> Outcome {
     let found = match driver::Device::list() {
         Ok(found) => found,
+        // What is wrong with the driver was said already.
+        Err(_) if driver::driver_version().is_err() => return Outcome::not_run(NO_GPU),
         Err(error) => return missing(device, &error),
     };
     let described: Vec<String> = found
@@ -85,13 +90,13 @@ pub fn compiler(target: Option<&driver::Device>) -> Outcome {
         (Err(error), None) => Outcome::not_run(error.to_string()),
         (Err(error), Some(_)) => Outcome::bad(
             error.to_string(),
-            "install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`, or use a bundle made by `kinora kernels build`",
+            "the CUDA toolkit has it as well; a bundle made by `kinora kernels build` does without it",
         ),
     }
 }
 
 pub fn libraries(target: Option<&driver::Device>) -> Outcome {
-    let Some(device) = target else { return Outcome::not_run("no GPU is in use") };
+    let Some(device) = target else { return Outcome::not_run(NO_GPU) };
     let libraries = Libraries::of(device.context());
     let versions = libraries.versions();
     match (libraries.cublaslt(), libraries.cudnn()) {
@@ -106,15 +111,10 @@ pub fn libraries(target: Option<&driver::Device>) -> Outcome {
 pub fn tracing(target: Option<&driver::Device>) -> Outcome {
     match (Cupti::find(), target) {
         (Ok(cupti), _) => Outcome::good(format!("CUPTI {}", cupti.version())),
-        (Err(CudaError::NoCupti { .. }), None) => {
-            Outcome::not_run("CUPTI was not found; without a GPU there is nothing to trace")
+        (Err(_), None) => Outcome::not_run(NO_GPU),
+        (Err(error), Some(_)) => {
+            Outcome::note(error.to_string(), "optional: with CUPTI, profiles also show when each kernel ran")
         }
-        (Err(error), None) => Outcome::not_run(error.to_string()),
-        (Err(error), Some(_)) => Outcome::note(
-            error.to_string(),
-            "optional: with CUPTI, profiles also show when each kernel ran; `pip install nvidia-cuda-cupti`, or \
-             install the CUDA toolkit",
-        ),
     }
 }
 

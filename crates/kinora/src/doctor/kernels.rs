@@ -27,7 +27,8 @@ fn bar(dtype: DType) -> f64 {
 /// Fills memory before a run, so that reading something that was never written shows up.
 const POISON: u8 = 0xFF;
 
-const UNUSABLE: &str = "the GPU that was asked for cannot be used";
+/// Why a check did not run.
+pub const UNUSABLE: &str = "the GPU that was asked for cannot be used";
 
 const WRONG: &str = "please report this with the output of `kinora doctor --json`; meanwhile, try --device cpu or `--kernels baseline`";
 
@@ -61,6 +62,7 @@ pub fn check(family: Family, backend: Option<&dyn Backend>) -> Outcome {
     let mut worst = Vec::new();
     for dtype in [DType::F32, DType::F16, DType::BF16] {
         match distance(family, dtype, backend) {
+            Ok(0.0) => worst.push(format!("{dtype} 0")),
             Ok(distance) if distance <= bar(dtype) => worst.push(format!("{dtype} {distance:.0e}")),
             Ok(distance) => {
                 return Outcome::bad(

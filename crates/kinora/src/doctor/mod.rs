@@ -86,7 +86,14 @@ pub fn examine(device: Device, observe: &mut Observe<'_>) -> Vec<Finding> {
     for family in families::FAMILIES {
         examination.look(family.name, || kernels::check(family, backend.as_deref()));
     }
+    // What is wrong with the GPU was said already; to say it again of every check would only hide it.
+    let unusable = backend.is_none() && examination.findings.iter().any(|found| found.status == Status::Bad);
     match pipeline::Demonstration::new() {
+        Ok(_) if unusable => {
+            for name in ["model", "clip", "profiler"] {
+                examination.look(name, || Outcome::not_run(kernels::UNUSABLE));
+            }
+        }
         Ok(demonstration) => {
             examination.look("model", || demonstration.load(device));
             examination.look("clip", || demonstration.clip(device));

@@ -3,7 +3,10 @@
 use kinora_cpu::simd::Isa;
 
 use super::Outcome;
-use crate::{memory, quantity::bytes};
+use crate::{
+    memory::{self, LimitSource, MemoryLimit},
+    quantity,
+};
 
 /// What a clip of the published models needs in half precision, decoding two frames at a time.
 const ENOUGH_MEMORY: u64 = 6_000_000_000;
@@ -27,9 +30,15 @@ pub fn memory() -> Outcome {
             Outcome::note("the system does not say how much is available", "set --memory-limit to be safe")
         }
         Some(limit) if limit.bytes < ENOUGH_MEMORY => Outcome::note(
-            format!("{} available: {}", bytes(limit.bytes), limit.source),
+            available(limit),
             "enough for small models; `kinora info` shows what a clip needs, and --size and --decode-chunk reduce it",
         ),
-        Some(limit) => Outcome::good(format!("{} available: {}", bytes(limit.bytes), limit.source)),
+        Some(limit) => Outcome::good(available(limit)),
     }
+}
+
+/// How much memory there is, and what limits it if that is not the machine itself.
+fn available(MemoryLimit { bytes, source }: MemoryLimit) -> String {
+    let available = format!("{} available", quantity::bytes(bytes));
+    if source == LimitSource::Machine { available } else { format!("{available}: {source}") }
 }
