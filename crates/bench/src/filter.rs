@@ -37,14 +37,20 @@ impl Filter {
         Filter { patterns }
     }
 
-    /// Whether one of the patterns matches a name. Without patterns, every name is chosen.
+    /// Whether there is no pattern, so that every name is chosen.
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    /// Whether one of the patterns matches a name, in upper or lower case, and with `x` for `×`. Without patterns, every name is
+    /// chosen.
     pub fn chooses(&self, name: &str) -> bool {
-        self.patterns.is_empty() || self.patterns.iter().any(|pattern| name.contains(pattern.as_str()))
+        self.is_empty() || self.patterns.iter().any(|pattern| contains(name, pattern))
     }
 
     /// The patterns that match none of these names.
     pub fn unmatched<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Vec<Unmatched> {
-        let matches = |pattern: &String| names.clone().any(|name| name.contains(pattern.as_str()));
+        let matches = |pattern: &String| names.clone().any(|name| contains(name, pattern));
         let without = self.patterns.iter().filter(|pattern| !matches(pattern));
         without
             .map(|pattern| Unmatched { pattern: pattern.clone(), near: nearest(pattern, names.clone()) })
@@ -63,6 +69,12 @@ impl Unmatched {
         };
         all.iter().map(one).collect::<Vec<_>>().join(" or ")
     }
+}
+
+/// Whether a name contains a pattern as someone would type it.
+fn contains(name: &str, pattern: &str) -> bool {
+    let typed = |text: &str| text.to_lowercase().replace('×', "x");
+    typed(name).contains(&typed(pattern))
 }
 
 /// The names that have at least half of the pattern's pairs of neighbouring characters.
@@ -101,6 +113,7 @@ mod tests {
         assert_eq!(chosen(&[]), NAMES);
         assert_eq!(chosen(&["1×1,qkv"]), NAMES[1..3]);
         assert_eq!(chosen(&["1×1", "qkv"]), NAMES[1..3]);
+        assert_eq!(chosen(&["CONV 1x1", "Qkv"]), NAMES[1..3]);
         assert_eq!(chosen(&["qkv,"]), NAMES[2..3]);
         // A whole name is one pattern, though it has a comma.
         assert_eq!(chosen(&[NAMES[0]]), NAMES[..1]);
@@ -115,6 +128,5 @@ mod tests {
         assert_eq!(Unmatched::list(&found), "'attentoin' (nearest: 'attention.svd0') or 'zzz'");
         // No regular expressions: the bar is a character as any other.
         assert_eq!(unmatched("conv|linear")[0].near, ["linear (qkv)"]);
-        assert_eq!(unmatched("LINEAR")[0].near, ["linear (qkv)"]);
     }
 }

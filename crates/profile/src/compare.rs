@@ -9,7 +9,7 @@ use crate::{
     bottlenecks::stages,
     groups::{By, Limit, groups},
     quantity::{bytes, change, change_percent, time},
-    table::shortened,
+    table::distinct,
 };
 
 /// How many layers the text shows.
@@ -182,19 +182,18 @@ fn write_changes(heading: &str, changes: &[Change], count: usize, text: &mut Str
     }
     writeln!(text, "\n{heading:<44} {:>11} {:>11} {:>11} {:>9}", "before", "after", "difference", "change")?;
     let taken = |part: Option<Part>| part.map_or_else(|| "–".to_owned(), |part| time(part.nanoseconds));
-    for line in changes.iter().take(count) {
-        let name = match line.program.as_str() {
-            "" => line.name.clone(),
-            program => format!("{program}: {}", line.name),
-        };
+    let names = distinct(changes.iter().take(count).map(|line| match line.program.as_str() {
+        "" => line.name.clone(),
+        program => format!("{program}: {}", line.name),
+    }));
+    for (line, name) in changes.iter().zip(names) {
         let percent = match (line.before, line.percent) {
             (None, _) => "new".to_owned(),
             _ if line.after.is_none() => "gone".to_owned(),
             (_, percent) => percent.map_or_else(String::new, change_percent),
         };
         let line = format!(
-            "{:<44} {:>11} {:>11} {:>11} {percent:>9}",
-            shortened(&name, 44),
+            "{name:<44} {:>11} {:>11} {:>11} {percent:>9}",
             taken(line.before),
             taken(line.after),
             change(line.difference_nanoseconds),

@@ -92,17 +92,17 @@ fn write_groups(heading: &str, groups: &[Group], count: usize, text: &mut String
         return Ok(());
     }
     let all: u64 = groups.iter().map(|group| group.nanoseconds).sum();
+    let names = distinct(groups.iter().take(count).map(|group| format!("{}: {}", group.program, group.name)));
     writeln!(
         text,
         "\n{heading:<44} {:>6} {:>11} {:>6} {:>12} {:>10} {:>8}  limited by",
         "runs", "time", "share", "FLOP/s", "B/s", "of best"
     )?;
-    for group in groups.iter().take(count) {
+    for (group, name) in groups.iter().zip(names) {
         let share = 100.0 * group.nanoseconds as f64 / all.max(1) as f64;
         let best = group.efficiency().map_or_else(String::new, |e| format!("{:.0} %", 100.0 * e));
         let line = format!(
-            "{:<44} {:>6} {:>11} {share:>5.1}% {:>12} {:>10} {best:>8}  {}",
-            shortened(&format!("{}: {}", group.program, group.name), 44),
+            "{name:<44} {:>6} {:>11} {share:>5.1}% {:>12} {:>10} {best:>8}  {}",
             group.runs,
             time(group.nanoseconds),
             if group.flops > 0 { prefixed(group.flops_per_second(), "FLOP/s") } else { String::new() },
@@ -158,6 +158,18 @@ fn write_bottlenecks(profile: &Profile, text: &mut String) -> std::fmt::Result {
         writeln!(text, "    {}", bottleneck.advice)?;
     }
     Ok(())
+}
+
+/// Names shortened to 44 columns; those that would look alike then are left whole.
+pub(crate) fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
+    let names: Vec<String> = names.collect();
+    let short: Vec<String> = names.iter().map(|name| shortened(name, 44)).collect();
+    let alike = |text: &String| short.iter().filter(|other| *other == text).count() > 1;
+    names
+        .into_iter()
+        .zip(&short)
+        .map(|(name, short)| if alike(short) { name } else { short.clone() })
+        .collect()
 }
 
 /// A name shortened to this many columns: its beginning says where a layer is, and its end what it is.
@@ -228,5 +240,14 @@ mod tests {
     fn a_long_name_keeps_both_ends() {
         assert_eq!(shortened("down_blocks.0.attentions.1.proj", 12), "down_…1.proj");
         assert_eq!(shortened("short", 12), "short");
+        // Layers that differ in the middle alone.
+        let layer = |block: usize| {
+            format!("UNet: down_blocks.{block}.attentions.1.temporal_transformer_blocks.0.ff_in.net.2")
+        };
+        let names =
+            [layer(0), layer(1), "UNet: up_blocks.0.attentions.1.transformer_blocks.0.norm".to_owned()];
+        let shown = distinct(names.iter().cloned());
+        assert_eq!(shown[..2], names[..2]);
+        assert_eq!(shown[2].chars().count(), 44);
     }
 }

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use kinora_outside::printable;
 use kinora_profile::Ceilings;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::{Estimate, Ratio};
 
@@ -12,6 +14,9 @@ const MAX_BYTES: u64 = 64 << 20;
 
 /// The version of the format.
 pub const FORMAT: u32 = 1;
+
+/// Thirty years.
+const MAX_MILLISECONDS: f64 = 1e12;
 
 /// A file of results that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +57,7 @@ pub struct Results {
     pub gpu: Option<Gpu>,
     /// PyTorch's versions, if it took part.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub peer: Option<serde_json::Value>,
+    pub peer: Option<Value>,
     /// Turns of every case, and seconds of a turn.
     pub method: Method,
     /// The suites.
@@ -263,6 +268,16 @@ impl CaseResults {
     }
 }
 
+/// Escapes control characters in all texts: they would change the colours of a terminal, and break a plot.
+fn escape_control_characters(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = printable(text).into_owned(),
+        Value::Array(values) => values.iter_mut().for_each(escape_control_characters),
+        Value::Object(values) => values.values_mut().for_each(escape_control_characters),
+        _ => {}
+    }
+}
+
 impl Results {
     /// Reads saved results.
     ///
@@ -273,8 +288,9 @@ impl Results {
         let text = kinora_outside::read(path, MAX_BYTES)
             .map_err(|source| ResultsError::Read { path: path_text.clone(), source })?;
         let problem = |problem: String| ResultsError::Format { path: path_text.clone(), problem };
-        let mut value: serde_json::Value =
+        let mut value: Value =
             serde_json::from_slice(&text).map_err(|error| problem(error.to_string()))?;
+        escape_control_characters(&mut value);
         // `--json` prints them beside a comparison.
         if let Some(results) = value.get_mut("results") {
             value = results.take();
@@ -284,7 +300,22 @@ impl Results {
             let other = format!("its format is {}, and this program reads {FORMAT}", results.format);
             return Err(problem(other));
         }
-        Ok(results)
+        match results.impossible_time() {
+            Some(case) => Err(problem(format!("a time of {case} is not one: times are above 0 and finite"))),
+            None => Ok(results),
+        }
+    }
+
+    /// A case with a time that no run can have taken.
+    fn impossible_time(&self) -> Option<&str> {
+        let is_time = |time: f64| time > 0.0 && time <= MAX_MILLISECONDS;
+        let is_sound = |entry: &Entry| {
+            entry.milliseconds.as_ref().is_none_or(|time| {
+                [time.median, time.interval[0], time.interval[1], time.best].into_iter().all(is_time)
+            })
+        };
+        let mut cases = self.suites.iter().flat_map(|suite| &suite.cases);
+        cases.find(|case| !case.entries.iter().all(is_sound)).map(|case| case.name.as_str())
     }
 
     /// What makes a run a failure: a suite or one of our own kernels that failed, or a result that differs.
