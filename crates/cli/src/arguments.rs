@@ -1,8 +1,11 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
 
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use kinora_models::synthetic::SyntheticModel;
 
@@ -11,33 +14,38 @@ use crate::kernels::arguments::KernelsArgs;
 #[cfg(feature = "simulator")]
 use crate::sim::arguments::SimArgs;
 use crate::{
-    bench::arguments::BenchArgs, doctor::DoctorArgs, generate::arguments::GenerateArgs,
+    bench::arguments::BenchArgs, doctor::DoctorArgs, generate::arguments::GenerateArgs, help,
     info::arguments::InfoArgs, models::arguments::ModelsArgs, profile::arguments::ProfileArgs,
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  kinora generate -o clip.gif             a clip of a still, with the model in the box
-  kinora generate photo.jpg -o clip.mp4 --model svd-xt
-                                          a photo and a large model, downloaded on first use
-  kinora models list                      which models are downloaded, and their short names
-  kinora info --config svd-xt             what that model needs: parameters, FLOPs, memory
-  kinora profile run photo.jpg            where the time goes, and what limits it
-  kinora doctor                           what works on this machine
-  kinora bench cpu                        how fast it is, next to PyTorch if that is installed
-  kinora sim kernel.cu …                  a CUDA kernel on a simulated GPU
-  kinora demo-model demo                  a tiny untrained model, for tests
+  kinora photo.jpg                  photo.mp4, made with the model in the box
+  kinora generate                   the same of a built-in still
+  kinora generate photo.jpg -o clip.gif --model svd-xt --seed 7
+                                    another format and seed, and a large model,
+                                    downloaded on first use
+  kinora models list                which models are downloaded, and their
+                                    short names
+  kinora info --config svd-xt       what a large model needs: memory, FLOPs
+  kinora doctor                     what works on this machine
+  kinora profile run photo.jpg      where the time goes, and what limits it
+  kinora bench cpu                  how fast it is, next to PyTorch if that is
+                                    installed
+  kinora sim kernel.cu …            a CUDA kernel on a simulated GPU
 
 Environment:
-  KINORA_MODEL     the model to use without --model, instead of the one in the box
+  KINORA_MODEL        the model to use without --model, instead of the one in
+                      the box
   HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE
-                   as for the Hugging Face hub: where downloads are kept, and your token
-  KINORA_CACHE_DIR, KINORA_KERNEL_BUNDLE, KINORA_NVRTC
-                   GPU kernels: the folder for compiled ones, a bundle of them made by
-                   `kinora kernels build`, and the path of NVIDIA's compiler (NVRTC)
-  KINORA_PEER_PYTHON
-                   a Python that has PyTorch, for `kinora bench` to compare with
-  NO_COLOR         no colours
+                      as for the Hugging Face hub: where downloads are kept, and
+                      your token
+  KINORA_CACHE_DIR    GPU kernels: the folder for compiled ones
+  KINORA_KERNEL_BUNDLE
+                      a bundle of them, made by `kinora kernels build`
+  KINORA_NVRTC        the path of NVIDIA's compiler, NVRTC
+  KINORA_PEER_PYTHON  a Python that has PyTorch, for `kinora bench`
+  NO_COLOR            no colours
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
@@ -51,25 +59,54 @@ pub struct Arguments {
     pub command: Command,
 }
 
+impl Arguments {
+    /// Reads the words of the command line. A photo in the place of a command means `generate`.
+    ///
+    /// # Errors
+    /// If they make no sense, or ask for help.
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Arguments, clap::Error> {
+        let mut command = help::grouped(Arguments::command());
+        let mut words: Vec<OsString> = words.into_iter().collect();
+        if words.get(1).is_some_and(|word| is_photo(word, &command)) {
+            words.insert(1, "generate".into());
+        }
+        let matches = command.try_get_matches_from_mut(words)?;
+        Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
+}
+
+/// The extensions of photos, which mean one even if there is no such file: then that is what is said.
+const PHOTOS: [&str; 8] = ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"];
+
+/// Whether the first word is a photo, not a command or an option.
+fn is_photo(word: &OsStr, command: &clap::Command) -> bool {
+    if word.as_encoded_bytes().starts_with(b"-") || command.find_subcommand(word).is_some() {
+        return false;
+    }
+    let path = Path::new(word);
+    let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+    path.is_file() || extension.is_some_and(|extension| PHOTOS.contains(&extension.as_str()))
+}
+
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Make a video from a photo
+    /// Make videos from photos
     Generate(Box<GenerateArgs>),
     /// Download, list, check and remove models
     Models(ModelsArgs),
-    /// Show what is in a model, and the memory and FLOPs a clip needs
+    /// Show what is in a model, and what a clip needs
     Info(InfoArgs),
     /// Show where a clip's time goes, and what limits it
     Profile(ProfileArgs),
-    /// Run a CUDA kernel on a simulated GPU, and report its bugs and its cost
+    /// Run a CUDA kernel on a simulated GPU: its bugs and its cost
     #[cfg(feature = "simulator")]
     Sim(Box<SimArgs>),
-    /// Check what works on this machine, and how to fix what does not
+    /// Check what works on this machine, and how to fix the rest
     Doctor(DoctorArgs),
-    /// Measure layers and networks on this machine, next to PyTorch and earlier results
+    /// Measure layers and networks, next to PyTorch and earlier results
     Bench(Box<BenchArgs>),
-    /// Write a tiny untrained model to try Kinora without a download; its videos are noise
+    /// Write a tiny untrained model for tests; its videos are noise
     DemoModel(DemoModelArgs),
     /// Compile GPU kernels ahead of time
     #[cfg(feature = "cuda")]
@@ -105,8 +142,9 @@ Example:
   kinora demo-model demo
   kinora generate photo.jpg -o clip.mp4 --model demo
 
-The model has the same parts as Stable Video Diffusion, far smaller and untrained, so its
-videos are noise. They show that everything runs, not what a real model can do.
+The model has the same parts as Stable Video Diffusion, far smaller and
+untrained, so its videos are noise. They show that everything runs, not what a
+real model can do.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong.";
 
@@ -126,7 +164,8 @@ pub struct DemoModelArgs {
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   kinora completions bash > ~/.local/share/bash-completion/completions/kinora
-  kinora completions zsh > ~/.zfunc/_kinora      (with `fpath+=~/.zfunc` before compinit)
+  kinora completions zsh > ~/.zfunc/_kinora
+      (with `fpath+=~/.zfunc` before compinit)
   kinora completions fish > ~/.config/fish/completions/kinora.fish";
 
 /// The options of `kinora completions`.
@@ -143,4 +182,33 @@ pub struct ManArgs {
     /// The folder, which must exist.
     #[arg(value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn photos(words: &[&str]) -> Option<Vec<PathBuf>> {
+        let words = ["kinora"].iter().chain(words).map(OsString::from);
+        match Arguments::read(words).ok()?.command {
+            Command::Generate(arguments) => Some(arguments.photos),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_photo_in_the_place_of_a_command_is_one() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        assert_eq!(photos(&[path]), Some(vec![path.into()]));
+        assert_eq!(
+            photos(&["no such.JPG", "b.png", "--steps", "3"]),
+            Some(vec!["no such.JPG".into(), "b.png".into()])
+        );
+        assert_eq!(photos(&["generate", "a.jpg"]), Some(vec!["a.jpg".into()]));
+        // Neither a file nor the name of one: probably a command with a typing error.
+        assert_eq!(photos(&["genrate"]), None);
+        assert_eq!(photos(&["doctor"]), None);
+        assert_eq!(photos(&["--version"]), None);
+    }
 }

@@ -1,4 +1,4 @@
-//! Progress on standard error: bars on a terminal, plain lines or nothing elsewhere.
+//! Progress on standard error: bars on a terminal, and elsewhere what belongs in a log, or a line for every stage.
 
 use std::{
     fmt::Write as _,
@@ -11,16 +11,15 @@ use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use kinora_outside::printable;
 
-use crate::{
-    interrupt,
-    quantities::{Bytes, clock},
-};
+use crate::{interrupt, progress_line::Line, quantities::clock, terminal};
 
 /// What is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Nothing.
     Silent,
+    /// What belongs in a log: results, notes and warnings, each in one line.
+    Log,
     /// A line for every stage that is done.
     Lines,
     /// The same, with a bar for the stage that runs.
@@ -66,10 +65,11 @@ pub enum Unit {
 }
 
 impl Display {
-    /// On a terminal there are bars; elsewhere there is nothing unless `verbose` asks for it.
+    /// On a terminal there are bars; elsewhere there are no stages unless `verbose` asks for them.
     pub fn new(quiet: bool, verbose: bool) -> Self {
         let mode = match (quiet, verbose, std::io::stderr().is_terminal()) {
-            (true, _, _) | (false, false, false) => Mode::Silent,
+            (true, _, _) => Mode::Silent,
+            (false, false, false) => Mode::Log,
             (false, true, false) => Mode::Lines,
             (false, _, true) => Mode::Bars,
         };
@@ -78,7 +78,7 @@ impl Display {
 
     /// Reports how far a stage is. The first report of a stage ends the one before.
     pub fn advance(&mut self, name: &str, unit: Unit, done: u64, total: u64) {
-        if self.mode == Mode::Silent {
+        if !self.shows_stages() {
             return;
         }
         if self.stage.as_ref().is_none_or(|stage| stage.name != name) {
@@ -103,7 +103,7 @@ impl Display {
             let (name, time) = (&stage.name, clock(stage.started.elapsed()));
             let green = Style::new().fg_color(Some(AnsiColor::Green.into()));
             match self.mode {
-                Mode::Silent => {}
+                Mode::Silent | Mode::Log => {}
                 Mode::Lines => print(&format!("{name}: {time}\n")),
                 Mode::Bars => print(&format!("{green}✓{green:#} {name:<NAME$} {time:>7}\n")),
             }
@@ -120,27 +120,55 @@ impl Display {
     /// Prints a line, unless silent.
     pub fn line(&self, text: &str) {
         if self.mode != Mode::Silent {
-            self.above_the_bar(&format!("{}\n", printable(text)));
+            self.above_the_bar(&printable(text), 2);
+        }
+    }
+
+    /// Prints a result, in many words to those who watch and in a line to a log.
+    pub fn result(&self, summary: &str, line: &str) {
+        self.line(if self.shows_stages() { summary } else { line });
+    }
+
+    /// Prints what the next stages belong to, if stages are printed.
+    pub fn heading(&self, text: &str) {
+        if self.shows_stages() {
+            self.above_the_bar(&printable(text), 0);
         }
     }
 
     /// Prints a line if verbose.
     pub fn detail(&self, text: &str) {
         if self.verbose && self.mode != Mode::Silent {
-            self.above_the_bar(&format!("  {}\n", printable(text)));
+            self.above_the_bar(&format!("  {}", printable(text)), 4);
         }
     }
 
     /// Prints a warning, unless silent.
     pub fn warn(&self, text: &str) {
-        let yellow = Style::new().bold().fg_color(Some(AnsiColor::Yellow.into()));
+        self.labelled("warning", AnsiColor::Yellow, text);
+    }
+
+    /// Prints something worth knowing, unless silent.
+    pub fn note(&self, text: &str) {
+        self.labelled("note", AnsiColor::Cyan, text);
+    }
+
+    fn labelled(&self, label: &str, colour: AnsiColor, text: &str) {
+        let style = Style::new().bold().fg_color(Some(colour.into()));
         if self.mode != Mode::Silent {
-            self.above_the_bar(&format!("{yellow}warning{yellow:#}: {}\n", printable(text)));
+            let text = printable(text);
+            self.above_the_bar(&format!("{style}{label}{style:#}: {text}"), label.len() + 2);
         }
     }
 
-    fn above_the_bar(&self, text: &str) {
-        self.suspend(|| print(text));
+    fn shows_stages(&self) -> bool {
+        matches!(self.mode, Mode::Lines | Mode::Bars)
+    }
+
+    /// Prints a text, wrapped for the terminal. What follows a break is indented.
+    fn above_the_bar(&self, text: &str, indent: usize) {
+        let text = terminal::wrapped(text, terminal::error_width(), indent);
+        self.suspend(|| print(&format!("{text}\n")));
     }
 
     /// Does something that prints, on standard output too, with the bar hidden.
@@ -160,15 +188,14 @@ impl Drop for Display {
 }
 
 /// The width of the names of the stages.
-const NAME: usize = 14;
+pub const NAME: usize = 20;
 
 impl Stage {
     fn start(name: &str, unit: Unit, total: u64, visible: bool) -> Self {
         let target = if visible { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(total), target);
         let end = Arc::new(Mutex::new(None));
-        bar.set_style(style(unit, end.clone()));
-        bar.set_prefix(name.to_owned());
+        bar.set_style(style(name.to_owned(), unit, end.clone()));
         // Steps may take minutes: the clock shows that the program is alive.
         bar.enable_steady_tick(Duration::from_millis(200));
         Stage { name: name.to_owned(), unit, started: Instant::now(), done: 0, end, bar }
@@ -192,32 +219,21 @@ impl Stage {
     }
 }
 
-fn style(unit: Unit, end: Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
-    let progress = match unit {
-        Unit::Photo | Unit::Parts => "{times}",
-        _ => "{bar:32.cyan/dim} {count}  {times}",
-    };
-    let template = format!("{{spinner:.cyan}} {{prefix:{NAME}}} {progress}");
-    ProgressStyle::with_template(&template)
+fn style(name: String, unit: Unit, end: Arc<Mutex<Option<Instant>>>) -> ProgressStyle {
+    ProgressStyle::with_template("{spinner:.cyan} {line}")
         .unwrap_or_else(|_| ProgressStyle::default_bar())
-        .progress_chars("━━─")
-        .with_key("count", move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-            let (done, total) = (state.pos(), state.len().unwrap_or(0));
-            let _ = match unit {
-                Unit::Steps => write!(text, "step {done}/{total}"),
-                Unit::Frames => write!(text, "{done}/{total} frames"),
-                Unit::Bytes => write!(text, "{}/{}", Bytes(done), Bytes(total)),
-                Unit::Compiled | Unit::Kernels => write!(text, "{done}/{total} kernels"),
-                Unit::Cases => write!(text, "{done}/{total} cases"),
-                Unit::Photo | Unit::Parts => write!(text, "{done}/{total}"),
+        .with_key("line", move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            let width = terminal::error_width().unwrap_or(terminal::USUAL_WIDTH);
+            let line = Line {
+                name: &name,
+                unit,
+                done: state.pos(),
+                total: state.len().unwrap_or(0),
+                times: times(state.elapsed(), &end),
+                stopping: interrupt::requested(),
             };
-        })
-        .with_key("times", move |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-            let _ = if interrupt::requested() {
-                text.write_str("stopping after this case; Ctrl-C again stops now")
-            } else {
-                text.write_str(&times(state.elapsed(), &end))
-            };
+            // The spinner and its blank take two, and a terminal may wrap after its last column.
+            let _ = text.write_str(&line.text(width.saturating_sub(3)));
         })
 }
 

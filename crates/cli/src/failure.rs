@@ -23,9 +23,9 @@ use kinora_models::{
 };
 use kinora_outside::{printable, shortened};
 use kinora_profile::ProfileError;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::print_styled;
+use crate::{print_styled, terminal};
 
 /// The command line is wrong.
 pub const EXIT_USAGE: u8 = 2;
@@ -51,7 +51,7 @@ pub enum Failure {
     Photo(#[from] PhotoError),
     /// The video's file.
     #[error(transparent)]
-    Video(#[from] VideoError),
+    Video(VideoError),
     /// The model could not be found or downloaded.
     #[error(transparent)]
     Hub(#[from] HubError),
@@ -162,6 +162,32 @@ pub enum Failure {
     /// Ctrl-C in a download.
     #[error("interrupted; what has arrived is kept, and the same command continues from there")]
     InterruptedDownload,
+    /// Some of several clips could not be made, and were reported.
+    #[error("{made} of {asked} clips were made; these photos failed: {failed}")]
+    SomeClips {
+        /// How many were made.
+        made: usize,
+        /// How many were asked for.
+        asked: usize,
+        /// The photos of the others.
+        failed: String,
+    },
+    /// Ctrl-C between several clips. The finished ones are kept.
+    #[error("interrupted; {made} of {asked} clips were made")]
+    InterruptedClips {
+        /// How many were finished.
+        made: usize,
+        /// How many were asked for.
+        asked: usize,
+    },
+    /// A failure that leaves an answer behind: with `--json`, both are printed as one object.
+    #[error("{failure}")]
+    After {
+        /// The answer, an object.
+        answer: Value,
+        /// What failed.
+        failure: Box<Failure>,
+    },
     /// Ctrl-C in a benchmark. The finished cases are kept.
     #[error("{}", interrupted_bench(*cases, files))]
     InterruptedBench {
@@ -178,16 +204,26 @@ pub enum Failure {
     StandardOutput(#[source] io::Error),
 }
 
+/// Whether a file may be replaced is this program's option, so it is not said in the library's words.
+impl From<VideoError> for Failure {
+    fn from(error: VideoError) -> Failure {
+        match error {
+            VideoError::Exists { path } => Failure::FileExists(path),
+            error => Failure::Video(error),
+        }
+    }
+}
+
 impl Failure {
     /// What to do about it, in terms of this program's options, which the libraries do not know.
     fn help(&self) -> Option<String> {
         let text = match self {
-            Failure::Video(VideoError::Exists { .. }) | Failure::FileExists(_) => "add --force to replace it",
+            Failure::FileExists(_) => "choose another name, or add --force to replace it",
             Failure::Video(VideoError::FrameRate { .. }) => {
-                "--output-fps sets the frame rate of the file, which is otherwise that of --fps"
+                "--play-fps sets the frame rate of the file, which is otherwise that of --motion-fps"
             }
             Failure::Video(VideoError::GifFrameRate { .. } | VideoError::GifTooSlow { .. }) => {
-                "--output-fps sets the frame rate of the file alone"
+                "--play-fps sets the frame rate of the file alone"
             }
             Failure::Hub(HubError::Unreachable { .. } | HubError::Offline { .. }) => {
                 "give --model the path of a model folder, or try Kinora without a download: \
@@ -272,10 +308,12 @@ impl Failure {
             Failure::Device(_) | Failure::Generate(GenerateError::Device(_)) => "device",
             #[cfg(feature = "cuda")]
             Failure::Kernels(_) => "kernels",
-            Failure::Generate(_) => "generate",
-            Failure::Interrupted | Failure::InterruptedDownload | Failure::InterruptedBench { .. } => {
-                "interrupted"
-            }
+            Failure::Generate(_) | Failure::SomeClips { .. } => "generate",
+            Failure::Interrupted
+            | Failure::InterruptedDownload
+            | Failure::InterruptedBench { .. }
+            | Failure::InterruptedClips { .. } => "interrupted",
+            Failure::After { failure, .. } => failure.kind(),
             Failure::Signals(_) | Failure::StandardOutput(_) => "system",
         }
     }
@@ -316,36 +354,53 @@ impl Failure {
     fn exit_code(&self) -> u8 {
         match self {
             _ if self.is_usage() => EXIT_USAGE,
-            Failure::Interrupted | Failure::InterruptedDownload | Failure::InterruptedBench { .. } => {
-                EXIT_INTERRUPTED
-            }
+            Failure::Interrupted
+            | Failure::InterruptedDownload
+            | Failure::InterruptedBench { .. }
+            | Failure::InterruptedClips { .. } => EXIT_INTERRUPTED,
+            Failure::After { failure, .. } => failure.exit_code(),
             _ => EXIT_FAILED,
+        }
+    }
+
+    /// This failure, after an answer that is worth printing nevertheless.
+    pub fn after(self, answer: Value) -> Failure {
+        Failure::After { answer, failure: Box::new(self) }
+    }
+
+    /// Whether other clips can be made nevertheless.
+    pub fn is_of_one_clip(&self) -> bool {
+        match self {
+            Failure::Photo(_) | Failure::FileExists(_) => true,
+            Failure::Video(error) => {
+                matches!(error, VideoError::IsFolder { .. } | VideoError::Unwritable { .. })
+            }
+            Failure::Generate(error) => matches!(error, GenerateError::NotFinite { .. }),
+            _ => false,
         }
     }
 
     /// Reports the failure to people on standard error and, with `--json`, to programs on standard output.
     pub fn report(&self, json: bool) -> ExitCode {
-        let message = shortened(&self.to_string(), LONGEST_MESSAGE).into_owned();
-        let causes = causes(self, &message);
-        if !self.reader_is_gone() {
-            let help = self.help();
-            print(&message, &causes, help.as_deref());
-            // The JSON object that was printed already has all of it.
-            let already_printed = match self {
-                Failure::ChecksFailed { .. }
-                | Failure::Damaged { .. }
-                | Failure::Lacking { .. }
-                | Failure::Benchmark(_)
-                | Failure::Slower(_) => true,
-                #[cfg(feature = "simulator")]
-                Failure::Found { .. } => true,
-                _ => false,
-            };
-            if json && !already_printed {
-                print_json(self.kind(), self.exit_code(), &message, &causes, help.as_deref());
+        let (failure, answer) = match self {
+            Failure::After { failure, answer } => (&**failure, answer.clone()),
+            failure => (failure, json!({})),
+        };
+        if !failure.reader_is_gone() {
+            let error = failure.tell();
+            if json {
+                print_json(answer, error);
             }
         }
-        ExitCode::from(self.exit_code())
+        ExitCode::from(failure.exit_code())
+    }
+
+    /// Tells people on standard error; gives the same for programs.
+    pub fn tell(&self) -> Value {
+        let message = shortened(&self.to_string(), LONGEST_MESSAGE).into_owned();
+        let (causes, help) = (causes(self, &message), self.help());
+        print(&message, &causes, help.as_deref());
+        json_error(self.kind(), self.exit_code(), &message, &causes, help.as_deref())
     }
 
     /// Whether the program that read our output has ended, as `head` does: nobody is left to tell.
@@ -419,7 +474,7 @@ pub fn report_usage(error: &clap::Error, json: bool) -> ExitCode {
     };
     if json {
         let message = plain.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        print_json("usage", EXIT_USAGE, message, &[], None);
+        print_json(json!({}), json_error("usage", EXIT_USAGE, message, &[], None));
     }
     ExitCode::from(EXIT_USAGE)
 }
@@ -445,20 +500,26 @@ fn print(message: &str, causes: &[String], help: Option<&str>) {
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     let cyan = Style::new().bold().fg_color(Some(AnsiColor::Cyan.into()));
     let mut text = format!("{red}error{red:#}: {}\n", printable(message));
-    for cause in causes {
+    // A cause of many lines, such as all the places that were looked at, is for programs.
+    for cause in causes.iter().filter(|cause| !cause.contains('\n')) {
         text.push_str(&format!("  because: {}\n", printable(cause)));
     }
     if let Some(help) = help {
         text.push_str(&format!("{cyan}help{cyan:#}: {}\n", printable(help)));
     }
+    let text = terminal::wrapped(&text, terminal::error_width(), 2);
     // If standard error is gone, nobody is left to tell.
     let _ = anstream::stderr().write_all(text.as_bytes());
 }
 
-fn print_json(kind: &str, exit_code: u8, message: &str, causes: &[String], help: Option<&str>) {
-    let error =
-        json!({ "kind": kind, "message": message, "causes": causes, "help": help, "exit_code": exit_code });
-    let _ = writeln!(io::stdout(), "{}", printable(&json!({ "error": error }).to_string()));
+fn json_error(kind: &str, exit_code: u8, message: &str, causes: &[String], help: Option<&str>) -> Value {
+    json!({ "kind": kind, "message": message, "causes": causes, "help": help, "exit_code": exit_code })
+}
+
+/// Prints an answer, with the error in it.
+fn print_json(mut answer: Value, error: Value) {
+    answer["error"] = error;
+    let _ = writeln!(io::stdout(), "{}", printable(&answer.to_string()));
 }
 
 #[cfg(test)]

@@ -19,10 +19,10 @@ pub struct NewFile {
     inputs: Inputs,
 }
 
-/// The files that a clip is made from.
-pub fn inputs_of(request: &RequestArgs) -> Vec<PathBuf> {
+/// The files that clips of these photos are made from.
+pub fn inputs_of<'a>(photos: impl IntoIterator<Item = &'a PathBuf>, request: &RequestArgs) -> Vec<PathBuf> {
     let model = request.model.iter().flat_map(|model| model_files(Path::new(model)));
-    request.photo.iter().cloned().chain(model).collect()
+    photos.into_iter().cloned().chain(model).collect()
 }
 
 /// The files of a model folder. A model that is named in another way lies where no output goes.

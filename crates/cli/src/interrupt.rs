@@ -8,7 +8,7 @@ use std::{
     ops::ControlFlow,
     sync::{
         Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst},
     },
     thread,
     time::{Duration, Instant},
@@ -25,6 +25,9 @@ static ENDING: Mutex<bool> = Mutex::new(false);
 static PHASE: AtomicU8 = AtomicU8::new(Phase::AtOnce as u8);
 /// Whether a download is under way, of which a part stays.
 static DOWNLOADING: AtomicBool = AtomicBool::new(false);
+
+/// How many of several clips are finished, and how many were asked for.
+static MADE: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
 /// Requests this close to the first count as the same one: `timeout` and shells signal both a program and its group.
 const TOGETHER: Duration = Duration::from_millis(300);
@@ -58,6 +61,12 @@ pub fn on_immediate_exit(cleanup: fn()) {
 /// Says whether a download is under way: if the program ends now, what has arrived is kept.
 pub fn set_downloading(downloading: bool) {
     DOWNLOADING.store(downloading, SeqCst);
+}
+
+/// Says how many of several clips are finished: if the program ends now, they are kept.
+pub fn set_made(made: usize, asked: usize) {
+    MADE[1].store(asked, SeqCst);
+    MADE[0].store(made, SeqCst);
 }
 
 /// Whether the program was asked to end.
@@ -134,8 +143,11 @@ fn end(json: bool) -> ! {
         // The cursor may be on a progress bar's line.
         let _ = io::stderr().write_all(b"\n");
     }
-    let downloading = DOWNLOADING.load(SeqCst);
-    let failure = if downloading { Failure::InterruptedDownload } else { Failure::Interrupted };
+    let failure = match (DOWNLOADING.load(SeqCst), MADE[0].load(SeqCst)) {
+        (true, _) => Failure::InterruptedDownload,
+        (false, 0) => Failure::Interrupted,
+        (false, made) => Failure::InterruptedClips { made, asked: MADE[1].load(SeqCst) },
+    };
     failure.report(json);
     exit()
 }

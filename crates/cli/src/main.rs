@@ -10,6 +10,7 @@ mod doctor;
 mod failure;
 mod files;
 mod generate;
+mod help;
 mod info;
 mod interrupt;
 #[cfg(feature = "cuda")]
@@ -19,16 +20,18 @@ mod model;
 mod models;
 mod out_of_memory;
 mod profile;
+mod progress_line;
 mod quantities;
 #[cfg(feature = "simulator")]
 mod sim;
 mod standard_output;
+mod terminal;
 
 use std::{alloc::System, process::ExitCode};
 
 use arguments::{Arguments, Command};
-use clap::Parser;
 use failure::Failure;
+use serde_json::Value;
 use standard_output::{print, print_styled};
 
 #[global_allocator]
@@ -38,7 +41,7 @@ fn main() -> ExitCode {
     // Looked for by hand: the options may not be ones that can be parsed.
     let json = std::env::args_os().any(|word| word == "--json");
     out_of_memory::listen(json);
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::read(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => return failure::report_usage(&error, json),
     };
@@ -68,5 +71,15 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::DemoModel(arguments) => demo_model::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man(arguments) => manual::run(&arguments),
+    }
+}
+
+/// Prints an answer for a program, if it asked for one. If the command failed nevertheless, both are one object, which is printed
+/// when the failure is reported.
+fn answer(json: bool, answer: Value, failure: Option<Failure>) -> Result<(), Failure> {
+    match failure {
+        Some(failure) => Err(failure.after(answer)),
+        None if json => print(&format!("{answer}\n")),
+        None => Ok(()),
     }
 }

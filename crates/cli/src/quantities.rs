@@ -1,7 +1,14 @@
 //! Quantities as people write and read them: sizes, bytes, counts and times.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{
+    ffi::OsString,
+    fmt,
+    num::{IntErrorKind, ParseIntError},
+    str::FromStr,
+    time::Duration,
+};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use kinora_profile::quantity;
 
 /// A picture's size, written `1024x576`.
@@ -131,11 +138,35 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 
 /// A number of at least one: frames, steps and the like.
 pub fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
+    match whole(text, "at least 1") {
         Ok(0) => Err("this must be at least 1".to_owned()),
-        Ok(number) => Ok(number),
-        Err(_) => Err("this must be a whole number, at least 1".to_owned()),
+        number => number,
     }
+}
+
+/// A whole number of any size.
+pub fn whole_number<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
+    whole(text, "0 or more")
+}
+
+fn whole<T: FromStr<Err = ParseIntError>>(text: &str, least: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => "this number is too large".to_owned(),
+        _ => format!("this must be a whole number, {least}"),
+    })
+}
+
+/// A number that may have a fraction. Whether it makes sense is not looked at here.
+pub fn number(text: &str) -> Result<f64, String> {
+    text.trim().parse().map_err(|_| "this must be a number, such as 0.5".to_owned())
+}
+
+/// The name of a model: anything but nothing, as an unset variable of a script would give.
+pub fn model_name() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|name| match name.is_empty() {
+        true => Err("the name is empty; give the path of a model folder, or a name on the hub (owner/name)"),
+        false => Ok(name),
+    })
 }
 
 #[cfg(test)]
@@ -183,6 +214,18 @@ mod tests {
         for text in ["0", "-1", "61", "NaN", "soon"] {
             assert!(seconds(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_told_from_one_that_is_too_large() {
+        assert_eq!(whole_number("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(whole_number::<u64>("18446744073709551616").unwrap_err(), "this number is too large");
+        for text in ["", "x", "-1", "1.5"] {
+            assert_eq!(whole_number::<u64>(text).unwrap_err(), "this must be a whole number, 0 or more");
+            assert_eq!(at_least_one(text).unwrap_err(), "this must be a whole number, at least 1");
+        }
+        assert_eq!(at_least_one("99999999999999999999").unwrap_err(), "this number is too large");
+        assert_eq!((number("1e3"), number("x").is_err()), (Ok(1000.0), true));
     }
 
     #[test]

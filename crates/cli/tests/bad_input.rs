@@ -206,13 +206,15 @@ fn photos_that_are_unusual_are_read() {
 #[test]
 fn a_photo_is_turned_as_its_camera_was() {
     let studio = Studio::new();
-    for (name, stretched) in [("orientation_1.jpg", true), ("orientation_6.jpg", false)] {
+    for (name, size, cropped) in
+        [("orientation_1.jpg", [24, 16], true), ("orientation_6.jpg", [16, 24], false)]
+    {
         let mut command = studio.generate_from(&photo(name), model(), "clip.y4m");
         let made = answer(command.args(["--force", "--json", "--size", "64x128"]));
         assert_eq!(made.code, Some(0), "{name}: {made:?}");
-        let warnings = made.json()["warnings"].to_string();
-        let (wide, tall) = (warnings.contains("24×16"), warnings.contains("16×24"));
-        assert_eq!((wide, tall), (stretched, !stretched), "{name}: {warnings}");
+        let json = made.json();
+        assert_eq!([&json["photo"]["width"], &json["photo"]["height"]], size, "{name}");
+        assert_eq!(json["warnings"].to_string().contains("24×16"), cropped, "{name}: {json}");
     }
 }
 
@@ -241,6 +243,8 @@ fn settings_that_make_no_clip() {
         (["--max-guidance", "inf"], &["guidance", "finite"]),
         (["--max-guidance", "1e39"], &["guidance", "finite"]),
         (["--seed", "luck"], &["--seed"]),
+        (["--fit", "zoom"], &["--fit", "crop", "pad", "stretch"]),
+        (["--background", "mauve"], &["--background", "mauve", "#rrggbb"]),
     ] {
         // The model is not even looked for.
         let mut command = studio.generate_from(&photo("rgb.png"), "/nonexistent".as_ref(), "clip.mp4");
@@ -291,9 +295,9 @@ fn rates_that_no_file_has() {
         ("clip.mp4", "1e9", "not a frame rate"),
         ("clip.gif", "60", "50 frames per second"),
     ] {
-        let option = format!("--output-fps={rate}");
+        let option = format!("--play-fps={rate}");
         let refused = answer(studio.generate(output).args([&option, "--json"]));
-        refused.must_fail(2, &[said, "--output-fps"]);
+        refused.must_fail(2, &[said, "--play-fps"]);
         assert_eq!(refused.json()["error"]["kind"], "usage");
     }
     assert_eq!(studio.names(), [""; 0]);
@@ -398,7 +402,7 @@ fn a_size_that_the_format_cannot_hold_is_known_before_the_work() {
     let studio = Studio::new();
     let refused = answer(studio.generate("clip.mp4").args(["--size", "8192x8192", "-v"]));
     refused.must_fail(1, &["8192×8192", ".png and .y4m"]);
-    assert!(!refused.stderr.contains("encode_image"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("reading the photo"), "{}", refused.stderr);
     assert_eq!(studio.names(), [""; 0]);
 }
 

@@ -366,6 +366,63 @@ fn wrong_command_lines_are_refused() {
     answer(kinora().args(["bench", "--from"]).arg(&later)).must_fail(1, &["its format is 2"]);
 }
 
+#[test]
+fn patterns_that_are_empty_do_not_mean_everything() {
+    for empty in ["", ",", ",,"] {
+        run(&["bench", "cpu", "--list", "--only", empty]).must_fail(2, &["--only has no pattern"]);
+    }
+    let plain = succeeded(&run(&["bench", "cpu", "--list", "--only", "conv 1×1"]));
+    assert_eq!(plain, succeeded(&run(&["bench", "cpu", "--list", "--only", "CONV 1x1"])));
+    // All names begin in one column.
+    let all = succeeded(&run(&["bench", "--list"]));
+    let listed = run(&["bench", "--list", "--json"]).json();
+    let names = listed["cases"].as_array().unwrap().iter().map(|case| case["name"].as_str().unwrap());
+    let columns: Vec<usize> =
+        all.lines().zip(names).map(|(line, name)| line.strip_suffix(name).unwrap().chars().count()).collect();
+    assert!(columns.iter().all(|column| *column == columns[0]), "{all}");
+}
+
+/// A file of results may come from anywhere.
+#[test]
+fn saved_results_that_make_no_sense_are_refused() {
+    let place = Studio::new();
+    let (_, results) = saved(&place, "run.json");
+    let with = |median: Value| {
+        let mut changed = results.clone();
+        changed["suites"][0]["cases"][0]["entries"][0]["milliseconds"]["median"] = median;
+        place.write("changed.json", changed.to_string().as_bytes())
+    };
+    for median in [0.0, -1.0, 1e308] {
+        let refused = answer(kinora().args(["bench", "--json", "--from"]).arg(with(median.into())));
+        refused.must_fail(1, &["changed.json", CASE, "times are above 0"]);
+    }
+    let mut changed = results.clone();
+    changed["suites"][0]["cases"][0]["name"] = "\u{1b}[31mred".into();
+    let path = place.write("changed.json", changed.to_string().as_bytes());
+    let plot = place.folder.path().join("plot.svg");
+    let shown = answer(kinora().args(["bench", "--from"]).arg(&path).arg("--plot").arg(&plot));
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    assert!(!shown.text().contains('\u{1b}') && shown.text().contains("[31mred"), "{shown:?}");
+    assert!(!place.read("plot.svg").contains(&0x1b));
+}
+
+/// With `--json`, whoever reads the object need not look at the exit code.
+#[test]
+fn a_failure_is_in_the_object_as_well() {
+    let place = Studio::new();
+    let (path, mut results) = saved(&place, "run.json");
+    let other = {
+        results["suites"][0]["precision"] = "f16".into();
+        place.write("other.json", results.to_string().as_bytes())
+    };
+    let compared =
+        answer(kinora().args(["bench", "--json", "--from"]).arg(&path).arg("--compare").arg(&other));
+    compared.must_fail(1, &["nothing to compare"]);
+    let json = compared.json();
+    assert_eq!((&json["error"]["kind"], &json["error"]["exit_code"]), (&"bench".into(), &1.into()));
+    assert!(json["results"].is_object() && json["comparison"].is_object(), "{json}");
+}
+
 /// A program that looks like a Python with PyTorch, and runs these commands as a peer.
 #[cfg(unix)]
 fn python(place: &Studio, commands: &str) -> PathBuf {

@@ -46,6 +46,16 @@ fn a_machine_without_a_gpu_is_well() {
     let text = run(&["doctor", "--device", "cpu"]).text();
     assert!(text.contains("convolutions") && text.ends_with("Everything works.\n"), "{text}");
     assert!(!text.contains('\u{1b}'), "no colours in a pipe: {text}");
+    // Nothing is said twice, and checks that have no reason to run share a line.
+    let mut said: Vec<&str> =
+        text.lines().filter_map(|line| line.split_once("  ")).map(|(_, said)| said.trim()).collect();
+    said.retain(|said| !said.starts_with("matches the reference"));
+    let all = said.len();
+    said.sort();
+    said.dedup();
+    assert_eq!(said.len(), all, "{text}");
+    assert!(text.contains("– libraries, tracing"), "{text}");
+    assert!(!text.contains("0e0") && !text.contains("available: what the machine has available"), "{text}");
 }
 
 #[test]
@@ -58,6 +68,12 @@ fn what_does_not_work_is_said_with_what_to_do() {
     let driver_or_gpu =
         found["findings"].as_array().unwrap().iter().find(|finding| finding["status"] == "bad").unwrap();
     assert!(driver_or_gpu["advice"].as_str().unwrap().contains("--device"), "{found}");
+    // It is the one thing to mend: what depends on it is not a bug to report.
+    let bad =
+        found["findings"].as_array().unwrap().iter().filter(|finding| finding["status"] == "bad").count();
+    assert_eq!(bad, 1, "{found}");
+    assert!(!found["findings"].to_string().contains("report"), "{found}");
+    assert_eq!((&found["error"]["kind"], &found["error"]["exit_code"]), (&"unwell".into(), &1.into()));
     run(&["doctor", "--device", "abacus"]).must_fail(2, &["abacus"]);
     // A cache that cannot be written is no reason not to work.
     let cached =

@@ -32,11 +32,25 @@ fn the_extension_decides_what_is_written() {
     );
 }
 
+/// The seed is what it takes to make the clip again, so it belongs in a log.
 #[test]
-fn nothing_is_printed_without_a_terminal() {
+fn a_log_has_the_file_and_the_seed_in_a_line() {
     let studio = Studio::new();
-    let made = answer(&mut studio.generate("clip.gif"));
-    assert_eq!((made.code, made.text(), &*made.stderr), (Some(0), String::new(), ""));
+    let made = answer(studio.generate("clip.gif").args(["--seed", "7"]));
+    assert_eq!((made.code, made.text()), (Some(0), String::new()));
+    assert_eq!(made.stderr, "wrote clip.gif (2 frames, 64×64, seed 7)\n");
+    let made = answer(studio.generate("clip.png").args(["--seed", "8"]));
+    assert_eq!(made.stderr, "wrote clip-0001.png … clip-0002.png (2 frames, 64×64, seed 8)\n");
+    // A warning is a line as well.
+    let made = answer(studio.generate("clip.gif").args(["--force", "--seed", "9", "--size", "64x256"]));
+    let lines: Vec<&str> = made.stderr.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("warning: the photo (24×16) is cropped"), "{made:?}");
+    assert_eq!(lines[1], "wrote clip.gif (2 frames, 64×256, seed 9)");
+    // Nobody asked for a log.
+    for quiet in ["-q", "--json"] {
+        let made = answer(studio.generate("clip.gif").args(["--force", quiet]));
+        assert_eq!((made.code, &*made.stderr), (Some(0), ""), "{quiet}");
+    }
 }
 
 #[test]
@@ -45,8 +59,9 @@ fn verbose_prints_plain_lines() {
     let made = answer(studio.generate("clip.gif").args(["-v", "--steps", "2", "--seed", "7"]));
     assert_eq!((made.code, made.text()), (Some(0), String::new()), "{made:?}");
     for words in [
-        "denoise: step 1/2",
-        "denoise: step 2/2",
+        "denoising: step 1/2",
+        "denoising: step 2/2",
+        "reading the photo: ",
         "clip.gif: 2 frames of 64×64, plays for 0.3 s at 7 frames per second",
         "generated in ",
         " per frame; ",
@@ -95,6 +110,23 @@ fn a_seed_makes_the_same_clip_again() {
 }
 
 #[test]
+fn a_better_picture_takes_a_larger_file() {
+    let studio = Studio::new();
+    let bytes = |quality: &str| {
+        let made = answer(studio.generate("clip.mp4").args(["--seed", "1", "--force", "--quality", quality]));
+        assert_eq!(made.code, Some(0), "{made:?}");
+        studio.read("clip.mp4").len()
+    };
+    assert!(bytes("5") < bytes("100"));
+    for quality in ["0", "101", "-1", "best"] {
+        let option = format!("--quality={quality}");
+        answer(studio.generate("clip.mp4").arg(option)).must_fail(2, &["--quality", "from 1 to 100"]);
+    }
+    let made = answer(studio.generate("clip.gif").args(["--quality", "50"]));
+    assert!(made.stderr.contains("--quality counts only for .mp4"), "{made:?}");
+}
+
+#[test]
 fn every_scheduler_and_precision_runs() {
     let studio = Studio::new();
     for (option, value) in [
@@ -120,16 +152,25 @@ fn every_scheduler_and_precision_runs() {
 #[test]
 fn the_file_may_play_at_another_speed() {
     let studio = Studio::new();
-    let made = answer(studio.generate("clip.y4m").args(["--output-fps", "29.97"]));
-    assert_eq!(made.code, Some(0), "{made:?}");
-    assert!(studio.read("clip.y4m").starts_with(b"YUV4MPEG2 W64 H64 F30000:1001"));
+    // The second name is the one that it had before.
+    for option in ["--play-fps", "--output-fps"] {
+        let made = answer(studio.generate("clip.y4m").args([option, "29.97", "--force"]));
+        assert_eq!(made.code, Some(0), "{made:?}");
+        assert!(studio.read("clip.y4m").starts_with(b"YUV4MPEG2 W64 H64 F30000:1001"));
+    }
+    for option in ["--motion-fps", "--fps"] {
+        let made = answer(studio.generate("clip.y4m").args([option, "5", "--force", "--json"]));
+        assert_eq!(made.json()["report"]["settings"]["fps"], 5, "{made:?}");
+        assert!(studio.read("clip.y4m").starts_with(b"YUV4MPEG2 W64 H64 F5:1"));
+    }
 }
 
 #[test]
 fn a_dash_is_standard_output() {
     let studio = Studio::new();
     let made = answer(&mut studio.generate("-"));
-    assert_eq!((made.code, &*made.stderr), (Some(0), ""));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(made.stderr.starts_with("wrote standard output (2 frames, ") && made.stderr.lines().count() == 1);
     assert!(made.stdout.starts_with(b"YUV4MPEG2 W64 H64"));
     assert!(studio.names().is_empty());
     answer(studio.generate("-").arg("--json")).must_fail(2, &["standard output"]);
@@ -142,7 +183,9 @@ fn a_file_is_not_overwritten_unless_forced() {
     // The model is not even looked for.
     let refused =
         studio.generate_from(&support::photo("rgb.png"), "/nonexistent".as_ref(), "clip.gif").output();
-    Answer::from(refused.unwrap()).must_fail(1, &["clip.gif", "exists", "--force"]);
+    let refused = Answer::from(refused.unwrap());
+    refused.must_fail(1, &["clip.gif", "exists", "--force"]);
+    assert_eq!(refused.stderr.matches("another name").count(), 1, "{refused:?}");
     assert_eq!(studio.read("clip.gif"), b"mine");
     let made = answer(studio.generate("clip.gif").arg("--force"));
     assert_eq!(made.code, Some(0), "{made:?}");
@@ -187,6 +230,17 @@ fn a_scheduler_that_does_not_suit_the_model_is_warned_of() {
     assert!(made.json()["warnings"].to_string().contains("continuous timesteps"), "{made:?}");
     let made = answer(studio.generate("clip.gif").args(["--scheduler", "euler", "--json", "--force"]));
     assert!(!made.json()["warnings"].to_string().contains("continuous"), "{made:?}");
+}
+
+#[test]
+fn options_for_a_gpu_are_not_ignored_in_silence() {
+    let studio = Studio::new();
+    let words = ["--device", "cpu", "--kernels", "baseline", "--tuning", "off", "--json"];
+    let made = answer(studio.generate("clip.gif").args(words));
+    let warnings = made.json()["warnings"].to_string();
+    assert!(warnings.contains("have no effect: --kernels and --tuning"), "{warnings}");
+    let made = answer(studio.generate("clip.gif").args(["--device", "cpu", "--force", "--json"]));
+    assert!(!made.json()["warnings"].to_string().contains("the CPU makes"), "{made:?}");
 }
 
 #[test]
@@ -290,7 +344,7 @@ fn ctrl_c_ends_a_video_that_no_one_reads() {
     let mut child = command.spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     // The end of decoding is said before writing begins.
-    assert!(lines.any(|line| line.starts_with("decode: ")));
+    assert!(lines.any(|line| line.starts_with("decoding frames: ")));
     // Until the pipe is full.
     thread::sleep(Duration::from_millis(500));
     signal(&child, "-INT");

@@ -56,6 +56,19 @@ fn json_has_the_same_figures() {
 }
 
 #[test]
+fn the_environment_may_name_the_model() {
+    let info = |words: &[&str]| {
+        let named = answer(kinora().env("KINORA_MODEL", model()).args(["info", "--json"]).args(words));
+        assert_eq!(named.code, Some(0), "{named:?}");
+        named.json()
+    };
+    assert_eq!(info(&[])["folder"], model().to_str().unwrap());
+    // A configuration that is asked for is not in its way.
+    assert_eq!(info(&["--config", "svd"])["config"], "svd");
+    run(&["info", ""]).must_fail(2, &["the name is empty"]);
+}
+
+#[test]
 fn a_folder_has_parts_with_weights() {
     let folder = model().to_str().unwrap();
     let text = run(&["info", folder]);

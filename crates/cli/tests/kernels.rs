@@ -52,6 +52,10 @@ fn what_cannot_be_built_is_said() {
     let output = folder.path().join("bundle");
     let output = output.to_str().unwrap();
     run(&["kernels", "build", "--arch", "volta", "-o", output]).must_fail(2, &["volta", "sm_75"]);
+    // Plausible, and not among those that are listed.
+    for other in ["sm_99", "90", "sm_75,", ""] {
+        run(&["kernels", "build", "--arch", other, "-o", output]).must_fail(2, &["--arch", "sm_90a"]);
+    }
     run(&["kernels", "build", "-o", output]).must_fail(2, &["--arch"]);
     run(&["kernels", "build", "--arch", "sm_80", "-o", output, "--model", "/nothing/here"])
         .must_fail(1, &["/nothing/here"]);
@@ -65,7 +69,8 @@ fn what_cannot_be_built_is_said() {
             .args(["--model"])
             .arg(model()),
     );
-    none.must_fail(1, &["NVRTC", "/nothing"]);
+    none.must_fail(1, &["NVRTC", "cannot be used: /nothing: not found", "pip install nvidia-cuda-nvrtc"]);
+    assert_eq!(none.stderr.lines().count(), 1, "{none:?}");
     assert!(!Path::new(output).exists());
     // A place that cannot be written is found before the compiler is asked for.
     fs::write(folder.path().join("file"), "mine").unwrap();

@@ -174,12 +174,53 @@ fn what_cannot_be_run_is_said() {
     sim(&ptx, &["--grid", "1", "--block", "1", "--write", "x"]).must_fail(2, &["NUMBER=FILE"]);
     let twice = ["--write", "0=out.bin", "--write", "1=./out.bin"];
     sim(&ptx, &[&grid[..], &twice].concat()).must_fail(2, &["./out.bin is named for two outputs"]);
+    // Names and values that are empty, as an unset variable of a script would give them.
+    sim(&ptx, &[&grid[..], &["--entry", ""]].concat()).must_fail(2, &["--entry"]);
+    sim(&ptx, &[&grid[..], &["--arg", "bytes:"]].concat()).must_fail(2, &["\"\" is not a sequence of bytes"]);
+    sim(&ptx, &[&grid[..], &["--shared", "x"]].concat()).must_fail(2, &["--shared", "whole number"]);
+    sim(&ptx, &[&grid[..], &["--steps", "99999999999999999999"]].concat()).must_fail(2, &["too large"]);
     // A prediction is for a device profile, and is not left out in silence.
     for words in [&["--predict-only"][..], &["--calibration", "none.json"]] {
         for chip in [&[][..], &["--chip", "t4"]] {
             sim(&ptx, &[&grid[..], chip, words].concat()).must_fail(2, &[words[0]]);
         }
     }
+}
+
+/// Stores the thread's number.
+const STORE: &str = ".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry store(.param .u64 to) {
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [to];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4;
+    add.u64 %rd3, %rd1, %rd2;
+    st.global.u32 [%rd3], %r1;
+    ret;
+}
+";
+
+#[test]
+fn ptx_is_known_by_its_content() {
+    let place = Studio::new();
+    let words = ["--grid", "1", "--block", "4", "--arg", "u32[4]", "--show", "4"];
+    for name in ["store.ptx", "STORE.PTX", "store", "store.txt"] {
+        let ran = sim(&place.write(name, STORE.as_bytes()), &words);
+        assert!(ran.code == Some(0) && ran.text().ends_with("argument 0: 0 1 2 3\n"), "{name}: {ran:?}");
+    }
+    let file = place.write("store.ptx", STORE.as_bytes());
+    sim(&file, &[&words[..], &["--compile", "-DX"]].concat()).must_fail(2, &["--compile", "PTX"]);
+    // With `--json`, a finding is an error too.
+    let short = sim(&file, &["--grid", "1", "--block", "4", "--arg", "u32[3]", "--json"]);
+    assert_eq!(short.code, Some(1), "{short:?}");
+    let json = short.json();
+    assert_eq!(
+        (&json["error"]["kind"], &json["findings"][0]["kind"]),
+        (&"simulation".into(), &"OutOfBounds".into())
+    );
 }
 
 #[test]

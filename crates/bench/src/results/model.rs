@@ -288,8 +288,7 @@ impl Results {
         let text = kinora_outside::read(path, MAX_BYTES)
             .map_err(|source| ResultsError::Read { path: path_text.clone(), source })?;
         let problem = |problem: String| ResultsError::Format { path: path_text.clone(), problem };
-        let mut value: Value =
-            serde_json::from_slice(&text).map_err(|error| problem(error.to_string()))?;
+        let mut value: Value = serde_json::from_slice(&text).map_err(|error| problem(error.to_string()))?;
         escape_control_characters(&mut value);
         // `--json` prints them beside a comparison.
         if let Some(results) = value.get_mut("results") {

@@ -10,35 +10,50 @@ use crate::quantities::{Part, at_least_one, seconds};
 
 const EXAMPLES: &str = "\
 Examples:
-  kinora bench cpu                             layers on this processor, beside PyTorch's if it is installed
-  kinora bench kernels --only attention        every attention layer of SVD on the GPU
-  kinora bench cpu --only 'conv 1×1,qkv'       layers whose names contain `conv 1×1` or `qkv`
-  kinora bench svd vae --save today.json       the networks of Stable Video Diffusion, saved as JSON
-  kinora bench cpu --compare yesterday.json    what became faster or slower; exit code 1 if anything is slower
-  kinora bench --from today.json --plot a.svg  a plot of saved results
-  kinora bench --list                          the names of all cases
+  kinora bench cpu
+      Layers on this processor, beside PyTorch's if it is installed.
+
+  kinora bench kernels --only attention
+      Every attention layer of Stable Video Diffusion on the GPU.
+
+  kinora bench cpu --only 'conv 1x1,qkv'
+      Layers whose names contain `conv 1×1` or `qkv`.
+
+  kinora bench svd vae --save today.json
+      The networks of Stable Video Diffusion, saved as JSON.
+
+  kinora bench cpu --compare yesterday.json
+      What became faster or slower; exit code 1 if anything is slower.
+
+  kinora bench --from today.json --plot a.svg
+      A plot of saved results.
+
+  kinora bench --list
+      The names of all cases.
 
 Suites:
   cpu       layers of a small model on the processor, in f32
-  kernels   layers of Stable Video Diffusion and Stable Diffusion on a GPU, in f16; with --device cpu
-            small layers of the same kinds on the processor
-  svd       the image encoder, the autoencoder's encoder and one step of the UNet
+  kernels   layers of Stable Video Diffusion and Stable Diffusion on a GPU, in
+            f16; with --device cpu small layers of the same kinds
+  svd       the image encoder, the autoencoder's encoder and a step of the UNet
   vae       the autoencoder's decoder
   pipeline  a whole clip of a small model, beside diffusers' pipeline
 
-Each case runs in many short turns, Kinora and each peer in alternation, after a warm-up. Runs cycle
-through several copies of the operands, and a GPU's L2 cache is flushed before each run. A peer whose
-result differs from Kinora's is not timed. The table shows the median of the turns with its 95 %
-confidence interval; few turns allow less confidence, 75 % with --quick. `of best` is the time that the
-device's measured ceilings allow, as a share of the time taken. It exceeds 100 % if operands stay in a
-processor's cache, or a convolution needs fewer multiplications than its FLOPs. `ratio` is the fastest
-peer's time over Kinora's: the median over the turns.
+Each case runs in many short turns, Kinora and each peer in alternation, after a
+warm-up. Runs cycle through several copies of the operands, and a GPU's L2 cache
+is flushed before each run. A peer whose result differs from Kinora's is not
+timed. The table shows the median of the turns with its 95 % confidence
+interval; few turns allow less confidence, 75 % with --quick. `of best` is the
+time that the device's measured ceilings allow, as a share of the time taken. It
+exceeds 100 % if operands stay in a processor's cache, or a convolution needs
+fewer multiplications than its FLOPs. `ratio` is the fastest peer's time over
+Kinora's: the median over the turns.
 
-PyTorch is looked for in --python, then KINORA_PEER_PYTHON, then `python3`; the suites svd, vae and
-pipeline need diffusers as well.
+PyTorch is looked for in --python, then KINORA_PEER_PYTHON, then `python3`; the
+suites svd, vae and pipeline need diffusers as well.
 
-Exit codes: 0 done; 1 failed, a result differs, or a case became slower; 2 wrong command line;
-130 interrupted.";
+Exit codes: 0 done; 1 failed, a result differs, or a case became slower; 2 wrong
+command line; 130 interrupted.";
 
 /// The options of `kinora bench`.
 #[derive(Args, Debug)]

@@ -13,7 +13,7 @@ use kinora_bench::{
         Comparison, Method, Results, Version, compare, comparison_text, header, row, suite_footer,
         suite_header, svg,
     },
-    run::{Bench, Options, Suite, Target, list},
+    run::{Bench, Listed, Options, Suite, Target, list},
 };
 use serde_json::json;
 
@@ -22,6 +22,7 @@ use self::{
     progress::Progress,
 };
 use crate::{
+    answer,
     display::Display,
     failure::Failure,
     files::{self, NewFile},
@@ -59,7 +60,7 @@ pub fn run(arguments: &BenchArgs) -> Result<(), Failure> {
         return Err(Failure::InterruptedBench { cases, files });
     }
     let comparison = baseline.map(|before| compare(&before, &results, report.threshold.0));
-    answer(&results, comparison.as_ref(), report)
+    report_all(&results, comparison.as_ref(), report.json)
 }
 
 /// The chosen suites, in their own order and each once.
@@ -68,8 +69,17 @@ fn suites(arguments: &BenchArgs) -> Vec<Suite> {
     Suite::ALL.into_iter().filter(asked).collect()
 }
 
+/// The cases that were asked for.
+fn filter(arguments: &BenchArgs) -> Result<Filter, Failure> {
+    let filter = Filter::new(&arguments.only);
+    if filter.is_empty() && !arguments.only.is_empty() {
+        return Err(Failure::Usage("--only has no pattern; leave it out for all cases".to_owned()));
+    }
+    Ok(filter)
+}
+
 fn print_list(arguments: &BenchArgs) -> Result<(), Failure> {
-    let listed = list(&suites(arguments), &Filter::new(&arguments.only))?;
+    let listed = list(&suites(arguments), &filter(arguments)?)?;
     if arguments.report.json {
         let cases: Vec<_> = listed
             .iter()
@@ -77,14 +87,17 @@ fn print_list(arguments: &BenchArgs) -> Result<(), Failure> {
             .collect();
         return print(&format!("{}\n", json!({ "cases": cases })));
     }
-    let line = |suite: &str, family: &str, name: &str| format!("{suite:<8} {family:<12} {name}\n");
-    print(&listed.iter().map(|case| line(case.suite.name(), &case.family, &case.name)).collect::<String>())
+    let suite = listed.iter().map(|case| case.suite.name().chars().count()).max().unwrap_or(0);
+    let family = listed.iter().map(|case| case.family.chars().count()).max().unwrap_or(0);
+    let line =
+        |case: &Listed| format!("{:<suite$}  {:<family$}  {}\n", case.suite.name(), case.family, case.name);
+    print(&listed.iter().map(line).collect::<String>())
 }
 
 /// Measures; gives the results, also if Ctrl-C ended the run, and whether the table could be printed.
 fn measure(arguments: &BenchArgs) -> Result<(Results, Result<(), Failure>), Failure> {
     let suites = suites(arguments);
-    let only = Filter::new(&arguments.only);
+    let only = filter(arguments)?;
     // A wrong pattern is reported before a device is opened.
     list(&suites, &only)?;
     let default = if arguments.quick { QUICK } else { METHOD };
@@ -192,25 +205,30 @@ fn tables(results: &Results) -> String {
     text
 }
 
-/// Prints the comparison, or one JSON object; then decides whether the run is a failure.
-fn answer(results: &Results, comparison: Option<&Comparison>, report: &ReportArgs) -> Result<(), Failure> {
-    if report.json {
-        print(&format!("{}\n", json!({"results": results, "comparison": comparison})))?;
-    } else if let Some(comparison) = comparison {
+/// Prints the comparison, or one JSON object with everything.
+fn report_all(results: &Results, comparison: Option<&Comparison>, json: bool) -> Result<(), Failure> {
+    if let (Some(comparison), false) = (comparison, json) {
         print(&comparison_text(comparison))?;
     }
+    answer(json, json!({"results": results, "comparison": comparison}), failure(results, comparison))
+}
+
+/// Why the run is a failure, if it is one.
+fn failure(results: &Results, comparison: Option<&Comparison>) -> Option<Failure> {
     let failures: Vec<String> = results.failures().collect();
     if !failures.is_empty() {
-        return Err(Failure::Benchmark(failures.join("; ")));
+        return Some(Failure::Benchmark(failures.join("; ")));
     }
     if let Some(why) = results.suites.iter().map(|suite| suite.not_run.as_deref()).collect::<Option<Vec<_>>>()
     {
-        return Err(Failure::Benchmark(format!("nothing was measured: {}", why.join("; "))));
+        return Some(Failure::Benchmark(format!("nothing was measured: {}", why.join("; "))));
     }
-    let Some(comparison) = comparison else { return Ok(()) };
+    let comparison = comparison?;
     if comparison.changes.is_empty() {
-        return Err(Failure::Benchmark("nothing to compare: the two runs have no case in common".to_owned()));
+        return Some(Failure::Benchmark(
+            "nothing to compare: the two runs have no case in common".to_owned(),
+        ));
     }
     let slower: Vec<&str> = comparison.regressions().map(|change| change.case.as_str()).collect();
-    if slower.is_empty() { Ok(()) } else { Err(Failure::Slower(slower.join(", "))) }
+    (!slower.is_empty()).then(|| Failure::Slower(slower.join(", ")))
 }

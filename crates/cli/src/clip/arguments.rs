@@ -1,6 +1,6 @@
 //! The options of every command that makes a clip.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::ffi::OsString;
 
 use clap::{
     Args, ValueHint,
@@ -9,52 +9,60 @@ use clap::{
 use kinora::{
     device::Device,
     image_to_video::{ClipDefaults, Precision, Settings},
+    photo::{Colour, Fit},
     runtime::{KernelSet, Tuning},
 };
 use kinora_models::schedulers::SchedulerKind;
 
-use crate::quantities::{Bytes, PictureSize, at_least_one};
+use crate::quantities::{Bytes, PictureSize, at_least_one, model_name, number, whole_number};
 
-/// A photo, a model, and the clip to make from them.
+/// A model, and the clip to make with it.
 #[derive(Args, Debug)]
 pub struct RequestArgs {
-    /// The photo: PNG, JPEG, WebP, GIF, BMP or TIFF [default: the still that comes with the model in the box].
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub photo: Option<PathBuf>,
-
     /// A model folder as diffusers saves it, a short name (svd, svd-xt), or a model's name on the Hugging Face hub
     /// (owner/name or owner/name@revision), which is downloaded once [default: the small model in the box].
-    #[arg(short, long, value_name = "FOLDER|NAME", env = "KINORA_MODEL", value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "FOLDER|NAME", env = "KINORA_MODEL", value_hint = ValueHint::DirPath, value_parser = model_name())]
     pub model: Option<OsString>,
 
     /// The shape of the clip.
     #[command(flatten)]
     pub clip: ClipArgs,
 
+    /// What to do with a photo of another shape: crop keeps its middle, pad keeps all of it and adds bars, stretch
+    /// distorts it.
+    #[arg(long, default_value_t = Fit::Crop, value_name = "HOW", value_parser = fit(), hide_possible_values = true, help_heading = "The clip")]
+    pub fit: Fit,
+
+    /// The colour behind a transparent photo, and of the bars of --fit pad: white, black or '#rrggbb' [default: white
+    /// for a transparent photo, otherwise black].
+    #[arg(long, value_name = "COLOUR", help_heading = "The clip")]
+    pub background: Option<Colour>,
+
     /// How much the clip moves; models are trained with 1 to 255 [default: the model's own, or 127].
-    #[arg(long, allow_negative_numbers = true, value_name = "NUMBER", help_heading = "The clip")]
+    #[arg(long, allow_negative_numbers = true, value_parser = whole_number::<usize>, value_name = "NUMBER", help_heading = "The clip")]
     pub motion: Option<usize>,
 
     /// How much noise to add to the photo first: more noise lets the clip move further away from it [default: the
     /// model's own, or 0.02].
-    #[arg(long, allow_negative_numbers = true, value_name = "AMOUNT", help_heading = "The clip")]
+    #[arg(long, allow_negative_numbers = true, value_parser = number, value_name = "AMOUNT", help_heading = "The clip")]
     pub noise_aug: Option<f64>,
 
     /// How closely the first frame follows the photo [default: the model's own, or 1].
-    #[arg(long, allow_negative_numbers = true, value_name = "SCALE", help_heading = "The clip")]
+    #[arg(long, allow_negative_numbers = true, value_parser = number, value_name = "SCALE", help_heading = "The clip")]
     pub min_guidance: Option<f64>,
 
     /// How closely the last frame follows the photo; frames in between are interpolated [default: the model's own, or
     /// 3].
-    #[arg(long, allow_negative_numbers = true, value_name = "SCALE", help_heading = "The clip")]
+    #[arg(long, allow_negative_numbers = true, value_parser = number, value_name = "SCALE", help_heading = "The clip")]
     pub max_guidance: Option<f64>,
 
-    /// The frame rate to tell the model, in frames per second [default: the model's own, or 7].
-    #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "RATE", help_heading = "The clip")]
-    pub fps: Option<usize>,
+    /// The frame rate that the model is told, in frames per second: it shapes the motion [default: the model's own, or
+    /// 7].
+    #[arg(long, alias = "fps", allow_negative_numbers = true, value_parser = at_least_one, value_name = "RATE", help_heading = "The clip")]
+    pub motion_fps: Option<usize>,
 
     /// The same seed gives the same clip; only its lower 32 bits count [default: a random one, which is reported].
-    #[arg(long, allow_negative_numbers = true, value_name = "NUMBER", help_heading = "The clip")]
+    #[arg(long, allow_negative_numbers = true, value_parser = whole_number::<u64>, value_name = "NUMBER", help_heading = "The clip")]
     pub seed: Option<u64>,
 
     /// Denoising steps: fewer are faster and coarser [default: the model's own, or 25].
@@ -90,7 +98,7 @@ pub struct ClipArgs {
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "The clip")]
     pub frames: Option<usize>,
 
-    /// Width and height, multiples of 64, such as 1024x576; the photo is stretched to it [default: the model's own].
+    /// Width and height, multiples of 64, such as 1024x576 [default: the model's own].
     #[arg(long, value_name = "WxH", help_heading = "The clip")]
     pub size: Option<PictureSize>,
 
@@ -119,7 +127,7 @@ impl RequestArgs {
         self.clip.apply(settings);
         let asked = ClipDefaults {
             steps: self.steps,
-            fps: self.fps,
+            fps: self.motion_fps,
             motion_bucket: self.motion,
             noise_augmentation: self.noise_aug,
             min_guidance: self.min_guidance,
@@ -129,6 +137,7 @@ impl RequestArgs {
         asked.apply(settings);
         settings.seed = self.seed.unwrap_or(settings.seed);
         settings.scheduler = self.scheduler;
+        settings.fit = self.fit;
     }
 }
 
@@ -136,6 +145,11 @@ impl RequestArgs {
 pub fn scheduler() -> impl TypedValueParser<Value = SchedulerKind> {
     PossibleValuesParser::new(SchedulerKind::ALL.map(SchedulerKind::name))
         .try_map(|name| name.parse::<SchedulerKind>())
+}
+
+/// The same for the ways to fit a photo.
+fn fit() -> impl TypedValueParser<Value = Fit> {
+    PossibleValuesParser::new(Fit::ALL.map(Fit::name)).try_map(|name| name.parse::<Fit>())
 }
 
 /// The same for precisions.

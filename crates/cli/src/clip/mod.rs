@@ -1,27 +1,30 @@
 //! A clip as the command line asks for it: what `kinora generate` and `kinora profile` share.
 
 pub mod arguments;
+mod still;
 
 use std::{ffi::OsString, path::Path};
 
 use kinora::{
     RgbImage,
     image_to_video::{
-        Clip, ClipDefaults, Configs, GenerateError, ImageToVideo, LoadOptions, MemoryBudget, Precision,
-        Progress, Settings, Stage,
+        Clip, Configs, GenerateError, ImageToVideo, LoadOptions, MemoryBudget, Precision, Progress, Settings,
+        Stage,
     },
-    memory::{self, LimitSource, MemoryLimit},
-    photo,
+    memory::{LimitSource, MemoryLimit},
     profile::Profiler,
+    runtime::{KernelSet, Tuning},
 };
 use kinora_models::{folder::ModelFolder, hub::HubId, weights::Variant};
 
 use self::arguments::RequestArgs;
+pub use self::still::Still;
 use crate::{
     display::{Display, Unit},
     failure::Failure,
-    interrupt, model,
-    quantities::{Bytes, PictureSize},
+    interrupt::{self, Phase},
+    model,
+    quantities::Bytes,
 };
 
 /// What the names of Stable Video Diffusion's published models begin with.
@@ -34,6 +37,8 @@ pub struct Order {
     pub limit: Option<MemoryLimit>,
     /// Whether the number of frames that are decoded together may be chosen.
     any_decode_chunk: bool,
+    /// Options that make no difference.
+    pub ignored: Option<String>,
     model: ModelFolder,
     options: LoadOptions,
 }
@@ -55,7 +60,7 @@ impl Order {
         display: &mut Display,
     ) -> Result<Order, Failure> {
         let limit = memory_limit(request)?;
-        // Networks are not kept loaded: the process ends after one clip, so each makes room for the next.
+        // Networks are not kept loaded unless there are several clips: each makes room for the next.
         let options = LoadOptions::default()
             .precision(precision)
             .device(request.device)
@@ -77,7 +82,8 @@ impl Order {
         let mut settings = Settings::for_configs(&configs);
         request.apply(&mut settings);
         let any_decode_chunk = request.clip.decode_chunk.is_none();
-        Ok(Order { settings, configs, limit, any_decode_chunk, model, options })
+        let ignored = ignored_options(request)?;
+        Ok(Order { settings, configs, limit, any_decode_chunk, ignored, model, options })
     }
 
     /// The model, ready to make clips.
@@ -87,15 +93,25 @@ impl Order {
         Ok(pipeline)
     }
 
+    /// Keeps the networks in memory from one clip to the next, if there is room.
+    pub fn keep_loaded(mut self) -> Order {
+        self.options = self.options.keep_loaded(true);
+        self
+    }
+
     /// Makes the clip.
     pub fn make(
         &self,
         pipeline: &ImageToVideo,
-        photo: &RgbImage,
+        still: &Still,
+        settings: &Settings,
         display: &mut Display,
     ) -> Result<Clip, Failure> {
-        display.advance("plan", Unit::Parts, 0, 1);
-        let settings = self.fitted(pipeline, photo, &self.settings, display)?;
+        // The clip before may have been written.
+        Phase::AtOnce.enter();
+        display.advance("planning", Unit::Parts, 0, 1);
+        let photo = &still.image;
+        let settings = self.fitted(pipeline, photo, settings, display)?;
         let clip = pipeline
             .generate_with(photo, &settings, |progress| {
                 show(display, progress);
@@ -139,6 +155,22 @@ impl Order {
     }
 }
 
+/// The options for GPU kernels, if they were given and no GPU runs the clip.
+fn ignored_options(request: &RequestArgs) -> Result<Option<String>, Failure> {
+    let given: Vec<&str> = [
+        (request.kernels != KernelSet::default()).then_some("--kernels"),
+        (request.tuning != Tuning::default()).then_some("--tuning"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    // The CPU's default is f32, and a GPU's f16.
+    if given.is_empty() || Precision::default_for(request.device)? != Precision::F32 {
+        return Ok(None);
+    }
+    Ok(Some(format!("the CPU makes this clip, so GPU options have no effect: {}", given.join(" and "))))
+}
+
 /// The memory that the clip may take: the requested limit, otherwise what is available.
 fn memory_limit(arguments: &RequestArgs) -> Result<Option<MemoryLimit>, Failure> {
     match arguments.memory_limit {
@@ -167,77 +199,6 @@ pub fn checked_settings(arguments: &RequestArgs, precision: Precision) -> Result
     Ok(settings)
 }
 
-/// The photo that was named, or the still of the model in the box if neither a photo nor another model was.
-pub fn photo(request: &RequestArgs) -> Result<RgbImage, Failure> {
-    match (&request.photo, &request.model) {
-        (Some(path), _) => Ok(photo::open_within(path, photo_memory(request))?),
-        (None, None) => model::still(),
-        (None, Some(_)) => {
-            let problem = "only the model in the box comes with a still; with --model, name a photo";
-            Err(Failure::Usage(problem.to_owned()))
-        }
-    }
-}
-
-/// A photo of so few bytes is never why a clip does not fit.
-const SMALL_PHOTO: u64 = 8_000_000;
-
-/// The memory that opening a photo may take: the requested limit, otherwise what the machine has available.
-fn photo_memory(request: &RequestArgs) -> u64 {
-    let asked = request.memory_limit.map(|Bytes(bytes)| bytes);
-    let limit = asked.or_else(|| memory::available().map(|limit| limit.bytes));
-    limit.unwrap_or(u64::MAX).max(SMALL_PHOTO)
-}
-
-/// What the user may not have meant.
-pub fn warnings(photo: &RgbImage, settings: &Settings, configs: &Configs) -> Vec<String> {
-    let scheduler = settings.scheduler.and_then(|kind| configs.scheduler_warning(kind));
-    let stretched = stretched(photo, settings, configs.side_unit());
-    stretched.into_iter().chain(untrained(settings, configs)).chain(scheduler).collect()
-}
-
-/// Warns if the model says which clips it was made for, and this is a different one.
-fn untrained(settings: &Settings, configs: &Configs) -> Option<String> {
-    let ClipDefaults { frames: Some(frames), width: Some(width), height: Some(height), .. } =
-        configs.defaults
-    else {
-        return None;
-    };
-    let same = [frames, width, height] == [settings.frames, settings.width, settings.height];
-    (!same).then(|| {
-        let size = PictureSize { width, height };
-        format!("the model was made only for {frames} frames of {size}; expect a poor clip")
-    })
-}
-
-/// Warns if the photo's aspect ratio differs from the clip's.
-fn stretched(photo: &RgbImage, settings: &Settings, unit: usize) -> Option<String> {
-    let asked = PictureSize { width: settings.width, height: settings.height };
-    let given = PictureSize { width: photo.width(), height: photo.height() };
-    let shape = |size: PictureSize| size.width as f64 / size.height as f64;
-    let stretch = shape(asked) / shape(given);
-    // Nobody sees less than that.
-    if (0.9..=1.1).contains(&stretch) {
-        return None;
-    }
-    let better = same_shape(given, asked, unit);
-    let advice = if better == asked {
-        String::new()
-    } else {
-        format!(", or give --size {}x{}", better.width, better.height)
-    };
-    Some(format!("the photo ({given}) is stretched to {asked}; crop it to that shape first{advice}"))
-}
-
-/// A size with the photo's aspect ratio and about as many pixels as requested, in multiples of the model's unit.
-fn same_shape(photo: PictureSize, asked: PictureSize, unit: usize) -> PictureSize {
-    let pixels = (asked.width * asked.height) as f64;
-    let shape = photo.width as f64 / photo.height as f64;
-    let most = (4096 / unit).max(1);
-    let rounded = |side: f64| ((side / unit as f64).round() as usize).clamp(1, most) * unit;
-    PictureSize { width: rounded((pixels * shape).sqrt()), height: rounded((pixels / shape).sqrt()) }
-}
-
 fn show(display: &mut Display, progress: &Progress<'_>) {
     let unit = match progress.stage {
         Stage::Tune => Unit::Kernels,
@@ -247,5 +208,5 @@ fn show(display: &mut Display, progress: &Progress<'_>) {
         Stage::Denoise => Unit::Steps,
         Stage::Decode => Unit::Frames,
     };
-    display.advance(progress.stage.name(), unit, progress.done as u64, progress.total as u64);
+    display.advance(progress.stage.describe(), unit, progress.done as u64, progress.total as u64);
 }

@@ -9,7 +9,7 @@ use kinora::{
 use kinora_outside::printable;
 use serde_json::json;
 
-use crate::{failure::Failure, print, print_styled};
+use crate::{answer, failure::Failure, print, print_styled, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,11 +17,13 @@ Examples:
   kinora doctor --device cuda:1    the second GPU
   kinora doctor --json             for a program, or for a bug report
 
-The doctor runs every family of kernels on the device and compares the results with plain loops
-on the CPU, makes a clip with the model in the box, and measures the device's speed. A machine
-without a GPU is fine: the CPU does the work.
+The doctor runs every family of kernels on the device and compares the results
+with plain loops on the CPU, makes a clip with the model in the box, and
+measures the device's speed. A machine without a GPU is fine: the CPU does the
+work.
 
-Exit codes: 0 everything works, 1 something does not, 2 the command line is wrong.";
+Exit codes: 0 everything works, 1 something does not, 2 the command line is
+wrong.";
 
 /// The options of `kinora doctor`.
 #[derive(Args, Debug)]
@@ -38,32 +40,68 @@ pub struct DoctorArgs {
 
 /// Examines the machine.
 pub fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
+    let mut lines = Lines::default();
     let mut printed = Ok(());
     let findings = examine(arguments.device, &mut |finding| {
         // Printed as it comes: some checks take seconds.
         if !arguments.json && printed.is_ok() {
-            printed = print_styled(&line(finding));
+            printed = print_styled(&lines.next(finding));
         }
     });
     printed?;
+    if !arguments.json {
+        print_styled(&lines.end())?;
+    }
     let failed: Vec<&str> = findings
         .iter()
         .filter(|finding| finding.status == Status::Bad)
         .map(|finding| finding.name.as_str())
         .collect();
-    if arguments.json {
-        let version = env!("CARGO_PKG_VERSION");
-        let answer = json!({"version": version, "well": failed.is_empty(), "findings": findings});
-        print(&format!("{answer}\n"))?;
+    let well = failed.is_empty();
+    if well && !arguments.json {
+        print("Everything works.\n")?;
     }
-    if failed.is_empty() {
-        return if arguments.json { Ok(()) } else { print("Everything works.\n") };
+    let version = env!("CARGO_PKG_VERSION");
+    let failure = (!well).then(|| Failure::ChecksFailed { findings: failed.join(", ") });
+    answer(arguments.json, json!({"version": version, "well": well, "findings": findings}), failure)
+}
+
+/// The width of the names of checks.
+const NAME: usize = 13;
+
+/// Findings as lines. Checks that did not run for the same reason share one.
+#[derive(Default)]
+struct Lines {
+    waiting: Option<(String, Finding)>,
+}
+
+impl Lines {
+    /// What can be printed now that this finding was made.
+    fn next(&mut self, finding: &Finding) -> String {
+        match &mut self.waiting {
+            Some((names, waiting)) if finding.status == Status::NotRun && waiting.found == finding.found => {
+                *names += &format!(", {}", finding.name);
+                return String::new();
+            }
+            _ => {}
+        }
+        let mut text = self.end();
+        if finding.status == Status::NotRun {
+            self.waiting = Some((finding.name.clone(), finding.clone()));
+        } else {
+            text += &line(&finding.name, finding);
+        }
+        text
     }
-    Err(Failure::ChecksFailed { findings: failed.join(", ") })
+
+    /// What is left.
+    fn end(&mut self) -> String {
+        self.waiting.take().map_or_else(String::new, |(names, finding)| line(&names, &finding))
+    }
 }
 
 /// A finding, and what to do about it.
-fn line(finding: &Finding) -> String {
+fn line(name: &str, finding: &Finding) -> String {
     let (mark, colour) = match finding.status {
         Status::Good => ("✓", AnsiColor::Green),
         Status::Note => ("!", AnsiColor::Yellow),
@@ -71,9 +109,11 @@ fn line(finding: &Finding) -> String {
         Status::NotRun => ("–", AnsiColor::BrightBlack),
     };
     let style = Style::new().fg_color(Some(colour.into()));
-    let mut text = format!("{style}{mark}{style:#} {:<13} {}\n", finding.name, printable(&finding.found));
+    // A compiler's message may have several lines.
+    let found = printable(finding.found.trim_end());
+    let mut text = format!("{style}{mark}{style:#} {name:<NAME$} {found}\n");
     if let Some(advice) = &finding.advice {
-        text += &format!("  {:<13} → {}\n", "", printable(advice));
+        text += &format!("  {:<NAME$} → {}\n", "", printable(advice));
     }
-    text
+    terminal::wrapped(&text, terminal::output_width(), NAME + 3)
 }

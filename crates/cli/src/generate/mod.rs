@@ -1,20 +1,30 @@
-//! `kinora generate`: a photo becomes a video file.
+//! `kinora generate`: photos become video files.
 
 pub mod arguments;
+mod jobs;
 mod report;
+mod several;
 
-use std::path::Path;
+use std::{
+    fs,
+    io::{self, IsTerminal},
+    path::Path,
+};
 
 use kinora::{
     RgbImage,
-    image_to_video::{GenerateError, Settings},
+    image_to_video::{GenerateError, ImageToVideo, Settings},
     profile::Profiler,
-    video::{FrameRate, VideoError, VideoFile, VideoOptions, WrittenVideo},
+    video::{FrameRate, VideoError, VideoFile, VideoFormat, VideoOptions, WrittenVideo},
 };
 
-use self::arguments::GenerateArgs;
+use self::{
+    arguments::GenerateArgs,
+    jobs::{Job, is_folder, jobs},
+    report::Made,
+};
 use crate::{
-    clip::{self, Order},
+    clip::{self, Order, Still},
     display::{Display, Unit},
     failure::Failure,
     files,
@@ -22,69 +32,128 @@ use crate::{
     print, standard_output,
 };
 
-/// Makes the video. Everything that can be wrong is looked at before the work begins: the options, the place for the video,
+/// Makes the videos. Everything that can be wrong is looked at before the work begins: the options, the place for the video,
 /// the photo, then the model.
 pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
-    let to_standard_output = arguments.output.as_os_str() == "-";
-    if to_standard_output && arguments.json {
+    let jobs = jobs(arguments)?;
+    if arguments.json && jobs.iter().any(Job::to_standard_output) {
         let problem = "--json and `-o -` both want standard output; write the video to a file";
         return Err(Failure::Usage(problem.to_owned()));
     }
-    if to_standard_output || arguments.json {
+    if arguments.json || jobs.iter().any(Job::to_standard_output) {
         standard_output::check()?;
     }
-    let request = &arguments.request;
-    let mut display = Display::new(arguments.quiet, arguments.verbose);
-    let precision = clip::precision(request)?;
-    let asked = clip::checked_settings(request, precision)?;
-    let probe = video_options(arguments, &asked)?.frames(request.clip.frames);
-    interrupt::uninterrupted(|| {
-        VideoFile::create(&arguments.output, &probe)?;
-        Ok(())
-    })?;
-    let photo = clip::photo(request)?;
+    // What would be said in a log is in the JSON object.
+    let in_json = arguments.json && !arguments.verbose && !io::stderr().is_terminal();
+    let mut display = Display::new(arguments.quiet || in_json, arguments.verbose);
+    let precision = clip::precision(&arguments.request)?;
+    let asked = clip::checked_settings(&arguments.request, precision)?;
+    let probe = video_options(arguments, &asked)?.frames(arguments.request.clip.frames);
+    make_folder(arguments)?;
+    let [job] = jobs.as_slice() else {
+        return several::run(arguments, &jobs, precision, &probe, &mut display);
+    };
 
-    let order = Order::new(request, precision, Profiler::off(), &mut display)?;
-    let video = video_options(arguments, &order.settings)?;
-    if !to_standard_output {
-        interrupt::uninterrupted(|| try_a_frame(&arguments.output, &video, &order.settings))?;
-    }
-    let mut warnings = clip::warnings(&photo, &order.settings, &order.configs);
-    warnings.iter().for_each(|warning| display.warn(warning));
+    try_place(&job.output, &probe)?;
+    let still = Still::open(job.photo.as_deref(), &arguments.request)?;
+    let order = Order::new(&arguments.request, precision, Profiler::off(), &mut display)?;
+    let maker = Maker { arguments, video: video_options(arguments, &order.settings)?, order };
+    maker.try_a_frame(job)?;
+    let mut notices = maker.notices(job, &still, &display);
+    let pipeline = maker.order.open(&mut display)?;
+    let made = maker.make(&pipeline, job, &still, &maker.order.settings, &mut display)?;
+    notices.warnings.extend(made.left_behind());
+    if arguments.json { print(&format!("{}\n", made.json(job, &still, &notices, &maker))) } else { Ok(()) }
+}
 
-    let pipeline = order.open(&mut display)?;
-    let clip = order.make(&pipeline, &photo, &mut display)?;
-    // A reader of standard output may take its time, and nothing would be left behind there.
-    if to_standard_output { Phase::AtOnce } else { Phase::Writing }.enter();
-    let written = write(&arguments.output, &video, &clip.frames, &mut display)?;
-    for warning in report::left_behind(&written) {
-        display.warn(&warning);
-        warnings.push(warning);
+/// What the user is told about a clip before it is made.
+struct Notices {
+    notes: Vec<String>,
+    warnings: Vec<String>,
+}
+
+/// What all clips of a command share.
+struct Maker<'a> {
+    arguments: &'a GenerateArgs,
+    order: Order,
+    video: VideoOptions,
+}
+
+impl Maker<'_> {
+    /// Writes a frame and throws it away: not every format holds every size, and hours later is too late to find out.
+    fn try_a_frame(&self, job: &Job) -> Result<(), Failure> {
+        if job.to_standard_output() {
+            return Ok(());
+        }
+        let Settings { width, height, .. } = self.order.settings;
+        interrupt::uninterrupted(|| {
+            let mut file = VideoFile::create(&job.output, &self.video)?;
+            let black =
+                RgbImage::new(width, height, vec![0; width * height * 3]).map_err(GenerateError::from)?;
+            file.write_frame(&black)?;
+            Ok(())
+        })
     }
-    for line in report::details(&clip.report) {
-        display.detail(&line);
+
+    /// Says what the user may want to know before the work begins.
+    fn notices(&self, job: &Job, still: &Still, display: &Display) -> Notices {
+        let mut warnings = still.warnings(&self.order.settings, &self.order.configs);
+        warnings.extend(self.order.ignored.clone());
+        let format = VideoFormat::from_path(&job.output).ok();
+        if self.arguments.quality.is_some() && format.is_some_and(|format| format != VideoFormat::Mp4) {
+            warnings.push("--quality counts only for .mp4; other formats lose nothing to it".to_owned());
+        }
+        let notes = still.notes();
+        notes.iter().for_each(|note| display.note(note));
+        warnings.iter().for_each(|warning| display.warn(warning));
+        Notices { notes, warnings }
     }
-    display.line(&report::summary(&arguments.output, &written, &video, &clip.report));
-    if arguments.json {
-        print(&report::json(&written, &video, &warnings, order.limit, &clip.report))
-    } else {
-        Ok(())
+
+    /// Makes a clip, writes it, and says so.
+    fn make(
+        &self,
+        pipeline: &ImageToVideo,
+        job: &Job,
+        still: &Still,
+        settings: &Settings,
+        display: &mut Display,
+    ) -> Result<Made, Failure> {
+        let clip = self.order.make(pipeline, still, &still.settings(settings), display)?;
+        // A reader of standard output may take its time, and nothing would be left behind there.
+        if job.to_standard_output() { Phase::AtOnce } else { Phase::Writing }.enter();
+        let written = write(&job.output, &self.video, &clip.frames, display)?;
+        let made = Made { written, report: clip.report };
+        made.left_behind().iter().for_each(|warning| display.warn(warning));
+        made.details().iter().for_each(|line| display.detail(line));
+        display.result(&made.summary(&job.output, &self.video), &made.line(&job.output));
+        Ok(made)
     }
 }
 
 fn video_options(arguments: &GenerateArgs, settings: &Settings) -> Result<VideoOptions, VideoError> {
-    let rate = FrameRate::new(arguments.output_fps.unwrap_or(settings.fps as f64))?;
-    let inputs = files::inputs_of(&arguments.request);
-    Ok(VideoOptions::new(rate).overwrite(arguments.force).frames(settings.frames).protect(inputs))
+    let rate = FrameRate::new(arguments.play_fps.unwrap_or(settings.fps as f64))?;
+    let quality = arguments.quality.unwrap_or(VideoOptions::DEFAULT_QUALITY);
+    let inputs = files::inputs_of(&arguments.photos, &arguments.request);
+    let options = VideoOptions::new(rate).quality(quality).frames(settings.frames);
+    Ok(options.overwrite(arguments.force).protect(inputs))
 }
 
-/// Writes a frame and throws it away: not every format holds every size, and hours later is too late to find out.
-fn try_a_frame(path: &Path, options: &VideoOptions, settings: &Settings) -> Result<(), Failure> {
-    let Settings { width, height, .. } = *settings;
-    let mut file = VideoFile::create(path, options)?;
-    let black = RgbImage::new(width, height, vec![0; width * height * 3]).map_err(GenerateError::from)?;
-    file.write_frame(&black)?;
-    Ok(())
+/// Makes the folder that `-o` names, if it does not exist.
+fn make_folder(arguments: &GenerateArgs) -> Result<(), Failure> {
+    match arguments.output.as_deref().filter(|output| is_folder(output)) {
+        Some(folder) if !folder.exists() => {
+            fs::create_dir(folder).map_err(|source| Failure::File { path: folder.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finds out whether a video can be written at this place.
+fn try_place(output: &Path, probe: &VideoOptions) -> Result<(), Failure> {
+    interrupt::uninterrupted(|| {
+        VideoFile::create(output, probe)?;
+        Ok(())
+    })
 }
 
 fn write(
@@ -99,7 +168,7 @@ fn write(
     let mut file = VideoFile::create(path, options)?;
     for (done, frame) in frames.iter().enumerate() {
         go_on()?;
-        display.advance("write", Unit::Frames, done as u64, frames.len() as u64);
+        display.advance("writing the video", Unit::Frames, done as u64, frames.len() as u64);
         file.write_frame(frame)?;
     }
     let written = file.finish()?;

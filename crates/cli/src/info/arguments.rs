@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Args, ValueHint};
 use kinora::image_to_video::Configs;
 
-use crate::clip::arguments::ClipArgs;
+use crate::{clip::arguments::ClipArgs, quantities::model_name};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,10 +13,12 @@ Examples:
       What is in the model in the box.
 
   kinora info ./svd-xt
-      What is in a model folder, and the memory that clips of several sizes need.
+      What is in a model folder, and the memory that clips of several sizes
+      need.
 
   kinora info --config svd-xt --frames 25 --size 1024x576 --precision f16
-      The same figures without the model's files, even on a machine that could not run it.
+      The same figures without the model's files, even on a machine that could
+      not run it.
 
   kinora info --config svd --hardware
       Which clips fit cards of 8 to 80 GB, planned for each of them.
@@ -24,8 +26,9 @@ Examples:
   kinora info --config svd --decode-chunk 2 --json
       The same for a program.
 
-Memory is the peak of a clip, weights included, as Kinora plans it before it starts. A
-multiply-add counts as two FLOPs. Both figures are from the plan for this machine.
+Memory is the peak of a clip, weights included, as Kinora plans it before it
+starts. A multiply-add counts as two FLOPs. Both figures are from the plan for
+this machine.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
@@ -33,8 +36,8 @@ Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "See `kinora info --help` for more, with examples.")]
 pub struct InfoArgs {
-    /// A model folder, or the name of a model that was downloaded before [default: the model in the box].
-    #[arg(value_hint = ValueHint::DirPath)]
+    /// A model folder, or the name of a model that was downloaded before [default: KINORA_MODEL, or the model in the box].
+    #[arg(value_hint = ValueHint::DirPath, value_parser = model_name())]
     pub model: Option<OsString>,
 
     /// A published model by its configuration alone; its files are not needed.

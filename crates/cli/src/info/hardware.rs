@@ -49,9 +49,24 @@ fn row(Fit { machine, clip, .. }: &Fit) -> String {
 /// A rough time: two digits.
 fn duration(seconds: f64) -> String {
     match seconds {
+        ..0.1 => "under 0.1 s".to_owned(),
         ..10.0 => format!("{seconds:.1} s"),
         ..120.0 => format!("{seconds:.0} s"),
         ..7200.0 => format!("{:.0} min", seconds / 60.0),
         _ => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_rough_but_never_nothing() {
+        for (seconds, text) in
+            [(0.004, "under 0.1 s"), (5.2, "5.2 s"), (79.0, "79 s"), (2760.0, "46 min"), (9000.0, "2.5 h")]
+        {
+            assert_eq!(duration(seconds), text);
+        }
     }
 }

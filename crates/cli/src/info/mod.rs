@@ -7,18 +7,21 @@ mod hardware;
 mod memory;
 mod text;
 
+use std::env;
+
 use kinora::image_to_video::{
     Configs, Estimate, ImageToVideo, LoadOptions, Precision, Settings, estimate_configs,
 };
 use kinora_models::{folder::ModelFolder, weights::Variant};
 use serde::Serialize;
+use serde_json::json;
 
 use self::{
     arguments::InfoArgs,
     contents::Contents,
     memory::{MemoryTable, memory_table},
 };
-use crate::{failure::Failure, model, print};
+use crate::{answer, failure::Failure, model, print};
 
 /// Everything that is known about a model before it runs.
 #[derive(Serialize)]
@@ -39,7 +42,10 @@ struct Info {
 /// Prints what is known about a model.
 pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
     let precision = arguments.clip.precision.unwrap_or_default();
-    let (folder, configs) = match (&arguments.config, &arguments.model) {
+    // Not by clap: a model of the environment is no reason to refuse --config.
+    let from_environment = || env::var_os("KINORA_MODEL").filter(|name| !name.is_empty());
+    let model = arguments.model.clone().or_else(from_environment);
+    let (folder, configs) = match (&arguments.config, &model) {
         (Some(name), _) => {
             let unknown = || Failure::Usage(format!("there is no configuration {name}"));
             (None, Configs::preset(name).ok_or_else(unknown)?)
@@ -64,16 +70,11 @@ pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
     let contents = folder.map(|folder| contents(folder, &settings, precision)).transpose()?;
     let config = arguments.config.clone();
     let info = Info { contents, config, precision, settings, estimate, memory };
-    if arguments.json {
-        let json = serde_json::to_string(&info).map_err(|error| Failure::StandardOutput(error.into()))?;
-        print(&format!("{json}\n"))?;
-    } else {
+    if !arguments.json {
         print(&info.to_string())?;
     }
-    match info.contents.map_or(0, |contents| contents.problems.len()) {
-        0 => Ok(()),
-        count => Err(Failure::Lacking { count }),
-    }
+    let count = info.contents.as_ref().map_or(0, |contents| contents.problems.len());
+    answer(arguments.json, json!(info), (count > 0).then_some(Failure::Lacking { count }))
 }
 
 /// What is in a model's folder, and what its weights lack for a clip.

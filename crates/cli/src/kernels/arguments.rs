@@ -4,24 +4,30 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Subcommand, ValueHint};
 use kinora::image_to_video::{Configs, Precision};
-use kinora_cuda::Architecture;
+use kinora_cuda::{Architecture, CudaError};
 use kinora_models::schedulers::SchedulerKind;
 
-use crate::clip::arguments::{ClipArgs, scheduler};
+use crate::{
+    clip::arguments::{ClipArgs, scheduler},
+    quantities::model_name,
+};
 
 const EXAMPLES: &str = "\
 Examples:
   kinora kernels build --arch sm_75,sm_90a -o kernels
-      The kernels that Stable Video Diffusion needs on a T4 and on an H100 or H200.
+      The kernels that Stable Video Diffusion needs on a T4 and on an H100 or
+      H200.
 
-  kinora kernels build --arch sm_89 -o kernels --model ./my-model --frames 25 --size 512x320
+  kinora kernels build --arch sm_89 -o kernels \\
+      --model ./my-model --frames 25 --size 512x320
       The kernels of another model and another clip, added to the same folder.
 
-  KINORA_KERNEL_BUNDLE=kernels kinora generate photo.jpg -o clip.mp4 --precision f16
+  KINORA_KERNEL_BUNDLE=kernels kinora generate photo.jpg --precision f16
       Uses them on a machine without NVIDIA's compiler.
 
-A bundle serves clips like the one it was built for, on GPUs of its architectures, with this
-version of Kinora. Building it needs NVIDIA's compiler (NVRTC), but no GPU.
+A bundle serves clips like the one it was built for, on GPUs of its
+architectures, with this version of Kinora. Building it needs NVIDIA's compiler
+(NVRTC), but no GPU.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
@@ -53,7 +59,7 @@ impl KernelsArgs {
 #[command(after_long_help = EXAMPLES, after_help = "See `kinora kernels build --help` for more, with examples.")]
 pub struct BuildArgs {
     /// The architectures, separated by commas: sm_75, sm_80, sm_86, sm_89, sm_90a.
-    #[arg(long, required = true, value_delimiter = ',', value_name = "NAMES")]
+    #[arg(long, required = true, value_delimiter = ',', value_name = "NAMES", value_parser = architecture)]
     pub arch: Vec<Architecture>,
 
     /// The folder to write. Kernels already in it for other clips and architectures stay.
@@ -61,7 +67,7 @@ pub struct BuildArgs {
     pub output: PathBuf,
 
     /// A model folder, or the name of a model that was downloaded before.
-    #[arg(short, long, value_name = "FOLDER|NAME", value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "FOLDER|NAME", value_hint = ValueHint::DirPath, value_parser = model_name())]
     pub model: Option<OsString>,
 
     /// A published model by its configuration alone; its files are not needed [default: svd-xt].
@@ -86,4 +92,11 @@ impl BuildArgs {
     pub fn precision(&self) -> Precision {
         self.clip.precision.unwrap_or(Precision::F16)
     }
+}
+
+/// One of the architectures that every kernel is compiled for in the tests, by its name.
+fn architecture(name: &str) -> Result<Architecture, CudaError> {
+    let named = |architecture: &Architecture| architecture.to_string() == name;
+    let found = Architecture::TESTED.into_iter().find(named);
+    found.ok_or_else(|| CudaError::UnknownArchitecture(name.to_owned()))
 }

@@ -9,15 +9,18 @@ use crate::clip::arguments::precision;
 
 const EXAMPLES: &str = "\
 Examples:
-  kinora models pull svd-xt             download Stable Video Diffusion XT, or mend it
-  kinora models list                    what is downloaded, and the short names
-  kinora models verify svd-xt           compare every file with its hash
-  kinora models rm owner/name@v1        take one revision out of the cache
+  kinora models pull svd-xt          download Stable Video Diffusion XT, or mend
+                                     it
+  kinora models list                 what is downloaded, and the short names
+  kinora models verify svd-xt        compare every file with its hash
+  kinora models rm owner/name@v1     take one revision out of the cache
 
 A model is named by a short name, or as on the Hugging Face hub: owner/name or
-owner/name@revision. Downloads are kept in the cache that all clients of the hub share.
+owner/name@revision. Downloads are kept in the cache that all clients of the hub
+share.
 
-Exit codes: 0 done, 1 failed or damaged, 2 the command line is wrong, 130 interrupted.";
+Exit codes: 0 done, 1 failed or damaged, 2 the command line is wrong, 130
+interrupted.";
 
 /// Downloads, lists, checks and removes models.
 #[derive(Args, Debug)]

@@ -6,7 +6,7 @@ use kinora_models::hub::{self, CheckedFile, FileState, Found, Hub};
 use serde_json::{Value, json};
 
 use super::arguments::VerifyArgs;
-use crate::{display::Display, failure::Failure, model::DownloadBar, print, quantities::Bytes};
+use crate::{answer, display::Display, failure::Failure, model::DownloadBar, print, quantities::Bytes};
 
 /// Checks a model.
 pub fn run(arguments: &VerifyArgs) -> Result<(), Failure> {
@@ -24,13 +24,12 @@ pub fn run(arguments: &VerifyArgs) -> Result<(), Failure> {
     bar.end();
     drop(display);
     let bad = files.iter().filter(|file| file.state.is_bad()).count();
-    if arguments.json {
-        let listed: Vec<Value> = files.iter().map(as_json).collect();
-        print(&format!("{}\n", json!({ "model": model, "damaged": bad, "files": listed })))?;
-    } else {
+    if !arguments.json {
         print(&as_text(&model, &files))?;
     }
-    if bad > 0 { Err(Failure::Damaged { model, files: bad, mend }) } else { Ok(()) }
+    let listed: Vec<Value> = files.iter().map(as_json).collect();
+    let found = json!({ "model": model, "damaged": bad, "files": listed });
+    answer(arguments.json, found, (bad > 0).then_some(Failure::Damaged { model, files: bad, mend }))
 }
 
 fn as_text(model: &str, files: &[CheckedFile]) -> String {

@@ -20,10 +20,11 @@ Examples:
   kinora profile compare before.json after.json --html change.html
       Shows what became faster or slower.
 
-Layers are timed by the device's own clock. `of best` is how close a layer comes to what the device
-can do, which is measured first: its FLOP/s (on a GPU in f16), its memory bandwidth, or the time to
-launch a layer. It exceeds 100 % if operands stay in a CPU's cache, or if a convolution multiplies
-less than its FLOPs say, as Winograd's method does.
+Layers are timed by the device's own clock. `of best` is how close a layer comes
+to what the device can do, which is measured first: its FLOP/s (on a GPU in
+f16), its memory bandwidth, or the time to launch a layer. It exceeds 100 % if
+operands stay in a CPU's cache, or if a convolution multiplies less than its
+FLOPs say, as Winograd's method does.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
@@ -70,6 +71,10 @@ pub struct ReportArgs {
 /// The options of `kinora profile run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
+    /// The photo: PNG, JPEG, WebP, GIF, BMP or TIFF [default: the still that comes with the model in the box].
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub photo: Option<PathBuf>,
+
     /// The clip to make.
     #[command(flatten)]
     pub request: RequestArgs,

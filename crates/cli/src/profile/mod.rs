@@ -20,7 +20,7 @@ use serde_json::json;
 
 use self::arguments::{CompareArgs, ProfileArgs, ProfileCommand, ReportArgs, RunArgs, ShowArgs};
 use crate::{
-    clip::{self, Order},
+    clip::{self, Order, Still},
     display::{Display, Unit},
     failure::Failure,
     files::{self, NewFile},
@@ -40,20 +40,21 @@ pub fn run(arguments: &ProfileArgs) -> Result<(), Failure> {
 fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
     let (request, report) = (&arguments.request, &arguments.report);
     let mut display = Display::new(report.json, false);
-    let inputs = Inputs::new(files::inputs_of(request));
+    let inputs = Inputs::new(files::inputs_of(&arguments.photo, request));
     let outputs = Outputs::check(arguments.save.as_deref(), report, &inputs)?;
     let precision = clip::precision(request)?;
     clip::checked_settings(request, precision)?;
-    let photo = clip::photo(request)?;
+    let still = Still::open(arguments.photo.as_deref(), request)?;
 
     let profiler = Profiler::on();
     let order = Order::new(request, precision, profiler.clone(), &mut display)?;
-    let warnings = clip::warnings(&photo, &order.settings, &order.configs);
-    warnings.iter().for_each(|warning| display.warn(warning));
+    still.notes().iter().for_each(|note| display.note(note));
+    let warnings = still.warnings(&order.settings, &order.configs);
+    warnings.iter().chain(&order.ignored).for_each(|warning| display.warn(warning));
     let pipeline = order.open(&mut display)?;
-    display.advance("measure", Unit::Parts, 0, 1);
+    display.advance("measuring the device", Unit::Parts, 0, 1);
     let machine = pipeline.machine()?;
-    let clip = order.make(&pipeline, &photo, &mut display)?;
+    let clip = order.make(&pipeline, &still, &still.settings(&order.settings), &mut display)?;
 
     let settings = &clip.report.settings;
     // Reports are passed around: the folder's name says which model it was, but not where it was stored.

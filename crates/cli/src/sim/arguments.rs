@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueEnum, ValueHint, builder::NonEmptyStringValueParser};
 
 use kinora_ptx::Checks;
 
@@ -10,37 +10,49 @@ use super::{
     operands::Operand,
     quantities::{Extents, chip},
 };
+use crate::quantities::whole_number;
 
 const EXAMPLES: &str = "\
 Examples:
-  kinora sim scale.cu --entry scale --grid 4 --block 256 --arg 'f32[1000]=random' --arg i32:1000
-      Compile the source, run its kernel, and report what it does wrong and what it costs.
+  kinora sim scale.cu --entry scale --grid 4 --block 256 \\
+      --arg 'f32[1000]=random' --arg i32:1000
+      Compile the source, run its kernel, and report what it does wrong and what
+      it costs.
 
   kinora sim kernel.ptx --entry gemm --grid 8,8 --block 128 --shared 49152 \\
-      --arg 'f16[65536]=random' --arg 'f16[65536]=random' --arg 'f32[65536]' --chip h100 --json
+      --arg 'f16[65536]=random' --arg 'f16[65536]=random' --arg 'f32[65536]' \\
+      --chip h100 --json
       Run PTX on a simulated H100, with a report in JSON.
 
-  kinora sim scale.cu --entry scale --grid 400000 --block 256 --arg 'f32[102400000]' --arg i32:102400000 \\
+  kinora sim scale.cu --entry scale --grid 400000 --block 256 \\
+      --arg 'f32[102400000]' --arg i32:102400000 \\
       --device-profile t4 --predict-only
-      Predict how long the kernel takes on a T4, and what limits it, from a few of its blocks.
+      Predict how long the kernel takes on a T4, and what limits it, from a few
+      of its blocks.
 
-  kinora sim scale.cu --entry scale --grid 1 --block 32 --arg 'f32[32]=@in.bin' --arg i32:32 --show 4 --write 0=out.bin
-      Read a buffer from a file; afterwards print its first numbers and write it to another file.
+  kinora sim scale.cu --entry scale --grid 1 --block 32 \\
+      --arg 'f32[32]=@in.bin' --arg i32:32 --show 4 --write 0=out.bin
+      Read a buffer from a file; afterwards print its first numbers and write it
+      to another file.
 
 An argument is one of:
   i32:5, f32:0.5              a number
   bytes:0a00000000000040      a struct by value, two hexadecimal digits per byte
   f32[1000], f32[10,100]      an uninitialised buffer
   f32[1000]=0                 a buffer filled with a number
-  f32[1000]=random            a buffer of numbers between -1 and 1, or of integers from 0 to 9
+  f32[1000]=random            a buffer of numbers between -1 and 1, or of
+                              integers from 0 to 9
   f32[1000]=@FILE             a buffer with the bytes of a file
   tiles:16,64:f16[512,64]=random
-                              a tensor map of such a buffer for TMA copies of 16x64 boxes, outermost axis first;
+                              a tensor map of such a buffer for TMA copies of
+                              16x64 boxes, outermost axis first;
                               tiles:16,64,swizzle128:… swizzles them
 
-Types are i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32 and f64. An im2col tensor map needs the library (kinora-ptx).
+Types are i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32 and f64. An
+im2col tensor map needs the library (kinora-ptx).
 
-Exit codes: 0 nothing was found, 1 something was found or failed, 2 the command line is wrong.";
+Exit codes: 0 nothing was found, 1 something was found or failed, 2 the command
+line is wrong.";
 
 /// Checks that are off by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -58,7 +70,7 @@ pub struct SimArgs {
     pub file: PathBuf,
 
     /// The kernel's name, if the file has several. In CUDA C++ the kernel must be `extern "C"`.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub entry: Option<String>,
 
     /// Blocks on each axis: X, X,Y or X,Y,Z.
@@ -74,7 +86,7 @@ pub struct SimArgs {
     pub cluster: Extents,
 
     /// Dynamic shared memory per block, in bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole_number::<usize>)]
     pub shared: usize,
 
     /// A kernel argument, in order: i32:5, f32[1000], f32[1000]=random …
@@ -97,12 +109,12 @@ pub struct SimArgs {
     #[arg(long, requires = "device_profile", conflicts_with_all = ["chip", "show", "write", "no_races"])]
     pub predict_only: bool,
 
-    /// A compiler option, such as -DWIDTH=64.
+    /// A compiler option for CUDA C++, such as -DWIDTH=64.
     #[arg(long = "compile", value_name = "OPTION", allow_hyphen_values = true)]
     pub compile: Vec<String>,
 
     /// Afterwards, print the first numbers of every buffer.
-    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = whole_number::<usize>)]
     pub show: usize,
 
     /// Afterwards, write a buffer to a file; arguments count from 0: 0=out.bin.
@@ -114,7 +126,7 @@ pub struct SimArgs {
     pub check: Vec<Check>,
 
     /// Stop the kernel after this many warp instructions; an endless one takes minutes to reach the default.
-    #[arg(long, value_name = "COUNT", default_value_t = Checks::default().steps)]
+    #[arg(long, value_name = "COUNT", default_value_t = Checks::default().steps, value_parser = whole_number::<u64>)]
     pub steps: u64,
 
     /// Do not look for races, which is faster.

@@ -19,6 +19,7 @@ use self::{
     operands::{Buffer, Element, Operand, OperandError},
 };
 use crate::{
+    answer,
     failure::Failure,
     files::{self, NewFile},
     print,
@@ -37,7 +38,12 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let file = |source| Failure::Unreadable { path: arguments.file.clone(), source };
     let text = read_text(&arguments.file, MAX_SOURCE).map_err(file)?;
     let name = arguments.file.display().to_string();
-    let is_ptx = arguments.file.extension().is_some_and(|extension| extension == "ptx");
+    let is_ptx = source::is_ptx(&arguments.file, &text);
+    if is_ptx && !arguments.compile.is_empty() {
+        return Err(Failure::Usage(format!(
+            "--compile is for CUDA C++, but {name} is PTX, which is not compiled"
+        )));
+    }
     let source = (!is_ptx).then_some(&text);
     let ptx = match source {
         Some(source) => source::ptx(arguments, &name, source)?,
@@ -101,26 +107,23 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
             shown.push((number, first(known.element, &read(*place)?, arguments.show)));
         }
     }
-    if arguments.json {
-        let answer = json!({
-            "kernel": kernel, "chip": chip(arguments), "findings": report.findings, "counters": report.counters,
-            "prediction": prediction,
-            "buffers": shown.iter().map(|(number, numbers)| json!({"argument": number, "first": numbers})).collect::<Vec<_>>(),
-        });
-        print(&format!("{answer}\n"))?;
-    } else {
+    if !arguments.json {
         print(&report::text(&kernel, &chip(arguments).name, &report))?;
         if let Some(prediction) = &prediction {
             print(&prediction::text(prediction))?;
         }
-        for (number, numbers) in shown {
+        for (number, numbers) in &shown {
             print(&format!("argument {number}: {}\n", numbers.join(" ")))?;
         }
     }
-    match report.findings.len() {
-        0 => Ok(()),
-        count => Err(Failure::Found { count }),
-    }
+    let buffers: Vec<_> =
+        shown.iter().map(|(number, numbers)| json!({"argument": number, "first": numbers})).collect();
+    let found = json!({
+        "kernel": kernel, "chip": chip(arguments), "findings": report.findings, "counters": report.counters,
+        "prediction": prediction, "buffers": buffers,
+    });
+    let count = report.findings.len();
+    answer(arguments.json, found, (count > 0).then_some(Failure::Found { count }))
 }
 
 /// The first numbers of a buffer.

@@ -172,16 +172,16 @@ pub enum ArgumentError {
     #[error("{FORMS}")]
     Form,
     /// An unknown element type.
-    #[error("unknown type {0}; {FORMS}")]
+    #[error("unknown type {0:?}; {FORMS}")]
     Type(String),
     /// Extents that are not numbers.
-    #[error("{0} is not a number of elements; write f32[1000] or f32[10,100]")]
+    #[error("{0:?} is not a number of elements; write f32[1000] or f32[10,100]")]
     Extents(String),
     /// A buffer beyond all memory.
     #[error("{0} is larger than the memory of any GPU")]
     TooLarge(String),
     /// Text that is not a number of its type.
-    #[error("{number} is not a valid {name}")]
+    #[error("{number:?} is not a valid {name}")]
     Number {
         /// The text.
         number: String,
@@ -189,13 +189,13 @@ pub enum ArgumentError {
         name: String,
     },
     /// Digits that are not whole bytes.
-    #[error("{0} is not a sequence of bytes; write two hexadecimal digits per byte")]
+    #[error("{0:?} is not a sequence of bytes; write two hexadecimal digits per byte")]
     Bytes(String),
     /// An unknown swizzle.
     #[error("swizzle{0} does not exist; write swizzle32, swizzle64 or swizzle128")]
     Swizzle(String),
     /// A box that is not numbers.
-    #[error("{0} is not a box; write its extents, as in tiles:16,64:f16[512,64]")]
+    #[error("{0:?} is not a box; write its extents, as in tiles:16,64:f16[512,64]")]
     Box(String),
     /// A tensor or a box without elements.
     #[error("a tensor map needs a tensor and a box with at least one element")]

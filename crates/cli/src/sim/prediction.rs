@@ -62,8 +62,10 @@ pub fn text(prediction: &Prediction) -> String {
         bytes(prediction.l2_bytes as u64)
     );
     let blocks = format!(
-        "{} in {:.2} waves; {} were simulated",
-        prediction.blocks, prediction.waves, prediction.sampled_blocks
+        "{} in {}; {} were simulated",
+        prediction.blocks,
+        waves(prediction.waves),
+        prediction.sampled_blocks
     );
     let lines = [
         ("predicted", total),
@@ -75,6 +77,11 @@ pub fn text(prediction: &Prediction) -> String {
         ("blocks", blocks),
     ];
     lines.into_iter().map(|(name, value)| format!("{name:<28} {value}\n")).collect()
+}
+
+/// How often the multiprocessors are filled.
+fn waves(waves: f64) -> String {
+    if waves < 0.995 { "less than one wave".to_owned() } else { format!("{waves:.2} waves") }
 }
 
 fn seconds(seconds: f64) -> String {
@@ -112,5 +119,17 @@ fn limit(limit: OccupancyLimit) -> &'static str {
         OccupancyLimit::Blocks => "blocks",
         OccupancyLimit::Registers => "registers",
         OccupancyLimit::Shared => "shared memory",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_wave_is_not_none() {
+        assert_eq!(waves(0.002), "less than one wave");
+        assert_eq!(waves(1.0), "1.00 waves");
+        assert_eq!(waves(2500.0), "2500.00 waves");
     }
 }

@@ -15,7 +15,7 @@ pub enum QuantityError {
     #[error("{0} axes are too many; write X, X,Y or X,Y,Z")]
     Axes(usize),
     /// Not a number.
-    #[error("{0} is not a number of blocks or threads")]
+    #[error("{0:?} is not a number of blocks or threads")]
     Number(String),
     /// Not the name of a chip.
     #[error("unknown chip; write {}", ChipSpec::NAMES.join(", "))]

@@ -1,4 +1,12 @@
-//! CUDA C++ becomes PTX, if the program was built with CUDA.
+//! The kernel's file. CUDA C++ becomes PTX, if the program was built with CUDA.
+
+use std::path::Path;
+
+/// Whether a file is PTX. It says so by its extension, or in its first directive, which no CUDA C++ has.
+pub fn is_ptx(path: &Path, text: &str) -> bool {
+    let extension = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("ptx"));
+    extension || text.lines().any(|line| line.trim_start().starts_with(".version"))
+}
 
 #[cfg(feature = "cuda")]
 pub use compiled::{ptx, registers};

@@ -356,7 +356,7 @@ impl ImageToVideo {
         stopwatch: Stopwatch,
     ) -> Result<Clip, GenerateError> {
         let settings = request.settings;
-        let photo = &*settings.fit.apply(photo, settings.width, settings.height, settings.background)?;
+        let photo = settings.fit.apply(photo, settings.width, settings.height, settings.background)?;
         let scheduler = request.scheduler()?;
         let schedule = scheduler.schedule(settings.steps)?;
         let mut run = Run {
@@ -369,9 +369,11 @@ impl ImageToVideo {
             keep_loaded: plan.kept_loaded,
             colours: None,
         };
-        let embedding = run.encode_image(&mut plans.image_encoder, &self.image_encoder, photo)?;
-        let latents = run.encode_latents(&mut plans.vae_encoder, &self.vae, photo)?;
-        run.colours = Some(LatentColours::fit(photo, &latents, self.configs.vae.scaling_factor)?);
+        let embedding = run.encode_image(&mut plans.image_encoder, &self.image_encoder, &photo)?;
+        let latents = run.encode_latents(&mut plans.vae_encoder, &self.vae, &photo)?;
+        run.colours = Some(LatentColours::fit(&photo, &latents, self.configs.vae.scaling_factor)?);
+        // A cropped photo is a copy, which makes room for the steps.
+        drop(photo);
         let conditions = Conditions { embedding, latents };
         let latents = run.denoise(&mut plans.unet, &self.unet, conditions, &schedule)?;
         let frames = run.decode(&mut plans.decoders, &self.vae, &latents)?;

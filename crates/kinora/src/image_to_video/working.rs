@@ -1,6 +1,6 @@
 //! What a clip holds in the machine's memory beside its networks.
 
-use kinora_models::image::CLIP_SIZE;
+use kinora_models::image::{CLIP_SIZE, Fit};
 
 use super::{GenerateError, configs::COLOURS, plans::Request};
 
@@ -32,7 +32,10 @@ impl Request<'_> {
         let photo = product(&[photo_width, photo_height, COLOURS]);
         // Resized in one direction first.
         let narrow = product(&[photo_height, CLIP_SIZE.max(settings.width), COLOURS, size_of::<f32>()]);
-        let prepared = product(&[pixels, COLOURS, size_of::<f32>(), PHOTO_COPIES]).saturating_add(narrow);
+        // A crop has at most as many pixels as the photo, and a padded photo as many as the clip.
+        let fitted = if settings.fit == Fit::Stretch { 0 } else { photo };
+        let prepared = product(&[pixels, COLOURS, size_of::<f32>(), PHOTO_COPIES]);
+        let prepared = prepared.saturating_add(narrow).saturating_add(fitted);
 
         let [height, width] = self.latent_size();
         let channels = self.configs.unet.out_channels;
