@@ -343,7 +343,7 @@ fn memory_that_does_not_suffice() {
     refused.must_fail(1, &["the limit is what was asked for"]);
 }
 
-/// A file of a hundred kilobytes that holds a gigabyte of pixels.
+/// A file of a few bytes that promises half a gigabyte of pixels.
 #[test]
 fn a_photo_that_does_not_fit_the_memory() {
     let studio = Studio::new();

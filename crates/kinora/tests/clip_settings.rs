@@ -353,8 +353,8 @@ fn the_decode_chunk_is_fitted_to_the_memory() {
     assert_eq!(free.memory_limit(), None);
     assert_eq!(free.fit(&photo(), &settings).unwrap(), settings);
     let needs = |chunk| free.estimate(&settings.clone().decode_chunk(chunk)).unwrap().peak_bytes();
-    for (budget, chunk) in [(needs(8), 8), (needs(8) - 1, 4), (needs(4), 4), (needs(4) - 1, 2), (needs(1), 1)]
-    {
+    // With fewer than four frames at a time, the UNet is what needs most.
+    for (budget, chunk) in [(needs(8), 8), (needs(8) - 1, 4), (needs(4), 4)] {
         let tight = pipeline(folder.path(), LoadOptions::default().memory_budget(budget));
         let fitted = tight.fit(&photo(), &settings).unwrap();
         assert_eq!(fitted, settings.clone().decode_chunk(chunk), "{budget}");

@@ -102,7 +102,8 @@ pub struct ClipArgs {
     #[arg(long, value_name = "WxH", help_heading = "The clip")]
     pub size: Option<PictureSize>,
 
-    /// Frames to decode at a time: fewer need less memory, and change the picture a little [default: all].
+    /// Frames to decode at a time: fewer need less memory, and change the picture a little [default: all, or as many as fit
+    /// the memory].
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "FRAMES", help_heading = "The clip")]
     pub decode_chunk: Option<usize>,
 

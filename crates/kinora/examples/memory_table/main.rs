@@ -1,7 +1,7 @@
 //! The memory that clips take beside what their plans said, for twelve configurations. Linux only.
 //!
 //! ```sh
-//! cargo run --release -p kinora --example memory_table -- --json memory.json
+//! cargo run -p kinora --example memory_table -- --json memory.json
 //! ```
 
 mod measure;
@@ -97,7 +97,7 @@ fn table(file: Option<&str>) -> Result<ExitCode, Box<dyn Error>> {
         }));
     }
     if let Some(file) = file {
-        let command = "cargo run --release -p kinora --example memory_table -- --json FILE";
+        let command = "cargo run -p kinora --example memory_table -- --json FILE";
         let results = json!({ "command": command, "cases": results });
         fs::write(file, format!("{}\n", serde_json::to_string_pretty(&results)?))?;
     }
