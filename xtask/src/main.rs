@@ -8,9 +8,13 @@ mod dist;
 mod executables;
 mod features;
 mod files;
+mod fuzz;
+mod instrumented;
+mod mutants;
 mod packages;
 mod python;
 mod quick;
+mod sanitize;
 mod shell;
 mod workspace;
 
@@ -32,7 +36,13 @@ cargo xtask <task>
   crates         print the table of this workspace's crates; --write puts it into ARCHITECTURE.md
   dist           build the program for distribution, and pack it with completions, manual pages and licences into
                  target/dist/kinora-VERSION-TARGET.tar.xz
+  fuzz           feed the parsers with hostile input for --minutes N (15), with coverage and AddressSanitizer; --target NAME
+                 runs one, --minimise reduces the kept corpus, --package FOLDER prepares a machine without a toolchain
   golden         install PyTorch and diffusers into .python/, then make the golden fixtures again
+  mutants        change the code of weights, downloads, videos and memory, one expression at a time, and see whether a test
+                 notices; --list prints the changes, --only FILE tries those of a file
+  sanitize       run the tests under AddressSanitizer (the video encoder's C++ too), ThreadSanitizer and Miri, as far as the
+                 toolchain has them; `address`, `thread` or `miri` runs one
   help           this text";
 
 fn main() -> ExitCode {
@@ -58,7 +68,10 @@ fn run(task: &str, arguments: &[String]) -> Result<(), TaskError> {
         "bundle" => bundle::bundle(),
         "crates" => crates::crates(arguments),
         "dist" => dist::dist(),
+        "fuzz" => fuzz::fuzz(arguments),
         "golden" => python::golden(),
+        "mutants" => mutants::mutants(arguments),
+        "sanitize" => sanitize::sanitize(arguments),
         "help" | "--help" | "-h" => {
             println!("{HELP}");
             Ok(())

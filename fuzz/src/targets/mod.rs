@@ -1,0 +1,29 @@
+//! The targets, one file for each crate's or module's subject.
+
+mod graph;
+mod model;
+mod photo;
+mod profile;
+mod ptx;
+mod results;
+mod weights;
+
+use crate::{Shape, Target};
+
+/// Every target.
+pub static TARGETS: &[Target] = &[
+    Target { name: "photo", shape: Shape::Bytes, max_bytes: 4096, run: photo::decode },
+    Target { name: "weights", shape: Shape::Safetensors, max_bytes: 4096, run: weights::file },
+    Target { name: "weights_index", shape: Shape::Json, max_bytes: 4096, run: weights::index },
+    Target { name: "model_index", shape: Shape::Json, max_bytes: 2048, run: model::model_index },
+    Target { name: "defaults", shape: Shape::Json, max_bytes: 1024, run: model::defaults },
+    Target { name: "unet", shape: Shape::Json, max_bytes: 4096, run: model::unet },
+    Target { name: "vae", shape: Shape::Json, max_bytes: 4096, run: model::vae },
+    Target { name: "image_encoder", shape: Shape::Json, max_bytes: 4096, run: model::image_encoder },
+    Target { name: "preprocessor", shape: Shape::Json, max_bytes: 2048, run: model::preprocessor },
+    Target { name: "scheduler", shape: Shape::Json, max_bytes: 4096, run: model::scheduler },
+    Target { name: "graph", shape: Shape::Json, max_bytes: 8192, run: graph::json },
+    Target { name: "ptx", shape: Shape::Lines, max_bytes: 16384, run: ptx::module },
+    Target { name: "profile", shape: Shape::Json, max_bytes: 8192, run: profile::json },
+    Target { name: "results", shape: Shape::Json, max_bytes: 8192, run: results::json },
+];
