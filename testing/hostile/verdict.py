@@ -51,9 +51,11 @@ def text(run: Run, outcome: Outcome) -> list[tuple[str, str]]:
     found = [("panic", sign.decode()) for sign in PANICS if sign in printed][:1]
     # Standard error is no terminal, so that every escape comes from outside.
     controls = {byte for byte in printed if byte < 0x20 and byte not in b"\n\r\t"} | ({0x7F} & set(printed))
-    if controls or "\x9b".encode() in printed:
-        found.append(("raw escape", f"bytes {sorted(controls)}"))
-    if not found and outcome.exits[0] in (1, 2) and run.stderr == "file" and not outcome.stderr.strip():
+    # JSON escapes all of these but the last, which it need not.
+    if controls or "\x9b".encode() in outcome.stderr:
+        found.append(("raw escape", f"bytes {sorted(controls) or [0x9B]}"))
+    told = run.stderr == "file" and run.stdout == "file"
+    if told and not found and outcome.exits[0] in (1, 2) and not outcome.stderr.strip():
         found.append(("wrong exit", "it failed without a word"))
     return found
 
@@ -63,7 +65,8 @@ def files(run: Run, outcome: Outcome, room: Room) -> list[tuple[str, str]]:
     after = room.contents()
     outputs = set(run.outputs)
     killed = any(code < 0 for code in outcome.exits)
-    succeeded = any(code == 0 for code in outcome.exits)
+    # A clip may be whole although there was nobody to report it to.
+    succeeded = any(code == 0 for code in outcome.exits) or run.stdout != "file"
     found = []
     for path, was in room.before.items():
         now = after.get(path)
@@ -81,7 +84,7 @@ def files(run: Run, outcome: Outcome, room: Room) -> list[tuple[str, str]]:
             found.append(("left behind", repr(path)))
     for name, content in run.good.items():
         path = room.path / name
-        if succeeded and (not path.exists() or path.read_bytes() != content):
+        if 0 in outcome.exits and (not path.exists() or path.read_bytes() != content):
             found.append(("file lost", f"{name} is not the clip that was asked for"))
     return found[:4]
 
