@@ -15,7 +15,7 @@ from room import QUIET, Room
 # A clip of the small model takes less than a second.
 HANGS_AFTER = 20.0
 # No case may take the host's memory or disk.
-GUARDS = {resource.RLIMIT_AS: 16 << 30, resource.RLIMIT_FSIZE: 1 << 30, resource.RLIMIT_CORE: 0}
+GUARDS = {resource.RLIMIT_AS: 6 << 30, resource.RLIMIT_FSIZE: 1 << 30, resource.RLIMIT_CORE: 0}
 TICK = 0.003
 
 

@@ -7,8 +7,8 @@ use kinora::{
     image_to_video::{Configs, Precision, estimate_configs},
 };
 use kinora_models::{
+    networks::unet::PerBlock,
     schedulers::{Scheduler, SchedulerKind, parse_config},
-    synthetic::SyntheticModel,
 };
 use serde_json::{Value, json};
 
@@ -21,7 +21,6 @@ thread_local! {
 /// A model's folder without weights.
 struct Model {
     folder: Scratch,
-    good: SyntheticModel,
 }
 
 /// Any bytes as `model_index.json`.
@@ -80,39 +79,41 @@ fn read_with(file: &str, bytes: &[u8]) {
 
 impl Model {
     fn new() -> Model {
-        let model = Model { folder: Scratch::new(), good: SyntheticModel::preset("tiny").unwrap() };
+        let model = Model { folder: Scratch::new() };
         for file in FILES {
             model.restore(file);
         }
         model
     }
 
-    /// Puts the good file back, if there is one.
+    /// Puts the good file back.
     fn restore(&self, file: &str) {
-        let good = &self.good;
-        let json = match file {
-            "model_index.json" => index(),
-            "unet/config.json" => good.unet.clone(),
-            "vae/config.json" => good.vae.clone(),
-            "image_encoder/config.json" => good.image_encoder.clone(),
-            "scheduler/scheduler_config.json" => good.scheduler.clone(),
-            "feature_extractor/preprocessor_config.json" => good.feature_extractor.clone(),
-            _ => json!({}),
-        };
-        self.folder.write(file, json.to_string().as_bytes());
+        self.folder.write(file, good(file).to_string().as_bytes());
     }
 
     fn plan(&self) {
         let Ok(folder) = ModelFolder::open(self.folder.path()) else { return };
         let Ok(configs) = Configs::read(&folder) else { return };
         let settings = Settings::for_configs(&configs);
-        for precision in [Precision::F32, Precision::F16] {
-            if settings.check(&configs, precision).is_ok() {
-                let estimate = estimate_configs(&configs, &settings, precision);
-                let _ = estimate.map(|estimate| (estimate.peak_bytes(), estimate.flops()));
-            }
+        if settings.check(&configs, Precision::F16).is_ok() && is_small(&configs) {
+            let estimate = estimate_configs(&configs, &settings, Precision::F16);
+            let _ = estimate.map(|estimate| (estimate.peak_bytes(), estimate.flops()));
         }
     }
+}
+
+/// Whether planning takes milliseconds. A hundred layers are legal, and take seconds in an instrumented build.
+fn is_small(configs: &Configs) -> bool {
+    let Configs { unet, vae, image_encoder, .. } = configs;
+    let layers =
+        |level| match (unet.layers_per_block.get(level), unet.transformer_layers_per_block.get(level)) {
+            (Some(&layers), Some(PerBlock::All(depth))) => layers * depth,
+            (Some(&layers), Some(PerBlock::Each(depths))) => layers * depths.iter().max().unwrap_or(&0),
+            _ => usize::MAX,
+        };
+    (0..unet.block_out_channels.len()).map(layers).fold(0, usize::saturating_add) <= 4
+        && vae.block_out_channels.len().saturating_mul(vae.layers_per_block) <= 6
+        && image_encoder.num_hidden_layers <= 4
 }
 
 const FILES: [&str; 7] = [
@@ -125,13 +126,47 @@ const FILES: [&str; 7] = [
     "feature_extractor/preprocessor_config.json",
 ];
 
-fn index() -> Value {
-    json!({
-        "_class_name": "StableVideoDiffusionPipeline",
-        "feature_extractor": ["transformers", "CLIPImageProcessor"],
-        "image_encoder": ["transformers", "CLIPVisionModelWithProjection"],
-        "scheduler": ["diffusers", "EulerDiscreteScheduler"],
-        "unet": ["diffusers", "UNetSpatioTemporalConditionModel"],
-        "vae": ["diffusers", "AutoencoderKLTemporalDecoder"],
-    })
+/// The files of the smallest model that can be planned.
+fn good(file: &str) -> Value {
+    match file {
+        "model_index.json" => json!({
+            "_class_name": "StableVideoDiffusionPipeline",
+            "feature_extractor": ["transformers", "CLIPImageProcessor"],
+            "image_encoder": ["transformers", "CLIPVisionModelWithProjection"],
+            "scheduler": ["diffusers", "EulerDiscreteScheduler"],
+            "unet": ["diffusers", "UNetSpatioTemporalConditionModel"],
+            "vae": ["diffusers", "AutoencoderKLTemporalDecoder"],
+        }),
+        "unet/config.json" => json!({
+            "_class_name": "UNetSpatioTemporalConditionModel",
+            "addition_time_embed_dim": 32,
+            "block_out_channels": [32],
+            "down_block_types": ["DownBlockSpatioTemporal"],
+            "up_block_types": ["UpBlockSpatioTemporal"],
+            "cross_attention_dim": 32,
+            "layers_per_block": 1,
+            "num_attention_heads": 1,
+            "num_frames": 1,
+            "projection_class_embeddings_input_dim": 96,
+        }),
+        "vae/config.json" => json!({
+            "_class_name": "AutoencoderKLTemporalDecoder",
+            "block_out_channels": [32],
+            "down_block_types": ["DownEncoderBlock2D"],
+            "layers_per_block": 1,
+        }),
+        "image_encoder/config.json" => json!({
+            "architectures": ["CLIPVisionModelWithProjection"],
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "projection_dim": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 1,
+            "image_size": 224,
+            "patch_size": 112,
+            "hidden_act": "gelu",
+        }),
+        "scheduler/scheduler_config.json" => Scheduler::svd_config(),
+        _ => json!({}),
+    }
 }

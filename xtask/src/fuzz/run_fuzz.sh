@@ -9,7 +9,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 driver=$here/kinora-fuzz-driver
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-export ASAN_OPTIONS=detect_leaks=0
 
 "$driver" > "$out/targets"
 while read -r target max; do
