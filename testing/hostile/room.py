@@ -54,7 +54,8 @@ class Supplies:
         """Makes the model with the program itself, and the clips that cases are compared with."""
         program = program.resolve(strict=True)
         found = tuple(sorted(path for path in photos.iterdir() if path.suffix != ".safetensors"))
-        kept = {folder.name: tuple(sorted(folder.iterdir())) for folder in corpus.iterdir() if folder.is_dir()}
+        # Those with an ending were made by people, and are sound.
+        kept = {folder.name: tuple(sorted(folder.glob("*.*"))) for folder in corpus.iterdir() if folder.is_dir()}
 
         def run(*words: str | Path) -> None:
             subprocess.run([program, *words], check=True, env=QUIET, capture_output=True, cwd=root, timeout=120)

@@ -22,7 +22,7 @@ pub static TARGETS: &[Target] = &[
     Target { name: "image_encoder", shape: Shape::Json, max_bytes: 4096, run: model::image_encoder },
     Target { name: "preprocessor", shape: Shape::Json, max_bytes: 2048, run: model::preprocessor },
     Target { name: "scheduler", shape: Shape::Json, max_bytes: 4096, run: model::scheduler },
-    Target { name: "graph", shape: Shape::Json, max_bytes: 8192, run: graph::json },
+    Target { name: "graph", shape: Shape::Json, max_bytes: 4096, run: graph::json },
     Target { name: "ptx", shape: Shape::Lines, max_bytes: 16384, run: ptx::module },
     Target { name: "profile", shape: Shape::Json, max_bytes: 8192, run: profile::json },
     Target { name: "results", shape: Shape::Json, max_bytes: 8192, run: results::json },
