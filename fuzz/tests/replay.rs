@@ -54,6 +54,8 @@ macro_rules! replays {
 replays!(
     defaults,
     graph,
+    hub_headers,
+    hub_listing,
     image_encoder,
     model_index,
     photo,
@@ -62,6 +64,7 @@ replays!(
     ptx,
     results,
     scheduler,
+    tiny_vae,
     unet,
     vae,
     weights,

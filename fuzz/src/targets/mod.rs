@@ -1,6 +1,7 @@
 //! The targets, one file for each crate's or module's subject.
 
 mod graph;
+mod hub;
 mod model;
 mod photo;
 mod profile;
@@ -21,7 +22,10 @@ pub static TARGETS: &[Target] = &[
     Target { name: "vae", shape: Shape::Json, max_bytes: 4096, run: model::vae },
     Target { name: "image_encoder", shape: Shape::Json, max_bytes: 4096, run: model::image_encoder },
     Target { name: "preprocessor", shape: Shape::Json, max_bytes: 2048, run: model::preprocessor },
+    Target { name: "tiny_vae", shape: Shape::Json, max_bytes: 2048, run: model::tiny_vae },
     Target { name: "scheduler", shape: Shape::Json, max_bytes: 4096, run: model::scheduler },
+    Target { name: "hub_listing", shape: Shape::Json, max_bytes: 4096, run: hub::listing },
+    Target { name: "hub_headers", shape: Shape::Lines, max_bytes: 2048, run: hub::headers },
     Target { name: "graph", shape: Shape::Json, max_bytes: 4096, run: graph::json },
     Target { name: "ptx", shape: Shape::Lines, max_bytes: 16384, run: ptx::module },
     Target { name: "profile", shape: Shape::Json, max_bytes: 8192, run: profile::json },

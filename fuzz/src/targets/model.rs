@@ -6,13 +6,21 @@ use kinora::{
     ModelFolder, Settings,
     image_to_video::{Configs, Precision, estimate_configs},
 };
+use kinora_graph::DType;
 use kinora_models::{
-    networks::unet::PerBlock,
+    networks::{
+        tiny_vae::{self, Batch, TinyVaeConfig},
+        unet::PerBlock,
+        vae::Pixels,
+    },
     schedulers::{Scheduler, SchedulerKind, parse_config},
 };
 use serde_json::{Value, json};
 
 use crate::scratch::Scratch;
+
+/// More residual blocks than this take too long to build, in an instrumented build.
+const SMALL_BLOCKS: usize = 40;
 
 thread_local! {
     static MODEL: OnceCell<Model> = const { OnceCell::new() };
@@ -51,6 +59,17 @@ pub fn image_encoder(bytes: &[u8]) {
 /// Any bytes as the image processor's configuration.
 pub fn preprocessor(bytes: &[u8]) {
     read_with("feature_extractor/preprocessor_config.json", bytes);
+}
+
+/// Any bytes as the configuration of the small autoencoder for live video.
+pub fn tiny_vae(bytes: &[u8]) {
+    let Ok(config) = TinyVaeConfig::from_json(&String::from_utf8_lossy(bytes)) else { return };
+    let blocks = config.num_encoder_blocks.iter().chain(&config.num_decoder_blocks).sum::<usize>();
+    if blocks <= SMALL_BLOCKS {
+        let side = 8 * config.pixels_per_latent();
+        let batch = Batch { images: 1, height: side, width: side, dtype: DType::F16, pixels: Pixels::Bytes };
+        let _ = (tiny_vae::encoder(&config, &batch), tiny_vae::decoder(&config, &batch));
+    }
 }
 
 /// Any bytes as the scheduler's configuration: its own class and all others, short and long runs.
