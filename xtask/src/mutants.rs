@@ -31,8 +31,8 @@ const SUBJECTS: &[Subject] = &[
     },
     Subject {
         package: "kinora",
-        files: &["crates/kinora/src/video/**", "crates/kinora/src/memory.rs"],
-        tests: &["file", "memory", "mp4", "saving", "video"],
+        files: &["crates/kinora/src/files/**", "crates/kinora/src/video/**", "crates/kinora/src/memory/**"],
+        tests: &["kept_files", "memory", "mp4", "saving", "videos"],
     },
 ];
 
@@ -127,7 +127,7 @@ mod tests_of_it {
         };
         assert_eq!(of("crates/models/src/weights/file.rs"), ["kinora-models"]);
         assert_eq!(of("crates/kinora/src/video/mp4/boxes.rs"), ["kinora"]);
-        assert_eq!(of("crates/kinora/src/memory.rs"), ["kinora"]);
+        assert_eq!(of("crates/kinora/src/memory/mod.rs"), ["kinora"]);
         assert_eq!(of("crates/kinora/src/lib.rs"), [""; 0]);
     }
 }

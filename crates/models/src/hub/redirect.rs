@@ -64,7 +64,9 @@ pub fn target(from: &Uri, location: &[u8]) -> Result<Uri, RedirectError> {
     }
     match (scheme, next.scheme_str()) {
         ("https", Some("http")) => Err(RedirectError::Downgrade),
-        _ => Ok(next),
+        (_, Some(_)) => Ok(next),
+        // `https:80` is a host called https, and an address without a scheme.
+        (_, None) => Err(bad()),
     }
 }
 
@@ -132,9 +134,18 @@ mod tests {
     #[test]
     fn odd_redirects_are_refused() {
         let from = "https://hub.example/a";
-        for location in
-            ["", " ", "/a b", "/\u{1b}[31m", "/ä", "\\\\host\\x", "https://", "https:///x", "http://:80/"]
-        {
+        for location in [
+            "",
+            " ",
+            "/a b",
+            "/\u{1b}[31m",
+            "/ä",
+            "\\\\host\\x",
+            "https://",
+            "https:///x",
+            "http://:80/",
+            "https:80",
+        ] {
             assert!(follow(from, location).is_err(), "{location:?}");
         }
         for location in ["file:///etc/passwd", "ftp://x/", "javascript:alert(1)", "data:,x", "gopher://x"] {
