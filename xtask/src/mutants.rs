@@ -104,7 +104,7 @@ fn tests<'a>(subject: &Subject, packages: &'a [Package]) -> Vec<&'a str> {
 }
 
 #[cfg(test)]
-mod tests_of_it {
+mod tests {
     use super::*;
     use crate::files::size;
 
