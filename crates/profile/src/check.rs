@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{Fault, Inconsistency, Profile};
+use crate::{Activity, Fault, Inconsistency, Profile, Span};
 
 impl Profile {
     /// Checks that all references exist, that spans lie within their parents, and that they follow each other.
@@ -26,7 +26,31 @@ impl Profile {
         if self.activity.windows(2).any(|pair| pair[0].start > pair[1].start) {
             return Err(Inconsistency::ActivityOrder);
         }
-        Ok(())
+        self.check_sums()
+    }
+
+    /// Tables and pictures add up times, bytes and launches, and subtract one sum from another.
+    fn check_sums(&self) -> Result<(), Inconsistency> {
+        fn adds_up(numbers: impl Iterator<Item = u64>) -> bool {
+            numbers.map(i64::try_from).try_fold(0_i64, |sum, number| sum.checked_add(number.ok()?)).is_some()
+        }
+        let spans = self.spans.iter();
+        let launches = self.works.iter().map(|work| work.launches);
+        let copied = spans.clone().filter_map(|span| Some(span.copied.as_ref()?.bytes));
+        let sums = [
+            ("the times of its spans", adds_up(spans.map(Span::nanoseconds))),
+            (
+                "the times of the device's activities",
+                adds_up(self.activity.iter().map(Activity::nanoseconds)),
+            ),
+            ("the bytes of its memory samples", adds_up(self.memory.iter().map(|sample| sample.bytes))),
+            ("the bytes of its copies", adds_up(copied)),
+            ("the launches of its layers", adds_up(launches)),
+        ];
+        match sums.into_iter().find(|(_, adds_up)| !adds_up) {
+            Some((what, _)) => Err(Inconsistency::Sum { what }),
+            None => Ok(()),
+        }
     }
 
     fn check_spans(&self) -> Result<(), Inconsistency> {

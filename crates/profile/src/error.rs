@@ -72,6 +72,12 @@ pub enum Inconsistency {
     /// The device's trace.
     #[error("the device's activities are not in chronological order")]
     ActivityOrder,
+    /// Numbers that no run has.
+    #[error("{what} add up to more than 2⁶³")]
+    Sum {
+        /// Which ones.
+        what: &'static str,
+    },
 }
 
 /// What is wrong with a span or an activity.

@@ -374,6 +374,7 @@ mod tests {
             (vec![span(0, None, 0, 4), span(1, Some(0), 1, 2)], "lane other than"),
             (vec![span(0, None, 0, 4), span(0, None, 3, 5)], "before the one before it"),
             (vec![Span { work: Some(3), ..span(0, None, 0, 1) }], "to a layer"),
+            (vec![span(0, None, 0, 1 << 62), span(1, None, 0, 1 << 62)], "times of its spans add up to more"),
         ] {
             let error = read(spans).unwrap_err();
             assert!(error.contains("p.json is not a profile") && error.contains(words), "{error}");
@@ -390,6 +391,7 @@ mod tests {
             (vec![traced(Some(0), 0, 1)], "to a layer"),
             (vec![traced(None, 2, 1)], "ends before"),
             (vec![traced(None, 2, 3), traced(None, 1, 4)], "chronological order"),
+            (vec![traced(None, 0, u64::MAX)], "activities add up to more"),
         ] {
             let profile = Profile { format: FORMAT, activity, ..Profile::default() };
             let error = Profile::from_json("p", &profile.to_json()).unwrap_err().to_string();
