@@ -19,7 +19,8 @@ fn terminal(columns: u16) -> (File, OwnedFd) {
     let (mut master, mut slave) = (0, 0);
     let mut size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the call writes two descriptors and reads the size; the other pointers may be null.
-    let made = unsafe { libc::openpty(&mut master, &mut slave, ptr::null_mut(), ptr::null_mut(), &mut size) };
+    let made =
+        unsafe { libc::openpty(&mut master, &mut slave, ptr::null_mut(), ptr::null_mut(), &raw mut size) };
     assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
     // SAFETY: both descriptors are new and belong to nobody else.
     unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) }

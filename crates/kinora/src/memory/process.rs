@@ -23,7 +23,7 @@ pub(super) fn available() -> Option<u64> {
 #[cfg(target_os = "linux")]
 fn soft_limit(ask: impl FnOnce(*mut libc::rlimit) -> libc::c_int) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    (ask(&raw mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur as u64)
+    (ask(&raw mut limit) == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// A limit less what a line of `/proc/self/status` says is taken.
