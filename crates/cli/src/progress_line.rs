@@ -120,7 +120,7 @@ mod tests {
         let plain = |text: String| anstream::adapter::strip_str(&text).to_string();
         assert_eq!(
             plain(steps(77)),
-            "denoising            ━━━━──────────────────── step 5/25  12 s, about 48 s left"
+            "denoising            ━━━━━────────────────── step 5/25  12 s, about 48 s left"
         );
         assert_eq!(plain(steps(48)), "denoising step 5/25  12 s, about 48 s left");
         assert_eq!(plain(steps(37)), "denoising step 5/25");

@@ -54,7 +54,8 @@ fn a_machine_without_a_gpu_is_well() {
     said.sort();
     said.dedup();
     assert_eq!(said.len(), all, "{text}");
-    assert!(text.contains("– libraries, tracing"), "{text}");
+    // CUPTI may be installed.
+    assert!(text.contains("– libraries, tracing") || text.contains("CUPTI"), "{text}");
     assert!(!text.contains("0e0") && !text.contains("available: what the machine has available"), "{text}");
 }
 

@@ -36,10 +36,10 @@ fn the_extension_decides_what_is_written() {
 #[test]
 fn a_log_has_the_file_and_the_seed_in_a_line() {
     let studio = Studio::new();
-    let made = answer(studio.generate("clip.gif").args(["--seed", "7"]));
+    let made = answer(studio.generate("clip.gif").args(["--seed", "7", "--fit", "pad"]));
     assert_eq!((made.code, made.text()), (Some(0), String::new()));
     assert_eq!(made.stderr, "wrote clip.gif (2 frames, 64×64, seed 7)\n");
-    let made = answer(studio.generate("clip.png").args(["--seed", "8"]));
+    let made = answer(studio.generate("clip.png").args(["--seed", "8", "--fit", "pad"]));
     assert_eq!(made.stderr, "wrote clip-0001.png … clip-0002.png (2 frames, 64×64, seed 8)\n");
     // A warning is a line as well.
     let made = answer(studio.generate("clip.gif").args(["--force", "--seed", "9", "--size", "64x256"]));
@@ -168,7 +168,7 @@ fn the_file_may_play_at_another_speed() {
 #[test]
 fn a_dash_is_standard_output() {
     let studio = Studio::new();
-    let made = answer(&mut studio.generate("-"));
+    let made = answer(studio.generate("-").args(["--fit", "pad"]));
     assert_eq!(made.code, Some(0), "{made:?}");
     assert!(made.stderr.starts_with("wrote standard output (2 frames, ") && made.stderr.lines().count() == 1);
     assert!(made.stdout.starts_with(b"YUV4MPEG2 W64 H64"));

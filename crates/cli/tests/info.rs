@@ -170,7 +170,7 @@ fn the_help_tells_the_true_defaults() {
         ("--noise-aug", "noise_augmentation"),
         ("--min-guidance", "min_guidance"),
         ("--max-guidance", "max_guidance"),
-        ("--fps", "fps"),
+        ("--motion-fps", "fps"),
         ("--steps", "steps"),
     ] {
         let text = help.split(&format!("{option} <")).nth(1).unwrap();

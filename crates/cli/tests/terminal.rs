@@ -57,11 +57,11 @@ fn assert_fits(text: &str, columns: u16) {
     }
 }
 
-fn generate(studio: &Studio, words: &[&str]) -> Command {
+fn generate(studio: &Studio) -> Command {
     let mut command = kinora();
     command.current_dir(studio.folder.path()).arg("generate").arg(photo("rgba.png"));
     command.arg("--model").arg(model()).args(["--size", "64x256", "--frames", "2", "--steps", "30"]);
-    command.args(["--force", "-o", "clip.mp4"]).args(words);
+    command.args(["--force", "-o", "clip.mp4"]);
     command
 }
 
@@ -69,7 +69,7 @@ fn generate(studio: &Studio, words: &[&str]) -> Command {
 fn progress_and_results_fit_the_terminal() {
     let studio = Studio::new();
     for columns in [80, 40] {
-        let text = shown(columns, generate(&studio, &["-v"]));
+        let text = shown(columns, generate(&studio));
         assert_fits(&text, columns);
         let rows = rows(&text);
         let starts = |start: &str| rows.iter().any(|row| row.starts_with(start));

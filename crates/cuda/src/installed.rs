@@ -189,7 +189,7 @@ fn environments_of_project(folder: &Path) -> Vec<PathBuf> {
 
 /// Whether a folder belongs to this process's user or to the system: a library in it will be run. Someone else may have put it into a
 /// folder that all can write to.
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 fn is_trusted(folder: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let owner = |path: &Path| fs::metadata(path).map(|metadata| metadata.uid());
@@ -197,8 +197,8 @@ fn is_trusted(folder: &Path) -> bool {
     owner(folder).is_ok_and(|owner| owner == 0 || process.is_ok_and(|process| process == owner))
 }
 
-/// Windows gives a folder to those who may write to it.
-#[cfg(not(unix))]
+/// Windows gives a folder to those who may write to it, and there is no CUDA elsewhere.
+#[cfg(not(target_os = "linux"))]
 fn is_trusted(_: &Path) -> bool {
     true
 }

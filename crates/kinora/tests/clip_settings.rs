@@ -416,7 +416,7 @@ fn a_seed_is_a_clip() {
     assert!(clip(1, None) != clip(1, Some(SchedulerKind::Ddim)));
 }
 
-/// A photo of another shape gives the clip of the photo that someone cropped, padded or stretched by hand: both encoders see the same.
+/// A photo of another shape gives the clip of the photo that someone cropped or padded by hand: both encoders see the same.
 #[test]
 fn a_photo_of_another_shape_is_fitted_before_anything_sees_it() {
     let folder = tiny();
@@ -430,19 +430,12 @@ fn a_photo_of_another_shape_is_fitted_before_anything_sees_it() {
     let row: Vec<u8> = colours.iter().flat_map(|colour| colour.repeat(64)).collect();
     let wide = RgbImage::new(192, 64, row.repeat(64)).unwrap();
     let middle = RgbImage::new(64, 64, colours[1].repeat(64 * 64)).unwrap();
-    let stretched = wide.resize_lanczos(64, 64).unwrap();
     let mut padded = RgbImage::new(64, 64, vec![255; 64 * 64 * 3]).unwrap();
     let inner = wide.resize_lanczos(64, 21).unwrap();
     padded.pixels_mut()[21 * 64..42 * 64].copy_from_slice(inner.pixels());
     assert_eq!(clip(&wide, Fit::Crop), clip(&middle, Fit::Stretch));
     assert_eq!(clip(&wide, Fit::Pad), clip(&padded, Fit::Stretch));
     assert_ne!(clip(&wide, Fit::Crop), clip(&wide, Fit::Stretch));
-    // A stretched photo is embedded from its own pixels, so resizing it first is close but not the same.
-    let (once, twice) = (clip(&wide, Fit::Stretch), clip(&stretched, Fit::Stretch));
-    let (difference, length) = once.iter().zip(&twice).fold((0.0, 0.0), |(difference, length), (a, b)| {
-        (difference + f64::from(a - b).powi(2), length + f64::from(*a).powi(2))
-    });
-    assert!(difference < 1e-2 * length, "{difference} of {length}");
     assert_eq!(Settings::for_configs(&Configs::svd()).fit, Fit::Crop);
 }
 

@@ -65,9 +65,7 @@ const GREEN: Colour = Colour([20, 200, 60]);
 /// The alpha of `golden/make_photos.py`, and the mixture of both colours in f64.
 #[test]
 fn a_transparent_photo_lies_on_its_background() {
-    for name in
-        ["rgba.png", "rgba_16_bit.png", "gray_alpha.png", "lossless_alpha.webp", "rgba.tif", "rgba.bmp"]
-    {
+    for name in ["rgba.png", "rgba_16_bit.png", "gray_alpha.png", "lossless_alpha.webp", "rgba.tif"] {
         let photo = Photo::open(golden().join(name)).unwrap();
         assert!(photo.is_transparent(), "{name}");
         let colours = photo::open(golden().join(name)).unwrap();

@@ -202,7 +202,7 @@ impl ImageToVideo {
     /// # Errors
     /// As [`ImageToVideo::generate`] before any work.
     pub fn fit(&self, photo: &RgbImage, settings: &Settings) -> Result<Settings, GenerateError> {
-        match self.plans(&self.request(settings, size_of_photo(photo))) {
+        match self.plans(&self.request(settings, photo.size())) {
             Ok(plans) => {
                 *self.kept() = Some(plans);
                 Ok(settings.clone())
@@ -253,7 +253,7 @@ impl ImageToVideo {
         let profiler = &self.options.profiler;
         let _clip = profiler.span("clip");
         let mut stopwatch = Stopwatch::start(profiler);
-        let request = self.request(settings, size_of_photo(photo));
+        let request = self.request(settings, photo.size());
         let planning = profiler.span("plan");
         let mut plans = self.plans(&request)?;
         drop(planning);
@@ -394,9 +394,4 @@ impl ImageToVideo {
         };
         Ok(Clip { frames, latents, report })
     }
-}
-
-/// Width and height.
-fn size_of_photo(photo: &RgbImage) -> [usize; 2] {
-    [photo.width(), photo.height()]
 }

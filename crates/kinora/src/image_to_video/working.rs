@@ -32,8 +32,10 @@ impl Request<'_> {
         let photo = product(&[photo_width, photo_height, COLOURS]);
         // Resized in one direction first.
         let narrow = product(&[photo_height, CLIP_SIZE.max(settings.width), COLOURS, size_of::<f32>()]);
-        // A crop has at most as many pixels as the photo, and a padded photo as many as the clip.
-        let fitted = if settings.fit == Fit::Stretch { 0 } else { photo };
+        // A photo of another shape is copied to be cropped or padded.
+        let size = [photo_width, photo_height];
+        let fitted = settings.fit.copied_pixels(size, settings.width, settings.height);
+        let fitted = fitted.saturating_mul(COLOURS);
         let prepared = product(&[pixels, COLOURS, size_of::<f32>(), PHOTO_COPIES]);
         let prepared = prepared.saturating_add(narrow).saturating_add(fitted);
 

@@ -51,7 +51,7 @@ impl Fit {
         background: Colour,
     ) -> Result<Cow<'a, RgbImage>, ImageError> {
         RgbImage::check_size(width, height)?;
-        let visible = visible(photo, width, height);
+        let visible = visible(photo.size(), width, height);
         if visible == [photo.width, photo.height] {
             return Ok(Cow::Borrowed(photo));
         }
@@ -62,12 +62,23 @@ impl Fit {
         }
     }
 
+    /// How many pixels [`apply`](Self::apply) copies of a photo of this width and height; 0 if the photo comes back as it is.
+    pub fn copied_pixels(self, photo: [usize; 2], width: usize, height: usize) -> usize {
+        let visible = visible(photo, width.max(1), height.max(1));
+        match self {
+            _ if visible == photo => 0,
+            Fit::Stretch => 0,
+            Fit::Crop => visible[0].saturating_mul(visible[1]),
+            Fit::Pad => width.saturating_mul(height),
+        }
+    }
+
     /// How much of a photo can be seen in a picture of `width`×`height`, from 0 to 1.
     pub fn visible_part(self, photo: &RgbImage, width: usize, height: usize) -> f64 {
         match self {
             Fit::Pad | Fit::Stretch => 1.0,
             Fit::Crop => {
-                let [across, down] = visible(photo, width.max(1), height.max(1));
+                let [across, down] = visible(photo.size(), width.max(1), height.max(1));
                 across as f64 / photo.width as f64 * (down as f64 / photo.height as f64)
             }
         }
@@ -75,12 +86,12 @@ impl Fit {
 }
 
 /// The largest part of a photo that has the shape of `width`×`height`: its width and height.
-fn visible(photo: &RgbImage, width: usize, height: usize) -> [usize; 2] {
-    let across = scaled(photo.height, width, height);
-    if across <= photo.width {
-        [across, photo.height]
+fn visible([photo_width, photo_height]: [usize; 2], width: usize, height: usize) -> [usize; 2] {
+    let across = scaled(photo_height, width, height);
+    if across <= photo_width {
+        [across, photo_height]
     } else {
-        [photo.width, scaled(photo.width, height, width).min(photo.height)]
+        [photo_width, scaled(photo_width, height, width).min(photo_height)]
     }
 }
 
@@ -175,6 +186,10 @@ mod tests {
             let same = photo(32, 18);
             assert!(matches!(fit.apply(&same, 1024, 576, GREEN).unwrap(), Cow::Borrowed(_)), "{fit}");
             assert_eq!(fit.visible_part(&same, 1024, 576), 1.0, "{fit}");
+        }
+        for (fit, pixels) in [(Fit::Crop, 32 * 18), (Fit::Pad, 1024 * 576), (Fit::Stretch, 0)] {
+            assert_eq!(fit.copied_pixels([32, 32], 1024, 576), pixels, "{fit}");
+            assert_eq!(fit.copied_pixels([32, 18], 1024, 576), 0, "{fit}");
         }
         let other = photo(32, 32);
         assert!(matches!(Fit::Stretch.apply(&other, 1024, 576, GREEN).unwrap(), Cow::Borrowed(_)));

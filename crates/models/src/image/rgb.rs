@@ -56,6 +56,11 @@ impl RgbImage {
         self.height
     }
 
+    /// Its width and height in pixels.
+    pub fn size(&self) -> [usize; 2] {
+        [self.width, self.height]
+    }
+
     /// Red, green and blue of every pixel: `height · width · 3` bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
