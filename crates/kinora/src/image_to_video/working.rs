@@ -1,6 +1,6 @@
 //! What a clip holds in the machine's memory beside its networks.
 
-use kinora_models::image::{CLIP_SIZE, Fit};
+use kinora_models::image::CLIP_SIZE;
 
 use super::{GenerateError, configs::COLOURS, plans::Request};
 

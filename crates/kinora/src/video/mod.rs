@@ -9,7 +9,7 @@
 //! | `-` | the same, to standard output: `… \| ffmpeg -i - clip.webm` |
 //!
 //! Nothing is ever half-written. Frames go to a temporary file beside the result, which is renamed when all of it is on
-//! the disk. A [`VideoFile`] that is dropped before [`VideoFile::finish`] removes what it wrote. [`files`](crate::files) says what
+//! the disk. A [`VideoFile`] that is dropped before [`VideoFile::finish`] removes what it wrote. [`files`] says what
 //! happens to files that exist, and if the process is killed.
 //!
 //! Numbered files take their names together. A hidden file beside them, `.clip.png.kinora`, keeps their lengths and times. If a shorter clip
