@@ -176,7 +176,7 @@ impl Model {
     fn attack(&self, file: &str, original: &Value) -> usize {
         let path = self.folder.path().join(file);
         let unchanged = self.plan(false).unwrap();
-        let (mut found, mut cases) = (Vec::new(), 0);
+        let (mut found, mut cases, mut complaints) = (Vec::new(), 0, Vec::new());
         places(original, "", &mut found);
         for place in &found {
             for value in hostile() {
@@ -184,25 +184,29 @@ impl Model {
                 *changed.pointer_mut(place).unwrap() = value.clone();
                 fs::write(&path, changed.to_string()).unwrap();
                 let case = format!("{file}{place} = {:.60}", value.to_string());
-                self.must_be_answered(file, &unchanged, &case);
+                complaints
+                    .extend(self.complaint(file, &unchanged).map(|text| format!("{case}: {text:.300}")));
                 cases += 1;
             }
         }
         fs::write(&path, original.to_string()).unwrap();
+        assert!(complaints.is_empty(), "{} of {cases} cases:\n{}", complaints.len(), complaints.join("\n"));
         cases
     }
 
-    fn must_be_answered(&self, file: &str, unchanged: &str, case: &str) {
+    /// An error that does not say what it should, if there is one.
+    fn complaint(&self, file: &str, unchanged: &str) -> Option<String> {
         let read = self.plan(false);
         // A network that is not changed need not be planned again.
         let answer = if read.as_ref().is_ok_and(|read| read != unchanged) { self.plan(true) } else { read };
-        let Err(error) = answer else { return };
-        let text = error.to_string();
-        assert!(text.contains(file), "{case}: {text}");
-        assert!(text.chars().count() < 1000, "{case}: {text}");
-        for word in ["struct", "usize", "f32", "invalid type", "expected a map"] {
-            assert!(!text.contains(word), "{case}: {text}");
-        }
+        let text = answer.err()?.to_string();
+        // Two files that do not fit each other may both be the wrong one.
+        let two = text.contains("do not fit each other") || text.contains("steps");
+        let named = |name: &str| text.contains(name);
+        let names = named(file) || (two && self.files.iter().any(|(name, _)| named(name)));
+        let words = ["struct", "usize", "f32", "invalid type", "expected a map"];
+        let plain = text.chars().count() < 1000 && !words.into_iter().any(named);
+        (!names || !plain).then_some(text)
     }
 }
 

@@ -50,6 +50,7 @@ impl ClipDefaults {
                 let rule = format!("the model's scheduler takes 1 to {limit} (`{field}`)");
                 in_defaults(model, ConfigError::Setting { setting, value, rule })
             }
+            GenerateError::Scheduler(error) => in_defaults(model, error),
             other => other,
         })
     }

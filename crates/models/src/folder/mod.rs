@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kinora_outside::{read_text, to_text};
+use kinora_outside::{read_text, shortened, to_text};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -204,6 +204,7 @@ fn read(path: &Path) -> Result<String, FolderError> {
 /// The pipeline and its parts, from the text of a model index that lies at `path`.
 pub(crate) fn read_index(path: &Path, text: &str) -> Result<(String, Vec<Part>), FolderError> {
     let at = || path.to_owned();
+    let shown = |class: &str| shortened(class, 120).into_owned();
     let index: Value =
         serde_json::from_str(text).map_err(|source| FolderError::Json { path: at(), source })?;
     let problem = |problem: &str| FolderError::Index { path: at(), problem: problem.to_owned() };
@@ -214,7 +215,7 @@ pub(crate) fn read_index(path: &Path, text: &str) -> Result<(String, Vec<Part>),
         .and_then(Value::as_str)
         .ok_or_else(|| problem("there is no _class_name, so the kind of model is unknown"))?;
     let Some(pipeline) = classes::PIPELINES.iter().find(|known| known.class == class) else {
-        return Err(FolderError::UnknownPipeline { path: at(), class: class.to_owned() });
+        return Err(FolderError::UnknownPipeline { path: at(), class: shown(class) });
     };
     let mut parts = Vec::new();
     for known in pipeline.parts {
@@ -230,7 +231,7 @@ pub(crate) fn read_index(path: &Path, text: &str) -> Result<(String, Vec<Part>),
             None => return Err(FolderError::MissingPart { path: at(), part: name }),
         };
         if !known.classes.contains(&class.as_str()) {
-            return Err(FolderError::UnknownClass { path: at(), part: name, class });
+            return Err(FolderError::UnknownClass { path: at(), part: name, class: shown(&class) });
         }
         parts.push(Part { name, class, kind: known.kind });
     }
