@@ -354,7 +354,7 @@ fn a_photo_that_does_not_fit_the_memory() {
     let photo = studio.write("photo.bmp", &header);
     let refused =
         answer(studio.generate_from(&photo, model(), "clip.gif").args(["--memory-limit", "20MB", "--json"]));
-    refused.must_fail(1, &["1.01 GB of memory to open", "only 20.0 MB may be used"]);
+    refused.must_fail(1, &["1.18 GB of memory to open", "only 20.0 MB may be used"]);
     assert_eq!(refused.json()["error"]["kind"], "memory");
 }
 

@@ -267,7 +267,7 @@ fn elements(document: &str) -> Vec<String> {
 #[test]
 fn cases_can_be_listed() {
     let listed = succeeded(&run(&["bench", "--list"]));
-    for words in ["cpu      linear       linear 8×512→512", "kernels  attention    attention.svd_temporal0"]
+    for words in ["cpu       linear       linear 8×512→512", "kernels   attention    attention.svd_temporal0"]
     {
         assert!(listed.contains(words), "{listed}");
     }

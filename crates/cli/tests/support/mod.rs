@@ -11,6 +11,7 @@ use std::{
 
 /// The program, in an environment that asks for nothing.
 pub fn kinora() -> Command {
+    listen_to_signals();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kinora"));
     for variable in
         ["KINORA_MODEL", "HF_TOKEN", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "NO_COLOR", "CLICOLOR_FORCE"]
@@ -20,6 +21,15 @@ pub fn kinora() -> Command {
     // No test may find a model of someone's own, or reach a hub.
     command.env("HF_HOME", "/nonexistent").env("HF_ENDPOINT", "http://127.0.0.1:1").stdin(Stdio::null());
     command
+}
+
+/// Takes back what a shell does to commands in the background: it has them ignore Ctrl-C, and the program would, too.
+fn listen_to_signals() {
+    #[cfg(unix)]
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: it sets the default, so that no code of ours runs on a signal.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
 }
 
 /// What the program has said, and how it ended.
