@@ -67,7 +67,7 @@ class Supplies:
             folder = root / f"good-{ending}"
             folder.mkdir()
             run("generate", "photo.png", "--model", "model", "-o", folder / f"clip.{ending}", *SHORT)
-            clips[ending] = tuple(path.read_bytes() for path in sorted(folder.iterdir()))
+            clips[ending] = tuple(path.read_bytes() for path in sorted(folder.glob("[!.]*")))
         run("profile", "run", "photo.png", "--model", "model", "--save", "profile.json", *SHORT)
         profile = (root / "profile.json").read_bytes()
         shared = [path for path in (root / "model").rglob("*") if path.is_file()]

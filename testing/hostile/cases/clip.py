@@ -18,7 +18,9 @@ def clip(room: Room, photo: str | bytes | Path, what: str, ending: str = "y4m", 
     if good:
         more["good"] = dict(zip(names, room.supplies.clips[ending], strict=True))
     command = ["generate", photo, "--model", model, "-o", output, "--json", *SHORT, *words]
-    return Run(what, command, outputs=names, json=True, **more)
+    # Numbered pictures have a hidden list of themselves.
+    lists = [f".{output}.kinora"] if ending == "png" else []
+    return Run(what, command, outputs=[*names, *lists], json=True, **more)
 
 
 def frames(stem: str) -> list[str]:
