@@ -33,7 +33,6 @@ fn sweep(option: &str, kilobytes: impl Iterator<Item = usize>) {
                 let error = &ended.json()["error"];
                 assert!(["memory", "device", "system"].contains(&error["kind"].as_str().unwrap()), "{about}");
                 assert!(!ended.stderr.contains("panicked"), "{about}");
-                assert!(made == 0, "{about}");
             }
             _ => assert_ne!(starts.code, Some(0), "{about}"),
         }

@@ -124,8 +124,8 @@ impl ClipTextConfig {
             SETTINGS.within(setting, extent, 1..=MAX_EXTENT)?;
         }
         let epsilon = self.layer_norm_eps;
-        SETTINGS.require((0.0..=1.0).contains(&epsilon), "layer_norm_eps", epsilon, || {
-            "it must be from 0 to 1".to_owned()
+        SETTINGS.require(epsilon > 0.0 && epsilon <= 1.0, "layer_norm_eps", epsilon, || {
+            "it must be above 0 and at most 1".to_owned()
         })?;
         let divides = self.hidden_size.is_multiple_of(self.num_attention_heads);
         SETTINGS.require(divides, "num_attention_heads", self.num_attention_heads, || {
