@@ -64,12 +64,14 @@ def name(room: Room, random: Random) -> Run:
     photo = room.photo()
     what = f"{place} {hostile!r}"
     words = [*SHORT, "--json"]
+    # After a bare `--`, all words that follow are photos.
+    named = b"./--" if hostile == b"--" else hostile
     if place == "photo" and b"/" not in hostile and hostile not in (b"", b".", b"..") and len(hostile) < 256:
         room.write(hostile, photo.read_bytes())
-        return clip(room, hostile, what)
+        return clip(room, named, what)
     match place:
         case "photo" | "missing photo":
-            return clip(room, hostile, what)
+            return clip(room, named, what)
         case "model" | "hub":
             model = hostile if place == "model" else b"owner/" + hostile + b"@" + random.choice(NAMES)
             command = ["generate", photo.name, "--model", model, "-o", "clip.y4m", *words]
@@ -77,7 +79,9 @@ def name(room: Room, random: Random) -> Run:
         case "output":
             output = hostile + random.choice([b".y4m", b".png", b".gif", b"", b".avi"])
             stem = output.decode(errors="surrogateescape").removesuffix(".png")
-            names = [output.decode(errors="surrogateescape"), *[f"{stem}-{number:04}.png" for number in (1, 2)]]
+            name = output.decode(errors="surrogateescape")
+            # A folder gets a video of the photo's name.
+            names = [name, f"{photo.stem}.mp4", f".{name}.kinora", *[f"{stem}-{number:04}.png" for number in (1, 2)]]
             video = hostile == b"-" and output == b"-"
             command = ["generate", photo.name, "--model", room.supplies.model, "-o", output, *words]
             return Run(what, command, outputs=names, json=not video, video_on_stdout=video)

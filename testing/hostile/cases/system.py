@@ -83,7 +83,7 @@ def stream(room: Room, random: Random) -> Run:
         case 1:
             return Run(f"info; {what}", ["info", room.supplies.model, "--json"], stdout=out, stderr=err, json=True)
         case 2:
-            return Run(f"help; {what}", [random.choice(["--help", "help", "generate"])], stdout=out, stderr=err)
+            return Run(f"help; {what}", [random.choice(["--help", "help", "nonsense"])], stdout=out, stderr=err)
         case _:
             words = random.choice([[], ["-v"], ["-q"]])
             return clip(room, photo.name, what, ending=random.choice(FORMATS), words=words, stdout=out, stderr=err)
