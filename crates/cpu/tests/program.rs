@@ -95,9 +95,8 @@ fn weights_are_counted_as_they_are_held() {
     let isa = *Isa::available().last().unwrap();
     let options = Options { isa, optimise: false, ..Options::default() };
     let program = Program::new(&g.finish(), &parameters, options).unwrap();
-    // Vectors of four lanes: eleven columns fill two panels of eight. Four are too few for one, and lie as they are. A
-    // cache line aligns each.
-    let packed = (3 * 16 * 2 + 64) + (11 * 4 * 4 + 64);
+    // Vectors of four lanes: eleven columns fill two panels of eight. Four are too few for one, and lie as they are.
+    let packed = 3 * 16 * 2 + 11 * 4 * 4;
     // The bias, the weight that is also a result, and its mean, which is computed when the program is loaded.
     let as_they_are = 11 * 4 + 44 * 4 + 4;
     assert_eq!(program.weight_bytes(), packed + as_they_are);
