@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(shortened("short", 12), "short");
         // Layers that differ in the middle alone.
         let layer = |block: usize| {
-            format!("UNet: down_blocks.{block}.attentions.1.temporal_transformer_blocks.0.ff_in.net.2")
+            format!("UNet: down_blocks.0.attentions.{block}.temporal_transformer_blocks.0.ff_in.net.2")
         };
         let names =
             [layer(0), layer(1), "UNet: up_blocks.0.attentions.1.transformer_blocks.0.norm".to_owned()];

@@ -76,7 +76,7 @@ mod tests {
         let input = [&(header.len() as u64).to_le_bytes(), header.as_slice(), &[1, 2, 3, 4]].concat();
         let consistent = |file: &[u8]| {
             let length = u64::from_le_bytes(file[..8].try_into().unwrap());
-            length + 12 == file.len() as u64 && file.ends_with(&[1, 2, 3, 4])
+            length.checked_add(12) == Some(file.len() as u64) && file.ends_with(&[1, 2, 3, 4])
         };
         let results: Vec<_> = (0..1000).map(|seed| changed(Shape::Safetensors, &input, seed)).collect();
         assert!(results.iter().filter(|&file| *file != input && consistent(file)).count() > 300);

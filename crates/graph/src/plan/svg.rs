@@ -168,6 +168,6 @@ fn ticks(moments: usize) -> Vec<usize> {
 
 /// Text with XML's special characters escaped, and without those that it does not allow.
 fn escaped(text: &str) -> String {
-    let text = text.replace(|character: char| character.is_control(), "\u{fffd}");
+    let text = text.replace(|character: char| character.is_control() && character != '\n', "\u{fffd}");
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
