@@ -81,7 +81,8 @@ def name(room: Room, random: Random) -> Run:
             stem = output.decode(errors="surrogateescape").removesuffix(".png")
             name = output.decode(errors="surrogateescape")
             # A folder gets a video of the photo's name.
-            names = [name, f"{photo.stem}.mp4", f".{name}.kinora", *[f"{stem}-{number:04}.png" for number in (1, 2)]]
+            video_in_folder = [f"{photo.stem}.mp4"] if output in (b".", b"..") else []
+            names = [name, *video_in_folder, f".{name}.kinora", *[f"{stem}-{number:04}.png" for number in (1, 2)]]
             video = hostile == b"-" and output == b"-"
             command = ["generate", photo.name, "--model", room.supplies.model, "-o", output, *words]
             return Run(what, command, outputs=names, json=not video, video_on_stdout=video)

@@ -66,7 +66,7 @@ impl Still {
         cropped.into_iter().chain(untrained(settings, configs)).chain(scheduler).collect()
     }
 
-    /// The photo, for a program. `file` is its name; there is none for the still of the model in the box.
+    /// The photo, for a program. `file` is its name, and null for the still of the model in the box.
     pub fn json(&self, file: Option<&Path>) -> Value {
         json!({
             "file": file.map(Path::to_string_lossy),

@@ -124,5 +124,8 @@ mod tests {
         let sizes: Vec<(usize, usize)> = table.rows.iter().map(|row| (row.width, row.height)).collect();
         assert_eq!(sizes.first(), Some(&(64, 64)));
         assert!(sizes.iter().all(|&(width, _)| width <= 8192), "{sizes:?}");
+        configs.unet.num_frames = 2000;
+        let refused = memory_table(&configs, &asked, None, Precision::F16).map(drop);
+        assert!(refused.is_err_and(|error| error.to_string().contains("num_frames")));
     }
 }

@@ -71,7 +71,7 @@ fn write(folder: &Path, name: &str, frames: usize, shade: u8) -> Result<(), Box<
 }
 
 impl Case {
-    /// A folder with the old clip, and files that are none of ours.
+    /// A folder with the old clip, and files that Kinora did not write.
     fn folder(&self) -> tempfile::TempDir {
         // In memory if there is such a place: a disk would take a minute to bring thousands of small files to itself.
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();

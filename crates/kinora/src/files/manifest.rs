@@ -35,7 +35,7 @@ impl Manifest {
 }
 
 impl Stamp {
-    /// `None` if there is no file at the path: a link or a folder is none.
+    /// `None` if the path has no ordinary file: links and folders do not count.
     pub(super) fn of(path: &Path) -> Option<Self> {
         let found = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
         let modified = found.modified().ok()?.duration_since(UNIX_EPOCH).unwrap_or_default();

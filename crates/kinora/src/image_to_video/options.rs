@@ -69,7 +69,7 @@ pub enum MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// The limit on a backend, as of now. `None` if there is none, or if the system does not say what is available.
+    /// The limit on a backend, as of now. `None` means no limit, or that the system does not say what is available.
     pub(super) fn limit(self, backend: &dyn Backend) -> Result<Option<MemoryLimit>, RunError> {
         Ok(match self {
             MemoryBudget::Available => match backend.free_memory()? {

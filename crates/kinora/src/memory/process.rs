@@ -19,7 +19,7 @@ pub(super) fn available() -> Option<u64> {
     None
 }
 
-/// A soft limit, in bytes. `None` if there is none.
+/// A soft limit, in bytes. `None` if it is not set.
 #[cfg(target_os = "linux")]
 fn soft_limit(ask: impl FnOnce(*mut libc::rlimit) -> libc::c_int) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };

@@ -228,8 +228,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends a request and follows redirects; gives the first answer that is none, or that leads to a server that is
-    /// not to be asked.
+    /// Sends a request and follows redirects. Returns the first answer that is not a redirect, or that redirects to a
+    /// server that `follow` excludes.
     fn send(
         &self,
         method: &Method,

@@ -20,7 +20,7 @@ pub enum Fit {
     Stretch,
 }
 
-/// A name that is none of the three.
+/// A name other than these three.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is no way to fit a photo; it must be crop, pad or stretch")]
 pub struct UnknownFit(String);

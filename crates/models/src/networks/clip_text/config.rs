@@ -93,7 +93,7 @@ impl ClipTextConfig {
     /// Where each prompt of `length` tokens ends, as the encoder's input `ends` has it: the row of the token whose result
     /// stands for the prompt, counted through all prompts.
     ///
-    /// It is the first `eos_token_id`, or the first token if there is none. Configurations with the old id 2 mean the
+    /// It is the first `eos_token_id`, or the first token if the prompt has no such id. Configurations with the old id 2 mean the
     /// first of the largest ids. Both as transformers does it.
     pub fn ends(&self, tokens: &[i32], length: usize) -> Vec<i32> {
         let end = |prompt: &[i32]| {
