@@ -11,6 +11,7 @@ from transformers import CLIPTokenizer
 
 import fixtures
 
+FOLDER = "crates/models/tests/fixtures/tokenizer"
 LIMIT = 400 << 10
 LENGTH = 77
 
@@ -105,9 +106,19 @@ def trained():
     return {token: i for i, token in enumerate(tokens)}, merges
 
 
+def known():
+    """The vocabulary that was trained once: of pairs that are equally frequent, training takes any."""
+    folder = fixtures.ROOT / FOLDER
+    if not (folder / "merges.txt").exists():
+        return trained()
+    lines = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()[1:]
+    vocabulary = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    return vocabulary, [tuple(line.split(" ")) for line in lines]
+
+
 def main():
-    out = fixtures.folder(__doc__, "crates/models/tests/fixtures/tokenizer")
-    vocabulary, merges = trained()
+    out = fixtures.folder(__doc__, FOLDER)
+    vocabulary, merges = known()
     tokenizer = CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=LENGTH)
     texts = strings(1000)
     cut = tokenizer(texts, padding="max_length", truncation=True, max_length=LENGTH)["input_ids"]
@@ -123,6 +134,12 @@ def main():
     (out / "merges.txt").write_text(f"#version: 0.2\n{lines}\n", encoding="utf-8")
     cases = [{"text": text, "tokens": tokens} for text, tokens in zip(texts, whole, strict=True)]
     fixtures.write_cases(out / "cases.json", cases)
+    # Stable Diffusion 2.1 pads with a token that texts have too, where it means the padding.
+    padded = CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=LENGTH, pad_token="!")
+    texts = [text.replace(" ", mark, 2) + mark for mark in ("!", " ! ", "!!") for text in texts[:80]]
+    tokens = padded(texts, add_special_tokens=False)["input_ids"]
+    cases = [{"text": text, "tokens": tokens} for text, tokens in zip(texts, tokens, strict=True)]
+    fixtures.write_cases(out / "padded.json", cases)
     fixtures.check_size(out, LIMIT)
     print(f"{len(vocabulary)} tokens, {len(merges)} merges, {sum(map(len, whole))} tokens in {len(texts)} strings")
 

@@ -52,21 +52,28 @@ macro_rules! replays {
 }
 
 replays!(
+    controlnet,
     defaults,
     graph,
     hub_headers,
     hub_listing,
     image_encoder,
+    lora,
     model_index,
+    mp4,
     photo,
     preprocessor,
     profile,
     ptx,
     results,
     scheduler,
+    text_encoder,
     tiny_vae,
+    tokenizer,
     unet,
+    unet2d,
     vae,
+    video_stream,
     weights,
     weights_index,
 );

@@ -164,6 +164,14 @@ def spatial(family):
         storages=("f16",),
         keep_f32=("weight", "bias"),
     )
+    # The first and the last convolution of an autoencoder, and those between.
+    half = ("f16", "bf16")
+    conv(family, "3x3_of_an_image", (1, 5, 21, 3), 70, three, padding=pad, bias=True, storages=half)
+    conv(family, "3x3_of_a_latent", (2, 9, 7, 4), 72, three, stride=(1, 2, 2), padding=pad, storages=("f16",))
+    relu = ("add", {"activate": "relu"})
+    conv(family, "3x3_64_channels", (1, 17, 9, 64), 64, three, padding=pad, bias=True, epilogue=relu, storages=("f16",))
+    conv(family, "3x3_to_an_image", (1, 18, 11, 72), 3, three, padding=pad, bias=True, epilogue=relu, storages=half)
+    conv(family, "3x3_many_images", (300, 1, 2, 8), 16, three, padding=pad, storages=half)
 
 
 def temporal(family):

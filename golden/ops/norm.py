@@ -38,6 +38,7 @@ def build():
     case(family, "group_plain", (2, 3, 4, 6), group(2), affine="none")
     case(family, "group_scale_only", (2, 3, 4, 6), group(2), affine="scale")
     case(family, "group_silu", (2, 4, 3, 6), group(3), activation="silu", storages=STORAGES)
+    case(family, "group_of_an_image", (1, 16, 17, 40), group(4), activation="silu", storages=("f16",))
     case(family, "group_f32_affine", (2, 3, 3, 6), group(3), storages=("f16",), keep_f32=("scale", "shift"))
     case(family, "group_over_frames", (6, 3, 2, 4), group(2, frames=3), storages=STORAGES)
     case(family, "group_over_frames_silu", (4, 2, 3, 6), group(3, frames=4), epsilon=1e-6, activation="silu")

@@ -25,6 +25,11 @@ SHORT = ["--steps", "1", "--frames", "2", "--size", "64x64", "--seed", "7", "--d
 FORMATS = ["y4m", "gif", "mp4", "png"]
 
 
+def clip_words(photo: str | bytes | Path, model: str | bytes | Path, output: str) -> list[str | bytes | Path]:
+    """The command line of the short clip."""
+    return ["generate", photo, "--model", model, "-o", output, "--json", *SHORT]
+
+
 @dataclass(frozen=True)
 class Supplies:
     """What all cases share: the program, a small model, photos, and clips as they ought to be."""
@@ -149,6 +154,10 @@ class Room:
     def remember(self) -> None:
         """Takes note of all that is there."""
         self.before = self.contents()
+
+    def leftovers(self) -> bool:
+        """Whether there are temporary files of the program's."""
+        return any(path.name.startswith(".kinora-") for path in self.path.iterdir())
 
     def contents(self) -> dict[str, tuple]:
         """Everything in the folder: what it is, and what is in it."""

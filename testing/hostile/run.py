@@ -50,6 +50,8 @@ class Run:
     json: bool = False
     # The exit code, if there is only one that is right.
     exit: int | None = None
+    # The seconds after which it hangs.
+    patience: float = HANGS_AFTER
 
 
 @dataclass
@@ -86,11 +88,11 @@ def execute(run: Run, room: Room) -> Outcome:
                 peak = max(peak, usage.ru_maxrss >> 10)
         while to_send and passed >= to_send[0][0]:
             _, number = to_send.pop(0)
-            early |= passed < 0.1
             for process in processes:
                 if process.pid not in exits:
+                    early |= not awaits(process.pid, number)
                     os.kill(process.pid, number)
-        if passed > HANGS_AFTER and len(exits) < len(processes):
+        if passed > run.patience and len(exits) < len(processes):
             hung = True
             for process in processes:
                 if process.pid not in exits:
@@ -102,6 +104,16 @@ def execute(run: Run, room: Room) -> Outcome:
     read = {name: path.read_bytes() if path.exists() else b"" for name, path in streams.items()}
     codes = [exits[process.pid] for process in processes]
     return Outcome(codes, hung, read["stdout"], read["stderr"], time.monotonic() - started, peak, early)
+
+
+def awaits(pid: int, number: int) -> bool:
+    """Whether a process has said what is to become of a signal: it blocks, ignores or handles it."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return True
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def start(run: Run, room: Room, streams: dict[str, Path]) -> subprocess.Popen:

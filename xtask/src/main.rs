@@ -40,9 +40,9 @@ cargo xtask <task>
                  runs one, --minimise reduces the kept corpus, --package FOLDER prepares a machine without a toolchain
   golden         install PyTorch and diffusers into .python/, then make the golden fixtures again
   mutants        change the code of weights, downloads, videos and memory, one expression at a time, and see whether a test
-                 notices; --list prints the changes, --only FILE tries those of a file
+                 notices; --list prints the changes, --only FILE tries those of a file, --share 0/4 one in four
   sanitize       run the tests under AddressSanitizer (the video encoder's C++ too), ThreadSanitizer and Miri, as far as the
-                 toolchain has them; `address`, `thread` or `miri` runs one
+                 toolchain has them; `address`, `thread` or `miri` runs one, --package NAME tests one crate
   help           this text";
 
 fn main() -> ExitCode {

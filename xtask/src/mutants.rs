@@ -10,13 +10,14 @@ use crate::{
     workspace::{self, Package},
 };
 
-const USAGE: &str = "cargo xtask mutants [--list] [--only FILE]";
+const USAGE: &str = "cargo xtask mutants [--list] [--only FILE] [--share K/N]";
 const VERSION: &str = "27.1.0";
 /// Results, and what is compiled.
 const FOLDER: &str = "target/mutants";
 
 /// A part of a crate, and the tests that are there for it. Others would only take time.
 struct Subject {
+    name: &'static str,
     package: &'static str,
     files: &'static [&'static str],
     /// What the names of its integration tests begin with.
@@ -25,14 +26,23 @@ struct Subject {
 
 const SUBJECTS: &[Subject] = &[
     Subject {
+        name: "weights",
         package: "kinora-models",
-        files: &["crates/models/src/weights/**", "crates/models/src/hub/**"],
-        tests: &["folder", "hub", "weights"],
+        files: &["crates/models/src/weights/**"],
+        tests: &["folder", "weights"],
+    },
+    Subject { name: "hub", package: "kinora-models", files: &["crates/models/src/hub/**"], tests: &["hub"] },
+    Subject {
+        name: "video",
+        package: "kinora",
+        files: &["crates/kinora/src/files/**", "crates/kinora/src/video/**"],
+        tests: &["kept_files", "mp4", "saving", "video_files", "video_inputs", "videos"],
     },
     Subject {
+        name: "memory",
         package: "kinora",
-        files: &["crates/kinora/src/files/**", "crates/kinora/src/video/**", "crates/kinora/src/memory/**"],
-        tests: &["kept_files", "memory", "mp4", "saving", "videos"],
+        files: &["crates/kinora/src/memory/**"],
+        tests: &["memory"],
     },
 ];
 
@@ -41,12 +51,13 @@ const LEFT_OUT: &[&str] = &["impl (fmt::)?(Debug|Display) for", "-> String with"
 
 /// Runs the mutants of every subject, or lists them.
 pub fn mutants(arguments: &[String]) -> Result<(), TaskError> {
-    let (mut list, mut only) = (false, None);
+    let (mut list, mut only, mut share) = (false, None, None);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--list" => list = true,
             "--only" => only = Some(words.next().ok_or(TaskError::Usage(USAGE))?.as_str()),
+            "--share" => share = Some(words.next().ok_or(TaskError::Usage(USAGE))?.as_str()),
             _ => return Err(TaskError::Usage(USAGE)),
         }
     }
@@ -61,7 +72,9 @@ pub fn mutants(arguments: &[String]) -> Result<(), TaskError> {
         };
         let mut run = cargo(&["mutants", "--package", subject.package, "--no-shuffle", "--colors", "never"]);
         run.args(files.iter().flat_map(|file| ["--file", file]));
-        run.args(LEFT_OUT.iter().flat_map(|text| ["--exclude-re", text]));
+        // In one word: some begin with a dash.
+        run.args(LEFT_OUT.iter().map(|text| format!("--exclude-re={text}")));
+        run.args(share.iter().flat_map(|share| ["--shard", share]));
         if list {
             step("list", run.arg("--list"))?;
             continue;
@@ -69,12 +82,12 @@ pub fn mutants(arguments: &[String]) -> Result<(), TaskError> {
         let tests = tests(subject, &packages);
         run.args(["--minimum-test-timeout", "60", "--cargo-test-arg=--lib"]);
         run.args(tests.iter().map(|test| format!("--cargo-test-arg=--test={test}")));
-        run.arg("--output").arg(root().join(FOLDER).join(subject.package));
+        run.arg("--output").arg(root().join(FOLDER).join(subject.name));
         run.env("CARGO_TARGET_DIR", root().join(FOLDER).join("build"));
         // One subject's survivors do not keep the others from running.
-        missed = step(subject.package, &mut run).err().or(missed);
+        missed = step(subject.name, &mut run).err().or(missed);
     }
-    println!("\nMissed mutants are in {FOLDER}/CRATE/mutants.out/missed.txt, with their changes in diff/.");
+    println!("\nMissed mutants are in {FOLDER}/SUBJECT/mutants.out/missed.txt, with their changes in diff/.");
     missed.map_or(Ok(()), Err)
 }
 
@@ -112,7 +125,7 @@ mod tests {
     fn every_subject_has_files_and_tests() {
         let packages = workspace::packages().unwrap();
         for subject in SUBJECTS {
-            assert!(!tests(subject, &packages).is_empty(), "{}", subject.package);
+            assert!(!tests(subject, &packages).is_empty(), "{}", subject.name);
             for pattern in subject.files {
                 let path = root().join(pattern.trim_end_matches("/**"));
                 assert!(size(&path).is_ok_and(|size| size > 0), "{pattern}");
@@ -123,11 +136,11 @@ mod tests {
     #[test]
     fn a_file_belongs_to_the_subject_around_it() {
         let of = |file: &str| {
-            SUBJECTS.iter().filter(|subject| within(subject, file)).map(|s| s.package).collect::<Vec<_>>()
+            SUBJECTS.iter().filter(|subject| within(subject, file)).map(|s| s.name).collect::<Vec<_>>()
         };
-        assert_eq!(of("crates/models/src/weights/file.rs"), ["kinora-models"]);
-        assert_eq!(of("crates/kinora/src/video/mp4/boxes.rs"), ["kinora"]);
-        assert_eq!(of("crates/kinora/src/memory/mod.rs"), ["kinora"]);
+        assert_eq!(of("crates/models/src/weights/file.rs"), ["weights"]);
+        assert_eq!(of("crates/kinora/src/video/mp4/boxes.rs"), ["video"]);
+        assert_eq!(of("crates/kinora/src/memory/mod.rs"), ["memory"]);
         assert_eq!(of("crates/kinora/src/lib.rs"), [""; 0]);
     }
 }

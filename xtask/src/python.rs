@@ -57,12 +57,12 @@ pub fn lint() -> Result<(), TaskError> {
 pub fn require_kernel_compiler(tests: &mut Command) -> Result<(), TaskError> {
     if cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))) {
         install("crates/cuda/requirements.txt")?;
-        tests.env("KINORA_REQUIRE_NVRTC", "1");
+        tests.env("KINORA_REQUIRE_NVRTC", "1").env("VIRTUAL_ENV", root().join(".python"));
     }
     Ok(())
 }
 
-/// Runs `kinora bench` beside PyTorch and diffusers, on the processor unless the arguments say otherwise.
+/// Runs `kinora bench` beside PyTorch and diffusers, on the CPU unless the arguments say otherwise.
 pub fn bench(arguments: &[String]) -> Result<(), TaskError> {
     install("crates/bench/peers/requirements.txt")?;
     let mut words = vec!["run", "--release", "--package", "kinora-cli", "--", "bench"];

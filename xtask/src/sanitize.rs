@@ -4,115 +4,158 @@ use std::{path::Path, time::Instant};
 
 use crate::{
     instrumented::{cargo_with_flags, host},
-    shell::{TaskError, cargo, command, output, step, succeeds},
+    shell::{TaskError, cargo, command, output, succeeds, tests},
 };
 
-const USAGE: &str = "cargo xtask sanitize [address | thread | miri]...";
+const USAGE: &str = "cargo xtask sanitize [address | thread | miri]... [--package NAME]";
 
-/// The crates whose tests run under AddressSanitizer: those with `unsafe` code, or that read what comes from outside. The video
-/// encoder's C++ is instrumented too.
-const ADDRESS: &[&str] = &[
-    "kinora-outside",
-    "kinora-graph",
-    "kinora-models",
-    "kinora-profile",
-    "kinora-runtime",
-    "kinora-cpu",
-    "kinora-ptx",
-    "kinora",
-    "kinora-fuzz",
+/// A crate and which of its tests run.
+type Subject = (&'static str, &'static [&'static str]);
+
+const ALL: &[&str] = &["--lib", "--tests"];
+
+/// What runs under AddressSanitizer: crates with `unsafe` code, or that read what comes from outside, the quickest first. With `kinora`,
+/// the video encoder's C++ is instrumented too.
+const ADDRESS: &[Subject] = &[
+    ("kinora-outside", &["--lib"]),
+    ("kinora-graph", ALL),
+    ("kinora-profile", ALL),
+    ("kinora-runtime", ALL),
+    ("kinora-models", ALL),
+    ("kinora", ALL),
+    ("kinora-ptx", &["--lib"]),
+    ("kinora-cpu", ALL),
+    ("kinora-fuzz", ALL),
 ];
 
-/// The tests that run under ThreadSanitizer: those that share memory between threads.
-const THREAD: &[(&str, &[&str])] = &[
+/// What runs under ThreadSanitizer: tests that share memory between threads.
+const THREAD: &[Subject] = &[
     ("kinora-cpu", &["--lib"]),
-    ("kinora-runtime", &["--lib", "--tests"]),
+    ("kinora-runtime", ALL),
     ("kinora-profile", &["--lib"]),
     ("kinora-ptx", &["--lib"]),
 ];
 
-/// The tests with `unsafe` code that Miri can run: no files are mapped, no C++ is called, no vector instructions are used.
-const MIRI: &[(&str, &[&str])] =
+/// What runs under Miri: tests with `unsafe` code that maps no files, calls no C++ and uses no vector instructions.
+const MIRI: &[Subject] =
     &[("kinora-graph", &["tensor"]), ("kinora-runtime", &[]), ("kinora-cpu", &["simd::portable"])];
 
 /// Runs the sanitizers that are named, or all, and says what ran and what did not.
 pub fn sanitize(arguments: &[String]) -> Result<(), TaskError> {
-    let all = ["address", "thread", "miri"];
-    if arguments.iter().any(|word| !all.contains(&word.as_str())) {
-        return Err(TaskError::Usage(USAGE));
-    }
-    let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|word| word == name);
-    let mut report = Vec::new();
-    for (name, run) in
-        [("address", address as fn() -> Result<String, TaskError>), ("thread", thread), ("miri", miri)]
-    {
-        if wanted(name) {
-            let start = Instant::now();
-            let said = run()?;
-            report.push(format!("{name}: {said}, {:.0} s", start.elapsed().as_secs_f64()));
+    let (mut named, mut package) = (Vec::new(), None);
+    let mut words = arguments.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        match word {
+            "address" | "thread" | "miri" => named.push(word),
+            "--package" => package = Some(words.next().ok_or(TaskError::Usage(USAGE))?),
+            _ => return Err(TaskError::Usage(USAGE)),
         }
     }
-    println!("\n{}", report.join("\n"));
+    let mut report = Report::default();
+    for (name, run) in [
+        ("address", address as fn(&mut Report, Chosen<'_>) -> Result<(), TaskError>),
+        ("thread", thread),
+        ("miri", miri),
+    ] {
+        if named.is_empty() || named.contains(&name) {
+            run(&mut report, Chosen(package))?;
+        }
+    }
+    println!("\n{}", report.lines.join("\n"));
+    report.failure.map_or(Ok(()), Err)
+}
+
+/// The one crate that was asked for, or all.
+#[derive(Clone, Copy)]
+struct Chosen<'a>(Option<&'a str>);
+
+impl Chosen<'_> {
+    fn of(self, subjects: &[Subject]) -> impl Iterator<Item = &Subject> {
+        subjects.iter().filter(move |(package, _)| self.0.is_none_or(|chosen| chosen == *package))
+    }
+}
+
+/// What ran. A crate that fails does not keep the others from running.
+#[derive(Default)]
+struct Report {
+    lines: Vec<String>,
+    failure: Option<TaskError>,
+}
+
+impl Report {
+    /// Runs the tests of a crate, and notes how many passed.
+    fn run(&mut self, sanitizer: &str, package: &str, command: &mut std::process::Command) {
+        let start = Instant::now();
+        let said = match tests(sanitizer, command) {
+            Ok(passed) => format!("{passed} tests passed"),
+            Err(error) => {
+                let said = format!("FAILED: {error}");
+                self.failure = Some(error);
+                said
+            }
+        };
+        self.lines.push(format!("{sanitizer}, {package}: {said}, {:.0} s", start.elapsed().as_secs_f64()));
+    }
+
+    fn not_run(&mut self, sanitizer: &str, why: &str) {
+        self.lines.push(format!("{sanitizer}: not run: {why}"));
+    }
+}
+
+fn address(report: &mut Report, chosen: Chosen<'_>) -> Result<(), TaskError> {
+    let host = host()?;
+    for (package, kinds) in chosen.of(ADDRESS) {
+        let mut tests = cargo_with_flags(
+            &["test", "--quiet", "--package", package],
+            "-Zsanitizer=address",
+            "target/sanitize/address",
+            &host,
+        );
+        // The C++ of the video encoder: its calls go to the runtime that the Rust compiler links.
+        let target = host.replace('-', "_");
+        for variable in ["CFLAGS", "CXXFLAGS"] {
+            tests.env(format!("{variable}_{target}"), "-fsanitize=address -fno-omit-frame-pointer");
+        }
+        // The encoder defines a table twice, with the same content. A leak is no error of memory, and finding one needs rights
+        // that a container may lack.
+        tests.env("ASAN_OPTIONS", "detect_leaks=0:detect_odr_violation=0:detect_stack_use_after_return=1");
+        report.run("AddressSanitizer", package, tests.args(*kinds));
+    }
     Ok(())
 }
 
-fn address() -> Result<String, TaskError> {
-    let host = host()?;
-    let mut tests = cargo_with_flags(
-        &["test", "--quiet", "--lib", "--tests"],
-        "-Zsanitizer=address",
-        "target/sanitize/address",
-        &host,
-    );
-    for package in ADDRESS {
-        tests.args(["--package", package]);
-    }
-    // The C++ of the video encoder: its calls go to the runtime that the Rust compiler links.
-    let target = host.replace('-', "_");
-    for variable in ["CFLAGS", "CXXFLAGS"] {
-        tests.env(format!("{variable}_{target}"), "-fsanitize=address -fno-omit-frame-pointer");
-    }
-    // The encoder defines a table twice, with the same content. A leak is no error of memory, and finding one needs rights that a
-    // container may lack.
-    tests.env("ASAN_OPTIONS", "detect_leaks=0:detect_odr_violation=0:detect_stack_use_after_return=1");
-    step("AddressSanitizer", &mut tests)?;
-    Ok(format!("{} passed, the video encoder's C++ instrumented", ADDRESS.join(", ")))
-}
-
-fn thread() -> Result<String, TaskError> {
+fn thread(report: &mut Report, chosen: Chosen<'_>) -> Result<(), TaskError> {
+    const NAME: &str = "ThreadSanitizer";
     // Without its source the standard library is not instrumented, and what its locks order looks like a race.
     let source = Path::new(output(&mut command("rustc", &["--print", "sysroot"]))?.trim())
         .join("lib/rustlib/src/rust/library/Cargo.lock");
     if !source.is_file() {
-        return Ok(
-            "not run: ThreadSanitizer needs the standard library's source (`rustup component add rust-src`)"
-                .to_owned(),
-        );
+        report.not_run(NAME, "it needs the standard library's source (`rustup component add rust-src`)");
+        return Ok(());
     }
     let host = host()?;
-    for (package, tests) in THREAD {
+    for (package, kinds) in chosen.of(THREAD) {
         let mut run = cargo_with_flags(
             &["test", "--quiet", "-Zbuild-std", "--package", package],
             "-Zsanitizer=thread",
             "target/sanitize/thread",
             &host,
         );
-        run.args(*tests).env("RAYON_NUM_THREADS", "4").env("TSAN_OPTIONS", "halt_on_error=1");
-        step("ThreadSanitizer", &mut run)?;
+        run.args(*kinds).env("RAYON_NUM_THREADS", "4").env("TSAN_OPTIONS", "halt_on_error=1");
+        report.run(NAME, package, &mut run);
     }
-    let packages: Vec<&str> = THREAD.iter().map(|(package, _)| *package).collect();
-    Ok(format!("{} passed", packages.join(", ")))
+    Ok(())
 }
 
-fn miri() -> Result<String, TaskError> {
+fn miri(report: &mut Report, chosen: Chosen<'_>) -> Result<(), TaskError> {
     if !succeeds(&mut cargo(&["miri", "--version"])) {
-        return Ok("not run: this toolchain has no Miri (`rustup +nightly component add miri`)".to_owned());
+        report.not_run("Miri", "this toolchain does not have it (`rustup +nightly component add miri`)");
+        return Ok(());
     }
-    for (package, filter) in MIRI {
+    for (package, filter) in chosen.of(MIRI) {
         let mut run = cargo(&["miri", "test", "--package", package, "--lib"]);
         run.args(["--target-dir", "target/sanitize/miri", "--"]).args(*filter);
-        step("Miri", run.env("MIRIFLAGS", "-Zmiri-disable-isolation"))?;
+        report.run("Miri", package, run.env("MIRIFLAGS", "-Zmiri-disable-isolation"));
     }
-    let packages: Vec<&str> = MIRI.iter().map(|(package, _)| *package).collect();
-    Ok(format!("{} passed", packages.join(", ")))
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Running other programs, and saying so.
 
 use std::{
-    io,
+    io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Instant,
@@ -116,6 +116,32 @@ pub fn step(title: &str, command: &mut Command) -> Result<(), TaskError> {
     Ok(())
 }
 
+/// As [`step`], for a command that runs tests: returns how many passed.
+pub fn tests(title: &str, command: &mut Command) -> Result<usize, TaskError> {
+    let line = command_line(command);
+    println!("\n── {title}: {line}");
+    let failed = |source| TaskError::Start { command: line.clone(), source };
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut passed = 0;
+    for text in child.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).lines()) {
+        let text = text.map_err(failed)?;
+        println!("{text}");
+        passed += passed_in(&text);
+    }
+    let status = child.wait().map_err(failed)?;
+    if status.success() {
+        Ok(passed)
+    } else {
+        Err(TaskError::Failed { command: line, status: status.to_string() })
+    }
+}
+
+/// How many tests passed, by a line of the test harness.
+fn passed_in(line: &str) -> usize {
+    let words = line.split_once("test result: ").and_then(|(_, result)| result.split_once(" passed"));
+    words.and_then(|(before, _)| before.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
 /// Runs a command and returns what it printed. Its messages are shown.
 pub fn output(command: &mut Command) -> Result<String, TaskError> {
     let line = command_line(command);
@@ -138,4 +164,19 @@ pub fn succeeds(command: &mut Command) -> bool {
 pub fn command_line(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
     command.get_args().fold(program.into_owned(), |line, a| line + " " + &a.to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passed_tests_are_counted() {
+        assert_eq!(
+            passed_in("test result: ok. 41 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out"),
+            41
+        );
+        assert_eq!(passed_in("test result: FAILED. 3 passed; 1 failed; 0 ignored"), 3);
+        assert_eq!(passed_in("test weights::passed ... ok") + passed_in("7 passed"), 0);
+    }
 }

@@ -1,6 +1,6 @@
 //! The machine that was measured.
 
-/// The processor's name, if the system knows it, and the vector instructions used.
+/// The CPU's name, if the system knows it, and the vector instructions used.
 pub fn processor(instructions: &str) -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |key: &str| {

@@ -7,15 +7,21 @@ use std::{
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use kinora_models::synthetic::SyntheticModel;
 
 #[cfg(feature = "cuda")]
 use crate::kernels::arguments::KernelsArgs;
 #[cfg(feature = "simulator")]
 use crate::sim::arguments::SimArgs;
 use crate::{
-    bench::arguments::BenchArgs, doctor::DoctorArgs, generate::arguments::GenerateArgs, help,
-    info::arguments::InfoArgs, models::arguments::ModelsArgs, profile::arguments::ProfileArgs,
+    bench::arguments::BenchArgs,
+    demo_model,
+    doctor::DoctorArgs,
+    generate::arguments::GenerateArgs,
+    help,
+    info::arguments::InfoArgs,
+    live::arguments::{ImageArgs, LiveArgs},
+    models::arguments::ModelsArgs,
+    profile::arguments::ProfileArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -25,6 +31,10 @@ Examples:
   kinora generate photo.jpg -o clip.gif --model svd-xt --seed 7
                                     another format and seed, and a large model,
                                     downloaded on first use
+  kinora live in.mp4 -o out.mp4 --prompt 'an oil painting'
+                                    every frame drawn anew, after a prompt
+  kinora image --prompt 'a lighthouse'
+                                    a picture
   kinora models list                which models are downloaded, and their
                                     short names
   kinora info --config svd-xt       what a large model needs: memory, FLOPs
@@ -35,11 +45,12 @@ Examples:
   kinora sim kernel.cu …            a CUDA kernel on a simulated GPU
 
 Environment:
-  KINORA_MODEL        the model to use without --model, instead of the one in
-                      the box
+  KINORA_MODEL        the model of `generate`, `profile` and `info` without --model,
+                      instead of the one in the box
   HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE
                       as for the Hugging Face hub: where downloads are kept, and
                       your token
+  SSL_CERT_FILE       certificate authorities to trust in downloads, as PEM
   KINORA_CACHE_DIR    GPU kernels: the folder for compiled ones
   KINORA_KERNEL_BUNDLE
                       a bundle of them, made by `kinora kernels build`
@@ -93,6 +104,10 @@ fn is_photo(word: &OsStr, command: &clap::Command) -> bool {
 pub enum Command {
     /// Make videos from photos
     Generate(Box<GenerateArgs>),
+    /// Draw every frame of a video or a camera anew, after a prompt
+    Live(Box<LiveArgs>),
+    /// Draw a picture, after a prompt
+    Image(Box<ImageArgs>),
     /// Download, list, check and remove models
     Models(ModelsArgs),
     /// Show what is in a model, and what a clip needs
@@ -123,6 +138,8 @@ impl Command {
     pub fn json(&self) -> bool {
         match self {
             Command::Generate(arguments) => arguments.json,
+            Command::Live(arguments) => arguments.json,
+            Command::Image(arguments) => arguments.json,
             Command::Info(arguments) => arguments.json,
             Command::Models(arguments) => arguments.json(),
             #[cfg(feature = "cuda")]
@@ -142,9 +159,12 @@ Example:
   kinora demo-model demo
   kinora generate photo.jpg -o clip.mp4 --model demo
 
-The model has the same parts as Stable Video Diffusion, far smaller and
-untrained, so its videos are noise. They show that everything runs, not what a
-real model can do.
+  kinora demo-model --preset live demo-live
+  kinora live in.mp4 --model demo-live --autoencoder demo-live/tiny
+
+The model has the same parts as Stable Video Diffusion, or as Stable Diffusion
+for live video. It is far smaller and untrained, so its videos are noise. They
+show that everything runs, not what a real model can do.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong.";
 
@@ -156,8 +176,9 @@ pub struct DemoModelArgs {
     #[arg(value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
 
-    /// Which model: tiny makes 4 frames of 64×64; small makes 8 frames of 320×192 and takes 300 MB.
-    #[arg(long, value_name = "NAME", value_parser = SyntheticModel::PRESETS, default_value = "tiny")]
+    /// Which model: tiny makes 4 frames of 64×64; small makes 8 frames of 320×192 and takes 300 MB; live draws frames of 64×64,
+    /// and live-xl has two text encoders.
+    #[arg(long, value_name = "NAME", value_parser = demo_model::presets(), default_value = "tiny")]
     pub preset: String,
 }
 

@@ -11,7 +11,7 @@ use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use kinora_outside::printable;
 
-use crate::{interrupt, progress_line::Line, quantities::clock, terminal};
+use crate::{interrupt, progress_line::Line, quantities::clock, terminal, ticker::Ticker};
 
 /// What is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,7 @@ struct Stage {
     /// The estimated end of the stage.
     end: Arc<Mutex<Option<Instant>>>,
     bar: ProgressBar,
+    _ticker: Option<Ticker>,
 }
 
 /// What a stage counts.
@@ -196,9 +197,8 @@ impl Stage {
         let bar = ProgressBar::with_draw_target(Some(total), target);
         let end = Arc::new(Mutex::new(None));
         bar.set_style(style(name.to_owned(), unit, end.clone()));
-        // Steps may take minutes: the clock shows that the program is alive.
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Stage { name: name.to_owned(), unit, started: Instant::now(), done: 0, end, bar }
+        let ticker = visible.then(|| Ticker::start(&bar));
+        Stage { name: name.to_owned(), unit, started: Instant::now(), done: 0, end, bar, _ticker: ticker }
     }
 
     fn advance(&mut self, done: u64, total: u64) {

@@ -15,7 +15,7 @@ use kinora::{
     memory::{LimitSource, MemoryLimit},
     photo::PhotoError,
     runtime::RunError,
-    video::VideoError,
+    video::{VideoError, input::InputError},
 };
 use kinora_bench::{BenchError, results::ResultsError};
 use kinora_models::{
@@ -52,6 +52,9 @@ pub enum Failure {
     /// The video's file.
     #[error(transparent)]
     Video(VideoError),
+    /// A video that is read.
+    #[error(transparent)]
+    Input(#[from] InputError),
     /// The model could not be found or downloaded.
     #[error(transparent)]
     Hub(#[from] HubError),
@@ -116,7 +119,6 @@ pub enum Failure {
         limit: MemoryLimit,
     },
     /// A file that cannot be read.
-    #[cfg(feature = "simulator")]
     #[error("cannot read {}", path.display())]
     Unreadable {
         /// The file.
@@ -226,8 +228,8 @@ impl Failure {
                 "--play-fps sets the frame rate of the file alone"
             }
             Failure::Hub(HubError::Unreachable { .. } | HubError::Offline { .. }) => {
-                "give --model the path of a model folder, or try Kinora without a download: \
-                 kinora demo-model FOLDER"
+                "`kinora models list` shows what was downloaded before; --model also takes the path of a model's \
+                 folder"
             }
             Failure::Bench(BenchError::NoMatch { .. }) => {
                 "a pattern is plain text that a case's name contains, not a regular expression; separate several with commas, \
@@ -284,10 +286,10 @@ impl Failure {
             Failure::Usage(_) => "usage",
             Failure::Photo(PhotoError::Memory { .. }) => "memory",
             Failure::Photo(_) => "photo",
+            Failure::Input(_) => "input",
             Failure::Video(_) | Failure::FileExists(_) | Failure::File { .. } => "output",
             Failure::Profile(_) => "profile",
             Failure::ChecksFailed { .. } => "unwell",
-            #[cfg(feature = "simulator")]
             Failure::Unreadable { .. } => "input",
             #[cfg(feature = "simulator")]
             Failure::Simulation(_) | Failure::Found { .. } => "simulation",
@@ -304,7 +306,10 @@ impl Failure {
             | Failure::Synthetic(_)
             | Failure::Lacking { .. }
             | Failure::Generate(GenerateError::Config { .. }) => "model",
-            Failure::Memory { .. } | Failure::Generate(GenerateError::OutOfMemory { .. }) => "memory",
+            Failure::Memory { .. }
+            | Failure::Generate(GenerateError::OutOfMemory { .. } | GenerateError::OverBudget { .. }) => {
+                "memory"
+            }
             Failure::Device(_) | Failure::Generate(GenerateError::Device(_)) => "device",
             #[cfg(feature = "cuda")]
             Failure::Kernels(_) => "kernels",
@@ -345,7 +350,8 @@ impl Failure {
             ),
             Failure::Generate(error) => matches!(
                 error,
-                GenerateError::Setting { .. } | GenerateError::Scheduler(SchedulerError::Steps { .. })
+                GenerateError::Setting { .. }
+                    | GenerateError::Scheduler(SchedulerError::Steps { .. } | SchedulerError::Order { .. })
             ),
             _ => false,
         }

@@ -26,7 +26,7 @@ pub fn inputs_of<'a>(photos: impl IntoIterator<Item = &'a PathBuf>, request: &Re
 }
 
 /// The files of a model folder. A model that is named in another way lies where no output goes.
-fn model_files(folder: &Path) -> Vec<PathBuf> {
+pub fn model_files(folder: &Path) -> Vec<PathBuf> {
     let index = folder.join("model_index.json");
     if !index.is_file() {
         return Vec::new();

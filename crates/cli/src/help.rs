@@ -6,7 +6,7 @@ use clap::{Command, builder::StyledStr};
 
 /// The commands by whom they are for.
 const GROUPS: [(&str, &[&str]); 2] = [
-    ("Commands", &["generate", "models", "info", "doctor", "completions", "help"]),
+    ("Commands", &["generate", "live", "image", "models", "info", "doctor", "completions", "help"]),
     ("For those who write kernels", &["profile", "bench", "sim", "kernels", "demo-model"]),
 ];
 

@@ -8,11 +8,13 @@ use std::{
     ops::ControlFlow,
     sync::{
         Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU8, Ordering::SeqCst},
     },
     thread,
     time::{Duration, Instant},
 };
+
+use serde_json::{Value, json};
 
 use crate::failure::{EXIT_INTERRUPTED, Failure};
 
@@ -26,8 +28,14 @@ static PHASE: AtomicU8 = AtomicU8::new(Phase::AtOnce as u8);
 /// Whether a download is under way, of which a part stays.
 static DOWNLOADING: AtomicBool = AtomicBool::new(false);
 
-/// How many of several clips are finished, and how many were asked for.
-static MADE: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+/// What is reported of several clips if the program ends between them.
+static CLIPS: Mutex<Option<Clips>> = Mutex::new(None);
+
+struct Clips {
+    reports: Vec<Value>,
+    made: usize,
+    asked: usize,
+}
 
 /// Requests this close to the first count as the same one: `timeout` and shells signal both a program and its group.
 const TOGETHER: Duration = Duration::from_millis(300);
@@ -63,10 +71,10 @@ pub fn set_downloading(downloading: bool) {
     DOWNLOADING.store(downloading, SeqCst);
 }
 
-/// Says how many of several clips are finished: if the program ends now, they are kept.
-pub fn set_made(made: usize, asked: usize) {
-    MADE[1].store(asked, SeqCst);
-    MADE[0].store(made, SeqCst);
+/// Says which of several clips are finished, or have failed: if the program ends now, their files are kept and they are reported.
+pub fn set_clips(reports: &[Value], made: usize, asked: usize) {
+    let clips = Clips { reports: reports.to_vec(), made, asked };
+    *CLIPS.lock().unwrap_or_else(PoisonError::into_inner) = Some(clips);
 }
 
 /// Whether the program was asked to end.
@@ -143,10 +151,13 @@ fn end(json: bool) -> ! {
         // The cursor may be on a progress bar's line.
         let _ = io::stderr().write_all(b"\n");
     }
-    let failure = match (DOWNLOADING.load(SeqCst), MADE[0].load(SeqCst)) {
+    let clips = CLIPS.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let failure = match (DOWNLOADING.load(SeqCst), clips) {
         (true, _) => Failure::InterruptedDownload,
-        (false, 0) => Failure::Interrupted,
-        (false, made) => Failure::InterruptedClips { made, asked: MADE[1].load(SeqCst) },
+        (false, None) => Failure::Interrupted,
+        (false, Some(Clips { reports, made, asked })) => {
+            Failure::InterruptedClips { made, asked }.after(json!({ "clips": reports }))
+        }
     };
     failure.report(json);
     exit()

@@ -15,6 +15,7 @@ mod info;
 mod interrupt;
 #[cfg(feature = "cuda")]
 mod kernels;
+mod live;
 mod manual;
 mod model;
 mod models;
@@ -26,6 +27,7 @@ mod quantities;
 mod sim;
 mod standard_output;
 mod terminal;
+mod ticker;
 
 use std::{alloc::System, process::ExitCode};
 
@@ -40,7 +42,7 @@ static ALLOCATOR: out_of_memory::Allocator<System> = out_of_memory::Allocator(Sy
 fn main() -> ExitCode {
     // Looked for by hand: the options may not be ones that can be parsed.
     let json = std::env::args_os().any(|word| word == "--json");
-    out_of_memory::listen(json);
+    out_of_memory::set_json(json);
     let arguments = match Arguments::read(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => return failure::report_usage(&error, json),
@@ -59,6 +61,8 @@ fn run(command: Command) -> Result<(), Failure> {
     kinora::device::start_threads()?;
     match command {
         Command::Generate(arguments) => generate::run(&arguments),
+        Command::Live(arguments) => live::run(&arguments),
+        Command::Image(arguments) => live::image::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         #[cfg(feature = "cuda")]
         Command::Kernels(arguments) => kernels::run(&arguments),

@@ -1,54 +1,40 @@
 //! The program's allocator: the system's, and a last word when it has nothing left.
 //!
-//! What is large is asked for where the lack of it can be reported as an error of its own. For everything else a failed allocation
-//! would end the program by a signal, with nothing said to whoever reads its JSON object.
+//! What is large is asked of the system itself, where the lack of it can be reported as an error of its own. For everything else a
+//! failed allocation would end the program by a signal, after a note of the standard library's and with nothing said to whoever
+//! reads its JSON object.
 
 use std::{
     alloc::{GlobalAlloc, Layout},
-    cell::Cell,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
-
-/// From this size on, a caller may have asked whether there is enough.
-const LARGE: usize = 64 << 10;
 
 /// Whether the program's output is a JSON object.
 static JSON: AtomicBool = AtomicBool::new(false);
 
-thread_local! {
-    /// Whether an allocation has failed on this thread.
-    static FAILED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Begins to listen for the end of the program that follows a failed allocation. `json` says whether its output is a JSON
-/// object.
-pub fn listen(json: bool) {
+/// Says whether the program's output is a JSON object.
+pub fn set_json(json: bool) {
     JSON.store(json, Relaxed);
-    #[cfg(unix)]
-    // SAFETY: the handler calls nothing that may not be called in one.
-    unsafe {
-        libc::signal(libc::SIGABRT, aborted as extern "C" fn(libc::c_int) as libc::sighandler_t);
-    }
 }
 
-/// An allocator that ends the program with a message if something small cannot be had.
+/// An allocator that ends the program with a message if something cannot be had.
 pub struct Allocator<A>(pub A);
 
-// SAFETY: all calls are handed on to the other allocator, and so are its answers.
+// SAFETY: all calls are handed on to the other allocator, and so are its answers, unless the program ends.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
-        checked(layout.size(), || unsafe { self.0.alloc(layout) })
+        checked(|| unsafe { self.0.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
-        checked(layout.size(), || unsafe { self.0.alloc_zeroed(layout) })
+        checked(|| unsafe { self.0.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // SAFETY: the caller's promise.
-        checked(size, || unsafe { self.0.realloc(block, layout, size) })
+        checked(|| unsafe { self.0.realloc(block, layout, size) })
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
@@ -57,7 +43,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Allocator<A> {
     }
 }
 
-fn checked(size: usize, allocate: impl Fn() -> *mut u8) -> *mut u8 {
+fn checked(allocate: impl Fn() -> *mut u8) -> *mut u8 {
     let block = allocate();
     if !block.is_null() {
         return block;
@@ -65,13 +51,7 @@ fn checked(size: usize, allocate: impl Fn() -> *mut u8) -> *mut u8 {
     // There may be enough once it is put together.
     give_back();
     let block = allocate();
-    if block.is_null() {
-        FAILED.set(true);
-        if size < LARGE {
-            last_words();
-        }
-    }
-    block
+    if block.is_null() { last_words() } else { block }
 }
 
 /// Hands memory that was freed back to the system.
@@ -83,21 +63,8 @@ fn give_back() {
     }
 }
 
-/// The standard library aborts the program if it is refused memory. Another reason to abort stays what it is.
-#[cfg(unix)]
-extern "C" fn aborted(_: libc::c_int) {
-    if FAILED.get() {
-        last_words();
-    }
-    // SAFETY: both may be called in a handler. The signal arrives when this one returns.
-    unsafe {
-        libc::signal(libc::SIGABRT, libc::SIG_DFL);
-        libc::raise(libc::SIGABRT);
-    }
-}
-
 /// What people read.
-const MESSAGE: &str = "error: the program ran out of memory\n\
+pub const MESSAGE: &str = "error: the program ran out of memory\n\
     help: lower --size, --frames or --decode-chunk; --precision f16 halves the weights; close other programs\n";
 
 /// What programs read.

@@ -337,6 +337,10 @@ fn memory_that_does_not_suffice() {
     let made = answer(generate().args(["-v", "--json"]));
     assert!(made.code == Some(0) && made.stderr.contains("decoding 1 frame at a time to fit"), "{made:?}");
     assert_eq!(made.json()["report"]["settings"]["decode_chunk"], 1);
+    // The object alone says it, too.
+    let made = answer(generate().args(["--json", "--force"]));
+    let warnings = made.json()["warnings"].to_string();
+    assert!(made.stderr.is_empty() && warnings.contains("decoding 1 frame at a time to fit"), "{made:?}");
     // Less than one frame at a time there is not.
     let less = (one - 1).to_string();
     let refused = answer(studio.generate("other.mp4").args(["--size", "512x512", "--memory-limit", &less]));

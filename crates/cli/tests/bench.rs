@@ -322,7 +322,7 @@ fn a_clip_of_the_pipeline_is_measured() {
 }
 
 #[test]
-fn networks_and_small_kernels_run_on_the_processor() {
+fn networks_and_small_kernels_run_on_the_cpu() {
     let words =
         ["bench", "kernels", "svd", "vae", "--device", "cpu", "--size", "tiny", "--quick", "--no-peers"];
     let mut command = kinora();
@@ -485,7 +485,7 @@ fn a_peer_that_refuses_or_stops_is_reported() {
 }
 
 #[test]
-fn kernels_need_a_gpu_unless_the_processor_is_asked_for() {
+fn kernels_need_a_gpu_unless_the_cpu_is_asked_for() {
     let answer = run(&["bench", "kernels", "--no-peers", "--quick", "--only", "small_2x8x64"]);
     // A machine with a GPU runs it.
     if answer.text().contains("no GPU") {

@@ -7,7 +7,7 @@ mod support;
 use support::{answer, kinora, run};
 
 const LOOKED_AT: [&str; 19] = [
-    "processor",
+    "CPU",
     "memory",
     "driver",
     "GPU",

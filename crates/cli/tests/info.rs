@@ -189,3 +189,65 @@ fn colours_are_for_terminals() {
         answer(kinora().args(["info", "/nonexistent"]).env("CLICOLOR_FORCE", "1").env("NO_COLOR", "1"));
     assert!(!plain.stderr.contains('\x1b'), "{plain:?}");
 }
+
+#[test]
+fn a_published_model_of_live_video_needs_no_weights() {
+    let text = run(&["info", "--config", "sd-turbo", "--tiny-autoencoder", "--precision", "f16"]);
+    assert_eq!((text.code, &*text.stderr), (Some(0), ""), "{text:?}");
+    let text = text.text();
+    // The parameters that diffusers and transformers count.
+    for words in ["sd-turbo", "868,355,787", "340,387,840", "512×512", "1 step", "a frame", "256×256"] {
+        assert!(text.contains(words), "{words} is not in {text}");
+    }
+    let words = ["info", "--config", "sd-turbo", "--tiny-autoencoder", "--precision", "f16", "--json"];
+    let asked = [&words[..], &["--size", "640x384", "--steps", "2"]].concat();
+    let (one, two) = (run(&words).json(), run(&asked).json());
+    let settings = &two["settings"];
+    assert_eq!(
+        (&settings["width"], &settings["height"], &settings["steps"]),
+        (&640.into(), &384.into(), &2.into())
+    );
+    assert_eq!(one["config"], "sd-turbo");
+    let peak = one["estimate"]["peak_bytes"].as_u64().unwrap();
+    assert!((2_400_000_000..4_000_000_000).contains(&peak), "{peak}");
+    let row = one["sizes"].as_array().unwrap().iter().find(|row| row["width"] == 512).unwrap();
+    assert_eq!(row["peak_bytes"], peak);
+    let frame = |info: &serde_json::Value| info["estimate"]["flops_per_frame"].as_f64().unwrap();
+    // Two steps of 15/16 of the pixels; the autoencoder runs once.
+    assert!((1.5..1.8).contains(&(frame(&two) / frame(&one))), "{} {}", frame(&two), frame(&one));
+}
+
+#[test]
+fn a_folder_of_live_video_has_parts_with_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    assert_eq!(answer(kinora().args(["demo-model", "--preset", "live"]).arg(&path)).code, Some(0));
+    let shown = answer(kinora().arg("info").arg(&path));
+    assert_eq!((shown.code, &*shown.stderr), (Some(0), ""), "{shown:?}");
+    let text = shown.text();
+    for words in ["StableDiffusionPipeline", "CLIPTextModel", "UNet2DConditionModel", "live network", "64×64"]
+    {
+        assert!(text.contains(words), "{words} is not in {text}");
+    }
+    let json = answer(kinora().arg("info").arg(&path).arg("--json")).json();
+    assert_eq!(json["problems"], serde_json::json!([]));
+    // The weights of another model.
+    let other = folder.path().join("other");
+    assert_eq!(answer(kinora().args(["demo-model", "--preset", "live-xl"]).arg(&other)).code, Some(0));
+    let unet = "unet/diffusion_pytorch_model.safetensors";
+    std::fs::copy(other.join(unet), path.join(unet)).unwrap();
+    let lacking = answer(kinora().arg("info").arg(&path));
+    assert!(lacking.text().contains("No frame can be made with these weights"), "{lacking:?}");
+    assert_eq!(lacking.code, Some(1), "{lacking:?}");
+}
+
+#[test]
+fn clips_and_live_video_have_options_of_their_own() {
+    for option in ["--frames", "--decode-chunk"] {
+        let words = ["info", "--config", "sd-turbo", option, "2"];
+        run(&words).must_fail(2, &[option, "is for clips"]);
+    }
+    run(&["info", "--config", "svd", "--tiny-autoencoder"]).must_fail(2, &["is for live video"]);
+    run(&["info", "--config", "sd15", "--size", "100x100"]).must_fail(2, &["multiple of 64"]);
+    run(&["info", "--config", "sd15", "--steps", "9"]).must_fail(2, &["from 1 to 8"]);
+}

@@ -153,6 +153,24 @@ fn the_token_of_the_environment_is_sent_and_never_shown() {
     );
 }
 
+#[test]
+fn without_a_network_the_message_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut pull = kinora();
+    pull.args(["models", "pull", "owner/name"]).env("HF_HOME", folder.path());
+    let words = [
+        "http://127.0.0.1:1",
+        "Check the network and HF_ENDPOINT",
+        "`kinora models list`",
+        "--model",
+        "folder",
+    ];
+    answer(&mut pull).must_fail(1, &words);
+    // An authority that is not there is not passed over.
+    pull.env("SSL_CERT_FILE", "/nonexistent.pem");
+    answer(&mut pull).must_fail(1, &["/nonexistent.pem (SSL_CERT_FILE)", "No such file"]);
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupted_download_keeps_what_has_arrived() {

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use support::{Answer, Studio, after, answer};
+use support::{Answer, Studio, after, answer, model, photo};
 
 /// Starts a command and reads what it says until a line contains one of these words.
 fn until(command: &mut Command, words: &[&str]) -> (Child, Lines<BufReader<ChildStderr>>) {
@@ -64,6 +64,25 @@ fn one_request_ends_a_long_step() {
         assert_eq!((ended.code, ended.json()["error"]["kind"].as_str()), (Some(130), Some("interrupted")));
         assert_eq!(studio.names(), [""; 0]);
     }
+}
+
+/// The clips that are finished are kept, and whoever reads the object is told which.
+#[test]
+fn finished_clips_are_reported_after_an_interrupt() {
+    let studio = Studio::new();
+    let mut command = studio.generate_from(&photo("rgb.png"), model(), "clips/");
+    command.arg(photo("rgba.png")).arg(photo("gray.png")).args(["--steps", "60", "--json", "-v"]);
+    let (child, mut lines) = until(&mut command, &["clips/rgb.mp4: "]);
+    assert!(lines.any(|line| line.unwrap().contains("step 1/60")));
+    signal(&child, "-INT");
+    lines.for_each(drop);
+    let ended = Answer::from(child.wait_with_output().unwrap());
+    let json = ended.json();
+    assert_eq!((ended.code, &json["error"]["kind"]), (Some(130), &"interrupted".into()), "{json}");
+    assert!(json["error"]["message"].as_str().unwrap().contains("1 of 3 clips"), "{json}");
+    assert_eq!(json["clips"].as_array().map(Vec::len), Some(1), "{json}");
+    assert_eq!(json["clips"][0]["files"][0], "clips/rgb.mp4");
+    assert!(studio.folder.path().join("clips/rgb.mp4").exists());
 }
 
 /// `ulimit -f` ends a program by a signal, unless it asks to be told instead.

@@ -85,6 +85,17 @@ fn progress_and_results_fit_the_terminal() {
     }
 }
 
+/// Without a thread for the bar's clock, the bar moves only when its stage does.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_bar_needs_no_thread_of_its_own() {
+    let studio = Studio::new();
+    for most in 2..5 {
+        let text = shown(80, support::with_threads(most, &generate(&studio)));
+        assert!(rows(&text).iter().any(|row| row.contains("denoising") && row.contains("/30")), "{text}");
+    }
+}
+
 #[test]
 fn errors_and_help_fit_the_terminal() {
     for words in [

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Instant};
 use kinora_graph::{DType, Graph, Node, Op, Parameters, Tensor, passes::Evaluate, plan::Plan};
 use kinora_profile::{Ceilings, Profiler};
 use kinora_runtime::{
-    Backend, HostOps, LoadContext, Network, NetworkMemory, PlannedNetwork, RunError, StepLoop, StepObserver,
-    Tensors,
+    Backend, Carried, HostFrames, HostOps, LoadContext, Network, NetworkMemory, PlannedNetwork, RunError,
+    StepLoop, StepObserver, Tensors,
 };
 
 use crate::{
@@ -43,14 +43,21 @@ impl PlannedNetwork for Planned {
         self.plan()
     }
 
-    fn load(&self, parameters: &dyn Parameters, _: &LoadContext<'_>) -> Result<Box<dyn Network>, RunError> {
-        Ok(Box::new(self.clone().load(parameters)?))
+    fn load(
+        &self,
+        parameters: &dyn Parameters,
+        context: &LoadContext<'_>,
+    ) -> Result<Box<dyn Network>, RunError> {
+        Ok(Box::new(self.clone().load_sharing(parameters, context.shared)?))
     }
 }
 
 impl Network for Program {
     fn memory(&self) -> NetworkMemory {
-        NetworkMemory { weights: self.weight_bytes(), activations: self.arena().len() }
+        NetworkMemory {
+            weights: self.weight_bytes() - self.borrowed_bytes(),
+            activations: self.arena().len(),
+        }
     }
 
     fn profile(&mut self, profiler: &Profiler, name: &str) -> Result<(), RunError> {
@@ -73,6 +80,18 @@ impl Network for Program {
         observer: Option<&mut StepObserver<'_>>,
     ) -> Result<Tensors, RunError> {
         self.run_steps(steps, inputs, observer)
+    }
+
+    fn begin_frames(&mut self, carried: Carried<'_>, first: &Tensors) -> Result<(), RunError> {
+        self.frames = Some(HostFrames::begin(self.graph(), carried, first)?);
+        Ok(())
+    }
+
+    fn run_frame(&mut self, inputs: &Tensors, results: &mut Tensors) -> Result<(), RunError> {
+        let mut frames = self.frames.take().ok_or(RunError::FramesNotBegun)?;
+        let done = frames.run(inputs, results, |all| self.run_step(all));
+        self.frames = Some(frames);
+        done
     }
 
     fn time_step(&mut self, inputs: &Tensors) -> Result<f64, RunError> {

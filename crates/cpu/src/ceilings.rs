@@ -2,7 +2,7 @@
 
 use std::{hint::black_box, time::Instant};
 
-use kinora_graph::{DType, Op, Tensor, TensorType};
+use kinora_graph::{DType, Op, Tensor, TensorType, tensor::AlignedBytes};
 use kinora_profile::Ceilings;
 use rayon::prelude::*;
 
@@ -60,9 +60,9 @@ impl Kernel for Lanes {
 pub fn measure(isa: Isa) -> Option<Ceilings> {
     let threads = rayon::current_num_threads();
     let flops_per_second = arithmetic(isa);
-    let mut buffer: Vec<u64> = Vec::new();
-    buffer.try_reserve_exact(BYTES / size_of::<u64>()).ok()?;
-    buffer.resize(BYTES / size_of::<u64>(), 1);
+    let mut buffer = AlignedBytes::try_zeroed(BYTES)?;
+    buffer.fill(1);
+    let buffer: &[u64] = bytemuck::cast_slice(&buffer);
     // Several streams per thread keep more memory requests in flight than one does.
     let share = buffer.len().div_ceil(4 * threads);
     let reading = best(SECONDS, || {

@@ -1,6 +1,6 @@
 //! A graph that is ready to run on the CPU: fused, planned, its weights packed, its memory allocated.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use kinora_graph::{
     DType, Graph, NodeId, Op, Parameters, Phase, Source, Tensor, TensorType, ValueId, passes,
@@ -9,7 +9,9 @@ use kinora_graph::{
 };
 
 use kinora_profile::Profiler;
-use kinora_runtime::{Loader, RunError, StepLoop, StepObserver, Tensors, tensors};
+use kinora_runtime::{
+    HostFrames, Loader, RunError, SharedWeights, StepLoop, StepObserver, Tensors, WeightSlot, tensors,
+};
 
 use crate::{
     CpuOps, CpuTarget,
@@ -82,6 +84,18 @@ impl Planned {
     /// If the memory cannot be allocated, or a weight that the graph uses is missing, unreadable, of another type, or
     /// not finite.
     pub fn load(self, parameters: &dyn Parameters) -> Result<Program, RunError> {
+        self.load_sharing(parameters, None)
+    }
+
+    /// The same with weights that other programs may hold already.
+    ///
+    /// # Errors
+    /// As [`Planned::load`].
+    pub fn load_sharing(
+        self,
+        parameters: &dyn Parameters,
+        shared: Option<&SharedWeights>,
+    ) -> Result<Program, RunError> {
         let Planned { graph, plan, options } = self;
         plan.verify(&graph)?;
         let bytes = plan.arena_bytes();
@@ -93,11 +107,13 @@ impl Planned {
             arena,
             resident: HashMap::new(),
             packed: HashMap::new(),
+            borrowed_bytes: 0,
             nothing: Tensor::zeros(TensorType::new(DType::F32, [0])),
             clip_has_run: false,
             profiled: Profiled::default(),
+            frames: None,
         };
-        program.load(parameters)?;
+        program.load(parameters, shared)?;
         Ok(program)
     }
 }
@@ -122,13 +138,32 @@ pub struct Program {
     options: Options,
     arena: AlignedBytes,
     /// Weights that are read unpacked, by value.
-    resident: HashMap<ValueId, Tensor>,
+    resident: HashMap<ValueId, Arc<Tensor>>,
     /// Weights of matrix products, in the kernels' own order, by node.
-    packed: HashMap<NodeId, PackedWeight>,
+    packed: HashMap<NodeId, Arc<PackedWeight>>,
+    /// The size of those weights that other programs had loaded before.
+    borrowed_bytes: usize,
     /// Placeholder for a weight that exists only in packed form: a tensor without elements.
     nothing: Tensor,
     clip_has_run: bool,
     profiled: Profiled,
+    /// The row of frames that has begun.
+    pub(crate) frames: Option<HostFrames>,
+}
+
+/// The weight that another program holds, or else a new one, which others may share from now on; and whether it was held.
+fn held_or<T: Send + Sync + 'static>(
+    slot: Option<WeightSlot<'_>>,
+    load: impl FnOnce() -> Result<T, RunError>,
+) -> Result<(Arc<T>, bool), RunError> {
+    if let Some(held) = slot.as_ref().and_then(WeightSlot::get) {
+        return Ok((held, true));
+    }
+    let weight = Arc::new(load()?);
+    if let Some(slot) = slot {
+        slot.set(&weight);
+    }
+    Ok((weight, false))
 }
 
 impl Program {
@@ -158,8 +193,13 @@ impl Program {
     /// The memory that the weights take, in bytes: packed, and so padded to whole panels, for matrix products, and
     /// unpacked for everything else. [`Plan::weight_bytes`] predicts it.
     pub fn weight_bytes(&self) -> usize {
-        let packed: usize = self.packed.values().map(PackedWeight::bytes).sum();
+        let packed: usize = self.packed.values().map(|weight| weight.bytes()).sum();
         packed + self.resident.values().map(|tensor| tensor.bytes().len()).sum::<usize>()
+    }
+
+    /// The share of [`Program::weight_bytes`] that other programs had loaded before.
+    pub fn borrowed_bytes(&self) -> usize {
+        self.borrowed_bytes
     }
 
     /// Starts recording how long every layer takes, under this name for the program.
@@ -238,7 +278,7 @@ impl Program {
     }
 
     /// Runs the load phase and keeps what the later phases read: packed if the reader is a matrix product.
-    fn load(&mut self, parameters: &dyn Parameters) -> Result<(), RunError> {
+    fn load(&mut self, parameters: &dyn Parameters, shared: Option<&SharedWeights>) -> Result<(), RunError> {
         let phases = self.graph.phases();
         let known = |value: ValueId| phases[value.index()] == Phase::Load;
 
@@ -256,16 +296,26 @@ impl Program {
         resident.dedup();
 
         let wanted = resident.iter().copied().chain(packed.iter().map(|&(_, value)| value));
-        let ops = CpuOps { isa: self.options.isa };
+        let isa = self.options.isa;
+        let ops = CpuOps { isa };
         let mut loader = Loader::new(&self.graph, &ops, parameters, wanted);
         for (node, value) in packed {
-            let weight = loader.take(value)?;
             let op = &self.graph.node(node).op;
-            tensors::reserve(PackedWeight::bytes_of(self.options.isa, op, weight.ty()))?;
-            self.packed.insert(node, PackedWeight::new(self.options.isa, op, View::of(&weight)));
+            let form = format!("packed for {} and {op:?}", isa.name());
+            let slot = shared.and_then(|shared| shared.slot(&self.graph, value, form));
+            let (weight, borrowed) = held_or(slot, || {
+                let weight = loader.take(value)?;
+                tensors::reserve(PackedWeight::bytes_of(isa, op, weight.ty()))?;
+                Ok(PackedWeight::new(isa, op, View::of(&weight)))
+            })?;
+            self.borrowed_bytes += if borrowed { weight.bytes() } else { 0 };
+            self.packed.insert(node, weight);
         }
         for value in resident {
-            self.resident.insert(value, loader.take(value)?);
+            let slot = shared.and_then(|shared| shared.slot(&self.graph, value, "plain".to_owned()));
+            let (weight, borrowed) = held_or(slot, || loader.take(value))?;
+            self.borrowed_bytes += if borrowed { weight.bytes().len() } else { 0 };
+            self.resident.insert(value, weight);
         }
         Ok(())
     }
@@ -308,7 +358,7 @@ impl Program {
         if matches!(node.op, Op::Reshape(_)) {
             return Ok(());
         }
-        let packed = self.packed.get(&step.node);
+        let packed = self.packed.get(&step.node).map(|weight| &**weight);
         let skipped = packed.and_then(|_| PackedWeight::operand(&node.op));
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for (operand, &value) in node.inputs.iter().enumerate() {
@@ -349,7 +399,7 @@ impl Program {
         let mut outputs = Tensors::new();
         for output in self.graph.outputs() {
             let tensor = match self.resident.get(&output.value) {
-                Some(tensor) => tensor.clone(),
+                Some(tensor) => Tensor::clone(tensor),
                 None => {
                     let Buffer { offset, bytes } = self.buffer(output.value)?;
                     tensors::reserve(bytes)?;

@@ -7,11 +7,16 @@ use std::{
     thread,
 };
 
+use kinora_graph::tensor::AlignedBytes;
 use kinora_runtime::RunError;
 use rayon::{ThreadBuilder, ThreadPoolBuilder};
 
+use crate::{fast, gemm};
+
 /// More threads than this for each processor only take memory.
 const MOST_PER_PROCESSOR: usize = 4;
+/// More than a thread takes when it starts: its stack, another for signals, and what the C library keeps.
+const ROOM: usize = 4 << 20;
 
 /// Starts the threads, unless they run already: as many as there are processors or as `RAYON_NUM_THREADS` asks for, within
 /// reason, and fewer if the system does not allow as many.
@@ -26,6 +31,7 @@ pub fn start() -> Result<(), RunError> {
     if STARTED.get().is_some() || rayon::current_thread_index().is_some() {
         return Ok(());
     }
+    register_scratch();
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let asked = env::var("RAYON_NUM_THREADS").ok();
     let count = bounded(asked.as_deref(), processors);
@@ -52,16 +58,30 @@ pub fn start() -> Result<(), RunError> {
     Ok(())
 }
 
-/// A thread that waits for what it is to do in the pool.
+/// A thread that waits for what it is to do in the pool. It runs when this returns.
 fn worker(number: usize) -> io::Result<mpsc::SyncSender<ThreadBuilder>> {
+    // The standard library ends the program if a new thread finds no memory for what it needs beside its stack.
+    drop(AlignedBytes::try_zeroed(ROOM).ok_or(io::ErrorKind::OutOfMemory)?);
     let (sender, receiver) = mpsc::sync_channel::<ThreadBuilder>(1);
+    let (running, runs) = mpsc::sync_channel(1);
     let run = move || {
+        register_scratch();
+        let _ = running.send(());
         if let Ok(thread) = receiver.recv() {
             thread.run();
         }
     };
     thread::Builder::new().name(format!("kinora {number}")).spawn(run)?;
+    // One at a time, so that the room is for this one alone.
+    let _ = runs.recv();
     Ok(sender)
+}
+
+/// Registers the destructors of what a thread keeps, as long as there is memory: the C library ends the program if it has none for
+/// that, and would be asked only when the first layer runs.
+fn register_scratch() {
+    gemm::register_scratch();
+    fast::register_scratch();
 }
 
 /// How many threads to start. As for rayon, 0 and what is no number ask for nothing.

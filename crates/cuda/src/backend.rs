@@ -5,8 +5,8 @@ use std::sync::Arc;
 use kinora_graph::{DType, Graph, Parameters, plan::Plan};
 use kinora_profile::{Ceilings, Profiler};
 use kinora_runtime::{
-    Backend, DeviceLoad, HostOps, KernelSet, LoadContext, Network, NetworkMemory, PlannedNetwork, RunError,
-    StepLoop, StepObserver, Tensors, Tuning, TuningObserver,
+    Backend, Carried, DeviceLoad, HostOps, KernelSet, LoadContext, Network, NetworkMemory, PlannedNetwork,
+    RunError, StepLoop, StepObserver, Tensors, Tuning, TuningObserver,
 };
 
 use crate::{
@@ -133,7 +133,8 @@ impl PlannedNetwork for PlannedOnGpu {
             }
         };
         let profiler = context.profiler.clone();
-        let load = LoadOptions { progress: &progress, profiler, ..LoadOptions::default() };
+        let load =
+            LoadOptions { progress: &progress, profiler, shared: context.shared, ..LoadOptions::default() };
         Ok(Box::new(self.planned.clone().load_with(&self.backend.device, parameters, &load)?))
     }
 }
@@ -225,6 +226,14 @@ impl Network for Program {
         observer: Option<&mut StepObserver<'_>>,
     ) -> Result<Tensors, RunError> {
         Ok(self.run_steps(steps, inputs, observer)?)
+    }
+
+    fn begin_frames(&mut self, carried: Carried<'_>, first: &Tensors) -> Result<(), RunError> {
+        Ok(self.begin_frames(carried, first)?)
+    }
+
+    fn run_frame(&mut self, inputs: &Tensors, results: &mut Tensors) -> Result<(), RunError> {
+        Ok(self.run_frame(inputs, results)?)
     }
 
     fn time_step(&mut self, _inputs: &Tensors) -> Result<f64, RunError> {

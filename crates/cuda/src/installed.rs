@@ -22,11 +22,14 @@ pub(crate) struct Sought {
 const INSTALL_FOLDERS: [&str; 5] =
     ["lib64", "lib", "bin", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
 
-/// The places to look, as the process's environment gives them.
+/// The places to look, as the process's environment gives them. The current folder is none: a library that is found is run, and
+/// anyone may have made that folder.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
     /// The library or its folder, if someone named it.
     pub named: Option<PathBuf>,
+    /// The program's own folder.
+    pub beside: Option<PathBuf>,
     /// CUDA installs: those that environment variables name, and the usual places.
     pub installs: Vec<PathBuf>,
     /// Folders with Python packages below them: environments, active ones first, and what a user or the system has installed.
@@ -96,11 +99,9 @@ impl Surroundings {
         installs.extend(customary_installs());
         let mut environments: Vec<PathBuf> =
             ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).collect();
-        if let Ok(folder) = std::env::current_dir() {
-            environments.extend(environments_of_project(&folder));
-        }
         environments.extend(customary_environments(variable("HOME").as_deref()));
-        Surroundings { named: variable(sought.variable), installs, environments }
+        let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.to_owned()));
+        Surroundings { named: variable(sought.variable), beside, installs, environments }
     }
 
     /// The candidate libraries, in the order in which they are tried.
@@ -121,7 +122,11 @@ impl Surroundings {
             .iter()
             .flat_map(|environment| site_packages(environment))
             .flat_map(|packages| sought.wheel_folders.iter().map(move |folder| packages.join(folder)));
-        let in_folders = in_installs
+        let in_folders = self
+            .beside
+            .iter()
+            .cloned()
+            .chain(in_installs)
             .chain(in_wheels)
             .flat_map(|folder| sought.names.iter().map(move |name| at(folder.join(name))));
         // A bare name is left to the loader, which also searches LD_LIBRARY_PATH.
@@ -177,30 +182,6 @@ fn customary_installs() -> Vec<PathBuf> {
     let mut installs = vec![PathBuf::from("/usr/local/cuda")];
     installs.extend(found);
     installs
-}
-
-/// The environments that a project keeps in its folder. `.python` is the one that `cargo xtask test` installs into; it is found from
-/// wherever in the project the process runs.
-fn environments_of_project(folder: &Path) -> Vec<PathBuf> {
-    let own = [".venv", "venv"].map(|name| folder.join(name));
-    let python = folder.ancestors().map(|folder| folder.join(".python")).find(|folder| folder.is_dir());
-    own.into_iter().chain(python).filter(|folder| folder.is_dir() && is_trusted(folder)).collect()
-}
-
-/// Whether a folder belongs to this process's user or to the system: a library in it will be run. Someone else may have put it into a
-/// folder that all can write to.
-#[cfg(target_os = "linux")]
-fn is_trusted(folder: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let owner = |path: &Path| fs::metadata(path).map(|metadata| metadata.uid());
-    let process = owner(Path::new("/proc/self"));
-    owner(folder).is_ok_and(|owner| owner == 0 || process.is_ok_and(|process| process == owner))
-}
-
-/// Windows gives a folder to those who may write to it, and there is no CUDA elsewhere.
-#[cfg(not(target_os = "linux"))]
-fn is_trusted(_: &Path) -> bool {
-    true
 }
 
 /// Where pip, pipx, uv, pyenv and conda put packages: for the user, then for all.
@@ -290,13 +271,14 @@ mod tests {
     }
 
     #[test]
-    fn the_loader_comes_first_then_installs_then_packages() {
+    fn the_loader_comes_first_then_the_program_then_installs_then_packages() {
         let folder = tempfile::tempdir().unwrap();
         let packages = folder.path().join("lib/python3.12/site-packages");
         fs::create_dir_all(&packages).unwrap();
         let install = folder.path().join("cuda");
         let surroundings = Surroundings {
             named: None,
+            beside: Some(folder.path().join("program")),
             installs: vec![install.clone()],
             environments: vec![folder.path().to_owned()],
         };
@@ -305,12 +287,13 @@ mod tests {
         let places = [
             place("libsought.so.13".into()),
             place("libsought.so.12".into()),
+            place(folder.path().join("program/libsought.so.13")),
             place(install.join("lib64/libsought.so.13")),
             place(install.join("extras/SOUGHT/lib64/libsought.so.13")),
             place(packages.join("nvidia/cu13/lib/libsought.so.13")),
             place(packages.join("nvidia/cu13/lib/libsought.so.12")),
         ];
-        assert!(places.is_sorted() && places[5] == candidates.len() - 1, "{places:?}");
+        assert!(places.is_sorted() && places[6] == candidates.len() - 1, "{places:?}");
         assert_eq!(candidates.iter().filter(|candidate| candidate.by_loader).count(), 2);
         // The first that works is taken, and the rest are not touched.
         let mut asked = Vec::new();
@@ -350,20 +333,16 @@ mod tests {
         assert_eq!(found, places.len());
     }
 
+    /// Whoever made the folder in which the program happens to run must not have code run by that.
     #[test]
-    fn a_projects_own_environment_is_found() {
-        let project = tempfile::tempdir().unwrap();
-        let deep = project.path().join("a/b");
-        fs::create_dir_all(&deep).unwrap();
-        for name in [".venv", "venv", ".python"] {
-            fs::create_dir(project.path().join(name)).unwrap();
+    fn the_current_folder_is_no_place_to_look() {
+        let current = std::env::current_dir().unwrap();
+        let Surroundings { beside, installs, environments, .. } = Surroundings::of_process(&SOUGHT);
+        let named = ["VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH"].map(std::env::var_os);
+        let places = installs.iter().chain(&environments).chain(&beside);
+        for place in places.filter(|place| !named.contains(&Some(place.as_os_str().to_owned()))) {
+            assert!(place.is_absolute() && !place.starts_with(&current), "{}", place.display());
         }
-        let names = |folder: &Path| {
-            let found = environments_of_project(folder).into_iter();
-            found.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect::<Vec<_>>()
-        };
-        assert_eq!(names(project.path()), [".venv", "venv", ".python"]);
-        assert_eq!(names(&deep), [".python"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    CudaError,
+    Architecture, CudaError,
     compiler::Code,
     driver::{Context, Function, Module, PreparedLaunch},
     launch::{Kernel, Launch},
@@ -13,6 +13,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct LoadedKernels {
     functions: HashMap<Kernel, Function>,
+    overlapping: bool,
 }
 
 impl LoadedKernels {
@@ -39,6 +40,13 @@ impl LoadedKernels {
         Ok(())
     }
 
+    /// Whether launches that are prepared from now on may start before the launch in front of them has ended, if their kernels
+    /// can wait for it by themselves. They cannot before Hopper.
+    #[must_use]
+    pub fn overlapping(self, overlapping: bool) -> LoadedKernels {
+        LoadedKernels { overlapping, ..self }
+    }
+
     /// Whether a kernel is among them.
     pub fn contains(&self, kernel: &Kernel) -> bool {
         self.functions.contains_key(kernel)
@@ -59,6 +67,10 @@ impl LoadedKernels {
     /// # Errors
     /// If its kernel was not loaded, or the chip cannot run it.
     pub fn prepare(&self, launch: &Launch) -> Result<PreparedLaunch, CudaError> {
-        PreparedLaunch::new(self.function(&launch.kernel)?.clone(), launch)
+        let function = self.function(&launch.kernel)?.clone();
+        let waits = launch.kernel.waits() && function.architecture()? >= Architecture::HOPPER;
+        let prepared = PreparedLaunch::new(function, launch)?;
+        // SAFETY: the kernel waits, by its source and the architecture that this was compiled for.
+        Ok(if self.overlapping && waits { unsafe { prepared.overlapping() } } else { prepared })
     }
 }

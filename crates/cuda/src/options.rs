@@ -31,6 +31,9 @@ pub struct CudaOptions {
     pub poison: Option<u8>,
     /// Whether a step is recorded as a CUDA graph and launched as one.
     pub cuda_graphs: bool,
+    /// Whether a kernel's blocks may start before the launch in front of it has ended, where kernels can wait for it by
+    /// themselves: on Hopper.
+    pub overlap_launches: bool,
     /// Waits after every launch, so that an error names its layer. Slow, for debugging; disables CUDA graphs.
     pub synchronise_every_launch: bool,
 }
@@ -47,6 +50,7 @@ impl CudaOptions {
             budget: None,
             poison: None,
             cuda_graphs: true,
+            overlap_launches: true,
             synchronise_every_launch: false,
         }
     }

@@ -4,6 +4,7 @@ pub mod device;
 pub mod doctor;
 pub mod files;
 pub mod image_to_video;
+pub mod live;
 pub mod memory;
 #[cfg(feature = "model-in-the-box")]
 pub mod model_in_the_box;
@@ -17,6 +18,7 @@ pub use kinora_graph::Tensor;
 pub use kinora_models::{folder::ModelFolder, image::RgbImage};
 /// Quantities as people read them: bytes, times, FLOPs.
 pub use kinora_profile::quantity;
+pub use live::{Live, LiveModel, LiveSettings};
 
 /// Models: the hub that they are downloaded from, and what can be wrong with them. The crate `kinora-models` has their parts:
 /// networks, weights and schedulers.
@@ -39,9 +41,10 @@ pub mod profile {
 /// What runs networks: the traits of a backend, and what backends share.
 pub mod runtime {
     pub use kinora_runtime::{
-        Backend, Candidates, DeviceError, DeviceErrorKind, DeviceLoad, HostOps, KernelSet, LoadContext,
-        Loader, Network, NetworkMemory, PlannedNetwork, RunError, StepLoop, StepObserver, StepResults,
-        Tensors, Tuning, TuningObserver, TuningProgress, TuningStage, tensors,
+        Backend, Candidates, Carried, DeviceError, DeviceErrorKind, DeviceLoad, HostFrames, HostOps,
+        KernelSet, LoadContext, Loader, Network, NetworkMemory, PlannedNetwork, RunError, SharedWeights,
+        StepLoop, StepObserver, StepResults, Tensors, Tuning, TuningObserver, TuningProgress, TuningStage,
+        tensors,
     };
 }
 

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use kinora::{
     RgbImage,
@@ -113,6 +113,57 @@ fn a_clip_comes_back_in_time_and_in_good_quality() {
     println!("{} bytes, worst frame {worst:.2} dB", bytes.len());
     // Most of the loss is chroma at the edge of the disc, which four pixels share.
     assert!(worst > 36.0, "{worst} dB");
+}
+
+#[test]
+fn frames_keep_their_own_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("clip.mp4");
+    let mut file = VideoFile::create(&path, &at_rate(25.0)).unwrap();
+    // From a camera that does not start at zero, and is late once.
+    let millis = [5000, 5040, 5111, 5120, 7000];
+    for (frame, at) in clip(64, 48, 5).iter().zip(millis) {
+        file.write_frame_at(frame, Duration::from_millis(at)).unwrap();
+    }
+    file.finish().unwrap();
+    let mp4 = Mp4::read_bytes(&fs::read(&path).unwrap()).unwrap();
+    let track = mp4.tracks().values().next().unwrap();
+    let starts: Vec<f64> = track
+        .samples
+        .iter()
+        .map(|sample| sample.composition_timestamp as f64 / track.timescale as f64)
+        .collect();
+    for (start, at) in starts.iter().zip(millis) {
+        assert!((start - (at as f64 / 1000.0 - 5.0)).abs() < 1e-4, "{starts:?}");
+    }
+    // The last one is shown as long as the rate says.
+    assert!((track.duration as f64 / track.timescale as f64 - 2.04).abs() < 1e-4);
+}
+
+#[test]
+fn times_that_do_not_increase_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = VideoFile::create(folder.path().join("clip.mp4"), &at_rate(25.0)).unwrap();
+    let frame = &clip(64, 48, 1)[0];
+    file.write_frame_at(frame, Duration::from_millis(10)).unwrap();
+    let error = file.write_frame_at(frame, Duration::from_millis(10)).unwrap_err();
+    assert!(error.to_string().contains("frame 2 is not shown later"), "{error}");
+    assert!(names(folder.path()).is_empty());
+}
+
+/// Times that are whole microseconds, as many programs give them, still make a file of a constant rate.
+#[test]
+fn rounded_times_are_a_constant_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    let frames = clip(64, 48, 4);
+    let plain = write(&folder.path().join("plain.mp4"), &frames, &at_rate(29.97));
+    let path = folder.path().join("timed.mp4");
+    let mut file = VideoFile::create(&path, &at_rate(29.97)).unwrap();
+    for (frame, at) in frames.iter().zip([0, 33_366, 66_733, 100_100]) {
+        file.write_frame_at(frame, Duration::from_micros(at)).unwrap();
+    }
+    file.finish().unwrap();
+    assert!(fs::read(&path).unwrap() == plain);
 }
 
 #[test]

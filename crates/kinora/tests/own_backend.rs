@@ -15,8 +15,8 @@ use kinora::{
     image_to_video::{Clip, GenerateError, LoadOptions, Precision, Settings, Stage},
     memory::{LimitSource, MemoryLimit},
     runtime::{
-        Backend, LoadContext, Network, NetworkMemory, PlannedNetwork, RunError, StepLoop, StepObserver,
-        Tensors, tensors,
+        Backend, Carried, HostFrames, LoadContext, Network, NetworkMemory, PlannedNetwork, RunError,
+        StepLoop, StepObserver, Tensors, tensors,
     },
 };
 use kinora_cpu::{CpuTarget, reference};
@@ -66,7 +66,7 @@ impl PlannedNetwork for PlannedPlain {
             |value| Ok((kinora_graph::Value::clone(value).name, tensors::parameter(value, parameters)?));
         let weights = declared.map(read).collect::<Result<Tensors, RunError>>()?;
         let (graph, steps) = (self.graph.clone(), self.steps.clone());
-        Ok(Box::new(PlainNetwork { graph, weights, clip: Tensors::new(), steps }))
+        Ok(Box::new(PlainNetwork { graph, weights, clip: Tensors::new(), frames: None, steps }))
     }
 }
 
@@ -75,6 +75,7 @@ struct PlainNetwork {
     graph: Graph,
     weights: Tensors,
     clip: Tensors,
+    frames: Option<HostFrames>,
     steps: Arc<AtomicUsize>,
 }
 
@@ -104,6 +105,18 @@ impl Network for PlainNetwork {
     ) -> Result<Tensors, RunError> {
         let first = steps.first_inputs(&self.graph, inputs)?;
         steps.run(first, observer, |inputs| self.run_step(inputs))
+    }
+
+    fn begin_frames(&mut self, carried: Carried<'_>, first: &Tensors) -> Result<(), RunError> {
+        self.frames = Some(HostFrames::begin(&self.graph, carried, first)?);
+        Ok(())
+    }
+
+    fn run_frame(&mut self, inputs: &Tensors, results: &mut Tensors) -> Result<(), RunError> {
+        let mut frames = self.frames.take().ok_or(RunError::FramesNotBegun)?;
+        let done = frames.run(inputs, results, |all| self.run_step(all));
+        self.frames = Some(frames);
+        done
     }
 
     fn time_step(&mut self, inputs: &Tensors) -> Result<f64, RunError> {

@@ -218,6 +218,27 @@ fn y4m_has_its_header_and_planes() {
 }
 
 #[test]
+fn raw_rgb_is_the_frames_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("clip.rgb");
+    let frames = clip(31, 17, 2);
+    write(&path, &frames, &at_rate(7.0)).unwrap();
+    assert!(fs::read(&path).unwrap() == [frames[0].bytes(), frames[1].bytes()].concat());
+    // The name says one thing, the options another.
+    let path = folder.path().join("clip.data");
+    write(&path, &frames[..1], &at_rate(7.0).format(VideoFormat::Raw)).unwrap();
+    assert!(fs::read(&path).unwrap() == frames[0].bytes());
+}
+
+#[test]
+fn what_a_pipe_cannot_hold_is_refused() {
+    for format in [VideoFormat::Mp4, VideoFormat::Gif, VideoFormat::Png] {
+        let error = VideoFile::create("-", &at_rate(7.0).format(format)).err().unwrap().to_string();
+        assert!(error.contains(format.name()) && error.contains("standard output"), "{error}");
+    }
+}
+
+#[test]
 fn one_pixel_is_a_picture_too() {
     let folder = tempfile::tempdir().unwrap();
     let frame = RgbImage::new(1, 1, vec![1, 2, 3]).unwrap();
@@ -229,7 +250,7 @@ fn one_pixel_is_a_picture_too() {
 
 #[test]
 fn what_is_dropped_before_it_is_finished_leaves_nothing() {
-    for name in ["clip.mp4", "clip.gif", "clip.png", "clip.y4m"] {
+    for name in ["clip.mp4", "clip.gif", "clip.png", "clip.y4m", "clip.rgb"] {
         let folder = tempfile::tempdir().unwrap();
         let mut file = VideoFile::create(folder.path().join(name), &at_rate(7.0)).unwrap();
         clip(32, 32, 2).iter().for_each(|frame| file.write_frame(frame).unwrap());
@@ -243,7 +264,7 @@ fn what_is_dropped_before_it_is_finished_leaves_nothing() {
 
 #[test]
 fn an_existing_file_is_kept_unless_asked() {
-    for name in ["clip.mp4", "clip.gif", "clip.y4m"] {
+    for name in ["clip.mp4", "clip.gif", "clip.y4m", "clip.rgb"] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         fs::write(&path, "mine").unwrap();
@@ -361,7 +382,7 @@ fn options_out_of_range_and_empty_videos_are_refused() {
         assert!(message.contains("1 (smallest file) to 100"), "{message}");
     }
     assert!(FrameRate::new(0.0).is_err());
-    for name in ["clip.mp4", "clip.gif", "clip.png", "clip.y4m"] {
+    for name in ["clip.mp4", "clip.gif", "clip.png", "clip.y4m", "clip.rgb"] {
         let message = write(&folder.path().join(name), &[], &at_rate(7.0)).unwrap_err().to_string();
         assert!(message.contains("at least one"), "{message}");
     }

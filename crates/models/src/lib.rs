@@ -9,6 +9,7 @@ pub mod folder;
 pub mod hub;
 pub mod image;
 pub mod json;
+pub mod lora;
 pub mod networks;
 pub mod noise;
 pub mod presets;

@@ -49,7 +49,11 @@ fn a_folder_gives_its_parts() {
     assert_eq!(folder.weights("unet", &Variant::For(DType::F32)).unwrap().variant(), None);
     let error = folder.weights("scheduler", &Variant::Plain).unwrap_err().to_string();
     assert_eq!(error, "the model's scheduler has no weights: its class is EulerDiscreteScheduler");
-    assert!(matches!(folder.part("text_encoder"), Err(FolderError::MissingPart { .. })));
+    let error = folder.part("text_encoder").unwrap_err().to_string();
+    assert!(
+        error.ends_with("class is StableVideoDiffusionPipeline, and such a model has no text_encoder"),
+        "{error}"
+    );
 }
 
 /// A model in the program, as `include_bytes!` would bring it there.
@@ -178,4 +182,111 @@ fn json_that_does_not_parse_is_refused_with_its_line() {
     write(&model, "model_index.json", "{\n\n\"a\"}");
     let error = ModelFolder::open(model.path()).unwrap_err().to_string();
     assert!(error.contains("line 3"), "{error}");
+}
+
+/// An index as it is published, for a pipeline with so many text encoders.
+fn image_index(class: &str, encoders: usize) -> Value {
+    let mut index = json!({
+        "_class_name": class,
+        "_diffusers_version": "0.24.0.dev0",
+        "feature_extractor": ["transformers", "CLIPImageProcessor"],
+        "requires_safety_checker": false,
+        "safety_checker": [null, null],
+        "scheduler": ["diffusers", "PNDMScheduler"],
+        "text_encoder": ["transformers", "CLIPTextModel"],
+        "tokenizer": ["transformers", "CLIPTokenizer"],
+        "unet": ["diffusers", "UNet2DConditionModel"],
+        "vae": ["diffusers", "AutoencoderKL"],
+    });
+    if encoders == 2 {
+        index["text_encoder_2"] = json!(["transformers", "CLIPTextModelWithProjection"]);
+        index["tokenizer_2"] = json!(["transformers", "CLIPTokenizer"]);
+    }
+    index
+}
+
+#[test]
+fn models_of_images_are_known_by_their_pipelines() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |index: &Value| {
+        fs::write(folder.path().join("model_index.json"), index.to_string()).unwrap();
+        ModelFolder::open(folder.path())
+    };
+    for (class, encoders) in [
+        ("StableDiffusionPipeline", 1),
+        ("StableDiffusionImg2ImgPipeline", 1),
+        ("LatentConsistencyModelPipeline", 1),
+        ("StableDiffusionXLPipeline", 2),
+        ("StableDiffusionXLImg2ImgPipeline", 2),
+    ] {
+        let model = open(&image_index(class, encoders)).unwrap();
+        assert_eq!((model.pipeline(), model.parts().len()), (class, 3 + 2 * encoders));
+        assert!(!model.part("tokenizer").unwrap().has_weights());
+        assert_eq!(model.part("tokenizer_2").is_ok(), encoders == 2);
+        assert!(model.config_path("tokenizer").unwrap().ends_with("tokenizer/tokenizer_config.json"));
+    }
+    let error = open(&image_index("StableDiffusionXLPipeline", 1)).unwrap_err().to_string();
+    assert!(
+        error.contains("has no text_encoder_2, which must be one of CLIPTextModelWithProjection"),
+        "{error}"
+    );
+    let mut index = image_index("StableDiffusionPipeline", 1);
+    index["unet"] = json!(["diffusers", "UNetSpatioTemporalConditionModel"]);
+    let error = open(&index).unwrap_err().to_string();
+    assert!(error.ends_with("for it, Kinora knows UNet2DConditionModel"), "{error}");
+}
+
+#[test]
+fn a_model_of_another_kind_is_refused_by_what_needs_it() {
+    let model = TinyModel::new();
+    let model = ModelFolder::open(model.path()).unwrap();
+    model.require(&["StableDiffusionPipeline", "StableVideoDiffusionPipeline"]).unwrap();
+    let error =
+        model.require(&["StableDiffusionPipeline", "StableDiffusionXLPipeline"]).unwrap_err().to_string();
+    let expected = "class is StableVideoDiffusionPipeline, but this needs one of StableDiffusionPipeline, StableDiffusionXLPipeline";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+#[test]
+fn a_network_by_itself_is_a_folder_with_its_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    write("config.json", br#"{"_class_name": "AutoencoderTiny", "name": "taesd"}"#);
+    write("diffusion_pytorch_model.safetensors", &tiny_model::weights(5));
+    let model = ModelFolder::open(folder.path()).unwrap();
+    assert_eq!(model.pipeline(), "AutoencoderTiny");
+    assert_eq!(model.config::<Value>("vae").unwrap()["name"], "taesd");
+    assert_eq!(model.weights("vae", &Variant::Plain).unwrap().parameter_count(), 5);
+    write("config.json", br#"{"_class_name": "UNet2DConditionModel"}"#);
+    let error = ModelFolder::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("config.json: the model is a UNet2DConditionModel; Kinora runs"), "{error}");
+    write("config.json", br#"{"architectures": ["CLIPTextModel"]}"#);
+    let error = ModelFolder::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("there is no _class_name"), "{error}");
+    let files = vec![
+        ("config.json", br#"{"_class_name": "AutoencoderTiny"}"#.to_vec()),
+        ("diffusion_pytorch_model.safetensors", tiny_model::weights(6)),
+    ];
+    let model = ModelFolder::embedded(embedded(files)).unwrap();
+    assert_eq!(model.weights("vae", &Variant::Plain).unwrap().parameter_count(), 6);
+    assert!(model.config_text("vae").unwrap().contains("AutoencoderTiny"));
+}
+
+#[test]
+fn a_tokenizer_that_cannot_be_read_is_named_by_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = image_index("StableDiffusionPipeline", 1);
+    fs::write(folder.path().join("model_index.json"), index.to_string()).unwrap();
+    let model = ModelFolder::open(folder.path()).unwrap();
+    assert!(matches!(model.tokenizer("tokenizer"), Err(FolderError::NotFound(_))));
+    fs::create_dir(folder.path().join("tokenizer")).unwrap();
+    let error = model.tokenizer("tokenizer").unwrap_err().to_string();
+    assert!(error.contains("has neither vocab.json with merges.txt nor tokenizer.json"), "{error}");
+    fs::write(folder.path().join("tokenizer/vocab.json"), "{}").unwrap();
+    fs::write(folder.path().join("tokenizer/merges.txt"), "").unwrap();
+    let error = model.tokenizer("tokenizer").unwrap_err().to_string();
+    assert!(
+        error.ends_with("tokenizer: the tokenizer's vocabulary does not have <|startoftext|>"),
+        "{error}"
+    );
 }

@@ -78,6 +78,56 @@ fn only_what_the_variant_needs_is_downloaded() {
 }
 
 #[test]
+fn tokenizers_and_networks_by_themselves_are_downloaded_too() {
+    let files = |names: &[&'static str]| -> Vec<(&'static str, Vec<u8>)> {
+        let bytes = |name: &str| match name {
+            name if name.ends_with(".safetensors") => tiny_model::weights(3),
+            "config.json" => br#"{"_class_name": "AutoencoderTiny"}"#.to_vec(),
+            "model_index.json" => {
+                let parts = r#""unet": ["diffusers", "UNet2DConditionModel"], "vae": ["diffusers", "AutoencoderKL"],
+                    "text_encoder": ["transformers", "CLIPTextModel"], "tokenizer": ["transformers", "CLIPTokenizer"],
+                    "scheduler": ["diffusers", "EulerDiscreteScheduler"]"#;
+                format!(r#"{{"_class_name": "StableDiffusionPipeline", {parts}}}"#).into_bytes()
+            }
+            _ => b"{}".to_vec(),
+        };
+        names.iter().map(|&name| (name, bytes(name))).collect()
+    };
+    let fetched = |names: &[&'static str]| {
+        let test = Test::with(files(names));
+        let folder = test.fetch(&F16).unwrap();
+        ModelFolder::open(&folder).unwrap();
+        assert!(test.looks_whole());
+        let offline = Hub { offline: true, ..test.hub() };
+        assert_eq!(offline.fetch(&id(), &F16, &mut ()).unwrap(), folder);
+        names_under(&folder)
+    };
+    let alone = ["config.json", "diffusion_pytorch_model.safetensors"];
+    assert_eq!(fetched(&[alone[0], alone[1], "README.md", "diffusion_pytorch_model.bin"]), alone);
+    let shared = [
+        "model_index.json",
+        "scheduler/scheduler_config.json",
+        "text_encoder/config.json",
+        "text_encoder/model.safetensors",
+        "tokenizer/merges.txt",
+        "tokenizer/special_tokens_map.json",
+        "tokenizer/tokenizer_config.json",
+        "tokenizer/vocab.json",
+        "unet/config.json",
+        "unet/diffusion_pytorch_model.safetensors",
+        "vae/config.json",
+        "vae/diffusion_pytorch_model.safetensors",
+    ];
+    let more = ["tokenizer/tokenizer.json", "safety_checker/model.safetensors", "text_encoder/model.bin"];
+    assert_eq!(fetched(&[&shared[..], &more[..]].concat()), shared);
+    let whole = ["tokenizer/tokenizer.json"];
+    let without: Vec<_> = shared.into_iter().filter(|name| !name.ends_with("vocab.json")).collect();
+    assert!(fetched(&[&without[..], &whole[..]].concat()).contains(&whole[0].to_owned()));
+    let error = Test::with(files(&without)).fetch(&F16).unwrap_err().to_string();
+    assert!(error.contains("tokenizer/tokenizer.json"), "{error}");
+}
+
+#[test]
 fn what_is_in_the_cache_is_not_downloaded_again() {
     let test = Test::new();
     test.fetch(&F16).unwrap();

@@ -33,7 +33,7 @@ fn id() -> HubId {
 
 fn hub(endpoint: String, cache: &Path) -> Hub {
     let patience = Patience { pause: Duration::from_millis(1), ..Patience::default() };
-    Hub { endpoint, cache: cache.to_owned(), token: None, offline: false, patience }
+    Hub { endpoint, cache: cache.to_owned(), token: None, offline: false, certificates: None, patience }
 }
 
 fn offline(cache: &Path) -> Hub {

@@ -11,7 +11,7 @@ use kinora_models::image::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use support::fixtures;
+use support::{fixtures, pictures::picture};
 
 /// Of the encoder's input every so many values are in the fixtures.
 const CLIP_STRIDE: usize = 197;
@@ -41,22 +41,6 @@ struct Clip {
 fn golden() -> (Manifest, BTreeMap<String, Tensor>) {
     let manifest = fs::read_to_string(fixtures::folder("images").join("images.json")).unwrap();
     (serde_json::from_str(&manifest).unwrap(), fixtures::results("images"))
-}
-
-/// The picture of the fixtures' script.
-fn picture(width: usize, height: usize) -> RgbImage {
-    let value = |x: usize, y: usize, c: usize| match (x / 16 + y / 16) % 3 {
-        0 => x * 3 / 2 + y + 40 * c,
-        1 => (x / 7 + y / 5 + c) % 2 * 255,
-        _ => (x * x * 31 + y * y * 17 + x * y * 7 + c * 101) / 3,
-    };
-    let mut pixels = Vec::with_capacity(width * height * 3);
-    for y in 0..height {
-        for x in 0..width {
-            pixels.extend([0, 1, 2].map(|c| value(x, y, c) as u8));
-        }
-    }
-    RgbImage::new(width, height, pixels).unwrap()
 }
 
 fn checksum(bytes: &[u8]) -> u64 {

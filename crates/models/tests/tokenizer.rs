@@ -17,7 +17,11 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    serde_json::from_str(&fs::read_to_string(folder("tokenizer").join("cases.json")).unwrap()).unwrap()
+    read("cases.json")
+}
+
+fn read(file: &str) -> Vec<Case> {
+    serde_json::from_str(&fs::read_to_string(folder("tokenizer").join(file)).unwrap()).unwrap()
 }
 
 #[test]
@@ -45,6 +49,18 @@ fn a_prompt_is_cut_and_padded_as_transformers_does() {
         assert_eq!(prompt.tokens, expected, "{text:?}");
         assert_eq!(prompt.left_out, tokens.len().saturating_sub(75), "{text:?}");
     }
+}
+
+#[test]
+fn padding_that_a_text_has_is_a_token_of_its_own_as_in_transformers() {
+    let plain = ClipTokenizer::from_folder(&folder("tokenizer")).unwrap();
+    let padded = plain.clone().padded_with("!").unwrap();
+    let cases = read("padded.json");
+    assert_eq!(cases.len(), 240);
+    for Case { text, tokens } in &cases {
+        assert_eq!(padded.encode(text), *tokens, "{text:?}");
+    }
+    assert!(cases.iter().any(|case| plain.encode(&case.text) != case.tokens));
 }
 
 #[test]

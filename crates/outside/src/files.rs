@@ -45,6 +45,14 @@ pub fn open(path: &Path) -> io::Result<File> {
     open_as(path, false)
 }
 
+/// Opens an ordinary file or a pipe, such as a shell's `<(command)`. Waits until somebody writes to the pipe.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_stream(path: &Path) -> io::Result<File> {
+    open_as(path, true)
+}
+
 /// The bytes of an ordinary file.
 ///
 /// # Errors
@@ -58,7 +66,7 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`].
 pub fn read_stream(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    bounded(open_as(path, true)?, limit)
+    bounded(open_stream(path)?, limit)
 }
 
 /// The text of an ordinary file.

@@ -9,7 +9,7 @@ use kinora_graph::{DType, Graph, Parameters, plan::Plan};
 use kinora_profile::{Ceilings, Profiler};
 use serde::Serialize;
 
-use crate::{RunError, StepLoop, StepObserver, Tensors, TuningObserver};
+use crate::{Carried, RunError, SharedWeights, StepLoop, StepObserver, Tensors, TuningObserver};
 
 /// A device that runs networks.
 pub trait Backend: fmt::Debug + Send + Sync {
@@ -86,6 +86,8 @@ pub struct LoadContext<'a> {
     /// Called for each kernel that had to be compiled, with how many are ready and how many there are. Any thread may
     /// call it.
     pub compiled: &'a (dyn Fn(usize, usize) + Sync),
+    /// Networks that are loaded with the same one have their weights in common.
+    pub shared: Option<&'a SharedWeights>,
 }
 
 /// A network with its weights, ready to run.
@@ -129,6 +131,19 @@ pub trait Network: fmt::Debug + Send {
         inputs: &Tensors,
         observer: Option<&mut StepObserver<'_>>,
     ) -> Result<Tensors, RunError>;
+
+    /// Begins a row of frames. The device keeps what they hand on; `first` has its first values, by input.
+    ///
+    /// # Errors
+    /// As [`Carried::check`]; if memory runs out or the device fails.
+    fn begin_frames(&mut self, carried: Carried<'_>, first: &Tensors) -> Result<(), RunError>;
+
+    /// Runs the step on a frame's own inputs and on what the frame before handed on. Sets `results` to those that are not
+    /// handed on; a device with memory of its own writes them into the tensors that are there, if they have the right type.
+    ///
+    /// # Errors
+    /// As [`Network::run_step`], and [`RunError::FramesNotBegun`].
+    fn run_frame(&mut self, inputs: &Tensors, results: &mut Tensors) -> Result<(), RunError>;
 
     /// Runs the step once more, and returns the seconds it took by the device's own clock. `inputs` must be those that
     /// [`Network::run_step`] was given last: a device with memory of its own still holds them, and does not copy them again.

@@ -90,6 +90,9 @@ pub enum RunError {
         /// The table's rows.
         steps: usize,
     },
+    /// A frame was run before a row of frames began.
+    #[error("a frame was run before begin_frames")]
+    FramesNotBegun,
     /// The step phase was run before the clip phase that it reads from.
     #[error("the clip's inputs were never given: run the clip phase before the first step")]
     ClipNotRun,

@@ -2,14 +2,16 @@
 //!
 //! A [`Backend`] plans a graph, a [`PlannedNetwork`] loads its weights, a [`Network`] runs. A pipeline knows these
 //! three traits and no device. What the implementations have in common is here too, so that they cannot disagree:
-//! tensors by name and the checks on them ([`tensors`]), the loop of steps ([`StepLoop`]), the load phase ([`Loader`]),
+//! tensors by name and the checks on them ([`tensors`]), the loop of steps ([`StepLoop`]), frames in a row ([`HostFrames`]), the load phase ([`Loader`]),
 //! the work of a node as a profiler records it ([`work`](mod@work)), and the errors of a run ([`RunError`]).
 
 mod backend;
 mod error;
+mod frames;
 mod host;
 mod kernel_choice;
 mod loader;
+mod shared_weights;
 mod step_loop;
 pub mod tensors;
 mod tuning;
@@ -17,9 +19,11 @@ pub mod work;
 
 pub use backend::{Backend, DeviceLoad, LoadContext, Network, NetworkMemory, PlannedNetwork};
 pub use error::{DeviceError, DeviceErrorKind, RunError};
+pub use frames::{Carried, HostFrames};
 pub use host::HostOps;
 pub use kernel_choice::{Candidates, KernelSet, Tuning, UnknownName};
 pub use loader::Loader;
+pub use shared_weights::{SharedWeights, WeightSlot};
 pub use step_loop::{StepLoop, StepObserver, StepResults};
 pub use tensors::Tensors;
 pub use tuning::{TuningObserver, TuningProgress, TuningStage};

@@ -119,7 +119,7 @@ impl StepLoop<'_> {
 }
 
 /// The type of an input of the step phase.
-fn step_input<'g>(graph: &'g Graph, name: &str) -> Result<&'g TensorType, RunError> {
+pub(crate) fn step_input<'g>(graph: &'g Graph, name: &str) -> Result<&'g TensorType, RunError> {
     let named = |&&id: &&ValueId| {
         let value = graph.value(id);
         value.name == name && value.source == Source::Input(Phase::Step)
@@ -128,7 +128,7 @@ fn step_input<'g>(graph: &'g Graph, name: &str) -> Result<&'g TensorType, RunErr
     Ok(graph.ty(*id))
 }
 
-fn check_type(name: &str, expected: &TensorType, got: &TensorType) -> Result<(), RunError> {
+pub(crate) fn check_type(name: &str, expected: &TensorType, got: &TensorType) -> Result<(), RunError> {
     if expected == got {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use kinora_graph::{Graph, Parameters, Phase, Source, Tensor, TensorType, Value};
+use kinora_graph::{Graph, Parameters, Phase, Source, Tensor, TensorType, Value, tensor::AlignedBytes};
 
 use crate::RunError;
 
@@ -32,7 +32,7 @@ pub fn refuse_unknown(graph: &Graph, phases: &[Phase], inputs: &Tensors) -> Resu
 /// # Errors
 /// If there is not enough.
 pub fn reserve(bytes: usize) -> Result<(), RunError> {
-    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| RunError::OutOfMemory { bytes })
+    AlignedBytes::try_zeroed(bytes).map(drop).ok_or(RunError::OutOfMemory { bytes })
 }
 
 /// A tensor of zeros.

@@ -2,11 +2,13 @@
 
 mod graph;
 mod hub;
+mod live;
 mod model;
 mod photo;
 mod profile;
 mod ptx;
 mod results;
+mod video;
 mod weights;
 
 use crate::{Shape, Target};
@@ -14,6 +16,8 @@ use crate::{Shape, Target};
 /// Every target.
 pub static TARGETS: &[Target] = &[
     Target { name: "photo", shape: Shape::Bytes, max_bytes: 4096, run: photo::decode },
+    Target { name: "video_stream", shape: Shape::Bytes, max_bytes: 4096, run: video::stream },
+    Target { name: "mp4", shape: Shape::Bytes, max_bytes: 8192, run: video::mp4 },
     Target { name: "weights", shape: Shape::Safetensors, max_bytes: 4096, run: weights::file },
     Target { name: "weights_index", shape: Shape::Json, max_bytes: 4096, run: weights::index },
     Target { name: "model_index", shape: Shape::Json, max_bytes: 2048, run: model::model_index },
@@ -24,6 +28,11 @@ pub static TARGETS: &[Target] = &[
     Target { name: "preprocessor", shape: Shape::Json, max_bytes: 2048, run: model::preprocessor },
     Target { name: "tiny_vae", shape: Shape::Json, max_bytes: 2048, run: model::tiny_vae },
     Target { name: "scheduler", shape: Shape::Json, max_bytes: 4096, run: model::scheduler },
+    Target { name: "unet2d", shape: Shape::Json, max_bytes: 4096, run: live::unet2d },
+    Target { name: "controlnet", shape: Shape::Json, max_bytes: 4096, run: live::controlnet },
+    Target { name: "text_encoder", shape: Shape::Json, max_bytes: 2048, run: live::text_encoder },
+    Target { name: "tokenizer", shape: Shape::Json, max_bytes: 4096, run: live::tokenizer },
+    Target { name: "lora", shape: Shape::Safetensors, max_bytes: 4096, run: live::lora },
     Target { name: "hub_listing", shape: Shape::Json, max_bytes: 4096, run: hub::listing },
     Target { name: "hub_headers", shape: Shape::Lines, max_bytes: 2048, run: hub::headers },
     Target { name: "graph", shape: Shape::Json, max_bytes: 4096, run: graph::json },

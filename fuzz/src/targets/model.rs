@@ -13,7 +13,7 @@ use kinora_models::{
         unet::PerBlock,
         vae::Pixels,
     },
-    schedulers::{Scheduler, SchedulerKind, parse_config},
+    schedulers::{ImageToImage, Scheduler, SchedulerKind, parse_config},
 };
 use serde_json::{Value, json};
 
@@ -82,6 +82,14 @@ pub fn scheduler(bytes: &[u8]) {
             let Ok(schedule) = scheduler.schedule(steps) else { continue };
             assert_eq!(schedule.table().len(), steps);
             assert!(schedule.table().iter().flatten().all(|number| number.is_finite()));
+        }
+        for strength in [0.0, 0.3, 1.0, f64::NAN] {
+            let _ = scheduler.image_to_image(ImageToImage::Strength { steps: 4, strength });
+            let Ok(timesteps) = scheduler.trailing_timesteps(4, strength) else { continue };
+            let Ok(schedule) = scheduler.image_to_image(ImageToImage::Timesteps(&timesteps)) else {
+                continue;
+            };
+            assert_eq!(schedule.noise_table().len(), 4);
         }
     }
 }

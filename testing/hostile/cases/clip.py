@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from room import SHORT, Room
+from room import Room, clip_words
 from run import Run
 
 
@@ -17,7 +17,7 @@ def clip(room: Room, photo: str | bytes | Path, what: str, ending: str = "y4m", 
     good = more.pop("good", None)
     if good:
         more["good"] = dict(zip(names, room.supplies.clips[ending], strict=True))
-    command = ["generate", photo, "--model", model, "-o", output, "--json", *SHORT, *words]
+    command = [*clip_words(photo, model, output), *words]
     # Numbered pictures have a hidden list of themselves.
     lists = [f".{output}.kinora"] if ending == "png" else []
     return Run(what, command, outputs=[*names, *lists], json=True, **more)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import PurePosixPath
 from random import Random
 
 from room import SHORT, Room
@@ -44,7 +46,11 @@ def option(room: Room, random: Random) -> Run:
         large = ["--frames", random.choice(NUMBERS), "--size", random.choice(SIZES), "--steps", random.choice(NUMBERS)]
         return Run("info with absurd settings", ["info", str(room.supplies.model), "--json", *large], json=True)
     # A clip that is small whatever the options say; what is given twice is refused or replaced.
-    return clip(room, photo.name, " ".join(words)[:80], words=["--memory-limit", "300MB", *words])
+    run = clip(room, photo.name, " ".join(words)[:80], words=["--memory-limit", "300MB", *words])
+    if "1001" in " ".join(words):
+        # So many frames, or steps, are allowed, and take their time.
+        run.patience *= 10
+    return run
 
 
 NAMES = [
@@ -78,16 +84,22 @@ def name(room: Room, random: Random) -> Run:
             return Run(what, command, outputs=["clip.y4m"], json=True)
         case "output":
             output = hostile + random.choice([b".y4m", b".png", b".gif", b"", b".avi"])
-            stem = output.decode(errors="surrogateescape").removesuffix(".png")
-            name = output.decode(errors="surrogateescape")
+            if set(output) == {ord("/")}:
+                # The video would be written there, and there is nobody to clear it away.
+                output += b"missing/"
+            # Without what leads nowhere: `./..png` is the file `..png`.
+            path = PurePosixPath(os.fsdecode(output))
+            stem = path.name.removesuffix(".png")
+            beside = [f".{path.name}.kinora", *[f"{stem}-{number:04}.png" for number in (1, 2)]]
             # A folder gets a video of the photo's name.
-            video_in_folder = [f"{photo.stem}.mp4"] if output in (b".", b"..") else []
-            names = [name, *video_in_folder, f".{name}.kinora", *[f"{stem}-{number:04}.png" for number in (1, 2)]]
+            video_in_folder = [f"{photo.stem}.mp4"] if output in (b".", b"..", b"./.") else []
+            names = [str(path), *video_in_folder, *[str(path.parent / name) for name in beside]]
             video = hostile == b"-" and output == b"-"
             command = ["generate", photo.name, "--model", room.supplies.model, "-o", output, *words]
             return Run(what, command, outputs=names, json=not video, video_on_stdout=video)
         case "show":
-            return Run(what, ["profile", "show", hostile, "--json"], json=True)
+            # Before the name: after a bare `--`, it would be a name itself.
+            return Run(what, ["profile", "show", "--json", hostile], json=True)
         case "completions":
             return Run(what, ["completions", hostile])
         case _:

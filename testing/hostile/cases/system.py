@@ -16,11 +16,15 @@ HOSTILE = ["", "0", "-1", "1", "100000", "18446744073709551616", "NaN", "\x1b[2J
            "\n", "'"]  # fmt: skip
 
 
+ADDRESSES = 5 << 30
+
+
 def limit(room: Room, random: Random) -> Run:
-    """Less memory, fewer bytes, files or seconds than a clip needs."""
+    """Less memory, fewer bytes, files, threads or seconds than a clip needs."""
     photo = room.photo()
     ending = random.choice(FORMATS)
-    kind = random.choice(["memory", "memory", "bytes", "files", "seconds"])
+    kind = random.choice(["memory", "memory", "bytes", "files", "threads", "seconds"])
+    env = {"RAYON_NUM_THREADS": random.choice(["1", "2", "8"])}
     match kind:
         case "memory":
             # From where the program just starts to where a clip fits.
@@ -32,14 +36,18 @@ def limit(room: Room, random: Random) -> Run:
         case "files":
             value = random.randrange(5, 24)
             limits, deaths = {resource.RLIMIT_NOFILE: value}, []
+        case "threads":
+            # Each takes its share of the addresses, and there are not enough for one more.
+            value = random.randrange(6)
+            limits, deaths = {resource.RLIMIT_AS: ADDRESSES}, []
+            env["RUST_MIN_STACK"] = str(ADDRESSES // (value + 1))
         case _:
             value = 1
             # The kernel ends a program that has used its time.
             limits, deaths = {resource.RLIMIT_CPU: value}, [signal.SIGXCPU, signal.SIGKILL]
-    threads = random.choice(["1", "2", "8"])
     words = ["--steps", "400"] if kind == "seconds" else []
     run = clip(room, photo.name, f"{kind} {value}", ending=ending, words=words, limits=limits, deaths=deaths)
-    run.env = {"RAYON_NUM_THREADS": threads}
+    run.env = env
     if kind == "bytes":
         # Where the limit is too small for the error itself, nothing can be read of it.
         run.stdout = run.stderr = "gone"

@@ -22,7 +22,7 @@ const LIMIT: u64 = 64 << 20;
 const PACKAGES: [&str; 6] = ["--package", "kinora-cuda", "--package", "kinora", "--package", "kinora-bench"];
 /// What these are called. All others run where the bundle is made, and with them it would be too large.
 const TESTS: &str = "gpu_*";
-const BENCHMARKS: [&str; 2] = ["svd_*", "simulator_on_gpu"];
+const BENCHMARKS: [&str; 3] = ["live_*", "svd_*", "simulator_on_gpu"];
 
 /// Builds and gathers everything, and packs it.
 pub fn bundle() -> Result<(), TaskError> {

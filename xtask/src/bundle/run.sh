@@ -11,6 +11,7 @@ run sanitizer TOOL [WORDS…]  the same under compute-sanitizer; TOOL is memchec
                              SHARES processes divide the kernels among them, as many as there are cores unless given
 run bench [WORDS…]           every benchmark; the words go to each
 run peers WORDS…             crates/bench/peers/svd_gpu.py; --help lists its options
+run live WORDS…              crates/bench/peers/live_gpu.py: a frame of live video in PyTorch; --help lists its options
 run simulator [WORDS…]       every kernel in the simulator and on the GPU, compared bit by bit; a table's name, --json FILE, …
 run counters WORDS…          what the simulator counts beside Nsight Compute: crates/bench/peers/ncu_counters.py
 run times WORDS…             what a profile's kernels took beside Nsight Compute: crates/bench/peers/ncu_times.py
@@ -149,6 +150,7 @@ counters)
         --program "$here/bench/bench/simulator_on_gpu" "$@"
     ;;
 times) exec "$python" "$here/crates/bench/peers/ncu_times.py" --program "$here/kinora" "$@" ;;
+live) exec "$here/.python/bin/python" "$here/crates/bench/peers/live_gpu.py" "$@" ;;
 peers) exec "$here/.python/bin/python" "$here/crates/bench/peers/svd_gpu.py" "$@" ;;
 check) check ;;
 help | --help | -h) usage ;;

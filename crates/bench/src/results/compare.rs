@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Entry, KINORA, PROCESSOR, Results};
+use super::{CPU, Entry, KINORA, Results};
 use crate::Estimate;
 
 /// How a case changed.
@@ -77,7 +77,7 @@ pub fn compare(before: &Results, after: &Results, threshold: f64) -> Comparison 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     suite: String,
-    /// Whether the processor ran it, the precision, and the size. Two GPUs may be compared, with a note.
+    /// Whether the CPU ran it, the precision, and the size. Two GPUs may be compared, with a note.
     kind: String,
     case: String,
 }
@@ -89,7 +89,7 @@ fn entries(results: &Results) -> Vec<(Key, &Estimate)> {
             for entry in &case.entries {
                 let Entry { by, milliseconds: Some(time), .. } = entry else { continue };
                 let Some(kernel) = by.strip_prefix(KINORA) else { continue };
-                let on = if suite.device == PROCESSOR { PROCESSOR } else { "GPU" };
+                let on = if suite.device == CPU { CPU } else { "GPU" };
                 let kind = format!("{on} {} {}", suite.precision, suite.size.as_deref().unwrap_or_default());
                 let case = format!("{}{kernel}", case.name);
                 entries.push((Key { suite: suite.suite.clone(), kind, case }, time));
@@ -124,7 +124,7 @@ fn notes(before: &Results, after: &Results) -> Vec<String> {
     let gpu = |results: &Results| results.gpu.as_ref().map_or("none".to_owned(), |gpu| gpu.name.clone());
     let driver = |results: &Results| results.gpu.as_ref().map(|gpu| gpu.driver.clone());
     if before.processor != after.processor {
-        notes.push(format!("different processors: {}, now {}", before.processor, after.processor));
+        notes.push(format!("different CPUs: {}, now {}", before.processor, after.processor));
     }
     if before.kinora.build != after.kinora.build {
         notes.push(format!("different builds: {}, now {}", before.kinora.build, after.kinora.build));
@@ -172,14 +172,14 @@ pub(super) mod tests {
             format: FORMAT,
             kinora: Version { version: "0".into(), commit: "unknown".into(), build: "release".into() },
             date: "2026-01-01T00:00:00Z".into(),
-            processor: "a processor".into(),
+            processor: "a CPU".into(),
             threads: 2,
             gpu: None,
             peer: None,
             method: Method { turns: 12, seconds: 0.1, runs: 3, copies: 8 },
             suites: vec![SuiteResults {
                 suite: "cpu".into(),
-                device: PROCESSOR.into(),
+                device: CPU.into(),
                 precision: "f32".into(),
                 size: None,
                 not_run: None,

@@ -11,8 +11,7 @@ pub use compare::{Change, Comparison, Verdict, compare};
 pub use date::{date_of, now};
 pub use file::write_json;
 pub use model::{
-    CaseResults, Clock, Entry, FORMAT, Gpu, KINORA, Method, PROCESSOR, Results, ResultsError, SuiteResults,
-    Version,
+    CPU, CaseResults, Clock, Entry, FORMAT, Gpu, KINORA, Method, Results, ResultsError, SuiteResults, Version,
 };
 pub use plot::svg;
 pub use table::{comparison_text, header, row, suite_footer, suite_header};

@@ -48,9 +48,9 @@ pub struct Results {
     pub kinora: Version,
     /// When, in UTC: `2026-01-31T12:00:00Z`.
     pub date: String,
-    /// The processor, and the vector instructions used.
+    /// The CPU, and the vector instructions used.
     pub processor: String,
-    /// Threads of the processor that computed.
+    /// Threads of the CPU that computed.
     pub threads: usize,
     /// The GPU.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -101,15 +101,15 @@ pub struct Method {
     pub copies: usize,
 }
 
-/// The device of a suite that the processor ran.
-pub const PROCESSOR: &str = "processor";
+/// The device of a suite that the CPU ran.
+pub const CPU: &str = "CPU";
 
 /// A suite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SuiteResults {
     /// Its name.
     pub suite: String,
-    /// What computed: a GPU's name, or [`PROCESSOR`].
+    /// What computed: a GPU's name, or [`CPU`].
     pub device: String,
     /// The element type of operands and results.
     pub precision: String,

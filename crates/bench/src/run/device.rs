@@ -11,7 +11,7 @@ use super::{cpu::CpuBench, gpu, turns::Contestant};
 use crate::{
     BenchError,
     cases::Numbers,
-    results::{Gpu, PROCESSOR},
+    results::{CPU, Gpu},
 };
 
 /// A device that suites run on.
@@ -97,7 +97,7 @@ pub(super) struct CpuDevice;
 
 impl BenchDevice for CpuDevice {
     fn name(&self) -> String {
-        PROCESSOR.to_owned()
+        CPU.to_owned()
     }
 
     fn device(&self) -> Device {

@@ -25,7 +25,7 @@ impl NetworkLayer {
     /// If it does not fit into memory, or does not run.
     pub fn new(network: &Network, backend: &dyn Backend) -> Result<NetworkLayer, BenchError> {
         let (clip, step) = (network.inputs(Phase::Clip)?, network.inputs(Phase::Step)?);
-        let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {} };
+        let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared: None };
         let mut network = backend.plan(&network.graph, None)?.load(&Synthetic, &silent)?;
         network.run_clip(&clip)?;
         Ok(NetworkLayer { network, step })

@@ -15,7 +15,7 @@ pub enum Suite {
     Svd,
     /// The autoencoder's decoder.
     Vae,
-    /// Layers on the processor.
+    /// Layers on the CPU.
     Cpu,
     /// A whole clip of a small model.
     Pipeline,

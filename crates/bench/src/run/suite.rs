@@ -26,11 +26,11 @@ pub struct Options {
     pub suites: Vec<Suite>,
     /// The cases, by name.
     pub only: Filter,
-    /// What computes. The suite `cpu` always runs on the processor.
+    /// What computes. The suite `cpu` always runs on the CPU.
     pub target: Target,
-    /// The element type. Default: f16 on a GPU, f32 on the processor.
+    /// The element type. Default: f16 on a GPU, f32 on the CPU.
     pub dtype: Option<DType>,
-    /// The size of the networks. Default: full on a GPU, small on the processor and for whole clips.
+    /// The size of the networks. Default: full on a GPU, small on the CPU and for whole clips.
     pub size: Option<Size>,
     /// How often each case runs.
     pub method: Method,
@@ -179,7 +179,7 @@ impl Bench {
             cases: Vec::new(),
         };
         if let (Suite::Kernels, Some(why)) = (suite, &options.target.no_gpu) {
-            let instead = "--device cpu runs small layers of the same kinds on the processor";
+            let instead = "--device cpu runs small layers of the same kinds on the CPU";
             results.not_run = Some(format!("{why}; {instead}"));
             (results.device, results.size) = ("no GPU".to_owned(), None);
             results.precision = options.dtype.unwrap_or(DType::F16).to_string();

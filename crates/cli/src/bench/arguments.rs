@@ -11,7 +11,7 @@ use crate::quantities::{Part, at_least_one, seconds};
 const EXAMPLES: &str = "\
 Examples:
   kinora bench cpu
-      Layers on this processor, beside PyTorch's if it is installed.
+      Layers on this CPU, beside PyTorch's if it is installed.
 
   kinora bench kernels --only attention
       Every attention layer of Stable Video Diffusion on the GPU.
@@ -32,7 +32,7 @@ Examples:
       The names of all cases.
 
 Suites:
-  cpu       layers of a small model on the processor, in f32
+  cpu       layers of a small model on the CPU, in f32
   kernels   layers of Stable Video Diffusion and Stable Diffusion on a GPU, in
             f16; with --device cpu small layers of the same kinds
   svd       the image encoder, the autoencoder's encoder and a step of the UNet
@@ -45,7 +45,7 @@ is flushed before each run. A peer whose result differs from Kinora's is not
 timed. The table shows the median of the turns with its 95 % confidence
 interval; few turns allow less confidence, 75 % with --quick. `of best` is the
 time that the device's measured ceilings allow, as a share of the time taken. It
-exceeds 100 % if operands stay in a processor's cache, or a convolution needs
+exceeds 100 % if operands stay in a CPU's cache, or a convolution needs
 fewer multiplications than its FLOPs. `ratio` is the fastest peer's time over
 Kinora's: the median over the turns.
 
@@ -72,15 +72,15 @@ pub struct BenchArgs {
     #[arg(long)]
     pub list: bool,
 
-    /// The device: auto (a GPU if one works, else the processor), cpu, cuda, or cuda:N for GPU number N.
+    /// The device: auto (a GPU if one works, else the CPU), cpu, cuda, or cuda:N for GPU number N.
     #[arg(long, default_value_t = Device::Auto, value_name = "DEVICE")]
     pub device: Device,
 
-    /// The precision: f32, f16 or bf16 [default: f16 on a GPU, f32 on the processor].
+    /// The precision: f32, f16 or bf16 [default: f16 on a GPU, f32 on the CPU].
     #[arg(long, value_name = "NAME")]
     pub precision: Option<Precision>,
 
-    /// The size of the networks: full, small or tiny [default: full on a GPU, small on the processor and for pipeline].
+    /// The size of the networks: full, small or tiny [default: full on a GPU, small on the CPU and for pipeline].
     #[arg(long, value_name = "NAME", value_parser = sizes())]
     pub size: Option<Size>,
 

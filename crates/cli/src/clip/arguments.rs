@@ -73,6 +73,14 @@ pub struct RequestArgs {
     #[arg(long, value_name = "NAME", value_parser = scheduler(), help_heading = "The clip")]
     pub scheduler: Option<SchedulerKind>,
 
+    /// Where it runs.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+}
+
+/// Where a model runs.
+#[derive(Args, Debug)]
+pub struct MachineArgs {
     /// Where to run: auto (a GPU if one works, otherwise the CPU), cpu, cuda, or cuda:N for GPU number N.
     #[arg(long, default_value_t = Device::Auto, value_name = "DEVICE", help_heading = "The machine")]
     pub device: Device,
@@ -86,7 +94,7 @@ pub struct RequestArgs {
     #[arg(long, default_value_t = Tuning::Auto, value_name = "NAME", help_heading = "The machine")]
     pub tuning: Tuning,
 
-    /// Refuse to start if the clip needs more memory than this: 8GB, 7.5GiB [default: what the device has available].
+    /// Refuse to start if more memory is needed than this: 8GB, 7.5GiB [default: what the device has available].
     #[arg(long, visible_alias = "memory", value_name = "BYTES", help_heading = "The machine")]
     pub memory_limit: Option<Bytes>,
 }
@@ -149,11 +157,17 @@ pub fn scheduler() -> impl TypedValueParser<Value = SchedulerKind> {
 }
 
 /// The same for the ways to fit a photo.
-fn fit() -> impl TypedValueParser<Value = Fit> {
+pub fn fit() -> impl TypedValueParser<Value = Fit> {
     PossibleValuesParser::new(Fit::ALL.map(Fit::name)).try_map(|name| name.parse::<Fit>())
 }
 
 /// The same for precisions.
 pub fn precision() -> impl TypedValueParser<Value = Precision> {
     PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
+}
+
+/// The quality of an .mp4.
+pub fn quality(text: &str) -> Result<u8, String> {
+    let quality = text.parse().ok().filter(|quality| (1..=100).contains(quality));
+    quality.ok_or_else(|| "this must be a whole number from 1 to 100".to_owned())
 }

@@ -47,7 +47,7 @@ pub struct Order {
 pub fn precision(request: &RequestArgs) -> Result<Precision, Failure> {
     match request.clip.precision {
         Some(precision) => Ok(precision),
-        None => Ok(Precision::default_for(request.device)?),
+        None => Ok(Precision::default_for(request.machine.device)?),
     }
 }
 
@@ -63,9 +63,9 @@ impl Order {
         // Networks are not kept loaded unless there are several clips: each makes room for the next.
         let options = LoadOptions::default()
             .precision(precision)
-            .device(request.device)
-            .kernels(request.kernels)
-            .tuning(request.tuning)
+            .device(request.machine.device)
+            .kernels(request.machine.kernels)
+            .tuning(request.machine.tuning)
             .memory_budget(limit.map_or(MemoryBudget::Unlimited, |limit| {
                 MemoryBudget::Bytes(usize::try_from(limit.bytes).unwrap_or(usize::MAX))
             }))
@@ -99,19 +99,20 @@ impl Order {
         self
     }
 
-    /// Makes the clip.
+    /// Makes the clip; gives it with a warning if it is not quite the one that was asked for.
     pub fn make(
         &self,
         pipeline: &ImageToVideo,
         still: &Still,
         settings: &Settings,
         display: &mut Display,
-    ) -> Result<Clip, Failure> {
+    ) -> Result<(Clip, Option<String>), Failure> {
         // The clip before may have been written.
         Phase::AtOnce.enter();
         display.advance("planning", Unit::Parts, 0, 1);
         let photo = &still.image;
-        let settings = self.fitted(pipeline, photo, settings, display)?;
+        let (settings, warning) = self.fitted(pipeline, photo, settings)?;
+        warning.iter().for_each(|warning| display.warn(warning));
         let clip = pipeline
             .generate_with(photo, &settings, |progress| {
                 show(display, progress);
@@ -119,29 +120,30 @@ impl Order {
             })
             .map_err(|error| self.failure(error))?;
         display.end_stage();
-        Ok(clip)
+        Ok((clip, warning))
     }
 
-    /// The settings, with fewer frames decoded together if the clip fits its memory only so and none were asked for.
+    /// The settings, with fewer frames decoded together if the clip fits its memory only so and none were asked for, and then a
+    /// warning.
     fn fitted(
         &self,
         pipeline: &ImageToVideo,
         photo: &RgbImage,
         settings: &Settings,
-        display: &Display,
-    ) -> Result<Settings, Failure> {
+    ) -> Result<(Settings, Option<String>), Failure> {
         if !self.any_decode_chunk {
-            return Ok(settings.clone());
+            return Ok((settings.clone(), None));
         }
         let fitted = pipeline.fit(photo, settings).map_err(|error| self.failure(error))?;
-        if let (true, Some(limit)) = (fitted.decode_chunk < settings.decode_chunk, self.limit) {
-            let (chunk, limit) = (fitted.decode_chunk, Bytes(limit.bytes));
+        let chunk = fitted.decode_chunk;
+        let warning = self.limit.filter(|_| chunk < settings.decode_chunk).map(|limit| {
             let frames = if chunk == 1 { "1 frame".to_owned() } else { format!("{chunk} frames") };
-            display.warn(&format!(
+            let limit = Bytes(limit.bytes);
+            format!(
                 "decoding {frames} at a time to fit {limit}, which changes the pixels a little; --decode-chunk sets it"
-            ));
-        }
-        Ok(fitted)
+            )
+        });
+        Ok((fitted, warning))
     }
 
     fn failure(&self, error: GenerateError) -> Failure {
@@ -158,14 +160,14 @@ impl Order {
 /// The options for GPU kernels, if they were given and no GPU runs the clip.
 fn ignored_options(request: &RequestArgs) -> Result<Option<String>, Failure> {
     let given: Vec<&str> = [
-        (request.kernels != KernelSet::default()).then_some("--kernels"),
-        (request.tuning != Tuning::default()).then_some("--tuning"),
+        (request.machine.kernels != KernelSet::default()).then_some("--kernels"),
+        (request.machine.tuning != Tuning::default()).then_some("--tuning"),
     ]
     .into_iter()
     .flatten()
     .collect();
     // The CPU's default is f32, and a GPU's f16.
-    if given.is_empty() || Precision::default_for(request.device)? != Precision::F32 {
+    if given.is_empty() || Precision::default_for(request.machine.device)? != Precision::F32 {
         return Ok(None);
     }
     Ok(Some(format!("the CPU makes this clip, so GPU options have no effect: {}", given.join(" and "))))
@@ -173,9 +175,9 @@ fn ignored_options(request: &RequestArgs) -> Result<Option<String>, Failure> {
 
 /// The memory that the clip may take: the requested limit, otherwise what is available.
 fn memory_limit(arguments: &RequestArgs) -> Result<Option<MemoryLimit>, Failure> {
-    match arguments.memory_limit {
+    match arguments.machine.memory_limit {
         Some(Bytes(bytes)) => Ok(Some(MemoryLimit { bytes, source: LimitSource::Asked })),
-        None => Ok(arguments.device.available_memory()?),
+        None => Ok(arguments.machine.device.available_memory()?),
     }
 }
 
@@ -203,10 +205,10 @@ fn show(display: &mut Display, progress: &Progress<'_>) {
     let unit = match progress.stage {
         Stage::Tune => Unit::Kernels,
         Stage::Compile => Unit::Compiled,
-        Stage::Load => Unit::Parts,
+        Stage::Load | Stage::EncodeText => Unit::Parts,
         Stage::EncodeImage | Stage::EncodeLatents => Unit::Photo,
         Stage::Denoise => Unit::Steps,
-        Stage::Decode => Unit::Frames,
+        Stage::Decode | Stage::Draw => Unit::Frames,
     };
     display.advance(progress.stage.describe(), unit, progress.done as u64, progress.total as u64);
 }

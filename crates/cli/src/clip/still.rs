@@ -43,6 +43,11 @@ impl Still {
         Ok(Still::new(photo.on(background(request, transparent)), transparent, request))
     }
 
+    /// A picture that was drawn for the clip.
+    pub fn drawn(image: RgbImage, request: &RequestArgs) -> Still {
+        Still::new(image, false, request)
+    }
+
     fn new(image: RgbImage, transparent: bool, request: &RequestArgs) -> Still {
         Still { image, transparent, background: background(request, transparent) }
     }
@@ -83,7 +88,7 @@ const SMALL_PHOTO: u64 = 8_000_000;
 
 /// The memory that opening a photo may take: the requested limit, otherwise what the machine has available.
 fn memory(request: &RequestArgs) -> u64 {
-    let asked = request.memory_limit.map(|Bytes(bytes)| bytes);
+    let asked = request.machine.memory_limit.map(|Bytes(bytes)| bytes);
     let limit = asked.or_else(|| memory::available().map(|limit| limit.bytes));
     limit.unwrap_or(u64::MAX).max(SMALL_PHOTO)
 }

@@ -1,5 +1,7 @@
 //! `kinora doctor`: what works on this machine, and what to do about what does not.
 
+use std::collections::HashMap;
+
 use anstyle::{AnsiColor, Style};
 use clap::Args;
 use kinora::{
@@ -69,10 +71,12 @@ pub fn run(arguments: &DoctorArgs) -> Result<(), Failure> {
 /// The width of the names of checks.
 const NAME: usize = 13;
 
-/// Findings as lines. Checks that did not run for the same reason share one.
+/// Findings as lines. Checks that did not run for the same reason share one, or the later refers to the earlier.
 #[derive(Default)]
 struct Lines {
     waiting: Option<(String, Finding)>,
+    /// Why checks did not run, with the names of the first.
+    said: HashMap<String, String>,
 }
 
 impl Lines {
@@ -96,7 +100,13 @@ impl Lines {
 
     /// What is left.
     fn end(&mut self) -> String {
-        self.waiting.take().map_or_else(String::new, |(names, finding)| line(&names, &finding))
+        let Some((names, mut finding)) = self.waiting.take() else { return String::new() };
+        if let Some(first) = self.said.get(&finding.found) {
+            finding.found = format!("see {first}");
+        } else {
+            self.said.insert(finding.found.clone(), names.clone());
+        }
+        line(&names, &finding)
     }
 }
 

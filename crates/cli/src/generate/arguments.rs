@@ -1,10 +1,13 @@
 //! The options of `kinora generate`.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, ValueHint};
 
-use crate::{clip::arguments::RequestArgs, quantities::number};
+use crate::{
+    clip::arguments::{RequestArgs, quality},
+    quantities::{model_name, number},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -22,6 +25,9 @@ Examples:
   kinora generate photo.jpg --model ./svd-xt --size 512x320 --steps 15 --seed 7
       Smaller and quicker, from a folder on disk, and the same again with the
       same seed.
+
+  kinora generate --prompt \"a lighthouse in a storm\" -o storm.mp4
+      Draws the photo first, with Stable Diffusion Turbo.
 
   kinora generate portrait.jpg --fit pad
       All of a photo of another shape, with bars beside it.
@@ -52,12 +58,24 @@ pub struct GenerateArgs {
     #[arg(value_name = "PHOTO", value_hint = ValueHint::FilePath)]
     pub photos: Vec<PathBuf>,
 
+    /// Draw the photo first, after this text, instead of reading one.
+    #[arg(long, value_name = "TEXT", conflicts_with = "photos", help_heading = "A photo that is drawn")]
+    pub prompt: Option<String>,
+
+    /// The model that draws it, as for `kinora image` [default: sd-turbo].
+    #[arg(long, value_name = "FOLDER|NAME", requires = "prompt", value_parser = model_name(), help_heading = "A photo that is drawn")]
+    pub draw_model: Option<OsString>,
+
+    /// Its tiny autoencoder, as for `kinora image`.
+    #[arg(long, value_name = "FOLDER|NAME", requires = "prompt", value_parser = model_name(), help_heading = "A photo that is drawn")]
+    pub draw_autoencoder: Option<OsString>,
+
     /// How the clip is to be made.
     #[command(flatten)]
     pub request: RequestArgs,
 
     /// The video to write: .mp4, .gif, .y4m, or .png for numbered pictures; - for YUV4MPEG2 on standard output; a
-    /// folder for videos named after their photos [default: photo.mp4 for photo.jpg, in the current folder].
+    /// folder for .mp4 files named after their photos [default: photo.mp4 for photo.jpg, in the current folder].
     #[arg(short, long, value_name = "FILE|FOLDER", value_hint = ValueHint::AnyPath)]
     pub output: Option<PathBuf>,
 
@@ -90,9 +108,4 @@ pub struct GenerateArgs {
     /// Print what is used and how long every stage and step took.
     #[arg(short, long)]
     pub verbose: bool,
-}
-
-fn quality(text: &str) -> Result<u8, String> {
-    let quality = text.parse().ok().filter(|quality| (1..=100).contains(quality));
-    quality.ok_or_else(|| "this must be a whole number from 1 to 100".to_owned())
 }

@@ -13,7 +13,7 @@ use std::{
 
 use kinora::{
     RgbImage,
-    image_to_video::{GenerateError, ImageToVideo, Settings},
+    image_to_video::{GenerateError, ImageToVideo, Precision, Settings},
     profile::Profiler,
     video::{FrameRate, VideoError, VideoFile, VideoFormat, VideoOptions, WrittenVideo},
 };
@@ -29,6 +29,7 @@ use crate::{
     failure::Failure,
     files,
     interrupt::{self, Phase},
+    live::drawing::{self, Models},
     print, standard_output,
 };
 
@@ -55,15 +56,42 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
     };
 
     try_place(&job.output, &probe)?;
-    let still = Still::open(job.photo.as_deref(), &arguments.request)?;
+    // A photo that cannot be read is reported before a model is downloaded.
+    let read = match arguments.prompt {
+        Some(_) => None,
+        None => Some(Still::open(job.photo.as_deref(), &arguments.request)?),
+    };
     let order = Order::new(&arguments.request, precision, Profiler::off(), &mut display)?;
+    let still = match read {
+        Some(still) => still,
+        None => draw(arguments, precision, order.settings.seed, &mut display)?,
+    };
     let maker = Maker { arguments, video: video_options(arguments, &order.settings)?, order };
     maker.try_a_frame(job)?;
     let mut notices = maker.notices(job, &still, &display);
     let pipeline = maker.order.open(&mut display)?;
     let made = maker.make(&pipeline, job, &still, &maker.order.settings, &mut display)?;
-    notices.warnings.extend(made.left_behind());
+    notices.warnings.extend_from_slice(&made.warnings);
     if arguments.json { print(&format!("{}\n", made.json(job, &still, &notices, &maker))) } else { Ok(()) }
+}
+
+/// Draws the photo after a prompt, with the clip's seed.
+fn draw(
+    arguments: &GenerateArgs,
+    precision: Precision,
+    seed: u64,
+    display: &mut Display,
+) -> Result<Still, Failure> {
+    let models = Models {
+        model: arguments.draw_model.as_ref(),
+        autoencoder: arguments.draw_autoencoder.as_ref(),
+        controlnet: None,
+        lora: &[],
+        precision: Some(precision),
+        machine: &arguments.request.machine,
+    };
+    let prompt = arguments.prompt.as_deref().unwrap_or_default();
+    Ok(Still::drawn(drawing::picture(models, prompt, seed, display)?, &arguments.request))
 }
 
 /// What the user is told about a clip before it is made.
@@ -118,12 +146,14 @@ impl Maker<'_> {
         settings: &Settings,
         display: &mut Display,
     ) -> Result<Made, Failure> {
-        let clip = self.order.make(pipeline, still, &still.settings(settings), display)?;
+        let (clip, warning) = self.order.make(pipeline, still, &still.settings(settings), display)?;
         // A reader of standard output may take its time, and nothing would be left behind there.
         if job.to_standard_output() { Phase::AtOnce } else { Phase::Writing }.enter();
         let written = write(&job.output, &self.video, &clip.frames, display)?;
-        let made = Made { written, report: clip.report };
-        made.left_behind().iter().for_each(|warning| display.warn(warning));
+        let mut made = Made { written, report: clip.report, warnings: warning.into_iter().collect() };
+        let left = made.left_behind();
+        left.iter().for_each(|warning| display.warn(warning));
+        made.warnings.extend(left);
         made.details().iter().for_each(|line| display.detail(line));
         display.result(&made.summary(&job.output, &self.video), &made.line(&job.output));
         Ok(made)

@@ -22,6 +22,8 @@ use crate::{
 pub struct Made {
     pub written: WrittenVideo,
     pub report: Report,
+    /// What was said while it was made and written.
+    pub warnings: Vec<String>,
 }
 
 impl Made {
@@ -34,7 +36,7 @@ impl Made {
 
     /// The clip and what it took.
     pub fn summary(&self, path: &Path, options: &VideoOptions) -> String {
-        let Made { written, report } = self;
+        let Made { written, report, .. } = self;
         let Settings { width, height, seed, .. } = report.settings;
         let size = PictureSize { width, height };
         let rate = options.frame_rate.as_f64();
@@ -55,7 +57,7 @@ impl Made {
     }
 
     /// Warnings about files that are not a part of the clip, and that someone should know of.
-    pub fn left_behind(&self) -> Vec<String> {
+    pub(super) fn left_behind(&self) -> Vec<String> {
         let follow = match self.written.left.as_slice() {
             [] => None,
             [only] => {

@@ -37,10 +37,7 @@ pub fn run(
             None => one(arguments, job, precision, &mut opened, display),
         };
         match made {
-            Ok(clip) => {
-                clips.push(clip);
-                interrupt::set_made(clips.len() - failed.len(), jobs.len());
-            }
+            Ok(clip) => clips.push(clip),
             Err(failure) if failure.is_of_one_clip() => {
                 display.abandon_stage();
                 clips.push(json!({ "photo": { "file": job.name() }, "error": failure.tell() }));
@@ -51,6 +48,7 @@ pub fn run(
                 break;
             }
         }
+        interrupt::set_clips(&clips, clips.len() - failed.len(), jobs.len());
     }
     let made = clips.len() - failed.len();
     let failure = match stopped {
@@ -87,6 +85,6 @@ fn one<'a>(
     let seed = arguments.request.seed.unwrap_or_else(random_seed);
     let settings = maker.order.settings.clone().seed(seed);
     let made = maker.make(pipeline, job, &still, &settings, display)?;
-    notices.warnings.extend(made.left_behind());
+    notices.warnings.extend_from_slice(&made.warnings);
     Ok(made.json(job, &still, &notices, maker))
 }

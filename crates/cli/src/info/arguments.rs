@@ -2,10 +2,13 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, ValueHint};
-use kinora::image_to_video::Configs;
+use clap::{Args, ValueHint, builder::PossibleValuesParser};
+use kinora::{image_to_video::Configs, live::LiveConfigs};
 
-use crate::{clip::arguments::ClipArgs, quantities::model_name};
+use crate::{
+    clip::arguments::ClipArgs,
+    quantities::{at_least_one, model_name},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,13 +29,16 @@ Examples:
   kinora info --config svd --decode-chunk 2 --json
       The same for a program.
 
+  kinora info --config sd-turbo --tiny-autoencoder --size 640x384 --steps 2
+      The memory that live video needs, and the FLOPs of a frame.
+
 Memory is the peak of a clip, weights included, as Kinora plans it before it
-starts. A multiply-add counts as two FLOPs. Both figures are from the plan for
-this machine.
+starts; for live video it is that of all networks. A multiply-add counts as two
+FLOPs. Both figures are from the plan for this machine.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
-/// Shows what is in a model, and the memory and FLOPs a clip needs.
+/// Shows what is in a model, and the memory and FLOPs that a clip, or a frame of live video, needs.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "See `kinora info --help` for more, with examples.")]
 pub struct InfoArgs {
@@ -41,13 +47,21 @@ pub struct InfoArgs {
     pub model: Option<OsString>,
 
     /// A published model by its configuration alone; its files are not needed.
-    #[arg(long, value_name = "NAME", value_parser = Configs::PRESETS, conflicts_with = "model")]
+    #[arg(long, value_name = "NAME", value_parser = presets(), conflicts_with = "model")]
     pub config: Option<String>,
 
     /// Say which clip fits which GPU, and about how long it takes there. Prints a Markdown table; with --json, a list.
     #[cfg(feature = "cuda")]
     #[arg(long, conflicts_with = "precision")]
     pub hardware: bool,
+
+    /// Denoising steps of a clip, or of a frame of live video [default: the model's own].
+    #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "The clip")]
+    pub steps: Option<usize>,
+
+    /// Live video with the published tiny autoencoder (taesd) instead of the model's own, by its configuration alone.
+    #[arg(long)]
+    pub tiny_autoencoder: bool,
 
     /// The clip.
     #[command(flatten)]
@@ -56,4 +70,9 @@ pub struct InfoArgs {
     /// Print one JSON object on standard output.
     #[arg(long)]
     pub json: bool,
+}
+
+/// The models that are known by name: of clips, and of live video.
+fn presets() -> PossibleValuesParser {
+    PossibleValuesParser::new(Configs::PRESETS.into_iter().chain(LiveConfigs::PRESETS))
 }

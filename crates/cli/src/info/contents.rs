@@ -12,8 +12,11 @@ pub struct Contents {
     pub folder: String,
     pub pipeline: String,
     pub parts: Vec<PartContents>,
-    /// What the weights lack for the requested clip.
+    /// What the weights lack for what is asked for.
     pub problems: Vec<String>,
+    /// What the model makes, in words.
+    #[serde(skip)]
+    pub product: &'static str,
 }
 
 /// A part of the model.
@@ -39,11 +42,12 @@ pub struct StoredWeights {
 
 impl Contents {
     /// Opens every weights file of the folder. Only their headers are read.
-    pub fn read(folder: &ModelFolder) -> Result<Self, FolderError> {
+    pub fn read(folder: &ModelFolder, product: &'static str) -> Result<Self, FolderError> {
         let parts = folder.parts().iter().map(|part| read_part(folder, part)).collect::<Result<_, _>>()?;
         // JSON has no way to write a name that is not Unicode.
         let path = folder.path().to_string_lossy().into_owned();
-        Ok(Contents { folder: path, pipeline: folder.pipeline().to_owned(), parts, problems: Vec::new() })
+        let pipeline = folder.pipeline().to_owned();
+        Ok(Contents { folder: path, pipeline, parts, problems: Vec::new(), product })
     }
 }
 

@@ -58,13 +58,15 @@ pub fn memory_table(
     Ok(MemoryTable { rows: rows.collect::<Result<_, GenerateError>>()?, columns })
 }
 
-/// Does something with every item, each in a thread of its own. If one panics, so does this.
+/// Does something with every item, each in a thread of its own as far as the system allows. If one panics, so does this.
 fn in_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     thread::scope(|scope| {
         let work = &work;
-        let threads: Vec<_> = items.iter().map(|item| scope.spawn(move || work(item))).collect();
-        let result = |thread: thread::ScopedJoinHandle<'_, R>| {
-            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        let start = |item| thread::Builder::new().spawn_scoped(scope, move || work(item)).map_err(|_| item);
+        let threads: Vec<_> = items.iter().map(start).collect();
+        let result = |thread: Result<thread::ScopedJoinHandle<'_, R>, &T>| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(item) => work(item),
         };
         threads.into_iter().map(result).collect()
     })

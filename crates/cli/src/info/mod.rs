@@ -1,9 +1,10 @@
-//! `kinora info`: what is in a model, and the memory and FLOPs a clip needs.
+//! `kinora info`: what is in a model, and the memory and FLOPs that a clip, or a frame of live video, needs.
 
 pub mod arguments;
 mod contents;
 #[cfg(feature = "cuda")]
 mod hardware;
+mod live;
 mod memory;
 mod text;
 
@@ -45,22 +46,34 @@ pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
     // Not by clap: a model of the environment is no reason to refuse --config.
     let from_environment = || env::var_os("KINORA_MODEL").filter(|name| !name.is_empty());
     let model = arguments.model.clone().or_else(from_environment);
-    let (folder, configs) = match (&arguments.config, &model) {
-        (Some(name), _) => {
-            let unknown = || Failure::Usage(format!("there is no configuration {name}"));
-            (None, Configs::preset(name).ok_or_else(unknown)?)
-        }
-        (None, model) => {
-            let folder = match model {
-                Some(name) => model::open_local(name, &Variant::For(precision.dtype()))?,
-                None => model::in_the_box()?,
-            };
-            let configs = Configs::read(&folder)?;
-            (Some(folder), configs)
+    let folder = match (&arguments.config, &model) {
+        (Some(_), _) => None,
+        (None, Some(name)) => Some(model::open_local(name, &Variant::For(precision.dtype()))?),
+        (None, None) => Some(model::in_the_box()?),
+    };
+    match live::configs(arguments, folder.as_ref())? {
+        Some(configs) => live::run(&configs, folder, arguments, precision),
+        None => clip(folder, arguments, precision),
+    }
+}
+
+/// Prints what is known about a model of clips.
+fn clip(folder: Option<ModelFolder>, arguments: &InfoArgs, precision: Precision) -> Result<(), Failure> {
+    let configs = match (&folder, &arguments.config) {
+        (Some(folder), _) => Configs::read(folder)?,
+        (None, name) => {
+            let name = name.as_deref().unwrap_or_default();
+            Configs::preset(name)
+                .ok_or_else(|| Failure::Usage(format!("there is no configuration {name}")))?
         }
     };
+    if arguments.tiny_autoencoder {
+        let problem = "--tiny-autoencoder is for live video, and this model makes clips";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
     let mut settings = Settings::for_configs(&configs);
     arguments.clip.apply(&mut settings);
+    settings.steps = arguments.steps.unwrap_or(settings.steps);
     #[cfg(feature = "cuda")]
     if arguments.hardware {
         return hardware::run(&configs, &settings, arguments.json);
@@ -79,7 +92,7 @@ pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
 
 /// What is in a model's folder, and what its weights lack for a clip.
 fn contents(folder: ModelFolder, settings: &Settings, precision: Precision) -> Result<Contents, Failure> {
-    let contents = Contents::read(&folder)?;
+    let contents = Contents::read(&folder, "clip")?;
     let options = LoadOptions::default().precision(precision);
     let problems = ImageToVideo::new(folder, options)?.weights_problems(settings)?;
     Ok(Contents { problems: problems.iter().map(ToString::to_string).collect(), ..contents })

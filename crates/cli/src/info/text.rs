@@ -82,7 +82,7 @@ impl fmt::Display for Contents {
         if self.problems.is_empty() {
             return Ok(());
         }
-        writeln!(f, "\nNo clip can be made with these weights:")?;
+        writeln!(f, "\nNo {} can be made with these weights:", self.product)?;
         for problem in self.problems.iter().take(SHOWN_PROBLEMS) {
             writeln!(f, "  {problem}")?;
         }
@@ -111,16 +111,16 @@ impl fmt::Display for MemoryTable {
 }
 
 /// Columns as wide as their cells; words are aligned left, numbers right.
-struct Table {
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    fn new<S: Into<String>>(heads: impl IntoIterator<Item = S>) -> Self {
+    pub fn new<S: Into<String>>(heads: impl IntoIterator<Item = S>) -> Self {
         Table { rows: vec![heads.into_iter().map(Into::into).collect()] }
     }
 
-    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use libc::{SIG_IGN, SIGHUP, SIGINT, SIGTERM, SIGXCPU, SIGXFSZ, c_int, sigset_t};
 
-/// What asks a program to end: Ctrl-C, a service manager, a terminal that was closed, and a limit on processor time.
+/// What asks a program to end: Ctrl-C, a service manager, a terminal that was closed, and a limit on CPU time.
 const REQUESTS: [c_int; 4] = [SIGINT, SIGTERM, SIGHUP, SIGXCPU];
 
 /// Calls `heard` on a thread of its own for each request to end. A signal that whoever started the program has it ignore,

@@ -54,7 +54,8 @@ fn profile_clip(arguments: &RunArgs) -> Result<(), Failure> {
     let pipeline = order.open(&mut display)?;
     display.advance("measuring the device", Unit::Parts, 0, 1);
     let machine = pipeline.machine()?;
-    let clip = order.make(&pipeline, &still, &still.settings(&order.settings), &mut display)?;
+    let (clip, warning) = order.make(&pipeline, &still, &still.settings(&order.settings), &mut display)?;
+    warning.iter().for_each(|warning| profiler.note(warning));
 
     let settings = &clip.report.settings;
     // Reports are passed around: the folder's name says which model it was, but not where it was stored.

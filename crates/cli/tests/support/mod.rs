@@ -94,6 +94,15 @@ pub fn after(first: &str, command: &Command) -> Command {
     shell
 }
 
+/// The command with room for so many threads and no more: each takes its share of the addresses. Two of them compute.
+pub fn with_threads(most: u64, command: &Command) -> Command {
+    const ADDRESSES: u64 = 8 << 30;
+    let mut limited = after(&format!("ulimit -v {}", ADDRESSES >> 10), command);
+    let stack = ADDRESSES / (most + 1);
+    limited.env("RUST_MIN_STACK", stack.to_string()).env("RAYON_NUM_THREADS", "2");
+    limited
+}
+
 /// Runs the program with these words.
 pub fn run(words: &[&str]) -> Answer {
     answer(kinora().args(words))

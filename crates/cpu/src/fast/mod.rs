@@ -34,6 +34,12 @@ use crate::{
     view::{View, ViewMut},
 };
 
+/// Registers the destructors of this thread's scratch memory: see [`crate::threads::register_scratch`].
+pub(crate) fn register_scratch() {
+    attention::register_scratch();
+    winograd::register_scratch();
+}
+
 /// Runs one op on planned memory. `packed` is its weight, if it was packed at load time.
 ///
 /// Operands and results are those that the graph has checked; a result overwrites an operand only if

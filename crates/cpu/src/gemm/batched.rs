@@ -36,6 +36,11 @@ thread_local! {
     static PACKED: Cell<AlignedBuffer<f32>> = const { Cell::new(AlignedBuffer::new()) };
 }
 
+/// Registers the destructors of this thread's scratch memory: see [`crate::threads::register_scratch`].
+pub(super) fn register_scratch() {
+    PACKED.with(|_| ());
+}
+
 /// Multiplies the left operand `left(i)` with the `i`-th of `right`, for `i` below `batch`; `epilogue(i)` takes the
 /// result.
 ///

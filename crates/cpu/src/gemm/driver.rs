@@ -70,6 +70,12 @@ thread_local! {
     static STARTS: Cell<Vec<*const f32>> = const { Cell::new(Vec::new()) };
 }
 
+/// Registers the destructors of this thread's scratch memory: see [`crate::threads::register_scratch`].
+pub(super) fn register_scratch() {
+    SCRATCH.with(|_| ());
+    STARTS.with(|_| ());
+}
+
 /// Computes and finishes one block of C.
 fn multiply_block<R: Rows, E: Epilogue>(
     rows: &R,

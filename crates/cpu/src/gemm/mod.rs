@@ -34,3 +34,9 @@ pub(crate) use epilogue::{Epilogue, Finish};
 pub(crate) use rows::{MatrixRows, Rows, TransposedRows};
 pub(crate) use values::Values;
 pub(crate) use weights::PackedWeights;
+
+/// Registers the destructors of this thread's scratch memory: see [`crate::threads::register_scratch`].
+pub(crate) fn register_scratch() {
+    driver::register_scratch();
+    batched::register_scratch();
+}

@@ -29,6 +29,8 @@ pub struct PreparedLaunch {
     block: [u32; 3],
     shared_bytes: u32,
     cluster: u32,
+    /// Whether it may start before the launch in front of it has ended.
+    overlaps: bool,
     /// The arguments, each at the start of a line.
     _values: Box<[Line]>,
     /// Where each argument lies in `_values`.
@@ -73,7 +75,26 @@ impl PreparedLaunch {
         // SAFETY: every start is within the slice.
         let pointers = starts.into_iter().map(|start| unsafe { base.add(start) }.cast::<c_void>()).collect();
         let Launch { grid, block, shared_bytes, cluster, .. } = *launch;
-        Ok(PreparedLaunch { function, grid, block, shared_bytes, cluster, _values: values, pointers })
+        let overlaps = false;
+        Ok(PreparedLaunch {
+            function,
+            grid,
+            block,
+            shared_bytes,
+            cluster,
+            overlaps,
+            _values: values,
+            pointers,
+        })
+    }
+
+    /// Lets it start before the launch in front of it has ended (programmatic dependent launch).
+    ///
+    /// # Safety
+    /// Its kernel waits for that launch by itself before it touches global memory.
+    #[must_use]
+    pub unsafe fn overlapping(self) -> PreparedLaunch {
+        PreparedLaunch { overlaps: true, ..self }
     }
 
     /// Puts the launch into a stream.
@@ -85,11 +106,20 @@ impl PreparedLaunch {
     /// If the driver refuses it.
     pub unsafe fn enqueue(&self, stream: &Stream) -> Result<(), CudaError> {
         let entered = stream.context().enter()?;
-        let mut cluster = CUlaunchAttribute {
-            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-            pad: [0; 4],
-            value: CUlaunchAttributeValue { clusterDim: ClusterDimensions { x: self.cluster, y: 1, z: 1 } },
-        };
+        let attribute = |id, value| CUlaunchAttribute { id, pad: [0; 4], value };
+        let mut attributes = Vec::with_capacity(2);
+        if self.cluster > 1 {
+            attributes.push(attribute(
+                CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                CUlaunchAttributeValue { clusterDim: ClusterDimensions { x: self.cluster, y: 1, z: 1 } },
+            ));
+        }
+        if self.overlaps {
+            attributes.push(attribute(
+                CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+            ));
+        }
         let config = CUlaunchConfig {
             gridDimX: self.grid[0],
             gridDimY: self.grid[1],
@@ -99,8 +129,8 @@ impl PreparedLaunch {
             blockDimZ: self.block[2],
             sharedMemBytes: self.shared_bytes,
             hStream: stream.handle(),
-            attrs: &mut cluster,
-            numAttrs: u32::from(self.cluster > 1),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
         };
         // SAFETY: stream and function are of the current context or refused; the driver copies the arguments, which are
         // the kernel's by the caller's promise, and does not write them.

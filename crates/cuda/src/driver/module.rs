@@ -13,7 +13,7 @@ use cudarc::driver::sys::{
 };
 
 use super::context::Context;
-use crate::CudaError;
+use crate::{Architecture, CudaError};
 
 /// Room for what the driver says about code that it does not take.
 const LOG_BYTES: usize = 16 << 10;
@@ -155,13 +155,24 @@ impl Function {
     /// # Errors
     /// If the driver fails.
     pub fn registers(&self) -> Result<u32, CudaError> {
+        self.get(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS, "ask for a kernel's registers")
+    }
+
+    /// The architecture that its source was compiled for, whatever chip its code was translated to.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub fn architecture(&self) -> Result<Architecture, CudaError> {
+        let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION;
+        self.get(attribute, "ask for a kernel's architecture").map(Architecture)
+    }
+
+    fn get(&self, attribute: CUfunction_attribute, doing: &str) -> Result<u32, CudaError> {
         let entered = self.context().enter()?;
         let mut value = 0;
         // SAFETY: the function is of the current context, and the call writes one number.
-        let code = unsafe {
-            sys::cuFuncGetAttribute(&mut value, CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS, self.handle)
-        };
-        entered.check(code, "ask for a kernel's registers")?;
+        let code = unsafe { sys::cuFuncGetAttribute(&mut value, attribute, self.handle) };
+        entered.check(code, doing)?;
         Ok(u32::try_from(value).unwrap_or(0))
     }
 }

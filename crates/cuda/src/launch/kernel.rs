@@ -95,6 +95,11 @@ impl Kernel {
         format!("{}:{}", self.source.path, self.entry)
     }
 
+    /// Whether it waits for the launch before it by itself, if it is compiled for Hopper: see `common/grid.cuh`.
+    pub fn waits(&self) -> bool {
+        self.source.text.contains("    wait_for_launch_before();\n")
+    }
+
     /// The text of `specialisation.cuh`.
     pub fn specialisation(&self) -> String {
         let constants: String =
@@ -146,6 +151,8 @@ impl Launch {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
     use super::*;
     use crate::{
         Architecture, CodeForm, CudaError,
@@ -180,6 +187,29 @@ extern "C" __global__ void k(float *y, Extents extents, const Operands operands,
         let extents = Extents { rows: 1, columns: 2, depth: 3 };
         let kernel = Kernel::new(Source { path: "test/k.cu", text }, "k");
         Launch::new(kernel, 1, 32, arguments![at, extents, operands, 7, 0.5f32]).kernel
+    }
+
+    /// The texts of all CUDA sources under a folder.
+    fn sources(folder: &Path, texts: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, texts);
+            } else if path.extension().is_some_and(|extension| extension == "cu") {
+                texts.push(fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn every_kernel_waits_for_the_launch_before_it() {
+        let mut texts = Vec::new();
+        sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut texts);
+        assert!(texts.len() > 20);
+        for text in texts {
+            let count = |part: &str| text.matches(part).count();
+            assert_eq!(count("__global__ void"), count("    wait_for_launch_before();\n"), "{text}");
+        }
     }
 
     #[test]

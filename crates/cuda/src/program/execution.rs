@@ -87,18 +87,43 @@ impl Executor {
     pub fn enqueue(&mut self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
         self.phase = phase;
         if phase == Phase::Step {
-            self.steps += 1;
             // Events within a CUDA graph would only show its last launch.
-            if let (Some(graph), None) = (&mut self.recorded, &self.timing) {
-                // SAFETY: the memory lives as long as the program, which waits for the stream before it is dropped.
-                let launched = unsafe { graph.enqueue(stream) };
-                return launched.map_err(|error| self.during_run(error));
+            if self.timing.is_none()
+                && let Some(mut graph) = self.recorded.take()
+            {
+                let launched = self.enqueue_recorded(stream, &mut graph);
+                self.recorded = Some(graph);
+                return launched;
             }
+            self.steps += 1;
         }
         if self.timing.is_some() {
             return self.enqueue_timed(stream, phase);
         }
         self.enqueue_launches(stream, phase)
+    }
+
+    /// Enqueues a step that was recorded elsewhere.
+    pub fn enqueue_recorded(
+        &mut self,
+        stream: &Stream,
+        graph: &mut ExecutableGraph,
+    ) -> Result<(), CudaError> {
+        self.phase = Phase::Step;
+        self.steps += 1;
+        // SAFETY: the memory lives as long as the program, which waits for the stream before it is dropped.
+        let launched = unsafe { graph.enqueue(stream) };
+        launched.map_err(|error| self.during_run(error))
+    }
+
+    /// Whether steps run as one launch.
+    pub fn is_recorded(&self) -> bool {
+        self.recorded.is_some()
+    }
+
+    /// Whether every launch is timed.
+    pub fn is_timed(&self) -> bool {
+        self.timing.is_some()
     }
 
     /// Starts timing all launches, which then run one by one; `None` stops it.
@@ -153,7 +178,8 @@ impl Executor {
         enqueued
     }
 
-    fn enqueue_launches(&self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
+    /// Enqueues the launches of a phase one by one.
+    pub fn enqueue_launches(&self, stream: &Stream, phase: Phase) -> Result<(), CudaError> {
         self.nodes(phase).iter().try_for_each(|node| self.enqueue_node(stream, node))
     }
 

@@ -6,9 +6,9 @@ use std::{
     time::Instant,
 };
 
-use kinora_graph::{Graph, Parameters, Tensor, ValueId, plan::Plan};
+use kinora_graph::{Graph, Parameters, Phase, Tensor, ValueId, plan::Plan};
 use kinora_profile::{Direction, Profiler};
-use kinora_runtime::Loader;
+use kinora_runtime::{HostOps, Loader, RunError, SharedWeights};
 
 use super::{
     GPU_LANE, LoadTimes, Planned, Program, ProgramMemory,
@@ -17,6 +17,7 @@ use super::{
     lowering::{self, LoweredNode, Memory, WeightLayout},
     staging::{Inputs, Outputs},
     timing::{Copying, Timing},
+    weights::{Borrowed, Weights},
 };
 use crate::{
     CudaError, CudaOptions, LoadedKernels,
@@ -37,6 +38,8 @@ pub struct LoadOptions<'a> {
     pub progress: &'a (dyn Fn(&Progress) + Sync),
     /// Records the copies of weights, if it is on.
     pub profiler: Profiler,
+    /// The weights that programs have in common.
+    pub shared: Option<&'a SharedWeights>,
 }
 
 impl Default for LoadOptions<'_> {
@@ -45,6 +48,7 @@ impl Default for LoadOptions<'_> {
             compiler: CompilerOptions::from_environment(),
             progress: &|_| {},
             profiler: Profiler::off(),
+            shared: None,
         }
     }
 }
@@ -62,21 +66,21 @@ pub(super) fn load(
     let context = device.context();
     let before = context.memory()?;
 
-    let layout = WeightLayout::new(&graph, &plan)?;
+    let borrowed = Borrowed::new(&graph, &plan, load.shared);
+    let own: Vec<ValueId> =
+        plan.resident().iter().copied().filter(|value| !borrowed.0.contains_key(value)).collect();
+    let layout = WeightLayout::new(&graph, own.iter().copied())?;
     let need = layout.bytes.saturating_add(plan.arena_bytes());
     if need > before.free {
         return Err(CudaError::OutOfMemory { need, free: before.free, total: before.total });
     }
     let stream = Stream::new(context)?;
     let weights = DeviceBuffer::new(context, layout.bytes)?;
+    let mut addresses = layout.addresses(weights.address());
+    addresses.extend(borrowed.0.iter().map(|(&value, weight)| (value, weight.address)));
     let arena = DeviceBuffer::new(context, plan.arena_bytes())?;
     let fault = FaultWord::new(context)?;
-    let memory = Memory {
-        weights: weights.address(),
-        layout: &layout,
-        arena: arena.address(),
-        fault: fault.address(),
-    };
+    let memory = Memory { weights: &addresses, arena: arena.address(), fault: fault.address() };
     let driver = Some(device.info().driver.major);
     let compiler_options = CompilerOptions { driver, ..load.compiler.clone() };
     let timing = load.profiler.device_lane(GPU_LANE).map(|lane| Timing::new(&load.profiler, lane, &stream));
@@ -84,33 +88,35 @@ pub(super) fn load(
 
     // Weights are read while kernels are compiled, libraries started and the step recorded.
     let (code, known, weights_seconds) = thread::scope(|scope| {
-        let code = scope.spawn(|| {
+        let code = thread::Builder::new().spawn_scoped(scope, || {
             Code::new(context, (&graph, &plan), &options, &memory, (compiler_options, load.progress))
         });
+        let code = code.map_err(|error| RunError::Threads { reason: error.to_string() })?;
         let start = Instant::now();
-        let mut loader = Loader::new(&graph, &*options.host, parameters, plan.resident().iter().copied());
-        let known =
-            upload_weights(&graph, plan.resident(), &layout, weights.address(), &mut loader, &mut uploader);
+        let known = upload_weights(&graph, &own, &addresses, (&*options.host, parameters), &mut uploader);
         let weights_seconds = start.elapsed().as_secs_f64();
         let code = code
             .join()
             .unwrap_or_else(|_| Err(CudaError::Internal("the thread that loads code panicked".into())));
-        (code, known, weights_seconds)
-    });
+        Ok::<_, CudaError>((code, known, weights_seconds))
+    })?;
     let Code { kernels, executor, statistics } = code?;
     let known = known?;
-
     let inputs = Inputs::new(context, &graph, &plan, &memory)?;
     let outputs = Outputs::new(context, &graph, &plan, &memory, &known)?;
     stream.synchronise()?;
     uploader.report()?;
     drop(uploader);
+    let weights = Weights::new(weights, borrowed, &addresses, &own);
+    if let Some(shared) = load.shared {
+        weights.share(&graph, shared);
+    }
 
     let after = context.memory()?;
     let memory = ProgramMemory {
-        weights: weights.bytes(),
+        weights: weights.own_bytes(),
         arena: arena.bytes(),
-        planned: plan.peak_bytes(),
+        planned: need,
         driver: before.free.saturating_sub(after.free),
     };
     Ok(Program {
@@ -124,6 +130,7 @@ pub(super) fn load(
         fault,
         kernels,
         feed: None,
+        frames: None,
         arena,
         _weights: weights,
         memory,
@@ -153,7 +160,7 @@ impl Code {
         let target = CompileTarget { architecture: options.chip.architecture, form: options.chip.form };
         let compiler = Compiler::new(target, compiler)?;
         let Compilation { codes, statistics } = compiler.compile_all(&lowered.kernels(graph), progress)?;
-        let kernels = LoadedKernels::new(context, codes)?;
+        let kernels = LoadedKernels::new(context, codes)?.overlapping(options.overlap_launches);
         let clip = prepare(graph, lowered.clip, &kernels)?;
         let step = prepare(graph, lowered.step, &kernels)?;
         let executor = Executor::new(context, clip, step, options)?;
@@ -181,25 +188,28 @@ fn prepare(
 /// results of the graph.
 fn upload_weights(
     graph: &Graph,
-    resident: &[ValueId],
-    layout: &WeightLayout,
-    weights: DevicePointer,
-    loader: &mut Loader<'_>,
+    own: &[ValueId],
+    addresses: &HashMap<ValueId, DevicePointer>,
+    (host, parameters): (&dyn HostOps, &dyn Parameters),
     uploader: &mut Uploader<'_>,
 ) -> Result<HashMap<ValueId, Tensor>, CudaError> {
-    let results: HashSet<ValueId> = graph.outputs().iter().map(|output| output.value).collect();
-    let mut known = HashMap::new();
-    for value in resident {
+    let results = known_results(graph);
+    let mut loader = Loader::new(graph, host, parameters, own.iter().copied().chain(results.iter().copied()));
+    for value in own {
         let tensor = loader.take(*value)?;
-        let offset = layout.offsets.get(value).ok_or_else(|| {
+        let address = addresses.get(value).ok_or_else(|| {
             CudaError::Internal(format!("no place for the weight {}", graph.value(*value).name))
         })?;
-        uploader.upload(weights.offset(*offset), tensor.bytes())?;
-        if results.contains(value) {
-            known.insert(*value, tensor);
-        }
+        uploader.upload(*address, tensor.bytes())?;
     }
-    Ok(known)
+    results.into_iter().map(|value| Ok((value, loader.take(value)?))).collect()
+}
+
+/// The results of the graph that are weights, which the host keeps as well.
+fn known_results(graph: &Graph) -> HashSet<ValueId> {
+    let phases = graph.phases();
+    let results = graph.outputs().iter().map(|output| output.value);
+    results.filter(|value| phases[value.index()] == Phase::Load).collect()
 }
 
 /// Copies to the device through two pinned buffers: one is filled while the other is copied.

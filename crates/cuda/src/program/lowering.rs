@@ -15,7 +15,7 @@ use crate::{
     work::kernels,
 };
 
-/// Where the weights lie within their one allocation.
+/// Where the weights lie that a program allocates: those that no other program holds already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct WeightLayout {
     /// The first byte of each, counted from the allocation's.
@@ -25,24 +25,28 @@ pub(super) struct WeightLayout {
 }
 
 impl WeightLayout {
-    pub fn new(graph: &Graph, plan: &Plan) -> Result<WeightLayout, CudaError> {
+    pub fn new(graph: &Graph, weights: impl Iterator<Item = ValueId>) -> Result<WeightLayout, CudaError> {
         let too_large = || CudaError::Plan(kinora_graph::plan::PlanError::TooLarge);
         let mut offsets = HashMap::new();
         let mut end = 0usize;
-        for &value in plan.resident() {
+        for value in weights {
             offsets.insert(value, end);
             let bytes = weight_bytes(graph.ty(value)).ok_or_else(too_large)?;
             end = end.checked_add(bytes).ok_or_else(too_large)?;
         }
         Ok(WeightLayout { offsets, bytes: end })
     }
+
+    /// The addresses in an allocation.
+    pub fn addresses(&self, base: DevicePointer) -> HashMap<ValueId, DevicePointer> {
+        self.offsets.iter().map(|(&value, &offset)| (value, base.offset(offset))).collect()
+    }
 }
 
 /// Where everything lies on the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory<'a> {
-    pub weights: DevicePointer,
-    pub layout: &'a WeightLayout,
+    pub weights: &'a HashMap<ValueId, DevicePointer>,
     pub arena: DevicePointer,
     pub fault: DevicePointer,
 }
@@ -56,9 +60,7 @@ impl Memory<'_> {
         let missing = || CudaError::Internal(format!("no place for {}", graph.value(value).name));
         match plan.place(value) {
             Place::Arena(buffer) => Ok(self.arena.offset(buffer.offset)),
-            Place::Resident => {
-                self.layout.offsets.get(&value).map(|&at| self.weights.offset(at)).ok_or_else(missing)
-            }
+            Place::Resident => self.weights.get(&value).copied().ok_or_else(missing),
             Place::Unplaced => Err(missing()),
         }
     }

@@ -5,6 +5,7 @@
 
 mod execution;
 mod faults;
+mod frames;
 mod loading;
 mod lowering;
 mod planned;
@@ -13,6 +14,7 @@ mod step_loop;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod weights;
 
 use kinora_graph::{Graph, Phase, Source, plan::Plan};
 use kinora_profile::{Direction, Profiler};
@@ -29,9 +31,11 @@ use crate::{
 };
 use execution::{Executor, RunningNode};
 use faults::FaultWord;
+use frames::Frames;
 use staging::{Half, Inputs, Outputs};
 use step_loop::Feed;
 use timing::{Copying, Timing};
+use weights::Weights;
 
 /// The name of the GPU's queue in a profile.
 const GPU_LANE: &str = "GPU";
@@ -54,9 +58,11 @@ pub struct Program {
     /// Includes the kernel that counts steps, if the graph has an input for it.
     kernels: LoadedKernels,
     feed: Option<Feed>,
+    /// The row of frames that has begun.
+    frames: Option<Frames>,
     arena: DeviceBuffer,
     /// Kept alive while launches point into it.
-    _weights: DeviceBuffer,
+    _weights: Weights,
     memory: ProgramMemory,
     load_times: LoadTimes,
     compiled: Statistics,

@@ -57,6 +57,11 @@ impl Inputs {
         Ok(Inputs { slots, staging: PinnedBuffer::new(context, end)? })
     }
 
+    /// Whether copies to the device can be recorded.
+    pub fn is_pinned(&self) -> bool {
+        self.staging.is_pinned()
+    }
+
     /// Those of a phase that have a place.
     pub fn slots(&self, phase: Phase) -> impl Iterator<Item = &Slot> {
         self.slots.iter().filter(move |slot| slot.phase == phase)
@@ -64,13 +69,25 @@ impl Inputs {
 
     /// Checks the inputs of some phases and stages them. No copy of an earlier run is in progress.
     pub fn stage(&mut self, graph: &Graph, phases: &[Phase], inputs: &Tensors) -> Result<(), CudaError> {
+        self.stage_if(graph, phases, inputs, |_| true)
+    }
+
+    /// The same for those inputs that `chosen` chooses by name.
+    pub fn stage_if(
+        &mut self,
+        graph: &Graph,
+        phases: &[Phase],
+        inputs: &Tensors,
+        chosen: impl Fn(&str) -> bool,
+    ) -> Result<(), CudaError> {
         for &id in graph.inputs() {
             let value = graph.value(id);
-            if matches!(value.source, Source::Input(phase) if phases.contains(&phase)) {
+            if matches!(value.source, Source::Input(phase) if phases.contains(&phase)) && chosen(&value.name)
+            {
                 tensors::input(value, inputs)?;
             }
         }
-        for slot in self.slots.iter().filter(|slot| phases.contains(&slot.phase)) {
+        for slot in self.slots.iter().filter(|slot| phases.contains(&slot.phase) && chosen(&slot.name)) {
             let tensor = tensors::input(graph.value(slot.value), inputs)?;
             self.staging[slot.offset..slot.offset + slot.bytes].copy_from_slice(tensor.bytes());
         }
@@ -123,6 +140,11 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
+    /// Whether copies from the device can be recorded.
+    pub fn is_pinned(&self) -> bool {
+        self.first.is_pinned()
+    }
+
     /// `known` has the results that are known after the load phase, by value.
     pub fn new(
         context: &Context,
@@ -178,13 +200,28 @@ impl Outputs {
         }
     }
 
+    /// The names of the results that a run makes.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.slots.iter().map(|slot| slot.name.as_str())
+    }
+
     /// Enqueues the copies of the results.
     pub fn enqueue(&mut self, stream: &Stream, half: Half) -> Result<(), CudaError> {
+        self.enqueue_if(stream, half, |_| true)
+    }
+
+    /// The same for those results that `chosen` chooses by name.
+    pub fn enqueue_if(
+        &mut self,
+        stream: &Stream,
+        half: Half,
+        chosen: impl Fn(&str) -> bool,
+    ) -> Result<(), CudaError> {
         let staging = match (half, &mut self.second) {
             (Half::Second, Some(second)) => second,
             _ => &mut self.first,
         };
-        for slot in &self.slots {
+        for slot in self.slots.iter().filter(|slot| chosen(&slot.name)) {
             let to = &mut staging[slot.offset..slot.offset + slot.bytes];
             // SAFETY: the copy is waited for before the bytes are read; the buffer waits for it when it is dropped.
             unsafe { stream.download(to, slot.address)? };
@@ -200,6 +237,28 @@ impl Outputs {
             results.insert(slot.name.clone(), tensor);
         }
         Ok(results)
+    }
+
+    /// Sets `results` to some of the results and to those that are known after the load phase, after the copies have been
+    /// waited for. Tensors of the right type that are there are written in place.
+    pub fn read_into(&self, graph: &Graph, names: &[String], results: &mut Tensors) -> Result<(), CudaError> {
+        results.retain(|name, _| names.contains(name));
+        for (name, tensor) in &self.known {
+            results.insert(name.clone(), tensor.clone());
+        }
+        for slot in self.slots.iter().filter(|slot| names.contains(&slot.name)) {
+            match results.get_mut(&slot.name) {
+                Some(there) if there.ty() == graph.ty(slot.value) => {
+                    there.bytes_mut().copy_from_slice(&self.first[slot.offset..slot.offset + slot.bytes]);
+                }
+                _ => {
+                    let made = self.copied(graph, slot, Half::First);
+                    let made = made.ok_or(RunError::OutOfMemory { bytes: slot.bytes })?;
+                    results.insert(slot.name.clone(), made);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// One of the results, after the copies have been waited for.

@@ -1,12 +1,15 @@
 //! Planning and lowering, without a device.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use kinora_graph::{
-    DType, Graph, GraphBuilder, Op, Phase, TensorType,
+    DType, Graph, GraphBuilder, Op, Phase, TensorType, ValueId,
     op::Activation,
     plan::{Place, PlanError},
 };
@@ -91,18 +94,28 @@ fn graph() -> Graph {
     g.finish()
 }
 
-fn memory(layout: &WeightLayout) -> Memory<'_> {
-    let [weights, arena, fault] = [0x10_0000, 0x20_0000, 0x30_0000].map(DevicePointer::new);
-    Memory { weights, layout, arena, fault }
+/// The weights of a plan, in one allocation.
+fn layout(planned: &Planned) -> WeightLayout {
+    WeightLayout::new(planned.graph(), planned.plan().resident().iter().copied()).unwrap()
+}
+
+fn weights(layout: &WeightLayout) -> HashMap<ValueId, DevicePointer> {
+    layout.addresses(DevicePointer::new(0x10_0000))
+}
+
+fn memory(weights: &HashMap<ValueId, DevicePointer>) -> Memory<'_> {
+    let [arena, fault] = [0x20_0000, 0x30_0000].map(DevicePointer::new);
+    Memory { weights, arena, fault }
 }
 
 #[test]
 fn every_node_gets_the_addresses_of_its_tensors() {
     let planned = Planned::new(&graph(), &options()).unwrap();
     let (graph, plan) = (planned.graph(), planned.plan());
-    let layout = WeightLayout::new(graph, plan).unwrap();
+    let layout = layout(&planned);
     assert_eq!(layout.bytes, 512);
-    let memory = memory(&layout);
+    let weights = weights(&layout);
+    let memory = memory(&weights);
     let lowered = lower(graph, plan, &EVERYTHING, &memory).unwrap();
     assert_eq!((lowered.clip.len(), lowered.step.len()), (1, 5));
 
@@ -116,7 +129,7 @@ fn every_node_gets_the_addresses_of_its_tensors() {
         for (&value, argument) in values.zip(&launch.arguments) {
             let expected = match plan.place(value) {
                 Place::Arena(buffer) => memory.arena.offset(buffer.offset),
-                Place::Resident => memory.weights.offset(layout.offsets[&value]),
+                Place::Resident => weights[&value],
                 Place::Unplaced => panic!("{} has no place", graph.value(value).name),
             };
             assert_eq!(*argument, Argument::Pointer(expected));
@@ -185,7 +198,7 @@ unsafe impl Implementation for Scratch {
 #[test]
 fn weights_take_what_the_plan_says() {
     let planned = Planned::new(&graph(), &options()).unwrap();
-    let layout = WeightLayout::new(planned.graph(), planned.plan()).unwrap();
+    let layout = layout(&planned);
     let plain: usize = planned.plan().resident().iter().map(|&value| planned.graph().ty(value).bytes()).sum();
     assert_eq!(layout.bytes, planned.plan().weight_bytes());
     assert!(layout.bytes > plain, "none of {plain} bytes is rounded up: the test shows nothing");
@@ -195,8 +208,8 @@ fn weights_take_what_the_plan_says() {
 fn a_choice_that_changes_does_not_change_a_plan() {
     let options = CudaOptions { choice: Some(Arc::new(Greedy::default())), ..options() };
     let planned = Planned::new(&graph(), &options).unwrap();
-    let layout = WeightLayout::new(planned.graph(), planned.plan()).unwrap();
-    let memory = memory(&layout);
+    let weights = weights(&layout(&planned));
+    let memory = memory(&weights);
     let choice = planned.options.chooser();
     assert!(lower(planned.graph(), planned.plan(), &*choice, &memory).is_ok());
     // What was given to the plan asks for more by now.

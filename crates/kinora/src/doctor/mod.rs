@@ -1,11 +1,11 @@
 //! Checks of this machine: what Kinora finds on it, whether it computes correctly, and how fast it is.
 
+mod cpu;
 mod families;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod kernels;
 mod pipeline;
-mod processor;
 
 use std::time::Instant;
 
@@ -79,8 +79,8 @@ pub type Observe<'a> = dyn FnMut(&Finding) + 'a;
 /// is. A check that fails is not an error but a [finding](Status::Bad).
 pub fn examine(device: Device, observe: &mut Observe<'_>) -> Vec<Finding> {
     let mut examination = Examination { findings: Vec::new(), observe };
-    examination.look("processor", processor::processor);
-    examination.look("memory", processor::memory);
+    examination.look("CPU", cpu::cpu);
+    examination.look("memory", cpu::memory);
     examination.look_at_gpus(device);
     let backend = kernels::backend(device);
     for family in families::FAMILIES {

@@ -45,7 +45,10 @@ fn clear(path: &Path) -> io::Result<()> {
 /// # Errors
 /// If they could not be. The folder stays as it was.
 pub(super) fn discard(path: &Path) -> io::Result<()> {
-    sequence::roll_back(path)?;
+    if let Err(error) = sequence::roll_back(path) {
+        // A folder cannot be listed when too many files are open; but if it is empty, it can be removed.
+        return system::remove_folder(path).map_err(|_| error);
+    }
     remove_files(&path.join(sequence::OLD));
     remove_files(path);
     Ok(())

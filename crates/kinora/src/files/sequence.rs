@@ -159,7 +159,7 @@ impl Sequence {
 /// If other files have taken the names of the old ones, which then stay where they are, or an operation fails.
 pub(super) fn roll_back(waiting: &Path) -> io::Result<()> {
     let old = waiting.join(OLD);
-    let Some(clip) = clip_under_way(waiting).filter(|_| old.is_dir()) else { return Ok(()) };
+    let Some(clip) = clip_under_way(waiting)?.filter(|_| old.is_dir()) else { return Ok(()) };
     let manifest =
         Manifest::read(&waiting.join(waiting_manifest(&clip))).ok_or(io::ErrorKind::InvalidData)?;
     let published = manifest.files.iter().zip(1..).filter_map(|(stamp, number)| {
@@ -186,11 +186,14 @@ pub(super) fn roll_back(waiting: &Path) -> io::Result<()> {
 }
 
 /// The clip whose manifest still waits in a temporary folder: its path, as [`Sequence::create`] was given it.
-fn clip_under_way(waiting: &Path) -> Option<PathBuf> {
-    let entries = fs::read_dir(waiting).ok()?;
-    let mut names = entries.flatten().map(|entry| PathBuf::from(entry.file_name()));
-    let manifest = names.find(|name| name.extension() == Some(OsStr::new(MANIFEST)))?;
-    Some(folder(waiting).join(manifest.file_stem()?))
+fn clip_under_way(waiting: &Path) -> io::Result<Option<PathBuf>> {
+    for entry in fs::read_dir(waiting)? {
+        let name = PathBuf::from(entry?.file_name());
+        if let (Some(clip), true) = (name.file_stem(), name.extension() == Some(OsStr::new(MANIFEST))) {
+            return Ok(Some(folder(waiting).join(clip)));
+        }
+    }
+    Ok(None)
 }
 
 fn failed(path: &Path, source: io::Error) -> PublishError {

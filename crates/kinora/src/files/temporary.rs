@@ -87,9 +87,15 @@ impl TemporaryFolder {
     pub(super) fn beside(path: &Path) -> io::Result<Self> {
         let (lock, path) = named(path, |path| {
             system::create_folder(path)?;
-            let Ok(lock) = open(path) else { return Ok(None) };
-            own(&lock, path)?;
-            Ok(Some(lock))
+            match open(path) {
+                Ok(lock) => own(&lock, path).map(|()| Some(lock)),
+                // A system that opens no folders has no locks for them either.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+                Err(error) => {
+                    let _ = system::remove_folder(path);
+                    Err(error)
+                }
+            }
         })?;
         Ok(Self { path, _lock: lock })
     }

@@ -20,7 +20,7 @@ const TRAINED_SIDE: usize = 768;
 /// Frame rate, motion bucket and noise augmentation.
 pub(super) const ADDED_TIME_IDS: usize = 3;
 /// Red, green and blue.
-pub(super) const COLOURS: usize = 3;
+pub(crate) const COLOURS: usize = 3;
 
 /// Everything about a model but its weights: the configurations of its parts.
 #[derive(Clone, Debug)]
@@ -190,18 +190,19 @@ impl Configs {
 }
 
 /// An error of a part's configuration, with its file.
-fn in_part(model: &ModelFolder, part: &str, error: impl Into<ConfigError>) -> GenerateError {
+pub(crate) fn in_part(model: &ModelFolder, part: &str, error: impl Into<ConfigError>) -> GenerateError {
     // The model has the part, or its configuration could not have been read.
     let path = model.config_path(part).unwrap_or_else(|_| model.path().join(part));
     GenerateError::Config { path, source: Box::new(error.into()) }
 }
 
-/// The model's own scheduler. If its file and the model's index name two classes, the index decides, as in diffusers.
-fn scheduler(model: &ModelFolder) -> Result<Value, GenerateError> {
+/// The model's own scheduler, or the one that runs in its place. If its file and the model's index name two classes, the index decides, as in diffusers.
+pub(crate) fn scheduler(model: &ModelFolder) -> Result<Value, GenerateError> {
     const PART: &str = "scheduler";
     let (text, class) = (model.config_text(PART)?, model.part(PART)?.class());
     let mut config = schedulers::parse_config(&text).map_err(|error| in_part(model, PART, error))?;
     if let Some(fields) = config.as_object_mut() {
+        let class = SchedulerKind::in_place_of(class).map_or(class, |kind| kind.class_name());
         fields.insert("_class_name".to_owned(), class.into());
     }
     Scheduler::from_config(&config).map_err(|error| in_part(model, PART, error))?;

@@ -4,7 +4,7 @@ use std::{error::Error, fmt, path::PathBuf};
 
 use kinora_graph::{plan::PlanError, tensor::TensorError};
 use kinora_models::{
-    folder::FolderError, image::ImageError, json::JsonError, networks::NetworkError,
+    folder::FolderError, image::ImageError, json::JsonError, lora::LoraError, networks::NetworkError,
     schedulers::SchedulerError, weights::WeightsError,
 };
 use kinora_runtime::RunError;
@@ -72,6 +72,20 @@ pub enum GenerateError {
     /// The observer stopped the clip.
     #[error("stopped before the clip was finished")]
     Cancelled,
+    /// A thread could not be started.
+    #[error(
+        "a thread could not be started: {source}; close other programs, or raise the limit on threads (ulimit -u)"
+    )]
+    Thread {
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A change of a stream failed in a way that it never should: a bug in this crate, which no input should cause.
+    #[error("internal error: the thread that prepared a change panicked")]
+    ChangePanicked,
+    /// A LoRA file.
+    #[error(transparent)]
+    Lora(#[from] LoraError),
     /// The model's folder or weights.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -218,7 +232,7 @@ fn is_weight_without_memory(error: &RunError) -> bool {
 
 impl GenerateError {
     /// What a network's error means for the clip: a lack of memory is not the fault of the model's files.
-    pub(super) fn run(part: &'static str, source: RunError) -> Self {
+    pub(crate) fn run(part: &'static str, source: RunError) -> Self {
         match source {
             RunError::Stopped => GenerateError::Cancelled,
             RunError::Plan(PlanError::OverBudget { need, budget, weights, arena, .. }) => {

@@ -1,8 +1,9 @@
 //! What a clip costs, known before anything is read or allocated.
 
-use serde::{Serialize, Serializer, ser::SerializeStruct};
-
 use kinora_cpu::CpuBackend;
+use kinora_graph::Phase;
+use kinora_runtime::PlannedNetwork;
+use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use super::{Configs, GenerateError, Precision, Settings, Stage, plans::Request};
 
@@ -21,15 +22,41 @@ pub struct PartEstimate {
     pub weight_bytes: usize,
     /// Its activations.
     pub arena_bytes: usize,
-    /// How often it runs in a clip.
+    /// How often it runs in a clip; in live video 1, for every frame or every prompt.
     pub runs: usize,
     /// Floating-point operations of one run.
     pub flops: u64,
-    /// Floating-point operations once per clip, before the first run.
+    /// Floating-point operations once per clip, before the first run; in live video, once for every change of settings.
     pub flops_once: u64,
 }
 
 impl PartEstimate {
+    /// By its plan. `parameters` are those of the network before the passes.
+    pub(crate) fn new(
+        (name, stage): (&'static str, Stage),
+        runs: usize,
+        parameters: u64,
+        planned: &dyn PlannedNetwork,
+    ) -> Self {
+        let (graph, plan) = (planned.graph(), planned.plan());
+        let phases = graph.phases();
+        let once = graph
+            .nodes()
+            .iter()
+            .filter(|node| node.outputs.iter().map(|v| phases[v.index()]).max() == Some(Phase::Clip))
+            .fold(0u64, |sum, node| sum.saturating_add(graph.node_flops(node)));
+        PartEstimate {
+            name,
+            stage,
+            parameters,
+            weight_bytes: plan.weight_bytes(),
+            arena_bytes: plan.arena_bytes(),
+            runs,
+            flops: graph.step_flops(),
+            flops_once: once,
+        }
+    }
+
     /// Weights and activations.
     pub fn peak_bytes(&self) -> usize {
         self.weight_bytes.saturating_add(self.arena_bytes)

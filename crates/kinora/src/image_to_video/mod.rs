@@ -23,7 +23,7 @@
 
 mod budget;
 mod clip;
-mod configs;
+pub(crate) mod configs;
 mod decode;
 mod defaults;
 mod denoise;
@@ -70,6 +70,7 @@ pub use options::{LoadOptions, MemoryBudget, Precision};
 pub use preview::Preview;
 pub use progress::{Observe, Progress, Stage};
 pub use report::{LoadReport, Report, StageTime};
+pub(crate) use settings::nearest_side;
 pub use settings::{Settings, random_seed};
 
 use crate::{
@@ -77,7 +78,7 @@ use crate::{
     memory::MemoryLimit,
 };
 use denoise::Conditions;
-use noise::Noise;
+pub(crate) use noise::Noise;
 use plans::{Plans, Request};
 use preview::LatentColours;
 use report::Stopwatch;

@@ -4,7 +4,7 @@ use kinora_graph::DType;
 use kinora_models::{noise::TorchGenerator, weights::channels_last};
 
 /// All noise of a clip, from one generator: first for the photo, then for the initial latents, then for the steps.
-pub(super) struct Noise {
+pub(crate) struct Noise {
     generator: TorchGenerator,
 }
 

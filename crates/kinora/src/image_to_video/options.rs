@@ -70,7 +70,7 @@ pub enum MemoryBudget {
 
 impl MemoryBudget {
     /// The limit on a backend, as of now. `None` means no limit, or that the system does not say what is available.
-    pub(super) fn limit(self, backend: &dyn Backend) -> Result<Option<MemoryLimit>, RunError> {
+    pub(crate) fn limit(self, backend: &dyn Backend) -> Result<Option<MemoryLimit>, RunError> {
         Ok(match self {
             MemoryBudget::Available => match backend.free_memory()? {
                 Some(free) => Some(MemoryLimit { bytes: free as u64, source: LimitSource::Gpu }),
@@ -116,7 +116,7 @@ impl Precision {
     }
 
     /// The precision that stores numbers as this type; f32 if none does.
-    pub(super) fn of(dtype: DType) -> Precision {
+    pub(crate) fn of(dtype: DType) -> Precision {
         Self::ALL.into_iter().find(|precision| precision.dtype() == dtype).unwrap_or_default()
     }
 
@@ -130,7 +130,7 @@ impl Precision {
     }
 
     /// Whether a number is finite in it.
-    pub(super) fn holds(self, number: f64) -> bool {
+    pub(crate) fn holds(self, number: f64) -> bool {
         let stored = Tensor::from_f32(self.dtype(), [1], &[number as f32]);
         stored.is_ok_and(|stored| stored.first_non_finite().is_none())
     }

@@ -1,6 +1,6 @@
 //! The networks of one clip, planned before anything is read or allocated.
 
-use kinora_graph::{DType, Graph, Phase};
+use kinora_graph::{DType, Graph};
 use kinora_models::{
     networks::{
         clip_vision,
@@ -68,23 +68,7 @@ impl Part {
 
     /// What it needs.
     fn estimate(&self) -> PartEstimate {
-        let (graph, plan) = (self.planned.graph(), self.planned.plan());
-        let phases = graph.phases();
-        let once = graph
-            .nodes()
-            .iter()
-            .filter(|node| node.outputs.iter().map(|v| phases[v.index()]).max() == Some(Phase::Clip))
-            .fold(0u64, |sum, node| sum.saturating_add(graph.node_flops(node)));
-        PartEstimate {
-            name: self.name,
-            stage: self.stage,
-            parameters: self.parameters,
-            weight_bytes: plan.weight_bytes(),
-            arena_bytes: plan.arena_bytes(),
-            runs: self.runs,
-            flops: graph.step_flops(),
-            flops_once: once,
-        }
+        PartEstimate::new((self.name, self.stage), self.runs, self.parameters, &*self.planned)
     }
 }
 

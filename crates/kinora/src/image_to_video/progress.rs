@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{GenerateError, Preview};
 
-/// A stage of making a clip.
+/// A stage of making a clip, or of live video.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -26,6 +26,10 @@ pub enum Stage {
     Denoise,
     /// From latents to frames.
     Decode,
+    /// What a prompt says, as an embedding.
+    EncodeText,
+    /// A frame of live video, from bytes to bytes.
+    Draw,
 }
 
 impl Stage {
@@ -39,6 +43,8 @@ impl Stage {
             Stage::EncodeLatents => "encode_latents",
             Stage::Denoise => "denoise",
             Stage::Decode => "decode",
+            Stage::EncodeText => "encode_text",
+            Stage::Draw => "draw",
         }
     }
 
@@ -52,6 +58,8 @@ impl Stage {
             Stage::EncodeLatents => "encoding the photo",
             Stage::Denoise => "denoising",
             Stage::Decode => "decoding frames",
+            Stage::EncodeText => "reading the prompt",
+            Stage::Draw => "drawing frames",
         }
     }
 }

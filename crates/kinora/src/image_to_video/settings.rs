@@ -205,7 +205,7 @@ pub(super) fn wide(side: usize, unit: usize) -> [usize; 2] {
 }
 
 /// The valid multiple of the unit that is nearest to a side.
-pub(super) fn nearest_side(side: usize, unit: usize) -> usize {
+pub(crate) fn nearest_side(side: usize, unit: usize) -> usize {
     let units = (side.min(MAX_SIDE) + unit / 2) / unit;
     units.clamp(1, (MAX_SIDE / unit).max(1)) * unit
 }

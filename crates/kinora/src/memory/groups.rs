@@ -107,6 +107,7 @@ mod tests {
             ("memory/box", &files("1000", "500")),
             ("memory/box/inner", &files(none, "400")),
             ("unlimited/memory", &files(none, "400")),
+            ("edge/memory", &files("4611686018427387904", "400")),
             ("container/memory", &files("800", "120")),
         ]);
         let of = |root: &Path, line: &str| available(root, &format!("5:cpu,cpuacct:/x\n{line}\n0::/\n"));
@@ -114,6 +115,7 @@ mod tests {
         assert_eq!(of(root.path(), "4:hugetlb,memory:/box"), Some(620));
         assert_eq!(of(root.path(), "4:memory_recursive:/box"), None);
         assert_eq!(of(&root.path().join("unlimited"), "4:memory:/"), None);
+        assert_eq!(of(&root.path().join("edge"), "4:memory:/"), None);
         // The path is the host's, which a container does not see.
         assert_eq!(of(&root.path().join("container"), "4:memory:/docker/8a5f"), Some(800));
     }

@@ -44,4 +44,41 @@ mod tests {
         assert_eq!(left(5, status, "VmData:"), Some(0));
         assert_eq!(left(5, "", "VmData:"), None);
     }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_limit_counts_if_it_is_set_and_known() {
+        let asked = |answer: libc::c_int, most: u64| {
+            soft_limit(|limit| {
+                // SAFETY: `soft_limit` gives a place for one `rlimit`.
+                unsafe { (*limit).rlim_cur = most };
+                answer
+            })
+        };
+        assert_eq!(asked(0, 5), Some(5));
+        assert_eq!(asked(-1, 5), None);
+        assert_eq!(asked(0, libc::RLIM_INFINITY), None);
+    }
+
+    /// The limits of this process are nobody's to set: a child has some.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_limits_of_the_process_are_asked_for() {
+        const CHILD: &str = "KINORA_TEST_LIMITED";
+        if let Ok(kilobytes) = std::env::var(CHILD) {
+            let most = kilobytes.parse::<u64>().unwrap() * 1024;
+            let left = available();
+            assert!(left.is_some_and(|left| (most / 2..most).contains(&left)), "{left:?} of {most}");
+            return;
+        }
+        for (option, kilobytes) in [("-v", "4000000"), ("-d", "3000000")] {
+            let script = format!("ulimit {option} {kilobytes}; exec \"$0\" \"$@\"");
+            let mut child = std::process::Command::new("sh");
+            child.args(["-c", &script]).arg(std::env::current_exe().unwrap()).env(CHILD, kilobytes);
+            child.args(["--exact", "memory::process::tests::the_limits_of_the_process_are_asked_for"]);
+            let ended = child.output().unwrap();
+            let said = String::from_utf8_lossy(&ended.stdout);
+            assert!(ended.status.success() && said.contains("1 passed"), "{option}: {said}");
+        }
+    }
 }

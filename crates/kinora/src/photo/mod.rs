@@ -68,6 +68,14 @@ pub fn open_within(path: impl AsRef<Path>, memory: u64) -> Result<RgbImage, Phot
     Photo::open_within(path, memory).map(Photo::without_alpha)
 }
 
+/// A picture as the bytes of a PNG file.
+///
+/// # Errors
+/// If it is wider or higher than such a file can say.
+pub fn to_png(picture: &RgbImage) -> io::Result<Vec<u8>> {
+    crate::video::png::encode(picture)
+}
+
 /// Decodes an image file that is already in memory.
 ///
 /// # Errors
@@ -81,11 +89,19 @@ fn decode_named(bytes: &[u8], name: &str, memory: u64) -> Result<Photo, PhotoErr
     if bytes.is_empty() {
         return Err(PhotoError::Empty { name: name.into() });
     }
-    let format = image::guess_format(bytes).ok().filter(|format| READ.contains(format));
-    let Some(format) = format else {
+    let Some(format) = format(bytes) else {
         return Err(PhotoError::NotAnImage { name: name.into() });
     };
     decode_as(bytes, format, memory).map_err(|fault| fault.named(name, format))
+}
+
+/// Whether the first bytes of a file are those of an image that is read.
+pub(crate) fn is_image(head: &[u8]) -> bool {
+    format(head).is_some()
+}
+
+fn format(bytes: &[u8]) -> Option<ImageFormat> {
+    image::guess_format(bytes).ok().filter(|format| READ.contains(format))
 }
 
 /// The formats of the files that are read.

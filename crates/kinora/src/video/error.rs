@@ -7,7 +7,7 @@ use std::{
 
 use thiserror::Error;
 
-use super::is_standard_output;
+use super::is_standard_stream;
 use crate::files::PublishError;
 
 /// Why a video could not be written.
@@ -16,7 +16,7 @@ use crate::files::PublishError;
 pub enum VideoError {
     /// The path's extension names no format.
     #[error(
-        "cannot tell the format of `{}`; end the name in .mp4, .gif, .png (numbered files) or .y4m, or give - for \
+        "cannot tell the format of `{}`; end the name in .mp4, .gif, .png (numbered files), .y4m or .rgb, or give - for \
          standard output", path.display()
     )]
     UnknownFormat {
@@ -128,6 +128,34 @@ pub enum VideoError {
         /// The first frame's width and height.
         first: (usize, usize),
     },
+    /// A frame is shown before the one in front of it.
+    #[error(
+        "frame {number} is not shown later than the frame before it; the times of a video's frames increase"
+    )]
+    FrameTime {
+        /// The frame's number, from 1.
+        number: usize,
+    },
+    /// The format has no place for sound.
+    #[error("{format} holds no sound; write an .mp4, or leave the sound out")]
+    NoAudio {
+        /// The format's name.
+        format: &'static str,
+    },
+    /// The sound cannot be read any more.
+    #[error("the sound for `{}` cannot be read: {source}; nothing was kept; leave the sound out, or check its file", path.display())]
+    Audio {
+        /// The path of the video that was to be written.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// Only uncompressed video goes to standard output.
+    #[error("{format} cannot go to standard output; write Y4M or raw RGB there, or give the name of a file")]
+    NotAStream {
+        /// The format's name.
+        format: &'static str,
+    },
     /// The format cannot hold frames of this size.
     #[error(
         "{format} cannot hold frames of {width}×{height}: {bounds}; choose another size or format (.png and .y4m hold any)"
@@ -167,7 +195,7 @@ pub enum VideoError {
 impl VideoError {
     /// An I/O error of `path` in the user's words.
     pub(super) fn io(path: &Path, source: io::Error) -> Self {
-        if is_standard_output(path) {
+        if is_standard_stream(path) {
             return Self::StandardOutput { source };
         }
         let path = path.into();
@@ -201,6 +229,10 @@ pub(super) enum EncodeError {
     Codec(String),
     /// See [`VideoError::UnsupportedSize`].
     UnsupportedSize { format: &'static str, width: usize, height: usize, bounds: &'static str },
+    /// The sound cannot be read.
+    Audio(io::Error),
+    /// See [`VideoError::FrameTime`].
+    FrameTime { number: usize },
     /// See [`VideoError::FrameSize`].
     FrameSize { number: usize, size: (usize, usize), first: (usize, usize) },
 }
@@ -213,6 +245,8 @@ impl EncodeError {
             Self::UnsupportedSize { format, width, height, bounds } => {
                 VideoError::UnsupportedSize { format, width, height, bounds }
             }
+            Self::Audio(source) => VideoError::Audio { path: path.into(), source },
+            Self::FrameTime { number } => VideoError::FrameTime { number },
             Self::FrameSize { number, size, first } => VideoError::FrameSize { number, size, first },
         }
     }

@@ -1,5 +1,7 @@
 //! Frames per second as an exact fraction.
 
+use std::time::Duration;
+
 use super::VideoError;
 
 /// Frames per second, as the fraction that video files store.
@@ -10,6 +12,9 @@ pub struct FrameRate {
 }
 
 impl FrameRate {
+    /// The rate of a video that says none: 25 frames per second, as in ffmpeg.
+    pub const ASSUMED: FrameRate = FrameRate { numerator: 25, denominator: 1 };
+
     /// The nearest fraction to a number from 0.001 to 1000: 23.976, 29.97 and 59.94 are the broadcast rates
     /// 24000/1001, 30000/1001 and 60000/1001, everything else is a multiple of 1/1000.
     pub fn new(frames_per_second: f64) -> Result<Self, VideoError> {
@@ -23,8 +28,30 @@ impl FrameRate {
             return Ok(Self { numerator: nominal as u32 * 1000, denominator: 1001 });
         }
         let thousandths = (frames_per_second * 1000.0).round() as u32;
-        let common = greatest_common_divisor(thousandths, 1000);
-        Ok(Self { numerator: thousandths / common, denominator: 1000 / common })
+        Self::from_fraction(thousandths.into(), 1000)
+    }
+
+    /// So many frames in so many seconds, as a video's header says it.
+    ///
+    /// # Errors
+    /// If that is not from 0.001 to 1000 frames per second, or does not fit the fields of a file.
+    pub fn from_fraction(frames: u64, seconds: u64) -> Result<Self, VideoError> {
+        let common = greatest_common_divisor(frames, seconds).max(1);
+        let (numerator, denominator) = (frames / common, seconds / common);
+        let in_range = denominator > 0
+            && numerator.saturating_mul(1000) >= denominator
+            && numerator <= denominator.saturating_mul(1000);
+        match (u32::try_from(numerator), u32::try_from(denominator)) {
+            (Ok(numerator), Ok(denominator)) if in_range => Ok(Self { numerator, denominator }),
+            _ => Err(VideoError::FrameRate { asked: format!("{frames}/{seconds}") }),
+        }
+    }
+
+    /// When a frame is shown, counted from 0.
+    pub fn time_of(self, frame: u64) -> Duration {
+        let nanoseconds = u128::from(frame) * 1_000_000_000 * u128::from(self.denominator)
+            / u128::from(self.numerator.max(1));
+        Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
     }
 
     /// Frames in [`FrameRate::denominator`] seconds.
@@ -43,7 +70,7 @@ impl FrameRate {
     }
 }
 
-fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
@@ -66,6 +93,13 @@ mod tests {
             let rate = FrameRate::new(asked).unwrap();
             assert_eq!((rate.numerator(), rate.denominator()), (numerator, denominator), "{asked}");
         }
+        for (frames, seconds) in [(0, 0), (1, 0), (0, 1), (1, 1001), (1001, 1), (u64::MAX, u64::MAX - 1)] {
+            assert!(FrameRate::from_fraction(frames, seconds).is_err(), "{frames}/{seconds}");
+        }
+        let broadcast = FrameRate::from_fraction(60_000, 2002).unwrap();
+        assert_eq!((broadcast.numerator(), broadcast.denominator()), (30_000, 1001));
+        assert_eq!(broadcast.time_of(30_000), Duration::from_secs(1001));
+        assert_eq!(broadcast.time_of(1), Duration::from_nanos(33_366_666));
         for asked in [0.0, -1.0, 0.0001, 1000.5, f64::NAN, f64::INFINITY] {
             let message = FrameRate::new(asked).unwrap_err().to_string();
             assert!(message.contains("not a frame rate"), "{message}");

@@ -1,6 +1,6 @@
 //! Animated GIF: for every frame the 256 colours that suit it best, dithered.
 
-use std::{collections::HashMap, io, io::Write};
+use std::{collections::HashMap, io, io::Write, time::Duration};
 
 use color_quant::NeuQuant;
 use gif::{Encoder, EncodingError, Repeat};
@@ -29,10 +29,15 @@ const THRESHOLDS: [[i32; 8]; 8] = [
     [63, 31, 55, 23, 61, 29, 53, 21],
 ];
 
-/// Writes frames as they come.
+/// The shortest delay that players keep, in hundredths of a second. They take less for a tenth of a second.
+const SHORTEST: u64 = 2;
+
+/// Writes frames as they come, each when it is known how long it is shown.
 pub(super) struct GifEncoder<W: Write> {
     stage: Stage<W>,
-    delays: Delays,
+    /// The last frame, and when it is shown, in hundredths of a second.
+    waiting: Option<(gif::Frame<'static>, u64)>,
+    left_out: usize,
 }
 
 enum Stage<W: Write> {
@@ -44,40 +49,69 @@ enum Stage<W: Write> {
 }
 
 impl<W: Write> GifEncoder<W> {
-    pub(super) fn new(sink: W, delays: Delays) -> Self {
-        Self { stage: Stage::Waiting(sink), delays }
+    pub(super) fn new(sink: W) -> Self {
+        Self { stage: Stage::Waiting(sink), waiting: None, left_out: 0 }
     }
 
-    pub(super) fn write_frame(&mut self, frame: &RgbImage) -> Result<(), EncodeError> {
+    /// How many frames came so soon after the one before that no player would show them.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    pub(super) fn write_frame(&mut self, frame: &RgbImage, time: Duration) -> Result<(), EncodeError> {
         let (width, height) = (frame.width(), frame.height());
         let (Ok(short_width), Ok(short_height)) = (u16::try_from(width), u16::try_from(height)) else {
             let bounds = "at most 65535 pixels wide and high";
             return Err(EncodeError::UnsupportedSize { format: "GIF", width, height, bounds });
         };
+        let start = hundredths(time);
+        if self.waiting.as_ref().is_some_and(|(_, last)| start < last + SHORTEST) {
+            self.left_out += 1;
+            return Ok(());
+        }
+        self.write_waiting(start)?;
+        let (palette, indices) = quantise(frame);
+        let frame = gif::Frame {
+            width: short_width,
+            height: short_height,
+            palette: Some(palette),
+            buffer: indices.into(),
+            ..gif::Frame::default()
+        };
+        self.waiting = Some((frame, start));
+        Ok(())
+    }
+
+    /// Writes the frame that is shown until `end`.
+    fn write_waiting(&mut self, end: u64) -> Result<(), EncodeError> {
+        let Some((mut frame, start)) = self.waiting.take() else { return Ok(()) };
         let mut encoder = match std::mem::replace(&mut self.stage, Stage::Broken) {
             Stage::Waiting(sink) => {
-                let mut encoder = Encoder::new(sink, short_width, short_height, &[]).map_err(failure)?;
+                let mut encoder = Encoder::new(sink, frame.width, frame.height, &[]).map_err(failure)?;
                 encoder.set_repeat(Repeat::Infinite).map_err(failure)?;
                 encoder
             }
             Stage::Writing(encoder) => encoder,
             Stage::Broken => return Err(io::Error::other("an earlier frame failed").into()),
         };
-        let (palette, indices) = quantise(frame);
-        let frame = gif::Frame {
-            width: short_width,
-            height: short_height,
-            delay: self.delays.next_delay(),
-            palette: Some(palette),
-            buffer: indices.into(),
-            ..gif::Frame::default()
-        };
-        encoder.write_frame(&frame).map_err(failure)?;
+        let mut shown = end.saturating_sub(start).max(SHORTEST);
+        // A delay has 16 bits: a frame that is shown longer is there again.
+        loop {
+            let longest = u64::from(u16::MAX) - SHORTEST;
+            frame.delay = if shown > longest + SHORTEST { longest as u16 } else { shown as u16 };
+            encoder.write_frame(&frame).map_err(failure)?;
+            shown -= u64::from(frame.delay);
+            if shown == 0 {
+                break;
+            }
+        }
         self.stage = Stage::Writing(encoder);
         Ok(())
     }
 
-    pub(super) fn finish(self) -> Result<W, EncodeError> {
+    /// The last frame is shown until `end`.
+    pub(super) fn finish(mut self, end: Duration) -> Result<W, EncodeError> {
+        self.write_waiting(hundredths(end))?;
         match self.stage {
             Stage::Waiting(sink) => Ok(sink),
             Stage::Writing(encoder) => encoder.into_inner().map_err(failure),
@@ -93,35 +127,22 @@ fn failure(error: EncodingError) -> EncodeError {
     }
 }
 
-/// Delays in hundredths of a second that add up to the rate: 24 frames per second are 4, 4, 4, 5, 4, 4 …
-pub(super) struct Delays {
-    rate: FrameRate,
-    frames: u64,
+/// Whether a GIF can keep a rate.
+pub(super) fn check_rate(rate: FrameRate) -> Result<(), VideoError> {
+    let asked = rate.as_f64();
+    if asked > 50.0 {
+        return Err(VideoError::GifFrameRate { asked });
+    }
+    if 100.0 / asked > f64::from(u16::MAX) {
+        return Err(VideoError::GifTooSlow { asked });
+    }
+    Ok(())
 }
 
-impl Delays {
-    pub(super) fn new(rate: FrameRate) -> Result<Self, VideoError> {
-        let asked = rate.as_f64();
-        if asked > 50.0 {
-            return Err(VideoError::GifFrameRate { asked });
-        }
-        if 100.0 / asked > f64::from(u16::MAX) {
-            return Err(VideoError::GifTooSlow { asked });
-        }
-        Ok(Self { rate, frames: 0 })
-    }
-
-    fn next_delay(&mut self) -> u16 {
-        let start = self.hundredths();
-        self.frames += 1;
-        (self.hundredths() - start) as u16
-    }
-
-    /// When the next frame begins, rounded to the nearest.
-    fn hundredths(&self) -> u64 {
-        let numerator = u64::from(self.rate.numerator());
-        (self.frames * 100 * u64::from(self.rate.denominator()) + numerator / 2) / numerator
-    }
+/// A time in hundredths of a second, rounded to the nearest, so that delays add up to it. What lies half-way but for the rounding
+/// of nanoseconds counts as half-way.
+fn hundredths(time: Duration) -> u64 {
+    u64::try_from((time.as_micros() + 5_001) / 10_000).unwrap_or(u64::MAX)
 }
 
 /// A palette, and the index of every pixel's colour in it.
@@ -181,16 +202,47 @@ fn learned(frame: &RgbImage) -> (Vec<u8>, Vec<u8>) {
 mod tests {
     use super::*;
 
+    /// The delays of frames that are shown at these times.
+    fn delays(times: impl Iterator<Item = Duration>, end: Duration) -> Vec<u16> {
+        let frame = RgbImage::new(1, 1, vec![7; 3]).unwrap();
+        let mut gif = GifEncoder::new(Vec::new());
+        times.for_each(|time| gif.write_frame(&frame, time).unwrap());
+        let bytes = gif.finish(end).unwrap();
+        let mut decoder = gif::DecodeOptions::new().read_info(&bytes[..]).unwrap();
+        let mut delays = Vec::new();
+        while let Some(frame) = decoder.read_next_frame().unwrap() {
+            delays.push(frame.delay);
+        }
+        delays
+    }
+
     #[test]
     fn delays_add_up_to_the_rate() {
         for (rate, frames, hundredths) in
             [(7.0, 14, 200), (24.0, 24, 100), (30.0, 300, 1000), (50.0, 50, 100)]
         {
-            let mut delays = Delays::new(FrameRate::new(rate).unwrap()).unwrap();
-            let all: Vec<u16> = (0..frames).map(|_| delays.next_delay()).collect();
-            assert_eq!(all.iter().map(|delay| u32::from(*delay)).sum::<u32>(), hundredths, "{rate}: {all:?}");
-            assert!(all.iter().all(|delay| *delay >= 2), "{rate}: {all:?}");
+            let rate = FrameRate::new(rate).unwrap();
+            let all = delays((0..frames).map(|frame| rate.time_of(frame)), rate.time_of(frames));
+            assert_eq!(
+                all.iter().map(|delay| u32::from(*delay)).sum::<u32>(),
+                hundredths,
+                "{rate:?}: {all:?}"
+            );
+            assert!(all.len() as u64 == frames && all.iter().all(|delay| *delay >= 2), "{rate:?}: {all:?}");
         }
+    }
+
+    #[test]
+    fn frames_keep_their_own_times() {
+        let millis = |all: &[u64]| all.iter().map(|at| Duration::from_millis(*at)).collect::<Vec<_>>();
+        let shown = |all: &[u64], end: u64| delays(millis(all).into_iter(), Duration::from_millis(end));
+        assert_eq!(shown(&[0, 50, 250], 300), [5, 20, 5]);
+        // Too soon for any player: left out.
+        assert_eq!(shown(&[0, 10, 20, 30, 40], 41), [2, 2, 2]);
+        // Longer than a delay can be.
+        assert_eq!(shown(&[0], 1_000_000), [65_533, 34_467]);
+        assert_eq!(shown(&[0], 655_350), [65_535]);
+        assert_eq!(shown(&[0], 655_360), [65_533, 3]);
     }
 
     /// A picture of smooth colours, with two small white eyes.

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{VideoError, is_standard_output};
+use super::{VideoError, is_standard_stream};
 use crate::files::{Inputs, WholeFile, folder};
 
 /// Where an encoder's bytes go.
@@ -20,7 +20,7 @@ pub(super) enum Output {
 impl Output {
     /// Checks the place, and opens a temporary file there.
     pub(super) fn create(path: &Path, overwrite: bool, inputs: &Inputs) -> Result<Self, VideoError> {
-        if is_standard_output(path) {
+        if is_standard_stream(path) {
             return Ok(Self::Standard { path: path.into(), stream: BufWriter::new(io::stdout()) });
         }
         check_free(path, overwrite, inputs)?;

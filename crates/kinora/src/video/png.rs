@@ -53,7 +53,7 @@ impl PngSequence {
 }
 
 /// The bytes of a file. In memory, since the encoder would hide the kind of an I/O error.
-fn encode(frame: &RgbImage) -> io::Result<Vec<u8>> {
+pub(crate) fn encode(frame: &RgbImage) -> io::Result<Vec<u8>> {
     let (Ok(width), Ok(height)) = (u32::try_from(frame.width()), u32::try_from(frame.height())) else {
         return Err(io::Error::other("the frame is wider or higher than 2³² pixels"));
     };

@@ -39,7 +39,8 @@ impl<W: Write> Y4mEncoder<W> {
         for plane in [luma, blue, red] {
             self.sink.write_all(&plane)?;
         }
-        Ok(())
+        // Whoever reads a pipe is to see the frame now.
+        Ok(self.sink.flush()?)
     }
 
     pub(super) fn finish(self) -> Result<W, EncodeError> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{FolderError, INDEX, ModelFolder, read_index};
+use super::{FolderError, ModelFolder, index_name, read_index};
 
 /// A model whose files are in the program: as `include_bytes!` brings them there.
 ///
@@ -36,9 +36,12 @@ impl EmbeddedModel {
         self.files.iter().find(|(known, _)| *known == path).map(|(_, bytes)| *bytes)
     }
 
-    /// The files of a part, by their names in its folder.
-    pub(super) fn part(&self, part: &str) -> Vec<(&'static str, &'static [u8])> {
-        let within = |path: &'static str| path.strip_prefix(part)?.strip_prefix('/');
+    /// The files of a part, by their names in its folder; all if it is the model's own.
+    pub(super) fn part(&self, folder: &str) -> Vec<(&'static str, &'static [u8])> {
+        let within = |path: &'static str| match folder {
+            "" => Some(path),
+            _ => path.strip_prefix(folder)?.strip_prefix('/'),
+        };
         self.files.iter().filter_map(|&(path, bytes)| Some((within(path)?, bytes))).collect()
     }
 }
@@ -50,8 +53,10 @@ impl ModelFolder {
     /// If there is no index, or the model is not one that Kinora runs.
     pub fn embedded(model: &'static EmbeddedModel) -> Result<ModelFolder, FolderError> {
         let path = model.path();
-        let Some(bytes) = model.file(INDEX) else { return Err(FolderError::NoIndex(path)) };
-        let index = path.join(INDEX);
+        let found = index_name(|name| model.file(name).is_some());
+        let found = found.and_then(|name| Some((name, model.file(name)?)));
+        let Some((name, bytes)) = found else { return Err(FolderError::NoIndex(path)) };
+        let index = path.join(name);
         let (pipeline, parts) = read_index(&index, &String::from_utf8_lossy(bytes))?;
         Ok(ModelFolder { path, pipeline, parts, embedded: Some(model) })
     }

@@ -1,26 +1,28 @@
 //! A model as diffusers saves it: a folder with `model_index.json`, and in it a folder for each part of the model with
-//! its configuration and its weights.
+//! its configuration and its weights. A network that comes by itself is a folder with its configuration and its weights.
 
 mod classes;
 mod embedded;
 mod error;
+mod index;
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-use kinora_outside::{read_text, shortened, to_text};
+use kinora_outside::{read_text, to_text};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use crate::weights::{PartFiles, Variant, Weights};
+use crate::{
+    tokenizer::ClipTokenizer,
+    weights::{PartFiles, Variant, Weights},
+};
 pub(crate) use classes::Kind;
 pub use embedded::EmbeddedModel;
 pub use error::FolderError;
+pub(crate) use index::{INDEX, index_name, read_index};
 
-/// The file that says which parts a model has.
-pub(crate) const INDEX: &str = "model_index.json";
 /// The file with the settings that suit the model.
 const DEFAULTS: &str = "defaults.json";
 
@@ -31,7 +33,7 @@ pub(crate) const MAX_TEXT: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub struct ModelFolder {
     path: PathBuf,
-    pipeline: String,
+    pipeline: &'static str,
     parts: Vec<Part>,
     /// The files, if they are in the program.
     embedded: Option<&'static EmbeddedModel>,
@@ -43,6 +45,8 @@ pub struct Part {
     name: String,
     class: String,
     kind: Kind,
+    /// The model's folder is the part's own.
+    alone: bool,
 }
 
 impl Part {
@@ -64,6 +68,19 @@ impl Part {
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
+
+    /// The path of a file of the part in the model's folder.
+    pub(crate) fn file(&self, name: &str) -> String {
+        match self.folder() {
+            "" => name.to_owned(),
+            folder => format!("{folder}/{name}"),
+        }
+    }
+
+    /// The name of its folder in the model's; nothing if that is its own.
+    fn folder(&self) -> &str {
+        if self.alone { "" } else { &self.name }
+    }
 }
 
 impl ModelFolder {
@@ -79,12 +96,11 @@ impl ModelFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(FolderError::NotFound(path)),
             Err(source) => return Err(FolderError::Io { path, source }),
         }
-        let index = path.join(INDEX);
-        let text = match read(&index) {
-            Err(FolderError::MissingFile(_)) => return Err(FolderError::NoIndex(path)),
-            text => text?,
+        let Some(name) = index_name(|name| path.join(name).exists()) else {
+            return Err(FolderError::NoIndex(path));
         };
-        let (pipeline, parts) = read_index(&index, &text)?;
+        let index = path.join(name);
+        let (pipeline, parts) = read_index(&index, &read(&index)?)?;
         Ok(ModelFolder { path, pipeline, parts, embedded: None })
     }
 
@@ -94,8 +110,21 @@ impl ModelFolder {
     }
 
     /// The pipeline's class.
-    pub fn pipeline(&self) -> &str {
-        &self.pipeline
+    pub fn pipeline(&self) -> &'static str {
+        self.pipeline
+    }
+
+    /// Whether the pipeline is of one of these classes.
+    ///
+    /// # Errors
+    /// If it is of none; the error names them.
+    pub fn require(&self, needed: &'static [&'static str]) -> Result<(), FolderError> {
+        match needed.contains(&self.pipeline) {
+            true => Ok(()),
+            false => {
+                Err(FolderError::OtherPipeline { path: self.path.clone(), class: self.pipeline, needed })
+            }
+        }
     }
 
     /// The parts of the model.
@@ -108,10 +137,12 @@ impl ModelFolder {
     /// # Errors
     /// If the model has no such part; it has all that its pipeline needs.
     pub fn part(&self, name: &str) -> Result<&Part, FolderError> {
-        self.parts
-            .iter()
-            .find(|part| part.name == name)
-            .ok_or_else(|| FolderError::MissingPart { path: self.path.join(INDEX), part: name.to_owned() })
+        let missing = || FolderError::NoSuchPart {
+            path: self.path.clone(),
+            pipeline: self.pipeline,
+            part: name.to_owned(),
+        };
+        self.parts.iter().find(|part| part.name == name).ok_or_else(missing)
     }
 
     /// The file with a part's configuration: `config.json`, or what its kind calls it.
@@ -120,7 +151,7 @@ impl ModelFolder {
     /// If the model has no such part.
     pub fn config_path(&self, part: &str) -> Result<PathBuf, FolderError> {
         let part = self.part(part)?;
-        Ok(self.path.join(&part.name).join(part.kind.config_file()))
+        Ok(self.path.join(part.file(part.kind.config_file())))
     }
 
     /// A part's configuration, read as any type (`serde_json::Value` for all of it).
@@ -141,7 +172,7 @@ impl ModelFolder {
         let path = self.config_path(part)?;
         let Some(model) = self.embedded else { return read(&path) };
         let part = self.part(part)?;
-        let bytes = model.file(&format!("{}/{}", part.name, part.kind.config_file()));
+        let bytes = model.file(&part.file(part.kind.config_file()));
         text(bytes.ok_or_else(|| FolderError::MissingFile(path.clone()))?, path)
     }
 
@@ -179,13 +210,30 @@ impl ModelFolder {
         let Some(stem) = part.kind.weights_stem() else {
             return Err(FolderError::NoWeights { part: part.name.clone(), class: part.class.clone() });
         };
-        let folder = self.path.join(&part.name);
-        let files = match self.embedded {
-            Some(model) => PartFiles::Embedded { folder, files: model.part(&part.name) },
-            None if folder.is_dir() => PartFiles::Folder(folder),
-            None => return Err(FolderError::NotFound(folder)),
+        Ok(Weights::of(&self.files(part)?, stem, variant)?)
+    }
+
+    /// The tokenizer in a part.
+    ///
+    /// # Errors
+    /// If the model has no such part, or its files are not those of such a tokenizer.
+    pub fn tokenizer(&self, part: &str) -> Result<ClipTokenizer, FolderError> {
+        let files = self.files(self.part(part)?)?;
+        let path = files.folder().to_owned();
+        ClipTokenizer::of(&files).map_err(|source| FolderError::Tokenizer { path, source: source.into() })
+    }
+
+    /// Where a part's files are.
+    fn files(&self, part: &Part) -> Result<PartFiles, FolderError> {
+        let folder = match part.folder() {
+            "" => self.path.clone(),
+            name => self.path.join(name),
         };
-        Ok(Weights::of(&files, stem, variant)?)
+        match self.embedded {
+            Some(model) => Ok(PartFiles::Embedded { folder, files: model.part(part.folder()) }),
+            None if folder.is_dir() => Ok(PartFiles::Folder(folder)),
+            None => Err(FolderError::NotFound(folder)),
+        }
     }
 }
 
@@ -199,41 +247,4 @@ fn read(path: &Path) -> Result<String, FolderError> {
         io::ErrorKind::NotFound => FolderError::MissingFile(path.to_owned()),
         _ => FolderError::Io { path: path.to_owned(), source },
     })
-}
-
-/// The pipeline and its parts, from the text of a model index that lies at `path`.
-pub(crate) fn read_index(path: &Path, text: &str) -> Result<(String, Vec<Part>), FolderError> {
-    let at = || path.to_owned();
-    let shown = |class: &str| shortened(class, 120).into_owned();
-    let index: Value =
-        serde_json::from_str(text).map_err(|source| FolderError::Json { path: at(), source })?;
-    let problem = |problem: &str| FolderError::Index { path: at(), problem: problem.to_owned() };
-    let index =
-        index.as_object().ok_or_else(|| problem("this is not a model index: it must be a JSON object"))?;
-    let class = index
-        .get("_class_name")
-        .and_then(Value::as_str)
-        .ok_or_else(|| problem("there is no _class_name, so the kind of model is unknown"))?;
-    let Some(pipeline) = classes::PIPELINES.iter().find(|known| known.class == class) else {
-        return Err(FolderError::UnknownPipeline { path: at(), class: shown(class) });
-    };
-    let mut parts = Vec::new();
-    for known in pipeline.parts {
-        let name = known.name.to_owned();
-        let class = match index.get(known.name).map(Value::as_array) {
-            Some(Some(entry)) => match entry.as_slice() {
-                [_, Value::String(class)] => class.clone(),
-                // A part that the pipeline was saved without.
-                [_, Value::Null] => return Err(FolderError::MissingPart { path: at(), part: name }),
-                _ => return Err(problem(&format!("{name} must be [library, class]"))),
-            },
-            Some(None) => return Err(problem(&format!("{name} must be [library, class]"))),
-            None => return Err(FolderError::MissingPart { path: at(), part: name }),
-        };
-        if !known.classes.contains(&class.as_str()) {
-            return Err(FolderError::UnknownClass { path: at(), part: name, class: shown(&class) });
-        }
-        parts.push(Part { name, class, kind: known.kind });
-    }
-    Ok((pipeline.class.to_owned(), parts))
 }

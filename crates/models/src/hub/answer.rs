@@ -368,6 +368,8 @@ mod tests {
         let known = |size, digest| FileFacts { size, digest: Digest::parse(digest).unwrap() };
         let plain = [("etag", GIT), ("content-length", "6"), ("x-repo-commit", COMMIT)];
         assert_eq!(facts(&plain, false, nothing).unwrap(), known(6, GIT));
+        let listed = ListedFile { size: Some(6), digest: Digest::parse(GIT) };
+        assert_eq!(facts(&plain, false, listed).unwrap(), known(6, GIT));
         let linked =
             [("etag", "\"cdn\""), ("content-length", "9"), ("x-linked-etag", SHA256), ("x-linked-size", "7")];
         assert_eq!(facts(&linked, true, nothing).unwrap(), known(7, SHA256));

@@ -175,3 +175,24 @@ fn symlink(target: &Path, path: &Path) -> io::Result<()> {
 fn symlink(_: &Path, _: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Only a commit stands for itself, and only if its files are there.
+    #[test]
+    fn a_folder_named_like_a_branch_is_not_its_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = RepoCache::new(folder.path(), &HubId::parse("owner/name").unwrap());
+        let (commit, other) = ("a".repeat(40), "b".repeat(40));
+        for name in ["main", &commit] {
+            fs::create_dir_all(cache.snapshot(name)).unwrap();
+        }
+        assert_eq!(cache.commit_of("main"), None);
+        assert_eq!(cache.commit_of(&commit), Some(commit.clone()));
+        assert_eq!(cache.commit_of(&other), None);
+        cache.set_reference("main", &other).unwrap();
+        assert_eq!(cache.commit_of("main"), Some(other));
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Read},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -11,11 +12,13 @@ use ureq::{
         HeaderValue, Method, Request, Response, StatusCode, Uri,
         header::{AUTHORIZATION, LOCATION, RANGE, RETRY_AFTER},
     },
+    tls::TlsConfig,
 };
 
 use super::{
     Hub, HubError, HubId,
     answer::{AnswerError, FileFacts, ListedFile, Listing, retry_after, start_of_contents},
+    certificates::authorities,
     patience::Patience,
     redirect::{Origin, RedirectError, target},
 };
@@ -32,6 +35,9 @@ pub enum RequestError {
     /// There was no connection, or it broke.
     #[error("{0}")]
     Connection(#[source] Box<ureq::Error>),
+    /// The system allows no thread to look up an address.
+    #[error("the system allows no further thread: {0}")]
+    Thread(#[source] io::Error),
     /// The connection ended before the answer did.
     #[error("the connection ended too early")]
     EndedEarly,
@@ -86,7 +92,7 @@ impl RequestError {
             // A signed address that has expired: the hub gives a new one.
             RequestError::Status { status: 401 | 403 | 410, from_hub: false, .. } => true,
             RequestError::Status { status, .. } => matches!(status, 408 | 425 | 429 | 500..=599),
-            RequestError::Token | RequestError::Answer(_) => false,
+            RequestError::Thread(_) | RequestError::Token | RequestError::Answer(_) => false,
         }
     }
 
@@ -170,9 +176,12 @@ impl<'a> Client<'a> {
             .timeout_send_request(Some(answer))
             .timeout_recv_response(Some(answer))
             .timeout_per_read(Some(stall))
-            .timeout_per_write(Some(stall))
-            .build();
-        Ok(Client { hub, agent: config.new_agent(), own })
+            .timeout_per_write(Some(stall));
+        let config = match &hub.certificates {
+            Some(path) => config.tls_config(TlsConfig::builder().root_certs(authorities(path)?).build()),
+            None => config,
+        };
+        Ok(Client { hub, agent: config.build().new_agent(), own })
     }
 
     /// Asks for the commit of a revision and its files.
@@ -274,12 +283,19 @@ impl<'a> Client<'a> {
         }
         let failed = |error: ureq::Error| RequestError::from_ureq(error, &self.hub.patience);
         let request = request.body(()).map_err(|error| failed(error.into()))?;
+        try_a_thread().map_err(RequestError::Thread)?;
         self.agent.run(request).map_err(failed)
     }
 
     fn is_own(&self, address: &Uri) -> bool {
         Origin::of(address).as_ref() == Some(&self.own)
     }
+}
+
+/// Starts a thread and ends it: ureq starts one to look up an address, and panics if it cannot.
+fn try_a_thread() -> io::Result<()> {
+    // It cannot panic.
+    thread::Builder::new().spawn(|| ()).map(|thread| thread.join().unwrap_or_default())
 }
 
 fn is_redirect(status: StatusCode) -> bool {

@@ -26,10 +26,19 @@ pub enum HubError {
         /// The address.
         endpoint: String,
     },
+    /// The certificate authorities to trust are not known.
+    #[error("{} (SSL_CERT_FILE) is not a list of certificates: {source}", path.display())]
+    Certificates {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The hub could not be reached.
     #[error(
-        "{id}: tried to download it from {endpoint}, which cannot be reached: {source}. Check the network and \
-         HF_ENDPOINT; the path of a model's folder works offline"
+        "{id}: tried to download it from {endpoint}, which cannot be reached: {source}. Check the network{}; \
+         the path of a model's folder works offline",
+        if endpoint == super::USUAL_ENDPOINT { "" } else { " and HF_ENDPOINT" }
     )]
     Unreachable {
         /// The model.

@@ -72,6 +72,7 @@ mod tests {
         let id = HubId::parse("a/b.c_d@refs/pr/3").unwrap();
         assert_eq!((id.repo(), id.revision()), ("a/b.c_d", "refs/pr/3"));
         assert_eq!(id.to_string(), "a/b.c_d@refs/pr/3");
+        assert!(id.names_revision() && !HubId::parse("a/b").unwrap().names_revision());
         let id = HubId::parse("svd-xt@v1").unwrap();
         assert_eq!(id.to_string(), "stabilityai/stable-video-diffusion-img2vid-xt@v1");
         for text in [

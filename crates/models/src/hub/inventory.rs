@@ -16,7 +16,7 @@ use super::{
     cache::{RepoCache, at, read_reference},
     needed_of,
 };
-use crate::{folder::INDEX, weights::Variant};
+use crate::{folder::index_name, weights::Variant};
 
 /// A model in the cache.
 #[derive(Clone, Debug)]
@@ -201,9 +201,7 @@ fn refuse_while_downloading(id: &HubId, cache: &RepoCache) -> Result<(), HubErro
 
 /// Whether a commit's folder has all that Kinora needs; `None` if it is not a model for Kinora.
 fn is_complete(id: &HubId, folder: &Path) -> Option<bool> {
-    if !folder.join(INDEX).exists() {
-        return None;
-    }
+    index_name(|name| folder.join(name).exists())?;
     let mut complete = Some(false);
     for precision in [DType::F16, DType::F32] {
         match needed_of(id, folder, &Variant::For(precision)) {

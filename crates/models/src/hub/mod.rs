@@ -8,6 +8,7 @@
 
 mod answer;
 mod cache;
+mod certificates;
 mod client;
 mod digest;
 mod error;
@@ -48,7 +49,7 @@ use self::{
     transfer::{Attempts, Transfer, Trust},
 };
 use crate::{
-    folder::INDEX,
+    folder::{INDEX, index_name},
     weights::{Variant, WeightsError, list},
 };
 
@@ -56,6 +57,8 @@ use crate::{
 const LISTING_RETRIES: u32 = 2;
 /// The most bytes of the file with the token.
 const LONGEST_TOKEN: u64 = 4096;
+/// The hub, unless another is named.
+const USUAL_ENDPOINT: &str = "https://huggingface.co";
 /// What the list of files is called in messages.
 const LISTING: &str = "the list of its files";
 
@@ -130,13 +133,15 @@ pub struct Hub {
     pub token: Option<String>,
     /// Whether only the cache may be used.
     pub offline: bool,
+    /// A PEM file with the certificate authorities to trust, instead of Mozilla's list.
+    pub certificates: Option<PathBuf>,
     /// How long to wait, and how often to try again.
     pub patience: Patience,
 }
 
 impl Hub {
     /// The hub that the environment asks for: `HF_ENDPOINT`, `HF_HUB_CACHE` or `HF_HOME`, `HF_TOKEN` (or the token that
-    /// `hf auth login` left) and `HF_HUB_OFFLINE`.
+    /// `hf auth login` left), `HF_HUB_OFFLINE` and `SSL_CERT_FILE`.
     ///
     /// # Errors
     /// If there is no home folder to hold a cache.
@@ -153,13 +158,14 @@ impl Hub {
         let cache = set("HF_HUB_CACHE").map(PathBuf::from).or_else(|| Some(home.as_ref()?.join("hub")))?;
         let trimmed = |token: String| Some(token.trim().to_owned()).filter(|token| !token.is_empty());
         let stored = || trimmed(read_text(&home.as_ref()?.join("token"), LONGEST_TOKEN).ok()?);
-        let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
+        let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| USUAL_ENDPOINT.to_owned());
         Some(Hub {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             cache,
             token: set("HF_TOKEN").and_then(trimmed).or_else(stored),
             offline: set("HF_HUB_OFFLINE")
                 .is_some_and(|value| matches!(&*value.to_lowercase(), "1" | "true" | "yes" | "on")),
+            certificates: set("SSL_CERT_FILE").map(PathBuf::from),
             patience: Patience::default(),
         })
     }
@@ -211,7 +217,8 @@ impl Hub {
         };
         let cache = RepoCache::new(&self.cache, id);
         let folder = cache.commit_of(id.revision()).map(|commit| cache.snapshot(&commit));
-        let folder = folder.filter(|folder| folder.join(INDEX).exists()).ok_or_else(|| missing(INDEX))?;
+        let has_index = |folder: &PathBuf| index_name(|name| folder.join(name).exists()).is_some();
+        let folder = folder.filter(has_index).ok_or_else(|| missing(INDEX))?;
         needed_of(id, &folder, variant).map_err(|error| match error {
             HubError::MissingFile { file, .. } => missing(&file),
             HubError::Weights(WeightsError::NotFound { wanted, .. }) => missing(&wanted),
@@ -335,7 +342,9 @@ mod tests {
             ("HF_ENDPOINT", "http://mirror/"),
             ("HF_TOKEN", "hf_mine"),
             ("HF_HUB_OFFLINE", "1"),
+            ("SSL_CERT_FILE", "/company.pem"),
         ]);
+        assert_eq!((all.certificates, plain.certificates), (Some("/company.pem".into()), None));
         assert_eq!((&*all.endpoint, all.cache.to_str()), ("http://mirror", Some("/elsewhere")));
         assert_eq!(all.token.as_deref(), Some("hf_mine"));
         assert!(all.offline);

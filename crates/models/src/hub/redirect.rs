@@ -122,6 +122,7 @@ mod tests {
             ("//cdn.example/x", "https://cdn.example/x"),
             ("/x/y", "https://hub.example:8443/x/y"),
             ("x", "https://hub.example:8443/a/x"),
+            ("x/y:z", "https://hub.example:8443/a/x/y:z"),
             ("?e=f", "https://hub.example:8443/a/b?e=f"),
             ("/x#part", "https://hub.example:8443/x"),
             ("https://[::1]:80/x", "https://[::1]:80/x"),
@@ -155,8 +156,16 @@ mod tests {
             assert_eq!(follow(from, location), Err(RedirectError::UserName), "{location}");
         }
         assert_eq!(follow(from, "http://hub.example/a"), Err(RedirectError::Downgrade));
-        assert!(follow(from, &format!("/{}", "x".repeat(LONGEST))).is_err());
+        let long = |length: usize| follow(from, &format!("/{}", "x".repeat(length - 1)));
+        assert!(long(10_000).is_ok() && long(LONGEST).is_ok() && long(LONGEST + 1).is_err());
         assert!(target(&from.parse().unwrap(), b"/\xff\xfe").is_err());
+    }
+
+    #[test]
+    fn what_is_shown_of_a_server_ends() {
+        let shown = |length| shown(&vec![b'x'; length]);
+        assert_eq!([119, 120].map(shown), [119, 120].map(|length| "x".repeat(length)));
+        assert_eq!(shown(121), format!("{}…", "x".repeat(120)));
     }
 
     #[test]
@@ -164,6 +173,7 @@ mod tests {
         let origin = |address: &str| Origin::of(&address.parse().unwrap());
         assert_eq!(origin("https://HUB.example/x"), origin("https://hub.example:443/y"));
         assert_eq!(origin("http://hub.example"), origin("http://hub.example:80/"));
+        assert!(origin("http://hub.example").is_some());
         for other in [
             "http://hub.example/",
             "https://hub.example:444/",

@@ -12,7 +12,7 @@ pub struct ShortName {
 }
 
 /// All short names. Every model here is one that Kinora runs.
-pub const SHORT_NAMES: [ShortName; 2] = [
+pub const SHORT_NAMES: [ShortName; 8] = [
     ShortName {
         name: "svd",
         repo: "stabilityai/stable-video-diffusion-img2vid",
@@ -22,6 +22,36 @@ pub const SHORT_NAMES: [ShortName; 2] = [
         name: "svd-xt",
         repo: "stabilityai/stable-video-diffusion-img2vid-xt",
         about: "Stable Video Diffusion XT, 25 frames of 1024×576",
+    },
+    ShortName {
+        name: "sd-turbo",
+        repo: "stabilityai/sd-turbo",
+        about: "Stable Diffusion Turbo, pictures and live video of 512×512 in one step",
+    },
+    ShortName {
+        name: "sd15",
+        repo: "stable-diffusion-v1-5/stable-diffusion-v1-5",
+        about: "Stable Diffusion 1.5, pictures of 512×512",
+    },
+    ShortName {
+        name: "lcm",
+        repo: "SimianLuo/LCM_Dreamshaper_v7",
+        about: "a latent consistency model, pictures and live video of 768×768 in two to eight steps",
+    },
+    ShortName {
+        name: "sdxl-turbo",
+        repo: "stabilityai/sdxl-turbo",
+        about: "Stable Diffusion XL Turbo, pictures and live video of 512×512 in one step",
+    },
+    ShortName {
+        name: "taesd",
+        repo: "madebyollin/taesd",
+        about: "a tiny autoencoder for Stable Diffusion 1.5, 2.1 and Turbo",
+    },
+    ShortName {
+        name: "taesdxl",
+        repo: "madebyollin/taesdxl",
+        about: "a tiny autoencoder for Stable Diffusion XL",
     },
 ];
 

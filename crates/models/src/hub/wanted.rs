@@ -6,7 +6,8 @@ use kinora_outside::read_text;
 
 use super::{HubError, HubId, cache::at};
 use crate::{
-    folder::{INDEX, MAX_TEXT, read_index},
+    folder::{INDEX, Kind, MAX_TEXT, Part, index_name, read_index},
+    tokenizer::ClipTokenizer,
     weights::{self, Entry, Variant, WeightsError},
 };
 
@@ -26,15 +27,20 @@ pub(super) struct Files<'a> {
 /// model's, then those of sharded weights.
 pub(super) fn files(of: &Files<'_>, variant: &Variant) -> Result<Vec<String>, HubError> {
     let Files { id, folder, names, .. } = of;
-    let mut wanted = vec![INDEX.to_owned()];
-    if let Some(text) = read_if_ready(of, INDEX)? {
-        let (_, parts) = read_index(&folder.join(INDEX), &text)?;
+    let has = |file: &str| names.iter().any(|name| name == file);
+    let index = index_name(has).unwrap_or(INDEX);
+    let mut wanted = vec![index.to_owned()];
+    if let Some(text) = read_if_ready(of, index)? {
+        let (_, parts) = read_index(&folder.join(index), &text)?;
         for part in parts {
-            let inside = |file: &str| format!("{}/{file}", part.name());
-            wanted.push(inside(part.kind().config_file()));
+            wanted.push(part.file(part.kind().config_file()));
             if let Some(stem) = part.kind().weights_stem() {
-                let weights = weights_of(of, part.name(), stem, variant)?;
-                wanted.extend(weights.iter().map(|file| inside(file)));
+                let weights = weights_of(of, &part, stem, variant)?;
+                wanted.extend(weights.iter().map(|file| part.file(file)));
+            }
+            if part.kind() == Kind::Tokenizer {
+                let files = ClipTokenizer::files(|file| has(&part.file(file)));
+                wanted.extend(files.into_iter().map(|file| part.file(file)));
             }
         }
     }
@@ -45,20 +51,20 @@ pub(super) fn files(of: &Files<'_>, variant: &Variant) -> Result<Vec<String>, Hu
 }
 
 /// The weights files of one part, without its folder.
-fn weights_of(of: &Files<'_>, part: &str, stem: &str, variant: &Variant) -> Result<Vec<String>, HubError> {
-    let prefix = format!("{part}/");
+fn weights_of(of: &Files<'_>, part: &Part, stem: &str, variant: &Variant) -> Result<Vec<String>, HubError> {
+    let prefix = part.file("");
     let names: Vec<String> =
         of.names.iter().filter_map(|name| name.strip_prefix(&prefix)).map(str::to_owned).collect();
     let preferences = variant.preferences();
     match preferences.iter().find_map(|&variant| weights::entry(&names, stem, variant)) {
         None => {
-            let place = format!("{}/{part}", of.id);
+            let place = format!("{}/{}", of.id, part.name());
             Err(weights::not_found(Path::new(&place), stem, &preferences, &names).into())
         }
         Some(Entry::Single(file)) => Ok(vec![file]),
         Some(Entry::Index(file)) => {
             let text = read_if_ready(of, &format!("{prefix}{file}"))?;
-            let path = of.folder.join(part).join(&file);
+            let path = of.folder.join(part.file(&file));
             let mut wanted = vec![file];
             if let Some(text) = text {
                 let places =

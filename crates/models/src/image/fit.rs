@@ -62,6 +62,15 @@ impl Fit {
         }
     }
 
+    /// How much of a picture of `width`×`height` a photo fills: the width and height in the middle of the picture that are no padding.
+    pub fn filled(self, photo: [usize; 2], width: usize, height: usize) -> [usize; 2] {
+        match self {
+            _ if visible(photo, width.max(1), height.max(1)) == photo => [width, height],
+            Fit::Crop | Fit::Stretch => [width, height],
+            Fit::Pad => inner(photo, width, height),
+        }
+    }
+
     /// How many pixels [`apply`](Self::apply) copies of a photo of this width and height; 0 if the photo comes back as it is.
     pub fn copied_pixels(self, photo: [usize; 2], width: usize, height: usize) -> usize {
         let visible = visible(photo, width.max(1), height.max(1));
@@ -107,10 +116,15 @@ fn cropped(photo: &RgbImage, [width, height]: [usize; 2]) -> RgbImage {
     RgbImage { width, height, bytes: rows.flatten().copied().collect() }
 }
 
+/// The largest part of a picture of `width`×`height` that has the photo's shape.
+fn inner([photo_width, photo_height]: [usize; 2], width: usize, height: usize) -> [usize; 2] {
+    let across = scaled(height, photo_width.max(1), photo_height.max(1)).min(width);
+    [across, scaled(width, photo_height.max(1), photo_width.max(1)).min(height)]
+}
+
 /// A picture with the whole photo in its middle.
 fn padded(photo: &RgbImage, width: usize, height: usize, background: Colour) -> Result<RgbImage, ImageError> {
-    let inner_width = scaled(height, photo.width, photo.height).min(width);
-    let inner_height = scaled(width, photo.height, photo.width).min(height);
+    let [inner_width, inner_height] = inner(photo.size(), width, height);
     let inner = photo.resize_lanczos(inner_width, inner_height)?;
     let (left, top) = ((width - inner_width) / 2, (height - inner_height) / 2);
     let mut bytes = background.0.repeat(width * height);
@@ -177,6 +191,9 @@ mod tests {
         let square = Fit::Pad.apply(&high, 8, 8, GREEN).unwrap();
         assert_eq!(square.row(5)[..3], [GREEN.0; 3]);
         assert_eq!(square.row(5)[3..5], *high.row(5));
+        assert_eq!(Fit::Pad.filled([2, 8], 8, 8), [2, 8]);
+        assert_eq!(Fit::Pad.filled([8, 4], 8, 8), [8, 4]);
+        assert_eq!(Fit::Crop.filled([8, 4], 8, 8), [8, 8]);
         assert_eq!(square.row(5)[5..], [GREEN.0; 3]);
     }
 

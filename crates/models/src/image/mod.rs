@@ -5,6 +5,7 @@
 
 mod antialias;
 mod axis;
+mod canny;
 mod clip;
 mod colour;
 mod error;

@@ -4,10 +4,13 @@ mod attention;
 mod clip_layer;
 pub mod clip_text;
 pub mod clip_vision;
+pub mod controlnet;
 pub mod denoise;
 mod error;
 mod fixed;
+pub mod frame;
 mod layers;
+pub mod memory;
 mod pixels;
 mod resnet;
 mod time_layers;
@@ -21,3 +24,4 @@ pub mod vae;
 
 pub use error::NetworkError;
 pub use pixels::Pixels;
+pub use unet_blocks::Residuals;

@@ -47,14 +47,42 @@ impl UShape {
         blocks.map(Block::layer_count).sum()
     }
 
-    /// From the sample to the prediction.
+    /// How many skips there are between the way down and the way up.
+    pub fn skip_count(&self) -> usize {
+        let downsamplers = self.down.len().saturating_sub(1);
+        1 + downsamplers + self.down.iter().map(|block| block.layers).sum::<usize>()
+    }
+
+    /// From the sample to the prediction. What another network adds goes into the skips and the middle.
     pub fn build(
         &self,
         l: &mut Layers<'_>,
         sample: ValueId,
         layers: &impl BlockLayers,
+        added: Option<&Residuals>,
     ) -> Result<ValueId, GraphError> {
-        let mut x = l.conv3x3("conv_in", sample, self.in_width)?;
+        let x = l.conv3x3("conv_in", sample, self.in_width)?;
+        let (mut x, mut skips) = self.contract(l, x, layers)?;
+        if let Some(added) = added {
+            for (i, (skip, &added)) in skips.iter_mut().zip(&added.down).enumerate() {
+                *skip = l.g.add(&format!("down_residuals.{i}"), *skip, added)?;
+            }
+            x = l.g.add("mid_residual", x, added.mid)?;
+        }
+        for (i, block) in self.up.iter().enumerate() {
+            let upsample = i + 1 < self.up.len();
+            x = l.scope(format!("up_blocks.{i}"), |l| up_block(l, x, block, layers, upsample, &mut skips))?;
+        }
+        conv_out(l, x, self.epsilon, self.out_channels)
+    }
+
+    /// The way down and the middle, from the first convolution's result: what the middle gives, and all skips.
+    pub fn contract(
+        &self,
+        l: &mut Layers<'_>,
+        mut x: ValueId,
+        layers: &impl BlockLayers,
+    ) -> Result<(ValueId, Vec<ValueId>), GraphError> {
         let mut skips = vec![x];
         for (level, block) in self.down.iter().enumerate() {
             let downsample = level + 1 < self.down.len();
@@ -62,13 +90,18 @@ impl UShape {
                 down_block(l, x, block, layers, downsample, &mut skips)
             })?;
         }
-        x = l.scope("mid_block", |l| mid_block(l, x, &self.mid, layers))?;
-        for (i, block) in self.up.iter().enumerate() {
-            let upsample = i + 1 < self.up.len();
-            x = l.scope(format!("up_blocks.{i}"), |l| up_block(l, x, block, layers, upsample, &mut skips))?;
-        }
-        conv_out(l, x, self.epsilon, self.out_channels)
+        let x = l.scope("mid_block", |l| mid_block(l, x, &self.mid, layers))?;
+        Ok((x, skips))
     }
+}
+
+/// What a network adds to another of its shape.
+#[derive(Clone, Debug)]
+pub struct Residuals {
+    /// To each skip, in the order in which they are made.
+    pub(crate) down: Vec<ValueId>,
+    /// To the result of the middle.
+    pub(crate) mid: ValueId,
 }
 
 /// The shape of a block.

@@ -71,9 +71,34 @@ impl DpmSolver {
         })
     }
 
-    pub(super) fn schedule(&self, class: &'static str, steps: usize) -> Result<Schedule, SchedulerError> {
+    /// A run of which the steps before `first` are not taken.
+    pub(super) fn schedule(
+        &self,
+        class: &'static str,
+        steps: usize,
+        first: usize,
+    ) -> Result<Schedule, SchedulerError> {
+        self.over(class, self.spaced(steps), first)
+    }
+
+    /// A run over timesteps that are given.
+    pub(super) fn explicit(
+        &self,
+        class: &'static str,
+        timesteps: &[usize],
+    ) -> Result<Schedule, SchedulerError> {
+        self.curve.refuse_timesteps(class)?;
+        self.over(class, timesteps.iter().map(|&timestep| timestep as i64).collect(), 0)
+    }
+
+    fn over(
+        &self,
+        class: &'static str,
+        mut timesteps: Vec<i64>,
+        first: usize,
+    ) -> Result<Schedule, SchedulerError> {
+        let steps = timesteps.len();
         let trained = self.training.sigmas();
-        let mut timesteps = self.spaced(steps);
         let [smallest, largest] =
             [trained.first(), trained.last()].map(|s| s.copied().map_or(0.0, f64::from));
         let (max, min) = (self.range.max.unwrap_or(largest), self.range.min.unwrap_or(smallest));
@@ -95,7 +120,7 @@ impl DpmSolver {
         let alphas: Vec<f64> = sigmas.iter().map(|sigma| 1.0 / (sigma * sigma + 1.0)).collect();
         let coefficients: Vec<StepCoefficients> = (0..steps)
             .map(|i| {
-                let previous = if self.reads_history(i, steps) { Some(alphas[i - 1]) } else { None };
+                let previous = if self.reads_history(i, first, steps) { Some(alphas[i - 1]) } else { None };
                 self.predicted
                     .step(|kind| StepCoefficients::dpm_solver_2m(kind, previous, alphas[i], alphas[i + 1]))
             })
@@ -104,7 +129,7 @@ impl DpmSolver {
             timesteps: timesteps.iter().map(|&timestep| timestep as f32).collect(),
             sigmas,
             input_scales: vec![1.0; steps],
-            needs_history: (0..steps).any(|i| self.reads_history(i, steps)),
+            needs_history: (0..steps).any(|i| self.reads_history(i, first, steps)),
             coefficients,
             initial_noise_scale: 1.0,
             needs_noise: false,
@@ -112,12 +137,12 @@ impl DpmSolver {
         })
     }
 
-    /// Whether a step is of second order.
-    fn reads_history(&self, step: usize, steps: usize) -> bool {
+    /// Whether a step of a run from `first` on is of second order.
+    fn reads_history(&self, step: usize, first: usize, steps: usize) -> bool {
         let first_order_end = self.euler_at_final
             || self.lower_order_final && steps < FEW_STEPS
             || self.last == FinalSigma::Zero;
-        self.second_order && step > 0 && !(step == steps - 1 && first_order_end)
+        self.second_order && step > first && !(step == steps - 1 && first_order_end)
     }
 
     fn spaced(&self, steps: usize) -> Vec<i64> {

@@ -18,6 +18,11 @@ impl SchedulerError {
             SchedulerError::Steps { .. }
             | SchedulerError::Timestep { .. }
             | SchedulerError::NotFinite { .. }
+            | SchedulerError::Strength(_)
+            | SchedulerError::NoStep { .. }
+            | SchedulerError::NoTimesteps
+            | SchedulerError::Order { .. }
+            | SchedulerError::Explicit { .. }
             | SchedulerError::NoEta { .. }
             | SchedulerError::Eta(_) => false,
         }
@@ -108,6 +113,38 @@ pub enum SchedulerError {
         step: usize,
         /// How many there are.
         steps: usize,
+    },
+    /// A strength outside its range.
+    #[error(
+        "the strength is {0}, but must be above 0 (the picture as it is) and at most 1 (nothing left of it)"
+    )]
+    Strength(f64),
+    /// A strength that leaves too few steps.
+    #[error("a strength of {strength} is too small for {steps} steps; use a larger one")]
+    NoStep {
+        /// How many steps were asked for.
+        steps: usize,
+        /// The strength.
+        strength: f64,
+    },
+    /// An empty list of timesteps.
+    #[error("the list of timesteps is empty; give at least one")]
+    NoTimesteps,
+    /// Timesteps that are not in order, or not the model's.
+    #[error("timesteps must fall, from {last} at most, and {timestep} does not fit that")]
+    Order {
+        /// The first that does not fit.
+        timestep: usize,
+        /// The last one there is.
+        last: usize,
+    },
+    /// Explicit timesteps asked of a scheduler that takes none.
+    #[error("{class} takes no list of timesteps: {reason}; give a strength and a number of steps")]
+    Explicit {
+        /// The scheduler's class.
+        class: &'static str,
+        /// Why.
+        reason: &'static str,
     },
     /// Fresh noise asked of a scheduler that has none.
     #[error("{class} takes no eta; only DDIMScheduler does")]

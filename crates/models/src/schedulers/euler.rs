@@ -56,8 +56,29 @@ impl Euler {
     }
 
     pub(super) fn schedule(&self, steps: usize) -> Schedule {
+        self.over(self.spaced(steps))
+    }
+
+    /// A run over timesteps that are given.
+    pub(super) fn explicit(
+        &self,
+        class: &'static str,
+        timesteps: &[usize],
+    ) -> Result<Schedule, SchedulerError> {
+        self.curve.refuse_timesteps(class)?;
+        let reason = match (self.continuous, self.log_linear) {
+            (true, _) => "`timestep_type` \"continuous\" takes them from the sigmas",
+            (_, true) => "`interpolation_type` \"log_linear\" takes no sigmas from them",
+            (false, false) => {
+                return Ok(self.over(timesteps.iter().map(|&timestep| timestep as f64).collect()));
+            }
+        };
+        Err(SchedulerError::Explicit { class, reason })
+    }
+
+    fn over(&self, mut timesteps: Vec<f64>) -> Schedule {
+        let steps = timesteps.len();
         let trained = self.training.sigmas();
-        let mut timesteps = self.spaced(steps);
         let mut sigmas: Vec<f64> = if self.log_linear {
             let [first, last] = [trained.first(), trained.last()].map(|s| s.copied().map_or(0.0, f32::ln));
             let logs = training::linspace(last.into(), first.into(), steps + 1);

@@ -32,6 +32,15 @@ impl SchedulerKind {
         }
     }
 
+    /// The kind that runs a model which was published with a scheduler of this class: the same, or Euler's in place of
+    /// two that have its noise levels. `None` if there is none.
+    pub fn in_place_of(class: &str) -> Option<Self> {
+        match class {
+            "PNDMScheduler" | "EulerAncestralDiscreteScheduler" => Some(SchedulerKind::Euler),
+            class => Self::ALL.into_iter().find(|kind| kind.class_name() == class),
+        }
+    }
+
     /// The short name.
     pub fn name(self) -> &'static str {
         match self {

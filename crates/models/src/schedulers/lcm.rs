@@ -51,14 +51,19 @@ impl Lcm {
         })
     }
 
-    /// A run of at most `original_steps` steps.
-    pub(super) fn schedule(&self, steps: usize) -> Schedule {
-        let original = self.original_steps;
-        let length = self.training.len() / original;
-        // Evenly spread over the original steps, from the noisiest.
+    /// A run of at most `original` steps, from the noisiest of as many of the steps that the model was distilled with.
+    pub(super) fn schedule(&self, original: usize, steps: usize) -> Schedule {
+        let length = self.training.len() / self.original_steps;
+        // Evenly spread over the original steps.
         let spread = original as f64 / steps as f64;
         let timesteps: Vec<usize> =
             (0..steps).map(|i| (original - (i as f64 * spread).floor() as usize) * length - 1).collect();
+        self.over(&timesteps)
+    }
+
+    /// A run over these timesteps.
+    pub(super) fn over(&self, timesteps: &[usize]) -> Schedule {
+        let steps = timesteps.len();
         let alphas: Vec<f64> = timesteps.iter().map(|&t| f64::from(self.training.alphas[t])).collect();
         let coefficients: Vec<StepCoefficients> = (0..steps)
             .map(|i| {

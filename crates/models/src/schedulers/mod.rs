@@ -25,6 +25,7 @@ mod ddim;
 mod dpm_solver;
 mod error;
 mod euler;
+mod image_to_image;
 mod kind;
 mod lcm;
 mod prediction;
@@ -36,6 +37,7 @@ use serde_json::Value;
 
 pub use config::parse_config;
 pub use error::SchedulerError;
+pub use image_to_image::ImageToImage;
 pub use kind::SchedulerKind;
 pub use training::linspace as torch_linspace;
 
@@ -172,10 +174,8 @@ impl Scheduler {
     /// The most steps that a run can have.
     pub fn most_steps(&self) -> usize {
         match &self.class {
-            Class::Euler(euler) => euler.training.len(),
-            Class::Ddim(ddim) => ddim.training.len(),
-            Class::DpmSolver(solver) => solver.training.len(),
             Class::Lcm(lcm) => lcm.original_steps,
+            _ => self.trained(),
         }
     }
 
@@ -184,21 +184,40 @@ impl Scheduler {
     /// # Errors
     /// If there are no steps, more than the model was trained with, or a step would divide by zero.
     pub fn schedule(&self, steps: usize) -> Result<Schedule, SchedulerError> {
-        let class = self.kind().class_name();
-        let limit = self.most_steps();
-        if steps == 0 || steps > limit {
-            let field = match self.class {
-                Class::Lcm(_) => "original_inference_steps",
-                _ => "num_train_timesteps",
-            };
-            return Err(SchedulerError::Steps { class, steps, limit, field });
+        self.check_steps(steps)?;
+        self.whole(steps)?.checked(self.kind().class_name())
+    }
+
+    /// How many timesteps the model was trained on.
+    fn trained(&self) -> usize {
+        match &self.class {
+            Class::Euler(euler) => euler.training.len(),
+            Class::Ddim(ddim) => ddim.training.len(),
+            Class::DpmSolver(solver) => solver.training.len(),
+            Class::Lcm(lcm) => lcm.training.len(),
         }
-        let schedule = match &self.class {
-            Class::Euler(euler) => euler.schedule(steps),
-            Class::Ddim(ddim) => ddim.schedule(class, steps)?,
-            Class::DpmSolver(solver) => solver.schedule(class, steps)?,
-            Class::Lcm(lcm) => lcm.schedule(steps),
+    }
+
+    fn check_steps(&self, steps: usize) -> Result<(), SchedulerError> {
+        let limit = self.most_steps();
+        if (1..=limit).contains(&steps) {
+            return Ok(());
+        }
+        let field = match self.class {
+            Class::Lcm(_) => "original_inference_steps",
+            _ => "num_train_timesteps",
         };
-        schedule.checked(class)
+        Err(SchedulerError::Steps { class: self.kind().class_name(), steps, limit, field })
+    }
+
+    /// A run of `steps` steps that begins with noise.
+    fn whole(&self, steps: usize) -> Result<Schedule, SchedulerError> {
+        let class = self.kind().class_name();
+        match &self.class {
+            Class::Euler(euler) => Ok(euler.schedule(steps)),
+            Class::Ddim(ddim) => ddim.schedule(class, steps),
+            Class::DpmSolver(solver) => solver.schedule(class, steps, 0),
+            Class::Lcm(lcm) => Ok(lcm.schedule(lcm.original_steps, steps)),
+        }
     }
 }

@@ -80,6 +80,17 @@ impl SigmaCurve {
         }
     }
 
+    /// Refuses timesteps that are given if sigmas decide.
+    pub(super) fn refuse_timesteps(self, class: &'static str) -> Result<(), SchedulerError> {
+        match self {
+            SigmaCurve::Timesteps => Ok(()),
+            SigmaCurve::Karras | SigmaCurve::Exponential => {
+                let reason = "`use_karras_sigmas` and `use_exponential_sigmas` take them from the sigmas";
+                Err(SchedulerError::Explicit { class, reason })
+            }
+        }
+    }
+
     /// Sigmas from `max` to `min`; nothing if the timesteps decide.
     pub(super) fn sigmas(self, max: f64, min: f64, count: usize) -> Option<Vec<f64>> {
         const RHO: f64 = 7.0;

@@ -6,43 +6,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kinora_graph::{DType, Graph};
+use kinora_graph::Graph;
 use kinora_outside::without_temporary_name;
 use safetensors::{Dtype, SafeTensorError, tensor::TensorView};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::tensor;
 use crate::{
     folder::{INDEX, Kind},
-    networks::{
-        NetworkError,
-        clip_vision::{self, ClipVisionConfig},
-        denoise::{DenoiseConfig, SamplerNeeds},
-        unet::UnetConfig,
-        vae::{self, Decode, Encode, Pixels, VaeConfig},
-    },
-    presets::Preset,
-    schedulers::Scheduler,
+    networks::NetworkError,
     weights::file_shape,
 };
-
-/// A Stable Video Diffusion model whose weights are made from their names: the configurations of its parts, as JSON.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct SyntheticModel {
-    /// `unet/config.json`.
-    pub unet: Value,
-    /// `vae/config.json`.
-    pub vae: Value,
-    /// `image_encoder/config.json`.
-    pub image_encoder: Value,
-    /// `scheduler/scheduler_config.json`; Stable Video Diffusion's unless given.
-    #[serde(default = "Scheduler::svd_config")]
-    pub scheduler: Value,
-    /// `feature_extractor/preprocessor_config.json`; CLIP's own unless given.
-    #[serde(default = "clip_image_processor")]
-    pub feature_extractor: Value,
-}
 
 /// Why a synthetic model could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -83,29 +57,28 @@ impl SyntheticError {
     }
 }
 
-impl SyntheticModel {
-    /// The models that are known by name.
-    pub const PRESETS: [&str; 2] = ["tiny", "small"];
+/// A folder to be written.
+pub(super) struct FolderToWrite<'a> {
+    /// The pipeline's class; `None` for a network by itself, which has no index.
+    pub pipeline: Option<&'static str>,
+    pub parts: Vec<PartToWrite<'a>>,
+}
 
-    /// A model by its name: one of [`SyntheticModel::PRESETS`]. Both have the shape of Stable Video Diffusion.
-    ///
-    /// - `tiny`: 4 frames of 64×64, some four million parameters, for tests.
-    /// - `small`: 8 frames of 320×192, some seventy million parameters, for benchmarks.
-    pub fn preset(name: &str) -> Option<Self> {
-        match name {
-            "tiny" => Some(Preset::tiny().model),
-            "small" => Some(Preset::small().model),
-            _ => None,
-        }
-    }
+/// A part of it.
+pub(super) struct PartToWrite<'a> {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub class: &'a str,
+    pub config: &'a Value,
+    /// Graphs that read all of its weights between them.
+    pub graphs: Vec<Graph>,
+    /// Further files, by name.
+    pub files: Vec<(&'static str, String)>,
+}
 
-    /// Writes the model's folder as diffusers would save it, with weights in f32. It appears in
-    /// its place when it is whole.
-    ///
-    /// # Errors
-    /// If there is a folder that is not empty, a configuration is refused, or a file cannot be written.
+impl FolderToWrite<'_> {
+    /// Writes the folder, which appears in its place when it is whole.
     pub fn write(&self, folder: &Path) -> Result<(), SyntheticError> {
-        let graphs = self.graphs()?;
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| SyntheticError::Io { path, source }
@@ -130,11 +103,10 @@ impl SyntheticModel {
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777));
         let partial =
             builder.tempdir_in(around).map_err(|error| io(around)(without_temporary_name(error)))?;
-        self.write_parts(partial.path(), &graphs).map_err(|error| error.renamed(partial.path(), folder))?;
+        self.write_parts(partial.path()).map_err(|error| error.renamed(partial.path(), folder))?;
         if exists {
-            // The index comes last: without it a folder is not a model's.
-            for name in self.parts().map(|(name, _, _)| name).into_iter().chain([INDEX]) {
-                fs::rename(partial.path().join(name), folder.join(name)).map_err(io(folder))?;
+            for name in self.names() {
+                fs::rename(partial.path().join(&name), folder.join(&name)).map_err(io(folder))?;
             }
             return Ok(());
         }
@@ -144,76 +116,49 @@ impl SyntheticModel {
         Ok(())
     }
 
-    fn write_parts(&self, folder: &Path, graphs: &[(&'static str, Graph)]) -> Result<(), SyntheticError> {
-        for (name, kind, config) in self.parts() {
-            let part = folder.join(name);
-            fs::create_dir_all(&part).map_err(|source| SyntheticError::Io { path: part.clone(), source })?;
-            write_json(&part.join(kind.config_file()), config)?;
-            if let Some(stem) = kind.weights_stem() {
-                let graphs = graphs.iter().filter(|(of, _)| *of == name).map(|(_, graph)| graph);
-                write_weights(&part.join(format!("{stem}.safetensors")), graphs)?;
-            }
+    /// What the folder holds. What says that it is a model's comes last.
+    fn names(&self) -> Vec<String> {
+        let parts = self.parts.iter();
+        if self.pipeline.is_some() {
+            return parts.map(|part| part.name.to_owned()).chain([INDEX.to_owned()]).collect();
         }
-        let scheduler = &self.scheduler["_class_name"];
-        write_json(
-            &folder.join(INDEX),
-            &json!({
-                "_class_name": "StableVideoDiffusionPipeline",
-                "feature_extractor": ["transformers", "CLIPImageProcessor"],
-                "image_encoder": ["transformers", "CLIPVisionModelWithProjection"],
-                "scheduler": ["diffusers", scheduler],
-                "unet": ["diffusers", "UNetSpatioTemporalConditionModel"],
-                "vae": ["diffusers", "AutoencoderKLTemporalDecoder"],
-            }),
-        )
+        let files = parts.flat_map(|part| {
+            let weights = part.kind.weights_stem().map(|stem| format!("{stem}.safetensors"));
+            weights.into_iter().chain([part.kind.config_file().to_owned()])
+        });
+        files.collect()
     }
 
-    fn parts(&self) -> [(&'static str, Kind, &Value); 5] {
-        [
-            ("unet", Kind::DiffusersNetwork, &self.unet),
-            ("vae", Kind::DiffusersNetwork, &self.vae),
-            ("image_encoder", Kind::TransformersNetwork, &self.image_encoder),
-            ("scheduler", Kind::Scheduler, &self.scheduler),
-            ("feature_extractor", Kind::ImageProcessor, &self.feature_extractor),
-        ]
+    fn write_parts(&self, folder: &Path) -> Result<(), SyntheticError> {
+        let mut index = Map::new();
+        for part in &self.parts {
+            let own = if self.pipeline.is_some() { folder.join(part.name) } else { folder.to_owned() };
+            fs::create_dir_all(&own).map_err(|source| SyntheticError::Io { path: own.clone(), source })?;
+            write_json(&own.join(part.kind.config_file()), part.config)?;
+            for (name, text) in &part.files {
+                write_text(&own.join(name), text)?;
+            }
+            if let Some(stem) = part.kind.weights_stem() {
+                write_weights(&own.join(format!("{stem}.safetensors")), part.graphs.iter())?;
+            }
+            index.insert(part.name.to_owned(), json!([part.kind.library(), part.class]));
+        }
+        match self.pipeline {
+            Some(pipeline) => {
+                index.insert("_class_name".to_owned(), json!(pipeline));
+                write_json(&folder.join(INDEX), &Value::Object(index))
+            }
+            None => Ok(()),
+        }
     }
-
-    /// The networks of the parts, in a small size: their weights do not depend on it.
-    fn graphs(&self) -> Result<[(&'static str, Graph); 4], SyntheticError> {
-        let unet = UnetConfig::from_json(&self.unet.to_string())?;
-        let vae = VaeConfig::from_json(&self.vae.to_string())?;
-        let image_encoder = ClipVisionConfig::from_json(&self.image_encoder.to_string())?;
-        let dtype = DType::F32;
-        let [unet_side, vae_side] =
-            [&unet.block_out_channels, &vae.block_out_channels].map(|levels| 1 << levels.len().min(16));
-        let denoise = DenoiseConfig {
-            unet,
-            frames: 1,
-            height: unet_side,
-            width: unet_side,
-            steps: 1,
-            guided: false,
-            sampler: SamplerNeeds::default(),
-            dtype,
-        };
-        let encode = Encode { images: 1, height: vae_side, width: vae_side, dtype };
-        let decode = Decode { frames: 1, height: 1, width: 1, dtype, scaled: true, pixels: Pixels::Signed };
-        Ok([
-            ("unet", denoise.build()?),
-            ("vae", vae::encoder(&vae, &encode)?),
-            ("vae", vae::decoder(&vae, &decode)?),
-            ("image_encoder", clip_vision::encoder(&image_encoder, 1, dtype)?),
-        ])
-    }
-}
-
-fn clip_image_processor() -> Value {
-    json!({ "image_processor_type": "CLIPImageProcessor" })
 }
 
 fn write_json(path: &Path, json: &Value) -> Result<(), SyntheticError> {
-    fs::write(path, format!("{json:#}\n"))
-        .map_err(|source| SyntheticError::Io { path: path.to_owned(), source })
+    write_text(path, &format!("{json:#}\n"))
+}
+
+fn write_text(path: &Path, text: &str) -> Result<(), SyntheticError> {
+    fs::write(path, text).map_err(|source| SyntheticError::Io { path: path.to_owned(), source })
 }
 
 fn write_weights<'a>(path: &Path, graphs: impl Iterator<Item = &'a Graph>) -> Result<(), SyntheticError> {
@@ -232,69 +177,4 @@ fn write_weights<'a>(path: &Path, graphs: impl Iterator<Item = &'a Graph>) -> Re
     // transformers refuses a file that does not say where it is from.
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     safetensors::serialize_to_file(views, Some(metadata), path).map_err(failed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{folder::ModelFolder, weights::Variant};
-
-    #[test]
-    fn every_preset_is_known_and_can_be_built() {
-        let parameters = |name: &str| -> u64 {
-            let graphs = SyntheticModel::preset(name).unwrap().graphs().unwrap();
-            graphs.iter().map(|(_, graph)| graph.parameter_count()).sum()
-        };
-        assert_eq!(SyntheticModel::PRESETS.map(parameters), [3_837_147, 71_630_409]);
-        assert_eq!(SyntheticModel::preset("huge"), None);
-    }
-
-    #[test]
-    fn a_model_is_written_once_and_read_as_any_other() {
-        let folder = tempfile::tempdir().unwrap();
-        let model = SyntheticModel::preset("tiny").unwrap();
-        model.write(folder.path()).unwrap();
-        let read = ModelFolder::open(folder.path()).unwrap();
-        let stored = |part: &str| read.weights(part, &Variant::Plain).unwrap().parameter_count();
-        for (part, _, _) in model.parts().into_iter().take(3) {
-            let graphs = model.graphs().unwrap();
-            let declared: u64 =
-                graphs.iter().filter(|(of, _)| *of == part).map(|(_, graph)| graph.parameter_count()).sum();
-            assert_eq!(stored(part), declared, "{part}");
-        }
-        let error = model.write(folder.path()).unwrap_err();
-        assert!(matches!(error, SyntheticError::Exists(_)), "{error}");
-    }
-
-    #[test]
-    fn nothing_that_is_there_is_overwritten() {
-        let around = tempfile::tempdir().unwrap();
-        let folder = around.path().join("model");
-        fs::create_dir_all(folder.join("unet")).unwrap();
-        let weights = folder.join("unet/diffusion_pytorch_model.safetensors");
-        fs::write(&weights, "mine").unwrap();
-        let model = SyntheticModel::preset("tiny").unwrap();
-        let error = model.write(&folder).unwrap_err();
-        assert!(matches!(error, SyntheticError::Exists(_)), "{error}");
-        assert_eq!(fs::read(&weights).unwrap(), b"mine");
-        let file = around.path().join("file");
-        fs::write(&file, "mine").unwrap();
-        assert!(matches!(model.write(&file), Err(SyntheticError::Io { .. })));
-        // Nothing is left of where it was written first.
-        let count = |folder: &Path| fs::read_dir(folder).unwrap().count();
-        let (new, empty) = (around.path().join("new"), tempfile::tempdir().unwrap());
-        model.write(&new.join("model")).unwrap();
-        model.write(empty.path()).unwrap();
-        assert_eq!((count(&new), count(&new.join("model")), count(empty.path())), (1, 6, 6));
-        assert_eq!(fs::read_dir(around.path()).unwrap().count(), 3);
-    }
-
-    #[test]
-    fn a_model_that_cannot_be_built_leaves_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut model = SyntheticModel::preset("tiny").unwrap();
-        model.vae["layers_per_block"] = json!(0);
-        assert!(matches!(model.write(folder.path()), Err(SyntheticError::Network(_))));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
 }

@@ -3,8 +3,12 @@
 //! `golden/synthetic.py` computes the very same numbers, so that a fixture made with PyTorch need not hold its weights.
 
 mod folder;
+mod image;
+mod video;
 
-pub use folder::{SyntheticError, SyntheticModel};
+pub use folder::SyntheticError;
+pub use image::SyntheticImageModel;
+pub use video::SyntheticModel;
 
 use kinora_graph::{ParameterError, Parameters, Tensor, TensorType};
 

@@ -1,6 +1,8 @@
 //! Why a tokenizer could not be read.
 
-use std::{io, path::PathBuf};
+use std::path::PathBuf;
+
+use crate::weights::WeightsError;
 
 /// Why a tokenizer could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -15,13 +17,8 @@ pub enum TokenizerError {
         folder: PathBuf,
     },
     /// A file could not be read.
-    #[error("{} could not be read: {source}", .path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] WeightsError),
     /// A file is not what its name says.
     #[error("the tokenizer's {file} cannot be read: {source}")]
     Json {

@@ -2,14 +2,18 @@
 
 use std::{collections::HashMap, path::Path};
 
-use kinora_outside::read_text;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{BEGIN, ClipTokenizer, END, TokenizerError, WORD_END, merge::Merges};
+use crate::weights::PartFiles;
 
-/// The largest file that is read, in bytes; the largest published one has 2.2 million.
-const MAX_TEXT: u64 = 1 << 24;
+const VOCABULARY: &str = "vocab.json";
+const MERGES: &str = "merges.txt";
+/// Both in one file.
+const WHOLE: &str = "tokenizer.json";
+/// What names the padding.
+const SETTINGS: [&str; 2] = ["tokenizer_config.json", "special_tokens_map.json"];
 
 #[derive(Deserialize)]
 struct TokenizerJson {
@@ -49,26 +53,34 @@ impl ClipTokenizer {
     /// # Errors
     /// If a file is missing, cannot be read, or is not such a tokenizer.
     pub fn from_folder(folder: &Path) -> Result<Self, TokenizerError> {
-        let read = |name: &str| {
-            let path = folder.join(name);
-            read_text(&path, MAX_TEXT).map_err(|source| TokenizerError::Io { path, source })
+        Self::of(&PartFiles::Folder(folder.to_owned()))
+    }
+
+    /// The same from files that may be in the program.
+    pub(crate) fn of(files: &PartFiles) -> Result<Self, TokenizerError> {
+        let names = files.names()?;
+        let found = Self::files(|file| names.iter().any(|name| name == file));
+        let tokenizer = match found.as_slice() {
+            [VOCABULARY, MERGES, ..] => {
+                Self::from_vocabulary(&files.text(VOCABULARY)?, &files.text(MERGES)?)?
+            }
+            [WHOLE, ..] if names.iter().any(|name| name == WHOLE) => Self::from_json(&files.text(WHOLE)?)?,
+            _ => return Err(TokenizerError::NoFiles { folder: files.folder().to_owned() }),
         };
-        let has = |name: &str| folder.join(name).is_file();
-        let tokenizer = if has("vocab.json") && has("merges.txt") {
-            Self::from_vocabulary(&read("vocab.json")?, &read("merges.txt")?)?
-        } else if has("tokenizer.json") {
-            Self::from_json(&read("tokenizer.json")?)?
-        } else {
-            return Err(TokenizerError::NoFiles { folder: folder.to_owned() });
-        };
-        for file in ["tokenizer_config.json", "special_tokens_map.json"] {
-            if has(file)
-                && let Some(pad) = pad_token(&read(file)?, file)?
+        for file in SETTINGS {
+            if names.iter().any(|name| name == file)
+                && let Some(pad) = pad_token(&files.text(file)?, file)?
             {
                 return tokenizer.padded_with(&pad);
             }
         }
         Ok(tokenizer)
+    }
+
+    /// The files that a tokenizer is read from, of those that there are: the vocabulary first, which it cannot do without.
+    pub(crate) fn files(has: impl Fn(&str) -> bool) -> Vec<&'static str> {
+        let vocabulary = if has(VOCABULARY) && has(MERGES) { vec![VOCABULARY, MERGES] } else { vec![WHOLE] };
+        vocabulary.into_iter().chain(SETTINGS.into_iter().filter(|file| has(file))).collect()
     }
 
     /// A tokenizer of the texts of `vocab.json` and `merges.txt`. It pads with the end of a text.
@@ -112,7 +124,8 @@ impl ClipTokenizer {
         if let Some((token, &id)) = vocabulary.iter().find(|&(_, &id)| i32::try_from(id).is_err()) {
             return Err(TokenizerError::TooLarge { token: token.clone(), id });
         }
-        let mut tokenizer = ClipTokenizer { vocabulary, merges: Merges::default(), begin: 0, end: 0, pad: 0 };
+        let mut tokenizer =
+            ClipTokenizer { vocabulary, merges: Merges::default(), begin: 0, end: 0, pad: 0, pad_name: None };
         tokenizer.begin = tokenizer.id(BEGIN)?;
         tokenizer.end = tokenizer.id(END)?;
         tokenizer.pad = tokenizer.end;
@@ -147,8 +160,8 @@ mod tests {
 
     use super::*;
 
-    const VOCABULARY: &str = r#"{"!": 0, "c": 1, "a": 2, "t</w>": 3, "ca": 4, "cat</w>": 5, "<|startoftext|>": 6, "<|endoftext|>": 7}"#;
-    const MERGES: &str = "#version: 0.2\nc a\nca t</w>\n";
+    const WORDS: &str = r#"{"!": 0, "c": 1, "a": 2, "t</w>": 3, "ca": 4, "cat</w>": 5, "<|startoftext|>": 6, "<|endoftext|>": 7}"#;
+    const PAIRS: &str = "#version: 0.2\nc a\nca t</w>\n";
 
     #[test]
     fn a_folder_says_what_it_pads_with() {
@@ -157,8 +170,8 @@ mod tests {
         let tokens = || ClipTokenizer::from_folder(folder.path()).unwrap().prompt("cat", 5).tokens;
         let error = ClipTokenizer::from_folder(folder.path()).unwrap_err().to_string();
         assert!(error.contains("has neither vocab.json with merges.txt nor tokenizer.json"), "{error}");
-        write("vocab.json", VOCABULARY);
-        write("merges.txt", MERGES);
+        write("vocab.json", WORDS);
+        write("merges.txt", PAIRS);
         assert_eq!(tokens(), [6, 5, 7, 7, 7]);
         write(
             "special_tokens_map.json",
@@ -177,7 +190,7 @@ mod tests {
         let json = |merges: &str| {
             format!(
                 r#"{{"added_tokens": [{{"id": 9, "content": "<|startoftext|>", "special": true}}], "model": {{"type":
-                "BPE", "end_of_word_suffix": "</w>", "vocab": {VOCABULARY}, "merges": {merges}}}}}"#
+                "BPE", "end_of_word_suffix": "</w>", "vocab": {WORDS}, "merges": {merges}}}}}"#
             )
         };
         for merges in [r#"["c a", "ca t</w>"]"#, r#"[["c", "a"], ["ca", "t</w>"]]"#] {
@@ -188,7 +201,7 @@ mod tests {
 
     #[test]
     fn too_long_a_text_is_cut_and_said() {
-        let tokenizer = ClipTokenizer::from_vocabulary(VOCABULARY, MERGES).unwrap();
+        let tokenizer = ClipTokenizer::from_vocabulary(WORDS, PAIRS).unwrap();
         let prompt = tokenizer.prompt("cat cat cat cat", 4);
         assert_eq!((prompt.tokens, prompt.left_out), (vec![6, 5, 5, 7], 2));
         let prompt = tokenizer.prompt("", 4);
@@ -205,11 +218,11 @@ mod tests {
         assert!(error("[]", "").starts_with("the tokenizer's vocab.json cannot be read: "));
         assert_eq!(error("{}", ""), "the tokenizer's vocabulary does not have <|startoftext|>");
         assert_eq!(
-            error(VOCABULARY, "c a\nc"),
+            error(WORDS, "c a\nc"),
             "merge 1 of the tokenizer is not two tokens with a space between them"
         );
-        assert_eq!(error(VOCABULARY, "c x"), "the tokenizer's vocabulary does not have cx");
-        let large = VOCABULARY.replace(": 5", ": 4294967295");
+        assert_eq!(error(WORDS, "c x"), "the tokenizer's vocabulary does not have cx");
+        let large = WORDS.replace(": 5", ": 4294967295");
         assert!(error(&large, "").starts_with("the tokenizer numbers cat</w> 4294967295, but"));
         let other = r#"{"model": {"type": "WordPiece", "vocab": {}, "merges": []}}"#;
         let error = ClipTokenizer::from_json(other).unwrap_err().to_string();

@@ -8,6 +8,7 @@ mod files;
 mod merge;
 mod words;
 
+pub(crate) use bytes::byte_vocabulary;
 pub use error::TokenizerError;
 
 use std::collections::HashMap;
@@ -27,6 +28,8 @@ pub struct ClipTokenizer {
     begin: u32,
     end: u32,
     pad: u32,
+    /// The padding's name, if it is another token than the end.
+    pad_name: Option<String>,
 }
 
 /// The tokens of a prompt, as a text encoder reads them.
@@ -39,12 +42,14 @@ pub struct Prompt {
 }
 
 impl ClipTokenizer {
-    /// Pads with another token than the end: Stable Diffusion 2.1, Turbo and XL's second encoder pad with `!`.
+    /// Pads with another token than the end: Stable Diffusion 2.1, Turbo and XL's second encoder pad with `!`. Wherever a
+    /// text has that token's name, it then means the token, as for all special tokens of transformers.
     ///
     /// # Errors
     /// If the vocabulary does not have it.
     pub fn padded_with(mut self, token: &str) -> Result<Self, TokenizerError> {
         self.pad = self.id(token)?;
+        self.pad_name = (!token.is_empty()).then(|| token.to_owned());
         Ok(self)
     }
 
@@ -73,9 +78,11 @@ impl ClipTokenizer {
         Prompt { tokens, left_out: text.len() - kept }
     }
 
-    fn next_special(&self, text: &str) -> Option<(usize, &'static str, u32)> {
+    fn next_special(&self, text: &str) -> Option<(usize, &str, u32)> {
+        let pad = self.pad_name.as_deref().map(|name| (name, self.pad));
         [(BEGIN, self.begin), (END, self.end)]
             .into_iter()
+            .chain(pad)
             .filter_map(|(name, id)| Some((text.find(name)?, name, id)))
             .min_by_key(|&(at, ..)| at)
     }

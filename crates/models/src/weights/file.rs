@@ -97,6 +97,11 @@ impl WeightsFile {
         self.header.info(name)
     }
 
+    /// What the header says beside its tensors.
+    pub fn metadata(&self, key: &str) -> Option<&str> {
+        self.header.metadata().as_ref()?.get(key).map(String::as_str)
+    }
+
     /// The names of the tensors, in the order of their data.
     pub fn names(&self) -> Vec<String> {
         self.header.offset_keys()
@@ -153,5 +158,49 @@ fn read_header(path: &Path, bytes: &Bytes) -> Result<(u64, Metadata), WeightsErr
         _ if got < expected => Err(WeightsError::Truncated { path: path(), expected, got }),
         _ if got > expected => Err(WeightsError::TrailingBytes { path: path(), expected, got }),
         _ => Ok((data, metadata)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of zeros takes no room on the disk.
+    #[test]
+    fn the_longest_header_is_read_and_a_longer_one_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        for (length, too_long) in [(LONGEST_HEADER, false), (LONGEST_HEADER + 1, true)] {
+            let path = folder.path().join("zeros.safetensors");
+            std::fs::write(&path, length.to_le_bytes()).unwrap();
+            File::options().write(true).open(&path).unwrap().set_len(PREFIX + length).unwrap();
+            let Err(WeightsError::Header { source, .. }) = WeightsFile::open(&path) else {
+                panic!("{length}")
+            };
+            assert_eq!(matches!(source, HeaderError::TooLong { .. }), too_long, "{length}: {source}");
+        }
+    }
+
+    /// Only a file that has become shorter is cut short: a disk that fails is said to.
+    #[test]
+    fn a_read_that_fails_for_another_reason_keeps_it() {
+        let header = br#"{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}"#;
+        let bytes = [&(header.len() as u64).to_le_bytes()[..], header, &[1, 2, 3, 4]].concat();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.safetensors");
+        std::fs::write(&path, &bytes).unwrap();
+        let file = WeightsFile::open(&path).unwrap();
+        let info = file.info("a").unwrap();
+        let fails = |read: &ReadAt<'_>| {
+            read(0, &mut [0; 4])?;
+            Err(io::Error::other("the disk"))
+        };
+        let error = file.read(info, fails).unwrap_err();
+        assert!(
+            matches!(&error, WeightsError::Io { source, .. } if source.to_string() == "the disk"),
+            "{error}"
+        );
+        std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        let error = file.read(info, fails).unwrap_err();
+        assert!(matches!(error, WeightsError::Truncated { .. }), "{error}");
     }
 }

@@ -47,6 +47,22 @@ impl Weights {
         Weights::of(&PartFiles::Folder(folder.to_owned()), stem, variant)
     }
 
+    /// Opens one file by itself.
+    ///
+    /// # Errors
+    /// If it cannot be read or is damaged.
+    pub fn open_file(path: &Path) -> Result<Weights, WeightsError> {
+        let file = WeightsFile::open(path)?;
+        let part = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let tensors = file.names().into_iter().map(|name| (name, 0)).collect();
+        Ok(Weights { part, variant: None, files: vec![file], tensors })
+    }
+
+    /// What the header of a file says beside its tensors.
+    pub(crate) fn metadata(&self, key: &str) -> Option<&str> {
+        self.files.iter().find_map(|file| file.metadata(key))
+    }
+
     /// Opens the weights of one part of a model, wherever its files are.
     pub(crate) fn of(files: &PartFiles, stem: &str, variant: &Variant) -> Result<Weights, WeightsError> {
         let (folder, names) = (files.folder(), files.names()?);
@@ -125,7 +141,12 @@ impl Weights {
 
     /// What [`check`](Self::check) would say of each parameter that does not fit.
     pub fn problems<'a>(&'a self, graph: &'a Graph) -> impl Iterator<Item = WeightsError> + use<'a> {
-        graph.parameters().filter_map(|(_, value)| self.find(&value.name, &value.ty).err())
+        graph.parameters().filter_map(|(_, value)| self.problem(&value.name, &value.ty))
+    }
+
+    /// Why a tensor cannot be read as a network needs it; `None` if it can.
+    pub fn problem(&self, name: &str, ty: &TensorType) -> Option<WeightsError> {
+        self.find(name, ty).err()
     }
 
     fn stored(&self, name: &str) -> Option<(&WeightsFile, &TensorInfo)> {

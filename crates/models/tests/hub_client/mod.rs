@@ -43,7 +43,7 @@ impl Test {
         let (endpoint, cache) = (self.server.endpoint(), self.cache.path().to_owned());
         let pause = Duration::from_millis(1);
         let patience = Patience { pause, longest_pause: pause, ..Patience::default() };
-        Hub { endpoint, cache, token: None, offline: false, patience }
+        Hub { endpoint, cache, token: None, offline: false, certificates: None, patience }
     }
 
     pub fn fetch(&self, variant: &Variant) -> Result<PathBuf, HubError> {

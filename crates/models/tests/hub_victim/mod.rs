@@ -110,6 +110,7 @@ impl Victim {
             cache: self.home.path().join("cache/hub"),
             token: Some(TOKEN.to_owned()),
             offline: false,
+            certificates: None,
             patience,
         };
         hub.fetch(&HubId::parse("owner/name").unwrap(), &Variant::For(DType::F16), &mut ())

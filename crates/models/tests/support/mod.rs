@@ -3,4 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
 pub mod fixtures;
+pub mod frames;
 pub mod networks;
+pub mod pictures;

@@ -14,6 +14,8 @@ mod softmax;
 mod tests;
 mod visibility;
 
+pub(super) use scratch::register_scratch;
+
 use kinora_graph::op::{Attention, AttentionExtents, SequenceAxis};
 
 use self::operand::{Layout, Rows, RowsMut, Sequence};

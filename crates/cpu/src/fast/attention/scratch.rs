@@ -8,6 +8,11 @@ thread_local! {
     static KEPT: Cell<AlignedBuffer<f32>> = const { Cell::new(AlignedBuffer::new()) };
 }
 
+/// Registers the destructors of this thread's scratch memory: see [`crate::threads::register_scratch`].
+pub(in crate::fast) fn register_scratch() {
+    KEPT.with(|_| ());
+}
+
 /// f32 values of unspecified content from an aligned address.
 pub(super) struct Scratch {
     memory: AlignedBuffer<f32>,

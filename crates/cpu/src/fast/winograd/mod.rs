@@ -121,6 +121,11 @@ thread_local! {
     static SCRATCH: Cell<AlignedBuffer<f32>> = const { Cell::new(AlignedBuffer::new()) };
 }
 
+/// Registers the destructors of this thread's scratch memory: see [`crate::threads::register_scratch`].
+pub(super) fn register_scratch() {
+    SCRATCH.with(|_| ());
+}
+
 /// A grid of equal blocks of tiles and panels.
 struct Grid {
     tiles: usize,

@@ -6,6 +6,7 @@
 // are cut: a block sums VALUE_SLICE channels of the values, a multiple of 16, and the scores are made for each slice
 // anew.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "attention.cuh"
 #include "matrix.cuh"
 
@@ -43,6 +44,7 @@ __device__ __forceinline__ void copy_rows(u32 to, const ELEMENT *from, i64 step,
 
 extern "C" __global__ void BOUNDS flash(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask,
                                         const i32 *key_lengths, ELEMENT *y, const Problem problem) {
+    wait_for_launch_before();
     extern __shared__ __align__(128) u8 shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 

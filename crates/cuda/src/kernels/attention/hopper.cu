@@ -10,6 +10,7 @@
 // Rows lie in shared memory with TMA's 128-byte swizzle: blocks of 64 channels, 128 bytes a row. TMA fills a head whose
 // channels are not a multiple of 64 up with zeros, since the heads are an axis of the tensor map.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "attention.cuh"
 #include "hopper.cuh"
 
@@ -262,6 +263,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         fence_mbarrier_init();
     }
     __syncthreads();
+    wait_for_launch_before();
 
     if (block.warpgroup == WARPGROUPS) {
         setmaxnreg_dec<PRODUCER_REGISTERS>();

@@ -1,10 +1,12 @@
 // Attention of every kind, a warp for each query of each head, with an online softmax.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "attention.cuh"
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     plain(const QUERY_TYPE *q, const KEY_TYPE *k, const VALUE_TYPE *v, const MASK_TYPE *mask, const i32 *key_lengths,
           QUERY_TYPE *y, const Problem problem) {
+    wait_for_launch_before();
     // Queries of one sequence are neighbours, so that a block's warps read the same keys.
     i64 index = i64(blockIdx.x) * WARPS + threadIdx.x / 32;
     i32 query = i32(index % problem.queries);

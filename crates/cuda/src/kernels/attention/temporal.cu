@@ -7,6 +7,7 @@
 //
 // QUERY_TILES and KEY_TILES count tiles of 16 frames.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "attention.cuh"
 #include "matrix.cuh"
 
@@ -24,6 +25,7 @@ __device__ __forceinline__ void load_piece(u32 (&to)[4], const ELEMENT *row, int
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     temporal(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths,
              ELEMENT *y, const Problem problem) {
+    wait_for_launch_before();
     const int lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
     // The heads of a position are neighbours in memory.
     u32 index = blockIdx.x * WARPS + threadIdx.x / 32;

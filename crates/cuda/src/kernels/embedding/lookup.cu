@@ -1,5 +1,6 @@
 // Rows of a table by id, in units of UNIT. An id outside the table is reported, and its row is zeros.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "fault.cuh"
 #include "numbers.cuh"
 
@@ -7,6 +8,7 @@ constexpr int threads = 256;
 
 extern "C" __global__ void __launch_bounds__(threads)
     lookup(UNIT *y, const UNIT *table, const i32 *ids, i64 count, i64 rows, i64 row_units, i32 *fault, i32 number) {
+    wait_for_launch_before();
     i64 unit = i64(blockIdx.x) * threads + threadIdx.x;
     // A row without units still has an id to check.
     i64 width = row_units > 0 ? row_units : 1;

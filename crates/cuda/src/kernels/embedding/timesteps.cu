@@ -1,6 +1,7 @@
 // Sines and cosines of numbers at falling frequencies. All of it is in f64: a frequency that is off by one part in 2^24
 // would turn an angle of 1000 by more than f32 results may differ, and there are few elements.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "numbers.cuh"
 
 constexpr int threads = 128;
@@ -13,6 +14,7 @@ struct Frequencies {
 
 extern "C" __global__ void __launch_bounds__(threads)
     timesteps(f32 *y, const TYPE *t, Frequencies frequencies, i64 count, i32 width) {
+    wait_for_launch_before();
     const int half = width / 2;
     // An odd width has a last column of zeros, which a thread of its own writes.
     const int columns = half + width % 2;

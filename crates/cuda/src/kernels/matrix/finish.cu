@@ -1,8 +1,11 @@
 // The rest of an epilogue after a library's product: the gate and the stages that the library does not know.
 #include "specialisation.cuh"
 
+#include "grid.cuh"
+
 extern "C" __global__ void __launch_bounds__(256)
     finish_rows(const TYPE *from, TYPE *y, const Epilogue e, i64 packs, int columns) {
+    wait_for_launch_before();
     i64 pack = i64(blockIdx.x) * 256 + threadIdx.x;
     if (pack >= packs) return;
     int across = columns / WIDTH;

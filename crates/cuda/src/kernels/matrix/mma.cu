@@ -7,6 +7,7 @@
 // adds up.
 #include "specialisation.cuh"
 
+#include "grid.cuh"
 #include "matrix.cuh"
 #include "product.cuh"
 #include "window.cuh"
@@ -255,6 +256,7 @@ extern "C" __global__ void __launch_bounds__(threads, BLOCKS)
     int steps = SPLIT ? max(0, min(p.steps, all_steps - first_step)) : all_steps;
     Source source(p, w, a, b, tile, first_step * tile_depth);
     u32 own = chunk_at(source.row, source.chunk);
+    wait_for_launch_before();
 
     int warp = threadIdx.x / 32;
     int first_row = warp / WARPS_ACROSS * warp_rows, first_column = warp % WARPS_ACROSS * warp_columns;

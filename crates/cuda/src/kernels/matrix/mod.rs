@@ -3,12 +3,16 @@
 //! One kernel serves linear layers, convolutions and products of activations alike: they differ in where a row of the first
 //! operand comes from. See `NOTES.md` for what limits each kernel, and for the tiles.
 
+mod boxes;
+mod gathered;
 mod library;
 mod mma;
 mod naive;
 mod normalised;
 mod problem;
+mod resident;
 mod simt;
+mod split;
 #[cfg(test)]
 mod tests;
 mod wgmma;
@@ -26,6 +30,8 @@ const SOURCE_SIMT: Source = Source { path: "matrix/simt.cu", text: include_str!(
 const SOURCE_MMA: Source = Source { path: "matrix/mma.cu", text: include_str!("mma.cu") };
 const SOURCE_FINISH: Source = Source { path: "matrix/finish.cu", text: include_str!("finish.cu") };
 const SOURCE_REDUCE: Source = Source { path: "matrix/reduce.cu", text: include_str!("reduce.cu") };
+const SOURCE_GATHERED: Source = Source { path: "matrix/gathered.cu", text: include_str!("gathered.cu") };
+const SOURCE_RESIDENT: Source = Source { path: "matrix/resident.cu", text: include_str!("resident.cu") };
 const SOURCE_WGMMA: Source = Source { path: "matrix/wgmma.cu", text: include_str!("wgmma.cu") };
 
 /// The kernels for a linear layer, a convolution or a product of activations, the one to choose first. `norms` gives the
@@ -83,7 +89,16 @@ fn products(
         timed.push((time, Box::new(offer)));
     }
     timed.sort_by(|(left, _), (right, _)| left.total_cmp(right));
-    offers.extend(timed.into_iter().take(8).map(|(_, offer)| offer));
+    timed.truncate(10);
+    // Those for few columns or little depth, which are seldom far behind.
+    if let Some((time, offer)) = resident::offer(&problem, chip) {
+        timed.push((time, Box::new(offer)));
+    }
+    if let Some((time, offer)) = gathered::offer(&problem, chip) {
+        timed.push((time, Box::new(offer)));
+    }
+    timed.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+    offers.extend(timed.into_iter().map(|(_, offer)| offer));
     for offer in simt::offers(&problem, chip) {
         offers.push(Box::new(offer));
     }

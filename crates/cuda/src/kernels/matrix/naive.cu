@@ -1,6 +1,7 @@
 // A product or a convolution, one thread for each element of the result: the plainest correct kernel, for any types.
 #include "specialisation.cuh"
 
+#include "grid.cuh"
 #include "product.cuh"
 #include "window.cuh"
 
@@ -27,6 +28,7 @@ __device__ __forceinline__ float sum_of(const A_TYPE *a, const B_TYPE *b, const 
 
 extern "C" __global__ void __launch_bounds__(256) naive(const A_TYPE *a, const B_TYPE *b, A_TYPE *y, const Product p,
                                                         const Window w, const Epilogue e, i64 elements) {
+    wait_for_launch_before();
     i64 element = i64(blockIdx.x) * 256 + threadIdx.x;
     if (element >= elements) return;
     int columns = GATED ? p.columns / 2 : p.columns;

@@ -2,6 +2,7 @@
 // shared memory, a block of 8×8 (or 4×4) sums in each thread's registers.
 #include "specialisation.cuh"
 
+#include "grid.cuh"
 #include "product.cuh"
 #include "window.cuh"
 
@@ -66,6 +67,7 @@ constexpr int resident = TILE == 64 ? 3 : 1;
 
 extern "C" __global__ void __launch_bounds__(256, resident)
     simt(const A_TYPE *a, const B_TYPE *b, A_TYPE *y, const Product p, const Window w, const Epilogue e) {
+    wait_for_launch_before();
     __shared__ __align__(16) float a_tiles[2][tile_depth * pitch];
     __shared__ __align__(16) float b_tiles[2][tile_depth * pitch];
     Tile tile = tile_of_block(p, TILE, TILE);

@@ -6,7 +6,7 @@ use kinora_graph::{
     op::{Activation, Affine, Conv, Linear, MatMul, Norm, NormKind, Stage},
 };
 
-use super::*;
+use super::{boxes::Boxes, *};
 use crate::{
     Architecture, CudaError,
     kernels::{Argument, DevicePointer, Launch, Places, Work, testing},
@@ -242,17 +242,40 @@ fn a_librarys_way_is_offered_again_by_name_without_the_library() {
 #[test]
 fn a_split_product_leaves_room_for_its_partial_sums() {
     let case = &cases()[cases().len() / 3 + 3];
-    let chip = Chip::typical(Architecture::AMPERE);
-    case.with(|call, places| {
-        for offer in
-            implementations(call, &chip, KernelSet::Fused, &Libraries::default(), |_, _, _| Vec::new())
-        {
-            let launches = offer.launches(places).expect("it was offered");
-            let splits = offer.name().rsplit_once("split ").and_then(|(_, n)| n.parse().ok()).unwrap_or(0);
-            assert_eq!(offer.workspace(), splits * 2 * 1280 * 4, "{}", offer.name());
-            assert_eq!(launches.len(), if splits > 0 { 2 } else { 1 });
-        }
-    });
+    for (architecture, kernel) in [(Architecture::AMPERE, "mma"), (Architecture::HOPPER, "wgmma")] {
+        let chip = Chip::typical(architecture);
+        case.with(|call, places| {
+            let offers =
+                implementations(call, &chip, KernelSet::Fused, &Libraries::default(), |_, _, _| Vec::new());
+            let is_split = |name: &str| name.starts_with(kernel) && name.contains("split");
+            assert!(offers.iter().any(|offer| is_split(&offer.name())), "{kernel} splits nothing");
+            for offer in offers {
+                let launches = offer.launches(places).expect("it was offered");
+                let splits =
+                    offer.name().rsplit_once("split ").and_then(|(_, n)| n.parse().ok()).unwrap_or(0);
+                assert_eq!(offer.workspace(), splits * 2 * 1280 * 4, "{}", offer.name());
+                assert_eq!(launches.len(), if splits > 0 { 2 } else { 1 });
+            }
+        });
+    }
+}
+
+#[test]
+fn convolutions_of_an_autoencoder_have_kernels_of_their_own() {
+    let f16 = DType::F16;
+    for (side, channels, columns, expected) in [
+        (512, 3, 64, "gathered"),
+        (512, 64, 64, "resident 64"),
+        (256, 64, 64, "resident 64"),
+        (512, 64, 3, "resident 8"),
+        // The weight does not fit into shared memory.
+        (512, 128, 128, "wgmma 256x128"),
+    ] {
+        let op = Op::Conv(Conv::spatial([3, 3], 1, 1));
+        let (x, y) = ([1, side, side, channels], [1, side, side, columns]);
+        let case = Case::new(op, &[(f16, &x), (f16, &[columns, 1, 3, 3, channels])], (f16, &y));
+        assert_eq!(case.launches(Architecture::HOPPER, KernelSet::Fused)[0].0, expected);
+    }
 }
 
 #[test]
@@ -314,7 +337,7 @@ fn boxes_cover_every_result_and_waste_little() {
     ] {
         of(case).with(|call, _| {
             let problem = Problem::of(call).expect("it is a product");
-            let boxes = wgmma::Boxes::of(&problem, 256);
+            let boxes = Boxes::of(&problem, 256);
             assert_eq!((boxes.shift, boxes.number()), (shift, number), "{}", call.op);
             let covered: usize = (0..4).map(|axis| boxes.counts()[axis] << boxes.shift[axis]).product();
             assert_eq!(boxes.out_extents.iter().product::<usize>(), problem.rows);

@@ -7,7 +7,7 @@ use kinora_graph::{
 
 use super::Problem;
 use crate::{
-    Chip, CudaError,
+    Architecture, Chip, CudaError,
     kernels::{
         Kernel, Launch, Places, Source,
         geometry::{WIDEST_ACCESS, vector},
@@ -15,7 +15,7 @@ use crate::{
     },
     launch::{
         arguments, c_struct,
-        limits::{grid, int, long},
+        limits::{PORTABLE_CLUSTER_BLOCKS, grid, int, long},
     },
 };
 
@@ -32,7 +32,10 @@ const CHUNK_THREADS: usize = 256;
 const MOST_THREADS: usize = 512;
 
 /// Vectors that a thread of the whole kernel holds at most.
-const MOST_HELD: usize = 8;
+const MOST_HELD: usize = 16;
+
+/// Blocks of a cluster that hold groups together. More than eight are not portable: a chip may refuse them.
+const CLUSTERS: [usize; 5] = [1, 2, 4, 8, 16];
 
 /// Bytes of a row that a block of the whole kernel reads at least, so that no sector of memory is read for a part.
 const LEAST_SPAN: usize = 64;
@@ -108,7 +111,7 @@ pub(super) fn plain(problem: &Problem, extents: Extents, places: &Places) -> Res
     Ok(Launch::new(problem.specialise(kernel), blocks, PLAIN_THREADS as u32, arguments))
 }
 
-/// How a slab is cut if a block holds some groups of it whole.
+/// How a slab is cut if a cluster of blocks holds some groups of it whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whole {
     width: usize,
@@ -116,11 +119,35 @@ pub(super) struct Whole {
     columns: usize,
     threads: usize,
     held: usize,
+    /// Blocks that share the rows.
+    cluster: usize,
 }
 
 impl Whole {
-    /// The cut; `None` if the groups are too large for a block's registers.
-    pub(super) fn cut(extents: Extents, x: &TensorType) -> Option<Whole> {
+    /// The cuts, the one to choose first: it fills the chip with the fewest blocks of a cluster, since those wait for each other.
+    /// None if the groups are too large for the registers of a cluster.
+    pub(super) fn cuts(extents: Extents, x: &TensorType, chip: &Chip) -> Vec<Whole> {
+        let clusters = CLUSTERS.into_iter().filter(|&n| n == 1 || chip.architecture >= Architecture::HOPPER);
+        let mut cuts: Vec<Whole> = clusters.filter_map(|cluster| Whole::cut(extents, x, cluster)).collect();
+        let portable = |cut: &Whole| cut.cluster <= PORTABLE_CLUSTER_BLOCKS as usize;
+        let fills = |cut: &Whole| {
+            let blocks = extents.slabs.saturating_mul(extents.groups / cut.groups) * cut.cluster;
+            2 * blocks >= chip.multiprocessors as usize || cut.held <= 2
+        };
+        let first = cuts
+            .iter()
+            .position(|cut| portable(cut) && fills(cut))
+            .or_else(|| cuts.iter().rposition(portable))
+            .unwrap_or(0);
+        if let Some(up_to_first) = cuts.get_mut(..=first) {
+            up_to_first.rotate_right(1);
+        }
+        cuts
+    }
+
+    /// The cut for clusters of some blocks; `None` if the groups are too large for the blocks' registers, or a block
+    /// would have no rows.
+    fn cut(extents: Extents, x: &TensorType, cluster: usize) -> Option<Whole> {
         let width = vector(extents.channels, WIDEST_ACCESS / x.dtype.size());
         let members = extents.members();
         // As few groups as are whole vectors, and as are wide enough.
@@ -129,15 +156,28 @@ impl Whole {
             groups *= 2;
         }
         let columns = groups * members / width;
-        for threads in [128, 256, MOST_THREADS] {
-            if columns <= threads {
-                let held = extents.rows.div_ceil(threads / columns).next_power_of_two();
-                if held <= MOST_HELD {
-                    return Some(Whole { width, groups, columns, threads, held });
-                }
-            }
+        let rows = extents.rows.div_ceil(cluster);
+        if cluster > 1 && rows * (cluster - 1) >= extents.rows {
+            return None;
         }
-        None
+        // Few vectors for many threads rather than many for few: all of them are on their way at once.
+        let cuts = [128, 256, MOST_THREADS].into_iter().filter(|&threads| columns <= threads);
+        let cuts: Vec<Whole> = cuts
+            .map(|threads| {
+                let held = rows.div_ceil(threads / columns).next_power_of_two();
+                Whole { width, groups, columns, threads, held, cluster }
+            })
+            .collect();
+        let light = cuts.iter().find(|cut| cut.held <= 4);
+        light.or(cuts.last().filter(|cut| cut.held <= MOST_HELD)).copied()
+    }
+
+    /// Its name among the ways to normalise.
+    pub(super) fn name(&self) -> String {
+        match self.cluster {
+            1 => "norm-whole".to_owned(),
+            cluster => format!("norm-whole cluster {cluster}"),
+        }
     }
 
     pub(super) fn launch(
@@ -153,19 +193,23 @@ impl Whole {
             .with("WHOLE", 1)
             .with("THREADS", self.threads)
             .with("PER_THREAD", self.held)
-            .with("GROUPS", self.groups);
+            .with("GROUPS", self.groups)
+            .with("CLUSTER", self.cluster);
         kernel.hot = true;
         let arguments = arguments![
             places.outputs[0],
             places.inputs[0],
             problem.affine.at(places),
-            extents.slab([extents.rows, 1], self.columns, lanes),
+            extents.slab([extents.rows.div_ceil(self.cluster), self.cluster], self.columns, lanes),
             problem.norm.epsilon,
         ];
-        let blocks = grid(extents.slabs.saturating_mul(extents.groups / self.groups))?;
+        let sets = extents.slabs.saturating_mul(extents.groups / self.groups);
+        let blocks = grid(sets.saturating_mul(self.cluster))?;
         let mut launch = Launch::new(problem.specialise(kernel), blocks, self.threads as u32, arguments);
-        // A mean and a sum of squares for each channel that a thread has.
-        launch.shared_bytes = (lanes * self.columns * self.width * 2 * size_of::<f32>()) as u32;
+        // A mean and a sum of squares for each channel that a thread has, in rows of one more, and for each channel.
+        let channels = self.columns * self.width;
+        launch.shared_bytes = ((lanes * (channels + 1) + channels) * 2 * size_of::<f32>()) as u32;
+        launch.cluster = self.cluster as u32;
         Ok(launch)
     }
 }
@@ -293,10 +337,10 @@ mod tests {
     fn small_groups_are_held_whole() {
         let cut = |shape, groups, dtype| {
             let (extents, x) = extents(shape, groups, 1, dtype);
-            Whole::cut(extents, &x)
+            Whole::cuts(extents, &x, &Chip::typical(Architecture::AMPERE)).first().copied()
         };
-        // 40 channels are 5 vectors, and 144 rows are 6 for each of 25 lanes.
-        let expected = Whole { width: 8, groups: 1, columns: 5, threads: 128, held: 8 };
+        // 40 channels are 5 vectors, and 144 rows are 3 for each of 51 lanes.
+        let expected = Whole { width: 8, groups: 1, columns: 5, threads: 256, held: 4, cluster: 1 };
         assert_eq!(cut([28, 9, 16, 1280], 32, DType::F16), Some(expected));
         // Groups of 10 channels make whole vectors by four.
         let narrow = cut([1, 4, 4, 320], 32, DType::F16).unwrap();
@@ -308,6 +352,30 @@ mod tests {
                 assert_eq!(whole.columns * whole.width, whole.groups * (channels / groups));
                 assert!(whole.held * (whole.threads / whole.columns) >= 15);
                 assert_eq!(groups % whole.groups, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn clusters_hold_large_groups() {
+        let chip = Chip::typical(Architecture::HOPPER);
+        for (shape, clusters) in [
+            // The norms of a UNet for images of 512×512: few groups, so that several blocks share each.
+            ([1, 64, 64, 320], &[8, 4, 16][..]),
+            ([1, 64, 64, 960], &[8, 16]),
+            ([1, 32, 32, 640], &[8, 1, 2, 4, 16]),
+            ([1, 8, 8, 1280], &[2, 1, 4, 8, 16]),
+            // Many images fill the chip by themselves.
+            ([28, 18, 32, 1280], &[1, 2, 4, 8, 16]),
+            ([28, 72, 128, 320], &[8, 16]),
+            ([14, 576, 1024, 128], &[]),
+        ] {
+            let (extents, x) = extents(shape, 32, 1, DType::F16);
+            let cuts = Whole::cuts(extents, &x, &chip);
+            assert_eq!(cuts.iter().map(|cut| cut.cluster).collect::<Vec<_>>(), clusters, "{shape:?}");
+            for cut in cuts {
+                let lanes = cut.threads / cut.columns;
+                assert!(cut.cluster * cut.held * lanes >= extents.rows && cut.held <= MOST_HELD, "{cut:?}");
             }
         }
     }

@@ -1,5 +1,6 @@
 // Group norm, one block a group, one element at a time: any extents, and no workspace.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "affine.cuh"
 #include "numbers.cuh"
 #include "reduce.cuh"
@@ -8,6 +9,7 @@ constexpr int threads = 256;
 
 extern "C" __global__ void __launch_bounds__(threads)
     group_plain(TYPE *y, const TYPE *x, Affine affine, i64 rows, i64 channels, i64 groups, float epsilon) {
+    wait_for_launch_before();
     __shared__ float partial[32];
     const i64 slab = blockIdx.x / groups, group = blockIdx.x % groups;
     const i64 members = channels / groups, count = rows * members;

@@ -84,7 +84,7 @@ enum Way {
     Rows(Share),
     /// A group by a block.
     PlainGroups(Extents),
-    /// Groups that a block holds whole.
+    /// Groups that a block or a cluster of blocks holds whole.
     Whole(Extents, Whole),
     /// Statistics of chunks in one launch, all else in another.
     Chunks(Extents, Chunks),
@@ -94,9 +94,9 @@ enum Way {
 fn ways(problem: &Problem, chip: &Chip) -> Vec<Way> {
     let x = &problem.x;
     let Some(extents) = Extents::of(&problem.norm, x) else { return vec![Way::Rows(Share::of(x, false))] };
-    let whole = Whole::cut(extents, x).map(|whole| Way::Whole(extents, whole));
+    let whole = Whole::cuts(extents, x, chip).into_iter().map(|whole| Way::Whole(extents, whole));
     let chunks = Chunks::cut(extents, x, chip).map(|chunks| Way::Chunks(extents, chunks));
-    let ways: Vec<Way> = whole.into_iter().chain(chunks).collect();
+    let ways: Vec<Way> = whole.chain(chunks).collect();
     if ways.is_empty() { vec![Way::PlainGroups(extents)] } else { ways }
 }
 
@@ -117,12 +117,11 @@ struct Normalisation {
 unsafe impl Implementation for Normalisation {
     fn name(&self) -> String {
         match self.way {
-            Way::PlainRows | Way::PlainGroups(_) => "norm-plain",
-            Way::Rows(_) => "norm-rows",
-            Way::Whole(..) => "norm-whole",
-            Way::Chunks(..) => "norm-chunks",
+            Way::PlainRows | Way::PlainGroups(_) => "norm-plain".to_owned(),
+            Way::Rows(_) => "norm-rows".to_owned(),
+            Way::Whole(_, whole) => whole.name(),
+            Way::Chunks(..) => "norm-chunks".to_owned(),
         }
-        .to_owned()
     }
 
     fn workspace(&self) -> usize {

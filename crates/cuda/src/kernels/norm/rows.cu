@@ -1,6 +1,7 @@
 // Layer and RMS norm: the channels of a position share statistics, and lie in one row. A mean is kept as a difference
 // from the row's first element: if all elements are large, it would lose digits otherwise.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "affine.cuh"
 #include "numbers.cuh"
 #include "reduce.cuh"
@@ -17,6 +18,7 @@ __device__ __forceinline__ float group_sum(float value) {
 // LANES threads a row, which hold all of it in registers, PER_LANE vectors each: one read, one write.
 extern "C" __global__ void __launch_bounds__(threads)
     rows_in_registers(TYPE *y, const TYPE *x, Affine affine, i64 rows, i32 channels, float epsilon) {
+    wait_for_launch_before();
     const i64 row = i64(blockIdx.x) * (threads / LANES) + threadIdx.x / LANES;
     const int lane = threadIdx.x % LANES;
     // Threads beyond the last row stay for the shuffles.
@@ -69,6 +71,7 @@ constexpr int threads = 256;
 // A block a row of any length, which it reads three times, twice from a cache.
 extern "C" __global__ void __launch_bounds__(threads)
     rows_in_blocks(TYPE *y, const TYPE *x, Affine affine, i64 rows, i32 channels, float epsilon) {
+    wait_for_launch_before();
     __shared__ float partial[32];
     const i64 start = i64(blockIdx.x) * channels;
     const int step = threads * VECTOR;

@@ -1,5 +1,6 @@
 // Softmax over rows. A row of −∞ alone has no distribution and gives zeros; a row with NaN or +∞ in it gives NaN.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "numbers.cuh"
 #include "reduce.cuh"
 
@@ -20,6 +21,7 @@ constexpr int threads = 128;
 // LANES threads a row, which hold all of it in registers, PER_LANE vectors each: one read, one write.
 extern "C" __global__ void __launch_bounds__(threads)
     softmax_in_registers(TYPE *y, const TYPE *x, i64 rows, i64 channels) {
+    wait_for_launch_before();
     const i64 row = i64(blockIdx.x) * (threads / LANES) + threadIdx.x / LANES;
     const int lane = threadIdx.x % LANES;
     // Threads beyond the last row stay for the shuffles.
@@ -67,6 +69,7 @@ constexpr int threads = 256;
 // A block a row of any length, which it reads twice: an online softmax finds the largest value and the sum together.
 extern "C" __global__ void __launch_bounds__(threads)
     softmax_in_blocks(TYPE *y, const TYPE *x, i64 rows, i64 channels) {
+    wait_for_launch_before();
     __shared__ float partial[32];
     const i64 start = i64(blockIdx.x) * channels;
     float value[VECTOR];

@@ -1,5 +1,6 @@
 // Elements as another type.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "numbers.cuh"
 
 constexpr int threads = 256;
@@ -20,6 +21,7 @@ struct Convert<u8, i32> {
 };
 
 extern "C" __global__ void __launch_bounds__(threads) cast(RESULT *y, const TYPE *x, i64 count) {
+    wait_for_launch_before();
     const i64 vectors = (count + VECTOR - 1) / VECTOR;
     const i64 first = i64(blockIdx.x) * (threads * UNROLL) + threadIdx.x;
     Pack<TYPE, VECTOR> value[UNROLL];

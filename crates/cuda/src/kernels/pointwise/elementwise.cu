@@ -5,6 +5,7 @@
 // Axes are merged before they come here, so that most calls have one (the same shape, or a scalar), two (a vector of
 // channels) or three (a vector for each image).
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "activations.cuh"
 #include "numbers.cuh"
 
@@ -33,6 +34,7 @@ __device__ __forceinline__ void read(float (&to)[VECTOR], const T *from, int lan
 
 extern "C" __global__ void __launch_bounds__(threads)
     elementwise(RESULT *y, Operands operands, i64 count, float p, float q) {
+    wait_for_launch_before();
     const INDEX vectors = INDEX((count + VECTOR - 1) / VECTOR);
     const INDEX first = INDEX(blockIdx.x) * (threads * UNROLL) + threadIdx.x;
     float value[UNROLL][OPERANDS][VECTOR];

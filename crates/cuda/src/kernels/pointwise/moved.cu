@@ -1,5 +1,6 @@
 // A frame blended with the one before, less if a pixel has changed: `LANES` threads a pixel.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "numbers.cuh"
 
 constexpr int threads = 256;
@@ -7,6 +8,7 @@ constexpr int threads = 256;
 extern "C" __global__ void __launch_bounds__(threads)
     blend_unless_moved(CURRENT *y, const CURRENT *current, const PREVIOUS *previous, const float *strength,
                        float threshold, i64 pixels, i64 channels) {
+    wait_for_launch_before();
     const i64 pixel = i64(blockIdx.x) * (threads / LANES) + threadIdx.x / LANES;
     const int lane = threadIdx.x % LANES;
     const i64 row = pixel * channels;

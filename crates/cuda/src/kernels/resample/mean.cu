@@ -1,6 +1,7 @@
 // Means over axes. The members of each mean are cut into chunks. If there are several, this gives their sums, and a
 // second launch adds those.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "numbers.cuh"
 
 constexpr int threads = 256;
@@ -51,6 +52,7 @@ struct Sum {
 // If the innermost axis is kept: a thread for some neighbouring means of one chunk.
 extern "C" __global__ void __launch_bounds__(threads)
     mean_columns(RESULT *y, const TYPE *x, Axes axes, i64 means, i64 members, i64 chunk, i64 chunks, float divisor) {
+    wait_for_launch_before();
     const i64 item = i64(blockIdx.x) * threads + threadIdx.x;
     const i64 vectors = means / VECTOR, part = item / vectors, vector = item - part * vectors;
     if (part >= chunks) return;
@@ -72,6 +74,7 @@ extern "C" __global__ void __launch_bounds__(threads)
 // If the innermost axis is averaged: a warp for one mean of one chunk. Members are counted in vectors.
 extern "C" __global__ void __launch_bounds__(threads)
     mean_rows(RESULT *y, const TYPE *x, Axes axes, i64 means, i64 members, i64 chunk, i64 chunks, float divisor) {
+    wait_for_launch_before();
     const i64 item = (i64(blockIdx.x) * threads + threadIdx.x) / 32;
     const int lane = threadIdx.x % 32;
     const i64 part = item / means, mean = item - part * means;

@@ -1,5 +1,6 @@
 // Pools windows of images: a thread for some channels of a position of the result. A block works on a part of one row.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "numbers.cuh"
 
 constexpr int threads = 256;
@@ -12,6 +13,7 @@ struct Window {
 };
 
 extern "C" __global__ void __launch_bounds__(threads) pool(TYPE *y, const TYPE *x, Window window) {
+    wait_for_launch_before();
     const u32 row = blockIdx.x / u32(window.blocks);
     const u32 image = row / u32(window.out_height), out_y = row - image * u32(window.out_height);
     const u32 columns = u32(window.columns), places = u32(window.out_width) * columns;

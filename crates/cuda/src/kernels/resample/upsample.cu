@@ -1,6 +1,7 @@
 // Resizes images. A block works on a part of one row of the result, so that only the place within the row is divided
 // out.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "numbers.cuh"
 
 constexpr int threads = 256;
@@ -33,6 +34,7 @@ __device__ __forceinline__ Between between(u32 index, i64 extent, i64 size) {
 #endif
 
 extern "C" __global__ void __launch_bounds__(threads) upsample(TYPE *y, const TYPE *x, Extents extents) {
+    wait_for_launch_before();
     const u32 row = blockIdx.x / u32(extents.blocks);
     const u32 image = row / u32(extents.out_height), out_y = row - image * u32(extents.out_height);
     const u32 columns = u32(extents.columns), places = u32(extents.out_width) * columns;

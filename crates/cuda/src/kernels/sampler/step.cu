@@ -3,6 +3,7 @@
 // The coefficients are a row of a table in memory, picked by a step number in memory, so that no step waits for the
 // host. A step outside the table is reported, and nothing is written.
 #include "specialisation.cuh"
+#include "grid.cuh"
 #include "fault.cuh"
 #include "numbers.cuh"
 
@@ -23,6 +24,7 @@ struct Places {
 
 extern "C" __global__ void __launch_bounds__(threads)
     sampler_step(Places at, i64 count, i64 per_image, i64 frames, i64 steps, float clip, i32 *fault, i32 number) {
+    wait_for_launch_before();
     const i64 first = (i64(blockIdx.x) * threads + threadIdx.x) * VECTOR;
     const i32 step = *at.step;
     if (step < 0 || step >= steps) {

@@ -1,6 +1,11 @@
 //! Frames to the samples of an H.264 track.
 
-use super::openh264::{OpenH264, Settings};
+use std::time::Duration;
+
+use super::{
+    boxes::plain_box,
+    openh264::{OpenH264, Settings},
+};
 use crate::video::{
     FrameRate, RgbImage,
     error::EncodeError,
@@ -25,6 +30,24 @@ pub(super) struct ParameterSets {
     pub(super) picture: Vec<u8>,
 }
 
+impl ParameterSets {
+    /// The box that hands them to a decoder.
+    pub(super) fn decoder_configuration(&self) -> Vec<u8> {
+        let ParameterSets { sequence, picture } = self;
+        let mut body = vec![1];
+        // Profile, compatibility and level stand at the start of the sequence parameter set.
+        body.extend((1..4).map(|at| sequence.get(at).copied().unwrap_or_default()));
+        body.push(0xFF); // lengths of four bytes
+        body.push(0xE1); // one sequence parameter set
+        body.extend((sequence.len() as u16).to_be_bytes());
+        body.extend(sequence);
+        body.push(1);
+        body.extend((picture.len() as u16).to_be_bytes());
+        body.extend(picture);
+        plain_box(b"avcC", &body)
+    }
+}
+
 /// One compressed frame.
 pub(super) struct Sample {
     /// Its NAL units, each after its length in four bytes.
@@ -43,15 +66,14 @@ pub(super) struct H264Encoder {
     quality: u8,
     /// Made for the size of the first frame.
     encoder: Option<OpenH264>,
-    frames: u64,
 }
 
 impl H264Encoder {
     pub(super) fn new(rate: FrameRate, quality: u8) -> Self {
-        Self { rate, quality, encoder: None, frames: 0 }
+        Self { rate, quality, encoder: None }
     }
 
-    pub(super) fn encode(&mut self, frame: &RgbImage) -> Result<Sample, EncodeError> {
+    pub(super) fn encode(&mut self, frame: &RgbImage, time: Duration) -> Result<Sample, EncodeError> {
         let (width, height) = even_size(frame);
         let (longer, shorter) = (width.max(height), width.min(height));
         if !(16..=2160).contains(&shorter) || longer > 3840 {
@@ -71,9 +93,7 @@ impl H264Encoder {
                 })?)
             }
         };
-        let milliseconds =
-            self.frames * 1000 * u64::from(self.rate.denominator()) / u64::from(self.rate.numerator());
-        self.frames += 1;
+        let milliseconds = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let stream = encoder.encode(&mut ycbcr::BT709.half(frame), milliseconds)?;
         // Both fit: 3840 is the largest.
         sample(&stream, (width as u16, height as u16))

@@ -8,3 +8,4 @@ mod network;
 
 pub use config::TinyVaeConfig;
 pub use network::{Batch, decoder, encoder};
+pub(crate) use network::{decode, encode};

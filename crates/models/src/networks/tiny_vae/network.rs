@@ -51,8 +51,7 @@ pub fn encoder(config: &TinyVaeConfig, batch: &Batch) -> Result<Graph, NetworkEr
             g.scale("image.range", x, 1.0 / 255.0, 0.0)?
         }
     };
-    let mut l = Layers { g: &mut g, dtype };
-    let latents = l.scope("encoder", |l| latents(l, x, config))?;
+    let latents = encode(&mut Layers { g: &mut g, dtype }, x, config)?;
     g.output("latents", latents)?;
     SETTINGS.sized(g.finish(), "encoder_block_out_channels")
 }
@@ -70,18 +69,34 @@ pub fn decoder(config: &TinyVaeConfig, batch: &Batch) -> Result<Graph, NetworkEr
     let mut g = GraphBuilder::new("tiny_vae_decoder");
     let ty = TensorType::new(dtype, [images, height, width, config.latent_channels]);
     let latents = g.input("latents", ty, Phase::Step)?;
-    let x = g.scale("latents.range", latents, 1.0 / LIMIT, 0.0)?;
-    let x = g.activate("latents.tanh", x, Activation::Tanh)?;
-    let x = g.scale("latents.limited", x, LIMIT, 0.0)?;
-    let mut l = Layers { g: &mut g, dtype };
-    // From 0 to 1.
-    let x = l.scope("decoder", |l| image(l, x, config))?;
+    let x = decode(&mut Layers { g: &mut g, dtype }, latents, config)?;
     let frames = match pixels {
         Pixels::Signed => g.scale("frames.range", x, 2.0, -1.0)?,
         Pixels::Bytes => bytes(&mut g, x, 255.0, 0.0)?,
     };
     g.output("frames", frames)?;
     SETTINGS.sized(g.finish(), "decoder_block_out_channels")
+}
+
+/// Adds the encoder to a graph: from pixels of 0 to 1 to latents.
+pub(crate) fn encode(
+    l: &mut Layers<'_>,
+    pixels: ValueId,
+    config: &TinyVaeConfig,
+) -> Result<ValueId, GraphError> {
+    l.scope("encoder", |l| latents(l, pixels, config))
+}
+
+/// Adds the decoder to a graph: from latents to pixels of about 0 to 1.
+pub(crate) fn decode(
+    l: &mut Layers<'_>,
+    latents: ValueId,
+    config: &TinyVaeConfig,
+) -> Result<ValueId, GraphError> {
+    let x = l.g.scale("latents.range", latents, 1.0 / LIMIT, 0.0)?;
+    let x = l.g.activate("latents.tanh", x, Activation::Tanh)?;
+    let x = l.g.scale("latents.limited", x, LIMIT, 0.0)?;
+    l.scope("decoder", |l| image(l, x, config))
 }
 
 /// Names a network's layers by their place in it.

@@ -87,7 +87,7 @@ pub fn unet(
     config.check()?;
     let l = &mut Layers { g, dtype };
     let conditions = &conditions(l, inputs)?;
-    Ok(config.shape()?.build(l, inputs.sample, conditions)?)
+    Ok(config.shape()?.build(l, inputs.sample, conditions, None)?)
 }
 
 fn conditions(l: &mut Layers<'_>, inputs: &UnetInputs) -> Result<Conditions, NetworkError> {

@@ -30,7 +30,7 @@ pub(super) fn transformer(
     let frame = frame_embedding(l, conditions.frame_numbers, images / conditions.frames, channels)?;
     for i in 0..depth {
         let spatial = l.scope(format!("transformer_blocks.{i}"), |l| {
-            transformer_block(l, h, conditions.context, &over_positions, &over_positions)
+            transformer_block(l, h, conditions.context, &over_positions, &over_positions, None)
         })?;
         let temporal = l.scope(format!("temporal_transformer_blocks.{i}"), |l| {
             let h = l.g.add("frame", spatial, frame)?;
@@ -38,7 +38,7 @@ pub(super) fn transformer(
             let n = feed_forward(l, "ff_in", n)?;
             let h = l.g.add("ff_in_residual", n, h)?;
             // Each query sees the same keys, in whatever order queries lie: the context needs no copy a position.
-            transformer_block(l, h, conditions.context, &over_frames, &over_positions)
+            transformer_block(l, h, conditions.context, &over_frames, &over_positions, None)
         })?;
         h = blend(l, spatial, temporal, Weighs::Spatial)?;
     }

@@ -15,8 +15,8 @@ use crate::{
 
 const SETTINGS: Settings = Settings { network: "UNet", class: "UNet2DConditionModel" };
 
-/// What other models of the class have.
-const FIXED: &[Fixed] = &[
+/// What other models of the class have; a ControlNet shares it.
+pub(in crate::networks) const FIXED_LAYERS: &[Fixed] = &[
     ("center_input_sample", "false"),
     ("only_cross_attention", "false"),
     ("mid_block_only_cross_attention", "null"),
@@ -127,7 +127,7 @@ impl Unet2dConfig {
     pub fn from_json(text: &str) -> Result<Self, NetworkError> {
         let object = SETTINGS.object(text)?;
         let config: Unet2dConfig = SETTINGS.read_object(object.clone())?;
-        check_fixed(&SETTINGS, &object, FIXED)?;
+        check_fixed(&SETTINGS, &object, FIXED_LAYERS)?;
         config.check()?;
         Ok(config)
     }
@@ -194,6 +194,24 @@ impl Unet2dConfig {
         ))
     }
 
+    /// Channels of the pooled prompt that a model with `text_time` reads beside so many sizes; `None` if it reads none.
+    ///
+    /// # Errors
+    /// If there are none left for the prompt.
+    pub fn pooled_channels(&self, sizes: usize) -> Result<Option<usize>, NetworkError> {
+        if self.addition_embed_type.is_none() {
+            return Ok(None);
+        }
+        let (of_size, all) = self.added_channels()?;
+        match all.checked_sub(of_size.saturating_mul(sizes)) {
+            Some(channels) if channels > 0 => Ok(Some(channels)),
+            _ => {
+                let rule = format!("it must hold {sizes} sizes of {of_size} channels and the pooled prompt");
+                Err(SETTINGS.refused("projection_class_embeddings_input_dim", all, rule))
+            }
+        }
+    }
+
     /// Refuses an input with other channels than a setting says.
     pub(super) fn fits(
         &self,
@@ -206,6 +224,14 @@ impl Unet2dConfig {
         SETTINGS.require(value == channels, setting, value, rule)
     }
 
+    /// Refuses residuals for another number of skips; their sizes are compared where they are added.
+    pub(super) fn fits_residuals(&self, shape: &UShape, residuals: usize) -> Result<(), NetworkError> {
+        let skips = shape.skip_count();
+        SETTINGS.require(skips == residuals, "layers_per_block", skips, || {
+            format!("the ControlNet adds to {residuals} skips, and they must agree")
+        })
+    }
+
     /// Refuses an input that the model does not read, and the lack of one that it does.
     pub(super) fn takes(&self, setting: &'static str, set: bool, given: bool) -> Result<(), NetworkError> {
         let value = if set { "set" } else { "not set" };
@@ -214,7 +240,7 @@ impl Unet2dConfig {
     }
 
     /// All blocks.
-    pub(super) fn shape(&self) -> Result<UShape, NetworkError> {
+    pub(in crate::networks) fn shape(&self) -> Result<UShape, NetworkError> {
         let levels = self.block_out_channels.len();
         let down = (0..levels).map(|level| self.down_block(level)).collect::<Result<_, _>>()?;
         let mid = match self.mid_block_type.as_deref() {

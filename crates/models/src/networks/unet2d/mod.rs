@@ -7,6 +7,7 @@ mod config;
 mod time;
 mod transformer;
 
+pub(super) use config::FIXED_LAYERS;
 pub use config::Unet2dConfig;
 pub use time::{AddedConditions, TimeInputs, time_embedding};
 
@@ -15,8 +16,9 @@ use kinora_graph::{DType, GraphBuilder, GraphError, ValueId};
 use super::{
     NetworkError,
     layers::Layers,
+    memory::Memory,
     resnet::{Resnet, resnet},
-    unet_blocks::BlockLayers,
+    unet_blocks::{BlockLayers, Residuals},
 };
 use transformer::transformer;
 
@@ -33,10 +35,28 @@ pub struct Unet2dInputs {
 }
 
 /// What the blocks read beside the activations.
-struct Conditions {
+pub(super) struct Conditions {
     time: ValueId,
     context: ValueId,
     linear_projection: bool,
+    memory: Option<Memory>,
+}
+
+impl Conditions {
+    /// Those of the inputs, if these fit the configuration.
+    pub(super) fn new(
+        g: &GraphBuilder,
+        config: &Unet2dConfig,
+        inputs: &Unet2dInputs,
+    ) -> Result<Self, NetworkError> {
+        config.check()?;
+        let &Unet2dInputs { sample, time, context } = inputs;
+        let channels = g.shape(context).channels();
+        config.fits("cross_attention_dim", config.context_channels()?, "the context", channels)?;
+        let channels = g.shape(sample).channels();
+        config.fits("in_channels", config.in_channels, "the sample", channels)?;
+        Ok(Conditions { time, context, linear_projection: config.use_linear_projection, memory: None })
+    }
 }
 
 impl BlockLayers for Conditions {
@@ -71,12 +91,25 @@ pub fn unet2d(
     dtype: DType,
     inputs: &Unet2dInputs,
 ) -> Result<ValueId, NetworkError> {
-    config.check()?;
-    let &Unet2dInputs { sample, time, context } = inputs;
-    let channels = g.shape(context).channels();
-    config.fits("cross_attention_dim", config.context_channels()?, "the context", channels)?;
-    let channels = g.shape(sample).channels();
-    config.fits("in_channels", config.in_channels, "the sample", channels)?;
-    let conditions = Conditions { time, context, linear_projection: config.use_linear_projection };
-    Ok(config.shape()?.build(&mut Layers { g, dtype }, sample, &conditions)?)
+    unet2d_with(g, config, dtype, inputs, None, None)
+}
+
+/// The same with what a [ControlNet](super::controlnet) adds, and with a memory of the frames before.
+///
+/// # Errors
+/// As [`unet2d`]; if the residuals are not those of a network of this shape.
+pub fn unet2d_with(
+    g: &mut GraphBuilder,
+    config: &Unet2dConfig,
+    dtype: DType,
+    inputs: &Unet2dInputs,
+    added: Option<&Residuals>,
+    memory: Option<Memory>,
+) -> Result<ValueId, NetworkError> {
+    let conditions = Conditions { memory, ..Conditions::new(g, config, inputs)? };
+    let shape = config.shape()?;
+    if let Some(added) = added {
+        config.fits_residuals(&shape, added.down.len())?;
+    }
+    Ok(shape.build(&mut Layers { g, dtype }, inputs.sample, &conditions, added)?)
 }

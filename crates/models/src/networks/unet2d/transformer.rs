@@ -24,7 +24,7 @@ pub(super) fn transformer(
     h = l.g.reshape("tokens", h, [images, positions, channels])?;
     for i in 0..depth {
         h = l.scope(format!("transformer_blocks.{i}"), |l| {
-            transformer_block(l, h, conditions.context, &attention, &attention)
+            transformer_block(l, h, conditions.context, &attention, &attention, conditions.memory.as_ref())
         })?;
     }
     let h = l.g.reshape("image", h, shape)?;

@@ -47,17 +47,27 @@ pub fn decoder(config: &VaeConfig, request: &Decode) -> Result<Graph, NetworkErr
     if request.scaled {
         x = g.scale("latents.unscaled", x, 1.0 / config.scaling_factor, 0.0)?;
     }
-    let mut l = Layers { g: &mut g, dtype };
-    let clip = config.temporal.then_some(frames);
-    if clip.is_none() {
-        x = l.conv("post_quant_conv", x, config.latent_channels, Conv::spatial([1, 1], 1, 0))?;
-    }
-    x = l.scope("decoder", |l| pixels(l, x, config, clip))?;
+    x = decode(&mut Layers { g: &mut g, dtype }, x, config, frames)?;
     if request.pixels == Pixels::Bytes {
         x = bytes(&mut g, x, 127.5, 127.5)?;
     }
     g.output("frames", x)?;
     SETTINGS.sized(g.finish(), "block_out_channels")
+}
+
+/// Adds the decoder to a graph: from latents to pixels of about −1 to 1.
+pub(crate) fn decode(
+    l: &mut Layers<'_>,
+    latents: ValueId,
+    config: &VaeConfig,
+    frames: usize,
+) -> Result<ValueId, GraphError> {
+    let clip = config.temporal.then_some(frames);
+    let x = match clip {
+        Some(_) => latents,
+        None => l.conv("post_quant_conv", latents, config.latent_channels, Conv::spatial([1, 1], 1, 0))?,
+    };
+    l.scope("decoder", |l| pixels(l, x, config, clip))
 }
 
 /// `clip` is the number of frames that see each other, if they do.

@@ -35,11 +35,15 @@ pub fn encoder(config: &VaeConfig, request: &Encode) -> Result<Graph, NetworkErr
     let mut g = GraphBuilder::new("vae_encoder");
     let image =
         g.input("image", TensorType::new(dtype, [images, height, width, config.in_channels]), Phase::Step)?;
-    let mut l = Layers { g: &mut g, dtype };
-    let moments = l.scope("encoder", |l| moments(l, image, config))?;
-    let latents = mode(&mut l, moments, config.latent_channels)?;
+    let latents = encode(&mut Layers { g: &mut g, dtype }, image, config)?;
     g.output("latents", latents)?;
     SETTINGS.sized(g.finish(), "block_out_channels")
+}
+
+/// Adds the encoder to a graph: from pixels of −1 to 1 to latents.
+pub(crate) fn encode(l: &mut Layers<'_>, image: ValueId, config: &VaeConfig) -> Result<ValueId, GraphError> {
+    let moments = l.scope("encoder", |l| moments(l, image, config))?;
+    mode(l, moments, config.latent_channels)
 }
 
 /// Mean and logarithm of the variance of every latent, before the last mixing of channels.

@@ -12,6 +12,7 @@ mod encoder;
 pub use config::VaeConfig;
 pub use decoder::{Decode, decoder};
 pub use encoder::{Encode, encoder};
+pub(crate) use {decoder::decode, encoder::encode};
 
 pub use super::pixels::Pixels;
 

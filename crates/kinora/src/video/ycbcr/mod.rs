@@ -1,9 +1,13 @@
-//! RGB as luma and chroma in the limited range (16 to 235, 16 to 240) that video players expect.
+//! RGB as luma and chroma in the limited range (16 to 235, 16 to 240) that video players expect; and [back](to_rgb).
+
+mod to_rgb;
+
+pub(super) use to_rgb::{Chroma, Colours, Picture, Place, Plane};
 
 use super::RgbImage;
 
 /// The share of red and blue in the luma.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Matrix {
     red: f32,
     blue: f32,
@@ -11,6 +15,8 @@ pub(super) struct Matrix {
 
 /// High-definition video.
 pub(super) const BT709: Matrix = Matrix { red: 0.2126, blue: 0.0722 };
+/// Ultra-high-definition video.
+pub(super) const BT2020: Matrix = Matrix { red: 0.2627, blue: 0.0593 };
 /// Standard-definition video, and what programs assume if a file does not say.
 pub(super) const BT601: Matrix = Matrix { red: 0.299, blue: 0.114 };
 

@@ -11,7 +11,7 @@ use crate::{
 /// What a clip of the published models needs in half precision, decoding two frames at a time.
 const ENOUGH_MEMORY: u64 = 6_000_000_000;
 
-pub fn processor() -> Outcome {
+pub fn cpu() -> Outcome {
     let isa = Isa::detect();
     let sets: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
     let found = format!("{} threads, instruction sets {}", rayon::current_num_threads(), sets.join(", "));

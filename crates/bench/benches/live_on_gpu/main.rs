@@ -1,0 +1,209 @@
+//! Frames of live video at full size on a GPU, with random weights: an SD-Turbo UNet and the tiny autoencoder, from bytes to
+//! bytes in one graph. Also its parts by themselves, and where the time of a frame goes.
+//!
+//! Options after `--`: patterns, one of which a case's name must contain, `--height N`, `--width N`, `--kernels
+//! fused|baseline`, `--tuning off|auto|all|ours|vendor` (how kernels are chosen), `--overlap true|false` (whether launches
+//! overlap), `--replays N`, `--layers N` (how many of the slowest layers are listed), `--json FILE`,
+//! `--results FOLDER` (the results of a frame of one step, which `peers/live_gpu.py` compares with PyTorch's). Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that
+//! is a failure.
+
+#[path = "../support/inputs.rs"]
+mod inputs;
+#[path = "../support/tuner.rs"]
+mod tuner;
+
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
+
+use kinora::runtime::{KernelSet, Tuning};
+use kinora_bench::{BenchError, CommandLine, Filter, exit_code, gpu_if_any, median, write_json};
+use kinora_cuda::{CudaOptions, LoadOptions, Planned, Program, cupti::Cupti, driver::Device, tuning::Tuner};
+use kinora_graph::{DType, Graph, Phase};
+use kinora_models::{
+    networks::{
+        denoise::SamplerNeeds,
+        frame::{Autoencoder, FrameConfig, Start},
+        tiny_vae::{self, Batch, TinyVaeConfig},
+        unet2d::Unet2dConfig,
+        vae::Pixels,
+    },
+    synthetic::Synthetic,
+};
+use kinora_profile::{
+    Profiler,
+    groups::{By, groups},
+};
+use serde_json::{Value, json};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// The case whose results PyTorch's are compared with.
+const ONE_STEP: &str = "frame, 1 step";
+/// Tokens of a prompt.
+const TOKENS: usize = 77;
+
+struct Arguments {
+    filter: Filter,
+    height: usize,
+    width: usize,
+    kernels: KernelSet,
+    tuning: Tuning,
+    overlap: bool,
+    replays: usize,
+    layers: usize,
+    json: Option<PathBuf>,
+    results: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn read() -> Result<Arguments, BenchError> {
+        let mut line = CommandLine::of_process();
+        Ok(Arguments {
+            height: line.option_or("--height", 512)?,
+            width: line.option_or("--width", 512)?,
+            kernels: line.option_or("--kernels", KernelSet::Fused)?,
+            tuning: line.option_or("--tuning", Tuning::Off)?,
+            overlap: line.option_or("--overlap", true)?,
+            replays: line.option_or("--replays", 200)?,
+            layers: line.option_or("--layers", 0)?,
+            json: line.option("--json")?,
+            results: line.option("--results")?,
+            filter: line.rest()?,
+        })
+    }
+
+    fn frame(&self, steps: usize, start: Start) -> Result<Graph, Failure> {
+        let unet = json!({"cross_attention_dim": 1024, "attention_head_dim": [5, 10, 20, 20],
+            "use_linear_projection": true});
+        let config = FrameConfig {
+            unet: Unet2dConfig::from_json(&unet.to_string())?,
+            autoencoder: Autoencoder::Tiny(TinyVaeConfig::default()),
+            height: self.height,
+            width: self.width,
+            start,
+            steps,
+            guided: false,
+            tokens: TOKENS,
+            sampler: SamplerNeeds::default(),
+            blended: true,
+            control: None,
+            memory: 0,
+            dtype: DType::F16,
+        };
+        Ok(config.build()?)
+    }
+
+    fn graphs(&self) -> Result<Vec<(&'static str, Graph)>, Failure> {
+        let vae = TinyVaeConfig::default();
+        let factor = vae.pixels_per_latent();
+        let pixels = Batch {
+            images: 1,
+            height: self.height,
+            width: self.width,
+            dtype: DType::F16,
+            pixels: Pixels::Bytes,
+        };
+        let latents = Batch { height: self.height / factor, width: self.width / factor, ..pixels };
+        let graphs = vec![
+            (ONE_STEP, self.frame(1, Start::Picture)?),
+            ("frame, 2 steps", self.frame(2, Start::Picture)?),
+            ("frame, 4 steps", self.frame(4, Start::Picture)?),
+            ("noise, 1 step", self.frame(1, Start::Noise)?),
+            ("encode", tiny_vae::encoder(&vae, &pixels)?),
+            ("decode", tiny_vae::decoder(&vae, &latents)?),
+        ];
+        Ok(graphs.into_iter().filter(|(name, _)| self.filter.chooses(name)).collect())
+    }
+}
+
+/// Where the time of a step goes, by kernel and by layer, in microseconds.
+fn profiled(program: &mut Program, runs: usize, layers: usize) -> Result<Value, Failure> {
+    let profiler = Profiler::on();
+    program.profile(&profiler, "frame", Cupti::find().ok())?;
+    for _ in 0..runs {
+        program.replay()?;
+    }
+    program.profile(&Profiler::off(), "", None)?;
+    let profile = profiler.profile();
+    let table = |by: By| -> Vec<Value> {
+        let mut rows = groups(&profile, by);
+        rows.sort_by_key(|row| std::cmp::Reverse(row.nanoseconds));
+        let row = |row: &kinora_profile::groups::Group| {
+            let microseconds = row.nanoseconds as f64 / runs as f64 / 1e3;
+            println!("    {microseconds:>9.1} µs  {}", row.name);
+            json!({"name": row.name, "microseconds": microseconds})
+        };
+        rows.iter().take(layers).map(row).collect()
+    };
+    Ok(json!({"kernels": table(By::Kernel), "layers": table(By::Layer)}))
+}
+
+fn measure(
+    device: &Device,
+    (name, graph): (&str, &Graph),
+    arguments: &Arguments,
+    tuner: Option<&Arc<Tuner>>,
+) -> Result<Value, Failure> {
+    let options = CudaOptions {
+        kernels: arguments.kernels,
+        overlap_launches: arguments.overlap,
+        ..CudaOptions::for_device(device, kinora_cpu::CpuOps::shared())
+    };
+    let options = tuner::tuned(options, tuner, graph)?;
+    let planned = Planned::new(graph, &options)?;
+    let flops = planned.graph().step_flops();
+    let mut program = planned.load_with(device, &Synthetic, &LoadOptions::default())?;
+    program.run_clip(&inputs::random(program.graph(), Phase::Clip)?)?;
+    let results = program.run_step(&inputs::random(program.graph(), Phase::Step)?)?;
+    let finite = results.values().all(|tensor| tensor.first_non_finite().is_none());
+    if let Some(folder) = arguments.results.as_ref().filter(|_| name == ONE_STEP) {
+        std::fs::create_dir_all(folder)?;
+        std::fs::write(folder.join("latents.f32"), results["latents"].bytes())?;
+        std::fs::write(folder.join("frame.u8"), results["frame"].bytes())?;
+    }
+    program.time_replays(arguments.replays.min(50))?;
+    let mut times: Vec<f64> = program.time_replays(arguments.replays)?.into_iter().map(f64::from).collect();
+    times.sort_by(f64::total_cmp);
+    let (p50, p99) = (median(&times), times[times.len() * 99 / 100]);
+    println!(
+        "{name:<16} p50 {p50:.3} ms, p99 {p99:.3} ms, {:.0} TFLOP/s, {} launches, {:.2} GB, finite {finite}",
+        flops as f64 / p50 / 1e9,
+        program.launches(Phase::Step),
+        program.memory().driver as f64 / 1e9,
+    );
+    let profile = match arguments.layers {
+        0 => Value::Null,
+        layers => profiled(&mut program, 20, layers)?,
+    };
+    Ok(json!({
+        "case": name, "p50_ms": p50, "p99_ms": p99, "least_ms": times.first(), "tflop": flops as f64 / 1e12,
+        "launches": program.launches(Phase::Step), "planned_bytes": program.memory().planned,
+        "driver_bytes": program.memory().driver, "finite": finite, "profile": profile,
+    }))
+}
+
+fn run() -> Result<(), Failure> {
+    let arguments = Arguments::read()?;
+    let Some(device) = gpu_if_any("live_on_gpu", Device::open(0))? else { return Ok(()) };
+    let info = device.info();
+    println!("{}, {}×{}, f16, tuning {}", info.name, arguments.width, arguments.height, arguments.tuning);
+    let tuner = tuner::open(arguments.tuning, &device)?;
+    let mut report = json!({
+        "device": info.name, "driver": info.driver.to_string(), "height": arguments.height,
+        "width": arguments.width, "kernels": arguments.kernels.to_string(),
+        "tuning": arguments.tuning.to_string(), "overlap": arguments.overlap,
+    });
+    let mut results = Vec::new();
+    for (name, graph) in arguments.graphs()? {
+        results.push(measure(&device, (name, &graph), &arguments, tuner.as_ref())?);
+        report["results"] = json!(results);
+        // After every case, so that an interrupted run keeps it.
+        if let Some(path) = &arguments.json {
+            write_json(path, &report)?;
+        }
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    exit_code(run())
+}

@@ -1,0 +1,207 @@
+//! A stream of live video at full size on a GPU, with random weights: SD-Turbo and the tiny autoencoder through the pipeline
+//! [`Live`], from the host's bytes to the host's bytes.
+//!
+//! Frames in a row and whether they stay as fast; the memory beside the plan's; how long it takes until a changed prompt, a
+//! changed size and a changed number of steps are seen, and whether a frame is late meanwhile.
+//!
+//! Options after `--`: `--frames N` (in a row), `--model FOLDER` (where the model is written, or was), `--tuning
+//! off|auto|all|ours|vendor`, `--json FILE`. Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is a
+//! failure.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use kinora::{
+    Device, Live, LiveModel, LiveSettings, LoadOptions, ModelFolder, RgbImage, image_to_video::Precision,
+    live::Stream, runtime::Tuning,
+};
+use kinora_bench::{BenchError, CommandLine, exit_code, gpu_if_any, write_json};
+use kinora_cuda::driver;
+use kinora_models::{presets::ImagePreset, synthetic::uniform};
+use serde_json::{Value, json};
+
+type Failure = Box<dyn std::error::Error>;
+
+const SIDE: usize = 512;
+/// Another size, of about as many pixels.
+const OTHER: [usize; 2] = [640, 384];
+/// Frames before anything is measured.
+const WARM_UP: usize = 50;
+
+struct Arguments {
+    frames: usize,
+    model: PathBuf,
+    tuning: Tuning,
+    json: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn read() -> Result<Arguments, BenchError> {
+        let mut line = CommandLine::of_process();
+        let arguments = Arguments {
+            frames: line.option_or("--frames", 2000)?,
+            model: line.option_or("--model", std::env::temp_dir().join("kinora-live-model"))?,
+            tuning: line.option_or("--tuning", Tuning::Off)?,
+            json: line.option("--json")?,
+        };
+        line.rest()?;
+        Ok(arguments)
+    }
+}
+
+/// The model, which is written if it is not there.
+fn model(folder: &Path) -> Result<LiveModel, Failure> {
+    let preset = ImagePreset::sd_turbo().model;
+    let (model, tiny) = (folder.join("model"), folder.join("tiny"));
+    if !model.exists() {
+        preset.write(&model)?;
+    }
+    if !tiny.exists() {
+        preset.write_tiny_vae(&tiny)?;
+    }
+    Ok(LiveModel::new(ModelFolder::open(model)?).tiny_autoencoder(ModelFolder::open(tiny)?))
+}
+
+fn picture(number: usize) -> Result<RgbImage, Failure> {
+    let byte = |x: f64| (127.5 + 127.5 * x) as u8;
+    let bytes = uniform(&format!("picture {number}")).map(byte).take(SIDE * SIDE * 3).collect();
+    Ok(RgbImage::new(SIDE, SIDE, bytes)?)
+}
+
+/// Times of frames in a row, in milliseconds.
+struct Times(Vec<f64>);
+
+impl Times {
+    fn take(stream: &mut Stream, pictures: &[RgbImage], count: usize) -> Result<Times, Failure> {
+        let mut times = Vec::with_capacity(count);
+        for number in 0..count {
+            let start = Instant::now();
+            stream.frame(&pictures[number % pictures.len()])?;
+            times.push(milliseconds(start.elapsed()));
+        }
+        Ok(Times(times))
+    }
+
+    fn percentile(&self, share: f64) -> f64 {
+        let mut times = self.0.clone();
+        times.sort_by(f64::total_cmp);
+        let at = (times.len() as f64 * share).ceil() as usize;
+        times.get(at.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+    }
+
+    fn summary(&self) -> Value {
+        json!({
+            "frames": self.0.len(),
+            "p50_ms": self.percentile(0.5), "p99_ms": self.percentile(0.99), "p99_9_ms": self.percentile(0.999),
+            "most_ms": self.percentile(1.0),
+        })
+    }
+
+    fn part(&self, range: std::ops::Range<usize>) -> Times {
+        Times(self.0[range].to_vec())
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Asks for a change and draws frames until it is seen: how long that took, and the slowest frame meanwhile.
+fn change(stream: &mut Stream, settings: &LiveSettings, picture: &RgbImage) -> Result<Value, Failure> {
+    let start = Instant::now();
+    stream.change(settings.clone())?;
+    let asked = milliseconds(start.elapsed());
+    let (mut slowest, mut frames) = (0.0_f64, 0);
+    loop {
+        let began = Instant::now();
+        stream.frame(picture)?;
+        slowest = slowest.max(milliseconds(began.elapsed()));
+        frames += 1;
+        if stream.settings() == settings {
+            break;
+        }
+    }
+    let seen = milliseconds(start.elapsed());
+    println!(
+        "  seen after {seen:.1} ms and {frames} frames, the slowest {slowest:.1} ms; asking took {asked:.2} ms"
+    );
+    Ok(json!({ "seen_ms": seen, "frames": frames, "slowest_frame_ms": slowest, "asking_ms": asked }))
+}
+
+fn run() -> Result<(), Failure> {
+    let arguments = Arguments::read()?;
+    let Some(device) = gpu_if_any("live_stream", driver::Device::open(0))? else { return Ok(()) };
+    let start = Instant::now();
+    let folders = model(&arguments.model)?;
+    println!(
+        "{}, {SIDE}×{SIDE}, f16; the model is there after {:.1} s",
+        device.info().name,
+        start.elapsed().as_secs_f64()
+    );
+    let options =
+        || LoadOptions::default().device(Device::Cuda(0)).precision(Precision::F16).tuning(arguments.tuning);
+    let pictures: Vec<RgbImage> = (0..4).map(picture).collect::<Result<_, Failure>>()?;
+    let before = device.memory()?.free;
+    let mut report = json!({ "device": device.info().name, "tuning": arguments.tuning.to_string() });
+    // The first time measures and compiles what there is none of yet.
+    for name in ["first_start", "second_start"] {
+        let start = Instant::now();
+        let live = Live::new(folders.clone(), options())?;
+        let settings = live.settings().prompt("a harbour").seed(7).strength(1.0).blend(0.3);
+        let mut stream = live.begin(settings)?;
+        let begun = start.elapsed().as_secs_f64();
+        stream.frame(&pictures[0])?;
+        let first = start.elapsed().as_secs_f64();
+        println!("{name}: begun after {begun:.2} s, the first frame after {first:.2} s");
+        report[name] = json!({ "begun_s": begun, "first_frame_s": first });
+    }
+    let live = Live::new(folders, options())?;
+    let settings = live.settings().prompt("a harbour").seed(7).strength(1.0).blend(0.3);
+    let mut stream = live.begin(settings.clone())?;
+    Times::take(&mut stream, &pictures, WARM_UP)?;
+    let held = before.saturating_sub(device.memory()?.free);
+    report["memory"] = json!({ "planned_bytes": stream.memory_bytes(), "driver_bytes": held });
+    println!(
+        "memory: {:.3} GB by the plan, {:.3} GB by the driver",
+        stream.memory_bytes() as f64 / 1e9,
+        held as f64 / 1e9
+    );
+    let two = settings.clone().steps(2);
+    let other = settings.clone().width(OTHER[0]).height(OTHER[1]);
+    for (name, to) in [
+        ("new_prompt", settings.clone().prompt("a snowy street at night")),
+        ("prompt_again", settings.clone()),
+        ("new_size", other.clone()),
+        ("size_back", settings.clone()),
+        ("size_again", other),
+        ("back", settings.clone()),
+        ("two_steps", two.clone()),
+        ("one_step", settings.clone()),
+        ("two_steps_again", two),
+    ] {
+        println!("{name}:");
+        report[name] = change(&mut stream, &to, &pictures[0])?;
+    }
+    report["frames_of_two_steps"] = Times::take(&mut stream, &pictures, 300)?.summary();
+    change(&mut stream, &settings, &pictures[0])?;
+    Times::take(&mut stream, &pictures, WARM_UP)?;
+    let free = device.memory()?.free;
+    let times = Times::take(&mut stream, &pictures, arguments.frames)?;
+    report["frames"] = times.summary();
+    let part = (arguments.frames / 2).min(1000);
+    report["first_frames"] = times.part(0..part).summary();
+    report["last_frames"] = times.part(arguments.frames - part..arguments.frames).summary();
+    report["memory"]["growth_bytes"] = json!(free as i64 - device.memory()?.free as i64);
+    println!("{report:#}");
+    if let Some(path) = &arguments.json {
+        write_json(path, &report)?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    exit_code(run())
+}

@@ -1,0 +1,335 @@
+//! `kinora live`: every frame of a video is drawn anew.
+
+pub mod arguments;
+pub mod drawing;
+pub mod image;
+mod report;
+mod source;
+
+use std::{
+    collections::HashSet,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use kinora::{
+    Live, LiveSettings, RgbImage,
+    files::Inputs,
+    image_to_video::GenerateError,
+    live::{Changes, MAX_CHANGES, SimilarFrames, Stream},
+    photo::Fit,
+    video::{
+        FrameRate, VideoFile, VideoFormat, VideoOptions,
+        fit::Placement,
+        input::{self, FrameSource, InputError, InputOptions, VideoInfo},
+    },
+};
+use kinora_outside::read_text;
+
+use self::{arguments::LiveArgs, report::Report, source::Next};
+use crate::{
+    display::{Display, Unit},
+    failure::Failure,
+    files::{self, NewFile},
+    interrupt::{self, Phase},
+    print, standard_output,
+};
+
+/// The share of a frame whose loss is warned of.
+const MUCH: f64 = 0.05;
+/// The rate of a video that does not say its own.
+const USUAL_RATE: f64 = 25.0;
+
+/// Draws the video. Everything that can be wrong is looked at before the work begins: the options, the input, the place for the
+/// video, then the model.
+pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
+    let output = output(arguments);
+    let to_standard_output = output.as_os_str() == "-";
+    if arguments.json && to_standard_output {
+        let problem = "--json and `-o -` both want standard output; write the video to a file";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
+    if arguments.json || to_standard_output {
+        standard_output::check()?;
+    }
+    let in_json = arguments.json && !arguments.verbose && !io::stderr().is_terminal();
+    let mut display = Display::new(arguments.quiet || in_json, arguments.verbose);
+    let similar = similar(arguments)?;
+    let source = open_source(arguments)?;
+    let info = source.info().clone();
+    let protected: Vec<PathBuf> =
+        info.files.iter().cloned().chain(drawing::inputs(&arguments.draw)).collect();
+    let protected: Vec<PathBuf> = protected.into_iter().chain(arguments.changes.clone()).collect();
+    files::refuse_same(arguments.record.iter().map(PathBuf::as_path).chain([output.as_path()]))?;
+    let record = match &arguments.record {
+        Some(path) => Some(files::check(path, arguments.force, &Inputs::new(&protected))?),
+        None => None,
+    };
+    let mut report = Report::new(&info);
+    let video = video_options(arguments, &output, &*source, protected, &mut report)?;
+    interrupt::uninterrupted(|| VideoFile::create(&output, &video).map(drop).map_err(Failure::from))?;
+
+    let live = drawing::open(&arguments.draw, &mut display)?;
+    let settings = drawing::settings(&live, &arguments.draw)?;
+    let settings = settings
+        .blend(arguments.blend)
+        .memory_frames(arguments.memory_frames)
+        .glide(arguments.glide)
+        .stream_batch(arguments.stream_batch);
+    let changes = changes(arguments, &live, &settings)?;
+    let settings = changes.at(0, &settings).unwrap_or(settings);
+    let settings = kept(arguments, &live, settings, &mut display, &mut report)?;
+    let stream = live.begin_with(settings.clone(), |progress| {
+        drawing::show(&mut display, progress);
+        interrupt::control_flow()
+    });
+    let stream = stream.map_err(drawing::failure)?;
+    display.end_stage();
+    report.begin(&live, &settings, stream.tokens_left_out());
+    report.warnings.extend(cut_off(&info, &settings, live.configs().side_unit()));
+    report.warnings.iter().for_each(|warning| display.warn(warning));
+
+    let drawer = Drawer { arguments, stream, changes, similar, log: Changes::line(0, &settings), last: None };
+    drawer.run(source, (&output, &video), record.as_ref(), &mut display, &mut report)?;
+    display.result(&report.summary(), &report.line());
+    if arguments.json { print(&format!("{}\n", report.json())) } else { Ok(()) }
+}
+
+/// The frames on their way.
+struct Drawer<'a> {
+    arguments: &'a LiveArgs,
+    stream: Stream,
+    changes: Changes,
+    similar: Option<SimilarFrames>,
+    /// The settings and all changes, with their frames.
+    log: String,
+    /// What was shown last.
+    last: Option<RgbImage>,
+}
+
+impl Drawer<'_> {
+    fn run(
+        mut self,
+        source: Box<dyn FrameSource>,
+        (output, video): (&Path, &VideoOptions),
+        record: Option<&NewFile>,
+        display: &mut Display,
+        report: &mut Report,
+    ) -> Result<(), Failure> {
+        if output.as_os_str() == "-" { Phase::AtOnce } else { Phase::Writing }.enter();
+        let mut source = source::start(source, self.arguments.realtime)?;
+        let mut file = VideoFile::create(output, video)?;
+        let (mut number, total) = (0, report.total());
+        while !interrupt::requested() {
+            let Next { frame, dropped } = match source.next() {
+                Ok(Some(next)) => next,
+                Ok(None) => break,
+                // What came before it is whole.
+                Err(error) if error.is_truncation() && number > 0 => {
+                    report.warnings.push(error.to_string());
+                    display.warn(&error.to_string());
+                    break;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            display.advance("drawing frames", Unit::Frames, number, total.unwrap_or(number + 1));
+            let mut before_the_first = Vec::new();
+            for time in dropped {
+                self.change(number, report)?;
+                report.dropped += 1;
+                number += 1;
+                match &self.last {
+                    Some(last) => file.write_frame_at(last, time)?,
+                    None => before_the_first.push(time),
+                }
+            }
+            self.change(number, report)?;
+            let shown = self.draw(&frame.image, report)?;
+            for time in before_the_first {
+                file.write_frame_at(&shown, time)?;
+            }
+            file.write_frame_at(&shown, frame.time)?;
+            self.last = Some(shown);
+            number += 1;
+        }
+        if number == 0 {
+            let name = self.arguments.input.display().to_string();
+            let none = Failure::Input(InputError::NoFrames { name });
+            return Err(if interrupt::requested() { Failure::Interrupted } else { none });
+        }
+        display.end_stage();
+        report.end(output, file.finish()?, interrupt::requested());
+        if let Some(record) = record {
+            // Ctrl-C is how a camera ends: the log is kept as the video is.
+            record.keep(self.log.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Makes the changes of this frame.
+    fn change(&mut self, frame: u64, report: &mut Report) -> Result<(), Failure> {
+        let Some(settings) = self.changes.at(frame, self.stream.asked()).filter(|_| frame > 0) else {
+            return Ok(());
+        };
+        self.stream.change(settings.clone()).map_err(drawing::failure)?;
+        if !self.arguments.realtime {
+            self.stream.settle().map_err(drawing::failure)?;
+        }
+        self.log += &Changes::line(frame, &settings);
+        report.changes += 1;
+        Ok(())
+    }
+
+    fn draw(&mut self, frame: &RgbImage, report: &mut Report) -> Result<RgbImage, Failure> {
+        // Every frame is looked at, so that the first one is known. A change shows in a still picture too.
+        let steady = self.stream.is_steady();
+        let skipped = self.similar.as_mut().is_some_and(|similar| {
+            if !steady {
+                similar.forget();
+            }
+            similar.skips(frame)
+        });
+        if let (true, Some(last)) = (skipped, &self.last) {
+            report.repeated += 1;
+            return Ok(last.clone());
+        }
+        let began = Instant::now();
+        let drawn = self.stream.frame(frame).map_err(drawing::failure)?;
+        report.drawn(began.elapsed());
+        if !self.arguments.original_size {
+            return self.as_the_first(drawn);
+        }
+        let LiveSettings { fit, .. } = *self.stream.settings();
+        let placement = Placement::new(fit, frame.size(), drawn.size());
+        let back = placement.and_then(|placement| placement.back(&drawn, frame));
+        self.as_the_first(back.map_err(GenerateError::from)?)
+    }
+
+    /// A video has one size: that of its first frame.
+    fn as_the_first(&self, frame: RgbImage) -> Result<RgbImage, Failure> {
+        match &self.last {
+            Some(last) if last.size() != frame.size() => {
+                let LiveSettings { fit, background, .. } = *self.stream.settings();
+                let placement = Placement::new(fit, frame.size(), last.size());
+                let placed = placement.and_then(|placement| placement.forward(&frame, background));
+                Ok(placed.map_err(GenerateError::from)?)
+            }
+            _ => Ok(frame),
+        }
+    }
+}
+
+/// The video to write: `in-live.mp4` for `in.mp4`.
+fn output(arguments: &LiveArgs) -> PathBuf {
+    arguments.output.clone().unwrap_or_else(|| {
+        let stem = arguments.input.file_stem().map_or_else(|| "video".into(), |stem| stem.to_string_lossy());
+        let stem = if stem == "-" { "video".into() } else { stem };
+        PathBuf::from(format!("{stem}-live.mp4"))
+    })
+}
+
+fn similar(arguments: &LiveArgs) -> Result<Option<SimilarFrames>, Failure> {
+    let Some(threshold) = arguments.similar else { return Ok(None) };
+    match SimilarFrames::new(threshold) {
+        Some(similar) => Ok(Some(similar)),
+        None => Err(Failure::Usage(format!(
+            "--similar {threshold} is out of range; it must be above 0 and below 1"
+        ))),
+    }
+}
+
+fn open_source(arguments: &LiveArgs) -> Result<Box<dyn FrameSource>, Failure> {
+    let mut options = InputOptions::new().background(arguments.draw.background);
+    if let Some(size) = arguments.input_size {
+        options = options.raw_size([size.width, size.height]);
+    }
+    if let Some(rate) = arguments.input_fps {
+        options = options.frame_rate(FrameRate::new(rate)?);
+    }
+    Ok(input::open(&arguments.input, &options)?)
+}
+
+fn video_options(
+    arguments: &LiveArgs,
+    output: &Path,
+    source: &dyn FrameSource,
+    protected: Vec<PathBuf>,
+    report: &mut Report,
+) -> Result<VideoOptions, Failure> {
+    let VideoInfo { timing, has_audio, .. } = source.info();
+    let rate = match timing.frame_rate() {
+        Some(rate) => rate,
+        None => FrameRate::new(USUAL_RATE)?,
+    };
+    let format = if output.as_os_str() == "-" { None } else { Some(VideoFormat::from_path(output)?) };
+    let audio = source.audio().filter(|_| format.is_some_and(VideoFormat::holds_audio));
+    if *has_audio && audio.is_none() {
+        report.warnings.push("the sound is left out: it is passed on from .mp4 to .mp4 only".to_owned());
+    }
+    let quality = arguments.quality.unwrap_or(VideoOptions::DEFAULT_QUALITY);
+    Ok(VideoOptions::new(rate).quality(quality).overwrite(arguments.force).protect(protected).audio(audio))
+}
+
+/// A warning if much of each frame is cut off, with the size that has the input's shape.
+fn cut_off(info: &VideoInfo, settings: &LiveSettings, unit: usize) -> Option<String> {
+    let [input, model] = [(info.width, info.height), (settings.width, settings.height)]
+        .map(|(width, height)| width as f64 / height.max(1) as f64);
+    let lost = 1.0 - (input / model).min(model / input);
+    if settings.fit != Fit::Crop || lost < MUCH {
+        return None;
+    }
+    let pixels = (settings.width * settings.height) as f64;
+    let side = |exact: f64| ((exact / unit as f64).round() as usize).max(1) * unit;
+    let (width, height) = (side((pixels * input).sqrt()), side((pixels / input).sqrt()));
+    Some(format!(
+        "{:.0} % of each frame is not drawn, because the model's picture has another shape; --size {width}x{height} has about \
+         the input's, and --fit pad keeps all of it",
+        100.0 * lost
+    ))
+}
+
+/// The settings, or those that keep the deadline.
+fn kept(
+    arguments: &LiveArgs,
+    live: &Live,
+    settings: LiveSettings,
+    display: &mut Display,
+    report: &mut Report,
+) -> Result<LiveSettings, Failure> {
+    let Some(milliseconds) = arguments.deadline else { return Ok(settings) };
+    let period = Duration::try_from_secs_f64(milliseconds / 1e3).ok().filter(|period| !period.is_zero());
+    let Some(period) = period else {
+        let problem = format!("--deadline {milliseconds} is out of range; it must be above 0");
+        return Err(Failure::Usage(problem));
+    };
+    display.advance("trying frames", Unit::Parts, 0, 1);
+    let kept = live.within(&settings, period).map_err(drawing::failure)?;
+    display.end_stage();
+    match kept.keeps {
+        true => display.note(&kept.reason),
+        false => report.warnings.push(kept.reason.clone()),
+    }
+    report.deadline = Some(kept.reason);
+    Ok(kept.settings)
+}
+
+fn changes(arguments: &LiveArgs, live: &Live, settings: &LiveSettings) -> Result<Changes, Failure> {
+    let Some(path) = &arguments.changes else { return Ok(Changes::default()) };
+    let text =
+        read_text(path, MAX_CHANGES).map_err(|source| Failure::Unreadable { path: path.clone(), source })?;
+    let changes = Changes::read(&text, settings)
+        .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
+    // Refused now, not when half of the video is drawn.
+    let (mut now, mut seen) = (settings.clone(), HashSet::new());
+    for frame in changes.frames() {
+        now = changes.at(frame, &now).unwrap_or(now);
+        now.check(live.configs(), live.precision())?;
+        // What prompts and seeds are cannot be wrong otherwise, and there may be many.
+        let others = now.clone().prompt("").negative_prompt("").seed(0).glide(0);
+        if seen.insert(Changes::line(0, &others)) {
+            live.check(&others).map_err(drawing::failure)?;
+        }
+    }
+    Ok(changes)
+}

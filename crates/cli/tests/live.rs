@@ -1,0 +1,218 @@
+//! `kinora live` and `kinora image`, with small models of random weights.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
+mod support;
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use kinora::{
+    RgbImage,
+    video::{
+        FrameRate, VideoFile, VideoOptions,
+        input::{self, InputOptions},
+    },
+};
+use support::kinora as program;
+
+/// A folder with a model, its tiny autoencoder and a video of `frames` frames.
+fn folder(frames: usize) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let written = kinora(folder.path()).args(["demo-model", "--preset", "live", "model"]).output().unwrap();
+    assert!(written.status.success());
+    let options = VideoOptions::new(FrameRate::new(10.0).unwrap());
+    let mut video = VideoFile::create(folder.path().join("in.y4m"), &options).unwrap();
+    for number in 0..frames {
+        let pixel = |i: usize| ((i * 7 + number * 40 + i / 80) % 256) as u8;
+        let bytes = (0..80 * 48 * 3).map(pixel).collect();
+        video.write_frame(&RgbImage::new(80, 48, bytes).unwrap()).unwrap();
+    }
+    video.finish().unwrap();
+    folder
+}
+
+/// The program in a folder.
+fn kinora(folder: &Path) -> Command {
+    let mut command = program();
+    command.current_dir(folder);
+    command
+}
+
+const MODEL: [&str; 6] = ["--model", "model", "--autoencoder", "model/tiny", "--device", "cpu"];
+
+fn run(folder: &Path, words: &[&str]) -> Output {
+    kinora(folder).args(words).args(MODEL).output().unwrap()
+}
+
+fn succeed(folder: &Path, words: &[&str]) -> Output {
+    let output = run(folder, words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn frames(path: &Path) -> Vec<RgbImage> {
+    let mut video = input::open(path, &InputOptions::new()).unwrap();
+    std::iter::from_fn(|| video.next_frame().unwrap()).map(|frame| frame.image).collect()
+}
+
+#[test]
+fn a_video_is_drawn_and_its_log_makes_it_again() {
+    let folder = folder(4);
+    let at = folder.path();
+    fs::write(at.join("changes"), "{\"frame\": 2, \"prompt\": \"snow\", \"strength\": 0.9, \"steps\": 2}\n")
+        .unwrap();
+    let output = succeed(
+        at,
+        &[
+            "live",
+            "in.y4m",
+            "-o",
+            "one.y4m",
+            "--prompt",
+            "a harbour",
+            "--json",
+            "--changes",
+            "changes",
+            "--record",
+            "log",
+        ],
+    );
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["frames"], &report["changes"]), (&4.into(), &1.into()), "{report}");
+    assert_eq!(report["files"], serde_json::json!(["one.y4m"]));
+    let drawn = frames(&at.join("one.y4m"));
+    assert_eq!((drawn.len(), drawn[0].size()), (4, [64, 64]));
+    assert!(drawn.windows(2).all(|pair| pair[0] != pair[1]));
+    // The seed was a random one, and the prompt is another: all that counts is in the log.
+    succeed(at, &["live", "in.y4m", "-o", "two.y4m", "--changes", "log"]);
+    assert_eq!(fs::read(at.join("one.y4m")).unwrap(), fs::read(at.join("two.y4m")).unwrap());
+}
+
+#[test]
+fn a_video_goes_through_standard_streams() {
+    let folder = folder(3);
+    let at = folder.path();
+    let words = ["--prompt", "a harbour", "--seed", "7", "--original-size"];
+    succeed(at, &[&["live", "in.y4m", "-o", "out.y4m"][..], &words].concat());
+    let input = fs::File::open(at.join("in.y4m")).unwrap();
+    let output =
+        kinora(at).args(["live", "-", "-o", "-"]).args(words).args(MODEL).stdin(input).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, fs::read(at.join("out.y4m")).unwrap());
+    assert_eq!(frames(&at.join("out.y4m"))[0].size(), [80, 48]);
+}
+
+#[test]
+fn still_frames_are_shown_again() {
+    let folder = folder(1);
+    let at = folder.path();
+    let one = fs::read(at.join("in.y4m")).unwrap();
+    let frame = one.windows(6).position(|bytes| bytes == b"FRAME\n").unwrap();
+    let still = [&one[..], &one[frame..], &one[frame..]].concat();
+    fs::write(at.join("still.y4m"), still).unwrap();
+    let output = succeed(at, &["live", "still.y4m", "-o", "out.gif", "--similar", "0.98", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["frames"], &report["repeated"]), (&3.into(), &2.into()));
+}
+
+#[test]
+fn a_camera_may_be_too_fast() {
+    let folder = folder(6);
+    let at = folder.path();
+    let changes = "{\"frame\": 2, \"prompt\": \"snow\"}\n{\"frame\": 3, \"strength\": 0.9}\n";
+    fs::write(at.join("changes"), changes).unwrap();
+    let words = ["live", "in.y4m", "-o", "out.y4m", "--realtime", "--changes", "changes", "--json"];
+    let output = succeed(at, &words);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    // Whatever is dropped, there are as many frames as came from the first that was drawn on, and no change is lost.
+    let written = frames(&at.join("out.y4m")).len() as u64;
+    assert_eq!((&report["frames"], &report["changes"]), (&written.into(), &2.into()), "{report}");
+    assert!(written >= 1 && report["dropped"].as_u64().unwrap() <= 5, "{report}");
+}
+
+#[test]
+fn a_truncated_video_gives_its_whole_frames_and_a_warning() {
+    let folder = folder(3);
+    let at = folder.path();
+    let bytes = fs::read(at.join("in.y4m")).unwrap();
+    fs::write(at.join("cut.y4m"), &bytes[..bytes.len() - 100]).unwrap();
+    let output = succeed(at, &["live", "cut.y4m", "-o", "out.y4m"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("truncated after frame 2"));
+    assert_eq!(frames(&at.join("out.y4m")).len(), 2);
+}
+
+#[test]
+fn what_is_wrong_is_said_and_nothing_is_written() {
+    let folder = folder(2);
+    let at = folder.path();
+    fs::write(at.join("changes"), "{\"frame\": 1, \"promt\": \"snow\"}\n").unwrap();
+    fs::write(at.join("late"), "{\"frame\": 1, \"steps\": 99}\n").unwrap();
+    fs::write(at.join("text.mp4"), "no video").unwrap();
+    fs::write(at.join("fine"), "{\"frame\": 1, \"steps\": 2}\n").unwrap();
+    let wrong: [(&[&str], i32, &str); 11] = [
+        (&["live", "missing.mp4"], 1, "there is no video at"),
+        (&["live", "text.mp4"], 1, "is not a video"),
+        (&["live", "in.y4m", "--strength", "2"], 2, "strength is 2"),
+        (&["live", "in.y4m", "--steps", "9"], 2, "steps is 9"),
+        (&["live", "in.y4m", "--similar", "1"], 2, "--similar 1 is out of range"),
+        (&["live", "in.y4m", "--changes", "changes"], 2, "line 1: unknown field `promt`"),
+        (&["live", "in.y4m", "--changes", "late"], 2, "steps is 99"),
+        (&["live", "in.y4m", "-o", "in.y4m", "--force"], 2, "in.y4m"),
+        (&["live", "in.y4m", "-o", "-", "--json"], 2, "standard output"),
+        (&["live", "in.y4m", "-o", "out.y4m", "--record", "out.y4m"], 2, "named for two outputs"),
+        (&["live", "in.y4m", "--changes", "fine", "--record", "fine", "--force"], 2, "is an input"),
+    ];
+    for (words, code, said) in wrong {
+        let output = run(at, words);
+        let error = String::from_utf8_lossy(&output.stderr).replace('\n', " ");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {error}");
+        assert!(error.contains(said) || printed.contains(said), "{words:?}: {error}");
+    }
+    let mut left: Vec<_> = fs::read_dir(at).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["changes", "fine", "in.y4m", "late", "model", "text.mp4"]);
+}
+
+#[test]
+fn a_prompt_becomes_a_picture() {
+    let folder = folder(1);
+    let at = folder.path();
+    let words = ["image", "--prompt", "a lighthouse", "--seed", "5"];
+    succeed(at, &[&words[..], &["-o", "one.png"]].concat());
+    succeed(at, &[&words[..], &["-o", "two.png"]].concat());
+    assert_eq!(fs::read(at.join("one.png")).unwrap(), fs::read(at.join("two.png")).unwrap());
+    let from = [&words[..], &["--from", "one.png", "--strength", "0.3", "-o", "three.png"]].concat();
+    succeed(at, &from);
+    let (one, three) = (
+        kinora::photo::open(at.join("one.png")).unwrap(),
+        kinora::photo::open(at.join("three.png")).unwrap(),
+    );
+    assert!(one.size() == three.size() && one != three);
+    let again = run(at, &[&words[..], &["-o", "one.png"]].concat());
+    assert_eq!(again.status.code(), Some(1), "it exists");
+    let itself = run(at, &[&words[..], &["--from", "one.png", "-o", "one.png", "--force"]].concat());
+    assert_eq!(itself.status.code(), Some(2), "an input is never replaced");
+    let other = run(at, &[&words[..], &["-o", "picture.jpg"]].concat());
+    assert_eq!(other.status.code(), Some(2));
+}
+
+#[test]
+fn a_prompt_becomes_a_video() {
+    let folder = folder(1);
+    let at = folder.path();
+    let words =
+        ["generate", "--prompt", "a lighthouse", "--draw-model", "model", "--draw-autoencoder", "model/tiny"];
+    let clip = ["--size", "64x64", "--frames", "2", "--steps", "1", "--seed", "3", "--device", "cpu", "-o"];
+    for name in ["one.y4m", "two.y4m"] {
+        let output = kinora(at).args(words).args(clip).arg(name).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(fs::read(at.join("one.y4m")).unwrap(), fs::read(at.join("two.y4m")).unwrap());
+    assert_eq!(frames(&at.join("one.y4m")).len(), 2);
+    let both = kinora(at).args(words).args(clip).args(["three.y4m", "photo.png"]).output().unwrap();
+    assert_eq!(both.status.code(), Some(2), "a photo or a prompt");
+}

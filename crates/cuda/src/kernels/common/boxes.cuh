@@ -1,0 +1,158 @@
+// Results of a product on Hopper in boxes: which results a tile has, the ring through which its operands come, and the
+// epilogue. The rows of a tile are a box of results: neighbours in width, height, frames and clips, as many of each as
+// a power of two. TILE_COLUMNS, GATED and STAGES are the includer's.
+#pragma once
+#include "hopper.cuh"
+#include "product.cuh"
+
+// Arrays are width, height, frames, clips.
+struct Boxes {
+    // The box's extents are 1 << shift.
+    i32 shift[4];
+    // Boxes along each axis.
+    i32 counts[4];
+    i32 out_extents[4];
+    i32 kernel[3];
+    i32 padding[3];
+    i32 dilation[3];
+    // Steps of 64 channels of a tap.
+    i32 chunks;
+    // Columns of the result.
+    i32 columns;
+    // Tiles in a row of tiles, and all of them.
+    i32 across;
+    i32 tiles;
+    // Split-K: how many blocks share the depth of a tile, each with its own partial sums, and how many steps of 64
+    // channels each of them takes.
+    i32 splits;
+    i32 steps;
+    // Rows of the result.
+    i32 rows;
+};
+
+// A gated tile has its values in the left half and their gates in the right one.
+constexpr int result_columns = GATED ? TILE_COLUMNS / 2 : TILE_COLUMNS;
+// Results pass through shared memory 16 rows of a warp by a strip of columns at a time.
+constexpr int strip = result_columns % 32 == 0 ? 32 : 16;
+constexpr int strips = result_columns / strip;
+// A thread finishes eight neighbouring columns of a row at a time, `turns` of them in a strip.
+constexpr int wide = 8;
+constexpr int across = strip / wide;
+constexpr int turns = 16 * across / 32;
+constexpr int strip_pitch = strip + 4;
+constexpr int strip_bytes = 16 * strip_pitch * 4;
+static_assert(result_columns % strip == 0 || result_columns == 8, "strips cover the tile, or there are none");
+
+// A tile's first result and first column.
+struct Start {
+    int at[4];
+    int column;
+};
+
+__device__ __forceinline__ Start start_of(const Boxes &g, int tile) {
+    Place place = place_of(u32(tile), u32(g.tiles) / u32(g.across), u32(g.across));
+    Start start;
+    u32 rest = place.row;
+#pragma unroll
+    for (int axis = 0; axis < 4; axis++) {
+        u32 next = rest / u32(g.counts[axis]);
+        start.at[axis] = int(rest - next * u32(g.counts[axis])) << g.shift[axis];
+        rest = next;
+    }
+    start.column = int(place.column) * result_columns;
+    return start;
+}
+
+// The row of a result, by its number in the box of a tile; -1 if there is none.
+__device__ __forceinline__ int row_of(const Boxes &g, const Start &start, int in_box) {
+    int at[4];
+    bool inside = true;
+#pragma unroll
+    for (int axis = 0; axis < 4; axis++) {
+        at[axis] = start.at[axis] + (in_box & ((1 << g.shift[axis]) - 1));
+        in_box >>= g.shift[axis];
+        inside = inside && at[axis] < g.out_extents[axis];
+    }
+    return inside ? ((at[3] * g.out_extents[2] + at[2]) * g.out_extents[1] + at[1]) * g.out_extents[0] + at[0] : -1;
+}
+
+// The slot of a ring, and the parity of the phase in which it is filled.
+struct Slot {
+    int index = 0;
+    u32 parity = 0;
+
+    __device__ __forceinline__ void advance() {
+        if (++index == STAGES) index = 0, parity ^= 1;
+    }
+};
+
+// The epilogue of 64 rows, of which each warp has 16, the first one `first_row` of the box. A strip of columns at a time
+// goes through shared memory, so that a thread has neighbouring results of one row, for wide accesses to the epilogue's
+// operands and to the result. Registers hold the sums of `row_blocks` times 64 rows.
+template <int row_blocks>
+__device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], float *own, TYPE *y, const Boxes &g,
+                                              const Epilogue &e, const Start &start, int first_row) {
+    // Strips whose epilogue operands are in flight at once: as many as there are registers for beside the sums and the
+    // operands' addresses, and none if not even one fits.
+    constexpr int sums = row_blocks * TILE_COLUMNS / 2;
+    static_assert(sums <= 160, "the sums leave no registers for the rest");
+    constexpr int spare = 240 - 88 - 8 * element_operands - sums;
+    constexpr int per_strip = element_operands * turns * 4;
+    constexpr int room = per_strip > 0 && spare > 0 ? spare / per_strip : 0;
+    constexpr int ahead = room < strips ? room : strips;
+    int lane = threadIdx.x % 32;
+    // A thread's rows are the same in every strip.
+    int rows[turns];
+#pragma unroll
+    for (int turn = 0; turn < turns; turn++)
+        rows[turn] = row_of(g, start, first_row + lane / across + turn * (32 / across));
+    int first_column = start.column + lane % across * wide;
+    Fetched<wide> fetched[ahead > 0 ? strips : 1][turns];
+    auto fetch_strip = [&](int n) {
+#pragma unroll
+        for (int turn = 0; turn < turns; turn++) {
+            int column = first_column + n * strip;
+            if (rows[turn] >= 0 && column < g.columns) fetch(fetched[n][turn], e, i64(rows[turn]) * g.columns + column);
+        }
+    };
+#pragma unroll
+    for (int n = 0; n < ahead && n < strips; n++) fetch_strip(n);
+#pragma unroll
+    for (int n = 0; n < strips; n++) {
+        __syncwarp();
+#pragma unroll
+        for (int block = 0; block < strip / 8; block++) {
+            int j = n * (strip / 8) + block;
+#pragma unroll
+            for (int lower = 0; lower < 2; lower++) {
+                float two[2] = {sum[4 * j + 2 * lower], sum[4 * j + 2 * lower + 1]};
+#if GATED
+                float gate[2] = {sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower],
+                                 sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower + 1]};
+                int column = start.column + 8 * j + lane % 4 * 2;
+                if (column < g.columns) apply_gate(two, gate, e, column);
+#endif
+                store_pair(own + (lane / 4 + 8 * lower) * strip_pitch + 8 * block + lane % 4 * 2, two[0], two[1]);
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int turn = 0; turn < turns; turn++) {
+            int column = first_column + n * strip;
+            if (rows[turn] < 0 || column >= g.columns) continue;
+            float result[wide];
+            const float *line = own + (lane / across + turn * (32 / across)) * strip_pitch + lane % across * wide;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                float4 four = *reinterpret_cast<const float4 *>(line + 4 * half);
+                result[4 * half] = four.x, result[4 * half + 1] = four.y, result[4 * half + 2] = four.z,
+                           result[4 * half + 3] = four.w;
+            }
+            Fetched<wide> &operands = fetched[ahead > 0 ? n : 0][turn];
+            if (ahead == 0) fetch(operands, e, i64(rows[turn]) * g.columns + column);
+            apply_stages(result, operands, e, rows[turn], column);
+            store(y + i64(rows[turn]) * g.columns + column, result);
+        }
+        if (ahead > 0 && n + ahead < strips) fetch_strip(n + ahead);
+    }
+}

@@ -1,0 +1,29 @@
+// Clusters: blocks that run at the same time and read each other's shared memory. Wrappers are named after their
+// instructions.
+#pragma once
+#include "numbers.cuh"
+
+// Arrives at the barrier of all threads of the cluster; what they wrote before is visible to those that wait.
+__device__ __forceinline__ void barrier_cluster_arrive() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ __forceinline__ void barrier_cluster_wait() {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// Two floats that lie in another block of the cluster as they do here. That block must not end before they are read.
+__device__ __forceinline__ float2 load_from_block(const float2 *own, u32 rank) {
+    float2 result;
+    u32 address = u32(__cvta_generic_to_shared(own));
+    asm volatile(
+        "{\n"
+        ".reg .u32 there;\n"
+        "mapa.shared::cluster.u32 there, %2, %3;\n"
+        "ld.shared::cluster.v2.f32 {%0, %1}, [there];\n"
+        "}\n"
+        : "=f"(result.x), "=f"(result.y)
+        : "r"(address), "r"(rank)
+        : "memory");
+    return result;
+}

@@ -1,0 +1,156 @@
+//! Changes on the way: which settings change at which frame, as lines of JSON.
+
+use serde_json::{Map, Value};
+
+use super::LiveSettings;
+
+/// The most bytes of a file of changes.
+pub const MAX_CHANGES: u64 = 64 << 20;
+const FRAME: &str = "frame";
+
+/// Changes in the order of their frames.
+///
+/// Each is a line with a JSON object: the number of the frame, counted from 0, and the settings that change, under the names
+/// of [`LiveSettings`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changes(Vec<(u64, Map<String, Value>)>);
+
+/// Why changes could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub struct ChangesError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl Changes {
+    /// Reads lines of changes. Each is tried on the settings before it.
+    ///
+    /// # Errors
+    /// If a line is not such an object, names a setting that does not exist or a value that it cannot have, or comes after one
+    /// of a later frame.
+    pub fn read(text: &str, settings: &LiveSettings) -> Result<Changes, ChangesError> {
+        let mut changes: Vec<(u64, Map<String, Value>)> = Vec::new();
+        let mut settings = settings.clone();
+        for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let wrong = |problem: String| ChangesError { line: at + 1, problem };
+            let object = serde_json::from_str::<Value>(line).map_err(|error| wrong(error.to_string()))?;
+            let Value::Object(mut change) = object else {
+                return Err(wrong("it must be a JSON object".to_owned()));
+            };
+            let frame = change.remove(FRAME).and_then(|frame| frame.as_u64());
+            let frame = frame.ok_or_else(|| wrong("`frame` must be a whole number, 0 or more".to_owned()))?;
+            if changes.last().is_some_and(|(before, _)| *before > frame) {
+                return Err(wrong(format!("frame {frame} comes after a later one")));
+            }
+            settings = changed(&settings, &change).map_err(wrong)?;
+            changes.push((frame, change));
+        }
+        Ok(Changes(changes))
+    }
+
+    /// The settings from this frame on. `None` if none change there.
+    pub fn at(&self, frame: u64, settings: &LiveSettings) -> Option<LiveSettings> {
+        let from = self.0.partition_point(|(at, _)| *at < frame);
+        let here = self.0[from..].iter().take_while(|(at, _)| *at == frame);
+        here.fold(None, |so_far: Option<LiveSettings>, (_, change)| {
+            // It was tried when it was read.
+            changed(so_far.as_ref().unwrap_or(settings), change).ok().or(so_far)
+        })
+    }
+
+    /// The frames with changes, each once.
+    pub fn frames(&self) -> Vec<u64> {
+        let mut frames: Vec<u64> = self.0.iter().map(|(frame, _)| *frame).collect();
+        frames.dedup();
+        frames
+    }
+
+    /// A line of a log: all settings from a frame on.
+    pub fn line(frame: u64, settings: &LiveSettings) -> String {
+        let mut object = Map::new();
+        object.insert(FRAME.to_owned(), frame.into());
+        if let Ok(Value::Object(fields)) = serde_json::to_value(settings) {
+            object.extend(fields);
+        }
+        format!("{}\n", Value::Object(object))
+    }
+}
+
+fn changed(settings: &LiveSettings, change: &Map<String, Value>) -> Result<LiveSettings, String> {
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(settings) else {
+        return Err("the settings cannot be written as JSON".to_owned());
+    };
+    fields.extend(change.clone());
+    let new: LiveSettings =
+        serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())?;
+    // These are no part of the JSON.
+    Ok(new.fit(settings.fit).background(settings.background))
+}
+
+#[cfg(test)]
+mod tests {
+    use kinora_models::image::{Colour, Fit};
+
+    use super::*;
+    use crate::live::Guidance;
+
+    fn settings() -> LiveSettings {
+        LiveSettings {
+            prompt: String::new(),
+            negative_prompt: String::new(),
+            width: 64,
+            height: 64,
+            strength: 0.5,
+            steps: 1,
+            timesteps: None,
+            guidance: Guidance::None,
+            guidance_scale: 1.0,
+            stream_batch: false,
+            control_scale: 1.0,
+            seed: 0,
+            blend: 0.0,
+            memory_frames: 0,
+            glide: 0,
+            fit: Fit::Pad,
+            background: Colour::WHITE,
+        }
+    }
+
+    #[test]
+    fn a_log_gives_the_settings_again() {
+        let first = settings().prompt("a\n\"b\" \u{1f3a8}").timesteps(vec![5, 3]).seed(u64::MAX);
+        let second = first.clone().guidance(Guidance::Full).strength(0.123_456_789_012_345_68);
+        let log = Changes::line(0, &first) + &Changes::line(7, &second);
+        let read = Changes::read(&log, &settings()).unwrap();
+        assert_eq!(read.at(0, &settings()), Some(first.clone()));
+        assert_eq!(read.at(7, &first), Some(second));
+        assert_eq!(read.at(6, &first), None);
+    }
+
+    #[test]
+    fn a_line_changes_what_it_names() {
+        let text = "{\"frame\": 3, \"prompt\": \"night\"}\n\n{\"frame\": 3, \"steps\": 2}\n";
+        let read = Changes::read(text, &settings()).unwrap();
+        assert_eq!(read.at(3, &settings()), Some(settings().prompt("night").steps(2)));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let wrong = [
+            ("{\"frame\": 1}\nno", 2, "expected"),
+            ("[1]", 1, "object"),
+            ("{\"prompt\": \"x\"}", 1, "`frame`"),
+            ("{\"frame\": -1}", 1, "`frame`"),
+            ("{\"frame\": 5}\n{\"frame\": 4}", 2, "later"),
+            ("{\"frame\": 5, \"promt\": \"x\"}", 1, "promt"),
+            ("{\"frame\": 5, \"steps\": \"two\"}", 1, "two"),
+        ];
+        for (text, line, said) in wrong {
+            let error = Changes::read(text, &settings()).unwrap_err();
+            assert!(error.line == line && error.problem.contains(said), "{error}");
+        }
+    }
+}

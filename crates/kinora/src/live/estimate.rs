@@ -1,0 +1,115 @@
+//! What live video costs, known before anything is read or allocated.
+
+use kinora_cpu::CpuBackend;
+use kinora_graph::Graph;
+use kinora_models::networks::frame::Start;
+use kinora_runtime::Backend;
+use serde::{Serialize, Serializer, ser::SerializeStruct};
+
+use super::{
+    LiveConfigs, LiveSettings,
+    frames::{self, Shape},
+    text,
+};
+use crate::image_to_video::{GenerateError, PartEstimate, Precision, Stage};
+
+/// What a stream of live video costs.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LiveEstimate {
+    /// The text encoders, which run once for every new prompt; then the network that draws frames, which there is none of if
+    /// the strength is 0.
+    pub parts: Vec<PartEstimate>,
+}
+
+impl LiveEstimate {
+    /// The memory of all networks together: a stream keeps them.
+    pub fn peak_bytes(&self) -> usize {
+        self.parts.iter().map(PartEstimate::peak_bytes).fold(0, usize::saturating_add)
+    }
+
+    /// Floating-point operations of a frame.
+    pub fn flops_per_frame(&self) -> u64 {
+        self.sum(Stage::Draw, |part| part.flops)
+    }
+
+    /// Floating-point operations before the first frame after a change of settings: what depends on prompts and timesteps
+    /// alone.
+    pub fn flops_per_change(&self) -> u64 {
+        self.sum(Stage::Draw, |part| part.flops_once)
+    }
+
+    /// Floating-point operations of a new prompt.
+    pub fn flops_per_prompt(&self) -> u64 {
+        self.sum(Stage::EncodeText, |part| part.flops.saturating_add(part.flops_once))
+    }
+
+    /// The parameters of all networks.
+    pub fn parameters(&self) -> u64 {
+        self.parts.iter().map(|part| part.parameters).fold(0, u64::saturating_add)
+    }
+
+    fn sum(&self, stage: Stage, of: impl Fn(&PartEstimate) -> u64) -> u64 {
+        self.parts.iter().filter(|part| part.stage == stage).map(of).fold(0, u64::saturating_add)
+    }
+}
+
+impl Serialize for LiveEstimate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("LiveEstimate", 6)?;
+        fields.serialize_field("peak_bytes", &self.peak_bytes())?;
+        fields.serialize_field("flops_per_frame", &self.flops_per_frame())?;
+        fields.serialize_field("flops_per_change", &self.flops_per_change())?;
+        fields.serialize_field("flops_per_prompt", &self.flops_per_prompt())?;
+        fields.serialize_field("parameters", &self.parameters())?;
+        fields.serialize_field("parts", &self.parts)?;
+        fields.end()
+    }
+}
+
+/// What a stream would cost with a model of which only the configuration is known, even on a machine that could not run it.
+///
+/// # Errors
+/// If the settings or the configurations are refused.
+pub fn estimate_live(
+    configs: &LiveConfigs,
+    settings: &LiveSettings,
+    precision: Precision,
+) -> Result<LiveEstimate, GenerateError> {
+    Request { configs, settings, precision, backend: &CpuBackend::default() }.estimate()
+}
+
+/// What the networks of a stream are planned for.
+#[derive(Clone, Copy)]
+pub(crate) struct Request<'a> {
+    pub configs: &'a LiveConfigs,
+    pub settings: &'a LiveSettings,
+    pub precision: Precision,
+    pub backend: &'a dyn Backend,
+}
+
+impl Request<'_> {
+    /// Plans all networks.
+    pub fn estimate(&self) -> Result<LiveEstimate, GenerateError> {
+        let frame = self.frame()?;
+        let encoders = text::graphs(self.configs, self.precision.dtype())?.into_iter();
+        let encoders = encoders.map(|encoder| (text::PART, Stage::EncodeText, encoder.graph));
+        let frame = frame.map(|graph| (frames::PART, Stage::Draw, graph));
+        let plan =
+            |(name, stage, graph): (&'static str, Stage, Graph)| -> Result<PartEstimate, GenerateError> {
+                let planned =
+                    self.backend.plan(&graph, None).map_err(|source| GenerateError::run(name, source))?;
+                Ok(PartEstimate::new((name, stage), 1, graph.parameter_count(), &*planned))
+            };
+        Ok(LiveEstimate { parts: encoders.chain(frame).map(plan).collect::<Result<_, _>>()? })
+    }
+
+    /// The network that draws frames; `None` if they are left as they are.
+    pub fn frame(&self) -> Result<Option<Graph>, GenerateError> {
+        let Request { configs, settings, precision, .. } = *self;
+        settings.check(configs, precision)?;
+        let schedule = configs.schedule(settings, Start::Picture)?;
+        let shape = schedule.map(|schedule| Shape::new(configs, settings, &schedule, Start::Picture));
+        Ok(shape.map(|shape| shape.graph(configs, precision)).transpose()?)
+    }
+}

@@ -1,0 +1,346 @@
+//! A network that draws frames of one shape, and what it was given last.
+
+use kinora_graph::{DType, Graph, Tensor, TensorType, Value};
+use kinora_models::{
+    image::RgbImage,
+    networks::{
+        NetworkError,
+        denoise::SamplerNeeds,
+        frame::{FrameConfig, Start, StreamConfig, StreamGuidance},
+        memory::{FRESH, rings},
+    },
+    schedulers::Schedule,
+};
+use kinora_runtime::{Carried, Network, RunError, Tensors};
+
+use super::{Guidance, LiveConfigs, LiveSettings, text::Embedding};
+use crate::image_to_video::{GenerateError, Noise, Precision, configs::COLOURS};
+
+pub(super) const PART: &str = "live network";
+/// Where edges begin, and what is surely one, for the picture that a ControlNet is given.
+const EDGES: [u16; 2] = [100, 200];
+
+/// What a network is built for. Everything else about a frame is numbers that it is given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Shape {
+    height: usize,
+    width: usize,
+    start: Start,
+    steps: usize,
+    guided: bool,
+    blended: bool,
+    memory: usize,
+    /// The guidance of a stream batch, if it is one.
+    batch: Option<StreamGuidance>,
+    control: bool,
+    sampler: SamplerNeeds,
+}
+
+impl Shape {
+    pub fn new(configs: &LiveConfigs, settings: &LiveSettings, schedule: &Schedule, start: Start) -> Shape {
+        let batched = settings.is_batched() && start == Start::Picture;
+        let batch = batched.then_some(match settings.guidance {
+            Guidance::None => StreamGuidance::None,
+            Guidance::SelfNegative => StreamGuidance::SelfNegative,
+            Guidance::Initialize => StreamGuidance::Initialize,
+            Guidance::Full => StreamGuidance::Full,
+        });
+        Shape {
+            height: settings.height,
+            width: settings.width,
+            start,
+            steps: schedule.timesteps.len(),
+            guided: settings.guidance == Guidance::Full && !batched,
+            blended: settings.blend > 0.0,
+            memory: settings.memory_frames,
+            batch,
+            control: configs.control.is_some() && start == Start::Picture,
+            sampler: schedule.needs(),
+        }
+    }
+
+    fn config(&self, configs: &LiveConfigs, precision: Precision) -> FrameConfig {
+        FrameConfig {
+            unet: configs.unet.clone(),
+            autoencoder: configs.autoencoder.clone(),
+            height: self.height,
+            width: self.width,
+            start: self.start,
+            steps: self.steps,
+            guided: self.guided,
+            tokens: configs.tokens(),
+            sampler: self.sampler,
+            blended: self.blended,
+            memory: self.memory,
+            control: configs.control.clone().filter(|_| self.control),
+            dtype: precision.dtype(),
+        }
+    }
+
+    /// The graph of its network.
+    pub fn graph(&self, configs: &LiveConfigs, precision: Precision) -> Result<Graph, NetworkError> {
+        let frame = self.config(configs, precision);
+        match self.batch {
+            Some(guidance) => StreamConfig { frame, guidance }.build(),
+            None => frame.build(),
+        }
+    }
+
+    /// Whether the network reads the negative prompt.
+    fn has_negative(&self) -> bool {
+        self.guided || self.batch.is_some_and(StreamGuidance::has_negative)
+    }
+
+    /// Frames in work at once.
+    fn in_work(&self) -> usize {
+        if self.batch.is_some() { self.steps } else { 1 }
+    }
+}
+
+/// What a frame hands on to the next.
+#[derive(Debug)]
+struct HandedOn {
+    result: String,
+    /// The input that takes it.
+    input: String,
+    ty: TensorType,
+}
+
+/// All that a frame hands on.
+fn handed_on(graph: &Graph) -> Vec<HandedOn> {
+    let rings = rings(graph).map(|ring| (&*ring.name, ring));
+    let others = graph.inputs().iter().map(|&id| graph.value(id)).filter_map(|value| match &*value.name {
+        "previous" => Some(("latents", value)),
+        name @ ("buffer" | "stock") => Some((name, value)),
+        _ => None,
+    });
+    let pair = |(result, value): (&str, &Value)| HandedOn {
+        result: result.to_owned(),
+        input: value.name.clone(),
+        ty: value.ty.clone(),
+    };
+    others.chain(rings).map(pair).collect()
+}
+
+/// The prompts of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prompts<'a> {
+    pub positive: &'a Embedding,
+    pub negative: &'a Embedding,
+}
+
+/// A network that draws frames.
+#[derive(Debug)]
+pub(super) struct Frames {
+    pub shape: Shape,
+    network: Box<dyn Network>,
+    handed_on: Vec<HandedOn>,
+    /// The noise of a seed, which is drawn once. Nothing else that it depends on changes: the shape says how much there is, and
+    /// a scheduler that adds noise adds it after every step but the last.
+    noise: Option<(u64, Vec<Tensor>)>,
+    /// What a frame reads, and what it leaves: written again for every frame.
+    inputs: Tensors,
+    results: Tensors,
+    /// Whether there is a frame before the next one.
+    begun: bool,
+}
+
+impl Frames {
+    pub fn new(shape: Shape, graph: &Graph, network: Box<dyn Network>) -> Frames {
+        Frames {
+            shape,
+            network,
+            handed_on: handed_on(graph),
+            noise: None,
+            inputs: Tensors::new(),
+            results: Tensors::new(),
+            begun: false,
+        }
+    }
+
+    /// The memory that it holds, in bytes.
+    pub fn bytes(&self) -> usize {
+        let memory = self.network.memory();
+        memory.weights + memory.activations
+    }
+
+    /// Forgets the frame before.
+    pub fn forget(&mut self) {
+        self.begun = false;
+    }
+
+    /// Forgets the frames in work, if there are several: they are at noise levels that no longer count.
+    pub fn forget_in_work(&mut self) {
+        self.begun &= self.shape.in_work() == 1;
+    }
+
+    /// Sets everything that does not change from frame to frame, and computes what depends on it alone.
+    pub fn set(
+        &mut self,
+        configs: &LiveConfigs,
+        (settings, schedule): (&LiveSettings, &Schedule),
+        prompts: Prompts<'_>,
+        precision: Precision,
+    ) -> Result<(), GenerateError> {
+        let Shape { steps, guided, batch, .. } = self.shape;
+        let mut inputs = Tensors::new();
+        let mut set = |name: &str, tensor: Tensor| inputs.insert(name.to_owned(), tensor);
+        let rows: Vec<&Embedding> = if self.shape.has_negative() {
+            vec![prompts.negative, prompts.positive]
+        } else {
+            vec![prompts.positive]
+        };
+        set("prompts", stacked(rows.iter().map(|row| &row.hidden))?);
+        if let Some(pooled) = rows.iter().map(|row| row.pooled.as_ref()).collect::<Option<Vec<_>>>() {
+            let pooled = stacked(pooled.into_iter())?;
+            let channels = pooled.shape().elements() / rows.len();
+            set("pooled", pooled.reshape([rows.len(), channels])?);
+            let [height, width] = [settings.height as f32, settings.width as f32];
+            let ids = [height, width, 0.0, 0.0, height, width].repeat(rows.len());
+            set("time_ids", Tensor::from_slice([rows.len(), 6], &ids)?);
+        }
+        if configs.unet.time_cond_proj_dim.is_some() {
+            set("guidance_embedding", numbers(&[settings.guidance_scale - 1.0])?);
+        }
+        if guided || batch.is_some_and(|guidance| guidance != StreamGuidance::None) {
+            set("guidance", numbers(&[settings.guidance_scale])?);
+        }
+        if batch.is_some_and(StreamGuidance::has_stock) {
+            set("delta", numbers(&[1.0])?);
+            // With one step no noise is handed on.
+            if steps > 1 {
+                let table: Vec<f32> = schedule.noise_table().into_iter().flatten().collect();
+                set("noise_table", Tensor::from_slice([steps, table.len() / steps], &table)?);
+            }
+        }
+        if self.shape.control {
+            set("control_scale", numbers(&[settings.control_scale])?);
+        }
+        set("timesteps", Tensor::from_slice([steps], &schedule.timesteps)?);
+        set("input_scales", numbers(&schedule.input_scales)?);
+        let table: Vec<f32> = schedule.table().into_iter().flatten().collect();
+        set("table", Tensor::from_slice([steps, table.len() / steps.max(1)], &table)?);
+        set("mix", numbers(&schedule.mix())?);
+        let mut noise = self.noise(configs, settings, schedule, precision)?.into_iter();
+        if let Some(first) = noise.next() {
+            set("noise", first);
+        }
+        if self.shape.sampler.noise && batch.is_none() {
+            set("fresh", stacked_rows(&noise.collect::<Vec<_>>())?);
+        }
+        self.network.run_clip(&inputs).map_err(failed)
+    }
+
+    /// The noise of the start, and that of each step if the sampler adds any, in the order in which diffusers draws it.
+    fn noise(
+        &mut self,
+        configs: &LiveConfigs,
+        settings: &LiveSettings,
+        schedule: &Schedule,
+        precision: Precision,
+    ) -> Result<Vec<Tensor>, GenerateError> {
+        if let Some((seed, noise)) = &self.noise
+            && *seed == settings.seed
+        {
+            return Ok(noise.clone());
+        }
+        let [height, width] = self.shape.config(configs, precision).latent_size()?;
+        let shape = [1, height, width, configs.unet.in_channels];
+        let mut noise = Noise::new(settings.seed);
+        let mut draw = |shape: [usize; 4]| Tensor::from_slice(shape, &noise.draw(precision.dtype(), shape));
+        // A stream batch has noise of its own for every step.
+        let mut drawn = vec![draw([self.shape.in_work(), height, width, configs.unet.in_channels])?];
+        if self.shape.sampler.noise && self.shape.batch.is_none() {
+            for step in &schedule.coefficients {
+                drawn.push(match step.next_noise {
+                    0.0 => Tensor::zeros(TensorType::new(DType::F32, shape)),
+                    _ => draw(shape)?,
+                });
+            }
+        }
+        self.noise = Some((settings.seed, drawn.clone()));
+        Ok(drawn)
+    }
+
+    /// Draws a frame from one of this size, or from noise alone.
+    pub fn draw(&mut self, frame: Option<&RgbImage>, blend: f64) -> Result<RgbImage, GenerateError> {
+        let Shape { height, width, blended, memory, control, .. } = self.shape;
+        if let Some(frame) = frame {
+            self.give("frame", frame)?;
+            if control {
+                let [low, high] = EDGES;
+                self.give("control", &frame.canny(low, high))?;
+            }
+        }
+        if !self.begun {
+            self.begin()?;
+        }
+        // There is nothing to blend the first frame with. In a stream batch it takes all places, so that what comes out is a
+        // picture from the start.
+        let (passes, blend) = if self.begun { (1, blend) } else { (self.shape.in_work(), 0.0) };
+        if blended {
+            self.inputs.insert("blend".to_owned(), Tensor::from_slice([1], &[blend as f32])?);
+        }
+        if memory > 0 {
+            let fresh = if self.begun { 0.0_f32 } else { 1.0 };
+            self.inputs.insert(FRESH.to_owned(), Tensor::from_slice([1], &[fresh])?);
+        }
+        for _ in 0..passes {
+            self.network.run_frame(&self.inputs, &mut self.results).map_err(failed)?;
+        }
+        self.begun = true;
+        let missing = GenerateError::NoResult { part: PART, name: "frame" };
+        let bytes = self.results.get("frame").ok_or(missing)?.bytes().to_vec();
+        Ok(RgbImage::new(width, height, bytes)?)
+    }
+
+    /// Sets a picture that the next frame reads. The tensor of the frame before is written again: new memory would cost more
+    /// than the copy.
+    fn give(&mut self, name: &str, picture: &RgbImage) -> Result<(), GenerateError> {
+        match self.inputs.get_mut(name) {
+            Some(tensor) if tensor.bytes().len() == picture.bytes().len() => {
+                tensor.bytes_mut().copy_from_slice(picture.bytes());
+            }
+            _ => {
+                let shape = [1, self.shape.height, self.shape.width, COLOURS];
+                self.inputs.insert(name.to_owned(), Tensor::from_slice(shape, picture.bytes())?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a row of frames, with zeros in the place of what a frame before would have handed on.
+    fn begin(&mut self) -> Result<(), GenerateError> {
+        let carried: Vec<(&str, &str)> =
+            self.handed_on.iter().map(|state| (&*state.result, &*state.input)).collect();
+        let zeros = |state: &HandedOn| (state.input.clone(), Tensor::zeros(state.ty.clone()));
+        let first: Tensors = self.handed_on.iter().map(zeros).collect();
+        self.network.begin_frames(Carried(&carried), &first).map_err(failed)
+    }
+}
+
+fn failed(source: RunError) -> GenerateError {
+    GenerateError::run(PART, source)
+}
+
+fn numbers(values: &[f64]) -> Result<Tensor, GenerateError> {
+    let values: Vec<f32> = values.iter().map(|&value| value as f32).collect();
+    Ok(Tensor::from_slice([values.len()], &values)?)
+}
+
+/// Tensors of one shape as one, with an axis more.
+fn stacked<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Result<Tensor, GenerateError> {
+    let tensors: Vec<&Tensor> = tensors.collect();
+    let one = tensors.first().map_or_else(Vec::new, |tensor| tensor.shape().to_vec());
+    let values: Vec<f32> = tensors.iter().flat_map(|tensor| tensor.to_f32()).collect();
+    let shape: Vec<usize> = [tensors.len()].into_iter().chain(one).collect();
+    Ok(Tensor::from_slice(shape, &values)?)
+}
+
+/// Tensors of one shape as one, along their first axis.
+fn stacked_rows(tensors: &[Tensor]) -> Result<Tensor, GenerateError> {
+    let values: Vec<f32> = tensors.iter().flat_map(Tensor::to_f32).collect();
+    let mut shape = tensors.first().map_or_else(|| vec![0], |tensor| tensor.shape().to_vec());
+    shape[0] *= tensors.len();
+    Ok(Tensor::from_slice(shape, &values)?)
+}

@@ -1,0 +1,327 @@
+//! Live video: every frame of a camera or a video is drawn anew, in milliseconds, after a prompt.
+//!
+//! ```no_run
+//! use kinora::{Live, LoadOptions, ModelFolder, live::LiveModel, photo};
+//!
+//! let live = Live::new(LiveModel::new(ModelFolder::open("sd-turbo")?), LoadOptions::default())?;
+//! let settings = live.settings().prompt("a watercolour of a harbour").strength(0.6);
+//! let mut stream = live.begin(settings.clone())?;
+//! let frame = stream.frame(&photo::open("frame-0001.png")?)?;
+//! stream.change(settings.prompt("the same at night"))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A frame is one graph, from bytes to bytes, and on a GPU one launch. Prompts, timesteps and noise are computed when they
+//! change, not for every frame. A [`Stream`] keeps a network for each of the last shapes that it was asked for; all of them share
+//! their weights. A change that needs a new one is made ready beside the stream, which goes on until it is.
+
+mod changes;
+mod configs;
+mod deadline;
+mod estimate;
+mod frames;
+mod glide;
+mod loading;
+mod settings;
+mod similar;
+mod stream;
+mod text;
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, OnceLock},
+};
+
+use kinora_graph::Parameters;
+use kinora_models::{
+    folder::ModelFolder,
+    lora::{Adapted, Lora, LoraError, LoraPart},
+    networks::frame::{CONTROLNET, Parts, Start, UNET, VAE},
+    weights::{Variant, Weights, WeightsError},
+};
+use kinora_runtime::{Backend, SharedWeights};
+
+pub use changes::{Changes, ChangesError, MAX_CHANGES};
+pub use configs::LiveConfigs;
+pub use deadline::Kept;
+pub use estimate::{LiveEstimate, estimate_live};
+pub use settings::{Guidance, LiveSettings, MAX_STEPS};
+pub use similar::SimilarFrames;
+pub use stream::Stream;
+
+use crate::{
+    device::{OpenDeviceError, start_threads},
+    image_to_video::{GenerateError, LoadOptions, Observe, Precision},
+    memory::MemoryLimit,
+};
+use estimate::Request;
+use frames::{Frames, Shape};
+use loading::Loading;
+use text::{EncoderGraph, Text};
+
+/// The folders of a model for live video.
+#[derive(Clone, Debug)]
+pub struct LiveModel {
+    model: ModelFolder,
+    tiny: Option<ModelFolder>,
+    control: Option<ModelFolder>,
+    loras: Vec<(Arc<Lora>, f32)>,
+}
+
+impl LiveModel {
+    /// A model of Stable Diffusion's kind.
+    pub fn new(model: ModelFolder) -> Self {
+        LiveModel { model, tiny: None, control: None, loras: Vec::new() }
+    }
+
+    /// The same with a tiny autoencoder instead of the model's own, from a folder of its own: a hundredth of the work, and a
+    /// little less detail.
+    #[must_use]
+    pub fn tiny_autoencoder(self, folder: ModelFolder) -> Self {
+        LiveModel { tiny: Some(folder), ..self }
+    }
+
+    /// The same with a ControlNet, which steers the UNet by the edges of each frame.
+    #[must_use]
+    pub fn control(self, folder: ModelFolder) -> Self {
+        LiveModel { control: Some(folder), ..self }
+    }
+
+    /// The same with a LoRA file merged into the weights, with a strength; 1 is as it was trained.
+    #[must_use]
+    pub fn lora(mut self, file: Lora, strength: f32) -> Self {
+        self.loras.push((Arc::new(file), strength));
+        self
+    }
+
+    /// The weights of a part, with what the LoRA files add to them.
+    fn adapted<'a>(&'a self, weights: &'a Weights, part: LoraPart) -> Result<Adapted<'a>, LoraError> {
+        let loras: Vec<(&Lora, f32)> =
+            self.loras.iter().map(|(lora, strength)| (&**lora, *strength)).collect();
+        Adapted::new(weights, part, &loras)
+    }
+}
+
+/// A model that draws frames of live video. Copies share the model.
+#[derive(Clone, Debug)]
+pub struct Live(Arc<Model>);
+
+#[derive(Debug)]
+struct Model {
+    folders: LiveModel,
+    options: LoadOptions,
+    precision: Precision,
+    limit: Option<MemoryLimit>,
+    backend: Arc<dyn Backend>,
+    configs: LiveConfigs,
+    unet: Weights,
+    vae: Weights,
+    control: Option<Weights>,
+    /// Loaded with the first prompt.
+    text: OnceLock<Text>,
+    shared: SharedWeights,
+}
+
+impl Live {
+    /// Reads a model's configurations and opens its weights; they are read when a stream begins.
+    ///
+    /// # Errors
+    /// If a part is missing, damaged, not supported, or does not fit the others, or the device cannot be used.
+    pub fn new(model: LiveModel, options: LoadOptions) -> Result<Self, GenerateError> {
+        // A wrong model is reported before a GPU is opened, which takes a while.
+        let configs = LiveConfigs::read(&model)?;
+        let backend = options.device.open(options.kernels, options.tuning)?;
+        Self::with(configs, backend, model, options)
+    }
+
+    /// The same on a backend that is already open, perhaps one of the caller's own: [`LoadOptions::device`] and the
+    /// related options are ignored.
+    ///
+    /// # Errors
+    /// If a part is missing, damaged, not supported, or does not fit the others.
+    pub fn on(
+        backend: Arc<dyn Backend>,
+        model: LiveModel,
+        options: LoadOptions,
+    ) -> Result<Self, GenerateError> {
+        Self::with(LiveConfigs::read(&model)?, backend, model, options)
+    }
+
+    fn with(
+        configs: LiveConfigs,
+        backend: Arc<dyn Backend>,
+        folders: LiveModel,
+        options: LoadOptions,
+    ) -> Result<Self, GenerateError> {
+        start_threads()?;
+        let precision = options.precision.unwrap_or_else(|| Precision::of(backend.default_dtype()));
+        let variant = Variant::For(precision.dtype());
+        let unet = folders.model.weights("unet", &variant)?;
+        folders.adapted(&unet, LoraPart::Unet)?;
+        let control = folders.control.as_ref().map(|folder| folder.weights("controlnet", &variant));
+        Ok(Live(Arc::new(Model {
+            unet,
+            control: control.transpose()?,
+            vae: folders.tiny.as_ref().unwrap_or(&folders.model).weights("vae", &variant)?,
+            limit: options.memory_budget.limit(&*backend).map_err(OpenDeviceError::from)?,
+            configs,
+            folders,
+            options,
+            precision,
+            backend,
+            text: OnceLock::new(),
+            shared: SharedWeights::default(),
+        })))
+    }
+
+    /// The model's configurations.
+    pub fn configs(&self) -> &LiveConfigs {
+        &self.0.configs
+    }
+
+    /// What runs the model, in words.
+    pub fn device(&self) -> String {
+        self.0.backend.describe()
+    }
+
+    /// How weights and activations are stored.
+    pub fn precision(&self) -> Precision {
+        self.0.precision
+    }
+
+    /// The settings that suit the model, with a fresh seed and an empty prompt.
+    pub fn settings(&self) -> LiveSettings {
+        LiveSettings::for_configs(&self.0.configs)
+    }
+
+    /// What a stream with these settings costs on this device. Nothing is read or allocated.
+    ///
+    /// # Errors
+    /// If the settings are refused, or a network cannot be planned.
+    pub fn estimate(&self, settings: &LiveSettings) -> Result<LiveEstimate, GenerateError> {
+        self.request(settings).estimate()
+    }
+
+    /// What the weights lack for a stream with these settings. Only the headers of their files are read.
+    ///
+    /// # Errors
+    /// If the settings are refused, or weights cannot be opened.
+    pub fn weights_problems(&self, settings: &LiveSettings) -> Result<Vec<WeightsError>, GenerateError> {
+        self.0.problems(&self.request(settings))
+    }
+
+    fn request<'a>(&'a self, settings: &'a LiveSettings) -> Request<'a> {
+        let Model { configs, precision, backend, .. } = &*self.0;
+        Request { configs, settings, precision: *precision, backend: &**backend }
+    }
+
+    /// Begins a stream: reads the weights, unless another stream has, and prepares the first frame.
+    ///
+    /// # Errors
+    /// If the settings are refused, memory runs out, or weights are missing or damaged.
+    pub fn begin(&self, settings: LiveSettings) -> Result<Stream, GenerateError> {
+        self.begin_with(settings, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`Live::begin`], with an observer of what is loaded, compiled and measured.
+    ///
+    /// # Errors
+    /// As [`Live::begin`], and [`GenerateError::Cancelled`] if the observer stops it.
+    pub fn begin_with(
+        &self,
+        settings: LiveSettings,
+        mut observe: impl FnMut(&crate::image_to_video::Progress<'_>) -> ControlFlow<()> + Send,
+    ) -> Result<Stream, GenerateError> {
+        Stream::begin(self.0.clone(), settings, Start::Picture, &mut observe)
+    }
+
+    /// Draws one picture from the prompt alone.
+    ///
+    /// # Errors
+    /// As [`Live::begin`].
+    pub fn draw_with(
+        &self,
+        settings: &LiveSettings,
+        mut observe: impl FnMut(&crate::image_to_video::Progress<'_>) -> ControlFlow<()> + Send,
+    ) -> Result<crate::RgbImage, GenerateError> {
+        let settings = settings.clone().strength(1.0).blend(0.0).memory_frames(0);
+        Stream::begin(self.0.clone(), settings, Start::Noise, &mut observe)?.draw(None)
+    }
+}
+
+impl Live {
+    /// Refuses settings that the model cannot draw frames with, before anything is loaded for them.
+    ///
+    /// # Errors
+    /// Names the setting, its value and the rule that it breaks.
+    pub fn check(&self, settings: &LiveSettings) -> Result<(), GenerateError> {
+        self.0.check(settings, Start::Picture)
+    }
+}
+
+impl Model {
+    fn check(&self, settings: &LiveSettings, start: Start) -> Result<(), GenerateError> {
+        settings.check(&self.configs, self.precision)?;
+        let by_noise = matches!(settings.guidance, Guidance::SelfNegative | Guidance::Initialize);
+        let predicts = self.configs.scheduler.get("prediction_type").and_then(|kind| kind.as_str());
+        if by_noise && predicts.is_some_and(|kind| kind != "epsilon") {
+            let rule = "the model does not predict noise, which this guidance needs; use none or full";
+            return Err(GenerateError::Setting {
+                setting: "guidance",
+                value: settings.guidance.to_string(),
+                rule: rule.to_owned(),
+            });
+        }
+        if let Some(schedule) = self.configs.schedule(settings, start)? {
+            Shape::new(&self.configs, settings, &schedule, start).graph(&self.configs, self.precision)?;
+        }
+        Ok(())
+    }
+
+    fn loading(&self) -> Loading<'_> {
+        let budget = self.limit.map(|limit| usize::try_from(limit.bytes).unwrap_or(usize::MAX));
+        Loading { backend: &*self.backend, profiler: &self.options.profiler, budget }
+    }
+
+    /// The text encoders, which are loaded if they are not yet.
+    fn text(&self, observe: &mut Observe<'_>) -> Result<&Text, GenerateError> {
+        if let Some(text) = self.text.get() {
+            return Ok(text);
+        }
+        let dtype = self.precision.dtype();
+        let text = Text::load(&self.configs, &self.folders, dtype, self.loading(), observe)?;
+        Ok(self.text.get_or_init(|| text))
+    }
+
+    /// What the weights lack for the networks of a stream.
+    fn problems(&self, request: &Request<'_>) -> Result<Vec<WeightsError>, GenerateError> {
+        let mut problems = Vec::new();
+        let variant = Variant::For(self.precision.dtype());
+        for EncoderGraph { part, graph, .. } in text::graphs(request.configs, self.precision.dtype())? {
+            let weights = self.folders.model.weights(part.name(), &variant)?;
+            problems.extend(weights.problems(&graph));
+        }
+        let Some(graph) = request.frame()? else { return Ok(problems) };
+        for (_, value) in graph.parameters() {
+            let Some((part, name)) = value.name.split_once('.') else { continue };
+            let weights = match part {
+                UNET => Some(&self.unet),
+                VAE => Some(&self.vae),
+                _ => self.control.as_ref(),
+            };
+            problems.extend(weights.and_then(|weights| weights.problem(name, &value.ty)));
+        }
+        Ok(problems)
+    }
+
+    /// A network for a shape, with the weights that the others have.
+    fn frames(&self, shape: Shape, observe: &mut Observe<'_>) -> Result<Frames, GenerateError> {
+        let graph = shape.graph(&self.configs, self.precision)?;
+        let unet = self.folders.adapted(&self.unet, LoraPart::Unet)?;
+        let mut weights: Vec<(&'static str, &dyn Parameters)> = vec![(UNET, &unet), (VAE, &self.vae)];
+        weights.extend(self.control.as_ref().map(|control| (CONTROLNET, control as &dyn Parameters)));
+        let weights = Parts(weights);
+        let network = self.loading().load(frames::PART, &graph, &weights, Some(&self.shared), observe)?;
+        Ok(Frames::new(shape, &graph, network))
+    }
+}

@@ -1,0 +1,335 @@
+//! A row of frames whose settings change on the way.
+
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use kinora_models::{image::RgbImage, networks::frame::Start, schedulers::Schedule};
+
+use super::{
+    LiveSettings, Model,
+    frames::{Frames, Prompts, Shape},
+    glide,
+    text::Embedding,
+};
+use crate::{
+    image_to_video::{GenerateError, Observe},
+    video::fit::Placement,
+};
+
+/// How many networks a stream keeps, each for a shape: going back to one of them takes no time.
+const KEPT: usize = 8;
+
+/// A row of frames.
+///
+/// One frame is drawn at a time. Streams of the same model know nothing of each other.
+#[derive(Debug)]
+pub struct Stream {
+    model: Arc<Model>,
+    start: Start,
+    /// What the next frame is drawn with.
+    now: Ready,
+    /// The networks, the last used first.
+    networks: Vec<Frames>,
+    /// Whether the first network has to be told what has changed.
+    changed: bool,
+    glide: Option<Glide>,
+    /// The change that is being prepared.
+    coming: Option<Coming>,
+    /// The one to be prepared after it: the last that was asked for.
+    next: Option<LiveSettings>,
+    frames: u64,
+}
+
+/// What a change brings: its settings, and a network if none has their shape yet.
+type Made = Result<(Ready, Option<Frames>), GenerateError>;
+
+/// A change that is being prepared, in a thread that ends with the stream.
+#[derive(Debug)]
+struct Coming {
+    settings: LiveSettings,
+    thread: JoinHandle<Made>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Settings with everything that they need.
+#[derive(Debug)]
+struct Ready {
+    settings: LiveSettings,
+    positive: Arc<Embedding>,
+    negative: Arc<Embedding>,
+    /// `None` if frames are left as they are.
+    schedule: Option<Schedule>,
+}
+
+/// A prompt on its way to the next.
+#[derive(Debug)]
+struct Glide {
+    from: Arc<Embedding>,
+    done: usize,
+    frames: usize,
+}
+
+impl Glide {
+    /// How far it is: from 0 to 1.
+    fn share(&self) -> f64 {
+        self.done as f64 / self.frames as f64
+    }
+}
+
+impl Stream {
+    pub(super) fn begin(
+        model: Arc<Model>,
+        settings: LiveSettings,
+        start: Start,
+        observe: &mut Observe<'_>,
+    ) -> Result<Stream, GenerateError> {
+        let (now, network) = ready(&model, settings, start, &[], observe)?;
+        Ok(Stream {
+            model,
+            start,
+            now,
+            networks: network.into_iter().collect(),
+            changed: true,
+            glide: None,
+            coming: None,
+            next: None,
+            frames: 0,
+        })
+    }
+
+    /// The settings that the next frame is drawn with, unless a change is ready by then.
+    pub fn settings(&self) -> &LiveSettings {
+        &self.now.settings
+    }
+
+    /// How many frames were drawn.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// How many tokens of the prompt did not fit, and were left out at its end.
+    pub fn tokens_left_out(&self) -> usize {
+        self.now.positive.left_out
+    }
+
+    /// The memory that the stream's networks and the text encoders hold, in bytes. Weights count where they were read first.
+    pub fn memory_bytes(&self) -> usize {
+        let text = self.model.text.get().map_or(0, super::Text::bytes);
+        text + self.networks.iter().map(Frames::bytes).sum::<usize>()
+    }
+
+    /// The settings that were asked for last, whether they have taken effect or not.
+    pub fn asked(&self) -> &LiveSettings {
+        let coming = self.coming.as_ref().map(|coming| &coming.settings);
+        self.next.as_ref().or(coming).unwrap_or(&self.now.settings)
+    }
+
+    /// Whether the next frame is drawn as the one before was: no change is on its way, and no prompt glides.
+    pub fn is_steady(&self) -> bool {
+        self.coming.is_none() && self.glide.is_none() && !self.changed
+    }
+
+    /// Asks for other settings. They take effect with the first frame that begins when they are ready: prompts are encoded, and
+    /// networks of a new shape prepared, beside the stream, which goes on meanwhile. If several are asked for before one is
+    /// ready, the last one counts.
+    ///
+    /// # Errors
+    /// If the settings are refused.
+    pub fn change(&mut self, settings: LiveSettings) -> Result<(), GenerateError> {
+        self.model.check(&settings, self.start)?;
+        if self.coming.is_some() {
+            self.next = Some(settings);
+            return Ok(());
+        }
+        self.prepare(settings)
+    }
+
+    /// Makes a change at once if nothing has to be prepared for it, otherwise begins to prepare it.
+    fn prepare(&mut self, settings: LiveSettings) -> Result<(), GenerateError> {
+        let same_text = settings.prompt == self.now.settings.prompt
+            && settings.negative_prompt == self.now.settings.negative_prompt;
+        let shapes: Vec<Shape> = self.networks.iter().map(|network| network.shape).collect();
+        if same_text {
+            let schedule = self.model.configs.schedule(&settings, self.start)?;
+            let configs = &self.model.configs;
+            let shape = |schedule: &Schedule| Shape::new(configs, &settings, schedule, self.start);
+            let known = |schedule: &Schedule| shapes.contains(&shape(schedule));
+            if schedule.as_ref().is_none_or(known) {
+                let (positive, negative) = (self.now.positive.clone(), self.now.negative.clone());
+                self.apply(Ready { settings, positive, negative, schedule }, None);
+                return Ok(());
+            }
+        }
+        let (model, start, stop) = (self.model.clone(), self.start, Arc::new(AtomicBool::new(false)));
+        let (wanted, stopped) = (settings.clone(), stop.clone());
+        let work = move || {
+            ready(&model, wanted, start, &shapes, &mut |_| match stopped.load(Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        };
+        let thread = thread::Builder::new().name("live change".to_owned()).spawn(work);
+        let thread = thread.map_err(|source| GenerateError::Thread { source })?;
+        self.coming = Some(Coming { settings, thread, stop });
+        Ok(())
+    }
+
+    /// Waits until the last change is ready: the next frame is drawn with it.
+    ///
+    /// # Errors
+    /// If the change failed, which then has no effect.
+    pub fn settle(&mut self) -> Result<(), GenerateError> {
+        while self.coming.is_some() {
+            self.take_up(true)?;
+        }
+        Ok(())
+    }
+
+    /// Draws a frame. An input of another size than the settings' is fitted to it.
+    ///
+    /// # Errors
+    /// If a change failed, which then has no effect; if the input cannot be fitted; if the device fails.
+    pub fn frame(&mut self, frame: &RgbImage) -> Result<RgbImage, GenerateError> {
+        self.take_up(false)?;
+        let LiveSettings { width, height, fit, background, .. } = self.now.settings;
+        if frame.size() == [width, height] {
+            return self.draw(Some(frame));
+        }
+        let placement = Placement::new(fit, frame.size(), [width, height])?;
+        self.draw(Some(&placement.forward(frame, background)?))
+    }
+
+    pub(super) fn draw(&mut self, frame: Option<&RgbImage>) -> Result<RgbImage, GenerateError> {
+        let nothing = || GenerateError::NoResult { part: super::frames::PART, name: "frame" };
+        let drawn = match self.shape() {
+            Some(shape) => {
+                self.bring_forward(shape)?;
+                let positive = self.next_prompt()?;
+                let network = self.networks.first_mut().ok_or_else(nothing)?;
+                if let (true, Some(schedule)) = (self.changed, &self.now.schedule) {
+                    let prompts = Prompts { positive: &positive, negative: &self.now.negative };
+                    let given = (&self.now.settings, schedule);
+                    network.set(&self.model.configs, given, prompts, self.model.precision)?;
+                    self.changed = false;
+                }
+                network.draw(frame, self.now.settings.blend)?
+            }
+            // Strength 0 leaves the frame as it is.
+            None => {
+                self.networks.iter_mut().for_each(Frames::forget);
+                frame.cloned().ok_or_else(nothing)?
+            }
+        };
+        self.frames += 1;
+        Ok(drawn)
+    }
+
+    /// The shape of the network that draws the next frame. `None` if none does.
+    fn shape(&self) -> Option<Shape> {
+        let schedule = self.now.schedule.as_ref()?;
+        Some(Shape::new(&self.model.configs, &self.now.settings, schedule, self.start))
+    }
+
+    /// The prompt of the next frame: the one that was asked for, or one on the way there.
+    fn next_prompt(&mut self) -> Result<Arc<Embedding>, GenerateError> {
+        let Some(glide) = &mut self.glide else { return Ok(self.now.positive.clone()) };
+        self.changed = true;
+        glide.done += 1;
+        if glide.done >= glide.frames {
+            self.glide = None;
+            return Ok(self.now.positive.clone());
+        }
+        Ok(Arc::new(glide::between(&glide.from, &self.now.positive, glide.share())?))
+    }
+
+    /// Puts the network of a shape first. It has one: changes bring theirs along.
+    fn bring_forward(&mut self, shape: Shape) -> Result<(), GenerateError> {
+        let at = self.networks.iter().position(|network| network.shape == shape);
+        let Some(at) = at else {
+            let network = self.model.frames(shape, &mut |_| ControlFlow::Continue(()))?;
+            self.networks.insert(0, network);
+            self.changed = true;
+            return Ok(());
+        };
+        if at > 0 {
+            let mut network = self.networks.remove(at);
+            network.forget();
+            self.networks.insert(0, network);
+            self.changed = true;
+        }
+        Ok(())
+    }
+
+    /// Takes up the change that is ready, or waits for it, and begins to prepare the next.
+    fn take_up(&mut self, wait: bool) -> Result<(), GenerateError> {
+        let ready = |coming: &mut Coming| wait || coming.thread.is_finished();
+        let Some(coming) = self.coming.take_if(ready) else { return Ok(()) };
+        let made = coming.thread.join().unwrap_or(Err(GenerateError::ChangePanicked));
+        let made = made.map(|(ready, network)| self.apply(ready, network));
+        // A change that failed is no reason to forget the one after it.
+        let next = self.next.take().map_or(Ok(()), |next| self.prepare(next));
+        made.and(next)
+    }
+
+    fn apply(&mut self, ready: Ready, network: Option<Frames>) {
+        let before = std::mem::replace(&mut self.now, ready);
+        let frames = self.now.settings.glide;
+        if before.settings.prompt != self.now.settings.prompt {
+            // From where an unfinished glide has come to.
+            let from = match &self.glide {
+                Some(glide) => glide::between(&glide.from, &before.positive, glide.share())
+                    .map_or_else(|_| before.positive.clone(), Arc::new),
+                None => before.positive.clone(),
+            };
+            self.glide = (frames > 0).then_some(Glide { from, done: 0, frames });
+        }
+        let levels = |settings: &LiveSettings| {
+            (settings.strength.to_bits(), settings.timesteps.clone(), settings.seed)
+        };
+        if levels(&before.settings) != levels(&self.now.settings) {
+            self.networks.iter_mut().for_each(Frames::forget_in_work);
+        }
+        self.changed = true;
+        if let Some(network) = network {
+            self.networks.insert(0, network);
+            self.networks.truncate(KEPT);
+        }
+    }
+}
+
+/// Ends the thread that prepares a change: a device must not be used when the program ends.
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let Some(coming) = self.coming.take() {
+            coming.stop.store(true, Ordering::Relaxed);
+            let _ = coming.thread.join();
+        }
+    }
+}
+
+/// Encodes the prompts, and loads a network if none has its shape.
+fn ready(
+    model: &Model,
+    settings: LiveSettings,
+    start: Start,
+    shapes: &[Shape],
+    observe: &mut Observe<'_>,
+) -> Made {
+    model.check(&settings, start)?;
+    let schedule = model.configs.schedule(&settings, start)?;
+    let text = model.text(observe)?;
+    let positive = text.encode(&settings.prompt)?;
+    let negative = text.encode(&settings.negative_prompt)?;
+    let shape = schedule.as_ref().map(|schedule| Shape::new(&model.configs, &settings, schedule, start));
+    let network = match shape {
+        Some(shape) if !shapes.contains(&shape) => Some(model.frames(shape, observe)?),
+        _ => None,
+    };
+    Ok((Ready { settings, positive, negative, schedule }, network))
+}

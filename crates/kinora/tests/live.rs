@@ -1,0 +1,428 @@
+//! Live video on the CPU, with small models of random weights. What a frame must look like is in the golden files of
+//! `kinora-models`; here it is what a stream does with its settings.
+#![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
+
+use std::{sync::OnceLock, time::Duration};
+
+use kinora::{
+    Device, Live, LiveModel, LiveSettings, LoadOptions, ModelFolder, RgbImage,
+    image_to_video::{GenerateError, Precision},
+    live::{Guidance, LiveConfigs, estimate_live},
+};
+use kinora_models::synthetic::SyntheticImageModel;
+use tempfile::TempDir;
+
+/// A model with its tiny autoencoder, written once for all tests.
+fn model(name: &str) -> LiveModel {
+    static FOLDERS: OnceLock<TempDir> = OnceLock::new();
+    let folders = FOLDERS.get_or_init(|| {
+        let folders = tempfile::tempdir().unwrap();
+        for name in SyntheticImageModel::PRESETS {
+            let model = SyntheticImageModel::preset(name).unwrap();
+            model.write(&folders.path().join(name)).unwrap();
+            model.write_tiny_vae(&folders.path().join(format!("{name}-tiny"))).unwrap();
+        }
+        folders
+    });
+    let open = |name: String| ModelFolder::open(folders.path().join(name)).unwrap();
+    LiveModel::new(open(name.to_owned())).tiny_autoencoder(open(format!("{name}-tiny")))
+}
+
+fn live(name: &str) -> Live {
+    Live::new(model(name), LoadOptions::default().device(Device::Cpu)).unwrap()
+}
+
+fn settings(live: &Live) -> LiveSettings {
+    live.settings().prompt("a harbour").seed(7).strength(0.5)
+}
+
+/// A picture that a number determines.
+fn picture(number: usize, width: usize, height: usize) -> RgbImage {
+    let bytes = (0..width * height * 3).map(|i| ((i * (number + 3) * 31 + i / 97) % 251) as u8).collect();
+    RgbImage::new(width, height, bytes).unwrap()
+}
+
+fn input(live: &Live, number: usize) -> RgbImage {
+    let [height, width] = live.configs().default_size;
+    picture(number, width, height)
+}
+
+#[test]
+fn a_stream_gives_the_same_frames_again() {
+    let live = live("live");
+    let run = || -> Vec<RgbImage> {
+        let mut stream = live.begin(settings(&live)).unwrap();
+        (0..3).map(|number| stream.frame(&input(&live, number)).unwrap()).collect()
+    };
+    let frames = run();
+    assert_eq!(frames[0].size(), input(&live, 0).size());
+    assert_ne!(frames[0], frames[1]);
+    assert_eq!(frames, run());
+}
+
+#[test]
+fn a_change_gives_what_a_new_stream_would() {
+    let live = live("live");
+    let first = settings(&live);
+    let mut stream = live.begin(first.clone()).unwrap();
+    let frame = input(&live, 0);
+    let before = stream.frame(&frame).unwrap();
+    let changes = [
+        first.clone().prompt("a harbour at night"),
+        first.clone().strength(0.9),
+        first.clone().steps(2),
+        first.clone().timesteps(vec![700, 300, 20]),
+        first.clone().seed(8),
+        first.clone().guidance(Guidance::Full).guidance_scale(3.0).negative_prompt("fog"),
+        first.clone().width(first.width * 2),
+        first.clone().guidance(Guidance::SelfNegative).guidance_scale(2.0),
+        first.clone().guidance(Guidance::Initialize).guidance_scale(2.0).negative_prompt("fog"),
+        first.clone().steps(3).stream_batch(true),
+        first.clone().steps(2).guidance(Guidance::SelfNegative).guidance_scale(2.0),
+        first.clone().steps(2).guidance(Guidance::Initialize).guidance_scale(2.0).negative_prompt("fog"),
+        first.clone().steps(2).guidance(Guidance::Full).stream_batch(true).blend(0.5),
+    ];
+    for change in changes {
+        stream.change(change.clone()).unwrap();
+        stream.settle().unwrap();
+        assert_eq!(stream.settings(), &change);
+        let changed = stream.frame(&frame).unwrap();
+        assert_ne!(changed, before, "{change:?}");
+        assert_eq!(changed, live.begin(change.clone()).unwrap().frame(&frame).unwrap(), "{change:?}");
+        stream.change(first.clone()).unwrap();
+        stream.settle().unwrap();
+        assert_eq!(stream.frame(&frame).unwrap(), before, "back from {change:?}");
+    }
+}
+
+#[test]
+fn a_stream_goes_on_until_a_change_is_ready() {
+    let live = live("live");
+    let first = settings(&live);
+    let mut stream = live.begin(first.clone()).unwrap();
+    let frame = input(&live, 0);
+    let before = stream.frame(&frame).unwrap();
+    let change = first.prompt("snow").steps(4);
+    let after = live.begin(change.clone()).unwrap().frame(&frame).unwrap();
+    stream.change(change).unwrap();
+    // Whenever it is ready: no frame is anything but the one or the other, and the change stays.
+    let mut frames: Vec<RgbImage> = (0..3).map(|_| stream.frame(&frame).unwrap()).collect();
+    stream.settle().unwrap();
+    frames.push(stream.frame(&frame).unwrap());
+    let changed = frames.iter().position(|drawn| *drawn == after).unwrap();
+    assert!(frames[..changed].iter().all(|drawn| *drawn == before));
+    assert!(frames[changed..].iter().all(|drawn| *drawn == after));
+}
+
+#[test]
+fn a_prompt_glides_to_the_next() {
+    let live = live("live");
+    let first = settings(&live).strength(1.0);
+    let mut stream = live.begin(first.clone()).unwrap();
+    let frame = input(&live, 0);
+    let before = stream.frame(&frame).unwrap();
+    let change = first.prompt("a field of corn").glide(4);
+    let after = live.begin(change.clone()).unwrap().frame(&frame).unwrap();
+    stream.change(change).unwrap();
+    stream.settle().unwrap();
+    let frames: Vec<RgbImage> = (0..6).map(|_| stream.frame(&frame).unwrap()).collect();
+    assert!(frames[..3].iter().all(|drawn| *drawn != before && *drawn != after), "still on its way");
+    assert!(frames[3..].iter().all(|drawn| *drawn == after), "arrived");
+    let apart = |a: &RgbImage, b: &RgbImage| -> u32 {
+        a.bytes().iter().zip(b.bytes()).map(|(a, b)| u32::from(a.abs_diff(*b))).sum()
+    };
+    assert!(apart(&frames[0], &before) < apart(&frames[2], &before));
+}
+
+#[test]
+fn a_blended_frame_keeps_some_of_the_one_before() {
+    let live = live("live");
+    let plain = settings(&live);
+    let alone: Vec<RgbImage> = {
+        let mut stream = live.begin(plain.clone()).unwrap();
+        (0..2).map(|number| stream.frame(&input(&live, number)).unwrap()).collect()
+    };
+    let mut stream = live.begin(plain.clone().blend(0.5)).unwrap();
+    assert_eq!(stream.frame(&input(&live, 0)).unwrap(), alone[0], "the first has none before it");
+    let blended = stream.frame(&input(&live, 1)).unwrap();
+    assert_ne!(blended, alone[1]);
+    // After a while without blending, there is none before it again.
+    stream.change(plain.clone()).unwrap();
+    stream.settle().unwrap();
+    assert_eq!(stream.frame(&input(&live, 1)).unwrap(), alone[1]);
+    stream.change(plain.blend(0.5)).unwrap();
+    stream.settle().unwrap();
+    assert_eq!(stream.frame(&input(&live, 0)).unwrap(), alone[0]);
+}
+
+/// How far apart the bytes of two frames are on average.
+fn apart(a: &RgbImage, b: &RgbImage) -> f64 {
+    let sum: u32 = a.bytes().iter().zip(b.bytes()).map(|(a, b)| u32::from(a.abs_diff(*b))).sum();
+    f64::from(sum) / a.bytes().len() as f64
+}
+
+#[test]
+fn a_frame_remembers_those_before_it() {
+    let live = live("live");
+    let plain = settings(&live).steps(2).guidance(Guidance::Full);
+    let draw = |settings: &LiveSettings, numbers: &[usize]| -> Vec<RgbImage> {
+        let mut stream = live.begin(settings.clone()).unwrap();
+        numbers.iter().map(|&number| stream.frame(&input(&live, number)).unwrap()).collect()
+    };
+    let alone = draw(&plain, &[0, 1]);
+    let level = |a: &RgbImage, b: &RgbImage| {
+        a.bytes().iter().zip(b.bytes()).map(|(a, b)| a.abs_diff(*b)).max().unwrap()
+    };
+    for memory in [1, 3] {
+        let settings = plain.clone().memory_frames(memory);
+        // A still input is drawn as without, because all that is remembered is alike.
+        let still = draw(&settings, &[0, 0, 0]);
+        assert!(still.iter().all(|frame| level(frame, &alone[0]) <= 1), "{memory}");
+        let moved = draw(&settings, &[0, 1]);
+        assert!(level(&moved[0], &alone[0]) <= 1, "the first has none before it");
+        assert!(apart(&moved[1], &alone[1]) > 0.0);
+        // What was there before a while without memory is forgotten.
+        let mut stream = live.begin(settings.clone()).unwrap();
+        stream.frame(&input(&live, 0)).unwrap();
+        for change in [&plain, &settings] {
+            stream.change(change.clone()).unwrap();
+            stream.settle().unwrap();
+            assert!(level(&stream.frame(&input(&live, 1)).unwrap(), &alone[1]) <= 1);
+        }
+    }
+}
+
+/// What a frame becomes in a stream batch is what it becomes by steps one after the other, some frames later; and from the
+/// first frame on it is a picture.
+#[test]
+fn a_stream_batch_draws_the_same_frames_later() {
+    let live = live("live");
+    let settings = settings(&live).steps(3);
+    let draw = |settings: LiveSettings| -> Vec<RgbImage> {
+        let mut stream = live.begin(settings).unwrap();
+        (0..5).map(|number| stream.frame(&input(&live, number)).unwrap()).collect()
+    };
+    let (one_by_one, batched) = (draw(settings.clone()), draw(settings.stream_batch(true)));
+    assert_eq!(batched[0], one_by_one[0]);
+    assert_eq!(batched[1], one_by_one[0]);
+    for number in 2..5 {
+        assert_eq!(batched[number], one_by_one[number - 2], "frame {number}");
+    }
+}
+
+#[test]
+fn frames_in_work_do_not_outlive_their_noise_levels() {
+    let live = live("live");
+    let first = settings(&live).steps(3).stream_batch(true);
+    let mut stream = live.begin(first.clone()).unwrap();
+    (0..4).for_each(|number| drop(stream.frame(&input(&live, number)).unwrap()));
+    for change in [first.clone().strength(0.9), first.clone().seed(9), first.timesteps(vec![600, 200, 10])] {
+        stream.change(change.clone()).unwrap();
+        stream.settle().unwrap();
+        let new = live.begin(change).unwrap().frame(&input(&live, 5)).unwrap();
+        assert_eq!(stream.frame(&input(&live, 5)).unwrap(), new);
+    }
+}
+
+#[test]
+fn the_last_of_several_changes_counts() {
+    let live = live("live");
+    let first = settings(&live);
+    let mut stream = live.begin(first.clone()).unwrap();
+    let changes =
+        [first.clone().prompt("one").steps(2), first.clone().prompt("two").steps(3), first.prompt("three")];
+    for change in &changes {
+        stream.change(change.clone()).unwrap();
+        assert_eq!(stream.asked(), change);
+    }
+    assert!(!stream.is_steady());
+    stream.settle().unwrap();
+    assert_eq!(stream.settings(), &changes[2]);
+    let frame = input(&live, 0);
+    let new = live.begin(changes[2].clone()).unwrap().frame(&frame).unwrap();
+    assert_eq!(stream.frame(&frame).unwrap(), new);
+    assert!(stream.is_steady());
+    // A change that is still being prepared ends with its stream.
+    stream.change(changes[1].clone().width(256)).unwrap();
+}
+
+#[test]
+fn streams_know_nothing_of_each_other() {
+    let live = live("live");
+    let (one, other) = (settings(&live).blend(0.5), settings(&live).prompt("a forest").blend(0.3));
+    let alone = |settings: &LiveSettings, from: usize| -> Vec<RgbImage> {
+        let mut stream = live.begin(settings.clone()).unwrap();
+        (from..from + 3).map(|number| stream.frame(&input(&live, number)).unwrap()).collect()
+    };
+    let expected = (alone(&one, 0), alone(&other, 5));
+    let mut first = live.begin(one).unwrap();
+    let mut second = live.begin(other).unwrap();
+    let turns = (0..3).map(|number| {
+        let first = first.frame(&input(&live, number)).unwrap();
+        (first, second.frame(&input(&live, number + 5)).unwrap())
+    });
+    let turns: (Vec<RgbImage>, Vec<RgbImage>) = turns.unzip();
+    assert_eq!(turns, expected);
+    assert!(second.memory_bytes() < first.memory_bytes(), "the second stream has the weights of the first");
+}
+
+#[test]
+fn any_input_fits() {
+    let live = live("live");
+    let mut stream = live.begin(settings(&live)).unwrap();
+    let size = input(&live, 0).size();
+    for [width, height] in [[1, 1], [7, 300], [640, 480], [64, 64]] {
+        assert_eq!(stream.frame(&picture(1, width, height)).unwrap().size(), size);
+    }
+    let mut unchanged = live.begin(settings(&live).strength(0.0)).unwrap();
+    assert_eq!(unchanged.frame(&input(&live, 2)).unwrap(), input(&live, 2));
+}
+
+#[test]
+fn every_strength_draws_something() {
+    let live = live("live");
+    let mut stream = live.begin(settings(&live)).unwrap();
+    let mut before = input(&live, 0);
+    for strength in [0.0005, 0.01, 0.3, 1.0] {
+        stream.change(settings(&live).strength(strength).steps(2)).unwrap();
+        stream.settle().unwrap();
+        let drawn = stream.frame(&input(&live, 0)).unwrap();
+        assert_ne!(drawn, before, "{strength}");
+        before = drawn;
+    }
+}
+
+#[test]
+fn a_model_with_two_text_encoders_draws() {
+    let live = live("live-xl");
+    let mut stream = live.begin(settings(&live)).unwrap();
+    let frame = input(&live, 0);
+    let drawn = stream.frame(&frame).unwrap();
+    stream.change(settings(&live).prompt("another prompt").guidance(Guidance::Full)).unwrap();
+    stream.settle().unwrap();
+    assert_ne!(stream.frame(&frame).unwrap(), drawn);
+}
+
+#[test]
+fn long_and_empty_prompts_are_prompts() {
+    let live = live("live");
+    let mut stream = live.begin(settings(&live).prompt("")).unwrap();
+    assert_eq!(stream.tokens_left_out(), 0);
+    let frame = input(&live, 0);
+    stream.frame(&frame).unwrap();
+    stream.change(settings(&live).prompt("word ".repeat(10_000))).unwrap();
+    stream.settle().unwrap();
+    assert!(stream.tokens_left_out() >= 9_900, "{}", stream.tokens_left_out());
+    stream.frame(&frame).unwrap();
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused_and_the_stream_goes_on() {
+    let live = live("live");
+    let good = settings(&live);
+    let mut stream = live.begin(good.clone()).unwrap();
+    let frame = input(&live, 0);
+    let before = stream.frame(&frame).unwrap();
+    let wrong = [
+        (good.clone().width(63), "width"),
+        (good.clone().height(0), "height"),
+        (good.clone().width(1 << 40), "width"),
+        (good.clone().steps(0), "steps"),
+        (good.clone().steps(9), "steps"),
+        (good.clone().strength(-0.1), "strength"),
+        (good.clone().strength(f64::NAN), "strength"),
+        (good.clone().blend(1.0), "blend"),
+        (good.clone().memory_frames(5), "memory_frames"),
+        (good.clone().memory_frames(1).stream_batch(true), "memory_frames"),
+        (good.clone().guidance_scale(f64::INFINITY), "guidance scale"),
+        (good.clone().timesteps(vec![]), "timesteps"),
+        (good.clone().prompt("x".repeat(2 << 20)), "prompt"),
+    ];
+    for (settings, name) in wrong {
+        match stream.change(settings) {
+            Err(GenerateError::Setting { setting, .. }) => assert_eq!(setting, name),
+            other => panic!("{name}: {other:?}"),
+        }
+        assert_eq!(stream.frame(&frame).unwrap(), before);
+    }
+    let rising = stream.change(good.timesteps(vec![5, 600]));
+    assert!(matches!(rising, Err(GenerateError::Scheduler(_))), "{rising:?}");
+    assert_eq!(stream.frame(&frame).unwrap(), before);
+}
+
+/// What is chosen depends on the machine; what is asked for here does not.
+#[test]
+fn a_deadline_is_kept_by_what_is_needed_and_no_more() {
+    let live = live("live");
+    let asked = settings(&live).steps(4).width(256).height(128);
+    let kept = live.within(&asked, Duration::from_secs(3600)).unwrap();
+    assert!(kept.keeps && kept.settings == asked, "{kept:?}");
+    let kept = live.within(&asked, Duration::ZERO).unwrap();
+    assert!(!kept.keeps && kept.reason.contains("not kept"), "{kept:?}");
+    assert_eq!((kept.settings.steps, kept.settings.width, kept.settings.height), (1, 128, 64), "{kept:?}");
+    live.begin(kept.settings).unwrap();
+}
+
+#[test]
+fn an_estimate_is_what_a_stream_takes() {
+    for name in SyntheticImageModel::PRESETS {
+        let live = live(name);
+        let first = settings(&live);
+        for settings in [
+            first.clone(),
+            first.clone().steps(2).blend(0.5),
+            first.clone().width(first.width * 2).guidance(Guidance::Full),
+            first.clone().steps(3).stream_batch(true),
+            first.clone().strength(0.0),
+        ] {
+            let live = self::live(name);
+            let estimate = live.estimate(&settings).unwrap();
+            let mut stream = live.begin(settings.clone()).unwrap();
+            stream.frame(&input(&live, 0)).unwrap();
+            let (planned, held) = (estimate.peak_bytes(), stream.memory_bytes());
+            if settings.steps > 1 && !settings.is_batched() {
+                // The plan counts the CPU's packed weights for every step, and the steps share them.
+                assert!(planned > held, "{name} {settings:?}: {planned} {held}");
+            } else {
+                assert_eq!(planned, held, "{name} {settings:?}");
+            }
+            assert_eq!(estimate.flops_per_frame() == 0, settings.strength == 0.0);
+        }
+        let refused = live.estimate(&first.clone().steps(9)).unwrap_err();
+        assert!(refused.to_string().contains("from 1 to 8"), "{refused}");
+        // Twice the pixels, twice the work at least; a prompt costs the same.
+        let [one, two] =
+            [&first, &first.clone().width(first.width * 2)].map(|settings| live.estimate(settings).unwrap());
+        assert!(two.flops_per_frame() >= 2 * one.flops_per_frame());
+        assert_eq!(two.flops_per_prompt(), one.flops_per_prompt());
+        assert_eq!(two.parameters(), one.parameters());
+        assert!(live.weights_problems(&first).unwrap().is_empty());
+    }
+}
+
+/// The parameters that diffusers and transformers count in the published models: UNet, autoencoder, text encoders. XL's first
+/// text encoder has a layer and a norm that are not read.
+#[test]
+fn published_models_have_their_parameters() {
+    const TAESD: u64 = 2_445_063;
+    for (name, unet, autoencoder, text) in [
+        ("sd-turbo", 865_910_724, 83_653_863, vec![340_387_840]),
+        ("sd15", 859_520_964, 83_653_863, vec![123_060_480]),
+        ("sdxl-turbo", 2_567_463_684, 83_653_863, vec![123_060_480 - 7_087_872 - 1_536, 694_659_840]),
+    ] {
+        let configs = LiveConfigs::preset(name).unwrap();
+        let settings = LiveSettings::for_configs(&configs);
+        assert_eq!([settings.width, settings.height], [512, 512]);
+        let estimate = estimate_live(&configs, &settings, Precision::F16).unwrap();
+        let parameters: Vec<u64> = estimate.parts.iter().map(|part| part.parameters).collect();
+        let (frame, encoders) = parameters.split_last().unwrap();
+        assert_eq!(*frame, unet + autoencoder, "{name}");
+        assert_eq!(encoders, text, "{name}");
+        let tiny = configs.tiny_autoencoder().unwrap();
+        let tiny = estimate_live(&tiny, &settings, Precision::F16).unwrap();
+        assert_eq!(tiny.parts.last().unwrap().parameters, unet + TAESD, "{name}");
+        assert!(tiny.flops_per_frame() < estimate.flops_per_frame());
+        assert!(tiny.peak_bytes() < estimate.peak_bytes());
+    }
+    assert!(LiveConfigs::preset("sd16").is_none());
+}
