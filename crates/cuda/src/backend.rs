@@ -10,7 +10,7 @@ use kinora_runtime::{
 };
 
 use crate::{
-    Chip, CudaError, CudaOptions, LoadOptions, Planned, Program, ceilings,
+    Chip, CudaError, CudaOptions, KernelPool, LoadOptions, Planned, Program, ceilings,
     compiler::{CompilerOptions, Origin, Progress},
     cupti::Cupti,
     driver::Device,
@@ -26,6 +26,8 @@ pub struct CudaBackend {
     host: Arc<dyn HostOps>,
     /// What was measured, if anything was or is to be.
     tuner: Option<Arc<Tuner>>,
+    /// What its programs have loaded.
+    pool: KernelPool,
     poison: Option<u8>,
 }
 
@@ -49,7 +51,8 @@ impl CudaBackend {
                 Some(Tuner::new(&device, candidates, compiler, folder)?)
             }
         };
-        Ok(CudaBackend { device, kernels, host, tuner: tuner.map(Arc::new), poison: None })
+        let (tuner, pool) = (tuner.map(Arc::new), KernelPool::default());
+        Ok(CudaBackend { device, kernels, host, tuner, pool, poison: None })
     }
 
     /// The same, with memory filled with this byte before a run, so that a read of something never written shows.
@@ -133,8 +136,8 @@ impl PlannedNetwork for PlannedOnGpu {
             }
         };
         let profiler = context.profiler.clone();
-        let load =
-            LoadOptions { progress: &progress, profiler, shared: context.shared, ..LoadOptions::default() };
+        let (shared, kernels) = (context.shared, self.backend.pool.clone());
+        let load = LoadOptions { progress: &progress, profiler, shared, kernels, ..LoadOptions::default() };
         Ok(Box::new(self.planned.clone().load_with(&self.backend.device, parameters, &load)?))
     }
 }
@@ -201,7 +204,7 @@ impl Network for Program {
             weights_seconds: self.load_times().weights_seconds,
             kernels_seconds: kernels.seconds,
             kernels_compiled: kernels.compiled,
-            kernels_found: kernels.cached + kernels.bundled,
+            kernels_found: kernels.cached + kernels.bundled + kernels.loaded,
             planned_bytes: memory.planned,
             driver_bytes: memory.driver,
         })

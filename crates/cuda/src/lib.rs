@@ -32,7 +32,7 @@ pub use backend::{ChipBackend, CudaBackend};
 pub use chip::{Architecture, Chip, CodeForm};
 pub use error::CudaError;
 pub use installed::NotFound;
-pub use loaded::LoadedKernels;
+pub use loaded::{KernelPool, LoadedKernels};
 pub use options::CudaOptions;
 pub use program::{LoadOptions, LoadTimes, Planned, Program, ProgramMemory};
 pub use target::CudaTarget;

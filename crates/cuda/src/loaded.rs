@@ -1,6 +1,9 @@
 //! Compiled kernels on a GPU.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use crate::{
     Architecture, CudaError,
@@ -16,18 +19,34 @@ pub struct LoadedKernels {
     overlapping: bool,
 }
 
-impl LoadedKernels {
-    /// Loads what the compiler made.
-    ///
-    /// # Errors
-    /// As [`LoadedKernels::add`].
-    pub fn new(context: &Context, codes: HashMap<Kernel, Code>) -> Result<LoadedKernels, CudaError> {
-        let mut loaded = LoadedKernels::default();
-        loaded.add(context, codes)?;
-        Ok(loaded)
+/// The kernels that the programs of a context have in common. A program that is loaded after another finds most of its own here:
+/// the size of a picture changes few of them, and the driver takes longer to load code than to look it up.
+#[derive(Clone, Debug, Default)]
+pub struct KernelPool(Arc<Mutex<HashMap<Kernel, Function>>>);
+
+impl KernelPool {
+    /// Those of some kernels that are loaded, and the others.
+    pub fn find(&self, kernels: Vec<Kernel>) -> (LoadedKernels, Vec<Kernel>) {
+        let pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (found, missing): (Vec<Kernel>, Vec<Kernel>) =
+            kernels.into_iter().partition(|kernel| pool.contains_key(kernel));
+        let function = |kernel: Kernel| pool.get(&kernel).cloned().map(|function| (kernel, function));
+        let functions = found.into_iter().filter_map(function).collect();
+        (LoadedKernels { functions, overlapping: false }, missing)
     }
 
-    /// Loads more of what the compiler made.
+    /// Keeps the kernels of a program. All must be of the same context.
+    pub fn keep(&self, loaded: &LoadedKernels) {
+        let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (kernel, function) in &loaded.functions {
+            pool.entry(kernel.clone()).or_insert_with(|| function.clone());
+        }
+    }
+}
+
+impl LoadedKernels {
+
+    /// Loads what the compiler made.
     ///
     /// # Errors
     /// If the driver refuses the code of one.
@@ -45,6 +64,16 @@ impl LoadedKernels {
     #[must_use]
     pub fn overlapping(self, overlapping: bool) -> LoadedKernels {
         LoadedKernels { overlapping, ..self }
+    }
+
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
     }
 
     /// Whether a kernel is among them.

@@ -5,7 +5,7 @@ mod gpu;
 
 use std::collections::HashMap;
 
-use kinora_cuda::{CudaBackend, CudaOptions, Planned};
+use kinora_cuda::{CudaBackend, CudaOptions, KernelPool, LoadOptions, Planned};
 use kinora_runtime::{KernelSet, Tuning};
 use kinora_testing::{frames, sharing};
 
@@ -25,4 +25,23 @@ fn programs_share_their_weights() {
     let host = kinora_cpu::CpuOps::shared();
     let backend = CudaBackend::new(device, KernelSet::Fused, Tuning::Off, host).unwrap();
     sharing::check(&backend.poisoned(0xFF));
+}
+
+/// The second program of a pool loads no code, and computes the same after the first is gone.
+#[test]
+fn programs_share_their_kernels() {
+    let Some(device) = gpu::open() else { return };
+    let options =
+        CudaOptions { poison: Some(0xFF), ..CudaOptions::for_device(&device, kinora_cpu::CpuOps::shared()) };
+    let load = LoadOptions { kernels: KernelPool::default(), ..LoadOptions::default() };
+    let planned = Planned::new(&frames::running_sum(), &options).unwrap();
+    let mut first = planned.clone().load_with(&device, &HashMap::new(), &load).unwrap();
+    frames::check(&mut first);
+    let needed = first.compiled().compiled + first.compiled().cached + first.compiled().bundled;
+    assert!(needed > 0 && first.compiled().loaded == 0);
+    let mut second = planned.load_with(&device, &HashMap::new(), &load).unwrap();
+    drop(first);
+    frames::check(&mut second);
+    let counted = second.compiled();
+    assert_eq!([counted.compiled, counted.cached, counted.bundled, counted.loaded], [0, 0, 0, needed]);
 }

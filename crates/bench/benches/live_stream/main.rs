@@ -133,7 +133,7 @@ fn change(stream: &mut Stream, settings: &LiveSettings, picture: &RgbImage) -> R
 
 fn run() -> Result<(), Failure> {
     let arguments = Arguments::read()?;
-    let Some(device) = gpu_if_any("live_stream", driver::Device::open(0))? else { return Ok(()) };
+    let Some(device) = gpu_if_any("live_stream", driver::Device::shared(0))? else { return Ok(()) };
     let start = Instant::now();
     let folders = model(&arguments.model)?;
     println!(
@@ -144,6 +144,8 @@ fn run() -> Result<(), Failure> {
     let options =
         || LoadOptions::default().device(Device::Cuda(0)).precision(Precision::F16).tuning(arguments.tuning);
     let pictures: Vec<RgbImage> = (0..4).map(picture).collect::<Result<_, Failure>>()?;
+    // The context that all programs share is there already: what it takes is counted apart.
+    let context = device.memory()?.total - device.memory()?.free;
     let before = device.memory()?.free;
     let mut report = json!({ "device": device.info().name, "tuning": arguments.tuning.to_string() });
     // The first time measures and compiles what there is none of yet.
@@ -163,11 +165,13 @@ fn run() -> Result<(), Failure> {
     let mut stream = live.begin(settings.clone())?;
     Times::take(&mut stream, &pictures, WARM_UP)?;
     let held = before.saturating_sub(device.memory()?.free);
-    report["memory"] = json!({ "planned_bytes": stream.memory_bytes(), "driver_bytes": held });
+    let planned = stream.memory_bytes();
+    report["memory"] = json!({ "planned_bytes": planned, "driver_bytes": held, "context_bytes": context });
     println!(
-        "memory: {:.3} GB by the plan, {:.3} GB by the driver",
-        stream.memory_bytes() as f64 / 1e9,
-        held as f64 / 1e9
+        "memory: {:.3} GB by the plan, {:.3} GB by the driver, beside {:.3} GB of the context and other processes",
+        planned as f64 / 1e9,
+        held as f64 / 1e9,
+        context as f64 / 1e9
     );
     let two = settings.clone().steps(2);
     let other = settings.clone().width(OTHER[0]).height(OTHER[1]);

@@ -40,8 +40,8 @@ Examples:
       {\"frame\": 100, \"prompt\": \"night\", \"glide\": 25}
       The settings: prompt, negative_prompt, width, height, strength, steps,
       timesteps, guidance, guidance_scale, stream_batch, control_scale, seed,
-      blend, memory_frames, glide. Frames count from 0; the video keeps its first
-      size.
+      blend, memory_frames, glide. Frames count from 0; the video keeps its
+      first size.
       The log has all settings of the picture: given to --changes, with the same
       input, models and options of the video, it makes the same video again.
 

@@ -37,6 +37,8 @@ pub struct Statistics {
     pub cached: usize,
     /// Kernels found in the bundle.
     pub bundled: usize,
+    /// Kernels that another program had loaded.
+    pub loaded: usize,
     /// How long it took.
     pub seconds: f64,
     /// Why the cache does not work, if it does not: worth one line to the user.

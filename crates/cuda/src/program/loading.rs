@@ -20,7 +20,7 @@ use super::{
     weights::{Borrowed, Weights},
 };
 use crate::{
-    CudaError, CudaOptions, LoadedKernels,
+    CudaError, CudaOptions, KernelPool, LoadedKernels,
     compiler::{Compilation, CompileTarget, Compiler, CompilerOptions, Progress, Statistics},
     driver::{Context, Device, DeviceBuffer, Event, PinnedBuffer, Stream},
     kernels::DevicePointer,
@@ -40,6 +40,8 @@ pub struct LoadOptions<'a> {
     pub profiler: Profiler,
     /// The weights that programs have in common.
     pub shared: Option<&'a SharedWeights>,
+    /// The kernels that programs have in common: those of one context.
+    pub kernels: KernelPool,
 }
 
 impl Default for LoadOptions<'_> {
@@ -49,6 +51,7 @@ impl Default for LoadOptions<'_> {
             progress: &|_| {},
             profiler: Profiler::off(),
             shared: None,
+            kernels: KernelPool::default(),
         }
     }
 }
@@ -84,12 +87,12 @@ pub(super) fn load(
     let driver = Some(device.info().driver.major);
     let compiler_options = CompilerOptions { driver, ..load.compiler.clone() };
     let timing = load.profiler.device_lane(GPU_LANE).map(|lane| Timing::new(&load.profiler, lane, &stream));
-    let mut uploader = Uploader::new(&stream, timing.transpose()?)?;
+    let mut uploader = Uploader::new(&stream, timing.transpose()?);
 
     // Weights are read while kernels are compiled, libraries started and the step recorded.
     let (code, known, weights_seconds) = thread::scope(|scope| {
         let code = thread::Builder::new().spawn_scoped(scope, || {
-            Code::new(context, (&graph, &plan), &options, &memory, (compiler_options, load.progress))
+            Code::new(context, (&graph, &plan), &options, &memory, (compiler_options, load))
         });
         let code = code.map_err(|error| RunError::Threads { reason: error.to_string() })?;
         let start = Instant::now();
@@ -154,13 +157,17 @@ impl Code {
         (graph, plan): (&Graph, &Plan),
         options: &CudaOptions,
         memory: &Memory<'_>,
-        (compiler, progress): (CompilerOptions, &(dyn Fn(&Progress) + Sync)),
+        (compiler, load): (CompilerOptions, &LoadOptions<'_>),
     ) -> Result<Code, CudaError> {
         let lowered = lowering::lower(graph, plan, &*options.chooser(), memory)?;
         let target = CompileTarget { architecture: options.chip.architecture, form: options.chip.form };
         let compiler = Compiler::new(target, compiler)?;
-        let Compilation { codes, statistics } = compiler.compile_all(&lowered.kernels(graph), progress)?;
-        let kernels = LoadedKernels::new(context, codes)?.overlapping(options.overlap_launches);
+        let (mut kernels, missing) = load.kernels.find(lowered.kernels(graph));
+        let Compilation { codes, mut statistics } = compiler.compile_all(&missing, load.progress)?;
+        statistics.loaded = kernels.len();
+        kernels.add(context, codes)?;
+        load.kernels.keep(&kernels);
+        let kernels = kernels.overlapping(options.overlap_launches);
         let clip = prepare(graph, lowered.clip, &kernels)?;
         let step = prepare(graph, lowered.step, &kernels)?;
         let executor = Executor::new(context, clip, step, options)?;
@@ -212,26 +219,35 @@ fn known_results(graph: &Graph) -> HashSet<ValueId> {
     results.filter(|value| phases[value.index()] == Phase::Load).collect()
 }
 
-/// Copies to the device through two pinned buffers: one is filled while the other is copied.
+/// Copies to the device through two pinned buffers: one is filled while the other is copied. They are allocated when something
+/// is copied, because that takes tens of milliseconds, and a program that borrows its weights may have none of its own.
 struct Uploader<'a> {
     stream: &'a Stream,
-    buffers: [(PinnedBuffer, Event); 2],
+    buffers: Option<[(PinnedBuffer, Event); 2]>,
     next: usize,
     /// Times the copies, if requested.
     timing: Option<Timing>,
 }
 
 impl Uploader<'_> {
-    fn new(stream: &Stream, timing: Option<Timing>) -> Result<Uploader<'_>, CudaError> {
+    fn new(stream: &Stream, timing: Option<Timing>) -> Uploader<'_> {
+        Uploader { stream, buffers: None, next: 0, timing }
+    }
+
+    fn buffers(stream: &Stream) -> Result<[(PinnedBuffer, Event); 2], CudaError> {
         let buffer = || PinnedBuffer::new(stream.context(), STAGING_BYTES);
         let event = || Event::new(stream.context());
-        Ok(Uploader { stream, buffers: [(buffer()?, event()?), (buffer()?, event()?)], next: 0, timing })
+        Ok([(buffer()?, event()?), (buffer()?, event()?)])
     }
 
     fn upload(&mut self, to: DevicePointer, bytes: &[u8]) -> Result<(), CudaError> {
         let mut to = to;
+        let buffers = match &mut self.buffers {
+            Some(buffers) => buffers,
+            none => none.insert(Self::buffers(self.stream)?),
+        };
         for chunk in bytes.chunks(STAGING_BYTES) {
-            let (buffer, copied) = &mut self.buffers[self.next];
+            let (buffer, copied) = &mut buffers[self.next];
             self.next = (self.next + 1) % 2;
             // An event that was never recorded counts as completed.
             copied.synchronise()?;
