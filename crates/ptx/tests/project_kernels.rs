@@ -478,14 +478,19 @@ fn softmax() {
 
 #[test]
 fn group_norm_of_a_whole_slab() {
-    // Two images of 60 pixels and 64 channels in 8 groups of 8: a block has one group, 32 lanes of one column.
+    // Two images of 60 pixels and 64 channels in 8 groups of 8: a block has one group, 64 lanes of one column.
     let specialisation = defines(&[
         ("TYPE", "f16"),
         ("VECTOR", "8"),
         ("WHOLE", "1"),
         ("THREADS", "64"),
-        ("PER_THREAD", "2"),
+        ("PER_THREAD", "1"),
+        ("LEAST_ROWS", "60"),
+        ("CHANNELS", "64"),
+        ("MEMBERS", "8"),
         ("GROUPS", "1"),
+        ("CLUSTER", "1"),
+        ("RESIDENT", "1"),
         ("SCALED", "true"),
         ("SHIFTED", "true"),
         ("SCALE", "f16"),
@@ -500,7 +505,7 @@ fn group_norm_of_a_whole_slab() {
             (random(images * rows * channels, 21), random(channels, 22), random(channels, 23));
         let (x_at, scale_at, shift_at) = (bench.halves(&x), bench.halves(&scale), bench.halves(&shift));
         let y_at = bench.simulator.allocate(2 * x.len()).unwrap();
-        let slab = integers(&[rows as i64, rows as i64, 1, channels as i64, groups as i64, 1, 32], &[]);
+        let slab = integers(&[rows as i64, rows as i64, 1], &[]);
         let arguments = vec![
             pointer(y_at),
             pointer(x_at),
@@ -508,9 +513,7 @@ fn group_norm_of_a_whole_slab() {
             Argument::Bytes(slab),
             Argument::F32(1e-5),
         ];
-        let mut config = LaunchConfig::new((images * groups) as u32, 64, arguments);
-        config.shared_bytes = 2 * 32 * 8 * 4;
-        bench.clean_launch(&config);
+        bench.clean_launch(&LaunchConfig::new((images * groups) as u32, 64, arguments));
         let members = channels / groups;
         let mut expected = vec![0.0; x.len()];
         for image in 0..images {

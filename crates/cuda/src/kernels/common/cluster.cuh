@@ -12,17 +12,17 @@ __device__ __forceinline__ void barrier_cluster_wait() {
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Two floats that lie in another block of the cluster as they do here. That block must not end before they are read.
-__device__ __forceinline__ float2 load_from_block(const float2 *own, u32 rank) {
-    float2 result;
+// Four floats that lie in another block of the cluster as they do here. That block must not end before they are read.
+__device__ __forceinline__ float4 load_from_block(const float4 *own, u32 rank) {
+    float4 result;
     u32 address = u32(__cvta_generic_to_shared(own));
     asm volatile(
         "{\n"
         ".reg .u32 there;\n"
-        "mapa.shared::cluster.u32 there, %2, %3;\n"
-        "ld.shared::cluster.v2.f32 {%0, %1}, [there];\n"
+        "mapa.shared::cluster.u32 there, %4, %5;\n"
+        "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
         "}\n"
-        : "=f"(result.x), "=f"(result.y)
+        : "=f"(result.x), "=f"(result.y), "=f"(result.z), "=f"(result.w)
         : "r"(address), "r"(rank)
         : "memory");
     return result;

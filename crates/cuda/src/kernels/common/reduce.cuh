@@ -2,11 +2,15 @@
 #pragma once
 #include "numbers.cuh"
 
-__device__ __forceinline__ float warp_sum(float value) {
+// The sum over each `count` neighbours of a warp, a power of two, in all of them.
+template <int count>
+__device__ __forceinline__ float neighbour_sum(float value) {
 #pragma unroll
-    for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+    for (int step = count / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
     return value;
 }
+
+__device__ __forceinline__ float warp_sum(float value) { return neighbour_sum<32>(value); }
 
 __device__ __forceinline__ float warp_max(float value) {
 #pragma unroll

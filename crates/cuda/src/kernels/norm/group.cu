@@ -1,10 +1,12 @@
-// Group norm. The images that share statistics are one slab of `rows` rows of all channels, and a group is some of the
-// channels of all its rows. A thread has a vector of channels and goes down the rows, so that accesses are wide and
-// neighbouring threads read neighbouring memory however the channels fall into groups.
+// Group norm. The images that share statistics are one slab of rows of CHANNELS channels, and a group is MEMBERS of the
+// channels of all its rows. A block has some rows of GROUPS neighbouring groups, which are whole vectors. A thread has
+// a vector of channels and goes down the rows, so that accesses are wide and neighbouring threads read neighbouring
+// memory however the channels fall into groups.
 //
-// Means are kept as differences from a group's origin, its first element: otherwise values that are large compared with
-// their differences would lose the digits that matter. Partial statistics are combined by the parallel form of
-// Welford's algorithm (Chan et al.).
+// Sums are of differences from an origin, an element of the same channel: otherwise values that are large compared with
+// their differences would lose the digits that matter. If the origin itself is far off, the variance of a block's rows
+// is large too: it is off by no more than a unit in the last place for each row. The statistics of parts are combined
+// by the parallel form of Welford's algorithm (Chan et al.).
 #include "specialisation.cuh"
 #include "grid.cuh"
 #include "affine.cuh"
@@ -14,151 +16,188 @@
 
 struct Slab {
     i64 rows;
-    // Of one slab, and how many chunks there are.
+    // Rows of a block but for the last of a slab, and how many blocks share the rows.
     i64 chunk_rows, chunks;
-    i64 channels, groups;
-    // A block has `columns` threads for each of `lanes` rows. The threads beyond those only help to combine.
-    i64 columns, lanes;
 };
 
-// The origins of the groups that a vector of channels belongs to. `from` is the slab's first element of some group, and
-// `channel` counts from there.
-__device__ __forceinline__ void load_origins(float (&origin)[VECTOR], const TYPE *from, int channel, int members) {
-#pragma unroll
-    for (int i = 0; i < VECTOR; i++) origin[i] = to_float(from[(channel + i) / members * members]);
-}
+// A block has `columns` threads for each of `lanes` rows. The threads beyond those only help to combine.
+constexpr int width = GROUPS * MEMBERS, columns = width / VECTOR, lanes = THREADS / columns;
+constexpr int sets = CHANNELS / width;
+// From a row of a thread to its next one.
+constexpr i64 stride = i64(lanes) * CHANNELS;
 
-// Sums of values and of their squares about a first value, for each channel of a vector.
+typedef Pack<TYPE, VECTOR> Vector;
+__device__ __forceinline__ Vector read(const TYPE *from) { return *reinterpret_cast<const Vector *>(from); }
+
+// Sums of differences from an origin, and of their squares, for each channel of a vector.
 struct Moments {
-    float about[VECTOR], sum[VECTOR] = {}, squares[VECTOR] = {};
+    float origin[VECTOR], sum[VECTOR] = {}, squares[VECTOR] = {};
 
-    __device__ __forceinline__ void add(const float (&value)[VECTOR]) {
+    __device__ __forceinline__ Moments(const Vector &first) {
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) origin[i] = to_float(first.lane[i]);
+    }
+    __device__ __forceinline__ void add(const Vector &value) {
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) {
-            float difference = value[i] - about[i];
+            float difference = to_float(value.lane[i]) - origin[i];
             sum[i] += difference;
             squares[i] += difference * difference;
         }
     }
 };
 
-// The mean and the sum of squared deviations (Welford's M2) of parts of different sizes, combined by a warp: part i has
-// `size(i)` elements.
-struct Parts {
-    float mean, squares;
+// The statistics of some elements: one of them, the mean as a difference from it, the sum of squared deviations from
+// the mean (Welford's M2), and their number. They are loaded and stored as a float4.
+struct alignas(16) Part {
+    float origin, mean, squares, count;
 };
-template <class Size, class Part>
-__device__ __forceinline__ Parts combine(int parts, float total, Size size, Part part) {
-    const int lane = threadIdx.x % 32;
-    float sum = 0.0f;
-    for (int i = lane; i < parts; i += 32) sum += size(i) / total * part(i).mean;
-    const float mean = warp_sum(sum);
-    float squares = 0.0f;
-    for (int i = lane; i < parts; i += 32) {
-        Parts own = part(i);
-        float difference = own.mean - mean;
-        squares += own.squares + size(i) * difference * difference;
-    }
-    return {mean, warp_sum(squares)};
+
+// All parts that `reach` neighbours of a warp have, one each, in all of them. The first has a part; others may have a
+// part of no elements.
+template <int reach>
+__device__ __forceinline__ Part combine(Part part) {
+    const float origin = __shfl_sync(0xffffffffu, part.origin, 0, reach);
+    const float own = part.count > 0.0f ? part.origin - origin + part.mean : 0.0f;
+    const float count = neighbour_sum<reach>(part.count);
+    const float mean = neighbour_sum<reach>(__fdividef(part.count, count) * own);
+    const float difference = own - mean;
+    return {origin, mean, neighbour_sum<reach>(part.squares + part.count * difference * difference), count};
 }
 
-// Stores the statistics of every channel that a thread has, over the rows that it went down, in shared memory: means
-// from the origin, then squared deviations, each [lanes][pitch].
-__device__ __forceinline__ void store_statistics(float *shared, const Moments &moments, const float (&origin)[VECTOR],
-                                                 float count, int lane, int column, int lanes, int pitch) {
-    float *means = shared + lane * pitch + column * VECTOR, *squares = means + lanes * pitch;
+// Floats of shared memory that `find_groups` needs: two for each channel that a thread has, and three a channel.
+constexpr int shared_floats = 2 * VECTOR * THREADS + 3 * width;
+
+// The statistics of each group over a block's rows, by all of its threads: each channel's over the lanes, then each
+// group's over its channels.
+__device__ __forceinline__ void find_groups(Part (&found)[GROUPS], float (&shared)[shared_floats],
+                                            const Moments &moments, int rows) {
+    // Threads that sum up a channel together: neighbours in a warp, all of which take as many lanes.
+    constexpr int wanted = THREADS / width < lanes ? THREADS / width : lanes;
+    constexpr int together =
+        wanted >= 32 ? 32 : wanted >= 16 ? 16 : wanted >= 8 ? 8 : wanted >= 4 ? 4 : wanted >= 2 ? 2 : 1;
+    float *sums = shared, *squares = sums + VECTOR * THREADS, *origins = squares + VECTOR * THREADS;
+    float *means = origins + width, *deviations = means + width;
+    const int lane = threadIdx.x / columns, column = threadIdx.x % columns;
 #pragma unroll
     for (int i = 0; i < VECTOR; i++) {
-        float mean = count > 0.0f ? moments.sum[i] / count : 0.0f;
-        means[i] = moments.about[i] - origin[i] + mean;
-        squares[i] = fmaxf(moments.squares[i] - moments.sum[i] * mean, 0.0f);
-        // The maximum would hide a NaN.
-        if (mean != mean) squares[i] = mean;
+        sums[i * THREADS + threadIdx.x] = moments.sum[i];
+        squares[i * THREADS + threadIdx.x] = moments.squares[i];
+        if (lane == 0) origins[column * VECTOR + i] = moments.origin[i];
     }
-}
-
-// How many of `rows` rows a lane goes down, if it takes every `lanes`-th.
-__device__ __forceinline__ int rows_of(int rows, int lane, int lanes) {
-    return lane < rows ? (rows - lane + lanes - 1) / lanes : 0;
-}
-
-#if WHOLE
-// Where `store_statistics` puts a lane's, so that a channel's statistics of different lanes fall into different banks.
-__device__ __forceinline__ int pitch_of(int width) { return width + 1; }
-
-// The statistics of each group of a block, from what its threads stored: each channel's over all lanes, then each
-// group's over its channels. `per_channel` has room for two floats a channel.
-__device__ __forceinline__ void find_groups(float2 (&found)[GROUPS], const float *shared, float *per_channel,
-                                            int members, int rows, int lanes, int width) {
-    const int warp = threadIdx.x / 32, pitch = pitch_of(width);
-    for (int channel = warp; channel < width; channel += THREADS / 32) {
-        Parts parts = combine(
-            lanes, float(rows), [&](int i) { return float(rows_of(rows, i, lanes)); },
-            [&](int i) { return Parts{shared[i * pitch + channel], shared[(lanes + i) * pitch + channel]}; });
-        if (threadIdx.x % 32 == 0) {
-            per_channel[channel] = parts.mean;
-            per_channel[width + channel] = parts.squares;
+    __syncthreads();
+    const float share = __fdividef(1.0f, float(rows));
+    const int part = threadIdx.x % together;
+    for (int base = 0; base < width; base += THREADS / together) {
+        const int number = base + threadIdx.x / together, i = number / columns, of = number - i * columns;
+        float sum = 0.0f, square = 0.0f;
+        if (number < width) {
+            const int at = i * THREADS + part * columns + of;
+#pragma unroll
+            for (int k = 0; k < lanes; k += together)
+                if (k + together <= lanes || k + part < lanes) {
+                    sum += sums[at + k * columns];
+                    square += squares[at + k * columns];
+                }
+        }
+        sum = neighbour_sum<together>(sum);
+        square = neighbour_sum<together>(square);
+        if (number < width && part == 0) {
+            const int channel = of * VECTOR + i;
+            const float mean = sum * share, deviation = square - sum * mean;
+            means[channel] = origins[channel] - origins[channel / MEMBERS * MEMBERS] + mean;
+            // Not the maximum, which would hide a NaN.
+            deviations[channel] = deviation < 0.0f ? 0.0f : deviation;
         }
     }
     __syncthreads();
-    for (int group = warp; group < GROUPS; group += THREADS / 32) {
-        const float *of_group = per_channel + group * members;
-        Parts parts = combine(
-            members, float(rows) * float(members), [&](int) { return float(rows); },
-            [&](int i) { return Parts{of_group[i], of_group[width + i]}; });
-        if (threadIdx.x % 32 == 0) found[group] = make_float2(parts.mean, parts.squares);
+    for (int group = threadIdx.x / 32; group < GROUPS; group += THREADS / 32) {
+        const int start = group * MEMBERS;
+        float sum = 0.0f, deviation = 0.0f, square = 0.0f;
+        for (int i = threadIdx.x % 32; i < MEMBERS; i += 32) sum += means[start + i];
+        const float mean = warp_sum(sum) * (1.0f / float(MEMBERS));
+        for (int i = threadIdx.x % 32; i < MEMBERS; i += 32) {
+            float difference = means[start + i] - mean;
+            deviation += deviations[start + i];
+            square += difference * difference;
+        }
+        deviation = warp_sum(deviation + square * float(rows));
+        if (threadIdx.x % 32 == 0) found[group] = {origins[start], mean, deviation, float(rows) * float(MEMBERS)};
     }
 }
 
+// What is done to every element of a vector of channels.
+struct Transform {
+    float centre[VECTOR], rest[VECTOR], scale[VECTOR], shift[VECTOR];
+
+    // `of_groups` are the statistics of a block's groups.
+    __device__ __forceinline__ void follow(const Part *of_groups, int column) {
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) {
+            // The same for all, if groups are whole vectors.
+            const int group = (column * VECTOR + (MEMBERS % VECTOR == 0 ? 0 : i)) / MEMBERS;
+            const Part part = of_groups[group];
+            // Half the digits of a float are enough for a mean that elements of 16 bits are compared with.
+            const bool halves = sizeof(TYPE) == 2;
+            centre[i] = halves ? part.origin + part.mean : part.origin;
+            rest[i] = halves ? 0.0f : part.mean;
+            scale[i] *= part.squares;
+        }
+    }
+    __device__ __forceinline__ void store_at(TYPE *to, const Vector &value) const {
+        float result[VECTOR];
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) {
+            float difference = to_float(value.lane[i]) - centre[i];
+            if (sizeof(TYPE) != 2) difference -= rest[i];
+            result[i] = ACTIVATION(difference * scale[i] + shift[i]);
+        }
+        store(to, result);
+    }
+};
+
+// A group's statistics as `Transform` takes them: the factor in the place of the squares.
+__device__ __forceinline__ Part with_factor(Part part, float epsilon) {
+    part.squares = rsqrtf(__fdividef(part.squares, part.count) + epsilon);
+    return part;
+}
+
+#if WHOLE
 // A cluster of blocks has all rows of GROUPS groups, each block some of them, and its threads hold them in registers:
-// one read, one write. One block a multiprocessor is asked for, so that the compiler does not spill registers.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+// one read, one write. Every block has LEAST_ROWS rows or more, and a thread has PER_THREAD or fewer.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     group_whole(TYPE *y, const TYPE *x, Affine affine, Slab slab, float epsilon) {
     wait_for_launch_before();
-    extern __shared__ float shared[];
-    __shared__ float group_origin[GROUPS], group_mean[GROUPS], group_factor[GROUPS];
-    __shared__ float2 of_block[GROUPS];
-    const int columns = int(slab.columns), lanes = int(slab.lanes);
-    const int members = int(slab.channels / slab.groups), width = columns * VECTOR;
+    __shared__ float shared[shared_floats];
+    __shared__ Part of_block[GROUPS], of_groups[GROUPS];
     const int lane = threadIdx.x / columns, column = threadIdx.x % columns;
-    const u32 sets = u32(slab.groups) / GROUPS, number = blockIdx.x / CLUSTER, image = number / sets;
-    const i64 channel = i64(number - image * sets) * width + column * VECTOR;
+    const u32 number = blockIdx.x / CLUSTER, image = number / sets;
+    const int channel = int(number - image * sets) * width + column * VECTOR;
     const i64 first = i64(blockIdx.x % CLUSTER) * slab.chunk_rows;
     const int rows = int(min(slab.chunk_rows, slab.rows - first));
-    const i64 top = i64(image) * slab.rows * slab.channels + channel, start = top + first * slab.channels;
-    const int own = lane < lanes ? rows_of(rows, lane, lanes) : 0;
+    // The threads beyond the last lane read what the first lane reads, and write nothing.
+    const int row = lane < lanes ? lane : 0;
+    const i64 start = (i64(image) * slab.rows + first) * CHANNELS + channel, own = start + i64(row) * CHANNELS;
+    auto exists = [&](int k) { return (k + 1) * lanes <= LEAST_ROWS || row + k * lanes < rows; };
 
-    Pack<TYPE, VECTOR> held[PER_THREAD];
+    const Vector origin = read(x + start);
+    Vector held[PER_THREAD];
 #pragma unroll
     for (int k = 0; k < PER_THREAD; k++)
-        if (k < own)
-            held[k] = *reinterpret_cast<const Pack<TYPE, VECTOR> *>(x + start + i64(lane + k * lanes) * slab.channels);
-    // The affine part comes from memory as x does: it is sent for now, unless x takes all registers.
-    constexpr bool early = PER_THREAD <= 8;
-    float scale[VECTOR], shift[VECTOR];
-    if (early && lane < lanes) load_affine(scale, shift, affine, channel);
-    const TYPE *of_groups = x + top - column * VECTOR;
-    for (int group = threadIdx.x; group < GROUPS; group += THREADS)
-        group_origin[group] = to_float(of_groups[group * members]);
-    if (lane < lanes) {
-        float origin[VECTOR];
-        load_origins(origin, of_groups, column * VECTOR, members);
-        Moments moments;
-        // A lane without rows has nothing to take the first value from.
+        if (exists(k)) held[k] = read(x + own + k * stride);
+    Moments moments(origin);
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) moments.about[i] = own > 0 ? to_float(held[0].lane[i]) : origin[i];
-#pragma unroll
-        for (int k = 0; k < PER_THREAD; k++)
-            if (k < own) {
-                float value[VECTOR];
-#pragma unroll
-                for (int i = 0; i < VECTOR; i++) value[i] = to_float(held[k].lane[i]);
-                moments.add(value);
-            }
-        store_statistics(shared, moments, origin, float(own), lane, column, lanes, pitch_of(width));
+    for (int k = 0; k < PER_THREAD; k++) {
+        // What is not there is no different from the origin.
+        if (!exists(k)) held[k] = origin;
+        moments.add(held[k]);
     }
-    __syncthreads();
-    find_groups(of_block, shared, shared + 2 * lanes * pitch_of(width), members, rows, lanes, width);
+    // The affine part comes from memory as x does: it is sent for now, unless x takes many registers.
+    constexpr bool early = PER_THREAD * sizeof(Vector) <= 96;
+    Transform transform;
+    if (early) load_affine(transform.scale, transform.shift, affine, channel);
+    find_groups(of_block, shared, moments, rows);
+    if (!early) load_affine(transform.scale, transform.shift, affine, channel);
 #if CLUSTER > 1
     // From here on every block of the cluster has read what it needs of x, so that the result may lie over it.
     barrier_cluster_arrive();
@@ -166,168 +205,102 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #else
     __syncthreads();
 #endif
-    const float total = float(slab.rows) * float(members);
     for (int group = threadIdx.x / 32; group < GROUPS; group += THREADS / 32) {
 #if CLUSTER > 1
-        Parts found = combine(
-            CLUSTER, total,
-            [&](int i) { return float(min(slab.chunk_rows, slab.rows - i * slab.chunk_rows)) * float(members); },
-            [&](int i) {
-                float2 part = load_from_block(&of_block[group], i);
-                return Parts{part.x, part.y};
-            });
+        float4 part = load_from_block(reinterpret_cast<const float4 *>(&of_block[group]), threadIdx.x % CLUSTER);
+        const Part found = combine<CLUSTER>({part.x, part.y, part.z, part.w});
 #else
-        Parts found = {of_block[group].x, of_block[group].y};
+        const Part found = of_block[group];
 #endif
-        if (threadIdx.x % 32 == 0) {
-            group_mean[group] = found.mean;
-            group_factor[group] = 1.0f / sqrtf(found.squares / total + epsilon);
-        }
+        if (threadIdx.x % 32 == 0) of_groups[group] = with_factor(found, epsilon);
     }
 #if CLUSTER > 1
     barrier_cluster_arrive();
 #endif
     __syncthreads();
-    if (lane < lanes) {
-        float origin[VECTOR], mean[VECTOR];
-        if (!early) load_affine(scale, shift, affine, channel);
+    transform.follow(of_groups, column);
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) {
-            int group = (column * VECTOR + i) / members;
-            origin[i] = group_origin[group];
-            mean[i] = group_mean[group];
-            scale[i] *= group_factor[group];
-        }
-#pragma unroll
-        for (int k = 0; k < PER_THREAD; k++)
-            if (k < own) {
-                float result[VECTOR];
-#pragma unroll
-                for (int i = 0; i < VECTOR; i++)
-                    result[i] = ACTIVATION((to_float(held[k].lane[i]) - origin[i] - mean[i]) * scale[i] + shift[i]);
-                store(y + start + i64(lane + k * lanes) * slab.channels, result);
-            }
-    }
+    for (int k = 0; k < PER_THREAD; k++)
+        if (lane < lanes && exists(k)) transform.store_at(y + own + k * stride, held[k]);
 #if CLUSTER > 1
     // A block stays until the others have read its statistics.
     barrier_cluster_wait();
 #endif
 }
 #else
-// The statistics of one group of a block, combined by a warp from what the block's threads stored.
-__device__ __forceinline__ Parts group_of(const float *shared, int group, int members, int rows, int lanes, int width) {
-    return combine(
-        members * lanes, float(rows) * float(members), [&](int i) { return float(rows_of(rows, i / members, lanes)); },
-        [&](int i) {
-            int at = i / members * width + group * members + i % members;
-            return Parts{shared[at], shared[lanes * width + at]};
-        });
-}
-
 // Rows whose reads are in flight together.
 constexpr int unroll = 4;
 
-// The statistics of every group of one chunk of rows: `partial` is [slabs][groups][chunks] of mean and squares, and
-// `origins` is [slabs][groups].
-//
-// The launch bounds ask for one block a multiprocessor, though several fit: otherwise the compiler would spill
-// registers.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    group_partial(float2 *partial, float *origins, const TYPE *x, Slab slab) {
+// The statistics of every group of one chunk of rows: `partial` is [slabs][groups][chunks].
+extern "C" __global__ void __launch_bounds__(THREADS) group_partial(Part *partial, const TYPE *x, Slab slab) {
     wait_for_launch_before();
-    extern __shared__ float shared[];
-    const int columns = int(slab.columns), lanes = int(slab.lanes), width = int(slab.channels);
+    __shared__ float shared[shared_floats];
+    __shared__ Part of_block[GROUPS];
     const int lane = threadIdx.x / columns, column = threadIdx.x % columns;
-    const i64 image = blockIdx.x / slab.chunks, chunk = blockIdx.x - image * slab.chunks;
+    const u32 number = blockIdx.x / sets, set = blockIdx.x - number * sets;
+    const i64 image = number / u32(slab.chunks), chunk = number - u32(image) * u32(slab.chunks);
     const i64 first = chunk * slab.chunk_rows;
     const int rows = int(min(slab.chunk_rows, slab.rows - first));
-    const int groups = int(slab.groups), members = width / groups;
-    const TYPE *of_slab = x + image * slab.rows * slab.channels;
+    const TYPE *from = x + (image * slab.rows + first) * CHANNELS + set * width + column * VECTOR;
+    Moments moments(read(from));
     if (lane < lanes) {
-        const TYPE *from = of_slab + first * slab.channels + column * VECTOR;
-        float origin[VECTOR];
-        load_origins(origin, of_slab, column * VECTOR, members);
-        Moments moments;
-#pragma unroll
-        for (int i = 0; i < VECTOR; i++) moments.about[i] = origin[i];
-        if (lane < rows) load(moments.about, from + i64(lane) * slab.channels);
+        from += i64(lane) * CHANNELS;
         int row = lane;
         for (; row + (unroll - 1) * lanes < rows; row += unroll * lanes) {
-            float value[unroll][VECTOR];
+            Vector value[unroll];
 #pragma unroll
-            for (int k = 0; k < unroll; k++) load(value[k], from + i64(row + k * lanes) * slab.channels);
+            for (int k = 0; k < unroll; k++) value[k] = read(from + k * stride);
 #pragma unroll
             for (int k = 0; k < unroll; k++) moments.add(value[k]);
+            from += unroll * stride;
         }
         for (; row < rows; row += lanes) {
-            float value[VECTOR];
-            load(value, from + i64(row) * slab.channels);
-            moments.add(value);
+            moments.add(read(from));
+            from += stride;
         }
-        store_statistics(shared, moments, origin, float(rows_of(rows, lane, lanes)), lane, column, lanes, width);
     }
+    find_groups(of_block, shared, moments, rows);
     __syncthreads();
-    for (int group = threadIdx.x / 32; group < groups; group += THREADS / 32) {
-        Parts found = group_of(shared, group, members, rows, lanes, width);
-        if (threadIdx.x % 32 == 0) {
-            partial[(image * groups + group) * slab.chunks + chunk] = make_float2(found.mean, found.squares);
-            if (chunk == 0) origins[image * groups + group] = to_float(of_slab[group * members]);
-        }
-    }
+    for (int group = threadIdx.x; group < GROUPS; group += THREADS)
+        partial[(image * (sets * GROUPS) + set * GROUPS + group) * slab.chunks + chunk] = of_block[group];
 }
 
-// Combines the chunks' statistics, and normalises a part of a slab's rows. `slab` is cut as these blocks are;
-// `parts` chunks of `part_rows` rows are those of the statistics.
+// Combines the statistics of all `parts` chunks of a slab, and normalises some of its rows. `slab` is cut as these
+// blocks are.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    group_normalise(TYPE *y, const TYPE *x, Affine affine, const float2 *partial, const float *origins, Slab slab,
-                    i64 part_rows, i32 parts, float epsilon) {
+    group_normalise(TYPE *y, const TYPE *x, Affine affine, const Part *partial, Slab slab, i32 parts, float epsilon) {
     wait_for_launch_before();
-    // An origin, a mean and a factor for each group.
-    extern __shared__ float shared[];
-    const int columns = int(slab.columns), lanes = int(slab.lanes), groups = int(slab.groups);
-    const int members = int(slab.channels) / groups;
+    __shared__ Part of_groups[GROUPS];
     const int lane = threadIdx.x / columns, column = threadIdx.x % columns;
-    const i64 image = blockIdx.x / slab.chunks, chunk = blockIdx.x - image * slab.chunks;
-    const float total = float(slab.rows) * float(members);
-    for (int group = threadIdx.x / 32; group < groups; group += THREADS / 32) {
-        const float2 *of_group = partial + (image * groups + group) * parts;
-        Parts found = combine(
-            parts, total, [&](int i) { return float(min(part_rows, slab.rows - i * part_rows)) * float(members); },
-            [&](int i) { return Parts{of_group[i].x, of_group[i].y}; });
-        if (threadIdx.x % 32 == 0) {
-            shared[group] = origins[image * groups + group];
-            shared[groups + group] = found.mean;
-            shared[2 * groups + group] = 1.0f / sqrtf(found.squares / total + epsilon);
+    const u32 number = blockIdx.x / sets, set = blockIdx.x - number * sets;
+    const i64 image = number / u32(slab.chunks), chunk = number - u32(image) * u32(slab.chunks);
+    Transform transform;
+    load_affine(transform.scale, transform.shift, affine, set * width + column * VECTOR);
+    for (int group = threadIdx.x / 32; group < GROUPS; group += THREADS / 32) {
+        const Part *of_group = partial + (image * (sets * GROUPS) + set * GROUPS + group) * parts;
+        Part found = combine<32>(threadIdx.x % 32 < parts ? of_group[threadIdx.x % 32] : Part{});
+        for (int base = 32; base < parts; base += 32) {
+            const int at = base + threadIdx.x % 32;
+            Part more = combine<32>(at < parts ? of_group[at] : Part{});
+            found = combine<2>(threadIdx.x % 2 == 0 ? found : more);
         }
+        if (threadIdx.x % 32 == 0) of_groups[group] = with_factor(found, epsilon);
     }
     __syncthreads();
-    if (lane >= lanes) return;
-    float origin[VECTOR], mean[VECTOR], scale[VECTOR], shift[VECTOR];
-    load_affine(scale, shift, affine, column * VECTOR);
-#pragma unroll
-    for (int i = 0; i < VECTOR; i++) {
-        int group = (column * VECTOR + i) / members;
-        origin[i] = shared[group];
-        mean[i] = shared[groups + group];
-        scale[i] *= shared[2 * groups + group];
-    }
+    transform.follow(of_groups, column);
     const i64 first = chunk * slab.chunk_rows;
-    const int rows = int(min(slab.chunk_rows, slab.rows - first));
-    const i64 start = (image * slab.rows + first) * slab.channels + column * VECTOR;
+    const int rows = lane < lanes ? int(min(slab.chunk_rows, slab.rows - first)) : 0;
+    i64 at = (image * slab.rows + first + lane) * CHANNELS + set * width + column * VECTOR;
     // Everything that is in flight is read before it is written: the result may lie over the operand.
     for (int row = lane; row < rows; row += unroll * lanes) {
-        float value[unroll][VECTOR];
+        Vector value[unroll];
 #pragma unroll
         for (int k = 0; k < unroll; k++)
-            if (row + k * lanes < rows) load(value[k], x + start + i64(row + k * lanes) * slab.channels);
+            if (row + k * lanes < rows) value[k] = read(x + at + k * stride);
 #pragma unroll
         for (int k = 0; k < unroll; k++)
-            if (row + k * lanes < rows) {
-#pragma unroll
-                for (int i = 0; i < VECTOR; i++)
-                    value[k][i] = ACTIVATION((value[k][i] - origin[i] - mean[i]) * scale[i] + shift[i]);
-                store(y + start + i64(row + k * lanes) * slab.channels, value[k]);
-            }
+            if (row + k * lanes < rows) transform.store_at(y + at + k * stride, value[k]);
+        at += unroll * stride;
     }
 }
 #endif

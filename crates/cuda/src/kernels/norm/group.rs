@@ -25,23 +25,41 @@ const PLAIN: Source = Source { path: "norm/group_plain.cu", text: include_str!("
 /// Threads of a block of the plain kernel, as its source has them.
 const PLAIN_THREADS: usize = 256;
 
-/// Threads of a block of the chunked kernels, unless a row needs more.
+/// Threads of a block of the chunked kernels, unless a row of a set needs more.
 const CHUNK_THREADS: usize = 256;
 
-/// The most threads of a block: they hold up to 128 registers each.
+/// Numbers of threads that a block of the whole kernel may have.
+const WHOLE_THREADS: [usize; 3] = [128, 256, 512];
+
+/// The most threads of a block: they have up to 128 registers each.
 const MOST_THREADS: usize = 512;
 
-/// Vectors that a thread of the whole kernel holds at most.
-const MOST_HELD: usize = 16;
+/// Registers in which a thread of the whole kernel holds elements at most.
+const MOST_WORDS: usize = 62;
+
+/// Registers of a multiprocessor.
+const REGISTERS: usize = 65536;
 
 /// Blocks of a cluster that hold groups together. More than eight are not portable: a chip may refuse them.
 const CLUSTERS: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// Bytes of a row that a block of the whole kernel reads at least, so that no sector of memory is read for a part.
+/// Bytes of the narrowest access that is chosen where a wider one would do.
+const LEAST_ACCESS: usize = 4;
+
+/// How many cuts of the whole kernel are offered.
+const MOST_CUTS: usize = 4;
+
+/// Bytes of a row that a block of the chunked kernels reads at least, if there are as many.
 const LEAST_SPAN: usize = 64;
 
-/// The most groups whose statistics lie in a block's shared memory.
-const MOST_GROUPS: usize = 2048;
+/// Chunks of a slab's statistics, if sets of fewer groups can keep them to that.
+const MOST_CHUNKS: usize = 48;
+
+/// Bytes of the statistics of a group in a chunk: four floats.
+const PART_BYTES: usize = 16;
+
+/// Shared memory that a kernel may declare.
+const DECLARED_BYTES: usize = 48 << 10;
 
 /// The extents of a group norm: images that share statistics are one slab of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,27 +90,99 @@ c_struct! {
         rows: i64,
         chunk_rows: i64,
         chunks: i64,
-        channels: i64,
-        groups: i64,
-        /// A block has `columns` threads for each of `lanes` rows.
-        columns: i64,
-        lanes: i64,
     }
 }
 
 impl Extents {
-    /// A slab in chunks of some rows and their number, by blocks of some columns and lanes.
-    fn slab(&self, [chunk_rows, chunks]: [usize; 2], columns: usize, lanes: usize) -> Slab {
-        Slab {
-            rows: long(self.rows),
-            chunk_rows: long(chunk_rows),
-            chunks: long(chunks),
-            channels: long(self.channels),
-            groups: long(self.groups),
-            columns: long(columns),
-            lanes: long(lanes),
-        }
+    /// A slab in chunks of some rows and their number.
+    fn slab(&self, [chunk_rows, chunks]: [usize; 2]) -> Slab {
+        Slab { rows: long(self.rows), chunk_rows: long(chunk_rows), chunks: long(chunks) }
     }
+}
+
+/// Neighbouring groups that a block has, and how its threads share their channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Set {
+    /// Elements of a vector.
+    width: usize,
+    groups: usize,
+    /// Vectors of a row.
+    columns: usize,
+    /// Threads of a block: some for each of several rows.
+    threads: usize,
+}
+
+impl Set {
+    /// The fewest groups that are whole vectors of some width. The width must divide the channels.
+    fn least_groups(extents: Extents, width: usize) -> usize {
+        width / vector(extents.members(), width)
+    }
+
+    /// Some groups in vectors of some width; `None` if a row is longer than a block, or the statistics are more than a
+    /// block's shared memory.
+    fn new(extents: Extents, width: usize, groups: usize, threads: usize) -> Option<Set> {
+        let channels = groups * extents.members();
+        // As the kernel has it: two floats for each channel of a thread, three a channel, and two parts a group.
+        let shared = (2 * width * threads + 3 * channels + 8 * groups) * size_of::<f32>();
+        let set = Set { width, groups, columns: channels / width, threads };
+        (set.columns <= threads && shared <= DECLARED_BYTES).then_some(set)
+    }
+
+    /// Rows that the threads have at once.
+    fn lanes(&self) -> usize {
+        self.threads / self.columns
+    }
+
+    /// Sets of all slabs.
+    fn count(&self, extents: Extents) -> usize {
+        extents.slabs.saturating_mul(extents.groups / self.groups)
+    }
+
+    /// A kernel for these groups.
+    fn kernel(&self, entry: &'static str, problem: &Problem, extents: Extents) -> Kernel {
+        let mut kernel = Kernel::new(SOURCE, entry)
+            .with("TYPE", type_name(problem.x.dtype))
+            .with("VECTOR", self.width)
+            .with("CHANNELS", extents.channels)
+            .with("MEMBERS", extents.members())
+            .with("GROUPS", self.groups)
+            .with("THREADS", self.threads);
+        kernel.hot = true;
+        problem.specialise(kernel)
+    }
+}
+
+/// What the expected time of a norm is made of, in clocks of a multiprocessor. Only their proportions matter, and only
+/// to the order in which the cuts are offered.
+mod clocks {
+    /// From a launch to the next.
+    pub const LAUNCH: f64 = 3500.0;
+    /// A block that reads, finds statistics and writes, however little that is.
+    pub const BLOCK: f64 = 2000.0;
+    /// What blocks of a cluster wait for each other, and for each of them.
+    pub const CLUSTER: [f64; 2] = [600.0, 40.0];
+    /// Of a warp, for an element of each thread: 13 instructions, and two of the special function unit, which takes
+    /// eight clocks for each.
+    pub const ELEMENT: f64 = 20.0;
+    /// Of a warp, for a read and a write of a vector.
+    pub const ACCESS: f64 = 6.0;
+    /// Of a warp, for statistics: in all, and for each channel of a vector.
+    pub const STATISTICS: [f64; 2] = [150.0, 20.0];
+    /// Warps that a multiprocessor issues instructions of at once.
+    pub const SCHEDULERS: f64 = 4.0;
+    /// Bytes a clock, for each multiprocessor: of the L2 cache, and of memory.
+    pub const BYTES: [f64; 2] = [24.0, 18.0];
+    /// Bytes of a tensor that stays in the L2 cache.
+    pub const CACHED: f64 = 16e6;
+}
+
+/// Clocks that a chip takes to move a tensor once, in rows of some bytes that lie apart.
+fn transfer(extents: Extents, x: &TensorType, span: usize, chip: &Chip) -> f64 {
+    let bytes = extents.slabs as f64 * extents.rows as f64 * extents.channels as f64 * x.dtype.size() as f64;
+    let [cache, memory] = clocks::BYTES.map(|rate| bytes / (rate * f64::from(chip.multiprocessors.max(1))));
+    // A row that ends within sectors of 32 bytes takes about one more.
+    let waste = if span.is_multiple_of(32) { 1.0 } else { (span + 24) as f64 / span as f64 };
+    if bytes > clocks::CACHED { memory.max(cache * waste) } else { cache * waste }
 }
 
 /// The plain kernel: one block a group, whatever its extents.
@@ -114,70 +204,105 @@ pub(super) fn plain(problem: &Problem, extents: Extents, places: &Places) -> Res
 /// How a slab is cut if a cluster of blocks holds some groups of it whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Whole {
-    width: usize,
-    groups: usize,
-    columns: usize,
-    threads: usize,
+    set: Set,
+    /// Vectors that a thread has.
     held: usize,
     /// Blocks that share the rows.
     cluster: usize,
+    /// Blocks that the compiler leaves registers for on a multiprocessor.
+    resident: usize,
 }
 
 impl Whole {
-    /// The cuts, the one to choose first: it fills the chip with the fewest blocks of a cluster, since those wait for each other.
-    /// None if the groups are too large for the registers of a cluster.
+    /// The cuts, in the order of their expected times, but the first is portable if one is. None if the groups are too large for the
+    /// registers of a cluster.
     pub(super) fn cuts(extents: Extents, x: &TensorType, chip: &Chip) -> Vec<Whole> {
+        let widest = vector(extents.channels, WIDEST_ACCESS / x.dtype.size());
         let clusters = CLUSTERS.into_iter().filter(|&n| n == 1 || chip.architecture >= Architecture::HOPPER);
-        let mut cuts: Vec<Whole> = clusters.filter_map(|cluster| Whole::cut(extents, x, cluster)).collect();
-        let portable = |cut: &Whole| cut.cluster <= PORTABLE_CLUSTER_BLOCKS as usize;
-        let fills = |cut: &Whole| {
-            let blocks = extents.slabs.saturating_mul(extents.groups / cut.groups) * cut.cluster;
-            2 * blocks >= chip.multiprocessors as usize || cut.held <= 2
+        // The sets of vectors of some width. Narrower vectors may make sets of fewer groups, and so more blocks.
+        let of_width = |width: usize| {
+            let least = Set::least_groups(extents, width);
+            let wider = (width < widest).then(|| Set::least_groups(extents, 2 * width));
+            let groups = [least, 2 * least, 4 * least]
+                .into_iter()
+                .filter(move |groups| extents.groups.is_multiple_of(*groups))
+                .filter(move |groups| wider.is_none_or(|wider| !groups.is_multiple_of(wider)));
+            groups.flat_map(|groups| WHOLE_THREADS.map(|threads| (groups, threads))).collect::<Vec<_>>()
         };
-        let first = cuts
-            .iter()
-            .position(|cut| portable(cut) && fills(cut))
-            .or_else(|| cuts.iter().rposition(portable))
-            .unwrap_or(0);
-        if let Some(up_to_first) = cuts.get_mut(..=first) {
+        let widths = [widest, widest / 2, widest / 4];
+        let widths =
+            widths.into_iter().filter(|&width| width == widest || width * x.dtype.size() >= LEAST_ACCESS);
+        let sets: Vec<Vec<(usize, usize, usize)>> = widths
+            .map(|width| {
+                of_width(width).into_iter().map(|(groups, threads)| (width, groups, threads)).collect()
+            })
+            .collect();
+        // The best of each size of clusters and width of vectors.
+        let mut cuts: Vec<Whole> = clusters
+            .flat_map(|cluster| sets.iter().map(move |sets| (cluster, sets)))
+            .filter_map(|(cluster, sets)| {
+                sets.iter()
+                    .filter_map(|&(width, groups, threads)| Set::new(extents, width, groups, threads))
+                    .filter_map(|set| Whole::cut(extents, x, set, cluster))
+                    .min_by(|a, b| a.clocks(extents, x, chip).total_cmp(&b.clocks(extents, x, chip)))
+            })
+            .collect();
+        cuts.sort_by(|a, b| a.clocks(extents, x, chip).total_cmp(&b.clocks(extents, x, chip)));
+        if let Some(up_to_first) =
+            cuts.iter().position(Whole::is_portable).and_then(|first| cuts.get_mut(..=first))
+        {
             up_to_first.rotate_right(1);
         }
+        cuts.truncate(MOST_CUTS);
         cuts
     }
 
     /// The cut for clusters of some blocks; `None` if the groups are too large for the blocks' registers, or a block
     /// would have no rows.
-    fn cut(extents: Extents, x: &TensorType, cluster: usize) -> Option<Whole> {
-        let width = vector(extents.channels, WIDEST_ACCESS / x.dtype.size());
-        let members = extents.members();
-        // As few groups as are whole vectors, and as are wide enough.
-        let mut groups = width / vector(members, width);
-        while extents.groups.is_multiple_of(2 * groups) && groups * members * x.dtype.size() < LEAST_SPAN {
-            groups *= 2;
-        }
-        let columns = groups * members / width;
+    fn cut(extents: Extents, x: &TensorType, set: Set, cluster: usize) -> Option<Whole> {
         let rows = extents.rows.div_ceil(cluster);
         if cluster > 1 && rows * (cluster - 1) >= extents.rows {
             return None;
         }
-        // Few vectors for many threads rather than many for few: all of them are on their way at once.
-        let cuts = [128, 256, MOST_THREADS].into_iter().filter(|&threads| columns <= threads);
-        let cuts: Vec<Whole> = cuts
-            .map(|threads| {
-                let held = rows.div_ceil(threads / columns).next_power_of_two();
-                Whole { width, groups, columns, threads, held, cluster }
-            })
-            .collect();
-        let light = cuts.iter().find(|cut| cut.held <= 4);
-        light.or(cuts.last().filter(|cut| cut.held <= MOST_HELD)).copied()
+        let held = rows.div_ceil(set.lanes()).max(1);
+        // What the compiler takes at most beside the elements: see `NOTES.md`.
+        let words = (held * set.width * x.dtype.size()).div_ceil(4);
+        let registers = (words + 7 * set.width + 36).next_multiple_of(8);
+        let resident = (REGISTERS / (set.threads * registers)).min(4);
+        (resident > 0 && words <= MOST_WORDS).then_some(Whole { set, held, cluster, resident })
+    }
+
+    /// Whether every chip that has clusters takes its clusters.
+    pub(super) fn is_portable(&self) -> bool {
+        self.cluster <= PORTABLE_CLUSTER_BLOCKS as usize
+    }
+
+    /// The expected time.
+    pub(super) fn clocks(&self, extents: Extents, x: &TensorType, chip: &Chip) -> f64 {
+        let Set { width, columns, threads, .. } = self.set;
+        let blocks = self.set.count(extents).saturating_mul(self.cluster);
+        let multiprocessors = chip.multiprocessors.max(1) as usize;
+        let [statistics, of_channel] = clocks::STATISTICS;
+        let vector = clocks::ELEMENT * width as f64 + clocks::ACCESS;
+        let warp = self.held as f64 * vector + statistics + of_channel * width as f64;
+        let work =
+            blocks.div_ceil(multiprocessors) as f64 * (threads / 32) as f64 * warp / clocks::SCHEDULERS;
+        // The blocks of a cluster lie in one part of the chip, in which some room is left over.
+        let room = (multiprocessors * self.resident).saturating_sub(4 * (self.cluster - 1)).max(self.cluster);
+        let waves = blocks.div_ceil(room) as f64;
+        // A warp by itself waits for its own results half of the time.
+        let work = work.max(waves * 2.0 * warp);
+        let [once, each] = clocks::CLUSTER;
+        let together = if self.cluster > 1 { once + each * self.cluster as f64 } else { 0.0 };
+        let span = columns * width * x.dtype.size();
+        let moved = 2.0 * transfer(extents, x, span, chip);
+        clocks::LAUNCH + waves * (clocks::BLOCK + together) + work.max(moved)
     }
 
     /// Its name among the ways to normalise.
     pub(super) fn name(&self) -> String {
-        match self.cluster {
-            1 => "norm-whole".to_owned(),
-            cluster => format!("norm-whole cluster {cluster}"),
-        }
+        let Set { width, groups, threads, .. } = self.set;
+        format!("norm-whole {groups} groups by {width}, {threads} threads, cluster {}", self.cluster)
     }
 
     pub(super) fn launch(
@@ -186,29 +311,24 @@ impl Whole {
         extents: Extents,
         places: &Places,
     ) -> Result<Launch, CudaError> {
-        let lanes = self.threads / self.columns;
-        let mut kernel = Kernel::new(SOURCE, "group_whole")
-            .with("TYPE", type_name(problem.x.dtype))
-            .with("VECTOR", self.width)
+        let rows = extents.rows.div_ceil(self.cluster);
+        let kernel = self
+            .set
+            .kernel("group_whole", problem, extents)
             .with("WHOLE", 1)
-            .with("THREADS", self.threads)
             .with("PER_THREAD", self.held)
-            .with("GROUPS", self.groups)
-            .with("CLUSTER", self.cluster);
-        kernel.hot = true;
+            .with("LEAST_ROWS", extents.rows.saturating_sub(rows * (self.cluster - 1)))
+            .with("CLUSTER", self.cluster)
+            .with("RESIDENT", self.resident);
         let arguments = arguments![
             places.outputs[0],
             places.inputs[0],
             problem.affine.at(places),
-            extents.slab([extents.rows.div_ceil(self.cluster), self.cluster], self.columns, lanes),
+            extents.slab([rows, self.cluster]),
             problem.norm.epsilon,
         ];
-        let sets = extents.slabs.saturating_mul(extents.groups / self.groups);
-        let blocks = grid(sets.saturating_mul(self.cluster))?;
-        let mut launch = Launch::new(problem.specialise(kernel), blocks, self.threads as u32, arguments);
-        // A mean and a sum of squares for each channel that a thread has, in rows of one more, and for each channel.
-        let channels = self.columns * self.width;
-        launch.shared_bytes = ((lanes * (channels + 1) + channels) * 2 * size_of::<f32>()) as u32;
+        let blocks = grid(self.set.count(extents).saturating_mul(self.cluster))?;
+        let mut launch = Launch::new(kernel, blocks, self.set.threads as u32, arguments);
         launch.cluster = self.cluster as u32;
         Ok(launch)
     }
@@ -217,10 +337,7 @@ impl Whole {
 /// How slabs are cut into chunks of rows, for statistics and for what is done with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chunks {
-    width: usize,
-    columns: usize,
-    lanes: usize,
-    threads: usize,
+    set: Set,
     /// Rows and number of the statistics' chunks.
     measured: [usize; 2],
     /// Rows and number of the chunks that are normalised.
@@ -228,33 +345,55 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// The cut; `None` if a row is longer than a block.
+    /// The cut; `None` if a row of the fewest groups that are whole vectors is longer than a block.
     pub(super) fn cut(extents: Extents, x: &TensorType, chip: &Chip) -> Option<Chunks> {
         let width = vector(extents.channels, WIDEST_ACCESS / x.dtype.size());
-        let columns = extents.channels / width;
-        if columns > MOST_THREADS || extents.groups > MOST_GROUPS {
-            return None;
-        }
-        let lanes = (CHUNK_THREADS / columns).max(1);
-        let threads = (lanes * columns).next_multiple_of(32);
+        let least = Set::least_groups(extents, width);
+        let multiprocessors = chip.multiprocessors as usize;
+        let span = |groups: usize| groups * extents.members() * x.dtype.size();
+        // As many groups as leave few chunks: a block of the second launch reads the statistics of all chunks of its
+        // groups. Whole rows, if there are many slabs.
+        let set = (1..=extents.groups / least)
+            .rev()
+            .map(|times| times * least)
+            .filter(|&groups| extents.groups.is_multiple_of(groups))
+            .filter_map(|groups| {
+                let columns = groups * extents.members() / width;
+                let threads = (CHUNK_THREADS / columns).max(1) * columns;
+                let threads = threads.next_multiple_of(32);
+                Set::new(extents, width, groups, threads).filter(|set| set.threads <= MOST_THREADS)
+            })
+            .reduce(|wider, set| {
+                let few_chunks = wider.count(extents) * MOST_CHUNKS >= 2 * multiprocessors;
+                if few_chunks || span(set.groups) < LEAST_SPAN { wider } else { set }
+            })?;
         // As many blocks as the chip holds at once measure: two a multiprocessor. More of them write, since each of
         // those starts anew when one ends.
         let rows = |blocks: usize, rows_of_lane: usize| {
-            let wanted = (blocks * chip.multiprocessors as usize / extents.slabs.max(1)).max(1);
-            let least = lanes * rows_of_lane;
+            let wanted = (blocks * multiprocessors / set.count(extents).max(1)).max(1);
+            let least = set.lanes() * rows_of_lane;
             let rows = extents.rows.div_ceil(wanted).max(least).min(extents.rows).max(1);
             [rows, extents.rows.div_ceil(rows)]
         };
-        Some(Chunks { width, columns, lanes, threads, measured: rows(2, 8), written: rows(6, 4) })
+        let written = rows(6, 4);
+        let mut measured = rows(2, 8);
+        // A few more than a warp combines at once are not worth a second turn.
+        if (33..64).contains(&measured[1]) {
+            measured[0] = extents.rows.div_ceil(32);
+            measured[1] = extents.rows.div_ceil(measured[0]);
+        }
+        Some(Chunks { set, measured, written })
     }
 
-    /// Bytes of the statistics: a mean and a sum of squares a group and chunk, and an origin a group.
+    /// The expected time.
+    pub(super) fn clocks(&self, extents: Extents, x: &TensorType, chip: &Chip) -> f64 {
+        let span = self.set.columns * self.set.width * x.dtype.size();
+        2.0 * (clocks::LAUNCH + clocks::BLOCK) + 3.0 * transfer(extents, x, span, chip)
+    }
+
+    /// Bytes of the statistics: a part for each group and chunk.
     pub(super) fn workspace(&self, extents: Extents) -> usize {
-        self.partial_bytes(extents) + extents.slabs * extents.groups * size_of::<f32>()
-    }
-
-    fn partial_bytes(&self, extents: Extents) -> usize {
-        extents.slabs * extents.groups * self.measured[1] * 2 * size_of::<f32>()
+        extents.slabs * extents.groups * self.measured[1] * PART_BYTES
     }
 
     pub(super) fn launches(
@@ -263,42 +402,25 @@ impl Chunks {
         extents: Extents,
         places: &Places,
     ) -> Result<Vec<Launch>, CudaError> {
-        let (y, x) = (places.outputs[0], places.inputs[0]);
-        let partial = places.workspace;
-        let origins = places.workspace.offset(self.partial_bytes(extents));
-        let cut = |chunks| extents.slab(chunks, self.columns, self.lanes);
+        let (y, x, partial) = (places.outputs[0], places.inputs[0], places.workspace);
         // The kernels count a chunk's rows in 32 bits.
         int(self.measured[0].max(self.written[0]).saturating_mul(2), "a chunk of rows")?;
-        let kernel = |entry| {
-            let mut kernel = Kernel::new(SOURCE, entry)
-                .with("TYPE", type_name(problem.x.dtype))
-                .with("VECTOR", self.width)
-                .with("WHOLE", 0)
-                .with("THREADS", self.threads);
-            kernel.hot = true;
-            problem.specialise(kernel)
-        };
-        let threads = self.threads as u32;
+        let kernel = |entry| self.set.kernel(entry, problem, extents).with("WHOLE", 0);
+        let threads = self.set.threads as u32;
+        let blocks = |chunks: usize| grid(self.set.count(extents).saturating_mul(chunks));
 
-        let measure = arguments![partial, origins, x, cut(self.measured)];
-        let blocks = grid(extents.slabs.saturating_mul(self.measured[1]))?;
-        let mut measure = Launch::new(kernel("group_partial"), blocks, threads, measure);
-        measure.shared_bytes = (self.lanes * extents.channels * 2 * size_of::<f32>()) as u32;
-
+        let measure = arguments![partial, x, extents.slab(self.measured)];
+        let measure = Launch::new(kernel("group_partial"), blocks(self.measured[1])?, threads, measure);
         let write = arguments![
             y,
             x,
             problem.affine.at(places),
             partial,
-            origins,
-            cut(self.written),
-            long(self.measured[0]),
+            extents.slab(self.written),
             int(self.measured[1], "chunks")?,
             problem.norm.epsilon,
         ];
-        let blocks = grid(extents.slabs.saturating_mul(self.written[1]))?;
-        let mut write = Launch::new(kernel("group_normalise"), blocks, threads, write);
-        write.shared_bytes = (3 * extents.groups * size_of::<f32>()) as u32;
+        let write = Launch::new(kernel("group_normalise"), blocks(self.written[1])?, threads, write);
         Ok(vec![measure, write])
     }
 }
@@ -333,25 +455,30 @@ mod tests {
         assert_eq!(of_clip, Extents { slabs: 2, rows: 14 * 144, channels: 1280, groups: 32 });
     }
 
+    /// Checks that a cut has every row and every channel once.
+    fn check(cut: &Whole, extents: Extents) {
+        let Whole { set, held, cluster, resident } = *cut;
+        assert_eq!(set.columns * set.width, set.groups * extents.members(), "{cut:?}");
+        assert_eq!(extents.groups % set.groups, 0, "{cut:?}");
+        let rows = extents.rows.div_ceil(cluster);
+        assert!(held * set.lanes() >= rows && rows * (cluster - 1) < extents.rows, "{cut:?}");
+        assert!(resident * set.threads <= 2048, "{cut:?}");
+    }
+
     #[test]
     fn small_groups_are_held_whole() {
-        let cut = |shape, groups, dtype| {
+        let first = |shape, groups, dtype| {
             let (extents, x) = extents(shape, groups, 1, dtype);
-            Whole::cuts(extents, &x, &Chip::typical(Architecture::AMPERE)).first().copied()
+            let cuts = Whole::cuts(extents, &x, &Chip::typical(Architecture::AMPERE));
+            cuts.iter().for_each(|cut| check(cut, extents));
+            cuts.first().copied()
         };
-        // 40 channels are 5 vectors, and 144 rows are 3 for each of 51 lanes.
-        let expected = Whole { width: 8, groups: 1, columns: 5, threads: 256, held: 4, cluster: 1 };
-        assert_eq!(cut([28, 9, 16, 1280], 32, DType::F16), Some(expected));
-        // Groups of 10 channels make whole vectors by four.
-        let narrow = cut([1, 4, 4, 320], 32, DType::F16).unwrap();
-        assert_eq!((narrow.groups, narrow.columns), (4, 5));
-        assert_eq!(cut([28, 72, 128, 320], 32, DType::F16), None);
+        let whole = first([28, 9, 16, 1280], 32, DType::F16).unwrap();
+        assert_eq!((whole.set.width, whole.cluster), (8, 1));
+        assert_eq!(first([28, 72, 128, 320], 32, DType::F16), None);
         for channels in [1, 3, 7, 17, 33] {
             for groups in [1, channels] {
-                let whole = cut([2, 3, 5, channels], groups, DType::BF16).unwrap();
-                assert_eq!(whole.columns * whole.width, whole.groups * (channels / groups));
-                assert!(whole.held * (whole.threads / whole.columns) >= 15);
-                assert_eq!(groups % whole.groups, 0);
+                assert!(first([2, 3, 5, channels], groups, DType::BF16).is_some());
             }
         }
     }
@@ -359,25 +486,31 @@ mod tests {
     #[test]
     fn clusters_hold_large_groups() {
         let chip = Chip::typical(Architecture::HOPPER);
-        for (shape, clusters) in [
+        for (shape, cluster) in [
             // The norms of a UNet for images of 512×512: few groups, so that several blocks share each.
-            ([1, 64, 64, 320], &[8, 4, 16][..]),
-            ([1, 64, 64, 960], &[8, 16]),
-            ([1, 32, 32, 640], &[8, 1, 2, 4, 16]),
-            ([1, 8, 8, 1280], &[2, 1, 4, 8, 16]),
+            ([1, 64, 64, 320], Some(8)),
+            ([1, 64, 64, 960], Some(8)),
+            ([1, 32, 32, 640], Some(4)),
+            ([1, 8, 8, 1280], Some(1)),
             // Many images fill the chip by themselves.
-            ([28, 18, 32, 1280], &[1, 2, 4, 8, 16]),
-            ([28, 72, 128, 320], &[8, 16]),
-            ([14, 576, 1024, 128], &[]),
+            ([28, 9, 16, 1280], Some(1)),
+            ([28, 72, 128, 320], Some(4)),
+            ([14, 576, 1024, 128], None),
         ] {
             let (extents, x) = extents(shape, 32, 1, DType::F16);
             let cuts = Whole::cuts(extents, &x, &chip);
-            assert_eq!(cuts.iter().map(|cut| cut.cluster).collect::<Vec<_>>(), clusters, "{shape:?}");
-            for cut in cuts {
-                let lanes = cut.threads / cut.columns;
-                assert!(cut.cluster * cut.held * lanes >= extents.rows && cut.held <= MOST_HELD, "{cut:?}");
-            }
+            assert_eq!(cuts.first().map(|cut| cut.cluster), cluster, "{shape:?}");
+            assert!(cuts.len() <= MOST_CUTS);
+            cuts.iter().for_each(|cut| check(cut, extents));
         }
+    }
+
+    #[test]
+    fn cuts_have_names_of_their_own() {
+        let (extents, x) = extents([1, 64, 64, 640], 32, 1, DType::F16);
+        let cuts = Whole::cuts(extents, &x, &Chip::typical(Architecture::HOPPER));
+        let names: std::collections::HashSet<String> = cuts.iter().map(Whole::name).collect();
+        assert!(cuts.len() > 1 && names.len() == cuts.len(), "{names:?}");
     }
 
     #[test]
@@ -395,7 +528,8 @@ mod tests {
             for [rows, count] in [chunks.measured, chunks.written] {
                 assert!(rows * count >= extents.rows && rows * (count - 1) < extents.rows, "{chunks:?}");
             }
-            assert!(chunks.columns * chunks.lanes <= chunks.threads && chunks.threads <= MOST_THREADS);
+            assert!(chunks.set.columns <= chunks.set.threads && chunks.set.threads <= MOST_THREADS);
+            assert_eq!(extents.groups % chunks.set.groups, 0);
         }
     }
 
@@ -406,17 +540,30 @@ mod tests {
     }
 
     #[test]
-    fn statistics_and_origins_share_the_workspace() {
+    fn few_slabs_have_few_chunks() {
+        // Every block of the second launch combines the statistics of all chunks of its groups.
+        for (shape, sets) in [([1, 64, 64, 960], 8), ([28, 72, 128, 320], 1)] {
+            let (extents, x) = extents(shape, 32, 1, DType::F16);
+            let chunks = Chunks::cut(extents, &x, &Chip::typical(Architecture::HOPPER)).unwrap();
+            assert_eq!(
+                (extents.groups / chunks.set.groups, chunks.measured[1] <= 32),
+                (sets, true),
+                "{chunks:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn statistics_lie_in_the_workspace() {
         let (extents, x) = extents([2, 72, 128, 320], 32, 1, DType::F16);
         let chunks = Chunks::cut(extents, &x, &Chip::typical(Architecture::HOPPER)).unwrap();
         let problem = Problem::new(norm(32, 1), &[&x]);
         let places = testing::places(1, 1);
         let launches = chunks.launches(&problem, extents, &places).unwrap();
-        let partial = 2 * 32 * chunks.measured[1] * 8;
         assert_eq!(launches[0].arguments[0], Argument::Pointer(testing::WORKSPACE));
-        assert_eq!(launches[0].arguments[1], Argument::Pointer(testing::WORKSPACE.offset(partial)));
-        assert_eq!(launches[1].arguments[3..5], launches[0].arguments[..2]);
-        assert_eq!(chunks.workspace(extents), partial + 2 * 32 * 4);
-        assert_eq!(launches[1].grid[0] as usize, 2 * chunks.written[1]);
+        assert_eq!(launches[1].arguments[3], launches[0].arguments[0]);
+        assert_eq!(chunks.workspace(extents), 2 * 32 * chunks.measured[1] * 16);
+        let sets = 32 / chunks.set.groups;
+        assert_eq!(launches[1].grid[0] as usize, 2 * sets * chunks.written[1]);
     }
 }

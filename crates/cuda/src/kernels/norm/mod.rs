@@ -94,9 +94,16 @@ enum Way {
 fn ways(problem: &Problem, chip: &Chip) -> Vec<Way> {
     let x = &problem.x;
     let Some(extents) = Extents::of(&problem.norm, x) else { return vec![Way::Rows(Share::of(x, false))] };
-    let whole = Whole::cuts(extents, x, chip).into_iter().map(|whole| Way::Whole(extents, whole));
-    let chunks = Chunks::cut(extents, x, chip).map(|chunks| Way::Chunks(extents, chunks));
-    let ways: Vec<Way> = whole.chain(chunks).collect();
+    let whole = Whole::cuts(extents, x, chip);
+    let chunks = Chunks::cut(extents, x, chip);
+    let chunks_first = whole.first().zip(chunks).is_some_and(|(whole, chunks)| {
+        !whole.is_portable() || chunks.clocks(extents, x, chip) < whole.clocks(extents, x, chip)
+    });
+    let whole = whole.into_iter().map(|whole| Way::Whole(extents, whole));
+    let mut ways: Vec<Way> = whole.chain(chunks.map(|chunks| Way::Chunks(extents, chunks))).collect();
+    if chunks_first {
+        ways.rotate_right(1);
+    }
     if ways.is_empty() { vec![Way::PlainGroups(extents)] } else { ways }
 }
 
@@ -113,7 +120,7 @@ struct Normalisation {
     way: Way,
 }
 
-// SAFETY: the extents are the operand's, and the workspace holds every chunk's statistics and origins.
+// SAFETY: the extents are the operand's, and the workspace holds every chunk's statistics.
 unsafe impl Implementation for Normalisation {
     fn name(&self) -> String {
         match self.way {

@@ -9,12 +9,6 @@
 #if IN_REGISTERS
 constexpr int threads = 128;
 
-__device__ __forceinline__ float group_sum(float value) {
-#pragma unroll
-    for (int step = LANES / 2; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
-    return value;
-}
-
 // LANES threads a row, which hold all of it in registers, PER_LANE vectors each: one read, one write.
 extern "C" __global__ void __launch_bounds__(threads)
     rows_in_registers(TYPE *y, const TYPE *x, Affine affine, i64 rows, i32 channels, float epsilon) {
@@ -40,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(threads)
 #pragma unroll
                 for (int i = 0; i < VECTOR; i++) sum += value[k][i] -= about;
             }
-        mean = group_sum(sum) / float(channels);
+        mean = neighbour_sum<LANES>(sum) / float(channels);
     }
     float squares = 0.0f;
 #pragma unroll
@@ -52,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(threads)
                 squares += value[k][i] * value[k][i];
             }
         }
-    const float factor = 1.0f / sqrtf(group_sum(squares) / float(channels) + epsilon);
+    const float factor = 1.0f / sqrtf(neighbour_sum<LANES>(squares) / float(channels) + epsilon);
 #pragma unroll
     for (int k = 0; k < PER_LANE; k++) {
         int vector = lane + k * LANES;
