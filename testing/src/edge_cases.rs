@@ -139,6 +139,60 @@ fn products(o: &mut Operands, [images, height, width]: [usize; 3], channels: usi
     }
 }
 
+/// Products of few rows and columns over a large depth, which several blocks may share, with every kind of epilogue. No extent
+/// is a multiple of a tile's, and the depth not of a step's. Channels are in eights, so that wide accesses are allowed.
+fn deep_products(o: &mut Operands, cases: &mut Vec<Case>) {
+    let silu = Stage::Activate(Activation::Silu);
+    let blend = Stage::Blend { accumulator_first: false };
+    for (gate, rows, depth, out, stages) in [
+        (None, 3, 264, 24, vec![]),
+        (None, 135, 392, 136, vec![silu, Stage::Add]),
+        (None, 70, 648, 72, vec![Stage::AddChannels, Stage::Mul]),
+        (None, 3, 1032, 328, vec![blend, Stage::Add]),
+        (Some(Activation::Gelu), 5, 520, 88, vec![Stage::Scale(0.01), Stage::Add]),
+        (Some(Activation::Silu), 131, 1288, 40, vec![Stage::Scale(0.01)]),
+    ] {
+        let columns = if gate.is_some() { 2 * out } else { out };
+        let mut inputs =
+            vec![o.positive_x(&[1, rows, depth]), o.positive_w(&[columns, depth]), o.positive_w(&[columns])];
+        stage_operands(o, &stages, &[1, rows, out], &mut inputs);
+        cases.push((Op::Linear(Linear { bias: true, gate, epilogue: stages, ..Linear::default() }), inputs));
+    }
+}
+
+/// Convolutions of that kind.
+fn deep_convolutions(o: &mut Operands, cases: &mut Vec<Case>) {
+    let stages = vec![Stage::AddChannels, Stage::Activate(Activation::Silu), Stage::Add];
+    for (extents, channels, out) in [([2, 5, 9], 72, 40), ([1, 9, 15], 136, 16)] {
+        let [images, height, width] = extents;
+        let mut inputs =
+            vec![o.positive_x(&[images, height, width, channels]), o.positive_w(&[out, 1, 3, 3, channels])];
+        stage_operands(o, &stages, &[images, height, width, out], &mut inputs);
+        cases.push((Op::Conv(Conv { epilogue: stages.clone(), ..Conv::spatial([3, 3], 1, 1) }), inputs));
+    }
+}
+
+/// The operands of an epilogue's stages over a result of a shape.
+fn stage_operands(o: &mut Operands, stages: &[Stage], result: &[usize], inputs: &mut Vec<Tensor>) {
+    for stage in stages {
+        match stage {
+            Stage::Activate(_) | Stage::Scale(_) => {}
+            Stage::AddChannels => {
+                // A vector for each image.
+                let mut shape = vec![1; result.len()];
+                shape[0] = result[0];
+                shape[result.len() - 1] = result[result.len() - 1];
+                inputs.push(o.positive_w(&shape));
+            }
+            Stage::Add | Stage::Mul => inputs.push(o.positive_x(result)),
+            Stage::Blend { .. } => {
+                inputs.push(o.positive_x(result));
+                inputs.push(o.positive_w(&[1]));
+            }
+        }
+    }
+}
+
 fn norms(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize, cases: &mut Vec<Case>) {
     let shape = [images, height, width, channels];
     let mut kinds =
@@ -340,6 +394,12 @@ impl Family {
                     self.cases(&mut operands, extents, channels, &mut cases);
                 }
             }
+        }
+        let mut operands = Operands::new(dtype, 1.0);
+        match self {
+            Family::Convolutions => deep_convolutions(&mut operands, &mut cases),
+            Family::Products => deep_products(&mut operands, &mut cases),
+            Family::Norms | Family::Elements | Family::Moves | Family::Attention => {}
         }
         // Some combinations are not valid, such as a window larger than its image.
         cases.retain(|(op, inputs)| op.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).is_ok());

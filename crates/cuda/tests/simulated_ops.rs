@@ -6,7 +6,7 @@
 
 mod every_kernel;
 
-use std::{io::Write, path::Path, sync::OnceLock};
+use std::{collections::BTreeSet, io::Write, path::Path, sync::OnceLock};
 
 use every_kernel::{Bench, EveryKernel};
 use kinora_cuda::{
@@ -18,8 +18,12 @@ use kinora_cuda::{
     simulation::{SimulatedBench, SimulatedRun},
     vendor::Libraries,
 };
-use kinora_graph::DType;
-use kinora_testing::{edge_cases, executor::Executor, golden};
+use kinora_graph::{DType, Tensor, TensorType};
+use kinora_testing::{
+    edge_cases::{self, Family},
+    executor::Executor,
+    golden,
+};
 
 /// A simulated GPU.
 struct OnSimulator {
@@ -178,27 +182,40 @@ kinora_testing::golden_tests!(check_golden);
 /// The edges of every family: odd sizes, single rows, empty batches, huge magnitudes. Chips whose code is much the same would be
 /// compiled for to find just that; and what differs between generations does in f16, of which other types differ in loads and
 /// stores alone.
-fn edges(dtype: DType) {
+fn check_edges(family: Family, dtype: DType) {
     let chosen = |simulator: &OnSimulator| {
         let newest = simulator.bench.chip().architecture == Architecture::HOPPER;
         simulator.like.is_none() && (newest || dtype == DType::F16)
     };
-    for family in edge_cases::Family::ALL {
-        check(chosen, |executors| edge_cases::check_family(family, dtype, executors));
+    check(chosen, |executors| edge_cases::check_family(family, dtype, executors));
+}
+
+kinora_testing::edge_tests!(crate::check_edges);
+
+/// The edges of products are also those of split-K within a cluster.
+#[test]
+fn edges_reach_clusters_of_every_size() {
+    let chip = Chip::typical(Architecture::HOPPER);
+    let mut reached = BTreeSet::new();
+    for family in [Family::Convolutions, Family::Products] {
+        for (op, operands) in family.all_cases(DType::F16) {
+            let inputs: Vec<&TensorType> = operands.iter().map(Tensor::ty).collect();
+            let types = op.infer(&inputs).unwrap();
+            let outputs: Vec<&TensorType> = types.iter().collect();
+            let call = Call { layer: "op", op: &op, inputs: &inputs, outputs: &outputs };
+            if !call.runs() {
+                continue;
+            }
+            for way in implementations(&call, &chip, KernelSet::Fused, &Libraries::default()).unwrap() {
+                reached.extend(way.name().split_once("wgmma").and_then(|(_, tile)| {
+                    let size = tile.split_once(" cluster ")?.1;
+                    Some((size.to_owned(), op.to_string().contains("gate")))
+                }));
+            }
+        }
     }
-}
-
-#[test]
-fn edges_in_f16() {
-    edges(DType::F16);
-}
-
-#[test]
-fn edges_in_bf16() {
-    edges(DType::BF16);
-}
-
-#[test]
-fn edges_in_f32() {
-    edges(DType::F32);
+    for size in 2..=8 {
+        assert!(reached.iter().any(|(reached, _)| *reached == size.to_string()), "{size}: {reached:?}");
+    }
+    assert!(reached.iter().filter(|(_, gated)| *gated).count() > 1, "{reached:?}");
 }

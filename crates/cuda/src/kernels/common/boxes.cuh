@@ -22,10 +22,8 @@ struct Boxes {
     // Tiles in a row of tiles, and all of them.
     i32 across;
     i32 tiles;
-    // Split-K: how many blocks share the depth of a tile, each with its own partial sums, and how many steps of 64
-    // channels each of them takes.
+    // Split-K: how many blocks share the depth of a tile, each with its own partial sums.
     i32 splits;
-    i32 steps;
     // Rows of the result.
     i32 rows;
 };

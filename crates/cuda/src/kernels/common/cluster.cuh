@@ -27,3 +27,20 @@ __device__ __forceinline__ float4 load_from_block(const float4 *own, u32 rank) {
         : "memory");
     return result;
 }
+
+// The address of another block's shared memory that corresponds to an address of this block's.
+__device__ __forceinline__ u32 mapa(u32 own, u32 rank) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(own), "r"(rank));
+    return there;
+}
+
+// Four floats at an address that `mapa` gave. That block must not end before they are read.
+__device__ __forceinline__ float4 load_shared_cluster(u32 from) {
+    float4 result;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(result.x), "=f"(result.y), "=f"(result.z), "=f"(result.w)
+                 : "r"(from)
+                 : "memory");
+    return result;
+}

@@ -31,9 +31,8 @@ mod argument {
             /// Tiles in a row of tiles, and all of them.
             across: i32,
             tiles: i32,
-            /// Split-K: blocks that share a tile's depth, and the steps that each takes.
+            /// Split-K: blocks that share a tile's depth.
             splits: i32,
-            steps: i32,
             /// Rows of the result.
             rows: i32,
         }
@@ -172,7 +171,6 @@ impl Boxes {
             across: summed(across)?,
             tiles: summed(self.number() * across)?,
             splits: summed(splits)?,
-            steps: summed(self.steps().div_ceil(splits))?,
             // A box may reach beyond the last result, by less than its own extent.
             rows: summed(problem.rows)?,
         })

@@ -107,7 +107,7 @@ fn products(
 }
 
 /// Whether the result of an op of this family may overwrite an operand: a tensor that the epilogue reads element by element.
-/// It is read by the thread that writes that element, just before; with split-K, by the second kernel alone.
+/// It is read by the thread that writes that element, just before; with split-K by two launches, by the second kernel alone.
 pub fn in_place(op: &Op, operand: usize) -> bool {
     let (stages, bias, prologue) = match op {
         Op::Linear(op) => (&op.epilogue, op.bias, op.prologue),

@@ -261,6 +261,48 @@ fn a_split_product_leaves_room_for_its_partial_sums() {
 }
 
 #[test]
+fn clusters_share_the_depth_of_few_tiles() {
+    let f16 = DType::F16;
+    let linear = |rows: usize, depth: usize, columns: usize, gate: Option<Activation>| {
+        let out = if gate.is_some() { columns / 2 } else { columns };
+        let op = Op::Linear(Linear { gate, ..Linear::default() });
+        Case::new(op, &[(f16, &[rows, depth]), (f16, &[columns, depth])], (f16, &[rows, out]))
+    };
+    let conv = |side: usize, channels: usize, columns: usize| {
+        let (x, y) = ([1, side, side, channels], [1, side, side, columns]);
+        let op = Op::Conv(Conv::spatial([3, 3], 1, 1));
+        Case::new(op, &[(f16, &x), (f16, &[columns, 1, 3, 3, channels])], (f16, &y))
+    };
+    let gelu = Some(Activation::Gelu);
+    for (case, expected) in [
+        (conv(64, 320, 320), "wgmma 128x160 cluster 2"),
+        (conv(32, 640, 640), "wgmma 128x160 cluster 4"),
+        (conv(16, 1280, 1280), "wgmma 128x160 cluster 8"),
+        (linear(256, 1280, 1280, None), "wgmma 128x64 cluster 3"),
+        (linear(64, 1280, 10240, gelu), "wgmma 128x160 cluster 2"),
+        // A cluster has at most eight blocks, which do not fill the chip here.
+        (conv(8, 2560, 1280), "wgmma 128x128 split 13"),
+        // The tiles alone fill the chip.
+        (linear(4096, 320, 960, None), "wgmma 256x128"),
+        // There is nothing to share.
+        (linear(256, 64, 320, None), "wgmma 128x64"),
+    ] {
+        let offers = case.launches(Architecture::HOPPER, KernelSet::Fused);
+        assert_eq!(offers[0].0, expected);
+        for (name, launches) in offers {
+            let size = name.split_once("cluster ").map_or(1, |(_, size)| size.parse().expect("a size"));
+            assert!(launches.iter().all(|launch| launch.cluster == size), "{name}");
+            if size > 1 {
+                // One launch, of whole clusters, that all run at once.
+                let multiprocessors = Chip::typical(Architecture::HOPPER).multiprocessors;
+                assert_eq!(launches.len(), 1, "{name}");
+                assert!(launches[0].grid[0] % size == 0 && launches[0].grid[0] <= multiprocessors, "{name}");
+            }
+        }
+    }
+}
+
+#[test]
 fn convolutions_of_an_autoencoder_have_kernels_of_their_own() {
     let f16 = DType::F16;
     for (side, channels, columns, expected) in [

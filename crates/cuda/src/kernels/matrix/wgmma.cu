@@ -6,12 +6,16 @@
 // two. A tap of a convolution reads the same box of the input, shifted; TMA fills in zeros outside. A linear layer is a
 // convolution of one tap over an image of one line.
 //
-// Blocks are persistent: while the epilogue of one tile runs, the operands of the next one arrive. With split-K (SPLIT)
-// a block leaves partial sums, which `reduce.cu` adds up.
+// Blocks are persistent: while the epilogue of one tile runs, the operands of the next one arrive.
+//
+// Split-K comes in two forms. Either a block leaves partial sums, which `reduce.cu` adds up (SPLIT). Or the blocks that
+// share a tile are a cluster (CLUSTER of them): each leaves its partial sums in its own shared memory, where the ring was,
+// adds up its share of the tile from all of them, and runs the epilogue of that share. Such a block has one tile.
 #include "specialisation.cuh"
 
 #include "grid.cuh"
 #include "boxes.cuh"
+#include "cluster.cuh"
 
 constexpr int warpgroups = 2;
 // Blocks of 64 rows that a warpgroup multiplies.
@@ -22,15 +26,20 @@ constexpr int b_bytes = TILE_COLUMNS * 128;
 constexpr int stage_bytes = a_bytes + b_bytes;
 static_assert(TILE_ROWS % 128 == 0, "the warpgroups share the tile");
 
-// A block's share: a tile, and the steps of its depth from `first` to `end`. All of them, unless the depth is split.
+// A block's share: a tile, and the steps of its depth from `first` to `end`. All of them, unless the depth is split; then
+// parts differ by a step at most.
 struct Share {
     int tile, split, first, end;
 
-    __device__ __forceinline__ Share(const Boxes &g, int number)
-        : tile(SPLIT ? int(u32(number) % u32(g.tiles)) : number),
-          split(SPLIT ? int(u32(number) / u32(g.tiles)) : 0),
-          first(split * g.steps),
-          end(min(first + g.steps, g.kernel[0] * g.kernel[1] * g.kernel[2] * g.chunks)) {}
+    __device__ __forceinline__ Share(const Boxes &g, int number) {
+        // Blocks of a cluster have neighbouring numbers.
+        const int splits = SPLIT ? g.splits : CLUSTER;
+        tile = int(u32(number) / u32(splits)), split = number - tile * splits;
+        int steps = g.kernel[0] * g.kernel[1] * g.kernel[2] * g.chunks;
+        int each = int(u32(steps) / u32(splits)), longer = steps - each * splits;
+        first = split * each + min(split, longer);
+        end = first + each + (split < longer);
+    }
 };
 
 // A step of the depth: 64 channels of a tap.
@@ -104,50 +113,160 @@ __device__ __forceinline__ void write_partial(float (&sum)[TILE_COLUMNS / 2], fl
 }
 #endif
 
+// Multiplies a warpgroup's rows of a share of a tile, as its operands arrive.
+__device__ __forceinline__ void multiply(Sums &sums, const Share &share, Slot &slot, int group, u32 ring, u32 full,
+                                         u32 empty) {
+    bool elected = threadIdx.x % 32 == 0;
+    int last = 0;
+    for (int step = share.first; step < share.end; step++) {
+        mbarrier_wait_parity(full + 8 * slot.index, slot.parity);
+        u32 a = ring + slot.index * stage_bytes + group * row_blocks * 8192;
+        u32 b = ring + slot.index * stage_bytes + a_bytes;
+        wgmma_fence();
+#pragma unroll
+        for (int quarter = 0; quarter < tile_depth / 16; quarter++)
+#pragma unroll
+            for (int i = 0; i < row_blocks; i++)
+                wgmma_mma_async<TYPE, TILE_COLUMNS>(
+                    sums.of[i], wgmma_descriptor(a + i * 8192 + quarter * 32, 16, 1024),
+                    wgmma_descriptor(b + quarter * 32, 16, 1024), step > share.first || quarter > 0);
+        wgmma_commit_group();
+        // The wgmmas of the step before have finished, so this warp releases their slot.
+        wgmma_wait_group<1>();
+        if (elected && step > share.first) mbarrier_arrive(empty + 8 * last);
+        last = slot.index;
+        slot.advance();
+    }
+    wgmma_wait_group<0>();
+    if (elected) mbarrier_arrive(empty + 8 * last);
+#pragma unroll
+    for (int i = 0; i < row_blocks; i++) pin_registers(sums.of[i]);
+}
+
+// The first row in a tile of a warp's 16, of the `block`-th 64 rows of its warpgroup.
+__device__ __forceinline__ int first_row_of(int group, int block) {
+    return (group * row_blocks + block) * 64 + threadIdx.x % 128 / 32 * 16;
+}
+
+#if CLUSTER > 1
+constexpr int consumers = 128 * warpgroups;
+static_assert(TILE_ROWS * TILE_COLUMNS <= 128 * consumers, "the sums leave no registers for the rest");
+// Rows of sums begin eight banks apart, so that the four rows that half a warp stores at once lie in all banks.
+constexpr int sums_pitch = TILE_COLUMNS + 8;
+static_assert(TILE_ROWS * sums_pitch * 4 <= STAGES * stage_bytes, "the sums take the place of the ring");
+// The cluster's threads finish eight neighbouring columns of a row at a time, in so many turns.
+constexpr int wide_across = result_columns / wide;
+constexpr int wide_all = TILE_ROWS * wide_across;
+constexpr int wide_turns = (wide_all + CLUSTER * consumers - 1) / (CLUSTER * consumers);
+// Whether registers hold the epilogue's operands of all turns beside their sums and places.
+constexpr bool fetched_early = wide_turns * (12 + 4 * element_operands) <= 160;
+
+// Adds eight neighbouring sums of a block of the cluster.
+__device__ __forceinline__ void add_sums(float (&to)[wide], u32 from) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float4 four = load_shared_cluster(from + 16 * half);
+        to[4 * half] += four.x, to[4 * half + 1] += four.y, to[4 * half + 2] += four.z, to[4 * half + 3] += four.w;
+    }
+}
+
+// A consumer: the cluster multiplies a tile, each block a part of its depth, and each block finishes a share of the tile.
+__device__ __forceinline__ void consume(TYPE *y, const Boxes &g, const Epilogue &e, float *left, u32 full, u32 empty) {
+    int group = threadIdx.x / 128 - 1, thread = threadIdx.x - 128;
+    u32 ring = shared_address(left);
+    Share share(g, blockIdx.x);
+    {
+        Sums sums;
+        Slot slot;
+        multiply(sums, share, slot, group, ring, full, empty);
+        // The other warpgroup has read the ring as well.
+        named_barrier_sync(1, consumers);
+        int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < row_blocks; i++) {
+            float *to = left + (first_row_of(group, i) + lane / 4) * sums_pitch + lane % 4 * 2;
+#pragma unroll
+            for (int j = 0; j < TILE_COLUMNS / 8; j++)
+#pragma unroll
+                for (int lower = 0; lower < 2; lower++)
+                    store_pair(to + 8 * lower * sums_pitch + 8 * j, sums.of[i][4 * j + 2 * lower],
+                               sums.of[i][4 * j + 2 * lower + 1]);
+        }
+    }
+    barrier_cluster_arrive();
+    // The epilogue's operands come while the other blocks finish, if there is room for them.
+    Start start = start_of(g, share.tile);
+    int rows[wide_turns], columns[wide_turns];
+    u32 places[wide_turns];
+    Fetched<wide> fetched[wide_turns];
+    auto fetch_turn = [&](int turn) {
+        if (rows[turn] >= 0) fetch(fetched[turn], e, i64(rows[turn]) * g.columns + columns[turn]);
+    };
+#pragma unroll
+    for (int turn = 0; turn < wide_turns; turn++) {
+        int number = (turn * CLUSTER + share.split) * consumers + thread;
+        int row = number / wide_across, column = (number - row * wide_across) * wide;
+        columns[turn] = start.column + column;
+        places[turn] = ring + (row * sums_pitch + column) * 4;
+        rows[turn] = number < wide_all && columns[turn] < g.columns ? row_of(g, start, row) : -1;
+        if (fetched_early) fetch_turn(turn);
+    }
+    barrier_cluster_wait();
+    // Each block begins with its own sums and goes on with the next block's: always in the same order, and no two blocks
+    // read the same one at a time.
+    float results[wide_turns][wide] = {};
+#if GATED
+    float gates[wide_turns][wide] = {};
+#endif
+#pragma unroll
+    for (int i = 0; i < CLUSTER; i++) {
+        u32 rank = u32(share.split + i) % CLUSTER;
+#pragma unroll
+        for (int turn = 0; turn < wide_turns; turn++) {
+            if (rows[turn] < 0) continue;
+            u32 from = mapa(places[turn], rank);
+            add_sums(results[turn], from);
+#if GATED
+            add_sums(gates[turn], from + result_columns * 4);
+#endif
+        }
+    }
+    barrier_cluster_arrive();
+#pragma unroll
+    for (int turn = 0; turn < wide_turns; turn++) {
+        if (rows[turn] < 0) continue;
+        if (!fetched_early) fetch_turn(turn);
+#if GATED
+        apply_gate(results[turn], gates[turn], e, columns[turn]);
+#endif
+        apply_stages(results[turn], fetched[turn], e, rows[turn], columns[turn]);
+        store(y + i64(rows[turn]) * g.columns + columns[turn], results[turn]);
+    }
+    // The other blocks have read this one's sums.
+    barrier_cluster_wait();
+}
+#else
 // A consumer: a warpgroup multiplies its rows of every tile that arrives.
 __device__ __forceinline__ void consume(TYPE *y, float *partial, const Boxes &g, const Epilogue &e, u32 ring, u32 full,
                                         u32 empty, float *own) {
     int group = threadIdx.x / 128 - 1;
-    bool elected = threadIdx.x % 32 == 0;
     Slot slot;
     for (int number = blockIdx.x; number < g.tiles * g.splits; number += gridDim.x) {
         Share share(g, number);
         Sums sums;
-        int last = 0;
-        for (int step = share.first; step < share.end; step++) {
-            mbarrier_wait_parity(full + 8 * slot.index, slot.parity);
-            u32 a = ring + slot.index * stage_bytes + group * row_blocks * 8192;
-            u32 b = ring + slot.index * stage_bytes + a_bytes;
-            wgmma_fence();
-#pragma unroll
-            for (int quarter = 0; quarter < tile_depth / 16; quarter++)
-#pragma unroll
-                for (int i = 0; i < row_blocks; i++)
-                    wgmma_mma_async<TYPE, TILE_COLUMNS>(
-                        sums.of[i], wgmma_descriptor(a + i * 8192 + quarter * 32, 16, 1024),
-                        wgmma_descriptor(b + quarter * 32, 16, 1024), step > share.first || quarter > 0);
-            wgmma_commit_group();
-            // The wgmmas of the step before have finished, so this warp releases their slot.
-            wgmma_wait_group<1>();
-            if (elected && step > share.first) mbarrier_arrive(empty + 8 * last);
-            last = slot.index;
-            slot.advance();
-        }
-        wgmma_wait_group<0>();
-        if (elected) mbarrier_arrive(empty + 8 * last);
+        multiply(sums, share, slot, group, ring, full, empty);
         Start start = start_of(g, share.tile);
 #pragma unroll
         for (int i = 0; i < row_blocks; i++) {
-            pin_registers(sums.of[i]);
-            int first_row = (group * row_blocks + i) * 64 + threadIdx.x % 128 / 32 * 16;
 #if SPLIT
-            write_partial(sums.of[i], partial, g, start, share.split, first_row);
+            write_partial(sums.of[i], partial, g, start, share.split, first_row_of(group, i));
 #else
-            write_results<row_blocks>(sums.of[i], own, y, g, e, start, first_row);
+            write_results<row_blocks>(sums.of[i], own, y, g, e, start, first_row_of(group, i));
 #endif
         }
     }
 }
+#endif
 
 extern "C" __global__ void __launch_bounds__(384, 1)
     wgmma(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, TYPE *y, float *partial,
@@ -176,6 +295,10 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         }
     } else {
         setmaxnreg_inc<240>();
+#if CLUSTER > 1
+        consume(y, g, e, reinterpret_cast<float *>(shared), full, empty);
+#else
         consume(y, partial, g, e, ring, full, empty, strips + (threadIdx.x / 32 - 4) * (strip_bytes / 4));
+#endif
     }
 }

@@ -11,7 +11,10 @@ use super::{
 use crate::{
     Chip, CudaError,
     kernels::{DevicePointer, Implementation, Kernel, Launch, Places, names::type_name},
-    launch::{arguments, limits::grid},
+    launch::{
+        arguments,
+        limits::{PORTABLE_CLUSTER_BLOCKS, grid},
+    },
 };
 
 /// A tile of sums, and how many steps of its depth are in the ring.
@@ -46,13 +49,33 @@ impl Tile {
     }
 }
 
-/// A product in tiles, whose rows are boxes of results, with split-K: the depth of a tile is split among `splits` blocks.
-#[derive(Debug)]
+/// Who computes a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Blocks {
+    /// A block.
+    One,
+    /// Split-K by two launches: so many blocks each take a part of the depth, and leave partial sums to a second kernel.
+    Split(usize),
+    /// Split-K within the launch: the blocks are a cluster, and add up their sums through distributed shared memory.
+    Cluster(usize),
+}
+
+impl Blocks {
+    fn number(self) -> usize {
+        match self {
+            Blocks::One => 1,
+            Blocks::Split(number) | Blocks::Cluster(number) => number,
+        }
+    }
+}
+
+/// A product in tiles, whose rows are boxes of results.
+#[derive(Clone, Debug)]
 pub(super) struct Wgmma {
     problem: Arc<Problem>,
     tile: Tile,
     boxes: Boxes,
-    splits: usize,
+    blocks: Blocks,
     multiprocessors: usize,
 }
 
@@ -62,19 +85,23 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Wgmma)> {
         return Vec::new();
     }
     let multiprocessors = chip.multiprocessors as usize;
-    TILES
-        .into_iter()
-        .filter(|tile| tile.shared_bytes() <= chip.shared_bytes as usize)
-        .flat_map(|tile| {
-            let boxes = Boxes::of(problem, tile.rows);
-            let whole = Wgmma { problem: problem.clone(), tile, boxes, splits: 1, multiprocessors };
-            let split =
-                whole.splits_that_fill().map(|splits| Wgmma { splits, problem: problem.clone(), ..whole });
-            [Some(whole), split]
-        })
-        .flatten()
-        .map(|wgmma| (wgmma.expected_time(), wgmma))
-        .collect()
+    let mut offers = Vec::new();
+    for tile in TILES.into_iter().filter(|tile| tile.shared_bytes() <= chip.shared_bytes as usize) {
+        let boxes = Boxes::of(problem, tile.rows);
+        let whole = Wgmma { problem: problem.clone(), tile, boxes, blocks: Blocks::One, multiprocessors };
+        let timed = |blocks| {
+            let wgmma = Wgmma { blocks, ..whole.clone() };
+            (wgmma.expected_time(), wgmma)
+        };
+        // The best clusters, of which the tuner chooses.
+        let mut clusters: Vec<_> = whole.clusters_that_fit().map(timed).collect();
+        clusters.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+        clusters.truncate(2);
+        offers.push(timed(Blocks::One));
+        offers.extend(whole.split_that_fills().map(timed));
+        offers.append(&mut clusters);
+    }
+    offers
 }
 
 impl Wgmma {
@@ -87,15 +114,33 @@ impl Wgmma {
         self.boxes.number() * self.across()
     }
 
-    /// Into how many parts the depth is split so that each multiprocessor has at most one: of as many steps each, and at least
-    /// four. `None` if that would be one part. Values and their gates lie apart here, and side by side where partial sums are added.
-    fn splits_that_fill(&self) -> Option<usize> {
+    /// Into how many parts the depth is split so that each multiprocessor has at most one: of at least four steps each. `None` if
+    /// that would be one part. Values and their gates lie apart here, and side by side where partial sums are added.
+    fn split_that_fills(&self) -> Option<Blocks> {
         let steps = self.boxes.steps();
         let most = (self.multiprocessors / self.tiles()).min(steps / 4);
         if self.problem.gate.is_some() || most < 2 {
             return None;
         }
-        Some(steps.div_ceil(steps.div_ceil(most)))
+        // More parts would not make the longest shorter.
+        Some(Blocks::Split(steps.div_ceil(steps.div_ceil(most))))
+    }
+
+    /// Clusters that run all at once, each block with at least two steps. The largest tile leaves too few registers for what its
+    /// epilogue reads.
+    fn clusters_that_fit(&self) -> impl Iterator<Item = Blocks> {
+        let (tiles, steps) = (self.tiles(), self.boxes.steps());
+        let holds = self.tile.rows * self.tile.columns <= 128 * 256;
+        (2..=PORTABLE_CLUSTER_BLOCKS as usize)
+            .filter(move |&size| holds && tiles <= self.clusters_at_once(size) && 2 * size <= steps)
+            .map(Blocks::Cluster)
+    }
+
+    /// How many clusters of a size run at once, a block on each multiprocessor. Those of a cluster are on one GPC, which has
+    /// at least 16 on an H100 or H200.
+    fn clusters_at_once(&self, size: usize) -> usize {
+        const GPC: usize = 16;
+        self.multiprocessors / GPC * (GPC / size)
     }
 
     /// A rough estimate in clocks: whole waves of tiles, of which each has an epilogue that nothing overlaps. If there are few
@@ -104,14 +149,27 @@ impl Wgmma {
         // Multiply-adds of a multiprocessor in a clock, and bytes that the memory gives all of them.
         const RATE: f64 = 2048.0;
         const BANDWIDTH: f64 = 2000.0;
+        // Bytes that a multiprocessor reads in a clock from the others of its cluster, and the clocks of the barriers.
+        const DISTRIBUTED: f64 = 16.0;
+        const BARRIERS: f64 = 1000.0;
         let Tile { rows, columns, efficiency, .. } = self.tile;
-        let waves = (self.tiles() * self.splits).div_ceil(self.multiprocessors) as f64;
+        let blocks = self.blocks.number();
+        let waves = (self.tiles() * blocks).div_ceil(self.multiprocessors) as f64;
         let step = (rows * columns * TILE_DEPTH) as f64 / (RATE * efficiency);
-        let epilogue = (rows * columns) as f64 / 10.0;
-        let steps = self.boxes.steps().div_ceil(self.splits) as f64;
+        let sums = (rows * columns) as f64;
+        let (epilogue, second) = match self.blocks {
+            Blocks::One => (sums / 10.0, 0.0),
+            Blocks::Split(splits) => (sums / 10.0, split::expected_time(&self.problem, splits)),
+            Blocks::Cluster(size) => {
+                let share = sums / size as f64;
+                // Sums pass through shared memory; those of the others come from there.
+                (BARRIERS + sums / 32.0 + share / 10.0 + (sums - share) * 4.0 / DISTRIBUTED, 0.0)
+            }
+        };
+        let steps = self.boxes.steps().div_ceil(blocks) as f64;
         let weight = (self.problem.columns * self.problem.depth * 2) as f64 / BANDWIDTH;
         let products = waves * (steps * step + epilogue);
-        1500.0 + products.max(weight) + split::expected_time(&self.problem, self.splits)
+        1500.0 + products.max(weight) + second
     }
 }
 
@@ -119,25 +177,31 @@ impl Wgmma {
 unsafe impl Implementation for Wgmma {
     fn name(&self) -> String {
         let Tile { rows, columns, .. } = self.tile;
-        match self.splits {
-            1 => format!("wgmma {rows}x{columns}"),
-            splits => format!("wgmma {rows}x{columns} split {splits}"),
+        match self.blocks {
+            Blocks::One => format!("wgmma {rows}x{columns}"),
+            Blocks::Split(splits) => format!("wgmma {rows}x{columns} split {splits}"),
+            Blocks::Cluster(size) => format!("wgmma {rows}x{columns} cluster {size}"),
         }
     }
 
     fn workspace(&self) -> usize {
-        split::workspace(&self.problem, self.splits)
+        match self.blocks {
+            Blocks::Split(splits) => split::workspace(&self.problem, splits),
+            Blocks::One | Blocks::Cluster(_) => 0,
+        }
     }
 
     fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let Wgmma { problem, tile, boxes, splits, .. } = self;
-        let split = *splits > 1;
+        let Wgmma { problem, tile, boxes, blocks, .. } = self;
+        let split = matches!(blocks, Blocks::Split(_));
+        let cluster = if let Blocks::Cluster(size) = blocks { *size } else { 1 };
         // Partial sums are finished by the second kernel.
         let finished = if split { &problem.without_epilogue() } else { &**problem };
         let kernel = Kernel::new(SOURCE_WGMMA, "wgmma")
             .with("TYPE", type_name(problem.a.dtype))
             .with("GATED", bool_constant(problem.gate.is_some()))
             .with("SPLIT", bool_constant(split))
+            .with("CLUSTER", cluster)
             .with("TILE_ROWS", tile.rows)
             .with("TILE_COLUMNS", tile.columns)
             .with("STAGES", tile.stages);
@@ -148,14 +212,17 @@ unsafe impl Implementation for Wgmma {
             boxes.map_of_b(problem, places, tile.result_columns(problem)),
             places.outputs[0],
             if split { places.workspace } else { DevicePointer::NULL },
-            boxes.argument(problem, self.across(), *splits)?,
+            boxes.argument(problem, self.across(), blocks.number())?,
             finished.epilogue_argument(places),
         ];
-        let blocks = grid((self.tiles() * splits).min(self.multiprocessors))?;
-        let mut launch = Launch::new(kernel, blocks, 384, arguments);
+        // A cluster has one tile; other blocks take tiles in turns.
+        let all = self.tiles() * blocks.number();
+        let running = if cluster > 1 { all } else { all.min(self.multiprocessors) };
+        let mut launch = Launch::new(kernel, grid(running)?, 384, arguments);
         launch.shared_bytes = tile.shared_bytes() as u32;
+        launch.cluster = cluster as u32;
         let mut launches = vec![launch];
-        if split {
+        if let Blocks::Split(splits) = blocks {
             launches.push(split::reduction(problem, *splits, places)?);
         }
         Ok(launches)
