@@ -18,10 +18,14 @@ use kinora_cuda::{
     simulation::{SimulatedBench, SimulatedRun},
     vendor::Libraries,
 };
-use kinora_graph::{DType, Tensor, TensorType};
+use kinora_graph::{
+    DType, Op, Tensor, TensorType,
+    op::{Activation, Linear, Stage},
+};
 use kinora_testing::{
+    compare,
     edge_cases::{self, Family},
-    executor::Executor,
+    executor::{Executor, Reference},
     golden,
 };
 
@@ -218,4 +222,50 @@ fn edges_reach_clusters_of_every_size() {
         assert!(reached.iter().any(|(reached, _)| *reached == size.to_string()), "{size}: {reached:?}");
     }
     assert!(reached.iter().filter(|(_, gated)| *gated).count() > 1, "{reached:?}");
+}
+
+/// Clusters of the larger tiles, which are offered first only if there are more tiles than the edges have: too many for every
+/// kernel to run.
+#[test]
+fn clusters_of_large_tiles() {
+    if !there_is_nvrtc() {
+        return;
+    }
+    let bench = SimulatedBench::new(Chip::typical(Architecture::HOPPER), options()).unwrap();
+    let simulator = OnSimulator { bench, like: None };
+    let mut reached = BTreeSet::new();
+    for (rows, depth, columns, gate) in
+        [(507, 328, 1912, None), (250, 1000, 1272, None), (507, 328, 1904, Some(Activation::Gelu))]
+    {
+        let out = if gate.is_some() { columns / 2 } else { columns };
+        // Positive and of many sizes, so that nothing cancels and no two rows are alike.
+        let operand = |shape: &[usize]| {
+            let values: Vec<f32> =
+                (0..shape.iter().product()).map(|i: usize| (i * 7919 % 1009) as f32 / 1009.0).collect();
+            Tensor::from_f32(DType::F16, shape, &values).unwrap()
+        };
+        let operands = [&[rows, depth][..], &[columns, depth], &[columns], &[rows, out]].map(operand);
+        let operands: Vec<&Tensor> = operands.iter().collect();
+        let epilogue = vec![Stage::Scale(0.01), Stage::Add];
+        let op = Op::Linear(Linear { bias: true, gate, epilogue, ..Linear::default() });
+        let inputs: Vec<&TensorType> = operands.iter().map(|operand| operand.ty()).collect();
+        let types = op.infer(&inputs).unwrap();
+        let call = Call { layer: "op", op: &op, inputs: &inputs, outputs: &[&types[0]] };
+        let bytes: Vec<&[u8]> = operands.iter().map(|operand| operand.bytes()).collect();
+        let expected = Reference.run(&op, &operands).unwrap();
+        let ways = implementations(&call, simulator.chip(), KernelSet::Fused, &Libraries::default()).unwrap();
+        for way in ways {
+            let name = way.name();
+            let Some((tile, _)) = name.split_once(" cluster ") else { continue };
+            // The edges have the others.
+            if tile.ends_with("x64") || tile.ends_with("128x128") {
+                continue;
+            }
+            let got = simulator.run(&call, &*way, &bytes).unwrap();
+            let got = Tensor::from_bytes(types[0].clone(), &got[0]).unwrap();
+            compare::close(&expected[0], &got).unwrap();
+            reached.insert(tile.to_owned());
+        }
+    }
+    assert!(["wgmma 128x160", "wgmma 256x128"].iter().all(|tile| reached.contains(*tile)), "{reached:?}");
 }
