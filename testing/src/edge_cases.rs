@@ -462,6 +462,68 @@ macro_rules! edge_tests {
     };
 }
 
+/// Checks convolutions of few columns, for which backends have kernels of their own: images that tiles do not cover evenly, windows of
+/// several shapes, channels and columns that fill no tile, and the stages that follow.
+///
+/// # Panics
+/// If an executor differs from the reference.
+pub fn check_few_columns(dtype: DType, executors: &[&dyn Executor]) {
+    let same = Conv::spatial([3, 3], 1, 1);
+    let relu = Stage::Activate(Activation::Relu);
+    let silu = Stage::Activate(Activation::Silu);
+    let blend = Stage::Blend { accumulator_first: true };
+    let mut o = Operands::new(dtype, 1.0);
+    let mut cases = Vec::new();
+    for ([images, height, width, channels], out, conv, epilogue) in [
+        // Several tiles in each direction, several images, and what an autoencoder's block ends with.
+        ([2, 35, 27, 64], 64, same.clone(), vec![Stage::Add, relu]),
+        ([1, 1, 1, 64], 64, same.clone(), vec![relu]),
+        ([3, 16, 8, 64], 64, same.clone(), vec![Stage::Scale(0.5)]),
+        ([2, 17, 9, 40], 56, same.clone(), vec![Stage::AddChannels, silu, blend]),
+        ([1, 20, 19, 64], 40, Conv::spatial([3, 3], 1, 0), vec![Stage::Mul, Stage::Add]),
+        ([1, 19, 23, 24], 64, Conv { dilation: [1, 2, 3], ..Conv::spatial([3, 3], 1, 2) }, vec![]),
+        ([1, 18, 10, 128], 64, Conv::spatial([2, 2], 1, 0), vec![relu]),
+        ([1, 5, 21, 136], 64, Conv::spatial([1, 3], 1, 1), vec![Stage::Add]),
+        ([1, 33, 9, 64], 48, Conv { padding: [[0; 2], [2, 0], [0, 1]], ..same.clone() }, vec![silu]),
+        // Frames around an image that a window of one frame does not read.
+        ([2, 9, 8, 8], 64, Conv { padding: [[1, 1], [1, 1], [1, 1]], frames: 2, ..same.clone() }, vec![]),
+        // What has too many taps, channels or columns for the weight to stay.
+        ([1, 12, 12, 64], 64, Conv::spatial([5, 5], 1, 2), vec![Stage::Add]),
+        ([1, 9, 17, 72], 64, same.clone(), vec![Stage::Add]),
+        ([1, 9, 17, 64], 72, same.clone(), vec![relu]),
+        ([1, 9, 17, 64], 32, same.clone(), vec![relu]),
+        ([1, 9, 17, 64], 3, same, vec![]),
+    ] {
+        let [kt, kh, kw] = conv.kernel;
+        let conv = Op::Conv(Conv { bias: true, epilogue: epilogue.clone(), ..conv });
+        let mut inputs = vec![
+            o.positive_x(&[images, height, width, channels]),
+            o.positive_w(&[out, kt, kh, kw, channels]),
+            o.positive_w(&[out]),
+        ];
+        // The result without its stages says how large their operands are.
+        let plain = match &conv {
+            Op::Conv(conv) => Op::Conv(Conv { epilogue: Vec::new(), ..conv.clone() }),
+            _ => unreachable!("it is a convolution"),
+        };
+        let shape =
+            plain.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).unwrap()[0].shape.to_vec();
+        for stage in epilogue {
+            match stage {
+                Stage::AddChannels => inputs.push(o.positive_x(&[shape[0], 1, 1, out])),
+                Stage::Add | Stage::Mul => inputs.push(o.positive_x(&shape)),
+                Stage::Blend { .. } => {
+                    inputs.push(o.positive_x(&shape));
+                    inputs.push(o.positive_w(&[1]));
+                }
+                Stage::Activate(_) | Stage::Scale(_) => {}
+            }
+        }
+        cases.push((conv, inputs));
+    }
+    check(&cases, executors);
+}
+
 /// The case that large magnitudes are made for: products beyond 65504 are the same infinity everywhere.
 ///
 /// # Panics

@@ -146,3 +146,29 @@ kinora_testing::edge_tests!(crate::check_edges);
 fn overflow_is_the_same_infinity() {
     check(check_overflow);
 }
+
+/// Convolutions of few columns by two multiprocessors' worth of blocks, so that a block has several tiles.
+fn few_columns(dtype: DType) {
+    let Some(device) = gpu::open() else { return };
+    let chip = Chip { multiprocessors: 2, ..device.info().chip() };
+    let bench = Workbench::new(&device, chip, CompilerOptions::from_environment()).unwrap();
+    let executor = EveryKernel {
+        name: "two multiprocessors".to_owned(),
+        bench: OnGpu { bench, poison: Some(0xFF), share: Share::from_environment() },
+        set: KernelSet::Fused,
+        traced: false,
+        all: true,
+        vendor: false,
+    };
+    edge_cases::check_few_columns(dtype, &[&executor]);
+}
+
+#[test]
+fn few_columns_in_f16() {
+    few_columns(DType::F16);
+}
+
+#[test]
+fn few_columns_in_bf16() {
+    few_columns(DType::BF16);
+}

@@ -269,3 +269,30 @@ fn clusters_of_large_tiles() {
     }
     assert!(["wgmma 128x160", "wgmma 256x128"].iter().all(|tile| reached.contains(*tile)), "{reached:?}");
 }
+
+/// Convolutions of few columns on a Hopper chip of two multiprocessors, so that a block has several tiles.
+fn few_columns(dtype: DType) {
+    if !there_is_nvrtc() {
+        return;
+    }
+    let chip = Chip { multiprocessors: 2, ..Chip::typical(Architecture::HOPPER) };
+    let executor = EveryKernel {
+        name: "simulated small Hopper".to_owned(),
+        bench: OnSimulator { bench: SimulatedBench::new(chip, options()).unwrap(), like: None },
+        set: KernelSet::Fused,
+        traced: std::env::var_os("KINORA_TRACE").is_some(),
+        all: true,
+        vendor: false,
+    };
+    edge_cases::check_few_columns(dtype, &[&executor]);
+}
+
+#[test]
+fn few_columns_in_f16() {
+    few_columns(DType::F16);
+}
+
+#[test]
+fn few_columns_in_bf16() {
+    few_columns(DType::BF16);
+}

@@ -13,6 +13,7 @@ mod problem;
 mod resident;
 mod simt;
 mod split;
+mod stationary;
 #[cfg(test)]
 mod tests;
 mod wgmma;
@@ -32,6 +33,8 @@ const SOURCE_FINISH: Source = Source { path: "matrix/finish.cu", text: include_s
 const SOURCE_REDUCE: Source = Source { path: "matrix/reduce.cu", text: include_str!("reduce.cu") };
 const SOURCE_GATHERED: Source = Source { path: "matrix/gathered.cu", text: include_str!("gathered.cu") };
 const SOURCE_RESIDENT: Source = Source { path: "matrix/resident.cu", text: include_str!("resident.cu") };
+const SOURCE_STATIONARY: Source =
+    Source { path: "matrix/stationary.cu", text: include_str!("stationary.cu") };
 const SOURCE_WGMMA: Source = Source { path: "matrix/wgmma.cu", text: include_str!("wgmma.cu") };
 
 /// The kernels for a linear layer, a convolution or a product of activations, the one to choose first. `norms` gives the
@@ -92,6 +95,9 @@ fn products(
     timed.truncate(10);
     // Those for few columns or little depth, which are seldom far behind.
     if let Some((time, offer)) = resident::offer(&problem, chip) {
+        timed.push((time, Box::new(offer)));
+    }
+    if let Some((time, offer)) = stationary::offer(&problem, chip) {
         timed.push((time, Box::new(offer)));
     }
     if let Some((time, offer)) = gathered::offer(&problem, chip) {

@@ -46,8 +46,8 @@ __device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap 
                 u32 barrier = m.full + 8 * slot.index;
                 mbarrier_arrive_expect_tx(barrier, slot_bytes);
                 tma_load_5d(m.ring + slot.index * slot_bytes, map_a, barrier, chunk * tile_depth,
-                            start.at[0] + x * g.dilation[0] - g.padding[0], start.at[1] - g.padding[1], start.at[2],
-                            start.at[3]);
+                            start.at[0] + x * g.dilation[0] - g.padding[0], start.at[1] - g.padding[1],
+                            start.at[2] - g.padding[2], start.at[3]);
                 slot.advance();
             }
     }

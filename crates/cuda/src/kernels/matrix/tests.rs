@@ -307,8 +307,8 @@ fn convolutions_of_an_autoencoder_have_kernels_of_their_own() {
     let f16 = DType::F16;
     for (side, channels, columns, expected) in [
         (512, 3, 64, "gathered"),
-        (512, 64, 64, "resident 64"),
-        (256, 64, 64, "resident 64"),
+        (512, 64, 64, "stationary"),
+        (256, 64, 64, "stationary"),
         (512, 64, 3, "resident 8"),
         // The weight does not fit into shared memory.
         (512, 128, 128, "wgmma 256x128"),
