@@ -84,10 +84,10 @@ impl Stationary {
     fn expected_time(&self) -> f64 {
         // A wgmma of 16 depths takes a clock for two pixels.
         let products = (self.boxes.steps() * TILE_DEPTH / 16 * PIXELS / 2) as f64;
-        let epilogue = (PIXELS * COLUMNS) as f64 / 6.0;
+        let epilogue = (PIXELS * COLUMNS) as f64 / 10.0;
         let waves = self.boxes.number().div_ceil(self.multiprocessors) as f64;
         let weight = (self.boxes.steps() * COLUMNS * TILE_DEPTH * 2) as f64 / 32.0;
-        1500.0 + weight + waves * (products * 1.15).max(epilogue / 2.0) + epilogue
+        1500.0 + weight + waves * (products * 1.05).max(epilogue) + epilogue
     }
 }
 
