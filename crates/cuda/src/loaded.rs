@@ -45,7 +45,6 @@ impl KernelPool {
 }
 
 impl LoadedKernels {
-
     /// Loads what the compiler made.
     ///
     /// # Errors

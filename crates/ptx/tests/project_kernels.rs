@@ -485,7 +485,7 @@ fn group_norm_of_a_whole_slab() {
         ("WHOLE", "1"),
         ("THREADS", "64"),
         ("PER_THREAD", "1"),
-        ("LEAST_ROWS", "60"),
+        ("FULL_TURNS", "0"),
         ("CHANNELS", "64"),
         ("MEMBERS", "8"),
         ("GROUPS", "1"),

@@ -33,8 +33,9 @@ pub fn run(arguments: &ListArgs) -> Result<(), Failure> {
         text.push_str(&as_text(model));
     }
     let _ = writeln!(text, "\nShort names:");
+    let width = SHORT_NAMES.iter().map(|short| short.name.len()).max().unwrap_or(0);
     for short in SHORT_NAMES {
-        let _ = writeln!(text, "  {:<8} {}\n  {:<8} {}", short.name, short.repo, "", short.about);
+        let _ = writeln!(text, "  {:<width$} {}\n  {:<width$} {}", short.name, short.repo, "", short.about);
     }
     let _ = writeln!(text, "\nThe cache is {}", hub.cache.display());
     print(&text)

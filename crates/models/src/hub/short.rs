@@ -26,7 +26,7 @@ pub const SHORT_NAMES: [ShortName; 8] = [
     ShortName {
         name: "sd-turbo",
         repo: "stabilityai/sd-turbo",
-        about: "Stable Diffusion Turbo, pictures and live video of 512×512 in one step",
+        about: "Stable Diffusion Turbo, live video of 512×512 in one step",
     },
     ShortName {
         name: "sd15",
@@ -36,12 +36,12 @@ pub const SHORT_NAMES: [ShortName; 8] = [
     ShortName {
         name: "lcm",
         repo: "SimianLuo/LCM_Dreamshaper_v7",
-        about: "a latent consistency model, pictures and live video of 768×768 in two to eight steps",
+        about: "a latent consistency model, 768×768 in two to eight steps",
     },
     ShortName {
         name: "sdxl-turbo",
         repo: "stabilityai/sdxl-turbo",
-        about: "Stable Diffusion XL Turbo, pictures and live video of 512×512 in one step",
+        about: "Stable Diffusion XL Turbo, live video of 512×512 in one step",
     },
     ShortName {
         name: "taesd",

@@ -85,31 +85,42 @@ fn products(
     let mut offers: Vec<Box<dyn Implementation>> = Vec::new();
     // Those on tensor cores that are expected to be fast, the fastest first. The estimate is rough; the tuner corrects it.
     let mut timed: Vec<(f64, Box<dyn Implementation>)> = Vec::new();
+    // Those that no GPU has run yet, only the simulator: the tuner may choose them, the estimate alone may not.
+    let mut unmeasured: Vec<(f64, Box<dyn Implementation>)> = Vec::new();
     for (time, offer) in wgmma::offers(&problem, chip) {
-        timed.push((time, Box::new(offer)));
+        let list = if offer.is_cluster() { &mut unmeasured } else { &mut timed };
+        list.push((time, Box::new(offer)));
     }
     for (time, offer) in mma::offers(&problem, chip) {
         timed.push((time, Box::new(offer)));
     }
-    timed.sort_by(|(left, _), (right, _)| left.total_cmp(right));
+    by_time(&mut timed);
     timed.truncate(10);
+    by_time(&mut unmeasured);
+    unmeasured.truncate(4);
     // Those for few columns or little depth, which are seldom far behind.
     if let Some((time, offer)) = resident::offer(&problem, chip) {
         timed.push((time, Box::new(offer)));
     }
     if let Some((time, offer)) = stationary::offer(&problem, chip) {
-        timed.push((time, Box::new(offer)));
+        unmeasured.push((time, Box::new(offer)));
     }
     if let Some((time, offer)) = gathered::offer(&problem, chip) {
         timed.push((time, Box::new(offer)));
     }
-    timed.sort_by(|(left, _), (right, _)| left.total_cmp(right));
-    offers.extend(timed.into_iter().map(|(_, offer)| offer));
+    by_time(&mut timed);
+    by_time(&mut unmeasured);
+    offers.extend(timed.into_iter().chain(unmeasured).map(|(_, offer)| offer));
     for offer in simt::offers(&problem, chip) {
         offers.push(Box::new(offer));
     }
     offers.extend(library::offers(&problem, libraries));
     offers
+}
+
+/// Sorts offers by the time that they are expected to take.
+fn by_time(offers: &mut [(f64, Box<dyn Implementation>)]) {
+    offers.sort_by(|(left, _), (right, _)| left.total_cmp(right));
 }
 
 /// Whether the result of an op of this family may overwrite an operand: a tensor that the epilogue reads element by element.

@@ -105,6 +105,11 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Wgmma)> {
 }
 
 impl Wgmma {
+    /// Whether the blocks of a cluster share a tile.
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.blocks, Blocks::Cluster(_))
+    }
+
     /// Tiles across the columns of the result.
     fn across(&self) -> usize {
         self.problem.result_columns().div_ceil(self.tile.result_columns(&self.problem))

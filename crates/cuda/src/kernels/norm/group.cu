@@ -164,7 +164,8 @@ __device__ __forceinline__ Part with_factor(Part part, float epsilon) {
 
 #if WHOLE
 // A cluster of blocks has all rows of GROUPS groups, each block some of them, and its threads hold them in registers:
-// one read, one write. Every block has LEAST_ROWS rows or more, and a thread has PER_THREAD or fewer.
+// one read, one write. A thread has PER_THREAD rows or fewer; in the first FULL_TURNS of them every lane of every block has
+// a row.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     group_whole(TYPE *y, const TYPE *x, Affine affine, Slab slab, float epsilon) {
     wait_for_launch_before();
@@ -178,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     // The threads beyond the last lane read what the first lane reads, and write nothing.
     const int row = lane < lanes ? lane : 0;
     const i64 start = (i64(image) * slab.rows + first) * CHANNELS + channel, own = start + i64(row) * CHANNELS;
-    auto exists = [&](int k) { return (k + 1) * lanes <= LEAST_ROWS || row + k * lanes < rows; };
+    auto exists = [&](int k) { return k < FULL_TURNS || row + k * lanes < rows; };
 
     const Vector origin = read(x + start);
     Vector held[PER_THREAD];

@@ -317,7 +317,7 @@ impl Whole {
             .kernel("group_whole", problem, extents)
             .with("WHOLE", 1)
             .with("PER_THREAD", self.held)
-            .with("LEAST_ROWS", extents.rows.saturating_sub(rows * (self.cluster - 1)))
+            .with("FULL_TURNS", extents.rows.saturating_sub(rows * (self.cluster - 1)) / self.set.lanes())
             .with("CLUSTER", self.cluster)
             .with("RESIDENT", self.resident);
         let arguments = arguments![
