@@ -107,6 +107,7 @@ impl Planned {
             arena,
             resident: HashMap::new(),
             packed: HashMap::new(),
+            clip_weights: Vec::new(),
             borrowed_bytes: 0,
             nothing: Tensor::zeros(TensorType::new(DType::F32, [0])),
             clip_has_run: false,
@@ -127,8 +128,9 @@ impl Planned {
 ///   packed right operand of a batched matrix product;
 /// - while an op runs, a row in each thread for a norm or a softmax, f32 copies of biases and other vectors, and three
 ///   numbers per row if a norm is fused into a linear layer;
+/// - with each clip phase, the packed form of the weights that it computes, which [`Plan::weight_bytes`] counts;
 /// - while an op runs, the packed form of a weight, or of a right operand that serves a whole batch, which is known only
-///   after loading: about as large as it is;
+///   in the op's own phase: about as large as it is;
 /// - while an op runs, an f32 copy of the input of a convolution with a norm fused in, or of a linear layer with a group
 ///   norm. The passes never fuse these for the CPU; a graph may come with them.
 #[derive(Debug)]
@@ -141,6 +143,8 @@ pub struct Program {
     resident: HashMap<ValueId, Arc<Tensor>>,
     /// Weights of matrix products, in the kernels' own order, by node.
     packed: HashMap<NodeId, Arc<PackedWeight>>,
+    /// The weights of matrix products of the step phase that the clip phase computes, by node.
+    clip_weights: Vec<(NodeId, ValueId)>,
     /// The size of those weights that other programs had loaded before.
     borrowed_bytes: usize,
     /// Placeholder for a weight that exists only in packed form: a tensor without elements.
@@ -191,7 +195,8 @@ impl Program {
     }
 
     /// The memory that the weights take, in bytes: packed, and so padded to whole panels, for matrix products, and
-    /// unpacked for everything else. [`Plan::weight_bytes`] predicts it.
+    /// unpacked for everything else. [`Plan::weight_bytes`] predicts it, with the weights that the clip phase computes, which
+    /// are packed when it has run.
     pub fn weight_bytes(&self) -> usize {
         let packed: usize = self.packed.values().map(|weight| weight.bytes()).sum();
         packed + self.resident.values().map(|tensor| tensor.bytes().len()).sum::<usize>()
@@ -216,8 +221,7 @@ impl Program {
         self.start_clip();
         self.write_inputs(Phase::Clip, inputs)?;
         self.write_inputs(Phase::Step, inputs)?;
-        self.run_phase(Phase::Clip)?;
-        self.clip_has_run = true;
+        self.run_clip_phase()?;
         self.run_phase(Phase::Step)?;
         self.read_outputs()
     }
@@ -231,9 +235,7 @@ impl Program {
         tensors::refuse_unknown(&self.graph, &[Phase::Clip], inputs)?;
         self.start_clip();
         self.write_inputs(Phase::Clip, inputs)?;
-        self.run_phase(Phase::Clip)?;
-        self.clip_has_run = true;
-        Ok(())
+        self.run_clip_phase()
     }
 
     /// Sets a step's inputs, replays the step, and returns the results.
@@ -292,6 +294,12 @@ impl Program {
             let raw = node.inputs.iter().enumerate().filter(|(i, _)| Some(*i) != weight);
             resident.extend(raw.map(|(_, &value)| value).filter(|&value| known(value)));
         }
+        for step in self.plan.steps(Phase::Step) {
+            let node = self.graph.node(step.node);
+            let weight = PackedWeight::operand(&node.op).map(|operand| node.inputs[operand]);
+            let of_clip = weight.filter(|value| phases[value.index()] == Phase::Clip);
+            self.clip_weights.extend(of_clip.map(|value| (step.node, value)));
+        }
         resident.sort_unstable();
         resident.dedup();
 
@@ -339,6 +347,23 @@ impl Program {
                 self.arena[offset..offset + bytes].copy_from_slice(tensor.bytes());
             }
         }
+        Ok(())
+    }
+
+    /// Runs the clip phase, and packs the weights that it has computed for the steps.
+    fn run_clip_phase(&mut self) -> Result<(), RunError> {
+        self.run_phase(Phase::Clip)?;
+        for &(node, value) in &self.clip_weights {
+            // The old one's memory goes before the new one's comes.
+            self.packed.remove(&node);
+            let (op, ty, isa) = (&self.graph.node(node).op, self.graph.ty(value), self.options.isa);
+            tensors::reserve(PackedWeight::bytes_of(isa, op, ty))?;
+            let Buffer { offset, .. } = self.buffer(value)?;
+            // SAFETY: the plan's buffers lie within the arena and are as large as the value's type; no node runs meanwhile.
+            let weight = unsafe { View::new(ty, self.arena.as_mut_ptr().add(offset)) };
+            self.packed.insert(node, Arc::new(PackedWeight::new(isa, op, weight)));
+        }
+        self.clip_has_run = true;
         Ok(())
     }
 

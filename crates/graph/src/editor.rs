@@ -93,13 +93,41 @@ impl Editor {
 
     /// Adds a constant.
     pub fn constant(&mut self, name: impl Into<String>, tensor: Tensor) -> ValueId {
+        self.source(name.into(), tensor.ty().clone(), Source::Constant(tensor), Phase::Load)
+    }
+
+    /// Adds an input. Passes add none: a graph's inputs are its caller's.
+    ///
+    /// # Errors
+    /// If there is an input of this name, or the phase is [`Phase::Load`].
+    pub fn input(
+        &mut self,
+        name: impl Into<String>,
+        ty: TensorType,
+        phase: Phase,
+    ) -> Result<ValueId, GraphError> {
+        let name = name.into();
+        if phase == Phase::Load {
+            return Err(GraphError::LoadInput(name));
+        }
+        if self.graph.inputs.iter().any(|&input| self.value(input).name == name) {
+            return Err(GraphError::Duplicate(format!("input {name}")));
+        }
+        let id = self.source(name, ty, Source::Input(phase), phase);
+        self.graph.inputs.push(id);
+        Ok(id)
+    }
+
+    /// Adds a weight. One of a name that the graph has already is another value, which is loaded like the first.
+    pub fn parameter(&mut self, name: impl Into<String>, ty: TensorType) -> ValueId {
+        self.source(name.into(), ty, Source::Parameter, Phase::Load)
+    }
+
+    /// Adds a value that no node makes.
+    fn source(&mut self, name: String, ty: TensorType, source: Source, phase: Phase) -> ValueId {
         self.readers.push(Vec::new());
-        self.phases.push(Phase::Load);
-        self.graph.push_value(Value {
-            name: name.into(),
-            ty: tensor.ty().clone(),
-            source: Source::Constant(tensor),
-        })
+        self.phases.push(phase);
+        self.graph.push_value(Value { name, ty, source })
     }
 
     /// Adds a node.
@@ -301,6 +329,30 @@ mod tests {
         let graph = editor.finish().unwrap();
         assert_eq!(graph.nodes().iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["new", "b"]);
         assert_eq!(graph.use_counts()[graph.inputs()[0].index()], 1);
+    }
+
+    #[test]
+    fn a_weight_may_become_one_that_depends_on_an_input() {
+        let mut g = GraphBuilder::new("g");
+        let ty = TensorType::new(DType::F32, [4]);
+        let x = g.input("x", ty.clone(), Phase::Step).unwrap();
+        let weight = g.parameter("weight", ty.clone()).unwrap();
+        let y = g.mul("y", x, weight).unwrap();
+        g.output("y", y).unwrap();
+        let mut editor = Editor::new(&g.finish());
+        let strength = editor.input("strength", TensorType::new(DType::F32, [1]), Phase::Clip).unwrap();
+        let base = editor.parameter("weight", ty.clone());
+        let scaled = editor.add("scaled", Op::Mul, &[base, strength]).unwrap()[0];
+        assert_eq!(editor.phase(scaled), Phase::Clip);
+        editor.replace_uses(weight, scaled).unwrap();
+        assert!(matches!(editor.input("x", ty.clone(), Phase::Step), Err(GraphError::Duplicate(_))));
+        assert!(matches!(editor.input("z", ty, Phase::Load), Err(GraphError::LoadInput(_))));
+        let graph = editor.finish().unwrap();
+        assert_eq!(graph.nodes().iter().map(|n| n.name.as_str()).collect::<Vec<_>>(), ["scaled", "y"]);
+        let names =
+            |ids: &[ValueId]| -> Vec<String> { ids.iter().map(|&id| graph.value(id).name.clone()).collect() };
+        assert_eq!(names(graph.inputs()), ["x", "strength"]);
+        assert_eq!(graph.parameters().count(), 1);
     }
 
     #[test]

@@ -13,9 +13,9 @@ pub trait Target {
         0
     }
 
-    /// How many bytes the op's own copy of a weight takes, laid out for its kernel when the weights are loaded: one
-    /// copy per node, which then does not need the plain tensor. `None` if the op reads the plain tensor. Asked for
-    /// operands of the clip and step phases that are known at load.
+    /// How many bytes the op's own copy of a weight takes, laid out for its kernel when the weight is known: one copy per
+    /// node, which then does not need the plain tensor. `None` if the op reads the plain tensor. Asked for operands that
+    /// are known before the op's phase.
     fn packed_weight_bytes(&self, _op: &Op, _operand: usize, _ty: &TensorType) -> Option<usize> {
         None
     }

@@ -83,7 +83,13 @@ impl LinearParts {
 
     /// Whether weight and bias are known when the model is loaded, so that a changed one is computed once.
     pub(super) fn is_known_at_load(&self, editor: &Editor) -> bool {
-        [Some(self.weight), self.bias].into_iter().flatten().all(|v| editor.phase(v) == Phase::Load)
+        self.known(editor) == Phase::Load
+    }
+
+    /// The phase in which both weight and bias are known.
+    pub(super) fn known(&self, editor: &Editor) -> Phase {
+        let both = [Some(self.weight), self.bias].into_iter().flatten();
+        both.map(|v| editor.phase(v)).max().unwrap_or(Phase::Load)
     }
 }
 

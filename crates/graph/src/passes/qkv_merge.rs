@@ -5,13 +5,14 @@ use super::{
     linear_parts::{LinearParts, reshaped, reshaped_rows},
 };
 use crate::{
-    Editor, Graph, GraphError, NodeId, Op, Target, Tensor, TensorType, ValueId,
+    Editor, Graph, GraphError, NodeId, Op, Phase, Target, Tensor, TensorType, ValueId,
     op::{Attention, Concat, Linear},
 };
 
 /// Merges the projections of queries, keys and values that read the same tensor into one product with their stacked
 /// weights. The attention reads the packed result at three offsets. In cross-attention, where only keys and values
-/// share their input, those two are merged. If only some have a bias, the missing ones become zeros.
+/// share their input, those two are merged. If only some have a bias, the missing ones become zeros. Weights of the step phase
+/// would be stacked for every step, and are left.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QkvMerge;
 
@@ -56,7 +57,7 @@ impl Projection {
             && out.saturating_mul(size_of::<f32>()) <= MAX_VECTOR_BYTES
             && parts.ends_in_bias()
             && parts.norm().is_none()
-            && parts.is_known_at_load(editor);
+            && parts.known(editor) < Phase::Step;
         plain.then(|| Projection { name: node.name.clone(), parts, operand: editor.ty(operand).clone() })
     }
 
@@ -149,7 +150,7 @@ fn merged_name<'a>(names: impl Iterator<Item = &'a str> + Clone) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FuseNothing, GraphBuilder, Phase, Shape, passes::names};
+    use crate::{DType, FuseNothing, GraphBuilder, Shape, passes::names};
 
     fn f32_type(shape: impl Into<Shape>) -> TensorType {
         TensorType::new(DType::F32, shape)
@@ -198,6 +199,30 @@ mod tests {
         assert_eq!(weights, ["attn1.to_q.weight", "attn1.to_k.weight", "attn1.to_v.weight"]);
         // A second run finds nothing.
         assert_eq!(QkvMerge.run(&after, &FuseNothing).unwrap(), after);
+    }
+
+    #[test]
+    fn weights_of_the_clip_phase_are_merged_and_those_of_the_step_phase_are_not() {
+        for (phase, merged) in [(Phase::Clip, true), (Phase::Step, false)] {
+            let mut g = GraphBuilder::new("g");
+            let x = g.input("x", f32_type([2, 6, 8]), Phase::Step).unwrap();
+            let strength = g.input("strength", f32_type([1]), phase).unwrap();
+            let qkv = ["q", "k", "v"].map(|name| {
+                let mut weight = g.parameter(&format!("{name}.weight"), f32_type([8, 8])).unwrap();
+                if name != "k" {
+                    weight = g.mul(&format!("{name}.scaled"), weight, strength).unwrap();
+                }
+                g.linear(name, x, weight, None).unwrap()
+            });
+            let a = g.attention("attention", qkv, &[], Attention::over_positions(2, 4)).unwrap();
+            g.output("y", a).unwrap();
+            let after = QkvMerge.run(&g.finish(), &FuseNothing).unwrap();
+            let stacked = after.nodes().iter().find(|n| n.name == "qkv.weight");
+            assert_eq!(stacked.is_some(), merged);
+            if let Some(stacked) = stacked {
+                assert_eq!(after.phases()[stacked.outputs[0].index()], Phase::Clip);
+            }
+        }
     }
 
     #[test]

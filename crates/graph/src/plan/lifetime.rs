@@ -127,10 +127,9 @@ impl<'g> Facts<'g> {
             plain[output.value.index()] = true;
         }
         let mut packed = 0usize;
-        for (node, _) in self.graph.nodes().iter().zip(&self.node_phases).filter(|(_, p)| **p != Phase::Load)
-        {
+        for (node, phase) in self.graph.nodes().iter().zip(&self.node_phases) {
             for (operand, value) in node.inputs.iter().enumerate() {
-                if self.phases[value.index()] != Phase::Load {
+                if self.phases[value.index()] >= *phase {
                     continue;
                 }
                 match self.target.packed_weight_bytes(&node.op, operand, self.graph.ty(*value)) {

@@ -209,6 +209,25 @@ fn weights_count_as_their_readers_keep_them() {
 }
 
 #[test]
+fn a_weight_of_the_clip_phase_is_in_the_arena_and_packed() {
+    let matrix = || TensorType::new(DType::F32, [4, 4]);
+    let graph = build(|g| {
+        let w = g.parameter("w", matrix())?;
+        let strength = g.input("strength", floats(1), Phase::Clip)?;
+        let scaled = g.mul("scaled", w, strength)?;
+        let x = g.input("x", matrix(), Phase::Step)?;
+        let y = g.linear("y", x, scaled, None)?;
+        // Computed in the same phase: packed while it runs, if at all.
+        let once = g.linear("once", scaled, scaled, None)?;
+        g.output("once", once)?;
+        g.output("y", y)
+    });
+    let plan = Plan::new(&graph, &Packing, &PlanOptions::default()).unwrap();
+    assert_eq!(plan.weight_bytes(), 64 + 128);
+    assert!(matches!(plan.place(named(&graph, "scaled")), Place::Arena(_)));
+}
+
+#[test]
 fn a_clip_input_may_share_memory_with_a_step_result() {
     // Only until the next input is written does a step's result last: the next clip's image is one.
     let graph = build(|g| {
