@@ -12,9 +12,10 @@ use kinora_cpu::{Options, Program};
 use kinora_graph::{DType, Graph, GraphBuilder, Parameters, Phase, Tensor, TensorType};
 use kinora_models::{
     folder::ModelFolder,
-    lora::{Adapted, Lora, LoraError, LoraPart},
+    lora::{Adapted, Adjustable, Lora, LoraError, LoraPart, STRENGTHS},
     networks::{
         clip_text::{self, ClipTextConfig, TextEncode},
+        frame::{Parts, UNET},
         unet2d::{TimeInputs, Unet2dConfig, Unet2dInputs, time_embedding, unet2d},
     },
     synthetic::SyntheticImageModel,
@@ -24,7 +25,7 @@ use kinora_runtime::Tensors;
 use safetensors::{Dtype, tensor::TensorView};
 use serde::Deserialize;
 use support::{
-    fixtures::{Fixture, folder},
+    fixtures::{Fixture, folder, read},
     networks::{assert_close, inputs},
 };
 
@@ -53,6 +54,7 @@ impl Model {
         self.read.weights(part.name(), &Variant::Plain).unwrap()
     }
 
+    /// The UNet, with the names that a frame's graph has for its weights.
     fn unet(&self) -> Graph {
         let config = Unet2dConfig::from_json(&self.read.config_text("unet").unwrap()).unwrap();
         let mut g = GraphBuilder::new("unet");
@@ -63,9 +65,10 @@ impl Model {
         let context = input("context", &[1, 5, config.context_channels().unwrap()]);
         let timesteps = input("timesteps", &[1]);
         let time = TimeInputs { timesteps, guidance: None, added: None };
-        let time = time_embedding(&mut g, &config, DType::F32, &time).unwrap();
-        let prediction =
-            unet2d(&mut g, &config, DType::F32, &Unet2dInputs { sample, time, context }).unwrap();
+        let prediction = g.scope(UNET, |g| {
+            let time = time_embedding(g, &config, DType::F32, &time).unwrap();
+            unet2d(g, &config, DType::F32, &Unet2dInputs { sample, time, context }).unwrap()
+        });
         g.output("prediction", prediction).unwrap();
         g.finish()
     }
@@ -104,11 +107,137 @@ fn merged_networks_are_those_of_peft() {
         ] {
             let weights = model.weights(part);
             let adapted = Adapted::new(&weights, part, &loras).unwrap();
-            let got = run(&graph, &adapted, Tensors::from([(input.0.to_owned(), input.1)]));
+            let parts = Parts(vec![(UNET, &adapted)]);
+            let weights: &dyn Parameters = if part == LoraPart::Unet { &parts } else { &adapted };
+            let got = run(&graph, weights, Tensors::from([(input.0.to_owned(), input.1)]));
             let label = format!("{} of {}", result, case.name);
             assert_close(&label, golden.expected(&case.name, result), &got[result], 2e-5);
         }
     }
+}
+
+/// What the UNet predicts with the strengths as an input, on top of what is merged at load.
+fn turned(base: Adapted<'_>, loras: &[&Lora], strengths: &[f32], graph: &Graph) -> Tensor {
+    let adjustable = Adjustable::new(base, loras).unwrap();
+    let graph = adjustable.attach(graph, UNET).unwrap();
+    let known = Tensors::from([
+        ("timesteps".to_owned(), Tensor::from_slice([1], &[499.0f32]).unwrap()),
+        (STRENGTHS.to_owned(), Tensor::from_slice([strengths.len()], strengths).unwrap()),
+    ]);
+    run(&graph, &Parts(vec![(UNET, &adjustable)]), known).remove("prediction").unwrap()
+}
+
+/// With the strengths as an input the results are those of peft as well: linear layers and convolutions, two LoRAs at once, a
+/// negative strength. And they are those of weights that were merged when they were read.
+#[test]
+fn strengths_as_an_input_give_the_networks_of_peft() {
+    let golden: Fixture<Case> = Fixture::load("lora");
+    let (model, files) = (Model::new(), ["peft", "kohya"].map(|name| (name, fixture(name))));
+    let loras = files.each_ref().map(|(_, lora)| lora);
+    let (weights, graph) = (model.weights(LoraPart::Unet), model.unet());
+    let merged_at_load = |strengths: &[f32]| {
+        let loras: Vec<(&Lora, f32)> = loras.iter().copied().zip(strengths.iter().copied()).collect();
+        Adapted::new(&weights, LoraPart::Unet, &loras).unwrap()
+    };
+    for case in &golden.cases {
+        let strengths = files.each_ref().map(|(name, _)| case.strengths.get(*name).copied().unwrap_or(0.0));
+        let got = turned(merged_at_load(&[]), &loras, &strengths, &graph);
+        assert_close(&case.name, golden.expected(&case.name, "prediction"), &got, 2e-5);
+        let timestep = Tensor::from_slice([1], &[499.0f32]).unwrap();
+        let known = Tensors::from([("timesteps".to_owned(), timestep)]);
+        let adapted = merged_at_load(&strengths);
+        let at_load = run(&graph, &Parts(vec![(UNET, &adapted)]), known);
+        match strengths {
+            // The model's own weights, in the same kernels.
+            [0.0, 0.0] => assert_eq!(got, at_load["prediction"]),
+            // Sums of the same terms in f32, in another order.
+            _ => assert_close(&case.name, &at_load["prediction"], &got, 1e-5),
+        }
+        // One merged when the weights are read, the other by its strength.
+        let [peft, kohya] = strengths;
+        let got = turned(merged_at_load(&[peft]), &loras[1..], &[kohya], &graph);
+        assert_close(&case.name, golden.expected(&case.name, "prediction"), &got, 2e-5);
+    }
+}
+
+/// A merged weight in f64, in the graph's order, each with the sum of its terms' magnitudes.
+fn merged_weight(own: &[f32], layer: &str, taps: usize, strengths: [f32; 2]) -> Vec<(f64, f64)> {
+    let tensors = ["peft", "kohya"].map(|name| read(&folder("lora").join(format!("{name}.safetensors"))));
+    let flat = layer.replace('.', "_");
+    let names = [
+        [format!("unet.{layer}.lora_A.weight"), format!("unet.{layer}.lora_B.weight")],
+        [format!("lora_unet_{flat}.lora_down.weight"), format!("lora_unet_{flat}.lora_up.weight")],
+    ];
+    let alpha = tensors[1].get(&format!("lora_unet_{flat}.alpha")).unwrap().to_f32()[0];
+    let mut merged: Vec<(f64, f64)> = own.iter().map(|&own| (f64::from(own), f64::from(own.abs()))).collect();
+    for (i, [down, up]) in names.iter().enumerate() {
+        let (down, up) = (&tensors[i][down], &tensors[i][up]);
+        let rank = down.shape()[0];
+        let scale = f64::from(strengths[i]) * if i == 0 { 1.0 } else { f64::from(alpha) / rank as f64 };
+        let (down, up) = (down.to_f32(), up.to_f32());
+        let row = down.len() / rank;
+        for (at, (sum, magnitude)) in merged.iter_mut().enumerate() {
+            // In the graph a tap's channels lie together, in the file a channel's taps do.
+            let (output, tap, channel) = (at / row, at % row / (row / taps), at % (row / taps));
+            for r in 0..rank {
+                let factors = [up[output * rank + r], down[r * row + channel * taps + tap]];
+                let term = scale * f64::from(factors[0]) * f64::from(factors[1]);
+                *sum += term;
+                *magnitude += term.abs();
+            }
+        }
+    }
+    merged
+}
+
+/// A weight in half precision is what it is in f64 but for the rounding of the model's weight, of each factor and of the sum.
+#[test]
+fn a_weight_of_half_precision_is_summed_in_f32() {
+    let (model, files) = (Model::new(), ["peft", "kohya"].map(fixture));
+    let weights = model.weights(LoraPart::Unet);
+    let base = Adapted::new(&weights, LoraPart::Unet, &[]).unwrap();
+    let adjustable = Adjustable::new(base, &files.each_ref()).unwrap();
+    let layers: [(&str, &[usize]); 2] = [(Q, &[64, 64]), ("mid_block.resnets.0.conv1", &[64, 1, 3, 3, 64])];
+    for (layer, shape) in layers {
+        for (dtype, unit) in [(DType::F16, 2f64.powi(-11)), (DType::BF16, 2f64.powi(-8))] {
+            let (name, ty) = (format!("{layer}.weight"), TensorType::new(dtype, shape));
+            let mut g = GraphBuilder::new("weight");
+            let weight = g.scope(UNET, |g| g.parameter(&name, ty.clone())).unwrap();
+            g.output("weight", weight).unwrap();
+            let graph = adjustable.attach(&g.finish(), UNET).unwrap();
+            let given = |strengths: [f32; 2]| {
+                let strengths = Tensor::from_slice([2], &strengths).unwrap();
+                let known = Tensors::from([(STRENGTHS.to_owned(), strengths)]);
+                run(&graph, &Parts(vec![(UNET, &adjustable)]), known).remove("weight").unwrap()
+            };
+            let own = |ty: &TensorType| weights.parameter(&name, ty).unwrap().unwrap();
+            assert_eq!(given([0.0, 0.0]), own(&ty), "the model's own weight");
+            let own = own(&TensorType::new(DType::F32, shape)).to_f32();
+            let strengths = [0.7, -0.4];
+            let expected = merged_weight(&own, layer, shape[1..].iter().product::<usize>() / 64, strengths);
+            for (got, (expected, magnitude)) in given(strengths).to_f32().into_iter().zip(expected) {
+                let allowed = 1.01 * unit * (expected.abs() + 3.0 * magnitude) + 1e-7;
+                let off = (f64::from(got) - expected).abs();
+                assert!(off <= allowed, "{layer} in {dtype:?}: {got} for {expected}, {allowed} allowed");
+            }
+        }
+    }
+}
+
+/// A stream without such LoRAs has the graph that it has always had.
+#[test]
+fn a_graph_that_no_lora_changes_stays_as_it_is() {
+    let (model, kohya) = (Model::new(), fixture("kohya"));
+    let (weights, graph) = (model.weights(LoraPart::Unet), model.unet());
+    let adjustable = |loras: &[&Lora], network: &str| {
+        let base = Adapted::new(&weights, LoraPart::Unet, &[]).unwrap();
+        Adjustable::new(base, loras).unwrap().attach(&graph, network).unwrap()
+    };
+    assert_eq!(adjustable(&[], UNET), graph);
+    assert_eq!(adjustable(&[&kohya], "controlnet"), graph);
+    let changed = adjustable(&[&kohya], UNET);
+    assert_eq!(changed.step_flops(), graph.step_flops(), "a step costs what it did");
+    assert_eq!(changed.inputs().len(), graph.inputs().len() + 1);
 }
 
 /// Writes a LoRA file with tensors of zeros.

@@ -16,18 +16,20 @@ const TEXT_MODEL: &str = "text_model.";
 /// The weights of one part of a model with LoRAs merged into them, when they are asked for.
 #[derive(Debug)]
 pub struct Adapted<'a> {
-    base: &'a Weights,
+    pub(super) base: &'a Weights,
+    pub(super) part: LoraPart,
     /// What is added to a weight, by the name that a graph has for it.
     changes: HashMap<String, Vec<Change<'a>>>,
+    strengths: Vec<f32>,
 }
 
 /// What one LoRA adds to a weight.
 #[derive(Clone, Copy, Debug)]
-struct Change<'a> {
+pub(super) struct Change<'a> {
+    /// Which of the LoRAs it is of.
+    pub of: usize,
     lora: &'a Lora,
-    module: &'a Module,
-    /// The LoRA's strength times `alpha / rank`.
-    scale: f32,
+    pub module: &'a Module,
 }
 
 impl<'a> Adapted<'a> {
@@ -36,40 +38,15 @@ impl<'a> Adapted<'a> {
     /// # Errors
     /// If a LoRA is for another model: if the part lacks one of its modules, or has it in another size.
     pub fn new(base: &'a Weights, part: LoraPart, loras: &[(&'a Lora, f32)]) -> Result<Self, LoraError> {
-        let layers = Layers::of(base);
-        let mut changes: HashMap<String, Vec<Change<'a>>> = HashMap::new();
         for &(lora, strength) in loras {
             if !strength.is_finite() {
                 return Err(LoraError::Strength { path: lora.path.clone(), strength });
             }
-            let modules = || lora.modules.iter().filter(|module| module.part == part);
-            let missing: Vec<&Module> =
-                modules().filter(|module| layers.find(&module.name).is_none()).collect();
-            if let Some(first) = missing.first() {
-                let (path, part, count) = (lora.path.clone(), part.name(), missing.len());
-                if count == modules().count() {
-                    let (module, shape) = (first.name.to_string(), added_shape(first));
-                    return Err(LoraError::OtherModel { path, part, count, module, shape });
-                }
-                let modules = missing.iter().take(SHOWN).map(|module| module.name.to_string()).collect();
-                return Err(LoraError::MissingModules { path, part, modules, count });
-            }
-            for module in modules() {
-                let Some((name, shape)) = layers.find(&module.name) else { continue };
-                if !fits(module, shape) {
-                    return Err(LoraError::Shape {
-                        path: lora.path.clone(),
-                        part: part.name(),
-                        module: module.name.to_string(),
-                        expected: shape.to_vec(),
-                        got: added_shape(module),
-                    });
-                }
-                let change = Change { lora, module, scale: strength * module.scale };
-                changes.entry(name.to_owned()).or_default().push(change);
-            }
         }
-        Ok(Adapted { base, changes })
+        let all: Vec<&Lora> = loras.iter().map(|&(lora, _)| lora).collect();
+        let changes = changes(base, part, &all)?;
+        let strengths = loras.iter().map(|&(_, strength)| strength).collect();
+        Ok(Adapted { base, part, changes, strengths })
     }
 
     fn merged(&self, ty: &TensorType, name: &str, changes: &[Change<'_>]) -> Result<Tensor, ParameterError> {
@@ -85,7 +62,8 @@ impl<'a> Adapted<'a> {
             let (up, down) = change.matrices().map_err(ParameterError::new)?;
             let rank = down.len() / row.max(1);
             let rows = weight.par_chunks_exact_mut(row.max(1)).zip(up.par_chunks_exact(rank.max(1)));
-            rows.for_each(|(weight, up)| add_row(weight, up, &down, (change.scale, taps)));
+            let scale = self.strengths[change.of] * change.module.scale;
+            rows.for_each(|(weight, up)| add_row(weight, up, &down, (scale, taps)));
         }
         Tensor::from_f32(ty.dtype, ty.shape.clone(), &weight).map_err(ParameterError::new)
     }
@@ -100,9 +78,46 @@ impl Parameters for Adapted<'_> {
     }
 }
 
+/// What LoRAs add to the weights of a part, by the names that a graph has for these.
+pub(super) fn changes<'a>(
+    base: &Weights,
+    part: LoraPart,
+    loras: &[&'a Lora],
+) -> Result<HashMap<String, Vec<Change<'a>>>, LoraError> {
+    let layers = Layers::of(base);
+    let mut changes: HashMap<String, Vec<Change<'a>>> = HashMap::new();
+    for (of, &lora) in loras.iter().enumerate() {
+        let modules = || lora.modules.iter().filter(|module| module.part == part);
+        let missing: Vec<&Module> = modules().filter(|module| layers.find(&module.name).is_none()).collect();
+        if let Some(first) = missing.first() {
+            let (path, part, count) = (lora.path.clone(), part.name(), missing.len());
+            if count == modules().count() {
+                let (module, shape) = (first.name.to_string(), added_shape(first));
+                return Err(LoraError::OtherModel { path, part, count, module, shape });
+            }
+            let modules = missing.iter().take(SHOWN).map(|module| module.name.to_string()).collect();
+            return Err(LoraError::MissingModules { path, part, modules, count });
+        }
+        for module in modules() {
+            let Some((name, shape)) = layers.find(&module.name) else { continue };
+            if !fits(module, shape) {
+                return Err(LoraError::Shape {
+                    path: lora.path.clone(),
+                    part: part.name(),
+                    module: module.name.to_string(),
+                    expected: shape.to_vec(),
+                    got: added_shape(module),
+                });
+            }
+            changes.entry(name.to_owned()).or_default().push(Change { of, lora, module });
+        }
+    }
+    Ok(changes)
+}
+
 impl Change<'_> {
     /// `up` as `[outputs, rank]` and `down` as `[rank, inputs · taps]`, in the file's order.
-    fn matrices(&self) -> Result<(Vec<f32>, Vec<f32>), WeightsError> {
+    pub fn matrices(&self) -> Result<(Vec<f32>, Vec<f32>), WeightsError> {
         let read = |name: &str, shape: &[usize]| {
             self.lora.file.tensor(name, &TensorType::new(DType::F32, shape)).map(|tensor| tensor.to_f32())
         };

@@ -1,10 +1,12 @@
 //! LoRA: small changes of a model's weights, merged while these are read (Hu et al. 2021).
 //!
-//! A module's weight becomes `W + Σ strength · alpha / rank · up · down`, computed in f32. Files may have the names of
+//! A module's weight becomes `W + Σ strength · alpha / rank · up · down`, computed in f32: [`Adapted`] when the weight is read,
+//! [`Adjustable`] in the graph, with the strengths as an input of the clip phase. Files may have the names of
 //! diffusers and peft (`unet.….to_q.lora_A.weight`) or those of kohya (`lora_unet_…_to_q.lora_down.weight`), with
 //! linear layers and convolutions, and a rank and an `alpha` for each module.
 
 mod adapted;
+mod adjustable;
 mod error;
 mod names;
 
@@ -17,6 +19,7 @@ use kinora_graph::{DType, TensorType};
 use serde_json::Value;
 
 pub use adapted::Adapted;
+pub use adjustable::{Adjustable, STRENGTHS};
 pub use error::LoraError;
 pub use names::LoraPart;
 
