@@ -240,6 +240,28 @@ fn a_graph_that_no_lora_changes_stays_as_it_is() {
     assert_eq!(changed.inputs().len(), graph.inputs().len() + 1);
 }
 
+/// The layers of the original code's names are found in a model, whose stages have as many layers as it says.
+#[test]
+fn the_original_names_of_blocks_are_found() {
+    let (model, around) = (Model::new(), tempfile::tempdir().unwrap());
+    let weights = model.weights(LoraPart::Unet);
+    let path = around.path().join("lora.safetensors");
+    // One layer a stage: blocks 1 and 2 on the way down are the first stage's layer and its change of size.
+    for (original, in_file, shape) in [
+        ("input_blocks_1_0_in_layers_2", "down_blocks.0.resnets.0.conv1", [3, 3]),
+        ("input_blocks_2_0_op", "down_blocks.0.downsamplers.0.conv", [3, 3]),
+        ("middle_block_1_transformer_blocks_0_attn1_to_q", Q, [1, 1]),
+    ] {
+        let weight = weights.tensors().find(|tensor| tensor.name() == format!("{in_file}.weight")).unwrap();
+        let [outputs, inputs] = [weight.shape()[0], weight.shape()[1]];
+        let names = ["lora_down", "lora_up"].map(|half| format!("lora_unet_{original}.{half}.weight"));
+        let (down, up): (&[usize], &[usize]) = (&[4, inputs, shape[0], shape[1]], &[outputs, 4, 1, 1]);
+        file(&path, &[(&names[0], down), (&names[1], up)], None);
+        let lora = Lora::open(&path).unwrap();
+        Adapted::new(&weights, LoraPart::Unet, &[(&lora, 1.0)]).unwrap();
+    }
+}
+
 /// Writes a LoRA file with tensors of zeros.
 fn file(path: &Path, tensors: &[(&str, &[usize])], metadata: Option<&str>) {
     let zeros = vec![0u8; 1 << 16];

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use kinora_graph::{DType, ParameterError, Parameters, Tensor, TensorType};
 use rayon::prelude::*;
 
-use super::{Lora, LoraError, LoraPart, Module, ModuleName};
+use super::{Lora, LoraError, LoraPart, Module, ModuleName, original};
 use crate::weights::{Weights, WeightsError, channels_last};
 
 /// How many modules an error names.
@@ -163,11 +163,13 @@ struct Layers<'a> {
     dotted: HashMap<String, (String, &'a [usize])>,
     /// The layer's name, by the same with underscores.
     flat: HashMap<String, String>,
+    /// How many layers a stage of the UNet's way down has.
+    stage: usize,
 }
 
 impl<'a> Layers<'a> {
     fn of(base: &'a Weights) -> Self {
-        let mut layers = Layers { dotted: HashMap::new(), flat: HashMap::new() };
+        let mut layers = Layers { dotted: HashMap::new(), flat: HashMap::new(), stage: 0 };
         for tensor in base.tensors() {
             let Some(layer) = tensor.name().strip_suffix(".weight").filter(|_| tensor.shape().len() > 1)
             else {
@@ -182,6 +184,8 @@ impl<'a> Layers<'a> {
                 layers.dotted.insert(name.to_owned(), (format!("{whole}.weight"), tensor.shape()));
             }
         }
+        let has = |layer: &usize| layers.dotted.contains_key(&format!("down_blocks.0.resnets.{layer}.conv1"));
+        layers.stage = (0..).take_while(has).count();
         layers
     }
 
@@ -189,7 +193,10 @@ impl<'a> Layers<'a> {
     fn find(&self, module: &ModuleName) -> Option<(&str, &'a [usize])> {
         let name = match module {
             ModuleName::Dotted(name) => name,
-            ModuleName::Flat(name) => self.flat.get(name)?,
+            ModuleName::Flat(name) => match self.flat.get(name) {
+                Some(name) => name,
+                None => self.flat.get(&original::in_diffusers(name, self.stage)?)?,
+            },
         };
         self.dotted.get(name).map(|(weight, shape)| (weight.as_str(), *shape))
     }
