@@ -91,6 +91,56 @@ fn a_video_is_drawn_and_its_log_makes_it_again() {
     assert_eq!(fs::read(at.join("one.y4m")).unwrap(), fs::read(at.join("two.y4m")).unwrap());
 }
 
+/// A LoRA file that fits the small model: see `golden/make_lora.py`.
+fn lora(folder: &Path, from: &str, to: &str) {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/lora");
+    fs::copy(fixtures.join(format!("{from}.safetensors")), folder.join(to)).unwrap();
+}
+
+#[test]
+fn a_lora_is_turned_on_the_way_and_the_log_makes_it_again() {
+    let folder = folder(4);
+    let at = folder.path();
+    lora(at, "peft", "style.safetensors");
+    lora(at, "kohya", "ink.safetensors");
+    fs::write(at.join("changes"), "{\"frame\": 2, \"lora\": {\"style\": 0.8}}\n").unwrap();
+    let loras = ["--lora", "style.safetensors:0", "--lora", "ink.safetensors:0.5", "--seed", "7"];
+    let live = |words: &[&str]| succeed(at, &[&["live", "in.y4m"][..], words, &loras].concat());
+    live(&["-o", "one.y4m", "--changes", "changes", "--record", "log"]);
+    let log = fs::read_to_string(at.join("log")).unwrap();
+    assert!(log.lines().next().unwrap().contains("\"lora\":{\"style\":0.0}"), "{log}");
+    assert!(log.lines().nth(1).unwrap().contains("\"lora\":{\"style\":0.8}"), "{log}");
+    live(&["-o", "two.y4m", "--changes", "log"]);
+    assert_eq!(fs::read(at.join("one.y4m")).unwrap(), fs::read(at.join("two.y4m")).unwrap());
+    // Up to the change it is the video without.
+    live(&["-o", "off.y4m"]);
+    let [turned, off] = ["one.y4m", "off.y4m"].map(|name| frames(&at.join(name)));
+    assert_eq!(turned[..2], off[..2]);
+    assert!(turned[2..].iter().zip(&off[2..]).all(|(turned, off)| turned != off));
+}
+
+#[test]
+fn changes_of_loras_that_are_not_there_are_refused() {
+    let folder = folder(2);
+    let at = folder.path();
+    lora(at, "peft", "style.safetensors");
+    fs::create_dir(at.join("other")).unwrap();
+    lora(at, "kohya", "other/style.safetensors");
+    fs::write(at.join("changes"), "{\"frame\": 1, \"lora\": {\"style\": 1}}\n").unwrap();
+    let refused = |loras: &[&str]| {
+        let output = run(at, &[&["live", "in.y4m", "--changes", "changes"][..], loras].concat());
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8_lossy(&output.stderr).replace('\n', " ")
+    };
+    let missing = refused(&[]);
+    assert!(missing.contains("no LoRA is called \"style\": give its file with --lora"), "{missing}");
+    let two = refused(&["--lora", "style.safetensors", "--lora", "other/style.safetensors"]);
+    assert!(two.contains("2 files of --lora are called \"style\""), "{two}");
+    fs::write(at.join("changes"), "{\"frame\": 1, \"lora\": {\"style\": 1e300}}\n").unwrap();
+    let endless = refused(&["--lora", "style.safetensors"]);
+    assert!(endless.contains("style = 1"), "{endless}");
+}
+
 #[test]
 fn a_video_goes_through_standard_streams() {
     let folder = folder(3);

@@ -2,14 +2,14 @@
 //! `kinora-models`; here it is what a stream does with its settings.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-use std::{sync::OnceLock, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::OnceLock, time::Duration};
 
 use kinora::{
     Device, Live, LiveModel, LiveSettings, LoadOptions, ModelFolder, RgbImage,
     image_to_video::{GenerateError, Precision},
     live::{Guidance, LiveConfigs, estimate_live},
 };
-use kinora_models::synthetic::SyntheticImageModel;
+use kinora_models::{lora::Lora, synthetic::SyntheticImageModel};
 use tempfile::TempDir;
 
 /// A model with its tiny autoencoder, written once for all tests.
@@ -93,6 +93,99 @@ fn a_change_gives_what_a_new_stream_would() {
         stream.settle().unwrap();
         assert_eq!(stream.frame(&frame).unwrap(), before, "back from {change:?}");
     }
+}
+
+/// The LoRA files that peft's results were made with: see `golden/make_lora.py`. They fit the model `live`.
+fn lora(name: &str) -> Lora {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/lora");
+    Lora::open(&folder.join(format!("{name}.safetensors"))).unwrap()
+}
+
+/// A model with both LoRAs, whose strengths can be turned. The text encoder keeps the first strengths.
+fn adjustable(first: f64) -> Live {
+    let model =
+        model("live").adjustable_lora("a", lora("peft"), first).adjustable_lora("b", lora("kohya"), first);
+    Live::new(model, LoadOptions::default().device(Device::Cpu)).unwrap()
+}
+
+#[test]
+fn a_lora_is_turned_at_the_next_frame() {
+    let live = adjustable(0.0);
+    let first = settings(&live);
+    assert_eq!(first.lora, [("a".to_owned(), 0.0), ("b".to_owned(), 0.0)].into());
+    let turned = |a: f64, b: f64| first.clone().lora_strength("a", a).lora_strength("b", b);
+    let frame = input(&live, 0);
+    let alone = |settings: &LiveSettings| live.begin(settings.clone()).unwrap().frame(&frame).unwrap();
+    let mut stream = live.begin(first.clone()).unwrap();
+    let before = stream.frame(&frame).unwrap();
+    for change in [turned(0.8, 0.0), turned(0.8, -0.4), turned(0.0, 1.2), turned(0.8, 1.2).steps(2)] {
+        stream.change(change.clone()).unwrap();
+        if change.steps == 1 {
+            assert_eq!(stream.settings(), &change, "nothing has to be made ready for a strength");
+        }
+        stream.settle().unwrap();
+        let changed = stream.frame(&frame).unwrap();
+        assert_ne!(changed, before, "{change:?}");
+        assert_eq!(changed, alone(&change), "{change:?}");
+        stream.change(first.clone()).unwrap();
+        assert_eq!(stream.frame(&frame).unwrap(), before, "back from {change:?}");
+    }
+    // A strength that is not named is the first one.
+    assert_eq!(alone(&first.clone().lora(BTreeMap::new())), before);
+}
+
+/// The frames of strengths that are turned are those of weights that were merged at load, and with 0 those of the model itself.
+#[test]
+fn a_turned_lora_draws_what_a_merged_one_does() {
+    let cpu = || LoadOptions::default().device(Device::Cpu);
+    let draw = |live: &Live, settings: &LiveSettings| {
+        live.begin(settings.clone()).unwrap().frame(&input(live, 0)).unwrap()
+    };
+    let (plain, off) = (live("live"), adjustable(0.0));
+    let settings = settings(&plain).guidance(Guidance::Full).guidance_scale(2.0);
+    assert_eq!(draw(&off, &settings), draw(&plain, &settings), "off, they are not there");
+    // With the first strengths the text encoder is the same as well.
+    let merged = model("live").lora(lora("peft"), 0.7).lora(lora("kohya"), 0.7);
+    let merged = draw(&Live::new(merged, cpu()).unwrap(), &settings);
+    let turned = draw(&adjustable(0.7), &settings);
+    assert_ne!(merged, draw(&plain, &settings));
+    let worst = merged.bytes().iter().zip(turned.bytes()).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+    assert!(worst <= 1, "a byte is {worst} off");
+    // One of each kind.
+    let mixed = model("live").lora(lora("peft"), 0.7).adjustable_lora("b", lora("kohya"), 0.7);
+    let mixed = draw(&Live::new(mixed, cpu()).unwrap(), &settings);
+    let worst = merged.bytes().iter().zip(mixed.bytes()).map(|(a, b)| a.abs_diff(*b)).max().unwrap();
+    assert!(worst <= 1, "a byte is {worst} off");
+}
+
+#[test]
+fn what_a_turned_lora_costs_is_known_and_a_frame_costs_no_more() {
+    let (plain, turned) = (live("live"), adjustable(1.0));
+    let settings = settings(&turned);
+    let costs = |live: &Live, settings: &LiveSettings| live.estimate(settings).unwrap();
+    let (before, after) = (costs(&plain, &settings.clone().lora(BTreeMap::new())), costs(&turned, &settings));
+    assert_eq!(after.flops_per_frame(), before.flops_per_frame());
+    assert!(after.flops_per_change() > before.flops_per_change());
+    let mut stream = turned.begin(settings).unwrap();
+    stream.frame(&input(&turned, 0)).unwrap();
+    assert_eq!(stream.memory_bytes(), after.peak_bytes());
+}
+
+#[test]
+fn loras_that_are_not_there_are_refused() {
+    let live = adjustable(1.0);
+    let refused = |settings: LiveSettings| live.begin(settings).unwrap_err().to_string();
+    let unknown = refused(settings(&live).lora_strength("c", 1.0));
+    assert!(unknown.contains("LoRA is c") && unknown.ends_with("it must be one of a, b"), "{unknown}");
+    let endless = refused(settings(&live).lora_strength("a", f64::INFINITY));
+    assert!(endless.contains("LoRA is a = inf"), "{endless}");
+    let none = self::live("live");
+    let none = none.begin(settings(&none).lora_strength("a", 1.0)).unwrap_err().to_string();
+    assert!(none.contains("no LoRA whose strength can be turned"), "{none}");
+    let twice =
+        model("live").adjustable_lora("a", lora("peft"), 1.0).adjustable_lora("a", lora("kohya"), 1.0);
+    let twice = Live::new(twice, LoadOptions::default().device(Device::Cpu)).unwrap_err().to_string();
+    assert!(twice.contains("another has the same name"), "{twice}");
 }
 
 #[test]

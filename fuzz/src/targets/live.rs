@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use kinora_graph::{DType, Parameters, TensorType};
 use kinora_models::{
-    lora::{Adapted, Lora, LoraPart},
+    lora::{Adapted, Adjustable, Lora, LoraPart},
     networks::{
         clip_text::{self, ClipTextConfig, TextEncode},
         controlnet::ControlNetConfig,
@@ -105,6 +105,10 @@ pub fn lora(bytes: &[u8]) {
             };
             let _ = adapted.parameter("mid_block.to_q.weight", &TensorType::new(DType::F32, [2, 2]));
             let _ = adapted.parameter("conv_in.weight", &TensorType::new(DType::F16, [2, 1, 1, 1, 2]));
+            let Ok(adjustable) = Adjustable::new(adapted, &[&lora, &lora]) else { continue };
+            for factor in ["mid_block.to_q.weight.lora_up", "conv_in.weight.lora_down"] {
+                let _ = adjustable.parameter(factor, &TensorType::new(DType::F16, [2, 8]));
+            }
         }
     });
 }

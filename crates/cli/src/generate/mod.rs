@@ -6,6 +6,7 @@ mod report;
 mod several;
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{self, IsTerminal},
     path::Path,
@@ -87,6 +88,7 @@ fn draw(
         autoencoder: arguments.draw_autoencoder.as_ref(),
         controlnet: None,
         lora: &[],
+        adjustable: BTreeSet::new(),
         precision: Some(precision),
         machine: &arguments.request.machine,
     };

@@ -40,10 +40,17 @@ Examples:
       {\"frame\": 100, \"prompt\": \"night\", \"glide\": 25}
       The settings: prompt, negative_prompt, width, height, strength, steps,
       timesteps, guidance, guidance_scale, stream_batch, control_scale, seed,
-      blend, memory_frames, glide. Frames count from 0; the video keeps its
-      first size.
+      blend, memory_frames, glide, lora. Frames count from 0; the video keeps
+      its first size.
       The log has all settings of the picture: given to --changes, with the same
       input, models and options of the video, it makes the same video again.
+
+  kinora live in.mp4 --prompt day --lora style.safetensors:0 \\
+      --changes changes.jsonl
+      Turns the strength of a LoRA, by its file's name, in a line such as
+      {\"frame\": 50, \"lora\": {\"style\": 0.8}}
+      LoRAs that are named so take more memory: the merged weights lie beside the
+      model's own. What they change of text encoders keeps the first strength.
 
 Ctrl-C ends the video: what was drawn is a whole file. Frames of another shape
 are cropped; with --original-size what was cropped stays as it was.
@@ -251,6 +258,7 @@ pub struct DrawArgs {
     pub controlnet: Option<OsString>,
 
     /// A LoRA file (.safetensors) and its strength, as in style.safetensors or style.safetensors:0.7. May be given several times.
+    /// With `kinora live`, --changes can turn the strength on the way.
     #[arg(long, value_name = "FILE[:STRENGTH]", value_hint = ValueHint::FilePath)]
     pub lora: Vec<String>,
 

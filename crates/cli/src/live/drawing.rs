@@ -1,6 +1,7 @@
 //! A model that draws, as the command line asks for it.
 
 use std::{
+    collections::BTreeSet,
     ffi::OsString,
     path::{Path, PathBuf},
 };
@@ -26,6 +27,8 @@ pub struct Models<'a> {
     pub autoencoder: Option<&'a OsString>,
     pub controlnet: Option<&'a OsString>,
     pub lora: &'a [String],
+    /// The names of those whose strengths change on the way.
+    pub adjustable: BTreeSet<String>,
     pub precision: Option<Precision>,
     pub machine: &'a MachineArgs,
 }
@@ -37,6 +40,7 @@ impl<'a> From<&'a DrawArgs> for Models<'a> {
             autoencoder: arguments.autoencoder.as_ref(),
             controlnet: arguments.controlnet.as_ref(),
             lora: &arguments.lora,
+            adjustable: BTreeSet::new(),
             precision: arguments.precision,
             machine: &arguments.machine,
         }
@@ -68,7 +72,11 @@ pub fn open<'a>(arguments: impl Into<Models<'a>>, display: &mut Display) -> Resu
         models = models.control(model::open(name, &variant, display)?);
     }
     for (path, strength) in arguments.lora.iter().map(|text| lora(text)) {
-        models = models.lora(Lora::open(path).map_err(GenerateError::from)?, strength);
+        let file = Lora::open(path).map_err(GenerateError::from)?;
+        models = match lora_name(path).filter(|name| arguments.adjustable.contains(name)) {
+            Some(name) => models.adjustable_lora(name, file, strength),
+            None => models.lora(file, strength as f32),
+        };
     }
     let budget = match machine.memory_limit {
         Some(Bytes(bytes)) => MemoryBudget::Bytes(usize::try_from(bytes).unwrap_or(usize::MAX)),
@@ -104,11 +112,36 @@ pub fn picture(
 }
 
 /// A LoRA file and its strength.
-fn lora(text: &str) -> (&Path, f32) {
+fn lora(text: &str) -> (&Path, f64) {
     let with_strength =
         text.rsplit_once(':').and_then(|(path, strength)| Some((path, strength.parse().ok()?)));
     let (path, strength) = with_strength.unwrap_or((text, 1.0));
     (Path::new(path), strength)
+}
+
+/// What changes call a LoRA: its file's name without the ending.
+fn lora_name(path: &Path) -> Option<String> {
+    Some(path.file_stem()?.to_string_lossy().into_owned())
+}
+
+/// Refuses changes of LoRAs that were not given, or that cannot be told apart.
+pub fn check_loras(arguments: &DrawArgs, named: &BTreeSet<String>, changes: &Path) -> Result<(), Failure> {
+    let known: Vec<String> = arguments.lora.iter().filter_map(|text| lora_name(lora(text).0)).collect();
+    for name in named {
+        let (changes, known) = (changes.display(), known.iter().filter(|known| *known == name).count());
+        match known {
+            1 => {}
+            0 => {
+                let problem = format!("{changes}: no LoRA is called {name:?}: give its file with --lora");
+                return Err(Failure::Usage(problem));
+            }
+            _ => {
+                let problem = format!("{changes}: {known} files of --lora are called {name:?}; rename one");
+                return Err(Failure::Usage(problem));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The files of the models, which no output may replace.

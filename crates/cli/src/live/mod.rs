@@ -27,7 +27,7 @@ use kinora::{
 };
 use kinora_outside::read_text;
 
-use self::{arguments::LiveArgs, report::Report, source::Next};
+use self::{arguments::LiveArgs, drawing::Models, report::Report, source::Next};
 use crate::{
     display::{Display, Unit},
     failure::Failure,
@@ -70,14 +70,18 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
     let video = video_options(arguments, &output, &*source, protected, &mut report)?;
     interrupt::uninterrupted(|| VideoFile::create(&output, &video).map(drop).map_err(Failure::from))?;
 
-    let live = drawing::open(&arguments.draw, &mut display)?;
+    let (path, text) = changes_text(arguments)?;
+    let adjustable = Changes::loras(&text);
+    drawing::check_loras(&arguments.draw, &adjustable, path)?;
+    let models = Models { adjustable, ..Models::from(&arguments.draw) };
+    let live = drawing::open(models, &mut display)?;
     let settings = drawing::settings(&live, &arguments.draw)?;
     let settings = settings
         .blend(arguments.blend)
         .memory_frames(arguments.memory_frames)
         .glide(arguments.glide)
         .stream_batch(arguments.stream_batch);
-    let changes = changes(arguments, &live, &settings)?;
+    let changes = changes((path, &text), &live, &settings)?;
     let settings = changes.at(0, &settings).unwrap_or(settings);
     let settings = kept(arguments, &live, settings, &mut display, &mut report)?;
     let stream = live.begin_with(settings.clone(), |progress| {
@@ -314,11 +318,16 @@ fn kept(
     Ok(kept.settings)
 }
 
-fn changes(arguments: &LiveArgs, live: &Live, settings: &LiveSettings) -> Result<Changes, Failure> {
-    let Some(path) = &arguments.changes else { return Ok(Changes::default()) };
+/// The file of changes, and what is in it: nothing if there is none.
+fn changes_text(arguments: &LiveArgs) -> Result<(&Path, String), Failure> {
+    let Some(path) = &arguments.changes else { return Ok((Path::new(""), String::new())) };
     let text =
         read_text(path, MAX_CHANGES).map_err(|source| Failure::Unreadable { path: path.clone(), source })?;
-    let changes = Changes::read(&text, settings)
+    Ok((path, text))
+}
+
+fn changes((path, text): (&Path, &str), live: &Live, settings: &LiveSettings) -> Result<Changes, Failure> {
+    let changes = Changes::read(text, settings)
         .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
     // Refused now, not when half of the video is drawn.
     let (mut now, mut seen) = (settings.clone(), HashSet::new());

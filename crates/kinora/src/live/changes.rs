@@ -1,5 +1,7 @@
 //! Changes on the way: which settings change at which frame, as lines of JSON.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::LiveSettings;
@@ -7,11 +9,13 @@ use super::LiveSettings;
 /// The most bytes of a file of changes.
 pub const MAX_CHANGES: u64 = 64 << 20;
 const FRAME: &str = "frame";
+/// The setting whose parts change one by one.
+const LORA: &str = "lora";
 
 /// Changes in the order of their frames.
 ///
 /// Each is a line with a JSON object: the number of the frame, counted from 0, and the settings that change, under the names
-/// of [`LiveSettings`].
+/// of [`LiveSettings`]. Of `lora`, an object with strengths by name, those that are named change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes(Vec<(u64, Map<String, Value>)>);
 
@@ -61,6 +65,16 @@ impl Changes {
         })
     }
 
+    /// The LoRAs that lines of changes name, before any of them is tried.
+    pub fn loras(text: &str) -> BTreeSet<String> {
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Map<String, Value>>(line).ok());
+        let named = lines.filter_map(|mut change| match change.remove(LORA) {
+            Some(Value::Object(strengths)) => Some(strengths),
+            _ => None,
+        });
+        named.flatten().map(|(name, _)| name).collect()
+    }
+
     /// The frames with changes, each once.
     pub fn frames(&self) -> Vec<u64> {
         let mut frames: Vec<u64> = self.0.iter().map(|(frame, _)| *frame).collect();
@@ -83,7 +97,20 @@ fn changed(settings: &LiveSettings, change: &Map<String, Value>) -> Result<LiveS
     let Ok(Value::Object(mut fields)) = serde_json::to_value(settings) else {
         return Err("the settings cannot be written as JSON".to_owned());
     };
-    fields.extend(change.clone());
+    let mut change = change.clone();
+    if let Some(Value::Object(named)) = change.get_mut(LORA) {
+        let known = settings.lora.keys();
+        if let Some(unknown) = named.keys().find(|name| !settings.lora.contains_key(*name)) {
+            let known = known.map(String::as_str).collect::<Vec<_>>().join(", ");
+            let others =
+                if known.is_empty() { "there is none".to_owned() } else { format!("there are {known}") };
+            return Err(format!("no LoRA is called {unknown:?}; {others}"));
+        }
+        for (name, strength) in &settings.lora {
+            named.entry(name.clone()).or_insert_with(|| (*strength).into());
+        }
+    }
+    fields.extend(change);
     let new: LiveSettings =
         serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())?;
     // These are no part of the JSON.
@@ -92,6 +119,8 @@ fn changed(settings: &LiveSettings, change: &Map<String, Value>) -> Result<LiveS
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use kinora_models::image::{Colour, Fit};
 
     use super::*;
@@ -114,6 +143,7 @@ mod tests {
             blend: 0.0,
             memory_frames: 0,
             glide: 0,
+            lora: BTreeMap::new(),
             fit: Fit::Pad,
             background: Colour::WHITE,
         }
@@ -135,6 +165,29 @@ mod tests {
         let text = "{\"frame\": 3, \"prompt\": \"night\"}\n\n{\"frame\": 3, \"steps\": 2}\n";
         let read = Changes::read(text, &settings()).unwrap();
         assert_eq!(read.at(3, &settings()), Some(settings().prompt("night").steps(2)));
+    }
+
+    #[test]
+    fn a_line_changes_the_strengths_that_it_names() {
+        let both = settings().lora_strength("ink", 1.0).lora_strength("style", 0.5);
+        let text =
+            "{\"frame\": 3, \"lora\": {\"style\": -0.25}}\nno\n{\"lora\": {\"ink\": 0}}\n{\"lora\": 3}";
+        assert_eq!(Changes::loras(text), ["ink", "style"].map(str::to_owned).into());
+        let read = Changes::read(text.lines().next().unwrap(), &both).unwrap();
+        let changed = both.clone().lora_strength("style", -0.25);
+        assert_eq!(read.at(3, &both), Some(changed.clone()));
+        let log = Changes::read(&Changes::line(0, &changed), &both).unwrap();
+        assert_eq!(log.at(0, &both), Some(changed));
+        for (text, said) in [
+            ("{\"frame\": 3, \"lora\": {\"chalk\": 1}}", "no LoRA is called \"chalk\"; there are ink, style"),
+            ("{\"frame\": 3, \"lora\": {\"ink\": \"much\"}}", "much"),
+            ("{\"frame\": 3, \"lora\": 1}", "1"),
+        ] {
+            let error = Changes::read(text, &both).unwrap_err();
+            assert!(error.problem.contains(said), "{error}");
+        }
+        let error = Changes::read("{\"frame\": 3, \"lora\": {\"x\": 1}}", &settings()).unwrap_err();
+        assert!(error.problem.ends_with("there is none"), "{error}");
     }
 
     #[test]

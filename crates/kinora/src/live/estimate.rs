@@ -2,7 +2,10 @@
 
 use kinora_cpu::CpuBackend;
 use kinora_graph::Graph;
-use kinora_models::networks::frame::Start;
+use kinora_models::{
+    lora::Adjustable,
+    networks::frame::{Start, UNET},
+};
 use kinora_runtime::Backend;
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
@@ -76,7 +79,7 @@ pub fn estimate_live(
     settings: &LiveSettings,
     precision: Precision,
 ) -> Result<LiveEstimate, GenerateError> {
-    Request { configs, settings, precision, backend: &CpuBackend::default() }.estimate()
+    Request { configs, settings, precision, backend: &CpuBackend::default(), unet: None }.estimate()
 }
 
 /// What the networks of a stream are planned for.
@@ -86,6 +89,8 @@ pub(crate) struct Request<'a> {
     pub settings: &'a LiveSettings,
     pub precision: Precision,
     pub backend: &'a dyn Backend,
+    /// What LoRAs add to the UNet in the graph.
+    pub unet: Option<&'a Adjustable<'a>>,
 }
 
 impl Request<'_> {
@@ -106,10 +111,15 @@ impl Request<'_> {
 
     /// The network that draws frames; `None` if they are left as they are.
     pub fn frame(&self) -> Result<Option<Graph>, GenerateError> {
-        let Request { configs, settings, precision, .. } = *self;
+        let Request { configs, settings, precision, unet, .. } = *self;
         settings.check(configs, precision)?;
         let schedule = configs.schedule(settings, Start::Picture)?;
         let shape = schedule.map(|schedule| Shape::new(configs, settings, &schedule, Start::Picture));
-        Ok(shape.map(|shape| shape.graph(configs, precision)).transpose()?)
+        let Some(shape) = shape else { return Ok(None) };
+        let graph = shape.graph(configs, precision)?;
+        Ok(Some(match unet {
+            Some(unet) => unet.attach(&graph, UNET)?,
+            None => graph,
+        }))
     }
 }

@@ -3,6 +3,7 @@
 use kinora_graph::{DType, Graph, Tensor, TensorType, Value};
 use kinora_models::{
     image::RgbImage,
+    lora::STRENGTHS,
     networks::{
         NetworkError,
         denoise::SamplerNeeds,
@@ -122,11 +123,13 @@ fn handed_on(graph: &Graph) -> Vec<HandedOn> {
     others.chain(rings).map(pair).collect()
 }
 
-/// The prompts of a frame.
+/// What a network is given beside the settings.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Prompts<'a> {
+pub(super) struct Given<'a> {
     pub positive: &'a Embedding,
     pub negative: &'a Embedding,
+    /// The strengths of the LoRAs that can be turned.
+    pub strengths: &'a [f64],
 }
 
 /// A network that draws frames.
@@ -135,6 +138,8 @@ pub(super) struct Frames {
     pub shape: Shape,
     network: Box<dyn Network>,
     handed_on: Vec<HandedOn>,
+    /// Whether it reads strengths of LoRAs.
+    has_strengths: bool,
     /// The noise of a seed, which is drawn once. Nothing else that it depends on changes: the shape says how much there is, and
     /// a scheduler that adds noise adds it after every step but the last.
     noise: Option<(u64, Vec<Tensor>)>,
@@ -151,6 +156,7 @@ impl Frames {
             shape,
             network,
             handed_on: handed_on(graph),
+            has_strengths: graph.inputs().iter().any(|&id| graph.value(id).name == STRENGTHS),
             noise: None,
             inputs: Tensors::new(),
             results: Tensors::new(),
@@ -179,16 +185,16 @@ impl Frames {
         &mut self,
         configs: &LiveConfigs,
         (settings, schedule): (&LiveSettings, &Schedule),
-        prompts: Prompts<'_>,
+        given: Given<'_>,
         precision: Precision,
     ) -> Result<(), GenerateError> {
         let Shape { steps, guided, batch, .. } = self.shape;
         let mut inputs = Tensors::new();
         let mut set = |name: &str, tensor: Tensor| inputs.insert(name.to_owned(), tensor);
         let rows: Vec<&Embedding> = if self.shape.has_negative() {
-            vec![prompts.negative, prompts.positive]
+            vec![given.negative, given.positive]
         } else {
-            vec![prompts.positive]
+            vec![given.positive]
         };
         set("prompts", stacked(rows.iter().map(|row| &row.hidden))?);
         if let Some(pooled) = rows.iter().map(|row| row.pooled.as_ref()).collect::<Option<Vec<_>>>() {
@@ -215,6 +221,9 @@ impl Frames {
         }
         if self.shape.control {
             set("control_scale", numbers(&[settings.control_scale])?);
+        }
+        if self.has_strengths {
+            set(STRENGTHS, numbers(given.strengths)?);
         }
         set("timesteps", Tensor::from_slice([steps], &schedule.timesteps)?);
         set("input_scales", numbers(&schedule.input_scales)?);

@@ -28,6 +28,7 @@ mod stream;
 mod text;
 
 use std::{
+    collections::BTreeMap,
     ops::ControlFlow,
     sync::{Arc, OnceLock},
 };
@@ -35,7 +36,7 @@ use std::{
 use kinora_graph::Parameters;
 use kinora_models::{
     folder::ModelFolder,
-    lora::{Adapted, Lora, LoraError, LoraPart},
+    lora::{Adapted, Adjustable, Lora, LoraError, LoraPart},
     networks::frame::{CONTROLNET, Parts, Start, UNET, VAE},
     weights::{Variant, Weights, WeightsError},
 };
@@ -65,7 +66,23 @@ pub struct LiveModel {
     model: ModelFolder,
     tiny: Option<ModelFolder>,
     control: Option<ModelFolder>,
-    loras: Vec<(Arc<Lora>, f32)>,
+    loras: Vec<LoraFile>,
+}
+
+/// A LoRA file of a model.
+#[derive(Clone, Debug)]
+struct LoraFile {
+    lora: Arc<Lora>,
+    strength: f64,
+    /// What settings call it, if its strength can be turned.
+    name: Option<String>,
+}
+
+impl LoraFile {
+    /// What is merged at load.
+    fn merged(&self) -> (&Lora, f32) {
+        (&self.lora, self.strength as f32)
+    }
 }
 
 impl LiveModel {
@@ -90,15 +107,57 @@ impl LiveModel {
     /// The same with a LoRA file merged into the weights, with a strength; 1 is as it was trained.
     #[must_use]
     pub fn lora(mut self, file: Lora, strength: f32) -> Self {
-        self.loras.push((Arc::new(file), strength));
+        self.loras.push(LoraFile { lora: Arc::new(file), strength: strength.into(), name: None });
         self
     }
 
-    /// The weights of a part, with what the LoRA files add to them.
+    /// The same with a LoRA file whose strength can be turned while a stream runs: [`LiveSettings::lora`] has it under this name,
+    /// with this strength to begin with. It takes memory for the merged weights beside the model's own, and a change of settings
+    /// merges them again, on the device; a frame takes no longer. What the file changes of text encoders keeps the first
+    /// strength.
+    #[must_use]
+    pub fn adjustable_lora(mut self, name: impl Into<String>, file: Lora, strength: f64) -> Self {
+        self.loras.push(LoraFile { lora: Arc::new(file), strength, name: Some(name.into()) });
+        self
+    }
+
+    /// The weights of a text encoder, with what the LoRA files add to them.
     fn adapted<'a>(&'a self, weights: &'a Weights, part: LoraPart) -> Result<Adapted<'a>, LoraError> {
-        let loras: Vec<(&Lora, f32)> =
-            self.loras.iter().map(|(lora, strength)| (&**lora, *strength)).collect();
+        let loras: Vec<(&Lora, f32)> = self.loras.iter().map(LoraFile::merged).collect();
         Adapted::new(weights, part, &loras)
+    }
+
+    /// The weights of the UNet, with what the LoRA files add to them: at load, or by the strengths of the settings.
+    fn adjustable<'a>(&'a self, unet: &'a Weights) -> Result<Adjustable<'a>, LoraError> {
+        let (turned, fixed): (Vec<&LoraFile>, Vec<&LoraFile>) =
+            self.loras.iter().partition(|file| file.name.is_some());
+        let fixed: Vec<(&Lora, f32)> = fixed.into_iter().map(LoraFile::merged).collect();
+        let turned: Vec<&Lora> = turned.iter().map(|file| &*file.lora).collect();
+        Adjustable::new(Adapted::new(unet, LoraPart::Unet, &fixed)?, &turned)
+    }
+
+    /// Refuses LoRAs that settings could not tell apart, and strengths that are no numbers.
+    fn check_names(&self) -> Result<(), GenerateError> {
+        let mut names: Vec<&str> = Vec::new();
+        for LoraFile { lora, strength, name } in &self.loras {
+            let strength = *strength as f32;
+            if !strength.is_finite() {
+                return Err(LoraError::Strength { path: lora.path().to_owned(), strength }.into());
+            }
+            if let Some(name) = name.as_deref() {
+                if names.contains(&name) {
+                    let rule = "another has the same name".to_owned();
+                    return Err(GenerateError::Setting { setting: "LoRA", value: name.to_owned(), rule });
+                }
+                names.push(name);
+            }
+        }
+        Ok(())
+    }
+
+    /// The LoRAs whose strengths can be turned, with those that they begin with.
+    fn strengths(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.loras.iter().filter_map(|file| Some((file.name.as_deref()?, file.strength)))
     }
 }
 
@@ -157,7 +216,8 @@ impl Live {
         let precision = options.precision.unwrap_or_else(|| Precision::of(backend.default_dtype()));
         let variant = Variant::For(precision.dtype());
         let unet = folders.model.weights("unet", &variant)?;
-        folders.adapted(&unet, LoraPart::Unet)?;
+        folders.check_names()?;
+        folders.adjustable(&unet)?;
         let control = folders.control.as_ref().map(|folder| folder.weights("controlnet", &variant));
         Ok(Live(Arc::new(Model {
             unet,
@@ -191,7 +251,8 @@ impl Live {
 
     /// The settings that suit the model, with a fresh seed and an empty prompt.
     pub fn settings(&self) -> LiveSettings {
-        LiveSettings::for_configs(&self.0.configs)
+        let strengths = self.0.folders.strengths().map(|(name, strength)| (name.to_owned(), strength));
+        LiveSettings::for_configs(&self.0.configs).lora(strengths.collect::<BTreeMap<_, _>>())
     }
 
     /// What a stream with these settings costs on this device. Nothing is read or allocated.
@@ -199,7 +260,8 @@ impl Live {
     /// # Errors
     /// If the settings are refused, or a network cannot be planned.
     pub fn estimate(&self, settings: &LiveSettings) -> Result<LiveEstimate, GenerateError> {
-        self.request(settings).estimate()
+        let unet = self.0.folders.adjustable(&self.0.unet)?;
+        Request { unet: Some(&unet), ..self.request(settings) }.estimate()
     }
 
     /// What the weights lack for a stream with these settings. Only the headers of their files are read.
@@ -212,7 +274,7 @@ impl Live {
 
     fn request<'a>(&'a self, settings: &'a LiveSettings) -> Request<'a> {
         let Model { configs, precision, backend, .. } = &*self.0;
-        Request { configs, settings, precision: *precision, backend: &**backend }
+        Request { configs, settings, precision: *precision, backend: &**backend, unet: None }
     }
 
     /// Begins a stream: reads the weights, unless another stream has, and prepares the first frame.
@@ -262,6 +324,14 @@ impl Live {
 impl Model {
     fn check(&self, settings: &LiveSettings, start: Start) -> Result<(), GenerateError> {
         settings.check(&self.configs, self.precision)?;
+        let known: Vec<&str> = self.folders.strengths().map(|(name, _)| name).collect();
+        if let Some(unknown) = settings.lora.keys().find(|name| !known.contains(&name.as_str())) {
+            let rule = match &*known {
+                [] => "the model has no LoRA whose strength can be turned".to_owned(),
+                known => format!("it must be one of {}", known.join(", ")),
+            };
+            return Err(GenerateError::Setting { setting: "LoRA", value: unknown.clone(), rule });
+        }
         let by_noise = matches!(settings.guidance, Guidance::SelfNegative | Guidance::Initialize);
         let predicts = self.configs.scheduler.get("prediction_type").and_then(|kind| kind.as_str());
         if by_noise && predicts.is_some_and(|kind| kind != "epsilon") {
@@ -276,6 +346,12 @@ impl Model {
             Shape::new(&self.configs, settings, &schedule, start).graph(&self.configs, self.precision)?;
         }
         Ok(())
+    }
+
+    /// The strengths of the LoRAs that can be turned: those of the settings, or else those that they began with.
+    fn strengths(&self, settings: &LiveSettings) -> Vec<f64> {
+        let strength = |(name, first): (&str, f64)| settings.lora.get(name).copied().unwrap_or(first);
+        self.folders.strengths().map(strength).collect()
     }
 
     fn loading(&self) -> Loading<'_> {
@@ -316,8 +392,8 @@ impl Model {
 
     /// A network for a shape, with the weights that the others have.
     fn frames(&self, shape: Shape, observe: &mut Observe<'_>) -> Result<Frames, GenerateError> {
-        let graph = shape.graph(&self.configs, self.precision)?;
-        let unet = self.folders.adapted(&self.unet, LoraPart::Unet)?;
+        let unet = self.folders.adjustable(&self.unet)?;
+        let graph = unet.attach(&shape.graph(&self.configs, self.precision)?, UNET)?;
         let mut weights: Vec<(&'static str, &dyn Parameters)> = vec![(UNET, &unet), (VAE, &self.vae)];
         weights.extend(self.control.as_ref().map(|control| (CONTROLNET, control as &dyn Parameters)));
         let weights = Parts(weights);

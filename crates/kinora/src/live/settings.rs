@@ -1,6 +1,6 @@
 //! The settings of live video. All of them can change from one frame to the next.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use kinora_models::{
     image::{Colour, Fit},
@@ -67,6 +67,10 @@ pub struct LiveSettings {
     pub memory_frames: usize,
     /// Over how many frames a new prompt takes the place of the old one.
     pub glide: usize,
+    /// The strengths of the LoRAs that can be turned ([`LiveModel::adjustable_lora`](super::LiveModel::adjustable_lora)), by
+    /// name: 0 is without, 1 as it was trained. One that is not named has the strength that it began with.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lora: BTreeMap<String, f64>,
     /// What to do with an input of another shape.
     #[serde(skip)]
     pub fit: Fit,
@@ -141,8 +145,16 @@ impl LiveSettings {
         blend: f64,
         memory_frames: usize,
         glide: usize,
+        lora: impl Into<BTreeMap<String, f64>>,
         fit: Fit,
         background: Colour,
+    }
+
+    /// The same with another strength of one LoRA.
+    #[must_use]
+    pub fn lora_strength(mut self, name: impl Into<String>, strength: f64) -> Self {
+        self.lora.insert(name.into(), strength);
+        self
     }
 
     /// The settings that suit a model, with a fresh seed and an empty prompt.
@@ -164,6 +176,7 @@ impl LiveSettings {
             blend: 0.0,
             memory_frames: 0,
             glide: 0,
+            lora: BTreeMap::new(),
             fit: Fit::default(),
             background: Colour::BLACK,
         }
@@ -220,6 +233,10 @@ impl LiveSettings {
                 self.memory_frames,
                 "it must be 0 in a stream batch".to_owned(),
             ));
+        }
+        if let Some((name, strength)) = self.lora.iter().find(|(_, strength)| !precision.holds(**strength)) {
+            let rule = format!("it must be finite, and {precision} must be able to hold it");
+            return Err(refused("LoRA", format_args!("{name} = {strength}"), rule));
         }
         for (setting, scale) in
             [("guidance scale", self.guidance_scale), ("control scale", self.control_scale)]

@@ -13,7 +13,7 @@ use kinora_models::{image::RgbImage, networks::frame::Start, schedulers::Schedul
 
 use super::{
     LiveSettings, Model,
-    frames::{Frames, Prompts, Shape},
+    frames::{Frames, Given, Shape},
     glide,
     text::Embedding,
 };
@@ -213,9 +213,11 @@ impl Stream {
                 let positive = self.next_prompt()?;
                 let network = self.networks.first_mut().ok_or_else(nothing)?;
                 if let (true, Some(schedule)) = (self.changed, &self.now.schedule) {
-                    let prompts = Prompts { positive: &positive, negative: &self.now.negative };
-                    let given = (&self.now.settings, schedule);
-                    network.set(&self.model.configs, given, prompts, self.model.precision)?;
+                    let strengths = self.model.strengths(&self.now.settings);
+                    let given =
+                        Given { positive: &positive, negative: &self.now.negative, strengths: &strengths };
+                    let settings = (&self.now.settings, schedule);
+                    network.set(&self.model.configs, settings, given, self.model.precision)?;
                     self.changed = false;
                 }
                 network.draw(frame, self.now.settings.blend)?
