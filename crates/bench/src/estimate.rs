@@ -17,6 +17,9 @@ pub struct Estimate {
     pub confidence: f64,
     /// The shortest run: what the code takes if nothing else runs.
     pub best: f64,
+    /// What 99 of 100 runs of all turns took at most. Older files do not have it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub p99: Option<f64>,
     /// Turns.
     pub turns: usize,
     /// Runs of all turns.
@@ -28,15 +31,18 @@ impl Estimate {
     pub fn of(turns: &[Vec<f64>]) -> Option<Estimate> {
         let turns: Vec<&[f64]> = turns.iter().map(Vec::as_slice).filter(|turn| !turn.is_empty()).collect();
         let medians: Vec<f64> = turns.iter().map(|turn| 1e3 * median(turn)).collect();
-        let best = 1e3 * turns.iter().copied().flatten().copied().reduce(f64::min)?;
+        let mut runs: Vec<f64> = turns.iter().copied().flatten().map(|seconds| 1e3 * seconds).collect();
+        runs.sort_by(f64::total_cmp);
+        let best = *runs.first()?;
         let (interval, confidence) = interval(&medians)?;
         Some(Estimate {
             median: median(&medians),
             interval,
             confidence,
             best,
+            p99: percentile(&runs, 0.99),
             turns: turns.len(),
-            runs: turns.iter().map(|turn| turn.len()).sum(),
+            runs: runs.len(),
         })
     }
 }
@@ -70,6 +76,12 @@ fn interval(observations: &[f64]) -> Option<([f64; 2], f64)> {
     let low = *sorted.get(outside)?;
     let high = *sorted.get(sorted.len() - 1 - outside)?;
     Some(([low, high], confidence))
+}
+
+/// The least of some sorted numbers that this share of them does not exceed.
+pub fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
+    let at = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(at.saturating_sub(1)).copied()
 }
 
 /// The median of some numbers; not a number if there are none.
@@ -135,6 +147,11 @@ mod tests {
         assert!((estimate.interval[0] - 3.0).abs() < 1e-12 && (estimate.interval[1] - 10.0).abs() < 1e-12);
         assert!((estimate.best - 0.5).abs() < 1e-12);
         assert_eq!((estimate.turns, estimate.runs), (12, 36));
+        // The longest of 36 runs; of a hundred, the last but one.
+        assert!((estimate.p99.unwrap() - 18.0).abs() < 1e-12);
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!((percentile(&hundred, 0.99), percentile(&hundred, 0.5)), (Some(99.0), Some(50.0)));
+        assert_eq!(percentile(&[], 0.99), None);
         assert_eq!(Estimate::of(&[]), None);
         assert_eq!(Estimate::of(&[vec![]]), None);
         let one = Estimate::of(&[vec![2e-3]]).unwrap();

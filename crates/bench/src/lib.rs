@@ -18,7 +18,7 @@ pub mod run;
 pub use command_line::{CommandLine, exit_code, gpu_if_any};
 pub use distance::Distance;
 pub use error::BenchError;
-pub use estimate::{Estimate, Ratio, median};
+pub use estimate::{Estimate, Ratio, median, percentile};
 pub use filter::{Filter, Unmatched};
 pub use machine::processor;
 pub use peers::Peer;

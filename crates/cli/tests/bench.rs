@@ -501,3 +501,39 @@ fn a_plot_is_an_svg() {
     answer(bench(&["--plot"]).arg(path)).must_fail(2, &["plot.png: the plot is an SVG"]);
     assert_eq!(place.names(), [""; 0]);
 }
+
+#[test]
+fn live_video_is_measured_on_the_cpu() {
+    let place = Studio::new();
+    let path = |name: &str| place.folder.path().join(name);
+    let mut command = kinora();
+    command.args(["bench", "live", "--quick", "--no-peers", "--device", "cpu", "--size", "tiny", "--save"]);
+    let table = succeeded(&answer(command.arg(path("live.json")).arg("--plot").arg(path("live.svg"))));
+    assert!(table.contains("kinora: p50 "), "{table}");
+    assert!(place.read("live.svg").starts_with(b"<svg"));
+    let results: Value = serde_json::from_slice(&place.read("live.json")).unwrap();
+    let suite = &results["suites"][0];
+    assert_eq!((&suite["suite"], &suite["size"]), (&"live".into(), &"tiny".into()));
+    let cases = suite["cases"].as_array().unwrap();
+    let names: Vec<&str> = cases.iter().map(|case| case["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["frame, 1 step", "frame, 2 steps", "unet, batch 1", "unet, batch 2", "encode", "decode", "stream"]
+    );
+    for case in cases {
+        let time = &case["entries"][0]["milliseconds"];
+        let [median, most] = [&time["best"], &time["p99"]].map(|time| time.as_f64().unwrap());
+        assert!(0.0 < median && median <= most, "{case}");
+        assert!(case["flops"].as_u64().unwrap() > 0 && case["bytes"].as_u64().unwrap() > 0, "{case}");
+    }
+    assert_eq!(cases[6]["family"], "stream");
+    let compared = answer(
+        kinora()
+            .args(["bench", "--json", "--from"])
+            .arg(path("live.json"))
+            .arg("--compare")
+            .arg(path("live.json")),
+    )
+    .json();
+    assert_eq!(compared["comparison"]["changes"].as_array().unwrap().len(), 7);
+}

@@ -4,28 +4,26 @@
 //! Options after `--`: patterns, one of which a case's name must contain, `--height N`, `--width N`, `--kernels
 //! fused|baseline`, `--tuning off|auto|all|ours|vendor` (how kernels are chosen), `--overlap true|false` (whether launches
 //! overlap), `--replays N`, `--layers N` (how many of the slowest layers are listed), `--json FILE`,
-//! `--results FOLDER` (the results of a frame of one step, which `peers/live_gpu.py` compares with PyTorch's). Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that
-//! is a failure.
+//! `--results FOLDER` (the results of a frame of one step, which `peers/live_gpu.py` compares with PyTorch's). Without a GPU it
+//! prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is a failure. `kinora bench live` measures the same networks
+//! in turns with PyTorch.
 
-#[path = "../support/inputs.rs"]
-mod inputs;
 #[path = "../support/tuner.rs"]
 mod tuner;
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use kinora::runtime::{KernelSet, Tuning};
-use kinora_bench::{BenchError, CommandLine, Filter, exit_code, gpu_if_any, median, write_json};
+use kinora_bench::{
+    BenchError, CommandLine, Filter,
+    cases::{LiveNetworks, inputs_by_name},
+    exit_code, gpu_if_any, median, percentile, write_json,
+};
 use kinora_cuda::{CudaOptions, LoadOptions, Planned, Program, cupti::Cupti, driver::Device, tuning::Tuner};
 use kinora_graph::{DType, Graph, Phase};
 use kinora_models::{
-    networks::{
-        denoise::SamplerNeeds,
-        frame::{Autoencoder, FrameConfig, Start},
-        tiny_vae::{self, Batch, TinyVaeConfig},
-        unet2d::Unet2dConfig,
-        vae::Pixels,
-    },
+    networks::{frame::Start, vae::Pixels},
+    presets::ImagePreset,
     synthetic::Synthetic,
 };
 use kinora_profile::{
@@ -38,8 +36,6 @@ type Failure = Box<dyn std::error::Error>;
 
 /// The case whose results PyTorch's are compared with.
 const ONE_STEP: &str = "frame, 1 step";
-/// Tokens of a prompt.
-const TOKENS: usize = 77;
 
 struct Arguments {
     filter: Filter,
@@ -71,45 +67,17 @@ impl Arguments {
         })
     }
 
-    fn frame(&self, steps: usize, start: Start) -> Result<Graph, Failure> {
-        let unet = json!({"cross_attention_dim": 1024, "attention_head_dim": [5, 10, 20, 20],
-            "use_linear_projection": true});
-        let config = FrameConfig {
-            unet: Unet2dConfig::from_json(&unet.to_string())?,
-            autoencoder: Autoencoder::Tiny(TinyVaeConfig::default()),
-            height: self.height,
-            width: self.width,
-            start,
-            steps,
-            guided: false,
-            tokens: TOKENS,
-            sampler: SamplerNeeds::default(),
-            blended: true,
-            control: None,
-            memory: 0,
-            dtype: DType::F16,
-        };
-        Ok(config.build()?)
-    }
-
     fn graphs(&self) -> Result<Vec<(&'static str, Graph)>, Failure> {
-        let vae = TinyVaeConfig::default();
-        let factor = vae.pixels_per_latent();
-        let pixels = Batch {
-            images: 1,
-            height: self.height,
-            width: self.width,
-            dtype: DType::F16,
-            pixels: Pixels::Bytes,
-        };
-        let latents = Batch { height: self.height / factor, width: self.width / factor, ..pixels };
+        let mut preset = ImagePreset::sd_turbo();
+        (preset.frame.height, preset.frame.width) = (self.height, self.width);
+        let networks = LiveNetworks::new(&preset, DType::F16)?;
         let graphs = vec![
-            (ONE_STEP, self.frame(1, Start::Picture)?),
-            ("frame, 2 steps", self.frame(2, Start::Picture)?),
-            ("frame, 4 steps", self.frame(4, Start::Picture)?),
-            ("noise, 1 step", self.frame(1, Start::Noise)?),
-            ("encode", tiny_vae::encoder(&vae, &pixels)?),
-            ("decode", tiny_vae::decoder(&vae, &latents)?),
+            (ONE_STEP, networks.frame(1, Start::Picture)?),
+            ("frame, 2 steps", networks.frame(2, Start::Picture)?),
+            ("frame, 4 steps", networks.frame(4, Start::Picture)?),
+            ("noise, 1 step", networks.frame(1, Start::Noise)?),
+            ("encode", networks.encoder()?),
+            ("decode", networks.decoder(Pixels::Bytes)?),
         ];
         Ok(graphs.into_iter().filter(|(name, _)| self.filter.chooses(name)).collect())
     }
@@ -152,8 +120,8 @@ fn measure(
     let planned = Planned::new(graph, &options)?;
     let flops = planned.graph().step_flops();
     let mut program = planned.load_with(device, &Synthetic, &LoadOptions::default())?;
-    program.run_clip(&inputs::random(program.graph(), Phase::Clip)?)?;
-    let results = program.run_step(&inputs::random(program.graph(), Phase::Step)?)?;
+    program.run_clip(&inputs_by_name(program.graph(), Phase::Clip)?)?;
+    let results = program.run_step(&inputs_by_name(program.graph(), Phase::Step)?)?;
     let finite = results.values().all(|tensor| tensor.first_non_finite().is_none());
     if let Some(folder) = arguments.results.as_ref().filter(|_| name == ONE_STEP) {
         std::fs::create_dir_all(folder)?;
@@ -163,7 +131,7 @@ fn measure(
     program.time_replays(arguments.replays.min(50))?;
     let mut times: Vec<f64> = program.time_replays(arguments.replays)?.into_iter().map(f64::from).collect();
     times.sort_by(f64::total_cmp);
-    let (p50, p99) = (median(&times), times[times.len() * 99 / 100]);
+    let (p50, p99) = (median(&times), percentile(&times, 0.99).ok_or(BenchError::Nothing("time"))?);
     println!(
         "{name:<16} p50 {p50:.3} ms, p99 {p99:.3} ms, {:.0} TFLOP/s, {} launches, {:.2} GB, finite {finite}",
         flops as f64 / p50 / 1e9,

@@ -18,7 +18,7 @@ use kinora::{
     Device, Live, LiveModel, LiveSettings, LoadOptions, ModelFolder, RgbImage, image_to_video::Precision,
     live::Stream, runtime::Tuning,
 };
-use kinora_bench::{BenchError, CommandLine, exit_code, gpu_if_any, write_json};
+use kinora_bench::{BenchError, CommandLine, exit_code, gpu_if_any, percentile, write_json};
 use kinora_cuda::driver;
 use kinora_models::{presets::ImagePreset, synthetic::uniform};
 use serde_json::{Value, json};
@@ -88,8 +88,7 @@ impl Times {
     fn percentile(&self, share: f64) -> f64 {
         let mut times = self.0.clone();
         times.sort_by(f64::total_cmp);
-        let at = (times.len() as f64 * share).ceil() as usize;
-        times.get(at.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+        percentile(&times, share).unwrap_or(f64::NAN)
     }
 
     fn summary(&self) -> Value {

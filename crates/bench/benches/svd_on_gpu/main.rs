@@ -5,8 +5,6 @@
 //! are chosen), `--replays N`, `--json FILE`. Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is
 //! a failure.
 
-#[path = "../support/inputs.rs"]
-mod inputs;
 #[path = "../support/svd.rs"]
 mod svd;
 #[path = "../support/tuner.rs"]
@@ -14,7 +12,9 @@ mod tuner;
 
 use std::{process::ExitCode, sync::Arc, time::Instant};
 
-use kinora_bench::{BenchError, CommandLine, Filter, exit_code, gpu_if_any, median, write_json};
+use kinora_bench::{
+    BenchError, CommandLine, Filter, cases::inputs_by_name, exit_code, gpu_if_any, median, write_json,
+};
 use kinora_cuda::{CudaOptions, LoadOptions, Planned, driver::Device, tuning::Tuner};
 use kinora_graph::{DType, Graph, Phase};
 use kinora_models::{
@@ -92,8 +92,8 @@ fn measure(
     let start = Instant::now();
     let mut program = planned.load_with(device, &Synthetic, &LoadOptions::default())?;
     let loaded_in = start.elapsed().as_secs_f64();
-    let clip = inputs::random(program.graph(), Phase::Clip)?;
-    let step = inputs::random(program.graph(), Phase::Step)?;
+    let clip = inputs_by_name(program.graph(), Phase::Clip)?;
+    let step = inputs_by_name(program.graph(), Phase::Step)?;
     let start = Instant::now();
     program.run_clip(&clip)?;
     let outputs = program.run_step(&step)?;

@@ -10,8 +10,6 @@
 //! `--tuning off|auto|all|ours|vendor` (how kernels are chosen), `--json FILE`. Without a GPU it prints that it does not run;
 //! with `KINORA_REQUIRE_GPU=1` that is a failure. Without CUPTI the second figure is left out.
 
-#[path = "../support/inputs.rs"]
-mod inputs;
 #[path = "../support/svd.rs"]
 mod svd;
 #[path = "../support/tuner.rs"]
@@ -19,7 +17,7 @@ mod tuner;
 
 use std::{ops::ControlFlow, process::ExitCode, time::Instant};
 
-use kinora_bench::{CommandLine, exit_code, gpu_if_any, median, write_json};
+use kinora_bench::{CommandLine, cases::inputs_by_name, exit_code, gpu_if_any, median, write_json};
 use kinora_cuda::{CudaOptions, LoadOptions, Planned, Program, cupti::Cupti, driver::Device};
 use kinora_graph::Phase;
 use kinora_models::synthetic::Synthetic;
@@ -56,8 +54,8 @@ impl Arguments {
 
 /// Denoises once; gives the seconds from each step's results to the next one's.
 fn denoise(program: &mut Program, count: usize) -> Result<Vec<f64>, Failure> {
-    let clip = inputs::random(program.graph(), Phase::Clip)?;
-    let step = inputs::random(program.graph(), Phase::Step)?;
+    let clip = inputs_by_name(program.graph(), Phase::Clip)?;
+    let step = inputs_by_name(program.graph(), Phase::Step)?;
     program.run_clip(&clip)?;
     let step_loop = StepLoop { count, feedback: &[("next", "latents")], counters: &["step"], fresh: &[] };
     let (mut seconds, mut before) = (Vec::new(), Instant::now());

@@ -1,10 +1,13 @@
-//! What is measured: layers, as tables of shapes that the peers read as well, whole networks, and clips.
+//! What is measured: layers, as tables of shapes that the peers read as well, whole networks, frames and clips.
 
 mod graph;
+mod live;
 mod networks;
 mod numbers;
 mod shape;
 
+pub use live::{LiveNetworks, STREAM, TWO_STEPS, inputs_by_name};
+pub(crate) use networks::network_bytes;
 pub use networks::{Batch, Network, prediction, stages};
 pub use numbers::{Numbers, windows};
 pub(crate) use numbers::{bar, in_windows, window};

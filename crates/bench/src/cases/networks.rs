@@ -12,6 +12,7 @@ use kinora_models::{
 };
 use kinora_runtime::Tensors;
 
+use super::live::LIVE;
 use crate::{
     BenchError,
     run::{Size, Suite},
@@ -45,6 +46,7 @@ pub fn stages(suite: Suite) -> &'static [&'static str] {
         Suite::Svd => &["clip", "vae_encode", "unet"],
         Suite::Vae => &["vae_decode"],
         Suite::Pipeline => &["pipeline"],
+        Suite::Live => &LIVE,
         Suite::Cpu | Suite::Kernels => &[],
     }
 }
@@ -122,10 +124,15 @@ impl Network {
 
     /// The bytes of the weights, the inputs and the results: what must be moved at least, even with infinite caches.
     pub fn bytes(&self) -> u64 {
-        let results = self.graph.outputs().iter().map(|output| self.graph.value(output.value).ty.bytes());
-        let given = self.graph.values().iter().filter(|value| !matches!(value.source, Source::Node { .. }));
-        given.map(|value| value.ty.bytes()).chain(results).sum::<usize>() as u64
+        network_bytes(&self.graph)
     }
+}
+
+/// The bytes of a network's weights, inputs and results.
+pub(crate) fn network_bytes(graph: &Graph) -> u64 {
+    let results = graph.outputs().iter().map(|output| graph.value(output.value).ty.bytes());
+    let given = graph.values().iter().filter(|value| !matches!(value.source, Source::Node { .. }));
+    given.map(|value| value.ty.bytes()).chain(results).sum::<usize>() as u64
 }
 
 /// A UNet alone: its prediction for a batch of clips, without scaling, guidance and sampler.

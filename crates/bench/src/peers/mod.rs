@@ -36,6 +36,18 @@ pub struct Program {
 pub const TORCH_LAYERS: Program =
     Program { main: script!("torch_layers.py"), imported: &[script!("turns.py")] };
 
+/// The networks of a frame of live video in diffusers.
+pub const LIVE_NETWORKS: Program = Program {
+    main: script!("live_turns.py"),
+    imported: &[
+        script!("live_models.py"),
+        script!("synthetic.py"),
+        script!("host_packages.py"),
+        script!("measure.py"),
+        script!("turns.py"),
+    ],
+};
+
 /// The networks and the pipeline of Stable Video Diffusion in diffusers.
 pub const SVD_NETWORKS: Program = Program {
     main: script!("svd_turns.py"),

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use kinora_models::presets::Preset;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Peer, Program, Python};
@@ -61,7 +61,7 @@ impl Variant {
 }
 
 impl TorchPeer {
-    /// Starts PyTorch for [layers](super::TORCH_LAYERS) or [networks](super::SVD_NETWORKS).
+    /// Starts PyTorch for [layers](super::TORCH_LAYERS) or networks ([clips](super::SVD_NETWORKS), [frames](super::LIVE_NETWORKS)).
     ///
     /// # Errors
     /// If it does not start, or does not have the device.
@@ -106,7 +106,11 @@ impl TorchPeer {
     ///
     /// # Errors
     /// If the peer stops.
-    pub fn prepare_stage(&mut self, stage: &str, preset: &Preset) -> Result<Vec<Variant>, BenchError> {
+    pub fn prepare_stage(
+        &mut self,
+        stage: &str,
+        preset: &impl Serialize,
+    ) -> Result<Vec<Variant>, BenchError> {
         self.ask_to_prepare(json!({"stage": stage, "preset": preset}))
     }
 

@@ -153,7 +153,15 @@ pub(super) mod tests {
     use crate::results::{CaseResults, FORMAT, Method, SuiteResults, Version};
 
     pub fn estimate(low: f64, median: f64, high: f64) -> Estimate {
-        Estimate { median, interval: [low, high], confidence: 0.96, best: low, turns: 12, runs: 120 }
+        Estimate {
+            median,
+            interval: [low, high],
+            confidence: 0.96,
+            best: low,
+            p99: None,
+            turns: 12,
+            runs: 120,
+        }
     }
 
     pub fn results(cases: &[(&str, Estimate)]) -> Results {

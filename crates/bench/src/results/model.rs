@@ -164,7 +164,7 @@ impl Clock {
 pub struct CaseResults {
     /// Its name.
     pub name: String,
-    /// The kind of op, or `network`, or `pipeline`.
+    /// The kind of op, or `network`, `pipeline` or `stream`.
     pub family: String,
     /// Floating-point operations of a run.
     pub flops: u64,
@@ -310,7 +310,10 @@ impl Results {
         let is_time = |time: f64| time > 0.0 && time <= MAX_MILLISECONDS;
         let is_sound = |entry: &Entry| {
             entry.milliseconds.as_ref().is_none_or(|time| {
-                [time.median, time.interval[0], time.interval[1], time.best].into_iter().all(is_time)
+                [time.median, time.interval[0], time.interval[1], time.best]
+                    .into_iter()
+                    .chain(time.p99)
+                    .all(is_time)
             })
         };
         let mut cases = self.suites.iter().flat_map(|suite| &suite.cases);

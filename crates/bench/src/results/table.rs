@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use kinora_profile::quantity::{change_percent, prefixed};
 
 use super::{CaseResults, Comparison, Entry, KINORA, Results, SuiteResults, Verdict};
-use crate::Estimate;
+use crate::{Estimate, cases::STREAM};
 
 /// The width of the column of names.
 const NAME: usize = 42;
@@ -66,6 +66,12 @@ pub fn row(case: &CaseResults) -> String {
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
+    }
+    for entry in case.entries.iter().filter(|_| case.family == STREAM) {
+        if let Some((time, p99)) = entry.milliseconds.as_ref().and_then(|time| Some((time, time.p99?))) {
+            let (p50, p99) = (milliseconds(time.median), milliseconds(p99));
+            let _ = writeln!(text, "    {}: p50 {p50}, p99 {p99} of {} frames", entry.by, time.runs);
+        }
     }
     for entry in &case.entries {
         if let Some(why) = &entry.failed
@@ -188,6 +194,9 @@ mod tests {
         assert!(suite_footer(suite).contains("2.10× as long"));
         suite.clock = Some(super::super::Clock { before: 1.0, after: 0.9 });
         assert!(suite_footer(suite).contains("clock moved by −10.0 %"));
+        suite.cases[0].family = STREAM.into();
+        suite.cases[0].entries[0].milliseconds.as_mut().unwrap().p99 = Some(1.5);
+        assert!(row(&suite.cases[0]).contains("    kinora: p50 1.00 ms, p99 1.50 ms of 120 frames\n"));
         // A result that differs must be visible.
         suite.cases[0].entries[1].failed = Some("differs from kinora by 1.0e-1".into());
         suite.cases[0].entries[1].distance = Some(0.1);

@@ -3,24 +3,28 @@
 use std::cell::RefCell;
 
 use kinora::Device;
-use kinora_graph::DType;
+use kinora_graph::{DType, Phase};
 use kinora_profile::Ceilings;
 use kinora_runtime::Backend;
 use serde_json::Value;
 
 use super::{
-    Ended, Suite,
+    Ended, Size, Suite,
     clips::{self, ClipLayer},
     device::{BenchDevice, LayerBench},
     networks::NetworkLayer,
     plan,
-    suite::{Event, Observer, Options, tell},
+    streams::StreamLayer,
+    suite::{Event, Observer, Options, family, tell},
     turns::{Contestant, Layer, Subject, measure},
 };
 use crate::{
     BenchError,
-    cases::{self, Case, Network, Numbers, bar, bytes, stages},
-    peers::{Hello, Program, SVD_NETWORKS, TORCH_LAYERS, TorchPeer, Variant},
+    cases::{
+        self, Case, LiveNetworks, Network, Numbers, STREAM, TWO_STEPS, bar, bytes, inputs_by_name,
+        network_bytes, stages,
+    },
+    peers::{Hello, LIVE_NETWORKS, Program, SVD_NETWORKS, TORCH_LAYERS, TorchPeer, Variant},
     results::KINORA,
 };
 
@@ -29,6 +33,13 @@ const NETWORK_BAR: f64 = 5.0;
 const CLIP_BAR: f64 = 100.0;
 /// What the factors give at most: a clip that is further off is another clip, in any precision.
 const MOST_BAR: f64 = 0.05;
+
+/// A second step amplifies the rounding of the first: the factor of a network's bar.
+const TWO_STEPS_BAR: f64 = 4.0;
+/// Bytes differ by one where a number is next to a half; that is four thousandths of the largest.
+const BYTES_BAR: f64 = 0.01;
+/// A percentile needs more runs than a median: so many times those of a layer.
+const STREAM_RUNS: usize = 5;
 
 /// A suite that is being run.
 pub struct SuiteRun<'a> {
@@ -55,16 +66,11 @@ impl SuiteRun<'_> {
             Suite::Cpu => self.layers(cases::cpu()?, observer),
             Suite::Kernels if self.on_gpu() => self.layers(cases::kernels()?, observer),
             Suite::Kernels => self.layers(cases::reduced_kernels()?, observer),
-            Suite::Svd | Suite::Vae | Suite::Pipeline => {
+            Suite::Svd | Suite::Vae | Suite::Pipeline | Suite::Live => {
+                let program = if self.suite == Suite::Live { &LIVE_NETWORKS } else { &SVD_NETWORKS };
                 let mut stages = stages(self.suite).to_vec();
                 stages.retain(|stage| self.options.only.chooses(stage));
-                self.each(
-                    &SVD_NETWORKS,
-                    &stages,
-                    |stage| stage,
-                    observer,
-                    |stage, peer| self.stage(stage, peer),
-                )
+                self.each(program, &stages, |stage| stage, observer, |stage, peer| self.stage(stage, peer))
             }
         }
     }
@@ -161,7 +167,7 @@ impl SuiteRun<'_> {
         let size = plan::size(self.options, self.suite, self.on_gpu());
         let mut subject = Subject {
             name: stage.to_owned(),
-            family: "network".to_owned(),
+            family: family(self.suite, stage).to_owned(),
             flops: 0,
             bytes: 0,
             bar: NETWORK_BAR * bar(self.dtype),
@@ -170,16 +176,44 @@ impl SuiteRun<'_> {
         if self.suite == Suite::Pipeline {
             let preset = clips::preset(size);
             let clip = ClipLayer::new(&preset, self.device.device(), self.dtype);
-            subject.family = "pipeline".to_owned();
             subject.flops = clip.as_ref().map_or(Ok(0), ClipLayer::flops)?;
             subject.bar = (CLIP_BAR * bar(self.dtype)).min(MOST_BAR);
             return Ok(with_peer(subject, vec![ours(clip)], peer, |peer| peer.prepare_stage(stage, &preset)));
         }
+        if self.suite == Suite::Live {
+            return self.live(stage, size, subject, peer);
+        }
         let network = Network::new(stage, size, self.dtype)?;
         subject.flops = network.graph.step_flops();
         subject.bytes = network.bytes();
-        let contestants = vec![ours(NetworkLayer::new(&network, self.backend))];
+        let (clip, step) = (network.inputs(Phase::Clip)?, network.inputs(Phase::Step)?);
+        let contestants = vec![ours(NetworkLayer::new(&network.graph, &clip, step, self.backend))];
         Ok(with_peer(subject, contestants, peer, |peer| peer.prepare_stage(stage, &size.preset())))
+    }
+
+    fn live<'p>(
+        &self,
+        case: &'static str,
+        size: Size,
+        mut subject: Subject,
+        peer: Option<&'p RefCell<TorchPeer>>,
+    ) -> Result<Prepared<'p>, BenchError> {
+        let preset = size.image_preset();
+        let graph = LiveNetworks::new(&preset, self.dtype)?.graph(case)?;
+        subject.flops = graph.step_flops();
+        subject.bytes = network_bytes(&graph);
+        let clip = inputs_by_name(&graph, Phase::Clip)?;
+        let step = inputs_by_name(&graph, Phase::Step)?;
+        if case == TWO_STEPS {
+            subject.bar = (TWO_STEPS_BAR * subject.bar).min(MOST_BAR);
+        }
+        let contestants = if case == STREAM {
+            (subject.bar, subject.least) = (BYTES_BAR, self.options.method.runs.saturating_mul(STREAM_RUNS));
+            vec![ours(StreamLayer::new(&graph, &clip, step, self.backend))]
+        } else {
+            vec![ours(NetworkLayer::new(&graph, &clip, step, self.backend))]
+        };
+        Ok(with_peer(subject, contestants, peer, |peer| peer.prepare_stage(case, &preset)))
     }
 }
 

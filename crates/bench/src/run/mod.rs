@@ -13,6 +13,7 @@ mod gpu;
 mod layers;
 mod networks;
 mod plan;
+mod streams;
 mod suite;
 mod turns;
 

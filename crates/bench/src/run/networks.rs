@@ -1,21 +1,20 @@
 //! A whole network with synthetic weights, on a CPU or a GPU.
 
-use kinora_graph::Phase;
+use kinora_graph::Graph;
 use kinora_models::synthetic::Synthetic;
 use kinora_profile::Profiler;
 use kinora_runtime::{Backend, LoadContext, Network as Loaded, Tensors};
 
 use super::turns::{Layer, samples};
-use crate::{
-    BenchError,
-    cases::{Network, in_windows},
-};
+use crate::{BenchError, cases::in_windows};
 
 /// A network that is loaded. Its weights and activations are far larger than the caches, so that one copy is enough, and
 /// nothing is flushed.
 pub struct NetworkLayer {
     network: Box<dyn Loaded>,
     step: Tensors,
+    /// The name of the result that is compared.
+    result: String,
 }
 
 impl NetworkLayer {
@@ -23,19 +22,33 @@ impl NetworkLayer {
     ///
     /// # Errors
     /// If it does not fit into memory, or does not run.
-    pub fn new(network: &Network, backend: &dyn Backend) -> Result<NetworkLayer, BenchError> {
-        let (clip, step) = (network.inputs(Phase::Clip)?, network.inputs(Phase::Step)?);
-        let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared: None };
-        let mut network = backend.plan(&network.graph, None)?.load(&Synthetic, &silent)?;
-        network.run_clip(&clip)?;
-        Ok(NetworkLayer { network, step })
+    pub fn new(
+        graph: &Graph,
+        clip: &Tensors,
+        step: Tensors,
+        backend: &dyn Backend,
+    ) -> Result<NetworkLayer, BenchError> {
+        let result = graph.outputs().first().ok_or(BenchError::Nothing("result"))?.name.clone();
+        Ok(NetworkLayer { network: load(graph, clip, backend)?, step, result })
     }
+}
+
+/// Plans and loads a network with synthetic weights, and runs its clip phase.
+pub(super) fn load(
+    graph: &Graph,
+    clip: &Tensors,
+    backend: &dyn Backend,
+) -> Result<Box<dyn Loaded>, BenchError> {
+    let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared: None };
+    let mut network = backend.plan(graph, None)?.load(&Synthetic, &silent)?;
+    network.run_clip(clip)?;
+    Ok(network)
 }
 
 impl Layer for NetworkLayer {
     fn result(&mut self) -> Result<Vec<f32>, BenchError> {
         let results = self.network.run_step(&self.step)?;
-        let result = results.values().next().ok_or(BenchError::Nothing("result"))?;
+        let result = results.get(&self.result).ok_or(BenchError::Nothing("result"))?;
         Ok(in_windows(&result.to_f32()))
     }
 

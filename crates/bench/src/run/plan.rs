@@ -2,9 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
-use kinora_models::presets::Preset;
+use kinora_models::presets::{ImagePreset, Preset};
 
 use super::suite::Options;
+
+/// Height and width of a small frame of live video: a CPU draws some in a second.
+const SMALL_SIDE: usize = 256;
 
 /// Cases that belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,11 +22,14 @@ pub enum Suite {
     Cpu,
     /// A whole clip of a small model.
     Pipeline,
+    /// A frame of live video, its parts, and a row of frames.
+    Live,
 }
 
 impl Suite {
     /// All of them.
-    pub const ALL: [Suite; 5] = [Suite::Cpu, Suite::Kernels, Suite::Svd, Suite::Vae, Suite::Pipeline];
+    pub const ALL: [Suite; 6] =
+        [Suite::Cpu, Suite::Kernels, Suite::Svd, Suite::Vae, Suite::Pipeline, Suite::Live];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -33,18 +39,19 @@ impl Suite {
             Suite::Vae => "vae",
             Suite::Cpu => "cpu",
             Suite::Pipeline => "pipeline",
+            Suite::Live => "live",
         }
     }
 }
 
-/// The size of a model, and of its clips.
+/// The size of a model, and of its clips or frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Stable Video Diffusion: 14 frames of 1024×576.
+    /// Stable Video Diffusion: 14 frames of 1024×576. Live: Stable Diffusion Turbo, 512×512.
     Full,
-    /// 8 frames of 320×192 by a model of seventy million parameters.
+    /// 8 frames of 320×192 by a model of seventy million parameters. Live: 256×256 by one of two million.
     Small,
-    /// 4 frames of 64×64 by a model of four million parameters.
+    /// 4 frames of 64×64 by a model of four million parameters. Live: 64×64 by one of two million.
     Tiny,
 }
 
@@ -67,6 +74,19 @@ impl Size {
             Size::Full => Preset::svd(),
             Size::Small => Preset::small(),
             Size::Tiny => Preset::tiny(),
+        }
+    }
+
+    /// The model of live video, and the frame that it draws.
+    pub fn image_preset(self) -> ImagePreset {
+        match self {
+            Size::Full => ImagePreset::sd_turbo(),
+            Size::Small => {
+                let mut preset = ImagePreset::live();
+                (preset.frame.height, preset.frame.width) = (SMALL_SIDE, SMALL_SIDE);
+                preset
+            }
+            Size::Tiny => ImagePreset::live(),
         }
     }
 }
@@ -95,7 +115,7 @@ macro_rules! named {
     };
 }
 
-named!(Suite, "it must be cpu, kernels, svd, vae or pipeline");
+named!(Suite, "it must be cpu, kernels, svd, vae, pipeline or live");
 named!(Size, "it must be full, small or tiny");
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     BenchError, Filter,
-    cases::{self, stages},
+    cases::{self, STREAM, stages},
     peers::Python,
     processor,
     results::{CaseResults, Clock, FORMAT, Method, Results, SuiteResults, Version, now},
@@ -78,8 +78,17 @@ pub struct Listed {
     pub suite: Suite,
     /// Its name.
     pub name: String,
-    /// The kind of op, or `network`, or `pipeline`.
+    /// The kind of op, or `network`, `pipeline` or `stream`.
     pub family: String,
+}
+
+/// The family of a stage.
+pub(super) fn family(suite: Suite, stage: &str) -> &'static str {
+    match suite {
+        Suite::Pipeline => "pipeline",
+        Suite::Live if stage == STREAM => "stream",
+        _ => "network",
+    }
 }
 
 /// The chosen cases of some suites.
@@ -92,9 +101,9 @@ pub fn list(suites: &[Suite], only: &Filter) -> Result<Vec<Listed>, BenchError> 
         let cases = match suite {
             Suite::Cpu => cases::cpu()?,
             Suite::Kernels => cases::kernels()?,
-            Suite::Svd | Suite::Vae | Suite::Pipeline => {
-                let family = if suite == Suite::Pipeline { "pipeline" } else { "network" };
-                let network = |&stage: &&str| Listed { suite, name: stage.into(), family: family.into() };
+            Suite::Svd | Suite::Vae | Suite::Pipeline | Suite::Live => {
+                let network =
+                    |&stage: &&str| Listed { suite, name: stage.into(), family: family(suite, stage).into() };
                 listed.extend(stages(suite).iter().map(network));
                 continue;
             }
@@ -242,7 +251,7 @@ impl Bench {
         match suite {
             Suite::Cpu => None,
             Suite::Kernels => (!on_gpu).then(|| "reduced".to_owned()),
-            Suite::Svd | Suite::Vae | Suite::Pipeline => {
+            Suite::Svd | Suite::Vae | Suite::Pipeline | Suite::Live => {
                 Some(plan::size(&self.options, suite, on_gpu).to_string())
             }
         }

@@ -55,7 +55,7 @@ pub(super) fn samples(
 pub struct Subject {
     /// Its name.
     pub name: String,
-    /// The kind of op, or `network`, or `pipeline`.
+    /// The kind of op, or `network`, `pipeline` or `stream`.
     pub family: String,
     /// Floating-point operations of a run.
     pub flops: u64,

@@ -22,6 +22,9 @@ Examples:
   kinora bench svd vae --save today.json
       The networks of Stable Video Diffusion, saved as JSON.
 
+  kinora bench live --save today.json
+      A frame of live video and its parts.
+
   kinora bench cpu --compare yesterday.json
       What became faster or slower; exit code 1 if anything is slower.
 
@@ -38,6 +41,9 @@ Suites:
   svd       the image encoder, the autoencoder's encoder and a step of the UNet
   vae       the autoencoder's decoder
   pipeline  a whole clip of a small model, beside diffusers' pipeline
+  live      a frame of live video of 1 and 2 steps, the UNet alone, the tiny
+            autoencoder, and a row of frames from the host's bytes to the host's
+            bytes, with p50 and p99; SD-Turbo on a GPU, a small model on the CPU
 
 Each case runs in many short turns, Kinora and each peer in alternation, after a
 warm-up. Runs cycle through several copies of the operands, and a GPU's L2 cache
@@ -50,7 +56,7 @@ fewer multiplications than its FLOPs. `ratio` is the fastest peer's time over
 Kinora's: the median over the turns.
 
 PyTorch is looked for in --python, then KINORA_PEER_PYTHON, then `python3`; the
-suites svd, vae and pipeline need diffusers as well.
+suites svd, vae, pipeline and live need diffusers as well.
 
 Exit codes: 0 done; 1 failed, a result differs, or a case became slower; 2 wrong
 command line; 130 interrupted.";
@@ -59,7 +65,7 @@ command line; 130 interrupted.";
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "`kinora bench --help` has examples.")]
 pub struct BenchArgs {
-    /// What to measure: cpu, kernels, svd, vae, pipeline [default: all].
+    /// What to measure: cpu, kernels, svd, vae, pipeline, live [default: all].
     #[arg(value_name = "SUITE", value_parser = suites())]
     pub suites: Vec<Suite>,
 
