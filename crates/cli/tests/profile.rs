@@ -127,3 +127,45 @@ fn two_outputs_of_one_name_are_refused() {
     answer(&mut shown).must_fail(2, &["./page is named for two outputs"]);
     assert_eq!(place.names(), [""; 0]);
 }
+
+#[test]
+fn frames_of_live_video_are_profiled_by_their_parts() {
+    let place = Studio::new();
+    let folder = place.folder.path();
+    let here = |words: &[&str]| {
+        let mut command = kinora();
+        command.current_dir(folder).args(words);
+        command
+    };
+    assert_eq!(answer(&mut here(&["demo-model", "--preset", "live", "model"])).code, Some(0));
+    let live = |words: &[&str]| {
+        let mut command = here(&["profile", "live"]);
+        command.arg(photo("rgb.png")).args(["--prompt", "a harbour", "--steps", "2", "--blend", "0.3"]);
+        command.args(["--model", "model", "--autoencoder", "model/tiny", "--device", "cpu"]).args(words);
+        command
+    };
+    let tables = text(&answer(&mut live(&["--save", "p.json", "--html", "page.html"])));
+    for words in
+        ["model: 1 frame of ", " in 2 steps, f32", "load", "by network", "\nencode ", "\nsteps ", "\ndecode "]
+    {
+        assert!(tables.contains(words), "{words} is not in\n{tables}");
+    }
+    assert_eq!(text(&answer(&mut here(&["profile", "show", "p.json"]))), tables);
+    assert!(place.read("page.html").starts_with(b"<!doctype html>"));
+
+    let profile = answer(&mut live(&["--json"])).json();
+    let networks = profile["networks"].as_array().unwrap();
+    let mut names: Vec<&str> = networks.iter().map(|group| group["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["conditions", "decode", "encode", "steps", "text encoder"]);
+    assert!(
+        networks.iter().all(|group| group["floor_nanoseconds"].as_f64().is_some_and(|floor| floor > 0.0))
+    );
+    let layers = profile["layers"].as_array().unwrap();
+    let is_decoder = |layer: &&serde_json::Value| layer["name"].as_str().unwrap().starts_with("vae.decoder");
+    assert!(layers.iter().filter(is_decoder).all(|layer| layer["program"] == "decode"));
+    assert!(layers.iter().filter(is_decoder).count() > 5);
+    assert!(
+        profile["planned_peak_bytes"].as_u64().unwrap() >= profile["memory_peak_bytes"].as_u64().unwrap()
+    );
+}

@@ -11,8 +11,9 @@ use crate::{
     totals::{Total, totals},
 };
 
-/// How many levels of spans, kinds of layers, layers and bottlenecks are shown.
+/// How many levels of spans, networks, kinds of layers, layers and bottlenecks are shown.
 const DEPTH: usize = 3;
+const NETWORKS: usize = 12;
 const KINDS: usize = 16;
 const LAYERS: usize = 12;
 const BOTTLENECKS: usize = 8;
@@ -38,7 +39,9 @@ fn write_all(profile: &Profile, text: &mut String) -> std::fmt::Result {
         writeln!(text)?;
     }
     write_spans(profile, text)?;
-    for (heading, by, count) in [("by kind", By::Op, KINDS), ("by layer", By::Layer, LAYERS)] {
+    let tables =
+        [("by network", By::Program, NETWORKS), ("by kind", By::Op, KINDS), ("by layer", By::Layer, LAYERS)];
+    for (heading, by, count) in tables {
         write_groups(heading, &groups(profile, by), count, text)?;
     }
     write_copies(profile, text)?;
@@ -92,7 +95,11 @@ fn write_groups(heading: &str, groups: &[Group], count: usize, text: &mut String
         return Ok(());
     }
     let all: u64 = groups.iter().map(|group| group.nanoseconds).sum();
-    let names = distinct(groups.iter().take(count).map(|group| format!("{}: {}", group.program, group.name)));
+    let name = |group: &Group| match &group.name {
+        name if *name == group.program => name.clone(),
+        name => format!("{}: {name}", group.program),
+    };
+    let names = distinct(groups.iter().take(count).map(name));
     writeln!(
         text,
         "\n{heading:<44} {:>6} {:>11} {:>6} {:>12} {:>10} {:>8}  limited by",

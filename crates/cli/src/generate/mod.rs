@@ -91,6 +91,7 @@ fn draw(
         adjustable: BTreeSet::new(),
         precision: Some(precision),
         machine: &arguments.request.machine,
+        profiler: Profiler::off(),
     };
     let prompt = arguments.prompt.as_deref().unwrap_or_default();
     Ok(Still::drawn(drawing::picture(models, prompt, seed, display)?, &arguments.request))

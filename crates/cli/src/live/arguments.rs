@@ -85,18 +85,9 @@ pub struct LiveArgs {
     #[command(flatten)]
     pub draw: DrawArgs,
 
-    /// How much of the frame before to keep where the picture stands still, below 1: less flicker.
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_parser = number, value_name = "SHARE", help_heading = "The picture")]
-    pub blend: f64,
-
-    /// How many frames before self-attention remembers, 0 to 4: less flicker, more time. Not with --stream-batch.
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = whole_number::<usize>, value_name = "FRAMES", help_heading = "The picture")]
-    pub memory_frames: usize,
-
-    /// Advance several frames at once, each by a step: more frames per second, each seen as many frames later as there are steps
-    /// after the first.
-    #[arg(long, help_heading = "The picture")]
-    pub stream_batch: bool,
+    /// What frames have to do with each other.
+    #[command(flatten)]
+    pub row: RowArgs,
 
     /// Over how many frames a new prompt takes the place of the old one.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = whole_number::<usize>, value_name = "FRAMES", help_heading = "The picture")]
@@ -155,6 +146,30 @@ pub struct LiveArgs {
     /// Print what is used.
     #[arg(short, long)]
     pub verbose: bool,
+}
+
+/// What the frames of a row have to do with each other.
+#[derive(Args, Debug)]
+pub struct RowArgs {
+    /// How much of the frame before to keep where the picture stands still, below 1: less flicker.
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_parser = number, value_name = "SHARE", help_heading = "The picture")]
+    pub blend: f64,
+
+    /// How many frames before self-attention remembers, 0 to 4: less flicker, more time. Not with --stream-batch.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = whole_number::<usize>, value_name = "FRAMES", help_heading = "The picture")]
+    pub memory_frames: usize,
+
+    /// Advance several frames at once, each by a step: more frames per second, each seen as many frames later as there are steps
+    /// after the first.
+    #[arg(long, help_heading = "The picture")]
+    pub stream_batch: bool,
+}
+
+impl RowArgs {
+    /// The settings with what was asked for.
+    pub fn apply(&self, settings: LiveSettings) -> LiveSettings {
+        settings.blend(self.blend).memory_frames(self.memory_frames).stream_batch(self.stream_batch)
+    }
 }
 
 /// Draws a picture.

@@ -11,6 +11,7 @@ use kinora::{
     image_to_video::{GenerateError, LoadOptions, MemoryBudget, Precision, Progress, Stage},
 };
 use kinora_models::{lora::Lora, weights::Variant};
+use kinora_profile::Profiler;
 
 use super::arguments::{DEFAULT_AUTOENCODER, DEFAULT_MODEL, DrawArgs};
 use crate::{
@@ -31,6 +32,8 @@ pub struct Models<'a> {
     pub adjustable: BTreeSet<String>,
     pub precision: Option<Precision>,
     pub machine: &'a MachineArgs,
+    /// Records what the device does, if it is on.
+    pub profiler: Profiler,
 }
 
 impl<'a> From<&'a DrawArgs> for Models<'a> {
@@ -43,6 +46,7 @@ impl<'a> From<&'a DrawArgs> for Models<'a> {
             adjustable: BTreeSet::new(),
             precision: arguments.precision,
             machine: &arguments.machine,
+            profiler: Profiler::off(),
         }
     }
 }
@@ -87,7 +91,8 @@ pub fn open<'a>(arguments: impl Into<Models<'a>>, display: &mut Display) -> Resu
         .device(machine.device)
         .kernels(machine.kernels)
         .tuning(machine.tuning)
-        .memory_budget(budget);
+        .memory_budget(budget)
+        .profiler(arguments.profiler);
     let live = Live::new(models, options).map_err(failure)?;
     display.detail(&live.device());
     Ok(live)

@@ -76,11 +76,7 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
     let models = Models { adjustable, ..Models::from(&arguments.draw) };
     let live = drawing::open(models, &mut display)?;
     let settings = drawing::settings(&live, &arguments.draw)?;
-    let settings = settings
-        .blend(arguments.blend)
-        .memory_frames(arguments.memory_frames)
-        .glide(arguments.glide)
-        .stream_batch(arguments.stream_batch);
+    let settings = arguments.row.apply(settings).glide(arguments.glide);
     let changes = changes((path, &text), &live, &settings)?;
     let settings = changes.at(0, &settings).unwrap_or(settings);
     let settings = kept(arguments, &live, settings, &mut display, &mut report)?;

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::clip::arguments::RequestArgs;
+use crate::{
+    clip::arguments::RequestArgs,
+    live::arguments::{DrawArgs, RowArgs},
+    quantities::at_least_one,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,6 +17,10 @@ Examples:
 
   kinora profile run photo.jpg --steps 5 --html profile.html --save profile.json
       Also writes a page to look at, and the profile itself for later.
+
+  kinora profile live in.mp4 --prompt \"an oil painting\" --html profile.html
+      Draws the first frames of a video, discards them, and prints the same for a
+      frame: its encoder, steps and decoder, and every layer.
 
   kinora profile show profile.json --trace trace.json
       Prints the tables again, and writes a trace for https://ui.perfetto.dev.
@@ -28,7 +36,7 @@ FLOPs say, as Winograd's method does.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
-/// Shows where a clip's time goes.
+/// Shows where the time of a clip or of live video goes.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "`kinora profile --help` has examples.")]
 pub struct ProfileArgs {
@@ -42,6 +50,8 @@ pub struct ProfileArgs {
 pub enum ProfileCommand {
     /// Make a clip and show where its time goes
     Run(Box<RunArgs>),
+    /// Draw frames of live video and show where their time goes
+    Live(Box<LiveRunArgs>),
     /// Show a saved profile
     Show(ShowArgs),
     /// Show what became faster or slower from one profile to another
@@ -78,6 +88,34 @@ pub struct RunArgs {
     /// The clip to make.
     #[command(flatten)]
     pub request: RequestArgs,
+
+    /// Write the profile as JSON: for `kinora profile show` and `compare`, and for programs.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub save: Option<PathBuf>,
+
+    /// Where it goes.
+    #[command(flatten)]
+    pub report: ReportArgs,
+}
+
+/// The options of `kinora profile live`.
+#[derive(Args, Debug)]
+pub struct LiveRunArgs {
+    /// The video: MP4 (H.264), GIF, Y4M, a picture, numbered pictures (in-%04d.png) or a folder of them.
+    #[arg(value_name = "VIDEO", value_hint = ValueHint::FilePath)]
+    pub input: PathBuf,
+
+    /// How many frames to draw, from the first one on; fewer if the video has fewer.
+    #[arg(long, default_value_t = 20, value_parser = at_least_one, value_name = "NUMBER")]
+    pub frames: usize,
+
+    /// What to draw, and with what.
+    #[command(flatten)]
+    pub draw: DrawArgs,
+
+    /// What frames have to do with each other.
+    #[command(flatten)]
+    pub row: RowArgs,
 
     /// Write the profile as JSON: for `kinora profile show` and `compare`, and for programs.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -129,6 +167,7 @@ impl ProfileArgs {
     pub fn json(&self) -> bool {
         match &self.command {
             ProfileCommand::Run(arguments) => arguments.report.json,
+            ProfileCommand::Live(arguments) => arguments.report.json,
             ProfileCommand::Show(arguments) => arguments.report.json,
             ProfileCommand::Compare(arguments) => arguments.json,
         }

@@ -1,6 +1,7 @@
-//! `kinora profile`: where the time of a clip goes.
+//! `kinora profile`: where the time of a clip or of live video goes.
 
 pub mod arguments;
+mod frames;
 
 use std::path::Path;
 
@@ -31,6 +32,7 @@ use crate::{
 pub fn run(arguments: &ProfileArgs) -> Result<(), Failure> {
     match &arguments.command {
         ProfileCommand::Run(arguments) => profile_clip(arguments),
+        ProfileCommand::Live(arguments) => frames::profile(arguments),
         ProfileCommand::Show(arguments) => show(arguments),
         ProfileCommand::Compare(arguments) => compare_two(arguments),
     }
@@ -142,6 +144,7 @@ fn answer(profile: &Profile, report: &ReportArgs) -> Result<(), Failure> {
         "memory_peak_bytes": profile.memory_peak().map(|(_, bytes)| bytes),
         "planned_peak_bytes": profile.planned_peak_bytes,
         "stages": stages(profile),
+        "networks": groups(profile, By::Program),
         "kinds": groups(profile, By::Op),
         "layers": groups(profile, By::Layer),
         "steps": steps(profile),

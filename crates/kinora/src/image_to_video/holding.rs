@@ -7,7 +7,7 @@ use kinora_runtime::NetworkMemory;
 pub(super) const WORKING: &str = "photo, latents and frames";
 
 /// The owners of a network's memory, by their names in a profile.
-pub(super) struct Holding {
+pub(crate) struct Holding {
     weights: String,
     activations: String,
 }

@@ -32,7 +32,7 @@ mod error;
 mod estimate;
 #[cfg(feature = "cuda")]
 pub mod hardware;
-mod holding;
+pub(crate) mod holding;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod noise;

@@ -9,7 +9,7 @@ use kinora_graph::{Graph, Parameters};
 use kinora_profile::Profiler;
 use kinora_runtime::{Backend, LoadContext, Network, SharedWeights, TuningProgress, TuningStage};
 
-use crate::image_to_video::{GenerateError, Observe, Progress, Stage};
+use crate::image_to_video::{GenerateError, Observe, Progress, Stage, holding::Holding};
 
 /// What networks are loaded with.
 #[derive(Clone, Copy)]
@@ -58,6 +58,7 @@ impl Loading<'_> {
         }
         if self.profiler.is_on() {
             network.profile(self.profiler, name).map_err(failed)?;
+            Holding::new(name).begin(self.profiler, network.memory());
         }
         Ok(network)
     }

@@ -22,6 +22,7 @@ mod estimate;
 mod frames;
 mod glide;
 mod loading;
+mod parts;
 mod settings;
 mod similar;
 mod stream;
@@ -40,12 +41,14 @@ use kinora_models::{
     networks::frame::{CONTROLNET, Parts, Start, UNET, VAE},
     weights::{Variant, Weights, WeightsError},
 };
+use kinora_profile::Machine;
 use kinora_runtime::{Backend, SharedWeights};
 
 pub use changes::{Changes, ChangesError, MAX_CHANGES};
 pub use configs::LiveConfigs;
 pub use deadline::Kept;
 pub use estimate::{LiveEstimate, estimate_live};
+pub use parts::name_parts;
 pub use settings::{Guidance, LiveSettings, MAX_STEPS};
 pub use similar::SimilarFrames;
 pub use stream::Stream;
@@ -242,6 +245,15 @@ impl Live {
     /// What runs the model, in words.
     pub fn device(&self) -> String {
         self.0.backend.describe()
+    }
+
+    /// The device and what it can do at best, which is measured now: what a profile is compared with.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn machine(&self) -> Result<Machine, GenerateError> {
+        let ceilings = self.0.backend.ceilings(self.precision().dtype()).map_err(OpenDeviceError::from)?;
+        Ok(Machine { device: self.device(), ceilings })
     }
 
     /// How weights and activations are stored.
