@@ -258,6 +258,9 @@ impl Failure {
             #[cfg(feature = "cuda")]
             Failure::Kernels(error) => return error.missing_header().map(header_help),
             Failure::Generate(GenerateError::OutOfMemory { .. }) => LESS_MEMORY,
+            Failure::Generate(GenerateError::OverLimit(_)) => {
+                "a smaller --size, fewer --steps or --precision f16 take less; or raise --memory-limit"
+            }
             Failure::Generate(GenerateError::NotFinite { precision, .. }) => match precision {
                 Precision::F16 => "try --precision bf16 or f32",
                 Precision::BF16 => "try --precision f32",
@@ -307,9 +310,11 @@ impl Failure {
             | Failure::Lacking { .. }
             | Failure::Generate(GenerateError::Config { .. }) => "model",
             Failure::Memory { .. }
-            | Failure::Generate(GenerateError::OutOfMemory { .. } | GenerateError::OverBudget { .. }) => {
-                "memory"
-            }
+            | Failure::Generate(
+                GenerateError::OutOfMemory { .. }
+                | GenerateError::OverBudget { .. }
+                | GenerateError::OverLimit(_),
+            ) => "memory",
             Failure::Device(_) | Failure::Generate(GenerateError::Device(_)) => "device",
             #[cfg(feature = "cuda")]
             Failure::Kernels(_) => "kernels",

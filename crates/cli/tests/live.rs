@@ -266,3 +266,57 @@ fn a_prompt_becomes_a_video() {
     let both = kinora(at).args(words).args(clip).args(["three.y4m", "photo.png"]).output().unwrap();
     assert_eq!(both.status.code(), Some(2), "a photo or a prompt");
 }
+
+/// In a file every frame keeps its place: a stream batch draws what steps one after the other would.
+#[test]
+fn a_stream_batch_draws_a_file_frame_by_frame() {
+    let folder = folder(6);
+    let at = folder.path();
+    fs::write(at.join("changes"), "{\"frame\": 3, \"strength\": 0.9}\n").unwrap();
+    let words = ["--prompt", "a harbour", "--seed", "7", "--steps", "3", "--json"];
+    for more in [&[][..], &["--changes", "changes", "--original-size"], &["--similar", "0.9999"]] {
+        let draw = |name: &str, batch: &[&str]| -> serde_json::Value {
+            let output =
+                succeed(at, &[&["live", "in.y4m", "-f", "-o", name][..], &words, more, batch].concat());
+            serde_json::from_slice(&output.stdout).unwrap()
+        };
+        draw("one.y4m", &[]);
+        let report = draw("batch.y4m", &["--stream-batch"]);
+        assert_eq!((&report["frames"], &report["frames_late"]), (&6.into(), &0.into()), "{report}");
+        assert_eq!(
+            fs::read(at.join("one.y4m")).unwrap(),
+            fs::read(at.join("batch.y4m")).unwrap(),
+            "{more:?}"
+        );
+    }
+    // A pipe is not waited for: what comes is late, and the report says so.
+    let input = fs::File::open(at.join("in.y4m")).unwrap();
+    let mut command = kinora(at);
+    command.args(["live", "-", "-o", "late.y4m", "--stream-batch"]).args(words).args(MODEL);
+    let output = command.stdin(input).output().unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["frames"], &report["frames_late"]), (&6.into(), &2.into()), "{report}");
+    succeed(at, &[&["live", "in.y4m", "-f", "-o", "one.y4m"][..], &words].concat());
+    let (one, late) = (frames(&at.join("one.y4m")), frames(&at.join("late.y4m")));
+    assert!(late[2..] == one[..4]);
+}
+
+#[test]
+fn a_change_that_does_not_fit_is_left_out() {
+    let folder = folder(4);
+    let at = folder.path();
+    let limit = |limit: &str| {
+        let words =
+            ["live", "in.y4m", "-f", "-o", "out.y4m", "--seed", "7", "--json", "--memory-limit", limit];
+        let output = run(at, &[&words[..], &["--changes", "changes"]].concat());
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), report)
+    };
+    fs::write(at.join("changes"), "{\"frame\": 2, \"width\": 1024, \"height\": 1024}\n").unwrap();
+    let (code, report) = limit("64MB");
+    assert_eq!((code, &report["frames"], &report["changes"]), (Some(0), &4.into(), &0.into()), "{report}");
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("a change is left out: the live network needs"), "{warnings}");
+    let (code, report) = limit("1MB");
+    assert_eq!((code, &report["error"]["kind"]), (Some(1), &"memory".into()), "{report}");
+}

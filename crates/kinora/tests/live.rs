@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path, sync::OnceLock, time::Duration};
 
 use kinora::{
     Device, Live, LiveModel, LiveSettings, LoadOptions, ModelFolder, RgbImage,
-    image_to_video::{GenerateError, Precision},
+    image_to_video::{GenerateError, MemoryBudget, Precision},
     live::{Guidance, LiveConfigs, estimate_live},
 };
 use kinora_models::{lora::Lora, synthetic::SyntheticImageModel};
@@ -301,6 +301,93 @@ fn a_stream_batch_draws_the_same_frames_later() {
     for number in 2..5 {
         assert_eq!(batched[number], one_by_one[number - 2], "frame {number}");
     }
+}
+
+/// A stream says how many frames ago the one was given that it shows.
+#[test]
+fn a_stream_batch_says_how_late_it_is() {
+    let live = live("live");
+    let batched = settings(&live).steps(3).stream_batch(true);
+    let mut stream = live.begin(batched.clone()).unwrap();
+    let mut late = |stream: &mut kinora::live::Stream, number| {
+        stream.frame(&input(&live, number)).unwrap();
+        stream.late()
+    };
+    assert_eq!([0, 1, 2, 3].map(|number| late(&mut stream, number)), [0, 1, 2, 2]);
+    // Other noise levels begin anew.
+    stream.change(batched.clone().strength(0.9)).unwrap();
+    assert_eq!([4, 5].map(|number| late(&mut stream, number)), [0, 1]);
+    stream.change(batched.strength(0.0)).unwrap();
+    assert_eq!(late(&mut stream, 6), 0);
+}
+
+/// The limit holds for the sum of everything: just enough is enough, and a byte less is not.
+#[test]
+fn one_limit_holds_for_all_networks_together() {
+    let within = |bytes: usize| {
+        let options = LoadOptions::default().device(Device::Cpu).memory_budget(MemoryBudget::Bytes(bytes));
+        Live::new(model("live"), options).unwrap()
+    };
+    let free = live("live");
+    let first = settings(&free);
+    let need = free.estimate(&first).unwrap().peak_bytes();
+    assert!(within(need).begin(first.clone()).unwrap().frame(&input(&free, 0)).is_ok());
+    let refused = within(need - 1).begin(first.clone()).unwrap_err();
+    assert!(matches!(refused, GenerateError::OverLimit(_)), "{refused}");
+    let text = refused.to_string();
+    assert!(
+        text.contains(&format!("{} bytes may be used", need - 1)) && text.contains("asked for"),
+        "{text}"
+    );
+
+    // A second shape beside the first: its weights are there already.
+    let wide = first.clone().width(first.width * 2);
+    let both = {
+        let mut stream = free.begin(first.clone()).unwrap();
+        stream.change(wide.clone()).unwrap();
+        stream.settle().unwrap();
+        stream.memory_bytes()
+    };
+    let apart = need + free.estimate(&wide).unwrap().peak_bytes();
+    assert!(need < both && both < apart, "{need} {both} {apart}");
+    let changed = |bytes: usize, change: &LiveSettings| {
+        let live = within(bytes);
+        let mut stream = live.begin(first.clone()).unwrap();
+        let before = stream.frame(&input(&live, 0)).unwrap();
+        stream.change(change.clone()).unwrap();
+        let settled = stream.settle();
+        if settled.is_err() {
+            assert_eq!(stream.frame(&input(&live, 0)).unwrap(), before, "it goes on as it was");
+        }
+        (settled, stream)
+    };
+    let (settled, stream) = changed(both, &wide);
+    settled.unwrap();
+    assert_eq!((stream.settings(), stream.memory_bytes()), (&wide, both));
+    let (refused, stream) = changed(both - 1, &wide);
+    assert!(matches!(refused, Err(GenerateError::OverLimit(_))), "{refused:?}");
+    assert_eq!(stream.settings(), &first);
+
+    // Room for two shapes and, but for a byte, for a third, which takes the place of the one that was used the longest ago.
+    let tall = first.clone().height(first.height * 2);
+    let (settled, stream) = changed(usize::MAX, &tall);
+    settled.unwrap();
+    let limit = both + (stream.memory_bytes() - need) - 1;
+    let live = within(limit);
+    let mut stream = live.begin(first.clone()).unwrap();
+    let expected = [&first, &wide, &tall].map(|settings| {
+        free.begin(settings.clone()).unwrap().frame(&picture(0, settings.width, settings.height)).unwrap()
+    });
+    for number in [0, 1, 2, 1, 0, 2] {
+        let change = [&first, &wide, &tall][number];
+        stream.change(change.clone()).unwrap();
+        stream.settle().unwrap();
+        let drawn = stream.frame(&picture(0, change.width, change.height)).unwrap();
+        assert_eq!(drawn, expected[number]);
+        assert!(live.memory_bytes() <= limit, "{number}");
+    }
+    drop(stream);
+    assert!(live.memory_bytes() < need, "the text encoder is left");
 }
 
 #[test]

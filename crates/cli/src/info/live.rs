@@ -163,7 +163,10 @@ impl fmt::Display for LiveInfo {
         write!(f, "{table}")?;
         let peak = Bytes(self.estimate.peak_bytes() as u64);
         let frame = Flops(self.estimate.flops_per_frame() as f64);
-        writeln!(f, "  {peak} of memory (all networks together), {frame} a frame\n")?;
+        writeln!(
+            f,
+            "  {peak} of memory (all networks together, and what a stream holds beside them), {frame} a frame\n"
+        )?;
         writeln!(f, "By size, weights included:")?;
         let mut table = Table::new(["size", "memory", "a frame"]);
         for &SizeRow { width, height, peak_bytes, flops_per_frame } in &self.sizes {

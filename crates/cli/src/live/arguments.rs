@@ -151,7 +151,7 @@ pub struct LiveArgs {
 /// What the frames of a row have to do with each other.
 #[derive(Args, Debug)]
 pub struct RowArgs {
-    /// How much of the frame before to keep where the picture stands still, below 1: less flicker.
+    /// How much of the frame before to keep, below 1: less flicker, but what moves leaves a trail.
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_parser = number, value_name = "SHARE", help_heading = "The picture")]
     pub blend: f64,
 
@@ -159,8 +159,8 @@ pub struct RowArgs {
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = whole_number::<usize>, value_name = "FRAMES", help_heading = "The picture")]
     pub memory_frames: usize,
 
-    /// Advance several frames at once, each by a step: more frames per second, each seen as many frames later as there are steps
-    /// after the first.
+    /// Advance several frames at once, each by a step: more frames per second. From a camera each is seen as many frames later as
+    /// there are steps after the first; in a file every frame keeps its own time.
     #[arg(long, help_heading = "The picture")]
     pub stream_batch: bool,
 }

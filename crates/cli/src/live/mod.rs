@@ -7,7 +7,8 @@ mod report;
 mod source;
 
 use std::{
-    collections::HashSet,
+    collections::{HashSet, VecDeque},
+    fs,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -17,12 +18,12 @@ use kinora::{
     Live, LiveSettings, RgbImage,
     files::Inputs,
     image_to_video::GenerateError,
-    live::{Changes, MAX_CHANGES, SimilarFrames, Stream},
+    live::{Changes, MAX_CHANGES, MAX_STEPS, SimilarFrames, Stream},
     photo::Fit,
     video::{
         FrameRate, VideoFile, VideoFormat, VideoOptions,
         fit::Placement,
-        input::{self, FrameSource, InputError, InputOptions, VideoInfo},
+        input::{self, Frame, FrameSource, InputError, InputOptions, VideoInfo},
     },
 };
 use kinora_outside::read_text;
@@ -90,7 +91,17 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
     report.warnings.extend(cut_off(&info, &settings, live.configs().side_unit()));
     report.warnings.iter().for_each(|warning| display.warn(warning));
 
-    let drawer = Drawer { arguments, stream, changes, similar, log: Changes::line(0, &settings), last: None };
+    let drawer = Drawer {
+        arguments,
+        stream,
+        changes,
+        similar,
+        log: Changes::line(0, &settings),
+        last: None,
+        in_step: !arguments.realtime && is_stored(&arguments.input),
+        given: 0,
+        owed: VecDeque::new(),
+    };
     drawer.run(source, (&output, &video), record.as_ref(), &mut display, &mut report)?;
     display.result(&report.summary(), &report.line());
     if arguments.json { print(&format!("{}\n", report.json())) } else { Ok(()) }
@@ -106,6 +117,21 @@ struct Drawer<'a> {
     log: String,
     /// What was shown last.
     last: Option<RgbImage>,
+    /// Whether each frame is shown at its own time, however late its drawing is: all of a file can be waited for.
+    in_step: bool,
+    /// How often the stream was given a frame.
+    given: u64,
+    /// The frames whose drawings have not come yet.
+    owed: VecDeque<Owed>,
+}
+
+/// A frame whose drawing has not come yet.
+struct Owed {
+    /// Which of those that were given it is; a frame that was skipped is the one before it.
+    call: u64,
+    image: RgbImage,
+    /// When it is shown.
+    times: Vec<Duration>,
 }
 
 impl Drawer<'_> {
@@ -136,7 +162,7 @@ impl Drawer<'_> {
             display.advance("drawing frames", Unit::Frames, number, total.unwrap_or(number + 1));
             let mut before_the_first = Vec::new();
             for time in dropped {
-                self.change(number, report)?;
+                self.change(number, (&mut file, display, report))?;
                 report.dropped += 1;
                 number += 1;
                 match &self.last {
@@ -144,15 +170,11 @@ impl Drawer<'_> {
                     None => before_the_first.push(time),
                 }
             }
-            self.change(number, report)?;
-            let shown = self.draw(&frame.image, report)?;
-            for time in before_the_first {
-                file.write_frame_at(&shown, time)?;
-            }
-            file.write_frame_at(&shown, frame.time)?;
-            self.last = Some(shown);
+            self.change(number, (&mut file, display, report))?;
+            self.draw(number, frame, before_the_first, (&mut file, display, report))?;
             number += 1;
         }
+        self.catch_up(&mut file)?;
         if number == 0 {
             let name = self.arguments.input.display().to_string();
             let none = Failure::Input(InputError::NoFrames { name });
@@ -168,41 +190,106 @@ impl Drawer<'_> {
     }
 
     /// Makes the changes of this frame.
-    fn change(&mut self, frame: u64, report: &mut Report) -> Result<(), Failure> {
+    fn change(
+        &mut self,
+        frame: u64,
+        (file, display, report): (&mut VideoFile, &mut Display, &mut Report),
+    ) -> Result<(), Failure> {
         let Some(settings) = self.changes.at(frame, self.stream.asked()).filter(|_| frame > 0) else {
             return Ok(());
         };
-        self.stream.change(settings.clone()).map_err(drawing::failure)?;
+        // What is in work is drawn with the settings that it began with.
+        self.catch_up(file)?;
+        let mut changed = self.stream.change(settings.clone());
         if !self.arguments.realtime {
-            self.stream.settle().map_err(drawing::failure)?;
+            changed = changed.and_then(|()| self.stream.settle());
+        }
+        if let Err(error) = changed {
+            return left_out(error, display, report);
         }
         self.log += &Changes::line(frame, &settings);
         report.changes += 1;
         Ok(())
     }
 
-    fn draw(&mut self, frame: &RgbImage, report: &mut Report) -> Result<RgbImage, Failure> {
+    /// Draws a frame, and writes those that are through. `earlier` are times at which it is shown as well.
+    fn draw(
+        &mut self,
+        number: u64,
+        Frame { image, time }: Frame,
+        earlier: Vec<Duration>,
+        (file, display, report): (&mut VideoFile, &mut Display, &mut Report),
+    ) -> Result<(), Failure> {
         // Every frame is looked at, so that the first one is known. A change shows in a still picture too.
         let steady = self.stream.is_steady();
         let skipped = self.similar.as_mut().is_some_and(|similar| {
             if !steady {
                 similar.forget();
             }
-            similar.skips(frame)
+            similar.skips(&image)
         });
-        if let (true, Some(last)) = (skipped, &self.last) {
+        let skipped = skipped && self.given > 0;
+        let times = earlier.into_iter().chain([time]).collect();
+        if skipped {
             report.repeated += 1;
-            return Ok(last.clone());
+            if let (true, Some(last)) = (self.owed.is_empty(), &self.last) {
+                return Ok(file.write_frame_at(last, time)?);
+            }
+            self.owed.push_back(Owed { call: self.given, image, times });
+            return Ok(());
         }
         let began = Instant::now();
-        let drawn = self.stream.frame(frame).map_err(drawing::failure)?;
+        let drawn = match self.stream.frame(&image) {
+            // The change has no effect, and the frame was not drawn yet.
+            Err(error @ GenerateError::OverLimit(_)) => {
+                left_out(error, display, report)?;
+                self.log += &Changes::line(number, self.stream.settings());
+                self.stream.frame(&image)
+            }
+            drawn => drawn,
+        };
+        let drawn = drawn.map_err(drawing::failure)?;
         report.drawn(began.elapsed());
+        report.late = report.late.max(if self.in_step { 0 } else { self.stream.late() });
+        self.given += 1;
+        self.owed.push_back(Owed { call: self.given, image, times });
+        self.write(&drawn, file)
+    }
+
+    /// Writes the frames that a result shows.
+    fn write(&mut self, drawn: &RgbImage, file: &mut VideoFile) -> Result<(), Failure> {
+        let late = if self.in_step { self.stream.late() as u64 } else { 0 };
+        let through = self.given.saturating_sub(late);
+        while self.owed.front().is_some_and(|owed| owed.call <= through) {
+            let Some(Owed { image, times, .. }) = self.owed.pop_front() else { break };
+            let shown = self.shown(drawn, &image)?;
+            for time in times {
+                file.write_frame_at(&shown, time)?;
+            }
+            self.last = Some(shown);
+        }
+        Ok(())
+    }
+
+    /// Draws the last frame again until all are through.
+    fn catch_up(&mut self, file: &mut VideoFile) -> Result<(), Failure> {
+        for _ in 0..MAX_STEPS {
+            let Some(last) = self.owed.back() else { break };
+            let drawn = self.stream.frame(&last.image).map_err(drawing::failure)?;
+            self.given += 1;
+            self.write(&drawn, file)?;
+        }
+        Ok(())
+    }
+
+    /// What is shown of a drawing of a frame.
+    fn shown(&self, drawn: &RgbImage, frame: &RgbImage) -> Result<RgbImage, Failure> {
         if !self.arguments.original_size {
-            return self.as_the_first(drawn);
+            return self.as_the_first(drawn.clone());
         }
         let LiveSettings { fit, .. } = *self.stream.settings();
         let placement = Placement::new(fit, frame.size(), drawn.size());
-        let back = placement.and_then(|placement| placement.back(&drawn, frame));
+        let back = placement.and_then(|placement| placement.back(drawn, frame));
         self.as_the_first(back.map_err(GenerateError::from)?)
     }
 
@@ -218,6 +305,21 @@ impl Drawer<'_> {
             _ => Ok(frame),
         }
     }
+}
+
+/// Whether an input is a file, a folder or a pattern of file names, not standard input or a pipe.
+fn is_stored(input: &Path) -> bool {
+    let kind = |found: fs::Metadata| found.is_file() || found.is_dir();
+    input.as_os_str() != "-" && fs::metadata(input).map_or(true, kind)
+}
+
+/// Says that a change is left out, if that is all that the error means: the stream then goes on as it was.
+fn left_out(error: GenerateError, display: &Display, report: &mut Report) -> Result<(), Failure> {
+    let GenerateError::OverLimit(over) = error else { return Err(drawing::failure(error)) };
+    let warning = format!("a change is left out: {over}");
+    display.warn(&warning);
+    report.warnings.push(warning);
+    Ok(())
 }
 
 /// The video to write: `in-live.mp4` for `in.mp4`.

@@ -24,6 +24,8 @@ pub struct Report {
     pub warnings: Vec<String>,
     /// Frames that came while another was drawn.
     pub dropped: u64,
+    /// How many frames later than its own a drawing was shown, at most.
+    pub late: usize,
     /// Frames that were like the one before.
     pub repeated: u64,
     pub changes: u64,
@@ -104,6 +106,11 @@ impl Report {
             time(0.5),
             time(0.99),
         );
+        match self.late {
+            0 => {}
+            1 => text += "; shown 1 frame later",
+            late => text += &format!("; shown {late} frames later"),
+        }
         if self.repeated > 0 {
             text += &format!("; {} like the one before", self.repeated);
         }
@@ -120,6 +127,7 @@ impl Report {
             "files": self.files,
             "frames": self.frames,
             "dropped": self.dropped,
+            "frames_late": self.late,
             "repeated": self.repeated,
             "changes": self.changes,
             "stopped": self.stopped,

@@ -10,7 +10,7 @@ use kinora_models::{
 use kinora_runtime::RunError;
 
 use super::{Precision, Stage, Suggestion};
-use crate::{device::OpenDeviceError, quantity::bytes};
+use crate::{device::OpenDeviceError, memory::MemoryLimit, quantity::bytes};
 
 /// Why a clip could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,9 @@ pub enum GenerateError {
         /// What to ask for instead.
         suggestion: Option<Box<Suggestion>>,
     },
+    /// A network of live video does not fit beside those that are there. It has not been loaded.
+    #[error(transparent)]
+    OverLimit(Box<OverLimit>),
     /// Memory could not be allocated, although the need is within the budget or there is no budget.
     #[error("{part}: {source}")]
     OutOfMemory {
@@ -199,6 +202,36 @@ impl fmt::Display for OverBudget {
             write!(f, ", photo, frames and the rest {}", shown(self.working))?;
         }
         write!(f, "), but only {budget} may be used")
+    }
+}
+
+/// A network of live video that does not fit beside what its model holds already, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverLimit {
+    /// The network.
+    pub part: &'static str,
+    /// What it needs: the weights that are not there yet, its activations, and what it is given and leaves.
+    pub need: usize,
+    /// What is held: weights, the activations of all networks, pictures and prompts.
+    pub held: usize,
+    /// What may be used.
+    pub limit: MemoryLimit,
+}
+
+impl Error for OverLimit {}
+
+impl fmt::Display for OverLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &OverLimit { part, need, held, limit } = self;
+        let sum = need.saturating_add(held) as u64;
+        // "12.0 GB of 12.0 GB": only the exact figures tell the two apart.
+        let exact = bytes(sum) == bytes(limit.bytes);
+        let shown = |count: u64| if exact { format!("{count} bytes") } else { bytes(count) };
+        write!(f, "the {part} needs {} of memory", shown(need as u64))?;
+        if held > 0 {
+            write!(f, " beside the {} that are held", shown(held as u64))?;
+        }
+        write!(f, ", but only {} may be used ({})", shown(limit.bytes), limit.source)
     }
 }
 

@@ -62,7 +62,7 @@ pub use budget::Suggestion;
 pub use clip::Clip;
 pub use configs::Configs;
 pub use defaults::ClipDefaults;
-pub use error::{ConfigError, GenerateError, Mismatch, OverBudget};
+pub use error::{ConfigError, GenerateError, Mismatch, OverBudget, OverLimit};
 pub use estimate::{Estimate, PartEstimate, estimate_configs};
 #[cfg(feature = "cuda")]
 pub use kernels::clip_kernels;

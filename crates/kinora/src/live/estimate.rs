@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer, ser::SerializeStruct};
 use super::{
     LiveConfigs, LiveSettings,
     frames::{self, Shape},
-    text,
+    memory, text,
 };
 use crate::image_to_video::{GenerateError, PartEstimate, Precision, Stage};
 
@@ -23,12 +23,14 @@ pub struct LiveEstimate {
     /// The text encoders, which run once for every new prompt; then the network that draws frames, which there is none of if
     /// the strength is 0.
     pub parts: Vec<PartEstimate>,
+    /// What is held beside the networks: what they are given and leave, and the prompts that are remembered.
+    pub working_bytes: usize,
 }
 
 impl LiveEstimate {
-    /// The memory of all networks together: a stream keeps them.
+    /// The memory of a stream: all networks, which it keeps, and what it holds beside them.
     pub fn peak_bytes(&self) -> usize {
-        self.parts.iter().map(PartEstimate::peak_bytes).fold(0, usize::saturating_add)
+        self.parts.iter().map(PartEstimate::peak_bytes).fold(self.working_bytes, usize::saturating_add)
     }
 
     /// Floating-point operations of a frame.
@@ -59,8 +61,9 @@ impl LiveEstimate {
 
 impl Serialize for LiveEstimate {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut fields = serializer.serialize_struct("LiveEstimate", 6)?;
+        let mut fields = serializer.serialize_struct("LiveEstimate", 7)?;
         fields.serialize_field("peak_bytes", &self.peak_bytes())?;
+        fields.serialize_field("working_bytes", &self.working_bytes)?;
         fields.serialize_field("flops_per_frame", &self.flops_per_frame())?;
         fields.serialize_field("flops_per_change", &self.flops_per_change())?;
         fields.serialize_field("flops_per_prompt", &self.flops_per_prompt())?;
@@ -100,13 +103,16 @@ impl Request<'_> {
         let encoders = text::graphs(self.configs, self.precision.dtype())?.into_iter();
         let encoders = encoders.map(|encoder| (text::PART, Stage::EncodeText, encoder.graph));
         let frame = frame.map(|graph| (frames::PART, Stage::Draw, graph));
+        let mut working_bytes = text::remembered_bytes(self.configs);
         let plan =
             |(name, stage, graph): (&'static str, Stage, Graph)| -> Result<PartEstimate, GenerateError> {
                 let planned =
                     self.backend.plan(&graph, None).map_err(|source| GenerateError::run(name, source))?;
+                working_bytes = working_bytes.saturating_add(memory::beside(&graph));
                 Ok(PartEstimate::new((name, stage), 1, graph.parameter_count(), &*planned))
             };
-        Ok(LiveEstimate { parts: encoders.chain(frame).map(plan).collect::<Result<_, _>>()? })
+        let parts = encoders.chain(frame).map(plan).collect::<Result<_, _>>()?;
+        Ok(LiveEstimate { parts, working_bytes })
     }
 
     /// The network that draws frames; `None` if they are left as they are.

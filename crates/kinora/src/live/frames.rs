@@ -12,9 +12,9 @@ use kinora_models::{
     },
     schedulers::Schedule,
 };
-use kinora_runtime::{Carried, Network, RunError, Tensors};
+use kinora_runtime::{Carried, RunError, Tensors};
 
-use super::{Guidance, LiveConfigs, LiveSettings, text::Embedding};
+use super::{Guidance, LiveConfigs, LiveSettings, loading::Loaded, text::Embedding};
 use crate::image_to_video::{GenerateError, Noise, Precision, configs::COLOURS};
 
 pub(super) const PART: &str = "live network";
@@ -136,7 +136,7 @@ pub(super) struct Given<'a> {
 #[derive(Debug)]
 pub(super) struct Frames {
     pub shape: Shape,
-    network: Box<dyn Network>,
+    loaded: Loaded,
     handed_on: Vec<HandedOn>,
     /// Whether it reads strengths of LoRAs.
     has_strengths: bool,
@@ -148,26 +148,33 @@ pub(super) struct Frames {
     results: Tensors,
     /// Whether there is a frame before the next one.
     begun: bool,
+    /// How many frames were given after the one that the last result shows.
+    late: usize,
 }
 
 impl Frames {
-    pub fn new(shape: Shape, graph: &Graph, network: Box<dyn Network>) -> Frames {
+    pub fn new(shape: Shape, graph: &Graph, loaded: Loaded) -> Frames {
         Frames {
             shape,
-            network,
+            loaded,
             handed_on: handed_on(graph),
             has_strengths: graph.inputs().iter().any(|&id| graph.value(id).name == STRENGTHS),
             noise: None,
             inputs: Tensors::new(),
             results: Tensors::new(),
             begun: false,
+            late: 0,
         }
     }
 
     /// The memory that it holds, in bytes.
     pub fn bytes(&self) -> usize {
-        let memory = self.network.memory();
-        memory.weights + memory.activations
+        self.loaded.bytes()
+    }
+
+    /// How many frames were given after the one that the last result shows.
+    pub fn late(&self) -> usize {
+        self.late
     }
 
     /// Forgets the frame before.
@@ -237,7 +244,7 @@ impl Frames {
         if self.shape.sampler.noise && batch.is_none() {
             set("fresh", stacked_rows(&noise.collect::<Vec<_>>())?);
         }
-        self.network.run_clip(&inputs).map_err(failed)
+        self.loaded.network.run_clip(&inputs).map_err(failed)
     }
 
     /// The noise of the start, and that of each step if the sampler adds any, in the order in which diffusers draws it.
@@ -295,8 +302,10 @@ impl Frames {
             self.inputs.insert(FRESH.to_owned(), Tensor::from_slice([1], &[fresh])?);
         }
         for _ in 0..passes {
-            self.network.run_frame(&self.inputs, &mut self.results).map_err(failed)?;
+            self.loaded.network.run_frame(&self.inputs, &mut self.results).map_err(failed)?;
         }
+        // The first frame of a row took all places: it is seen until the second one is through.
+        self.late = if self.begun { (self.late + 1).min(self.shape.in_work() - 1) } else { 0 };
         self.begun = true;
         let missing = GenerateError::NoResult { part: PART, name: "frame" };
         let bytes = self.results.get("frame").ok_or(missing)?.bytes().to_vec();
@@ -324,7 +333,7 @@ impl Frames {
             self.handed_on.iter().map(|state| (&*state.result, &*state.input)).collect();
         let zeros = |state: &HandedOn| (state.input.clone(), Tensor::zeros(state.ty.clone()));
         let first: Tensors = self.handed_on.iter().map(zeros).collect();
-        self.network.begin_frames(Carried(&carried), &first).map_err(failed)
+        self.loaded.network.begin_frames(Carried(&carried), &first).map_err(failed)
     }
 }
 

@@ -1,7 +1,7 @@
 //! From a graph to a network that is ready to run.
 
 use std::sync::{
-    Mutex, PoisonError,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -9,6 +9,7 @@ use kinora_graph::{Graph, Parameters};
 use kinora_profile::Profiler;
 use kinora_runtime::{Backend, LoadContext, Network, SharedWeights, TuningProgress, TuningStage};
 
+use super::memory::{Held, Ledger, Need};
 use crate::image_to_video::{GenerateError, Observe, Progress, Stage, holding::Holding};
 
 /// What networks are loaded with.
@@ -16,22 +17,47 @@ use crate::image_to_video::{GenerateError, Observe, Progress, Stage, holding::Ho
 pub(super) struct Loading<'a> {
     pub backend: &'a dyn Backend,
     pub profiler: &'a Profiler,
-    /// The memory that it may take.
-    pub budget: Option<usize>,
+    /// What all networks of the model may take together.
+    pub ledger: &'a Arc<Ledger>,
+}
+
+/// A network that is ready to run, and what it takes.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub network: Box<dyn Network>,
+    /// The bytes that are held beside it.
+    pub beside: usize,
+    _held: Held,
+}
+
+impl Loaded {
+    /// The memory that it takes, in bytes. Weights count where they were read first.
+    pub fn bytes(&self) -> usize {
+        let memory = self.network.memory();
+        memory.weights + memory.activations + self.beside
+    }
 }
 
 impl Loading<'_> {
-    /// Plans, measures if that was asked for, and loads a network. `name` is its name in errors and profiles.
+    /// Plans, measures if that was asked for, and loads a network. `name` is its name in errors and profiles, `beside` what is
+    /// held beside it.
     pub fn load(
         &self,
-        name: &'static str,
+        (name, beside): (&'static str, usize),
         graph: &Graph,
         parameters: &dyn Parameters,
         shared: Option<&SharedWeights>,
         observe: &mut Observe<'_>,
-    ) -> Result<Box<dyn Network>, GenerateError> {
+    ) -> Result<Loaded, GenerateError> {
         let failed = |source| GenerateError::run(name, source);
-        let plan = || self.backend.plan(graph, self.budget).map_err(failed);
+        let shares = shared.is_some();
+        let plan = || {
+            let planned = self.backend.plan(graph, None).map_err(failed)?;
+            let plan = planned.plan();
+            let own = plan.arena_bytes().saturating_add(beside);
+            self.ledger.admit(name, Need { weights: plan.weight_bytes(), own, shares })?;
+            Ok::<_, GenerateError>(planned)
+        };
         let mut planned = plan()?;
         if self.backend.tunes() {
             let observer = &mut |tuning: &TuningProgress| {
@@ -60,6 +86,9 @@ impl Loading<'_> {
             network.profile(self.profiler, name).map_err(failed)?;
             Holding::new(name).begin(self.profiler, network.memory());
         }
-        Ok(network)
+        let memory = network.memory();
+        let need = Need { weights: memory.weights, own: memory.activations + beside, shares };
+        let held = self.ledger.enter(name, need)?;
+        Ok(Loaded { network, beside, _held: held })
     }
 }

@@ -22,6 +22,7 @@ mod estimate;
 mod frames;
 mod glide;
 mod loading;
+mod memory;
 mod parts;
 mod settings;
 mod similar;
@@ -56,11 +57,11 @@ pub use stream::Stream;
 use crate::{
     device::{OpenDeviceError, start_threads},
     image_to_video::{GenerateError, LoadOptions, Observe, Precision},
-    memory::MemoryLimit,
 };
 use estimate::Request;
 use frames::{Frames, Shape};
 use loading::Loading;
+use memory::Ledger;
 use text::{EncoderGraph, Text};
 
 /// The folders of a model for live video.
@@ -173,7 +174,7 @@ struct Model {
     folders: LiveModel,
     options: LoadOptions,
     precision: Precision,
-    limit: Option<MemoryLimit>,
+    ledger: Arc<Ledger>,
     backend: Arc<dyn Backend>,
     configs: LiveConfigs,
     unet: Weights,
@@ -226,7 +227,7 @@ impl Live {
             unet,
             control: control.transpose()?,
             vae: folders.tiny.as_ref().unwrap_or(&folders.model).weights("vae", &variant)?,
-            limit: options.memory_budget.limit(&*backend).map_err(OpenDeviceError::from)?,
+            ledger: Ledger::new(options.memory_budget.limit(&*backend).map_err(OpenDeviceError::from)?),
             configs,
             folders,
             options,
@@ -274,6 +275,11 @@ impl Live {
     pub fn estimate(&self, settings: &LiveSettings) -> Result<LiveEstimate, GenerateError> {
         let unet = self.0.folders.adjustable(&self.0.unet)?;
         Request { unet: Some(&unet), ..self.request(settings) }.estimate()
+    }
+
+    /// The memory that all streams of the model hold together, in bytes, with the text encoders: what the memory limit is for.
+    pub fn memory_bytes(&self) -> usize {
+        self.0.ledger.held()
     }
 
     /// What the weights lack for a stream with these settings. Only the headers of their files are read.
@@ -367,8 +373,7 @@ impl Model {
     }
 
     fn loading(&self) -> Loading<'_> {
-        let budget = self.limit.map(|limit| usize::try_from(limit.bytes).unwrap_or(usize::MAX));
-        Loading { backend: &*self.backend, profiler: &self.options.profiler, budget }
+        Loading { backend: &*self.backend, profiler: &self.options.profiler, ledger: &self.ledger }
     }
 
     /// The text encoders, which are loaded if they are not yet.
@@ -409,7 +414,9 @@ impl Model {
         let mut weights: Vec<(&'static str, &dyn Parameters)> = vec![(UNET, &unet), (VAE, &self.vae)];
         weights.extend(self.control.as_ref().map(|control| (CONTROLNET, control as &dyn Parameters)));
         let weights = Parts(weights);
-        let network = self.loading().load(frames::PART, &graph, &weights, Some(&self.shared), observe)?;
-        Ok(Frames::new(shape, &graph, network))
+        let beside = memory::beside(&graph);
+        let loaded =
+            self.loading().load((frames::PART, beside), &graph, &weights, Some(&self.shared), observe)?;
+        Ok(Frames::new(shape, &graph, loaded))
     }
 }

@@ -39,6 +39,8 @@ pub struct Stream {
     /// Whether the first network has to be told what has changed.
     changed: bool,
     glide: Option<Glide>,
+    /// How many frames were given after the one that the last result shows.
+    late: usize,
     /// The change that is being prepared.
     coming: Option<Coming>,
     /// The one to be prepared after it: the last that was asked for.
@@ -97,6 +99,7 @@ impl Stream {
             networks: network.into_iter().collect(),
             changed: true,
             glide: None,
+            late: 0,
             coming: None,
             next: None,
             frames: 0,
@@ -113,12 +116,19 @@ impl Stream {
         self.frames
     }
 
+    /// How many frames were given after the one that the last result shows: in a stream batch of some steps, one less than
+    /// these, but none for the first frame, which takes all places; otherwise 0.
+    pub fn late(&self) -> usize {
+        self.late
+    }
+
     /// How many tokens of the prompt did not fit, and were left out at its end.
     pub fn tokens_left_out(&self) -> usize {
         self.now.positive.left_out
     }
 
-    /// The memory that the stream's networks and the text encoders hold, in bytes. Weights count where they were read first.
+    /// The memory that the stream's networks and the text encoders hold, with what they are given and leave and the prompts that
+    /// may be remembered, in bytes. Weights count where they were read first.
     pub fn memory_bytes(&self) -> usize {
         let text = self.model.text.get().map_or(0, super::Text::bytes);
         text + self.networks.iter().map(Frames::bytes).sum::<usize>()
@@ -137,7 +147,9 @@ impl Stream {
 
     /// Asks for other settings. They take effect with the first frame that begins when they are ready: prompts are encoded, and
     /// networks of a new shape prepared, beside the stream, which goes on meanwhile. If several are asked for before one is
-    /// ready, the last one counts.
+    /// ready, the last one counts. A network of a new shape that does not fit the memory limit beside the others takes the
+    /// place of those that were used the longest ago; if it does not fit beside the one in use either, the change is refused with
+    /// [`GenerateError::OverLimit`] and the stream goes on as it was.
     ///
     /// # Errors
     /// If the settings are refused.
@@ -220,11 +232,14 @@ impl Stream {
                     network.set(&self.model.configs, settings, given, self.model.precision)?;
                     self.changed = false;
                 }
-                network.draw(frame, self.now.settings.blend)?
+                let drawn = network.draw(frame, self.now.settings.blend)?;
+                self.late = network.late();
+                drawn
             }
             // Strength 0 leaves the frame as it is.
             None => {
                 self.networks.iter_mut().for_each(Frames::forget);
+                self.late = 0;
                 frame.cloned().ok_or_else(nothing)?
             }
         };
@@ -273,10 +288,21 @@ impl Stream {
         let ready = |coming: &mut Coming| wait || coming.thread.is_finished();
         let Some(coming) = self.coming.take_if(ready) else { return Ok(()) };
         let made = coming.thread.join().unwrap_or(Err(GenerateError::ChangePanicked));
+        if matches!(made, Err(GenerateError::OverLimit(_))) && self.drop_idle() {
+            let wanted = self.next.take().unwrap_or(coming.settings);
+            return self.prepare(wanted);
+        }
         let made = made.map(|(ready, network)| self.apply(ready, network));
         // A change that failed is no reason to forget the one after it.
         let next = self.next.take().map_or(Ok(()), |next| self.prepare(next));
         made.and(next)
+    }
+
+    /// Drops the network that was used the longest ago, unless the next frame needs it. Says whether there was one.
+    fn drop_idle(&mut self) -> bool {
+        let needed = self.shape();
+        let idle = self.networks.iter().rposition(|network| Some(network.shape) != needed);
+        idle.map(|at| self.networks.remove(at)).is_some()
     }
 
     fn apply(&mut self, ready: Ready, network: Option<Frames>) {

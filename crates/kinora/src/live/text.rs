@@ -12,9 +12,13 @@ use kinora_models::{
     tokenizer::ClipTokenizer,
     weights::{Variant, Weights},
 };
-use kinora_runtime::{Network, Tensors};
+use kinora_runtime::Tensors;
 
-use super::{LiveConfigs, LiveModel, loading::Loading};
+use super::{
+    LiveConfigs, LiveModel,
+    loading::{Loaded, Loading},
+    memory,
+};
 use crate::image_to_video::{GenerateError, Observe};
 
 /// How many prompts are remembered: going back to one costs nothing.
@@ -30,6 +34,15 @@ pub(super) struct Embedding {
     pub pooled: Option<Tensor>,
     /// How many tokens did not fit, and were left out at the end of the prompt.
     pub left_out: usize,
+}
+
+/// The bytes of all prompts that may be remembered.
+pub(super) fn remembered_bytes(configs: &LiveConfigs) -> usize {
+    let second = configs.text_encoder_2.as_ref();
+    let channels = configs.text_encoder.hidden_size + second.map_or(0, |second| second.hidden_size);
+    let pooled = second.map_or(0, |second| second.projection_dim);
+    let numbers = configs.tokens().saturating_mul(channels).saturating_add(pooled);
+    numbers.saturating_mul(REMEMBERED * size_of::<f32>())
 }
 
 /// The network of a text encoder, and what it is made for.
@@ -78,7 +91,7 @@ struct Encoder {
     tokenizer: ClipTokenizer,
     tokens: usize,
     pooled: bool,
-    network: Mutex<Box<dyn Network>>,
+    loaded: Mutex<Loaded>,
 }
 
 impl Text {
@@ -91,16 +104,18 @@ impl Text {
         observe: &mut Observe<'_>,
     ) -> Result<Text, GenerateError> {
         let mut encoders = Vec::new();
+        let mut remembered = remembered_bytes(configs);
         for EncoderGraph { part, tokenizer, config, request, graph } in graphs(configs, dtype)? {
             let weights: Weights = folders.model.weights(part.name(), &Variant::For(dtype))?;
             let weights = folders.adapted(&weights, part)?;
-            let network = loading.load(PART, &graph, &weights, None, observe)?;
+            let beside = memory::beside(&graph) + std::mem::take(&mut remembered);
+            let loaded = loading.load((PART, beside), &graph, &weights, None, observe)?;
             encoders.push(Encoder {
                 config: config.clone(),
                 tokenizer: folders.model.tokenizer(tokenizer)?,
                 tokens: request.tokens,
                 pooled: request.pooled,
-                network: Mutex::new(network),
+                loaded: Mutex::new(loaded),
             });
         }
         Ok(Text { encoders, remembered: Mutex::default() })
@@ -128,11 +143,7 @@ impl Text {
 
     /// The memory that the encoders hold, in bytes.
     pub fn bytes(&self) -> usize {
-        let of = |encoder: &Encoder| {
-            let memory = encoder.network().memory();
-            memory.weights + memory.activations
-        };
-        self.encoders.iter().map(of).sum()
+        self.encoders.iter().map(|encoder| encoder.loaded().bytes()).sum()
     }
 
     fn remembered(&self) -> MutexGuard<'_, VecDeque<(String, Arc<Embedding>)>> {
@@ -141,8 +152,8 @@ impl Text {
 }
 
 impl Encoder {
-    fn network(&self) -> MutexGuard<'_, Box<dyn Network>> {
-        self.network.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loaded(&self) -> MutexGuard<'_, Loaded> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The prompt's tokens, the whole of it if the model reads that, and how many tokens were left out.
@@ -155,7 +166,7 @@ impl Encoder {
         }
         inputs.insert("tokens".to_owned(), Tensor::from_slice([1, self.tokens], &prompt.tokens)?);
         let mut results =
-            self.network().run_step(&inputs).map_err(|source| GenerateError::run(PART, source))?;
+            self.loaded().network.run_step(&inputs).map_err(|source| GenerateError::run(PART, source))?;
         let mut take = |name| results.remove(name).ok_or(GenerateError::NoResult { part: PART, name });
         let hidden = take("hidden")?.cast(DType::F32);
         let channels = hidden.shape().elements() / self.tokens;
