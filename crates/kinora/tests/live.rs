@@ -309,7 +309,7 @@ fn a_stream_batch_says_how_late_it_is() {
     let live = live("live");
     let batched = settings(&live).steps(3).stream_batch(true);
     let mut stream = live.begin(batched.clone()).unwrap();
-    let mut late = |stream: &mut kinora::live::Stream, number| {
+    let late = |stream: &mut kinora::live::Stream, number| {
         stream.frame(&input(&live, number)).unwrap();
         stream.late()
     };
