@@ -38,7 +38,7 @@ const SLOW: &[Slow] = &[
     },
     Slow {
         package: "kinora",
-        tests: Tests::File("svd_kernels"),
+        tests: Tests::File("compiled_kernels"),
         seconds: 96,
         why: "compiles the kernels of a whole clip for every architecture",
     },

@@ -2,6 +2,7 @@
 
 use kinora_cpu::{CpuBackend, CpuOps};
 use kinora_cuda::{Architecture, Planned, kernels::Kernel};
+use kinora_graph::Graph;
 use kinora_runtime::RunError;
 
 use super::{Configs, GenerateError, Precision, Settings, plans::Request};
@@ -18,8 +19,16 @@ pub fn clip_kernels(
     architecture: Architecture,
 ) -> Result<Vec<Kernel>, GenerateError> {
     let request = Request { configs, settings, precision, backend: &CpuBackend::default(), photo: [0; 2] };
+    kernels_of(request.graphs()?, architecture)
+}
+
+/// The kernels that some networks run on any GPU of a generation, each once.
+pub(crate) fn kernels_of(
+    graphs: impl IntoIterator<Item = Graph>,
+    architecture: Architecture,
+) -> Result<Vec<Kernel>, GenerateError> {
     let mut kernels = Vec::new();
-    for graph in request.graphs()? {
+    for graph in graphs {
         let found = Planned::kernels_of_generation(&graph, architecture, CpuOps::shared());
         kernels.extend(found.map_err(|error| OpenDeviceError::from(RunError::from(error)))?);
     }

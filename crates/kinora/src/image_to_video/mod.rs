@@ -66,6 +66,8 @@ pub use error::{ConfigError, GenerateError, Mismatch, OverBudget, OverLimit};
 pub use estimate::{Estimate, PartEstimate, estimate_configs};
 #[cfg(feature = "cuda")]
 pub use kernels::clip_kernels;
+#[cfg(feature = "cuda")]
+pub(crate) use kernels::kernels_of;
 pub use options::{LoadOptions, MemoryBudget, Precision};
 pub use preview::Preview;
 pub use progress::{Observe, Progress, Stage};

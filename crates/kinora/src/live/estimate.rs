@@ -99,10 +99,6 @@ pub(crate) struct Request<'a> {
 impl Request<'_> {
     /// Plans all networks.
     pub fn estimate(&self) -> Result<LiveEstimate, GenerateError> {
-        let frame = self.frame()?;
-        let encoders = text::graphs(self.configs, self.precision.dtype())?.into_iter();
-        let encoders = encoders.map(|encoder| (text::PART, Stage::EncodeText, encoder.graph));
-        let frame = frame.map(|graph| (frames::PART, Stage::Draw, graph));
         let mut working_bytes = text::remembered_bytes(self.configs);
         let plan =
             |(name, stage, graph): (&'static str, Stage, Graph)| -> Result<PartEstimate, GenerateError> {
@@ -111,8 +107,16 @@ impl Request<'_> {
                 working_bytes = working_bytes.saturating_add(memory::beside(&graph));
                 Ok(PartEstimate::new((name, stage), 1, graph.parameter_count(), &*planned))
             };
-        let parts = encoders.chain(frame).map(plan).collect::<Result<_, _>>()?;
+        let parts = self.graphs()?.into_iter().map(plan).collect::<Result<_, _>>()?;
         Ok(LiveEstimate { parts, working_bytes })
+    }
+
+    /// All networks, each with its name and stage.
+    pub fn graphs(&self) -> Result<Vec<(&'static str, Stage, Graph)>, GenerateError> {
+        let frame = self.frame()?.map(|graph| (frames::PART, Stage::Draw, graph));
+        let encoders = text::graphs(self.configs, self.precision.dtype())?.into_iter();
+        let encoders = encoders.map(|encoder| (text::PART, Stage::EncodeText, encoder.graph));
+        Ok(encoders.chain(frame).collect())
     }
 
     /// The network that draws frames; `None` if they are left as they are.

@@ -21,6 +21,8 @@ mod deadline;
 mod estimate;
 mod frames;
 mod glide;
+#[cfg(feature = "cuda")]
+mod kernels;
 mod loading;
 mod memory;
 mod parts;
@@ -49,6 +51,8 @@ pub use changes::{Changes, ChangesError, MAX_CHANGES};
 pub use configs::LiveConfigs;
 pub use deadline::Kept;
 pub use estimate::{LiveEstimate, estimate_live};
+#[cfg(feature = "cuda")]
+pub use kernels::live_kernels;
 pub use parts::name_parts;
 pub use settings::{Guidance, LiveSettings, MAX_STEPS};
 pub use similar::SimilarFrames;
