@@ -155,7 +155,8 @@ pub struct RowArgs {
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_parser = number, value_name = "SHARE", help_heading = "The picture")]
     pub blend: f64,
 
-    /// How many frames before self-attention remembers, 0 to 4: less flicker, more time. Not with --stream-batch.
+    /// How many frames before self-attention remembers, 0 to 4: meant to calm flicker, at the cost of time. Not with
+    /// --stream-batch.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = whole_number::<usize>, value_name = "FRAMES", help_heading = "The picture")]
     pub memory_frames: usize,
 

@@ -62,7 +62,7 @@ pub struct LiveSettings {
     pub seed: u64,
     /// How much of the frame before is kept: 0 none of it, below 1. Calms flicker; what moves leaves a trail.
     pub blend: f64,
-    /// How many frames before self-attention remembers, 0 to 4. Calms flicker; each frame costs as much attention as the one that
+    /// How many frames before self-attention remembers, 0 to 4. Meant to calm flicker; each frame costs as much attention as the one that
     /// is drawn. Not in a stream batch.
     pub memory_frames: usize,
     /// Over how many frames a new prompt takes the place of the old one.
