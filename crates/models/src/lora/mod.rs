@@ -1,9 +1,10 @@
 //! LoRA: small changes of a model's weights, merged while these are read (Hu et al. 2021).
 //!
 //! A module's weight becomes `W + Σ strength · alpha / rank · up · down`, computed in f32: [`Adapted`] when the weight is read,
-//! [`Adjustable`] in the graph, with the strengths as an input of the clip phase. Files may have the names of
-//! diffusers and peft (`unet.….to_q.lora_A.weight`) or those of kohya (`lora_unet_…_to_q.lora_down.weight`), the latter also with
-//! the original code's names of blocks (`lora_unet_input_blocks_4_1_…`), with linear layers and convolutions, and a rank and an `alpha` for each module.
+//! [`Adjustable`] in the graph, with the strengths as an input of the clip phase. Files may have the names of diffusers and peft
+//! (`unet.….to_q.lora_A.weight`) or those of kohya (`lora_unet_…_to_q.lora_down.weight`), the latter also with the original
+//! code's names of blocks (`lora_unet_input_blocks_4_1_…`), with linear layers and convolutions, and a rank and an `alpha` for
+//! each module.
 
 mod adapted;
 mod adjustable;
