@@ -10,13 +10,13 @@ use std::{
 
 use kinora_graph::{
     DType, Graph, GraphBuilder, Op, Phase, TensorType, ValueId,
-    op::Activation,
+    op::{Activation, Linear, Stage},
     plan::{Place, PlanError},
 };
 
 use super::{
     Planned,
-    lowering::{Lowered, Memory, WeightLayout, lower},
+    lowering::{Lowered, LoweredNode, Memory, WeightLayout, lower},
 };
 use crate::{
     Architecture, Chip, CudaError, CudaOptions,
@@ -241,4 +241,43 @@ fn the_counting_kernel_compiles_everywhere() {
 fn a_program_may_move_to_another_thread() {
     fn movable<T: Send>() {}
     movable::<super::Program>();
+}
+
+/// As a LoRA whose strength is turned: the weight is merged in the clip phase, by two launches, and a step launches what it
+/// would with a weight that was loaded.
+#[test]
+fn a_weight_that_the_clip_phase_merges_costs_a_step_nothing() {
+    let f16s = |shape: &[usize]| TensorType::new(DType::F16, shape);
+    let graph = |merged: bool| {
+        let mut g = GraphBuilder::new("merged");
+        let x = g.input("x", f16s(&[1024, 320]), Phase::Step).unwrap();
+        let mut weight = g.parameter("weight", f16s(&[640, 320])).unwrap();
+        if merged {
+            let scale = g.input("scale", TensorType::new(DType::F32, [8]), Phase::Clip).unwrap();
+            let up = g.parameter("up", f16s(&[640, 8])).unwrap();
+            let down = g.parameter("down", f16s(&[320, 8])).unwrap();
+            let scaled = g.mul("scaled", up, scale).unwrap();
+            let product = Op::Linear(Linear { epilogue: vec![Stage::Add], ..Linear::default() });
+            weight = g.node("merged", product, &[scaled, down, weight]).unwrap()[0];
+        }
+        let y = g.linear("y", x, weight, None).unwrap();
+        g.output("y", y).unwrap();
+        g.finish()
+    };
+    for architecture in Architecture::TESTED {
+        let options = CudaOptions::new(Chip::typical(architecture), kinora_cpu::CpuOps::shared());
+        let [plain, merged] = [false, true].map(|merged| {
+            let planned = Planned::new(&graph(merged), &options).unwrap();
+            let weights = weights(&layout(&planned));
+            let Planned { graph, plan, options } = &planned;
+            lower(graph, plan, &*options.chooser(), &memory(&weights)).unwrap()
+        });
+        let kernels = |nodes: &[LoweredNode]| -> Vec<(String, usize)> {
+            nodes.iter().map(|node| (node.kernel.clone(), node.work.len())).collect()
+        };
+        assert_eq!(kernels(&merged.step), kernels(&plain.step), "{architecture}");
+        assert_eq!(plain.clip.len(), 0);
+        let launches = merged.clip.iter().map(|node| node.work.len()).sum::<usize>();
+        assert_eq!((merged.clip.len(), launches), (2, 2), "{architecture}: {:?}", kernels(&merged.clip));
+    }
 }
