@@ -34,7 +34,8 @@ const CLIP_BAR: f64 = 100.0;
 /// What the factors give at most: a clip that is further off is another clip, in any precision.
 const MOST_BAR: f64 = 0.05;
 
-/// A second step amplifies the rounding of the first: the factor of a network's bar.
+/// A second step amplifies the rounding of the first: the factor of a network's bar. PyTorch's own f32 is 8e-6 from its f64 after
+/// one step of the small network, and 1.1e-4 after two.
 const TWO_STEPS_BAR: f64 = 4.0;
 /// Bytes differ by one where a number is next to a half; that is four thousandths of the largest.
 const BYTES_BAR: f64 = 0.01;
