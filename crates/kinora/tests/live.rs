@@ -47,6 +47,13 @@ fn input(live: &Live, number: usize) -> RgbImage {
     picture(number, width, height)
 }
 
+/// The first input, a little later: no cut lies between the two.
+fn later(live: &Live) -> RgbImage {
+    let first = input(live, 0);
+    let bytes = first.bytes().iter().map(|byte| byte.saturating_add(25)).collect();
+    RgbImage::new(first.width(), first.height(), bytes).unwrap()
+}
+
 #[test]
 fn a_stream_gives_the_same_frames_again() {
     let live = live("live");
@@ -233,16 +240,17 @@ fn a_blended_frame_keeps_some_of_the_one_before() {
     let plain = settings(&live);
     let alone: Vec<RgbImage> = {
         let mut stream = live.begin(plain.clone()).unwrap();
-        (0..2).map(|number| stream.frame(&input(&live, number)).unwrap()).collect()
+        [input(&live, 0), later(&live), input(&live, 1)].iter().map(|x| stream.frame(x).unwrap()).collect()
     };
     let mut stream = live.begin(plain.clone().blend(0.5)).unwrap();
     assert_eq!(stream.frame(&input(&live, 0)).unwrap(), alone[0], "the first has none before it");
-    let blended = stream.frame(&input(&live, 1)).unwrap();
+    let blended = stream.frame(&later(&live)).unwrap();
     assert_ne!(blended, alone[1]);
+    assert_eq!(stream.frame(&input(&live, 1)).unwrap(), alone[2], "another scene keeps nothing");
     // After a while without blending, there is none before it again.
     stream.change(plain.clone()).unwrap();
     stream.settle().unwrap();
-    assert_eq!(stream.frame(&input(&live, 1)).unwrap(), alone[1]);
+    assert_eq!(stream.frame(&later(&live)).unwrap(), alone[1]);
     stream.change(plain.blend(0.5)).unwrap();
     stream.settle().unwrap();
     assert_eq!(stream.frame(&input(&live, 0)).unwrap(), alone[0]);
@@ -258,29 +266,31 @@ fn apart(a: &RgbImage, b: &RgbImage) -> f64 {
 fn a_frame_remembers_those_before_it() {
     let live = live("live");
     let plain = settings(&live).steps(2).guidance(Guidance::Full);
-    let draw = |settings: &LiveSettings, numbers: &[usize]| -> Vec<RgbImage> {
+    let draw = |settings: &LiveSettings, inputs: &[&RgbImage]| -> Vec<RgbImage> {
         let mut stream = live.begin(settings.clone()).unwrap();
-        numbers.iter().map(|&number| stream.frame(&input(&live, number)).unwrap()).collect()
+        inputs.iter().map(|input| stream.frame(input).unwrap()).collect()
     };
-    let alone = draw(&plain, &[0, 1]);
+    let (first, later, other) = (input(&live, 0), later(&live), input(&live, 1));
+    let alone = draw(&plain, &[&first, &later, &other]);
     let level = |a: &RgbImage, b: &RgbImage| {
         a.bytes().iter().zip(b.bytes()).map(|(a, b)| a.abs_diff(*b)).max().unwrap()
     };
     for memory in [1, 3] {
         let settings = plain.clone().memory_frames(memory);
         // A still input is drawn as without, because all that is remembered is alike.
-        let still = draw(&settings, &[0, 0, 0]);
+        let still = draw(&settings, &[&first, &first, &first]);
         assert!(still.iter().all(|frame| level(frame, &alone[0]) <= 1), "{memory}");
-        let moved = draw(&settings, &[0, 1]);
+        let moved = draw(&settings, &[&first, &later, &other]);
         assert!(level(&moved[0], &alone[0]) <= 1, "the first has none before it");
         assert!(apart(&moved[1], &alone[1]) > 0.0);
+        assert!(level(&moved[2], &alone[2]) <= 1, "another scene remembers nothing");
         // What was there before a while without memory is forgotten.
         let mut stream = live.begin(settings.clone()).unwrap();
-        stream.frame(&input(&live, 0)).unwrap();
+        stream.frame(&first).unwrap();
         for change in [&plain, &settings] {
             stream.change(change.clone()).unwrap();
             stream.settle().unwrap();
-            assert!(level(&stream.frame(&input(&live, 1)).unwrap(), &alone[1]) <= 1);
+            assert!(level(&stream.frame(&later).unwrap(), &alone[1]) <= 1);
         }
     }
 }

@@ -14,7 +14,7 @@ use kinora_models::{
 };
 use kinora_runtime::{Carried, RunError, Tensors};
 
-use super::{Guidance, LiveConfigs, LiveSettings, loading::Loaded, text::Embedding};
+use super::{Guidance, LiveConfigs, LiveSettings, cuts::is_cut, loading::Loaded, text::Embedding};
 use crate::image_to_video::{GenerateError, Noise, Precision, configs::COLOURS};
 
 pub(super) const PART: &str = "live network";
@@ -281,6 +281,7 @@ impl Frames {
     /// Draws a frame from one of this size, or from noise alone.
     pub fn draw(&mut self, frame: Option<&RgbImage>, blend: f64) -> Result<RgbImage, GenerateError> {
         let Shape { height, width, blended, memory, control, .. } = self.shape;
+        let cut = frame.is_some_and(|frame| self.cuts_to(frame));
         if let Some(frame) = frame {
             self.give("frame", frame)?;
             if control {
@@ -291,14 +292,16 @@ impl Frames {
         if !self.begun {
             self.begin()?;
         }
-        // There is nothing to blend the first frame with. In a stream batch it takes all places, so that what comes out is a
-        // picture from the start.
-        let (passes, blend) = if self.begun { (1, blend) } else { (self.shape.in_work(), 0.0) };
+        // There is nothing to blend the first frame of a stream or of a scene with. In a stream batch the first one takes all
+        // places, so that what comes out is a picture from the start.
+        let passes = if self.begun { 1 } else { self.shape.in_work() };
+        let alone = cut || !self.begun;
+        let blend = if alone { 0.0 } else { blend };
         if blended {
             self.inputs.insert("blend".to_owned(), Tensor::from_slice([1], &[blend as f32])?);
         }
         if memory > 0 {
-            let fresh = if self.begun { 0.0_f32 } else { 1.0 };
+            let fresh = if alone { 1.0_f32 } else { 0.0 };
             self.inputs.insert(FRESH.to_owned(), Tensor::from_slice([1], &[fresh])?);
         }
         for _ in 0..passes {
@@ -310,6 +313,17 @@ impl Frames {
         let missing = GenerateError::NoResult { part: PART, name: "frame" };
         let bytes = self.results.get("frame").ok_or(missing)?.bytes().to_vec();
         Ok(RgbImage::new(width, height, bytes)?)
+    }
+
+    /// Whether a frame begins another scene, of which nothing that came before is to be kept. Not in a stream batch, whose results
+    /// are of earlier frames.
+    fn cuts_to(&self, frame: &RgbImage) -> bool {
+        let Shape { width, blended, memory, .. } = self.shape;
+        let keeps = (blended || memory > 0) && self.begun && self.shape.in_work() == 1;
+        let before = self.inputs.get("frame").map(Tensor::bytes).filter(|_| keeps);
+        before.is_some_and(|before| {
+            before.len() == frame.bytes().len() && is_cut(before, frame.bytes(), width * COLOURS)
+        })
     }
 
     /// Sets a picture that the next frame reads. The tensor of the frame before is written again: new memory would cost more

@@ -161,7 +161,7 @@ mod tests {
         drop(alone);
         assert_eq!(ledger.held(), 55);
         let error = ledger.enter("network", need(40, 6)).unwrap_err();
-        assert!(error.to_string().contains("46 bytes"), "{error}");
+        assert!(error.to_string().contains("46 B"), "{error}");
         assert_eq!(ledger.held(), 55, "what is refused is not held");
         drop(network);
         assert!(ledger.entries().is_empty());

@@ -17,6 +17,7 @@
 
 mod changes;
 mod configs;
+mod cuts;
 mod deadline;
 mod estimate;
 mod frames;

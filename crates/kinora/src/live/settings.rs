@@ -60,7 +60,8 @@ pub struct LiveSettings {
     pub control_scale: f64,
     /// The seed of the noise, the same for every frame. As PyTorch's CPU generator understands it: only its low 32 bits count.
     pub seed: u64,
-    /// How much of the frame before is kept: 0 none of it, below 1. Calms flicker; what moves leaves a trail.
+    /// How much of the frame before is kept: 0 none of it, below 1. Calms flicker; what moves leaves a trail. Nothing is kept over
+    /// a cut.
     pub blend: f64,
     /// How many frames before self-attention remembers, 0 to 4. Meant to calm flicker; each frame costs as much attention as the one that
     /// is drawn. Not in a stream batch.
