@@ -45,8 +45,8 @@ Examples:
   kinora sim kernel.cu …            a CUDA kernel on a simulated GPU
 
 Environment:
-  KINORA_MODEL        the model of `generate`, `profile` and `info` if there is no
-                      --model, instead of the one in the box
+  KINORA_MODEL        the model of `generate`, `profile` and `info` if there is
+                      no --model, instead of the one in the box
   HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE
                       as for the Hugging Face hub: where downloads are kept, and
                       your token

@@ -6,7 +6,10 @@
 
 use std::{
     alloc::{GlobalAlloc, Layout},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::atomic::{
+        AtomicBool,
+        Ordering::{AcqRel, Relaxed},
+    },
 };
 
 /// Whether the program's output is a JSON object.
@@ -75,8 +78,17 @@ const JSON_MESSAGE: &str = concat!(
     "\n"
 );
 
-/// Reports the failure and ends the program, without allocating anything.
+/// Reports the failure and ends the program, without allocating anything. If memory ends for several threads at once, one of them
+/// speaks, and the others wait for the end.
 fn last_words() -> ! {
+    static SPOKEN: AtomicBool = AtomicBool::new(false);
+    while SPOKEN.swap(true, AcqRel) {
+        #[cfg(unix)]
+        // SAFETY: waits for a signal, and does nothing else.
+        unsafe {
+            libc::pause();
+        }
+    }
     write(2, MESSAGE);
     if JSON.load(Relaxed) {
         write(1, JSON_MESSAGE);

@@ -25,17 +25,20 @@ pub struct LoadedKernels {
 pub struct KernelPool(Arc<Mutex<HashMap<Kernel, Function>>>);
 
 impl KernelPool {
-    /// Those of some kernels that are loaded, and the others.
-    pub fn find(&self, kernels: Vec<Kernel>) -> (LoadedKernels, Vec<Kernel>) {
+    /// Those of some kernels that are loaded into a context, and the others.
+    pub fn find(&self, context: &Context, kernels: Vec<Kernel>) -> (LoadedKernels, Vec<Kernel>) {
         let pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (found, missing): (Vec<Kernel>, Vec<Kernel>) =
-            kernels.into_iter().partition(|kernel| pool.contains_key(kernel));
-        let function = |kernel: Kernel| pool.get(&kernel).cloned().map(|function| (kernel, function));
-        let functions = found.into_iter().filter_map(function).collect();
+        let (mut functions, mut missing) = (HashMap::new(), Vec::new());
+        for kernel in kernels {
+            match pool.get(&kernel).filter(|function| function.context() == context) {
+                Some(function) => drop(functions.insert(kernel, function.clone())),
+                None => missing.push(kernel),
+            }
+        }
         (LoadedKernels { functions, overlapping: false }, missing)
     }
 
-    /// Keeps the kernels of a program. All must be of the same context.
+    /// Keeps the kernels of a program.
     pub fn keep(&self, loaded: &LoadedKernels) {
         let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for (kernel, function) in &loaded.functions {

@@ -49,8 +49,9 @@ Examples:
       --changes changes.jsonl
       Turns the strength of a LoRA, by its file's name, in a line such as
       {\"frame\": 50, \"lora\": {\"style\": 0.8}}
-      LoRAs that are named so take more memory: the merged weights lie beside the
-      model's own. What they change of text encoders keeps the first strength.
+      LoRAs that are named so take more memory: the merged weights lie beside
+      the model's own. What they change of text encoders keeps the first
+      strength.
 
 Ctrl-C ends the video: what was drawn is a whole file. Frames of another shape
 are cropped; with --original-size what was cropped stays as it was.

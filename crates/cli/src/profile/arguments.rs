@@ -19,8 +19,8 @@ Examples:
       Also writes a page to look at, and the profile itself for later.
 
   kinora profile live in.mp4 --prompt \"an oil painting\" --html profile.html
-      Draws the first frames of a video, discards them, and prints the same for a
-      frame: its encoder, steps and decoder, and every layer.
+      Draws the first frames of a video, discards them, and prints the same for
+      a frame: its encoder, steps and decoder, and every layer.
 
   kinora profile show profile.json --trace trace.json
       Prints the tables again, and writes a trace for https://ui.perfetto.dev.

@@ -29,6 +29,14 @@ struct Inner {
     waits: AtomicU64,
 }
 
+impl PartialEq for Context {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Context {}
+
 /// What was done in a context since it was made: a steady state shows in what did not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {

@@ -2,10 +2,7 @@
 
 use std::{
     ffi::{CString, c_void},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use cudarc::driver::sys::{
@@ -104,7 +101,7 @@ pub struct Function {
     module: Module,
     /// The dynamic shared memory that its blocks may have. Launches of one kernel may need different amounts, and the
     /// largest is what has to be asked for.
-    shared_bytes: Arc<AtomicU32>,
+    shared_bytes: Arc<Mutex<u32>>,
 }
 
 // SAFETY: the handle is a name, valid while the module is loaded; the driver's calls are safe from several threads.
@@ -127,11 +124,15 @@ impl Function {
     /// # Errors
     /// If the chip does not have so much.
     pub fn allow_shared_bytes(&self, bytes: u32) -> Result<(), CudaError> {
-        if self.shared_bytes.fetch_max(bytes, Ordering::Relaxed) >= bytes {
+        // Held while the driver is asked: programs share functions, and the smaller of two amounts must not come last.
+        let mut allowed = self.shared_bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        if *allowed >= bytes {
             return Ok(());
         }
         let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        self.set(attribute, bytes, "ask for more shared memory")
+        self.set(attribute, bytes, "ask for more shared memory")?;
+        *allowed = bytes;
+        Ok(())
     }
 
     /// Lets clusters have more than the eight blocks that every chip with clusters can run.

@@ -162,7 +162,7 @@ impl Code {
         let lowered = lowering::lower(graph, plan, &*options.chooser(), memory)?;
         let target = CompileTarget { architecture: options.chip.architecture, form: options.chip.form };
         let compiler = Compiler::new(target, compiler)?;
-        let (mut kernels, missing) = load.kernels.find(lowered.kernels(graph));
+        let (mut kernels, missing) = load.kernels.find(context, lowered.kernels(graph));
         let Compilation { codes, mut statistics } = compiler.compile_all(&missing, load.progress)?;
         statistics.loaded = kernels.len();
         kernels.add(context, codes)?;

@@ -317,15 +317,16 @@ impl Choose for Tuner {
             let records = self.records();
             (records.contains(&signature), records.fastest(&signature))
         };
+        let nothing_was_right = known && fastest.is_none();
         if let Some(found) = fastest
             && let Some(way) = self.fastest(call, &found)?
         {
             return Ok(way.into());
         }
         let mut ways = self.unmeasured_ways(call)?;
-        // If nothing was right, the plainest one is taken: the last of our own.
+        // Then the plainest one is taken: the last of our own. If the fastest one is no longer offered, nothing is known.
         let plainest = || ways.iter().rposition(|way| !way.is_vendors()).unwrap_or(0);
-        let at = if known { plainest() } else { 0 };
+        let at = if nothing_was_right { plainest() } else { 0 };
         Ok(ways.swap_remove(at).into())
     }
 }

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{compiler::write_whole, vendor::Libraries};
 
-/// Changed when what is measured, or how, changes: older results are dropped then.
-const FORMAT: u32 = 2;
+/// Changed when what is measured, or how, or a candidate's name changes: older results are dropped then.
+const FORMAT: u32 = 3;
 /// The most bytes of a file.
 const MAX_BYTES: u64 = 64 << 20;
 

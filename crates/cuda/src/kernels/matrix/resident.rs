@@ -50,9 +50,10 @@ pub(super) fn offer(problem: &Arc<Problem>, chip: &Chip) -> Option<(f64, Residen
     let slot = slot_bytes(&boxes);
     let room = (chip.shared_bytes as usize).checked_sub(fixed_bytes(&boxes, columns))?;
     let stages = (room / (slot + 16)).min(MOST_STAGES);
-    // A consumer skips the slots of the other's tile. The parity that it then waits for means the right phase only if those do not
-    // go all the way around the ring.
-    if stages <= boxes.chunks() * boxes.kernel[0] {
+    // A consumer skips the slots of the other's tile. The parity that it then waits for means the right phase only if the copy
+    // before in that slot has arrived. Copies may overtake each other, so that copy must be one that the consumer itself waited
+    // for, or an older one: the ring holds two tiles.
+    if stages < 2 * boxes.chunks() * boxes.kernel[0] {
         return None;
     }
     let resident = Resident {

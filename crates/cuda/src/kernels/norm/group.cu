@@ -232,8 +232,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 // Rows whose reads are in flight together.
 constexpr int unroll = 4;
 
-// The statistics of every group of one chunk of rows: `partial` is [slabs][groups][chunks].
-extern "C" __global__ void __launch_bounds__(THREADS) group_partial(Part *partial, const TYPE *x, Slab slab) {
+// The statistics of every group of one chunk of rows: `partial` is [slabs][groups][chunks]. One block a multiprocessor is
+// asked for, though several fit: otherwise the compiler would spill registers.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) group_partial(Part *partial, const TYPE *x, Slab slab) {
     wait_for_launch_before();
     __shared__ float shared[shared_floats];
     __shared__ Part of_block[GROUPS];
@@ -268,7 +269,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) group_partial(Part *partia
 
 // Combines the statistics of all `parts` chunks of a slab, and normalises some of its rows. `slab` is cut as these
 // blocks are.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
     group_normalise(TYPE *y, const TYPE *x, Affine affine, const Part *partial, Slab slab, i32 parts, float epsilon) {
     wait_for_launch_before();
     __shared__ Part of_groups[GROUPS];

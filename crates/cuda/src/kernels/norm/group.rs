@@ -267,7 +267,8 @@ impl Whole {
         let held = rows.div_ceil(set.lanes()).max(1);
         // What the compiler takes at most beside the elements: see `NOTES.md`.
         let words = (held * set.width * x.dtype.size()).div_ceil(4);
-        let registers = (words + 7 * set.width + 36).next_multiple_of(8);
+        let beside = if set.threads == MOST_THREADS { 56 } else { 36 };
+        let registers = (words + 7 * set.width + beside).next_multiple_of(8);
         let resident = (REGISTERS / (set.threads * registers)).min(4);
         (resident > 0 && words <= MOST_WORDS).then_some(Whole { set, held, cluster, resident })
     }
