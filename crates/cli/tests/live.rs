@@ -274,13 +274,14 @@ fn a_stream_batch_draws_a_file_frame_by_frame() {
     let at = folder.path();
     fs::write(at.join("changes"), "{\"frame\": 3, \"strength\": 0.9}\n").unwrap();
     let words = ["--prompt", "a harbour", "--seed", "7", "--steps", "3", "--json"];
-    for more in [&[][..], &["--changes", "changes", "--original-size"], &["--similar", "0.9999"]] {
+    for more in [&[][..], &["--changes", "changes", "--original-size"], &["--similar", "0.5"]] {
         let draw = |name: &str, batch: &[&str]| -> serde_json::Value {
             let output =
                 succeed(at, &[&["live", "in.y4m", "-f", "-o", name][..], &words, more, batch].concat());
             serde_json::from_slice(&output.stdout).unwrap()
         };
-        draw("one.y4m", &[]);
+        let alone = draw("one.y4m", &[]);
+        assert_eq!(alone["repeated"] != 0, more.contains(&"--similar"), "{alone}");
         let report = draw("batch.y4m", &["--stream-batch"]);
         assert_eq!((&report["frames"], &report["frames_late"]), (&6.into(), &0.into()), "{report}");
         assert_eq!(

@@ -7,7 +7,7 @@ mod report;
 mod source;
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
     fs,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
@@ -98,6 +98,7 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
         similar,
         log: Changes::line(0, &settings),
         last: None,
+        drawing: None,
         in_step: !arguments.realtime && is_stored(&arguments.input),
         given: 0,
         owed: VecDeque::new(),
@@ -117,6 +118,8 @@ struct Drawer<'a> {
     log: String,
     /// What was shown last.
     last: Option<RgbImage>,
+    /// The drawing behind it, if similar frames are shown with their own surroundings.
+    drawing: Option<RgbImage>,
     /// Whether each frame is shown at its own time, however late its drawing is: all of a file can be waited for.
     in_step: bool,
     /// How often the stream was given a frame.
@@ -205,7 +208,11 @@ impl Drawer<'_> {
             changed = changed.and_then(|()| self.stream.settle());
         }
         if let Err(error) = changed {
-            return left_out(error, display, report);
+            left_out(error, display, report)?;
+            // The same again, so that what was in work ends here when the log is drawn, too.
+            let kept = self.stream.asked().clone();
+            self.log += &Changes::line(frame, &kept);
+            return self.stream.change(kept).map_err(drawing::failure);
         }
         self.log += &Changes::line(frame, &settings);
         report.changes += 1;
@@ -233,7 +240,9 @@ impl Drawer<'_> {
         if skipped {
             report.repeated += 1;
             if let (true, Some(last)) = (self.owed.is_empty(), &self.last) {
-                return Ok(file.write_frame_at(last, time)?);
+                // What was cropped is this frame's own.
+                let around = self.drawing.as_ref().map(|drawn| self.shown(drawn, &image)).transpose()?;
+                return Ok(file.write_frame_at(around.as_ref().unwrap_or(last), time)?);
             }
             self.owed.push_back(Owed { call: self.given, image, times });
             return Ok(());
@@ -243,7 +252,7 @@ impl Drawer<'_> {
             // The change has no effect, and the frame was not drawn yet.
             Err(error @ GenerateError::OverLimit(_)) => {
                 left_out(error, display, report)?;
-                self.log += &Changes::line(number, self.stream.settings());
+                self.log += &Changes::line(number, self.stream.asked());
                 self.stream.frame(&image)
             }
             drawn => drawn,
@@ -262,6 +271,9 @@ impl Drawer<'_> {
         let through = self.given.saturating_sub(late);
         while self.owed.front().is_some_and(|owed| owed.call <= through) {
             let Some(Owed { image, times, .. }) = self.owed.pop_front() else { break };
+            if self.similar.is_some() && self.arguments.original_size {
+                self.drawing = Some(drawn.clone());
+            }
             let shown = self.shown(drawn, &image)?;
             for time in times {
                 file.write_frame_at(&shown, time)?;
@@ -433,7 +445,7 @@ fn changes((path, text): (&Path, &str), live: &Live, settings: &LiveSettings) ->
         now = changes.at(frame, &now).unwrap_or(now);
         now.check(live.configs(), live.precision())?;
         // What prompts and seeds are cannot be wrong otherwise, and there may be many.
-        let others = now.clone().prompt("").negative_prompt("").seed(0).glide(0);
+        let others = now.clone().prompt("").negative_prompt("").seed(0).glide(0).lora(BTreeMap::new());
         if seen.insert(Changes::line(0, &others)) {
             live.check(&others).map_err(drawing::failure)?;
         }

@@ -36,33 +36,45 @@ impl Live {
     /// # Errors
     /// As [`Live::begin`].
     pub fn within(&self, settings: &LiveSettings, period: Duration) -> Result<Kept, GenerateError> {
-        let asked = self.frame_time(settings)?;
+        // What does not fit the memory is not the last word: something smaller may.
+        let asked = match self.frame_time(settings) {
+            Err(error @ GenerateError::OverLimit(_)) => Err(error),
+            time => Ok(time?),
+        };
         let shown = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
         let fits = |time: Duration| time.as_secs_f64() <= SHARE * period.as_secs_f64();
         let kept = |settings: LiveSettings, frame: Duration, what: &str| {
             let reason = match what {
                 "" => format!("a frame takes {} of {}", shown(frame), shown(period)),
-                _ => format!(
-                    "a frame would take {} of {}, so {what}: {}",
-                    shown(asked),
-                    shown(period),
-                    shown(frame)
-                ),
+                _ => {
+                    let would = match &asked {
+                        Ok(time) => format!("would take {} of {}", shown(*time), shown(period)),
+                        Err(_) => "would not fit the memory".to_owned(),
+                    };
+                    format!("a frame {would}, so {what}: {}", shown(frame))
+                }
             };
             Kept { settings, frame, keeps: fits(frame), reason }
         };
-        if fits(asked) {
-            return Ok(kept(settings.clone(), asked, ""));
+        if let Ok(time) = asked
+            && fits(time)
+        {
+            return Ok(kept(settings.clone(), time, ""));
         }
-        let mut last = (settings.clone(), asked, String::new());
+        let mut last = asked.as_ref().ok().map(|time| (settings.clone(), *time, String::new()));
         for (other, what) in self.smaller(settings) {
-            let time = self.frame_time(&other)?;
+            let time = match self.frame_time(&other) {
+                Err(GenerateError::OverLimit(_)) => continue,
+                time => time?,
+            };
             if fits(time) {
                 return Ok(kept(other, time, &what));
             }
-            last = (other, time, what);
+            last = Some((other, time, what));
         }
-        let (settings, frame, what) = last;
+        let Some((settings, frame, what)) = last else {
+            return Err(asked.err().unwrap_or(GenerateError::NoResult { part: "deadline", name: "frame" }));
+        };
         let nothing = match what.as_str() {
             "" => "there is nothing less to draw; the deadline is not kept".to_owned(),
             what => format!("{what}, the least that was tried; the deadline is not kept"),
@@ -75,7 +87,7 @@ impl Live {
         let steps = settings.timesteps.as_ref().map_or(settings.steps, Vec::len);
         let mut tried = Vec::new();
         if steps > 1 && !settings.is_batched() && self.configs().control.is_none() {
-            let what = format!("frames are drawn as a stream batch, each seen {} later", frames(steps - 1));
+            let what = format!("frames are drawn as a stream batch, each ready {} later", frames(steps - 1));
             tried.push((settings.clone().stream_batch(true), what));
         }
         let of_steps = |steps: usize| settings.clone().timesteps(None).steps(steps);

@@ -6,7 +6,8 @@ use kinora_cuda::{Architecture, kernels::Kernel};
 use super::{LiveConfigs, LiveSettings, estimate::Request};
 use crate::image_to_video::{GenerateError, Precision, kernels_of};
 
-/// The kernels that a stream runs on any GPU of a generation, each once: what a bundle for it has to contain.
+/// The kernels that a stream runs on any GPU of a generation, each once: what a bundle for it has to contain, if no LoRA is turned
+/// while it runs.
 ///
 /// # Errors
 /// If the settings are refused, or there is no kernel for one of the model's ops.

@@ -14,6 +14,8 @@ use crate::{
     setters::setters,
 };
 
+/// The largest strength of a LoRA that is turned. Beyond it weights overflow, and what a frame hands on stays lost.
+const MAX_LORA: f64 = 16.0;
 /// More steps than a frame has time for.
 pub const MAX_STEPS: usize = 8;
 /// Far more than any model makes sense of, and far below where sizes overflow.
@@ -235,8 +237,9 @@ impl LiveSettings {
                 "it must be 0 in a stream batch".to_owned(),
             ));
         }
-        if let Some((name, strength)) = self.lora.iter().find(|(_, strength)| !precision.holds(**strength)) {
-            let rule = format!("it must be finite, and {precision} must be able to hold it");
+        let sane = |strength: f64| (-MAX_LORA..=MAX_LORA).contains(&strength);
+        if let Some((name, strength)) = self.lora.iter().find(|(_, strength)| !sane(**strength)) {
+            let rule = format!("it must be from -{MAX_LORA} to {MAX_LORA}");
             return Err(refused("LoRA", format_args!("{name} = {strength}"), rule));
         }
         for (setting, scale) in

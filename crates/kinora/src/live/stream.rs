@@ -27,7 +27,7 @@ const KEPT: usize = 8;
 
 /// A row of frames.
 ///
-/// One frame is drawn at a time. Streams of the same model know nothing of each other.
+/// One frame is drawn at a time. Streams of the same model know nothing of each other, but their memory counts together.
 #[derive(Debug)]
 pub struct Stream {
     model: Arc<Model>,
@@ -195,12 +195,14 @@ impl Stream {
     /// Waits until the last change is ready: the next frame is drawn with it.
     ///
     /// # Errors
-    /// If the change failed, which then has no effect.
+    /// If a change failed, which then has no effect. Those after it are ready all the same.
     pub fn settle(&mut self) -> Result<(), GenerateError> {
+        let mut settled = Ok(());
         while self.coming.is_some() {
-            self.take_up(true)?;
+            let taken = self.take_up(true);
+            settled = settled.and(taken);
         }
-        Ok(())
+        settled
     }
 
     /// Draws a frame. An input of another size than the settings' is fitted to it.
