@@ -1,6 +1,9 @@
 //! A graph that is ready to run on the CPU: fused, planned, its weights packed, its memory allocated.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use kinora_graph::{
     DType, Graph, NodeId, Op, Parameters, Phase, Source, Tensor, TensorType, ValueId, passes,
@@ -195,11 +198,21 @@ impl Program {
     }
 
     /// The memory that the weights take, in bytes: packed, and so padded to whole panels, for matrix products, and
-    /// unpacked for everything else. [`Plan::weight_bytes`] predicts it, with the weights that the clip phase computes, which
-    /// are packed when it has run.
+    /// unpacked for everything else. [`Plan::weight_bytes`] predicts it. The weights that the clip phase computes count from the
+    /// start, though they are packed when it has run.
     pub fn weight_bytes(&self) -> usize {
-        let packed: usize = self.packed.values().map(|weight| weight.bytes()).sum();
-        packed + self.resident.values().map(|tensor| tensor.bytes().len()).sum::<usize>()
+        let mut copies = HashSet::new();
+        let of_clip: HashSet<NodeId> = self.clip_weights.iter().map(|&(node, _)| node).collect();
+        let of_load = self.packed.iter().filter(|(node, _)| !of_clip.contains(node));
+        let of_load = of_load.filter(|(_, weight)| copies.insert(Arc::as_ptr(weight)));
+        let packed: usize = of_load.map(|(_, weight)| weight.bytes()).sum();
+        let mut forms = HashSet::new();
+        let of_clip = self.clip_weights.iter().map(|&(node, value)| (&self.graph.node(node).op, value));
+        let of_clip = of_clip.filter(|&(op, value)| forms.insert((value, format!("{op:?}"))));
+        let of_clip: usize = of_clip
+            .map(|(op, value)| PackedWeight::bytes_of(self.options.isa, op, self.graph.ty(value)))
+            .sum();
+        packed + of_clip + self.resident.values().map(|tensor| tensor.bytes().len()).sum::<usize>()
     }
 
     /// The share of [`Program::weight_bytes`] that other programs had loaded before.
@@ -307,16 +320,23 @@ impl Program {
         let isa = self.options.isa;
         let ops = CpuOps { isa };
         let mut loader = Loader::new(&self.graph, &ops, parameters, wanted);
+        // Nodes that read a weight by the same op share a copy.
+        let mut copies: HashMap<(ValueId, String), Arc<PackedWeight>> = HashMap::new();
         for (node, value) in packed {
             let op = &self.graph.node(node).op;
             let form = format!("packed for {} and {op:?}", isa.name());
-            let slot = shared.and_then(|shared| shared.slot(&self.graph, value, form));
+            if let Some(copy) = copies.get(&(value, form.clone())) {
+                self.packed.insert(node, copy.clone());
+                continue;
+            }
+            let slot = shared.and_then(|shared| shared.slot(&self.graph, value, form.clone()));
             let (weight, borrowed) = held_or(slot, || {
                 let weight = loader.take(value)?;
                 tensors::reserve(PackedWeight::bytes_of(isa, op, weight.ty()))?;
                 Ok(PackedWeight::new(isa, op, View::of(&weight)))
             })?;
             self.borrowed_bytes += if borrowed { weight.bytes() } else { 0 };
+            copies.insert((value, form), weight.clone());
             self.packed.insert(node, weight);
         }
         for value in resident {
@@ -353,15 +373,25 @@ impl Program {
     /// Runs the clip phase, and packs the weights that it has computed for the steps.
     fn run_clip_phase(&mut self) -> Result<(), RunError> {
         self.run_phase(Phase::Clip)?;
+        // The old ones' memory goes before the new ones' comes.
+        for (node, _) in &self.clip_weights {
+            self.packed.remove(node);
+        }
+        let mut copies: HashMap<(ValueId, String), Arc<PackedWeight>> = HashMap::new();
         for &(node, value) in &self.clip_weights {
-            // The old one's memory goes before the new one's comes.
-            self.packed.remove(&node);
             let (op, ty, isa) = (&self.graph.node(node).op, self.graph.ty(value), self.options.isa);
+            let form = (value, format!("{op:?}"));
+            if let Some(copy) = copies.get(&form) {
+                self.packed.insert(node, copy.clone());
+                continue;
+            }
             tensors::reserve(PackedWeight::bytes_of(isa, op, ty))?;
             let Buffer { offset, .. } = self.buffer(value)?;
             // SAFETY: the plan's buffers lie within the arena and are as large as the value's type; no node runs meanwhile.
             let weight = unsafe { View::new(ty, self.arena.as_mut_ptr().add(offset)) };
-            self.packed.insert(node, Arc::new(PackedWeight::new(isa, op, weight)));
+            let weight = Arc::new(PackedWeight::new(isa, op, weight));
+            copies.insert(form, weight.clone());
+            self.packed.insert(node, weight);
         }
         self.clip_has_run = true;
         Ok(())

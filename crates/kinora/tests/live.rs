@@ -173,9 +173,14 @@ fn what_a_turned_lora_costs_is_known_and_a_frame_costs_no_more() {
     let (before, after) = (costs(&plain, &settings.clone().lora(BTreeMap::new())), costs(&turned, &settings));
     assert_eq!(after.flops_per_frame(), before.flops_per_frame());
     assert!(after.flops_per_change() > before.flops_per_change());
-    let mut stream = turned.begin(settings).unwrap();
-    stream.frame(&input(&turned, 0)).unwrap();
-    assert_eq!(stream.memory_bytes(), after.peak_bytes());
+    for settings in [settings.clone(), settings.steps(3)] {
+        let turned = adjustable(1.0);
+        let planned = costs(&turned, &settings).peak_bytes();
+        let mut stream = turned.begin(settings).unwrap();
+        assert_eq!(stream.memory_bytes(), planned, "also before the first frame");
+        stream.frame(&input(&turned, 0)).unwrap();
+        assert_eq!(stream.memory_bytes(), planned);
+    }
 }
 
 #[test]
@@ -570,12 +575,7 @@ fn an_estimate_is_what_a_stream_takes() {
             let mut stream = live.begin(settings.clone()).unwrap();
             stream.frame(&input(&live, 0)).unwrap();
             let (planned, held) = (estimate.peak_bytes(), stream.memory_bytes());
-            if settings.steps > 1 && !settings.is_batched() {
-                // The plan counts the CPU's packed weights for every step, and the steps share them.
-                assert!(planned > held, "{name} {settings:?}: {planned} {held}");
-            } else {
-                assert_eq!(planned, held, "{name} {settings:?}");
-            }
+            assert_eq!(planned, held, "{name} {settings:?}");
             assert_eq!(estimate.flops_per_frame() == 0, settings.strength == 0.0);
         }
         let refused = live.estimate(&first.clone().steps(9)).unwrap_err();

@@ -1,5 +1,7 @@
 //! Which buffers there are, and from when to when each is needed.
 
+use std::collections::HashMap;
+
 use super::PlanError;
 use crate::{Graph, NodeId, Op, Phase, Source, Target, ValueId};
 
@@ -127,13 +129,21 @@ impl<'g> Facts<'g> {
             plain[output.value.index()] = true;
         }
         let mut packed = 0usize;
+        // Nodes that read a weight by the same op read the same copy: the steps of a frame, for one.
+        let mut copies: HashMap<ValueId, Vec<&Op>> = HashMap::new();
         for (node, phase) in self.graph.nodes().iter().zip(&self.node_phases) {
             for (operand, value) in node.inputs.iter().enumerate() {
                 if self.phases[value.index()] >= *phase {
                     continue;
                 }
                 match self.target.packed_weight_bytes(&node.op, operand, self.graph.ty(*value)) {
-                    Some(bytes) => packed = packed.checked_add(bytes)?,
+                    Some(bytes) => {
+                        let copies = copies.entry(*value).or_default();
+                        if !copies.contains(&&node.op) {
+                            copies.push(&node.op);
+                            packed = packed.checked_add(bytes)?;
+                        }
+                    }
                     None => plain[value.index()] = true,
                 }
             }

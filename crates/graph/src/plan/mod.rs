@@ -233,7 +233,7 @@ impl Plan {
     }
 
     /// The size of the weights while the graph runs. For each of [`Plan::resident`]: the copies of the nodes that pack
-    /// it ([`Target::packed_weight_bytes`]), one per node and operand, and the plain tensor ([`Target::weight_bytes`]),
+    /// it ([`Target::packed_weight_bytes`]), one for all nodes of the same op, and the plain tensor ([`Target::weight_bytes`]),
     /// unless all its readers have packed copies and it is not a result of the graph. Copies of weights that the clip phase
     /// computes count as well.
     pub fn weight_bytes(&self) -> usize {
