@@ -227,6 +227,8 @@ fn matrix_product_of_a_warpgroup() {
         let specialisation = defines(&[
             ("TYPE", "f16"),
             ("GATED", "0"),
+            ("SPLIT", "0"),
+            ("CLUSTER", "1"),
             ("TILE_ROWS", "128"),
             ("TILE_COLUMNS", "128"),
             ("STAGES", "3"),
@@ -259,12 +261,13 @@ fn matrix_product_of_a_warpgroup() {
             counts, 1, 1, 1,
             rows as i32, 1, 1, 1,
             1, 1, 1, 0, 0, 0, 1, 1, 1,
-            depth.div_ceil(64) as i32, columns as i32, across, across * counts, 0,
+            depth.div_ceil(64) as i32, columns as i32, across, across * counts, 1, rows as i32,
         ];
         let arguments = vec![
             map_a,
             map_b,
             pointer(y_at),
+            pointer(0),
             Argument::Bytes(integers(&[], &boxes)),
             Argument::Bytes(integers(&[0, columns as i64, 1, 0], &[])),
         ];

@@ -495,7 +495,7 @@ mod tests {
             ([1, 8, 8, 1280], Some(1)),
             // Many images fill the chip by themselves.
             ([28, 9, 16, 1280], Some(1)),
-            ([28, 72, 128, 320], Some(4)),
+            ([28, 72, 128, 320], Some(8)),
             ([14, 576, 1024, 128], None),
         ] {
             let (extents, x) = extents(shape, 32, 1, DType::F16);
