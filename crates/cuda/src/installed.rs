@@ -22,8 +22,8 @@ pub(crate) struct Sought {
 const INSTALL_FOLDERS: [&str; 5] =
     ["lib64", "lib", "bin", "targets/x86_64-linux/lib", "targets/sbsa-linux/lib"];
 
-/// The places to look, as the process's environment gives them. The current folder is none: a library that is found is run, and
-/// anyone may have made that folder.
+/// The places to look, as the process's environment gives them. The current folder is not searched: a library that is
+/// found is run, and anyone may have made that folder.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Surroundings {
     /// The library or its folder, if someone named it.

@@ -68,12 +68,12 @@ impl LoadedKernels {
         LoadedKernels { overlapping, ..self }
     }
 
-    /// How many they are.
+    /// How many kernels are loaded.
     pub fn len(&self) -> usize {
         self.functions.len()
     }
 
-    /// Whether there are none.
+    /// Whether no kernel is loaded.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
     }

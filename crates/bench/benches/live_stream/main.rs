@@ -147,7 +147,7 @@ fn run() -> Result<(), Failure> {
     let context = device.memory()?.total - device.memory()?.free;
     let before = device.memory()?.free;
     let mut report = json!({ "device": device.info().name, "tuning": arguments.tuning.to_string() });
-    // The first time measures and compiles what there is none of yet.
+    // The first start also measures and compiles kernels that are not cached yet.
     for name in ["first_start", "second_start"] {
         let start = Instant::now();
         let live = Live::new(folders.clone(), options())?;

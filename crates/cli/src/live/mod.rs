@@ -428,7 +428,7 @@ fn kept(
     Ok(kept.settings)
 }
 
-/// The file of changes, and what is in it: nothing if there is none.
+/// The path and the text of the file of changes. Both are empty if none was given.
 fn changes_text(arguments: &LiveArgs) -> Result<(&Path, String), Failure> {
     let Some(path) = &arguments.changes else { return Ok((Path::new(""), String::new())) };
     let text =

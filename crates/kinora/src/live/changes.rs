@@ -102,8 +102,11 @@ fn changed(settings: &LiveSettings, change: &Map<String, Value>) -> Result<LiveS
         let known = settings.lora.keys();
         if let Some(unknown) = named.keys().find(|name| !settings.lora.contains_key(*name)) {
             let known = known.map(String::as_str).collect::<Vec<_>>().join(", ");
-            let others =
-                if known.is_empty() { "there is none".to_owned() } else { format!("there are {known}") };
+            let others = if known.is_empty() {
+                "no LoRA can be turned".to_owned()
+            } else {
+                format!("there are {known}")
+            };
             return Err(format!("no LoRA is called {unknown:?}; {others}"));
         }
         for (name, strength) in &settings.lora {
@@ -187,7 +190,7 @@ mod tests {
             assert!(error.problem.contains(said), "{error}");
         }
         let error = Changes::read("{\"frame\": 3, \"lora\": {\"x\": 1}}", &settings()).unwrap_err();
-        assert!(error.problem.ends_with("there is none"), "{error}");
+        assert!(error.problem.ends_with("no LoRA can be turned"), "{error}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::image_to_video::{GenerateError, PartEstimate, Precision, Stage};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LiveEstimate {
-    /// The text encoders, which run once for every new prompt; then the network that draws frames, which there is none of if
+    /// The text encoders, which run once for every new prompt; then the network that draws frames, which is left out if
     /// the strength is 0.
     pub parts: Vec<PartEstimate>,
     /// What is held beside the networks: what they are given and leave, and the prompts that are remembered.

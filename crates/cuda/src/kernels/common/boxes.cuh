@@ -39,7 +39,7 @@ constexpr int across = strip / wide;
 constexpr int turns = 16 * across / 32;
 constexpr int strip_pitch = strip + 4;
 constexpr int strip_bytes = 16 * strip_pitch * 4;
-static_assert(result_columns % strip == 0 || result_columns == 8, "strips cover the tile, or there are none");
+static_assert(result_columns % strip == 0 || result_columns == 8, "strips cover the tile; eight columns need no strips");
 
 // A tile's first result and first column.
 struct Start {
@@ -61,7 +61,7 @@ __device__ __forceinline__ Start start_of(const Boxes &g, int tile) {
     return start;
 }
 
-// The row of a result, by its number in the box of a tile; -1 if there is none.
+// The row of a result, by its number in the box of a tile; -1 if it lies outside the tensor.
 __device__ __forceinline__ int row_of(const Boxes &g, const Start &start, int in_box) {
     int at[4];
     bool inside = true;
