@@ -173,6 +173,17 @@ impl Settings {
         if holds { Ok(()) } else { Err(self.refused(setting, value, rule())) }
     }
 
+    /// Refuses an input with other channels than a setting says.
+    pub fn agrees(
+        &self,
+        setting: &'static str,
+        value: usize,
+        (input, channels): (&str, usize),
+    ) -> Result<(), NetworkError> {
+        let rule = || format!("{input} has {channels} channels, and they must agree");
+        self.require(value == channels, setting, value, rule)
+    }
+
     /// That a setting has a value with which the network cannot be built.
     pub fn refused(
         &self,

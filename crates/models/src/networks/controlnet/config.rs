@@ -9,7 +9,7 @@ use crate::networks::{
     unet2d::{FIXED_LAYERS, Unet2dConfig},
 };
 
-const SETTINGS: Settings = Settings { network: "ControlNet", class: "ControlNetModel" };
+pub(super) const SETTINGS: Settings = Settings { network: "ControlNet", class: "ControlNetModel" };
 
 /// What other models of the class have.
 const FIXED: &[Fixed] =
@@ -93,18 +93,6 @@ impl ControlNetConfig {
         SETTINGS.require(got == expected, setting, value, || {
             format!("the model has {expected}: this ControlNet is for a model of another shape")
         })
-    }
-
-    /// Refuses an input with other channels than a setting says.
-    pub(super) fn fits(
-        &self,
-        setting: &'static str,
-        value: usize,
-        input: &str,
-        channels: usize,
-    ) -> Result<(), NetworkError> {
-        let rule = || format!("{input} has {channels} channels, and they must agree");
-        SETTINGS.require(value == channels, setting, value, rule)
     }
 }
 

@@ -6,6 +6,7 @@
 mod config;
 
 pub use config::ControlNetConfig;
+use config::SETTINGS;
 
 use kinora_graph::{
     DType, GraphBuilder, GraphError, ValueId,
@@ -31,12 +32,8 @@ pub fn condition(
     picture: ValueId,
 ) -> Result<ValueId, NetworkError> {
     config.check()?;
-    config.fits(
-        "conditioning_channels",
-        config.conditioning_channels,
-        "the picture",
-        g.shape(picture).channels(),
-    )?;
+    let given = ("the picture", g.shape(picture).channels());
+    SETTINGS.agrees("conditioning_channels", config.conditioning_channels, given)?;
     let mut l = Layers { g, dtype };
     Ok(l.scope("controlnet_cond_embedding", |l| embedding(l, config, picture))?)
 }

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-const SETTINGS: Settings = Settings { network: "UNet", class: "UNet2DConditionModel" };
+pub(super) const SETTINGS: Settings = Settings { network: "UNet", class: "UNet2DConditionModel" };
 
 /// What other models of the class have; a ControlNet shares it.
 pub(in crate::networks) const FIXED_LAYERS: &[Fixed] = &[
@@ -210,18 +210,6 @@ impl Unet2dConfig {
                 Err(SETTINGS.refused("projection_class_embeddings_input_dim", all, rule))
             }
         }
-    }
-
-    /// Refuses an input with other channels than a setting says.
-    pub(super) fn fits(
-        &self,
-        setting: &'static str,
-        value: usize,
-        input: &str,
-        channels: usize,
-    ) -> Result<(), NetworkError> {
-        let rule = || format!("{input} has {channels} channels, and they must agree");
-        SETTINGS.require(value == channels, setting, value, rule)
     }
 
     /// Refuses residuals for another number of skips; their sizes are compared where they are added.

@@ -20,6 +20,7 @@ use super::{
     resnet::{Resnet, resnet},
     unet_blocks::{BlockLayers, Residuals},
 };
+use config::SETTINGS;
 use transformer::transformer;
 
 /// What the network reads.
@@ -52,9 +53,9 @@ impl Conditions {
         config.check()?;
         let &Unet2dInputs { sample, time, context } = inputs;
         let channels = g.shape(context).channels();
-        config.fits("cross_attention_dim", config.context_channels()?, "the context", channels)?;
+        SETTINGS.agrees("cross_attention_dim", config.context_channels()?, ("the context", channels))?;
         let channels = g.shape(sample).channels();
-        config.fits("in_channels", config.in_channels, "the sample", channels)?;
+        SETTINGS.agrees("in_channels", config.in_channels, ("the sample", channels))?;
         Ok(Conditions { time, context, linear_projection: config.use_linear_projection, memory: None })
     }
 }

@@ -5,7 +5,7 @@ use kinora_graph::{
     op::{Activation, TimestepEmbedding},
 };
 
-use super::Unet2dConfig;
+use super::{Unet2dConfig, config::SETTINGS};
 use crate::networks::{
     NetworkError,
     layers::Layers,
@@ -107,7 +107,11 @@ fn added_embedding(
     let sizes = l.g.reshape("add_time_rows", sizes, [rows, of_row])?;
     let added = l.g.concat("add_text_time", &[text, sizes], 1)?;
     let given = l.channels(added);
-    config.fits("projection_class_embeddings_input_dim", channels, "pooled prompt and time ids", given)?;
+    SETTINGS.agrees(
+        "projection_class_embeddings_input_dim",
+        channels,
+        ("pooled prompt and time ids", given),
+    )?;
     let width = 4 * config.block_out_channels[0];
     Ok(mlp(l, "add_embedding", added, width, width)?)
 }
