@@ -51,6 +51,11 @@ class Supplies:
         return self.root / "model"
 
     @property
+    def live(self) -> Path:
+        """A small model for live video. Its tiny autoencoder is the folder `tiny` in it."""
+        return self.root / "live"
+
+    @property
     def photo(self) -> Path:
         return self.root / "photo.png"
 
@@ -66,6 +71,7 @@ class Supplies:
             subprocess.run([program, *words], check=True, env=QUIET, capture_output=True, cwd=root, timeout=120)
 
         run("demo-model", "model")
+        run("demo-model", "--preset", "live", "live")
         shutil.copy(next(path for path in found if path.name == "rgb.png"), root / "photo.png")
         clips = {}
         for ending in FORMATS:
@@ -75,7 +81,7 @@ class Supplies:
             clips[ending] = tuple(path.read_bytes() for path in sorted(folder.glob("[!.]*")))
         run("profile", "run", "photo.png", "--model", "model", "--save", "profile.json", *SHORT)
         profile = (root / "profile.json").read_bytes()
-        shared = [path for path in (root / "model").rglob("*") if path.is_file()]
+        shared = [path for model in ("model", "live") for path in (root / model).rglob("*") if path.is_file()]
         hashes = {str(path): digest(path) for path in [*shared, root / "photo.png"]}
         least = least_memory(program)
         return Supplies(program, root, seed, found, kept, clips, profile, least, hashes)
@@ -131,11 +137,11 @@ class Room:
         path.write_bytes(content)
         return path
 
-    def model(self, name: str = "model") -> Path:
-        """A copy of the small model. Its weights are the shared ones under another name, until a case replaces them."""
-        folder = self.path / name
-        for source in self.supplies.model.rglob("*"):
-            target = folder / source.relative_to(self.supplies.model)
+    def model(self, shared: Path | None = None) -> Path:
+        """A copy of a small model. Its weights are the shared ones under another name, until a case replaces them."""
+        folder, shared = self.path / "model", shared or self.supplies.model
+        for source in shared.rglob("*"):
+            target = folder / source.relative_to(shared)
             if source.is_dir():
                 target.mkdir(parents=True, exist_ok=True)
             elif source.suffix == ".safetensors":

@@ -8,26 +8,30 @@ from random import Random
 from room import Room
 from run import Run
 
-from . import models, options, outputs, photos, system, tools
+from . import live, models, options, outputs, photos, system, tools
 
 Make = Callable[[Room, Random], Run]
 
 # How many of 1000 cases.
 KINDS: dict[str, tuple[int, Make]] = {
-    "photo": (180, photos.damaged_photo),
-    "bomb": (40, photos.bomb),
-    "config": (170, models.config),
-    "defaults": (60, models.defaults),
-    "weights": (110, models.weights),
+    "photo": (150, photos.damaged_photo),
+    "bomb": (30, photos.bomb),
+    "config": (130, models.config),
+    "defaults": (50, models.defaults),
+    "weights": (90, models.weights),
     "special file": (30, models.special_file),
-    "name": (50, options.name),
-    "option": (90, options.option),
+    "name": (40, options.name),
+    "option": (70, options.option),
     "output": (60, outputs.output),
     "limit": (40, system.limit),
     "signal": (50, system.signalled),
     "stream": (25, system.stream),
     "environment": (25, system.environment),
     "concurrent": (10, system.concurrent),
+    "video": (60, live.video),
+    "live option": (30, live.option),
+    "changes": (20, live.changes),
+    "live model": (30, live.model),
     "sim": (30, tools.sim),
     "saved": (30, tools.saved),
 }

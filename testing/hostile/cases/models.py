@@ -97,26 +97,32 @@ def weights(room: Room, random: Random) -> Run:
     model = room.model()
     name = random.choice(WEIGHTS)
     path = model / name
-    content = path.read_bytes()
+    content, what = hostile_weights(path.read_bytes(), random)
+    room.replace(path, content)
+    return used(room, random, model, f"{name}: {what}")
+
+
+def hostile_weights(content: bytes, random: Random) -> tuple[bytes, str]:
+    """A file of weights with another header, length or end, and which of them it is."""
     (length,) = struct.unpack("<Q", content[:8])
     header, numbers = content[8 : 8 + length], content[8 + length :]
-    what = random.randrange(6)
-    if what == 0:
-        header = damaged(header, random)
-    elif what == 1:
-        header = hostile_json(header, random)
-    elif what == 2:
-        length = random.choice([0, 1, 7, 2**31, 2**32, 2**63, 2**64 - 1, 100_000_001, length + 1, length - 1])
-    elif what == 3:
-        numbers = numbers[: random.randrange(len(numbers))]
-    elif what == 4:
-        numbers = damaged(numbers[:4096], random) + numbers[4096:]
-    else:
-        header = swapped_tensor(header, random)
-    if what in (0, 1, 5):
+    what = random.choice(["damaged header", "hostile header", "length", "cut off", "damaged numbers", "swapped"])
+    match what:
+        case "damaged header":
+            header = damaged(header, random)
+        case "hostile header":
+            header = hostile_json(header, random)
+        case "length":
+            length = random.choice([0, 1, 7, 2**31, 2**32, 2**63, 2**64 - 1, 100_000_001, length + 1, length - 1])
+        case "cut off":
+            numbers = numbers[: random.randrange(len(numbers))]
+        case "damaged numbers":
+            numbers = damaged(numbers[:4096], random) + numbers[4096:]
+        case _:
+            header = swapped_tensor(header, random)
+    if what in ("damaged header", "hostile header", "swapped"):
         length = len(header)
-    room.replace(path, struct.pack("<Q", length) + header + numbers)
-    return used(room, random, model, f"{name} changed ({what})")
+    return struct.pack("<Q", length) + header + numbers, what
 
 
 def swapped_tensor(header: bytes, random: Random) -> bytes:

@@ -9,8 +9,10 @@ const ROWS: usize = 4;
 /// Whether a frame begins another scene than the one before, of the same size. `row` is the number of bytes of a row.
 pub(super) fn is_cut(before: &[u8], frame: &[u8], row: usize) -> bool {
     let rows = || before.chunks(row.max(1)).zip(frame.chunks(row.max(1))).step_by(ROWS);
+    // Of a row in 32 bits, which processors add up four times as fast: rows have far fewer than 2²⁴ bytes.
     let apart = |(before, frame): (&[u8], &[u8])| -> u64 {
-        before.iter().zip(frame).map(|(before, frame)| u64::from(before.abs_diff(*frame))).sum()
+        let sum: u32 = before.iter().zip(frame).map(|(before, frame)| u32::from(before.abs_diff(*frame))).sum();
+        sum.into()
     };
     let compared: usize = rows().map(|(before, _)| before.len()).sum();
     rows().map(apart).sum::<u64>() > CUT * compared as u64
