@@ -1,8 +1,8 @@
 """Sampler steps, by diffusers' own schedulers.
 
 Each run goes through a short schedule with a random prediction a step. A case is one step of it: the sample before,
-the prediction, and what the scheduler made of them. The manifest holds the raw noise levels, so that the test builds
-the coefficients itself and their formulas are checked too.
+the prediction, and what the scheduler made of them, in some runs moved towards a frame before by `torch.lerp`. The
+manifest holds the raw noise levels, so that the test builds the coefficients itself and their formulas are checked too.
 """
 
 from unittest import mock
@@ -16,7 +16,7 @@ from diffusers.schedulers import (
 )
 
 from .double import in_double
-from .fixture import DTYPES, F32, STORAGES, Family, storage_name
+from .fixture import DTYPES, F32, STORAGES, Family, f32, storage_name
 
 SHAPE = (4, 2, 3, 4)
 BETAS = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
@@ -27,9 +27,12 @@ GUIDANCE = {"none": None, "scalar": [7.5], "per_frame": [1.0, 3.0]}
 class Run:
     """A schedule run step by step in float64."""
 
-    def __init__(self, family, name, module, scheduler, steps, guidance="none", clip=None, storage="f32"):
-        self.family, self.name, self.module, self.scheduler = family, name, module, scheduler
+    def __init__(self, family, name, module, scheduler, steps, guidance="none", clip=None, storage="f32", blend=None):
+        self.family, self.module, self.scheduler = family, module, scheduler
+        self.name = name if blend is None else f"{name}_blend_{blend}"
         self.guidance, self.clip, self.dtype = GUIDANCE[guidance], clip, DTYPES[storage]
+        # The strength, and the frame before of the present step.
+        self.blend, self.previous = blend, None
         scheduler.set_timesteps(steps)
         for level in ("sigmas", "alphas_cumprod", "final_alpha_cumprod"):
             if hasattr(scheduler, level):
@@ -59,6 +62,9 @@ class Run:
         with in_double(self.module):
             output = self.scheduler.step(guided, self.scheduler.timesteps[i], self.sample, **options)
         assert output.prev_sample.dtype == torch.float64
+        if self.blend is not None:
+            self.previous = self.stored(self.random(f"{i}", "previous"))
+            output.prev_sample = torch.lerp(output.prev_sample, self.previous, f32(self.blend))
         return output
 
     def record(self, step_name, prediction, result, levels, denoised=None, scaled=None, history=None, noise=None):
@@ -67,6 +73,7 @@ class Run:
             "guided": self.guidance is not None,
             "history": history is not None,
             "noise": noise is not None,
+            "blend": self.blend is not None,
             "clip": self.clip,
             "emit_denoised": denoised is not None,
             "emit_scaled": scaled is not None,
@@ -74,10 +81,12 @@ class Run:
         inputs = {"sample": self.sample, "prediction": prediction, "table": "$table", "step": "$step"}
         if self.guidance is not None:
             inputs["guidance"] = torch.tensor(self.guidance)
-        for key, value in (("history", history), ("noise", noise)):
+        for key, value in (("history", history), ("noise", noise), ("previous", self.previous)):
             if value is not None:
                 inputs[key] = value
-        keep = ("guidance",)
+        if self.blend is not None:
+            inputs["strength"] = torch.tensor([self.blend])
+        keep = ("guidance", "strength")
         inputs = {k: v if isinstance(v, str) or k in keep else v.to(self.dtype) for k, v in inputs.items()}
         outputs = [y for y in (result, denoised, scaled) if y is not None]
         name = storage_name(f"{self.name}_{step_name}", self.storage)
@@ -89,12 +98,12 @@ def label(i, steps):
     return {0: "first", steps - 1: "last"}.get(i, f"middle_{i}")
 
 
-def euler(family, prediction, guidance="none", steps=4, storage="f32", **config):
+def euler(family, prediction, guidance="none", steps=4, storage="f32", blend=None, **config):
     name = "_".join(("euler", prediction, guidance, *config))
     scheduler = scheduling_euler_discrete.EulerDiscreteScheduler(
         prediction_type=PREDICTIONS[prediction], **BETAS, **config
     )
-    run = Run(family, name, scheduling_euler_discrete, scheduler, steps, guidance, storage=storage)
+    run = Run(family, name, scheduling_euler_discrete, scheduler, steps, guidance, storage=storage, blend=blend)
     for i in range(steps):
         answer, guided = run.predict(i)
         scheduler.scale_model_input(run.sample, scheduler.timesteps[i])
@@ -105,7 +114,7 @@ def euler(family, prediction, guidance="none", steps=4, storage="f32", **config)
         run.record(label(i, steps), answer, output.prev_sample, levels, output.pred_original_sample, scaled)
 
 
-def ddim(family, prediction, eta, guidance="none", steps=4, clip=None, storage="f32", **config):
+def ddim(family, prediction, eta, guidance="none", steps=4, clip=None, storage="f32", blend=None, **config):
     name = "_".join(("ddim", prediction, f"eta_{eta}", guidance, *(["clip"] if clip else []), *config))
     scheduler = scheduling_ddim.DDIMScheduler(
         prediction_type=PREDICTIONS[prediction],
@@ -114,7 +123,7 @@ def ddim(family, prediction, eta, guidance="none", steps=4, clip=None, storage="
         **BETAS,
         **config,
     )
-    run = Run(family, name, scheduling_ddim, scheduler, steps, guidance, clip, storage)
+    run = Run(family, name, scheduling_ddim, scheduler, steps, guidance, clip, storage, blend)
     for i in range(steps):
         answer, guided = run.predict(i)
         noise = run.stored(run.random(f"{i}", "noise")) if eta > 0.0 else None
@@ -128,7 +137,7 @@ def ddim(family, prediction, eta, guidance="none", steps=4, clip=None, storage="
         run.record(label(i, steps), answer, output.prev_sample, levels, output.pred_original_sample, noise=noise)
 
 
-def dpm_solver(family, prediction, guidance="none", steps=4, storage="f32", **config):
+def dpm_solver(family, prediction, guidance="none", steps=4, storage="f32", blend=None, **config):
     name = "_".join(("dpm", prediction, guidance, *config))
     module = scheduling_dpmsolver_multistep
     scheduler = module.DPMSolverMultistepScheduler(
@@ -139,7 +148,7 @@ def dpm_solver(family, prediction, guidance="none", steps=4, storage="f32", **co
         **BETAS,
         **config,
     )
-    run = Run(family, name, module, scheduler, steps, guidance, storage=storage)
+    run = Run(family, name, module, scheduler, steps, guidance, storage=storage, blend=blend)
     alpha = [(1.0 / (sigma**2 + 1.0)).item() for sigma in scheduler.sigmas]
     for i in range(steps):
         answer, guided = run.predict(i)
@@ -158,7 +167,7 @@ def dpm_solver(family, prediction, guidance="none", steps=4, storage="f32", **co
         run.record(label(i, steps), answer, output.prev_sample, levels, scheduler.model_outputs[-1], history=history)
 
 
-def lcm(family, prediction, guidance="none", steps=4, clip=None, storage="f32", **config):
+def lcm(family, prediction, guidance="none", steps=4, clip=None, storage="f32", blend=None, **config):
     name = "_".join(("lcm", prediction, guidance, *(["clip"] if clip else []), *config))
     scheduler = scheduling_lcm.LCMScheduler(
         prediction_type=PREDICTIONS[prediction],
@@ -167,7 +176,7 @@ def lcm(family, prediction, guidance="none", steps=4, clip=None, storage="f32", 
         **BETAS,
         **config,
     )
-    run = Run(family, name, scheduling_lcm, scheduler, steps, guidance, clip, storage)
+    run = Run(family, name, scheduling_lcm, scheduler, steps, guidance, clip, storage, blend)
     for i in range(steps):
         answer, guided = run.predict(i)
         last = i == steps - 1
@@ -208,4 +217,12 @@ def build():
     lcm(family, "epsilon", "per_frame", clip=1.0)
     # With the published scaling of 10 the sample's share is too small to show.
     lcm(family, "epsilon", steps=3, timestep_scaling=0.001)
+    for storage in STORAGES:
+        euler(family, "epsilon", "scalar", steps=2, storage=storage, blend=0.3)
+        dpm_solver(family, "epsilon", "scalar", steps=3, storage=storage, blend=0.6)
+        lcm(family, "epsilon", steps=2, storage=storage, blend=0.3)
+    lcm(family, "epsilon", "per_frame", steps=2, clip=1.0, blend=0.8)
+    # Off, as at a cut, and nothing but the frame before.
+    ddim(family, "velocity", 1.0, "per_frame", steps=2, blend=0.0)
+    ddim(family, "velocity", 0.0, steps=2, blend=1.0)
     return family

@@ -85,7 +85,7 @@ pub fn required() -> BTreeSet<String> {
 }
 
 /// Forms of ops that no enum variant represents.
-const FORMS: [&str; 26] = [
+const FORMS: [&str; 27] = [
     "Op::Conv groups",
     "Op::Conv depthwise",
     "Op::Conv dilation",
@@ -104,6 +104,7 @@ const FORMS: [&str; 26] = [
     "Op::SamplerStep guided by frame",
     "Op::SamplerStep history",
     "Op::SamplerStep noise",
+    "Op::SamplerStep blend",
     "Op::SamplerStep clip",
     "Op::SamplerStep denoised",
     "Op::SamplerStep scaled",
@@ -152,6 +153,7 @@ fn forms(op: &Op, inputs: &[Tensor], mut form: impl FnMut(&str)) {
             given(step.guided && inputs[4].shape()[0] > 1, "guided by frame");
             given(step.history, "history");
             given(step.noise, "noise");
+            given(step.blend, "blend");
             given(step.clip.is_some(), "clip");
             given(step.emit_denoised, "denoised");
             given(step.emit_scaled, "scaled");

@@ -231,11 +231,12 @@ fn elements(o: &mut Operands, [images, height, width]: [usize; 3], channels: usi
         let inputs = vec![o.x(&shape), o.x(&shape), strength];
         cases.push((Op::TemporalBlend(TemporalBlend { threshold }), inputs));
     }
-    for guided in [false, true] {
+    for (guided, blend) in [(false, false), (false, true), (true, true)] {
         let op = SamplerStep {
             guided,
             history: true,
             noise: true,
+            blend,
             clip: guided.then_some(0.7 * o.magnitude),
             emit_denoised: true,
             emit_scaled: true,
@@ -248,6 +249,9 @@ fn elements(o: &mut Operands, [images, height, width]: [usize; 3], channels: usi
             inputs.push(o.scaled(DType::F32, &[images.max(1)], 5.0));
         }
         inputs.extend([o.x(&shape), o.x(&shape)]);
+        if blend {
+            inputs.extend([o.x(&shape), o.scaled(DType::F32, &[1], 1.0)]);
+        }
         cases.push((Op::SamplerStep(op), inputs));
     }
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::U8, DType::I32] {

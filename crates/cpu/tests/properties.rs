@@ -1,7 +1,7 @@
 //! Random graphs: every executor and every pass reproduces the reference's result, and every plan keeps its promises.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use kinora_cpu::{CpuTarget, Options, Program, reference, run_on_tensors, simd::Isa};
 use kinora_graph::{
@@ -200,21 +200,43 @@ proptest! {
     }
 }
 
+/// A thousand graphs that do not change from run to run.
+fn thousand_graphs(kinds: &mut Vec<&'static str>) -> Vec<Graph> {
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state >> 8
+    };
+    let mut graph = || {
+        let numbers: Vec<u32> = (0..40).map(|_| next()).collect();
+        random_graph(&numbers, DType::F32, kinds).unwrap()
+    };
+    (0..1000).map(|_| graph()).collect()
+}
+
 /// The generator itself: a thousand graphs between them hold everything it can make.
 #[test]
 fn random_graphs_hold_every_kind_of_layer() {
     let mut kinds = Vec::new();
-    let mut state = 1u32;
-    for _ in 0..1000 {
-        let numbers: Vec<u32> = (0..40)
-            .map(|_| {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                state >> 8
-            })
-            .collect();
-        random_graph(&numbers, DType::F32, &mut kinds).unwrap();
-    }
+    thousand_graphs(&mut kinds);
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds.len(), 37, "{kinds:?}");
+    assert_eq!(kinds.len(), 38, "{kinds:?}");
+}
+
+/// What the passes are compared on is what they look for: each finds something in more than one graph.
+#[test]
+fn random_graphs_give_every_pass_something_to_do() {
+    let evaluator = reference::ReferenceEvaluator;
+    let mut found: HashMap<&str, usize> = HashMap::new();
+    for graph in thousand_graphs(&mut Vec::new()) {
+        let (_, effects) = passes::optimise_traced(&graph, &FuseAll, Some(&evaluator)).unwrap();
+        let passes: HashSet<&str> = effects.iter().map(|effect| effect.pass).collect();
+        passes.into_iter().for_each(|pass| *found.entry(pass).or_default() += 1);
+    }
+    for pass in passes::all(None) {
+        let graphs = found.get(pass.name()).copied().unwrap_or(0);
+        println!("{}: {graphs} graphs", pass.name());
+        assert!(graphs > 1, "{}: {found:?}", pass.name());
+    }
 }

@@ -20,7 +20,7 @@ use kinora_cuda::{
 };
 use kinora_graph::{
     DType, Op, Tensor, TensorType,
-    op::{Activation, Linear, Stage},
+    op::{Activation, Linear, STEP_COLUMNS, SamplerStep, Stage, TemporalBlend},
 };
 use kinora_testing::{
     compare,
@@ -268,6 +268,83 @@ fn clusters_of_large_tiles() {
         }
     }
     assert!(["wgmma 128x160", "wgmma 256x128"].iter().all(|tile| reached.contains(*tile)), "{reached:?}");
+}
+
+/// The results of an op by the family's own choice of kernels.
+fn chosen(simulator: &OnSimulator, op: &Op, operands: &[&Tensor], set: KernelSet) -> Vec<Tensor> {
+    let inputs: Vec<&TensorType> = operands.iter().map(|operand| operand.ty()).collect();
+    let types = op.infer(&inputs).unwrap();
+    let outputs: Vec<&TensorType> = types.iter().collect();
+    let call = Call { layer: "op", op, inputs: &inputs, outputs: &outputs };
+    let bytes: Vec<&[u8]> = operands.iter().map(|operand| operand.bytes()).collect();
+    let ways = implementations(&call, simulator.chip(), set, &Libraries::default()).unwrap();
+    let results = simulator.run(&call, &*ways[0], &bytes).unwrap();
+    let tensor = |(ty, bytes): (&TensorType, Vec<u8>)| Tensor::from_bytes(ty.clone(), &bytes).unwrap();
+    types.iter().zip(results).map(tensor).collect()
+}
+
+/// A sampler step that blends gives the bits of the step and the blend after it: in f32, where nothing is rounded between them.
+#[test]
+fn a_blended_step_is_the_step_and_the_blend_to_the_bit() {
+    if !there_is_nvrtc() {
+        return;
+    }
+    let bench = SimulatedBench::new(Chip::typical(Architecture::HOPPER), options()).unwrap();
+    let simulator = OnSimulator { bench, like: None };
+    let tensor = |shape: &[usize], seed: usize| {
+        let value = |i: usize| ((i + seed) * 7919 % 1009) as f32 / 504.5 - 1.0;
+        let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
+        Tensor::from_slice(shape.to_vec(), &values).unwrap()
+    };
+    let shape = [2, 3, 5, 4];
+    let [sample, noise, history, previous] = [1, 100, 200, 300].map(|seed| tensor(&shape, seed));
+    let mut values = previous.to_f32();
+    values[..3].copy_from_slice(&[f32::INFINITY, f32::NEG_INFINITY, f32::NAN]);
+    let broken = Tensor::from_slice(shape.to_vec(), &values).unwrap();
+    let (table, step) = (tensor(&[3, STEP_COLUMNS], 400), Tensor::from_slice([1], &[2i32]).unwrap());
+    let guidance = Tensor::from_slice([2], &[1.5f32, 7.5]).unwrap();
+    for (guided, with_history, with_noise) in
+        [(false, false, false), (true, false, false), (false, false, true), (true, true, true)]
+    {
+        let plain = SamplerStep {
+            guided,
+            history: with_history,
+            noise: with_noise,
+            clip: with_noise.then_some(0.9),
+            emit_denoised: true,
+            ..SamplerStep::default()
+        };
+        let prediction = tensor(&[if guided { 4 } else { 2 }, 3, 5, 4], 500);
+        let mut operands = vec![&sample, &prediction, &table, &step];
+        operands.extend(guided.then_some(&guidance));
+        operands.extend(with_history.then_some(&history));
+        operands.extend(with_noise.then_some(&noise));
+        for set in [KernelSet::Fused, KernelSet::Baseline] {
+            let apart = chosen(&simulator, &Op::SamplerStep(plain), &operands, set);
+            for (previous, strength) in
+                [(&previous, 0.0f32), (&previous, 0.3), (&previous, 1.0), (&broken, 0.0), (&broken, 0.3)]
+            {
+                let by = Tensor::from_slice([1], &[strength]).unwrap();
+                let blend = [previous, &by];
+                let op = Op::SamplerStep(SamplerStep { blend: true, ..plain });
+                let at_once = chosen(&simulator, &op, &[&operands[..], &blend].concat(), set);
+                let op = Op::TemporalBlend(TemporalBlend::default());
+                let blended = chosen(&simulator, &op, &[&[&apart[0]][..], &blend].concat(), set);
+                // As bytes, since a number that is none does not equal itself.
+                let bytes = |tensor: &Tensor| tensor.bytes().to_vec();
+                let expected = [bytes(&blended[0]), bytes(&apart[1])];
+                let got: Vec<Vec<u8>> = at_once.iter().map(bytes).collect();
+                assert_eq!(got, expected, "{plain:?} {set:?} {strength}");
+                // At a cut the strength is 0.
+                if strength == 0.0 {
+                    let (cut, next) = (at_once[0].to_f32(), apart[0].to_f32());
+                    let finite = previous.to_f32().iter().position(|x| x.is_finite()).unwrap();
+                    assert!(cut[..finite].iter().all(|x| x.is_nan()), "{plain:?} {set:?}");
+                    assert_eq!(cut[finite..], next[finite..], "{plain:?} {set:?}");
+                }
+            }
+        }
+    }
 }
 
 /// Convolutions of few columns on a Hopper chip of two multiprocessors, so that a block has several tiles.

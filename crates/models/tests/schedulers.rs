@@ -109,6 +109,7 @@ fn trajectory(schedule: &Schedule, executor: Executor) -> Vec<Vec<f32>> {
         guided: false,
         history: reads_history,
         noise,
+        blend: false,
         clip,
         emit_denoised: reads_history,
         emit_scaled: true,

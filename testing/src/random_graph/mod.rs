@@ -16,7 +16,7 @@ const TABLE_ROWS: usize = 11;
 /// Rows of a sampler's table.
 const SAMPLER_STEPS: usize = 4;
 /// Numbers kept for the sampler's step at the end.
-const SAMPLER_CHOICES: usize = 12;
+const SAMPLER_CHOICES: usize = 15;
 
 /// A stream of decisions; zeros when it has run out.
 pub struct Choices<'a> {

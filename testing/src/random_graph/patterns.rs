@@ -253,10 +253,13 @@ impl Generator<'_, '_> {
     pub(super) fn sampler_step(&mut self, prediction: ValueId) -> Result<Vec<ValueId>, GraphError> {
         let name = self.name("sampler_step");
         let images = self.g.shape(prediction)[0];
+        // No blend, one in the step, or one behind it.
+        let blend = self.choices.below(3);
         let op = SamplerStep {
             guided: self.choices.yes(),
             history: self.choices.yes(),
             noise: self.choices.yes(),
+            blend: blend == 1,
             clip: self.choices.of(&[None, Some(0.8)]),
             emit_denoised: self.choices.yes(),
             emit_scaled: self.choices.yes(),
@@ -279,6 +282,15 @@ impl Generator<'_, '_> {
         for _ in 0..usize::from(op.history) + usize::from(op.noise) {
             operands.push(self.like(sample));
         }
-        self.g.sampler_step(&name, &operands, op)
+        if op.blend {
+            self.kinds.push("blended sampler_step");
+            operands.push(self.like(sample));
+            operands.push(self.g.parameter(&format!("{name}.strength"), f32s(&[1]))?);
+        }
+        let mut results = self.g.sampler_step(&name, &operands, op)?;
+        if blend == 2 {
+            results[0] = self.temporal_blend(results[0])?;
+        }
+        Ok(results)
     }
 }

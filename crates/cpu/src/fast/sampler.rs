@@ -6,6 +6,8 @@ use kinora_graph::op::{STEP_COLUMNS, SamplerStep};
 
 use super::{
     blocks::{BLOCK, Block, Source, Target, small_vector},
+    elementwise::Elementwise,
+    pointwise::Mix,
     tasks,
 };
 use kinora_runtime::RunError;
@@ -47,6 +49,10 @@ pub(crate) fn sampler_step(
         history: operands.history.map(Source::of),
         noise: operands.noise.map(Source::of),
         guidance: operands.guidance.map(small_vector),
+        blend: operands
+            .previous
+            .zip(operands.strength)
+            .map(|(previous, strength)| (Source::of(previous), small_vector(strength)[0])),
         next: Target::of(&outputs[0]),
         denoised: if op.emit_denoised { extra.next() } else { None },
         scaled: if op.emit_scaled { extra.next() } else { None },
@@ -70,6 +76,8 @@ struct Step<'a> {
     noise: Option<Source<'a>>,
     /// One value, or one per frame.
     guidance: Option<Vec<f32>>,
+    /// The frame before, and the strength.
+    blend: Option<(Source<'a>, f32)>,
     next: Target<'a>,
     denoised: Option<Target<'a>>,
     scaled: Option<Target<'a>>,
@@ -97,6 +105,8 @@ struct Run {
     guidance: Option<(f32, *const f32)>,
     history: Option<*const f32>,
     noise: Option<*const f32>,
+    /// The frame before, and the strength.
+    blend: Option<(*const f32, f32)>,
 }
 
 impl Kernel for StepRange<'_> {
@@ -106,8 +116,8 @@ impl Kernel for StepRange<'_> {
     fn run<S: Simd>(self, simd: S) {
         let step = self.step;
         let guidance = step.guidance.as_ref().map(|values| values[self.image % values.len()]);
-        let mut buffers = [const { Block::uninit() }; 5];
-        let [a, b, c, d, e] = &mut buffers;
+        let mut buffers = [const { Block::uninit() }; 6];
+        let [a, b, c, d, e, f] = &mut buffers;
         let mut results = [const { Block::uninit() }; 3];
         for column in self.columns.clone().step_by(BLOCK) {
             let count = (self.columns.end - column).min(BLOCK);
@@ -121,6 +131,7 @@ impl Kernel for StepRange<'_> {
                     guidance: None,
                     history: None,
                     noise: None,
+                    blend: None,
                 };
                 if let Some(guidance) = guidance {
                     let conditional = step.prediction.read(simd, step.elements + at, count, c.as_mut_ptr());
@@ -131,6 +142,9 @@ impl Kernel for StepRange<'_> {
                 }
                 if let Some(noise) = step.noise {
                     run.noise = Some(noise.read(simd, at, count, e.as_mut_ptr()));
+                }
+                if let Some((previous, strength)) = step.blend {
+                    run.blend = Some((previous.read(simd, at, count, f.as_mut_ptr()), strength));
                 }
                 let [next, denoised, scaled] = [0, 1, 2].map(|i| results[i].as_mut_ptr());
                 advance(simd, step, &run, [next, denoised, scaled], count);
@@ -186,6 +200,10 @@ unsafe fn advance<S: Simd>(simd: S, step: &Step<'_>, run: &Run, results: [*mut f
             if let Some(noise) = run.noise {
                 let noise = load_up_to(simd, noise.add(at), lanes);
                 next = simd.mul_add(simd.splat(next_noise), noise, next);
+            }
+            if let Some((previous, strength)) = run.blend {
+                let previous = load_up_to(simd, previous.add(at), lanes);
+                next = Mix.apply(simd, [previous, next, simd.splat(strength)]);
             }
             store_up_to(simd, results[0].add(at), next, lanes);
             store_up_to(simd, results[1].add(at), denoised, lanes);

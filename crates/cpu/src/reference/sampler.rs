@@ -33,6 +33,8 @@ pub(super) fn sampler_step(
     let guidance = args.guidance.map(|tensor| elements(tensor));
     let history = args.history.map(|tensor| elements(tensor));
     let noise = args.noise.map(|tensor| elements(tensor));
+    let blend = args.previous.zip(args.strength);
+    let blend = blend.map(|(previous, strength)| (elements(previous), elements(strength)[0]));
 
     let count = sample.len();
     let (mut next, mut denoised, mut scaled) = (Vec::new(), Vec::new(), Vec::new());
@@ -56,6 +58,9 @@ pub(super) fn sampler_step(
         }
         if let Some(noise) = &noise {
             moved += next_noise * noise[i];
+        }
+        if let Some((previous, strength)) = &blend {
+            moved += strength * (previous[i] - moved);
         }
         next.push(moved);
         denoised.push(clean);
@@ -104,6 +109,7 @@ mod tests {
             guided: true,
             history: true,
             noise: true,
+            blend: true,
             clip: None,
             emit_denoised: true,
             emit_scaled: true,
@@ -113,12 +119,23 @@ mod tests {
         let prediction = floats(&[2, 2], &[1.0, 1.0, 3.0, 5.0]);
         // Denoised: 10 · sample − guided = 5, 11.
         // Next: 100 · sample + 2 · denoised + 3 · history + 4 · noise + 1000 · guided
-        // = 110 + 3 + 40 + 5000, 222 + 6 + 80 + 9000.
+        // = 110 + 3 + 40 + 5000, 222 + 6 + 80 + 9000; a quarter of the way to the frame before, 5553 and 5308.
         let table = table([10.0, -1.0, 100.0, 2.0, 3.0, 4.0, 0.5, 1000.0]);
-        let (guidance, history) = (floats(&[1], &[2.0]), floats(&[1, 2], &[1.0, 2.0]));
+        let (second, guidance) = (second(), floats(&[1], &[2.0]));
+        let history = floats(&[1, 2], &[1.0, 2.0]);
         let noise = floats(&[1, 2], &[10.0, 20.0]);
-        let results = step(op, &[&sample, &prediction, &table, &second(), &guidance, &history, &noise]);
-        assert_eq!(results, [[5153.0, 9308.0], [5.0, 11.0], [2576.5, 4654.0]]);
+        let previous = floats(&[1, 2], &[5553.0, 5308.0]);
+        let mut inputs = vec![&sample, &prediction, &table, &second, &guidance, &history, &noise];
+        let strength = floats(&[1], &[0.25]);
+        inputs.extend([&previous, &strength]);
+        assert_eq!(step(op, &inputs), [[5253.0, 8308.0], [5.0, 11.0], [2626.5, 4154.0]]);
+        // Without the blend, and with a blend that is off.
+        let plain = SamplerStep { blend: false, ..op };
+        let unblended = [[5153.0, 9308.0], [5.0, 11.0], [2576.5, 4654.0]];
+        assert_eq!(step(plain, &inputs[..7]), unblended);
+        let off = floats(&[1], &[0.0]);
+        inputs[8] = &off;
+        assert_eq!(step(op, &inputs), unblended);
     }
 
     #[test]

@@ -17,13 +17,14 @@ fn example() -> Graph {
     let k = g.constant("k", Tensor::from_slice([2, 1], &[0.5f32, -1e-7]).unwrap()).unwrap();
     let row = g.constant("row", Tensor::from_slice([1], &[-3i32]).unwrap()).unwrap();
     let table = g.parameter("table", TensorType::new(DType::F32, [9, 8])).unwrap();
+    let strength = g.parameter("strength", TensorType::new(DType::F32, [1])).unwrap();
     let y = g.conv("conv", x, w, None, Conv::spatial([3, 3], 1, 1)).unwrap();
     let z = g.activate("act", y, Activation::Silu).unwrap();
     let late = g.scale("late", image, 0.1, -7.25).unwrap();
     let z = g.mul("act", z, late).unwrap();
     g.scale("dead", z, 2.0, 0.0).unwrap();
-    let step = SamplerStep { emit_denoised: true, clip: Some(0.3), ..SamplerStep::default() };
-    let next = g.sampler_step("step", &[z, image, table, row], step).unwrap();
+    let step = SamplerStep { blend: true, emit_denoised: true, clip: Some(0.3), ..SamplerStep::default() };
+    let next = g.sampler_step("step", &[z, image, table, row, image, strength], step).unwrap();
     let flat = g.reshape("flat", next[1], [32, 5]).unwrap();
     let tall = g.scale("tall", k, 3.0, 0.0).unwrap();
     g.output("next", next[0]).unwrap();
@@ -46,6 +47,16 @@ fn a_graph_survives_the_round_trip() {
     assert_eq!(again.phases(), needed(&graph).phases());
     assert_eq!(again.nodes().len() + 1, graph.nodes().len());
     assert_eq!(Graph::from_json(&again.to_json()).unwrap(), again);
+}
+
+#[test]
+fn a_step_that_does_not_mention_a_blend_has_none() {
+    let read = |op: &str| serde_json::from_str::<Op>(op).unwrap();
+    let step = SamplerStep { noise: true, ..SamplerStep::default() };
+    assert_eq!(read(r#"{"sampler_step": {"noise": true}}"#), Op::SamplerStep(step));
+    let step = Op::SamplerStep(SamplerStep { blend: true, ..step });
+    assert_eq!(read(r#"{"sampler_step": {"noise": true, "blend": true}}"#), step);
+    assert_eq!(step.to_string(), "sampler_step noise blend");
 }
 
 #[test]

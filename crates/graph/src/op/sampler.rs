@@ -1,4 +1,5 @@
-//! The sampler step: guidance, prediction to clean sample, and the move to the next noise level.
+//! The sampler step: guidance, prediction to clean sample, the move to the next noise level, and the blend with the
+//! frame before.
 //!
 //! Euler, DDIM, DPM-Solver++ 2M and LCM, with an epsilon or a v prediction, are one linear form:
 //!
@@ -7,6 +8,7 @@
 //! denoised = clip(denoised_sample · sample + denoised_prediction · guided)
 //! next     = sample' · sample + denoised' · denoised + prediction' · guided
 //!            + history · previous denoised + noise · fresh noise
+//! next     = next + strength · (previous − next)                     if blended
 //! scaled   = input_scale · next
 //! ```
 //!
@@ -175,8 +177,9 @@ impl StepCoefficients {
 ///
 /// Operands: `sample [N, …]`; `prediction [N, …]`, or `[2N, …]` (unconditional half first) if guided; `table f32
 /// [steps, 8]` of [`StepCoefficients`]; `step i32 [1]`; then, if set, `guidance f32 [1]` or `[frames]` with frames
-/// dividing N, `history [N, …]`, `noise [N, …]`. Results: `next [N, …]`, then, if set, the denoised sample and the
-/// scaled next input. A step outside the table is an error when the op runs.
+/// dividing N, `history [N, …]`, `noise [N, …]`, and `previous [N, …]` with `strength f32 [1]`. Results: `next [N, …]`,
+/// then, if set, the denoised sample, which no blend touches, and the scaled next input. A step outside the table is an
+/// error when the op runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SamplerStep {
@@ -189,6 +192,10 @@ pub struct SamplerStep {
     /// Fresh noise is given (LCM, DDIM with eta).
     #[serde(default)]
     pub noise: bool,
+    /// The next sample of the frame before is given, and the strength by which this one moves towards it:
+    /// [`TemporalBlend`](super::TemporalBlend) without a threshold.
+    #[serde(default)]
+    pub blend: bool,
     /// Limits the denoised sample to ± this.
     #[serde(default)]
     pub clip: Option<f32>,
@@ -217,12 +224,17 @@ pub struct SamplerOperands<'a, T> {
     pub history: Option<&'a T>,
     /// Fresh noise.
     pub noise: Option<&'a T>,
+    /// The next sample of the frame before.
+    pub previous: Option<&'a T>,
+    /// How far the next sample moves towards it.
+    pub strength: Option<&'a T>,
 }
 
 impl SamplerStep {
     /// How many operands it takes.
     pub fn operand_count(&self) -> usize {
-        4 + usize::from(self.guided) + usize::from(self.history) + usize::from(self.noise)
+        let optional = [self.guided, self.history, self.noise, self.blend, self.blend];
+        4 + optional.into_iter().filter(|&given| given).count()
     }
 
     /// The operands by role, for inputs whose count has been checked.
@@ -237,6 +249,8 @@ impl SamplerStep {
             guidance: take(self.guided),
             history: take(self.history),
             noise: take(self.noise),
+            previous: take(self.blend),
+            strength: take(self.blend),
         }
     }
 
@@ -263,11 +277,16 @@ impl SamplerStep {
             check::rank("guidance", guidance, 1, "1")?;
             check::multiple("images", sample.shape[0], guidance.shape[0])?;
         }
-        for (operand, name) in [(args.history, "history"), (args.noise, "noise")] {
+        for (operand, name) in [(args.history, "history"), (args.noise, "noise"), (args.previous, "previous")]
+        {
             if let Some(ty) = operand {
                 check::float(name, ty)?;
                 check::shape(name, ty, &sample.shape)?;
             }
+        }
+        if let Some(strength) = args.strength {
+            check::dtype("strength", strength, DType::F32, "f32")?;
+            check::shape("strength", strength, &[1])?;
         }
         if let Some(clip) = self.clip {
             check::finite_positive("clip", clip)?;

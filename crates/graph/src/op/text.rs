@@ -201,7 +201,12 @@ impl fmt::Display for Attention {
 impl fmt::Display for SamplerStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "sampler_step")?;
-        for (flag, word) in [(self.guided, " guided"), (self.history, " history"), (self.noise, " noise")] {
+        for (flag, word) in [
+            (self.guided, " guided"),
+            (self.history, " history"),
+            (self.noise, " noise"),
+            (self.blend, " blend"),
+        ] {
             if flag {
                 f.write_str(word)?;
             }

@@ -111,6 +111,7 @@ impl DenoiseConfig {
             guided: self.guided,
             history,
             noise,
+            blend: false,
             clip,
             emit_denoised: true,
             emit_scaled: false,

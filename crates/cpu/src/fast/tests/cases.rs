@@ -186,12 +186,13 @@ fn embeddings(random: &mut Random, dtype: DType, cases: &mut Vec<Case>) {
 }
 
 fn samplers(random: &mut Random, dtype: DType, shape: [usize; 4], cases: &mut Vec<Case>) {
-    for flags in 0..32 {
+    for flags in 0..64 {
         let flag = |bit: usize| flags >> bit & 1 == 1;
         let op = SamplerStep {
             guided: flag(0),
             history: flag(1),
             noise: flag(2),
+            blend: flag(5),
             clip: flag(3).then_some(0.8),
             emit_denoised: flag(4),
             emit_scaled: flag(3) != flag(4),
@@ -211,6 +212,10 @@ fn samplers(random: &mut Random, dtype: DType, shape: [usize; 4], cases: &mut Ve
             (0..usize::from(op.history) + usize::from(op.noise))
                 .map(|_| random.floats(dtype, &shape, 0.0, 1.0)),
         );
+        if op.blend {
+            inputs.push(random.floats(dtype, &shape, 0.0, 1.0));
+            inputs.push(random.floats(DType::F32, &[1], 0.5, 0.2));
+        }
         cases.push((Op::SamplerStep(op), inputs));
     }
 }

@@ -40,8 +40,13 @@ fn operands_of_other_element_types_equal_the_reference() {
                 if matches!(op, Op::Concat(_)) {
                     continue;
                 }
+                let last = inputs.len() - 1;
                 for (i, input) in inputs.iter_mut().enumerate().skip(1) {
-                    let fixed = matches!((&op, i), (Op::SamplerStep(_), 2..=4) | (Op::TemporalBlend(_), 2));
+                    let fixed = match &op {
+                        Op::SamplerStep(step) => matches!(i, 2..=4) || step.blend && i == last,
+                        Op::TemporalBlend(_) => i == 2,
+                        _ => false,
+                    };
                     if input.dtype().is_float() && !fixed {
                         *input = input.cast(FLOATS[random.below(3)]);
                     }
@@ -177,6 +182,40 @@ fn a_step_outside_the_table_is_an_error_and_writes_nothing() {
         ];
         let got = fast(Isa::detect(), &Op::SamplerStep(SamplerStep::default()), &inputs);
         assert_eq!(got, Err(RunError::SamplerStep { layer: "layer".into(), step, steps: 4 }));
+    }
+}
+
+/// What the pass that fuses them relies on, and what a stream relies on at a cut.
+#[test]
+fn a_blended_step_is_the_step_and_the_blend_to_the_bit() {
+    let mut random = Random::new(11);
+    let shape = [2, 5, 7, 4];
+    let [sample, prediction, noise, previous] = [(); 4].map(|()| random.floats(DType::F32, &shape, 0.0, 1.0));
+    let table = random.floats(DType::F32, &[4, 8], 0.0, 1.0);
+    let inputs = [sample, prediction, table, Tensor::from_slice([1], &[2i32]).unwrap(), noise];
+    let plain = SamplerStep { noise: true, ..SamplerStep::default() };
+    let blended = Op::SamplerStep(SamplerStep { blend: true, ..plain });
+    let separate = Op::TemporalBlend(kinora_graph::op::TemporalBlend::default());
+    // A frame before that is not finite shows even if the strength is 0, as it does in the reference.
+    let mut values = previous.to_f32();
+    values[..3].copy_from_slice(&[f32::INFINITY, f32::NEG_INFINITY, f32::NAN]);
+    let broken = Tensor::from_f32(DType::F32, shape, &values).unwrap();
+    for strength in [0.0, 0.3] {
+        let blend = [broken.clone(), Tensor::from_slice([1], &[strength]).unwrap()];
+        check(&blended, &[&inputs[..], &blend].concat());
+    }
+    for isa in Isa::available() {
+        let next = fast(isa, &Op::SamplerStep(plain), &inputs).unwrap().remove(0);
+        for strength in [0.0, 0.3, 1.0] {
+            let strength_tensor = Tensor::from_slice([1], &[strength]).unwrap();
+            let blend = [previous.clone(), strength_tensor];
+            let one = fast(isa, &blended, &[&inputs[..], &blend].concat()).unwrap();
+            let two = fast(isa, &separate, &[&[next.clone()][..], &blend].concat()).unwrap();
+            assert_eq!(one, two, "{isa:?} {strength}");
+            if strength == 0.0 {
+                assert_eq!(one[0], next, "{isa:?}");
+            }
+        }
     }
 }
 

@@ -45,6 +45,8 @@ c_struct! {
         guidance: DevicePointer,
         history: DevicePointer,
         noise: DevicePointer,
+        previous: DevicePointer,
+        strength: DevicePointer,
     }
 }
 
@@ -69,11 +71,13 @@ impl Step {
             .with("SAMPLE", type_name(args.sample.dtype))
             .with("PREDICTION", type_name(args.prediction.dtype))
             .with("HISTORY", type_of(args.history))
-            .with("NOISE", type_of(args.noise));
+            .with("NOISE", type_of(args.noise))
+            .with("PREVIOUS", type_of(args.previous));
         for (name, given) in [
             ("GUIDED", op.guided),
             ("WITH_HISTORY", op.history),
             ("WITH_NOISE", op.noise),
+            ("BLENDED", op.blend),
             ("CLIPPED", op.clip.is_some()),
             ("EMIT_DENOISED", op.emit_denoised),
             ("EMIT_SCALED", op.emit_scaled),
@@ -101,6 +105,8 @@ impl Step {
             guidance: optional(args.guidance),
             history: optional(args.history),
             noise: optional(args.noise),
+            previous: optional(args.previous),
+            strength: optional(args.strength),
         }
     }
 }
@@ -115,7 +121,7 @@ unsafe impl Implementation for Step {
         let args = self.op.operands(&self.inputs);
         let count = args.sample.elements();
         let per_image = count.checked_div(args.sample.shape[0]).unwrap_or(0);
-        let narrowest = [Some(args.sample), Some(args.prediction), args.history, args.noise];
+        let narrowest = [Some(args.sample), Some(args.prediction), args.history, args.noise, args.previous];
         let narrowest = narrowest.iter().flatten().map(|ty| ty.dtype.size()).fold(4, usize::min);
         // A vector lies within one image, for its guidance.
         let width = if self.plain { 1 } else { vector(per_image, WIDEST_ACCESS / narrowest) };
@@ -148,18 +154,25 @@ mod tests {
 
     #[test]
     fn what_is_given_takes_its_place() {
-        let op = SamplerStep { guided: true, noise: true, emit_scaled: true, ..SamplerStep::default() };
+        let op = SamplerStep {
+            guided: true,
+            noise: true,
+            blend: true,
+            emit_scaled: true,
+            ..SamplerStep::default()
+        };
         let sample = TensorType::new(DType::F32, [4, 2, 3, 4]);
         let prediction = TensorType::new(DType::F16, [8, 2, 3, 4]);
         let table = TensorType::new(DType::F32, [5, STEP_COLUMNS]);
         let (step, guidance) = (TensorType::new(DType::I32, [1]), TensorType::new(DType::F32, [2]));
-        let inputs = [&sample, &prediction, &table, &step, &guidance, &sample];
+        let strength = TensorType::new(DType::F32, [1]);
+        let inputs = [&sample, &prediction, &table, &step, &guidance, &sample, &sample, &strength];
         let launches = testing::launches(implementations, &Op::SamplerStep(op), &inputs).unwrap();
         let place = testing::place;
         let given = Places {
-            next: place(6),
+            next: place(8),
             denoised: DevicePointer::NULL,
-            scaled: place(7),
+            scaled: place(9),
             sample: place(0),
             prediction: place(1),
             table: place(2),
@@ -167,10 +180,31 @@ mod tests {
             guidance: place(4),
             history: DevicePointer::NULL,
             noise: place(5),
+            previous: place(6),
+            strength: place(7),
         };
         assert_eq!(launches[0].arguments[0], given.into());
         assert_eq!(launches[0].arguments[1..5], [96, 24, 2, 5].map(Argument::I64));
         assert_eq!(launches[0].kernel.constants[0], ("VECTOR", "8".to_owned()));
+    }
+
+    #[test]
+    fn vectors_are_as_wide_as_the_narrowest_operand_allows() {
+        let wide = TensorType::new(DType::F32, [1, 2, 3, 4]);
+        let previous = TensorType::new(DType::BF16, [1, 2, 3, 4]);
+        let table = TensorType::new(DType::F32, [5, STEP_COLUMNS]);
+        let (step, strength) = (TensorType::new(DType::I32, [1]), TensorType::new(DType::F32, [1]));
+        let op = Op::SamplerStep(SamplerStep { blend: true, ..SamplerStep::default() });
+        let inputs = [&wide, &wide, &table, &step, &previous, &strength];
+        let launches = testing::launches(implementations, &op, &inputs).unwrap();
+        let constant = |name| {
+            let found = launches[0].kernel.constants.iter().find(|(constant, _)| *constant == name);
+            found.map(|(_, value)| value.as_str())
+        };
+        assert_eq!(
+            [constant("VECTOR"), constant("PREVIOUS"), constant("BLENDED")],
+            [Some("8"), Some("bf16"), Some("1")]
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-// One guided sampler step: the next sample and, on request, the denoised one and the network's next input.
+// One guided sampler step: the next sample, on request blended with that of the frame before, the denoised one and the
+// network's next input.
 //
 // The coefficients are a row of a table in memory, picked by a step number in memory, so that no step waits for the
 // host. A step outside the table is reported, and nothing is written.
@@ -20,6 +21,8 @@ struct Places {
     const f32 *guidance;
     const HISTORY *history;
     const NOISE *noise;
+    const PREVIOUS *previous;
+    const f32 *strength;
 };
 
 extern "C" __global__ void __launch_bounds__(threads)
@@ -71,6 +74,13 @@ extern "C" __global__ void __launch_bounds__(threads)
         load(noise, at.noise + first);
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) next[i] += next_noise * noise[i];
+    }
+    if (BLENDED) {
+        float previous[VECTOR];
+        load(previous, at.previous + first);
+        const float strength = *at.strength;
+#pragma unroll
+        for (int i = 0; i < VECTOR; i++) next[i] += strength * (previous[i] - next[i]);
     }
     store(at.next + first, next);
     if (EMIT_DENOISED) {

@@ -144,6 +144,11 @@ fn sampler_steps() {
             "f32[4,3] f32[8,3] f32[5,8] i32[1] f32[2] f32[4,3]",
             "f32[4,3] f32[4,3] f32[4,3]",
         ),
+        (
+            Op::SamplerStep(SamplerStep { noise: true, blend: true, ..guided }),
+            "f16[4,3] f32[8,3] f32[5,8] i32[1] f32[2] f32[4,3] bf16[4,3] f32[1]",
+            "f16[4,3]",
+        ),
     ]);
     refuse(&rows(
         &Op::SamplerStep(plain),
@@ -181,6 +186,12 @@ fn sampler_steps() {
     extra(SamplerStep { history: true, ..plain }, "f32[4]", "history must be [2, 4], got [4]");
     extra(SamplerStep { noise: true, ..plain }, "i32[2,4]", "noise must be a float type, got i32");
     extra(SamplerStep { noise: true, ..plain }, "f32[1,4]", "noise must be [2, 4], got [1, 4]");
+    let blended = SamplerStep { blend: true, ..plain };
+    extra(blended, "f32[2,4]", "takes 6 operands, got 5");
+    extra(blended, "u8[2,4] f32[1]", "previous must be a float type, got u8");
+    extra(blended, "f32[1,4] f32[1]", "previous must be [2, 4], got [1, 4]");
+    extra(blended, "f32[2,4] f16[1]", "strength must be f32, got f16");
+    extra(blended, "f32[2,4] f32[2]", "strength must be [1], got [2]");
     extra(SamplerStep { clip: Some(0.0), ..plain }, "", "clip must be a positive number, got 0");
 }
 

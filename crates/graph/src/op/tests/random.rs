@@ -164,6 +164,7 @@ impl Choices {
             guided: self.flag(),
             history: self.flag(),
             noise: self.flag(),
+            blend: self.flag(),
             clip: self.of(&[None, Some(1.0), Some(f32::NAN)]),
             emit_denoised: self.flag(),
             emit_scaled: self.flag(),
@@ -176,6 +177,9 @@ impl Choices {
         operands.extend(op.guided.then(|| TensorType::new(DType::F32, [self.of(&EXTENTS)])));
         operands.extend(op.history.then(|| self.ty(&[images, rest])));
         operands.extend(op.noise.then(|| self.ty(&[images, rest])));
+        if op.blend {
+            operands.extend([self.ty(&[images, rest]), TensorType::new(DType::F32, [self.near(1)])]);
+        }
         (Op::SamplerStep(op), operands)
     }
 

@@ -132,6 +132,7 @@ impl FrameConfig {
             // The first step has none, and its row's weight for it is 0.
             history: history.is_some(),
             noise: sampler.fresh.is_some(),
+            blend: false,
             clip: self.sampler.clip,
             emit_denoised: self.sampler.history && step + 1 < self.steps,
             emit_scaled: false,
