@@ -4,8 +4,8 @@ use crate::{Op, TensorType};
 
 /// What a graph needs to know about a backend.
 pub trait Target {
-    /// Whether the backend runs this op, with the prologue, gate and epilogue it has, as one kernel. Passes ask before
-    /// they fuse; an op without any of those is always accepted.
+    /// Whether the backend runs this op, with the prologue, gate, epilogue or blend it has, as one kernel. Passes ask
+    /// before they fuse; an op without any of those is always accepted.
     fn fuses(&self, op: &Op, inputs: &[&TensorType]) -> bool;
 
     /// Scratch memory that the op needs while it runs, in bytes.

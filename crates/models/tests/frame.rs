@@ -3,7 +3,7 @@
 
 mod support;
 
-use kinora_graph::{DType, Graph, Tensor, TensorType};
+use kinora_graph::{DType, Graph, Op, Tensor, TensorType};
 use kinora_models::{
     networks::{
         controlnet::ControlNetConfig,
@@ -22,7 +22,7 @@ use serde_json::Value;
 use support::{
     fixtures::Fixture,
     frames::{assert_frame, latents_of},
-    networks::{Way, inputs, largest_difference, run},
+    networks::{Way, inputs, largest_difference, optimised, run, step_nodes},
 };
 
 #[derive(Deserialize)]
@@ -167,6 +167,71 @@ fn frames_of_every_shape_are_those_of_diffusers_pipelines() {
             assert_frame(&label, fixture.expected(&case.name, "frame"), &got["frame"]);
         }
     }
+}
+
+/// How often a step blends with the frame before: by an op of its own, and within a sampler step.
+fn blends(graph: &Graph) -> [usize; 2] {
+    let count = |of: fn(&Op) -> bool| step_nodes(graph).iter().filter(|node| of(&node.op)).count();
+    [
+        count(|op| matches!(op, Op::TemporalBlend(_))),
+        count(|op| matches!(op, Op::SamplerStep(step) if step.blend)),
+    ]
+}
+
+#[test]
+fn a_blend_with_the_frame_before_costs_no_node() {
+    let fixture: Fixture<Case> = Fixture::load("frame");
+    for case in &fixture.cases {
+        let config = case.config(&case.schedule());
+        let [plain, blended] =
+            [false, true].map(|blended| FrameConfig { blended, ..config.clone() }.build().unwrap());
+        assert_eq!(blends(&plain), [0, 0], "{}", case.name);
+        assert_eq!(blends(&blended), [1, 0], "{}", case.name);
+        assert_eq!(blended.nodes().len(), plain.nodes().len() + 1, "{}", case.name);
+        let [plain, blended] = [plain, blended].map(|graph| optimised(&graph));
+        if config.start == Start::Noise {
+            // All steps run once for all frames, and only the blend is left to each.
+            assert_eq!(blends(&blended), [1, 0], "{}", case.name);
+            continue;
+        }
+        assert_eq!(blends(&blended), [0, 1], "{}", case.name);
+        assert_eq!(step_nodes(&blended).len(), step_nodes(&plain).len(), "{}", case.name);
+    }
+}
+
+#[test]
+fn a_blended_frame_lies_between_diffusers_and_the_frame_before() {
+    let fixture: Fixture<Case> = Fixture::load("frame");
+    // One of the second order, and one with fresh noise.
+    let mut needs = [false; 2];
+    for case in &fixture.cases {
+        let schedule = case.schedule();
+        let config = case.config(&schedule);
+        needs = [needs[0] || config.sampler.history, needs[1] || config.sampler.noise];
+        let graph = FrameConfig { blended: true, ..config.clone() }.build().unwrap();
+        let mut given = inputs(&graph, &case.name, case.known(&config, &schedule));
+        let mut blend = |strength: f32| {
+            given.insert("blend".to_owned(), Tensor::from_slice([1], &[strength]).unwrap());
+            (given["previous"].to_f32(), run(&graph, &given, Way::Optimised))
+        };
+        let (previous, got) = blend(0.3);
+        let alone = fixture.expected(&case.name, "latents");
+        let between = alone.to_f32().into_iter().zip(previous).map(|(alone, previous)| {
+            let [alone, previous] = [alone, previous].map(f64::from);
+            (alone + f64::from(0.3f32) * (previous - alone)) as f32
+        });
+        let between: Vec<f32> = between.collect();
+        let between = Tensor::from_slice(alone.shape().to_vec(), &between).unwrap();
+        let off = largest_difference(&between, &got["latents"]);
+        assert!(off <= 5e-4, "{}: {off}", case.name);
+        // At a cut the strength is 0, and nothing of the frame before is left.
+        let (_, cut) = blend(0.0);
+        let plain = config.build().unwrap();
+        let plain = frame(&plain, case, &case.known(&config, &schedule), Way::Optimised);
+        assert_eq!(cut["latents"].to_f32(), plain["latents"].to_f32(), "{}", case.name);
+        assert_eq!(cut["frame"], plain["frame"], "{}", case.name);
+    }
+    assert_eq!(needs, [true, true]);
 }
 
 #[test]

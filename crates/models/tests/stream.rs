@@ -3,7 +3,7 @@
 
 mod support;
 
-use kinora_graph::{DType, Tensor, TensorType};
+use kinora_graph::{DType, Op, Tensor, TensorType};
 use kinora_models::{
     networks::{
         controlnet::ControlNetConfig,
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use support::{
     fixtures::Fixture,
     frames::{assert_frame, latents_of},
-    networks::{given, largest_difference, program},
+    networks::{given, largest_difference, optimised, program, step_nodes},
 };
 
 #[derive(Deserialize)]
@@ -163,6 +163,23 @@ fn eight_frames_in_every_guidance_are_those_of_pytorch() {
             }
         }
         assert_eq!(inputs.contains_key("stock"), config.guidance.has_stock());
+    }
+}
+
+#[test]
+fn the_oldest_frame_is_blended_within_its_step() {
+    let fixture: Fixture<Case> = Fixture::load("stream");
+    for case in &fixture.cases {
+        let mut config = case.config(case.schedule().needs());
+        let plain = step_nodes(&optimised(&config.build().unwrap())).len();
+        config.frame.blended = true;
+        let blended = optimised(&config.build().unwrap());
+        let nodes = step_nodes(&blended);
+        assert_eq!(nodes.len(), plain, "{}", case.name);
+        assert!(!nodes.iter().any(|node| matches!(node.op, Op::TemporalBlend(_))), "{}", case.name);
+        let steps = nodes.iter().filter(|node| matches!(&node.op, Op::SamplerStep(step) if step.blend));
+        let names: Vec<&str> = steps.map(|node| node.name.as_str()).collect();
+        assert_eq!(names, [format!("latents.{}.sampler", case.timesteps.len() - 1)], "{}", case.name);
     }
 }
 

@@ -14,7 +14,8 @@
 //!    projection has one reader; [`LookupSinking`] after it, since merged projections move as one, and before fusion gives
 //!    a product operands that belong to the looked-up rows.
 //! 4. Fusion, if the backend agrees: [`GateFusion`] before [`EpilogueFusion`], because a gate acts before the
-//!    epilogue; [`NormActivation`] before [`NormPrologue`], because a prologue takes the activation along.
+//!    epilogue; [`NormActivation`] before [`NormPrologue`], because a prologue takes the activation along. [`SamplerBlend`]
+//!    touches ops that no other one does.
 //!
 //! One pass may give another something to do, so that [`optimise`] repeats the list until nothing changes.
 
@@ -31,6 +32,7 @@ mod lookup_sinking;
 mod norm_activation;
 mod norm_prologue;
 mod qkv_merge;
+mod sampler_blend;
 mod single_key_attention;
 #[cfg(test)]
 mod svd_blocks;
@@ -47,6 +49,7 @@ pub use lookup_sinking::LookupSinking;
 pub use norm_activation::NormActivation;
 pub use norm_prologue::NormPrologue;
 pub use qkv_merge::QkvMerge;
+pub use sampler_blend::SamplerBlend;
 pub use single_key_attention::SingleKeyAttention;
 
 use crate::{Graph, GraphError, Op, Phase, Target};
@@ -97,6 +100,7 @@ pub fn all<'a>(evaluator: Option<&'a dyn Evaluate>) -> Vec<Box<dyn Pass + 'a>> {
         Box::new(NormActivation),
         Box::new(EpilogueFusion),
         Box::new(NormPrologue),
+        Box::new(SamplerBlend),
     ]
 }
 
