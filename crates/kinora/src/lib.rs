@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+#[cfg(all(test, unix))]
+mod children;
 pub mod device;
 pub mod doctor;
 pub mod files;

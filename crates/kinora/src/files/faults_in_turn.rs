@@ -11,7 +11,6 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::Path,
     process::{Command, Stdio},
-    sync::{Mutex, PoisonError},
 };
 
 use kinora_models::image::RgbImage;
@@ -23,10 +22,10 @@ use super::{
     numbered,
     system::Operation,
 };
-use crate::video::{FrameRate, VideoFile, VideoOptions};
-
-/// Held by one test at a time. A child holds the locks of this process for a moment, until it becomes another program.
-static CHILDREN: Mutex<()> = Mutex::new(());
+use crate::{
+    children,
+    video::{FrameRate, VideoFile, VideoOptions},
+};
 
 /// How many frames the new clip has.
 const FRAMES: usize = 3;
@@ -149,7 +148,7 @@ fn check(case: Case, fault: Fault, at: usize, new: &BTreeMap<String, Vec<u8>>) -
 
 #[test]
 fn every_operation_may_fail_or_be_the_last() {
-    let _no_children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _no_children = children::alone();
     let mut count = 0;
     for name in NAMES {
         for old in [None, Some(1), Some(FRAMES), Some(5)] {
@@ -182,7 +181,7 @@ fn a_child_that_is_killed() {
 
 #[test]
 fn every_operation_may_be_the_last_of_a_real_process() {
-    let _one_at_a_time = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = children::alone();
     let mut count = 0;
     for name in ["clip.gif", "clip.png", "report.json"] {
         let case = Case { name, old: Some(5) };

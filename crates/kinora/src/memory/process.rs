@@ -71,6 +71,7 @@ mod tests {
             assert!(left.is_some_and(|left| (most / 2..most).contains(&left)), "{left:?} of {most}");
             return;
         }
+        let _one_at_a_time = crate::children::alone();
         for (option, kilobytes) in [("-v", "4000000"), ("-d", "3000000")] {
             let script = format!("ulimit {option} {kilobytes}; exec \"$0\" \"$@\"");
             let mut child = std::process::Command::new("sh");

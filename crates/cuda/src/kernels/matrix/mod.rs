@@ -85,10 +85,10 @@ fn products(
     let mut offers: Vec<Box<dyn Implementation>> = Vec::new();
     // Those on tensor cores that are expected to be fast, the fastest first. The estimate is rough; the tuner corrects it.
     let mut timed: Vec<(f64, Box<dyn Implementation>)> = Vec::new();
-    // Those that no GPU has run yet, only the simulator: the tuner may choose them, the estimate alone may not.
-    let mut unmeasured: Vec<(f64, Box<dyn Implementation>)> = Vec::new();
+    // Those whose estimate proved too good: the tuner may choose them, the estimate alone may not.
+    let mut doubtful: Vec<(f64, Box<dyn Implementation>)> = Vec::new();
     for (time, offer) in wgmma::offers(&problem, chip) {
-        let list = if offer.is_cluster() { &mut unmeasured } else { &mut timed };
+        let list = if offer.is_estimated_well() { &mut timed } else { &mut doubtful };
         list.push((time, Box::new(offer)));
     }
     for (time, offer) in mma::offers(&problem, chip) {
@@ -96,21 +96,20 @@ fn products(
     }
     by_time(&mut timed);
     timed.truncate(10);
-    by_time(&mut unmeasured);
-    unmeasured.truncate(4);
+    by_time(&mut doubtful);
+    doubtful.truncate(4);
     // Those for few columns or little depth, which are seldom far behind.
     if let Some((time, offer)) = resident::offer(&problem, chip) {
         timed.push((time, Box::new(offer)));
     }
     if let Some((time, offer)) = stationary::offer(&problem, chip) {
-        unmeasured.push((time, Box::new(offer)));
+        timed.push((time, Box::new(offer)));
     }
     if let Some((time, offer)) = gathered::offer(&problem, chip) {
         timed.push((time, Box::new(offer)));
     }
     by_time(&mut timed);
-    by_time(&mut unmeasured);
-    offers.extend(timed.into_iter().chain(unmeasured).map(|(_, offer)| offer));
+    offers.extend(timed.into_iter().chain(doubtful).map(|(_, offer)| offer));
     for offer in simt::offers(&problem, chip) {
         offers.push(Box::new(offer));
     }

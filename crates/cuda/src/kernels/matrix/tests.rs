@@ -276,20 +276,20 @@ fn clusters_share_the_depth_of_few_tiles() {
     let gelu = Some(Activation::Gelu);
     for (case, expected) in [
         (conv(64, 320, 320), Some("wgmma 128x160 cluster 2")),
-        (conv(32, 640, 640), Some("wgmma 128x160 cluster 4")),
-        (conv(16, 1280, 1280), Some("wgmma 128x160 cluster 8")),
-        (linear(256, 1280, 1280, None), Some("wgmma 128x64 cluster 3")),
+        (conv(8, 1280, 1280), Some("wgmma 128x64 cluster 5")),
+        (linear(64, 1280, 1280, None), Some("wgmma 128x64 cluster 5")),
         (linear(64, 1280, 10240, gelu), Some("wgmma 128x160 cluster 2")),
+        // Several tiles high, and of more than two blocks: those are for the tuner.
+        (conv(32, 640, 640), None),
+        (conv(16, 1280, 1280), None),
         // The tiles alone fill the chip.
         (linear(4096, 320, 960, None), None),
         // There is nothing to share.
         (linear(256, 64, 320, None), None),
     ] {
         let offers = case.launches(Architecture::HOPPER, KernelSet::Fused);
-        let clusters = offers.iter().map(|(name, _)| name.as_str()).filter(|name| name.contains("cluster"));
-        assert_eq!(clusters.clone().next(), expected);
-        // They are for the tuner.
-        assert!(!offers[0].0.contains("cluster"));
+        let first = Some(offers[0].0.as_str()).filter(|name| name.contains("cluster"));
+        assert_eq!(first, expected);
         for (name, launches) in offers {
             let size = name.split_once("cluster ").map_or(1, |(_, size)| size.parse().expect("a size"));
             assert!(launches.iter().all(|launch| launch.cluster == size), "{name}");
@@ -308,8 +308,8 @@ fn convolutions_of_an_autoencoder_have_kernels_of_their_own() {
     let f16 = DType::F16;
     for (side, channels, columns, expected) in [
         (512, 3, 64, "gathered"),
-        (512, 64, 64, "resident 64"),
-        (256, 64, 64, "resident 64"),
+        (512, 64, 64, "stationary"),
+        (256, 64, 64, "stationary"),
         (512, 64, 3, "resident 8"),
         // The weight does not fit into shared memory.
         (512, 128, 128, "wgmma 256x128"),
@@ -319,9 +319,6 @@ fn convolutions_of_an_autoencoder_have_kernels_of_their_own() {
         let case = Case::new(op, &[(f16, &x), (f16, &[columns, 1, 3, 3, channels])], (f16, &y));
         let offers = case.launches(Architecture::HOPPER, KernelSet::Fused);
         assert_eq!(offers[0].0, expected);
-        // For the tuner.
-        let stationary = offers.iter().any(|(name, _)| name == "stationary");
-        assert_eq!(stationary, (channels, columns) == (64, 64), "{channels} to {columns}");
     }
 }
 

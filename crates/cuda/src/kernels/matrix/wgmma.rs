@@ -105,9 +105,13 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Wgmma)> {
 }
 
 impl Wgmma {
-    /// Whether the blocks of a cluster share a tile.
-    pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.blocks, Blocks::Cluster(_))
+    /// Whether the expected time is one to choose by. That of clusters is too short, unless they are of two blocks or the
+    /// result is one tile high: of larger ones fewer run at once than there seems to be room for.
+    pub(super) fn is_estimated_well(&self) -> bool {
+        match self.blocks {
+            Blocks::One | Blocks::Split(_) => true,
+            Blocks::Cluster(size) => size == 2 || self.boxes.number() == 1,
+        }
     }
 
     /// Tiles across the columns of the result.
