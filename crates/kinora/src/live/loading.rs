@@ -55,10 +55,10 @@ impl Loading<'_> {
             let planned = self.backend.plan(graph, None).map_err(failed)?;
             let plan = planned.plan();
             let own = plan.arena_bytes().saturating_add(beside);
-            self.ledger.admit(name, Need { weights: plan.weight_bytes(), own, shares })?;
-            Ok::<_, GenerateError>(planned)
+            let held = self.ledger.admit(name, Need { weights: plan.weight_bytes(), own, shares })?;
+            Ok::<_, GenerateError>((planned, held))
         };
-        let mut planned = plan()?;
+        let (mut planned, mut held) = plan()?;
         if self.backend.tunes() {
             let observer = &mut |tuning: &TuningProgress| {
                 let stage = match tuning.stage {
@@ -68,7 +68,9 @@ impl Loading<'_> {
                 observe(&Progress { stage, done: tuning.done, total: tuning.total, preview: None })
             };
             if planned.tune(observer).map_err(failed)? {
-                planned = plan()?;
+                // What was set aside is set aside anew.
+                drop(held);
+                (planned, held) = plan()?;
             }
         }
         let (observe, stopped) = (Mutex::new(observe), AtomicBool::new(false));
@@ -88,7 +90,7 @@ impl Loading<'_> {
         }
         let memory = network.memory();
         let need = Need { weights: memory.weights, own: memory.activations + beside, shares };
-        let held = self.ledger.enter(name, need)?;
+        held.loaded(name, need)?;
         Ok(Loaded { network, beside, _held: held })
     }
 }

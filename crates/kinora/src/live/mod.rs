@@ -35,7 +35,7 @@ mod text;
 use std::{
     collections::BTreeMap,
     ops::ControlFlow,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
 use kinora_graph::Parameters;
@@ -187,6 +187,8 @@ struct Model {
     control: Option<Weights>,
     /// Loaded with the first prompt.
     text: OnceLock<Text>,
+    /// Held while the text encoders are loaded, so that two streams that begin at once load them once.
+    text_loading: Mutex<()>,
     shared: SharedWeights,
 }
 
@@ -239,6 +241,7 @@ impl Live {
             precision,
             backend,
             text: OnceLock::new(),
+            text_loading: Mutex::default(),
             shared: SharedWeights::default(),
         })))
     }
@@ -383,6 +386,10 @@ impl Model {
 
     /// The text encoders, which are loaded if they are not yet.
     fn text(&self, observe: &mut Observe<'_>) -> Result<&Text, GenerateError> {
+        if let Some(text) = self.text.get() {
+            return Ok(text);
+        }
+        let _loading = self.text_loading.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(text) = self.text.get() {
             return Ok(text);
         }
