@@ -5,8 +5,15 @@ mod support;
 
 use std::{
     fs,
+    io::{BufRead, BufReader, Write},
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
 };
 
 use kinora::{
@@ -181,6 +188,45 @@ fn a_camera_may_be_too_fast() {
     let written = frames(&at.join("out.y4m")).len() as u64;
     assert_eq!((&report["frames"], &report["changes"]), (&written.into(), &2.into()), "{report}");
     assert!(written >= 1 && report["dropped"].as_u64().unwrap() <= 5, "{report}");
+}
+
+/// From a camera, too, a change that does not fit is left out, and those after it take effect.
+#[test]
+fn a_camera_goes_on_when_a_change_is_left_out() {
+    let folder = folder(1);
+    let at = folder.path();
+    let changes = "{\"frame\": 1, \"width\": 1024, \"height\": 1024}\n{\"frame\": 2, \"prompt\": \"snow\"}\n";
+    fs::write(at.join("changes"), changes).unwrap();
+    let mut command = kinora(at);
+    command.args(["live", "-", "-o", "out.y4m", "--realtime", "--changes", "changes", "--record", "log"]);
+    command.args(["--memory-limit", "64MB"]).args(MODEL);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut camera = command.spawn().unwrap();
+    let (mut film, said) = (camera.stdin.take().unwrap(), BufReader::new(camera.stderr.take().unwrap()));
+    // It takes pictures until a warning is seen.
+    let (seen, warned) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(String::new())));
+    let (see, warn) = (seen.clone(), warned.clone());
+    let reader = thread::spawn(move || {
+        for line in said.lines().map_while(Result::ok) {
+            *warn.lock().unwrap() += &line;
+            see.fetch_or(line.contains("is left out"), Ordering::SeqCst);
+        }
+        see.store(true, Ordering::SeqCst);
+    });
+    let video = fs::read(at.join("in.y4m")).unwrap();
+    let frame = video.windows(6).position(|bytes| bytes == b"FRAME\n").unwrap();
+    film.write_all(&video[..frame]).unwrap();
+    while !seen.load(Ordering::SeqCst) && film.write_all(&video[frame..]).is_ok() {
+        thread::sleep(Duration::from_millis(10));
+    }
+    drop(film);
+    assert!(camera.wait().unwrap().success());
+    reader.join().unwrap();
+    let warned = warned.lock().unwrap();
+    assert_eq!(warned.matches("a change is left out: the live network needs").count(), 1, "{warned}");
+    let log = fs::read_to_string(at.join("log")).unwrap();
+    let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["width"], &last["prompt"]), (&64.into(), &"snow".into()), "{log}");
 }
 
 #[test]

@@ -247,6 +247,16 @@ impl CudaError {
         named.split_once('"').map(|(header, _)| header)
     }
 
+    /// Whether the GPU has too little memory. The driver says so of code, streams and recorded graphs too.
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            CudaError::OutOfMemory { .. } => true,
+            CudaError::Driver { code, .. } => crate::driver::is_out_of_memory(*code),
+            CudaError::DuringRun { source, .. } => source.is_out_of_memory(),
+            _ => false,
+        }
+    }
+
     /// Whether the context is gone: the device has to be opened again.
     pub fn is_context_lost(&self) -> bool {
         match self {
@@ -265,7 +275,7 @@ impl From<CudaError> for RunError {
             CudaError::Graph(error) => return error.into(),
             CudaError::Plan(error) => return error.into(),
             CudaError::Run(error) => return error,
-            CudaError::OutOfMemory { .. } => DeviceErrorKind::OutOfMemory,
+            _ if error.is_out_of_memory() => DeviceErrorKind::OutOfMemory,
             _ if error.is_context_lost() => DeviceErrorKind::Lost,
             _ => DeviceErrorKind::Other,
         };
@@ -300,6 +310,28 @@ fn specialised(with: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lack_of_memory_is_one_whatever_was_asked_for() {
+        let refused = |code: u32| CudaError::Driver {
+            doing: "load code".into(),
+            code,
+            name: String::new(),
+            text: String::new(),
+        };
+        let during = |source| CudaError::DuringRun {
+            phase: Phase::Clip,
+            replay: 0,
+            layer: None,
+            source: Box::new(source),
+        };
+        let asked = || CudaError::OutOfMemory { need: 3, free: 2, total: 4 };
+        // CUDA_ERROR_OUT_OF_MEMORY and CUDA_ERROR_INVALID_VALUE, as cuda.h numbers them.
+        for error in [asked(), refused(2), during(asked()), during(refused(2))] {
+            assert!(RunError::from(error).is_out_of_memory());
+        }
+        assert!(!RunError::from(refused(1)).is_out_of_memory());
+    }
 
     #[test]
     fn a_missing_header_is_known_from_the_log() {

@@ -380,7 +380,8 @@ fn one_limit_holds_for_all_networks_together() {
     settled.unwrap();
     assert_eq!((stream.settings(), stream.memory_bytes()), (&wide, both));
     let (refused, stream) = changed(both - 1, &wide);
-    assert!(matches!(refused, Err(GenerateError::OverLimit(_))), "{refused:?}");
+    let Err(GenerateError::Change(refused)) = refused else { panic!("{refused:?}") };
+    assert!(matches!(*refused, GenerateError::OverLimit(_)), "{refused:?}");
     assert_eq!(stream.settings(), &first);
 
     // Room for two shapes and, but for a byte, for a third, which takes the place of the one that was used the longest ago.

@@ -112,7 +112,8 @@ pub struct LiveArgs {
     #[arg(long, value_parser = number, value_name = "MILLISECONDS", help_heading = "The video")]
     pub deadline: Option<f64>,
 
-    /// Changes on the way: a file with a JSON object in each line, the number of the frame and the settings that change.
+    /// Changes on the way: a file with a JSON object in each line, the number of the frame and the settings that change. One for which
+    /// there is no memory is left out, with a warning.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "The video")]
     pub changes: Option<PathBuf>,
 

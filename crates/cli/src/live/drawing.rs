@@ -177,6 +177,7 @@ pub fn show(display: &mut Display, progress: &Progress<'_>) {
 pub fn failure(error: GenerateError) -> Failure {
     match error {
         GenerateError::Cancelled => Failure::Interrupted,
+        GenerateError::Change(error) => failure(*error),
         error => error.into(),
     }
 }

@@ -3,6 +3,7 @@
 pub mod arguments;
 pub mod drawing;
 pub mod image;
+mod pending;
 mod report;
 mod source;
 
@@ -28,7 +29,7 @@ use kinora::{
 };
 use kinora_outside::read_text;
 
-use self::{arguments::LiveArgs, drawing::Models, report::Report, source::Next};
+use self::{arguments::LiveArgs, drawing::Models, pending::Pending, report::Report, source::Next};
 use crate::{
     display::{Display, Unit},
     failure::Failure,
@@ -95,6 +96,7 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
         arguments,
         stream,
         changes,
+        pending: Pending::default(),
         similar,
         log: Changes::line(0, &settings),
         last: None,
@@ -113,6 +115,7 @@ struct Drawer<'a> {
     arguments: &'a LiveArgs,
     stream: Stream,
     changes: Changes,
+    pending: Pending,
     similar: Option<SimilarFrames>,
     /// The settings and all changes, with their frames.
     log: String,
@@ -198,24 +201,24 @@ impl Drawer<'_> {
         frame: u64,
         (file, display, report): (&mut VideoFile, &mut Display, &mut Report),
     ) -> Result<(), Failure> {
-        let Some(settings) = self.changes.at(frame, self.stream.asked()).filter(|_| frame > 0) else {
+        let changes = self.changes.of(frame).to_vec();
+        if frame == 0 || changes.is_empty() {
             return Ok(());
-        };
+        }
         // What is in work is drawn with the settings that it began with.
         self.catch_up(file)?;
-        let mut changed = self.stream.change(settings.clone());
+        report.changes += changes.len() as u64;
+        let mut left_out = self.pending.ask(&mut self.stream, &changes);
         if !self.arguments.realtime {
-            changed = changed.and_then(|()| self.stream.settle());
+            left_out.extend(self.pending.settle(&mut self.stream));
+            if !left_out.is_empty() {
+                // The same again, so that what was in work ends here when the log is drawn, too.
+                let kept = self.stream.asked().clone();
+                self.stream.change(kept).map_err(drawing::failure)?;
+            }
         }
-        if let Err(error) = changed {
-            left_out(error, display, report)?;
-            // The same again, so that what was in work ends here when the log is drawn, too.
-            let kept = self.stream.asked().clone();
-            self.log += &Changes::line(frame, &kept);
-            return self.stream.change(kept).map_err(drawing::failure);
-        }
-        self.log += &Changes::line(frame, &settings);
-        report.changes += 1;
+        self.log += &Changes::line(frame, &self.pending.asked(&self.stream));
+        leave_out(&left_out, display, report);
         Ok(())
     }
 
@@ -248,17 +251,22 @@ impl Drawer<'_> {
             return Ok(());
         }
         let began = Instant::now();
-        let drawn = match self.stream.frame(&image) {
-            // The change has no effect, and the frame was not drawn yet.
-            Err(error @ GenerateError::OverLimit(_)) => {
-                left_out(error, display, report)?;
-                self.log += &Changes::line(number, self.stream.asked());
-                self.stream.frame(&image)
+        let mut left_out = Vec::new();
+        let drawn = loop {
+            match self.stream.frame(&image) {
+                // The frame was not drawn yet.
+                Err(GenerateError::Change(error)) => {
+                    left_out.extend(self.pending.refused(&mut self.stream, *error));
+                }
+                drawn => break drawn.map_err(drawing::failure)?,
             }
-            drawn => drawn,
         };
-        let drawn = drawn.map_err(drawing::failure)?;
         report.drawn(began.elapsed());
+        left_out.extend(self.pending.proceed(&mut self.stream));
+        if !left_out.is_empty() {
+            self.log += &Changes::line(number, &self.pending.asked(&self.stream));
+        }
+        leave_out(&left_out, display, report);
         report.late = report.late.max(if self.in_step { 0 } else { self.stream.late() });
         self.given += 1;
         self.owed.push_back(Owed { call: self.given, image, times });
@@ -325,13 +333,14 @@ fn is_stored(input: &Path) -> bool {
     input.as_os_str() != "-" && fs::metadata(input).map_or(true, kind)
 }
 
-/// Says that a change is left out, if that is all that the error means: the stream then goes on as it was.
-fn left_out(error: GenerateError, display: &Display, report: &mut Report) -> Result<(), Failure> {
-    let GenerateError::OverLimit(over) = error else { return Err(drawing::failure(error)) };
-    let warning = format!("a change is left out: {over}");
-    display.warn(&warning);
-    report.warnings.push(warning);
-    Ok(())
+/// Says which changes are left out, and why: the stream goes on without them.
+fn leave_out(errors: &[GenerateError], display: &Display, report: &mut Report) {
+    for error in errors {
+        let warning = format!("a change is left out: {error}");
+        display.warn(&warning);
+        report.warnings.push(warning);
+        report.changes = report.changes.saturating_sub(1);
+    }
 }
 
 /// The video to write: `in-live.mp4` for `in.mp4`.

@@ -29,5 +29,5 @@ pub use library::{CudaVersion, MINIMUM_VERSION, driver_version};
 pub use memory::DeviceBuffer;
 pub use module::{Function, Module};
 pub use pinned::PinnedBuffer;
-pub(crate) use status::ends_the_context;
+pub(crate) use status::{ends_the_context, is_out_of_memory};
 pub use stream::Stream;

@@ -30,6 +30,11 @@ pub(crate) fn ends_the_context(code: u32) -> bool {
     FATAL.iter().any(|fatal| *fatal as u32 == code)
 }
 
+/// Whether a code says that there is too little memory.
+pub(crate) fn is_out_of_memory(code: u32) -> bool {
+    code == CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32
+}
+
 /// An error for any code but success. `doing` says what was asked of the driver.
 ///
 /// The driver's library has been found when this is called: it is asked for the code's name.

@@ -83,6 +83,9 @@ pub enum GenerateError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// A change of a stream could not be made ready. It has no effect, and the stream goes on as it was.
+    #[error("a change is left out: {0}")]
+    Change(#[source] Box<GenerateError>),
     /// A change of a stream failed in a way that it never should: a bug in this crate, which no input should cause.
     #[error("internal error: the thread that prepared a change panicked")]
     ChangePanicked,
@@ -278,6 +281,11 @@ impl GenerateError {
             }
             source => GenerateError::Run { part, source: Box::new(source) },
         }
+    }
+
+    /// Whether memory was refused or ran out: with less of it in use, the same might work.
+    pub(crate) fn lacks_memory(&self) -> bool {
+        matches!(self, GenerateError::OverLimit(_) | GenerateError::OutOfMemory { .. })
     }
 
     /// The same with what the clip holds beside the network that does not fit, in the whole budget.

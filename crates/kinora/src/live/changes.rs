@@ -17,7 +17,23 @@ const LORA: &str = "lora";
 /// Each is a line with a JSON object: the number of the frame, counted from 0, and the settings that change, under the names
 /// of [`LiveSettings`]. Of `lora`, an object with strengths by name, those that are named change.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Changes(Vec<(u64, Map<String, Value>)>);
+pub struct Changes(Vec<Change>);
+
+/// A line of [`Changes`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    frame: u64,
+    settings: Map<String, Value>,
+}
+
+impl Change {
+    /// The settings with what it changes. Nothing, if they are of a model with other LoRAs than those it was read for.
+    #[must_use]
+    pub fn apply(&self, settings: &LiveSettings) -> LiveSettings {
+        // It was tried when it was read.
+        changed(settings, &self.settings).unwrap_or_else(|_| settings.clone())
+    }
+}
 
 /// Why changes could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +52,7 @@ impl Changes {
     /// If a line is not such an object, names a setting that does not exist or a value that it cannot have, or comes after one
     /// of a later frame.
     pub fn read(text: &str, settings: &LiveSettings) -> Result<Changes, ChangesError> {
-        let mut changes: Vec<(u64, Map<String, Value>)> = Vec::new();
+        let mut changes: Vec<Change> = Vec::new();
         let mut settings = settings.clone();
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let wrong = |problem: String| ChangesError { line: at + 1, problem };
@@ -46,23 +62,26 @@ impl Changes {
             };
             let frame = change.remove(FRAME).and_then(|frame| frame.as_u64());
             let frame = frame.ok_or_else(|| wrong("`frame` must be a whole number, 0 or more".to_owned()))?;
-            if changes.last().is_some_and(|(before, _)| *before > frame) {
+            if changes.last().is_some_and(|before| before.frame > frame) {
                 return Err(wrong(format!("frame {frame} comes after a later one")));
             }
             settings = changed(&settings, &change).map_err(wrong)?;
-            changes.push((frame, change));
+            changes.push(Change { frame, settings: change });
         }
         Ok(Changes(changes))
     }
 
+    /// The changes of a frame.
+    pub fn of(&self, frame: u64) -> &[Change] {
+        let from = self.0.partition_point(|change| change.frame < frame);
+        let to = self.0.partition_point(|change| change.frame <= frame);
+        &self.0[from..to]
+    }
+
     /// The settings from this frame on. `None` if none change there.
     pub fn at(&self, frame: u64, settings: &LiveSettings) -> Option<LiveSettings> {
-        let from = self.0.partition_point(|(at, _)| *at < frame);
-        let here = self.0[from..].iter().take_while(|(at, _)| *at == frame);
-        here.fold(None, |so_far: Option<LiveSettings>, (_, change)| {
-            // It was tried when it was read.
-            changed(so_far.as_ref().unwrap_or(settings), change).ok().or(so_far)
-        })
+        let (first, others) = self.of(frame).split_first()?;
+        Some(others.iter().fold(first.apply(settings), |settings, change| change.apply(&settings)))
     }
 
     /// The LoRAs that lines of changes name, before any of them is tried.
@@ -77,7 +96,7 @@ impl Changes {
 
     /// The frames with changes, each once.
     pub fn frames(&self) -> Vec<u64> {
-        let mut frames: Vec<u64> = self.0.iter().map(|(frame, _)| *frame).collect();
+        let mut frames: Vec<u64> = self.0.iter().map(|change| change.frame).collect();
         frames.dedup();
         frames
     }

@@ -38,7 +38,7 @@ impl Live {
     pub fn within(&self, settings: &LiveSettings, period: Duration) -> Result<Kept, GenerateError> {
         // What does not fit the memory is not the last word: something smaller may.
         let asked = match self.frame_time(settings) {
-            Err(error @ GenerateError::OverLimit(_)) => Err(error),
+            Err(error) if error.lacks_memory() => Err(error),
             time => Ok(time?),
         };
         let shown = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
@@ -64,7 +64,7 @@ impl Live {
         let mut last = asked.as_ref().ok().map(|time| (settings.clone(), *time, String::new()));
         for (other, what) in self.smaller(settings) {
             let time = match self.frame_time(&other) {
-                Err(GenerateError::OverLimit(_)) => continue,
+                Err(error) if error.lacks_memory() => continue,
                 time => time?,
             };
             if fits(time) {

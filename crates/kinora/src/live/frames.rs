@@ -153,8 +153,9 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub fn new(shape: Shape, graph: &Graph, loaded: Loaded) -> Frames {
-        Frames {
+    /// All memory is allocated here, where a change that finds none can still be left out.
+    pub fn new(shape: Shape, graph: &Graph, loaded: Loaded) -> Result<Frames, GenerateError> {
+        let mut frames = Frames {
             shape,
             loaded,
             handed_on: handed_on(graph),
@@ -164,7 +165,9 @@ impl Frames {
             results: Tensors::new(),
             begun: false,
             late: 0,
-        }
+        };
+        frames.begin()?;
+        Ok(frames)
     }
 
     /// The memory that it holds, in bytes.

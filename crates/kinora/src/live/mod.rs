@@ -48,7 +48,7 @@ use kinora_models::{
 use kinora_profile::Machine;
 use kinora_runtime::{Backend, SharedWeights};
 
-pub use changes::{Changes, ChangesError, MAX_CHANGES};
+pub use changes::{Change, Changes, ChangesError, MAX_CHANGES};
 pub use configs::LiveConfigs;
 pub use deadline::Kept;
 pub use estimate::{LiveEstimate, estimate_live};
@@ -429,6 +429,6 @@ impl Model {
         let beside = memory::beside(&graph);
         let loaded =
             self.loading().load((frames::PART, beside), &graph, &weights, Some(&self.shared), observe)?;
-        Ok(Frames::new(shape, &graph, loaded))
+        Frames::new(shape, &graph, loaded)
     }
 }

@@ -147,9 +147,10 @@ impl Stream {
 
     /// Asks for other settings. They take effect with the first frame that begins when they are ready: prompts are encoded, and
     /// networks of a new shape prepared, beside the stream, which goes on meanwhile. If several are asked for before one is
-    /// ready, the last one counts. A network of a new shape that does not fit the memory limit beside the others takes the
-    /// place of those that were used the longest ago; if it does not fit beside the one in use either, the change is refused with
-    /// [`GenerateError::OverLimit`] and the stream goes on as it was.
+    /// ready, the last one counts. A network of a new shape that does not fit the memory limit or the device's memory beside the
+    /// others takes the place of those that were used the longest ago. A change that cannot be made ready, because its network
+    /// does not fit beside the one in use either or for any other reason, has no effect: [`GenerateError::Change`] says why, and
+    /// the stream goes on as it was.
     ///
     /// # Errors
     /// If the settings are refused.
@@ -195,7 +196,7 @@ impl Stream {
     /// Waits until the last change is ready: the next frame is drawn with it.
     ///
     /// # Errors
-    /// If a change failed, which then has no effect. Those after it are ready all the same.
+    /// [`GenerateError::Change`] if a change failed, which then has no effect. Those after it are ready all the same.
     pub fn settle(&mut self) -> Result<(), GenerateError> {
         let mut settled = Ok(());
         while self.coming.is_some() {
@@ -208,7 +209,8 @@ impl Stream {
     /// Draws a frame. An input of another size than the settings' is fitted to it.
     ///
     /// # Errors
-    /// If a change failed, which then has no effect; if the input cannot be fitted; if the device fails.
+    /// [`GenerateError::Change`] if a change failed, which then has no effect: the frame was not drawn, and can be given again. If
+    /// the input cannot be fitted; if the device fails.
     pub fn frame(&mut self, frame: &RgbImage) -> Result<RgbImage, GenerateError> {
         self.take_up(false)?;
         let LiveSettings { width, height, fit, background, .. } = self.now.settings;
@@ -285,12 +287,16 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes up the change that is ready, or waits for it, and begins to prepare the next.
+    /// Takes up the change that is ready, or waits for it, and begins to prepare the next. All errors are of changes.
     fn take_up(&mut self, wait: bool) -> Result<(), GenerateError> {
+        self.take_up_ready(wait).map_err(|error| GenerateError::Change(Box::new(error)))
+    }
+
+    fn take_up_ready(&mut self, wait: bool) -> Result<(), GenerateError> {
         let ready = |coming: &mut Coming| wait || coming.thread.is_finished();
         let Some(coming) = self.coming.take_if(ready) else { return Ok(()) };
         let made = coming.thread.join().unwrap_or(Err(GenerateError::ChangePanicked));
-        if matches!(made, Err(GenerateError::OverLimit(_))) && self.drop_idle() {
+        if made.as_ref().is_err_and(GenerateError::lacks_memory) && self.drop_idle() {
             let wanted = self.next.take().unwrap_or(coming.settings);
             return self.prepare(wanted);
         }
