@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::{fs, io::Write, path::Path};
+use std::{collections::BTreeSet, fs, io::Write, path::Path};
 
 use support::{answer, kinora, model, run};
 
@@ -47,6 +47,45 @@ fn a_bundle_holds_the_kernels_of_a_clip_for_each_architecture() {
 }
 
 #[test]
+fn a_bundle_holds_the_kernels_of_live_video() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = |words: &[&str]| {
+        let mut command = kinora();
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernel-cache");
+        command.current_dir(folder.path()).env("KINORA_CACHE_DIR", cache).args(words);
+        command
+    };
+    assert_eq!(answer(&mut here(&["demo-model", "--preset", "live", "model"])).code, Some(0));
+    let live = ["--model", "model", "--autoencoder", "model/tiny", "--precision", "f32"];
+    let build = |words: &[&str]| {
+        answer(here(&["kernels", "build", "--arch", "sm_90a", "--json", "-o"]).args(words).args(live))
+    };
+    let built = build(&["bundle", "--steps", "2", "--size", "64x64"]);
+    if built.stderr.contains("NVRTC") && std::env::var_os("KINORA_REQUIRE_NVRTC").is_none() {
+        let _ = writeln!(std::io::stderr(), "a_bundle_holds_the_kernels_of_live_video not run: no NVRTC");
+        return;
+    }
+    assert_eq!((built.code, &*built.stderr), (Some(0), ""), "{built:?}");
+    let kernels = |bundle: &str| -> BTreeSet<String> {
+        let index = fs::read(folder.path().join(bundle).join("index.json")).unwrap();
+        let index: serde_json::Value = serde_json::from_slice(&index).unwrap();
+        index["kernels"].as_object().unwrap().keys().cloned().collect()
+    };
+    let plain = kernels("bundle");
+    assert!(plain.len() > 10);
+    assert_eq!(built.json()["architectures"][0]["kernels"].as_u64(), Some(plain.len() as u64));
+    // What the options add is there: the blend of two frames, and the rest is the same.
+    let blended = build(&["blended", "--steps", "2", "--size", "64x64", "--blend", "0.3"]);
+    assert_eq!(blended.code, Some(0), "{blended:?}");
+    assert!(kernels("blended").is_superset(&plain) && kernels("blended").len() > plain.len());
+    let refused = build(&["bundle", "--frames", "3"]);
+    refused.must_fail(2, &["--frames is for clips"]);
+    build(&["bundle", "--scheduler", "euler"]).must_fail(2, &["--scheduler is for clips"]);
+    build(&["bundle", "--steps", "9"]).must_fail(2, &["steps is 9"]);
+    build(&["bundle", "--size", "63x64"]).must_fail(2, &["width is 63"]);
+}
+
+#[test]
 fn what_cannot_be_built_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("bundle");
@@ -60,6 +99,11 @@ fn what_cannot_be_built_is_said() {
     run(&["kernels", "build", "--arch", "sm_80", "-o", output, "--model", "/nothing/here"])
         .must_fail(1, &["/nothing/here"]);
     run(&["kernels", "build", "--arch", "sm_80", "-o", output, "--frames", "0"]).must_fail(2, &["--frames"]);
+    // Options of live video, for clips.
+    for option in [&["--blend", "0.5"][..], &["--stream-batch"], &["--tiny-autoencoder"], &["--steps", "2"]] {
+        let words = [&["kernels", "build", "--arch", "sm_80", "-o", output, "--config", "svd"][..], option];
+        run(&words.concat()).must_fail(2, &[option[0], "is for live video"]);
+    }
     assert!(!Path::new(output).exists());
     // A compiler that is not where it was said to be.
     let none = answer(

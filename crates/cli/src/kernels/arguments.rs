@@ -2,14 +2,18 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Subcommand, ValueHint};
-use kinora::image_to_video::{Configs, Precision};
+use clap::{Args, Subcommand, ValueHint, builder::PossibleValuesParser};
+use kinora::{
+    image_to_video::{Configs, Precision},
+    live::{Guidance, LiveConfigs},
+};
 use kinora_cuda::{Architecture, CudaError};
 use kinora_models::schedulers::SchedulerKind;
 
 use crate::{
     clip::arguments::{ClipArgs, scheduler},
-    quantities::model_name,
+    live::arguments::{RowArgs, guidance},
+    quantities::{at_least_one, model_name},
 };
 
 const EXAMPLES: &str = "\
@@ -22,12 +26,18 @@ Examples:
       --model ./my-model --frames 25 --size 512x320
       The kernels of another model and another clip, added to the same folder.
 
+  kinora kernels build --arch sm_90a -o kernels --config sd-turbo \\
+      --tiny-autoencoder
+      The kernels of `kinora live` with its default model.
+
   KINORA_KERNEL_BUNDLE=kernels kinora generate photo.jpg --precision f16
       Uses them on a machine without NVIDIA's compiler.
 
-A bundle serves clips like the one it was built for, on GPUs of its
-architectures, with this version of Kinora. Building it needs NVIDIA's compiler
-(NVRTC), but no GPU.
+A bundle serves clips or live video like those it was built for, on GPUs of its
+architectures, with this version of Kinora; what is not in it is compiled, if
+there is a compiler. For live video that is a frame with these options and the
+text encoders, but not the kernels that turn a LoRA's strength on the way.
+Building it needs NVIDIA's compiler (NVRTC), but no GPU.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
@@ -42,7 +52,7 @@ pub struct KernelsArgs {
 /// The commands.
 #[derive(Subcommand, Debug)]
 pub enum KernelsCommand {
-    /// Compile the kernels of a clip into a folder, for machines without a compiler
+    /// Compile the kernels of a clip or of live video into a folder, for machines without a compiler
     Build(Box<BuildArgs>),
 }
 
@@ -54,7 +64,7 @@ impl KernelsArgs {
     }
 }
 
-/// Compiles the kernels of a clip into a folder.
+/// Compiles the kernels of a clip or of live video into a folder.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "See `kinora kernels build --help` for more, with examples.")]
 pub struct BuildArgs {
@@ -71,8 +81,32 @@ pub struct BuildArgs {
     pub model: Option<OsString>,
 
     /// A published model by its configuration alone; its files are not needed [default: svd-xt].
-    #[arg(long, value_name = "NAME", value_parser = Configs::PRESETS, conflicts_with = "model")]
+    #[arg(long, value_name = "NAME", value_parser = presets(), conflicts_with = "model")]
     pub config: Option<String>,
+
+    /// The published tiny autoencoder (taesd) instead of the model's own, by its configuration alone.
+    #[arg(long, conflicts_with = "autoencoder", help_heading = "Live video")]
+    pub tiny_autoencoder: bool,
+
+    /// A tiny autoencoder instead of the model's own: a folder, or a name that was downloaded before.
+    #[arg(long, value_name = "FOLDER|NAME", value_hint = ValueHint::DirPath, value_parser = model_name(), requires = "model", help_heading = "Live video")]
+    pub autoencoder: Option<OsString>,
+
+    /// A ControlNet that was trained on Canny's edges: a folder, or a name that was downloaded before.
+    #[arg(long, value_name = "FOLDER|NAME", value_hint = ValueHint::DirPath, value_parser = model_name(), requires = "model", help_heading = "Live video")]
+    pub controlnet: Option<OsString>,
+
+    /// Denoising steps of a frame, 1 to 8 [default: 1].
+    #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "Live video")]
+    pub steps: Option<usize>,
+
+    /// How a frame is pushed away from the negative prompt: none, full, initialize or self.
+    #[arg(long, default_value_t = Guidance::None, value_name = "HOW", value_parser = guidance(), hide_possible_values = true, help_heading = "Live video")]
+    pub guidance: Guidance,
+
+    /// What frames have to do with each other.
+    #[command(flatten, next_help_heading = "Live video")]
+    pub row: RowArgs,
 
     /// The clip.
     #[command(flatten)]
@@ -92,6 +126,11 @@ impl BuildArgs {
     pub fn precision(&self) -> Precision {
         self.clip.precision.unwrap_or(Precision::F16)
     }
+}
+
+/// The models that are known by name: of clips, and of live video.
+fn presets() -> PossibleValuesParser {
+    PossibleValuesParser::new(Configs::PRESETS.into_iter().chain(LiveConfigs::PRESETS))
 }
 
 /// One of the architectures that every kernel is compiled for in the tests, by its name.

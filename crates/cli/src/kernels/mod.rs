@@ -1,33 +1,30 @@
 //! `kinora kernels`: GPU kernels, compiled ahead of time.
 
 pub mod arguments;
+mod work;
 
 use std::{
     path::Path,
     sync::{Mutex, PoisonError},
 };
 
-use kinora::{
-    files::WholeFile,
-    image_to_video::{Configs, Settings, clip_kernels},
-};
+use kinora::files::WholeFile;
 use kinora_cuda::{
     CodeForm,
     compiler::{Bundle, BundledKernels, CompileTarget, CompilerOptions},
 };
-use kinora_models::weights::Variant;
 use serde_json::json;
 
-use self::arguments::{BuildArgs, KernelsArgs, KernelsCommand};
+use self::{
+    arguments::{BuildArgs, KernelsArgs, KernelsCommand},
+    work::Work,
+};
 use crate::{
     display::{Display, Unit},
     failure::Failure,
-    interrupt, model, print,
+    interrupt, print,
     quantities::Bytes,
 };
-
-/// The default model.
-const DEFAULT_CONFIG: &str = "svd-xt";
 
 /// Does what was asked for.
 pub fn run(arguments: &KernelsArgs) -> Result<(), Failure> {
@@ -35,27 +32,15 @@ pub fn run(arguments: &KernelsArgs) -> Result<(), Failure> {
     build(arguments)
 }
 
-/// Compiles the kernels of a clip into a folder.
+/// Compiles the kernels of a clip or of live video into a folder.
 fn build(arguments: &BuildArgs) -> Result<(), Failure> {
-    let precision = arguments.precision();
-    let configs = match (&arguments.model, &arguments.config) {
-        (Some(model), _) => Configs::read(&model::open_local(model, &Variant::For(precision.dtype()))?)?,
-        (None, config) => {
-            let name = config.as_deref().unwrap_or(DEFAULT_CONFIG);
-            let unknown = || Failure::Usage(format!("there is no configuration {name}"));
-            Configs::preset(name).ok_or_else(unknown)?
-        }
-    };
-    let mut settings = Settings::for_configs(&configs);
-    arguments.clip.apply(&mut settings);
-    settings.scheduler = arguments.scheduler;
-
+    let work = Work::new(arguments)?;
     let display = Mutex::new(Display::new(false, false));
     let options = CompilerOptions::from_environment();
     try_place(&arguments.output)?;
     let (mut built, mut compiled) = (Vec::new(), Vec::new());
     for &architecture in &arguments.arch {
-        let kernels = clip_kernels(&configs, &settings, precision, architecture)?;
+        let kernels = work.kernels(arguments.precision(), architecture)?;
         let target = CompileTarget { architecture, form: CodeForm::Cubin };
         let name = architecture.to_string();
         compiled.push(BundledKernels::compile(target, &kernels, &options, &|progress| {
@@ -83,8 +68,9 @@ fn build(arguments: &BuildArgs) -> Result<(), Failure> {
         print(&format!("{architecture}: {kernels} kernels\n"))?;
     }
     print(&format!(
-        "{folder}: {} in all\nUse it with: KINORA_KERNEL_BUNDLE={folder} kinora generate …\n",
-        Bytes(bytes)
+        "{folder}: {} in all\nUse it with: KINORA_KERNEL_BUNDLE={folder} {} …\n",
+        Bytes(bytes),
+        work.command()
     ))
 }
 

@@ -309,6 +309,7 @@ impl DrawArgs {
     }
 }
 
-fn guidance() -> impl TypedValueParser<Value = Guidance> {
+/// The ways to guide, for the help and the completions, read as the library reads them.
+pub fn guidance() -> impl TypedValueParser<Value = Guidance> {
     PossibleValuesParser::new(Guidance::ALL.map(Guidance::name)).try_map(|name| name.parse::<Guidance>())
 }
