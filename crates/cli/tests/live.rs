@@ -113,7 +113,13 @@ fn a_lora_is_turned_on_the_way_and_the_log_makes_it_again() {
     fs::write(at.join("changes"), "{\"frame\": 2, \"lora\": {\"style\": 0.8}}\n").unwrap();
     let loras = ["--lora", "style.safetensors:0", "--lora", "ink.safetensors:0.5", "--seed", "7"];
     let live = |words: &[&str]| succeed(at, &[&["live", "in.y4m"][..], words, &loras].concat());
-    live(&["-o", "one.y4m", "--changes", "changes", "--record", "log"]);
+    let drawn = live(&["-o", "one.y4m", "--changes", "changes", "--record", "log"]);
+    let said = String::from_utf8_lossy(&drawn.stderr).replace('\n', " ");
+    assert!(
+        said.contains("the LoRA style changes the text encoder, too: there it keeps the strength 0"),
+        "{said}"
+    );
+    assert!(!said.contains("the LoRA ink"), "it is not turned: {said}");
     let log = fs::read_to_string(at.join("log")).unwrap();
     assert!(log.lines().next().unwrap().contains("\"lora\":{\"style\":0.0}"), "{log}");
     assert!(log.lines().nth(1).unwrap().contains("\"lora\":{\"style\":0.8}"), "{log}");

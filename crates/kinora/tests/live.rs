@@ -200,6 +200,37 @@ fn loras_that_are_not_there_are_refused() {
     assert!(twice.contains("another has the same name"), "{twice}");
 }
 
+/// What is in a LoRA file of one part alone: the tensors of another whose names begin so.
+fn part_of(name: &str, part: &str) -> (TempDir, Lora) {
+    let folder = tempfile::tempdir().unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/lora");
+    let bytes = std::fs::read(fixtures.join(format!("{name}.safetensors"))).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let kept = file.tensors().into_iter().filter(|(tensor, _)| tensor.starts_with(part));
+    let path = folder.path().join("part.safetensors");
+    safetensors::serialize_to_file(kept, None, &path).unwrap();
+    let lora = Lora::open(&path).unwrap();
+    (folder, lora)
+}
+
+#[test]
+fn what_a_lora_changes_of_text_is_not_turned_and_that_is_said() {
+    let cpu = || LoadOptions::default().device(Device::Cpu);
+    let (_text_folder, text) = part_of("peft", "text_encoder.");
+    let refused =
+        Live::new(model("live").adjustable_lora("words", text, 1.0), cpu()).unwrap_err().to_string();
+    assert!(refused.contains("LoRA is words") && refused.contains("text encoders alone"), "{refused}");
+    // Merged at load it is as good as any.
+    let (_text_folder, text) = part_of("peft", "text_encoder.");
+    Live::new(model("live").lora(text, 1.0), cpu()).unwrap();
+    let (_unet_folder, unet) = part_of("peft", "unet.");
+    let both = model("live").adjustable_lora("a", lora("kohya"), 0.25).adjustable_lora("b", unet, 1.0);
+    let both = Live::new(both, cpu()).unwrap();
+    assert_eq!(both.loras_kept_in_text().collect::<Vec<_>>(), [("a", 0.25)]);
+    let fixed = Live::new(model("live").lora(lora("kohya"), 0.25), cpu()).unwrap();
+    assert_eq!(fixed.loras_kept_in_text().count(), 0, "it cannot be turned at all");
+}
+
 #[test]
 fn a_stream_goes_on_until_a_change_is_ready() {
     let live = live("live");

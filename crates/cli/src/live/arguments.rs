@@ -51,7 +51,7 @@ Examples:
       {\"frame\": 50, \"lora\": {\"style\": 0.8}}
       LoRAs that are named so take more memory: the merged weights lie beside
       the model's own. What they change of text encoders keeps the first
-      strength.
+      strength, which is said; one that changes nothing else is refused.
 
 Ctrl-C ends the video: what was drawn is a whole file. Frames of another shape
 are cropped; with --original-size what was cropped stays as it was.

@@ -89,6 +89,11 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
     let stream = stream.map_err(drawing::failure)?;
     display.end_stage();
     report.begin(&live, &settings, stream.tokens_left_out());
+    report.warnings.extend(live.loras_kept_in_text().map(|(name, strength)| {
+        format!(
+            "the LoRA {name} changes the text encoder, too: there it keeps the strength {strength}, whatever the changes say"
+        )
+    }));
     report.warnings.extend(cut_off(&info, &settings, live.configs().side_unit()));
     report.warnings.iter().for_each(|warning| display.warn(warning));
 

@@ -123,7 +123,7 @@ impl LiveModel {
     /// The same with a LoRA file whose strength can be turned while a stream runs: [`LiveSettings::lora`] has it under this name,
     /// with this strength to begin with. It takes memory for the merged weights beside the model's own, and a change of settings
     /// merges them again, on the device; a frame takes no longer. What the file changes of text encoders keeps the first
-    /// strength.
+    /// strength, as [`Live::loras_kept_in_text`] says; one that changes nothing else is refused.
     #[must_use]
     pub fn adjustable_lora(mut self, name: impl Into<String>, file: Lora, strength: f64) -> Self {
         self.loras.push(LoraFile { lora: Arc::new(file), strength, name: Some(name.into()) });
@@ -145,8 +145,8 @@ impl LiveModel {
         Adjustable::new(Adapted::new(unet, LoraPart::Unet, &fixed)?, &turned)
     }
 
-    /// Refuses LoRAs that settings could not tell apart, and strengths that are no numbers.
-    fn check_names(&self) -> Result<(), GenerateError> {
+    /// Refuses LoRAs that settings could not tell apart or turn, and strengths that are no numbers.
+    fn check_loras(&self) -> Result<(), GenerateError> {
         let mut names: Vec<&str> = Vec::new();
         for LoraFile { lora, strength, name } in &self.loras {
             let strength = *strength as f32;
@@ -156,6 +156,10 @@ impl LiveModel {
             if let Some(name) = name.as_deref() {
                 if names.contains(&name) {
                     let rule = "another has the same name".to_owned();
+                    return Err(GenerateError::Setting { setting: "LoRA", value: name.to_owned(), rule });
+                }
+                if !lora.changes(LoraPart::Unet) {
+                    let rule = "it changes text encoders alone, where a strength cannot be turned".to_owned();
                     return Err(GenerateError::Setting { setting: "LoRA", value: name.to_owned(), rule });
                 }
                 names.push(name);
@@ -227,7 +231,7 @@ impl Live {
         let precision = options.precision.unwrap_or_else(|| Precision::of(backend.default_dtype()));
         let variant = Variant::For(precision.dtype());
         let unet = folders.model.weights("unet", &variant)?;
-        folders.check_names()?;
+        folders.check_loras()?;
         folders.adjustable(&unet)?;
         let control = folders.control.as_ref().map(|folder| folder.weights("controlnet", &variant));
         Ok(Live(Arc::new(Model {
@@ -274,6 +278,14 @@ impl Live {
     pub fn settings(&self) -> LiveSettings {
         let strengths = self.0.folders.strengths().map(|(name, strength)| (name.to_owned(), strength));
         LiveSettings::for_configs(&self.0.configs).lora(strengths.collect::<BTreeMap<_, _>>())
+    }
+
+    /// The LoRAs whose strengths can be turned and that change text encoders, too: there they keep the strength that is given here.
+    pub fn loras_kept_in_text(&self) -> impl Iterator<Item = (&str, f64)> {
+        let in_text =
+            |lora: &Lora| lora.changes(LoraPart::TextEncoder) || lora.changes(LoraPart::TextEncoder2);
+        let loras = self.0.folders.loras.iter().filter(move |file| in_text(&file.lora));
+        loras.filter_map(|file| Some((file.name.as_deref()?, file.strength)))
     }
 
     /// What a stream with these settings costs on this device. Nothing is read or allocated.
