@@ -169,3 +169,23 @@ fn frames_of_live_video_are_profiled_by_their_parts() {
         profile["planned_peak_bytes"].as_u64().unwrap() >= profile["memory_peak_bytes"].as_u64().unwrap()
     );
 }
+
+#[test]
+fn both_text_encoders_of_a_large_model_are_profiled() {
+    let place = Studio::new();
+    let here = |words: &[&str]| {
+        let mut command = kinora();
+        command.current_dir(place.folder.path()).args(words);
+        command
+    };
+    assert_eq!(answer(&mut here(&["demo-model", "--preset", "live-xl", "model"])).code, Some(0));
+    let mut command = here(&["profile", "live", "--json", "--model", "model", "--device", "cpu"]);
+    let profile = answer(command.arg(photo("rgb.png"))).json();
+    let networks = profile["networks"].as_array().unwrap();
+    let runs = |name: &str| networks.iter().find(|group| group["name"] == name)?["runs"].as_u64();
+    let layers = profile["layers"].as_array().unwrap();
+    for name in ["text encoder", "text encoder 2"] {
+        assert!(runs(name).is_some_and(|runs| runs > 5), "{name}: {networks:?}");
+        assert!(layers.iter().filter(|layer| layer["program"] == name).count() > 5, "{name}");
+    }
+}

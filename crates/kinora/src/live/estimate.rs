@@ -115,7 +115,7 @@ impl Request<'_> {
     pub fn graphs(&self) -> Result<Vec<(&'static str, Stage, Graph)>, GenerateError> {
         let frame = self.frame()?.map(|graph| (frames::PART, Stage::Draw, graph));
         let encoders = text::graphs(self.configs, self.precision.dtype())?.into_iter();
-        let encoders = encoders.map(|encoder| (text::PART, Stage::EncodeText, encoder.graph));
+        let encoders = encoders.map(|encoder| (encoder.name, Stage::EncodeText, encoder.graph));
         Ok(encoders.chain(frame).collect())
     }
 

@@ -23,7 +23,9 @@ use crate::image_to_video::{GenerateError, Observe};
 
 /// How many prompts are remembered: going back to one costs nothing.
 const REMEMBERED: usize = 64;
-pub(super) const PART: &str = "text encoder";
+const PART: &str = "text encoder";
+/// The name of the second one, of Stable Diffusion XL.
+const SECOND: &str = "text encoder 2";
 
 /// A prompt as numbers.
 #[derive(Clone, Debug)]
@@ -48,6 +50,8 @@ pub(super) fn remembered_bytes(configs: &LiveConfigs) -> usize {
 /// The network of a text encoder, and what it is made for.
 pub(super) struct EncoderGraph<'a> {
     pub part: LoraPart,
+    /// Its name in errors, estimates and profiles.
+    pub name: &'static str,
     /// The part that has its tokenizer.
     tokenizer: &'static str,
     config: &'a ClipTextConfig,
@@ -72,7 +76,8 @@ pub(super) fn graphs(configs: &LiveConfigs, dtype: DType) -> Result<Vec<EncoderG
             pooled: part == LoraPart::TextEncoder2,
         };
         let graph = clip_text::encoder(config, &request)?;
-        Ok(EncoderGraph { part, tokenizer, config, request, graph })
+        let name = if part == LoraPart::TextEncoder2 { SECOND } else { PART };
+        Ok(EncoderGraph { part, name, tokenizer, config, request, graph })
     };
     [Some(first), second].into_iter().flatten().map(graph).collect()
 }
@@ -87,6 +92,7 @@ pub(super) struct Text {
 
 #[derive(Debug)]
 struct Encoder {
+    name: &'static str,
     config: ClipTextConfig,
     tokenizer: ClipTokenizer,
     tokens: usize,
@@ -105,12 +111,13 @@ impl Text {
     ) -> Result<Text, GenerateError> {
         let mut encoders = Vec::new();
         let mut remembered = remembered_bytes(configs);
-        for EncoderGraph { part, tokenizer, config, request, graph } in graphs(configs, dtype)? {
+        for EncoderGraph { part, name, tokenizer, config, request, graph } in graphs(configs, dtype)? {
             let weights: Weights = folders.model.weights(part.name(), &Variant::For(dtype))?;
             let weights = folders.adapted(&weights, part)?;
             let beside = memory::beside(&graph) + std::mem::take(&mut remembered);
-            let loaded = loading.load((PART, beside), &graph, &weights, None, observe)?;
+            let loaded = loading.load((name, beside), &graph, &weights, None, observe)?;
             encoders.push(Encoder {
+                name,
                 config: config.clone(),
                 tokenizer: folders.model.tokenizer(tokenizer)?,
                 tokens: request.tokens,
@@ -165,9 +172,12 @@ impl Encoder {
             inputs.insert("ends".to_owned(), Tensor::from_slice([ends.len()], &ends)?);
         }
         inputs.insert("tokens".to_owned(), Tensor::from_slice([1, self.tokens], &prompt.tokens)?);
-        let mut results =
-            self.loaded().network.run_step(&inputs).map_err(|source| GenerateError::run(PART, source))?;
-        let mut take = |name| results.remove(name).ok_or(GenerateError::NoResult { part: PART, name });
+        let mut results = self
+            .loaded()
+            .network
+            .run_step(&inputs)
+            .map_err(|source| GenerateError::run(self.name, source))?;
+        let mut take = |name| results.remove(name).ok_or(GenerateError::NoResult { part: self.name, name });
         let hidden = take("hidden")?.cast(DType::F32);
         let channels = hidden.shape().elements() / self.tokens;
         let pooled = match self.pooled {
