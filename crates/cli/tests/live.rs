@@ -354,6 +354,44 @@ fn a_stream_batch_draws_a_file_frame_by_frame() {
     assert!(late[2..] == one[..4]);
 }
 
+/// Blending in a stream batch is that of steps one after the other, through changes and cuts.
+#[test]
+fn a_stream_batch_blends_a_file_frame_by_frame() {
+    let folder = folder(1);
+    let at = folder.path();
+    let options = VideoOptions::new(FrameRate::new(10.0).unwrap());
+    let mut video = VideoFile::create(at.join("calm.y4m"), &options).unwrap();
+    for number in 0..9 {
+        // It drifts, and from the seventh frame on it is another scene.
+        let pixel = |i: usize| ((i / 3 % 80 + number * 3) as u8, (200 - i / 240 * 4) as u8);
+        let bytes = (0..80 * 48 * 3).map(|i| if number < 7 { pixel(i).0 } else { pixel(i).1 }).collect();
+        video.write_frame(&RgbImage::new(80, 48, bytes).unwrap()).unwrap();
+    }
+    video.finish().unwrap();
+    let changes = [
+        "{\"frame\": 3, \"strength\": 0.9}\n",
+        "{\"frame\": 3, \"prompt\": \"snow\"}\n",
+        "{\"frame\": 1, \"seed\": 9}\n{\"frame\": 5, \"blend\": 0.2}\n{\"frame\": 8, \"steps\": 2}\n",
+    ];
+    for changes in changes {
+        fs::write(at.join("changes"), changes).unwrap();
+        let words = ["--prompt", "a harbour", "--seed", "7", "--steps", "3", "--changes", "changes"];
+        let draw = |name: &str, more: &[&str]| {
+            succeed(at, &[&["live", "calm.y4m", "-f", "-o", name][..], &words, more].concat());
+            frames(&at.join(name))
+        };
+        let plain = draw("plain.y4m", &[]);
+        let one_by_one = draw("one.y4m", &["--blend", "0.6"]);
+        assert!(one_by_one[1..3].iter().zip(&plain[1..3]).all(|(a, b)| a != b), "it is blended");
+        let batched = draw("batch.y4m", &["--blend", "0.6", "--stream-batch"]);
+        let apart = |(a, b): (&RgbImage, &RgbImage)| {
+            a.bytes().iter().zip(b.bytes()).map(|(a, b)| a.abs_diff(*b)).max().unwrap()
+        };
+        let apart: Vec<u8> = one_by_one.iter().zip(&batched).map(apart).collect();
+        assert_eq!(apart, [0; 9], "{changes}");
+    }
+}
+
 #[test]
 fn a_change_that_does_not_fit_is_left_out() {
     let folder = folder(4);

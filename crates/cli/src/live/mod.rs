@@ -210,8 +210,11 @@ impl Drawer<'_> {
         if frame == 0 || changes.is_empty() {
             return Ok(());
         }
-        // What is in work is drawn with the settings that it began with.
+        // What is in work is drawn with the settings that it began with, and nothing of it with others.
         self.catch_up(file)?;
+        if self.in_step {
+            self.stream.forget_in_work();
+        }
         report.changes += changes.len() as u64;
         let mut left_out = self.pending.ask(&mut self.stream, &changes);
         if !self.arguments.realtime {

@@ -1,5 +1,7 @@
 //! A network that draws frames of one shape, and what it was given last.
 
+use std::collections::VecDeque;
+
 use kinora_graph::{DType, Graph, Tensor, TensorType, Value};
 use kinora_models::{
     image::RgbImage,
@@ -20,6 +22,8 @@ use crate::image_to_video::{GenerateError, Noise, Precision, configs::COLOURS};
 pub(super) const PART: &str = "live network";
 /// Where edges begin, and what is surely one, for the picture that a ControlNet is given.
 const EDGES: [u16; 2] = [100, 200];
+/// The blend that leaves the frame before as it is, to the bit.
+const NOTHING_NEW: f64 = 1.0;
 
 /// What a network is built for. Everything else about a frame is numbers that it is given.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -148,6 +152,12 @@ pub(super) struct Frames {
     results: Tensors,
     /// Whether there is a frame before the next one.
     begun: bool,
+    /// Whether frames of this row are in work: otherwise the next one takes all places.
+    filled: bool,
+    /// How many of the results to come are copies of one that was there already: of the frame that took all places.
+    copies: usize,
+    /// Of the other frames in work, the oldest first: whether it keeps nothing of the one before.
+    alone: VecDeque<bool>,
     /// How many frames were given after the one that the last result shows.
     late: usize,
 }
@@ -164,6 +174,9 @@ impl Frames {
             inputs: Tensors::new(),
             results: Tensors::new(),
             begun: false,
+            filled: false,
+            copies: 0,
+            alone: VecDeque::new(),
             late: 0,
         };
         frames.begin()?;
@@ -183,11 +196,12 @@ impl Frames {
     /// Forgets the frame before.
     pub fn forget(&mut self) {
         self.begun = false;
+        self.filled = false;
     }
 
-    /// Forgets the frames in work, if there are several: they are at noise levels that no longer count.
+    /// Forgets the frames in work. The next one is blended with the last result all the same.
     pub fn forget_in_work(&mut self) {
-        self.begun &= self.shape.in_work() == 1;
+        self.filled = false;
     }
 
     /// Sets everything that does not change from frame to frame, and computes what depends on it alone.
@@ -283,7 +297,7 @@ impl Frames {
 
     /// Draws a frame from one of this size, or from noise alone.
     pub fn draw(&mut self, frame: Option<&RgbImage>, blend: f64) -> Result<RgbImage, GenerateError> {
-        let Shape { height, width, blended, memory, control, .. } = self.shape;
+        let Shape { height, width, memory, control, .. } = self.shape;
         let cut = frame.is_some_and(|frame| self.cuts_to(frame));
         if let Some(frame) = frame {
             self.give("frame", frame)?;
@@ -292,37 +306,54 @@ impl Frames {
                 self.give("control", &frame.canny(low, high))?;
             }
         }
+        // There is nothing to blend the first frame of a stream or of a scene with.
+        let alone = cut || !self.begun;
         if !self.begun {
             self.begin()?;
-        }
-        // There is nothing to blend the first frame of a stream or of a scene with. In a stream batch the first one takes all
-        // places, so that what comes out is a picture from the start.
-        let passes = if self.begun { 1 } else { self.shape.in_work() };
-        let alone = cut || !self.begun;
-        let blend = if alone { 0.0 } else { blend };
-        if blended {
-            self.inputs.insert("blend".to_owned(), Tensor::from_slice([1], &[blend as f32])?);
         }
         if memory > 0 {
             let fresh = if alone { 1.0_f32 } else { 0.0 };
             self.inputs.insert(FRESH.to_owned(), Tensor::from_slice([1], &[fresh])?);
         }
-        for _ in 0..passes {
-            self.loaded.network.run_frame(&self.inputs, &mut self.results).map_err(failed)?;
+        let last = self.shape.in_work() - 1;
+        let blend_of = |alone: bool| if alone { 0.0 } else { blend };
+        if self.filled {
+            self.alone.push_back(alone);
+            let blend = match self.copies {
+                0 => blend_of(self.alone.pop_front().unwrap_or(alone)),
+                _ => NOTHING_NEW,
+            };
+            self.copies = self.copies.saturating_sub(1);
+            self.pass(blend)?;
+            self.late = (self.late + 1).min(last);
+        } else {
+            // The first one takes all places, so that what comes out is a picture from the start. What it pushes out is not
+            // seen, and leaves no trace.
+            for _ in 0..last {
+                self.pass(NOTHING_NEW)?;
+            }
+            self.pass(blend_of(alone))?;
+            self.alone.clear();
+            (self.copies, self.late, self.filled) = (last, 0, true);
         }
-        // The first frame of a row took all places: it is seen until the second one is through.
-        self.late = if self.begun { (self.late + 1).min(self.shape.in_work() - 1) } else { 0 };
         self.begun = true;
         let missing = GenerateError::NoResult { part: PART, name: "frame" };
         let bytes = self.results.get("frame").ok_or(missing)?.bytes().to_vec();
         Ok(RgbImage::new(width, height, bytes)?)
     }
 
-    /// Whether a frame begins another scene, of which nothing that came before is to be kept. Not in a stream batch, whose results
-    /// are of earlier frames.
+    /// Runs the network once. The result is blended by so much with the one before.
+    fn pass(&mut self, blend: f64) -> Result<(), GenerateError> {
+        if self.shape.blended {
+            self.inputs.insert("blend".to_owned(), Tensor::from_slice([1], &[blend as f32])?);
+        }
+        self.loaded.network.run_frame(&self.inputs, &mut self.results).map_err(failed)
+    }
+
+    /// Whether a frame begins another scene, of which nothing that came before is to be kept.
     fn cuts_to(&self, frame: &RgbImage) -> bool {
         let Shape { width, blended, memory, .. } = self.shape;
-        let keeps = (blended || memory > 0) && self.begun && self.shape.in_work() == 1;
+        let keeps = (blended || memory > 0) && self.begun;
         let before = self.inputs.get("frame").map(Tensor::bytes).filter(|_| keeps);
         before.is_some_and(|before| {
             before.len() == frame.bytes().len() && is_cut(before, frame.bytes(), width * COLOURS)

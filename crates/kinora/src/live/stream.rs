@@ -122,6 +122,12 @@ impl Stream {
         self.late
     }
 
+    /// Forgets the frames in work in a stream batch, for a caller who has seen all that it wants of them: the next frame takes all
+    /// places, as the first did, and is blended with the last result.
+    pub fn forget_in_work(&mut self) {
+        self.networks.iter_mut().for_each(Frames::forget_in_work);
+    }
+
     /// How many tokens of the prompt did not fit, and were left out at its end.
     pub fn tokens_left_out(&self) -> usize {
         self.now.positive.left_out
@@ -329,7 +335,8 @@ impl Stream {
             (settings.strength.to_bits(), settings.timesteps.clone(), settings.seed)
         };
         if levels(&before.settings) != levels(&self.now.settings) {
-            self.networks.iter_mut().for_each(Frames::forget_in_work);
+            // They are at noise levels that no longer count.
+            self.forget_in_work();
         }
         self.changed = true;
         if let Some(network) = network {
