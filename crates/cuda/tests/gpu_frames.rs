@@ -45,3 +45,22 @@ fn programs_share_their_kernels() {
     let counted = second.compiled();
     assert_eq!([counted.compiled, counted.cached, counted.bundled, counted.loaded], [0, 0, 0, needed]);
 }
+
+/// A program whose code is unloaded does not disturb another that is loaded, or recorded, at the same time.
+#[test]
+fn code_is_unloaded_beside_programs_that_are_loaded() {
+    let Some(device) = gpu::open() else { return };
+    let options = CudaOptions::for_device(&device, kinora_cpu::CpuOps::shared());
+    let planned = Planned::new(&frames::running_sum(), &options).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    // Each has a pool of its own, which goes with it.
+                    let load = LoadOptions::default();
+                    frames::check(&mut planned.clone().load_with(&device, &HashMap::new(), &load).unwrap());
+                }
+            });
+        }
+    });
+}

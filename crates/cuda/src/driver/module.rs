@@ -87,6 +87,8 @@ impl Module {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // The driver may wait for the whole context.
+        let _no_recording = self.context.recording();
         if let Ok(_entered) = self.context.enter() {
             // SAFETY: nothing refers to the module any more.
             let _ = unsafe { sys::cuModuleUnload(self.handle) };
@@ -117,6 +119,11 @@ impl Function {
     /// The context that it is in.
     pub fn context(&self) -> &Context {
         &self.module.0.context
+    }
+
+    /// Whether anything else holds its code.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.module.0) > 1
     }
 
     /// Lets its blocks have so much dynamic shared memory. Beyond 48 KiB a kernel has to ask.
