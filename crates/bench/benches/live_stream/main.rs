@@ -5,7 +5,7 @@
 //! changed size and a changed number of steps are seen, and whether a frame is late meanwhile.
 //!
 //! Options after `--`: `--frames N` (in a row), `--model FOLDER` (where the model is written, or was), `--tuning
-//! off|auto|all|ours|vendor`, `--json FILE`. Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is a
+//! off|auto|all|ours|vendor`, `--lora FILE` (also measures how long it takes to turn its strength), `--json FILE`. Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is a
 //! failure.
 
 use std::{
@@ -20,7 +20,7 @@ use kinora::{
 };
 use kinora_bench::{BenchError, CommandLine, exit_code, gpu_if_any, percentile, write_json};
 use kinora_cuda::driver;
-use kinora_models::{presets::ImagePreset, synthetic::uniform};
+use kinora_models::{lora::Lora, presets::ImagePreset, synthetic::uniform};
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;
@@ -35,6 +35,7 @@ struct Arguments {
     frames: usize,
     model: PathBuf,
     tuning: Tuning,
+    lora: Option<PathBuf>,
     json: Option<PathBuf>,
 }
 
@@ -45,6 +46,7 @@ impl Arguments {
             frames: line.option_or("--frames", 2000)?,
             model: line.option_or("--model", std::env::temp_dir().join("kinora-live-model"))?,
             tuning: line.option_or("--tuning", Tuning::Off)?,
+            lora: line.option("--lora")?,
             json: line.option("--json")?,
         };
         line.rest()?;
@@ -130,6 +132,22 @@ fn change(stream: &mut Stream, settings: &LiveSettings, picture: &RgbImage) -> R
     Ok(json!({ "seen_ms": seen, "frames": frames, "slowest_frame_ms": slowest, "asking_ms": asked }))
 }
 
+/// Turns a LoRA's strength, and draws frames with it.
+fn turn(model: LiveModel, file: &Path, options: LoadOptions, picture: &RgbImage) -> Result<Value, Failure> {
+    const NAME: &str = "lora";
+    println!("a LoRA that is turned:");
+    let live = Live::new(model.adjustable_lora(NAME, Lora::open(file)?, 0.5), options)?;
+    let settings = live.settings().prompt("a harbour").seed(7).strength(1.0).blend(0.3);
+    let mut stream = live.begin(settings.clone())?;
+    let pictures = std::slice::from_ref(picture);
+    Times::take(&mut stream, pictures, WARM_UP)?;
+    let before = Times::take(&mut stream, pictures, 300)?.summary();
+    let turned = change(&mut stream, &settings.lora_strength(NAME, 0.8), picture)?;
+    let after = Times::take(&mut stream, pictures, 300)?.summary();
+    let planned = stream.memory_bytes();
+    Ok(json!({ "frames_before": before, "turned": turned, "frames_after": after, "planned_bytes": planned }))
+}
+
 fn run() -> Result<(), Failure> {
     let arguments = Arguments::read()?;
     let Some(device) = gpu_if_any("live_stream", driver::Device::shared(0))? else { return Ok(()) };
@@ -159,7 +177,7 @@ fn run() -> Result<(), Failure> {
         println!("{name}: begun after {begun:.2} s, the first frame after {first:.2} s");
         report[name] = json!({ "begun_s": begun, "first_frame_s": first });
     }
-    let live = Live::new(folders, options())?;
+    let live = Live::new(folders.clone(), options())?;
     let settings = live.settings().prompt("a harbour").seed(7).strength(1.0).blend(0.3);
     let mut stream = live.begin(settings.clone())?;
     Times::take(&mut stream, &pictures, WARM_UP)?;
@@ -198,6 +216,10 @@ fn run() -> Result<(), Failure> {
     report["first_frames"] = times.part(0..part).summary();
     report["last_frames"] = times.part(arguments.frames - part..arguments.frames).summary();
     report["memory"]["growth_bytes"] = json!(free as i64 - device.memory()?.free as i64);
+    drop(stream);
+    if let Some(file) = &arguments.lora {
+        report["lora"] = turn(folders, file, options(), &pictures[0])?;
+    }
     println!("{report:#}");
     if let Some(path) = &arguments.json {
         write_json(path, &report)?;

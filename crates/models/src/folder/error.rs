@@ -54,7 +54,7 @@ pub enum FolderError {
         problem: String,
     },
     /// The pipeline is of a kind that Kinora does not run.
-    #[error("{}: the model is a {class}; Kinora runs {}", path.display(), classes::pipelines())]
+    #[error("{}: the class of the model is {class}; Kinora runs {}", path.display(), classes::pipelines())]
     UnknownPipeline {
         /// The model index.
         path: PathBuf,

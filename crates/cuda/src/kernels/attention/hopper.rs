@@ -74,12 +74,11 @@ impl Hopper {
             }))
         };
         let mut cuts: Vec<Hopper> = cuts.iter().filter_map(cut).flatten().collect();
-        // Smaller tiles first if the larger ones leave multiprocessors without work.
-        let tiles =
-            |cut: &Hopper| problem.sequences() * problem.extents.queries.div_ceil(64 * cut.warpgroups);
-        if cuts.first().is_some_and(|first| tiles(first) < 2 * chip.multiprocessors as usize) {
-            cuts.sort_by_key(|cut| cut.warpgroups);
-        }
+        // By whole waves of tiles, each as long as its tile is high; of equals the largest tile, which reads keys the least often.
+        cuts.sort_by_key(|cut| {
+            let tiles = problem.sequences() * problem.extents.queries.div_ceil(64 * cut.warpgroups);
+            tiles.div_ceil(chip.multiprocessors as usize) * cut.warpgroups
+        });
         cuts
     }
 
