@@ -1,6 +1,11 @@
-"""Resizing, pooling, means."""
+"""Resizing, filters, pooling, means."""
 
+import math
+
+import numpy as np
+import torch
 import torch.nn.functional as F
+from PIL import Image
 
 from .fixture import F32, STORAGES, Family
 from .layouts import images_first, images_last
@@ -14,6 +19,45 @@ def upsample(family, name, x, size, interpolation, storages=F32):
     op = {"upsample": {"interpolation": interpolation, "size": size}}
     name = f"{interpolation}_{name}"
     family.case(name, op, {"x": x}, compute, storages, exact=interpolation == "nearest")
+
+
+def lanczos(x):
+    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0.0)
+
+
+def filter_tables(start, seen, to):
+    """The neighbours of each result and their weights, as Pillow's source says; Pillow does not show them."""
+    scale = seen / to
+    stretch = max(scale, 1.0)
+    runs = []
+    for i in range(to):
+        centre = (i + 0.5) * scale
+        begin = max(int(centre - 3 * stretch + 0.5), 0)
+        weights = lanczos((np.arange(begin, min(int(centre + 3 * stretch + 0.5), seen)) - centre + 0.5) / stretch)
+        weights = weights / weights.sum() * (1 << 22)
+        runs.append((start + begin, [int(math.floor(abs(w) + 0.5) * math.copysign(1, w)) for w in weights]))
+    taps = max(len(weights) for _, weights in runs)
+    first = torch.tensor([begin for begin, _ in runs], dtype=torch.int32)
+    return first, torch.tensor([w + [0] * (taps - len(w)) for _, w in runs], dtype=torch.int32)
+
+
+def resample(family, name, shape, axis, to, start=0, seen=None):
+    """Bytes of images, of which `seen` rows or columns from `start` on are resized, by Pillow."""
+    mode = {1: "L", 3: "RGB", 4: "CMYK"}[shape[3]]
+    seen = seen or shape[axis]
+    # Noise with hard edges, where the filter overshoots a byte.
+    bytes = (family.normal(name, "x", shape=shape) * 90 + 128).clamp(0, 255).to(torch.uint8)
+    bytes[:, : shape[1] // 2] = bytes[:, : shape[1] // 2] // 128 * 255
+    results = []
+    for image in bytes.numpy():
+        image = image[start : start + seen] if axis == 1 else image[:, start : start + seen]
+        size = (shape[2], to) if axis == 1 else (to, shape[1])
+        image = Image.fromarray(image.squeeze(-1) if mode == "L" else image, mode)
+        results.append(torch.from_numpy(np.array(image.resize(size, Image.Resampling.LANCZOS))))
+    first, weights = filter_tables(start, seen, to)
+    inputs = {"x": bytes, "first": first, "weights": weights}
+    result = torch.stack(results).reshape([*shape[:axis], to, *shape[axis + 1 :]])
+    family.add(f"resample_{name}", {"resample": {"axis": axis}}, inputs, (result,), exact=True)
 
 
 def pool(family, name, x, kind, kernel, stride, padding=(0, 0), storages=F32):
@@ -49,6 +93,13 @@ def build():
             ("33_channels", (1, 2, 3, 33), (4, 6)),
         ):
             upsample(family, name, x, size, interpolation, STORAGES if name in ("twice", "odd") else F32)
+    for axis, name in ((1, "height"), (2, "width")):
+        resample(family, f"{name}_larger", (2, 5, 6, 3), axis, 11)
+        resample(family, f"{name}_smaller", (1, 23, 19, 3), axis, 7)
+        resample(family, f"{name}_from_one", (1, 1, 1, 3), axis, 5)
+        resample(family, f"{name}_to_one", (1, 9, 8, 1), axis, 1)
+        resample(family, f"{name}_four_channels", (1, 7, 9, 4), axis, 8)
+        resample(family, f"{name}_cropped", (1, 12, 13, 3), axis, 9, start=3, seen=7)
     for kind in ("average", "max"):
         pool(family, "2x2", (2, 4, 6, 5), kind, (2, 2), (2, 2), storages=STORAGES)
         pool(family, "2x2_odd", (1, 5, 7, 3), kind, (2, 2), (2, 2))

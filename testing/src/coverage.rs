@@ -27,7 +27,8 @@ macro_rules! variants {
 
 variants!(
     op_name, OPS, Op: Conv, Linear, MatMul, Norm, BatchNorm, Activate, Softmax, Gate, Attention, Add, Mul, Scale, Blend,
-    Concat, Slice, Upsample, Pool, Mean, TimestepEmbedding, Embedding, Cast, Reshape, SamplerStep, TemporalBlend,
+    Concat, Slice, Upsample, Resample, Pool, Mean, TimestepEmbedding, Embedding, Cast, Reshape, SamplerStep,
+    TemporalBlend,
 );
 variants!(
     activation_name, ACTIVATIONS, Activation: Relu, Silu, Gelu, GeluTanh, QuickGelu, Sigmoid, Tanh,
@@ -48,8 +49,10 @@ pub fn required() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for op in OPS {
         // Arithmetic is the same in every storage; loading and storing are not.
-        for dtype in [DType::F32, DType::F16, DType::BF16] {
-            names.insert(format!("{op} of {}", dtype_name(&dtype)));
+        let storages: &[DType] =
+            if *op == "Op::Resample" { &[DType::U8] } else { &[DType::F32, DType::F16, DType::BF16] };
+        for dtype in storages {
+            names.insert(format!("{op} of {}", dtype_name(dtype)));
         }
     }
     let parents: [(&str, &[&str]); 11] = [

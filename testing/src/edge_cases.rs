@@ -5,8 +5,8 @@ use kinora_graph::{
     DType, Op, Tensor,
     op::{
         Activation, Affine, Attention, BatchNorm, Concat, Conv, Gate, Interpolation, Linear, Mask, MatMul,
-        Mean, Norm, NormKind, Pool, PoolKind, Reshape, STEP_COLUMNS, SamplerStep, Scale, Slice, Stage,
-        TemporalBlend, TimestepEmbedding, Upsample,
+        Mean, Norm, NormKind, Pool, PoolKind, Resample, Reshape, STEP_COLUMNS, SamplerStep, Scale, Slice,
+        Stage, TemporalBlend, TimestepEmbedding, Upsample,
     },
 };
 
@@ -280,6 +280,21 @@ fn moves(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize,
     for kind in [PoolKind::Average, PoolKind::Max] {
         let pool = Pool { kind, kernel: [2, 3], stride: [1, 2], padding: [1, 1] };
         cases.push((Op::Pool(pool), vec![o.x(&shape)]));
+    }
+    let bytes: Vec<u8> = (0..shape.iter().product()).map(|_| (o.uniform() * 128.0 + 128.0) as u8).collect();
+    for axis in 1..3 {
+        for (to, taps) in [(1, 1), (7, 4)] {
+            // From before the axis to behind it, with sums of either sign; the last two wrap.
+            let first: Vec<i32> = (0..to).map(|i| 2 * i - 3).collect();
+            let mut weights: Vec<i32> = (0..to * taps).map(|_| (o.uniform() * 4e6) as i32).collect();
+            weights.iter_mut().rev().take(2).for_each(|weight| *weight = i32::MAX - 5);
+            let inputs = vec![
+                Tensor::from_slice(shape, &bytes).unwrap(),
+                Tensor::from_slice([to as usize], &first).unwrap(),
+                Tensor::from_slice([to as usize, taps as usize], &weights).unwrap(),
+            ];
+            cases.push((Op::Resample(Resample { axis }), inputs));
+        }
     }
     cases.push((Op::Reshape(Reshape { shape: [height, channels, width, images].into() }), vec![o.x(&shape)]));
     let embedding = TimestepEmbedding {

@@ -7,8 +7,8 @@ use crate::{
     ValueId,
     op::{
         Activation, Affine, Attention, BatchNorm, Concat, Conv, Gate, Interpolation, Linear, MatMul, Mean,
-        Norm, NormKind, OpError, Pool, Reshape, SamplerStep, Scale, Slice, TemporalBlend, TimestepEmbedding,
-        Upsample,
+        Norm, NormKind, OpError, Pool, Resample, Reshape, SamplerStep, Scale, Slice, TemporalBlend,
+        TimestepEmbedding, Upsample,
     },
 };
 
@@ -367,6 +367,16 @@ impl GraphBuilder {
         size: [usize; 2],
     ) -> Result<ValueId, GraphError> {
         self.one(name, Op::Upsample(Upsample { interpolation, size }), &[x])
+    }
+
+    /// Resizes an axis of bytes. Operands as [`Resample`] lists them.
+    pub fn resample(
+        &mut self,
+        name: &str,
+        [x, first, weights]: [ValueId; 3],
+        axis: usize,
+    ) -> Result<ValueId, GraphError> {
+        self.one(name, Op::Resample(Resample { axis }), &[x, first, weights])
     }
 
     /// Pools windows.

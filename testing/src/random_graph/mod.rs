@@ -145,7 +145,7 @@ impl Generator<'_, '_> {
     /// Adds one op or one pattern.
     fn grow(&mut self) -> Result<ValueId, GraphError> {
         let x = self.any_image();
-        match self.choices.below(25) {
+        match self.choices.below(26) {
             0 => self.conv(x),
             1 => self.activate(x),
             2 => self.norm(x),
@@ -170,6 +170,7 @@ impl Generator<'_, '_> {
             21 => self.temporal_stride(x),
             22 => self.embedding_lookup(x),
             23 => self.mixed_residual(x),
+            24 => self.picture(x),
             _ => self.temporal_blend(x),
         }
     }
@@ -312,6 +313,35 @@ impl Generator<'_, '_> {
         self.g.upsample(&name, x, interpolation, size)
     }
 
+    /// A picture of bytes in the size of `x`, added to it. Bytes come from an input: rounding to them would make a small
+    /// difference of floats a large one.
+    fn picture(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
+        let name = self.name("resample");
+        let shape = self.g.shape(x).clone();
+        let size = self.choices.of(&[[1, 1], [3, 8], [9, 5]]);
+        let ty = TensorType::new(DType::U8, [shape[0], size[0], size[1], shape[3]]);
+        let phase = self.choices.of(&[Phase::Step, Phase::Clip]);
+        let mut picture = self.g.input(&format!("{name}.picture"), ty, phase)?;
+        let taps = self.choices.of(&[1, 2, 7]);
+        for axis in self.choices.of(&[[1, 2], [2, 1]]) {
+            let (from, to) = (self.g.shape(picture)[axis], shape[axis]);
+            let first: Vec<i32> = (0..to).map(|i| (i * from / to) as i32 - taps as i32 / 2).collect();
+            let weight = |i: usize| if i % 4 == 3 { -(1 << 19) } else { (1 << 22) / taps as i32 };
+            let weights: Vec<i32> = (0..to * taps).map(weight).collect();
+            let table = |values: &[i32], shape: &[usize]| {
+                Tensor::from_slice(shape, values)
+                    .map_err(|e| GraphError::Json(SharedError::new(format!("{name}: {e}"))))
+            };
+            let (first, weights) = (table(&first, &[to])?, table(&weights, &[to, taps])?);
+            let first = self.g.constant(&format!("{name}.{axis}.first"), first)?;
+            let weights = self.g.constant(&format!("{name}.{axis}.weights"), weights)?;
+            picture = self.g.resample(&format!("{name}.{axis}"), [picture, first, weights], axis)?;
+        }
+        let picture = self.g.cast(&format!("{name}.cast"), picture, self.dtype)?;
+        let picture = self.g.scale(&format!("{name}.range"), picture, 1.0 / 127.5, -1.0)?;
+        self.g.add(&format!("{name}.add"), x, picture)
+    }
+
     fn pool(&mut self, x: ValueId) -> Result<ValueId, GraphError> {
         let name = self.name("pool");
         let kind = self.choices.of(&[PoolKind::Average, PoolKind::Max]);
@@ -399,6 +429,7 @@ pub fn random_tensors(graph: &Graph, seed: u64) -> (Tensors, Tensors) {
                     // One key in four is hidden, and now and then all of them.
                     (Some("mask"), DType::U8) => f32::from(uniform > -0.5 && index / keys.max(1) % 5 != 4),
                     (Some("mask"), _) if uniform < -0.5 || index / keys.max(1) % 5 == 4 => f32::NEG_INFINITY,
+                    (Some("picture"), _) => below(256),
                     (Some("variance"), _) => uniform.abs() + 0.2,
                     _ => uniform * scale,
                 }

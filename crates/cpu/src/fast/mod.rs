@@ -15,6 +15,7 @@ mod norm;
 mod normalised_rows;
 mod pointwise;
 mod resample;
+mod resample_axis;
 mod sampler;
 mod softmax;
 mod sums;
@@ -97,6 +98,7 @@ pub(crate) fn run(
         Op::Concat(op) => arrange::concat(op, inputs, output),
         Op::Slice(op) => arrange::slice(op, inputs, output),
         Op::Upsample(op) => resample::upsample(isa, op, inputs, output),
+        Op::Resample(op) => resample_axis::resample(isa, op, inputs, output),
         Op::Pool(op) => resample::pool(isa, op, inputs, output),
         Op::Mean(op) => mean::mean(isa, op, inputs, output),
         Op::TimestepEmbedding(op) => embedding::timestep_embedding(op, inputs, output),

@@ -65,6 +65,7 @@ pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, RunE
         Op::Concat(op) => arrange::concat(*op, inputs, ty),
         Op::Slice(op) => arrange::slice(*op, inputs[0], ty),
         Op::Upsample(op) => resample::upsample(*op, inputs[0], ty),
+        Op::Resample(op) => resample::resample(*op, inputs, ty),
         Op::Pool(op) => resample::pool(*op, inputs[0], ty),
         Op::Mean(_) => resample::mean(inputs[0], ty),
         Op::TimestepEmbedding(op) => embedding::timestep_embedding(*op, inputs[0], ty),

@@ -2,10 +2,10 @@
 
 use kinora_graph::{
     Tensor, TensorType,
-    op::{Interpolation, Pool, PoolKind, Upsample},
+    op::{Interpolation, Pool, PoolKind, Resample, Upsample},
 };
 
-use super::{broadcast_index, elements, rounded};
+use super::{broadcast_index, elements, integers, rounded};
 
 /// Resizes images.
 pub(super) fn upsample(op: Upsample, x: &Tensor, result: &TensorType) -> Tensor {
@@ -86,6 +86,25 @@ pub(super) fn pool(op: Pool, x: &Tensor, result: &TensorType) -> Tensor {
         }
     }
     rounded(result, &y)
+}
+
+/// Resizes an axis of bytes, in fixed point.
+pub(super) fn resample(op: Resample, inputs: &[&Tensor], result: &TensorType) -> Tensor {
+    let (x, first, weights) = (inputs[0], integers(inputs[1]), integers(inputs[2]));
+    let (from, to, taps) = (x.shape()[op.axis], first.len(), weights.len() / first.len());
+    let inner: usize = x.shape()[op.axis + 1..].iter().product();
+    let mut y = Tensor::zeros(result.clone());
+    for (place, y) in y.bytes_mut().iter_mut().enumerate() {
+        let (outer, i, channel) = (place / (to * inner), place / inner % to, place % inner);
+        let mut sum = Resample::HALF;
+        for tap in 0..taps {
+            let neighbour = (i64::from(first[i]) + tap as i64).clamp(0, from as i64 - 1) as usize;
+            let value = i32::from(x.bytes()[(outer * from + neighbour) * inner + channel]);
+            sum = sum.wrapping_add(value.wrapping_mul(weights[i * taps + tap]));
+        }
+        *y = (sum >> Resample::FRACTION_BITS).clamp(0, 255) as u8;
+    }
+    y
 }
 
 /// The mean over the axes that are 1 in the result.

@@ -32,7 +32,7 @@ pub use fused::{Stage, is_channel_operand};
 pub use linear::{Linear, MatMul};
 pub use norm::{Affine, BatchNorm, Norm, NormKind};
 pub use pointwise::{Gate, Scale, TemporalBlend};
-pub use resample::{Interpolation, Mean, Pool, PoolKind, Upsample};
+pub use resample::{Interpolation, Mean, Pool, PoolKind, Resample, Upsample};
 pub use sampler::{Prediction, STEP_COLUMNS, SamplerOperands, SamplerStep, StepCoefficients};
 
 use crate::{DType, TensorType};
@@ -73,6 +73,8 @@ pub enum Op {
     Slice(Slice),
     /// Nearest or bilinear resizing.
     Upsample(Upsample),
+    /// One pass of a separable filter over bytes.
+    Resample(Resample),
     /// Average or max pooling.
     Pool(Pool),
     /// The mean over some axes.
@@ -113,6 +115,7 @@ impl Op {
             Op::Concat(op) => op.infer(inputs),
             Op::Slice(op) => op.infer(inputs),
             Op::Upsample(op) => op.infer(inputs),
+            Op::Resample(op) => op.infer(inputs),
             Op::Pool(op) => op.infer(inputs),
             Op::Mean(op) => op.infer(inputs),
             Op::TimestepEmbedding(op) => op.infer(inputs),

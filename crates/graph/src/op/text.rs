@@ -33,6 +33,7 @@ impl Op {
             Op::Concat(_) => "concat",
             Op::Slice(_) => "slice",
             Op::Upsample(_) => "upsample",
+            Op::Resample(_) => "resample",
             Op::Pool(_) => "pool",
             Op::Mean(_) => "mean",
             Op::TimestepEmbedding(_) => "timestep_embedding",
@@ -76,6 +77,7 @@ impl fmt::Display for Op {
                 };
                 write!(f, "upsample {how} {}×{}", op.size[0], op.size[1])
             }
+            Op::Resample(op) => write!(f, "resample axis {}", op.axis),
             Op::Pool(op) => {
                 let kind = match op.kind {
                     super::PoolKind::Average => "average",

@@ -4,7 +4,7 @@ use kinora_graph::{
     DType, Op, Tensor,
     op::{
         Activation, Affine, BatchNorm, Concat, Gate, Interpolation, Mean, Norm, NormKind, Pool, PoolKind,
-        SamplerStep, Scale, Slice, TemporalBlend, TimestepEmbedding, Upsample,
+        Resample, SamplerStep, Scale, Slice, TemporalBlend, TimestepEmbedding, Upsample,
     },
 };
 
@@ -144,6 +144,20 @@ fn moves(random: &mut Random, dtype: DType, shape: [usize; 4], cases: &mut Vec<C
         for size in [[2 * shape[1], 2 * shape[2]], [1, 1], [1 + random.below(9), 1 + random.below(9)]] {
             let inputs = vec![random.floats(dtype, &shape, 0.0, 1e4)];
             cases.push((Op::Upsample(Upsample { interpolation, size }), inputs));
+        }
+    }
+    for axis in 0..4 {
+        let (to, taps) = (1 + random.below(9), 1 + random.below(9));
+        let x: Vec<u8> = (0..shape.iter().product()).map(|_| random.below(256) as u8).collect();
+        let first: Vec<i32> = (0..to).map(|_| random.below(shape[axis] + 9) as i32 - 4).collect();
+        let weights: Vec<i32> = (0..to * taps).map(|_| random.below(1 << 22) as i32 - (1 << 20)).collect();
+        let inputs = vec![
+            Tensor::from_slice(shape, &x).unwrap(),
+            Tensor::from_slice([to], &first).unwrap(),
+            Tensor::from_slice([to, taps], &weights).unwrap(),
+        ];
+        if shape[axis] > 0 {
+            cases.push((Op::Resample(Resample { axis }), inputs));
         }
     }
     for kind in [PoolKind::Average, PoolKind::Max] {

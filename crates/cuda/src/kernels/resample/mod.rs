@@ -1,5 +1,6 @@
-//! Ops that change an image's size: upsampling, pooling, means.
+//! Ops that change an image's size: upsampling, filters, pooling, means.
 
+mod axis;
 mod mean;
 
 use kinora_graph::{
@@ -36,6 +37,9 @@ fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn 
     match call.op {
         Op::Upsample(op) => {
             images().map(|images| Box::new(Upsampling { op: *op, images, plain }) as _).into_iter().collect()
+        }
+        Op::Resample(op) => {
+            axis::Axis::new(call, *op, plain).map(|axis| Box::new(axis) as _).into_iter().collect()
         }
         Op::Pool(op) => {
             images().map(|images| Box::new(Pooling { op: *op, images, plain }) as _).into_iter().collect()

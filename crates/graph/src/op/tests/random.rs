@@ -9,7 +9,7 @@ const EXTENTS: [usize; 12] =
     [0, 1, 1, 2, 2, 3, 4, 8, 1 << 31, usize::MAX / 2, usize::MAX / 2 + 1, usize::MAX];
 const NUMBERS: [f32; 8] = [1.0, 1.0, 1e-5, 0.0, -2.0, f32::MAX, f32::INFINITY, f32::NAN];
 /// How many kinds of op there are.
-const KINDS: u32 = 24;
+const KINDS: u32 = 25;
 
 /// A list of numbers from which an op and its operands are made. When it is used up, everything is the first choice.
 struct Choices(std::vec::IntoIter<u32>);
@@ -264,6 +264,17 @@ impl Choices {
                 (Op::Reshape(Reshape { shape: shape.into() }), vec![self.ty(&[a, b])])
             }
             22 => self.sampler(),
+            23 => {
+                let mut shape: [usize; 4] = self.extents();
+                let axis = self.near(1);
+                if let Some(extent) = shape.get_mut(axis) {
+                    *extent = (*extent).max(1);
+                }
+                let [to, taps] = self.modest(3);
+                let first = TensorType::new(DType::I32, [self.near(to)]);
+                let weights = TensorType::new(DType::I32, [to, taps]);
+                (Op::Resample(Resample { axis }), vec![TensorType::new(DType::U8, shape), first, weights])
+            }
             _ => {
                 let op = TemporalBlend { threshold: self.of(&[None, Some(0.1), Some(0.0)]) };
                 let strength = TensorType::new(DType::F32, [1]);

@@ -73,6 +73,30 @@ fn resizing() {
 }
 
 #[test]
+fn filters_of_bytes() {
+    let axis = |axis| Op::Resample(Resample { axis });
+    accept(&[
+        (axis(1), "u8[2,3,4,5] i32[7] i32[7,2]", "u8[2,7,4,5]"),
+        (axis(2), "u8[2,3,4,5] i32[1] i32[1,9]", "u8[2,3,1,5]"),
+        (axis(0), "u8[3] i32[2] i32[2,3]", "u8[2]"),
+        (axis(1), "u8[0,3,4] i32[2] i32[2,3]", "u8[0,2,4]"),
+    ]);
+    refuse(&[
+        (axis(1), "u8[2,3]", "takes 3 operands, got 1"),
+        (axis(1), "f32[2,3] i32[2] i32[2,3]", "x must be u8, got f32"),
+        (axis(1), "u8[2,3] f32[2] i32[2,3]", "first must be i32, got f32"),
+        (axis(1), "u8[2,3] i32[2] u8[2,3]", "weights must be i32, got u8"),
+        (axis(2), "u8[2,3] i32[2] i32[2,3]", "axis 2 is outside [2, 3]"),
+        (axis(1), "u8[2,3] i32[2,1] i32[2,3]", "first must have 1 axes, got [2, 1]"),
+        (axis(1), "u8[2,3] i32[2] i32[2]", "weights must have 2 (results, taps) axes, got [2]"),
+        (axis(1), "u8[2,3] i32[2] i32[3,2]", "weights must be [2, 2], got [3, 2]"),
+        (axis(1), "u8[2,0] i32[2] i32[2,3]", "the axis must be at least 1"),
+        (axis(1), "u8[2,3] i32[0] i32[0,3]", "the number of results must be at least 1"),
+        (axis(1), "u8[2,3] i32[2] i32[2,0]", "the number of taps must be at least 1"),
+    ]);
+}
+
+#[test]
 fn pools() {
     let pool = |kernel: usize, stride: usize, padding: usize| {
         let kind = PoolKind::Max;
