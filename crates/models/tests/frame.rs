@@ -5,9 +5,10 @@ mod support;
 
 use kinora_graph::{DType, Graph, Op, Tensor, TensorType};
 use kinora_models::{
+    image::{Colour, Fit, RgbImage},
     networks::{
         controlnet::ControlNetConfig,
-        frame::{Autoencoder, FrameConfig, Start},
+        frame::{Autoencoder, FrameConfig, FrameInput, Start},
         tiny_vae::TinyVaeConfig,
         unet2d::Unet2dConfig,
         vae::VaeConfig,
@@ -69,6 +70,7 @@ impl Case {
             },
             height: self.size[0],
             width: self.size[1],
+            input: None,
             start: if self.strength.is_some() { Start::Picture } else { Start::Noise },
             steps: schedule.timesteps.len(),
             guided: self.guidance.is_some(),
@@ -165,6 +167,36 @@ fn frames_of_every_shape_are_those_of_diffusers_pipelines() {
             // Seen: 1e-4, of latents as large as 50.
             assert!(off <= 5e-4, "{label}: {off}");
             assert_frame(&label, fixture.expected(&case.name, "frame"), &got["frame"]);
+        }
+    }
+}
+
+/// The same bytes as if it were fitted before, for whatever comes in.
+#[test]
+fn a_frame_of_another_size_is_fitted_in_the_graph() {
+    let fixture: Fixture<Case> = Fixture::load("frame");
+    let case = fixture.cases.iter().find(|case| case.strength.is_some() && case.control.is_none()).unwrap();
+    let schedule = case.schedule();
+    let config = case.config(&schedule);
+    let mut known = case.known(&config, &schedule);
+    let plain = config.build().unwrap();
+    let [height, width] = case.size;
+    for [from_width, from_height] in [[1, 1], [2 * width + 1, height - 3], [width, height + 8]] {
+        let raw = photo([from_height, from_width]);
+        let image = RgbImage::new(from_width, from_height, raw.bytes().to_vec()).unwrap();
+        for fit in Fit::ALL {
+            let background = Colour([9, 180, 60]);
+            let input = FrameInput { width: from_width, height: from_height, fit, background };
+            let graph = FrameConfig { input: Some(input), ..config.clone() }.build().unwrap();
+            let fitted = fit.apply(&image, width, height, background).unwrap();
+            let fitted = fitted.resize_lanczos(width, height).unwrap();
+            let fitted = Tensor::from_slice([1, height, width, 3], fitted.bytes()).unwrap();
+            known.insert("frame".to_owned(), fitted);
+            let expected = frame(&plain, case, &known, Way::Optimised);
+            known.insert("frame".to_owned(), raw.clone());
+            let got = frame(&graph, case, &known, Way::Optimised);
+            assert_eq!(got["latents"], expected["latents"], "{from_width}×{from_height} by {fit}");
+            assert_eq!(got["frame"], expected["frame"], "{from_width}×{from_height} by {fit}");
         }
     }
 }

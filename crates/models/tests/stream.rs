@@ -5,10 +5,11 @@ mod support;
 
 use kinora_graph::{DType, Op, Tensor, TensorType};
 use kinora_models::{
+    image::{Colour, Fit, RgbImage},
     networks::{
         controlnet::ControlNetConfig,
         denoise::SamplerNeeds,
-        frame::{Autoencoder, FrameConfig, Start, StreamConfig, StreamGuidance},
+        frame::{Autoencoder, FrameConfig, FrameInput, Start, StreamConfig, StreamGuidance},
         tiny_vae::TinyVaeConfig,
         unet2d::Unet2dConfig,
     },
@@ -68,6 +69,7 @@ impl Case {
             autoencoder: Autoencoder::Tiny(TinyVaeConfig::from_json(&self.vae.to_string()).unwrap()),
             height: self.side,
             width: self.side,
+            input: None,
             start: Start::Picture,
             steps: self.timesteps.len(),
             guided: false,
@@ -163,6 +165,36 @@ fn eight_frames_in_every_guidance_are_those_of_pytorch() {
             }
         }
         assert_eq!(inputs.contains_key("stock"), config.guidance.has_stock());
+    }
+}
+
+/// The same bytes as if frames were fitted before.
+#[test]
+fn frames_of_another_size_are_fitted_in_the_graph() {
+    let fixture: Fixture<Case> = Fixture::load("stream");
+    let case = fixture.cases.iter().max_by_key(|case| case.timesteps.len()).unwrap();
+    let schedule = case.schedule();
+    let mut config = case.config(schedule.needs());
+    let mut inputs = case.fixed(&config, &schedule);
+    let graph = config.build().unwrap();
+    let fixed = |name: &str| matches!(name, "buffer" | "stock");
+    for value in graph.inputs().iter().map(|&id| graph.value(id)).filter(|value| fixed(&value.name)) {
+        inputs.insert(value.name.clone(), Tensor::zeros(value.ty.clone()));
+    }
+    let raw = case.picture(0);
+    let image = RgbImage::new(case.side, case.side, raw.bytes().to_vec()).unwrap();
+    let (width, height, background) = (case.side, case.side, Colour([9, 180, 60]));
+    let wide = image.resize_lanczos(2 * width - 5, height + 3).unwrap();
+    for fit in Fit::ALL {
+        let fitted = fit.apply(&wide, width, height, background).unwrap();
+        let fitted = fitted.resize_lanczos(width, height).unwrap();
+        inputs.insert("frame".to_owned(), Tensor::from_slice([1, height, width, 3], fitted.bytes()).unwrap());
+        let expected = program(&graph, true).run(&inputs).unwrap();
+        config.frame.input = Some(FrameInput { width: wide.width(), height: wide.height(), fit, background });
+        let shape = [1, wide.height(), wide.width(), 3];
+        inputs.insert("frame".to_owned(), Tensor::from_slice(shape, wide.bytes()).unwrap());
+        let got = program(&config.build().unwrap(), true).run(&inputs).unwrap();
+        assert_eq!(got, expected, "{fit}");
     }
 }
 

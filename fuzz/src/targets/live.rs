@@ -62,6 +62,7 @@ fn build(unet: Unet2dConfig, control: Option<ControlNetConfig>) {
         autoencoder: Autoencoder::Tiny(autoencoder),
         height: 64,
         width: 64,
+        input: None,
         start: Start::Picture,
         steps: 1,
         guided: true,

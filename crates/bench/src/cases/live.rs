@@ -79,6 +79,7 @@ impl LiveNetworks {
             autoencoder: Autoencoder::Tiny(self.vae.clone()),
             height: self.height,
             width: self.width,
+            input: None,
             start,
             steps,
             guided: false,

@@ -70,6 +70,7 @@ impl Shape {
             autoencoder: configs.autoencoder.clone(),
             height: self.height,
             width: self.width,
+            input: None,
             start: self.start,
             steps: self.steps,
             guided: self.guided,

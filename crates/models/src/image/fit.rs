@@ -20,6 +20,27 @@ pub enum Fit {
     Stretch,
 }
 
+/// Some of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub start: usize,
+    pub len: usize,
+}
+
+impl Span {
+    /// The middle of an axis.
+    fn middle(len: usize, extent: usize) -> Self {
+        Span { start: (extent - len) / 2, len }
+    }
+}
+
+/// Where a photo lies in a picture, across and down: the part of it that is seen fills a part of the picture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    pub seen: [Span; 2],
+    pub filled: [Span; 2],
+}
+
 /// A name other than these three.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is no way to fit a photo; it must be crop, pad or stretch")]
@@ -38,6 +59,22 @@ impl Fit {
         }
     }
 
+    /// Where a photo of some width and height lies in a picture of `width`×`height`.
+    pub(crate) fn placed(self, photo: [usize; 2], width: usize, height: usize) -> Placed {
+        let picture = [width, height];
+        let visible = visible(photo, width, height);
+        let (seen, filled) = match self {
+            _ if visible == photo => (photo, picture),
+            Fit::Stretch => (photo, picture),
+            Fit::Crop => (visible, picture),
+            Fit::Pad => (photo, inner(photo, width, height)),
+        };
+        let middle = |parts: [usize; 2], extents: [usize; 2]| {
+            [0, 1].map(|axis| Span::middle(parts[axis], extents[axis]))
+        };
+        Placed { seen: middle(seen, photo), filled: middle(filled, picture) }
+    }
+
     /// The photo in the shape of `width`×`height`, ready to be resized to it. Its own size is kept if it is cropped; if it is padded it
     /// has the size asked for. A photo that has the shape already, and any photo that is to be stretched, comes back as it is.
     ///
@@ -51,24 +88,20 @@ impl Fit {
         background: Colour,
     ) -> Result<Cow<'a, RgbImage>, ImageError> {
         RgbImage::check_size(width, height)?;
-        let visible = visible(photo.size(), width, height);
-        if visible == [photo.width, photo.height] {
+        if visible(photo.size(), width, height) == photo.size() {
             return Ok(Cow::Borrowed(photo));
         }
+        let Placed { seen, filled } = self.placed(photo.size(), width, height);
         match self {
             Fit::Stretch => Ok(Cow::Borrowed(photo)),
-            Fit::Crop => Ok(Cow::Owned(cropped(photo, visible))),
-            Fit::Pad => Ok(Cow::Owned(padded(photo, width, height, background)?)),
+            Fit::Crop => Ok(Cow::Owned(cropped(photo, seen))),
+            Fit::Pad => Ok(Cow::Owned(padded(photo, [width, height], filled, background)?)),
         }
     }
 
     /// How much of a picture of `width`×`height` a photo fills: the width and height in the middle of the picture that are no padding.
     pub fn filled(self, photo: [usize; 2], width: usize, height: usize) -> [usize; 2] {
-        match self {
-            _ if visible(photo, width.max(1), height.max(1)) == photo => [width, height],
-            Fit::Crop | Fit::Stretch => [width, height],
-            Fit::Pad => inner(photo, width, height),
-        }
+        self.placed(photo, width.max(1), height.max(1)).filled.map(|span| span.len)
     }
 
     /// How many pixels [`apply`](Self::apply) copies of a photo of this width and height; 0 if the photo comes back as it is.
@@ -109,11 +142,10 @@ fn scaled(side: usize, numerator: usize, denominator: usize) -> usize {
     ((side as f64 * numerator as f64 / denominator as f64).round() as usize).max(1)
 }
 
-/// The middle of a photo.
-fn cropped(photo: &RgbImage, [width, height]: [usize; 2]) -> RgbImage {
-    let (left, top) = ((photo.width - width) / 2, (photo.height - height) / 2);
-    let rows = (top..top + height).flat_map(|y| &photo.row(y)[left..left + width]);
-    RgbImage { width, height, bytes: rows.flatten().copied().collect() }
+/// A part of a photo.
+fn cropped(photo: &RgbImage, [across, down]: [Span; 2]) -> RgbImage {
+    let rows = (down.start..down.start + down.len).flat_map(|y| &photo.row(y)[across.start..][..across.len]);
+    RgbImage { width: across.len, height: down.len, bytes: rows.flatten().copied().collect() }
 }
 
 /// The largest part of a picture of `width`×`height` that has the photo's shape.
@@ -122,15 +154,18 @@ fn inner([photo_width, photo_height]: [usize; 2], width: usize, height: usize) -
     [across, scaled(width, photo_height.max(1), photo_width.max(1)).min(height)]
 }
 
-/// A picture with the whole photo in its middle.
-fn padded(photo: &RgbImage, width: usize, height: usize, background: Colour) -> Result<RgbImage, ImageError> {
-    let [inner_width, inner_height] = inner(photo.size(), width, height);
-    let inner = photo.resize_lanczos(inner_width, inner_height)?;
-    let (left, top) = ((width - inner_width) / 2, (height - inner_height) / 2);
+/// A picture of which the whole photo fills a part.
+fn padded(
+    photo: &RgbImage,
+    [width, height]: [usize; 2],
+    [across, down]: [Span; 2],
+    background: Colour,
+) -> Result<RgbImage, ImageError> {
+    let inner = photo.resize_lanczos(across.len, down.len)?;
     let mut bytes = background.0.repeat(width * height);
-    for y in 0..inner_height {
-        let start = ((top + y) * width + left) * CHANNELS;
-        bytes[start..][..inner_width * CHANNELS].copy_from_slice(inner.row(y).as_flattened());
+    for y in 0..down.len {
+        let start = ((down.start + y) * width + across.start) * CHANNELS;
+        bytes[start..][..across.len * CHANNELS].copy_from_slice(inner.row(y).as_flattened());
     }
     RgbImage::new(width, height, bytes)
 }

@@ -8,16 +8,19 @@ mod axis;
 mod canny;
 mod clip;
 mod colour;
+mod difference;
 mod error;
 mod fit;
 mod frames;
-mod lanczos;
+pub(crate) mod lanczos;
 mod rgb;
 
 pub use clip::{CLIP_SIZE, ClipPreprocessor};
 pub use colour::{Colour, NotAColour};
+pub use difference::DifferenceBound;
 pub use error::ImageError;
 pub use fit::{Fit, UnknownFit};
+pub(crate) use fit::{Placed, Span};
 pub use frames::preprocess;
 pub use rgb::{MAX_PIXELS, MAX_SIDE, RgbImage};
 

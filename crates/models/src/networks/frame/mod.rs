@@ -4,11 +4,13 @@
 //! phase: their keys, values and embeddings are computed when they change, not for every frame.
 
 mod autoencoder;
+mod input;
 mod parts;
 mod steps;
 mod stream;
 
 pub use autoencoder::Autoencoder;
+pub use input::FrameInput;
 pub use parts::{CONTROLNET, Parts, UNET, VAE};
 pub use stream::{StreamConfig, StreamGuidance};
 
@@ -49,6 +51,8 @@ pub struct FrameConfig {
     pub height: usize,
     /// Pixels from left to right.
     pub width: usize,
+    /// The frames that come in, if they have another size.
+    pub input: Option<FrameInput>,
     /// What it starts from.
     pub start: Start,
     /// Denoising steps, one after the other.
@@ -85,14 +89,14 @@ impl FrameConfig {
     /// | `noise` | f32 `[1, height, width, C]` | clip |
     /// | `fresh`, if the sampler needs it | f32 `[steps, height, width, C]` | clip |
     /// | `guidance`, if guided | f32 `[1]` | clip |
-    /// | `frame`, unless it starts from noise | bytes `[1, height, width, 3]` | step |
+    /// | `frame`, unless it starts from noise | bytes `[1, height, width, 3]`, or of the input's size | step |
     /// | `previous`, `blend`, if blended | f32 `[1, height, width, C]`, `[1]` | step |
     /// | `memory.fresh`, if frames are remembered | f32 `[1]`: 1 for the first frame, otherwise 0 | step |
     /// | `memory.…`, the same: [`rings`](crate::networks::memory::rings) | `[P, memory · tokens, channels]`, of `dtype` | step |
     /// | `control`, with a ControlNet | bytes `[1, height, width, conditioning_channels]` | step |
     /// | `control_scale`, with a ControlNet | f32 `[1]`: how much it steers | clip |
     ///
-    /// Results: `frame`, bytes of the same shape, `latents`, f32, those that were decoded, and the rings for the next frame.
+    /// Results: `frame`, bytes `[1, height, width, 3]`, `latents`, f32, those that were decoded, and the rings for the next frame.
     ///
     /// # Errors
     /// If a configuration is refused, the parts do not fit each other, or the size or the number of steps is out of range.
@@ -140,6 +144,9 @@ impl FrameConfig {
         if let Some(control) = &self.control {
             self.check_control(control)?;
         }
+        if let Some(input) = &self.input {
+            input.check(self.autoencoder.colours())?;
+        }
         Ok([1, height, width, self.unet.in_channels])
     }
 
@@ -186,8 +193,17 @@ impl FrameConfig {
         if self.start == Start::Noise {
             return Ok(noise);
         }
-        let ty = TensorType::new(DType::U8, [1, self.height, self.width, self.autoencoder.colours()]);
-        let frame = g.input("frame", ty, Phase::Step)?;
+        let colours = self.autoencoder.colours();
+        let frame = match &self.input {
+            Some(input) => {
+                let frame = g.input("frame", input.ty(colours), Phase::Step)?;
+                input.fitted(g, frame, [self.width, self.height])?
+            }
+            None => {
+                let ty = TensorType::new(DType::U8, [1, self.height, self.width, colours]);
+                g.input("frame", ty, Phase::Step)?
+            }
+        };
         let picture = g.scope(VAE, |g| self.autoencoder.encode(g, frame, self.dtype))?;
         let weight = g.slice("start.picture_weight", mix, 0, 0, 1)?;
         let picture = g.mul("start.picture", picture, weight)?;
