@@ -33,6 +33,7 @@ pub fn check(network: &mut dyn Network) {
     let given = |number: usize| tensors(&[("frame", &frame(number))]);
     network.run_clip(&tensors(&[("factor", &[2.0])])).unwrap();
     assert!(matches!(network.run_frame(&given(0), &mut results), Err(RunError::FramesNotBegun)));
+    assert!(matches!(network.handed_on(), Err(RunError::FramesNotBegun)));
 
     for (first, factor) in [([0.5; COUNT], 2.0), ([-3.0; COUNT], 3.0)] {
         // A second row begins from its own state, not from where the first one ended.
@@ -46,6 +47,7 @@ pub fn check(network: &mut dyn Network) {
             sum.iter_mut().zip(frame(number)).for_each(|(sum, value)| *sum += value);
             assert_eq!(results.len(), 1, "what is handed on is not a result");
             assert_eq!(results["shown"].to_f32(), sum.map(|value| factor * value), "frame {number}");
+            assert_eq!(network.handed_on().unwrap(), tensors(&[("state", &sum)]), "frame {number}");
         }
     }
 

@@ -94,6 +94,11 @@ impl Network for Program {
         done
     }
 
+    fn handed_on(&mut self) -> Result<Tensors, RunError> {
+        let frames = self.frames.as_ref().ok_or(RunError::FramesNotBegun)?;
+        Ok(frames.handed_on().clone())
+    }
+
     fn time_step(&mut self, inputs: &Tensors) -> Result<f64, RunError> {
         // A step may overwrite its inputs, so they are written again each time.
         let start = Instant::now();

@@ -239,6 +239,10 @@ impl Network for Program {
         Ok(self.run_frame(inputs, results)?)
     }
 
+    fn handed_on(&mut self) -> Result<Tensors, RunError> {
+        Ok(self.handed_on()?)
+    }
+
     fn time_step(&mut self, _inputs: &Tensors) -> Result<f64, RunError> {
         // The program still has the inputs that it was given last.
         let milliseconds = self.time_replays(1)?;

@@ -137,6 +137,10 @@ impl Network for OnCard {
         self.network.run_frame(inputs, results)
     }
 
+    fn handed_on(&mut self) -> Result<Tensors, RunError> {
+        self.network.handed_on()
+    }
+
     fn time_step(&mut self, inputs: &Tensors) -> Result<f64, RunError> {
         self.network.time_step(inputs)
     }

@@ -119,6 +119,11 @@ impl Network for PlainNetwork {
         done
     }
 
+    fn handed_on(&mut self) -> Result<Tensors, RunError> {
+        let frames = self.frames.as_ref().ok_or(RunError::FramesNotBegun)?;
+        Ok(frames.handed_on().clone())
+    }
+
     fn time_step(&mut self, inputs: &Tensors) -> Result<f64, RunError> {
         self.run_step(inputs).map(|_| 0.0)
     }

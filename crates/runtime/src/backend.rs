@@ -145,6 +145,13 @@ pub trait Network: fmt::Debug + Send {
     /// As [`Network::run_step`], and [`RunError::FramesNotBegun`].
     fn run_frame(&mut self, inputs: &Tensors, results: &mut Tensors) -> Result<(), RunError>;
 
+    /// What the last frame handed on, by the input that the next one reads it from: another network can begin with it. An
+    /// input that nothing reads may be absent.
+    ///
+    /// # Errors
+    /// [`RunError::FramesNotBegun`]; if memory runs out or the device fails.
+    fn handed_on(&mut self) -> Result<Tensors, RunError>;
+
     /// Runs the step once more, and returns the seconds it took by the device's own clock. `inputs` must be those that
     /// [`Network::run_step`] was given last: a device with memory of its own still holds them, and does not copy them again.
     ///

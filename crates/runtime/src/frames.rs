@@ -59,6 +59,11 @@ impl HostFrames {
         Ok(HostFrames { carried: carried.0.iter().map(owned).collect(), state: first.clone() })
     }
 
+    /// The carried inputs of the next frame.
+    pub fn handed_on(&self) -> &Tensors {
+        &self.state
+    }
+
     /// Runs a frame. If it fails, the state is that of before.
     ///
     /// # Errors

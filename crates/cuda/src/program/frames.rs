@@ -105,6 +105,28 @@ impl Program {
         read
     }
 
+    /// What the last frame handed on, by input.
+    ///
+    /// # Errors
+    /// If no row of frames has begun, memory runs out or the driver fails.
+    pub fn handed_on(&mut self) -> Result<Tensors, CudaError> {
+        let frames = self.frames.as_ref().ok_or(RunError::FramesNotBegun)?;
+        let mut state = Vec::with_capacity(frames.carried.len());
+        for input in &frames.carried {
+            let value = self.graph.inputs().iter().map(|&id| self.graph.value(id));
+            let value = value.into_iter().find(|value| value.name == input.name);
+            let value = value.ok_or_else(|| RunError::UnknownInput(input.name.clone()))?;
+            state.push((input, tensors::zeros(value.ty.clone())?));
+        }
+        let copied = state.iter_mut().try_for_each(|(input, tensor)| {
+            // SAFETY: the state has the input's bytes, and the tensor lives until the copy is waited for, below.
+            unsafe { self.stream.download(tensor.bytes_mut(), input.kept) }
+        });
+        self.stream.synchronise()?;
+        copied?;
+        Ok(state.into_iter().map(|(input, tensor)| (input.name.clone(), tensor)).collect())
+    }
+
     fn run_frame_of(&mut self, frames: &mut Frames, inputs: &Tensors) -> Result<(), CudaError> {
         if let Some(name) = inputs.keys().filter(|name| frames.carries(name)).min() {
             return Err(RunError::UnknownInput(name.clone()).into());
