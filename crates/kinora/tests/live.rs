@@ -2,12 +2,14 @@
 //! `kinora-models`; here it is what a stream does with its settings.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-use std::{collections::BTreeMap, path::Path, sync::OnceLock, time::Duration};
+use std::{collections::BTreeMap, ops::ControlFlow, path::Path, sync::OnceLock, time::Duration};
 
 use kinora::{
     Device, Live, LiveModel, LiveSettings, LoadOptions, ModelFolder, RgbImage,
     image_to_video::{GenerateError, MemoryBudget, Precision},
-    live::{Guidance, LiveConfigs, estimate_live},
+    live::{Guidance, LiveConfigs, Stream, estimate_live},
+    photo::{Colour, Fit},
+    video::fit::Placement,
 };
 use kinora_models::{lora::Lora, synthetic::SyntheticImageModel};
 use tempfile::TempDir;
@@ -355,7 +357,7 @@ fn a_stream_batch_says_how_late_it_is() {
     let live = live("live");
     let batched = settings(&live).steps(3).stream_batch(true);
     let mut stream = live.begin(batched.clone()).unwrap();
-    let late = |stream: &mut kinora::live::Stream, number| {
+    let late = |stream: &mut Stream, number| {
         stream.frame(&input(&live, number)).unwrap();
         stream.late()
     };
@@ -647,4 +649,139 @@ fn published_models_have_their_parameters() {
         assert!(tiny.peak_bytes() < estimate.peak_bytes());
     }
     assert!(LiveConfigs::preset("sd16").is_none());
+}
+
+/// A frame in the size of the settings, as the host makes it.
+fn fitted(frame: &RgbImage, settings: &LiveSettings) -> RgbImage {
+    let placement = Placement::new(settings.fit, frame.size(), [settings.width, settings.height]).unwrap();
+    placement.forward(frame, settings.background).unwrap()
+}
+
+/// A scene that moves a little, then a little more, then another scene, and on.
+fn scenes([width, height]: [usize; 2]) -> Vec<RgbImage> {
+    let moved = |number: usize, by: u8| {
+        let bytes =
+            picture(number, width, height).bytes().iter().map(|byte| byte.saturating_add(by)).collect();
+        RgbImage::new(width, height, bytes).unwrap()
+    };
+    vec![moved(0, 0), moved(0, 4), moved(0, 30), moved(1, 0), moved(1, 9), moved(2, 0)]
+}
+
+/// Settings for every kind of row: with nothing kept, blended, with a memory, and several frames in work.
+fn rows(live: &Live) -> Vec<LiveSettings> {
+    let plain = settings(live).background(Colour([9, 180, 60]));
+    let batched = plain.clone().steps(3).stream_batch(true);
+    vec![
+        plain.clone(),
+        plain.clone().blend(0.5).fit(Fit::Pad),
+        plain.clone().memory_frames(2).fit(Fit::Stretch),
+        batched.clone().fit(Fit::Pad),
+        batched.blend(0.4).guidance(Guidance::SelfNegative),
+    ]
+}
+
+#[test]
+fn a_network_fits_frames_to_the_same_bytes_as_the_host() {
+    let live = live("live");
+    for settings in rows(&live) {
+        let (width, height) = (settings.width, settings.height);
+        for size in [[2 * width + 3, height], [width / 2, height - 1], [1, 1]] {
+            let what = format!("{size:?} {settings:?}");
+            let mut host = live.begin(settings.clone()).unwrap();
+            let mut stream = live.begin_for(settings.clone(), size, |_| ControlFlow::Continue(())).unwrap();
+            for (number, frame) in scenes(size).iter().enumerate() {
+                let expected = host.frame(&fitted(frame, &settings)).unwrap();
+                assert!(stream.frame(frame).unwrap() == expected, "frame {number} of {what}");
+                assert_eq!(stream.late(), host.late());
+            }
+        }
+    }
+}
+
+/// Gives a stream the same frame until it has prepared a network for it, and compares every result with that of the host's
+/// fitting.
+fn until_prepared(stream: &mut Stream, host: &mut Stream, frame: &RgbImage) {
+    let before = stream.memory_bytes();
+    for number in 0..2000 {
+        assert!(number < 2 || stream.is_steady());
+        let expected = host.frame(&fitted(frame, stream.settings())).unwrap();
+        assert!(stream.frame(frame).unwrap() == expected, "frame {number} of {:?}", frame.size());
+        if stream.memory_bytes() > before {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("no network was prepared");
+}
+
+#[test]
+fn frames_may_change_their_size_on_the_way() {
+    let live = live("live");
+    for settings in rows(&live) {
+        let (width, height) = (settings.width, settings.height);
+        let (small, large) = ([width / 2, height / 2 + 1], [width + 9, 2 * height]);
+        let mut host = live.begin(settings.clone()).unwrap();
+        let mut stream = live.begin_for(settings.clone(), large, |_| ControlFlow::Continue(())).unwrap();
+        let give = |stream: &mut Stream, host: &mut Stream, size: [usize; 2], count: usize| {
+            for frame in scenes(size).iter().take(count) {
+                let expected = host.frame(&fitted(frame, &settings)).unwrap();
+                assert!(stream.frame(frame).unwrap() == expected, "{size:?} {settings:?}");
+            }
+        };
+        give(&mut stream, &mut host, large, 3);
+        // Nothing expected these, and they come once each.
+        give(&mut stream, &mut host, small, 1);
+        give(&mut stream, &mut host, [width, height], 2);
+        give(&mut stream, &mut host, [1, 3], 1);
+        let known = stream.memory_bytes();
+        give(&mut stream, &mut host, large, 3);
+        assert_eq!(stream.memory_bytes(), known, "there is one already");
+        until_prepared(&mut stream, &mut host, &scenes(small)[0]);
+        give(&mut stream, &mut host, small, 6);
+        // Another fit is another network, which goes on as well.
+        let fit = if settings.fit == Fit::Pad { Fit::Crop } else { Fit::Pad };
+        let change = settings.clone().fit(fit);
+        for stream in [&mut stream, &mut host] {
+            stream.change(change.clone()).unwrap();
+            stream.settle().unwrap();
+        }
+        for frame in scenes(small) {
+            let expected = host.frame(&fitted(&frame, &change)).unwrap();
+            assert!(stream.frame(&frame).unwrap() == expected, "{change:?}");
+        }
+    }
+}
+
+/// What is planned for frames of a size is what is held; if that is too much, frames are fitted on the host.
+#[test]
+fn without_memory_for_it_frames_are_fitted_on_the_host() {
+    let within = |bytes: usize| {
+        let options = LoadOptions::default().device(Device::Cpu).memory_budget(MemoryBudget::Bytes(bytes));
+        Live::new(model("live"), options).unwrap()
+    };
+    let free = live("live");
+    let first = settings(&free);
+    let size = [4 * first.width + 1, 3 * first.height];
+    let [plain, need] =
+        [free.estimate(&first), free.estimate_for(&first, size)].map(|e| e.unwrap().peak_bytes());
+    assert!(need >= plain + (size[0] * size[1] - first.width * first.height) * 3, "{need} {plain}");
+    let expected: Vec<RgbImage> = {
+        let mut stream = free.begin(first.clone()).unwrap();
+        scenes(size).iter().map(|frame| stream.frame(&fitted(frame, &first)).unwrap()).collect()
+    };
+    for (limit, held) in [(need, need), (need - 1, plain), (plain, plain)] {
+        let live = within(limit);
+        let mut stream = live.begin_for(first.clone(), size, |_| ControlFlow::Continue(())).unwrap();
+        for (frame, expected) in scenes(size).iter().zip(&expected) {
+            assert!(stream.frame(frame).unwrap() == *expected);
+            assert_eq!((stream.memory_bytes(), live.memory_bytes()), (held, held), "{limit}");
+        }
+    }
+    // One that was not expected takes the place of the one that was.
+    let live = within(need);
+    let mut stream = live.begin_for(first.clone(), size, |_| ControlFlow::Continue(())).unwrap();
+    stream.frame(&scenes(size)[0]).unwrap();
+    assert_eq!(stream.frame(&fitted(&scenes(size)[0], &first)).unwrap(), expected[0]);
+    assert!(live.memory_bytes() <= need);
+    assert!(within(plain - 1).begin_for(first, size, |_| ControlFlow::Continue(())).is_err());
 }

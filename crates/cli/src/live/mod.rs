@@ -82,7 +82,7 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
     let changes = changes((path, &text), &live, &settings)?;
     let settings = changes.at(0, &settings).unwrap_or(settings);
     let settings = kept(arguments, &live, settings, &mut display, &mut report)?;
-    let stream = live.begin_with(settings.clone(), |progress| {
+    let stream = live.begin_for(settings.clone(), [info.width, info.height], |progress| {
         drawing::show(&mut display, progress);
         interrupt::control_flow()
     });

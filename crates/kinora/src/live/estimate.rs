@@ -82,7 +82,8 @@ pub fn estimate_live(
     settings: &LiveSettings,
     precision: Precision,
 ) -> Result<LiveEstimate, GenerateError> {
-    Request { configs, settings, precision, backend: &CpuBackend::default(), unet: None }.estimate()
+    Request { configs, settings, precision, backend: &CpuBackend::default(), unet: None, input: None }
+        .estimate()
 }
 
 /// What the networks of a stream are planned for.
@@ -94,6 +95,8 @@ pub(crate) struct Request<'a> {
     pub backend: &'a dyn Backend,
     /// What LoRAs add to the UNet in the graph.
     pub unet: Option<&'a Adjustable<'a>>,
+    /// The width and height of the frames that come in, if they are known.
+    pub input: Option<[usize; 2]>,
 }
 
 impl Request<'_> {
@@ -121,10 +124,10 @@ impl Request<'_> {
 
     /// The network that draws frames; `None` if they are left as they are.
     pub fn frame(&self) -> Result<Option<Graph>, GenerateError> {
-        let Request { configs, settings, precision, unet, .. } = *self;
+        let Request { configs, settings, precision, unet, input, .. } = *self;
         settings.check(configs, precision)?;
         let schedule = configs.schedule(settings, Start::Picture)?;
-        let shape = schedule.map(|schedule| Shape::new(configs, settings, &schedule, Start::Picture));
+        let shape = schedule.map(|schedule| Shape::new(configs, settings, &schedule, Start::Picture, input));
         let Some(shape) = shape else { return Ok(None) };
         let graph = shape.graph(configs, precision)?;
         Ok(Some(match unet {

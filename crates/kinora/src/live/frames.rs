@@ -4,20 +4,28 @@ use std::collections::VecDeque;
 
 use kinora_graph::{DType, Graph, Tensor, TensorType, Value};
 use kinora_models::{
-    image::RgbImage,
+    image::{DifferenceBound, RgbImage},
     lora::STRENGTHS,
     networks::{
         NetworkError,
         denoise::SamplerNeeds,
-        frame::{FrameConfig, Start, StreamConfig, StreamGuidance},
+        frame::{FrameConfig, FrameInput, Start, StreamConfig, StreamGuidance},
         memory::{FRESH, rings},
     },
     schedulers::Schedule,
 };
 use kinora_runtime::{Carried, RunError, Tensors};
 
-use super::{Guidance, LiveConfigs, LiveSettings, cuts::is_cut, loading::Loaded, text::Embedding};
-use crate::image_to_video::{GenerateError, Noise, Precision, configs::COLOURS};
+use super::{
+    Guidance, LiveConfigs, LiveSettings,
+    cuts::{self, is_cut},
+    loading::Loaded,
+    text::Embedding,
+};
+use crate::{
+    image_to_video::{GenerateError, Noise, Precision, configs::COLOURS},
+    video::fit::Placement,
+};
 
 pub(super) const PART: &str = "live network";
 /// Where edges begin, and what is surely one, for the picture that a ControlNet is given.
@@ -30,6 +38,8 @@ const NOTHING_NEW: f64 = 1.0;
 pub(super) struct Shape {
     height: usize,
     width: usize,
+    /// The frames that come in, if the network fits them.
+    pub input: Option<FrameInput>,
     start: Start,
     steps: usize,
     guided: bool,
@@ -42,7 +52,18 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub fn new(configs: &LiveConfigs, settings: &LiveSettings, schedule: &Schedule, start: Start) -> Shape {
+    /// `input` is the width and height of the frames that come in, if they are known. A ControlNet reads the edges of fitted
+    /// frames, which are found on the host: there, frames are fitted before.
+    pub fn new(
+        configs: &LiveConfigs,
+        settings: &LiveSettings,
+        schedule: &Schedule,
+        start: Start,
+        input: Option<[usize; 2]>,
+    ) -> Shape {
+        let &LiveSettings { width, height, fit, background, .. } = settings;
+        let fits = start == Start::Picture && configs.control.is_none();
+        let input = input.filter(|&size| fits && size != [width, height]);
         let batched = settings.is_batched() && start == Start::Picture;
         let batch = batched.then_some(match settings.guidance {
             Guidance::None => StreamGuidance::None,
@@ -53,6 +74,7 @@ impl Shape {
         Shape {
             height: settings.height,
             width: settings.width,
+            input: input.map(|[width, height]| FrameInput { width, height, fit, background }),
             start,
             steps: schedule.timesteps.len(),
             guided: settings.guidance == Guidance::Full && !batched,
@@ -70,7 +92,7 @@ impl Shape {
             autoencoder: configs.autoencoder.clone(),
             height: self.height,
             width: self.width,
-            input: None,
+            input: self.input,
             start: self.start,
             steps: self.steps,
             guided: self.guided,
@@ -81,6 +103,28 @@ impl Shape {
             control: configs.control.clone().filter(|_| self.control),
             dtype: precision.dtype(),
         }
+    }
+
+    /// The same for frames that are fitted before.
+    pub fn of_fitted(self) -> Shape {
+        Shape { input: None, ..self }
+    }
+
+    /// The width and height of the frames that it is given.
+    pub fn given_size(&self) -> [usize; 2] {
+        self.input.map_or([self.width, self.height], |input| [input.width, input.height])
+    }
+
+    /// A frame that it was given, in its own size.
+    fn fitted(&self, frame: &RgbImage) -> Result<RgbImage, GenerateError> {
+        let Some(FrameInput { fit, background, .. }) = self.input else { return Ok(frame.clone()) };
+        let placement = Placement::new(fit, frame.size(), [self.width, self.height])?;
+        Ok(placement.forward(frame, background)?)
+    }
+
+    /// Whether a frame keeps something of the one before, unless a cut lies between them.
+    fn keeps(&self) -> bool {
+        self.blended || self.memory > 0
     }
 
     /// The graph of its network.
@@ -137,6 +181,18 @@ pub(super) struct Given<'a> {
     pub strengths: &'a [f64],
 }
 
+/// What a network leaves to another that goes on with its row of frames.
+#[derive(Debug)]
+pub(super) struct Row {
+    state: Tensors,
+    /// The last frame, fitted, if cuts are looked for.
+    frame: Option<RgbImage>,
+    filled: bool,
+    copies: usize,
+    alone: VecDeque<bool>,
+    late: usize,
+}
+
 /// A network that draws frames.
 #[derive(Debug)]
 pub(super) struct Frames {
@@ -151,6 +207,10 @@ pub(super) struct Frames {
     /// What a frame reads, and what it leaves: written again for every frame.
     inputs: Tensors,
     results: Tensors,
+    /// Rules out cuts between frames that the network fits, if they are looked for.
+    bound: Option<DifferenceBound>,
+    /// The row that it goes on with, until it draws.
+    taken: Option<Row>,
     /// Whether there is a frame before the next one.
     begun: bool,
     /// Whether frames of this row are in work: otherwise the next one takes all places.
@@ -174,13 +234,17 @@ impl Frames {
             noise: None,
             inputs: Tensors::new(),
             results: Tensors::new(),
+            bound: shape.input.filter(|_| shape.keeps()).map(|FrameInput { fit, width, height, .. }| {
+                DifferenceBound::new(fit, [width, height], [shape.width, shape.height], cuts::ROWS)
+            }),
+            taken: None,
             begun: false,
             filled: false,
             copies: 0,
             alone: VecDeque::new(),
             late: 0,
         };
-        frames.begin()?;
+        frames.begin(Tensors::new())?;
         Ok(frames)
     }
 
@@ -198,6 +262,38 @@ impl Frames {
     pub fn forget(&mut self) {
         self.begun = false;
         self.filled = false;
+        self.taken = None;
+    }
+
+    /// What another network of this shape, but for the frames that come in, needs to go on with the row. `None` if none has begun.
+    pub fn hand_over(&mut self) -> Result<Option<Row>, GenerateError> {
+        if !self.begun {
+            return Ok(None);
+        }
+        let (state, frame) = match self.taken.take() {
+            Some(row) => (row.state, row.frame),
+            None => (self.loaded.network.handed_on().map_err(failed)?, self.last_fitted()?),
+        };
+        let alone = std::mem::take(&mut self.alone);
+        Ok(Some(Row { state, frame, filled: self.filled, copies: self.copies, alone, late: self.late }))
+    }
+
+    /// Goes on with a row of another network, or begins one.
+    pub fn take_over(&mut self, row: Option<Row>) {
+        self.forget();
+        if let Some(row) = row {
+            (self.filled, self.copies, self.late) = (row.filled, row.copies, row.late);
+            self.alone.clone_from(&row.alone);
+            self.begun = true;
+            self.taken = Some(row);
+        }
+    }
+
+    /// The last frame, fitted, if cuts are looked for.
+    fn last_fitted(&self) -> Result<Option<RgbImage>, GenerateError> {
+        let Some(last) = self.inputs.get("frame").filter(|_| self.shape.keeps()) else { return Ok(None) };
+        let [width, height] = self.shape.given_size();
+        self.shape.fitted(&RgbImage::new(width, height, last.bytes().to_vec())?).map(Some)
     }
 
     /// Forgets the frames in work. The next one is blended with the last result all the same.
@@ -296,10 +392,10 @@ impl Frames {
         Ok(drawn)
     }
 
-    /// Draws a frame from one of this size, or from noise alone.
+    /// Draws a frame from one of the size that it is given, or from noise alone.
     pub fn draw(&mut self, frame: Option<&RgbImage>, blend: f64) -> Result<RgbImage, GenerateError> {
         let Shape { height, width, memory, control, .. } = self.shape;
-        let cut = frame.is_some_and(|frame| self.cuts_to(frame));
+        let cut = frame.map_or(Ok(false), |frame| self.cuts_to(frame))?;
         if let Some(frame) = frame {
             self.give("frame", frame)?;
             if control {
@@ -309,8 +405,10 @@ impl Frames {
         }
         // There is nothing to blend the first frame of a stream or of a scene with.
         let alone = cut || !self.begun;
-        if !self.begun {
-            self.begin()?;
+        match self.taken.take() {
+            Some(row) => self.begin(row.state)?,
+            None if !self.begun => self.begin(Tensors::new())?,
+            None => {}
         }
         if memory > 0 {
             let fresh = if alone { 1.0_f32 } else { 0.0 };
@@ -352,13 +450,29 @@ impl Frames {
     }
 
     /// Whether a frame begins another scene, of which nothing that came before is to be kept.
-    fn cuts_to(&self, frame: &RgbImage) -> bool {
-        let Shape { width, blended, memory, .. } = self.shape;
-        let keeps = (blended || memory > 0) && self.begun;
-        let before = self.inputs.get("frame").map(Tensor::bytes).filter(|_| keeps);
-        before.is_some_and(|before| {
-            before.len() == frame.bytes().len() && is_cut(before, frame.bytes(), width * COLOURS)
-        })
+    /// Fitted frames are compared, whoever fits them.
+    fn cuts_to(&self, frame: &RgbImage) -> Result<bool, GenerateError> {
+        let Shape { width, height, .. } = self.shape;
+        if !(self.shape.keeps() && self.begun) {
+            return Ok(false);
+        }
+        let cut = |before: &[u8], frame: &[u8]| {
+            before.len() == frame.len() && is_cut(before, frame, width * COLOURS)
+        };
+        let before = match &self.taken {
+            Some(row) => row.frame.clone(),
+            None => {
+                let Some(before) = self.inputs.get("frame").map(Tensor::bytes) else { return Ok(false) };
+                let Some(bound) = &self.bound else { return Ok(cut(before, frame.bytes())) };
+                // Fitting takes longer than a look.
+                if cuts::is_ruled_out(bound.of(before, frame.bytes()), height, width * COLOURS) {
+                    return Ok(false);
+                }
+                self.last_fitted()?
+            }
+        };
+        let Some(before) = before else { return Ok(false) };
+        Ok(cut(before.bytes(), self.shape.fitted(frame)?.bytes()))
     }
 
     /// Sets a picture that the next frame reads. The tensor of the frame before is written again: new memory would cost more
@@ -369,19 +483,21 @@ impl Frames {
                 tensor.bytes_mut().copy_from_slice(picture.bytes());
             }
             _ => {
-                let shape = [1, self.shape.height, self.shape.width, COLOURS];
+                let shape = [1, picture.height(), picture.width(), COLOURS];
                 self.inputs.insert(name.to_owned(), Tensor::from_slice(shape, picture.bytes())?);
             }
         }
         Ok(())
     }
 
-    /// Begins a row of frames, with zeros in the place of what a frame before would have handed on.
-    fn begin(&mut self) -> Result<(), GenerateError> {
+    /// Begins a row of frames, or goes on with one by what its last frame handed on. In the place of what is absent are zeros.
+    fn begin(&mut self, mut state: Tensors) -> Result<(), GenerateError> {
         let carried: Vec<(&str, &str)> =
             self.handed_on.iter().map(|state| (&*state.result, &*state.input)).collect();
-        let zeros = |state: &HandedOn| (state.input.clone(), Tensor::zeros(state.ty.clone()));
-        let first: Tensors = self.handed_on.iter().map(zeros).collect();
+        let first = self.handed_on.iter().map(|HandedOn { input, ty, .. }| {
+            (input.clone(), state.remove(input).unwrap_or_else(|| Tensor::zeros(ty.clone())))
+        });
+        let first: Tensors = first.collect();
         self.loaded.network.begin_frames(Carried(&carried), &first).map_err(failed)
     }
 }

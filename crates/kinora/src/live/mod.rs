@@ -13,7 +13,9 @@
 //!
 //! A frame is one graph, from bytes to bytes, and on a GPU one launch. Prompts, timesteps and noise are computed when they
 //! change, not for every frame. A [`Stream`] keeps a network for each of the last shapes that it was asked for; all of them share
-//! their weights. A change that needs a new one is made ready beside the stream, which goes on until it is.
+//! their weights. A change that needs a new one is made ready beside the stream, which goes on until it is. Frames of another size
+//! than the settings' are fitted to it, to the same bytes wherever it is done: by the network if it is built for their size
+//! ([`Live::begin_for`], or after frames of that size have come), otherwise on the host.
 
 mod changes;
 mod configs;
@@ -293,8 +295,28 @@ impl Live {
     /// # Errors
     /// If the settings are refused, or a network cannot be planned.
     pub fn estimate(&self, settings: &LiveSettings) -> Result<LiveEstimate, GenerateError> {
+        self.estimate_of(settings, None)
+    }
+
+    /// The same for frames of a known width and height, as [`Live::begin_for`] takes them.
+    ///
+    /// # Errors
+    /// As [`Live::estimate`].
+    pub fn estimate_for(
+        &self,
+        settings: &LiveSettings,
+        input: [usize; 2],
+    ) -> Result<LiveEstimate, GenerateError> {
+        self.estimate_of(settings, Some(input))
+    }
+
+    fn estimate_of(
+        &self,
+        settings: &LiveSettings,
+        input: Option<[usize; 2]>,
+    ) -> Result<LiveEstimate, GenerateError> {
         let unet = self.0.folders.adjustable(&self.0.unet)?;
-        Request { unet: Some(&unet), ..self.request(settings) }.estimate()
+        Request { unet: Some(&unet), input, ..self.request(settings) }.estimate()
     }
 
     /// The memory that all streams of the model hold together, in bytes, with the text encoders: what the memory limit is for.
@@ -312,7 +334,7 @@ impl Live {
 
     fn request<'a>(&'a self, settings: &'a LiveSettings) -> Request<'a> {
         let Model { configs, precision, backend, .. } = &*self.0;
-        Request { configs, settings, precision: *precision, backend: &**backend, unet: None }
+        Request { configs, settings, precision: *precision, backend: &**backend, unet: None, input: None }
     }
 
     /// Begins a stream: reads the weights, unless another stream has, and prepares the first frame.
@@ -332,7 +354,21 @@ impl Live {
         settings: LiveSettings,
         mut observe: impl FnMut(&crate::image_to_video::Progress<'_>) -> ControlFlow<()> + Send,
     ) -> Result<Stream, GenerateError> {
-        Stream::begin(self.0.clone(), settings, Start::Picture, &mut observe)
+        Stream::begin(self.0.clone(), settings, Start::Picture, None, &mut observe)
+    }
+
+    /// As [`Live::begin_with`], for frames of a known width and height, which need not be the settings': the first network fits
+    /// them on the device, if there is memory for it. Frames of any size may be given all the same.
+    ///
+    /// # Errors
+    /// As [`Live::begin_with`].
+    pub fn begin_for(
+        &self,
+        settings: LiveSettings,
+        input: [usize; 2],
+        mut observe: impl FnMut(&crate::image_to_video::Progress<'_>) -> ControlFlow<()> + Send,
+    ) -> Result<Stream, GenerateError> {
+        Stream::begin(self.0.clone(), settings, Start::Picture, Some(input), &mut observe)
     }
 
     /// Draws one picture from the prompt alone.
@@ -345,7 +381,7 @@ impl Live {
         mut observe: impl FnMut(&crate::image_to_video::Progress<'_>) -> ControlFlow<()> + Send,
     ) -> Result<crate::RgbImage, GenerateError> {
         let settings = settings.clone().strength(1.0).blend(0.0).memory_frames(0);
-        Stream::begin(self.0.clone(), settings, Start::Noise, &mut observe)?.draw(None)
+        Stream::begin(self.0.clone(), settings, Start::Noise, None, &mut observe)?.draw(None)
     }
 }
 
@@ -381,7 +417,8 @@ impl Model {
             });
         }
         if let Some(schedule) = self.configs.schedule(settings, start)? {
-            Shape::new(&self.configs, settings, &schedule, start).graph(&self.configs, self.precision)?;
+            let shape = Shape::new(&self.configs, settings, &schedule, start, None);
+            shape.graph(&self.configs, self.precision)?;
         }
         Ok(())
     }

@@ -38,6 +38,12 @@ pub struct Stream {
     networks: Vec<Frames>,
     /// Whether the first network has to be told what has changed.
     changed: bool,
+    /// The width and height of the frames that come in, if they are known and others than the settings'.
+    input: Option<[usize; 2]>,
+    /// The network for frames of that size that is being prepared.
+    fitting: Option<Fitting>,
+    /// Shapes that no network could be prepared for with these settings: their frames are fitted on the host.
+    refused: Vec<Shape>,
     glide: Option<Glide>,
     /// How many frames were given after the one that the last result shows.
     late: usize,
@@ -49,7 +55,15 @@ pub struct Stream {
 }
 
 /// What a change brings: its settings, and a network if none has their shape yet.
-type Made = Result<(Ready, Option<Frames>), GenerateError>;
+type Made = Result<(Ready, Option<Brought>), GenerateError>;
+
+/// A network that a change brings.
+#[derive(Debug)]
+struct Brought {
+    network: Frames,
+    /// The shape that was wanted, if it is another because there can be none for the size of the frames that come in.
+    refused: Option<Shape>,
+}
 
 /// A change that is being prepared, in a thread that ends with the stream.
 #[derive(Debug)]
@@ -57,6 +71,22 @@ struct Coming {
     settings: LiveSettings,
     thread: JoinHandle<Made>,
     stop: Arc<AtomicBool>,
+}
+
+/// A network for the size of the frames that come in, which is being prepared.
+#[derive(Debug)]
+struct Fitting {
+    shape: Shape,
+    thread: JoinHandle<Result<Frames, GenerateError>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Fitting {
+    /// Ends it, and waits until it has.
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.join();
+    }
 }
 
 /// Settings with everything that they need.
@@ -89,21 +119,27 @@ impl Stream {
         model: Arc<Model>,
         settings: LiveSettings,
         start: Start,
+        input: Option<[usize; 2]>,
         observe: &mut Observe<'_>,
     ) -> Result<Stream, GenerateError> {
-        let (now, network) = ready(&model, settings, start, &[], observe)?;
-        Ok(Stream {
+        let (now, network) = ready(&model, settings, (start, input), &[], observe)?;
+        let mut stream = Stream {
             model,
             start,
             now,
-            networks: network.into_iter().collect(),
+            networks: Vec::new(),
             changed: true,
+            input,
+            fitting: None,
+            refused: Vec::new(),
             glide: None,
             late: 0,
             coming: None,
             next: None,
             frames: 0,
-        })
+        };
+        network.into_iter().for_each(|brought| stream.keep_brought(brought));
+        Ok(stream)
     }
 
     /// The settings that the next frame is drawn with, unless a change is ready by then.
@@ -177,22 +213,19 @@ impl Stream {
         if same_text {
             let schedule = self.model.configs.schedule(&settings, self.start)?;
             let configs = &self.model.configs;
-            let shape = |schedule: &Schedule| Shape::new(configs, &settings, schedule, self.start);
-            let known = |schedule: &Schedule| shapes.contains(&shape(schedule));
+            let shape =
+                |schedule: &Schedule| Shape::new(configs, &settings, schedule, self.start, self.input);
+            let known = |schedule: &Schedule| is_known(&shapes, shape(schedule));
             if schedule.as_ref().is_none_or(known) {
                 let (positive, negative) = (self.now.positive.clone(), self.now.negative.clone());
                 self.apply(Ready { settings, positive, negative, schedule }, None);
                 return Ok(());
             }
         }
-        let (model, start, stop) = (self.model.clone(), self.start, Arc::new(AtomicBool::new(false)));
+        let (model, what, stop) =
+            (self.model.clone(), (self.start, self.input), Arc::new(AtomicBool::new(false)));
         let (wanted, stopped) = (settings.clone(), stop.clone());
-        let work = move || {
-            ready(&model, wanted, start, &shapes, &mut |_| match stopped.load(Ordering::Relaxed) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            })
-        };
+        let work = move || ready(&model, wanted, what, &shapes, &mut |_| until(&stopped));
         let thread = thread::Builder::new().name("live change".to_owned()).spawn(work);
         let thread = thread.map_err(|source| GenerateError::Thread { source })?;
         self.coming = Some(Coming { settings, thread, stop });
@@ -212,19 +245,71 @@ impl Stream {
         settled
     }
 
-    /// Draws a frame. An input of another size than the settings' is fitted to it.
+    /// Draws a frame. An input of another size than the settings' is fitted to it: by the network, if there is one for that
+    /// size, otherwise on the host. For a size that comes again a network is prepared beside the stream, if there is memory for it.
     ///
     /// # Errors
     /// [`GenerateError::Change`] if a change failed, which then has no effect: the frame was not drawn, and can be given again. If
     /// the input cannot be fitted; if the device fails.
     pub fn frame(&mut self, frame: &RgbImage) -> Result<RgbImage, GenerateError> {
         self.take_up(false)?;
+        let LiveSettings { width, height, .. } = self.now.settings;
+        let input = Some(frame.size()).filter(|&size| size != [width, height]);
+        let before = std::mem::replace(&mut self.input, input);
+        // One that comes again will come more often.
+        if input.is_some() && input == before {
+            self.prepare_input();
+        }
+        self.draw(Some(frame))
+    }
+
+    /// Takes up the network for the size of the frames that come in, or begins to prepare it. That it cannot be prepared is no
+    /// failure, whatever the reason: frames are then fitted on the host.
+    fn prepare_input(&mut self) {
+        let Some(wanted) = self.shape().filter(|shape| shape.input.is_some()) else { return };
+        if let Some(Fitting { shape, thread, .. }) =
+            self.fitting.take_if(|fitting| fitting.thread.is_finished())
+        {
+            match thread.join() {
+                Ok(Ok(network)) if shape == wanted => self.keep(network),
+                // Meanwhile another is wanted.
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) if error.lacks_memory() && self.drop_idle() => {}
+                _ => self.refused.push(shape),
+            }
+        }
+        let there = self.networks.iter().any(|network| network.shape == wanted);
+        if there || self.fitting.is_some() || self.coming.is_some() || self.refused.contains(&wanted) {
+            return;
+        }
+        let (model, stop) = (self.model.clone(), Arc::new(AtomicBool::new(false)));
+        let stopped = stop.clone();
+        let work = move || model.frames(wanted, &mut |_| until(&stopped));
+        match thread::Builder::new().name("live input".to_owned()).spawn(work) {
+            Ok(thread) => self.fitting = Some(Fitting { shape: wanted, thread, stop }),
+            Err(_) => self.refused.push(wanted),
+        }
+    }
+
+    /// Keeps a network behind the one that drew the last frame, which it may go on for.
+    fn keep(&mut self, network: Frames) {
+        self.networks.insert(self.networks.len().min(1), network);
+        self.networks.truncate(KEPT);
+    }
+
+    fn keep_brought(&mut self, Brought { network, refused }: Brought) {
+        self.keep(network);
+        self.refused.extend(refused);
+    }
+
+    /// A frame in the size of the settings.
+    fn fitted(&self, frame: &RgbImage) -> Result<RgbImage, GenerateError> {
         let LiveSettings { width, height, fit, background, .. } = self.now.settings;
         if frame.size() == [width, height] {
-            return self.draw(Some(frame));
+            return Ok(frame.clone());
         }
         let placement = Placement::new(fit, frame.size(), [width, height])?;
-        self.draw(Some(&placement.forward(frame, background)?))
+        Ok(placement.forward(frame, background)?)
     }
 
     pub(super) fn draw(&mut self, frame: Option<&RgbImage>) -> Result<RgbImage, GenerateError> {
@@ -232,6 +317,10 @@ impl Stream {
         let drawn = match self.shape() {
             Some(shape) => {
                 self.bring_forward(shape)?;
+                let given_size = self.networks.first().map(|network| network.shape.given_size());
+                let fitted = frame.filter(|frame| Some(frame.size()) != given_size);
+                let fitted = fitted.map(|frame| self.fitted(frame)).transpose()?;
+                let frame = fitted.as_ref().or(frame);
                 let positive = self.next_prompt()?;
                 let network = self.networks.first_mut().ok_or_else(nothing)?;
                 if let (true, Some(schedule)) = (self.changed, &self.now.schedule) {
@@ -250,7 +339,7 @@ impl Stream {
             None => {
                 self.networks.iter_mut().for_each(Frames::forget);
                 self.late = 0;
-                frame.cloned().ok_or_else(nothing)?
+                self.fitted(frame.ok_or_else(nothing)?)?
             }
         };
         self.frames += 1;
@@ -260,7 +349,13 @@ impl Stream {
     /// The shape of the network that draws the next frame. `None` if none does.
     fn shape(&self) -> Option<Shape> {
         let schedule = self.now.schedule.as_ref()?;
-        Some(Shape::new(&self.model.configs, &self.now.settings, schedule, self.start))
+        Some(Shape::new(&self.model.configs, &self.now.settings, schedule, self.start, self.input))
+    }
+
+    /// Where the network is that draws the next frame: one that fits it, or one that it is fitted for.
+    fn place(&self, wanted: Shape) -> Option<usize> {
+        let place = |shape: Shape| self.networks.iter().position(|network| network.shape == shape);
+        place(wanted).or_else(|| place(wanted.of_fitted()))
     }
 
     /// The prompt of the next frame: the one that was asked for, or one on the way there.
@@ -275,22 +370,37 @@ impl Stream {
         Ok(Arc::new(glide::between(&glide.from, &self.now.positive, glide.share())?))
     }
 
-    /// Puts the network of a shape first. It has one: changes bring theirs along.
-    fn bring_forward(&mut self, shape: Shape) -> Result<(), GenerateError> {
-        let at = self.networks.iter().position(|network| network.shape == shape);
-        let Some(at) = at else {
-            let network = self.model.frames(shape, &mut |_| ControlFlow::Continue(()))?;
-            self.networks.insert(0, network);
-            self.changed = true;
+    /// Puts the network of a shape first. It goes on with the row of the one that drew the last frame, if that differs in nothing
+    /// but the frames that come in. Changes bring their networks along, but a size that was not expected has none: then one
+    /// is loaded that frames of any size can be fitted for.
+    fn bring_forward(&mut self, wanted: Shape) -> Result<(), GenerateError> {
+        let at = self.place(wanted);
+        if at == Some(0) {
             return Ok(());
-        };
-        if at > 0 {
-            let mut network = self.networks.remove(at);
-            network.forget();
-            self.networks.insert(0, network);
-            self.changed = true;
         }
+        let row = match self.networks.first_mut() {
+            Some(before) if before.shape.of_fitted() == wanted.of_fitted() => before.hand_over()?,
+            _ => None,
+        };
+        let mut network = match at {
+            Some(at) => self.networks.remove(at),
+            None => self.load(wanted.of_fitted())?,
+        };
+        network.take_over(row);
+        self.networks.insert(0, network);
+        self.networks.truncate(KEPT);
+        self.changed = true;
         Ok(())
+    }
+
+    /// Loads a network now, in the place of idle ones if there is no room.
+    fn load(&mut self, shape: Shape) -> Result<Frames, GenerateError> {
+        loop {
+            match self.model.frames(shape, &mut |_| ControlFlow::Continue(())) {
+                Err(error) if error.lacks_memory() && self.drop_idle() => {}
+                made => return made,
+            }
+        }
     }
 
     /// Takes up the change that is ready, or waits for it, and begins to prepare the next. All errors are of changes.
@@ -312,14 +422,19 @@ impl Stream {
         made.and(next)
     }
 
-    /// Drops the network that was used the longest ago, unless the next frame needs it. Says whether there was one.
+    /// Drops the network that is prepared for the size of the frames that come in, or else the one that was used the longest ago,
+    /// unless the next frame needs it. Says whether there was one.
     fn drop_idle(&mut self) -> bool {
-        let needed = self.shape();
-        let idle = self.networks.iter().rposition(|network| Some(network.shape) != needed);
+        if let Some(fitting) = self.fitting.take() {
+            fitting.end();
+            return true;
+        }
+        let needed = self.shape().and_then(|wanted| self.place(wanted));
+        let idle = (0..self.networks.len()).rev().find(|&at| Some(at) != needed);
         idle.map(|at| self.networks.remove(at)).is_some()
     }
 
-    fn apply(&mut self, ready: Ready, network: Option<Frames>) {
+    fn apply(&mut self, ready: Ready, network: Option<Brought>) {
         let before = std::mem::replace(&mut self.now, ready);
         let frames = self.now.settings.glide;
         if before.settings.prompt != self.now.settings.prompt {
@@ -339,28 +454,43 @@ impl Stream {
             self.forget_in_work();
         }
         self.changed = true;
-        if let Some(network) = network {
-            self.networks.insert(0, network);
-            self.networks.truncate(KEPT);
-        }
+        self.refused.clear();
+        network.into_iter().for_each(|brought| self.keep_brought(brought));
     }
 }
 
-/// Ends the thread that prepares a change: a device must not be used when the program ends.
+/// Ends the threads that prepare something: a device must not be used when the program ends.
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(coming) = self.coming.take() {
             coming.stop.store(true, Ordering::Relaxed);
             let _ = coming.thread.join();
         }
+        if let Some(fitting) = self.fitting.take() {
+            fitting.end();
+        }
     }
 }
 
-/// Encodes the prompts, and loads a network if none has its shape.
+/// Goes on until it is to stop.
+fn until(stopped: &AtomicBool) -> ControlFlow<()> {
+    match stopped.load(Ordering::Relaxed) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    }
+}
+
+/// Whether there is a network of a shape, or one that its frames can be fitted for.
+fn is_known(shapes: &[Shape], wanted: Shape) -> bool {
+    shapes.contains(&wanted) || shapes.contains(&wanted.of_fitted())
+}
+
+/// Encodes the prompts, and loads a network if none has its shape. If there can be none for the size of the frames that come in,
+/// it is one that they are fitted for.
 fn ready(
     model: &Model,
     settings: LiveSettings,
-    start: Start,
+    (start, input): (Start, Option<[usize; 2]>),
     shapes: &[Shape],
     observe: &mut Observe<'_>,
 ) -> Made {
@@ -369,9 +499,15 @@ fn ready(
     let text = model.text(observe)?;
     let positive = text.encode(&settings.prompt)?;
     let negative = text.encode(&settings.negative_prompt)?;
-    let shape = schedule.as_ref().map(|schedule| Shape::new(&model.configs, &settings, schedule, start));
-    let network = match shape {
-        Some(shape) if !shapes.contains(&shape) => Some(model.frames(shape, observe)?),
+    let shape = |schedule: &Schedule| Shape::new(&model.configs, &settings, schedule, start, input);
+    let network = match schedule.as_ref().map(shape) {
+        Some(shape) if !is_known(shapes, shape) => Some(match model.frames(shape, observe) {
+            Err(GenerateError::Cancelled) => return Err(GenerateError::Cancelled),
+            Err(_) if shape.input.is_some() => {
+                Brought { network: model.frames(shape.of_fitted(), observe)?, refused: Some(shape) }
+            }
+            made => Brought { network: made?, refused: None },
+        }),
         _ => None,
     };
     Ok((Ready { settings, positive, negative, schedule }, network))
