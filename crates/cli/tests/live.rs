@@ -18,8 +18,10 @@ use std::{
 
 use kinora::{
     RgbImage,
+    photo::{Colour, Fit},
     video::{
         FrameRate, VideoFile, VideoOptions,
+        fit::Placement,
         input::{self, InputOptions},
     },
 };
@@ -152,6 +154,51 @@ fn changes_of_loras_that_are_not_there_are_refused() {
     fs::write(at.join("changes"), "{\"frame\": 1, \"lora\": {\"style\": 1e300}}\n").unwrap();
     let endless = refused(&["--lora", "style.safetensors"]);
     assert!(endless.contains("style = 1"), "{endless}");
+}
+
+/// A picture as a BMP file.
+fn bmp(picture: &RgbImage) -> Vec<u8> {
+    let [width, height] = picture.size();
+    let row = (width * 3).next_multiple_of(4);
+    let word = |number: usize| (number as u32).to_le_bytes();
+    let header = [54 + row * height, 0, 54, 40, width, height].map(word).concat();
+    let mut file = [&b"BM"[..], &header, &[1, 0, 24, 0]].concat();
+    file.resize(54, 0);
+    for y in (0..height).rev() {
+        file.extend(picture.row(y).iter().flat_map(|[red, green, blue]| [blue, green, red]));
+        file.resize(54 + row * (height - y), 0);
+    }
+    file
+}
+
+/// Whatever fits the frames, they are drawn as if they had had the model's size from the start.
+#[test]
+fn frames_of_a_video_may_have_any_sizes() {
+    let folder = folder(1);
+    let at = folder.path();
+    let sizes = [[80, 48], [80, 48], [33, 70], [80, 48], [64, 64], [33, 70], [33, 70], [33, 70], [33, 70]];
+    for name in ["raw", "fitted"] {
+        fs::create_dir(at.join(name)).unwrap();
+    }
+    for (number, [width, height]) in sizes.into_iter().enumerate() {
+        let byte = |i: usize| ((i * 7 + number * 9 + i / 80) % 256) as u8;
+        let picture = RgbImage::new(width, height, (0..width * height * 3).map(byte).collect()).unwrap();
+        let placement = Placement::new(Fit::Pad, [width, height], [64, 64]).unwrap();
+        let fitted = placement.forward(&picture, Colour::WHITE).unwrap();
+        fs::write(at.join(format!("raw/{number}.bmp")), bmp(&picture)).unwrap();
+        fs::write(at.join(format!("fitted/{number}.bmp")), bmp(&fitted)).unwrap();
+    }
+    let words = ["--prompt", "a harbour", "--seed", "7", "--fit", "pad", "--background", "white"];
+    for row in [&[][..], &["--blend", "0.4"], &["--stream-batch", "--steps", "2"]] {
+        for name in ["raw", "fitted"] {
+            let output = format!("{name}.y4m");
+            let place = ["live", name, "-o", &output, "--force"];
+            succeed(at, &[&place[..], &words, row].concat());
+        }
+        let drawn = frames(&at.join("raw.y4m"));
+        assert_eq!((drawn.len(), drawn[0].size()), (sizes.len(), [64, 64]));
+        assert!(drawn == frames(&at.join("fitted.y4m")), "{row:?}");
+    }
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 use kinora_cpu::CpuBackend;
 use kinora_cuda::{Architecture, kernels::Kernel};
+use kinora_graph::Graph;
+use kinora_models::{image::Fit, networks::frame::FrameInput};
 
 use super::{LiveConfigs, LiveSettings, estimate::Request};
 use crate::image_to_video::{GenerateError, Precision, kernels_of};
 
 /// The kernels that a stream runs on any GPU of a generation, each once: what a bundle for it has to contain, if no LoRA is turned
-/// while it runs.
+/// while it runs. Among them are those that fit frames of usual sizes; for a size that needs another the host does it.
 ///
 /// # Errors
 /// If the settings are refused, or there is no kernel for one of the model's ops.
@@ -19,15 +21,27 @@ pub fn live_kernels(
 ) -> Result<Vec<Kernel>, GenerateError> {
     let request =
         Request { configs, settings, precision, backend: &CpuBackend::default(), unet: None, input: None };
-    kernels_of(request.graphs()?.into_iter().map(|(_, _, graph)| graph), architecture)
+    let fits = if configs.control.is_none() { fits(settings) } else { Vec::new() };
+    kernels_of(request.graphs()?.into_iter().map(|(_, _, graph)| graph).chain(fits), architecture)
+}
+
+/// What fits frames to the settings: kernels depend on what the bytes of rows are multiples of, not on sizes.
+fn fits(settings: &LiveSettings) -> Vec<Graph> {
+    let &LiveSettings { width, height, background, .. } = settings;
+    let wider = [1, 2, 4, 16].map(|by| [width + by, 2 * height + by]);
+    let higher = [1, 2, 4, 16].map(|by| [width + by, 5 * height]);
+    let usual = [[640, 360], [640, 480], [1280, 720], [1920, 1080], [720, 1280], [1080, 1920]];
+    let sizes = wider.into_iter().chain(higher).chain(usual);
+    let inputs =
+        sizes.flat_map(|[width, height]| Fit::ALL.map(|fit| FrameInput { width, height, fit, background }));
+    // Some of a very large picture's have a size that no frame has.
+    inputs.filter_map(|input| input.graph([settings.width, settings.height]).ok()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use kinora_cpu::CpuOps;
     use kinora_cuda::{Chip, CudaOptions, Planned, kernels::KernelSet};
-
-    use kinora_models::image::Fit;
 
     use super::*;
 
@@ -77,6 +91,19 @@ mod tests {
             assert_eq!(fitted, expected, "{size:?} {fit}");
             assert_eq!(layers, plain, "{size:?} {fit}");
         }
+    }
+
+    #[test]
+    fn a_bundle_has_what_fits_frames() {
+        let configs = LiveConfigs::preset("sd-turbo").unwrap().tiny_autoencoder().unwrap();
+        let settings = LiveSettings::for_configs(&configs);
+        let kernels = live_kernels(&configs, &settings, Precision::F16, Architecture::HOPPER).unwrap();
+        let vectors = kernels.iter().filter(|kernel| kernel.entry == "resample_axis").flat_map(|kernel| {
+            kernel.constants.iter().filter(|(name, _)| *name == "VECTOR").map(|(_, value)| value.as_str())
+        });
+        let mut vectors: Vec<&str> = vectors.collect();
+        vectors.sort_unstable();
+        assert_eq!(vectors, ["2", "3", "4"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Frames of another size than the network's, fitted in the graph.
 
-use kinora_graph::{DType, GraphBuilder, Tensor, TensorType, ValueId};
+use kinora_graph::{DType, Graph, GraphBuilder, Phase, Tensor, TensorType, ValueId};
 
 use super::SETTINGS;
 use crate::{
@@ -30,6 +30,21 @@ pub struct FrameInput {
 }
 
 impl FrameInput {
+    /// The graph that fits a frame to a width and a height, by itself: `frame` becomes `fitted`.
+    ///
+    /// # Errors
+    /// If no image has such a size.
+    pub fn graph(&self, [width, height]: [usize; 2]) -> Result<Graph, NetworkError> {
+        let colours = self.background.0.len();
+        self.check(colours)?;
+        FrameInput { width, height, ..*self }.check(colours)?;
+        let mut g = GraphBuilder::new("fit");
+        let frame = g.input("frame", self.ty(colours), Phase::Step)?;
+        let fitted = self.fitted(&mut g, frame, [width, height])?;
+        g.output("fitted", fitted)?;
+        Ok(g.finish())
+    }
+
     pub(super) fn check(&self, colours: usize) -> Result<(), NetworkError> {
         let FrameInput { width, height, background, .. } = self;
         let size = RgbImage::check_size(*width, *height);
@@ -119,7 +134,6 @@ fn resized(
 #[cfg(test)]
 mod tests {
     use kinora_cpu::reference::evaluate;
-    use kinora_graph::Phase;
     use kinora_runtime::Tensors;
 
     use super::*;
@@ -141,14 +155,10 @@ mod tests {
     fn both(photo: &RgbImage, fit: Fit, [width, height]: [usize; 2]) -> [Vec<u8>; 2] {
         let background = Colour([3, 200, 40]);
         let input = FrameInput { width: photo.width(), height: photo.height(), fit, background };
-        input.check(3).unwrap();
-        let mut g = GraphBuilder::new("fit");
-        let frame = g.input("frame", input.ty(3), Phase::Step).unwrap();
-        let fitted = input.fitted(&mut g, frame, [width, height]).unwrap();
-        g.output("fitted", fitted).unwrap();
+        let graph = input.graph([width, height]).unwrap();
         let frame = Tensor::from_bytes(input.ty(3), photo.bytes()).unwrap();
         let mut results =
-            evaluate(&g.finish(), &Tensors::new(), &Tensors::from([("frame".to_owned(), frame)])).unwrap();
+            evaluate(&graph, &Tensors::new(), &Tensors::from([("frame".to_owned(), frame)])).unwrap();
         let fitted = results.remove("fitted").unwrap();
         assert_eq!(fitted.shape()[..], [1, height, width, 3]);
         let shaped = fit.apply(photo, width, height, background).unwrap();
@@ -176,6 +186,7 @@ mod tests {
         assert!(input.check(3).unwrap_err().to_string().contains("the input is 0×4"));
         let huge = FrameInput { width: usize::MAX, ..input };
         assert!(huge.check(3).is_err());
+        assert!(FrameInput { width: 4, ..input }.graph([8, 0]).is_err());
         let error = FrameInput { width: 4, ..input }.check(4).unwrap_err().to_string();
         assert!(error.contains("in_channels is 4"), "{error}");
     }
