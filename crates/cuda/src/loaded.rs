@@ -49,10 +49,9 @@ impl KernelPool {
     /// Keeps the kernels of a program.
     pub fn keep(&self, loaded: &LoadedKernels) {
         let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (kernel, function) in &loaded.functions {
-            pool.keep(kernel, function);
-        }
-        let let_go = pool.trim(IDLE, |function| !function.is_shared());
+        let replaced = loaded.functions.iter().filter_map(|(kernel, function)| pool.keep(kernel, function));
+        let mut let_go: Vec<Function> = replaced.collect();
+        let_go.extend(pool.trim(IDLE, |function| !function.is_shared()));
         // Unloading takes a while.
         drop(pool);
         drop(let_go);
@@ -91,10 +90,10 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
         Some(value.clone())
     }
 
-    /// Keeps a value in the place of the one that was there.
-    fn keep(&mut self, key: &K, value: &V) {
+    /// Keeps a value. Returns the one that was in its place.
+    fn keep(&mut self, key: &K, value: &V) -> Option<V> {
         self.clock += 1;
-        self.entries.insert(key.clone(), (value.clone(), self.clock));
+        Some(self.entries.insert(key.clone(), (value.clone(), self.clock))?.0)
     }
 
     /// Takes out all idle values but the last `most` that were used.

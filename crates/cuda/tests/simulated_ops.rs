@@ -335,6 +335,10 @@ fn a_blended_step_is_the_step_and_the_blend_to_the_bit() {
                 let expected = [bytes(&blended[0]), bytes(&apart[1])];
                 let got: Vec<Vec<u8>> = at_once.iter().map(bytes).collect();
                 assert_eq!(got, expected, "{plain:?} {set:?} {strength}");
+                // What adds nothing to a stream batch is blended away whole.
+                if strength == 1.0 {
+                    assert_eq!(at_once[0].to_f32(), previous.to_f32(), "{plain:?} {set:?}");
+                }
                 // At a cut the strength is 0.
                 if strength == 0.0 {
                     let (cut, next) = (at_once[0].to_f32(), apart[0].to_f32());

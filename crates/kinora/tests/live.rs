@@ -369,6 +369,32 @@ fn a_stream_batch_says_how_late_it_is() {
     assert_eq!(late(&mut stream, 6), 0);
 }
 
+/// A network that was put aside begins another row when it draws again, however it comes to the front.
+#[test]
+fn a_network_that_was_put_aside_has_forgotten_its_row() {
+    let free = live("live");
+    let first = settings(&free).blend(0.5);
+    let wide = first.clone().width(first.width * 2);
+    let mut stream = free.begin(first.clone()).unwrap();
+    stream.change(wide.clone()).unwrap();
+    stream.settle().unwrap();
+    let options = LoadOptions::default().device(Device::Cpu);
+    let options = options.memory_budget(MemoryBudget::Bytes(stream.memory_bytes()));
+    let live = Live::new(model("live"), options).unwrap();
+    let mut stream = live.begin(first.clone()).unwrap();
+    stream.frame(&input(&live, 0)).unwrap();
+    stream.change(wide).unwrap();
+    stream.settle().unwrap();
+    stream.frame(&picture(1, 2 * first.width, first.height)).unwrap();
+    // Back at once; then a change for which even the wide one is dropped in vain.
+    stream.change(first.clone()).unwrap();
+    stream.change(first.clone().width(first.width * 8).height(first.height * 8)).unwrap();
+    assert!(stream.settle().is_err());
+    assert_eq!(stream.settings(), &first);
+    let begun_anew = live.begin(first).unwrap().frame(&later(&live)).unwrap();
+    assert_eq!(stream.frame(&later(&live)).unwrap(), begun_anew);
+}
+
 /// The limit holds for the sum of everything: just enough is enough, and a byte less is not.
 #[test]
 fn one_limit_holds_for_all_networks_together() {

@@ -259,7 +259,10 @@ fn a_network_by_itself_is_a_folder_with_its_configuration() {
     assert_eq!(model.weights("vae", &Variant::Plain).unwrap().parameter_count(), 5);
     write("config.json", br#"{"_class_name": "UNet2DConditionModel"}"#);
     let error = ModelFolder::open(folder.path()).unwrap_err().to_string();
-    assert!(error.contains("config.json: the class of the model is UNet2DConditionModel; Kinora runs"), "{error}");
+    assert!(
+        error.contains("config.json: the class of the model is UNet2DConditionModel; Kinora runs"),
+        "{error}"
+    );
     write("config.json", br#"{"architectures": ["CLIPTextModel"]}"#);
     let error = ModelFolder::open(folder.path()).unwrap_err().to_string();
     assert!(error.contains("there is no _class_name"), "{error}");

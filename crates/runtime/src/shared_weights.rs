@@ -49,6 +49,9 @@ impl WeightSlot<'_> {
     }
 }
 
+/// The bytes of the largest constant that is remembered. Larger ones are tables of one network, not weights of a model.
+const LARGEST_CONSTANT: usize = 4096;
+
 /// How a weight is computed.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Expression {
@@ -63,7 +66,7 @@ enum Expression {
 }
 
 impl SharedWeights {
-    /// The number of a value. `None` if it depends on an input.
+    /// The number of a value. `None` if it depends on an input or a large constant.
     fn number(&self, graph: &Graph, value: ValueId) -> Option<WeightNumber> {
         let mut state = self.state();
         let mut found: HashMap<ValueId, WeightNumber> = HashMap::new();
@@ -77,6 +80,7 @@ impl SharedWeights {
             let described = graph.value(next);
             let expression = match &described.source {
                 Source::Parameter => Expression::Parameter(described.name.clone(), described.ty.clone()),
+                Source::Constant(tensor) if tensor.bytes().len() > LARGEST_CONSTANT => return None,
                 Source::Constant(tensor) => {
                     Expression::Constant(tensor.ty().clone(), tensor.bytes().to_vec())
                 }
@@ -99,7 +103,7 @@ impl SharedWeights {
         found.get(&value).copied()
     }
 
-    /// The place of a weight in the form that a device keeps it in. `None` if it depends on an input.
+    /// The place of a weight in the form that a device keeps it in. `None` if it depends on an input or a large constant.
     pub fn slot(&self, graph: &Graph, value: ValueId, form: String) -> Option<WeightSlot<'_>> {
         Some(WeightSlot { weights: self, key: (self.number(graph, value)?, form) })
     }

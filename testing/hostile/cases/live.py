@@ -14,7 +14,9 @@ from run import Run
 from .models import LIMIT, hostile_weights
 from .options import BYTES, NUMBERS, SIZES, WORDS
 
-SIDE, FRAMES = 64, 3
+# The model draws 64×64: the others are fitted.
+SIDES = [1, 48, 63, 64, 64, 130]
+FRAMES = 3
 ENDINGS = ["y4m", "gif", "mp4", "png", "rgb"]
 SETTINGS = {
     "prompt": '"a harbour"', "negative_prompt": '"fog"', "width": "64", "height": "64", "strength": "0.7", "steps": "2",
@@ -55,10 +57,12 @@ def written(output: str) -> list[str]:
     return [f"{stem}-{number:04}.png" for number in range(1, 200)] + [f".{output}.kinora"]
 
 
-def y4m(random: Random, tags: bytes = b"", frames: int = FRAMES) -> bytes:
-    """A small video of noise."""
-    header = b"YUV4MPEG2 W%d H%d F25:1 Ip A1:1 C420jpeg%s\n" % (SIDE, SIDE, tags)
-    frame = SIDE * SIDE * 3 // 2
+def y4m(random: Random, frames: int = FRAMES, usual: bool = False) -> bytes:
+    """A small video of noise, of the model's size if that is asked for."""
+    width, height = (64, 64) if usual else random.choices(SIDES, k=2)
+    header = b"YUV4MPEG2 W%d H%d F25:1 Ip A1:1 C420jpeg\n" % (width, height)
+    half = (width + 1) // 2 * ((height + 1) // 2)
+    frame = width * height + 2 * half
     return header + b"".join(b"FRAME\n" + random.randbytes(frame) for _ in range(frames))
 
 
@@ -73,7 +77,7 @@ def video(room: Room, random: Random) -> Run:
             name, content = random.choice(list({**clips, **kept, "video.y4m": y4m(random)}.items()))
             content = damaged(content, random)
         case "header":
-            content = y4m(random).replace(*random.choice(HEADERS), 1)
+            content = y4m(random, usual=True).replace(*random.choice(HEADERS), 1)
         case "picture":
             source = random.choice(room.supplies.photos)
             name, content = source.name, source.read_bytes()
@@ -88,6 +92,8 @@ def video(room: Room, random: Random) -> Run:
         case _:
             name, content = "video/0001.png", damaged(room.supplies.photo.read_bytes(), random)
             room.write("video/0002.png", room.supplies.photo.read_bytes())
+            # Another size.
+            room.write("video/0003.png", random.choice(room.supplies.photos).read_bytes())
             room.write("video/notes.txt", b"mine")
     path = room.write(name, content)
     source = "video" if kind == "folder" else name

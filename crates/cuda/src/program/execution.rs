@@ -23,10 +23,10 @@ pub(super) struct RunningNode {
 /// The launches of both phases. The program that holds this also holds the memory that they point to.
 #[derive(Debug)]
 pub(super) struct Executor {
+    /// The step as one launch. It is dropped before the kernels that it launches.
+    recorded: Option<ExecutableGraph>,
     clip: Vec<RunningNode>,
     step: Vec<RunningNode>,
-    /// The step as one launch.
-    recorded: Option<ExecutableGraph>,
     synchronise_every_launch: bool,
     /// Times every launch, if requested.
     timing: Option<Timing>,

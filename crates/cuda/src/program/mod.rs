@@ -51,15 +51,16 @@ pub struct Program {
     plan: Plan,
     options: CudaOptions,
     stream: Stream,
+    // What was recorded is dropped before the kernels that it launches.
+    feed: Option<Feed>,
+    /// The row of frames that has begun.
+    frames: Option<Frames>,
     executor: Executor,
     inputs: Inputs,
     outputs: Outputs,
     fault: FaultWord,
     /// Includes the kernel that counts steps, if the graph has an input for it.
     kernels: LoadedKernels,
-    feed: Option<Feed>,
-    /// The row of frames that has begun.
-    frames: Option<Frames>,
     arena: DeviceBuffer,
     /// Kept alive while launches point into it.
     _weights: Weights,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use kinora_graph::{DType, Graph, Tensor, TensorType, Value};
 use kinora_models::{
-    image::{DifferenceBound, RgbImage},
+    image::{Colour, DifferenceBound, RgbImage},
     lora::STRENGTHS,
     networks::{
         NetworkError,
@@ -63,7 +63,12 @@ impl Shape {
     ) -> Shape {
         let &LiveSettings { width, height, fit, background, .. } = settings;
         let fits = start == Start::Picture && configs.control.is_none();
-        let input = input.filter(|&size| fits && size != [width, height]);
+        let input = input.filter(|&size| fits && size != [width, height]).map(|size| {
+            // Where there are no bars, their colour makes no other network.
+            let bars = fit.filled(size, width, height) != [width, height];
+            let background = if bars { background } else { Colour::BLACK };
+            FrameInput { width: size[0], height: size[1], fit, background }
+        });
         let batched = settings.is_batched() && start == Start::Picture;
         let batch = batched.then_some(match settings.guidance {
             Guidance::None => StreamGuidance::None,
@@ -74,7 +79,7 @@ impl Shape {
         Shape {
             height: settings.height,
             width: settings.width,
-            input: input.map(|[width, height]| FrameInput { width, height, fit, background }),
+            input,
             start,
             steps: schedule.timesteps.len(),
             guided: settings.guidance == Guidance::Full && !batched,

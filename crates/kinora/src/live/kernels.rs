@@ -21,21 +21,23 @@ pub fn live_kernels(
 ) -> Result<Vec<Kernel>, GenerateError> {
     let request =
         Request { configs, settings, precision, backend: &CpuBackend::default(), unet: None, input: None };
-    let fits = if configs.control.is_none() { fits(settings) } else { Vec::new() };
-    kernels_of(request.graphs()?.into_iter().map(|(_, _, graph)| graph).chain(fits), architecture)
+    // They refuse settings that make no sense.
+    let graphs = request.graphs()?.into_iter().map(|(_, _, graph)| graph);
+    let fits = Some(settings).filter(|_| configs.control.is_none()).into_iter().flat_map(fits);
+    kernels_of(graphs.chain(fits), architecture)
 }
 
 /// What fits frames to the settings: kernels depend on what the bytes of rows are multiples of, not on sizes.
-fn fits(settings: &LiveSettings) -> Vec<Graph> {
+fn fits(settings: &LiveSettings) -> impl Iterator<Item = Graph> {
     let &LiveSettings { width, height, background, .. } = settings;
     let wider = [1, 2, 4, 16].map(|by| [width + by, 2 * height + by]);
     let higher = [1, 2, 4, 16].map(|by| [width + by, 5 * height]);
     let usual = [[640, 360], [640, 480], [1280, 720], [1920, 1080], [720, 1280], [1080, 1920]];
     let sizes = wider.into_iter().chain(higher).chain(usual);
-    let inputs =
-        sizes.flat_map(|[width, height]| Fit::ALL.map(|fit| FrameInput { width, height, fit, background }));
+    let inputs = sizes
+        .flat_map(move |[width, height]| Fit::ALL.map(|fit| FrameInput { width, height, fit, background }));
     // Some of a very large picture's have a size that no frame has.
-    inputs.filter_map(|input| input.graph([settings.width, settings.height]).ok()).collect()
+    inputs.filter_map(move |input| input.graph([width, height]).ok())
 }
 
 #[cfg(test)]

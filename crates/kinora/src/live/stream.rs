@@ -38,7 +38,7 @@ pub struct Stream {
     networks: Vec<Frames>,
     /// Whether the first network has to be told what has changed.
     changed: bool,
-    /// The width and height of the frames that come in, if they are known and others than the settings'.
+    /// The width and height of the frames that come in, if they are known.
     input: Option<[usize; 2]>,
     /// The network for frames of that size that is being prepared.
     fitting: Option<Fitting>,
@@ -246,38 +246,42 @@ impl Stream {
     }
 
     /// Draws a frame. An input of another size than the settings' is fitted to it: by the network, if there is one for that
-    /// size, otherwise on the host. For a size that comes again a network is prepared beside the stream, if there is memory for it.
+    /// size, otherwise on the host, for a network that takes fitted frames. The first frame of another size than the stream began with waits until that one
+    /// is loaded. For a size that comes again a network is prepared beside the stream, if there is memory for it.
     ///
     /// # Errors
     /// [`GenerateError::Change`] if a change failed, which then has no effect: the frame was not drawn, and can be given again. If
     /// the input cannot be fitted; if the device fails.
     pub fn frame(&mut self, frame: &RgbImage) -> Result<RgbImage, GenerateError> {
         self.take_up(false)?;
-        let LiveSettings { width, height, .. } = self.now.settings;
-        let input = Some(frame.size()).filter(|&size| size != [width, height]);
-        let before = std::mem::replace(&mut self.input, input);
+        let before = self.input.replace(frame.size());
+        self.take_up_fitting();
         // One that comes again will come more often.
-        if input.is_some() && input == before {
+        if before == self.input {
             self.prepare_input();
         }
         self.draw(Some(frame))
     }
 
-    /// Takes up the network for the size of the frames that come in, or begins to prepare it. That it cannot be prepared is no
-    /// failure, whatever the reason: frames are then fitted on the host.
+    /// Takes up the network for the size of the frames that come in, if it is ready. That it cannot be prepared is no failure, whatever
+    /// the reason: frames are then fitted on the host.
+    fn take_up_fitting(&mut self) {
+        let finished = self.fitting.take_if(|fitting| fitting.thread.is_finished());
+        let Some(Fitting { shape, thread, .. }) = finished else { return };
+        let (made, wanted) = (thread.join(), self.shape() == Some(shape));
+        match made {
+            Ok(Ok(network)) if wanted => self.keep(network),
+            // Meanwhile another is wanted.
+            _ if !wanted => {}
+            // The one that is coming may need what is idle.
+            Ok(Err(error)) if error.lacks_memory() && self.coming.is_none() && self.drop_idle() => {}
+            _ => self.refused.push(shape),
+        }
+    }
+
+    /// Begins to prepare a network for the size of the frames that come in, unless there is one.
     fn prepare_input(&mut self) {
         let Some(wanted) = self.shape().filter(|shape| shape.input.is_some()) else { return };
-        if let Some(Fitting { shape, thread, .. }) =
-            self.fitting.take_if(|fitting| fitting.thread.is_finished())
-        {
-            match thread.join() {
-                Ok(Ok(network)) if shape == wanted => self.keep(network),
-                // Meanwhile another is wanted.
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) if error.lacks_memory() && self.drop_idle() => {}
-                _ => self.refused.push(shape),
-            }
-        }
         let there = self.networks.iter().any(|network| network.shape == wanted);
         if there || self.fitting.is_some() || self.coming.is_some() || self.refused.contains(&wanted) {
             return;
@@ -378,10 +382,14 @@ impl Stream {
         if at == Some(0) {
             return Ok(());
         }
-        let row = match self.networks.first_mut() {
-            Some(before) if before.shape.of_fitted() == wanted.of_fitted() => before.hand_over()?,
-            _ => None,
-        };
+        let mut row = None;
+        if let Some(before) = self.networks.first_mut() {
+            if before.shape.of_fitted() == wanted.of_fitted() {
+                row = before.hand_over()?;
+            }
+            // When it draws again, it begins another row.
+            before.forget();
+        }
         let mut network = match at {
             Some(at) => self.networks.remove(at),
             None => self.load(wanted.of_fitted())?,

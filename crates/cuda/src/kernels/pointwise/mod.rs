@@ -42,7 +42,8 @@ fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn 
         Op::Scale(Scale { factor, offset }) => broadcast("p * x[0] + q", [*factor, *offset]),
         Op::Blend => function(blend(call)),
         Op::TemporalBlend(TemporalBlend { threshold: None }) => {
-            broadcast("x[0] + x[2] * (x[1] - x[0])", [0.0; 2])
+            // Exact for strengths of 0 and 1.
+            broadcast("fmaf(x[2], x[1], (1.0f - x[2]) * x[0])", [0.0; 2])
         }
         Op::TemporalBlend(TemporalBlend { threshold: Some(threshold) }) => {
             Box::new(BlendUnlessMoved::new(call, *threshold, plain))

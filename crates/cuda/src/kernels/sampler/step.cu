@@ -79,8 +79,9 @@ extern "C" __global__ void __launch_bounds__(threads)
         float previous[VECTOR];
         load(previous, at.previous + first);
         const float strength = *at.strength;
+        // Exact for strengths of 0 and 1.
 #pragma unroll
-        for (int i = 0; i < VECTOR; i++) next[i] += strength * (previous[i] - next[i]);
+        for (int i = 0; i < VECTOR; i++) next[i] = fmaf(strength, previous[i], (1.0f - strength) * next[i]);
     }
     store(at.next + first, next);
     if (EMIT_DENOISED) {

@@ -69,12 +69,18 @@ impl FrameInput {
         frame: ValueId,
         [width, height]: [usize; 2],
     ) -> Result<ValueId, NetworkError> {
-        let Placed { seen, filled } = self.fit.placed([self.width, self.height], width, height);
+        let Placed { mut seen, filled } = self.fit.placed([self.width, self.height], width, height);
         let size = |spans: [Span; 2]| spans.map(|span| span.len);
+        let down_first = down_first(size(seen), size(filled));
+        let mut x = frame;
+        // Rows that are cut off need not be resized.
+        if !down_first && seen[1].len < self.height {
+            x = g.slice("fit.seen", x, DOWN, seen[1].start, seen[1].len)?;
+            seen[1].start = 0;
+        }
         let across = (ACROSS, seen[0], filled[0].len);
         let down = (DOWN, seen[1], filled[1].len);
-        let passes = if down_first(size(seen), size(filled)) { [down, across] } else { [across, down] };
-        let mut x = frame;
+        let passes = if down_first { [down, across] } else { [across, down] };
         for (axis, seen, to) in passes {
             x = resized(g, x, axis, seen, to)?;
         }
