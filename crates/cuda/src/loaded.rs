@@ -174,7 +174,7 @@ mod tests {
     fn what_no_one_uses_is_let_go_but_for_the_last() {
         let mut pool: Recent<u32, Arc<u32>> = Recent::default();
         let used: Vec<Arc<u32>> = (0..10).map(Arc::new).collect();
-        used.iter().for_each(|value| pool.keep(value, value));
+        used.iter().for_each(|value| drop(pool.keep(value, value)));
         let is_idle = |value: &Arc<u32>| Arc::strong_count(value) == 1;
         assert!(pool.trim(3, is_idle).is_empty(), "all are used");
         // Of these, 1 was asked for last, and 7 is still used.
