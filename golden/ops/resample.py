@@ -49,10 +49,10 @@ def resample(family, name, shape, axis, to, start=0, seen=None):
     bytes = (family.normal(name, "x", shape=shape) * 90 + 128).clamp(0, 255).to(torch.uint8)
     bytes[:, : shape[1] // 2] = bytes[:, : shape[1] // 2] // 128 * 255
     results = []
-    for image in bytes.numpy():
-        image = image[start : start + seen] if axis == 1 else image[:, start : start + seen]
+    for picture in bytes.numpy():
+        part = picture[start : start + seen] if axis == 1 else picture[:, start : start + seen]
         size = (shape[2], to) if axis == 1 else (to, shape[1])
-        image = Image.fromarray(image.squeeze(-1) if mode == "L" else image, mode)
+        image = Image.fromarray(part.squeeze(-1) if mode == "L" else part, mode)
         results.append(torch.from_numpy(np.array(image.resize(size, Image.Resampling.LANCZOS))))
     first, weights = filter_tables(start, seen, to)
     inputs = {"x": bytes, "first": first, "weights": weights}
