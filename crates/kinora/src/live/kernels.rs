@@ -78,7 +78,7 @@ mod tests {
         layers
     }
 
-    /// All on the device: a launch for each pass of the resize, and one for bars.
+    /// All on the device: a launch for each pass of the resize, one for bars, and one if rows are cut off before they are resized.
     #[test]
     fn a_frame_of_another_size_is_fitted_by_a_few_launches() {
         let plain = layers(0.0, KernelSet::Fused);
@@ -86,6 +86,7 @@ mod tests {
             ([1280, 720], Fit::Crop, &["fit.across", "fit.down"][..]),
             ([1280, 720], Fit::Pad, &["fit.across", "fit.down", "fit.down.bars"]),
             ([512, 700], Fit::Crop, &["fit.down"]),
+            ([720, 1280], Fit::Crop, &["fit.seen", "fit.across", "fit.down"]),
             ([300, 900], Fit::Stretch, &["fit.down", "fit.across"]),
         ] {
             let mut layers = layers_for(Some((size, fit)), 0.0, KernelSet::Fused);

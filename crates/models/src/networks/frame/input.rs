@@ -74,7 +74,8 @@ impl FrameInput {
         let down_first = down_first(size(seen), size(filled));
         let mut x = frame;
         // Rows that are cut off need not be resized.
-        if !down_first && seen[1].len < self.height {
+        let across_first = !down_first && seen[0].len != filled[0].len;
+        if across_first && seen[1].len < self.height {
             x = g.slice("fit.seen", x, DOWN, seen[1].start, seen[1].len)?;
             seen[1].start = 0;
         }
