@@ -418,6 +418,8 @@ fn one_limit_holds_for_all_networks_together() {
     let wide = first.clone().width(first.width * 2);
     let both = {
         let mut stream = free.begin(first.clone()).unwrap();
+        // From here on, the size of the frames that come in is known.
+        stream.frame(&input(&free, 0)).unwrap();
         stream.change(wide.clone()).unwrap();
         stream.settle().unwrap();
         stream.memory_bytes()
