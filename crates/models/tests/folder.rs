@@ -134,7 +134,7 @@ fn an_index_that_names_something_unknown_is_refused_by_name() {
         ModelFolder::open(model.path()).unwrap_err().to_string()
     };
     let error = with(&|index| index["_class_name"] = json!("FluxPipeline"));
-    assert!(error.contains("is a FluxPipeline; Kinora runs StableVideoDiffusionPipeline"), "{error}");
+    assert!(error.contains("is FluxPipeline; Kinora runs StableVideoDiffusionPipeline"), "{error}");
     let error = with(&|index| index["unet"] = json!(["diffusers", "UNet2DConditionModel"]));
     assert!(error.contains("unet is a UNet2DConditionModel"), "{error}");
     assert!(error.contains("knows UNetSpatioTemporalConditionModel"), "{error}");
