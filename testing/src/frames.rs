@@ -1,7 +1,7 @@
 //! Frames in a row, on any backend: what one hands on is what the next one reads.
 
 use kinora_graph::{DType, Graph, GraphBuilder, Phase, Tensor, TensorType};
-use kinora_runtime::{Carried, Network, RunError, Tensors};
+use kinora_runtime::{Carried, Network, RunError, Stop, Tensors};
 
 const COUNT: usize = 5;
 /// The sum of a frame is the state of the next.
@@ -84,4 +84,23 @@ pub fn check(network: &mut dyn Network) {
     let short = tensors(&[("state", &[0.0])]);
     assert!(matches!(refused(network, CARRIED.0, &short), RunError::WrongType { .. }));
     assert!(matches!(refused(network, &[], &state), RunError::UnknownInput(name) if name == "state"));
+}
+
+/// Stops a frame of [`running_sum`] on a backend that can be stopped, and goes on with the row.
+pub fn check_stop(network: &mut dyn Network) {
+    let mut results = Tensors::new();
+    let ones = tensors(&[("frame", &[1.0; COUNT])]);
+    network.run_clip(&tensors(&[("factor", &[2.0])])).unwrap();
+    network.begin_frames(CARRIED, &tensors(&[("state", &[0.0; COUNT])])).unwrap();
+    network.run_frame(&ones, &mut results).unwrap();
+    let stop = Stop::new();
+    network.stop_on(&stop);
+    network.run_frame(&ones, &mut results).unwrap();
+    assert_eq!(results["shown"].to_f32(), [4.0; COUNT], "nobody has asked yet");
+    stop.request();
+    assert!(matches!(network.run_frame(&ones, &mut results), Err(RunError::Stopped)));
+    assert_eq!(network.handed_on().unwrap(), tensors(&[("state", &[2.0; COUNT])]));
+    network.stop_on(&Stop::new());
+    network.run_frame(&ones, &mut results).unwrap();
+    assert_eq!(results["shown"].to_f32(), [6.0; COUNT]);
 }

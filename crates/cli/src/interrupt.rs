@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use kinora::runtime::Stop;
 use serde_json::{Value, json};
 
 use crate::failure::{EXIT_INTERRUPTED, Failure};
@@ -27,6 +28,9 @@ static ENDING: Mutex<bool> = Mutex::new(false);
 static PHASE: AtomicU8 = AtomicU8::new(Phase::AtOnce as u8);
 /// Whether a download is under way, of which a part stays.
 static DOWNLOADING: AtomicBool = AtomicBool::new(false);
+
+/// The work that the first request stops.
+static STOPS: Mutex<Option<Stop>> = Mutex::new(None);
 
 /// What is reported of several clips if the program ends between them.
 static CLIPS: Mutex<Option<Clips>> = Mutex::new(None);
@@ -51,6 +55,9 @@ pub enum Phase {
     AtNextCase,
     /// A file is being written: every request waits for the next frame, which takes milliseconds.
     Writing,
+    /// A frame is being drawn for a file. The first request stops it, if it was named with [`stops`], and the file ends with the frame
+    /// before; the second does not wait for that.
+    Drawing,
 }
 
 impl Phase {
@@ -75,6 +82,15 @@ pub fn set_downloading(downloading: bool) {
 pub fn set_clips(reports: &[Value], made: usize, asked: usize) {
     let clips = Clips { reports: reports.to_vec(), made, asked };
     *CLIPS.lock().unwrap_or_else(PoisonError::into_inner) = Some(clips);
+}
+
+/// Names the work that the first request stops.
+pub fn stops(stop: Stop) {
+    *STOPS.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop.clone());
+    // It may have come before.
+    if requested() {
+        stop.request();
+    }
 }
 
 /// Whether the program was asked to end.
@@ -103,6 +119,18 @@ pub fn to_completion<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Draws a frame for a file that is being written: see [`Phase::Drawing`].
+pub fn drawing<T>(draw: impl FnOnce() -> T) -> T {
+    let change =
+        |from: Phase, to: Phase| PHASE.compare_exchange(from as u8, to as u8, SeqCst, SeqCst).is_ok();
+    let writing = change(Phase::Writing, Phase::Drawing);
+    let drawn = draw();
+    if writing {
+        change(Phase::Drawing, Phase::Writing);
+    }
+    drawn
+}
+
 /// Leaves the program's end to the listener if it has begun with it, so that not both of them report it.
 pub fn settle() {
     while *ENDING.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -115,7 +143,8 @@ pub fn settle() {
 fn ends_at_once(phase: u8, since: Option<Duration>) -> bool {
     let again = since.is_some();
     let same = since.is_some_and(|since| since < TOGETHER);
-    !same && (phase == Phase::AtOnce as u8 || (phase == Phase::AtNextCase as u8 && again))
+    let at_the_second = [Phase::AtNextCase, Phase::Drawing].iter().any(|&waits| phase == waits as u8);
+    !same && (phase == Phase::AtOnce as u8 || (at_the_second && again))
 }
 
 /// What the program may take to say that it was interrupted. Whoever reads its output may not be reading.
@@ -128,6 +157,9 @@ pub fn listen(json: bool) -> Result<(), Failure> {
         let mut ending = ENDING.lock().unwrap_or_else(PoisonError::into_inner);
         let first = REQUESTED.set(Instant::now()).is_ok();
         let since = REQUESTED.get().filter(|_| !first).map(Instant::elapsed);
+        if let Some(stop) = &*STOPS.lock().unwrap_or_else(PoisonError::into_inner) {
+            stop.request();
+        }
         *ending = ends_at_once(PHASE.load(SeqCst), since);
         if *ending {
             drop(ending);
@@ -200,6 +232,8 @@ mod tests {
         assert!(at(Phase::AtOnce, &[900]));
         assert!(!at(Phase::AtNextCase, &[]) && !at(Phase::AtNextCase, &[20]));
         assert!(at(Phase::AtNextCase, &[900]));
+        assert!(!at(Phase::Drawing, &[]) && !at(Phase::Drawing, &[20]));
+        assert!(at(Phase::Drawing, &[900]));
         assert!(!at(Phase::Writing, &[]) && !at(Phase::Writing, &[900]));
     }
 }

@@ -458,3 +458,61 @@ fn a_change_that_does_not_fit_is_left_out() {
     let (code, report) = limit("1MB");
     assert_eq!((code, &report["error"]["kind"]), (Some(1), &"memory".into()), "{report}");
 }
+
+/// What overflows is said, once, and the video goes on.
+#[test]
+fn a_lora_that_overflows_is_warned_about() {
+    let folder = folder(4);
+    lora(folder.path(), "peft", "huge.safetensors");
+    let path = folder.path().join("huge.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    let data = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    // Its numbers are f16: each becomes 61440, with the sign that it has.
+    for number in bytes[data..].as_chunks_mut::<2>().0 {
+        *number = [0x80, number[1] & 0x80 | 0x7B];
+    }
+    fs::write(&path, &bytes).unwrap();
+    let changes = "{\"frame\": 1, \"lora\": {\"huge\": 1}}\n{\"frame\": 3, \"lora\": {\"huge\": 0}}\n";
+    fs::write(folder.path().join("changes.jsonl"), changes).unwrap();
+    let words = ["live", "in.y4m", "-o", "out.png", "--precision", "f16", "--lora", "huge.safetensors:0"];
+    let output = succeed(folder.path(), &[&words[..], &["--changes", "changes.jsonl", "--json"]].concat());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let warnings: Vec<&str> =
+        json["warnings"].as_array().unwrap().iter().filter_map(|w| w.as_str()).collect();
+    let black: Vec<&&str> = warnings.iter().filter(|warning| warning.contains("all black")).collect();
+    assert!(matches!(black[..], [warning] if warning.starts_with("frame 1 ")), "{warnings:?}");
+}
+
+/// The files under a folder that begin as PNG files do, hidden ones too.
+#[cfg(unix)]
+fn pngs(folder: &Path) -> usize {
+    let found = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_png = |path: &Path| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"\x89PNG"));
+    found.map(|path| if path.is_dir() { pngs(&path) } else { usize::from(is_png(&path)) }).sum()
+}
+
+/// A frame of the second size takes minutes. Ctrl-C does not wait for it, and the video ends with the frame before.
+#[test]
+#[cfg(unix)]
+fn one_request_ends_a_long_frame_and_keeps_those_before() {
+    let folder = folder(3);
+    let change = "{\"frame\": 1, \"width\": 2048, \"height\": 2048}\n";
+    fs::write(folder.path().join("changes.jsonl"), change).unwrap();
+    let mut command = kinora(folder.path());
+    command.args(["live", "in.y4m", "-o", "out.png", "--changes", "changes.jsonl", "--json"]).args(MODEL);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    while pngs(folder.path()) == 0 {
+        assert_eq!(child.try_wait().unwrap(), None, "it has ended without a frame");
+        thread::sleep(Duration::from_millis(20));
+    }
+    // So that the second frame has begun.
+    thread::sleep(Duration::from_millis(1000));
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["stopped"], &json["frames"]), (&true.into(), &1.into()), "{json}");
+    assert_eq!(pngs(folder.path()), 1);
+    assert!(folder.path().join("out-0001.png").exists());
+}

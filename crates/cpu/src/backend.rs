@@ -6,7 +6,7 @@ use kinora_graph::{DType, Graph, Node, Op, Parameters, Tensor, passes::Evaluate,
 use kinora_profile::{Ceilings, Profiler};
 use kinora_runtime::{
     Backend, Carried, HostFrames, HostOps, LoadContext, Network, NetworkMemory, PlannedNetwork, RunError,
-    StepLoop, StepObserver, Tensors,
+    StepLoop, StepObserver, Stop, Tensors,
 };
 
 use crate::{
@@ -63,6 +63,10 @@ impl Network for Program {
     fn profile(&mut self, profiler: &Profiler, name: &str) -> Result<(), RunError> {
         self.profile(profiler, name);
         Ok(())
+    }
+
+    fn stop_on(&mut self, stop: &Stop) {
+        self.stop_on(stop);
     }
 
     fn run_clip(&mut self, inputs: &Tensors) -> Result<(), RunError> {

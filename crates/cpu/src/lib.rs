@@ -35,6 +35,7 @@ mod program;
 pub mod reference;
 pub mod simd;
 mod target;
+mod tasks;
 #[cfg(test)]
 mod testing;
 pub mod threads;

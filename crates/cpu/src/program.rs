@@ -13,7 +13,7 @@ use kinora_graph::{
 
 use kinora_profile::Profiler;
 use kinora_runtime::{
-    HostFrames, Loader, RunError, SharedWeights, StepLoop, StepObserver, Tensors, WeightSlot, tensors,
+    HostFrames, Loader, RunError, SharedWeights, StepLoop, StepObserver, Stop, Tensors, WeightSlot, tensors,
 };
 
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
     profile::Profiled,
     reference::ReferenceEvaluator,
     simd::Isa,
+    tasks,
     view::{View, ViewMut},
 };
 
@@ -116,6 +117,7 @@ impl Planned {
             clip_has_run: false,
             profiled: Profiled::default(),
             frames: None,
+            stop: Stop::new(),
         };
         program.load(parameters, shared)?;
         Ok(program)
@@ -156,6 +158,7 @@ pub struct Program {
     profiled: Profiled,
     /// The row of frames that has begun.
     pub(crate) frames: Option<HostFrames>,
+    stop: Stop,
 }
 
 /// The weight that another program holds, or else a new one, which others may share from now on; and whether it was held.
@@ -223,6 +226,11 @@ impl Program {
     /// Starts recording how long every layer takes, under this name for the program.
     pub fn profile(&mut self, profiler: &Profiler, name: &str) {
         self.profiled = Profiled::new(profiler, name, &self.graph, &self.plan);
+    }
+
+    /// Lets a request stop whatever runs: it then fails with [`RunError::Stopped`], also in the middle of a layer.
+    pub fn stop_on(&mut self, stop: &Stop) {
+        self.stop = stop.clone();
     }
 
     /// Runs the clip phase and one step with all inputs given, and returns all results.
@@ -402,10 +410,12 @@ impl Program {
         let steps = self.plan.steps(phase);
         let _phase = (!steps.is_empty()).then(|| self.profiled.phase(phase));
         for step in steps {
+            self.stop.check()?;
             let _layer = self.profiled.node(step.node);
-            self.run_node(step, base)?;
+            tasks::stoppable(&self.stop, || self.run_node(step, base))?;
         }
-        Ok(())
+        // It may have come in the middle of the last layer.
+        self.stop.check()
     }
 
     fn run_node(&self, step: &Step, base: *mut u8) -> Result<(), RunError> {

@@ -45,8 +45,8 @@ pub mod runtime {
     pub use kinora_runtime::{
         Backend, Candidates, Carried, DeviceError, DeviceErrorKind, DeviceLoad, HostFrames, HostOps,
         KernelSet, LoadContext, Loader, Network, NetworkMemory, PlannedNetwork, RunError, SharedWeights,
-        StepLoop, StepObserver, StepResults, Tensors, Tuning, TuningObserver, TuningProgress, TuningStage,
-        tensors,
+        StepLoop, StepObserver, StepResults, Stop, Tensors, Tuning, TuningObserver, TuningProgress,
+        TuningStage, tensors,
     };
 }
 

@@ -2,7 +2,7 @@
 //! `kinora-models`; here it is what a stream does with its settings.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-use std::{collections::BTreeMap, ops::ControlFlow, path::Path, sync::OnceLock, time::Duration};
+use std::{collections::BTreeMap, ops::ControlFlow, path::Path, sync::OnceLock, thread, time::Duration};
 
 use kinora::{
     Device, Live, LiveModel, LiveSettings, LoadOptions, ModelFolder, RgbImage,
@@ -737,7 +737,7 @@ fn until_prepared(stream: &mut Stream, host: &mut Stream, frame: &RgbImage) {
         if stream.memory_bytes() > before {
             return;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
     panic!("no network was prepared");
 }
@@ -812,4 +812,49 @@ fn without_memory_for_it_frames_are_fitted_on_the_host() {
     assert_eq!(stream.frame(&fitted(&scenes(size)[0], &first)).unwrap(), expected[0]);
     assert!(live.memory_bytes() <= need);
     assert!(within(plain - 1).begin_for(first, size, |_| ControlFlow::Continue(())).is_err());
+}
+
+/// A frame of this size takes minutes, and whoever ends the stream does not wait for it.
+#[test]
+fn a_stream_is_ended_in_the_middle_of_a_frame() {
+    let live = live("live");
+    let mut stream = live.begin(settings(&live).width(2048).height(2048)).unwrap();
+    let stop = stream.stop();
+    let ending = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        stop.request();
+    });
+    let frame = stream.frame(&input(&live, 0));
+    assert!(matches!(frame, Err(GenerateError::Cancelled)), "{frame:?}");
+    ending.join().unwrap();
+    // It is over, and others are not.
+    assert!(matches!(stream.change(settings(&live)), Err(GenerateError::Cancelled)));
+    assert!(matches!(stream.frame(&input(&live, 0)), Err(GenerateError::Cancelled)));
+    live.begin(settings(&live)).unwrap().frame(&input(&live, 0)).unwrap();
+}
+
+/// What a LoRA that overflows makes of a frame is not blended into those that follow.
+#[test]
+fn a_frame_that_is_not_finite_leaves_no_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/fixtures/lora");
+    let mut bytes = std::fs::read(fixtures.join("peft.safetensors")).unwrap();
+    let data = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+    // Its numbers are f16: each becomes 61440, with the sign that it has.
+    for number in bytes[data..].as_chunks_mut::<2>().0 {
+        number[1] = number[1] & 0x80 | 0x7B;
+        number[0] = 0x80;
+    }
+    let path = folder.path().join("huge.safetensors");
+    std::fs::write(&path, &bytes).unwrap();
+    let model = model("live").adjustable_lora("huge", Lora::open(&path).unwrap(), 0.0);
+    let options = LoadOptions::default().device(Device::Cpu).precision(Precision::F16);
+    let live = Live::new(model, options).unwrap();
+    let calm = settings(&live).blend(0.5);
+    let mut stream = live.begin(calm.clone()).unwrap();
+    let first = stream.frame(&input(&live, 0)).unwrap();
+    stream.change(calm.clone().lora_strength("huge", 1.0)).unwrap();
+    assert!(stream.frame(&input(&live, 0)).unwrap().is_black());
+    stream.change(calm).unwrap();
+    assert_eq!(stream.frame(&input(&live, 0)).unwrap(), first);
 }

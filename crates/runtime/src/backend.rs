@@ -9,7 +9,7 @@ use kinora_graph::{DType, Graph, Parameters, plan::Plan};
 use kinora_profile::{Ceilings, Profiler};
 use serde::Serialize;
 
-use crate::{Carried, RunError, SharedWeights, StepLoop, StepObserver, Tensors, TuningObserver};
+use crate::{Carried, RunError, SharedWeights, StepLoop, StepObserver, Stop, Tensors, TuningObserver};
 
 /// A device that runs networks.
 pub trait Backend: fmt::Debug + Send + Sync {
@@ -107,6 +107,10 @@ pub trait Network: fmt::Debug + Send {
     fn profile(&mut self, _profiler: &Profiler, _name: &str) -> Result<(), RunError> {
         Ok(())
     }
+
+    /// Lets a request stop the clip phase, a step or a frame that is running: it then fails with [`RunError::Stopped`], soon if it
+    /// would take seconds. What earlier steps and frames have left stays. A device whose steps take milliseconds may ignore it.
+    fn stop_on(&mut self, _stop: &Stop) {}
 
     /// Sets the inputs of the clip phase and runs what depends on them alone.
     ///

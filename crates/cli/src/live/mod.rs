@@ -87,6 +87,7 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
         interrupt::control_flow()
     });
     let stream = stream.map_err(drawing::failure)?;
+    interrupt::stops(stream.stop());
     display.end_stage();
     report.begin(&live, &settings, stream.tokens_left_out());
     report.warnings.extend(live.loras_kept_in_text().map(|(name, strength)| {
@@ -109,6 +110,7 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
         in_step: !arguments.realtime && is_stored(&arguments.input),
         given: 0,
         owed: VecDeque::new(),
+        overflowed: false,
     };
     drawer.run(source, (&output, &video), record.as_ref(), &mut display, &mut report)?;
     display.result(&report.summary(), &report.line());
@@ -134,6 +136,8 @@ struct Drawer<'a> {
     given: u64,
     /// The frames whose drawings have not come yet.
     owed: VecDeque<Owed>,
+    /// Whether a frame came out black.
+    overflowed: bool,
 }
 
 /// A frame whose drawing has not come yet.
@@ -171,22 +175,19 @@ impl Drawer<'_> {
                 Err(error) => return Err(error.into()),
             };
             display.advance("drawing frames", Unit::Frames, number, total.unwrap_or(number + 1));
-            let mut before_the_first = Vec::new();
-            for time in dropped {
-                self.change(number, (&mut file, display, report))?;
-                report.dropped += 1;
-                number += 1;
-                match &self.last {
-                    Some(last) => file.write_frame_at(last, time)?,
-                    None => before_the_first.push(time),
-                }
+            match self.advance(&mut number, frame, dropped, (&mut file, display, report)) {
+                Err(Failure::Interrupted) => break,
+                done => done?,
             }
-            self.change(number, (&mut file, display, report))?;
-            self.draw(number, frame, before_the_first, (&mut file, display, report))?;
-            number += 1;
         }
-        self.catch_up(&mut file)?;
-        if number == 0 {
+        if !interrupt::requested() {
+            match self.catch_up(&mut file) {
+                Err(Failure::Interrupted) => {}
+                done => done?,
+            }
+        }
+        // Without a single frame that was drawn, there is no video.
+        if number == 0 || self.last.is_none() {
             let name = self.arguments.input.display().to_string();
             let none = Failure::Input(InputError::NoFrames { name });
             return Err(if interrupt::requested() { Failure::Interrupted } else { none });
@@ -197,6 +198,30 @@ impl Drawer<'_> {
             // Ctrl-C is how a camera ends: the log is kept as the video is.
             record.keep(self.log.as_bytes())?;
         }
+        Ok(())
+    }
+
+    /// Draws the next frame, and shows the last one at the times of those that were dropped before it.
+    fn advance(
+        &mut self,
+        number: &mut u64,
+        frame: Frame,
+        dropped: Vec<Duration>,
+        (file, display, report): (&mut VideoFile, &mut Display, &mut Report),
+    ) -> Result<(), Failure> {
+        let mut before_the_first = Vec::new();
+        for time in dropped {
+            self.change(*number, (file, display, report))?;
+            report.dropped += 1;
+            *number += 1;
+            match &self.last {
+                Some(last) => file.write_frame_at(last, time)?,
+                None => before_the_first.push(time),
+            }
+        }
+        self.change(*number, (file, display, report))?;
+        self.draw(*number, frame, before_the_first, (file, display, report))?;
+        *number += 1;
         Ok(())
     }
 
@@ -216,9 +241,9 @@ impl Drawer<'_> {
             self.stream.forget_in_work();
         }
         report.changes += changes.len() as u64;
-        let mut left_out = self.pending.ask(&mut self.stream, &changes);
+        let mut left_out = self.pending.ask(&mut self.stream, &changes).map_err(drawing::failure)?;
         if !self.arguments.realtime {
-            left_out.extend(self.pending.settle(&mut self.stream));
+            left_out.extend(self.pending.settle(&mut self.stream).map_err(drawing::failure)?);
             if !left_out.is_empty() {
                 // The same again, so that what was in work ends here when the log is drawn, too.
                 let kept = self.stream.asked().clone();
@@ -261,16 +286,23 @@ impl Drawer<'_> {
         let began = Instant::now();
         let mut left_out = Vec::new();
         let drawn = loop {
-            match self.stream.frame(&image) {
+            match interrupt::drawing(|| self.stream.frame(&image)) {
                 // The frame was not drawn yet.
                 Err(GenerateError::Change(error)) => {
-                    left_out.extend(self.pending.refused(&mut self.stream, *error));
+                    let refused = self.pending.refused(&mut self.stream, *error);
+                    left_out.extend(refused.map_err(drawing::failure)?);
                 }
                 drawn => break drawn.map_err(drawing::failure)?,
             }
         };
         report.drawn(began.elapsed());
-        left_out.extend(self.pending.proceed(&mut self.stream));
+        if drawn.is_black() && !image.is_black() && !self.overflowed {
+            self.overflowed = true;
+            let warning = overflow(number);
+            display.warn(&warning);
+            report.warnings.push(warning);
+        }
+        left_out.extend(self.pending.proceed(&mut self.stream).map_err(drawing::failure)?);
         if !left_out.is_empty() {
             self.log += &Changes::line(number, &self.pending.asked(&self.stream));
         }
@@ -303,7 +335,7 @@ impl Drawer<'_> {
     fn catch_up(&mut self, file: &mut VideoFile) -> Result<(), Failure> {
         for _ in 0..MAX_STEPS {
             let Some(last) = self.owed.back() else { break };
-            let drawn = self.stream.frame(&last.image).map_err(drawing::failure)?;
+            let drawn = interrupt::drawing(|| self.stream.frame(&last.image)).map_err(drawing::failure)?;
             self.given += 1;
             self.write(&drawn, file)?;
         }
@@ -339,6 +371,14 @@ impl Drawer<'_> {
 fn is_stored(input: &Path) -> bool {
     let kind = |found: fs::Metadata| found.is_file() || found.is_dir();
     input.as_os_str() != "-" && fs::metadata(input).map_or(true, kind)
+}
+
+/// A warning about a drawing that is black although its frame is not. NaN becomes black.
+fn overflow(frame: u64) -> String {
+    format!(
+        "frame {frame} came out all black: its numbers have probably overflowed. Lower the strength of a LoRA, or try \
+         --precision bf16 or f32"
+    )
 }
 
 /// Says which changes are left out, and why: the stream goes on without them.

@@ -26,14 +26,18 @@ impl Pending {
         changes.fold(stream.settings().clone(), |settings, change| change.apply(&settings))
     }
 
-    /// Asks for changes. Returns why some are left out.
-    pub fn ask(&mut self, stream: &mut Stream, changes: &[Change]) -> Vec<GenerateError> {
+    /// Asks for changes. Returns why some are left out, here and below; it fails if the stream was ended.
+    pub fn ask(
+        &mut self,
+        stream: &mut Stream,
+        changes: &[Change],
+    ) -> Result<Vec<GenerateError>, GenerateError> {
         self.waiting.extend(changes.iter().cloned());
         self.proceed(stream)
     }
 
-    /// Has the stream make ready what waits, if it has time for it. Returns why some are left out.
-    pub fn proceed(&mut self, stream: &mut Stream) -> Vec<GenerateError> {
+    /// Has the stream make ready what waits, if it has time for it.
+    pub fn proceed(&mut self, stream: &mut Stream) -> Result<Vec<GenerateError>, GenerateError> {
         let mut left_out = Vec::new();
         while stream.asked() == stream.settings() {
             // What was coming has taken effect.
@@ -46,31 +50,38 @@ impl Pending {
             self.coming.extend(self.waiting.drain(..count));
             let settings =
                 self.coming.iter().fold(stream.settings().clone(), |now, change| change.apply(&now));
-            if let Err(error) = stream.change(settings) {
-                left_out.extend(self.refuse(error));
+            match stream.change(settings) {
+                Ok(()) => {}
+                Err(GenerateError::Cancelled) => return Err(GenerateError::Cancelled),
+                Err(error) => left_out.extend(self.refuse(error)),
             }
         }
-        left_out
+        Ok(left_out)
     }
 
-    /// The stream has refused what it was to make ready. Returns why some are left out.
-    pub fn refused(&mut self, stream: &mut Stream, error: GenerateError) -> Vec<GenerateError> {
+    /// The stream has refused what it was to make ready.
+    pub fn refused(
+        &mut self,
+        stream: &mut Stream,
+        error: GenerateError,
+    ) -> Result<Vec<GenerateError>, GenerateError> {
         let mut left_out: Vec<GenerateError> = self.refuse(error).into_iter().collect();
-        left_out.extend(self.proceed(stream));
-        left_out
+        left_out.extend(self.proceed(stream)?);
+        Ok(left_out)
     }
 
-    /// Waits until all have taken effect or are left out. Returns why some are.
-    pub fn settle(&mut self, stream: &mut Stream) -> Vec<GenerateError> {
+    /// Waits until all have taken effect or are left out.
+    pub fn settle(&mut self, stream: &mut Stream) -> Result<Vec<GenerateError>, GenerateError> {
         let mut left_out = Vec::new();
         while !self.coming.is_empty() {
             left_out.extend(match stream.settle() {
-                Ok(()) => self.proceed(stream),
-                Err(GenerateError::Change(error)) => self.refused(stream, *error),
-                Err(error) => self.refused(stream, error),
+                Ok(()) => self.proceed(stream)?,
+                Err(GenerateError::Cancelled) => return Err(GenerateError::Cancelled),
+                Err(GenerateError::Change(error)) => self.refused(stream, *error)?,
+                Err(error) => self.refused(stream, error)?,
             });
         }
-        left_out
+        Ok(left_out)
     }
 
     /// Leaves out what was coming if it is one change, and says why. Of several, one may be to blame: each is tried by itself.
@@ -112,10 +123,10 @@ mod tests {
             let mut stream = live.begin(first.clone())?;
             let (mut pending, mut left_out, mut from) = (Pending::default(), Vec::new(), 0);
             for count in &parts {
-                left_out.extend(pending.ask(&mut stream, &all[from..from + count]));
+                left_out.extend(pending.ask(&mut stream, &all[from..from + count])?);
                 from += count;
             }
-            left_out.extend(pending.settle(&mut stream));
+            left_out.extend(pending.settle(&mut stream)?);
             let expected = first.clone().prompt("snow").steps(2).strength(0.9);
             assert_eq!((stream.settings(), &pending.asked(&stream)), (&expected, &expected), "{parts:?}");
             let said: Vec<String> = left_out.iter().map(ToString::to_string).collect();
@@ -123,6 +134,11 @@ mod tests {
             assert!(said[0].contains("the live network needs"), "{said:?}");
             assert!(said[1].contains("blend is 5"), "{said:?}");
         }
+        // One that was ended refuses nothing more: it is asked no further.
+        let mut stream = live.begin(first)?;
+        stream.stop().request();
+        let asked = Pending::default().ask(&mut stream, &all);
+        assert!(matches!(asked, Err(GenerateError::Cancelled)), "{asked:?}");
         Ok(())
     }
 }

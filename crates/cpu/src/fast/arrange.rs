@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use kinora_graph::op::{Concat, Slice};
 
-use super::tasks;
-use crate::view::{View, ViewMut};
+use crate::{
+    tasks,
+    view::{View, ViewMut},
+};
 
 /// Bytes that a task copies.
 const TASK_BYTES: usize = 64 * 1024;

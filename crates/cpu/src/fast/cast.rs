@@ -5,12 +5,10 @@ use std::ops::Range;
 use half::{bf16, f16};
 use kinora_graph::DType;
 
-use super::{
-    blocks::{BLOCK, Block},
-    tasks,
-};
+use super::blocks::{BLOCK, Block};
 use crate::{
     simd::{Isa, Kernel, Simd, convert},
+    tasks,
     view::{View, ViewMut},
 };
 

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::{
-    blocks::{BLOCK, Block, Source, Target},
+use super::blocks::{BLOCK, Block, Source, Target};
+use crate::{
+    simd::{Isa, Kernel, Simd, UNROLL, load_up_to, store_up_to},
     tasks,
 };
-use crate::simd::{Isa, Kernel, Simd, UNROLL, load_up_to, store_up_to};
 
 /// A function of `N` values, on vectors. Implementations are `#[inline(always)]`, as kernels are.
 pub(crate) trait Elementwise<const N: usize>: Sync {

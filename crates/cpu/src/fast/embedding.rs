@@ -2,10 +2,13 @@
 
 use kinora_graph::op::TimestepEmbedding;
 
-use super::{blocks::small_vector, tasks};
+use super::blocks::small_vector;
 use kinora_runtime::RunError;
 
-use crate::view::{View, ViewMut};
+use crate::{
+    tasks,
+    view::{View, ViewMut},
+};
 
 /// A sinusoidal embedding of numbers. A few thousand values per clip: f64 throughout costs nothing measurable.
 pub(crate) fn timestep_embedding(op: &TimestepEmbedding, inputs: &[View<'_>], output: ViewMut<'_>) {

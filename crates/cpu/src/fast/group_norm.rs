@@ -13,9 +13,11 @@ use super::{
     elementwise::{Operand, Results, elementwise},
     norm::{Learned, NormaliseChannels},
     sums::{Moments, wide_moments},
+};
+use crate::{
+    simd::{Isa, Kernel, Simd, activation::Function, load_up_to, store_up_to},
     tasks,
 };
-use crate::simd::{Isa, Kernel, Simd, activation::Function, load_up_to, store_up_to};
 
 /// The memory of a group norm and its extents: source and target have `slabs · rows · channels` elements.
 pub(crate) struct Groups<'a> {

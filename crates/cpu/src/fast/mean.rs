@@ -8,10 +8,11 @@ use rayon::prelude::*;
 use super::{
     blocks::{BLOCK, Block, Source, Target},
     elementwise::{Sum, run},
-    sums, tasks,
+    sums,
 };
 use crate::{
     simd::{Isa, Kernel, Simd},
+    tasks,
     view::{View, ViewMut},
 };
 

@@ -19,7 +19,6 @@ mod resample_axis;
 mod sampler;
 mod softmax;
 mod sums;
-mod tasks;
 mod temporal;
 #[cfg(test)]
 mod tests;

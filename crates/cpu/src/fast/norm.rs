@@ -9,13 +9,13 @@ use super::{
     elementwise::{Elementwise, Operand, Results, elementwise, run},
     group_norm::{Groups, group_norm},
     sums::moments,
-    tasks,
 };
 use crate::{
     simd::{
         Isa, Kernel, Simd,
         activation::{Function, Identity, with_activation},
     },
+    tasks,
     view::{View, ViewMut},
 };
 

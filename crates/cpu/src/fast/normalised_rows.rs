@@ -7,11 +7,11 @@ use kinora_graph::op::{Activation, Norm};
 use super::{
     elementwise::run,
     norm::{Learned, NormaliseRow, RowStatistics},
-    tasks,
 };
 use crate::{
     gemm::{MatrixRows, Rows},
     simd::{Isa, Kernel, Simd, activation::with_activation},
+    tasks,
     view::View,
 };
 

@@ -5,13 +5,13 @@ use kinora_graph::op::{Gate, Scale};
 use super::{
     blocks::{Source, Target},
     elementwise::{Elementwise, Operand, Product, Results, Sum, elementwise},
-    tasks,
 };
 use crate::{
     simd::{
         Isa, Simd,
         activation::{Function, with_activation},
     },
+    tasks,
     view::{View, ViewMut},
 };
 

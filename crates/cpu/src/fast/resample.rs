@@ -7,10 +7,10 @@ use kinora_graph::op::{Interpolation, Pool, PoolKind, Upsample};
 use super::{
     blocks::{BLOCK, Block, Source, Target},
     elementwise::{Elementwise, Sum, Times, run},
-    tasks,
 };
 use crate::{
     simd::{Isa, Kernel, Simd},
+    tasks,
     view::{View, ViewMut},
 };
 

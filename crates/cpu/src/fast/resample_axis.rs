@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use kinora_graph::op::Resample;
 
-use super::tasks;
 use crate::{
     simd::{Isa, Kernel, Simd},
+    tasks,
     view::{View, ViewMut},
 };
 

@@ -8,12 +8,12 @@ use super::{
     blocks::{BLOCK, Block, Source, Target, small_vector},
     elementwise::Elementwise,
     pointwise::Mix,
-    tasks,
 };
 use kinora_runtime::RunError;
 
 use crate::{
     simd::{Isa, Kernel, Simd, load_up_to, store_up_to},
+    tasks,
     view::{View, ViewMut},
 };
 

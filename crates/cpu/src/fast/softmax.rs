@@ -6,10 +6,10 @@ use super::{
     blocks::{Source, Target},
     elementwise::{Elementwise, Times, run},
     sums::moments,
-    tasks,
 };
 use crate::{
     simd::{Isa, Kernel, Simd, math},
+    tasks,
     view::{View, ViewMut},
 };
 

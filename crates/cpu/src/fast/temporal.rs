@@ -8,10 +8,10 @@ use super::{
     blocks::{BLOCK, Source, Target},
     elementwise::{Operand, Results, elementwise},
     pointwise::Mix,
-    tasks,
 };
 use crate::{
     simd::{Isa, Kernel, Simd},
+    tasks,
     view::{View, ViewMut},
 };
 

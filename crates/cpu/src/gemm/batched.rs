@@ -2,12 +2,10 @@
 
 use std::cell::Cell;
 
-use rayon::prelude::*;
-
 use super::aligned::AlignedBuffer;
 use super::weights::Strides;
 use super::{Epilogue, PackedWeights, Rows, Values, multiply};
-use crate::simd::Isa;
+use crate::{simd::Isa, tasks};
 
 /// The memory layout of the right operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +56,8 @@ pub(crate) fn multiply_batched<R: Rows, E: Epilogue>(
         Layout::DepthMajor => Strides { column: 1, depth: columns },
         Layout::ColumnMajor => Strides { column: depth, depth: 1 },
     };
-    (0..batch).into_par_iter().for_each(|index| {
+    tasks::each(batch, 1, |task| {
+        let index = task.start;
         let matrix = values.range(index * columns * depth, columns * depth);
         let packed = PackedWeights::pack(isa, matrix, columns, depth, strides, None, PACKED.take());
         multiply(&left(index), &packed, &epilogue(index));

@@ -3,8 +3,6 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::aligned::AlignedBuffer;
 use super::blocking::{
     DEPTH_BLOCK, GROUP_PANELS, Grid, LONG_DEPTH_BLOCK, ROW_STRIDE, Tile, depth_pieces, run_pieces,
@@ -16,6 +14,7 @@ use super::values::widen;
 use super::weights::Panels;
 use super::{Epilogue, PackedWeights, Rows};
 use crate::simd::{Float, Kernel, Simd};
+use crate::tasks;
 
 /// Multiplies `rows` with `weights` and hands each finished row of each block of columns to `epilogue`, in parallel.
 ///
@@ -45,10 +44,7 @@ pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, 
         let next_rows = if index + 1 < grid.blocks() { grid.block(index + 1).0 } else { 0..0 };
         multiply_block(rows, weights, epilogue, tile, [row_range, next_rows], panels, columns);
     };
-    match grid.blocks() {
-        1 => run(0),
-        blocks => (0..blocks).into_par_iter().with_max_len(1).for_each(run),
-    }
+    tasks::blocks(grid.blocks(), run);
 }
 
 /// The register tile of an instruction set.

@@ -14,7 +14,7 @@ use kinora_models::{
     },
     schedulers::Schedule,
 };
-use kinora_runtime::{Carried, RunError, Tensors};
+use kinora_runtime::{Carried, RunError, Stop, Tensors};
 
 use super::{
     Guidance, LiveConfigs, LiveSettings,
@@ -258,6 +258,11 @@ impl Frames {
         self.loaded.bytes()
     }
 
+    /// Lets a request stop a frame that is being drawn.
+    pub fn stop_on(&mut self, stop: &Stop) {
+        self.loaded.network.stop_on(stop);
+    }
+
     /// How many frames were given after the one that the last result shows.
     pub fn late(&self) -> usize {
         self.late
@@ -443,7 +448,12 @@ impl Frames {
         self.begun = true;
         let missing = GenerateError::NoResult { part: PART, name: "frame" };
         let bytes = self.results.get("frame").ok_or(missing)?.bytes().to_vec();
-        Ok(RgbImage::new(width, height, bytes)?)
+        let drawn = RgbImage::new(width, height, bytes)?;
+        // Numbers that are not finite become zeros, but later frames would be blended with the numbers.
+        if drawn.is_black() && frame.is_some_and(|frame| !frame.is_black()) {
+            self.forget();
+        }
+        Ok(drawn)
     }
 
     /// Runs the network once. The result is blended by so much with the one before.

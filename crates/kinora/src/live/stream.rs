@@ -2,14 +2,12 @@
 
 use std::{
     ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     thread::{self, JoinHandle},
 };
 
 use kinora_models::{image::RgbImage, networks::frame::Start, schedulers::Schedule};
+use kinora_runtime::Stop;
 
 use super::{
     LiveSettings, Model,
@@ -52,6 +50,7 @@ pub struct Stream {
     /// The one to be prepared after it: the last that was asked for.
     next: Option<LiveSettings>,
     frames: u64,
+    stop: Stop,
 }
 
 /// What a change brings: its settings, and a network if none has their shape yet.
@@ -70,7 +69,7 @@ struct Brought {
 struct Coming {
     settings: LiveSettings,
     thread: JoinHandle<Made>,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
 }
 
 /// A network for the size of the frames that come in, which is being prepared.
@@ -78,13 +77,13 @@ struct Coming {
 struct Fitting {
     shape: Shape,
     thread: JoinHandle<Result<Frames, GenerateError>>,
-    stop: Arc<AtomicBool>,
+    stop: Stop,
 }
 
 impl Fitting {
     /// Ends it, and waits until it has.
     fn end(self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.request();
         let _ = self.thread.join();
     }
 }
@@ -137,6 +136,7 @@ impl Stream {
             coming: None,
             next: None,
             frames: 0,
+            stop: Stop::new(),
         };
         network.into_iter().for_each(|brought| stream.keep_brought(brought));
         Ok(stream)
@@ -150,6 +150,17 @@ impl Stream {
     /// How many frames were drawn.
     pub fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// Ends the stream from another thread: the frame that is being drawn, if it would take long, and all later ones fail with
+    /// [`GenerateError::Cancelled`].
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Fails if the stream was ended.
+    fn check_stop(&self) -> Result<(), GenerateError> {
+        if self.stop.is_requested() { Err(GenerateError::Cancelled) } else { Ok(()) }
     }
 
     /// How many frames were given after the one that the last result shows: in a stream batch of some steps, one less than
@@ -195,8 +206,9 @@ impl Stream {
     /// the stream goes on as it was.
     ///
     /// # Errors
-    /// If the settings are refused.
+    /// If the settings are refused, or the stream was [ended](Stream::stop).
     pub fn change(&mut self, settings: LiveSettings) -> Result<(), GenerateError> {
+        self.check_stop()?;
         self.model.check(&settings, self.start)?;
         if self.coming.is_some() {
             self.next = Some(settings);
@@ -222,10 +234,9 @@ impl Stream {
                 return Ok(());
             }
         }
-        let (model, what, stop) =
-            (self.model.clone(), (self.start, self.input), Arc::new(AtomicBool::new(false)));
-        let (wanted, stopped) = (settings.clone(), stop.clone());
-        let work = move || ready(&model, wanted, what, &shapes, &mut |_| until(&stopped));
+        let (model, what, stop) = (self.model.clone(), (self.start, self.input), Stop::new());
+        let (wanted, stops) = (settings.clone(), [stop.clone(), self.stop()]);
+        let work = move || ready(&model, wanted, what, &shapes, &mut |_| until(&stops));
         let thread = thread::Builder::new().name("live change".to_owned()).spawn(work);
         let thread = thread.map_err(|source| GenerateError::Thread { source })?;
         self.coming = Some(Coming { settings, thread, stop });
@@ -235,7 +246,8 @@ impl Stream {
     /// Waits until the last change is ready: the next frame is drawn with it.
     ///
     /// # Errors
-    /// [`GenerateError::Change`] if a change failed, which then has no effect. Those after it are ready all the same.
+    /// [`GenerateError::Change`] if a change failed, which then has no effect. Those after it are ready all the same. If the stream
+    /// was [ended](Stream::stop).
     pub fn settle(&mut self) -> Result<(), GenerateError> {
         let mut settled = Ok(());
         while self.coming.is_some() {
@@ -251,8 +263,9 @@ impl Stream {
     ///
     /// # Errors
     /// [`GenerateError::Change`] if a change failed, which then has no effect: the frame was not drawn, and can be given again. If
-    /// the input cannot be fitted; if the device fails.
+    /// the input cannot be fitted; if the device fails; if the stream was [ended](Stream::stop).
     pub fn frame(&mut self, frame: &RgbImage) -> Result<RgbImage, GenerateError> {
+        self.check_stop()?;
         self.take_up(false)?;
         let before = self.input.replace(frame.size());
         self.take_up_fitting();
@@ -286,9 +299,9 @@ impl Stream {
         if there || self.fitting.is_some() || self.coming.is_some() || self.refused.contains(&wanted) {
             return;
         }
-        let (model, stop) = (self.model.clone(), Arc::new(AtomicBool::new(false)));
-        let stopped = stop.clone();
-        let work = move || model.frames(wanted, &mut |_| until(&stopped));
+        let (model, stop) = (self.model.clone(), Stop::new());
+        let stops = [stop.clone(), self.stop()];
+        let work = move || model.frames(wanted, &mut |_| until(&stops));
         match thread::Builder::new().name("live input".to_owned()).spawn(work) {
             Ok(thread) => self.fitting = Some(Fitting { shape: wanted, thread, stop }),
             Err(_) => self.refused.push(wanted),
@@ -296,7 +309,8 @@ impl Stream {
     }
 
     /// Keeps a network behind the one that drew the last frame, which it may go on for.
-    fn keep(&mut self, network: Frames) {
+    fn keep(&mut self, mut network: Frames) {
+        network.stop_on(&self.stop);
         self.networks.insert(self.networks.len().min(1), network);
         self.networks.truncate(KEPT);
     }
@@ -404,16 +418,23 @@ impl Stream {
     /// Loads a network now, in the place of idle ones if there is no room.
     fn load(&mut self, shape: Shape) -> Result<Frames, GenerateError> {
         loop {
-            match self.model.frames(shape, &mut |_| ControlFlow::Continue(())) {
+            match self.model.frames(shape, &mut |_| until(std::slice::from_ref(&self.stop))) {
                 Err(error) if error.lacks_memory() && self.drop_idle() => {}
-                made => return made,
+                Ok(mut network) => {
+                    network.stop_on(&self.stop);
+                    return Ok(network);
+                }
+                failed => return failed,
             }
         }
     }
 
-    /// Takes up the change that is ready, or waits for it, and begins to prepare the next. All errors are of changes.
+    /// Takes up the change that is ready, or waits for it, and begins to prepare the next. Unless the stream was ended, errors are
+    /// those of changes.
     fn take_up(&mut self, wait: bool) -> Result<(), GenerateError> {
-        self.take_up_ready(wait).map_err(|error| GenerateError::Change(Box::new(error)))
+        let taken = self.take_up_ready(wait);
+        self.check_stop()?;
+        taken.map_err(|error| GenerateError::Change(Box::new(error)))
     }
 
     fn take_up_ready(&mut self, wait: bool) -> Result<(), GenerateError> {
@@ -471,7 +492,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(coming) = self.coming.take() {
-            coming.stop.store(true, Ordering::Relaxed);
+            coming.stop.request();
             let _ = coming.thread.join();
         }
         if let Some(fitting) = self.fitting.take() {
@@ -480,9 +501,9 @@ impl Drop for Stream {
     }
 }
 
-/// Goes on until it is to stop.
-fn until(stopped: &AtomicBool) -> ControlFlow<()> {
-    match stopped.load(Ordering::Relaxed) {
+/// Goes on until one of these is requested.
+fn until(stops: &[Stop]) -> ControlFlow<()> {
+    match stops.iter().any(Stop::is_requested) {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     }

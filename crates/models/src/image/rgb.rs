@@ -71,6 +71,11 @@ impl RgbImage {
         self.bytes
     }
 
+    /// Whether every byte is zero.
+    pub fn is_black(&self) -> bool {
+        self.bytes.iter().all(|&byte| byte == 0)
+    }
+
     /// Its pixels.
     pub fn pixels(&self) -> &[[u8; CHANNELS]] {
         self.bytes.as_chunks().0

@@ -6,8 +6,6 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::Problem;
 use super::hidden::{PackedValues, Weights, add_visible};
 use super::operand::Sequence;
@@ -16,6 +14,7 @@ use super::softmax::{exponentiate, largest};
 use super::visibility::Visibility;
 use crate::gemm::microkernel::{Strided, Update, multiply_panel, panel_columns};
 use crate::simd::{Isa, Kernel, Simd};
+use crate::tasks;
 
 /// Rows of a block of queries: a multiple of the microkernel's rows on every instruction set.
 const QUERY_BLOCK: usize = 48;
@@ -38,7 +37,7 @@ pub(super) fn run(isa: Isa, problem: &Problem<'_>) {
     let share = (sequences * extents.queries).div_ceil(4 * rayon::current_num_threads());
     let chunks = extents.queries.div_ceil(share.clamp(2 * QUERY_BLOCK, MOST_QUERIES));
     let chunk = extents.queries.div_ceil(chunks).next_multiple_of(QUERY_BLOCK);
-    (0..sequences * chunks).into_par_iter().with_max_len(1).for_each(|index| {
+    tasks::blocks(sequences * chunks, |index| {
         let (sequence, chunk_index) = (index / chunks, index % chunks);
         let (outer, head) = (sequence / heads, sequence % heads);
         let sequence =

@@ -8,7 +8,6 @@
 use std::ops::Range;
 
 use kinora_graph::op::Attention;
-use rayon::prelude::*;
 
 use super::Problem;
 use super::hidden::{PackedValues, Weights, add_visible};
@@ -17,6 +16,7 @@ use super::scratch::Scratch;
 use super::softmax::{exponentiate, largest};
 use crate::gemm::microkernel::{Strided, Update, multiply_panel, panel_columns};
 use crate::simd::{Isa, Kernel, Simd};
+use crate::tasks;
 
 /// The longest sequence this path takes: its queries, keys, values and scores fit in L2.
 pub(super) const LONGEST: usize = 64;
@@ -32,7 +32,8 @@ pub(super) fn run(isa: Isa, problem: &Problem<'_>) {
     let one_position = problem.op.heads * problem.op.head_dim * 2 * (extents.queries + extents.keys);
     let run = (TASK_SIZE / one_position.max(1)).clamp(1, MOST_POSITIONS);
     let runs = extents.positions.div_ceil(run);
-    (0..extents.batch * runs).into_par_iter().for_each(|index| {
+    tasks::each(extents.batch * runs, 1, |task| {
+        let index = task.start;
         let first = index % runs * run;
         let positions = first..(first + run).min(extents.positions);
         isa.dispatch(Task { problem, batch: index / runs, positions });

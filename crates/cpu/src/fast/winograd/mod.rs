@@ -18,14 +18,13 @@ mod weights;
 use std::cell::Cell;
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use crate::gemm::{
     ConvGeometry, Epilogue, Values,
     aligned::AlignedBuffer,
     microkernel::{Strided, Update, multiply_panel, panel_columns},
 };
 use crate::simd::{Float, Kernel, Simd};
+use crate::tasks;
 use tiling::{FramesTiling, SquareTiling, Tiling};
 use transform::{transform_input, transform_output};
 pub(crate) use weights::{Form, WinogradWeights};
@@ -110,10 +109,7 @@ fn convolve_tiles<P, T, const PLANES: usize, const PIXELS: usize>(
         weights.isa().dispatch(block);
         SCRATCH.set(scratch);
     };
-    match grid.blocks() {
-        1 => run(0),
-        blocks => (0..blocks).into_par_iter().with_max_len(1).for_each(run),
-    }
+    tasks::blocks(grid.blocks(), run);
 }
 
 thread_local! {
