@@ -71,6 +71,56 @@ impl Operands {
         Tensor::from_f32(self.dtype, shape, &values).unwrap()
     }
 
+    /// A convolution with a bias and stages, and its operands.
+    fn convolution(&mut self, x: [usize; 4], out: usize, conv: Conv, epilogue: Vec<Stage>) -> Case {
+        let [kt, kh, kw] = conv.kernel;
+        let mut inputs =
+            vec![self.positive_x(&x), self.positive_w(&[out, kt, kh, kw, x[3]]), self.positive_w(&[out])];
+        // The result without its stages says how large their operands are.
+        let plain = Op::Conv(Conv { bias: true, ..conv.clone() });
+        let shape =
+            plain.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).unwrap()[0].shape.to_vec();
+        self.push_stage_operands(&epilogue, &shape, &mut inputs);
+        (Op::Conv(Conv { bias: true, epilogue, ..conv }), inputs)
+    }
+
+    /// A linear layer with a bias and stages, and its operands. A gate has as many columns again.
+    fn linear(
+        &mut self,
+        [rows, depth]: [usize; 2],
+        out: usize,
+        gate: Option<Activation>,
+        epilogue: Vec<Stage>,
+    ) -> Case {
+        let columns = if gate.is_some() { 2 * out } else { out };
+        let mut inputs = vec![
+            self.positive_x(&[1, rows, depth]),
+            self.positive_w(&[columns, depth]),
+            self.positive_w(&[columns]),
+        ];
+        self.push_stage_operands(&epilogue, &[1, rows, out], &mut inputs);
+        (Op::Linear(Linear { bias: true, gate, epilogue, ..Linear::default() }), inputs)
+    }
+
+    /// The operands of stages after a result of a shape.
+    fn push_stage_operands(&mut self, stages: &[Stage], shape: &[usize], inputs: &mut Vec<Tensor>) {
+        for stage in stages {
+            match stage {
+                Stage::AddChannels => {
+                    let mut one = vec![1; shape.len()];
+                    (one[0], one[shape.len() - 1]) = (shape[0], shape[shape.len() - 1]);
+                    inputs.push(self.positive_x(&one));
+                }
+                Stage::Add | Stage::Mul => inputs.push(self.positive_x(shape)),
+                Stage::Blend { .. } => {
+                    inputs.push(self.positive_x(shape));
+                    inputs.push(self.positive_w(&[1]));
+                }
+                Stage::Activate(_) | Stage::Scale(_) => {}
+            }
+        }
+    }
+
     /// Activations of one size and either sign: scores are then exact, and so is which of them is the largest.
     fn signs(&mut self, shape: &[usize]) -> Tensor {
         let values: Vec<f32> = self.x(shape).to_f32().iter().map(|x| x.signum() * self.magnitude).collect();
@@ -513,32 +563,40 @@ pub fn check_few_columns(dtype: DType, executors: &[&dyn Executor]) {
         ([1, 9, 17, 64], 32, same.clone(), vec![relu]),
         ([1, 9, 17, 64], 3, same, vec![]),
     ] {
-        let [kt, kh, kw] = conv.kernel;
-        let conv = Op::Conv(Conv { bias: true, epilogue: epilogue.clone(), ..conv });
-        let mut inputs = vec![
-            o.positive_x(&[images, height, width, channels]),
-            o.positive_w(&[out, kt, kh, kw, channels]),
-            o.positive_w(&[out]),
-        ];
-        // The result without its stages says how large their operands are.
-        let plain = match &conv {
-            Op::Conv(conv) => Op::Conv(Conv { epilogue: Vec::new(), ..conv.clone() }),
-            _ => unreachable!("it is a convolution"),
-        };
-        let shape =
-            plain.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).unwrap()[0].shape.to_vec();
-        for stage in epilogue {
-            match stage {
-                Stage::AddChannels => inputs.push(o.positive_x(&[shape[0], 1, 1, out])),
-                Stage::Add | Stage::Mul => inputs.push(o.positive_x(&shape)),
-                Stage::Blend { .. } => {
-                    inputs.push(o.positive_x(&shape));
-                    inputs.push(o.positive_w(&[1]));
-                }
-                Stage::Activate(_) | Stage::Scale(_) => {}
-            }
-        }
-        cases.push((conv, inputs));
+        cases.push(o.convolution([images, height, width, channels], out, conv, epilogue));
+    }
+    check(&cases, executors);
+}
+
+/// Checks products of several tiles in each direction, for blocks that compute many of them: rows and columns that fill no tile,
+/// depths of one step and of more than there is room for at once, gates, and the stages that follow.
+///
+/// # Panics
+/// If an executor differs from the reference.
+pub fn check_many_tiles(dtype: DType, executors: &[&dyn Executor]) {
+    let same = Conv::spatial([3, 3], 1, 1);
+    let silu = Stage::Activate(Activation::Silu);
+    let blend = Stage::Blend { accumulator_first: true };
+    let mut o = Operands::new(dtype, 1.0);
+    let mut cases = Vec::new();
+    for (x, out, gate, epilogue) in [
+        ([300, 72], 328, None, vec![]),
+        ([400, 456], 168, None, vec![Stage::Add]),
+        ([129, 8], 488, None, vec![Stage::Scale(0.5), Stage::Add, blend]),
+        ([130, 200], 160, None, vec![Stage::Mul, silu, Stage::Add, blend]),
+        ([300, 200], 184, Some(Activation::Gelu), vec![]),
+        ([257, 64], 72, Some(Activation::Silu), vec![Stage::Add]),
+        ([200, 392], 88, Some(Activation::GeluTanh), vec![blend, Stage::Add]),
+    ] {
+        cases.push(o.linear(x, out, gate, epilogue));
+    }
+    for (x, out, conv, epilogue) in [
+        ([3, 9, 17, 40], 168, same.clone(), vec![Stage::AddChannels, silu, blend]),
+        ([2, 11, 13, 72], 136, Conv { dilation: [1, 2, 2], ..Conv::spatial([3, 3], 1, 2) }, vec![Stage::Add]),
+        ([6, 7, 9, 64], 160, Conv::temporal(3, 3), vec![Stage::AddChannels]),
+        ([1, 20, 19, 8], 328, Conv::spatial([2, 3], 1, 0), vec![silu]),
+    ] {
+        cases.push(o.convolution(x, out, conv, epilogue));
     }
     check(&cases, executors);
 }

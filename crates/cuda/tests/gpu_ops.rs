@@ -147,8 +147,8 @@ fn overflow_is_the_same_infinity() {
     check(check_overflow);
 }
 
-/// Convolutions of few columns by two multiprocessors' worth of blocks, so that a block has several tiles.
-fn few_columns(dtype: DType) {
+/// By two multiprocessors' worth of blocks, so that a block has several tiles.
+fn on_two_multiprocessors(test: impl FnOnce(&[&dyn Executor])) {
     let Some(device) = gpu::open() else { return };
     let chip = Chip { multiprocessors: 2, ..device.info().chip() };
     let bench = Workbench::new(&device, chip, CompilerOptions::from_environment()).unwrap();
@@ -160,15 +160,25 @@ fn few_columns(dtype: DType) {
         all: true,
         vendor: false,
     };
-    edge_cases::check_few_columns(dtype, &[&executor]);
+    test(&[&executor]);
 }
 
 #[test]
 fn few_columns_in_f16() {
-    few_columns(DType::F16);
+    on_two_multiprocessors(|executors| edge_cases::check_few_columns(DType::F16, executors));
 }
 
 #[test]
 fn few_columns_in_bf16() {
-    few_columns(DType::BF16);
+    on_two_multiprocessors(|executors| edge_cases::check_few_columns(DType::BF16, executors));
+}
+
+#[test]
+fn many_tiles_in_f16() {
+    on_two_multiprocessors(|executors| edge_cases::check_many_tiles(DType::F16, executors));
+}
+
+#[test]
+fn many_tiles_in_bf16() {
+    on_two_multiprocessors(|executors| edge_cases::check_many_tiles(DType::BF16, executors));
 }

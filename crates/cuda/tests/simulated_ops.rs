@@ -34,6 +34,8 @@ struct OnSimulator {
     bench: SimulatedBench,
     /// Another chip's: what is launched alike there, and compiled to the same code, is not run again.
     like: Option<Like>,
+    /// A part of the names of the kernels that run.
+    only: &'static str,
 }
 
 /// A chip beside one whose code is much the same.
@@ -63,6 +65,9 @@ impl Bench for OnSimulator {
     }
 
     fn takes(&self, call: &Call<'_>, way: &dyn Implementation) -> bool {
+        if !way.name().contains(self.only) {
+            return false;
+        }
         let Some(like) = &self.like else { return true };
         let theirs = implementations(call, &like.chip, KernelSet::Fused, &Libraries::default()).unwrap();
         let ours = launches(call, way);
@@ -157,6 +162,7 @@ fn executors() -> &'static [EveryKernel<OnSimulator>] {
                 like: LIKE_AMPERE
                     .contains(&architecture)
                     .then(|| Like::new(architecture, Architecture::AMPERE)),
+                only: "",
             },
             set,
             traced: std::env::var_os("KINORA_TRACE").is_some(),
@@ -232,7 +238,7 @@ fn clusters_of_large_tiles() {
         return;
     }
     let bench = SimulatedBench::new(Chip::typical(Architecture::HOPPER), options()).unwrap();
-    let simulator = OnSimulator { bench, like: None };
+    let simulator = OnSimulator { bench, like: None, only: "" };
     let mut reached = BTreeSet::new();
     for (rows, depth, columns, gate) in
         [(507, 328, 1912, None), (250, 1000, 1272, None), (507, 328, 1904, Some(Activation::Gelu))]
@@ -290,7 +296,7 @@ fn a_blended_step_is_the_step_and_the_blend_to_the_bit() {
         return;
     }
     let bench = SimulatedBench::new(Chip::typical(Architecture::HOPPER), options()).unwrap();
-    let simulator = OnSimulator { bench, like: None };
+    let simulator = OnSimulator { bench, like: None, only: "" };
     let tensor = |shape: &[usize], seed: usize| {
         let value = |i: usize| ((i + seed) * 7919 % 1009) as f32 / 504.5 - 1.0;
         let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
@@ -351,29 +357,75 @@ fn a_blended_step_is_the_step_and_the_blend_to_the_bit() {
     }
 }
 
-/// Convolutions of few columns on a Hopper chip of two multiprocessors, so that a block has several tiles.
-fn few_columns(dtype: DType) {
+/// GELU is a polynomial's exponential here: it is held to the error function, relative to each result, on a chip with each form of
+/// the maximum.
+#[test]
+fn gelu_is_exact_to_a_few_parts_in_a_million() {
     if !there_is_nvrtc() {
         return;
     }
-    let chip = Chip { multiprocessors: 2, ..Chip::typical(Architecture::HOPPER) };
+    let mut values: Vec<f32> = (-1536..=2048).map(|i| i as f32 / 256.0).collect();
+    let regular = values.len();
+    values.extend([1e4, f32::INFINITY, f32::NAN, -8.0, -1e4, -f32::MAX]);
+    let x = Tensor::from_slice([values.len()], &values).unwrap();
+    let op = Op::Activate(Activation::Gelu);
+    let expected = Reference.run(&op, &[&x]).unwrap()[0].to_f32();
+    for architecture in [Architecture::TURING, Architecture::HOPPER] {
+        let bench = SimulatedBench::new(Chip::typical(architecture), options()).unwrap();
+        let simulator = OnSimulator { bench, like: None, only: "" };
+        let got = chosen(&simulator, &op, &[&x], KernelSet::Fused)[0].to_f32();
+        for i in 0..regular {
+            let error = (f64::from(got[i]) - f64::from(expected[i])).abs();
+            assert!(
+                error <= 6e-6 * f64::from(expected[i].abs()),
+                "{}: {} {}",
+                values[i],
+                got[i],
+                expected[i]
+            );
+        }
+        let [large, infinite, nan, far, further, furthest] = got[regular..] else { panic!("{got:?}") };
+        assert_eq!((large, infinite, nan.is_nan()), (1e4, f32::INFINITY, true), "{architecture}");
+        // The tail has fewer digits, and goes on to nothing.
+        assert!((far / -4.976_768e-15 - 1.0).abs() < 0.1, "{architecture}: {far}");
+        assert_eq!((further, furthest), (0.0, 0.0), "{architecture}");
+    }
+}
+
+/// Hopper's kernels on a chip of so few multiprocessors that a block has several tiles.
+fn on_small_hopper(multiprocessors: u32, only: &'static str, test: impl FnOnce(&[&dyn Executor])) {
+    if !there_is_nvrtc() {
+        return;
+    }
+    let chip = Chip { multiprocessors, ..Chip::typical(Architecture::HOPPER) };
     let executor = EveryKernel {
         name: "simulated small Hopper".to_owned(),
-        bench: OnSimulator { bench: SimulatedBench::new(chip, options()).unwrap(), like: None },
+        bench: OnSimulator { bench: SimulatedBench::new(chip, options()).unwrap(), like: None, only },
         set: KernelSet::Fused,
         traced: std::env::var_os("KINORA_TRACE").is_some(),
         all: true,
         vendor: false,
     };
-    edge_cases::check_few_columns(dtype, &[&executor]);
+    test(&[&executor]);
 }
 
 #[test]
 fn few_columns_in_f16() {
-    few_columns(DType::F16);
+    on_small_hopper(2, "", |executors| edge_cases::check_few_columns(DType::F16, executors));
 }
 
 #[test]
 fn few_columns_in_bf16() {
-    few_columns(DType::BF16);
+    on_small_hopper(2, "", |executors| edge_cases::check_few_columns(DType::BF16, executors));
+}
+
+/// Of the kernels for many tiles, those whose warpgroups take turns: a block's second one works only if it has several.
+#[test]
+fn many_tiles_in_turns_in_f16() {
+    on_small_hopper(1, "in turns", |executors| edge_cases::check_many_tiles(DType::F16, executors));
+}
+
+#[test]
+fn many_tiles_in_turns_in_bf16() {
+    on_small_hopper(2, "in turns", |executors| edge_cases::check_many_tiles(DType::BF16, executors));
 }

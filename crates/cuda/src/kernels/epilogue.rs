@@ -40,7 +40,7 @@ impl Epilogue<'_> {
         let mut code = format!(
             "#include \"epilogue.cuh\"\ntypedef EpilogueOperands<{count}> Epilogue;\n\
              constexpr int element_operands = {};\ntemplate <int N>\nstruct Fetched {{\n{fields}}};\n",
-            self.element_operands()
+            self.elementwise().count()
         );
         code += &function("fetch", "Fetched<N> &f, const Epilogue &e, i64 element", &fetches);
         code += &function(
@@ -75,6 +75,25 @@ impl Epilogue<'_> {
         code
     }
 
+    /// The same, with `prefetch` as well: it has what `fetch` would bring copied to shared memory by cp.async.
+    pub fn code_with_prefetch(&self) -> String {
+        let each = |(at, ty): (usize, &TensorType)| {
+            let ty = type_name(ty.dtype);
+            format!(
+                "cp_async_all(to.operand{at}, static_cast<const {ty} *>(e.operand[{at}]) + element, there);\n"
+            )
+        };
+        let copies: String = self.elementwise().map(each).collect();
+        let prefetch =
+            function("prefetch", "Fetched<N> &to, const Epilogue &e, i64 element, bool there", &copies);
+        format!("#include \"matrix.cuh\"\n{}{prefetch}", self.code())
+    }
+
+    /// Bytes of what is fetched for so many neighbouring columns.
+    pub fn fetched_bytes(&self, columns: usize) -> usize {
+        self.elementwise().map(|(_, ty)| columns * ty.dtype.size()).sum()
+    }
+
     /// The operands, as `Epilogue` has them.
     pub fn argument(&self, bias: Option<DevicePointer>, operands: &[DevicePointer]) -> StructValue {
         let images = self.result.shape.first().copied().unwrap_or(1);
@@ -90,10 +109,15 @@ impl Epilogue<'_> {
             .with_array("operand", operands)
     }
 
-    /// How many operands are read element by element: those whose loads are worth sending early.
-    fn element_operands(&self) -> usize {
-        let elementwise = |stage: &&Stage| matches!(stage, Stage::Add | Stage::Mul | Stage::Blend { .. });
-        self.stages.iter().filter(elementwise).count()
+    /// The operands that are read element by element, by their numbers: those whose loads are worth sending early.
+    fn elementwise(&self) -> impl Iterator<Item = (usize, &TensorType)> {
+        let mut next = 0;
+        Stage::split(self.stages, self.operands).filter_map(move |(stage, own)| {
+            let at = next;
+            next += stage.operands();
+            let elementwise = matches!(stage, Stage::Add | Stage::Mul | Stage::Blend { .. });
+            own.first().filter(|_| elementwise).map(|ty| (at, ty))
+        })
     }
 
     /// Adds the bias, if there is one, to as many columns as a function has.

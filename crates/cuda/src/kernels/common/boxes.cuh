@@ -74,6 +74,26 @@ __device__ __forceinline__ int row_of(const Boxes &g, const Start &start, int in
     return inside ? ((at[3] * g.out_extents[2] + at[2]) * g.out_extents[1] + at[1]) * g.out_extents[0] + at[0] : -1;
 }
 
+// A step of the depth: 64 channels of a tap.
+struct Step {
+    int t, y, x, tap, chunk;
+
+    __device__ __forceinline__ Step(const Boxes &g, int number) {
+        tap = int(u32(number) / u32(g.chunks)), chunk = number - tap * g.chunks;
+        int line = int(u32(tap) / u32(g.kernel[0]));
+        x = tap - line * g.kernel[0];
+        t = int(u32(line) / u32(g.kernel[1])), y = line - t * g.kernel[1];
+    }
+
+    __device__ __forceinline__ void advance(const Boxes &g) {
+        if (++chunk < g.chunks) return;
+        chunk = 0, tap++;
+        if (++x < g.kernel[0]) return;
+        x = 0;
+        if (++y == g.kernel[1]) y = 0, t++;
+    }
+};
+
 // The slot of a ring, and the parity of the phase in which it is filled.
 struct Slot {
     int index = 0;
@@ -81,6 +101,12 @@ struct Slot {
 
     __device__ __forceinline__ void advance() {
         if (++index == STAGES) index = 0, parity ^= 1;
+    }
+
+    // Past `slots` that another warpgroup takes.
+    __device__ __forceinline__ void skip(int slots) {
+        u32 at = u32(index + slots), rounds = at / STAGES;
+        index = int(at - rounds * STAGES), parity ^= rounds & 1;
     }
 };
 

@@ -75,6 +75,15 @@ __device__ __forceinline__ void cp_async_16(u32 to, const void *from, bool there
 #endif
 }
 
+// The same for all of an object in shared memory, whose bytes come in sixteens.
+template <class T>
+__device__ __forceinline__ void cp_async_all(T &to, const void *from, bool there) {
+    static_assert(sizeof(T) % 16 == 0, "16 bytes at a time");
+#pragma unroll
+    for (int i = 0; i < int(sizeof(T)); i += 16)
+        cp_async_16(shared_address(&to) + i, static_cast<const u8 *>(from) + i, there);
+}
+
 // Ends a group of cp.async copies.
 __device__ __forceinline__ void cp_async_commit_group() {
 #if __CUDA_ARCH__ >= 800

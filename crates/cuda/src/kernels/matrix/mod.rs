@@ -16,6 +16,7 @@ mod split;
 mod stationary;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod wgmma;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ const SOURCE_GATHERED: Source = Source { path: "matrix/gathered.cu", text: inclu
 const SOURCE_RESIDENT: Source = Source { path: "matrix/resident.cu", text: include_str!("resident.cu") };
 const SOURCE_STATIONARY: Source =
     Source { path: "matrix/stationary.cu", text: include_str!("stationary.cu") };
+const SOURCE_TURNS: Source = Source { path: "matrix/turns.cu", text: include_str!("turns.cu") };
 const SOURCE_WGMMA: Source = Source { path: "matrix/wgmma.cu", text: include_str!("wgmma.cu") };
 
 /// The kernels for a linear layer, a convolution or a product of activations, the one to choose first. `norms` gives the
@@ -98,6 +100,9 @@ fn products(
     timed.truncate(10);
     by_time(&mut doubtful);
     doubtful.truncate(4);
+    for (time, offer) in turns::offers(&problem, chip) {
+        doubtful.push((time, Box::new(offer)));
+    }
     // Those for few columns or little depth, which are seldom far behind.
     if let Some((time, offer)) = resident::offer(&problem, chip) {
         timed.push((time, Box::new(offer)));

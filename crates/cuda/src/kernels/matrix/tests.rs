@@ -303,6 +303,50 @@ fn clusters_share_the_depth_of_few_tiles() {
 }
 
 #[test]
+fn warpgroups_take_turns_if_there_is_room_for_the_operands() {
+    let f16 = DType::F16;
+    let linear = |gate: Option<Activation>, epilogue: Vec<Stage>, dtype: DType| {
+        let out = if gate.is_some() { 1280 } else { 2560 };
+        let mut inputs = vec![(f16, vec![9216, 320]), (f16, vec![2560, 320]), (f16, vec![2560])];
+        for stage in &epilogue {
+            inputs.push((dtype, vec![9216, out]));
+            inputs.extend((stage.operands() > 1).then(|| (f16, vec![1])));
+        }
+        let inputs: Vec<(DType, &[usize])> = inputs.iter().map(|(ty, shape)| (*ty, &shape[..])).collect();
+        let op = Op::Linear(Linear { bias: true, gate, epilogue, ..Linear::default() });
+        Case::new(op, &inputs, (f16, &[9216, out]))
+    };
+    let gelu = Some(Activation::Gelu);
+    let blend = Stage::Blend { accumulator_first: false };
+    // The steps in the ring, and the strips whose operands come ahead: for 160 columns and for 128.
+    for (case, expected) in [
+        (linear(None, vec![], f16), [Some((5, 0)), Some((6, 0))]),
+        (linear(gelu, vec![], f16), [Some((5, 0)), Some((6, 0))]),
+        // All of 128 columns, and eight tenths of 160.
+        (linear(None, vec![Stage::Add], f16), [Some((4, 8)), Some((4, 8))]),
+        (linear(None, vec![Stage::Add, blend], f16), [Some((4, 4)), Some((4, 5))]),
+        (linear(None, vec![Stage::Add, blend], DType::F32), [Some((4, 2)), Some((4, 2))]),
+        // Sums, gates and operands of 160 columns have no room in registers.
+        (linear(gelu, vec![Stage::Add], f16), [None, Some((4, 4))]),
+    ] {
+        let offers = case.launches(Architecture::HOPPER, KernelSet::Fused);
+        let number = |launch: &Launch, name: &str| -> usize {
+            let constant = launch.kernel.constants.iter().find(|(constant, _)| *constant == name);
+            constant.expect("it is a constant").1.parse().expect("it is a number")
+        };
+        for (columns, expected) in [160, 128].into_iter().zip(expected) {
+            let name = format!("wgmma 128x{columns} in turns");
+            let offer = offers.iter().find(|(offered, _)| *offered == name);
+            let got = offer
+                .map(|(_, launches)| (number(&launches[0], "STAGES"), number(&launches[0], "STRIPS_AHEAD")));
+            assert_eq!(got, expected, "{name} {:?}", case.op);
+        }
+        // No GPU has confirmed them yet: only the tuner chooses them.
+        assert!(!offers[0].0.contains("in turns"));
+    }
+}
+
+#[test]
 fn convolutions_of_an_autoencoder_have_kernels_of_their_own() {
     let f16 = DType::F16;
     for (side, channels, columns, expected) in [

@@ -42,26 +42,6 @@ struct Share {
     }
 };
 
-// A step of the depth: 64 channels of a tap.
-struct Step {
-    int t, y, x, tap, chunk;
-
-    __device__ __forceinline__ Step(const Boxes &g, int number) {
-        tap = int(u32(number) / u32(g.chunks)), chunk = number - tap * g.chunks;
-        int line = int(u32(tap) / u32(g.kernel[0]));
-        x = tap - line * g.kernel[0];
-        t = int(u32(line) / u32(g.kernel[1])), y = line - t * g.kernel[1];
-    }
-
-    __device__ __forceinline__ void advance(const Boxes &g) {
-        if (++chunk < g.chunks) return;
-        chunk = 0, tap++;
-        if (++x < g.kernel[0]) return;
-        x = 0;
-        if (++y == g.kernel[1]) y = 0, t++;
-    }
-};
-
 // The producer: one thread issues the TMA loads of every tile of the depth, as slots of the ring become free.
 __device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap &map_b, const Boxes &g, u32 ring,
                                         u32 full, u32 empty) {
