@@ -1,7 +1,9 @@
 //! Changing a graph: the tool that passes are written with.
 
+use std::mem;
+
 use crate::{
-    Graph, GraphError, Node, NodeId, Op, Output, Phase, Source, Tensor, TensorType, Value, ValueId,
+    Graph, GraphError, Node, NodeId, Op, Phase, Source, Tensor, TensorType, Value, ValueId,
     order::runnable_order,
 };
 
@@ -13,18 +15,48 @@ pub struct Editor {
     /// For each value, the nodes that read it (twice, if a node reads it twice).
     readers: Vec<Vec<NodeId>>,
     phases: Vec<Phase>,
+    /// Whether the graph is as [`Editor::settle`] left it.
+    settled: bool,
+    /// Whether a node or a result reads another value than when the graph was last settled.
+    redirected: bool,
+    /// How many nodes and values there were then.
+    counts: [usize; 2],
 }
 
 impl Editor {
     /// Starts from a copy of a graph. Its ids stay valid for the edit.
     pub fn new(graph: &Graph) -> Self {
-        let mut readers = vec![Vec::new(); graph.values.len()];
+        let mut editor = Editor {
+            graph: graph.clone(),
+            readers: Vec::new(),
+            phases: Vec::new(),
+            settled: false,
+            redirected: false,
+            counts: [0; 2],
+        };
+        editor.look();
+        editor
+    }
+
+    /// Finds out what is known about the graph as it is now.
+    fn look(&mut self) {
+        let Editor { graph, readers, .. } = self;
+        // Emptied rather than made anew: passes come here often, and most values have readers.
+        readers.iter_mut().for_each(Vec::clear);
+        readers.resize(graph.values.len(), Vec::new());
         for (id, node) in graph.node_ids() {
             for input in &node.inputs {
                 readers[input.index()].push(id);
             }
         }
-        Editor { graph: graph.clone(), readers, phases: graph.phases() }
+        self.phases = graph.phases();
+        self.redirected = false;
+        self.counts = [graph.nodes.len(), graph.values.len()];
+    }
+
+    /// The graph as it is now.
+    pub(crate) fn graph(&self) -> &Graph {
+        &self.graph
     }
 
     /// How many nodes there are, including those added and those no longer used.
@@ -125,6 +157,7 @@ impl Editor {
 
     /// Adds a value that no node makes.
     fn source(&mut self, name: String, ty: TensorType, source: Source, phase: Phase) -> ValueId {
+        self.settled = false;
         self.readers.push(Vec::new());
         self.phases.push(phase);
         self.graph.push_value(Value { name, ty, source })
@@ -144,6 +177,7 @@ impl Editor {
         let results = op
             .infer(&self.types(inputs))
             .map_err(|source| GraphError::Layer { layer: layer.clone(), source })?;
+        self.settled = false;
         let node = NodeId(self.graph.nodes.len() as u32);
         for input in inputs {
             self.readers[input.index()].push(node);
@@ -170,7 +204,9 @@ impl Editor {
                 to: self.ty(old).clone(),
             });
         }
-        for reader in std::mem::take(&mut self.readers[old.index()]) {
+        self.settled = false;
+        for reader in mem::take(&mut self.readers[old.index()]) {
+            self.redirected = true;
             for input in &mut self.graph.nodes[reader.index()].inputs {
                 if *input == old {
                     *input = new;
@@ -180,6 +216,7 @@ impl Editor {
         }
         for output in &mut self.graph.outputs {
             if output.value == old {
+                self.redirected = true;
                 output.value = new;
             }
         }
@@ -224,7 +261,7 @@ impl Editor {
             if node.outputs.iter().any(|&v| !self.readers[v.index()].is_empty() || self.is_output(v)) {
                 continue;
             }
-            for input in std::mem::take(&mut self.graph.nodes[id.index()].inputs) {
+            for input in mem::take(&mut self.graph.nodes[id.index()].inputs) {
                 let readers = &mut self.readers[input.index()];
                 if let Some(at) = readers.iter().position(|&r| r == id) {
                     readers.swap_remove(at);
@@ -240,41 +277,83 @@ impl Editor {
     ///
     /// # Errors
     /// If the edit made layers wait for each other.
-    pub fn finish(self) -> Result<Graph, GraphError> {
-        let old = self.graph;
-        let mut new = Graph {
-            name: old.name.clone(),
-            values: Vec::new(),
-            nodes: Vec::new(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
+    pub fn finish(mut self) -> Result<Graph, GraphError> {
+        self.settle()?;
+        Ok(self.graph)
+    }
+
+    /// Drops what the results do not need and puts the rest back into an order in which it can run, for the next edit. Ids
+    /// from before are no longer valid. Returns whether the graph is another one than before the edit.
+    ///
+    /// Nothing is copied: a network has thousands of names and shapes, and most passes change few of its nodes or none.
+    ///
+    /// # Errors
+    /// If the edit made layers wait for each other.
+    pub(crate) fn settle(&mut self) -> Result<bool, GraphError> {
+        if self.settled {
+            return Ok(false);
+        }
+        let order = needed_nodes(&self.graph)?;
+        let Graph { values, nodes, inputs, outputs, .. } = &mut self.graph;
+        let mut moved = Moved {
+            old: mem::take(values).into_iter().map(Some).collect(),
+            ids: Vec::new(),
+            new: Vec::with_capacity(self.counts[1]),
         };
-        let mut renamed: Vec<Option<ValueId>> = vec![None; old.values.len()];
-        for &input in &old.inputs {
-            let id = new.push_value(old.value(input).clone());
-            renamed[input.index()] = Some(id);
-            new.inputs.push(id);
-        }
-        for id in needed_nodes(&old)? {
-            let node = old.node(id);
-            let inputs = node.inputs.iter().map(|&v| carry(&old, &mut new, &mut renamed, v)).collect();
-            let results = node.outputs.iter().map(|&v| old.ty(v).clone()).collect();
-            let outputs = new.push_node(node.name.clone(), node.op.clone(), inputs, results);
-            for (&from, to) in node.outputs.iter().zip(outputs) {
-                renamed[from.index()] = Some(to);
+        moved.ids.resize(moved.old.len(), ValueId(0));
+        let mut old_nodes: Vec<Option<Node>> = mem::take(nodes).into_iter().map(Some).collect();
+        moved.carry_all(inputs);
+        for id in &order {
+            let Some(mut node) = old_nodes[id.index()].take() else { continue };
+            moved.carry_all(&mut node.inputs);
+            moved.carry_all(&mut node.outputs);
+            for (output, value) in node.outputs.iter().enumerate() {
+                moved.new[value.index()].source = Source::Node { node: NodeId(nodes.len() as u32), output };
             }
+            nodes.push(node);
         }
-        for output in &old.outputs {
-            let value = carry(&old, &mut new, &mut renamed, output.value);
-            new.outputs.push(Output { name: output.name.clone(), value });
-        }
-        Ok(new)
+        outputs.iter_mut().for_each(|output| moved.carry(&mut output.value));
+        // A node that was added is read only by what was redirected, or by another that was added.
+        let same = !self.redirected
+            && self.counts == [order.len(), moved.new.len()]
+            && order.iter().enumerate().all(|(i, id)| i == id.index())
+            && moved.in_place();
+        *values = moved.new;
+        self.look();
+        self.settled = true;
+        Ok(!same)
     }
 }
 
-/// The new id of a value; parameters and constants come along when they are first needed.
-fn carry(old: &Graph, new: &mut Graph, renamed: &mut [Option<ValueId>], id: ValueId) -> ValueId {
-    *renamed[id.index()].get_or_insert_with(|| new.push_value(old.value(id).clone()))
+/// Values on their way into a graph in which they have other ids.
+struct Moved {
+    /// By their old ids; `None` if they have gone over.
+    old: Vec<Option<Value>>,
+    /// Per old id, the new one of a value that has gone over.
+    ids: Vec<ValueId>,
+    new: Vec<Value>,
+}
+
+impl Moved {
+    /// Gives a value its new id. Parameters and constants come along when they are first needed.
+    fn carry(&mut self, id: &mut ValueId) {
+        let new = &mut self.ids[id.index()];
+        if let Some(value) = self.old[id.index()].take() {
+            *new = ValueId(self.new.len() as u32);
+            self.new.push(value);
+        }
+        *id = *new;
+    }
+
+    fn carry_all(&mut self, ids: &mut [ValueId]) {
+        ids.iter_mut().for_each(|id| self.carry(id));
+    }
+
+    /// Whether all have the ids that they had.
+    fn in_place(&self) -> bool {
+        let gone = self.ids.iter().zip(&self.old).enumerate().filter(|(_, (_, old))| old.is_none());
+        gone.map(|(i, (id, _))| (i, id.index())).all(|(old, new)| old == new)
+    }
 }
 
 /// The nodes that the results need, each after what it reads, otherwise in their present order.
@@ -283,19 +362,25 @@ fn needed_nodes(graph: &Graph) -> Result<Vec<NodeId>, GraphError> {
         Source::Node { node, .. } => Some(node.index()),
         _ => None,
     };
-    let waits_for: Vec<Vec<usize>> =
-        graph.nodes.iter().map(|node| node.inputs.iter().filter_map(maker).collect()).collect();
+    // Per node where its list begins: one list for all of them, because this is done often.
+    let mut begins = vec![0];
+    let mut makers: Vec<usize> = Vec::new();
+    for node in &graph.nodes {
+        makers.extend(node.inputs.iter().filter_map(maker));
+        begins.push(makers.len());
+    }
+    let waits_for = |node: usize| &makers[begins[node]..begins[node + 1]];
     let mut needed = vec![false; graph.nodes.len()];
     let mut pending: Vec<usize> = graph.outputs.iter().filter_map(|o| maker(&o.value)).collect();
     while let Some(node) = pending.pop() {
-        if !std::mem::replace(&mut needed[node], true) {
-            pending.extend(&waits_for[node]);
+        if !mem::replace(&mut needed[node], true) {
+            pending.extend(waits_for(node));
         }
     }
-    let order =
-        runnable_order(&waits_for, (0..needed.len()).filter(|&node| needed[node])).map_err(|cycle| {
-            GraphError::Cycle(cycle.into_iter().map(|i| graph.nodes[i].name.clone()).collect())
-        })?;
+    let wanted = (0..needed.len()).filter(|&node| needed[node]);
+    let order = runnable_order(needed.len(), waits_for, wanted).map_err(|cycle| {
+        GraphError::Cycle(cycle.into_iter().map(|i| graph.nodes[i].name.clone()).collect())
+    })?;
     Ok(order.into_iter().map(|i| NodeId(i as u32)).collect())
 }
 

@@ -214,7 +214,7 @@ fn order(nodes: &[NodeEntry]) -> Result<Vec<usize>, GraphError> {
     let makers =
         |n: &NodeEntry| n.inputs.iter().filter_map(|name| maker.get(name.as_str()).copied()).collect();
     let waits_for: Vec<Vec<usize>> = nodes.iter().map(makers).collect();
-    runnable_order(&waits_for, 0..nodes.len())
+    runnable_order(nodes.len(), |node| &waits_for[node], 0..nodes.len())
         .map_err(|cycle| GraphError::Cycle(cycle.into_iter().map(|i| nodes[i].name.clone()).collect()))
 }
 

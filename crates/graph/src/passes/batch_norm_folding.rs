@@ -4,9 +4,7 @@ use super::{
     MAX_VECTOR_BYTES, Pass,
     linear_parts::{LinearParts, reshaped},
 };
-use crate::{
-    DType, Editor, Graph, GraphError, NodeId, Op, Phase, Shape, Target, Tensor, TensorType, ValueId,
-};
+use crate::{DType, Editor, GraphError, NodeId, Op, Phase, Shape, Target, Tensor, TensorType, ValueId};
 
 /// Folds a batch norm into the convolution or linear op before it. The batch norm must be its only reader.
 ///
@@ -25,12 +23,11 @@ impl Pass for BatchNormFolding {
         "batch_norm_folding"
     }
 
-    fn run(&self, graph: &Graph, _target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, _target: &dyn Target) -> Result<(), GraphError> {
         for id in editor.node_ids() {
-            fold(&mut editor, id)?;
+            fold(editor, id)?;
         }
-        editor.finish()
+        Ok(())
     }
 }
 
@@ -95,7 +92,7 @@ fn constant(editor: &mut Editor, name: &str, shape: &Shape, element: f32) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FuseNothing, GraphBuilder, op::Conv, passes::names};
+    use crate::{FuseNothing, Graph, GraphBuilder, op::Conv, passes::names};
 
     struct Setting {
         bias: Option<DType>,

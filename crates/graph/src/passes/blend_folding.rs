@@ -1,7 +1,7 @@
 //! Folds the blend with a residual branch into the branch's weights.
 
 use super::{Pass, linear_parts::LinearParts};
-use crate::{DType, Editor, Graph, GraphError, NodeId, Op, Phase, Target, ValueId, op::Scale};
+use crate::{DType, Editor, GraphError, NodeId, Op, Phase, Target, ValueId, op::Scale};
 
 /// Folds the blend of a tensor with itself plus a convolution (or linear op) into the convolution's weights:
 ///
@@ -24,14 +24,13 @@ impl Pass for BlendFolding {
         "blend_folding"
     }
 
-    fn run(&self, graph: &Graph, _target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, _target: &dyn Target) -> Result<(), GraphError> {
         for id in editor.node_ids() {
-            if let Some(residual) = find(&editor, id) {
-                fold(&mut editor, id, residual)?;
+            if let Some(residual) = find(editor, id) {
+                fold(editor, id, residual)?;
             }
         }
-        editor.finish()
+        Ok(())
     }
 }
 
@@ -100,7 +99,7 @@ fn fold(editor: &mut Editor, id: NodeId, residual: Residual) -> Result<(), Graph
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FuseNothing, GraphBuilder, TensorType, op::Conv, passes::names};
+    use crate::{FuseNothing, Graph, GraphBuilder, TensorType, op::Conv, passes::names};
 
     struct Setting {
         alpha: Phase,

@@ -3,10 +3,11 @@
 use std::{
     collections::HashMap,
     hash::{DefaultHasher, Hash, Hasher},
+    mem::{Discriminant, discriminant},
 };
 
 use super::Pass;
-use crate::{Editor, Graph, GraphError, Source, Target, TensorType, ValueId};
+use crate::{Editor, Graph, GraphError, NodeId, Op, Source, Target, Tensor, TensorType, ValueId};
 
 /// Lets nodes of the same op on the same operands share one result, and constants of the same content one tensor.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,44 +18,58 @@ impl Pass for CommonSubexpressions {
         "common_subexpressions"
     }
 
-    fn run(&self, graph: &Graph, _target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
-        merge_constants(&mut editor, graph)?;
-        // The text of an op identifies it: floats are written so that they read back as the same number.
-        let mut first: HashMap<(String, Vec<ValueId>), Vec<ValueId>> = HashMap::new();
+    fn rewrite(&self, editor: &mut Editor, _target: &dyn Target) -> Result<(), GraphError> {
+        for (id, other) in equal_constants(editor.graph()) {
+            editor.replace_uses(id, other)?;
+        }
+        let mut first: HashMap<(Discriminant<Op>, Vec<ValueId>), Vec<NodeId>> = HashMap::new();
         for id in editor.node_ids() {
             let node = editor.node(id);
-            let key = (format!("{:?}", node.op), node.inputs.clone());
-            match first.get(&key) {
-                Some(results) => editor.bypass(id, results)?,
-                None => {
-                    first.insert(key, node.outputs.clone());
-                }
+            let alike = first.entry((discriminant(&node.op), node.inputs.clone())).or_default();
+            match alike.iter().find(|&&other| same_text(&editor.node(other).op, &node.op)) {
+                Some(&other) => editor.bypass(id, &editor.node(other).outputs.clone())?,
+                None => alike.push(id),
             }
         }
-        editor.finish()
+        Ok(())
     }
 }
 
-fn merge_constants(editor: &mut Editor, graph: &Graph) -> Result<(), GraphError> {
-    let mut first: HashMap<(&TensorType, u64), Vec<ValueId>> = HashMap::new();
-    for (id, value) in graph.value_ids() {
-        let Source::Constant(tensor) = &value.source else { continue };
+/// Whether two ops are the same. Their text says so: floats are written so that they read back as the same number, and with
+/// their sign. It takes long to write, but few nodes have the kind and the operands of another.
+fn same_text(a: &Op, b: &Op) -> bool {
+    format!("{a:?}") == format!("{b:?}")
+}
+
+/// The constants that have the content of another, each with the first of its kind.
+fn equal_constants(graph: &Graph) -> Vec<(ValueId, ValueId)> {
+    let constants = || {
+        graph.value_ids().filter_map(|(id, value)| match &value.source {
+            Source::Constant(tensor) => Some((id, tensor)),
+            _ => None,
+        })
+    };
+    let mut of_type: HashMap<&TensorType, usize> = HashMap::new();
+    constants().for_each(|(_, tensor)| *of_type.entry(tensor.ty()).or_default() += 1);
+    let mut first: HashMap<(&TensorType, u64), Vec<(ValueId, &Tensor)>> = HashMap::new();
+    let mut equal = Vec::new();
+    // Most have a type of their own, and need not be read.
+    for (id, tensor) in constants().filter(|(_, tensor)| of_type[tensor.ty()] > 1) {
         let mut hasher = DefaultHasher::new();
         tensor.bytes().hash(&mut hasher);
-        let alike = first.entry((&value.ty, hasher.finish())).or_default();
-        match alike.iter().find(|&&other| graph.value(other).source == value.source) {
-            Some(&other) => editor.replace_uses(id, other)?,
-            None => alike.push(id),
+        let alike = first.entry((tensor.ty(), hasher.finish())).or_default();
+        match alike.iter().find(|(_, other)| *other == tensor) {
+            Some(&(other, _)) => equal.push((id, other)),
+            None => alike.push((id, tensor)),
         }
     }
-    Ok(())
+    equal
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FuseNothing, GraphBuilder, Phase, Tensor};
+    use crate::{DType, FuseNothing, GraphBuilder, Phase};
 
     #[test]
     fn equal_chains_are_computed_once() {

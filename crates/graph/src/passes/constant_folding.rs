@@ -1,7 +1,12 @@
 //! Computing what depends on constants alone.
 
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
 use super::Pass;
-use crate::{Editor, Graph, GraphError, Node, NodeId, Op, Source, Target, Tensor, TensorType};
+use crate::{Editor, GraphError, Node, NodeId, Op, Source, Target, Tensor, TensorType};
 
 /// Evaluates a node on the host. The caller provides it, because this crate runs nothing.
 pub trait Evaluate {
@@ -25,22 +30,22 @@ impl Pass for ConstantFolding<'_> {
         "constant_folding"
     }
 
-    fn run(&self, graph: &Graph, _target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, _target: &dyn Target) -> Result<(), GraphError> {
+        let mut folded = Folded::default();
         for id in editor.node_ids() {
-            if let Some(results) = self.results(&editor, id) {
+            if let Some(results) = self.results(editor, id, &mut folded) {
                 let name = editor.node(id).name.clone();
                 let constants: Vec<_> = results.into_iter().map(|t| editor.constant(&name, t)).collect();
                 editor.bypass(id, &constants)?;
             }
         }
-        editor.finish()
+        Ok(())
     }
 }
 
 impl ConstantFolding<'_> {
     /// The results of a node that depends on constants alone.
-    fn results(&self, editor: &Editor, id: NodeId) -> Option<Vec<Tensor>> {
+    fn results(&self, editor: &Editor, id: NodeId, folded: &mut Folded) -> Option<Vec<Tensor>> {
         let node = editor.node(id);
         let constant = |&v| match &editor.value(v).source {
             Source::Constant(tensor) => Some(tensor),
@@ -55,17 +60,51 @@ impl ConstantFolding<'_> {
         let results = match &node.op {
             Op::Reshape(op) => vec![first.reshape(op.shape.clone()).ok()?],
             Op::Cast(dtype) => vec![first.cast(*dtype)],
-            _ => self.evaluator?.evaluate(node, &inputs)?,
+            op => {
+                let evaluator = self.evaluator?;
+                folded.results(op, &inputs, || evaluator.evaluate(node, &inputs))?
+            }
         };
         // An evaluator that returns other types has not evaluated this node.
         results.iter().map(Tensor::ty).eq(types).then_some(results)
     }
 }
 
+/// Ops that were evaluated, by their text and a hash of their operands. The blocks of a network ask for the same over and
+/// over: the embedding of the frames' numbers, for one.
+#[derive(Default)]
+struct Folded(HashMap<(String, u64), Vec<Evaluated>>);
+
+struct Evaluated {
+    operands: Vec<Tensor>,
+    results: Vec<Tensor>,
+}
+
+impl Folded {
+    /// The results of an op: those that it had before on the same operands, or else what is evaluated now.
+    fn results(
+        &mut self,
+        op: &Op,
+        operands: &[&Tensor],
+        evaluate: impl FnOnce() -> Option<Vec<Tensor>>,
+    ) -> Option<Vec<Tensor>> {
+        let mut hasher = DefaultHasher::new();
+        operands.iter().for_each(|operand| operand.bytes().hash(&mut hasher));
+        let alike = self.0.entry((format!("{op:?}"), hasher.finish())).or_default();
+        if let Some(same) = alike.iter().find(|other| other.operands.iter().eq(operands.iter().copied())) {
+            return Some(same.results.clone());
+        }
+        let results = evaluate()?;
+        let operands = operands.iter().copied().cloned().collect();
+        alike.push(Evaluated { operands, results: results.clone() });
+        Some(results)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FuseNothing, GraphBuilder, Phase, ValueId};
+    use crate::{DType, FuseNothing, Graph, GraphBuilder, Phase, ValueId};
 
     /// Knows sums of equal shapes.
     struct Adder;
@@ -109,6 +148,41 @@ mod tests {
 
         let without = ConstantFolding::default().run(&graph, &FuseNothing).unwrap();
         assert_eq!(without.nodes().len(), 3);
+    }
+
+    /// Knows sums, and counts how many it was asked for.
+    #[derive(Default)]
+    struct Counting(std::cell::Cell<usize>);
+
+    impl Evaluate for Counting {
+        fn evaluate(&self, node: &Node, inputs: &[&Tensor]) -> Option<Vec<Tensor>> {
+            self.0.set(self.0.get() + 1);
+            Adder.evaluate(node, inputs)
+        }
+    }
+
+    #[test]
+    fn the_same_op_on_the_same_numbers_is_evaluated_once() {
+        let mut g = GraphBuilder::new("g");
+        for (i, [a, b]) in [[1.0, 2.0], [1.0, 2.0], [2.0, 1.0], [1.0, -0.0], [1.0, 0.0]].iter().enumerate() {
+            let a = constant(&mut g, &format!("a{i}"), &[*a]);
+            let b = constant(&mut g, &format!("b{i}"), &[*b]);
+            let sum = g.add(&format!("sum{i}"), a, b).unwrap();
+            g.output(&format!("y{i}"), sum).unwrap();
+        }
+        let evaluator = Counting::default();
+        let folded = ConstantFolding { evaluator: Some(&evaluator) }.run(&g.finish(), &FuseNothing).unwrap();
+        let sums: Vec<f32> = folded
+            .outputs()
+            .iter()
+            .filter_map(|output| match &folded.value(output.value).source {
+                Source::Constant(tensor) => Some(tensor.to_f32()[0]),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sums, [3.0, 3.0, 3.0, 1.0, 1.0]);
+        // The second is the first again; a negative zero is another number.
+        assert_eq!(evaluator.0.get(), 4);
     }
 
     #[test]

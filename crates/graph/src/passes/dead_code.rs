@@ -1,7 +1,7 @@
 //! Removing what no result needs.
 
 use super::Pass;
-use crate::{Editor, Graph, GraphError, Target};
+use crate::{Editor, GraphError, Target};
 
 /// Drops the nodes, parameters and constants that no result of the graph depends on. Inputs stay, so that a caller may
 /// keep supplying them.
@@ -13,8 +13,9 @@ impl Pass for DeadCode {
         "dead_code"
     }
 
-    fn run(&self, graph: &Graph, _target: &dyn Target) -> Result<Graph, GraphError> {
-        Editor::new(graph).finish()
+    fn rewrite(&self, _editor: &mut Editor, _target: &dyn Target) -> Result<(), GraphError> {
+        // It is what the editor does after every edit, even one that changes nothing.
+        Ok(())
     }
 }
 

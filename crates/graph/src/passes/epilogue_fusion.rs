@@ -6,7 +6,7 @@ use super::{
     norm_prologue::same_statistics,
 };
 use crate::{
-    Editor, Graph, GraphError, Node, NodeId, Op, Phase, Shape, Target, TensorType, ValueId,
+    Editor, GraphError, Node, NodeId, Op, Phase, Shape, Target, TensorType, ValueId,
     op::{Stage, is_channel_operand},
 };
 
@@ -25,15 +25,14 @@ impl Pass for EpilogueFusion {
         "epilogue_fusion"
     }
 
-    fn run(&self, graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, target: &dyn Target) -> Result<(), GraphError> {
         for id in editor.node_ids() {
-            if let Some(fused) = fuse(&editor, target, id) {
-                let inputs = View::materialise(&mut editor, &fused.operands)?;
+            if let Some(fused) = fuse(editor, target, id) {
+                let inputs = View::materialise(editor, &fused.operands)?;
                 editor.replace_node(id, fused.name, fused.op, &inputs)?;
             }
         }
-        editor.finish()
+        Ok(())
     }
 }
 
@@ -188,7 +187,7 @@ fn takes_bias(editor: &Editor, host: &Host, summand: ValueId) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        DType, FuseAll, FuseNothing, GraphBuilder,
+        DType, FuseAll, FuseNothing, Graph, GraphBuilder,
         op::{Activation, Conv, Linear},
     };
 

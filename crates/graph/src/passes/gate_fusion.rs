@@ -4,7 +4,7 @@ use super::{
     Pass,
     linear_parts::{LinearParts, View, may_replace},
 };
-use crate::{Editor, Graph, GraphError, NodeId, Op, Target};
+use crate::{Editor, GraphError, NodeId, Op, Target};
 
 /// Puts a gate (GEGLU) into the linear op that it alone reads, so that the tensor of twice the width is never stored.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,14 +15,13 @@ impl Pass for GateFusion {
         "gate_fusion"
     }
 
-    fn run(&self, graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, target: &dyn Target) -> Result<(), GraphError> {
         for id in editor.node_ids() {
-            if let Some((name, parts)) = gated(&editor, target, id) {
+            if let Some((name, parts)) = gated(editor, target, id) {
                 editor.replace_node(id, name, parts.op.clone(), &parts.inputs())?;
             }
         }
-        editor.finish()
+        Ok(())
     }
 }
 
@@ -45,7 +44,7 @@ fn gated(editor: &Editor, target: &dyn Target, id: NodeId) -> Option<(String, Li
 mod tests {
     use super::*;
     use crate::{
-        DType, FuseAll, FuseNothing, GraphBuilder, Phase, TensorType,
+        DType, FuseAll, FuseNothing, Graph, GraphBuilder, Phase, TensorType,
         op::{Activation, Linear, Stage},
     };
 

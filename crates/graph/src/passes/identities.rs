@@ -1,7 +1,7 @@
 //! Ops that change nothing.
 
 use super::Pass;
-use crate::{Editor, Graph, GraphError, NodeId, Op, Target, ValueId, op::Scale};
+use crate::{Editor, GraphError, NodeId, Op, Target, ValueId, op::Scale};
 
 /// Removes ops that return their operand unchanged: a scale by one, a cast to the same type, a reshape to the same
 /// shape, a slice of everything, a concatenation of one operand. Of consecutive reshapes only the last remains.
@@ -13,15 +13,14 @@ impl Pass for Identities {
         "identities"
     }
 
-    fn run(&self, graph: &Graph, _target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, _target: &dyn Target) -> Result<(), GraphError> {
         for id in editor.node_ids() {
-            let id = merge_reshapes(&mut editor, id)?;
-            if let Some(same) = unchanged_operand(&editor, id) {
+            let id = merge_reshapes(editor, id)?;
+            if let Some(same) = unchanged_operand(editor, id) {
                 editor.bypass(id, &[same])?;
             }
         }
-        editor.finish()
+        Ok(())
     }
 }
 
@@ -55,7 +54,7 @@ fn merge_reshapes(editor: &mut Editor, id: NodeId) -> Result<NodeId, GraphError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FuseNothing, GraphBuilder, Phase, TensorType, passes::names};
+    use crate::{DType, FuseNothing, Graph, GraphBuilder, Phase, TensorType, passes::names};
 
     fn run(build: impl FnOnce(&mut GraphBuilder, ValueId) -> ValueId) -> Graph {
         let mut g = GraphBuilder::new("g");

@@ -4,7 +4,7 @@
 //! ids, the left side computes `f` once for all rows and leaves the later phase only a copy of a few rows.
 
 use super::Pass;
-use crate::{Editor, Graph, GraphError, Node, NodeId, Op, Target, TensorType, ValueId};
+use crate::{Editor, GraphError, Node, NodeId, Op, Target, TensorType, ValueId};
 
 /// As many steps as schedulers are trained for. A table with more rows, such as a vocabulary's, has rows that are never
 /// looked up.
@@ -27,17 +27,16 @@ impl Pass for LookupSinking {
         "lookup_sinking"
     }
 
-    fn run(&self, graph: &Graph, _target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, _target: &dyn Target) -> Result<(), GraphError> {
         for id in editor.node_ids() {
-            if let Some(lookup) = lookup_before(&editor, id) {
+            if let Some(lookup) = lookup_before(editor, id) {
                 let Node { name, op, mut inputs, .. } = editor.node(id).clone();
                 inputs[0] = lookup.table;
                 let moved = editor.add(name, op, &inputs)?;
                 editor.replace_node(id, lookup.name, Op::Embedding, &[moved[0], lookup.ids])?;
             }
         }
-        editor.finish()
+        Ok(())
     }
 }
 
@@ -75,7 +74,7 @@ fn lookup_before(editor: &Editor, id: NodeId) -> Option<Lookup> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FuseNothing, GraphBuilder, Phase, op::Activation, passes::names};
+    use crate::{DType, FuseNothing, Graph, GraphBuilder, Phase, op::Activation, passes::names};
 
     struct Row {
         g: GraphBuilder,

@@ -52,18 +52,28 @@ pub use qkv_merge::QkvMerge;
 pub use sampler_blend::SamplerBlend;
 pub use single_key_attention::SingleKeyAttention;
 
-use crate::{Graph, GraphError, Op, Phase, Target};
+use crate::{Editor, Graph, GraphError, Node, Op, Phase, Target};
 
 /// A rewriting of graphs that leaves their results as they are.
 pub trait Pass {
     /// The name, for reports.
     fn name(&self) -> &'static str;
 
-    /// The rewritten graph. Its inputs, and the names and types of its results, are those of `graph`.
+    /// Rewrites a graph that is being edited. Its inputs, and the names and types of its results, stay as they are.
     ///
     /// # Errors
     /// If an op refuses what the pass made of it: a bug in the pass, not in the graph.
-    fn run(&self, graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError>;
+    fn rewrite(&self, editor: &mut Editor, target: &dyn Target) -> Result<(), GraphError>;
+
+    /// The rewritten graph.
+    ///
+    /// # Errors
+    /// As [`Pass::rewrite`].
+    fn run(&self, graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError> {
+        let mut editor = Editor::new(graph);
+        self.rewrite(&mut editor, target)?;
+        editor.finish()
+    }
 }
 
 /// What one run of a pass did.
@@ -122,28 +132,26 @@ pub fn optimise_traced(
     evaluator: Option<&dyn Evaluate>,
 ) -> Result<(Graph, Vec<PassEffect>), GraphError> {
     let passes = all(evaluator);
-    let mut graph = graph.clone();
+    // One for all passes: to copy a network for each would take longer than what they do.
+    let mut editor = Editor::new(graph);
+    let mut nodes = running_nodes(&editor);
     let mut effects = Vec::new();
     for round in 1..=MAX_ROUNDS {
         let mut changed = false;
         for pass in &passes {
-            let after = pass.run(&graph, target)?;
-            if after != graph {
+            pass.rewrite(&mut editor, target)?;
+            if editor.settle()? {
                 changed = true;
-                effects.push(PassEffect {
-                    pass: pass.name(),
-                    round,
-                    nodes_before: running_nodes(&graph),
-                    nodes_after: running_nodes(&after),
-                });
-                graph = after;
+                let nodes_after = running_nodes(&editor);
+                let nodes_before = std::mem::replace(&mut nodes, nodes_after);
+                effects.push(PassEffect { pass: pass.name(), round, nodes_before, nodes_after });
             }
         }
         if !changed {
             break;
         }
     }
-    Ok((graph, effects))
+    Ok((editor.finish()?, effects))
 }
 
 /// A pass that needs a vector of ones or zeros makes it by a layer's declared channels, before anything is compared with
@@ -157,10 +165,9 @@ fn names(graph: &Graph) -> Vec<&str> {
 }
 
 /// Nodes that cost something after loading.
-fn running_nodes(graph: &Graph) -> usize {
-    let phases = graph.phases();
-    let runs = |node: &&crate::Node| {
-        !matches!(node.op, Op::Reshape(_)) && node.outputs.iter().any(|v| phases[v.index()] > Phase::Load)
+fn running_nodes(editor: &Editor) -> usize {
+    let runs = |node: &&Node| {
+        !matches!(node.op, Op::Reshape(_)) && node.outputs.iter().any(|&v| editor.phase(v) > Phase::Load)
     };
-    graph.nodes().iter().filter(runs).count()
+    editor.graph().nodes().iter().filter(runs).count()
 }

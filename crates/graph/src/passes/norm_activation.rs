@@ -4,7 +4,7 @@ use super::{
     Pass,
     linear_parts::{View, may_replace},
 };
-use crate::{Editor, Graph, GraphError, NodeId, Op, Target, ValueId, op::Norm};
+use crate::{Editor, GraphError, NodeId, Op, Target, ValueId, op::Norm};
 
 /// Lets a norm apply the activation that is the only reader of its result, in the same pass over memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,14 +15,13 @@ impl Pass for NormActivation {
         "norm_activation"
     }
 
-    fn run(&self, graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, target: &dyn Target) -> Result<(), GraphError> {
         for id in editor.node_ids() {
-            if let Some((name, op, inputs)) = activated(&editor, target, id) {
+            if let Some((name, op, inputs)) = activated(editor, target, id) {
                 editor.replace_node(id, name, op, &inputs)?;
             }
         }
-        editor.finish()
+        Ok(())
     }
 }
 
@@ -42,7 +41,7 @@ fn activated(editor: &Editor, target: &dyn Target, id: NodeId) -> Option<(String
 mod tests {
     use super::*;
     use crate::{
-        DType, FuseAll, FuseNothing, GraphBuilder, Phase, TensorType,
+        DType, FuseAll, FuseNothing, Graph, GraphBuilder, Phase, TensorType,
         op::{Activation, NormKind},
     };
 

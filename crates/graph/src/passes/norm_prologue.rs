@@ -5,7 +5,7 @@ use super::{
     linear_parts::{LinearParts, View, may_replace, reshaped_rows},
 };
 use crate::{
-    Editor, Graph, GraphError, NodeId, Op, Shape, Target,
+    Editor, GraphError, NodeId, Op, Shape, Target,
     op::{Norm, NormKind},
 };
 
@@ -19,16 +19,15 @@ impl Pass for NormPrologue {
         "norm_prologue"
     }
 
-    fn run(&self, graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, target: &dyn Target) -> Result<(), GraphError> {
         for id in editor.node_ids() {
-            if let Some((op, operands)) = with_prologue(&editor, target, id) {
-                let inputs = View::materialise(&mut editor, &operands)?;
+            if let Some((op, operands)) = with_prologue(editor, target, id) {
+                let inputs = View::materialise(editor, &operands)?;
                 let name = editor.node(id).name.clone();
                 editor.replace_node(id, name, op, &inputs)?;
             }
         }
-        editor.finish()
+        Ok(())
     }
 }
 
@@ -71,7 +70,7 @@ pub(super) fn same_statistics(norm: &Norm, from: &Shape, to: &Shape) -> bool {
 mod tests {
     use super::*;
     use crate::{
-        DType, FuseAll, FuseNothing, GraphBuilder, Phase, TensorType, ValueId,
+        DType, FuseAll, FuseNothing, Graph, GraphBuilder, Phase, TensorType, ValueId,
         op::{Affine, Conv, Linear, Stage},
     };
 

@@ -5,7 +5,7 @@ use super::{
     linear_parts::{LinearParts, reshaped, reshaped_rows},
 };
 use crate::{
-    Editor, Graph, GraphError, NodeId, Op, Phase, Target, Tensor, TensorType, ValueId,
+    Editor, GraphError, NodeId, Op, Phase, Target, Tensor, TensorType, ValueId,
     op::{Attention, Concat, Linear},
 };
 
@@ -21,19 +21,18 @@ impl Pass for QkvMerge {
         "qkv_merge"
     }
 
-    fn run(&self, graph: &Graph, _target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, _target: &dyn Target) -> Result<(), GraphError> {
         for id in editor.node_ids() {
             let node = editor.node(id);
             if let (Op::Attention(attention), [q, k, v, ..]) = (&node.op, node.inputs.as_slice()) {
                 let attention = attention.clone();
-                let projections = [*q, *k, *v].map(|operand| Projection::of(&editor, operand));
-                if let Some(members) = mergeable(&editor, &projections) {
-                    merge(&mut editor, id, attention, &members)?;
+                let projections = [*q, *k, *v].map(|operand| Projection::of(editor, operand));
+                if let Some(members) = mergeable(editor, &projections) {
+                    merge(editor, id, attention, &members)?;
                 }
             }
         }
-        editor.finish()
+        Ok(())
     }
 }
 
@@ -150,7 +149,7 @@ fn merged_name<'a>(names: impl Iterator<Item = &'a str> + Clone) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FuseNothing, GraphBuilder, Shape, passes::names};
+    use crate::{DType, FuseNothing, Graph, GraphBuilder, Shape, passes::names};
 
     fn f32_type(shape: impl Into<Shape>) -> TensorType {
         TensorType::new(DType::F32, shape)

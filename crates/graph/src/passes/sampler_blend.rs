@@ -2,7 +2,7 @@
 
 use super::Pass;
 use crate::{
-    Editor, Graph, GraphError, NodeId, Op, Target, ValueId,
+    Editor, GraphError, NodeId, Op, Target, ValueId,
     op::{SamplerStep, TemporalBlend},
 };
 
@@ -26,14 +26,13 @@ impl Pass for SamplerBlend {
         "sampler_blend"
     }
 
-    fn run(&self, graph: &Graph, target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, target: &dyn Target) -> Result<(), GraphError> {
         for id in editor.node_ids() {
-            if let Some(blended) = blended(&editor, target, id) {
-                fuse(&mut editor, id, blended)?;
+            if let Some(blended) = blended(editor, target, id) {
+                fuse(editor, id, blended)?;
             }
         }
-        editor.finish()
+        Ok(())
     }
 }
 
@@ -89,7 +88,7 @@ fn fuse(editor: &mut Editor, id: NodeId, blended: Blended) -> Result<(), GraphEr
 mod tests {
     use super::*;
     use crate::{
-        DType, FuseAll, FuseNothing, GraphBuilder, Phase, TensorType,
+        DType, FuseAll, FuseNothing, Graph, GraphBuilder, Phase, TensorType,
         op::STEP_COLUMNS,
         passes::{names, optimise_traced},
     };

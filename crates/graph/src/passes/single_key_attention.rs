@@ -7,7 +7,7 @@ use super::{
     linear_parts::{reshaped, reshaped_rows},
 };
 use crate::{
-    Editor, Graph, GraphError, NodeId, Op, Shape, Target, TensorType, ValueId,
+    Editor, GraphError, NodeId, Op, Shape, Target, TensorType, ValueId,
     op::{Attention, Mask, Reshape, SequenceAxis, Slice, Stage},
 };
 
@@ -34,12 +34,11 @@ impl Pass for SingleKeyAttention {
         "single_key_attention"
     }
 
-    fn run(&self, graph: &Graph, _target: &dyn Target) -> Result<Graph, GraphError> {
-        let mut editor = Editor::new(graph);
+    fn rewrite(&self, editor: &mut Editor, _target: &dyn Target) -> Result<(), GraphError> {
         for id in editor.node_ids() {
-            collapse(&mut editor, id)?;
+            collapse(editor, id)?;
         }
-        editor.finish()
+        Ok(())
     }
 }
 
@@ -232,7 +231,7 @@ fn spread(editor: &mut Editor, copies: ValueId, row: ValueId, full: &Shape) -> R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, FuseNothing, GraphBuilder, NodeId, Phase, op::NormKind, passes::names};
+    use crate::{DType, FuseNothing, Graph, GraphBuilder, NodeId, Phase, op::NormKind, passes::names};
 
     fn f32_type(shape: impl Into<Shape>) -> TensorType {
         TensorType::new(DType::F32, shape)

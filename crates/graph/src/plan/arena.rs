@@ -30,6 +30,7 @@ pub(super) fn place(lifetimes: &[Lifetime], alignment: usize, bound: usize) -> R
 #[derive(Clone, Copy)]
 struct Placed {
     offset: usize,
+    /// Where the next one may start.
     end: usize,
     first: usize,
     last: usize,
@@ -48,11 +49,11 @@ fn largest_first(lifetimes: &[Lifetime], alignment: usize) -> Result<Placement, 
             if end_of(offset, bytes)? <= other.offset {
                 break;
             }
-            offset = offset.max(aligned(other.end, alignment)?);
+            offset = offset.max(other.end);
         }
         let end = end_of(offset, bytes)?;
         let at = placed.partition_point(|p| p.offset <= offset);
-        placed.insert(at, Placed { offset, end, first, last });
+        placed.insert(at, Placed { offset, end: aligned(end, alignment)?, first, last });
         result.offsets[i] = offset;
         result.bytes = result.bytes.max(end);
     }
@@ -78,14 +79,14 @@ fn earliest_first(lifetimes: &[Lifetime], alignment: usize) -> Result<Placement,
                 best = Some((room, start));
             }
             if let Some(next) = next {
-                start = aligned(next.end, alignment)?;
+                start = next.end;
             }
         }
         // Without a gap, on top of all live buffers, which is where `start` is now.
         let offset = best.map_or(start, |(_, offset)| offset);
         let end = end_of(offset, bytes)?;
         let at = alive.partition_point(|p| p.offset <= offset);
-        alive.insert(at, Placed { offset, end, first, last });
+        alive.insert(at, Placed { offset, end: aligned(end, alignment)?, first, last });
         result.offsets[i] = offset;
         result.bytes = result.bytes.max(end);
     }
