@@ -298,10 +298,12 @@ impl Editor {
         let mut moved = Moved {
             old: mem::take(values).into_iter().map(Some).collect(),
             ids: Vec::new(),
-            new: Vec::with_capacity(self.counts[1]),
+            new: Vec::new(),
         };
         moved.ids.resize(moved.old.len(), ValueId(0));
-        let mut old_nodes: Vec<Option<Node>> = mem::take(nodes).into_iter().map(Some).collect();
+        moved.new.reserve(moved.old.len());
+        let new_nodes = Vec::with_capacity(order.len());
+        let mut old_nodes: Vec<Option<Node>> = mem::replace(nodes, new_nodes).into_iter().map(Some).collect();
         moved.carry_all(inputs);
         for id in &order {
             let Some(mut node) = old_nodes[id.index()].take() else { continue };

@@ -133,9 +133,8 @@ impl Plan {
                 if bound >= so_far {
                     continue;
                 }
-                match arena::place(&liveness.lifetimes, alignment, bound) {
-                    Ok(placement) if placement.bytes < so_far => best = Ok((liveness, placement)),
-                    _ => {}
+                if let Ok(placement) = arena::place(&liveness.lifetimes, alignment, bound, so_far) {
+                    best = Ok((liveness, placement));
                 }
             }
         }
