@@ -295,71 +295,63 @@ impl Editor {
         }
         let order = needed_nodes(&self.graph)?;
         let Graph { values, nodes, inputs, outputs, .. } = &mut self.graph;
-        let mut moved = Moved {
-            old: mem::take(values).into_iter().map(Some).collect(),
-            ids: Vec::new(),
-            new: Vec::new(),
+        // The values that stay, in their new order. Parameters and constants come when they are first needed.
+        let mut kept = Vec::with_capacity(values.len());
+        let mut ids = vec![None; values.len()];
+        let mut renumber = |id: &mut ValueId| {
+            let old = id.index();
+            *id = *ids[old].get_or_insert_with(|| {
+                kept.push(old);
+                ValueId(kept.len() as u32 - 1)
+            });
         };
-        moved.ids.resize(moved.old.len(), ValueId(0));
-        moved.new.reserve(moved.old.len());
-        let new_nodes = Vec::with_capacity(order.len());
-        let mut old_nodes: Vec<Option<Node>> = mem::replace(nodes, new_nodes).into_iter().map(Some).collect();
-        moved.carry_all(inputs);
-        for id in &order {
-            let Some(mut node) = old_nodes[id.index()].take() else { continue };
-            moved.carry_all(&mut node.inputs);
-            moved.carry_all(&mut node.outputs);
-            for (output, value) in node.outputs.iter().enumerate() {
-                moved.new[value.index()].source = Source::Node { node: NodeId(nodes.len() as u32), output };
-            }
-            nodes.push(node);
+        inputs.iter_mut().for_each(&mut renumber);
+        for &node in &order {
+            let Node { inputs, outputs, .. } = &mut nodes[node];
+            inputs.iter_mut().chain(outputs).for_each(&mut renumber);
         }
-        outputs.iter_mut().for_each(|output| moved.carry(&mut output.value));
+        outputs.iter_mut().for_each(|output| renumber(&mut output.value));
         // A node that was added is read only by what was redirected, or by another that was added.
+        let in_place = |order: &[usize]| order.iter().enumerate().all(|(new, &old)| new == old);
         let same = !self.redirected
-            && self.counts == [order.len(), moved.new.len()]
-            && order.iter().enumerate().all(|(i, id)| i == id.index())
-            && moved.in_place();
-        *values = moved.new;
+            && self.counts == [order.len(), kept.len()]
+            && in_place(&order)
+            && in_place(&kept);
+        arrange(nodes, &order);
+        arrange(values, &kept);
+        for (i, node) in nodes.iter().enumerate() {
+            for (output, value) in node.outputs.iter().enumerate() {
+                values[value.index()].source = Source::Node { node: NodeId(i as u32), output };
+            }
+        }
         self.look();
         self.settled = true;
         Ok(!same)
     }
 }
 
-/// Values on their way into a graph in which they have other ids.
-struct Moved {
-    /// By their old ids; `None` if they have gone over.
-    old: Vec<Option<Value>>,
-    /// Per old id, the new one of a value that has gone over.
-    ids: Vec<ValueId>,
-    new: Vec<Value>,
-}
-
-impl Moved {
-    /// Gives a value its new id. Parameters and constants come along when they are first needed.
-    fn carry(&mut self, id: &mut ValueId) {
-        let new = &mut self.ids[id.index()];
-        if let Some(value) = self.old[id.index()].take() {
-            *new = ValueId(self.new.len() as u32);
-            self.new.push(value);
+/// Puts some items into an order and drops the others. In place, because most are where they belong.
+fn arrange<T>(items: &mut Vec<T>, order: &[usize]) {
+    const GOES: usize = usize::MAX;
+    let mut places = vec![GOES; items.len()];
+    for (new, &old) in order.iter().enumerate() {
+        places[old] = new;
+    }
+    for (place, last) in places.iter_mut().filter(|place| **place == GOES).zip(order.len()..) {
+        *place = last;
+    }
+    for i in 0..items.len() {
+        while places[i] != i {
+            let place = places[i];
+            items.swap(i, place);
+            places.swap(i, place);
         }
-        *id = *new;
     }
-
-    fn carry_all(&mut self, ids: &mut [ValueId]) {
-        ids.iter_mut().for_each(|id| self.carry(id));
-    }
-
-    /// Whether all have the ids that they had.
-    fn in_place(&self) -> bool {
-        let gone = self.ids.iter().zip(&self.old).enumerate().filter(|(_, (_, old))| old.is_none());
-        gone.map(|(i, (id, _))| (i, id.index())).all(|(old, new)| old == new)
-    }
+    items.truncate(order.len());
 }
 
 /// The nodes that the results need, each after what it reads, otherwise in their present order.
-fn needed_nodes(graph: &Graph) -> Result<Vec<NodeId>, GraphError> {
+fn needed_nodes(graph: &Graph) -> Result<Vec<usize>, GraphError> {
     let maker = |value: &ValueId| match graph.value(*value).source {
         Source::Node { node, .. } => Some(node.index()),
         _ => None,
@@ -380,10 +372,8 @@ fn needed_nodes(graph: &Graph) -> Result<Vec<NodeId>, GraphError> {
         }
     }
     let wanted = (0..needed.len()).filter(|&node| needed[node]);
-    let order = runnable_order(needed.len(), waits_for, wanted).map_err(|cycle| {
-        GraphError::Cycle(cycle.into_iter().map(|i| graph.nodes[i].name.clone()).collect())
-    })?;
-    Ok(order.into_iter().map(|i| NodeId(i as u32)).collect())
+    runnable_order(needed.len(), waits_for, wanted)
+        .map_err(|cycle| GraphError::Cycle(cycle.into_iter().map(|i| graph.nodes[i].name.clone()).collect()))
 }
 
 #[cfg(test)]
@@ -440,6 +430,40 @@ mod tests {
             |ids: &[ValueId]| -> Vec<String> { ids.iter().map(|&id| graph.value(id).name.clone()).collect() };
         assert_eq!(names(graph.inputs()), ["x", "strength"]);
         assert_eq!(graph.parameters().count(), 1);
+    }
+
+    #[test]
+    fn items_are_put_in_order_and_the_others_dropped() {
+        for (order, expected) in [
+            (&[0, 1, 2, 3][..], "abcd"),
+            (&[3, 0, 1, 2], "dabc"),
+            (&[2, 0], "ca"),
+            (&[1, 3, 2], "bdc"),
+            (&[], ""),
+        ] {
+            let mut items = vec!['a', 'b', 'c', 'd'];
+            arrange(&mut items, order);
+            assert_eq!(items.into_iter().collect::<String>(), expected);
+        }
+    }
+
+    #[test]
+    fn settling_says_whether_the_graph_is_another() {
+        let mut editor = Editor::new(&chain());
+        assert!(editor.settle().unwrap(), "what nothing needs has gone");
+        assert!(!editor.settle().unwrap());
+        let double = || Op::Scale(Scale { factor: 2.0, offset: 0.0 });
+        let x = editor.graph().inputs()[0];
+        let before = editor.graph().clone();
+        editor.add("unread", double(), &[x]).unwrap();
+        assert!(!editor.settle().unwrap(), "nothing reads it");
+        assert_eq!(*editor.graph(), before);
+        editor.replace_node(NodeId(1), "other", double(), &[x]).unwrap();
+        assert!(editor.settle().unwrap());
+        // As if it had been edited from the start.
+        let fresh = Editor::new(editor.graph());
+        assert_eq!((&fresh.readers, &fresh.phases), (&editor.readers, &editor.phases));
+        assert_eq!(editor.graph().nodes().len(), 1);
     }
 
     #[test]

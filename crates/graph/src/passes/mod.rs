@@ -1,6 +1,6 @@
 //! Passes: rewriting a graph into a cheaper one with the same results.
 //!
-//! A pass is a pure function from graph to graph. It needs no weights: a changed weight is written as nodes on the old
+//! A pass is a pure function from graph to graph, written as edits of a copy. It needs no weights: a changed weight is written as nodes on the old
 //! one, which lie in [`Phase::Load`] and run once. Results differ from the original's by float rounding alone.
 //!
 //! # The order
