@@ -16,8 +16,25 @@ use crate::{
 /// Kernels whose code is loaded into a context.
 #[derive(Clone, Debug, Default)]
 pub struct LoadedKernels {
-    functions: HashMap<Kernel, Function>,
+    functions: HashMap<Kernel, Loaded>,
     overlapping: bool,
+}
+
+/// A kernel that is loaded.
+#[derive(Clone, Debug)]
+struct Loaded {
+    function: Function,
+    /// Whether it waits for the launch before it by itself. Found out once, because a program launches it many times.
+    waits: bool,
+}
+
+impl Loaded {
+    fn new(context: &Context, kernel: &Kernel, code: &Code) -> Result<Loaded, CudaError> {
+        let module = Module::load(context, &kernel.label(), &code.bytes)?;
+        let function = module.function(kernel.entry)?;
+        let waits = kernel.waits() && function.architecture()? >= Architecture::HOPPER;
+        Ok(Loaded { function, waits })
+    }
 }
 
 /// How many kernels that no program uses stay loaded, so that the next clip or stream finds those of the one before. On Hopper, a clip
@@ -30,7 +47,7 @@ const IDLE: usize = 512;
 /// Programs hold what they use. Of what is used no longer, the pool keeps the last few hundred that were, and lets go of the others
 /// when the next program is loaded: sizes that a stream went through do not fill the GPU.
 #[derive(Clone, Debug, Default)]
-pub struct KernelPool(Arc<Mutex<Recent<Kernel, Function>>>);
+pub struct KernelPool(Arc<Mutex<Recent<Kernel, Loaded>>>);
 
 impl KernelPool {
     /// Those of some kernels that are loaded into a context, and the others.
@@ -38,8 +55,8 @@ impl KernelPool {
         let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut functions, mut missing) = (HashMap::new(), Vec::new());
         for kernel in kernels {
-            match pool.get(&kernel).filter(|function| function.context() == context) {
-                Some(function) => drop(functions.insert(kernel, function)),
+            match pool.get(&kernel).filter(|loaded| loaded.function.context() == context) {
+                Some(loaded) => drop(functions.insert(kernel, loaded)),
                 None => missing.push(kernel),
             }
         }
@@ -49,9 +66,9 @@ impl KernelPool {
     /// Keeps the kernels of a program.
     pub fn keep(&self, loaded: &LoadedKernels) {
         let mut pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let replaced = loaded.functions.iter().filter_map(|(kernel, function)| pool.keep(kernel, function));
-        let mut let_go: Vec<Function> = replaced.collect();
-        let_go.extend(pool.trim(IDLE, |function| !function.is_shared()));
+        let replaced = loaded.functions.iter().filter_map(|(kernel, loaded)| pool.keep(kernel, loaded));
+        let mut let_go: Vec<Loaded> = replaced.collect();
+        let_go.extend(pool.trim(IDLE, |loaded| !loaded.function.is_shared()));
         // Unloading takes a while.
         drop(pool);
         drop(let_go);
@@ -114,9 +131,8 @@ impl LoadedKernels {
     /// If the driver refuses the code of one.
     pub fn add(&mut self, context: &Context, codes: HashMap<Kernel, Code>) -> Result<(), CudaError> {
         for (kernel, code) in codes {
-            let module = Module::load(context, &kernel.label(), &code.bytes)?;
-            let function = module.function(kernel.entry)?;
-            self.functions.insert(kernel, function);
+            let loaded = Loaded::new(context, &kernel, &code)?;
+            self.functions.insert(kernel, loaded);
         }
         Ok(())
     }
@@ -148,6 +164,10 @@ impl LoadedKernels {
     /// # Errors
     /// If it is not among those that were loaded.
     pub fn function(&self, kernel: &Kernel) -> Result<&Function, CudaError> {
+        Ok(&self.loaded(kernel)?.function)
+    }
+
+    fn loaded(&self, kernel: &Kernel) -> Result<&Loaded, CudaError> {
         self.functions
             .get(kernel)
             .ok_or_else(|| CudaError::Internal(format!("{} was not compiled", kernel.label())))
@@ -158,8 +178,7 @@ impl LoadedKernels {
     /// # Errors
     /// If its kernel was not loaded, or the chip cannot run it.
     pub fn prepare(&self, launch: &Launch) -> Result<PreparedLaunch, CudaError> {
-        let function = self.function(&launch.kernel)?.clone();
-        let waits = launch.kernel.waits() && function.architecture()? >= Architecture::HOPPER;
+        let Loaded { function, waits } = self.loaded(&launch.kernel)?.clone();
         let prepared = PreparedLaunch::new(function, launch)?;
         // SAFETY: the kernel waits, by its source and the architecture that this was compiled for.
         Ok(if self.overlapping && waits { unsafe { prepared.overlapping() } } else { prepared })

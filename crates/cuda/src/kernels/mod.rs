@@ -70,8 +70,12 @@ impl Call<'_> {
     pub fn signature(&self) -> String {
         let types =
             |types: &[&TensorType]| types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let op = serde_json::to_string(self.op).unwrap_or_else(|_| format!("{:?}", self.op));
-        format!("{op} ({}) -> ({})", types(self.inputs), types(self.outputs))
+        format!("{} ({}) -> ({})", self.op_text(), types(self.inputs), types(self.outputs))
+    }
+
+    /// The op in words.
+    fn op_text(&self) -> String {
+        serde_json::to_string(self.op).unwrap_or_else(|_| format!("{:?}", self.op))
     }
 }
 

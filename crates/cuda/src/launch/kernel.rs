@@ -1,14 +1,51 @@
 //! A kernel to compile, and a launch of it.
 
+use std::{
+    cmp::Ordering,
+    hash::{Hash, Hasher},
+    ptr,
+};
+
 use super::{Argument, CType, Layout};
 
 /// A CUDA source file, embedded in the binary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub struct Source {
     /// Its path under `kernels`, such as `norm/group.cu`.
     pub path: &'static str,
     /// Its text.
     pub text: &'static str,
+}
+
+// Every launch of a program looks for its kernel, and a text has ten thousand letters: it is read only if it is at another
+// address than one of the same path.
+impl Ord for Source {
+    fn cmp(&self, other: &Source) -> Ordering {
+        self.path.cmp(other.path).then_with(|| match ptr::eq(self.text, other.text) {
+            true => Ordering::Equal,
+            false => self.text.cmp(other.text),
+        })
+    }
+}
+
+impl PartialOrd for Source {
+    fn partial_cmp(&self, other: &Source) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Source {
+    fn eq(&self, other: &Source) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Source {}
+
+impl Hash for Source {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.path.hash(state);
+    }
 }
 
 /// A kernel: a source, specialised by constants and generated code. Two that are equal compile to the same code.
@@ -151,7 +188,7 @@ impl Launch {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::{collections::HashSet, fs, path::Path};
 
     use super::*;
     use crate::{
@@ -199,6 +236,20 @@ extern "C" __global__ void k(float *y, Extents extents, const Operands operands,
                 texts.push(fs::read_to_string(path).unwrap());
             }
         }
+    }
+
+    #[test]
+    fn sources_are_equal_by_path_and_text_wherever_they_lie() {
+        let source = |path, text: &str| Source { path, text: text.to_owned().leak() };
+        let one = source("a.cu", "one");
+        assert_eq!(one, source("a.cu", "one"));
+        assert_ne!(one, source("a.cu", "two"));
+        assert_ne!(one, source("b.cu", "one"));
+        assert!(one < source("a.cu", "two") && source("a.cu", "two") < source("b.cu", "one"));
+        let kernel = |source| Kernel::new(source, "k");
+        let known = HashSet::from([kernel(one), kernel(source("a.cu", "two"))]);
+        assert!(known.contains(&kernel(source("a.cu", "one"))));
+        assert!(!known.contains(&kernel(source("a.cu", "three"))));
     }
 
     #[test]
