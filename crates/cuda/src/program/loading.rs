@@ -27,7 +27,7 @@ use crate::{
     work::PreparedWork,
 };
 
-/// The size of each of the two buffers that weights go through.
+/// The largest size of each of the two buffers that weights go through.
 const STAGING_BYTES: usize = 32 << 20;
 
 /// How a program is loaded.
@@ -87,7 +87,7 @@ pub(super) fn load(
     let driver = Some(device.info().driver.major);
     let compiler_options = CompilerOptions { driver, ..load.compiler.clone() };
     let timing = load.profiler.device_lane(GPU_LANE).map(|lane| Timing::new(&load.profiler, lane, &stream));
-    let mut uploader = Uploader::new(&stream, timing.transpose()?);
+    let mut uploader = Uploader::new(&stream, layout.bytes, timing.transpose()?);
 
     // Weights are read while kernels are compiled, libraries started and the step recorded.
     let (code, known, weights_seconds) = thread::scope(|scope| {
@@ -220,9 +220,12 @@ fn known_results(graph: &Graph) -> HashSet<ValueId> {
 }
 
 /// Copies to the device through two pinned buffers: one is filled while the other is copied. They are allocated when something
-/// is copied, because that takes tens of milliseconds, and a program that borrows its weights may have none of its own.
+/// is copied, and no larger than what is: large ones take tens of milliseconds, and a program that borrows its weights has few of
+/// its own or none.
 struct Uploader<'a> {
     stream: &'a Stream,
+    /// The size of a buffer.
+    bytes: usize,
     buffers: Option<[(PinnedBuffer, Event); 2]>,
     next: usize,
     /// Times the copies, if requested.
@@ -230,12 +233,13 @@ struct Uploader<'a> {
 }
 
 impl Uploader<'_> {
-    fn new(stream: &Stream, timing: Option<Timing>) -> Uploader<'_> {
-        Uploader { stream, buffers: None, next: 0, timing }
+    /// For so many bytes in all.
+    fn new(stream: &Stream, total: usize, timing: Option<Timing>) -> Uploader<'_> {
+        Uploader { stream, bytes: total.clamp(1, STAGING_BYTES), buffers: None, next: 0, timing }
     }
 
-    fn buffers(stream: &Stream) -> Result<[(PinnedBuffer, Event); 2], CudaError> {
-        let buffer = || PinnedBuffer::new(stream.context(), STAGING_BYTES);
+    fn buffers(stream: &Stream, bytes: usize) -> Result<[(PinnedBuffer, Event); 2], CudaError> {
+        let buffer = || PinnedBuffer::new(stream.context(), bytes);
         let event = || Event::new(stream.context());
         Ok([(buffer()?, event()?), (buffer()?, event()?)])
     }
@@ -244,9 +248,9 @@ impl Uploader<'_> {
         let mut to = to;
         let buffers = match &mut self.buffers {
             Some(buffers) => buffers,
-            none => none.insert(Self::buffers(self.stream)?),
+            none => none.insert(Self::buffers(self.stream, self.bytes)?),
         };
-        for chunk in bytes.chunks(STAGING_BYTES) {
+        for chunk in bytes.chunks(self.bytes) {
             let (buffer, copied) = &mut buffers[self.next];
             self.next = (self.next + 1) % 2;
             // An event that was never recorded counts as completed.
