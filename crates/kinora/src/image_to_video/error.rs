@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, path::PathBuf};
 
-use kinora_graph::{plan::PlanError, tensor::TensorError};
+use kinora_graph::{ParameterError, plan::PlanError, tensor::TensorError};
 use kinora_models::{
     folder::FolderError, image::ImageError, json::JsonError, lora::LoraError, networks::NetworkError,
     schedulers::SchedulerError, weights::WeightsError,
@@ -92,6 +92,9 @@ pub enum GenerateError {
     /// A LoRA file.
     #[error(transparent)]
     Lora(#[from] LoraError),
+    /// What a LoRA file holds could not be read or merged: the cause is a [`LoraError`], which names the file.
+    #[error(transparent)]
+    LoraValues(ParameterError),
     /// The model's folder or weights.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -262,8 +265,15 @@ fn finite_advice(precision: Precision) -> &'static str {
 /// Whether a weight could not be read because there was no memory for it.
 fn is_weight_without_memory(error: &RunError) -> bool {
     let RunError::Parameter { source, .. } = error else { return false };
-    let cause = source.source().and_then(|cause| cause.downcast_ref::<WeightsError>());
-    matches!(cause, Some(WeightsError::Memory { .. }))
+    let Some(cause) = source.source() else { return false };
+    let of_lora = cause.downcast_ref::<LoraError>();
+    matches!(cause.downcast_ref::<WeightsError>(), Some(WeightsError::Memory { .. }))
+        || matches!(of_lora, Some(LoraError::Weights(WeightsError::Memory { .. })))
+}
+
+/// Whether a weight could not be made because of a LoRA file.
+fn is_of_lora(error: &ParameterError) -> bool {
+    error.source().is_some_and(|cause| cause.is::<LoraError>())
 }
 
 impl GenerateError {
@@ -278,6 +288,10 @@ impl GenerateError {
             }
             source if source.is_out_of_memory() || is_weight_without_memory(&source) => {
                 GenerateError::OutOfMemory { part, source: Box::new(source) }
+            }
+            // Neither the network nor the model's files are to blame.
+            RunError::Parameter { source: values, .. } if is_of_lora(&values) => {
+                GenerateError::LoraValues(values)
             }
             source => GenerateError::Run { part, source: Box::new(source) },
         }
@@ -301,7 +315,7 @@ impl GenerateError {
 
 #[cfg(test)]
 mod tests {
-    use kinora_graph::{DType, ParameterError, TensorType};
+    use kinora_graph::{DType, TensorType};
 
     use super::*;
 
@@ -318,6 +332,10 @@ mod tests {
             assert!(matches!(error, GenerateError::OutOfMemory { .. }), "{error}");
             assert!(error.to_string().starts_with("UNet: "), "{error}");
         }
+        let lora = LoraError::NotFinite { path: "style.safetensors".into(), tensor: "a.lora_A".to_owned() };
+        let lora = RunError::Parameter { name: "a.weight".to_owned(), source: ParameterError::new(lora) };
+        let error = GenerateError::run("UNet", lora).to_string();
+        assert!(error.starts_with("style.safetensors: a.lora_A has a value that is not finite"), "{error}");
         let error = GenerateError::run("UNet", RunError::ClipNotRun);
         assert!(matches!(error, GenerateError::Run { .. }), "{error}");
     }

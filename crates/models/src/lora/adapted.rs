@@ -6,7 +6,7 @@ use kinora_graph::{DType, ParameterError, Parameters, Tensor, TensorType};
 use rayon::prelude::*;
 
 use super::{Lora, LoraError, LoraPart, Module, ModuleName, original};
-use crate::weights::{Weights, WeightsError, channels_last};
+use crate::weights::{Weights, channels_last};
 
 /// How many modules an error names.
 const SHOWN: usize = 3;
@@ -51,7 +51,9 @@ impl<'a> Adapted<'a> {
 
     fn merged(&self, ty: &TensorType, name: &str, changes: &[Change<'_>]) -> Result<Tensor, ParameterError> {
         let wide = TensorType::new(DType::F32, ty.shape.clone());
-        let mut weight = self.base.tensor(name, &wide).map_err(ParameterError::new)?.to_f32();
+        let base = self.base.tensor(name, &wide).map_err(ParameterError::new)?;
+        let whole = base.first_non_finite().is_none();
+        let mut weight = base.to_f32();
         let outputs = ty.shape.first().copied().unwrap_or(1).max(1);
         let row = weight.len() / outputs;
         let taps = match *ty.shape {
@@ -65,7 +67,9 @@ impl<'a> Adapted<'a> {
             let scale = self.strengths[change.of] * change.module.scale;
             rows.for_each(|(weight, up)| add_row(weight, up, &down, (scale, taps)));
         }
-        Tensor::from_f32(ty.dtype, ty.shape.clone(), &weight).map_err(ParameterError::new)
+        let merged = Tensor::from_f32(ty.dtype, ty.shape.clone(), &weight).map_err(ParameterError::new)?;
+        // What is not finite in the model itself is not the LoRAs' fault.
+        if whole { held(merged, name, changes) } else { Ok(merged) }
     }
 }
 
@@ -76,6 +80,16 @@ impl Parameters for Adapted<'_> {
             None => self.base.parameter(name, ty),
         }
     }
+}
+
+/// The values that LoRAs change, or an error that names the files if their type cannot hold them.
+pub(super) fn held(values: Tensor, weight: &str, changes: &[Change<'_>]) -> Result<Tensor, ParameterError> {
+    if values.first_non_finite().is_none() {
+        return Ok(values);
+    }
+    let paths = changes.iter().map(|change| change.lora.path.clone()).collect();
+    let (weight, dtype) = (weight.to_owned(), values.ty().dtype);
+    Err(ParameterError::new(LoraError::TooLarge { paths, weight, dtype }))
 }
 
 /// What LoRAs add to the weights of a part, by the names that a graph has for these.
@@ -117,9 +131,16 @@ pub(super) fn changes<'a>(
 
 impl Change<'_> {
     /// `up` as `[outputs, rank]` and `down` as `[rank, inputs · taps]`, in the file's order.
-    pub fn matrices(&self) -> Result<(Vec<f32>, Vec<f32>), WeightsError> {
+    pub fn matrices(&self) -> Result<(Vec<f32>, Vec<f32>), LoraError> {
         let read = |name: &str, shape: &[usize]| {
-            self.lora.file.tensor(name, &TensorType::new(DType::F32, shape)).map(|tensor| tensor.to_f32())
+            let tensor = self.lora.file.tensor(name, &TensorType::new(DType::F32, shape))?;
+            // Found here, since a merged weight no longer tells whose value it was.
+            match tensor.first_non_finite() {
+                Some(_) => {
+                    Err(LoraError::NotFinite { path: self.lora.path.clone(), tensor: name.to_owned() })
+                }
+                None => Ok(tensor.to_f32()),
+            }
         };
         let module = self.module;
         Ok((read(&module.up, &module.up_shape)?, read(&module.down, &module.down_shape)?))

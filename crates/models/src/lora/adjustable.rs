@@ -14,7 +14,7 @@ use kinora_graph::{
 
 use super::{
     Adapted, Lora, LoraError,
-    adapted::{Change, changes},
+    adapted::{Change, changes, held},
 };
 use crate::{networks::NetworkError, weights::channels_last};
 
@@ -75,7 +75,12 @@ impl<'a> Adjustable<'a> {
     }
 
     /// All `up` of a weight side by side, `[outputs, rank]`, or all `down`, `[inputs · taps, rank]`, taps before channels.
-    fn matrix(&self, changes: &[Change<'_>], up: bool, dtype: DType) -> Result<Tensor, ParameterError> {
+    fn matrix(
+        &self,
+        (name, changes): (&str, &[Change<'_>]),
+        up: bool,
+        dtype: DType,
+    ) -> Result<Tensor, ParameterError> {
         let width = padded_rank(changes);
         let (mut rows, mut values, mut first) = (0, Vec::new(), 0);
         for change in changes {
@@ -91,7 +96,8 @@ impl<'a> Adjustable<'a> {
             }
             first += rank;
         }
-        Tensor::from_f32(dtype, [rows, width], &values).map_err(ParameterError::new)
+        let matrix = Tensor::from_f32(dtype, [rows, width], &values).map_err(ParameterError::new)?;
+        held(matrix, name, changes)
     }
 }
 
@@ -99,8 +105,8 @@ impl Parameters for Adjustable<'_> {
     fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError> {
         let factor = |suffix: &str| self.changes.get(name.strip_suffix(suffix)?);
         match (factor(UP), factor(DOWN)) {
-            (Some(changes), _) => self.matrix(changes, true, ty.dtype).map(Some),
-            (_, Some(changes)) => self.matrix(changes, false, ty.dtype).map(Some),
+            (Some(changes), _) => self.matrix((name, changes), true, ty.dtype).map(Some),
+            (_, Some(changes)) => self.matrix((name, changes), false, ty.dtype).map(Some),
             (None, None) => self.weights.parameter(name, ty),
         }
     }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use kinora_graph::DType;
+
 use crate::weights::WeightsError;
 
 /// Why a LoRA could not be opened or merged.
@@ -78,6 +80,28 @@ pub enum LoraError {
         path: PathBuf,
         /// The strength.
         strength: f32,
+    },
+    /// A tensor has a value that is infinite or not a number.
+    #[error("{}: {tensor} has a value that is not finite: the file is damaged. Download or copy it again", path.display())]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+    },
+    /// What the files add to a weight is more than its type can hold.
+    #[error(
+        "{}: with {} the weight {weight} is too large for {dtype}; lower the strength, or use a precision that holds more",
+        paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
+        if paths.len() == 1 { "this LoRA" } else { "these LoRAs" }
+    )]
+    TooLarge {
+        /// The files that change it.
+        paths: Vec<PathBuf>,
+        /// The weight's name.
+        weight: String,
+        /// Its type.
+        dtype: DType,
     },
     /// Nothing in the file is of this model.
     #[error(

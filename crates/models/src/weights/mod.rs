@@ -53,7 +53,8 @@ impl Weights {
     /// If it cannot be read or is damaged.
     pub fn open_file(path: &Path) -> Result<Weights, WeightsError> {
         let file = WeightsFile::open(path)?;
-        let part = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        // It is no part of a model: errors name the file.
+        let part = path.display().to_string();
         let tensors = file.names().into_iter().map(|name| (name, 0)).collect();
         Ok(Weights { part, variant: None, files: vec![file], tensors })
     }
