@@ -250,4 +250,24 @@ fn clips_and_live_video_have_options_of_their_own() {
     run(&["info", "--config", "svd", "--tiny-autoencoder"]).must_fail(2, &["is for live video"]);
     run(&["info", "--config", "sd15", "--size", "100x100"]).must_fail(2, &["multiple of 64"]);
     run(&["info", "--config", "sd15", "--steps", "9"]).must_fail(2, &["from 1 to 8"]);
+/// The arithmetic of the README's live frame, 1.06 TFLOP, at the share of 989 TFLOP/s that an H200 reached: 4.03 ms.
+#[cfg(feature = "cuda")]
+#[test]
+fn live_video_has_a_table_of_hardware() {
+    let words = ["info", "--config", "sd-turbo", "--tiny-autoencoder", "--hardware"];
+    let table = run(&words);
+    assert_eq!((table.code, &*table.stderr), (Some(0), ""), "{table:?}");
+    let table = table.text();
+    assert!(
+        table
+            .starts_with("| machine | the frames that fit (1 step) | memory | estimated frames per second |")
+    );
+    assert!(table.contains("| H100, 80 GB | 512×512, f16 | 2.5") && table.contains("| 250 |"), "{table}");
+    let listed = run(&[&words[..], &["--json"]].concat()).json();
+    assert_eq!(listed.as_array().unwrap().len(), table.lines().count() - 2);
+    // The plan of a GPU is not that of this machine's CPU, but has the same weights: 2.4 GB in f16.
+    let bytes = listed.as_array().unwrap().last().unwrap()["frame"]["peak_bytes"].as_u64().unwrap();
+    assert!((2_400_000_000..2_700_000_000).contains(&bytes), "{bytes}");
+}
+
 }

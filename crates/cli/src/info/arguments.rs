@@ -26,6 +26,9 @@ Examples:
   kinora info --config svd --hardware
       Which clips fit cards of 8 to 80 GB, planned for each of them.
 
+  kinora info --config sd-turbo --tiny-autoencoder --hardware
+      The same for live video, with frames per second.
+
   kinora info --config svd --decode-chunk 2 --json
       The same for a program.
 
@@ -50,7 +53,8 @@ pub struct InfoArgs {
     #[arg(long, value_name = "NAME", value_parser = presets(), conflicts_with = "model")]
     pub config: Option<String>,
 
-    /// Say which clip fits which GPU, and about how long it takes there. Prints a Markdown table; with --json, a list.
+    /// Say which clip, or which frames of live video, fit which machine, and about how long they take there: estimates, not
+    /// measurements. Prints a Markdown table; with --json, a list.
     #[cfg(feature = "cuda")]
     #[arg(long, conflicts_with = "precision")]
     pub hardware: bool,

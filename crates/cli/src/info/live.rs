@@ -77,6 +77,10 @@ pub fn run(
     if let Some(size) = arguments.clip.size {
         settings = settings.width(size.width).height(size.height);
     }
+    #[cfg(feature = "cuda")]
+    if arguments.hardware {
+        return super::hardware::run_live(configs, &settings, arguments.json);
+    }
     let estimate = estimate_live(configs, &settings, precision)?;
     let sizes = sizes(configs, &settings, precision)?;
     let contents = folder.map(|folder| contents(folder, &settings, precision)).transpose()?;
@@ -94,8 +98,6 @@ fn refuse_clips(arguments: &InfoArgs) -> Result<(), Failure> {
     let given = [
         ("--frames", arguments.clip.frames.is_some()),
         ("--decode-chunk", arguments.clip.decode_chunk.is_some()),
-        #[cfg(feature = "cuda")]
-        ("--hardware", arguments.hardware),
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => {

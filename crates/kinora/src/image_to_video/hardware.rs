@@ -46,6 +46,31 @@ pub const MACHINES: [Machine; 8] = [
     gpu("H100, 80 GB", 80, 90, 989e12),
 ];
 
+impl Machine {
+    /// What plans for it, and how it stores weights and activations if nothing else is asked for.
+    pub(crate) fn backend(&self) -> (Box<dyn Backend>, Precision) {
+        match self.architecture {
+            Some(number) => {
+                let chip = Chip::typical(Architecture(number));
+                (Box::new(ChipBackend::new(chip, CpuOps::shared())), Precision::F16)
+            }
+            None => (Box::new(CpuBackend::default()), Precision::F32),
+        }
+    }
+
+    /// The memory that networks may take: what the driver, the display, the system and other programs need is left to them.
+    pub(crate) fn budget(&self) -> usize {
+        let reserved = if self.architecture.is_some() { GPU_RESERVED_BYTES } else { CPU_RESERVED_BYTES };
+        usize::try_from(self.memory_bytes - reserved).unwrap_or(usize::MAX)
+    }
+
+    /// About how many seconds arithmetic takes there, if a GPU reaches this share of its published rate.
+    pub(crate) fn seconds(&self, flops: u64, gpu_share: f64) -> f64 {
+        let share = if self.architecture.is_some() { gpu_share } else { CPU_SHARE };
+        flops as f64 / (self.flops_per_second * share)
+    }
+}
+
 const fn cpu(name: &'static str, gigabytes: u64, flops_per_second: f64) -> Machine {
     Machine { name, memory_bytes: gigabytes * 1_000_000_000, architecture: None, flops_per_second }
 }
@@ -95,15 +120,8 @@ pub fn fits(configs: &Configs, settings: &Settings) -> Result<Vec<Fit>, Generate
 }
 
 fn fit(configs: &Configs, settings: &Settings, machine: Machine) -> Result<Fit, GenerateError> {
-    let (backend, precision): (Box<dyn Backend>, Precision) = match machine.architecture {
-        Some(number) => {
-            let chip = Chip::typical(Architecture(number));
-            (Box::new(ChipBackend::new(chip, CpuOps::shared())), Precision::F16)
-        }
-        None => (Box::new(CpuBackend::default()), Precision::F32),
-    };
-    let reserved = if machine.architecture.is_some() { GPU_RESERVED_BYTES } else { CPU_RESERVED_BYTES };
-    let budget = usize::try_from(machine.memory_bytes - reserved).unwrap_or(usize::MAX);
+    let (backend, precision) = machine.backend();
+    let budget = machine.budget();
     let request = Request { configs, settings, precision, backend: &*backend, photo: [0; 2] };
     let clip = match request.plan_within(Some(budget)) {
         Ok(plans) => Some(fitting(&machine, settings, precision, &plans.estimate())),
@@ -119,7 +137,6 @@ fn fit(configs: &Configs, settings: &Settings, machine: Machine) -> Result<Fit, 
 }
 
 fn fitting(machine: &Machine, settings: &Settings, precision: Precision, estimate: &Estimate) -> FittingClip {
-    let share = if machine.architecture.is_some() { GPU_SHARE } else { CPU_SHARE };
     FittingClip {
         frames: settings.frames,
         width: settings.width,
@@ -127,7 +144,7 @@ fn fitting(machine: &Machine, settings: &Settings, precision: Precision, estimat
         decode_chunk: settings.decode_chunk.min(settings.frames),
         precision,
         peak_bytes: estimate.peak_bytes(),
-        estimated_seconds: estimate.flops() as f64 / (machine.flops_per_second * share),
+        estimated_seconds: machine.seconds(estimate.flops(), GPU_SHARE),
     }
 }
 

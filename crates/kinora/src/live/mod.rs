@@ -1,4 +1,4 @@
-//! Live video: every frame of a camera or a video is drawn anew, in milliseconds, after a prompt.
+//! Live video: every frame of a camera or a video is redrawn after a prompt, in milliseconds.
 //!
 //! ```no_run
 //! use kinora::{Live, LoadOptions, ModelFolder, live::LiveModel, photo};
@@ -24,6 +24,8 @@ mod deadline;
 mod estimate;
 mod frames;
 mod glide;
+#[cfg(feature = "cuda")]
+mod hardware;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod loading;
@@ -55,9 +57,11 @@ pub use configs::LiveConfigs;
 pub use deadline::Kept;
 pub use estimate::{LiveEstimate, estimate_live};
 #[cfg(feature = "cuda")]
+pub use hardware::{FittingFrame, LiveFit, live_fits};
+#[cfg(feature = "cuda")]
 pub use kernels::live_kernels;
 pub use parts::name_parts;
-pub use settings::{Guidance, LiveSettings, MAX_STEPS};
+pub use settings::{Guidance, LiveSettings, MAX_SIDE, MAX_STEPS};
 pub use similar::SimilarFrames;
 pub use stream::Stream;
 

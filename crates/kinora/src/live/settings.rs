@@ -18,8 +18,8 @@ use crate::{
 const MAX_LORA: f64 = 16.0;
 /// More steps than a frame has time for.
 pub const MAX_STEPS: usize = 8;
-/// Far more than any model makes sense of, and far below where sizes overflow.
-const MAX_SIDE: usize = 1 << 12;
+/// The longest side of a frame: far more than any model makes sense of, and far below where sizes overflow.
+pub const MAX_SIDE: usize = 1 << 12;
 /// Far longer than any text that is encoded: a prompt has 75 tokens.
 const MAX_TEXT: usize = 1 << 20;
 /// An hour at 60 frames per second.
@@ -65,7 +65,7 @@ pub struct LiveSettings {
     /// How much of the frame before is kept: 0 none of it, below 1. Calms flicker; what moves leaves a trail. Nothing is kept over
     /// a cut.
     pub blend: f64,
-    /// How many frames before self-attention remembers, 0 to 4. Meant to calm flicker; each frame costs as much attention as the one that
+    /// How many previous frames self-attention sees, 0 to 4. Meant to calm flicker; each frame costs as much attention as the one that
     /// is drawn. Not in a stream batch.
     pub memory_frames: usize,
     /// Over how many frames a new prompt takes the place of the old one.
