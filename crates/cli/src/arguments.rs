@@ -32,7 +32,7 @@ Examples:
                                     another format and seed, and a large model,
                                     downloaded on first use
   kinora live in.mp4 -o out.mp4 --prompt 'an oil painting'
-                                    every frame drawn anew, after a prompt
+                                    every frame redrawn, after a prompt
   kinora image --prompt 'a lighthouse'
                                     a picture
   kinora models list                which models are downloaded, and their
@@ -104,7 +104,7 @@ fn is_photo(word: &OsStr, command: &clap::Command) -> bool {
 pub enum Command {
     /// Make videos from photos
     Generate(Box<GenerateArgs>),
-    /// Draw every frame of a video or a camera anew, after a prompt
+    /// Redraw every frame of a video or a camera, after a prompt
     Live(Box<LiveArgs>),
     /// Draw a picture, after a prompt
     Image(Box<ImageArgs>),

@@ -743,7 +743,7 @@ fn until_prepared(stream: &mut Stream, host: &mut Stream, frame: &RgbImage) {
 }
 
 #[test]
-fn frames_may_change_their_size_on_the_way() {
+fn frames_may_change_their_size_while_a_stream_runs() {
     let live = live("live");
     for settings in rows(&live) {
         let (width, height) = (settings.width, settings.height);

@@ -1,4 +1,4 @@
-"""Live video: hostile videos, prompts, options, changes on the way, models and LoRAs."""
+"""Live video: hostile videos, prompts, options, changes while it runs, models and LoRAs."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Examples:
 A bundle serves clips or live video like those it was built for, on GPUs of its
 architectures, with this version of Kinora; what is not in it is compiled, if
 there is a compiler. For live video that is a frame with these options and the
-text encoders, but not the kernels that turn a LoRA's strength on the way.
+text encoders, but not the kernels that turn a LoRA's strength while it runs.
 Building it needs NVIDIA's compiler (NVRTC), but no GPU.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
@@ -84,6 +84,10 @@ pub struct BuildArgs {
     #[arg(long, value_name = "NAME", value_parser = presets(), conflicts_with = "model")]
     pub config: Option<String>,
 
+    /// Print one JSON object on standard output at the end.
+    #[arg(long)]
+    pub json: bool,
+
     /// The published tiny autoencoder (taesd) instead of the model's own, by its configuration alone.
     #[arg(long, conflicts_with = "autoencoder", help_heading = "Live video")]
     pub tiny_autoencoder: bool,
@@ -115,10 +119,6 @@ pub struct BuildArgs {
     /// The sampling method [default: the model's own].
     #[arg(long, value_name = "NAME", value_parser = scheduler(), help_heading = "The clip")]
     pub scheduler: Option<SchedulerKind>,
-
-    /// Print one JSON object on standard output at the end.
-    #[arg(long)]
-    pub json: bool,
 }
 
 impl BuildArgs {

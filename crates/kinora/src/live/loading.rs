@@ -68,7 +68,7 @@ impl Loading<'_> {
                 observe(&Progress { stage, done: tuning.done, total: tuning.total, preview: None })
             };
             if planned.tune(observer).map_err(failed)? {
-                // What was set aside is set aside anew.
+                // What was set aside is set aside again.
                 drop(held);
                 (planned, held) = plan()?;
             }

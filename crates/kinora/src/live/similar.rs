@@ -7,8 +7,8 @@ const MOST_IN_A_ROW: usize = 10;
 
 /// Says which frames are like the last one that was drawn. The same frames always give the same answers.
 ///
-/// The nearer the cosine between the two is to 1, the larger is the share of frames that are left out: none below the
-/// threshold, all but one in eleven if nothing changes.
+/// Two frames are compared by the cosine between their bytes. The nearer it is to 1, the larger is the share of frames that are left
+/// out: none up to the threshold, all but one in eleven if nothing changes.
 #[derive(Clone, Debug)]
 pub struct SimilarFrames {
     threshold: f64,
@@ -19,7 +19,7 @@ pub struct SimilarFrames {
 }
 
 impl SimilarFrames {
-    /// With the cosine from which frames are left out, such as 0.98. `None` unless it is above 0 and below 1.
+    /// With the cosine above which frames are left out, such as 0.98. `None` unless it is above 0 and below 1.
     pub fn new(threshold: f64) -> Option<Self> {
         let fits = threshold > 0.0 && threshold < 1.0;
         fits.then_some(SimilarFrames { threshold, drawn: None, owed: 0.0, in_a_row: 0 })

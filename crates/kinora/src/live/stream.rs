@@ -1,4 +1,4 @@
-//! A row of frames whose settings change on the way.
+//! A row of frames whose settings change while it runs.
 
 use std::{
     ops::ControlFlow,

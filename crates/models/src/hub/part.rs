@@ -27,7 +27,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Opens what an earlier download left of a blob, or starts anew.
+    /// Opens what an earlier download left of a blob, or starts again.
     pub fn open(blob: &Path, facts: FileFacts) -> Result<Part, HubError> {
         let path = incomplete(blob);
         let folder = blob.parent().unwrap_or(blob);

@@ -67,7 +67,7 @@ pub struct FrameConfig {
     pub blended: bool,
     /// The network that steers the UNet by a picture.
     pub control: Option<ControlNetConfig>,
-    /// How many frames before self-attention remembers; 0 for none.
+    /// How many previous frames self-attention sees; 0 for none.
     pub memory: usize,
     /// How the networks store weights and activations.
     pub dtype: DType,
