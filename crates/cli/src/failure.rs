@@ -25,7 +25,7 @@ use kinora_outside::{printable, shortened};
 use kinora_profile::ProfileError;
 use serde_json::{Value, json};
 
-use crate::{print_styled, terminal};
+use crate::{out_of_memory, print_styled, terminal};
 
 /// The command line is wrong.
 pub const EXIT_USAGE: u8 = 2;
@@ -257,9 +257,9 @@ impl Failure {
             Failure::Memory { error, limit } => return Some(memory_help(error, limit)),
             #[cfg(feature = "cuda")]
             Failure::Kernels(error) => return error.missing_header().map(header_help),
-            Failure::Generate(GenerateError::OutOfMemory { .. }) => LESS_MEMORY,
-            Failure::Generate(GenerateError::OverLimit(_)) => {
-                "a smaller --size, fewer --steps or --precision f16 take less; or raise --memory-limit"
+            Failure::Generate(GenerateError::OutOfMemory { .. }) => out_of_memory::advice(),
+            Failure::Generate(GenerateError::OverLimit(over)) => {
+                return Some(or_raise(out_of_memory::advice(), &over.limit));
             }
             Failure::Generate(GenerateError::NotFinite { precision, .. }) => match precision {
                 Precision::F16 => "try --precision bf16 or f32",
@@ -397,11 +397,13 @@ impl Failure {
             Failure::After { failure, answer } => (&**failure, answer.clone()),
             failure => (failure, json!({})),
         };
-        if !failure.reader_is_gone() {
-            let error = failure.tell();
-            if json {
-                print_json(answer, error);
-            }
+        if failure.reader_is_gone() {
+            // It has all that it wanted.
+            return ExitCode::SUCCESS;
+        }
+        let error = failure.tell();
+        if json {
+            print_json(answer, error);
         }
         ExitCode::from(failure.exit_code())
     }
@@ -415,8 +417,12 @@ impl Failure {
     }
 
     /// Whether the program that read our output has ended, as `head` does: nobody is left to tell.
-    fn reader_is_gone(&self) -> bool {
-        matches!(self, Failure::StandardOutput(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    pub fn reader_is_gone(&self) -> bool {
+        match self {
+            Failure::StandardOutput(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Failure::Video(error) => error.reader_is_gone(),
+            _ => false,
+        }
     }
 }
 
@@ -432,10 +438,6 @@ fn interrupted_bench(cases: usize, files: &[PathBuf]) -> String {
     }
 }
 
-/// The options that need less memory.
-const LESS_MEMORY: &str =
-    "lower --size, --frames or --decode-chunk; --precision f16 halves the weights; close other programs";
-
 /// The options with which the clip would fit, and what to do about the limit.
 fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
     let fits = match error {
@@ -449,8 +451,13 @@ fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
             ];
             format!("{} would fit", options.into_iter().flatten().collect::<Vec<_>>().join(" "))
         }
-        _ => LESS_MEMORY.to_owned(),
+        _ => out_of_memory::advice().to_owned(),
     };
+    or_raise(&fits, limit)
+}
+
+/// What would fit, or what to do about the limit.
+fn or_raise(fits: &str, limit: &MemoryLimit) -> String {
     match limit.source {
         LimitSource::Asked => format!("{fits}; or raise --memory-limit"),
         LimitSource::Process => format!("{fits}; or raise `ulimit -v` or `-d`"),

@@ -6,9 +6,12 @@
 
 use std::{
     alloc::{GlobalAlloc, Layout},
-    sync::atomic::{
-        AtomicBool,
-        Ordering::{AcqRel, Relaxed},
+    sync::{
+        OnceLock,
+        atomic::{
+            AtomicBool,
+            Ordering::{AcqRel, Relaxed},
+        },
     },
 };
 
@@ -18,6 +21,24 @@ static JSON: AtomicBool = AtomicBool::new(false);
 /// Says whether the program's output is a JSON object.
 pub fn set_json(json: bool) {
     JSON.store(json, Relaxed);
+}
+
+/// What to do about it, for the command that runs.
+static ADVICE: OnceLock<String> = OnceLock::new();
+
+/// The options of a clip that need less memory.
+const OF_A_CLIP: &str =
+    "lower --size, --frames or --decode-chunk; --precision f16 halves the weights; close other programs";
+
+/// Says what to do if memory runs out. It goes into a JSON text as it is, so it must have no quotes and no backslashes. A program runs
+/// one command: what is said first stays.
+pub fn set_advice(advice: String) {
+    ADVICE.get_or_init(|| advice);
+}
+
+/// What to do if memory runs out: what was set, or else what helps a clip.
+pub fn advice() -> &'static str {
+    ADVICE.get().map_or(OF_A_CLIP, String::as_str)
 }
 
 /// An allocator that ends the program with a message if something cannot be had.
@@ -66,17 +87,19 @@ fn give_back() {
     }
 }
 
-/// What people read.
-pub const MESSAGE: &str = "error: the program ran out of memory\n\
-    help: lower --size, --frames or --decode-chunk; --precision f16 halves the weights; close other programs\n";
+/// What people read, in parts, since nothing can be put together any more.
+pub fn message() -> [&'static str; 3] {
+    ["error: the program ran out of memory\nhelp: ", advice(), "\n"]
+}
 
 /// What programs read.
-const JSON_MESSAGE: &str = concat!(
-    r#"{"error":{"causes":[],"exit_code":1,"#,
-    r#""help":"lower --size, --frames or --decode-chunk; --precision f16 halves the weights; close other programs","#,
-    r#""kind":"memory","message":"the program ran out of memory"}}"#,
-    "\n"
-);
+fn json_message() -> [&'static str; 3] {
+    [
+        r#"{"error":{"causes":[],"exit_code":1,"help":""#,
+        advice(),
+        concat!(r#"","kind":"memory","message":"the program ran out of memory"}}"#, "\n"),
+    ]
+}
 
 /// Reports the failure and ends the program, without allocating anything. If memory ends for several threads at once, one of them
 /// speaks, and the others wait for the end.
@@ -89,9 +112,9 @@ fn last_words() -> ! {
             libc::pause();
         }
     }
-    write(2, MESSAGE);
+    message().into_iter().for_each(|part| write(2, part));
     if JSON.load(Relaxed) {
-        write(1, JSON_MESSAGE);
+        json_message().into_iter().for_each(|part| write(1, part));
     }
     #[cfg(unix)]
     // SAFETY: ends the process and runs none of its code.
@@ -124,12 +147,13 @@ mod tests {
 
     #[test]
     fn the_last_words_are_valid_and_the_same() {
-        let object: serde_json::Value = serde_json::from_str(JSON_MESSAGE).unwrap();
+        let (message, json) = (message().concat(), json_message().concat());
+        let object: serde_json::Value = serde_json::from_str(&json).unwrap();
         let error = &object["error"];
         assert_eq!((&error["kind"], &error["exit_code"]), (&"memory".into(), &1.into()));
         for field in ["message", "help"] {
-            assert!(MESSAGE.contains(error[field].as_str().unwrap()), "{field}");
+            assert!(message.contains(error[field].as_str().unwrap()), "{field}");
         }
-        assert!(MESSAGE.lines().chain(JSON_MESSAGE.lines()).count() == 3);
+        assert!(message.lines().chain(json.lines()).count() == 3);
     }
 }

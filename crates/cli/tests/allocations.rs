@@ -28,7 +28,7 @@ static MADE: AtomicUsize = AtomicUsize::new(0);
 /// The first and the last number of those that are refused.
 static FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
 static TO: AtomicUsize = AtomicUsize::new(usize::MAX);
-/// The size from which on they are refused.
+/// The smallest size that is refused.
 static SIZE: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Refusing {
@@ -156,7 +156,7 @@ fn no_failed_allocation_is_passed_over_in_silence() {
             code => panic!("{about}: {code:?} {:?}\n{said}\n{complaint}", ended.status),
         }
         // The last words, or nothing: no note of the standard library's, and no panic.
-        assert!(["", out_of_memory::MESSAGE].contains(&&*complaint), "{about}: {complaint}");
+        assert!(["", &*out_of_memory::message().concat()].contains(&&*complaint), "{about}: {complaint}");
         assert!(!clip.exists(), "{about}");
     }
     assert!(failed > 20, "{failed}");

@@ -454,6 +454,14 @@ fn a_reader_that_goes_away() {
         drop(reader);
         let output = kinora().args(words).stdout(writer).stderr(Stdio::piped()).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(stderr, "", "{words:?}");
+        assert_eq!((stderr.as_str(), output.status.code()), ("", Some(0)), "{words:?}");
     }
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let studio = Studio::new();
+    let output = studio.generate("-").stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(!stderr.contains("error"), "{stderr}");
+    assert!(stderr.contains("wrote 0 of 2 frames to standard output, whose reader has ended"), "{stderr}");
 }

@@ -170,7 +170,9 @@ fn a_dash_is_standard_output() {
     let studio = Studio::new();
     let made = answer(studio.generate("-").args(["--fit", "pad"]));
     assert_eq!(made.code, Some(0), "{made:?}");
-    assert!(made.stderr.starts_with("wrote standard output (2 frames, ") && made.stderr.lines().count() == 1);
+    assert!(
+        made.stderr.starts_with("wrote to standard output (2 frames, ") && made.stderr.lines().count() == 1
+    );
     assert!(made.stdout.starts_with(b"YUV4MPEG2 W64 H64"));
     assert!(studio.names().is_empty());
     answer(studio.generate("-").arg("--json")).must_fail(2, &["standard output"]);

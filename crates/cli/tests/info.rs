@@ -180,6 +180,39 @@ fn the_help_tells_the_true_defaults() {
     }
 }
 
+/// `-h` has what a newcomer needs, on a screen or two; `--help` has everything, in groups, with the true defaults.
+#[test]
+fn the_help_of_live_video_is_short_and_whole() {
+    for command in ["live", "image"] {
+        let short = run(&[command, "-h"]).text();
+        assert!(short.lines().count() < 70, "{short}");
+        let long = run(&[command, "--help"]).text();
+        for option in ["--prompt", "--strength", "--steps", "--size", "--model", "--lora", "--device"] {
+            assert!(short.contains(option) && long.contains(option), "{command} {option}");
+        }
+        for option in ["--timesteps", "--guidance-scale", "--tuning", "--control-scale"] {
+            assert!(!short.contains(option) && long.contains(option), "{command} {option}");
+        }
+        let groups = ["Options:", "The picture:", "The models:", "The machine:", "Examples:"];
+        let places: Vec<usize> = groups.iter().map(|group| long.find(group).unwrap()).collect();
+        assert!(places.is_sorted(), "{command}: {places:?}");
+    }
+    let long = run(&["live", "--help"]).text();
+    let general = long.split("Options:").nth(1).unwrap().split("The picture:").next().unwrap();
+    assert!(
+        ["--output", "--force", "--json", "--quiet"].iter().all(|option| general.contains(option)),
+        "{long}"
+    );
+    let words = long.split_whitespace().collect::<Vec<_>>().join(" ");
+    let settings = &run(&["info", "--config", "sd-turbo", "--json"]).json()["settings"];
+    for option in ["strength", "steps", "guidance-scale", "control-scale", "blend", "memory-frames", "glide"]
+    {
+        let text = words.split(&format!("--{option} <")).nth(1).unwrap();
+        let default = text.split("[default: ").nth(1).unwrap().split(']').next().unwrap();
+        assert_eq!(default.parse().ok(), settings[option.replace('-', "_")].as_f64(), "{option}");
+    }
+}
+
 #[test]
 fn colours_are_for_terminals() {
     assert!(!run(&["info", "/nonexistent"]).stderr.contains('\x1b'));
@@ -217,6 +250,26 @@ fn a_published_model_of_live_video_needs_no_weights() {
     assert!((1.5..1.8).contains(&(frame(&two) / frame(&one))), "{} {}", frame(&two), frame(&one));
 }
 
+/// The arithmetic of the README's live frame, 1.06 TFLOP, at the share of 989 TFLOP/s that an H200 reached: 4.03 ms.
+#[cfg(feature = "cuda")]
+#[test]
+fn live_video_has_a_table_of_hardware() {
+    let words = ["info", "--config", "sd-turbo", "--tiny-autoencoder", "--hardware"];
+    let table = run(&words);
+    assert_eq!((table.code, &*table.stderr), (Some(0), ""), "{table:?}");
+    let table = table.text();
+    assert!(
+        table
+            .starts_with("| machine | the frames that fit (1 step) | memory | estimated frames per second |")
+    );
+    assert!(table.contains("| H100, 80 GB | 512×512, f16 | 2.5") && table.contains("| 250 |"), "{table}");
+    let listed = run(&[&words[..], &["--json"]].concat()).json();
+    assert_eq!(listed.as_array().unwrap().len(), table.lines().count() - 2);
+    // The plan of a GPU is not that of this machine's CPU, but has the same weights: 2.4 GB in f16.
+    let bytes = listed.as_array().unwrap().last().unwrap()["frame"]["peak_bytes"].as_u64().unwrap();
+    assert!((2_400_000_000..2_700_000_000).contains(&bytes), "{bytes}");
+}
+
 #[test]
 fn a_folder_of_live_video_has_parts_with_weights() {
     let folder = tempfile::tempdir().unwrap();
@@ -250,24 +303,4 @@ fn clips_and_live_video_have_options_of_their_own() {
     run(&["info", "--config", "svd", "--tiny-autoencoder"]).must_fail(2, &["is for live video"]);
     run(&["info", "--config", "sd15", "--size", "100x100"]).must_fail(2, &["multiple of 64"]);
     run(&["info", "--config", "sd15", "--steps", "9"]).must_fail(2, &["from 1 to 8"]);
-/// The arithmetic of the README's live frame, 1.06 TFLOP, at the share of 989 TFLOP/s that an H200 reached: 4.03 ms.
-#[cfg(feature = "cuda")]
-#[test]
-fn live_video_has_a_table_of_hardware() {
-    let words = ["info", "--config", "sd-turbo", "--tiny-autoencoder", "--hardware"];
-    let table = run(&words);
-    assert_eq!((table.code, &*table.stderr), (Some(0), ""), "{table:?}");
-    let table = table.text();
-    assert!(
-        table
-            .starts_with("| machine | the frames that fit (1 step) | memory | estimated frames per second |")
-    );
-    assert!(table.contains("| H100, 80 GB | 512×512, f16 | 2.5") && table.contains("| 250 |"), "{table}");
-    let listed = run(&[&words[..], &["--json"]].concat()).json();
-    assert_eq!(listed.as_array().unwrap().len(), table.lines().count() - 2);
-    // The plan of a GPU is not that of this machine's CPU, but has the same weights: 2.4 GB in f16.
-    let bytes = listed.as_array().unwrap().last().unwrap()["frame"]["peak_bytes"].as_u64().unwrap();
-    assert!((2_400_000_000..2_700_000_000).contains(&bytes), "{bytes}");
-}
-
 }

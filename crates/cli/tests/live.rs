@@ -62,6 +62,11 @@ fn succeed(folder: &Path, words: &[&str]) -> Output {
     output
 }
 
+/// What was said, in one line.
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn frames(path: &Path) -> Vec<RgbImage> {
     let mut video = input::open(path, &InputOptions::new()).unwrap();
     std::iter::from_fn(|| video.next_frame().unwrap()).map(|frame| frame.image).collect()
@@ -107,7 +112,7 @@ fn lora(folder: &Path, from: &str, to: &str) {
 }
 
 #[test]
-fn a_lora_is_turned_on_the_way_and_the_log_makes_it_again() {
+fn a_lora_is_turned_while_it_runs_and_the_log_makes_it_again() {
     let folder = folder(4);
     let at = folder.path();
     lora(at, "peft", "style.safetensors");
@@ -237,10 +242,17 @@ fn a_camera_may_be_too_fast() {
     let words = ["live", "in.y4m", "-o", "out.y4m", "--realtime", "--changes", "changes", "--json"];
     let output = succeed(at, &words);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    // Whatever is dropped, there are as many frames as came from the first that was drawn on, and no change is lost.
+    // Whatever is dropped, there are as many frames as came from the first that was drawn on, and every change takes effect or is counted.
     let written = frames(&at.join("out.y4m")).len() as u64;
-    assert_eq!((&report["frames"], &report["changes"]), (&written.into(), &2.into()), "{report}");
+    let changes = ["changes", "changes_unused"].map(|count| report[count].as_u64().unwrap());
+    assert_eq!((&report["frames"], changes[0] + changes[1]), (&written.into(), 2), "{report}");
     assert!(written >= 1 && report["dropped"].as_u64().unwrap() <= 5, "{report}");
+    assert!(report["frame_ms"]["p50"].as_f64() <= report["frame_ms"]["p99"].as_f64(), "{report}");
+    let said = stderr(&succeed(at, &["live", "in.y4m", "-f", "-o", "out.y4m", "--realtime"]));
+    let last = said.split("wrote ").nth(1).unwrap();
+    for fact in [" dropped", "p50 ", " ms, p99 ", " ms a frame"] {
+        assert!(last.contains(fact), "{fact:?} is not in {said}");
+    }
 }
 
 /// From a camera, too, a change that does not fit is left out, and those after it take effect.
@@ -307,8 +319,8 @@ fn what_is_wrong_is_said_and_nothing_is_written() {
         (&["live", "in.y4m", "--strength", "2"], 2, "strength is 2"),
         (&["live", "in.y4m", "--steps", "9"], 2, "steps is 9"),
         (&["live", "in.y4m", "--similar", "1"], 2, "--similar 1 is out of range"),
-        (&["live", "in.y4m", "--changes", "changes"], 2, "line 1: unknown field `promt`"),
-        (&["live", "in.y4m", "--changes", "late"], 2, "steps is 99"),
+        (&["live", "in.y4m", "--changes", "changes"], 2, "changes:1: unknown field `promt`"),
+        (&["live", "in.y4m", "--changes", "late"], 2, "late:1: steps is 99"),
         (&["live", "in.y4m", "-o", "in.y4m", "--force"], 2, "in.y4m"),
         (&["live", "in.y4m", "-o", "-", "--json"], 2, "standard output"),
         (&["live", "in.y4m", "-o", "out.y4m", "--record", "out.y4m"], 2, "named for two outputs"),
@@ -457,6 +469,166 @@ fn a_change_that_does_not_fit_is_left_out() {
     assert!(warnings.contains("a change is left out: the live network needs"), "{warnings}");
     let (code, report) = limit("1MB");
     assert_eq!((code, &report["error"]["kind"]), (Some(1), &"memory".into()), "{report}");
+    // What helps is what this command has: neither frames nor a decoder in chunks.
+    let help = report["error"]["help"].as_str().unwrap();
+    assert!(help.contains("a smaller --size") && help.ends_with("or raise --memory-limit"), "{help}");
+    assert!(!help.contains("--frames") && !help.contains("--decode-chunk"), "{help}");
+}
+
+/// A picture of its own is numbered as well, and is called by the name that it has.
+#[test]
+fn the_file_that_is_there_is_named() {
+    let folder = folder(1);
+    let at = folder.path();
+    let said = stderr(&succeed(at, &["live", "in.y4m", "-o", "al.png"]));
+    assert!(said.contains("wrote al-0001.png (1 frame"), "{said}");
+    assert!(at.join("al-0001.png").exists() && !at.join("al.png").exists());
+    let report = succeed(at, &["live", "in.y4m", "-f", "-o", "al.png", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["files"], serde_json::json!(["al-0001.png"]));
+}
+
+/// Pictures of a folder may have other sizes than the first.
+#[test]
+fn a_later_frame_that_loses_much_is_warned_of() {
+    let folder = folder(1);
+    let at = folder.path();
+    fs::create_dir(at.join("pictures")).unwrap();
+    for (number, [width, height]) in [[64, 64], [64, 128], [64, 128]].into_iter().enumerate() {
+        let picture = RgbImage::new(width, height, vec![90; width * height * 3]).unwrap();
+        fs::write(at.join(format!("pictures/{number}.bmp")), bmp(&picture)).unwrap();
+    }
+    let said = stderr(&succeed(at, &["live", "pictures", "-o", "out.y4m"]));
+    let warning =
+        "50 % of each frame of 64×128 is not drawn, because the model's picture, 64×64, has another shape";
+    assert_eq!(said.matches(warning).count(), 1, "{said}");
+    // 64×128 would have twice the pixels: no size is a better one.
+    assert!(!said.contains("--size") && said.contains("--fit pad keeps all of it"), "{said}");
+    let from = ["image", "--from", "pictures/1.bmp", "-o", "out.png"];
+    assert!(stderr(&succeed(at, &from)).contains(warning));
+}
+
+/// The bytes of a LoRA file with one of the UNet's numbers replaced by an f16.
+fn with_number(file: &[u8], number: [u8; 2]) -> Vec<u8> {
+    let header = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+    let tensors: serde_json::Value = serde_json::from_slice(&file[8..8 + header]).unwrap();
+    let tensors = tensors.as_object().unwrap();
+    let (_, tensor) = tensors.iter().find(|(name, _)| name.starts_with("unet.")).unwrap();
+    assert_eq!(tensor["dtype"], "F16");
+    let at = 8 + header + tensor["data_offsets"][0].as_u64().unwrap() as usize;
+    let mut file = file.to_vec();
+    file[at..at + 2].copy_from_slice(&number);
+    file
+}
+
+#[test]
+fn a_bad_lora_is_named_and_not_the_model() {
+    let folder = folder(1);
+    let at = folder.path();
+    lora(at, "peft", "style.safetensors");
+    let file = fs::read(at.join("style.safetensors")).unwrap();
+    let nan = [0x00, 0x7e];
+    fs::write(at.join("nan.safetensors"), with_number(&file, nan)).unwrap();
+    fs::write(at.join("changes"), "{\"frame\": 0, \"lora\": {\"nan\": 1}}\n").unwrap();
+    let wrong: [(&[&str], &str); 3] = [
+        (&["--lora", "nan.safetensors"], "error: nan.safetensors: unet."),
+        // Merged on the device, when the strength is turned.
+        (&["--lora", "nan.safetensors", "--changes", "changes"], "error: nan.safetensors: unet."),
+        (
+            &["--lora", "style.safetensors:1e9", "--precision", "f16"],
+            "error: style.safetensors: with this LoRA the weight",
+        ),
+    ];
+    for (words, said) in wrong {
+        let output = run(at, &[&["live", "in.y4m", "-o", "out.y4m"][..], words].concat());
+        let error = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.starts_with(said) || error.contains(&format!(" {said}")), "{error}");
+        assert!(!error.contains("model's files"), "{error}");
+    }
+}
+
+#[test]
+fn changes_after_the_last_frame_are_counted() {
+    let folder = folder(3);
+    let at = folder.path();
+    let changes = "{\"frame\": 2, \"steps\": 2}\n{\"frame\": 3, \"seed\": 1}\n{\"frame\": 9, \"seed\": 2}\n";
+    fs::write(at.join("changes"), changes).unwrap();
+    let said = stderr(&succeed(at, &["live", "in.y4m", "-o", "out.y4m", "--changes", "changes"]));
+    let warning =
+        "2 changes never took effect: the last frame is number 2, and the next change is for frame 3";
+    assert!(said.contains(warning), "{said}");
+    fs::write(at.join("changes"), "{\"frame\": 2, \"steps\": 2}\n").unwrap();
+    let said = stderr(&succeed(at, &["live", "in.y4m", "-f", "-o", "out.y4m", "--changes", "changes"]));
+    assert!(!said.contains("never took effect"), "{said}");
+    // Several lines of a frame take effect together, and are refused together.
+    fs::write(at.join("changes"), "\n{\"frame\": 1, \"blend\": 2}\n{\"frame\": 1, \"seed\": 2}\n").unwrap();
+    let refused = run(at, &["live", "in.y4m", "-f", "-o", "out.y4m", "--changes", "changes"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("changes:2-3: blend is 2"), "{}", stderr(&refused));
+}
+
+#[test]
+fn options_without_effect_are_said() {
+    let folder = folder(2);
+    let at = folder.path();
+    lora(at, "peft", "style.safetensors");
+    fs::write(at.join("guided"), "{\"frame\": 1, \"guidance\": \"full\", \"prompt\": \"x\"}\n").unwrap();
+    let idle: [(&[&str], &str); 14] = [
+        (&["live", "--negative-prompt", "a dog"], "--negative-prompt has no effect"),
+        (&["live", "--guidance-scale", "2"], "--guidance-scale has no effect without --guidance"),
+        (&["live", "--guidance", "full"], "the prompt and the negative prompt are the same"),
+        (&["live", "--guidance", "self", "--guidance-scale", "1"], "a --guidance-scale of 1 pushes nowhere"),
+        (&["live", "--guidance", "initialize", "--prompt", "x"], "is the same as full with 1 step"),
+        (&["live", "--stream-batch"], "--stream-batch has no effect with 1 step"),
+        (&["live", "--glide", "3"], "--glide has no effect"),
+        (&["live", "--control-scale", "2"], "--control-scale has no effect without --controlnet"),
+        (&["live", "--background", "white"], "--background has no effect"),
+        (&["live", "--quality", "50"], "--quality has no effect"),
+        (&["live", "--input-fps", "30"], "--input-fps has no effect"),
+        (&["live", "--tuning", "off"], "the CPU draws, so GPU options have no effect: --tuning"),
+        (&["live", "--lora", "style.safetensors:0"], "style.safetensors has no effect: its strength is 0"),
+        (&["live", "--strength", "0", "--steps", "2"], "--strength 0 leaves every frame as it is"),
+    ];
+    for (words, said) in idle {
+        let output = succeed(at, &[&words[..1], &["in.y4m", "-f", "-o", "out.y4m"], &words[1..]].concat());
+        let warned = stderr(&output);
+        assert!(warned.contains(&format!("warning: {said}")) || warned.contains(said), "{words:?}: {warned}");
+    }
+    // A change makes the difference.
+    let words = ["live", "in.y4m", "-f", "-o", "out.y4m", "--changes", "guided", "--glide", "1"];
+    let effective = ["--negative-prompt", "a dog", "--guidance-scale", "2"];
+    let said = stderr(&succeed(at, &[&words[..], &effective].concat()));
+    assert!(!said.contains("no effect"), "{said}");
+    let image: [(&[&str], &str); 4] = [
+        (&["--negative-prompt", "a dog"], "--negative-prompt has no effect"),
+        (&["--fit", "pad"], "--fit has no effect without --from"),
+        (&["--background", "white"], "--background has no effect without --from"),
+        (&["--from", "out-0001.png", "--background", "white"], "nothing of the picture is transparent"),
+    ];
+    succeed(at, &["live", "in.y4m", "-o", "out.png"]);
+    for (words, said) in image {
+        let warned = stderr(&succeed(at, &[&["image", "-f", "-o", "picture.png"][..], words].concat()));
+        assert!(warned.contains(said), "{words:?}: {warned}");
+    }
+}
+
+/// `kinora live … -o - | ffplay -`, when the window is closed.
+#[test]
+#[cfg(unix)]
+fn a_player_that_is_closed_ends_the_video_quietly() {
+    let folder = folder(3);
+    let at = folder.path();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = kinora(at);
+    command.args(["live", "in.y4m", "-o", "-", "--record", "log"]).args(MODEL);
+    let output = command.stdout(writer).stderr(Stdio::piped()).output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(!said.contains("error") && said.contains("wrote to standard output (0 frames"), "{said}");
+    assert!(said.contains("its reader has ended"), "{said}");
+    assert_eq!(fs::read_to_string(at.join("log")).unwrap().lines().count(), 1);
 }
 
 /// What overflows is said, once, and the video goes on.

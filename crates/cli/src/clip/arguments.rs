@@ -86,12 +86,12 @@ pub struct MachineArgs {
     pub device: Device,
 
     /// GPU kernels: fused, or baseline for the plain ones that the fused ones are compared with.
-    #[arg(long, default_value_t = KernelSet::Fused, value_name = "NAME", help_heading = "The machine")]
+    #[arg(long, default_value_t = KernelSet::Fused, hide_short_help = true, value_name = "NAME", help_heading = "The machine")]
     pub kernels: KernelSet,
 
     /// How to choose GPU kernels: auto (from earlier measurements), off (by shape alone), or measure now, once, which
     /// takes minutes, and keep the results: all, ours (no vendor libraries), vendor.
-    #[arg(long, default_value_t = Tuning::Auto, value_name = "NAME", help_heading = "The machine")]
+    #[arg(long, default_value_t = Tuning::Auto, hide_short_help = true, value_name = "NAME", help_heading = "The machine")]
     pub tuning: Tuning,
 
     /// Refuse to start if more memory is needed than this: 8GB, 7.5GiB [default: what the device has available].

@@ -17,7 +17,7 @@ use kinora::{
 };
 use kinora_models::{folder::ModelFolder, hub::HubId, weights::Variant};
 
-use self::arguments::RequestArgs;
+use self::arguments::{MachineArgs, RequestArgs};
 pub use self::still::Still;
 use crate::{
     display::{Display, Unit},
@@ -82,7 +82,7 @@ impl Order {
         let mut settings = Settings::for_configs(&configs);
         request.apply(&mut settings);
         let any_decode_chunk = request.clip.decode_chunk.is_none();
-        let ignored = ignored_options(request)?;
+        let ignored = ignored_options(&request.machine, "makes this clip")?;
         Ok(Order { settings, configs, limit, any_decode_chunk, ignored, model, options })
     }
 
@@ -157,20 +157,20 @@ impl Order {
     }
 }
 
-/// The options for GPU kernels, if they were given and no GPU runs the clip.
-fn ignored_options(request: &RequestArgs) -> Result<Option<String>, Failure> {
+/// The options for GPU kernels, if they were given and the CPU does the work.
+pub fn ignored_options(machine: &MachineArgs, work: &str) -> Result<Option<String>, Failure> {
     let given: Vec<&str> = [
-        (request.machine.kernels != KernelSet::default()).then_some("--kernels"),
-        (request.machine.tuning != Tuning::default()).then_some("--tuning"),
+        (machine.kernels != KernelSet::default()).then_some("--kernels"),
+        (machine.tuning != Tuning::default()).then_some("--tuning"),
     ]
     .into_iter()
     .flatten()
     .collect();
     // The CPU's default is f32, and a GPU's f16.
-    if given.is_empty() || Precision::default_for(request.machine.device)? != Precision::F32 {
+    if given.is_empty() || Precision::default_for(machine.device)? != Precision::F32 {
         return Ok(None);
     }
-    Ok(Some(format!("the CPU makes this clip, so GPU options have no effect: {}", given.join(" and "))))
+    Ok(Some(format!("the CPU {work}, so GPU options have no effect: {}", given.join(" and "))))
 }
 
 /// The memory that the clip may take: the requested limit, otherwise what is available.

@@ -31,8 +31,12 @@ use crate::{
     files,
     interrupt::{self, Phase},
     live::drawing::{self, Models},
-    print, standard_output,
+    out_of_memory, print, standard_output,
 };
+
+/// What to do if memory runs out for a clip whose photo is drawn: its model takes memory as well.
+const LESS_MEMORY_WITH_PROMPT: &str = "lower --size, --frames or --decode-chunk; --precision f16 halves the weights; a photo instead of \
+    --prompt needs no model to draw it; close other programs";
 
 /// Makes the videos. Everything that can be wrong is looked at before the work begins: the options, the place for the video,
 /// the photo, then the model.
@@ -48,6 +52,9 @@ pub fn run(arguments: &GenerateArgs) -> Result<(), Failure> {
     // What would be said in a log is in the JSON object.
     let in_json = arguments.json && !arguments.verbose && !io::stderr().is_terminal();
     let mut display = Display::new(arguments.quiet || in_json, arguments.verbose);
+    if arguments.prompt.is_some() {
+        out_of_memory::set_advice(LESS_MEMORY_WITH_PROMPT.to_owned());
+    }
     let precision = clip::precision(&arguments.request)?;
     let asked = clip::checked_settings(&arguments.request, precision)?;
     let probe = video_options(arguments, &asked)?.frames(arguments.request.clip.frames);
@@ -158,7 +165,7 @@ impl Maker<'_> {
         left.iter().for_each(|warning| display.warn(warning));
         made.warnings.extend(left);
         made.details().iter().for_each(|line| display.detail(line));
-        display.result(&made.summary(&job.output, &self.video), &made.line(&job.output));
+        display.result(&made.summary(&self.video), &made.line());
         Ok(made)
     }
 }
@@ -202,9 +209,21 @@ fn write(
     for (done, frame) in frames.iter().enumerate() {
         go_on()?;
         display.advance("writing the video", Unit::Frames, done as u64, frames.len() as u64);
-        file.write_frame(frame)?;
+        if let Err(error) = file.write_frame(frame) {
+            return Err(abandoned(error, file.frames(), frames.len(), display));
+        }
     }
-    let written = file.finish()?;
+    let written = file.finish().map_err(|error| abandoned(error, frames.len(), frames.len(), display))?;
     display.end_stage();
     Ok(written)
+}
+
+/// A failure to write. If the program that read the video has ended, that is no error, but a log has a line about it.
+fn abandoned(error: VideoError, written: usize, asked: usize, display: &mut Display) -> Failure {
+    if error.reader_is_gone() {
+        display.abandon_stage();
+        display
+            .line(&format!("wrote {written} of {asked} frames to standard output, whose reader has ended"));
+    }
+    error.into()
 }

@@ -1,9 +1,6 @@
 //! What is said about a finished clip.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use kinora::{
     image_to_video::{Report, Settings, StageTime},
@@ -28,14 +25,15 @@ pub struct Made {
 
 impl Made {
     /// What was written, in a line for a log.
-    pub fn line(&self, path: &Path) -> String {
+    pub fn line(&self) -> String {
         let Settings { width, height, seed, .. } = self.report.settings;
         let frames = plural(self.written.frames, "frame");
-        format!("wrote {} ({frames}, {}, seed {seed})", self.name(path), PictureSize { width, height })
+        let to = if self.written.files.is_empty() { "to " } else { "" };
+        format!("wrote {to}{} ({frames}, {}, seed {seed})", self.name(), PictureSize { width, height })
     }
 
     /// The clip and what it took.
-    pub fn summary(&self, path: &Path, options: &VideoOptions) -> String {
+    pub fn summary(&self, options: &VideoOptions) -> String {
         let Made { written, report, .. } = self;
         let Settings { width, height, seed, .. } = report.settings;
         let size = PictureSize { width, height };
@@ -48,7 +46,7 @@ impl Made {
         format!(
             "{}: {frames} of {size}, plays for {seconds:.1} s at {rate} frames per second{bytes}\n\
              generated in {}: {} frames per second, {} per frame; {} of memory at its peak, seed {seed}",
-            self.name(path),
+            self.name(),
             clock(Duration::from_secs_f64(report.seconds)),
             three_digits(report.generated_frames_per_second),
             quantity::time((report.seconds_per_frame * 1e9) as u64),
@@ -83,11 +81,12 @@ impl Made {
     }
 
     /// The name of what was written.
-    fn name(&self, path: &Path) -> String {
+    fn name(&self) -> String {
         match self.written.files.as_slice() {
             [] => "standard output".to_owned(),
             [first, .., last] => format!("{} … {}", first.display(), last.display()),
-            [_] => path.display().to_string(),
+            // A clip of one frame is numbered, too.
+            [only] => only.display().to_string(),
         }
     }
 

@@ -24,7 +24,7 @@ pub const DEFAULT_AUTOENCODER: &str = "taesd";
 const LIVE_EXAMPLES: &str = "\
 Examples:
   kinora live in.mp4 -o out.mp4 --prompt \"a watercolour of a harbour\"
-      Draws every frame anew. The sound is passed on.
+      Redraws every frame. The sound is passed on.
 
   ffmpeg -f v4l2 -i /dev/video0 -f yuv4mpegpipe - |
       kinora live - -o - --realtime --prompt \"an oil painting\" | ffplay -
@@ -36,7 +36,7 @@ Examples:
       Further from the input, calmer, and as large as the input.
 
   kinora live in.mp4 --prompt day --changes changes.jsonl --record log.jsonl
-      Changes on the way, a line each, such as
+      Settings that change while it runs, a line for each change, such as
       {\"frame\": 100, \"prompt\": \"night\", \"glide\": 25}
       The settings: prompt, negative_prompt, width, height, strength, steps,
       timesteps, guidance, guidance_scale, stream_batch, control_scale, seed,
@@ -49,9 +49,9 @@ Examples:
       --changes changes.jsonl
       Turns the strength of a LoRA, by its file's name, in a line such as
       {\"frame\": 50, \"lora\": {\"style\": 0.8}}
-      LoRAs that are named so take more memory: the merged weights lie beside
-      the model's own. What they change of text encoders keeps the first
-      strength, which is said; one that changes nothing else is refused.
+      A LoRA that the changes name takes more memory: the merged weights lie
+      beside the model's own. What it changes of text encoders keeps the first
+      strength, and a warning says so; one that changes nothing else is refused.
 
 Ctrl-C ends the video: what was drawn is a whole file. Frames of another shape
 are cropped; with --original-size what was cropped stays as it was.
@@ -62,15 +62,17 @@ before the first frame.";
 const IMAGE_EXAMPLES: &str = "\
 Examples:
   kinora image --prompt \"a lighthouse at dusk\" -o lighthouse.png
+      A picture from noise.
+
   kinora image --prompt \"the same as a sketch\" --from photo.png --strength 0.5 \\
       -o sketch.png
-      From a picture instead of noise.
+      From another picture.
 
 Exit codes: 0 done, 1 failed, 2 the command line is wrong, 130 interrupted.";
 
-/// Draws a video anew, frame by frame.
+/// Redraws a video, frame by frame.
 #[derive(Args, Debug)]
-#[command(after_long_help = LIVE_EXAMPLES, after_help = "`kinora live --help` says more, with examples.")]
+#[command(after_long_help = LIVE_EXAMPLES, after_help = "`kinora live --help` has all options, with examples.")]
 pub struct LiveArgs {
     /// The video: MP4 (H.264), GIF, Y4M, a picture, numbered pictures (in-%04d.png) or a folder of them; - for Y4M on
     /// standard input.
@@ -81,57 +83,6 @@ pub struct LiveArgs {
     /// in-live.mp4 for in.mp4, in the current folder; video-live.mp4 for standard input].
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub output: Option<PathBuf>,
-
-    /// What to draw, and with what.
-    #[command(flatten)]
-    pub draw: DrawArgs,
-
-    /// What frames have to do with each other.
-    #[command(flatten)]
-    pub row: RowArgs,
-
-    /// Over how many frames a new prompt takes the place of the old one.
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = whole_number::<usize>, value_name = "FRAMES", help_heading = "The picture")]
-    pub glide: usize,
-
-    /// Write frames of the input's size rather than the model's.
-    #[arg(long, help_heading = "The video")]
-    pub original_size: bool,
-
-    /// Show the last frame again, instead of drawing one, if the input has hardly changed: the cosine from which on, such as
-    /// 0.98.
-    #[arg(long, allow_negative_numbers = true, value_parser = number, value_name = "COSINE", help_heading = "The video")]
-    pub similar: Option<f64>,
-
-    /// Drop frames that come while one is drawn, and show the last one again in their place: for a camera.
-    #[arg(long, help_heading = "The video")]
-    pub realtime: bool,
-
-    /// Draw less if a frame takes longer than this: a stream batch, then fewer steps, then smaller frames, by what frames take on
-    /// this machine when the video begins.
-    #[arg(long, value_parser = number, value_name = "MILLISECONDS", help_heading = "The video")]
-    pub deadline: Option<f64>,
-
-    /// Changes on the way: a file with a JSON object in each line, the number of the frame and the settings that change. One for which
-    /// there is no memory is left out, with a warning.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "The video")]
-    pub changes: Option<PathBuf>,
-
-    /// Write the settings and all changes to a file that --changes reads.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "The video")]
-    pub record: Option<PathBuf>,
-
-    /// The size of an input of raw RGB pixels, 8 bits each.
-    #[arg(long, value_name = "WxH", help_heading = "The video")]
-    pub input_size: Option<PictureSize>,
-
-    /// The frame rate of an input that has none of its own [default: 25].
-    #[arg(long, value_parser = number, value_name = "RATE", help_heading = "The video")]
-    pub input_fps: Option<f64>,
-
-    /// The quality of an .mp4: 1 is the smallest file, 100 the best picture [default: 80].
-    #[arg(long, value_name = "1-100", value_parser = quality, help_heading = "The video")]
-    pub quality: Option<u8>,
 
     /// Replace the video if it exists. The input and the model's files are never replaced.
     #[arg(short, long)]
@@ -148,23 +99,81 @@ pub struct LiveArgs {
     /// Print what is used.
     #[arg(short, long)]
     pub verbose: bool,
+
+    /// What to draw, and with what.
+    #[command(flatten)]
+    pub draw: DrawArgs,
+
+    /// What frames have to do with each other.
+    // The heading stays for what follows: options of no group come before.
+    #[command(flatten, next_help_heading = "From frame to frame")]
+    pub row: RowArgs,
+
+    /// Over how many frames a new prompt of --changes takes the place of the old one [default: 0].
+    #[arg(long, default_value_t = 0, hide_default_value = true, hide_short_help = true, allow_negative_numbers = true, value_parser = whole_number::<usize>, value_name = "FRAMES", help_heading = "From frame to frame")]
+    pub glide: usize,
+
+    /// Show the last drawing again if a frame is like the one that was drawn last: if the cosine between their bytes is above this,
+    /// such as 0.98. The nearer it is to 1, the more frames are skipped, at most 10 in a row. The first frame, and the next one after a
+    /// change, are always drawn.
+    #[arg(long, hide_short_help = true, allow_negative_numbers = true, value_parser = number, value_name = "COSINE", help_heading = "From frame to frame")]
+    pub similar: Option<f64>,
+
+    /// Settings that change while it runs: a file with a JSON object in each line, the number of the frame and what changes. A
+    /// change for which there is no memory is left out, with a warning.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "From frame to frame")]
+    pub changes: Option<PathBuf>,
+
+    /// Write the settings and all changes to a file that --changes reads.
+    #[arg(long, hide_short_help = true, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "From frame to frame")]
+    pub record: Option<PathBuf>,
+
+    /// Write frames of the input's size rather than the model's.
+    #[arg(long, help_heading = "The video")]
+    pub original_size: bool,
+
+    /// Drop frames that come while one is drawn, and show the last one again in their place: for a camera. The last line says how
+    /// many.
+    #[arg(long, help_heading = "The video")]
+    pub realtime: bool,
+
+    /// Draw less if a frame takes longer than this: a stream batch, then fewer steps, then smaller frames, by what frames take on
+    /// this machine when the video begins.
+    #[arg(long, hide_short_help = true, value_parser = number, value_name = "MILLISECONDS", help_heading = "The video")]
+    pub deadline: Option<f64>,
+
+    /// The size of an input of raw RGB pixels, 8 bits each.
+    #[arg(long, hide_short_help = true, value_name = "WxH", help_heading = "The video")]
+    pub input_size: Option<PictureSize>,
+
+    /// The frame rate of an input that has none of its own [default: 25].
+    #[arg(long, hide_short_help = true, value_parser = number, value_name = "RATE", help_heading = "The video")]
+    pub input_fps: Option<f64>,
+
+    /// The quality of an .mp4: 1 is the smallest file, 100 the best picture [default: 80].
+    #[arg(long, hide_short_help = true, value_name = "1-100", value_parser = quality, help_heading = "The video")]
+    pub quality: Option<u8>,
+
+    /// Where it runs.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 }
 
 /// What the frames of a row have to do with each other.
 #[derive(Args, Debug)]
 pub struct RowArgs {
-    /// How much of the frame before to keep, below 1: less flicker, but what moves leaves a trail.
-    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_parser = number, value_name = "SHARE", help_heading = "The picture")]
+    /// How much of the previous frame to keep, below 1: less flicker, but what moves leaves a trail [default: 0].
+    #[arg(long, default_value_t = 0.0, hide_default_value = true, allow_negative_numbers = true, value_parser = number, value_name = "SHARE")]
     pub blend: f64,
 
-    /// How many frames before self-attention remembers, 0 to 4: meant to calm flicker, at the cost of time. Not with
-    /// --stream-batch.
-    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = whole_number::<usize>, value_name = "FRAMES", help_heading = "The picture")]
+    /// How many previous frames self-attention sees, 0 to 4: meant to calm flicker, at the cost of time. Not with --stream-batch
+    /// [default: 0].
+    #[arg(long, default_value_t = 0, hide_default_value = true, hide_short_help = true, allow_negative_numbers = true, value_parser = whole_number::<usize>, value_name = "FRAMES")]
     pub memory_frames: usize,
 
     /// Advance several frames at once, each by a step: more frames per second. From a camera each is seen as many frames later as
     /// there are steps after the first; in a file every frame keeps its own time.
-    #[arg(long, help_heading = "The picture")]
+    #[arg(long, hide_short_help = true)]
     pub stream_batch: bool,
 }
 
@@ -177,19 +186,23 @@ impl RowArgs {
 
 /// Draws a picture.
 #[derive(Args, Debug)]
-#[command(after_long_help = IMAGE_EXAMPLES, after_help = "`kinora image --help` says more, with examples.")]
+#[command(after_long_help = IMAGE_EXAMPLES, after_help = "`kinora image --help` has all options, with examples.")]
 pub struct ImageArgs {
-    /// What to draw, and with what.
-    #[command(flatten)]
-    pub draw: DrawArgs,
-
     /// A picture to begin with, instead of noise.
     #[arg(long, value_name = "PICTURE", value_hint = ValueHint::FilePath)]
     pub from: Option<PathBuf>,
 
-    /// The picture to write, a .png.
-    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "picture.png")]
+    /// The picture to write, a .png [default: picture.png].
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, default_value = "picture.png", hide_default_value = true)]
     pub output: PathBuf,
+
+    /// What to draw, and with what.
+    #[command(flatten)]
+    pub draw: DrawArgs,
+
+    /// Where it runs.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 
     /// Replace the picture if it exists.
     #[arg(short, long)]
@@ -211,82 +224,100 @@ pub struct ImageArgs {
 /// What to draw, and with what.
 #[derive(Args, Debug)]
 pub struct DrawArgs {
-    /// What to draw.
-    #[arg(short, long, default_value = "", value_name = "TEXT", help_heading = "The picture")]
+    /// What to draw [default: none].
+    #[arg(
+        short,
+        long,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "TEXT",
+        help_heading = "The picture"
+    )]
     pub prompt: String,
-
-    /// What to avoid. It counts only under --guidance full or initialize.
-    #[arg(long, default_value = "", value_name = "TEXT", help_heading = "The picture")]
-    pub negative_prompt: String,
 
     /// How far a picture may be from its input: 0 leaves it as it is, 1 leaves nothing of it [default: 0.5].
     #[arg(long, allow_negative_numbers = true, value_parser = number, value_name = "0-1", help_heading = "The picture")]
     pub strength: Option<f64>,
 
-    /// Denoising steps, 1 to 8 [default: 1].
+    /// Denoising steps, 1 to 8: more are slower and finer [default: 1].
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "The picture")]
     pub steps: Option<usize>,
-
-    /// The timesteps themselves, falling, such as 700,300: instead of --strength and --steps.
-    #[arg(long, value_delimiter = ',', value_parser = whole_number::<usize>, value_name = "LIST", conflicts_with_all = ["strength", "steps"], help_heading = "The picture")]
-    pub timesteps: Option<Vec<usize>>,
-
-    /// Whether to push the picture away from the negative prompt: none; full, which takes twice the time; in a stream batch also
-    /// initialize, which does so for the newest frame alone, and self, which pushes it away from its own noise.
-    #[arg(long, default_value_t = Guidance::None, value_name = "HOW", value_parser = guidance(), hide_possible_values = true, help_heading = "The picture")]
-    pub guidance: Guidance,
-
-    /// How far to push it [default: 1.2].
-    #[arg(long, allow_negative_numbers = true, value_parser = number, value_name = "SCALE", help_heading = "The picture")]
-    pub guidance_scale: Option<f64>,
-
-    /// How much a ControlNet steers.
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true, value_parser = number, value_name = "SCALE", help_heading = "The picture")]
-    pub control_scale: f64,
-
-    /// The same seed gives the same picture; only its lower 32 bits count [default: a random one, which is reported].
-    #[arg(long, allow_negative_numbers = true, value_parser = whole_number::<u64>, value_name = "NUMBER", help_heading = "The picture")]
-    pub seed: Option<u64>,
 
     /// Width and height that the model draws, such as 512x512 [default: the model's own].
     #[arg(long, value_name = "WxH", help_heading = "The picture")]
     pub size: Option<PictureSize>,
 
     /// What to do with an input of another shape: crop keeps its middle, pad keeps all of it and adds bars, stretch distorts
-    /// it.
-    #[arg(long, default_value_t = Fit::Crop, value_name = "HOW", value_parser = fit(), hide_possible_values = true, help_heading = "The picture")]
+    /// it [default: crop].
+    #[arg(long, default_value_t = Fit::Crop, hide_default_value = true, value_name = "HOW", value_parser = fit(), hide_possible_values = true, help_heading = "The picture")]
     pub fit: Fit,
 
-    /// The colour behind transparent pixels, and of the bars of --fit pad: white, black or '#rrggbb'.
-    #[arg(long, default_value_t = Colour::BLACK, value_name = "COLOUR", help_heading = "The picture")]
+    /// The same seed gives the same picture; only its lower 32 bits count [default: a random one, which is reported].
+    #[arg(long, allow_negative_numbers = true, value_parser = whole_number::<u64>, value_name = "NUMBER", help_heading = "The picture")]
+    pub seed: Option<u64>,
+
+    /// The colour behind transparent pixels, and of the bars of --fit pad: white, black or '#rrggbb' [default: black].
+    #[arg(long, default_value_t = Colour::BLACK, hide_default_value = true, hide_short_help = true, value_name = "COLOUR", help_heading = "The picture")]
     pub background: Colour,
+
+    /// The timesteps themselves, falling, such as 700,300: instead of --strength and --steps.
+    #[arg(long, hide_short_help = true, value_delimiter = ',', value_parser = whole_number::<usize>, value_name = "LIST", conflicts_with_all = ["strength", "steps"], help_heading = "The picture")]
+    pub timesteps: Option<Vec<usize>>,
+
+    /// Whether to push the picture away from the negative prompt: none; full, which takes twice the time; initialize, for the newest
+    /// frame alone; self, away from its own noise. The last two make it a stream batch [default: none].
+    #[arg(long, default_value_t = Guidance::None, hide_default_value = true, hide_short_help = true, value_name = "HOW", value_parser = guidance(), hide_possible_values = true, help_heading = "The picture")]
+    pub guidance: Guidance,
+
+    /// How far to push it [default: 1.2].
+    #[arg(long, hide_short_help = true, allow_negative_numbers = true, value_parser = number, value_name = "SCALE", help_heading = "The picture")]
+    pub guidance_scale: Option<f64>,
+
+    /// What to avoid. It counts only under --guidance full or initialize.
+    #[arg(
+        long,
+        default_value = "",
+        hide_default_value = true,
+        hide_short_help = true,
+        value_name = "TEXT",
+        help_heading = "The picture"
+    )]
+    pub negative_prompt: String,
 
     /// A model folder as diffusers saves it, a short name (sd-turbo, sd15, lcm, sdxl-turbo), or a model's name on the Hugging
     /// Face hub, which is downloaded once [default: sd-turbo].
-    #[arg(short, long, value_name = "FOLDER|NAME", value_hint = ValueHint::DirPath, value_parser = model_name())]
+    #[arg(short, long, value_name = "FOLDER|NAME", value_hint = ValueHint::DirPath, value_parser = model_name(), help_heading = "The models")]
     pub model: Option<OsString>,
 
     /// A tiny autoencoder instead of the model's own, faster and a little coarser: a folder, a short name (taesd, taesdxl) or a
     /// name on the hub [default: taesd without --model, otherwise the model's own].
-    #[arg(long, value_name = "FOLDER|NAME", value_hint = ValueHint::DirPath, value_parser = model_name())]
+    #[arg(long, value_name = "FOLDER|NAME", value_hint = ValueHint::DirPath, value_parser = model_name(), help_heading = "The models")]
     pub autoencoder: Option<OsString>,
 
-    /// A ControlNet that was trained on Canny's edges, to keep those of the input: a folder or a name on the hub.
-    #[arg(long, value_name = "FOLDER|NAME", value_hint = ValueHint::DirPath, value_parser = model_name())]
-    pub controlnet: Option<OsString>,
-
     /// A LoRA file (.safetensors) and its strength, as in style.safetensors or style.safetensors:0.7. May be given several times.
-    /// With `kinora live`, --changes can turn the strength on the way.
-    #[arg(long, value_name = "FILE[:STRENGTH]", value_hint = ValueHint::FilePath)]
+    /// With `kinora live`, --changes can turn the strength while it runs.
+    #[arg(long, value_name = "FILE[:STRENGTH]", value_hint = ValueHint::FilePath, help_heading = "The models")]
     pub lora: Vec<String>,
 
-    /// How weights and activations are stored [default: f16 on a GPU, f32 on the CPU].
-    #[arg(long, value_name = "TYPE", value_parser = precision(), help_heading = "The machine")]
-    pub precision: Option<Precision>,
+    /// A ControlNet that was trained on Canny's edges, to keep those of the input: a folder or a name on the hub.
+    #[arg(long, hide_short_help = true, value_name = "FOLDER|NAME", value_hint = ValueHint::DirPath, value_parser = model_name(), help_heading = "The models")]
+    pub controlnet: Option<OsString>,
 
+    /// How much a ControlNet steers [default: 1].
+    #[arg(long, default_value_t = 1.0, hide_default_value = true, hide_short_help = true, allow_negative_numbers = true, value_parser = number, value_name = "SCALE", help_heading = "The models")]
+    pub control_scale: f64,
+}
+
+/// Where a model runs, and how it stores numbers there.
+#[derive(Args, Debug)]
+pub struct PlaceArgs {
     /// Where it runs.
     #[command(flatten)]
     pub machine: MachineArgs,
+
+    /// How weights and activations are stored: f32, f16 or bf16 [default: f16 on a GPU, f32 on the CPU].
+    #[arg(long, hide_short_help = true, value_name = "TYPE", value_parser = precision(), hide_possible_values = true, help_heading = "The machine")]
+    pub precision: Option<Precision>,
 }
 
 impl DrawArgs {

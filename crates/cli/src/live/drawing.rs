@@ -1,7 +1,7 @@
 //! A model that draws, as the command line asks for it.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     ffi::OsString,
     path::{Path, PathBuf},
 };
@@ -9,11 +9,12 @@ use std::{
 use kinora::{
     Live, LiveModel, LiveSettings, RgbImage,
     image_to_video::{GenerateError, LoadOptions, MemoryBudget, Precision, Progress, Stage},
+    live::Guidance,
 };
 use kinora_models::{lora::Lora, weights::Variant};
 use kinora_profile::Profiler;
 
-use super::arguments::{DEFAULT_AUTOENCODER, DEFAULT_MODEL, DrawArgs};
+use super::arguments::{DEFAULT_AUTOENCODER, DEFAULT_MODEL, DrawArgs, PlaceArgs, RowArgs};
 use crate::{
     clip::arguments::MachineArgs,
     display::{Display, Unit},
@@ -28,7 +29,7 @@ pub struct Models<'a> {
     pub autoencoder: Option<&'a OsString>,
     pub controlnet: Option<&'a OsString>,
     pub lora: &'a [String],
-    /// The names of those whose strengths change on the way.
+    /// The names of those whose strengths change while a stream runs.
     pub adjustable: BTreeSet<String>,
     pub precision: Option<Precision>,
     pub machine: &'a MachineArgs,
@@ -36,24 +37,24 @@ pub struct Models<'a> {
     pub profiler: Profiler,
 }
 
-impl<'a> From<&'a DrawArgs> for Models<'a> {
-    fn from(arguments: &'a DrawArgs) -> Self {
+impl<'a> Models<'a> {
+    /// The models of the command line.
+    pub fn new(arguments: &'a DrawArgs, place: &'a PlaceArgs) -> Self {
         Models {
             model: arguments.model.as_ref(),
             autoencoder: arguments.autoencoder.as_ref(),
             controlnet: arguments.controlnet.as_ref(),
             lora: &arguments.lora,
             adjustable: BTreeSet::new(),
-            precision: arguments.precision,
-            machine: &arguments.machine,
+            precision: place.precision,
+            machine: &place.machine,
             profiler: Profiler::off(),
         }
     }
 }
 
 /// Finds the model, or downloads it, and opens it.
-pub fn open<'a>(arguments: impl Into<Models<'a>>, display: &mut Display) -> Result<Live, Failure> {
-    let arguments: Models<'_> = arguments.into();
+pub fn open(arguments: Models<'_>, display: &mut Display) -> Result<Live, Failure> {
     let machine = arguments.machine;
     let precision = match arguments.precision {
         Some(precision) => precision,
@@ -124,35 +125,57 @@ fn lora(text: &str) -> (&Path, f64) {
     (Path::new(path), strength)
 }
 
+/// The LoRA files that were given, each with its strength.
+pub fn loras(arguments: &DrawArgs) -> impl Iterator<Item = (&Path, f64)> {
+    arguments.lora.iter().map(|text| lora(text))
+}
+
 /// What changes call a LoRA: its file's name without the ending.
-fn lora_name(path: &Path) -> Option<String> {
+pub fn lora_name(path: &Path) -> Option<String> {
     Some(path.file_stem()?.to_string_lossy().into_owned())
 }
 
 /// Refuses changes of LoRAs that were not given, or that cannot be told apart.
-pub fn check_loras(arguments: &DrawArgs, named: &BTreeSet<String>, changes: &Path) -> Result<(), Failure> {
-    let known: Vec<String> = arguments.lora.iter().filter_map(|text| lora_name(lora(text).0)).collect();
-    for name in named {
-        let (changes, known) = (changes.display(), known.iter().filter(|known| *known == name).count());
-        match known {
-            1 => {}
-            0 => {
-                let problem = format!("{changes}: no LoRA is called {name:?}: give its file with --lora");
-                return Err(Failure::Usage(problem));
-            }
-            _ => {
-                let problem = format!("{changes}: {known} files of --lora are called {name:?}; rename one");
-                return Err(Failure::Usage(problem));
-            }
-        }
+pub fn check_loras(
+    arguments: &DrawArgs,
+    named: &BTreeMap<String, usize>,
+    changes: &Path,
+) -> Result<(), Failure> {
+    let known: Vec<String> = loras(arguments).filter_map(|(path, _)| lora_name(path)).collect();
+    for (name, line) in named {
+        let problem = match known.iter().filter(|known| *known == name).count() {
+            1 => continue,
+            0 => format!("no LoRA is called {name:?}: give its file with --lora"),
+            count => format!("{count} files of --lora are called {name:?}; rename one"),
+        };
+        return Err(Failure::Usage(format!("{}:{line}: {problem}", changes.display())));
     }
     Ok(())
+}
+
+/// What to do if memory runs out: the options that would need less than those that were given.
+pub fn less_memory(arguments: &DrawArgs, place: &PlaceArgs, row: Option<&RowArgs>) -> String {
+    let half = matches!(place.precision, Some(Precision::F16 | Precision::BF16));
+    let batched = row.is_some_and(|row| row.stream_batch)
+        || matches!(arguments.guidance, Guidance::SelfNegative | Guidance::Initialize);
+    let less = [
+        Some("a smaller --size"),
+        row.filter(|row| row.memory_frames > 0).map(|_| "fewer --memory-frames"),
+        batched.then_some("fewer --steps in the stream batch"),
+        (arguments.guidance == Guidance::Full).then_some("--guidance none"),
+        (!half).then_some("--precision f16"),
+        (arguments.model.is_some() && arguments.autoencoder.is_none())
+            .then_some("a tiny autoencoder (--autoencoder taesd, or taesdxl for SDXL)"),
+        arguments.controlnet.as_ref().map(|_| "no --controlnet"),
+    ];
+    let less: Vec<&str> = less.into_iter().flatten().collect();
+    format!("these need less memory: {}; or close other programs", less.join(", "))
 }
 
 /// The files of the models, which no output may replace.
 pub fn inputs(arguments: &DrawArgs) -> Vec<PathBuf> {
     let names = arguments.model.iter().chain(&arguments.autoencoder).chain(&arguments.controlnet);
-    let loras = arguments.lora.iter().map(|text| lora(text).0.to_owned());
+    let loras = loras(arguments).map(|(path, _)| path.to_owned());
     names.flat_map(|name| files::model_files(name.as_ref())).chain(loras).collect()
 }
 
@@ -188,4 +211,44 @@ pub fn prompt_warning(left_out: usize) -> Option<String> {
         let tokens = if left_out == 1 { "1 token".to_owned() } else { format!("{left_out} tokens") };
         format!("the prompt is too long for the model: {tokens} at its end were left out")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::live::arguments::LiveArgs;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        live: LiveArgs,
+    }
+
+    /// Each option is suggested only if it was not followed already.
+    #[test]
+    fn what_needs_less_memory_depends_on_what_was_asked_for() {
+        let advice = |words: &str| {
+            let words = ["live", "in.mp4"].into_iter().chain(words.split_whitespace());
+            let LiveArgs { draw, place, row, .. } = Line::try_parse_from(words).unwrap().live;
+            less_memory(&draw, &place, Some(&row))
+        };
+        assert_eq!(
+            advice(""),
+            "these need less memory: a smaller --size, --precision f16; or close other programs"
+        );
+        let all = advice("--model m --memory-frames 2 --guidance self --controlnet c --precision f32");
+        for option in ["--memory-frames", "--steps", "--precision f16", "--autoencoder taesd", "--controlnet"]
+        {
+            assert!(all.contains(option), "{option} is not in {all}");
+        }
+        let least = advice("--model m --autoencoder a --guidance full --precision bf16");
+        assert!(least.contains("--guidance none"), "{least}");
+        for option in ["--memory-frames", "--steps", "--precision", "--autoencoder", "--controlnet"] {
+            assert!(!least.contains(option), "{option} is in {least}");
+        }
+        // It is a part of a JSON text that is written without memory.
+        assert!(!all.contains(['"', '\\']) && all.is_ascii(), "{all}");
+    }
 }

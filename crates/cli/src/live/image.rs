@@ -1,13 +1,26 @@
 //! `kinora image`: a prompt becomes a picture.
 
-use kinora::{RgbImage, files::Inputs, live::Guidance, photo};
+use kinora::{
+    RgbImage,
+    files::Inputs,
+    live::Guidance,
+    photo::{self, Photo},
+};
 use serde_json::json;
 
-use super::{arguments::ImageArgs, drawing};
-use crate::{display::Display, failure::Failure, files, interrupt, print, standard_output};
+use super::{
+    arguments::ImageArgs,
+    crop::Crops,
+    drawing::{self, Models},
+    idle::{self, Ever},
+};
+use crate::{
+    clip, display::Display, failure::Failure, files, interrupt, out_of_memory, print, standard_output,
+};
 
 /// Draws the picture.
 pub fn run(arguments: &ImageArgs) -> Result<(), Failure> {
+    out_of_memory::set_advice(drawing::less_memory(&arguments.draw, &arguments.place, None));
     if arguments.json {
         standard_output::check()?;
     }
@@ -32,9 +45,20 @@ pub fn run(arguments: &ImageArgs) -> Result<(), Failure> {
     let inputs: Vec<_> = arguments.from.iter().cloned().chain(drawing::inputs(&arguments.draw)).collect();
     let inputs = Inputs::new(&inputs);
     let file = files::check(&arguments.output, arguments.force, &inputs)?;
-    let from = arguments.from.as_deref().map(photo::open).transpose()?;
-    let live = drawing::open(&arguments.draw, &mut display)?;
+    // What is transparent shows the background.
+    let from = arguments.from.as_deref().map(Photo::open).transpose()?;
+    let opaque = from.as_ref().is_none_or(|photo| !photo.is_transparent());
+    let from = from.map(|photo| photo.on(arguments.draw.background));
+    let live = drawing::open(Models::new(&arguments.draw, &arguments.place), &mut display)?;
     let settings = drawing::settings(&live, &arguments.draw)?;
+    let mut warnings = idle::of_picture(&arguments.draw, live.configs(), &Ever::of(&settings));
+    warnings.extend(idle::of_image(arguments, opaque));
+    warnings.extend(idle::loras(&arguments.draw, |_| false));
+    warnings.extend(clip::ignored_options(&arguments.place.machine, "draws")?);
+    if let Some(from) = &from {
+        warnings.extend(Crops::default().look(from.size(), &settings, (live.configs(), live.precision())));
+    }
+    warnings.iter().for_each(|warning| display.warn(warning));
     let observe = |progress: &kinora::image_to_video::Progress<'_>| {
         drawing::show(&mut display, progress);
         interrupt::control_flow()
@@ -53,7 +77,8 @@ pub fn run(arguments: &ImageArgs) -> Result<(), Failure> {
     let line = format!("wrote {name} ({}×{}, seed {})", picture.width(), picture.height(), settings.seed);
     display.result(&line, &line);
     if arguments.json {
-        return print(&format!("{}\n", json!({ "files": [&arguments.output], "settings": settings })));
+        let report = json!({ "files": [&arguments.output], "settings": settings, "warnings": warnings });
+        return print(&format!("{report}\n"));
     }
     Ok(())
 }

@@ -1,14 +1,17 @@
-//! `kinora live`: every frame of a video is drawn anew.
+//! `kinora live`: every frame of a video is redrawn.
 
 pub mod arguments;
+mod crop;
 pub mod drawing;
+pub mod idle;
 pub mod image;
 mod pending;
 mod report;
 mod source;
+mod timeline;
 
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::VecDeque,
     fs,
     io::{self, IsTerminal},
     path::{Path, PathBuf},
@@ -19,33 +22,38 @@ use kinora::{
     Live, LiveSettings, RgbImage,
     files::Inputs,
     image_to_video::GenerateError,
-    live::{Changes, MAX_CHANGES, MAX_STEPS, SimilarFrames, Stream},
-    photo::Fit,
+    live::{Changes, MAX_STEPS, SimilarFrames, Stream},
     video::{
         FrameRate, VideoFile, VideoFormat, VideoOptions,
         fit::Placement,
         input::{self, Frame, FrameSource, InputError, InputOptions, VideoInfo},
     },
 };
-use kinora_outside::read_text;
 
-use self::{arguments::LiveArgs, drawing::Models, pending::Pending, report::Report, source::Next};
+use self::{
+    arguments::LiveArgs,
+    crop::Crops,
+    drawing::Models,
+    pending::Pending,
+    report::Report,
+    source::{Next, Source},
+};
 use crate::{
+    clip,
     display::{Display, Unit},
     failure::Failure,
     files::{self, NewFile},
     interrupt::{self, Phase},
-    print, standard_output,
+    out_of_memory, print, standard_output,
 };
 
-/// The share of a frame whose loss is warned of.
-const MUCH: f64 = 0.05;
 /// The rate of a video that does not say its own.
 const USUAL_RATE: f64 = 25.0;
 
 /// Draws the video. Everything that can be wrong is looked at before the work begins: the options, the input, the place for the
 /// video, then the model.
 pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
+    out_of_memory::set_advice(drawing::less_memory(&arguments.draw, &arguments.place, Some(&arguments.row)));
     let output = output(arguments);
     let to_standard_output = output.as_os_str() == "-";
     if arguments.json && to_standard_output {
@@ -68,18 +76,23 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
         Some(path) => Some(files::check(path, arguments.force, &Inputs::new(&protected))?),
         None => None,
     };
-    let mut report = Report::new(&info);
+    let mut report = Report::new(&info, arguments.realtime);
     let video = video_options(arguments, &output, &*source, protected, &mut report)?;
     interrupt::uninterrupted(|| VideoFile::create(&output, &video).map(drop).map_err(Failure::from))?;
 
-    let (path, text) = changes_text(arguments)?;
-    let adjustable = Changes::loras(&text);
-    drawing::check_loras(&arguments.draw, &adjustable, path)?;
-    let models = Models { adjustable, ..Models::from(&arguments.draw) };
+    let (path, text) = timeline::text(arguments)?;
+    let turned = Changes::loras(&text);
+    drawing::check_loras(&arguments.draw, &turned, path)?;
+    report.warnings.extend(idle::loras(&arguments.draw, |name| turned.contains_key(name)));
+    report.warnings.extend(clip::ignored_options(&arguments.place.machine, "draws")?);
+    let models =
+        Models { adjustable: turned.into_keys().collect(), ..Models::new(&arguments.draw, &arguments.place) };
     let live = drawing::open(models, &mut display)?;
     let settings = drawing::settings(&live, &arguments.draw)?;
     let settings = arguments.row.apply(settings).glide(arguments.glide);
-    let changes = changes((path, &text), &live, &settings)?;
+    let (changes, ever) = timeline::read((path, &text), &live, &settings)?;
+    report.warnings.extend(idle::of_picture(&arguments.draw, live.configs(), &ever));
+    report.warnings.extend(idle::of_video(arguments, &info, format(&output)?, &ever));
     let settings = changes.at(0, &settings).unwrap_or(settings);
     let settings = kept(arguments, &live, settings, &mut display, &mut report)?;
     let stream = live.begin_for(settings.clone(), [info.width, info.height], |progress| {
@@ -95,11 +108,15 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
             "the LoRA {name} changes the text encoder, too: there it keeps the strength {strength}, whatever the changes say"
         )
     }));
-    report.warnings.extend(cut_off(&info, &settings, live.configs().side_unit()));
+    let mut crops = Crops::default();
+    let model = (live.configs(), live.precision());
+    report.warnings.extend(crops.look([info.width, info.height], &settings, model));
     report.warnings.iter().for_each(|warning| display.warn(warning));
 
     let drawer = Drawer {
         arguments,
+        live: &live,
+        crops,
         stream,
         changes,
         pending: Pending::default(),
@@ -120,6 +137,8 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
 /// The frames on their way.
 struct Drawer<'a> {
     arguments: &'a LiveArgs,
+    live: &'a Live,
+    crops: Crops,
     stream: Stream,
     changes: Changes,
     pending: Pending,
@@ -161,6 +180,28 @@ impl Drawer<'_> {
         if output.as_os_str() == "-" { Phase::AtOnce } else { Phase::Writing }.enter();
         let mut source = source::start(source, self.arguments.realtime)?;
         let mut file = VideoFile::create(output, video)?;
+        match self.draw_all(&mut source, (&mut file, display, report)) {
+            // As for a camera that is switched off: what was drawn counts.
+            Err(failure) if failure.reader_is_gone() => report.reader_is_gone(file.frames()),
+            drawn => {
+                drawn?;
+                report.end(file.finish()?, interrupt::requested());
+            }
+        }
+        display.end_stage();
+        if let Some(record) = record {
+            // Ctrl-C is how a camera ends: the log is kept as the video is.
+            record.keep(self.log.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Draws and writes frames to the end of the input.
+    fn draw_all(
+        &mut self,
+        source: &mut Source,
+        (file, display, report): (&mut VideoFile, &mut Display, &mut Report),
+    ) -> Result<(), Failure> {
         let (mut number, total) = (0, report.total());
         while !interrupt::requested() {
             let Next { frame, dropped } = match source.next() {
@@ -175,13 +216,13 @@ impl Drawer<'_> {
                 Err(error) => return Err(error.into()),
             };
             display.advance("drawing frames", Unit::Frames, number, total.unwrap_or(number + 1));
-            match self.advance(&mut number, frame, dropped, (&mut file, display, report)) {
+            match self.advance(&mut number, frame, dropped, (file, display, report)) {
                 Err(Failure::Interrupted) => break,
                 done => done?,
             }
         }
         if !interrupt::requested() {
-            match self.catch_up(&mut file) {
+            match self.catch_up(file) {
                 Err(Failure::Interrupted) => {}
                 done => done?,
             }
@@ -192,11 +233,14 @@ impl Drawer<'_> {
             let none = Failure::Input(InputError::NoFrames { name });
             return Err(if interrupt::requested() { Failure::Interrupted } else { none });
         }
-        display.end_stage();
-        report.end(output, file.finish()?, interrupt::requested());
-        if let Some(record) = record {
-            // Ctrl-C is how a camera ends: the log is kept as the video is.
-            record.keep(self.log.as_bytes())?;
+        let late = self.pending.count();
+        report.changes = report.changes.saturating_sub(late as u64);
+        let unused = timeline::unused(&self.changes, number, late);
+        report.unused = unused.count;
+        // Whoever ends a video early knows that the rest is left out.
+        if !interrupt::requested() {
+            unused.warnings.iter().for_each(|warning| display.warn(warning));
+            report.warnings.extend(unused.warnings);
         }
         Ok(())
     }
@@ -263,6 +307,11 @@ impl Drawer<'_> {
         earlier: Vec<Duration>,
         (file, display, report): (&mut VideoFile, &mut Display, &mut Report),
     ) -> Result<(), Failure> {
+        let model = (self.live.configs(), self.live.precision());
+        if let Some(warning) = self.crops.look(image.size(), self.stream.settings(), model) {
+            display.warn(&warning);
+            report.warnings.push(warning);
+        }
         // Every frame is looked at, so that the first one is known. A change shows in a still picture too.
         let steady = self.stream.is_steady();
         let skipped = self.similar.as_mut().is_some_and(|similar| {
@@ -421,6 +470,11 @@ fn open_source(arguments: &LiveArgs) -> Result<Box<dyn FrameSource>, Failure> {
     Ok(input::open(&arguments.input, &options)?)
 }
 
+/// The format of the video; `None` for standard output.
+fn format(output: &Path) -> Result<Option<VideoFormat>, Failure> {
+    if output.as_os_str() == "-" { Ok(None) } else { Ok(Some(VideoFormat::from_path(output)?)) }
+}
+
 fn video_options(
     arguments: &LiveArgs,
     output: &Path,
@@ -433,31 +487,13 @@ fn video_options(
         Some(rate) => rate,
         None => FrameRate::new(USUAL_RATE)?,
     };
-    let format = if output.as_os_str() == "-" { None } else { Some(VideoFormat::from_path(output)?) };
+    let format = format(output)?;
     let audio = source.audio().filter(|_| format.is_some_and(VideoFormat::holds_audio));
     if *has_audio && audio.is_none() {
         report.warnings.push("the sound is left out: it is passed on from .mp4 to .mp4 only".to_owned());
     }
     let quality = arguments.quality.unwrap_or(VideoOptions::DEFAULT_QUALITY);
     Ok(VideoOptions::new(rate).quality(quality).overwrite(arguments.force).protect(protected).audio(audio))
-}
-
-/// A warning if much of each frame is cut off, with the size that has the input's shape.
-fn cut_off(info: &VideoInfo, settings: &LiveSettings, unit: usize) -> Option<String> {
-    let [input, model] = [(info.width, info.height), (settings.width, settings.height)]
-        .map(|(width, height)| width as f64 / height.max(1) as f64);
-    let lost = 1.0 - (input / model).min(model / input);
-    if settings.fit != Fit::Crop || lost < MUCH {
-        return None;
-    }
-    let pixels = (settings.width * settings.height) as f64;
-    let side = |exact: f64| ((exact / unit as f64).round() as usize).max(1) * unit;
-    let (width, height) = (side((pixels * input).sqrt()), side((pixels / input).sqrt()));
-    Some(format!(
-        "{:.0} % of each frame is not drawn, because the model's picture has another shape; --size {width}x{height} has about \
-         the input's, and --fit pad keeps all of it",
-        100.0 * lost
-    ))
 }
 
 /// The settings, or those that keep the deadline.
@@ -483,29 +519,4 @@ fn kept(
     }
     report.deadline = Some(kept.reason);
     Ok(kept.settings)
-}
-
-/// The path and the text of the file of changes. Both are empty if none was given.
-fn changes_text(arguments: &LiveArgs) -> Result<(&Path, String), Failure> {
-    let Some(path) = &arguments.changes else { return Ok((Path::new(""), String::new())) };
-    let text =
-        read_text(path, MAX_CHANGES).map_err(|source| Failure::Unreadable { path: path.clone(), source })?;
-    Ok((path, text))
-}
-
-fn changes((path, text): (&Path, &str), live: &Live, settings: &LiveSettings) -> Result<Changes, Failure> {
-    let changes = Changes::read(text, settings)
-        .map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))?;
-    // Refused now, not when half of the video is drawn.
-    let (mut now, mut seen) = (settings.clone(), HashSet::new());
-    for frame in changes.frames() {
-        now = changes.at(frame, &now).unwrap_or(now);
-        now.check(live.configs(), live.precision())?;
-        // What prompts and seeds are cannot be wrong otherwise, and there may be many.
-        let others = now.clone().prompt("").negative_prompt("").seed(0).glide(0).lora(BTreeMap::new());
-        if seen.insert(Changes::line(0, &others)) {
-            live.check(&others).map_err(drawing::failure)?;
-        }
-    }
-    Ok(changes)
 }

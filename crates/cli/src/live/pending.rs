@@ -26,6 +26,11 @@ impl Pending {
         changes.fold(stream.settings().clone(), |settings, change| change.apply(&settings))
     }
 
+    /// How many have not taken effect yet.
+    pub fn count(&self) -> usize {
+        self.coming.len() + self.waiting.len()
+    }
+
     /// Asks for changes. Returns why some are left out, here and below; it fails if the stream was ended.
     pub fn ask(
         &mut self,

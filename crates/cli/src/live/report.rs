@@ -1,15 +1,11 @@
 //! What is said about a video that was drawn.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 use kinora::{
     Live, LiveSettings,
     video::{WrittenVideo, input::VideoInfo},
 };
-use kinora_profile::quantity;
 use serde_json::{Value, json};
 
 /// More times than anyone needs for a percentile: a stream may have no end.
@@ -22,6 +18,8 @@ pub struct Report {
     device: String,
     settings: Option<LiveSettings>,
     pub warnings: Vec<String>,
+    /// Whether frames that come while another is drawn are dropped.
+    realtime: bool,
     /// Frames that came while another was drawn.
     pub dropped: u64,
     /// How many frames later than its own a drawing was shown, at most.
@@ -29,18 +27,21 @@ pub struct Report {
     /// Frames that were like the one before.
     pub repeated: u64,
     pub changes: u64,
+    /// Changes that came too late to take effect.
+    pub unused: usize,
     /// What was chosen to keep a deadline, and why.
     pub deadline: Option<String>,
     times: Vec<Duration>,
     files: Vec<PathBuf>,
     frames: usize,
     name: String,
-    stopped: bool,
+    /// Why it ended before its input did, if so.
+    ended: Option<&'static str>,
 }
 
 impl Report {
-    pub fn new(info: &VideoInfo) -> Report {
-        Report { total: info.frames, warnings: info.notes.clone(), ..Report::default() }
+    pub fn new(info: &VideoInfo, realtime: bool) -> Report {
+        Report { total: info.frames, warnings: info.notes.clone(), realtime, ..Report::default() }
     }
 
     /// How many frames the input has, if it says so.
@@ -61,15 +62,23 @@ impl Report {
         }
     }
 
-    pub fn end(&mut self, output: &Path, written: WrittenVideo, stopped: bool) {
+    /// The program that read standard output has ended, after so many frames: no error, since it has all that it wanted.
+    pub fn reader_is_gone(&mut self, frames: usize) {
+        self.frames = frames;
+        "standard output".clone_into(&mut self.name);
+        self.ended = Some("its reader has ended");
+    }
+
+    pub fn end(&mut self, written: WrittenVideo, stopped: bool) {
         self.frames = written.frames;
         self.name = match written.files.as_slice() {
             [] => "standard output".to_owned(),
             [first, .., last] => format!("{} … {}", first.display(), last.display()),
-            [_] => output.display().to_string(),
+            // A picture of its own is numbered, too.
+            [only] => only.display().to_string(),
         };
         self.files = written.files;
-        self.stopped = stopped;
+        self.ended = stopped.then_some("stopped early");
     }
 
     /// The time that a share of the frames took at most.
@@ -88,33 +97,45 @@ impl Report {
         self.settings.as_ref().map_or(0, |settings| settings.seed)
     }
 
+    /// What drawing a frame took, from its bytes to the result's. Nothing if none was drawn.
+    fn latency(&self) -> Option<String> {
+        let milliseconds = |share| self.percentile(share).as_secs_f64() * 1e3;
+        let drawn = !self.times.is_empty();
+        drawn.then(|| format!("p50 {:.1} ms, p99 {:.1} ms a frame", milliseconds(0.5), milliseconds(0.99)))
+    }
+
     /// What was written, in a line for a log.
     pub fn line(&self) -> String {
-        let end = if self.stopped { ", stopped early" } else { "" };
-        format!("wrote {} ({}, seed {}{end})", self.name, self.count(), self.seed())
+        let dropped = (self.realtime || self.dropped > 0).then(|| format!("{} dropped", self.dropped));
+        let facts = [
+            Some(self.count()),
+            dropped,
+            self.latency(),
+            Some(format!("seed {}", self.seed())),
+            self.ended.map(str::to_owned),
+        ];
+        let to = if self.files.is_empty() { "to " } else { "" };
+        format!("wrote {to}{} ({})", self.name, facts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 
     /// The video and what it took.
     pub fn summary(&self) -> String {
-        let time =
-            |share| quantity::time(u64::try_from(self.percentile(share).as_nanos()).unwrap_or(u64::MAX));
-        let mut text = format!(
-            "{}: {}, seed {}\nfrom the frame's bytes to the result's: half within {}, 99 of 100 within {}",
-            self.name,
-            self.count(),
-            self.seed(),
-            time(0.5),
-            time(0.99),
-        );
+        let mut text = format!("{}: {}, seed {}", self.name, self.count(), self.seed());
+        if let Some(ended) = self.ended {
+            text += &format!(", {ended}");
+        }
+        if let Some(latency) = self.latency() {
+            text += &format!("\nfrom the frame's bytes to the result's: {latency}");
+        }
         match self.late {
             0 => {}
             1 => text += "; shown 1 frame later",
             late => text += &format!("; shown {late} frames later"),
         }
         if self.repeated > 0 {
-            text += &format!("; {} like the one before", self.repeated);
+            text += &format!("; {} shown again because the input was similar", self.repeated);
         }
-        if self.dropped > 0 {
+        if self.realtime || self.dropped > 0 {
             text += &format!("; {} dropped", self.dropped);
         }
         text
@@ -130,7 +151,8 @@ impl Report {
             "frames_late": self.late,
             "repeated": self.repeated,
             "changes": self.changes,
-            "stopped": self.stopped,
+            "changes_unused": self.unused,
+            "stopped": self.ended.is_some(),
             "device": self.device,
             "settings": self.settings,
             "frame_ms": { "p50": milliseconds(0.5), "p99": milliseconds(0.99), "max": milliseconds(1.0) },

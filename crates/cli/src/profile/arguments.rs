@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueHint};
 
 use crate::{
     clip::arguments::RequestArgs,
-    live::arguments::{DrawArgs, RowArgs},
+    live::arguments::{DrawArgs, PlaceArgs, RowArgs},
     quantities::at_least_one,
 };
 
@@ -109,14 +109,6 @@ pub struct LiveRunArgs {
     #[arg(long, default_value_t = 20, value_parser = at_least_one, value_name = "NUMBER")]
     pub frames: usize,
 
-    /// What to draw, and with what.
-    #[command(flatten)]
-    pub draw: DrawArgs,
-
-    /// What frames have to do with each other.
-    #[command(flatten)]
-    pub row: RowArgs,
-
     /// Write the profile as JSON: for `kinora profile show` and `compare`, and for programs.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub save: Option<PathBuf>,
@@ -124,6 +116,18 @@ pub struct LiveRunArgs {
     /// Where it goes.
     #[command(flatten)]
     pub report: ReportArgs,
+
+    /// What to draw, and with what.
+    #[command(flatten)]
+    pub draw: DrawArgs,
+
+    /// What frames have to do with each other.
+    #[command(flatten, next_help_heading = "From frame to frame")]
+    pub row: RowArgs,
+
+    /// Where it runs.
+    #[command(flatten)]
+    pub place: PlaceArgs,
 }
 
 /// The options of `kinora profile show`.

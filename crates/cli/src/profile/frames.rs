@@ -17,20 +17,26 @@ use crate::{
     live::{
         arguments::DEFAULT_MODEL,
         drawing::{self, Models},
+        idle::{self, Ever},
     },
+    out_of_memory,
 };
 
 /// Draws frames and shows their profile. Everything that can be checked is checked before the work begins.
 pub fn profile(arguments: &LiveRunArgs) -> Result<(), Failure> {
     let (draw, report) = (&arguments.draw, &arguments.report);
+    out_of_memory::set_advice(drawing::less_memory(draw, &arguments.place, Some(&arguments.row)));
     let mut display = Display::new(report.json, false);
     let mut source = input::open(&arguments.input, &InputOptions::new().background(draw.background))?;
     let inputs = Inputs::new(source.info().files.iter().cloned().chain(drawing::inputs(draw)));
     let outputs = Outputs::check(arguments.save.as_deref(), report, &inputs)?;
 
     let profiler = Profiler::on();
-    let live = drawing::open(Models { profiler: profiler.clone(), ..draw.into() }, &mut display)?;
+    let models = Models { profiler: profiler.clone(), ..Models::new(draw, &arguments.place) };
+    let live = drawing::open(models, &mut display)?;
     let settings = arguments.row.apply(drawing::settings(&live, draw)?);
+    let idle = idle::of_picture(draw, live.configs(), &Ever::of(&settings));
+    idle.iter().chain(&idle::loras(draw, |_| false)).for_each(|warning| display.warn(warning));
     profiler.planned_peak(live.estimate(&settings).map_err(drawing::failure)?.peak_bytes());
     display.advance("measuring the device", Unit::Parts, 0, 1);
     let machine = live.machine()?;

@@ -1,6 +1,6 @@
-//! Changes on the way: which settings change at which frame, as lines of JSON.
+//! Changes while a stream runs: which settings change at which frame, as lines of JSON.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
@@ -22,11 +22,23 @@ pub struct Changes(Vec<Change>);
 /// A line of [`Changes`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
+    /// The line, counted from 1.
+    line: usize,
     frame: u64,
     settings: Map<String, Value>,
 }
 
 impl Change {
+    /// The line that it was read from, counted from 1.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The first frame that it changes, counted from 0.
+    pub fn frame(&self) -> u64 {
+        self.frame
+    }
+
     /// The settings with what it changes. Nothing, if they are of a model with other LoRAs than those it was read for.
     #[must_use]
     pub fn apply(&self, settings: &LiveSettings) -> LiveSettings {
@@ -56,7 +68,7 @@ impl Changes {
         let mut settings = settings.clone();
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let wrong = |problem: String| ChangesError { line: at + 1, problem };
-            let object = serde_json::from_str::<Value>(line).map_err(|error| wrong(error.to_string()))?;
+            let object = serde_json::from_str::<Value>(line).map_err(|error| wrong(not_json(&error)))?;
             let Value::Object(mut change) = object else {
                 return Err(wrong("it must be a JSON object".to_owned()));
             };
@@ -66,7 +78,7 @@ impl Changes {
                 return Err(wrong(format!("frame {frame} comes after a later one")));
             }
             settings = changed(&settings, &change).map_err(wrong)?;
-            changes.push(Change { frame, settings: change });
+            changes.push(Change { line: at + 1, frame, settings: change });
         }
         Ok(Changes(changes))
     }
@@ -84,14 +96,23 @@ impl Changes {
         Some(others.iter().fold(first.apply(settings), |settings, change| change.apply(&settings)))
     }
 
-    /// The LoRAs that lines of changes name, before any of them is tried.
-    pub fn loras(text: &str) -> BTreeSet<String> {
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Map<String, Value>>(line).ok());
-        let named = lines.filter_map(|mut change| match change.remove(LORA) {
-            Some(Value::Object(strengths)) => Some(strengths),
-            _ => None,
-        });
-        named.flatten().map(|(name, _)| name).collect()
+    /// The changes of this frame and all later ones: those that never take effect if the video ends before it.
+    pub fn since(&self, frame: u64) -> &[Change] {
+        &self.0[self.0.partition_point(|change| change.frame < frame)..]
+    }
+
+    /// The LoRAs that lines of changes name, before any of them is tried, each with the first line that does, counted from 1.
+    pub fn loras(text: &str) -> BTreeMap<String, usize> {
+        let mut named = BTreeMap::new();
+        for (at, line) in text.lines().enumerate() {
+            let change = serde_json::from_str::<Map<String, Value>>(line).ok();
+            if let Some(Value::Object(strengths)) = change.and_then(|mut change| change.remove(LORA)) {
+                for (name, _) in strengths {
+                    named.entry(name).or_insert(at + 1);
+                }
+            }
+        }
+        named
     }
 
     /// The frames with changes, each once.
@@ -109,6 +130,15 @@ impl Changes {
             object.extend(fields);
         }
         format!("{}\n", Value::Object(object))
+    }
+}
+
+/// What is wrong with a line that is no JSON. Each is read by itself: of the place, only the column says something.
+fn not_json(error: &serde_json::Error) -> String {
+    let (text, place) = (error.to_string(), format!(" at line {} column {}", error.line(), error.column()));
+    match text.strip_suffix(&place) {
+        Some(problem) => format!("{problem} at column {}", error.column()),
+        None => text,
     }
 }
 
@@ -141,8 +171,6 @@ fn changed(settings: &LiveSettings, change: &Map<String, Value>) -> Result<LiveS
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use kinora_models::image::{Colour, Fit};
 
     use super::*;
@@ -186,6 +214,10 @@ mod tests {
     fn a_line_changes_what_it_names() {
         let text = "{\"frame\": 3, \"prompt\": \"night\"}\n\n{\"frame\": 3, \"steps\": 2}\n";
         let read = Changes::read(text, &settings()).unwrap();
+        let lines = |changes: &[Change]| changes.iter().map(Change::line).collect::<Vec<_>>();
+        assert_eq!((lines(read.of(3)), lines(read.of(4))), (vec![1, 3], vec![]));
+        // A video of three frames has none of number 3.
+        assert_eq!((lines(read.since(3)), lines(read.since(4))), (vec![1, 3], vec![]));
         assert_eq!(read.at(3, &settings()), Some(settings().prompt("night").steps(2)));
     }
 
@@ -194,7 +226,7 @@ mod tests {
         let both = settings().lora_strength("ink", 1.0).lora_strength("style", 0.5);
         let text =
             "{\"frame\": 3, \"lora\": {\"style\": -0.25}}\nno\n{\"lora\": {\"ink\": 0}}\n{\"lora\": 3}";
-        assert_eq!(Changes::loras(text), ["ink", "style"].map(str::to_owned).into());
+        assert_eq!(Changes::loras(text), [("ink".to_owned(), 3), ("style".to_owned(), 1)].into());
         let read = Changes::read(text.lines().next().unwrap(), &both).unwrap();
         let changed = both.clone().lora_strength("style", -0.25);
         assert_eq!(read.at(3, &both), Some(changed.clone()));
@@ -215,7 +247,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
         let wrong = [
-            ("{\"frame\": 1}\nno", 2, "expected"),
+            ("{\"frame\": 1}\nno", 2, "expected ident at column 2"),
             ("[1]", 1, "object"),
             ("{\"prompt\": \"x\"}", 1, "`frame`"),
             ("{\"frame\": -1}", 1, "`frame`"),

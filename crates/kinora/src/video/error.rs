@@ -193,6 +193,11 @@ pub enum VideoError {
 }
 
 impl VideoError {
+    /// Whether the program that reads standard output has ended, as `head` and a player that is closed do.
+    pub fn reader_is_gone(&self) -> bool {
+        matches!(self, Self::StandardOutput { source } if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+
     /// An I/O error of `path` in the user's words.
     pub(super) fn io(path: &Path, source: io::Error) -> Self {
         if is_standard_stream(path) {

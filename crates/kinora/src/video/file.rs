@@ -152,17 +152,28 @@ impl VideoFile {
         };
         let size = (frame.width(), frame.height());
         let first = *self.size.get_or_insert(size);
-        self.frames += 1;
+        let number = self.frames + 1;
         let result = if first == size {
-            let time = self.clock.tick(time, self.frames);
+            let time = self.clock.tick(time, number);
             time.and_then(|time| encoder.write_frame(frame, time))
         } else {
-            Err(EncodeError::FrameSize { number: self.frames, size, first })
+            Err(EncodeError::FrameSize { number, size, first })
         };
-        result.map_err(|error| {
-            self.encoder = None;
-            error.at(&self.path)
-        })
+        match result {
+            Ok(()) => {
+                self.frames = number;
+                Ok(())
+            }
+            Err(error) => {
+                self.encoder = None;
+                Err(error.at(&self.path))
+            }
+        }
+    }
+
+    /// How many frames were written so far.
+    pub fn frames(&self) -> usize {
+        self.frames
     }
 
     /// Completes the video and gives it its name.
