@@ -169,7 +169,7 @@ pub fn less_memory(arguments: &DrawArgs, place: &PlaceArgs, row: Option<&RowArgs
         arguments.controlnet.as_ref().map(|_| "no --controlnet"),
     ];
     let less: Vec<&str> = less.into_iter().flatten().collect();
-    format!("these need less memory: {}; or close other programs", less.join(", "))
+    format!("these need less memory: {}; close other programs", less.join(", "))
 }
 
 /// The files of the models, which no output may replace.
@@ -236,7 +236,7 @@ mod tests {
         };
         assert_eq!(
             advice(""),
-            "these need less memory: a smaller --size, --precision f16; or close other programs"
+            "these need less memory: a smaller --size, --precision f16; close other programs"
         );
         let all = advice("--model m --memory-frames 2 --guidance self --controlnet c --precision f32");
         for option in ["--memory-frames", "--steps", "--precision f16", "--autoencoder taesd", "--controlnet"]
