@@ -110,6 +110,27 @@ struct Slot {
     }
 };
 
+#if GATED
+// Joins values and their gates in a strip, of which a thread has both: the values' sums become results. What
+// lies outside is computed as if it lay at the edge, so that nothing keeps the activations apart.
+__device__ __forceinline__ void join_gates(float (&sum)[TILE_COLUMNS / 2], const Boxes &g, const Epilogue &e,
+                                           const Start &start, int lane, int n) {
+#pragma unroll
+    for (int block = 0; block < strip / 8; block++) {
+        int j = n * (strip / 8) + block;
+        int column = min(start.column + 8 * j + lane % 4 * 2, g.columns - 2);
+#pragma unroll
+        for (int lower = 0; lower < 2; lower++) {
+            int at = 4 * j + 2 * lower;
+            float two[2] = {sum[at], sum[at + 1]};
+            float gate[2] = {sum[TILE_COLUMNS / 4 + at], sum[TILE_COLUMNS / 4 + at + 1]};
+            apply_gate(two, gate, e, column);
+            sum[at] = two[0], sum[at + 1] = two[1];
+        }
+    }
+}
+#endif
+
 // The epilogue of 64 rows, of which each warp has 16, the first one `first_row` of the box. A strip of columns at a time
 // goes through shared memory, so that a thread has neighbouring results of one row, for wide accesses to the epilogue's
 // operands and to the result. Registers hold the sums of `row_blocks` times 64 rows.
@@ -143,21 +164,17 @@ __device__ __forceinline__ void write_results(float (&sum)[TILE_COLUMNS / 2], fl
     for (int n = 0; n < ahead && n < strips; n++) fetch_strip(n);
 #pragma unroll
     for (int n = 0; n < strips; n++) {
+#if GATED
+        join_gates(sum, g, e, start, lane, n);
+#endif
         __syncwarp();
 #pragma unroll
         for (int block = 0; block < strip / 8; block++) {
             int j = n * (strip / 8) + block;
 #pragma unroll
-            for (int lower = 0; lower < 2; lower++) {
-                float two[2] = {sum[4 * j + 2 * lower], sum[4 * j + 2 * lower + 1]};
-#if GATED
-                float gate[2] = {sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower],
-                                 sum[TILE_COLUMNS / 4 + 4 * j + 2 * lower + 1]};
-                int column = start.column + 8 * j + lane % 4 * 2;
-                if (column < g.columns) apply_gate(two, gate, e, column);
-#endif
-                store_pair(own + (lane / 4 + 8 * lower) * strip_pitch + 8 * block + lane % 4 * 2, two[0], two[1]);
-            }
+            for (int lower = 0; lower < 2; lower++)
+                store_pair(own + (lane / 4 + 8 * lower) * strip_pitch + 8 * block + lane % 4 * 2, sum[4 * j + 2 * lower],
+                           sum[4 * j + 2 * lower + 1]);
         }
         __syncwarp();
 #pragma unroll

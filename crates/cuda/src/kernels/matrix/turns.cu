@@ -150,26 +150,6 @@ __device__ __forceinline__ void load_ahead(Fetched<wide> &to, const Fetched<wide
 struct Ahead {};
 #endif
 
-#if GATED
-// Joins values and their gates in a strip, of which a thread has both: the values' sums become results.
-__device__ __forceinline__ void join_gates(float (&sum)[TILE_COLUMNS / 2], const Boxes &g, const Epilogue &e,
-                                           const Start &start, int lane, int n) {
-#pragma unroll
-    for (int block = 0; block < strip / 8; block++) {
-        int j = n * (strip / 8) + block;
-        int column = min(start.column + 8 * j + lane % 4 * 2, g.columns - 2);
-#pragma unroll
-        for (int lower = 0; lower < 2; lower++) {
-            int at = 4 * j + 2 * lower;
-            float two[2] = {sum[at], sum[at + 1]};
-            float gate[2] = {sum[TILE_COLUMNS / 4 + at], sum[TILE_COLUMNS / 4 + at + 1]};
-            apply_gate(two, gate, e, column);
-            sum[at] = two[0], sum[at + 1] = two[1];
-        }
-    }
-}
-#endif
-
 // The epilogue of a tile. Each warp passes its 16 rows of 64 through shared memory, a strip of columns at a time, so that
 // a thread has neighbouring results of one row.
 __device__ __forceinline__ void finish_tile(Sums &sums, float *own, Ahead &ahead, TYPE *y, const Boxes &g,
