@@ -612,9 +612,9 @@ fn settings_that_make_no_sense_are_refused_and_the_stream_goes_on() {
 fn a_deadline_is_kept_by_what_is_needed_and_no_more() {
     let live = live("live");
     let asked = settings(&live).steps(4).width(256).height(128);
-    let kept = live.within(&asked, Duration::from_secs(3600)).unwrap();
+    let kept = live.within(&asked, [96, 64], Duration::from_secs(3600)).unwrap();
     assert!(kept.keeps && kept.settings == asked, "{kept:?}");
-    let kept = live.within(&asked, Duration::ZERO).unwrap();
+    let kept = live.within(&asked, [96, 64], Duration::ZERO).unwrap();
     assert!(!kept.keeps && kept.reason.contains("not kept"), "{kept:?}");
     assert_eq!((kept.settings.steps, kept.settings.width, kept.settings.height), (1, 128, 64), "{kept:?}");
     live.begin(kept.settings).unwrap();
@@ -857,4 +857,20 @@ fn a_frame_that_is_not_finite_leaves_no_trace() {
     assert!(stream.frame(&input(&live, 0)).unwrap().is_black());
     stream.change(calm).unwrap();
     assert_eq!(stream.frame(&input(&live, 0)).unwrap(), first);
+}
+
+/// What a caller holds counts towards the limit, as long as it holds it.
+#[test]
+fn what_is_set_aside_counts() {
+    let limit = 64_000_000;
+    let options = LoadOptions::default().device(Device::Cpu).memory_budget(MemoryBudget::Bytes(limit));
+    let live = Live::new(model("live"), options).unwrap();
+    let refused = live.set_aside("input", limit + 1).unwrap_err().to_string();
+    assert!(refused.starts_with("the input needs 64"), "{refused}");
+    let aside = live.set_aside("input", limit - 1000).unwrap();
+    assert_eq!(live.memory_bytes(), limit - 1000);
+    assert!(matches!(live.begin(settings(&live)), Err(GenerateError::OverLimit(_))));
+    drop(aside);
+    assert_eq!(live.memory_bytes(), 0);
+    live.begin(settings(&live)).unwrap();
 }

@@ -2,13 +2,15 @@
 //! [`Live`], from the host's bytes to the host's bytes.
 //!
 //! Frames in a row and whether they stay as fast; the memory beside the plan's; how long it takes until a changed prompt, a
-//! changed size and a changed number of steps are seen, and whether a frame is late meanwhile.
+//! changed size and a changed number of steps are seen, and whether a frame is late meanwhile; frames of a camera's size, fitted on
+//! the device, and whether they have the bytes of those that the host fits.
 //!
 //! Options after `--`: `--frames N` (in a row), `--model FOLDER` (where the model is written, or was), `--tuning
 //! off|auto|all|ours|vendor`, `--lora FILE` (also measures how long it takes to turn its strength), `--json FILE`. Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is a
 //! failure.
 
 use std::{
+    ops::ControlFlow,
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
@@ -16,7 +18,7 @@ use std::{
 
 use kinora::{
     Device, Live, LiveModel, LiveSettings, LoadOptions, ModelFolder, RgbImage, image_to_video::Precision,
-    live::Stream, runtime::Tuning,
+    live::Stream, runtime::Tuning, video::fit::Placement,
 };
 use kinora_bench::{BenchError, CommandLine, exit_code, gpu_if_any, percentile, write_json};
 use kinora_cuda::driver;
@@ -28,6 +30,8 @@ type Failure = Box<dyn std::error::Error>;
 const SIDE: usize = 512;
 /// Another size, of about as many pixels.
 const OTHER: [usize; 2] = [640, 384];
+/// A camera's size.
+const CAMERA: [usize; 2] = [1280, 720];
 /// Frames before anything is measured.
 const WARM_UP: usize = 50;
 
@@ -67,10 +71,10 @@ fn model(folder: &Path) -> Result<LiveModel, Failure> {
     Ok(LiveModel::new(ModelFolder::open(model)?).tiny_autoencoder(ModelFolder::open(tiny)?))
 }
 
-fn picture(number: usize) -> Result<RgbImage, Failure> {
+fn picture(number: usize, [width, height]: [usize; 2]) -> Result<RgbImage, Failure> {
     let byte = |x: f64| (127.5 + 127.5 * x) as u8;
-    let bytes = uniform(&format!("picture {number}")).map(byte).take(SIDE * SIDE * 3).collect();
-    Ok(RgbImage::new(SIDE, SIDE, bytes)?)
+    let bytes = uniform(&format!("picture {number}")).map(byte).take(width * height * 3).collect();
+    Ok(RgbImage::new(width, height, bytes)?)
 }
 
 /// Times of frames in a row, in milliseconds.
@@ -148,6 +152,24 @@ fn turn(model: LiveModel, file: &Path, options: LoadOptions, picture: &RgbImage)
     Ok(json!({ "frames_before": before, "turned": turned, "frames_after": after, "planned_bytes": planned }))
 }
 
+/// Frames of a camera's size, which the network fits.
+fn fitted(live: &Live, settings: &LiveSettings) -> Result<Value, Failure> {
+    println!("frames of {}×{}:", CAMERA[0], CAMERA[1]);
+    let pictures: Vec<RgbImage> =
+        (0..4).map(|number| picture(number, CAMERA)).collect::<Result<_, Failure>>()?;
+    let begin = |size| live.begin_for(settings.clone(), size, |_| ControlFlow::Continue(()));
+    let (mut stream, mut by_host) = (begin(CAMERA)?, begin([SIDE; 2])?);
+    let placement = Placement::new(settings.fit, CAMERA, [SIDE; 2])?;
+    let mut equal = true;
+    for picture in &pictures {
+        let fitted = placement.forward(picture, settings.background)?;
+        equal &= stream.frame(picture)? == by_host.frame(&fitted)?;
+    }
+    Times::take(&mut stream, &pictures, WARM_UP)?;
+    let times = Times::take(&mut stream, &pictures, 500)?.summary();
+    Ok(json!({ "input": CAMERA, "equal_to_those_that_the_host_fits": equal, "frames": times }))
+}
+
 fn run() -> Result<(), Failure> {
     let arguments = Arguments::read()?;
     let Some(device) = gpu_if_any("live_stream", driver::Device::shared(0))? else { return Ok(()) };
@@ -160,7 +182,8 @@ fn run() -> Result<(), Failure> {
     );
     let options =
         || LoadOptions::default().device(Device::Cuda(0)).precision(Precision::F16).tuning(arguments.tuning);
-    let pictures: Vec<RgbImage> = (0..4).map(picture).collect::<Result<_, Failure>>()?;
+    let pictures: Vec<RgbImage> =
+        (0..4).map(|number| picture(number, [SIDE; 2])).collect::<Result<_, Failure>>()?;
     // The context that all programs share is there already: what it takes is counted apart.
     let context = device.memory()?.total - device.memory()?.free;
     let before = device.memory()?.free;
@@ -217,6 +240,7 @@ fn run() -> Result<(), Failure> {
     report["last_frames"] = times.part(arguments.frames - part..arguments.frames).summary();
     report["memory"]["growth_bytes"] = json!(free as i64 - device.memory()?.free as i64);
     drop(stream);
+    report["fitted"] = fitted(&live, &settings)?;
     if let Some(file) = &arguments.lora {
         report["lora"] = turn(folders, file, options(), &pictures[0])?;
     }

@@ -94,8 +94,10 @@ pub fn run(arguments: &LiveArgs) -> Result<(), Failure> {
     report.warnings.extend(idle::of_picture(&arguments.draw, live.configs(), &ever));
     report.warnings.extend(idle::of_video(arguments, &info, format(&output)?, &ever));
     let settings = changes.at(0, &settings).unwrap_or(settings);
-    let settings = kept(arguments, &live, settings, &mut display, &mut report)?;
-    let stream = live.begin_for(settings.clone(), [info.width, info.height], |progress| {
+    let size = [info.width, info.height];
+    let _frames = live.set_aside("input", frames_bytes(size)).map_err(drawing::failure)?;
+    let settings = kept(arguments, &live, (settings, size), &mut display, &mut report)?;
+    let stream = live.begin_for(settings.clone(), size, |progress| {
         drawing::show(&mut display, progress);
         interrupt::control_flow()
     });
@@ -496,11 +498,17 @@ fn video_options(
     Ok(VideoOptions::new(rate).quality(quality).overwrite(arguments.force).protect(protected).audio(audio))
 }
 
+/// What the frames of the input take: one that is drawn, one that waits, and one that is read, with its form in the file, which
+/// has 12 bits a pixel.
+fn frames_bytes([width, height]: [usize; 2]) -> usize {
+    width.saturating_mul(height).saturating_mul(3 * 3 + 2)
+}
+
 /// The settings, or those that keep the deadline.
 fn kept(
     arguments: &LiveArgs,
     live: &Live,
-    settings: LiveSettings,
+    (settings, size): (LiveSettings, [usize; 2]),
     display: &mut Display,
     report: &mut Report,
 ) -> Result<LiveSettings, Failure> {
@@ -511,7 +519,7 @@ fn kept(
         return Err(Failure::Usage(problem));
     };
     display.advance("trying frames", Unit::Parts, 0, 1);
-    let kept = live.within(&settings, period).map_err(drawing::failure)?;
+    let kept = live.within(&settings, size, period).map_err(drawing::failure)?;
     display.end_stage();
     match kept.keeps {
         true => display.note(&kept.reason),

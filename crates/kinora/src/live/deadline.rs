@@ -1,6 +1,9 @@
 //! Settings that keep a deadline, chosen by what frames take on this machine.
 
-use std::time::{Duration, Instant};
+use std::{
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
 
 use kinora_models::image::RgbImage;
 
@@ -33,11 +36,18 @@ impl Live {
     /// The settings nearest to these that draw a frame within a period, by what frames take now: steps one after the other if
     /// they fit, otherwise a stream batch, otherwise fewer steps, otherwise smaller frames. If nothing fits, the smallest.
     ///
+    /// Frames of this width and height come in; they are fitted to the settings' own.
+    ///
     /// # Errors
     /// As [`Live::begin`].
-    pub fn within(&self, settings: &LiveSettings, period: Duration) -> Result<Kept, GenerateError> {
+    pub fn within(
+        &self,
+        settings: &LiveSettings,
+        input: [usize; 2],
+        period: Duration,
+    ) -> Result<Kept, GenerateError> {
         // What does not fit the memory is not the last word: something smaller may.
-        let asked = match self.frame_time(settings) {
+        let asked = match self.frame_time(settings, input) {
             Err(error) if error.lacks_memory() => Err(error),
             time => Ok(time?),
         };
@@ -63,7 +73,7 @@ impl Live {
         }
         let mut last = asked.as_ref().ok().map(|time| (settings.clone(), *time, String::new()));
         for (other, what) in self.smaller(settings) {
-            let time = match self.frame_time(&other) {
+            let time = match self.frame_time(&other, input) {
                 Err(error) if error.lacks_memory() => continue,
                 time => time?,
             };
@@ -109,9 +119,12 @@ impl Live {
     }
 
     /// What a frame takes: the median of some.
-    fn frame_time(&self, settings: &LiveSettings) -> Result<Duration, GenerateError> {
-        let mut stream = self.begin(settings.clone())?;
-        let (width, height) = (settings.width, settings.height);
+    fn frame_time(
+        &self,
+        settings: &LiveSettings,
+        input @ [width, height]: [usize; 2],
+    ) -> Result<Duration, GenerateError> {
+        let mut stream = self.begin_for(settings.clone(), input, |_| ControlFlow::Continue(()))?;
         let grey = RgbImage::new(width, height, vec![128; width * height * 3])?;
         let mut times = Vec::with_capacity(TAKEN);
         for number in 0..WARM_UP + TAKEN {

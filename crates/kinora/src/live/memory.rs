@@ -56,6 +56,29 @@ pub(super) struct Held {
     number: usize,
 }
 
+/// Memory that counts towards the limit as long as this is there: see [`Live::set_aside`](super::Live::set_aside).
+#[derive(Debug)]
+pub struct SetAside {
+    _held: Option<Held>,
+}
+
+impl SetAside {
+    /// Nothing.
+    pub(super) fn nothing() -> SetAside {
+        SetAside { _held: None }
+    }
+
+    /// So many bytes, if they fit beside what is held.
+    pub(super) fn new(
+        ledger: &Arc<Ledger>,
+        part: &'static str,
+        bytes: usize,
+    ) -> Result<SetAside, GenerateError> {
+        let held = ledger.admit(part, Need { weights: 0, own: bytes, shares: false })?;
+        Ok(SetAside { _held: Some(held) })
+    }
+}
+
 impl Ledger {
     pub fn new(limit: Option<MemoryLimit>) -> Arc<Ledger> {
         Arc::new(Ledger { limit, entries: Mutex::default() })

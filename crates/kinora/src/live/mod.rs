@@ -60,6 +60,7 @@ pub use estimate::{LiveEstimate, estimate_live};
 pub use hardware::{FittingFrame, LiveFit, live_fits};
 #[cfg(feature = "cuda")]
 pub use kernels::live_kernels;
+pub use memory::SetAside;
 pub use parts::name_parts;
 pub use settings::{Guidance, LiveSettings, MAX_SIDE, MAX_STEPS};
 pub use similar::SimilarFrames;
@@ -326,6 +327,18 @@ impl Live {
     /// The memory that all streams of the model hold together, in bytes, with the text encoders: what the memory limit is for.
     pub fn memory_bytes(&self) -> usize {
         self.0.ledger.held()
+    }
+
+    /// Counts what the caller holds beside the streams, such as the frames of a video, towards the memory limit. On a device with
+    /// memory of its own it counts nothing: the limit is about that. `part` is what errors call it.
+    ///
+    /// # Errors
+    /// [`GenerateError::OverLimit`] if it does not fit; if the device fails.
+    pub fn set_aside(&self, part: &'static str, bytes: usize) -> Result<SetAside, GenerateError> {
+        match self.0.backend.free_memory().map_err(OpenDeviceError::from)? {
+            Some(_) => Ok(SetAside::nothing()),
+            None => SetAside::new(&self.0.ledger, part, bytes),
+        }
     }
 
     /// What the weights lack for a stream with these settings. Only the headers of their files are read.
