@@ -75,8 +75,7 @@ impl Epilogue<'_> {
         code
     }
 
-    /// The same, with two functions more: `prefetch` has what `fetch` would bring copied to shared memory by cp.async, and
-    /// `prefetch_bias` has the L2 cache fetch the bias of some columns.
+    /// The same, with `prefetch` as well: it has what `fetch` would bring copied to shared memory by cp.async.
     pub fn code_with_prefetch(&self) -> String {
         let each = |(at, ty): (usize, &TensorType)| {
             let ty = type_name(ty.dtype);
@@ -87,17 +86,7 @@ impl Epilogue<'_> {
         let copies: String = self.elementwise().map(each).collect();
         let prefetch =
             function("prefetch", "Fetched<N> &to, const Epilogue &e, i64 element, bool there", &copies);
-        let bias = self.bias.map_or_else(String::new, |dtype| {
-            let at = |place: &str| {
-                format!("prefetch_l2(static_cast<const {} *>(e.bias) + {place});\n", type_name(dtype))
-            };
-            let gate = if self.gate.is_some() { at("e.columns + column") } else { String::new() };
-            at("column") + &gate
-        });
-        let bias = format!(
-            "__device__ __forceinline__ void prefetch_bias(const Epilogue &e, int column) {{\n{bias}}}\n"
-        );
-        format!("#include \"matrix.cuh\"\n{}{prefetch}{bias}", self.code())
+        format!("#include \"matrix.cuh\"\n{}{prefetch}", self.code())
     }
 
     /// Bytes of what is fetched for so many neighbouring columns.

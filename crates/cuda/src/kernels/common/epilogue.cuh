@@ -15,9 +15,3 @@ struct EpilogueOperands {
     i64 rows_per_image;
     const void *operand[count];
 };
-
-// Has the L2 cache fetch what lies at an address. That changes no thread's view of memory, so it may go before
-// `wait_for_launch_before`, whoever writes there.
-__device__ __forceinline__ void prefetch_l2(const void *address) {
-    asm volatile("{ .reg .u64 a; cvta.to.global.u64 a, %0; prefetch.global.L2 [a]; }" ::"l"(address));
-}

@@ -90,13 +90,6 @@ __device__ __forceinline__ void tma_load_5d(u32 to, const TensorMap &map, u32 ba
         : "memory");
 }
 
-// Has the L2 cache fetch such a box. That changes no thread's view of memory, so it may go before
-// `wait_for_launch_before`, whoever writes the tensor.
-__device__ __forceinline__ void tma_prefetch_3d(const TensorMap &map, int c0, int c1, int c2) {
-    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(&map), "r"(c0), "r"(c1), "r"(c2)
-                 : "memory");
-}
-
 // Makes what this thread wrote to shared memory through the generic proxy visible to TMA and wgmma (the async proxy).
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

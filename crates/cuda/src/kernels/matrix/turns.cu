@@ -7,7 +7,6 @@
 #include "specialisation.cuh"
 
 #include "grid.cuh"
-#include "ahead.cuh"
 #include "boxes.cuh"
 
 // Blocks of 64 rows of a tile.
@@ -265,15 +264,16 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         }
         for (int i = 0; i < 2; i++) mbarrier_init(m.turn + 8 * i, 4);
         fence_mbarrier_init();
-    } else if (threadIdx.x / 32 == 1) {
-        int steps = g.kernel[0] * g.kernel[1] * g.kernel[2] * g.chunks;
-        fetch_weight_ahead(map_a, map_b, g, e, start_of(g, blockIdx.x), 0, steps);
     }
     __syncthreads();
     wait_for_launch_before();
     if (threadIdx.x < 128) {
         setmaxnreg_dec<24>();
-        if (threadIdx.x == 0) produce(map_a, map_b, g, m);
+        if (threadIdx.x == 0) {
+            prefetch_tensormap(map_a);
+            prefetch_tensormap(map_b);
+            produce(map_a, map_b, g, m);
+        }
     } else {
         setmaxnreg_inc<240>();
         consume(y, g, e, m, strips + (threadIdx.x / 32 - 4) * (strip_bytes / 4), ahead);

@@ -14,7 +14,6 @@
 #include "specialisation.cuh"
 
 #include "grid.cuh"
-#include "ahead.cuh"
 #include "boxes.cuh"
 #include "cluster.cuh"
 
@@ -264,15 +263,16 @@ extern "C" __global__ void __launch_bounds__(384, 1)
             mbarrier_init(empty + 8 * i, 4 * warpgroups);
         }
         fence_mbarrier_init();
-    } else if (threadIdx.x / 32 == 1) {
-        Share share(g, blockIdx.x);
-        fetch_weight_ahead(map_a, map_b, g, e, start_of(g, share.tile), share.first, share.end);
     }
     __syncthreads();
     wait_for_launch_before();
     if (threadIdx.x < 128) {
         setmaxnreg_dec<24>();
-        if (threadIdx.x == 0) produce(map_a, map_b, g, ring, full, empty);
+        if (threadIdx.x == 0) {
+            prefetch_tensormap(map_a);
+            prefetch_tensormap(map_b);
+            produce(map_a, map_b, g, ring, full, empty);
+        }
     } else {
         setmaxnreg_inc<240>();
 #if CLUSTER > 1

@@ -214,7 +214,7 @@ unsafe impl Implementation for Wgmma {
             .with("TILE_ROWS", tile.rows)
             .with("TILE_COLUMNS", tile.columns)
             .with("STAGES", tile.stages);
-        let kernel = Kernel { generated: finished.epilogue().code_with_prefetch(), hot: true, ..kernel };
+        let kernel = Kernel { generated: finished.epilogue().code(), hot: true, ..kernel };
         let arguments = arguments![
             boxes.map_of_a(problem, places),
             // Values and gates are copied separately.
