@@ -685,11 +685,13 @@ fn fitted(frame: &RgbImage, settings: &LiveSettings) -> RgbImage {
     placement.forward(frame, settings.background).unwrap()
 }
 
-/// A scene that moves a little, then a little more, then another scene, and on.
+/// A dark scene that moves a little, then a little more, then a bright scene, and on. Cuts show as much in fitted frames, with bars
+/// around them too.
 fn scenes([width, height]: [usize; 2]) -> Vec<RgbImage> {
     let moved = |number: usize, by: u8| {
-        let bytes =
-            picture(number, width, height).bytes().iter().map(|byte| byte.saturating_add(by)).collect();
+        let base = [10, 200, 20][number] + by;
+        let picture = picture(number, width, height);
+        let bytes = picture.bytes().iter().map(|byte| base + byte % 24).collect();
         RgbImage::new(width, height, bytes).unwrap()
     };
     vec![moved(0, 0), moved(0, 4), moved(0, 30), moved(1, 0), moved(1, 9), moved(2, 0)]

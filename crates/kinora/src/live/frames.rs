@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use kinora_graph::{DType, Graph, Tensor, TensorType, Value};
 use kinora_models::{
-    image::{Colour, DifferenceBound, RgbImage},
+    image::{Colour, RgbImage},
     lora::STRENGTHS,
     networks::{
         NetworkError,
@@ -16,16 +16,11 @@ use kinora_models::{
 };
 use kinora_runtime::{Carried, RunError, Stop, Tensors};
 
-use super::{
-    Guidance, LiveConfigs, LiveSettings,
-    cuts::{self, is_cut},
-    loading::Loaded,
-    text::Embedding,
-};
-use crate::{
-    image_to_video::{GenerateError, Noise, Precision, configs::COLOURS},
-    video::fit::Placement,
-};
+use super::{Guidance, LiveConfigs, LiveSettings, cuts::is_cut, loading::Loaded, text::Embedding};
+use crate::image_to_video::{GenerateError, Noise, Precision, configs::COLOURS};
+
+/// Fits a frame to the settings' size, on the host.
+pub(super) type FitFrame<'a> = dyn Fn(&RgbImage) -> Result<RgbImage, GenerateError> + 'a;
 
 pub(super) const PART: &str = "live network";
 /// Where edges begin, and what is surely one, for the picture that a ControlNet is given.
@@ -120,13 +115,6 @@ impl Shape {
         self.input.map_or([self.width, self.height], |input| [input.width, input.height])
     }
 
-    /// A frame that it was given, in its own size.
-    fn fitted(&self, frame: &RgbImage) -> Result<RgbImage, GenerateError> {
-        let Some(FrameInput { fit, background, .. }) = self.input else { return Ok(frame.clone()) };
-        let placement = Placement::new(fit, frame.size(), [self.width, self.height])?;
-        Ok(placement.forward(frame, background)?)
-    }
-
     /// Whether a frame keeps something of the one before, unless a cut lies between them.
     fn keeps(&self) -> bool {
         self.blended || self.memory > 0
@@ -190,7 +178,7 @@ pub(super) struct Given<'a> {
 #[derive(Debug)]
 pub(super) struct Row {
     state: Tensors,
-    /// The last frame, fitted, if cuts are looked for.
+    /// The last frame as it came, if cuts are looked for.
     frame: Option<RgbImage>,
     filled: bool,
     copies: usize,
@@ -212,8 +200,8 @@ pub(super) struct Frames {
     /// What a frame reads, and what it leaves: written again for every frame.
     inputs: Tensors,
     results: Tensors,
-    /// Rules out cuts between frames that the network fits, if they are looked for.
-    bound: Option<DifferenceBound>,
+    /// The last frame as it came, if the host has fitted it and cuts are looked for.
+    came: Option<RgbImage>,
     /// The row that it goes on with, until it draws.
     taken: Option<Row>,
     /// Whether there is a frame before the next one.
@@ -239,9 +227,7 @@ impl Frames {
             noise: None,
             inputs: Tensors::new(),
             results: Tensors::new(),
-            bound: shape.input.filter(|_| shape.keeps()).map(|FrameInput { fit, width, height, .. }| {
-                DifferenceBound::new(fit, [width, height], [shape.width, shape.height], cuts::ROWS)
-            }),
+            came: None,
             taken: None,
             begun: false,
             filled: false,
@@ -282,7 +268,7 @@ impl Frames {
         }
         let (state, frame) = match self.taken.take() {
             Some(row) => (row.state, row.frame),
-            None => (self.loaded.network.handed_on().map_err(failed)?, self.last_fitted()?),
+            None => (self.loaded.network.handed_on().map_err(failed)?, self.last_frame()?),
         };
         let alone = std::mem::take(&mut self.alone);
         Ok(Some(Row { state, frame, filled: self.filled, copies: self.copies, alone, late: self.late }))
@@ -299,11 +285,17 @@ impl Frames {
         }
     }
 
-    /// The last frame, fitted, if cuts are looked for.
-    fn last_fitted(&self) -> Result<Option<RgbImage>, GenerateError> {
-        let Some(last) = self.inputs.get("frame").filter(|_| self.shape.keeps()) else { return Ok(None) };
+    /// The last frame as it came, if cuts are looked for.
+    fn last_frame(&self) -> Result<Option<RgbImage>, GenerateError> {
+        if !self.shape.keeps() {
+            return Ok(None);
+        }
+        if let Some(came) = &self.came {
+            return Ok(Some(came.clone()));
+        }
+        let Some(last) = self.inputs.get("frame") else { return Ok(None) };
         let [width, height] = self.shape.given_size();
-        self.shape.fitted(&RgbImage::new(width, height, last.bytes().to_vec())?).map(Some)
+        Ok(Some(RgbImage::new(width, height, last.bytes().to_vec())?))
     }
 
     /// Forgets the frames in work. The next one is blended with the last result all the same.
@@ -402,10 +394,18 @@ impl Frames {
         Ok(drawn)
     }
 
-    /// Draws a frame from one of the size that it is given, or from noise alone.
-    pub fn draw(&mut self, frame: Option<&RgbImage>, blend: f64) -> Result<RgbImage, GenerateError> {
+    /// Draws a frame from a picture, or from noise alone.
+    pub fn draw(
+        &mut self,
+        frame: Option<&RgbImage>,
+        fit: &FitFrame<'_>,
+        blend: f64,
+    ) -> Result<RgbImage, GenerateError> {
         let Shape { height, width, memory, control, .. } = self.shape;
-        let cut = frame.map_or(Ok(false), |frame| self.cuts_to(frame))?;
+        let cut = frame.map_or(Ok(false), |frame| self.cuts_to(frame, fit))?;
+        let fitted = frame.filter(|frame| frame.size() != self.shape.given_size()).map(fit).transpose()?;
+        self.came = frame.filter(|_| fitted.is_some() && self.shape.keeps()).cloned();
+        let frame = fitted.as_ref().or(frame);
         if let Some(frame) = frame {
             self.give("frame", frame)?;
             if control {
@@ -464,30 +464,27 @@ impl Frames {
         self.loaded.network.run_frame(&self.inputs, &mut self.results).map_err(failed)
     }
 
-    /// Whether a frame begins another scene, of which nothing that came before is to be kept.
-    /// Fitted frames are compared, whoever fits them.
-    fn cuts_to(&self, frame: &RgbImage) -> Result<bool, GenerateError> {
-        let Shape { width, height, .. } = self.shape;
+    /// Whether a frame begins another scene, of which nothing that came before is to be kept. Frames are compared as they come,
+    /// whoever fits them; those of different sizes are fitted first.
+    fn cuts_to(&self, frame: &RgbImage, fit: &FitFrame<'_>) -> Result<bool, GenerateError> {
         if !(self.shape.keeps() && self.begun) {
             return Ok(false);
         }
-        let cut = |before: &[u8], frame: &[u8]| {
-            before.len() == frame.len() && is_cut(before, frame, width * COLOURS)
-        };
+        let cut = |before: &[u8], frame: &RgbImage| is_cut(before, frame.bytes(), frame.width() * COLOURS);
         let before = match &self.taken {
             Some(row) => row.frame.clone(),
-            None => {
-                let Some(before) = self.inputs.get("frame").map(Tensor::bytes) else { return Ok(false) };
-                let Some(bound) = &self.bound else { return Ok(cut(before, frame.bytes())) };
-                // Fitting takes longer than a look.
-                if cuts::is_ruled_out(bound.of(before, frame.bytes()), height, width * COLOURS) {
-                    return Ok(false);
-                }
-                self.last_fitted()?
+            // The network was given the last frame as it came: no copy is needed.
+            None if self.came.is_none() && frame.size() == self.shape.given_size() => {
+                return Ok(self.inputs.get("frame").is_some_and(|before| cut(before.bytes(), frame)));
             }
+            None => self.last_frame()?,
         };
         let Some(before) = before else { return Ok(false) };
-        Ok(cut(before.bytes(), self.shape.fitted(frame)?.bytes()))
+        if before.size() == frame.size() {
+            return Ok(cut(before.bytes(), frame));
+        }
+        let frame = fit(frame)?;
+        Ok(cut(fit(&before)?.bytes(), &frame))
     }
 
     /// Sets a picture that the next frame reads. The tensor of the frame before is written again: new memory would cost more

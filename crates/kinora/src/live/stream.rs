@@ -320,25 +320,11 @@ impl Stream {
         self.refused.extend(refused);
     }
 
-    /// A frame in the size of the settings.
-    fn fitted(&self, frame: &RgbImage) -> Result<RgbImage, GenerateError> {
-        let LiveSettings { width, height, fit, background, .. } = self.now.settings;
-        if frame.size() == [width, height] {
-            return Ok(frame.clone());
-        }
-        let placement = Placement::new(fit, frame.size(), [width, height])?;
-        Ok(placement.forward(frame, background)?)
-    }
-
     pub(super) fn draw(&mut self, frame: Option<&RgbImage>) -> Result<RgbImage, GenerateError> {
         let nothing = || GenerateError::NoResult { part: super::frames::PART, name: "frame" };
         let drawn = match self.shape() {
             Some(shape) => {
                 self.bring_forward(shape)?;
-                let given_size = self.networks.first().map(|network| network.shape.given_size());
-                let fitted = frame.filter(|frame| Some(frame.size()) != given_size);
-                let fitted = fitted.map(|frame| self.fitted(frame)).transpose()?;
-                let frame = fitted.as_ref().or(frame);
                 let positive = self.next_prompt()?;
                 let network = self.networks.first_mut().ok_or_else(nothing)?;
                 if let (true, Some(schedule)) = (self.changed, &self.now.schedule) {
@@ -349,7 +335,8 @@ impl Stream {
                     network.set(&self.model.configs, settings, given, self.model.precision)?;
                     self.changed = false;
                 }
-                let drawn = network.draw(frame, self.now.settings.blend)?;
+                let fit = |frame: &RgbImage| fitted(&self.now.settings, frame);
+                let drawn = network.draw(frame, &fit, self.now.settings.blend)?;
                 self.late = network.late();
                 drawn
             }
@@ -357,7 +344,7 @@ impl Stream {
             None => {
                 self.networks.iter_mut().for_each(Frames::forget);
                 self.late = 0;
-                self.fitted(frame.ok_or_else(nothing)?)?
+                fitted(&self.now.settings, frame.ok_or_else(nothing)?)?
             }
         };
         self.frames += 1;
@@ -499,6 +486,16 @@ impl Drop for Stream {
             fitting.end();
         }
     }
+}
+
+/// A frame in the size of the settings.
+fn fitted(settings: &LiveSettings, frame: &RgbImage) -> Result<RgbImage, GenerateError> {
+    let &LiveSettings { width, height, fit, background, .. } = settings;
+    if frame.size() == [width, height] {
+        return Ok(frame.clone());
+    }
+    let placement = Placement::new(fit, frame.size(), [width, height])?;
+    Ok(placement.forward(frame, background)?)
 }
 
 /// Goes on until one of these is requested.

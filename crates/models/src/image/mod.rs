@@ -8,7 +8,6 @@ mod axis;
 mod canny;
 mod clip;
 mod colour;
-mod difference;
 mod error;
 mod fit;
 mod frames;
@@ -17,7 +16,6 @@ mod rgb;
 
 pub use clip::{CLIP_SIZE, ClipPreprocessor};
 pub use colour::{Colour, NotAColour};
-pub use difference::DifferenceBound;
 pub use error::ImageError;
 pub use fit::{Fit, UnknownFit};
 pub(crate) use fit::{Placed, Span};

@@ -101,7 +101,11 @@ fn products(
     by_time(&mut doubtful);
     doubtful.truncate(4);
     for (time, offer) in turns::offers(&problem, chip) {
-        doubtful.push((time, Box::new(offer)));
+        match offer.is_ahead() {
+            // Ahead of all that are estimated.
+            true => timed.push((0.0, Box::new(offer))),
+            false => doubtful.push((time, Box::new(offer))),
+        }
     }
     // Those for few columns or little depth, which are seldom far behind.
     if let Some((time, offer)) = resident::offer(&problem, chip) {

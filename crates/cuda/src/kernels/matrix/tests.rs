@@ -341,8 +341,22 @@ fn warpgroups_take_turns_if_there_is_room_for_the_operands() {
                 .map(|(_, launches)| (number(&launches[0], "STAGES"), number(&launches[0], "STRIPS_AHEAD")));
             assert_eq!(got, expected, "{name} {:?}", case.op);
         }
-        // No GPU has confirmed them yet: only the tuner chooses them.
-        assert!(!offers[0].0.contains("in turns"));
+        let chosen = if expected[0].is_some() { "wgmma 128x160 in turns" } else { "wgmma 128x128" };
+        assert_eq!(offers[0].0, chosen, "{:?}", case.op);
+    }
+}
+
+/// Few tiles, or columns that do not fill theirs, are left to the other kernels.
+#[test]
+fn warpgroups_take_turns_by_shape_if_each_has_a_tile() {
+    let f16 = DType::F16;
+    for (rows, columns, in_turns) in
+        [(9216, 1280, true), (9216, 2560, true), (4224, 1280, true), (4096, 1280, false), (9216, 1288, false)]
+    {
+        let op = Op::Linear(Linear::default());
+        let case = Case::new(op, &[(f16, &[rows, 320]), (f16, &[columns, 320])], (f16, &[rows, columns]));
+        let offers = case.launches(Architecture::HOPPER, KernelSet::Fused);
+        assert_eq!(offers[0].0 == "wgmma 128x160 in turns", in_turns, "{rows} × {columns}: {}", offers[0].0);
     }
 }
 
