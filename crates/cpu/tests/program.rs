@@ -1,7 +1,7 @@
 //! A program's phases and its memory.
 #![allow(clippy::unwrap_used, reason = "what fails in a helper fails the test")]
 
-use std::cell::RefCell;
+use std::sync::Mutex;
 
 use kinora_cpu::{Options, Program, simd::Isa};
 use kinora_graph::{
@@ -106,13 +106,13 @@ fn weights_are_counted_as_they_are_held() {
 /// Weights that note which of them are read, and can be made to fail.
 struct Noting {
     tensors: Tensors,
-    read: RefCell<Vec<String>>,
+    read: Mutex<Vec<String>>,
     damaged: Option<&'static str>,
 }
 
 impl Parameters for Noting {
     fn parameter(&self, name: &str, ty: &TensorType) -> Result<Option<Tensor>, ParameterError> {
-        self.read.borrow_mut().push(name.to_owned());
+        self.read.lock().unwrap().push(name.to_owned());
         if self.damaged == Some(name) {
             return Err(ParameterError::new("the file ends early"));
         }
@@ -133,7 +133,7 @@ fn three_weights() -> (Graph, Noting) {
     g.output("y", y).unwrap();
     let swap = floats(&[3, 3], &[0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
     let tensors = named([("weight", swap), ("half", floats(&[3], &[0.5, 1.0, 1.5]))]);
-    (g.finish(), Noting { tensors, read: RefCell::default(), damaged: None })
+    (g.finish(), Noting { tensors, read: Mutex::default(), damaged: None })
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_weight_is_read_once_and_only_if_it_is_used() {
     let y = program.run(&named([("x", floats(&[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))])).unwrap();
     // Swapped, plus the bias, swapped back.
     assert_eq!(y["y"].to_f32(), [3.0, 3.0, 6.0, 6.0, 6.0, 9.0]);
-    let mut read = weights.read.into_inner();
+    let mut read = weights.read.into_inner().unwrap();
     read.sort_unstable();
     assert_eq!(read, ["half", "weight"]);
 }

@@ -4,8 +4,9 @@ use std::{collections::HashMap, error::Error};
 
 use crate::{SharedError, Tensor, TensorType};
 
-/// A source of weights that is asked for one parameter at a time, so that a model never has to be in memory twice.
-pub trait Parameters {
+/// A source of weights that is asked for one parameter at a time, so that a model never has to be in memory twice. Several threads may
+/// ask at once.
+pub trait Parameters: Sync {
     /// The tensor of the parameter `name`, which the graph declares as `ty`; `None` if the source has none of that
     /// name. The caller checks the type of what it gets.
     ///

@@ -1,6 +1,6 @@
 //! The load phase, on demand: each weight is read, folded and handed over before the next one is read.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use kinora_graph::{Graph, NodeId, Parameters, Source, Tensor, ValueId};
 
@@ -26,12 +26,12 @@ impl<'a> Loader<'a> {
         wanted: impl Iterator<Item = ValueId>,
     ) -> Self {
         let mut uses: HashMap<ValueId, usize> = HashMap::new();
-        let mut nodes_seen = vec![false; graph.nodes().len()];
+        let mut nodes_seen = HashSet::new();
         let mut pending: Vec<ValueId> = wanted.collect();
         while let Some(value) = pending.pop() {
             *uses.entry(value).or_default() += 1;
             if let Source::Node { node, .. } = graph.value(value).source
-                && !std::mem::replace(&mut nodes_seen[node.index()], true)
+                && nodes_seen.insert(node)
             {
                 pending.extend(&graph.node(node).inputs);
             }

@@ -1,14 +1,15 @@
 //! Loading a program: memory, launches, code and weights.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::Instant,
 };
 
 use kinora_graph::{Graph, Parameters, Phase, Tensor, ValueId, plan::Plan};
 use kinora_profile::{Direction, Profiler};
-use kinora_runtime::{HostOps, Loader, RunError, SharedWeights};
+use kinora_runtime::{HostOps, RunError, SharedWeights, load_in_parallel};
 
 use super::{
     GPU_LANE, LoadTimes, Planned, Program, ProgramMemory,
@@ -27,8 +28,9 @@ use crate::{
     work::PreparedWork,
 };
 
-/// The largest size of each of the two buffers that weights go through.
-const STAGING_BYTES: usize = 32 << 20;
+/// The largest size of a buffer that weights go through, and how many of these there are at most.
+const STAGING_BYTES: usize = 4 << 20;
+const STAGING_BUFFERS: usize = 16;
 
 /// How a program is loaded.
 pub struct LoadOptions<'a> {
@@ -87,7 +89,7 @@ pub(super) fn load(
     let driver = Some(device.info().driver.major);
     let compiler_options = CompilerOptions { driver, ..load.compiler.clone() };
     let timing = load.profiler.device_lane(GPU_LANE).map(|lane| Timing::new(&load.profiler, lane, &stream));
-    let mut uploader = Uploader::new(&stream, layout.bytes, timing.transpose()?);
+    let uploader = Uploader::new(&stream, layout.bytes, timing.transpose()?);
 
     // Weights are read while kernels are compiled, libraries started and the step recorded.
     let (code, known, weights_seconds) = thread::scope(|scope| {
@@ -96,7 +98,7 @@ pub(super) fn load(
         });
         let code = code.map_err(|error| RunError::Threads { reason: error.to_string() })?;
         let start = Instant::now();
-        let known = upload_weights(&graph, &own, &addresses, (&*options.host, parameters), &mut uploader);
+        let known = upload_weights(&graph, &own, &addresses, (&*options.host, parameters), &uploader);
         let weights_seconds = start.elapsed().as_secs_f64();
         let code = code
             .join()
@@ -197,19 +199,27 @@ fn upload_weights(
     graph: &Graph,
     own: &[ValueId],
     addresses: &HashMap<ValueId, DevicePointer>,
-    (host, parameters): (&dyn HostOps, &dyn Parameters),
-    uploader: &mut Uploader<'_>,
+    host: (&dyn HostOps, &dyn Parameters),
+    uploader: &Uploader<'_>,
 ) -> Result<HashMap<ValueId, Tensor>, CudaError> {
     let results = known_results(graph);
-    let mut loader = Loader::new(graph, host, parameters, own.iter().copied().chain(results.iter().copied()));
-    for value in own {
-        let tensor = loader.take(*value)?;
-        let address = addresses.get(value).ok_or_else(|| {
-            CudaError::Internal(format!("no place for the weight {}", graph.value(*value).name))
-        })?;
-        uploader.upload(*address, tensor.bytes())?;
-    }
-    results.into_iter().map(|value| Ok((value, loader.take(value)?))).collect()
+    let uploaded: HashSet<ValueId> = own.iter().copied().collect();
+    let others = results.iter().copied().filter(|value| !uploaded.contains(value));
+    let wanted: Vec<ValueId> = own.iter().copied().chain(others).collect();
+    let known = Mutex::new(HashMap::new());
+    load_in_parallel(graph, host, &wanted, |value, tensor| {
+        if uploaded.contains(&value) {
+            let address = addresses.get(&value).ok_or_else(|| {
+                CudaError::Internal(format!("no place for the weight {}", graph.value(value).name))
+            })?;
+            uploader.upload(*address, tensor.bytes())?;
+        }
+        if results.contains(&value) {
+            known.lock().unwrap_or_else(PoisonError::into_inner).insert(value, tensor);
+        }
+        Ok::<_, CudaError>(())
+    })?;
+    Ok(known.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The results of the graph that are weights, which the host keeps as well.
@@ -219,15 +229,24 @@ fn known_results(graph: &Graph) -> HashSet<ValueId> {
     results.filter(|value| phases[value.index()] == Phase::Load).collect()
 }
 
-/// Copies to the device through two pinned buffers: one is filled while the other is copied. They are allocated when something
-/// is copied, and no larger than what is: large ones take tens of milliseconds, and a program that borrows its weights has few of
-/// its own or none.
+/// Copies to the device through pinned buffers: some are filled, each by a thread of its own, while others are copied. They are
+/// allocated when something is copied, and no more than there is to copy: pinning 64 MiB takes tens of milliseconds, and a program
+/// that borrows its weights has few of its own or none.
 struct Uploader<'a> {
     stream: &'a Stream,
     /// The size of a buffer.
     bytes: usize,
-    buffers: Option<[(PinnedBuffer, Event); 2]>,
-    next: usize,
+    /// How many buffers are made before any is used again.
+    most: usize,
+    state: Mutex<Uploading>,
+}
+
+/// What threads that upload have in common.
+#[derive(Default)]
+struct Uploading {
+    made: usize,
+    /// Buffers that may be filled again once their copy is done, the oldest first.
+    filled: VecDeque<(PinnedBuffer, Event)>,
     /// Times the copies, if requested.
     timing: Option<Timing>,
 }
@@ -235,45 +254,57 @@ struct Uploader<'a> {
 impl Uploader<'_> {
     /// For so many bytes in all.
     fn new(stream: &Stream, total: usize, timing: Option<Timing>) -> Uploader<'_> {
-        Uploader { stream, bytes: total.clamp(1, STAGING_BYTES), buffers: None, next: 0, timing }
+        let most = total.div_ceil(STAGING_BYTES).min(STAGING_BUFFERS);
+        let state = Mutex::new(Uploading { timing, ..Uploading::default() });
+        Uploader { stream, bytes: total.clamp(1, STAGING_BYTES), most, state }
     }
 
-    fn buffers(stream: &Stream, bytes: usize) -> Result<[(PinnedBuffer, Event); 2], CudaError> {
-        let buffer = || PinnedBuffer::new(stream.context(), bytes);
-        let event = || Event::new(stream.context());
-        Ok([(buffer()?, event()?), (buffer()?, event()?)])
+    fn state(&self) -> MutexGuard<'_, Uploading> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn upload(&mut self, to: DevicePointer, bytes: &[u8]) -> Result<(), CudaError> {
-        let mut to = to;
-        let buffers = match &mut self.buffers {
-            Some(buffers) => buffers,
-            none => none.insert(Self::buffers(self.stream, self.bytes)?),
+    /// A buffer that nothing is copied from.
+    fn buffer(&self) -> Result<(PinnedBuffer, Event), CudaError> {
+        let mut state = self.state();
+        let filled = if state.made < self.most { None } else { state.filled.pop_front() };
+        let Some((buffer, copied)) = filled else {
+            state.made += 1;
+            drop(state);
+            return Ok((
+                PinnedBuffer::new(self.stream.context(), self.bytes)?,
+                Event::new(self.stream.context())?,
+            ));
         };
+        drop(state);
+        copied.synchronise()?;
+        Ok((buffer, copied))
+    }
+
+    fn upload(&self, to: DevicePointer, bytes: &[u8]) -> Result<(), CudaError> {
+        let mut to = to;
         for chunk in bytes.chunks(self.bytes) {
-            let (buffer, copied) = &mut buffers[self.next];
-            self.next = (self.next + 1) % 2;
-            // An event that was never recorded counts as completed.
-            copied.synchronise()?;
+            let (mut buffer, copied) = self.buffer()?;
             buffer[..chunk.len()].copy_from_slice(chunk);
+            let mut state = self.state();
             // SAFETY: the buffer is not written again before the event recorded next has completed, and waits for
             // copies when it is dropped; the weight has that many bytes there.
             let copy = || unsafe { self.stream.upload(to, &buffer[..chunk.len()]) };
-            match &mut self.timing {
+            match &mut state.timing {
                 Some(timing) => {
                     let (name, direction) = ("weights", Direction::ToDevice);
                     timing.copy(self.stream, Copying { name, direction, bytes: chunk.len() }, copy)?;
                 }
                 None => copy()?,
             }
-            self.stream.record(copied)?;
+            self.stream.record(&copied)?;
+            state.filled.push_back((buffer, copied));
             to = to.offset(chunk.len());
         }
         Ok(())
     }
 
     /// Reports the copies, which have finished, to the profiler.
-    fn report(&mut self) -> Result<(), CudaError> {
-        self.timing.as_mut().map_or(Ok(()), Timing::report)
+    fn report(&self) -> Result<(), CudaError> {
+        self.state().timing.as_mut().map_or(Ok(()), Timing::report)
     }
 }
