@@ -1,5 +1,6 @@
 """Convolutions."""
 
+import torch
 import torch.nn.functional as F
 
 from .fixture import F32, STORAGES, Family
@@ -33,6 +34,7 @@ def conv(
     dilation=(1, 1, 1),
     groups=1,
     frames=1,
+    subpixel=False,
     bias=False,
     prologue=None,
     epilogue=(),
@@ -45,10 +47,12 @@ def conv(
         for extent, k, s, pad, d in zip((frames, *x[1:3]), kernel, stride, padding, dilation, strict=True)
     ]
     output = (x[0] // frames * extents[0], *extents[1:], out)
+    if subpixel:
+        output = (x[0], 2 * x[1], 2 * x[2], out)
     norm_shapes = norm_operands(prologue, x[-1]) if prologue else {}
     inputs = {
         "x": x,
-        "weight": (out, *kernel, x[-1] // groups),
+        "weight": (4 * out if subpixel else out, *kernel, x[-1] // groups),
         **({"bias": (out,)} if bias else {}),
         **norm_shapes,
         **stage_operands(epilogue, output, channel_operand),
@@ -64,12 +68,12 @@ def conv(
         y = F.conv3d(
             F.pad(clips_first(x, frames), pads),
             weight.permute(0, 4, 1, 2, 3),
-            offset,
+            offset.repeat(4) if subpixel and bias else offset,
             stride=stride,
             dilation=dilation,
             groups=groups,
         )
-        y = clips_last(y)
+        y = clips_last(shuffled(y, out) if subpixel else y)
         assert y.shape == output
         return run_stages(y, epilogue, rest)
 
@@ -83,13 +87,30 @@ def conv(
         "bias": bias,
         "prologue": prologue,
         "epilogue": epilogue,
+        **({"subpixel": True} if subpixel else {}),
     }
     family.case(name, {"conv": op}, inputs, compute, storages, keep_f32)
+
+
+def shuffled(y, out):
+    """The pixels of a sub-pixel convolution, whose channels are those of the upper left pixels, the lower left ones, and
+    so on, in their places. A window more than there are pixels belongs to the squares' first or last pixels."""
+    height, width = y.shape[-2] - 1, y.shape[-1] - 1
+    blocks = y.squeeze(2).unflatten(1, (4, out))
+    corner = {
+        (line, column): blocks[:, 2 * column + line, :, line : line + height, column : column + width]
+        for line in range(2)
+        for column in range(2)
+    }
+    # `pixel_shuffle` takes a channel's four pixels one after another, line by line.
+    pixels = torch.stack([corner[0, 0], corner[0, 1], corner[1, 0], corner[1, 1]], dim=2)
+    return F.pixel_shuffle(pixels.flatten(1, 2), 2).unsqueeze(2)
 
 
 def build():
     family = Family("conv")
     spatial(family)
+    subpixels(family)
     temporal(family)
     fused(family)
     return family
@@ -172,6 +193,13 @@ def spatial(family):
     conv(family, "3x3_64_channels", (1, 17, 9, 64), 64, three, padding=pad, bias=True, epilogue=relu, storages=("f16",))
     conv(family, "3x3_to_an_image", (1, 18, 11, 72), 3, three, padding=pad, bias=True, epilogue=relu, storages=half)
     conv(family, "3x3_many_images", (300, 1, 2, 8), 16, three, padding=pad, storages=half)
+
+
+def subpixels(family):
+    two, one = (1, 2, 2), ((0, 0), (1, 1), (1, 1))
+    conv(family, "subpixel", (2, 4, 5, 6), 7, two, padding=one, subpixel=True, bias=True, storages=STORAGES)
+    conv(family, "subpixel_no_bias", (1, 1, 3, 9), 16, two, padding=one, subpixel=True)
+    conv(family, "subpixel_stages", (2, 3, 4, 8), 10, two, padding=one, subpixel=True, bias=True, epilogue=RESNET_CHAIN)
 
 
 def temporal(family):

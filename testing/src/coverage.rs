@@ -88,13 +88,14 @@ pub fn required() -> BTreeSet<String> {
 }
 
 /// Forms of ops that no enum variant represents.
-const FORMS: [&str; 27] = [
+const FORMS: [&str; 28] = [
     "Op::Conv groups",
     "Op::Conv depthwise",
     "Op::Conv dilation",
     "Op::Conv 3-D",
     "Op::Conv temporal stride",
     "Op::Conv asymmetric padding",
+    "Op::Conv sub-pixel",
     "Op::Attention key lengths",
     "Op::Attention packed operands",
     "Op::Attention keys of fewer batch elements",
@@ -134,6 +135,7 @@ fn forms(op: &Op, inputs: &[Tensor], mut form: impl FnMut(&str)) {
             given(conv.kernel.iter().all(|&taps| taps > 1), "3-D");
             given(conv.stride[0] > 1, "temporal stride");
             given(conv.padding.iter().any(|[before, after]| before != after), "asymmetric padding");
+            given(conv.subpixel, "sub-pixel");
         }
         Op::Attention(attention) => {
             given(attention.key_lengths, "key lengths");

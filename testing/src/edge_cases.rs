@@ -74,8 +74,11 @@ impl Operands {
     /// A convolution with a bias and stages, and its operands.
     fn convolution(&mut self, x: [usize; 4], out: usize, conv: Conv, epilogue: Vec<Stage>) -> Case {
         let [kt, kh, kw] = conv.kernel;
-        let mut inputs =
-            vec![self.positive_x(&x), self.positive_w(&[out, kt, kh, kw, x[3]]), self.positive_w(&[out])];
+        let mut inputs = vec![
+            self.positive_x(&x),
+            self.positive_w(&[out * conv.pixels(), kt, kh, kw, x[3]]),
+            self.positive_w(&[out]),
+        ];
         // The result without its stages says how large their operands are.
         let plain = Op::Conv(Conv { bias: true, ..conv.clone() });
         let shape =
@@ -564,6 +567,30 @@ pub fn check_few_columns(dtype: DType, executors: &[&dyn Executor]) {
         ([1, 9, 17, 64], 3, same, vec![]),
     ] {
         cases.push(o.convolution([images, height, width, channels], out, conv, epilogue));
+    }
+    check(&cases, executors);
+}
+
+/// Checks sub-pixel convolutions: tiles of 160, 128 and 64 columns and columns that fill none, images smaller than a box, several tiles
+/// in each direction, and the stages that follow.
+///
+/// # Panics
+/// If an executor differs from the reference.
+pub fn check_subpixels(dtype: DType, executors: &[&dyn Executor]) {
+    let silu = Stage::Activate(Activation::Silu);
+    let mut o = Operands::new(dtype, 1.0);
+    let mut cases = Vec::new();
+    for (x, out, epilogue) in [
+        ([1, 9, 17, 64], 160, vec![Stage::AddChannels, silu]),
+        ([2, 16, 8, 72], 128, vec![Stage::Add]),
+        ([1, 35, 27, 8], 64, vec![]),
+        ([3, 5, 3, 136], 320, vec![silu, Stage::Scale(0.5)]),
+        ([1, 1, 1, 64], 64, vec![Stage::Mul]),
+        ([2, 7, 6, 24], 40, vec![Stage::Add]),
+        ([1, 6, 5, 3], 5, vec![silu]),
+        ([2, 0, 5, 64], 64, vec![]),
+    ] {
+        cases.push(o.convolution(x, out, Conv::subpixel(), epilogue));
     }
     check(&cases, executors);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kinora_graph::{Op, Target, TensorType};
 
 use crate::{
-    CudaOptions,
+    Chip, CudaOptions,
     kernels::{self, Call, Choose, KernelSet},
 };
 
@@ -20,6 +20,7 @@ pub(crate) fn weight_bytes(ty: &TensorType) -> Option<usize> {
 /// A GPU as a target of fusion and planning.
 #[derive(Clone, Debug)]
 pub struct CudaTarget {
+    chip: Chip,
     kernels: KernelSet,
     choice: Arc<dyn Choose>,
 }
@@ -27,18 +28,19 @@ pub struct CudaTarget {
 impl CudaTarget {
     /// The target that these options describe.
     pub fn new(options: &CudaOptions) -> CudaTarget {
-        CudaTarget { kernels: options.kernels, choice: options.chooser() }
+        CudaTarget { chip: options.chip.clone(), kernels: options.kernels, choice: options.chooser() }
     }
 }
 
 impl Target for CudaTarget {
-    fn fuses(&self, op: &Op, _inputs: &[&TensorType]) -> bool {
+    fn fuses(&self, op: &Op, inputs: &[&TensorType]) -> bool {
         if self.kernels == KernelSet::Baseline {
             return false;
         }
         // A norm before a matrix product would stand between memory and the matrix units: it is written once instead.
         let prologue = match op {
             Op::Linear(op) => op.prologue.is_some(),
+            Op::Conv(op) if op.subpixel && !kernels::has_subpixel(op, inputs, &self.chip) => return false,
             Op::Conv(op) => op.prologue.is_some(),
             _ => false,
         };

@@ -174,6 +174,16 @@ fn few_columns_in_bf16() {
 }
 
 #[test]
+fn subpixels_in_f16() {
+    on_two_multiprocessors(|executors| edge_cases::check_subpixels(DType::F16, executors));
+}
+
+#[test]
+fn subpixels_in_bf16() {
+    on_two_multiprocessors(|executors| edge_cases::check_subpixels(DType::BF16, executors));
+}
+
+#[test]
 fn many_tiles_in_f16() {
     on_two_multiprocessors(|executors| edge_cases::check_many_tiles(DType::F16, executors));
 }

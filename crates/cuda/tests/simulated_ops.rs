@@ -419,6 +419,18 @@ fn few_columns_in_bf16() {
     on_small_hopper(2, "", |executors| edge_cases::check_few_columns(DType::BF16, executors));
 }
 
+/// Blocks with several tiles, and clusters that share one.
+#[test]
+fn subpixels_in_f16() {
+    on_small_hopper(1, "", |executors| edge_cases::check_subpixels(DType::F16, executors));
+    on_small_hopper(32, "cluster", |executors| edge_cases::check_subpixels(DType::F16, executors));
+}
+
+#[test]
+fn subpixels_in_bf16() {
+    on_small_hopper(2, "", |executors| edge_cases::check_subpixels(DType::BF16, executors));
+}
+
 /// Of the kernels for many tiles, those whose warpgroups take turns: a block's second one works only if it has several.
 #[test]
 fn many_tiles_in_turns_in_f16() {

@@ -310,7 +310,13 @@ impl Generator<'_, '_> {
         let shape = self.g.shape(x).clone();
         let interpolation = self.choices.of(&[Interpolation::Nearest, Interpolation::Bilinear]);
         let size = self.choices.of(&[[4, 3], [shape[1].min(6) * 2, shape[2].min(6) * 2], [3, 7]]);
-        self.g.upsample(&name, x, interpolation, size)
+        let y = self.g.upsample(&name, x, interpolation, size)?;
+        // As in the networks: a convolution that the doubling may be folded into.
+        let out = self.choices.of(&[0, 0, 6, 12]);
+        match out {
+            0 => Ok(y),
+            out => self.conv_of(&format!("{name}.conv"), y, out, Conv::spatial([3, 3], 1, 1)),
+        }
     }
 
     /// A picture of bytes in the size of `x`, added to it. Bytes come from an input: rounding to them would make a small

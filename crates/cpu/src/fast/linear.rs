@@ -16,7 +16,7 @@ use kinora_runtime::{RunError, tensors};
 
 use crate::{
     gemm::{
-        self, BatchedOperand, ConvGeometry, ConvRows, Finish, Layout, MatrixRows, PackedWeights,
+        self, BatchedOperand, ConvGeometry, ConvRows, Finish, Layout, MatrixRows, OneOfFour, PackedWeights,
         TransposedRows, Values,
     },
     simd::Isa,
@@ -97,7 +97,7 @@ impl PackedWeight {
 /// How many matrices an op's weight consists of, and whether they are gated.
 fn groups_of(op: &Op) -> (usize, bool) {
     match op {
-        Op::Conv(op) => (op.groups, false),
+        Op::Conv(op) => (op.groups * op.pixels(), false),
         Op::Linear(op) => (1, op.gate.is_some()),
         _ => (1, false),
     }
@@ -176,7 +176,17 @@ pub(crate) fn conv(
     // SAFETY: no result overwrites the x of a product.
     let values = unsafe { Values::of(normalised.as_ref().map_or(*args.x, View::of)) };
     let channels = shape[3] / op.groups;
-    for group in 0..op.groups {
+    // Each pixel of a sub-pixel convolution's squares is a product of its own; there is one group then.
+    for number in 0..op.groups * op.pixels() {
+        let (group, pixel) = (number / op.pixels(), number % op.pixels());
+        let pixels = OneOfFour { width: shape[2], y: pixel % 2, x: pixel / 2 };
+        // The window of a lower pixel or one further right begins further on, and there are no more of them.
+        let shift = if op.subpixel {
+            [[0; 2], [pixels.y, 1 - pixels.y], [pixels.x, 1 - pixels.x]]
+        } else {
+            [[0; 2]; 3]
+        };
+        let side = |side: usize| std::array::from_fn(|axis| op.padding[axis][side] - shift[axis][side]);
         let geometry = ConvGeometry {
             images: shape[0],
             frames: op.frames,
@@ -188,14 +198,17 @@ pub(crate) fn conv(
             kernel: op.kernel,
             stride: op.stride,
             dilation: op.dilation,
-            padding_before: op.padding.map(|side| side[0]),
-            padding_after: op.padding.map(|side| side[1]),
+            padding_before: side(0),
+            padding_after: side(1),
         };
         let columns = total / op.groups;
         // SAFETY: each group writes columns of its own.
         let output = unsafe { output.again() };
         let count = output.ty().shape.rows();
-        let mut finish = Finish::group(output, count, columns, total, group * columns);
+        let mut finish = match op.subpixel {
+            true => Finish::one_of_four(output, count / 4, columns, pixels),
+            false => Finish::group(output, count, columns, total, group * columns),
+        };
         if let Some(bias) = &bias {
             finish = finish.bias(Cow::Borrowed(bias));
         }
@@ -203,9 +216,9 @@ pub(crate) fn conv(
         if let Some(winograd) = &weight.winograd {
             winograd::convolve(values, &geometry, winograd, &finish);
         } else if op.is_pointwise() {
-            gemm::multiply(&MatrixRows::new(values, count, channels), &weight.groups[group], &finish);
+            gemm::multiply(&MatrixRows::new(values, count, channels), &weight.groups[number], &finish);
         } else {
-            gemm::multiply(&ConvRows::new(values, geometry), &weight.groups[group], &finish);
+            gemm::multiply(&ConvRows::new(values, geometry), &weight.groups[number], &finish);
         }
     }
     Ok(())

@@ -101,9 +101,30 @@ pub(crate) struct Finish<'a> {
     row_stride: usize,
     /// Where this product's columns begin in a row of the output: those of one group of a convolution.
     first_column: usize,
+    /// Which pixels of the output the product's rows are, if it has one of each square of 2×2.
+    pixels: Option<OneOfFour>,
     bias: Option<Cow<'a, [f32]>>,
     gate: Option<Activation>,
     stages: Vec<Bound<'a>>,
+}
+
+/// One pixel of every square of 2×2.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OneOfFour {
+    /// Squares in a line of an image.
+    pub(crate) width: usize,
+    /// Which pixel of its square.
+    pub(crate) y: usize,
+    pub(crate) x: usize,
+}
+
+impl OneOfFour {
+    /// The number of a square's pixel, squares counted line by line.
+    #[inline(always)]
+    fn place(self, square: usize) -> usize {
+        let (line, column) = (square / self.width.max(1), square % self.width.max(1));
+        ((2 * line + self.y) * self.width + column) * 2 + self.x
+    }
 }
 
 impl<'a> Finish<'a> {
@@ -129,7 +150,25 @@ impl<'a> Finish<'a> {
         assert_eq!(output.ty().elements(), rows * row_stride, "an output [{rows}, {row_stride}]");
         assert!(first_column + columns <= row_stride, "columns outside the output's rows");
         let (bias, gate, stages) = (None, None, Vec::new());
-        Self { output, rows, columns, row_stride, first_column, bias, gate, stages }
+        Self { output, rows, columns, row_stride, first_column, pixels: None, bias, gate, stages }
+    }
+
+    /// Writes one pixel of every square of 2×2 of an image, which has `columns` channels: the product's rows are these pixels, and `rows`
+    /// is a quarter of all.
+    ///
+    /// # Panics
+    /// If the output is of a different size.
+    pub(crate) fn one_of_four(output: ViewMut<'a>, rows: usize, columns: usize, pixels: OneOfFour) -> Self {
+        assert_eq!(output.ty().elements(), 4 * rows * columns, "an output [4·{rows}, {columns}]");
+        let (bias, gate, stages) = (None, None, Vec::new());
+        let (row_stride, first_column, pixels) = (columns, 0, Some(pixels));
+        Self { output, rows, columns, row_stride, first_column, pixels, bias, gate, stages }
+    }
+
+    /// The row of the output that a row of the product is.
+    #[inline(always)]
+    fn output_row(&self, row: usize) -> usize {
+        self.pixels.map_or(row, |pixels| pixels.place(row))
     }
 
     /// Adds a bias before anything else: one value per column of the whole output or, if gated, one per value and then
@@ -185,7 +224,7 @@ impl Finish<'_> {
     #[inline(always)]
     fn prefetch<S: Simd>(&self, simd: S, row: usize, columns: Range<usize>) {
         let size = self.output.ty().dtype.size();
-        let start = (row * self.row_stride + columns.start) * size;
+        let start = (self.output_row(row) * self.row_stride + columns.start) * size;
         for offset in (0..columns.len() * size).step_by(64) {
             simd.prefetch(self.output.bytes().wrapping_add(start + offset).cast_const().cast());
         }
@@ -202,7 +241,7 @@ impl Epilogue for Finish<'_> {
     }
 
     fn direct(&self) -> Option<Direct> {
-        if self.gate.is_some() || self.output.ty().dtype != DType::F32 {
+        if self.gate.is_some() || self.pixels.is_some() || self.output.ty().dtype != DType::F32 {
             return None;
         }
         let (stride, first) = (self.row_stride, self.first_column);
@@ -222,7 +261,7 @@ impl Epilogue for Finish<'_> {
     unsafe fn finish<S: Simd>(&self, simd: S, row: usize, columns: Range<usize>, values: &mut [f32]) {
         let count = columns.len();
         let first = self.first_column + columns.start;
-        let at = row * self.row_stride + first;
+        let at = self.output_row(row) * self.row_stride + first;
         self.prefetch(simd, row + PREFETCH_ROWS, first..first + count);
         if let (None, Some(bias), []) = (self.gate, self.bias.as_deref(), &*self.stages) {
             // The common case in one pass over the sums.

@@ -30,7 +30,7 @@ pub(crate) use aligned::AlignedBuffer;
 pub(crate) use batched::{BatchedOperand, Layout, multiply_batched};
 pub(crate) use conv_rows::{ConvGeometry, ConvRows};
 pub(crate) use driver::multiply;
-pub(crate) use epilogue::{Epilogue, Finish};
+pub(crate) use epilogue::{Epilogue, Finish, OneOfFour};
 pub(crate) use rows::{MatrixRows, Rows, TransposedRows};
 pub(crate) use values::Values;
 pub(crate) use weights::PackedWeights;

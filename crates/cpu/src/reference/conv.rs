@@ -30,15 +30,25 @@ pub(super) fn conv(op: &Conv, inputs: &[&Tensor], result: &TensorType) -> Tensor
                 for out_x in 0..out_width {
                     for out in 0..out_channels {
                         let mut sum = bias.as_ref().map_or(0.0, |bias| bias[out]);
+                        // Which window it is, and with which filter.
+                        let ([window_y, window_x], filter) = match op.subpixel {
+                            false => ([out_y, out_x], out),
+                            true => {
+                                let [y, x] = [out_y % 2, out_x % 2];
+                                ([out_y / 2 + y, out_x / 2 + x], (2 * x + y) * out_channels + out)
+                            }
+                        };
                         for tap_t in 0..kernel_frames {
                             let Some(t) = source(op, 0, out_t, tap_t, op.frames) else { continue };
                             for tap_y in 0..kernel_height {
-                                let Some(row) = source(op, 1, out_y, tap_y, height) else { continue };
+                                let Some(row) = source(op, 1, window_y, tap_y, height) else { continue };
                                 for tap_x in 0..kernel_width {
-                                    let Some(column) = source(op, 2, out_x, tap_x, width) else { continue };
+                                    let Some(column) = source(op, 2, window_x, tap_x, width) else {
+                                        continue;
+                                    };
                                     let pixel = ((clip * op.frames + t) * height + row) * width + column;
                                     let first = pixel * channels + out / group_outputs * group_inputs;
-                                    let tap = ((out * kernel_frames + tap_t) * kernel_height + tap_y)
+                                    let tap = ((filter * kernel_frames + tap_t) * kernel_height + tap_y)
                                         * kernel_width
                                         + tap_x;
                                     for i in 0..group_inputs {
@@ -113,6 +123,21 @@ mod tests {
         assert_eq!(values(Op::Conv(padded([1, 0])), &[&x, &weight]), [10.0, 21.0, 32.0]);
         // More padding than window: some windows see nothing.
         assert_eq!(values(Op::Conv(padded([3, 0])), &[&x, &weight]), [0.0, 0.0, 10.0, 21.0, 32.0]);
+    }
+
+    #[test]
+    fn a_subpixel_convolution_gives_four_pixels_a_window() {
+        let x = floats(&[1, 1, 2, 1], &[1.0, 2.0]);
+        // Upper left, lower left, upper right, lower right: each with taps in the four corners of its window.
+        let taps = [1.0, 10.0, 100.0, 1000.0];
+        let weight: Vec<f32> = [1.0, 2.0, 3.0, 4.0].iter().flat_map(|by| taps.map(|tap| tap * by)).collect();
+        let weight = floats(&[4, 1, 2, 2, 1], &weight);
+        let y = values(Op::Conv(Conv::subpixel()), &[&x, &weight]);
+        // Windows of the upper pixels end in the only line, those of the lower ones begin there.
+        let upper =
+            [1.0 * 1000.0, 3.0 * (1.0 * 100.0 + 2.0 * 1000.0), 1.0 * 100.0 + 2.0 * 1000.0, 3.0 * 2.0 * 100.0];
+        let lower = [2.0 * 10.0, 4.0 * (1.0 + 2.0 * 10.0), 2.0 * (1.0 + 2.0 * 10.0), 4.0 * 2.0];
+        assert_eq!(y, [upper, lower].concat());
     }
 
     #[test]

@@ -12,6 +12,17 @@ use crate::shape::saturating_product;
 ///
 /// Operands: `x [batch·frames, H, W, I]`, `weight [O, KT, KH, KW, I / groups]`, `bias [O]` if [`bias`](Conv::bias) is
 /// set, those of the prologue norm, those of the epilogue. Result: `[batch·frames', H', W', O]`.
+///
+/// # Sub-pixel convolutions
+/// With [`subpixel`](Conv::subpixel), every window gives a square of 2×2 pixels of the result, `[batch·frames, 2·H, 2·W, O]`. The weight
+/// is `[4·O, 1, 2, 2, I]`: filters of the four pixels, that of row `y` and column `x` in block `2·x + y`. The window of that pixel
+/// lies `y` rows lower and `x` columns further right than that of the first, which begins one pixel before its own place:
+///
+/// ```text
+/// result[2·i + y, 2·j + x, o] = Σ over a, b in 0..2, c of  x[i + y + a − 1, j + x + b − 1, c] · weight[(2·x + y)·O + o, 0, a, b, c]
+/// ```
+///
+/// A 3×3 convolution of an image whose pixels were doubled is one: see [`UpsampleFolding`](crate::passes::UpsampleFolding).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conv {
@@ -27,6 +38,9 @@ pub struct Conv {
     pub groups: usize,
     /// Frames of a clip. 1 for a 2-D convolution, which treats the images independently.
     pub frames: usize,
+    /// Whether every window gives a square of 2×2 pixels.
+    #[serde(default)]
+    pub subpixel: bool,
     /// Whether a bias operand follows the weight.
     #[serde(default)]
     pub bias: bool,
@@ -48,6 +62,7 @@ impl Conv {
             dilation: [1; 3],
             groups: 1,
             frames: 1,
+            subpixel: false,
             bias: false,
             prologue: None,
             epilogue: Vec::new(),
@@ -64,6 +79,16 @@ impl Conv {
             frames,
             ..Conv::spatial([1, 1], 1, 0)
         }
+    }
+
+    /// A sub-pixel convolution.
+    pub fn subpixel() -> Self {
+        Conv { subpixel: true, ..Conv::spatial([2, 2], 1, 1) }
+    }
+
+    /// How many blocks of filters the weight has: one for each pixel that a window gives.
+    pub fn pixels(&self) -> usize {
+        if self.subpixel { 4 } else { 1 }
     }
 
     /// Whether each output position depends on its own input position alone: a matrix product.
@@ -85,7 +110,11 @@ impl Conv {
         check::rank("x", x, 4, "4 (images, height, width, channels)")?;
         check::rank("weight", weight, 5, "5 (out, frames, height, width, in / groups)")?;
         let [images, height, width, channels] = [x.shape[0], x.shape[1], x.shape[2], x.shape[3]];
-        let out = weight.shape[0];
+        if self.subpixel {
+            self.check_subpixel()?;
+            check::multiple("filters", weight.shape[0], self.pixels())?;
+        }
+        let out = weight.shape[0] / self.pixels();
         check::at_least_one("groups", self.groups)?;
         let expected = weight.shape[4].checked_mul(self.groups).ok_or_else(|| {
             OpError::Attribute(format!("{} groups of {} channels are too many", self.groups, weight.shape[4]))
@@ -98,7 +127,7 @@ impl Conv {
         check::shape(
             "weight",
             weight,
-            &[out, self.kernel[0], self.kernel[1], self.kernel[2], channels / self.groups],
+            &[weight.shape[0], self.kernel[0], self.kernel[1], self.kernel[2], channels / self.groups],
         )?;
         check::clips(x, self.frames)?;
         let axis = |i: usize, axis, extent| {
@@ -115,14 +144,38 @@ impl Conv {
         // Without images, one clip counts.
         let padded_images = padded_images.ok_or_else(too_many)?.max(padded_frames);
         check::padded(x, [padded_images, padded_height, padded_width, channels])?;
+        // With one pixel of padding on each side there is one window more than there are pixels, but each pixel of a square has
+        // as many windows as these.
+        let [height, width] = if self.subpixel { doubled([height - 1, width - 1])? } else { [height, width] };
         let output = TensorType::new(x.dtype, [images.ok_or_else(too_many)?, height, width, out]);
         args.check(self.prologue.as_ref(), &self.epilogue, out, &output)?;
         Ok(vec![output])
     }
 
+    /// Whether the other attributes are those of a sub-pixel convolution.
+    fn check_subpixel(&self) -> Result<(), OpError> {
+        let Conv { kernel, stride, padding, dilation, groups, .. } = Conv::subpixel();
+        let own = (self.kernel, self.stride, self.padding, self.dilation, self.groups);
+        match own == (kernel, stride, padding, dilation, groups) {
+            true => Ok(()),
+            false => Err(OpError::Attribute(
+                "a sub-pixel convolution has windows of 2×2, a padding of 1, no steps and one group"
+                    .to_owned(),
+            )),
+        }
+    }
+
     pub(crate) fn flops(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> u64 {
         let taps = saturating_product(&inputs[1].shape[1..]) as u64;
         (outputs[0].elements() as u64).saturating_mul(taps).saturating_mul(2)
+    }
+}
+
+/// The extents of an image whose every pixel became a square of 2×2.
+fn doubled([height, width]: [usize; 2]) -> Result<[usize; 2], OpError> {
+    match [height.checked_mul(2), width.checked_mul(2)] {
+        [Some(height), Some(width)] => Ok([height, width]),
+        _ => Err(OpError::Attribute(format!("an image of {height}×{width} is too large to double"))),
     }
 }
 

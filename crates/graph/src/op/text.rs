@@ -105,7 +105,7 @@ impl fmt::Display for Conv {
             write!(f, "{norm} → ")?;
         }
         let [kt, kh, kw] = self.kernel;
-        write!(f, "conv {kt}×{kh}×{kw}")?;
+        write!(f, "{}conv {kt}×{kh}×{kw}", if self.subpixel { "sub-pixel " } else { "" })?;
         if self.stride != [1; 3] {
             write!(f, " stride {:?}", self.stride)?;
         }

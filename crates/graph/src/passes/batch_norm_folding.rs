@@ -39,7 +39,9 @@ fn fold(editor: &mut Editor, id: NodeId) -> Result<(), GraphError> {
     let Some((_, linear)) = editor.sole_producer(y) else { return Ok(()) };
     let Some(mut parts) = LinearParts::of(linear) else { return Ok(()) };
     let statistics_at_load = node.inputs[1..].iter().all(|&v| editor.phase(v) == Phase::Load);
-    if !statistics_at_load || !parts.ends_in_bias() || !parts.is_known_at_load(editor) {
+    // The filters of a sub-pixel convolution are not those of the channels, one by one.
+    let by_channel = !matches!(&parts.op, Op::Conv(op) if op.subpixel);
+    if !statistics_at_load || !by_channel || !parts.ends_in_bias() || !parts.is_known_at_load(editor) {
         return Ok(());
     }
     let (op, name) = (node.op.clone(), linear.name.clone());

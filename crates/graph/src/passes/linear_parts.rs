@@ -130,7 +130,7 @@ pub(super) fn may_replace(
 
 fn has_something_fused(op: &Op) -> bool {
     match op {
-        Op::Conv(op) => op.prologue.is_some() || !op.epilogue.is_empty(),
+        Op::Conv(op) => op.subpixel || op.prologue.is_some() || !op.epilogue.is_empty(),
         Op::Linear(op) => op.prologue.is_some() || op.gate.is_some() || !op.epilogue.is_empty(),
         Op::Norm(op) => op.activation.is_some(),
         _ => false,

@@ -12,7 +12,8 @@
 //!    the keys it makes useless would be packed together with the values it keeps; [`BatchNormFolding`] and
 //!    [`BlendFolding`] while the op before them still ends in its bias; [`QkvMerge`] so that the norm before a
 //!    projection has one reader; [`LookupSinking`] after it, since merged projections move as one, and before fusion gives
-//!    a product operands that belong to the looked-up rows.
+//!    a product operands that belong to the looked-up rows. [`UpsampleFolding`] after [`BatchNormFolding`], which wants a filter for
+//!    each channel.
 //! 4. Fusion, if the backend agrees: [`GateFusion`] before [`EpilogueFusion`], because a gate acts before the
 //!    epilogue; [`NormActivation`] before [`NormPrologue`], because a prologue takes the activation along. [`SamplerBlend`]
 //!    touches ops that no other one does.
@@ -36,6 +37,7 @@ mod sampler_blend;
 mod single_key_attention;
 #[cfg(test)]
 mod svd_blocks;
+mod upsample_folding;
 
 pub use batch_norm_folding::BatchNormFolding;
 pub use blend_folding::BlendFolding;
@@ -51,6 +53,7 @@ pub use norm_prologue::NormPrologue;
 pub use qkv_merge::QkvMerge;
 pub use sampler_blend::SamplerBlend;
 pub use single_key_attention::SingleKeyAttention;
+pub use upsample_folding::UpsampleFolding;
 
 use crate::{Editor, Graph, GraphError, Node, Op, Phase, Target};
 
@@ -106,6 +109,7 @@ pub fn all<'a>(evaluator: Option<&'a dyn Evaluate>) -> Vec<Box<dyn Pass + 'a>> {
         Box::new(BlendFolding),
         Box::new(QkvMerge),
         Box::new(LookupSinking),
+        Box::new(UpsampleFolding),
         Box::new(GateFusion),
         Box::new(NormActivation),
         Box::new(EpilogueFusion),

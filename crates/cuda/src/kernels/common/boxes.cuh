@@ -1,9 +1,15 @@
 // Results of a product on Hopper in boxes: which results a tile has, the ring through which its operands come, and the
 // epilogue. The rows of a tile are a box of results: neighbours in width, height, frames and clips, as many of each as
-// a power of two. TILE_COLUMNS, GATED and STAGES are the includer's.
+// a power of two. TILE_COLUMNS, GATED and STAGES are the includer's; so is SUBPIXEL, if it does sub-pixel convolutions.
 #pragma once
 #include "hopper.cuh"
 #include "product.cuh"
+
+#ifndef SUBPIXEL
+#define SUBPIXEL 0
+#endif
+// A result of a sub-pixel convolution is a pixel of a square of 2×2. Boxes are of squares: a tile has one pixel of each.
+constexpr int square = SUBPIXEL ? 2 : 1;
 
 // Arrays are width, height, frames, clips.
 struct Boxes {
@@ -17,7 +23,7 @@ struct Boxes {
     i32 dilation[3];
     // Steps of 64 channels of a tap.
     i32 chunks;
-    // Columns of the result.
+    // Columns of the result, which are those of one pixel of a square.
     i32 columns;
     // Tiles in a row of tiles, and all of them.
     i32 across;
@@ -41,10 +47,12 @@ constexpr int strip_pitch = strip + 4;
 constexpr int strip_bytes = 16 * strip_pitch * 4;
 static_assert(result_columns % strip == 0 || result_columns == 8, "strips cover the tile; eight columns need no strips");
 
-// A tile's first result and first column.
+// A tile's first result, its first column, and the row of the weight that belongs to that. Of a sub-pixel convolution, also
+// which pixel of its squares it has; the window begins that much further on.
 struct Start {
     int at[4];
-    int column;
+    int column, filter;
+    int x, y;
 };
 
 __device__ __forceinline__ Start start_of(const Boxes &g, int tile) {
@@ -57,7 +65,10 @@ __device__ __forceinline__ Start start_of(const Boxes &g, int tile) {
         start.at[axis] = int(rest - next * u32(g.counts[axis])) << g.shift[axis];
         rest = next;
     }
-    start.column = int(place.column) * result_columns;
+    start.filter = int(place.column) * result_columns;
+    int pixel = SUBPIXEL ? start.filter / g.columns : 0;
+    start.column = start.filter - pixel * g.columns;
+    start.x = pixel >> 1, start.y = pixel & 1;
     return start;
 }
 
@@ -71,7 +82,8 @@ __device__ __forceinline__ int row_of(const Boxes &g, const Start &start, int in
         in_box >>= g.shift[axis];
         inside = inside && at[axis] < g.out_extents[axis];
     }
-    return inside ? ((at[3] * g.out_extents[2] + at[2]) * g.out_extents[1] + at[1]) * g.out_extents[0] + at[0] : -1;
+    int line = (at[3] * g.out_extents[2] + at[2]) * (square * g.out_extents[1]) + square * at[1] + start.y;
+    return inside ? line * (square * g.out_extents[0]) + square * at[0] + start.x : -1;
 }
 
 // A step of the depth: 64 channels of a tap.

@@ -26,7 +26,7 @@ mod argument {
             dilation: [i32; 3],
             /// Steps of 64 channels of a tap.
             chunks: i32,
-            /// Columns of the result.
+            /// Columns of the result: of one pixel of a square, if it has squares.
             columns: i32,
             /// Tiles in a row of tiles, and all of them.
             across: i32,
@@ -167,12 +167,12 @@ impl Boxes {
             padding: all_summed(self.padding)?,
             dilation: all_summed(self.dilation)?,
             chunks: summed(self.chunks())?,
-            columns: summed(problem.result_columns())?,
+            columns: summed(problem.y_row)?,
             across: summed(across)?,
             tiles: summed(self.number() * across)?,
             splits: summed(splits)?,
             // A box may reach beyond the last result, by less than its own extent.
-            rows: summed(problem.rows)?,
+            rows: summed(problem.result.shape.rows())?,
         })
     }
 

@@ -21,7 +21,7 @@ mod wgmma;
 
 use std::sync::Arc;
 
-use kinora_graph::Op;
+use kinora_graph::{DType, Op, TensorType, op::Conv};
 
 use self::{normalised::Normalised, problem::Problem};
 use super::{Call, Implementation, KernelSet, Offer, Source, epilogue};
@@ -93,8 +93,10 @@ fn products(
         let list = if offer.is_estimated_well() { &mut timed } else { &mut doubtful };
         list.push((time, Box::new(offer)));
     }
-    for (time, offer) in mma::offers(&problem, chip) {
-        timed.push((time, Box::new(offer)));
+    if !problem.subpixel {
+        for (time, offer) in mma::offers(&problem, chip) {
+            timed.push((time, Box::new(offer)));
+        }
     }
     by_time(&mut timed);
     timed.truncate(10);
@@ -106,6 +108,12 @@ fn products(
             true => timed.push((0.0, Box::new(offer))),
             false => doubtful.push((time, Box::new(offer))),
         }
+    }
+    if problem.subpixel {
+        by_time(&mut timed);
+        offers.extend(timed.into_iter().chain(doubtful).map(|(_, offer)| offer));
+        offers.push(Box::new(naive::Naive { problem }));
+        return offers;
     }
     // Those for few columns or little depth, which are seldom far behind.
     if let Some((time, offer)) = resident::offer(&problem, chip) {
@@ -124,6 +132,14 @@ fn products(
     }
     offers.extend(library::offers(&problem, libraries));
     offers
+}
+
+/// Whether a sub-pixel convolution has a fast kernel on a chip: tiles of its filters have columns of one pixel each.
+pub fn has_subpixel(op: &Conv, inputs: &[&TensorType], chip: &Chip) -> bool {
+    let [x, weight, ..] = inputs else { return false };
+    let half = matches!(x.dtype, DType::F16 | DType::BF16) && x.dtype == weight.dtype;
+    let (columns, channels) = (weight.shape[0] / op.pixels(), weight.shape[4]);
+    chip.architecture.is_hopper() && half && columns.is_multiple_of(64) && channels.is_multiple_of(8)
 }
 
 /// Sorts offers by the time that they are expected to take.

@@ -30,7 +30,8 @@ unsafe impl Implementation for Naive {
             .with("A_TYPE", type_name(problem.a.dtype))
             .with("B_TYPE", type_name(problem.b.dtype))
             .with("CONVOLUTION", bool_constant(problem.window.is_some()))
-            .with("GATED", bool_constant(problem.gate.is_some()));
+            .with("GATED", bool_constant(problem.gate.is_some()))
+            .with("SUBPIXEL", bool_constant(problem.subpixel));
         let kernel = Kernel { generated: problem.epilogue().code(), ..kernel };
         let elements = problem.result.elements();
         let arguments = arguments![

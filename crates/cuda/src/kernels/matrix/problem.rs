@@ -79,6 +79,9 @@ pub(super) struct Problem {
     pub y_row: usize,
     /// What a convolution reads for a row.
     pub window: Option<Window>,
+    /// Whether it is a sub-pixel convolution: a row is a square of 2×2 pixels of the result, and `columns` are those of the four
+    /// pixels, one after another.
+    pub subpixel: bool,
     pub gate: Option<Activation>,
     pub stages: Vec<Stage>,
     /// Which operand is the bias, and which belong to the stages.
@@ -150,6 +153,7 @@ impl Problem {
             y_slice: 0,
             y_row: result.shape.channels(),
             window: None,
+            subpixel: false,
             gate,
             stages: stages.to_vec(),
             bias: bias.then_some(2),
@@ -166,7 +170,10 @@ impl Problem {
         let clips = x[0] / op.frames;
         let channels = x[3] / op.groups;
         let columns = dense.columns / op.groups;
+        let square = if op.subpixel { 2 } else { 1 };
         Some(Problem {
+            rows: dense.rows / op.pixels(),
+            subpixel: op.subpixel,
             a: Matrix { line: x[3], slice: channels, ..dense.a },
             b: Matrix { slice: columns * dense.depth, ..dense.b },
             columns,
@@ -176,7 +183,11 @@ impl Problem {
                 channels,
                 clips,
                 extents: [op.frames, x[1], x[2]],
-                out_extents: [result[0].checked_div(clips).unwrap_or(0), result[1], result[2]],
+                out_extents: [
+                    result[0].checked_div(clips).unwrap_or(0),
+                    result[1] / square,
+                    result[2] / square,
+                ],
                 kernel: op.kernel,
                 stride: op.stride,
                 padding: op.padding.map(|[before, _]| before),
@@ -214,6 +225,7 @@ impl Problem {
             y_slice: rows * columns,
             y_row: columns,
             window: None,
+            subpixel: false,
             gate: None,
             stages: Vec::new(),
             bias: None,
@@ -241,6 +253,11 @@ impl Problem {
     /// Columns of the result in a slice.
     pub fn result_columns(&self) -> usize {
         if self.gate.is_some() { self.columns / 2 } else { self.columns }
+    }
+
+    /// Whether tiles of so many columns have columns of one pixel of a square each.
+    pub fn splits_columns(&self, tile: usize) -> bool {
+        !self.subpixel || self.y_row.is_multiple_of(tile)
     }
 
     /// The most neighbouring columns, up to `most`, that can be stored and read as one everywhere.

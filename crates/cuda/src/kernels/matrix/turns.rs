@@ -105,7 +105,8 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, InTurns)>
         };
         Some((in_turns.expected_time(), in_turns))
     };
-    TILES.into_iter().filter_map(offer).collect()
+    let fits = |tile: &Tile| problem.splits_columns(tile.result_columns(problem));
+    TILES.into_iter().filter(fits).filter_map(offer).collect()
 }
 
 impl InTurns {
@@ -150,6 +151,7 @@ unsafe impl Implementation for InTurns {
         let kernel = Kernel::new(SOURCE_TURNS, "wgmma_in_turns")
             .with("TYPE", type_name(problem.a.dtype))
             .with("GATED", bool_constant(problem.gate.is_some()))
+            .with("SUBPIXEL", bool_constant(problem.subpixel))
             .with("TILE_ROWS", tile.rows)
             .with("TILE_COLUMNS", tile.columns)
             .with("STAGES", room.stages)

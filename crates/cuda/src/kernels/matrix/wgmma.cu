@@ -56,10 +56,10 @@ __device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap 
             u32 to = ring + slot.index * stage_bytes, barrier = full + 8 * slot.index;
             mbarrier_arrive_expect_tx(barrier, stage_bytes);
             tma_load_5d(to, map_a, barrier, step.chunk * tile_depth,
-                        start.at[0] + step.x * g.dilation[0] - g.padding[0],
-                        start.at[1] + step.y * g.dilation[1] - g.padding[1],
+                        start.at[0] + start.x + step.x * g.dilation[0] - g.padding[0],
+                        start.at[1] + start.y + step.y * g.dilation[1] - g.padding[1],
                         start.at[2] + step.t * g.dilation[2] - g.padding[2], start.at[3]);
-            tma_load_3d(to + a_bytes, map_b, barrier, step.chunk * tile_depth, step.tap, start.column);
+            tma_load_3d(to + a_bytes, map_b, barrier, step.chunk * tile_depth, step.tap, start.filter);
 #if GATED
             tma_load_3d(to + a_bytes + b_bytes / 2, map_b, barrier, step.chunk * tile_depth, step.tap,
                         g.columns + start.column);

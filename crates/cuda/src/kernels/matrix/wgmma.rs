@@ -86,7 +86,11 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Wgmma)> {
     }
     let multiprocessors = chip.multiprocessors as usize;
     let mut offers = Vec::new();
-    for tile in TILES.into_iter().filter(|tile| tile.shared_bytes() <= chip.shared_bytes as usize) {
+    let fits = |tile: &Tile| {
+        tile.shared_bytes() <= chip.shared_bytes as usize
+            && problem.splits_columns(tile.result_columns(problem))
+    };
+    for tile in TILES.into_iter().filter(fits) {
         let boxes = Boxes::of(problem, tile.rows);
         let whole = Wgmma { problem: problem.clone(), tile, boxes, blocks: Blocks::One, multiprocessors };
         let timed = |blocks| {
@@ -124,11 +128,12 @@ impl Wgmma {
     }
 
     /// Into how many parts the depth is split so that each multiprocessor has at most one: of at least four steps each. `None` if
-    /// that would be one part. Values and their gates lie apart here, and side by side where partial sums are added.
+    /// that would be one part. Values and their gates lie apart here, and side by side where partial sums are added, which knows no
+    /// squares of pixels either.
     fn split_that_fills(&self) -> Option<Blocks> {
         let steps = self.boxes.steps();
         let most = (self.multiprocessors / self.tiles()).min(steps / 4);
-        if self.problem.gate.is_some() || most < 2 {
+        if self.problem.gate.is_some() || self.problem.subpixel || most < 2 {
             return None;
         }
         // More parts would not make the longest shorter.
@@ -209,6 +214,7 @@ unsafe impl Implementation for Wgmma {
         let kernel = Kernel::new(SOURCE_WGMMA, "wgmma")
             .with("TYPE", type_name(problem.a.dtype))
             .with("GATED", bool_constant(problem.gate.is_some()))
+            .with("SUBPIXEL", bool_constant(problem.subpixel))
             .with("SPLIT", bool_constant(split))
             .with("CLUSTER", cluster)
             .with("TILE_ROWS", tile.rows)

@@ -18,6 +18,13 @@ fn convolutions() {
         (conv(|c| c.groups = 4), "f32[2,8,8,4] f32[8,1,3,3,1]", "f32[2,8,8,8]"),
         (Op::Conv(Conv::temporal(3, 4)), "f32[8,2,2,4] f32[6,3,1,1,4]", "f32[8,2,2,6]"),
         (Op::Conv(Conv::temporal(3, 4)), "f32[0,2,2,4] f32[6,3,1,1,4]", "f32[0,2,2,6]"),
+        (Op::Conv(Conv::subpixel()), "f16[2,7,8,4] f16[24,1,2,2,4]", "f16[2,14,16,6]"),
+        (Op::Conv(Conv::subpixel()), "f16[2,0,8,4] f16[24,1,2,2,4]", "f16[2,0,16,6]"),
+        (
+            Op::Conv(Conv { bias: true, epilogue: vec![Stage::AddChannels], ..Conv::subpixel() }),
+            "f16[2,7,8,4] f16[24,1,2,2,4] f32[6] f32[2,1,1,6]",
+            "f16[2,14,16,6]",
+        ),
         // No channels are one group of none.
         (conv(|_| ()), "f32[1,8,8,0] f32[6,1,3,3,0]", "f32[1,8,8,6]"),
     ]);
@@ -39,6 +46,20 @@ fn convolutions() {
             ("f32[1,8,8,4] f32[6,1,3,2,4]", "weight must be [6, 1, 3, 3, 4], got [6, 1, 3, 2, 4]"),
         ],
     ));
+    let subpixel = |change: fn(&mut Conv)| {
+        let mut conv = Conv::subpixel();
+        change(&mut conv);
+        Op::Conv(conv)
+    };
+    let fixed = "a sub-pixel convolution has windows of 2×2, a padding of 1, no steps and one group";
+    refuse(&[
+        (subpixel(|_| ()), "f32[2,7,8,4] f32[6,1,2,2,4]", "filters (6) must be a multiple of 4"),
+        (subpixel(|c| c.kernel = [1, 3, 3]), "f32[2,7,8,4] f32[8,1,3,3,4]", fixed),
+        (subpixel(|c| c.padding[1] = [1, 0]), "f32[2,7,8,4] f32[8,1,2,2,4]", fixed),
+        (subpixel(|c| c.stride[2] = 2), "f32[2,7,8,4] f32[8,1,2,2,4]", fixed),
+        (subpixel(|c| c.dilation[1] = 2), "f32[2,7,8,4] f32[8,1,2,2,4]", fixed),
+        (subpixel(|c| c.groups = 2), "f32[2,7,8,4] f32[8,1,2,2,2]", fixed),
+    ]);
     let [x, empty] = ["f32[1,8,8,4] f32[6,1,3,3,4]", "f32[0,8,8,4] f32[6,1,3,3,4]"];
     refuse(&[
         (conv(|c| c.groups = 0), x, "groups must be at least 1"),

@@ -94,6 +94,14 @@ impl Choices {
         let [kernel, stride, dilation] = [self.modest(1), self.modest(1), self.modest(1)];
         let (groups, frames) = (self.near(1), self.near(1));
         let padding = [self.modest(0), self.modest(0), self.modest(0)];
+        let subpixel = self.flag();
+        // The attributes of a sub-pixel convolution do not come by chance.
+        let fixed = if subpixel && self.flag() { Some(Conv::subpixel()) } else { None };
+        let [kernel, stride, dilation] = fixed
+            .as_ref()
+            .map_or([kernel, stride, dilation], |conv| [conv.kernel, conv.stride, conv.dilation]);
+        let (padding, groups) = fixed.as_ref().map_or((padding, groups), |conv| (conv.padding, conv.groups));
+        let group_out = if fixed.is_some() { group_out.wrapping_mul(4) } else { group_out };
         let [channels, out] = [group_channels, group_out].map(|n| n.wrapping_mul(groups));
         let mut operands = vec![
             self.ty(&[images, height, width, channels]),
@@ -108,7 +116,18 @@ impl Choices {
         let (epilogue, more) = self.epilogue(&[images, height, width, out]);
         operands.extend(more);
         (
-            Op::Conv(Conv { kernel, stride, padding, dilation, groups, frames, bias, prologue, epilogue }),
+            Op::Conv(Conv {
+                kernel,
+                stride,
+                padding,
+                dilation,
+                groups,
+                frames,
+                subpixel,
+                bias,
+                prologue,
+                epilogue,
+            }),
             operands,
         )
     }
