@@ -8,6 +8,8 @@
 //! prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is a failure. `kinora bench live` measures the same networks
 //! in turns with PyTorch.
 
+#[path = "../support/layers.rs"]
+mod layers;
 #[path = "../support/tuner.rs"]
 mod tuner;
 
@@ -19,16 +21,12 @@ use kinora_bench::{
     cases::{LiveNetworks, inputs_by_name},
     exit_code, gpu_if_any, median, percentile, write_json,
 };
-use kinora_cuda::{CudaOptions, LoadOptions, Planned, Program, cupti::Cupti, driver::Device, tuning::Tuner};
+use kinora_cuda::{CudaOptions, LoadOptions, Planned, driver::Device, tuning::Tuner};
 use kinora_graph::{DType, Graph, Phase};
 use kinora_models::{
     networks::{frame::Start, vae::Pixels},
     presets::ImagePreset,
     synthetic::Synthetic,
-};
-use kinora_profile::{
-    Profiler,
-    groups::{By, groups},
 };
 use serde_json::{Value, json};
 
@@ -83,28 +81,6 @@ impl Arguments {
     }
 }
 
-/// Where the time of a step goes, by kernel and by layer, in microseconds.
-fn profiled(program: &mut Program, runs: usize, layers: usize) -> Result<Value, Failure> {
-    let profiler = Profiler::on();
-    program.profile(&profiler, "frame", Cupti::find().ok())?;
-    for _ in 0..runs {
-        program.replay()?;
-    }
-    program.profile(&Profiler::off(), "", None)?;
-    let profile = profiler.profile();
-    let table = |by: By| -> Vec<Value> {
-        let mut rows = groups(&profile, by);
-        rows.sort_by_key(|row| std::cmp::Reverse(row.nanoseconds));
-        let row = |row: &kinora_profile::groups::Group| {
-            let microseconds = row.nanoseconds as f64 / runs as f64 / 1e3;
-            println!("    {microseconds:>9.1} µs  {}", row.name);
-            json!({"name": row.name, "microseconds": microseconds})
-        };
-        rows.iter().take(layers).map(row).collect()
-    };
-    Ok(json!({"kernels": table(By::Kernel), "layers": table(By::Layer)}))
-}
-
 fn measure(
     device: &Device,
     (name, graph): (&str, &Graph),
@@ -140,7 +116,7 @@ fn measure(
     );
     let profile = match arguments.layers {
         0 => Value::Null,
-        layers => profiled(&mut program, 20, layers)?,
+        layers => layers::profiled(&mut program, 20, layers)?,
     };
     Ok(json!({
         "case": name, "p50_ms": p50, "p99_ms": p99, "least_ms": times.first(), "tflop": flops as f64 / 1e12,

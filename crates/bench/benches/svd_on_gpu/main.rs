@@ -2,9 +2,12 @@
 //!
 //! Options after `--`: patterns, one of which a network's name must contain, `--frames N`, `--height N`, `--width N`, `--chunk N`
 //! (frames that are decoded together), `--kernels fused|baseline`, `--tuning off|auto|all|ours|vendor` (how kernels
-//! are chosen), `--replays N`, `--json FILE`. Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is
+//! are chosen), `--replays N`, `--layers N` (how many of the slowest layers are listed), `--json FILE`. The photo's encoder is measured in
+//! f32 as well, as the model asks. Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is
 //! a failure.
 
+#[path = "../support/layers.rs"]
+mod layers;
 #[path = "../support/svd.rs"]
 mod svd;
 #[path = "../support/tuner.rs"]
@@ -37,6 +40,7 @@ struct Arguments {
     svd: SvdOptions,
     chunk: usize,
     replays: usize,
+    layers: usize,
 }
 
 impl Arguments {
@@ -46,6 +50,7 @@ impl Arguments {
             svd: SvdOptions::take(&mut line)?,
             chunk: line.option_or("--chunk", 2)?,
             replays: line.option_or("--replays", 10)?,
+            layers: line.option_or("--layers", 0)?,
             filter: line.rest()?,
         })
     }
@@ -65,6 +70,7 @@ impl Arguments {
             ("unet", self.svd.denoiser(STEPS)?),
             ("clip", clip_vision::encoder(&ClipVisionConfig::svd(), 1, dtype)?),
             ("encode", vae::encoder(&vae, &Encode { images: 1, height, width, dtype })?),
+            ("encode in f32", vae::encoder(&vae, &Encode { images: 1, height, width, dtype: DType::F32 })?),
             ("decode", vae::decoder(&vae, &decode)?),
         ];
         Ok(networks.into_iter().filter(|(name, _)| self.filter.chooses(name)).collect())
@@ -117,13 +123,17 @@ fn measure(
         compiled.seconds,
         program.launches(Phase::Step),
     );
-    Ok(json!({
+    let mut result = json!({
         "network": name, "milliseconds": times, "median_ms": median, "tflop": flops as f64 / 1e12,
         "tflop_per_s": flops as f64 / median / 1e9, "planned_bytes": memory.planned,
         "driver_bytes": memory.driver, "tuned_in_s": tuned_in, "planned_in_s": planned_in, "loaded_in_s": loaded_in,
         "kernels_compiled": compiled.compiled, "kernels_kept": compiled.cached, "compiled_in_s": compiled.seconds,
         "first_run_s": first_in, "launches": program.launches(Phase::Step), "finite": finite,
-    }))
+    });
+    if arguments.layers > 0 {
+        result["profile"] = layers::profiled(&mut program, 3, arguments.layers)?;
+    }
+    Ok(result)
 }
 
 fn run() -> Result<(), Failure> {
