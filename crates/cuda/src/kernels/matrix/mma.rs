@@ -28,14 +28,19 @@ struct Tile {
     efficiency: f64,
 }
 
-const TILES: [Tile; 6] = [
+const TILES: [Tile; 7] = [
     Tile { rows: 128, columns: 128, warps: [2, 2], blocks: [2, 2], efficiency: 0.9 },
     Tile { rows: 256, columns: 128, warps: [4, 2], blocks: [1, 1], efficiency: 0.95 },
     Tile { rows: 128, columns: 160, warps: [4, 2], blocks: [1, 1], efficiency: 0.85 },
     Tile { rows: 128, columns: 64, warps: [2, 2], blocks: [3, 2], efficiency: 0.75 },
     Tile { rows: 64, columns: 64, warps: [2, 2], blocks: [4, 4], efficiency: 0.55 },
     Tile { rows: 32, columns: 64, warps: [1, 4], blocks: [4, 4], efficiency: 0.3 },
+    Tile { rows: 128, columns: NARROW, warps: [4, 1], blocks: [6, 4], efficiency: 0.4 },
 ];
+
+/// The columns of the tile for few of them, as the last convolution of an autoencoder or a UNet has: of a wider tile most sums would
+/// be of no use.
+const NARROW: usize = 16;
 
 impl Tile {
     fn threads(&self) -> usize {
@@ -91,7 +96,8 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Mma)> {
     let steps = problem.depth.div_ceil(TILE_DEPTH);
     let mut found: Vec<(f64, Mma)> = Vec::new();
     for tile in TILES {
-        if tile.shared_bytes(stages) > chip.shared_bytes as usize {
+        let wasteful = tile.columns == NARROW && problem.columns > NARROW;
+        if wasteful || tile.shared_bytes(stages) > chip.shared_bytes as usize {
             continue;
         }
         for splits in [1, 2, 4, 8, 16] {

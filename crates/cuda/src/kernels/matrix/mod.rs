@@ -81,7 +81,10 @@ fn products(
     let Some(problem) = Problem::of(call).map(Arc::new) else { return Vec::new() };
     // A tile of a depthwise convolution would be empty but for a column.
     let depthwise = problem.slices > 1 && problem.window.is_some() && problem.columns < 8;
-    if set == KernelSet::Baseline || depthwise {
+    // A few products for each result cost less than to bring them to the tensor cores: a convolution over the frames of an RGB
+    // image has nine.
+    let few = problem.window.is_some() && problem.columns < 8 && problem.depth < 16;
+    if set == KernelSet::Baseline || depthwise || few {
         return vec![Box::new(naive::Naive { problem })];
     }
     let mut offers: Vec<Box<dyn Implementation>> = Vec::new();
