@@ -4,34 +4,42 @@
 // A block has QUERY_TILE queries, a warp WARP_ROWS of them (16 or 32). It walks the keys by tiles of KEY_TILE, in
 // STAGES shared buffers: with two, the next tile arrives while this one is worked on. Heads too wide for the registers
 // are cut: a block sums VALUE_SLICE channels of the values, a multiple of 16, and the scores are made for each slice
-// anew.
+// anew. Products of f32 are three of tf32.
 #include "specialisation.cuh"
 #include "grid.cuh"
 #include "attention.cuh"
 #include "matrix.cuh"
 
 constexpr int DEPTH = (HEAD_DIM + 15) / 16 * 16;
+// Whether elements are f32, and multiplied in two parts.
+constexpr bool IN_PARTS = sizeof(ELEMENT) == 4;
+// Elements of 16 bytes, and of a step of the matrix instructions' depth.
+constexpr int PIECE = Wide<ELEMENT>::count, STEP = 2 * PIECE;
 constexpr int SLICES = (DEPTH + VALUE_SLICE - 1) / VALUE_SLICE;
 constexpr int WARPS = QUERY_TILE / WARP_ROWS, THREADS = 32 * WARPS, ROW_TILES = WARP_ROWS / 16;
-constexpr int KEY_STEPS = DEPTH / 16, KEY_COLUMNS = KEY_TILE / 8, VALUE_COLUMNS = VALUE_SLICE / 8;
+constexpr int KEY_STEPS = DEPTH / STEP, KEY_COLUMNS = KEY_TILE / 8, VALUE_COLUMNS = VALUE_SLICE / 8;
 // Elements of a row in shared memory. An odd number of 16-byte pieces puts eight rows on different banks.
-constexpr int ROW = DEPTH + 8, VALUE_ROW = VALUE_SLICE + 8;
-constexpr int QUERY_BYTES = QUERY_TILE * ROW * 2, KEY_BYTES = KEY_TILE * ROW * 2;
-constexpr int STAGE_BYTES = KEY_BYTES + KEY_TILE * VALUE_ROW * 2;
+constexpr int ROW = DEPTH + PIECE, VALUE_ROW = VALUE_SLICE + PIECE;
+constexpr int BYTES = sizeof(ELEMENT), ROW_BYTES = ROW * BYTES;
+constexpr int QUERY_BYTES = QUERY_TILE * ROW_BYTES, KEY_BYTES = KEY_TILE * ROW_BYTES;
+constexpr int STAGE_BYTES = KEY_BYTES + KEY_TILE * VALUE_ROW * BYTES;
 // Whether the queries stay in registers, or are read from shared memory for each tile of keys.
-constexpr bool HELD_QUERIES = KEY_STEPS * ROW_TILES <= 8;
+constexpr bool HELD_QUERIES = !IN_PARTS && KEY_STEPS * ROW_TILES <= 8;
+// Whether rows that are not numbers are done again, by the plain routine.
+constexpr bool AGAIN = IN_PARTS || MASK != MASK_NONE;
 
 // Copies rows `first` to `first + ROWS` of an operand, of WIDTH channels, and zeros for rows from `end` on and channels
 // from `channels` on.
 template <int ROWS, int WIDTH, int TO_ROW>
 __device__ __forceinline__ void copy_rows(u32 to, const ELEMENT *from, i64 step, i32 first, i32 end, int channels) {
-    constexpr int PIECES = WIDTH / 8;
-#pragma unroll
+    constexpr int PIECES = WIDTH / PIECE, TURNS = (ROWS * PIECES + THREADS - 1) / THREADS;
+    // The addresses of too many copies would not fit the registers.
+#pragma unroll(IN_PARTS ? 1 : TURNS)
     for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
-        int row = i / PIECES, channel = i % PIECES * 8;
+        int row = i / PIECES, channel = i % PIECES * PIECE;
         bool there = first + row < end && channel < channels;
         const ELEMENT *source = there ? from + (first + row) * step + channel : from;
-        cp_async_16(to + (row * TO_ROW + channel) * 2, source, there);
+        cp_async_16(to + (row * TO_ROW + channel) * BYTES, source, there);
     }
 }
 
@@ -87,16 +95,16 @@ extern "C" __global__ void BOUNDS flash(const ELEMENT *q, const ELEMENT *k, cons
     __syncthreads();
 
     // Addresses that each thread gives for an operand of a matrix instruction.
-    const u32 query_row = queries_at + ((warp * WARP_ROWS + lane % 16) * ROW + lane / 16 * 8) * 2;
-    const u32 key_row = stages_at + ((lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * 8) * 2;
-    const u32 value_row = stages_at + KEY_BYTES + ((lane / 8 % 2 * 8 + lane % 8) * VALUE_ROW + lane / 16 * 8) * 2;
+    const u32 query_row = queries_at + ((warp * WARP_ROWS + lane % 16) * ROW + lane / 16 * PIECE) * BYTES;
+    const u32 key_row = stages_at + ((lane / 16 * 8 + lane % 8) * ROW + lane / 8 % 2 * PIECE) * BYTES;
+    const u32 value_row = stages_at + KEY_BYTES + ((lane / 8 % 2 * 8 + lane % 8) * VALUE_ROW + lane / 16 * 8) * BYTES;
     u32 held[HELD_QUERIES ? ROW_TILES : 1][HELD_QUERIES ? KEY_STEPS : 1][4];
     if constexpr (HELD_QUERIES) {
 #pragma unroll
         for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
             for (int step = 0; step < KEY_STEPS; step++)
-                ldmatrix_x4(held[m][step], query_row + (m * 16 * ROW + step * 16) * 2);
+                ldmatrix_x4(held[m][step], query_row + (m * 16 * ROW + step * STEP) * BYTES);
     }
 
     // This thread's rows are lane / 4 and the one 8 further of each tile of 16: [row tile][half].
@@ -140,28 +148,21 @@ extern "C" __global__ void BOUNDS flash(const ELEMENT *q, const ELEMENT *k, cons
             for (int n = 0; n < KEY_COLUMNS; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) scores[m][n][i] = 0.0f;
-#pragma unroll
+#pragma unroll(IN_PARTS ? 1 : KEY_STEPS)
         for (int step = 0; step < KEY_STEPS; step++) {
-            u32 a[ROW_TILES][4];
+            MmaRows<ELEMENT> a[ROW_TILES];
 #pragma unroll
             for (int m = 0; m < ROW_TILES; m++) {
-                if constexpr (HELD_QUERIES) {
-#pragma unroll
-                    for (int i = 0; i < 4; i++) a[m][i] = held[m][step][i];
-                } else {
-                    ldmatrix_x4(a[m], query_row + (m * 16 * ROW + step * 16) * 2);
-                }
+                if constexpr (HELD_QUERIES)
+                    a[m].set(held[m][step]);
+                else
+                    a[m].load(query_row + (m * 16 * ROW + step * STEP) * BYTES);
             }
 #pragma unroll
             for (int n = 0; n < KEY_COLUMNS; n += 2) {
                 u32 b[4];
-                ldmatrix_x4(b, key_row + stage + (n * 8 * ROW + step * 16) * 2);
-                const u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
-#pragma unroll
-                for (int m = 0; m < ROW_TILES; m++) {
-                    mma_m16n8k16<ELEMENT>(scores[m][n], a[m], left);
-                    mma_m16n8k16<ELEMENT>(scores[m][n + 1], a[m], right);
-                }
+                ldmatrix_x4(b, key_row + stage + (n * 8 * ROW + step * STEP) * BYTES);
+                multiply_add(scores, n, a, b);
             }
         }
 
@@ -219,86 +220,97 @@ extern "C" __global__ void BOUNDS flash(const ELEMENT *q, const ELEMENT *k, cons
                 }
             }
 
-            // A sum's two neighbouring tiles of 8 columns have the layout of an operand of 16.
+            // A sum's two neighbouring tiles of 8 columns have the layout of an operand of 16. One of them has that of an
+            // operand of 8, if keys are taken in another order: even ones first. So are the rows of the values then.
 #pragma unroll
-        for (int step = 0; step < KEY_TILE / 16; step++) {
-            u32 a[ROW_TILES][4];
+        for (int step = 0; step < KEY_TILE / STEP; step++) {
+            MmaRows<ELEMENT> a[ROW_TILES];
 #pragma unroll
-            for (int m = 0; m < ROW_TILES; m++)
+            for (int m = 0; m < ROW_TILES; m++) {
+                u32 words[4];
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    const float(&weights)[4] = scores[m][2 * step + i / 2];
-                    a[m][i] = pack2<ELEMENT>(weights[i % 2 * 2], weights[i % 2 * 2 + 1]);
+                    if constexpr (IN_PARTS) {
+                        words[i] = bits_of(scores[m][step][i % 2 * 2 + i / 2]);
+                    } else {
+                        const float(&weights)[4] = scores[m][2 * step + i / 2];
+                        words[i] = pack2<ELEMENT>(weights[i % 2 * 2], weights[i % 2 * 2 + 1]);
+                    }
                 }
+                a[m].set(words);
+            }
 #pragma unroll
             for (int n = 0; n < VALUE_COLUMNS; n += 2) {
                 u32 b[4];
-                ldmatrix_x4_trans(b, value_row + stage + (step * 16 * VALUE_ROW + n * 8) * 2);
-                const u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
+                if constexpr (IN_PARTS) {
+                    const u32 *values = reinterpret_cast<const u32 *>(shared + QUERY_BYTES + stage + KEY_BYTES) +
+                                        (step * STEP + lane % 4 * 2) * VALUE_ROW + n * 8 + lane / 4;
 #pragma unroll
-                for (int m = 0; m < ROW_TILES; m++) {
-                    mma_m16n8k16<ELEMENT>(sums[m][n], a[m], left);
-                    mma_m16n8k16<ELEMENT>(sums[m][n + 1], a[m], right);
+                    for (int i = 0; i < 4; i++) b[i] = values[i % 2 * VALUE_ROW + i / 2 * 8];
+                } else {
+                    ldmatrix_x4_trans(b, value_row + stage + (step * STEP * VALUE_ROW + n * 8) * BYTES);
                 }
+                multiply_add(sums, n, a, b);
             }
         }
     }
 
     // The result goes through the warp's own rows of the query tile, to be written 16 bytes at a time.
     __syncwarp();
-#if MASK != MASK_NONE
-    // Rows with a NaN, a bit for each thread that holds a part.
-    u32 nan_rows[ROW_TILES][2];
-#endif
+    // Rows with a NaN, and those of f32 with an infinity: a bit for each thread that holds a part.
+    u32 wrong_rows[ROW_TILES][2];
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const float sum = quad_sum(total[m][half]);
             const float factor = sum == 0.0f ? 1.0f : 1.0f / sum;
-            u8 *row = shared + (warp * WARP_ROWS + m * 16 + half * 8 + lane / 4) * ROW * 2;
-            bool nan = false;
+            u8 *row = shared + (warp * WARP_ROWS + m * 16 + half * 8 + lane / 4) * ROW_BYTES;
+            bool wrong = false;
 #pragma unroll
             for (int n = 0; n < VALUE_COLUMNS; n++) {
                 float first = sums[m][n][2 * half] * factor, second = sums[m][n][2 * half + 1] * factor;
-                nan = nan || first != first || second != second;
-                *reinterpret_cast<u32 *>(row + (n * 8 + lane % 4 * 2) * 2) = pack2<ELEMENT>(first, second);
+                if constexpr (IN_PARTS) {
+                    wrong = wrong || !is_finite(first) || !is_finite(second);
+                    store_pair(reinterpret_cast<float *>(row) + n * 8 + lane % 4 * 2, first, second);
+                } else {
+                    wrong = wrong || first != first || second != second;
+                    *reinterpret_cast<u32 *>(row + (n * 8 + lane % 4 * 2) * 2) = pack2<ELEMENT>(first, second);
+                }
             }
-#if MASK != MASK_NONE
-            nan_rows[m][half] = __ballot_sync(0xffffffffu, nan);
-#endif
+            if constexpr (AGAIN) wrong_rows[m][half] = __ballot_sync(0xffffffffu, wrong);
         }
     __syncwarp();
-    constexpr int PIECES = VALUE_SLICE / 8;
+    constexpr int PIECES = VALUE_SLICE / PIECE;
 #pragma unroll
     for (int i = lane; i < WARP_ROWS * PIECES; i += 32) {
-        const int row = warp * WARP_ROWS + i / PIECES, channel = i % PIECES * 8;
+        const int row = warp * WARP_ROWS + i / PIECES, channel = i % PIECES * PIECE;
         if (first_query + row < problem.queries && first_channel + channel < HEAD_DIM)
             *reinterpret_cast<uint4 *>(y + (first_query + row) * problem.y.step + channel) =
-                *reinterpret_cast<const uint4 *>(shared + (row * ROW + channel) * 2);
+                *reinterpret_cast<const uint4 *>(shared + (row * ROW + channel) * BYTES);
     }
 
-#if MASK != MASK_NONE
-    // A weight of zero times a NaN or an infinity of a hidden key's value is a NaN that does not belong here. Such rows
-    // are rare: they are done again, one by one, without their hidden keys.
-    __syncwarp();
+    // A weight of zero times a NaN or an infinity of a hidden key's value is a NaN that does not belong here, and an
+    // infinity has no two parts. Such rows are rare: they are done again, one by one, without their hidden keys.
+    if constexpr (AGAIN) {
+        __syncwarp();
 #pragma unroll
-    for (int m = 0; m < ROW_TILES; m++)
+        for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
-        for (int half = 0; half < 2; half++)
-            for (u32 rest = nan_rows[m][half]; rest != 0;) {
-                const int row = (__ffs(rest) - 1) / 4;
-                rest &= ~(0xfu << 4 * row);
-                const i32 query = first_query + warp * WARP_ROWS + m * 16 + half * 8 + row;
-                if (query >= problem.queries) continue;
-                constexpr int LAST = HEAD_DIM - (SLICES - 1) * VALUE_SLICE;
-                const ELEMENT *own_q = q + query * problem.q.step;
-                ELEMENT *own_y = y + query * problem.y.step;
-                const MASK_TYPE *own_mask = mask_row(mask, problem, sequence, query);
-                if (first_channel + VALUE_SLICE <= HEAD_DIM)
-                    attend<VALUE_SLICE>(own_q, k, v, own_mask, own_y, problem, query, length);
-                else
-                    attend<LAST>(own_q, k, v, own_mask, own_y, problem, query, length);
-            }
-#endif
+            for (int half = 0; half < 2; half++)
+                for (u32 rest = wrong_rows[m][half]; rest != 0;) {
+                    const int row = (__ffs(rest) - 1) / 4;
+                    rest &= ~(0xfu << 4 * row);
+                    const i32 query = first_query + warp * WARP_ROWS + m * 16 + half * 8 + row;
+                    if (query >= problem.queries) continue;
+                    constexpr int LAST = HEAD_DIM - (SLICES - 1) * VALUE_SLICE;
+                    const ELEMENT *own_q = q + query * problem.q.step;
+                    ELEMENT *own_y = y + query * problem.y.step;
+                    const MASK_TYPE *own_mask = mask_row(mask, problem, sequence, query);
+                    if (first_channel + VALUE_SLICE <= HEAD_DIM)
+                        attend<VALUE_SLICE>(own_q, k, v, own_mask, own_y, problem, query, length);
+                    else
+                        attend<LAST>(own_q, k, v, own_mask, own_y, problem, query, length);
+                }
+    }
 }

@@ -13,6 +13,8 @@ const SOURCE: Source = Source { path: "attention/flash.cu", text: include_str!("
 
 /// The widest head. A wider one leaves no room for its keys beside its queries in shared memory.
 const WIDEST: usize = 512;
+/// The same for f32, whose parts leave no registers for the sums of a wider one.
+const WIDEST_IN_PARTS: usize = 160;
 /// The most channels of the values that a warp sums: 128 registers of each thread.
 const WIDEST_SLICE: usize = 256;
 
@@ -37,17 +39,21 @@ impl Flash {
     pub(super) fn offered(problem: &Arc<Problem>, chip: &Chip) -> Vec<Flash> {
         let turing = chip.architecture < Architecture::AMPERE;
         let depth = problem.op.head_dim.next_multiple_of(16);
-        // Turing has no matrix instructions for bf16.
-        let typed = !(turing && problem.dtype(0) == DType::BF16);
-        if !problem.is_wide() || !problem.scale_can_wait() || !typed || depth > WIDEST {
+        // Turing has matrix instructions for f16 alone.
+        let typed = !turing || problem.dtype(0) == DType::F16;
+        let in_parts = !problem.is_half();
+        let widest = if in_parts { WIDEST_IN_PARTS } else { WIDEST };
+        if !problem.is_wide() || !problem.scale_can_wait() || !typed || depth > widest {
             return Vec::new();
         }
         let slice = depth.div_ceil(depth.div_ceil(WIDEST_SLICE)).next_multiple_of(16);
         // A copy on Turing is over before the next instruction: a second buffer would hold it for nothing. Its products of
         // half the depth need more registers, too, and leave none for the scores of many keys beside wide sums.
+        // Nor do two parts of each weight.
         let buffers: &[(usize, usize)] = match (turing, slice) {
             (true, 193..) => &[(16, 1)],
             (true, _) => &[(64, 1), (32, 1), (16, 1)],
+            (false, _) if in_parts => &[(32, 2), (32, 1), (16, 1)],
             (false, _) => &[(64, 2), (32, 2), (32, 1), (16, 1)],
         };
         // Warps of 32 rows read each key for twice the products, if their sums fit the registers; masks take some too.
@@ -78,9 +84,10 @@ impl Flash {
 
     /// Shared memory of a block: rows are padded by 16 bytes, against conflicts of banks.
     fn shared_bytes(&self) -> usize {
-        let row = self.depth() + 8;
-        let stage = self.key_tile * (row + self.slice + 8);
-        2 * (self.query_tile * row + self.stages * stage)
+        let size = self.problem.dtype(0).size();
+        let row = self.depth() + 16 / size;
+        let stage = self.key_tile * (row + self.slice + 16 / size);
+        size * (self.query_tile * row + self.stages * stage)
     }
 
     /// Channels of a head in shared memory.

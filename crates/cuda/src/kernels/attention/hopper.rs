@@ -48,6 +48,7 @@ impl Hopper {
         if !chip.architecture.is_hopper()
             || !plain
             || !mappable
+            || !problem.is_half()
             || !problem.is_wide()
             || !problem.scale_can_wait()
             || head_dim > WIDEST

@@ -7,10 +7,11 @@ mod problem;
 mod temporal;
 #[cfg(test)]
 mod tests;
+mod wide;
 
 use std::sync::Arc;
 
-use self::{flash::Flash, hopper::Hopper, plain::Plain, problem::Problem, temporal::Temporal};
+use self::{flash::Flash, hopper::Hopper, plain::Plain, problem::Problem, temporal::Temporal, wide::Wide};
 use super::{Call, Family, Implementation, KernelSet};
 use crate::Chip;
 
@@ -24,6 +25,7 @@ fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn 
     if set == KernelSet::Fused {
         offered.extend(Temporal::offered(&problem, chip).map(|temporal| Box::new(temporal) as _));
         offered.extend(Hopper::offered(&problem, chip).into_iter().map(|hopper| Box::new(hopper) as _));
+        offered.extend(Wide::offered(&problem, chip).into_iter().map(|wide| Box::new(wide) as _));
         offered.extend(Flash::offered(&problem, chip).into_iter().map(|flash| Box::new(flash) as _));
     }
     offered.push(Box::new(Plain { problem }));

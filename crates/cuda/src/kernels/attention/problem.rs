@@ -84,11 +84,16 @@ impl Problem {
         self.extents.batch * self.extents.positions * self.op.heads
     }
 
-    /// Whether q, k and v have one 16-bit type, and every head of every row begins at a multiple of 16 bytes.
+    /// Whether elements of the queries have 16 bits.
+    pub(super) fn is_half(&self) -> bool {
+        matches!(self.dtype(0), DType::F16 | DType::BF16)
+    }
+
+    /// Whether q, k and v have one type, and every head of every row begins at a multiple of 16 bytes.
     pub(super) fn is_wide(&self) -> bool {
         let dtype = self.dtype(0);
-        let whole = |channels: usize| channels.is_multiple_of(8);
-        matches!(dtype, DType::F16 | DType::BF16)
+        let whole = |channels: usize| channels.is_multiple_of(16 / dtype.size());
+        (self.is_half() || dtype == DType::F32)
             && whole(self.op.head_dim)
             && (0..3).all(|i| self.dtype(i) == dtype && whole(self.channels(i)) && whole(self.op.offsets[i]))
     }

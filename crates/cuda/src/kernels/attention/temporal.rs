@@ -34,11 +34,8 @@ impl Temporal {
         // A thread holds half a word of each tile for every channel, and of keys, values and queries.
         let registers = (query_tiles + 2 * key_tiles) * problem.op.head_dim.next_multiple_of(64) / 4;
         let fits = query_tiles <= 2 && key_tiles <= 2 && registers <= 128;
-        (problem.is_wide() && problem.scale_can_wait() && typed && fits).then(|| Temporal {
-            problem: problem.clone(),
-            query_tiles,
-            key_tiles,
-        })
+        (problem.is_half() && problem.is_wide() && problem.scale_can_wait() && typed && fits)
+            .then(|| Temporal { problem: problem.clone(), query_tiles, key_tiles })
     }
 }
 

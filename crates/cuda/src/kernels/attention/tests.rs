@@ -119,7 +119,9 @@ fn short_sequences_stay_in_registers_and_long_ones_go_by_blocks() {
 #[test]
 fn what_the_tensor_cores_cannot_take_is_left_to_the_plain_kernel() {
     let plain = |case: Case, architecture| assert_eq!(case.names(architecture), ["plain"]);
-    plain(Case::positions(DType::F32, [1, 64, 2, 64]), HOPPER);
+    plain(Case::positions(DType::F32, [1, 64, 2, 64]), Architecture::TURING);
+    plain(Case::positions(DType::F32, [1, 64, 2, 62]), HOPPER);
+    plain(Case::positions(DType::F32, [1, 64, 1, 516]), HOPPER);
     plain(Case::positions(DType::F16, [1, 64, 2, 12]), HOPPER);
     plain(Case::positions(DType::F16, [1, 64, 1, 520]), HOPPER);
     plain(Case::positions(DType::BF16, [1, 64, 2, 64]), Architecture::TURING);
@@ -159,6 +161,58 @@ fn a_block_fits_every_chip() {
             }
         }
     }
+}
+
+#[test]
+fn f32_goes_to_the_tensor_cores_in_two_parts() {
+    for architecture in Architecture::TESTED.into_iter().filter(|&tested| tested >= Architecture::AMPERE) {
+        let chip = Chip::typical(architecture);
+        for head_dim in (4..=512).step_by(4) {
+            let case = Case::positions(DType::F32, [1, 300, 2, head_dim]);
+            let names = case.names(architecture);
+            assert_eq!(names[0].starts_with("wide"), head_dim > 160, "{names:?}");
+            assert_eq!(names.iter().any(|name| name.starts_with("flash")), head_dim <= 160, "{names:?}");
+            for name in names.iter().filter(|name| *name != "plain") {
+                let launch = case.launch(architecture, name);
+                assert!(launch.shared_bytes <= chip.shared_bytes, "{name}, {head_dim} on {architecture}");
+                // The last slice begins within the head, so that no block is for nothing.
+                let (tile, slice) = (number(&launch, "QUERY_TILE"), number(&launch, "VALUE_SLICE"));
+                let slices = head_dim.div_ceil(slice);
+                assert_eq!(launch.grid, [(2 * 300usize.div_ceil(tile) * slices) as u32, 1, 1]);
+                assert!(number(&launch, "STAGES") > usize::from(name.starts_with("wide")));
+            }
+        }
+    }
+    // All of the values at once where shared memory allows it.
+    let case = Case::positions(DType::F32, [1, 900, 1, 512]);
+    let cut = |architecture| {
+        let launch = case.launch(architecture, "wide");
+        ["QUERY_TILE", "VALUE_SLICE"].map(|name| number(&launch, name))
+    };
+    assert_eq!(cut(Architecture::HOPPER)[1], 512);
+    assert_eq!(cut(Architecture::AMPERE), [32, 512]);
+    assert_eq!(cut(Architecture(86)), [32, 256]);
+}
+
+#[test]
+fn keys_are_split_to_fill_whole_waves() {
+    // The autoencoder's: 144 blocks on 132 multiprocessors would be two waves.
+    let case = Case::positions(DType::F32, [1, 9216, 1, 512]);
+    let offered = case.offered(HOPPER, KernelSet::Fused);
+    let names: Vec<String> = offered.iter().map(|offered| offered.name()).collect();
+    assert_eq!(names[0], "wide 64x64 split 6");
+    assert!(names.iter().any(|name| name == "wide 64x64"));
+    case.with_call(|call| {
+        let launches = offered[0].launches(&places(call)).unwrap();
+        let [wide, merge] = &launches[..] else { panic!("{launches:?}") };
+        assert_eq!((wide.grid[0], merge.grid[0]), (6 * 144, 9216 / 8));
+        // The sums of each part, and for each query two numbers.
+        assert_eq!(offered[0].workspace(), 6 * 9216 * (512 + 2) * 4);
+        assert_eq!(wide.arguments[6], Argument::Pointer(testing::WORKSPACE));
+    });
+    // A part of so few keys would not be worth a block.
+    let names = Case::positions(DType::F32, [1, 900, 1, 512]).names(HOPPER);
+    assert!(!names.iter().any(|name| name.contains("split")), "{names:?}");
 }
 
 #[test]

@@ -136,12 +136,13 @@ __device__ __forceinline__ float quad_sum(float value) {
     return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
-// The attention of one query by a whole warp, with an online softmax, for the first VALUES channels of the values. `q`
+// The attention of one query by a whole warp, with an online softmax, for the first `values` channels of the values, VALUES
+// at most. `q`
 // and `y` are the query's rows; `k` and `v` the first rows of its sequence, of which `length` exist. Hidden keys are
 // never looked at.
 template <int VALUES, class Q, class K, class V>
 __device__ __forceinline__ void attend(const Q *q, const K *k, const V *v, const MASK_TYPE *mask, Q *y,
-                                       const Problem &problem, i32 query, i32 length) {
+                                       const Problem &problem, i32 query, i32 length, int values = VALUES) {
     constexpr int DEPTH = (HEAD_DIM + 31) / 32, WIDTH = (VALUES + 31) / 32, GROUP = 4;
     const int lane = threadIdx.x % 32;
     float channel[DEPTH], sums[WIDTH];
@@ -186,12 +187,12 @@ __device__ __forceinline__ void attend(const Q *q, const K *k, const V *v, const
             const V *row = v + (first + g) * problem.v.step;
 #pragma unroll
             for (int j = 0; j < WIDTH; j++)
-                if (lane + 32 * j < VALUES) sums[j] += weight * to_float(row[lane + 32 * j]);
+                if (lane + 32 * j < values) sums[j] += weight * to_float(row[lane + 32 * j]);
         }
     }
     // A query that sees no key gives zeros.
     float divisor = total == 0.0f ? 1.0f : total;
 #pragma unroll
     for (int j = 0; j < WIDTH; j++)
-        if (lane + 32 * j < VALUES) y[lane + 32 * j] = from_float<Q>(sums[j] / divisor);
+        if (lane + 32 * j < values) y[lane + 32 * j] = from_float<Q>(sums[j] / divisor);
 }

@@ -62,6 +62,89 @@ __device__ __forceinline__ void mma_m16n8k16<bf16>(float (&sum)[4], const u32 (&
 }
 #endif
 
+// The same for tf32, whose operands are the upper 19 bits of an f32: a 16×8 and b 8×8. Of the sum a thread holds what it
+// does above. Of a: row i / 4 and the one 8 further of column i % 4, then both again 4 columns further. Of b: row i % 4 of
+// column i / 4, then 4 rows further.
+__device__ __forceinline__ void mma_m16n8k8_tf32(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The bits of a float as two tf32 numbers: the nearest one, of 11 significant bits, and what is left, of at most 12 and a
+// sign, of which matrix instructions use 11. An infinity leaves a NaN, and so does what rounds to one.
+__device__ __forceinline__ void split_tf32(u32 &high, u32 &low, u32 bits) {
+    float value = __uint_as_float(bits);
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(high) : "f"(value));
+    low = __float_as_uint(value - __uint_as_float(high));
+}
+
+// 16 rows of the left operand of a product, 32 bytes deep, ready for the tensor cores: 16 elements of 16 bits, or 8 of
+// f32 in two parts.
+template <class T>
+struct MmaRows {
+    u32 words[4];
+
+    __device__ __forceinline__ void set(const u32 (&from)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) words[i] = from[i];
+    }
+    // `row` is the address that this thread gives to `ldmatrix_x4`: matrices are the upper and lower rows of the first 16
+    // bytes, then of the others.
+    __device__ __forceinline__ void load(u32 row) { ldmatrix_x4(words, row); }
+};
+template <>
+struct MmaRows<f32> {
+    u32 high[4], low[4];
+
+    __device__ __forceinline__ void set(const u32 (&from)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) split_tf32(high[i], low[i], from[i]);
+    }
+    __device__ __forceinline__ void load(u32 row) {
+        u32 words[4];
+        ldmatrix_x4(words, row);
+        set(words);
+    }
+};
+
+// Adds the products of several times 16 rows with 16 columns, 32 bytes deep, to the sums of two neighbouring tiles of 8
+// columns from `first` on. `b` has the first tile's columns, both halves of their depth, then the second's. Products of
+// f32 are three of their parts, the small ones first: what is left out is 2^-22 of a product at most. Tensor cores do
+// not round sums to the nearest, so that long sums would drift towards zero: those of 8 products are added to the
+// others by the ordinary units.
+template <class T, int ROWS, int COLUMNS>
+__device__ __forceinline__ void multiply_add(float (&sums)[ROWS][COLUMNS][4], int first, const MmaRows<T> (&a)[ROWS],
+                                             const u32 (&b)[4]) {
+    if constexpr (sizeof(T) == 4) {
+#pragma unroll
+        for (int column = 0; column < 2; column++) {
+            u32 high[2], low[2];
+            split_tf32(high[0], low[0], b[2 * column]), split_tf32(high[1], low[1], b[2 * column + 1]);
+            float part[ROWS][4] = {};
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) mma_m16n8k8_tf32(part[i], a[i].low, high);
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) mma_m16n8k8_tf32(part[i], a[i].high, low);
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) mma_m16n8k8_tf32(part[i], a[i].high, high);
+#pragma unroll
+            for (int i = 0; i < ROWS; i++)
+#pragma unroll
+                for (int k = 0; k < 4; k++) sums[i][first + column][k] += part[i][k];
+        }
+    } else {
+        u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            mma_m16n8k16<T>(sums[i][first], a[i].words, left);
+            mma_m16n8k16<T>(sums[i][first + 1], a[i].words, right);
+        }
+    }
+}
+
 // Copies 16 bytes to shared memory, or zeros if `there` is false; then nothing is read. The copy has arrived after
 // `cp_async_wait_group`. Turing has no cp.async and copies at once, through registers.
 __device__ __forceinline__ void cp_async_16(u32 to, const void *from, bool there) {

@@ -17,6 +17,12 @@ struct bf16 {
 };
 typedef float f32;
 
+__device__ __forceinline__ u32 bits_of(float value) { return __float_as_uint(value); }
+__device__ __forceinline__ u32 bits_of(f16 value) { return value.bits; }
+__device__ __forceinline__ u32 bits_of(bf16 value) { return value.bits; }
+
+__device__ __forceinline__ bool is_finite(float value) { return (__float_as_uint(value) & 0x7f800000u) != 0x7f800000u; }
+
 __device__ __forceinline__ float to_float(float value) { return value; }
 __device__ __forceinline__ float to_float(f16 value) {
     float result;

@@ -32,7 +32,8 @@ pub(super) struct Gathered {
 
 /// The kernel, with the time that it is expected to take; none for a product that it cannot do.
 pub(super) fn offer(problem: &Arc<Problem>, chip: &Chip) -> Option<(f64, Gathered)> {
-    let window = problem.window.filter(|_| mma::on_tensor_cores(problem, chip))?;
+    let halves = problem.a.dtype.size() == 2 && mma::on_tensor_cores(problem, chip);
+    let window = problem.window.filter(|_| halves)?;
     let still = window.kernel[0] == 1 && window.stride[0] == 1 && window.padding[0] == 0;
     // The kernel counts a window's elements, and coordinates within it, in 32 bits.
     let [_, height, width] = window.extents;

@@ -1,6 +1,7 @@
-// A product or a convolution on the tensor cores of a warp, for f16 and bf16 with f32 sums.
+// A product or a convolution on the tensor cores of a warp, for f16 and bf16 with f32 sums, and for f32 as three
+// products of tf32.
 //
-// A block computes a tile of TILE_ROWS × TILE_COLUMNS sums, 32 of depth at a time, from tiles of a and b in shared
+// A block computes a tile of TILE_ROWS × TILE_COLUMNS sums, 64 bytes of depth at a time, from tiles of a and b in shared
 // memory; a convolution's tile of a is gathered from the pixels of the taps as it is copied, so that no matrix of
 // patches exists. The tiles come by cp.async, STAGES - 1 ahead (ASYNCHRONOUS), or one ahead through registers: on
 // Turing, and if rows are not aligned to 16 bytes. With split-K (SPLIT) a block leaves partial sums, which `reduce.cu`
@@ -13,9 +14,12 @@
 #include "window.cuh"
 
 constexpr int threads = 32 * WARPS_DOWN * WARPS_ACROSS;
-constexpr int tile_depth = 32;
 // A tile's row is 64 bytes: four chunks of 16.
 constexpr int chunks = 4;
+constexpr int chunk_depth = Wide<TYPE>::count;
+constexpr int tile_depth = chunks * chunk_depth;
+// Whether elements are f32, and multiplied in two parts.
+constexpr bool in_parts = sizeof(TYPE) == 4;
 constexpr int warp_rows = TILE_ROWS / WARPS_DOWN;
 constexpr int warp_columns = TILE_COLUMNS / WARPS_ACROSS;
 constexpr int row_step = threads / chunks;
@@ -46,7 +50,7 @@ struct Source {
 
     __device__ __forceinline__ Source(const Product &p, const Window &w, const TYPE *from_a, const TYPE *from_b,
                                       const Tile &tile, int first)
-        : p(p), w(w), row(threadIdx.x / chunks), chunk(threadIdx.x % chunks), depth(first + chunk * 8) {
+        : p(p), w(w), row(threadIdx.x / chunks), chunk(threadIdx.x % chunks), depth(first + chunk * chunk_depth) {
         from_a += tile.slice * p.a_slice;
         from_b += tile.slice * p.b_slice;
 #pragma unroll
@@ -77,7 +81,7 @@ struct Source {
 #endif
     }
 
-    // The eight elements of row `i`, which are neighbours in memory and aligned; null if they are zeros.
+    // The chunk of row `i`, whose elements are neighbours in memory and aligned; null if they are zeros.
     __device__ __forceinline__ const TYPE *wide_a(int i) const {
 #if CONVOLUTION
         Tap tap(w, cursor);
@@ -98,23 +102,26 @@ struct Source {
         return make_uint4(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16, bits[4] | bits[5] << 16,
                           bits[6] | bits[7] << 16);
     }
+    static __device__ __forceinline__ uint4 packed(const u32 (&bits)[4]) {
+        return make_uint4(bits[0], bits[1], bits[2], bits[3]);
+    }
     __device__ __forceinline__ uint4 fetch_a(int i) const {
 #if A_VECTOR
         return fetch(wide_a(i));
 #else
-        u32 bits[8];
+        u32 bits[chunk_depth];
 #if CONVOLUTION
         Cursor one = cursor;
 #pragma unroll
-        for (int j = 0; j < 8; j++) {
+        for (int j = 0; j < chunk_depth; j++) {
             Tap tap(w, one);
             bool there = tap.inside(w, corner[i]);
-            bits[j] = there ? a[(corner[i].pixel + tap.pixel) * p.a_row + one.channel].bits : 0;
+            bits[j] = there ? bits_of(a[(corner[i].pixel + tap.pixel) * p.a_row + one.channel]) : 0;
             one.advance(w, p.channels, 1);
         }
 #else
 #pragma unroll
-        for (int j = 0; j < 8; j++) bits[j] = a[i] && depth + j < p.depth ? a[i][depth + j].bits : 0;
+        for (int j = 0; j < chunk_depth; j++) bits[j] = a[i] && depth + j < p.depth ? bits_of(a[i][depth + j]) : 0;
 #endif
         return packed(bits);
 #endif
@@ -123,9 +130,9 @@ struct Source {
 #if B_VECTOR
         return fetch(wide_b(i));
 #else
-        u32 bits[8];
+        u32 bits[chunk_depth];
 #pragma unroll
-        for (int j = 0; j < 8; j++) bits[j] = b[i] && depth + j < p.depth ? b[i][depth + j].bits : 0;
+        for (int j = 0; j < chunk_depth; j++) bits[j] = b[i] && depth + j < p.depth ? bits_of(b[i][depth + j]) : 0;
         return packed(bits);
 #endif
     }
@@ -152,13 +159,12 @@ struct Sums {
 // Multiplies the tiles of one stage.
 __device__ __forceinline__ void multiply_stage(Sums &sums, u32 stage, int first_row, int first_column) {
     int lane = threadIdx.x % 32, matrix = lane / 8, in_matrix = lane % 8;
-#pragma unroll
-    for (int half = 0; half < tile_depth / 16; half++) {
-        u32 a[warp_rows / 16][4];
+#pragma unroll(in_parts ? 1 : 2)
+    for (int half = 0; half < 2; half++) {
+        MmaRows<TYPE> a[warp_rows / 16];
 #pragma unroll
         for (int i = 0; i < warp_rows / 16; i++)
-            ldmatrix_x4(a[i],
-                        stage + chunk_at(first_row + 16 * i + (matrix & 1) * 8 + in_matrix, 2 * half + (matrix >> 1)));
+            a[i].load(stage + chunk_at(first_row + 16 * i + (matrix & 1) * 8 + in_matrix, 2 * half + (matrix >> 1)));
 #pragma unroll
         for (int j = 0; j < warp_columns / 16; j++) {
             // Two neighbouring columns of 8, each with both halves of its depth.
@@ -166,22 +172,53 @@ __device__ __forceinline__ void multiply_stage(Sums &sums, u32 stage, int first_
             ldmatrix_x4(b,
                         stage + a_bytes +
                             chunk_at(first_column + 16 * j + (matrix >> 1) * 8 + in_matrix, 2 * half + (matrix & 1)));
-            u32 left[2] = {b[0], b[1]}, right[2] = {b[2], b[3]};
-#pragma unroll
-            for (int i = 0; i < warp_rows / 16; i++) {
-                mma_m16n8k16<TYPE>(sums.of[i][2 * j], a[i], left);
-                mma_m16n8k16<TYPE>(sums.of[i][2 * j + 1], a[i], right);
-            }
+            multiply_add(sums.of, 2 * j, a, b);
         }
+    }
+}
+
+// Adds up on the ordinary units what the tensor cores cannot: an infinity has no two parts, nor has a number that would
+// be rounded to one. All of these end in a sum that is not finite. `sums` are 16 rows of a warp in shared memory, of
+// which some may be so; they are rare.
+__device__ __forceinline__ void add_up_again(float *sums, int pitch, const TYPE *a, const TYPE *b, const Product &p,
+                                             const Window &w, const Tile &tile, int first_row, int first_column,
+                                             int first_depth, int end_depth) {
+    a += tile.slice * p.a_slice;
+    b += tile.slice * p.b_slice;
+#pragma unroll 1
+    for (int at = threadIdx.x % 32; at < 16 * warp_columns; at += 32) {
+        int row = first_row + at / warp_columns, column = first_column + at % warp_columns;
+        float &kept = sums[at / warp_columns * pitch + at % warp_columns];
+        if (is_finite(kept) || row >= p.rows || column >= p.columns) continue;
+        const TYPE *weights = b + column_of_b(p, column, GATED) * p.b_column;
+        float sum = 0.0f;
+#if CONVOLUTION
+        Corner corner = corner_of(w, row);
+        Cursor cursor;
+        cursor.go_to(w, p.channels, first_depth);
+#pragma unroll 1
+        for (int depth = first_depth; depth < end_depth; depth++) {
+            Tap tap(w, cursor);
+            if (tap.inside(w, corner))
+                sum += to_float(a[(corner.pixel + tap.pixel) * p.a_row + cursor.channel]) * to_float(weights[depth]);
+            cursor.advance(w, p.channels, 1);
+        }
+#else
+#pragma unroll 1
+        for (int depth = first_depth; depth < end_depth; depth++)
+            sum += to_float(a[row * p.a_row + depth]) * to_float(weights[depth]);
+#endif
+        kept = sum;
     }
 }
 
 // The epilogue: 16 rows of a warp at a time go through shared memory, so that a thread has STORE neighbouring results
 // of one row, for wide accesses to the epilogue's operands and to the result. The operands of several of a thread's
 // slots are in flight before the first is used.
-__device__ __forceinline__ void write_results(const Sums &sums, float *scratch, TYPE *y, float *partial,
-                                              const Product &p, const Epilogue &e, const Tile &tile, int first_row,
-                                              int first_column) {
+__device__ __forceinline__ void write_results(const Sums &sums, float *scratch, const TYPE *a, const TYPE *b, TYPE *y,
+                                              float *partial, const Product &p, const Window &w, const Epilogue &e,
+                                              const Tile &tile, int first_row, int first_column, int first_depth,
+                                              int end_depth) {
     int lane = threadIdx.x % 32;
     constexpr int per_result = GATED && !SPLIT ? 2 : 1;
     constexpr int width = STORE * per_result, across = warp_columns / width, slots = 16 * across;
@@ -193,14 +230,25 @@ __device__ __forceinline__ void write_results(const Sums &sums, float *scratch, 
     for (int i = 0; i < warp_rows / 16; i++) {
         // The sums of the rows before have been read.
         __syncwarp();
+        bool finite = true;
 #pragma unroll
         for (int j = 0; j < warp_columns / 8; j++) {
             const float(&four)[4] = sums.of[i][j];
             float *to = own + lane / 4 * pitch + 8 * j + lane % 4 * 2;
             store_pair(to, four[0], four[1]);
             store_pair(to + 8 * pitch, four[2], four[3]);
+            if constexpr (in_parts)
+#pragma unroll
+                for (int k = 0; k < 4; k++) finite = finite && is_finite(four[k]);
         }
         __syncwarp();
+        if constexpr (in_parts) {
+            if (!__all_sync(0xffffffffu, finite)) {
+                add_up_again(own, pitch, a, b, p, w, tile, tile.row + first_row + 16 * i, tile.column + first_column,
+                             first_depth, end_depth);
+                __syncwarp();
+            }
+        }
 #pragma unroll 1
         for (int first = lane; first < slots; first += 32 * batch) {
             int rows[batch], columns[batch];
@@ -332,5 +380,6 @@ extern "C" __global__ void __launch_bounds__(threads, BLOCKS)
 #endif
     // The tiles are no longer read: their memory serves the epilogue.
     __syncthreads();
-    write_results(sums, reinterpret_cast<float *>(shared), y, partial, p, e, tile, first_row, first_column);
+    write_results(sums, reinterpret_cast<float *>(shared), a, b, y, partial, p, w, e, tile, first_row, first_column,
+                  first_step * tile_depth, min(p.depth, (first_step + steps) * tile_depth));
 }

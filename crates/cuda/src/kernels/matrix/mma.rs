@@ -1,4 +1,4 @@
-//! Products on the tensor cores of a warp: f16 everywhere, bf16 from Ampere on.
+//! Products on the tensor cores of a warp: f16 everywhere, bf16 and f32 from Ampere on. Those of f32 are three of tf32.
 
 use std::sync::Arc;
 
@@ -11,8 +11,12 @@ use crate::{
     launch::{arguments, limits::grid},
 };
 
-/// How deep a tile is.
-const TILE_DEPTH: usize = 32;
+/// How deep a tile is, in bytes.
+const TILE_DEPTH_BYTES: usize = 64;
+
+/// The least depth of f32 that is worth a tile. Below it, two parts of an operand are less exact than f32, too: there are few
+/// roundings of sums to hide behind.
+const LEAST_DEPTH_IN_PARTS: usize = 16;
 
 /// A tile of sums, and how warps share it.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +46,14 @@ const TILES: [Tile; 7] = [
 /// be of no use.
 const NARROW: usize = 16;
 
+/// Those of f32. Two parts of each operand take registers, so that warps have half as many sums.
+const TILES_IN_PARTS: [Tile; 4] = [
+    Tile { rows: 128, columns: 128, warps: [2, 4], blocks: [1, 1], efficiency: 0.9 },
+    Tile { rows: 128, columns: 64, warps: [2, 2], blocks: [2, 2], efficiency: 0.8 },
+    Tile { rows: 64, columns: 64, warps: [2, 2], blocks: [3, 3], efficiency: 0.65 },
+    Tile { rows: 32, columns: 64, warps: [1, 4], blocks: [4, 4], efficiency: 0.35 },
+];
+
 impl Tile {
     fn threads(&self) -> usize {
         32 * self.warps[0] * self.warps[1]
@@ -49,7 +61,7 @@ impl Tile {
 
     /// Shared memory for so many stages of both tiles; the results pass through the same memory, 16 rows of a warp at a time.
     fn shared_bytes(&self, stages: usize) -> usize {
-        let stage = (self.rows + self.columns) * TILE_DEPTH * 2;
+        let stage = (self.rows + self.columns) * TILE_DEPTH_BYTES;
         let results = self.warps[0] * self.warps[1] * 16 * (self.columns / self.warps[1] + 8) * 4;
         (stage * stages).max(results)
     }
@@ -74,6 +86,7 @@ pub(super) fn on_tensor_cores(problem: &Problem, chip: &Chip) -> bool {
     let types = match problem.a.dtype {
         DType::F16 => true,
         DType::BF16 => chip.architecture >= Architecture::AMPERE,
+        DType::F32 => chip.architecture >= Architecture::AMPERE && problem.depth >= LEAST_DEPTH_IN_PARTS,
         _ => false,
     };
     types && problem.b.dtype == problem.a.dtype && problem.a.depth == 1 && problem.b.depth == 1
@@ -84,18 +97,20 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Mma)> {
     if !on_tensor_cores(problem, chip) {
         return Vec::new();
     }
+    let chunk = chunk(problem);
     let asynchronous = chip.architecture >= Architecture::AMPERE
-        && problem.a_has_wide_depth(8)
-        && problem.b_has_wide_depth(8);
+        && problem.a_has_wide_depth(chunk)
+        && problem.b_has_wide_depth(chunk);
     // Two blocks of the largest usual tile then fit a multiprocessor of either size.
     let stages = match (asynchronous, chip.shared_bytes >= 160 << 10) {
         (true, true) => 4,
         (true, false) => 3,
         (false, _) => 2,
     };
-    let steps = problem.depth.div_ceil(TILE_DEPTH);
+    let steps = problem.depth.div_ceil(tile_depth(problem));
     let mut found: Vec<(f64, Mma)> = Vec::new();
-    for tile in TILES {
+    let tiles: &[Tile] = if problem.a.dtype == DType::F32 { &TILES_IN_PARTS } else { &TILES };
+    for &tile in tiles {
         let wasteful = tile.columns == NARROW && problem.columns > NARROW;
         if wasteful || tile.shared_bytes(stages) > chip.shared_bytes as usize {
             continue;
@@ -112,22 +127,43 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Mma)> {
     found
 }
 
+/// Elements of 16 bytes, which are copied as one.
+fn chunk(problem: &Problem) -> usize {
+    16 / problem.a.dtype.size()
+}
+
+/// How deep a tile is.
+fn tile_depth(problem: &Problem) -> usize {
+    TILE_DEPTH_BYTES / problem.a.dtype.size()
+}
+
+/// Multiply-adds of a multiprocessor in a clock.
+fn rate(problem: &Problem, chip: &Chip) -> f64 {
+    // On an H200, convolutions of 320 channels at 64×64 took 46 to 59 µs with these tiles and 23 with wgmma's.
+    let half = if chip.architecture.is_hopper() { 700.0 } else { 1024.0 };
+    match (problem.a.dtype, chip.architecture.0) {
+        // Products of tf32 take twice as long, and there are three; on the chips of graphics cards they take four times as
+        // long again.
+        (DType::F32, 80 | 90 | 100 | 103) => half / 6.0,
+        (DType::F32, _) => half / 24.0,
+        _ => half,
+    }
+}
+
 /// A rough estimate in clocks: whole waves of tiles, the start and the end of a tile, and the second kernel of split-K.
 fn expected_time(problem: &Problem, chip: &Chip, tile: &Tile, splits: usize) -> f64 {
-    // Multiply-adds of a multiprocessor in a clock. On an H200, convolutions of 320 channels at 64×64 took 46 to 59 µs with
-    // these tiles and 23 with wgmma's.
-    let rate = if chip.architecture.is_hopper() { 700.0 } else { 1024.0 };
+    let (rate, depth) = (rate(problem, chip), tile_depth(problem));
     let blocks = tile.blocks_of(problem) * splits;
     let waves = blocks.div_ceil(chip.multiprocessors as usize) as f64;
-    let steps = problem.depth.div_ceil(TILE_DEPTH).div_ceil(splits) as f64 + 8.0;
-    let step = (tile.rows * tile.columns * TILE_DEPTH) as f64 / (rate * tile.efficiency);
+    let steps = problem.depth.div_ceil(depth).div_ceil(splits) as f64 + 8.0;
+    let step = (tile.rows * tile.columns * depth) as f64 / (rate * tile.efficiency);
     waves * steps * step + split::expected_time(problem, splits)
 }
 
 impl Mma {
     /// Steps of the depth that a block takes.
     fn steps(&self) -> usize {
-        self.problem.depth.div_ceil(TILE_DEPTH).div_ceil(self.splits)
+        self.problem.depth.div_ceil(tile_depth(&self.problem)).div_ceil(self.splits)
     }
 
     fn product(&self, places: &Places) -> Result<Launch, CudaError> {
@@ -135,7 +171,8 @@ impl Mma {
         let split = self.splits > 1;
         let tile = &self.tile;
         // Partial sums lie as wide as the columns of `b`, and are finished by the second kernel.
-        let store = if split { partial_store_width(problem.columns) } else { problem.store_width(8) };
+        let store =
+            if split { partial_store_width(problem.columns) } else { problem.store_width(chunk(problem)) };
         let finished = if split { &problem.without_epilogue() } else { problem };
         let kernel = Kernel::new(SOURCE_MMA, "mma")
             .with("TYPE", type_name(problem.a.dtype))
@@ -149,8 +186,8 @@ impl Mma {
             .with("WARPS_ACROSS", tile.warps[1])
             .with("STAGES", self.stages)
             .with("ASYNCHRONOUS", bool_constant(self.asynchronous))
-            .with("A_VECTOR", bool_constant(problem.a_has_wide_depth(8)))
-            .with("B_VECTOR", bool_constant(problem.b_has_wide_depth(8)))
+            .with("A_VECTOR", bool_constant(problem.a_has_wide_depth(chunk(problem))))
+            .with("B_VECTOR", bool_constant(problem.b_has_wide_depth(chunk(problem))))
             .with("BLOCKS", tile.blocks[usize::from(!self.asynchronous)]);
         let kernel = Kernel { generated: finished.epilogue().code(), hot: true, ..kernel };
         let arguments = arguments![

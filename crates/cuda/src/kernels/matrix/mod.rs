@@ -128,11 +128,14 @@ fn products(
     if let Some((time, offer)) = gathered::offer(&problem, chip) {
         timed.push((time, Box::new(offer)));
     }
-    by_time(&mut timed);
-    offers.extend(timed.into_iter().chain(doubtful).map(|(_, offer)| offer));
-    for offer in simt::offers(&problem, chip) {
-        offers.push(Box::new(offer));
+    // In f32 the tensor cores multiply three times, and the ordinary units may be as fast. Other types come to them last.
+    let mut ordinary: Vec<(f64, Box<dyn Implementation>)> = Vec::new();
+    for (time, offer) in simt::offers(&problem, chip) {
+        let list = if problem.a.dtype == DType::F32 { &mut timed } else { &mut ordinary };
+        list.push((time, Box::new(offer)));
     }
+    by_time(&mut timed);
+    offers.extend(timed.into_iter().chain(doubtful).chain(ordinary).map(|(_, offer)| offer));
     offers.extend(library::offers(&problem, libraries));
     offers
 }
