@@ -43,15 +43,13 @@ __device__ __forceinline__ void copy_rows(u32 to, const ELEMENT *from, i64 step,
     }
 }
 
-// With a mask or a wide head the compiler would spill a few registers to fit one more block.
-#if MASK == MASK_NONE && HEAD_DIM <= 64
-#define BOUNDS __launch_bounds__(THREADS)
-#else
-#define BOUNDS __launch_bounds__(THREADS, 1)
-#endif
+// With a mask, a wide head, or a narrow one in two parts the compiler would spill a few registers to fit one more block. 0
+// leaves their number to it.
+constexpr int BLOCKS = MASK != MASK_NONE || HEAD_DIM > 64 || IN_PARTS && HEAD_DIM <= 32 ? 1 : 0;
 
-extern "C" __global__ void BOUNDS flash(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask,
-                                        const i32 *key_lengths, ELEMENT *y, const Problem problem) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+    flash(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths,
+          ELEMENT *y, const Problem problem) {
     wait_for_launch_before();
     extern __shared__ __align__(128) u8 shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -53,7 +53,8 @@ impl Flash {
         let buffers: &[(usize, usize)] = match (turing, slice) {
             (true, 193..) => &[(16, 1)],
             (true, _) => &[(64, 1), (32, 1), (16, 1)],
-            (false, _) if in_parts => &[(32, 2), (32, 1), (16, 1)],
+            (false, ..=80) if in_parts => &[(32, 2), (32, 1), (16, 1)],
+            (false, _) if in_parts => &[(16, 2), (16, 1)],
             (false, _) => &[(64, 2), (32, 2), (32, 1), (16, 1)],
         };
         // Warps of 32 rows read each key for twice the products, if their sums fit the registers; masks take some too.

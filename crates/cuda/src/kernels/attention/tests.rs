@@ -363,3 +363,18 @@ fn more_than_a_launch_can_count_is_an_error() {
         "{error}"
     );
 }
+
+#[test]
+fn attention_in_two_parts_spills_no_registers() {
+    for architecture in Architecture::TESTED.into_iter().filter(|&tested| tested >= Architecture::AMPERE) {
+        let mut kernels = Vec::new();
+        for head_dim in [8, 40, 64, 80, 128, 160, 192, 256, 320, 512] {
+            let case = Case::positions(DType::F32, [1, 2304, 2, head_dim]);
+            for way in case.offered(architecture, KernelSet::Fused) {
+                let launches = case.with_call(|call| way.launches(&places(call)).unwrap());
+                kernels.extend(launches.into_iter().map(|launch| launch.kernel));
+            }
+        }
+        crate::testing::compile(architecture, &kernels);
+    }
+}

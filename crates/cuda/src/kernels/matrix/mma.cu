@@ -41,6 +41,8 @@ struct Source {
     const TYPE *a;
     Corner corner[a_copies];
     Cursor cursor;
+    // Of f32, of whose chunks a tap has twice as many: where each row's pixel of the tap lies, null if it is padding.
+    const TYPE *pixel[in_parts ? a_copies : 1];
 #else
     const TYPE *a[a_copies];
 #endif
@@ -65,6 +67,7 @@ struct Source {
 #if CONVOLUTION
         a = from_a;
         if (p.depth > 0) cursor.go_to(w, p.channels, depth);
+        if constexpr (in_parts) find_pixels();
 #endif
 #pragma unroll
         for (int i = 0; i < b_copies; i++) {
@@ -77,13 +80,26 @@ struct Source {
     __device__ __forceinline__ void advance() {
         depth += tile_depth;
 #if CONVOLUTION
+        [[maybe_unused]] bool next_tap = cursor.channel + tile_depth >= p.channels;
         cursor.advance(w, p.channels, tile_depth);
+        if constexpr (in_parts)
+            if (next_tap) find_pixels();
 #endif
     }
+
+#if CONVOLUTION
+    __device__ __forceinline__ void find_pixels() {
+        Tap tap(w, cursor);
+#pragma unroll
+        for (int i = 0; i < a_copies; i++)
+            pixel[i] = tap.inside(w, corner[i]) ? a + (corner[i].pixel + tap.pixel) * p.a_row : nullptr;
+    }
+#endif
 
     // The chunk of row `i`, whose elements are neighbours in memory and aligned; null if they are zeros.
     __device__ __forceinline__ const TYPE *wide_a(int i) const {
 #if CONVOLUTION
+        if constexpr (in_parts) return pixel[i] ? pixel[i] + cursor.channel : nullptr;
         Tap tap(w, cursor);
         return tap.inside(w, corner[i]) ? a + (corner[i].pixel + tap.pixel) * p.a_row + cursor.channel : nullptr;
 #else

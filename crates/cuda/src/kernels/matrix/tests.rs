@@ -458,3 +458,19 @@ fn boxes_cover_every_result_and_waste_little() {
         });
     }
 }
+
+/// Two parts of each operand take registers: every tile of f32 compiles without a spill, whatever the product and its epilogue.
+#[test]
+fn products_in_two_parts_spill_no_registers() {
+    for architecture in Architecture::TESTED.into_iter().filter(|&tested| tested >= Architecture::AMPERE) {
+        let mut kernels: Vec<crate::kernels::Kernel> = Vec::new();
+        for case in cases().into_iter().filter(|case| case.result.dtype == DType::F32) {
+            let products = case.launches(architecture, KernelSet::Fused).into_iter();
+            for (_, launches) in products.filter(|(name, _)| name.starts_with("mma")) {
+                kernels.extend(launches.into_iter().map(|launch| launch.kernel));
+            }
+        }
+        assert!(kernels.len() > 50, "{}", kernels.len());
+        crate::testing::compile(architecture, &kernels);
+    }
+}
