@@ -36,8 +36,12 @@ def load(entry, device, dtype):
 
 
 def attention_ways(q, k, v, device):
-    """SDPA by PyTorch's own choice, and on a GPU by each backend. Operands are [batch, heads, tokens, channels]."""
+    """SDPA by PyTorch's own choice, the plain formula as one op after the other, and on a GPU SDPA by each backend.
+    Operands are [batch, heads, tokens, channels]."""
     yield "eager", lambda: F.scaled_dot_product_attention(q, k, v)
+    if q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] <= MOST_SCORES:
+        scale = q.shape[-1] ** -0.5
+        yield "unfused", lambda: torch.softmax(torch.matmul(q, k.transpose(-2, -1)) * scale, dim=-1) @ v
     if device.type != "cuda":
         return
     for name, backend in BACKENDS.items():
@@ -52,8 +56,8 @@ def attention_ways(q, k, v, device):
 
 
 def conv(request, tensors, device):
-    """A convolution as in a ResNet block: with bias, and time embedding, SiLU and residual if the request has them.
-    Over the frames of a clip it is a Conv3d on [batch, channels, frames, height, width], as in diffusers."""
+    """A convolution as in a ResNet block: with bias, and if the request has them group norm and SiLU before it, and batch
+    norm, time embedding, SiLU and residual after it. Over the frames of a clip it is a Conv3d on [batch, channels, frames, height, width], as in diffusers."""
     frames, stride = request["frames"], request["stride"]
     weight = tensors["weight"].permute(0, 4, 1, 2, 3)
     over_frames = weight.shape[2] > 1
@@ -83,7 +87,13 @@ def conv(request, tensors, device):
             residual = to_theirs(residual).contiguous(memory_format=memory_format)
 
         def run(x=x, w=w, embedding=embedding, residual=residual):
+            if request["norm"]:
+                x = F.group_norm(x, request["groups"], tensors["scale"], tensors["shift"], request["epsilon"])
+                x = F.silu(x)
             y = function(x, w, tensors["bias"], strides, padding)
+            if request["batch_norm"]:
+                mean, variance, scale, shift = (tensors[k] for k in ("mean", "variance", "scale", "shift"))
+                y = F.batch_norm(y, mean, variance, scale, shift, eps=request["epsilon"])
             if embedding is not None:
                 y = y + embedding
             if request["silu"]:
@@ -94,11 +104,14 @@ def conv(request, tensors, device):
 
 
 def linear(request, tensors, device):
-    """A linear layer, followed by GEGLU or a residual if the request has them."""
+    """A linear layer, and if the request has them layer norm before it, and GEGLU or a residual after it."""
     x, weight, bias, residual = (tensors.get(k) for k in ("x", "weight", "bias", "residual"))
 
     def run():
-        y = F.linear(x, weight, bias)
+        rows = x
+        if request["norm"]:
+            rows = F.layer_norm(x, x.shape[-1:], tensors["scale"], tensors["shift"], request["epsilon"])
+        y = F.linear(rows, weight, bias)
         if request["geglu"]:
             value, gate = y.chunk(2, dim=-1)
             y = value * F.gelu(gate)
@@ -182,7 +195,28 @@ def geglu(request, tensors, device):
     yield "eager", run, lambda y: y
 
 
-KINDS = {f.__name__: f for f in (conv, linear, attention, group_norm, layer_norm, add, silu, geglu)}
+def sampler_step(request, tensors, device):
+    """Guidance, a step of Euler's method for a velocity, and the scaling of the next input, each as the ops that diffusers'
+    pipeline and `EulerDiscreteScheduler` run. The step is in f32, and its result in the network's precision."""
+    sample, prediction = tensors["sample"], tensors["prediction"]
+    guidance = tensors["guidance"].reshape(-1, 1, 1, 1)
+    sigma, following = request["sigma"], request["next"]
+
+    def run():
+        unconditional, conditional = prediction.chunk(2)
+        guided = unconditional + guidance * (conditional - unconditional)
+        x = sample.to(torch.float32)
+        denoised = guided * (-sigma / (sigma**2 + 1) ** 0.5) + x / (sigma**2 + 1)
+        derivative = (x - denoised) / sigma
+        x = (x + derivative * (following - sigma)).to(guided.dtype)
+        return x, x / (following**2 + 1) ** 0.5
+
+    yield "eager", run, lambda results: results[0]
+
+
+KINDS = {
+    f.__name__: f for f in (conv, linear, attention, group_norm, layer_norm, add, silu, geglu, sampler_step)
+}
 
 
 class Layers(Peer):

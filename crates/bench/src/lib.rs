@@ -2,7 +2,7 @@
 //!
 //! [`cases`] are the layers, networks and clips that are measured; [`run`] times them on a CPU or a GPU, in turns with
 //! [`peers`] that compute the same from the same numbers; [`results`] are plain data, saved as JSON, compared with those of
-//! another day and plotted. The command `kinora bench` and the programs that `cargo bench` starts are made of these.
+//! another day and plotted; [`targets`] are the figures that were promised. The command `kinora bench` and the programs that `cargo bench` starts are made of these.
 
 pub mod cases;
 mod command_line;
@@ -14,6 +14,7 @@ mod machine;
 pub mod peers;
 pub mod results;
 pub mod run;
+pub mod targets;
 
 pub use command_line::{CommandLine, exit_code, gpu_if_any};
 pub use distance::Distance;

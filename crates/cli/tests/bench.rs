@@ -537,3 +537,72 @@ fn live_video_is_measured_on_the_cpu() {
     .json();
     assert_eq!(compared["comparison"]["changes"].as_array().unwrap().len(), 7);
 }
+
+#[test]
+fn targets_stand_beside_their_goals_and_none_passes_unmeasured() {
+    let place = Studio::new();
+    let path = place.folder.path().join("targets.json");
+    let mut command = kinora();
+    command.args([
+        "bench",
+        "targets",
+        "--quick",
+        "--no-peers",
+        "--device",
+        "cpu",
+        "--size",
+        "tiny",
+        "--save",
+    ]);
+    let table = succeeded(&answer(command.arg(&path)));
+    for words in [
+        "attention 2×8×77×64",
+        "temporal convolution, 1280 channels",
+        "−20 to −30 %",
+        "not measured: needs PyTorch",
+        "not measured: needs a GPU",
+        "0 passed, 0 failed, 10 not measured",
+        "the goals are those of a GPU",
+    ] {
+        assert!(table.to_lowercase().contains(&words.to_lowercase()), "{words}: {table}");
+    }
+    let results: Value = serde_json::from_slice(&place.read("targets.json")).unwrap();
+    let suite = &results["suites"][0];
+    assert_eq!((&suite["suite"], &suite["size"]), (&"targets".into(), &"reduced".into()));
+    let names: Vec<&str> =
+        suite["cases"].as_array().unwrap().iter().map(|case| case["name"].as_str().unwrap()).collect();
+    // What was cut down says so.
+    for name in ["attention.small_2x16x256", "conv.svd_temporal0, reduced", "sampler.svd", "unet, tiny"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    let targets = suite["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), 10);
+    assert!(
+        targets.iter().all(|target| target["outcome"] == "not_measured" && target.get("measured").is_none())
+    );
+    let again = succeeded(&answer(kinora().args(["bench", "--from"]).arg(&path)));
+    assert!(again.contains("0 passed, 0 failed, 10 not measured"), "{again}");
+
+    // They are no part of a run of everything.
+    let listed = succeeded(&run(&["bench", "--list"]));
+    assert!(!listed.contains("kernel sets"), "{listed}");
+    let listed = run(&["bench", "targets", "--list", "--json", "--only", "sampler,unet"]).json();
+    assert_eq!(listed["cases"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_target_whose_peer_refuses_is_not_measured() {
+    let place = Studio::new();
+    let other = r#"echo '{"variants": [{"name": "eager", "failed": "no kernel"}]}'; read -r end"#;
+    let python = peer(&place, other);
+    let mut command = kinora();
+    command
+        .current_dir(place.folder.path())
+        .args(["bench", "targets", "--quick", "--device", "cpu", "--json"]);
+    let answer = answer(command.args(["--only", "sampler", "--python"]).arg(python));
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let target = &answer.json()["results"]["suites"][0]["targets"][0];
+    assert_eq!((&target["target"], &target["outcome"]), (&"sampler step".into(), &"not_measured".into()));
+    assert_eq!(target["why"], "PyTorch eager: no kernel");
+}

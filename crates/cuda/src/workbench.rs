@@ -131,6 +131,16 @@ impl Workbench {
         DeviceBuffer::new(self.stream.context(), FLUSH_BYTES)
     }
 
+    /// Overwrites memory that is larger than the caches, so that nothing else lies in them.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn flush(&self, memory: &DeviceBuffer) -> Result<(), CudaError> {
+        // SAFETY: the buffer is borrowed until the stream has been waited for.
+        unsafe { self.stream.fill(memory.address(), 0, memory.bytes())? };
+        self.stream.synchronise()
+    }
+
     /// Compiles a call's kernels and allocates its tensors. The implementation must be one offered for such a call.
     ///
     /// # Errors

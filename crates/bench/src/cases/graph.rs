@@ -1,11 +1,12 @@
 //! The graph of a layer.
 
 use kinora_graph::{
-    DType, Graph, GraphBuilder, GraphError, Phase, TensorType, ValueId,
-    op::{Activation, Attention, Conv, NormKind},
+    DType, Graph, GraphBuilder, GraphError, Phase, Tensor, TensorType, ValueId,
+    op::{Activation, Attention, Conv, NormKind, STEP_COLUMNS, SamplerStep},
 };
 
-use super::shape::{ConvShape, EPSILON, GROUPS, Work};
+use super::shape::{ConvShape, EPSILON, GROUPS, Latents, Work};
+use crate::BenchError;
 
 /// A graph with operands of one element type, named as the peers name them.
 struct Layer {
@@ -34,7 +35,11 @@ impl Layer {
 
     fn conv(&mut self, shape: &ConvShape) -> Result<ValueId, GraphError> {
         let &ConvShape { images, height, width, r#in, out, kernel: [depth, rows, columns], .. } = shape;
-        let x = self.input("x", &[images, height, width, r#in])?;
+        let mut x = self.input("x", &[images, height, width, r#in])?;
+        if shape.norm {
+            let norm = self.norm(x, NormKind::Group { groups: GROUPS, frames: 1 })?;
+            x = self.graph.activate("norm_silu", norm, Activation::Silu)?;
+        }
         let weight = self.weight("weight", &[out, depth, rows, columns, r#in])?;
         let bias = self.weight("bias", &[out])?;
         let op = match depth {
@@ -42,6 +47,11 @@ impl Layer {
             _ => Conv::temporal(depth, shape.frames),
         };
         let mut y = self.graph.conv("conv", x, weight, Some(bias), op)?;
+        if shape.batch_norm {
+            let [mean, variance] = [self.weight("mean", &[out])?, self.weight("variance", &[out])?];
+            let [scale, shift] = [self.weight("scale", &[out])?, self.weight("shift", &[out])?];
+            y = self.graph.batch_norm("batch_norm", y, [mean, variance, scale, shift], EPSILON)?;
+        }
         if shape.embedding {
             let embedding = self.input("embedding", &[images, 1, 1, out])?;
             y = self.graph.add("embedding", y, embedding)?;
@@ -55,10 +65,12 @@ impl Layer {
     fn linear(
         &mut self,
         [rows, r#in, out]: [usize; 3],
-        geglu: bool,
-        residual: bool,
+        [norm, geglu, residual]: [bool; 3],
     ) -> Result<ValueId, GraphError> {
-        let x = self.input("x", &[rows, r#in])?;
+        let mut x = self.input("x", &[rows, r#in])?;
+        if norm {
+            x = self.norm(x, NormKind::Layer)?;
+        }
         let (weight, bias) = (self.weight("weight", &[out, r#in])?, self.weight("bias", &[out])?);
         let mut y = self.graph.linear("linear", x, weight, Some(bias))?;
         if geglu {
@@ -73,9 +85,26 @@ impl Layer {
         self.graph.attention("attention", operands, &[], attention)
     }
 
-    fn norm(&mut self, shape: &[usize], kind: NormKind) -> Result<ValueId, GraphError> {
-        let channels = *shape.last().unwrap_or(&0);
-        let x = self.input("x", shape)?;
+    /// A sampler step on f32 latents, as a clip keeps them.
+    fn sampler_step(&mut self, latents: &Latents) -> Result<ValueId, BenchError> {
+        let &Latents { frames, height, width, channels } = latents;
+        let prediction = self.input("prediction", &[2 * frames, height, width, channels])?;
+        let f32_type = |shape: &[usize]| TensorType::new(DType::F32, shape);
+        let graph = &mut self.graph;
+        let sample = graph.input("sample", f32_type(&[frames, height, width, channels]), Phase::Step)?;
+        graph.output("sample", sample)?;
+        let guidance = graph.parameter("guidance", f32_type(&[frames]))?;
+        let table = Tensor::from_slice([1, STEP_COLUMNS], &Latents::coefficients().row())?;
+        let table = graph.constant("table", table)?;
+        let step = graph.constant("step", Tensor::from_slice([1], &[0i32])?)?;
+        let op = SamplerStep { guided: true, emit_scaled: true, ..SamplerStep::default() };
+        let results = graph.sampler_step("sampler", &[sample, prediction, table, step, guidance], op)?;
+        graph.output("scaled", results[1])?;
+        Ok(results[0])
+    }
+
+    fn norm(&mut self, x: ValueId, kind: NormKind) -> Result<ValueId, GraphError> {
+        let channels = *self.graph.shape(x).to_vec().last().unwrap_or(&0);
         let (scale, shift) = (self.weight("scale", &[channels])?, self.weight("shift", &[channels])?);
         self.graph.norm("norm", x, kind, EPSILON, Some(scale), Some(shift))
     }
@@ -86,12 +115,12 @@ impl Work {
     ///
     /// # Errors
     /// If the shapes do not fit each other.
-    pub fn graph(&self, name: &str, dtype: DType) -> Result<Graph, GraphError> {
+    pub fn graph(&self, name: &str, dtype: DType) -> Result<Graph, BenchError> {
         let mut layer = Layer { graph: GraphBuilder::new(name), dtype };
         let y = match *self {
             Work::Conv(ref shape) => layer.conv(shape)?,
-            Work::Linear { rows, r#in, out, geglu, residual } => {
-                layer.linear([rows, r#in, out], geglu, residual)?
+            Work::Linear { rows, r#in, out, norm, geglu, residual } => {
+                layer.linear([rows, r#in, out], [norm, geglu, residual])?
             }
             Work::Attention { batch, heads, queries, head, clips: Some(clips), .. } => {
                 let shape = [clips * queries, batch / clips.max(1), heads * head];
@@ -104,10 +133,14 @@ impl Work {
             }
             Work::GroupNorm { images, frames, height, width, channels, silu } => {
                 let kind = NormKind::Group { groups: GROUPS, frames };
-                let y = layer.norm(&[images, height, width, channels], kind)?;
+                let x = layer.input("x", &[images, height, width, channels])?;
+                let y = layer.norm(x, kind)?;
                 if silu { layer.graph.activate("silu", y, Activation::Silu)? } else { y }
             }
-            Work::LayerNorm(shape) => layer.norm(&[shape.rows, shape.channels], NormKind::Layer)?,
+            Work::LayerNorm(shape) => {
+                let x = layer.input("x", &[shape.rows, shape.channels])?;
+                layer.norm(x, NormKind::Layer)?
+            }
             Work::Add(shape) => {
                 let x = layer.input("x", &[shape.rows, shape.channels])?;
                 layer.add_residual(x)?
@@ -120,6 +153,7 @@ impl Work {
                 let x = layer.input("x", &[shape.rows, 2 * shape.channels])?;
                 layer.graph.geglu("geglu", x)?
             }
+            Work::SamplerStep(ref latents) => layer.sampler_step(latents)?,
         };
         layer.graph.output("y", y)?;
         Ok(layer.graph.finish())

@@ -12,7 +12,7 @@ pub use networks::{Batch, Network, prediction, stages};
 pub use numbers::{Numbers, windows};
 pub(crate) use numbers::{bar, in_windows, window};
 pub(crate) use shape::bytes;
-pub use shape::{ConvShape, Rows, Work};
+pub use shape::{ConvShape, Latents, Rows, Work};
 
 use serde::Deserialize;
 
@@ -56,6 +56,23 @@ pub fn reduced_kernels() -> Result<Vec<Case>, BenchError> {
     Ok(kernels()?.into_iter().map(|case| Case { work: case.work.reduced(), ..case }).collect())
 }
 
+/// The same for the promised figures: what a CPU computes in milliseconds as it is, and the rest cut down, which its name says.
+///
+/// # Errors
+/// If the table cannot be read.
+pub fn kernels_for_cpu() -> Result<Vec<Case>, BenchError> {
+    let cut = |case: Case| match case.work {
+        Work::Attention { .. } | Work::SamplerStep(_) => case,
+        work => Case { name: format!("{}, reduced", case.name), work: work.reduced() },
+    };
+    Ok(kernels()?.into_iter().map(cut).collect())
+}
+
+/// Whether a case's name is this one, or this one with what was cut down after a comma.
+pub(crate) fn is_case(name: &str, base: &str) -> bool {
+    name.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with(", "))
+}
+
 fn read(table: &str) -> Result<Vec<Case>, BenchError> {
     serde_json::from_str(table).map_err(BenchError::Table)
 }
@@ -85,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_runs_every_case_as_one_call() {
+    fn a_gpu_runs_every_case_as_one_call_unless_a_norm_precedes_a_product() {
         for architecture in [Architecture::TURING, Architecture::AMPERE, Architecture::HOPPER] {
             let options = CudaOptions::new(Chip::typical(architecture), CpuOps::shared());
             for case in kernels().unwrap() {
@@ -98,7 +115,9 @@ mod tests {
                         Ok(())
                     })
                     .unwrap();
-                assert_eq!(calls, 1, "{} on {architecture}", case.name);
+                // A norm in front of a product is a kernel of its own.
+                let expected = if case.name.contains("normed") { 2 } else { 1 };
+                assert_eq!(calls, expected, "{} on {architecture}", case.name);
             }
         }
     }

@@ -47,7 +47,7 @@ pub fn stages(suite: Suite) -> &'static [&'static str] {
         Suite::Vae => &["vae_decode"],
         Suite::Pipeline => &["pipeline"],
         Suite::Live => &LIVE,
-        Suite::Cpu | Suite::Kernels => &[],
+        Suite::Cpu | Suite::Kernels | Suite::Targets => &[],
     }
 }
 

@@ -23,22 +23,25 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// For every input and weight of a graph: uniform, of unit variance, and weights scaled so that results have it too.
+    /// For every input and weight of a graph: uniform, of unit variance, and weights scaled so that results have it too. A
+    /// `variance` is positive, and about one.
     ///
     /// # Errors
     /// If the graph has operands that are not floating-point numbers.
     pub fn of(graph: &Graph) -> Result<Vec<Numbers>, TensorError> {
-        let operands = graph.value_ids().filter(|(_, value)| !matches!(value.source, Source::Node { .. }));
+        let given = |source: &Source| !matches!(source, Source::Node { .. } | Source::Constant(_));
+        let operands = graph.value_ids().filter(|(_, value)| given(&value.source));
         operands
             .map(|(_, value)| {
                 let is_weight = value.source == Source::Parameter;
                 let depth = value.ty.shape.iter().skip(1).product::<usize>().max(1);
                 let scale = 3f64.sqrt() / if is_weight { (depth as f64).sqrt() } else { 1.0 };
                 let count = value.ty.elements().min(PATTERN);
-                let numbers: Vec<f32> = synthetic::uniform(&value.name)
-                    .take(count)
-                    .map(|number| (number * scale) as f32)
-                    .collect();
+                let numbers = synthetic::uniform(&value.name).take(count);
+                let numbers: Vec<f32> = match value.name.as_str() {
+                    "variance" => numbers.map(|number| (1.0 + number / 2.0) as f32).collect(),
+                    _ => numbers.map(|number| (number * scale) as f32).collect(),
+                };
                 // Rounded here, so that a peer that gets them as f32 computes with the same numbers.
                 let pattern = Tensor::from_f32(value.ty.dtype, [count], &numbers)?.to_f32();
                 Ok(Numbers { name: value.name.clone(), ty: value.ty.clone(), is_weight, pattern })

@@ -1,6 +1,9 @@
 //! The shape of a layer, as the tables write it.
 
-use kinora_graph::{Graph, Source};
+use kinora_graph::{
+    Graph, Source,
+    op::{Prediction, StepCoefficients},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -26,6 +29,9 @@ pub enum Work {
         r#in: usize,
         /// Channels of the product.
         out: usize,
+        /// Whether layer norm precedes it.
+        #[serde(default)]
+        norm: bool,
         /// Whether one half of them gates the other.
         #[serde(default)]
         geglu: bool,
@@ -73,6 +79,32 @@ pub enum Work {
     Silu(Rows),
     /// GEGLU of a tensor of twice the channels.
     Geglu(Rows),
+    /// A sampler step of a guided clip: guidance, the step of Euler's method, and the scaling of the next input.
+    SamplerStep(Latents),
+}
+
+/// The latents of a clip.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latents {
+    /// Frames.
+    pub frames: usize,
+    /// Height of a frame's latents.
+    pub height: usize,
+    /// Their width.
+    pub width: usize,
+    /// Their channels.
+    pub channels: usize,
+}
+
+impl Latents {
+    /// The noise levels that the step leads from and to: of the middle of a clip.
+    const SIGMA: f64 = 10.0;
+    const NEXT: f64 = 7.0;
+
+    /// The step's row of coefficients.
+    pub(super) fn coefficients() -> StepCoefficients {
+        StepCoefficients::euler(Prediction::Velocity, Self::SIGMA, Self::NEXT)
+    }
 }
 
 /// Rows of channels.
@@ -105,6 +137,12 @@ pub struct ConvShape {
     /// Frames of a clip, if the kernel reads several.
     #[serde(default = "one")]
     pub frames: usize,
+    /// Whether group norm and SiLU precede it.
+    #[serde(default)]
+    pub norm: bool,
+    /// Whether batch norm follows.
+    #[serde(default)]
+    pub batch_norm: bool,
     /// Whether a vector is added to every image.
     #[serde(default)]
     pub embedding: bool,
@@ -125,6 +163,7 @@ impl Work {
             Work::Attention { .. } => "attention",
             Work::GroupNorm { .. } | Work::LayerNorm(_) => "norm",
             Work::Add(_) | Work::Silu(_) | Work::Geglu(_) => "elementwise",
+            Work::SamplerStep(_) => "sampler",
         }
     }
 
@@ -140,10 +179,11 @@ impl Work {
                 out: less(c.out, 128),
                 ..c
             }),
-            Work::Linear { rows, r#in, out, geglu, residual } => Work::Linear {
+            Work::Linear { rows, r#in, out, norm, geglu, residual } => Work::Linear {
                 rows: less(rows, 1024),
                 r#in: less(r#in, 320),
                 out: less(out, 1280),
+                norm,
                 geglu,
                 residual,
             },
@@ -170,16 +210,21 @@ impl Work {
             Work::Add(shape) => Work::Add(shape.reduced()),
             Work::Silu(shape) => Work::Silu(shape.reduced()),
             Work::Geglu(shape) => Work::Geglu(shape.reduced()),
+            // There is little of it in any case.
+            Work::SamplerStep(latents) => Work::SamplerStep(latents),
         }
     }
 
     /// The request to a peer, without its tensors.
     pub fn peer_request(&self) -> Value {
         match *self {
-            Work::Conv(ConvShape { stride, frames, silu, .. }) => {
-                json!({"kind": "conv", "stride": stride, "frames": frames, "silu": silu})
+            Work::Conv(ConvShape { stride, frames, norm, batch_norm, silu, .. }) => json!({
+                "kind": "conv", "stride": stride, "frames": frames, "norm": norm, "batch_norm": batch_norm, "silu": silu,
+                "groups": GROUPS, "epsilon": EPSILON,
+            }),
+            Work::Linear { norm, geglu, .. } => {
+                json!({"kind": "linear", "norm": norm, "geglu": geglu, "epsilon": EPSILON})
             }
-            Work::Linear { geglu, .. } => json!({"kind": "linear", "geglu": geglu}),
             Work::Attention { heads, queries, clips, .. } => {
                 json!({"kind": "attention", "heads": heads, "frames": clips.map_or(1, |_| queries)})
             }
@@ -190,6 +235,9 @@ impl Work {
             Work::Add(_) => json!({"kind": "add"}),
             Work::Silu(_) => json!({"kind": "silu"}),
             Work::Geglu(_) => json!({"kind": "geglu"}),
+            Work::SamplerStep(_) => {
+                json!({"kind": "sampler_step", "sigma": Latents::SIGMA, "next": Latents::NEXT})
+            }
         }
     }
 }

@@ -195,6 +195,7 @@ pub(super) mod tests {
                 notes: Vec::new(),
                 ceilings: None,
                 clock: None,
+                targets: Vec::new(),
                 cases: cases.iter().map(case).collect(),
             }],
         }

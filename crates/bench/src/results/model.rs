@@ -7,7 +7,7 @@ use kinora_profile::Ceilings;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Estimate, Ratio};
+use crate::{Estimate, Ratio, targets::Judgement};
 
 /// The most bytes of saved results. Those of all suites have less than a million.
 const MAX_BYTES: u64 = 64 << 20;
@@ -133,6 +133,9 @@ pub struct SuiteResults {
     pub clock: Option<Clock>,
     /// The cases.
     pub cases: Vec<CaseResults>,
+    /// The promised figures, as the cases show them; of the suite `targets` alone.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub targets: Vec<Judgement>,
 }
 
 /// The speed of a loop of arithmetic, before the cases and after them.

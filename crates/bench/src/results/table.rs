@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use kinora_profile::quantity::{change_percent, prefixed};
 
-use super::{CaseResults, Comparison, Entry, KINORA, Results, SuiteResults, Verdict};
-use crate::{Estimate, cases::STREAM};
+use super::{CPU, CaseResults, Comparison, Entry, KINORA, Results, SuiteResults, Verdict};
+use crate::{Estimate, cases::STREAM, targets};
 
 /// The width of the column of names.
 const NAME: usize = 42;
@@ -119,6 +119,7 @@ pub fn suite_footer(suite: &SuiteResults) -> String {
     for note in &suite.notes {
         let _ = writeln!(text, "  note: {note}");
     }
+    text += &targets::table(&suite.targets, suite.device == CPU);
     let ratios: Vec<f64> = suite.cases.iter().filter_map(CaseResults::ratio).collect();
     if !ratios.is_empty() {
         let mean = geometric_mean(&ratios);

@@ -44,6 +44,14 @@ pub trait BenchDevice: fmt::Debug + Send + Sync {
     fn backend(&self) -> Result<Arc<dyn Backend>, BenchError> {
         Ok(self.device().open(KernelSet::Fused, Tuning::Auto)?)
     }
+
+    /// What runs networks with the baseline's kernels and without passes; `None` if the device has no other kernels.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn baseline(&self) -> Result<Option<Arc<dyn Backend>>, BenchError> {
+        Ok(None)
+    }
 }
 
 /// Runs single layers on a device.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kinora::device::OpenDeviceError;
 use kinora_cpu::CpuOps;
 use kinora_cuda::{
-    CudaError, CudaOptions, Planned, ceilings,
+    CudaError, CudaOptions, Planned, Program, ceilings,
     compiler::CompilerOptions,
     driver::{Device, DeviceBuffer},
     kernels::{Call, Choose, Heuristic, Implementation, KernelSet, implementations},
@@ -13,18 +13,18 @@ use kinora_cuda::{
     vendor::Libraries,
     workbench::{CallMemory, PreparedCall, Workbench},
 };
-use kinora_graph::{DType, Graph, Tensor, TensorType};
-use kinora_runtime::RunError;
+use kinora_graph::{DType, Graph, Source, Tensor, TensorType};
+use kinora_runtime::{Backend, RunError, Tensors, Tuning};
 
 use super::{
     device::{BenchDevice, LayerBench},
     driver::driver,
-    layers::failed,
+    layers::{failed, ours},
     turns::{Contestant, Layer, samples},
 };
 use crate::{
     BenchError,
-    cases::{Numbers, windows},
+    cases::{Numbers, in_windows, windows},
     results::{Gpu, KINORA},
 };
 
@@ -72,6 +72,10 @@ impl BenchDevice for GpuDevice {
     fn layers(&self) -> Result<Box<dyn LayerBench>, BenchError> {
         Ok(Box::new(GpuBench::new(&self.0)?))
     }
+
+    fn baseline(&self) -> Result<Option<Arc<dyn Backend>>, BenchError> {
+        Ok(Some(self.device().open(KernelSet::Baseline, Tuning::Off)?))
+    }
 }
 
 impl LayerBench for GpuBench {
@@ -99,7 +103,7 @@ impl LayerBench for GpuBench {
 /// A GPU on which single layers run.
 pub struct GpuBench {
     device: Device,
-    bench: Workbench,
+    bench: Arc<Workbench>,
     flush: Arc<DeviceBuffer>,
     choice: Arc<dyn Choose>,
 }
@@ -112,7 +116,7 @@ impl GpuBench {
     pub fn new(device: &Device) -> Result<GpuBench, CudaError> {
         let compiler = CompilerOptions::from_environment();
         let chip = device.info().chip();
-        let bench = Workbench::new(device, chip.clone(), compiler)?;
+        let bench = Arc::new(Workbench::new(device, chip.clone(), compiler)?);
         let flush = Arc::new(bench.flush_memory()?);
         let choice = choice(device).unwrap_or_else(|| {
             Arc::new(Heuristic { chip, kernels: KernelSet::Fused, libraries: Libraries::default() })
@@ -120,10 +124,11 @@ impl GpuBench {
         Ok(GpuBench { device: device.clone(), bench, flush, choice })
     }
 
-    /// The chosen kernel of a layer and, with `all`, every other kernel that can run it.
+    /// The chosen kernel of a layer and, with `all`, every other kernel that can run it. A layer that is more than one call,
+    /// or whose weights are changed when they are loaded, runs as a program, as in a network.
     ///
     /// # Errors
-    /// If the layer cannot be planned, is more than one call, or memory does not suffice.
+    /// If the layer cannot be planned, or memory does not suffice.
     fn ways_to_run(
         &self,
         graph: &Graph,
@@ -135,16 +140,16 @@ impl GpuBench {
             ..CudaOptions::for_device(&self.device, CpuOps::shared())
         };
         let planned = Planned::new(graph, &options)?;
+        let Some(operands) = of_single_call(&planned, numbers)? else {
+            let layer = ProgramLayer::new(planned, &self.device, numbers, (&self.bench, &self.flush));
+            return Ok(vec![ours(layer)]);
+        };
         let mut found = Vec::new();
         planned.for_each_call(|call| {
-            let operands = operands(planned.graph(), call, numbers)?;
-            found.push(self.ways(call, &operands, all)?);
+            found = self.ways(call, &operands, all)?;
             Ok(())
         })?;
-        match found.len() {
-            1 => Ok(found.swap_remove(0)),
-            calls => Err(CudaError::Internal(format!("a layer became {calls} calls"))),
-        }
+        Ok(found)
     }
 
     fn ways(
@@ -202,19 +207,34 @@ pub fn choice(device: &Device) -> Option<Arc<dyn Choose>> {
     Some(Arc::new(tuner))
 }
 
-/// The numbers of a call's operands, found by the names of its node's inputs.
-fn operands(graph: &Graph, call: &Call<'_>, numbers: &[Numbers]) -> Result<Vec<Vec<u8>>, CudaError> {
+/// The numbers of the operands of a layer's only call; `None` if it has several, or one whose operands are computed from
+/// numbers when weights are loaded.
+fn of_single_call(planned: &Planned, numbers: &[Numbers]) -> Result<Option<Vec<Vec<u8>>>, CudaError> {
+    let mut found = Vec::new();
+    planned.for_each_call(|call| {
+        found.push(operands(planned.graph(), call, numbers)?);
+        Ok(())
+    })?;
+    Ok(if found.len() == 1 { found.swap_remove(0) } else { None })
+}
+
+/// The numbers of a call's operands, found by the names of its node's inputs; `None` if an operand has none.
+fn operands(graph: &Graph, call: &Call<'_>, numbers: &[Numbers]) -> Result<Option<Vec<Vec<u8>>>, CudaError> {
     let node = graph.nodes().iter().find(|node| node.name == call.layer);
     let inputs = node.map(|node| node.inputs.as_slice()).unwrap_or_default();
-    inputs
-        .iter()
-        .map(|&id| {
-            let name = &graph.value(id).name;
-            let missing = || CudaError::Internal(format!("there are no numbers for the operand {name}"));
-            let numbers = numbers.iter().find(|numbers| numbers.name == *name).ok_or_else(missing)?;
-            numbers.pattern_bytes().map_err(|error| CudaError::Internal(error.to_string()))
-        })
-        .collect()
+    let mut operands = Vec::with_capacity(inputs.len());
+    for &id in inputs {
+        let value = graph.value(id);
+        if let Source::Constant(tensor) = &value.source {
+            operands.push(tensor.bytes().to_vec());
+            continue;
+        }
+        let Some(numbers) = numbers.iter().find(|numbers| numbers.name == value.name) else {
+            return Ok(None);
+        };
+        operands.push(numbers.pattern_bytes().map_err(|error| CudaError::Internal(error.to_string()))?);
+    }
+    Ok(Some(operands))
 }
 
 struct GpuLayer {
@@ -259,6 +279,50 @@ impl Layer for GpuLayer {
     }
 }
 
+/// A layer that runs as a program: several calls, or weights that are changed when they are loaded.
+struct ProgramLayer {
+    program: Program,
+    inputs: Tensors,
+    bench: Arc<Workbench>,
+    flush: Arc<DeviceBuffer>,
+}
+
+impl ProgramLayer {
+    fn new(
+        planned: Planned,
+        device: &Device,
+        numbers: &[Numbers],
+        (bench, flush): (&Arc<Workbench>, &Arc<DeviceBuffer>),
+    ) -> Result<ProgramLayer, BenchError> {
+        let (mut parameters, mut inputs) = (Tensors::new(), Tensors::new());
+        for numbers in numbers {
+            let tensors = if numbers.is_weight { &mut parameters } else { &mut inputs };
+            tensors.insert(numbers.name.clone(), numbers.tensor()?);
+        }
+        let mut program = planned.load(device, &parameters)?;
+        program.run_clip(&Tensors::new())?;
+        Ok(ProgramLayer { program, inputs, bench: bench.clone(), flush: flush.clone() })
+    }
+}
+
+impl Layer for ProgramLayer {
+    fn result(&mut self) -> Result<Vec<f32>, BenchError> {
+        let results = self.program.run_step(&self.inputs)?;
+        let result = results.get("y").map(Tensor::to_f32).ok_or(BenchError::Nothing("result"))?;
+        Ok(in_windows(&result))
+    }
+
+    /// By events around each replay, whose inputs are copied before them, so that the time does not include the launch.
+    fn time(&mut self, seconds: f64, least: usize) -> Result<Vec<f64>, BenchError> {
+        samples(seconds, least, || {
+            self.bench.flush(&self.flush)?;
+            let times = self.program.time_replays(1)?;
+            let milliseconds = times.first().ok_or(BenchError::Nothing("time"))?;
+            Ok(f64::from(*milliseconds) / 1e3)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use kinora_cuda::{Architecture, Chip};
@@ -271,23 +335,35 @@ mod tests {
     fn every_operand_of_every_kernel_has_its_numbers() {
         for architecture in [Architecture::TURING, Architecture::HOPPER] {
             let options = CudaOptions::new(Chip::typical(architecture), CpuOps::shared());
+            let mut as_programs = Vec::new();
             for case in kernels().unwrap() {
                 let graph = case.work.graph(&case.name, DType::F16).unwrap();
                 let numbers = Numbers::of(&graph).unwrap();
                 let planned = Planned::new(&graph, &options).unwrap();
+                let Some(operands) = of_single_call(&planned, &numbers).unwrap() else {
+                    as_programs.push(case.name);
+                    continue;
+                };
                 planned
                     .for_each_call(|call| {
-                        let operands = operands(planned.graph(), call, &numbers)?;
                         assert_eq!(operands.len(), call.inputs.len(), "{}", case.name);
                         for (operand, ty) in operands.iter().zip(call.inputs) {
                             assert!(operand.len() <= ty.bytes() && ty.bytes() > 0, "{}", case.name);
                         }
-                        // The result that is compared is the first and only one.
-                        assert_eq!(call.outputs.len(), 1);
+                        // The result that is compared is the first one.
+                        let y = planned.graph().outputs().iter().find(|output| output.name == "y").unwrap();
+                        let node =
+                            planned.graph().nodes().iter().find(|node| node.name == call.layer).unwrap();
+                        assert_eq!(node.outputs[0], y.value, "{}", case.name);
                         Ok(())
                     })
                     .unwrap();
             }
+            // Weights that batch norm is folded into, and norms in front of products.
+            let folded_or_normed =
+                |name: &&String| ["batch_norm", "normed"].iter().any(|part| name.contains(part));
+            assert!(as_programs.iter().all(|name| folded_or_normed(&name)), "{as_programs:?}");
+            assert_eq!(as_programs.len(), 6);
         }
     }
 }

@@ -21,11 +21,12 @@ use super::{
 use crate::{
     BenchError,
     cases::{
-        self, Case, LiveNetworks, Network, Numbers, STREAM, TWO_STEPS, bar, bytes, inputs_by_name,
+        self, Case, LiveNetworks, Network, Numbers, STREAM, TWO_STEPS, bar, bytes, inputs_by_name, is_case,
         network_bytes, stages,
     },
     peers::{Hello, LIVE_NETWORKS, Program, SVD_NETWORKS, TORCH_LAYERS, TorchPeer, Variant},
     results::KINORA,
+    targets::{BASELINE, KERNEL_SETS, TARGETS, TargetCase, UNET},
 };
 
 /// Rounding adds up over the layers of a network, and over the steps of a clip: the factors of a layer's bar.
@@ -67,6 +68,7 @@ impl SuiteRun<'_> {
             Suite::Cpu => self.layers(cases::cpu()?, observer),
             Suite::Kernels if self.on_gpu() => self.layers(cases::kernels()?, observer),
             Suite::Kernels => self.layers(cases::reduced_kernels()?, observer),
+            Suite::Targets => self.targets(observer),
             Suite::Svd | Suite::Vae | Suite::Pipeline | Suite::Live => {
                 let program = if self.suite == Suite::Live { &LIVE_NETWORKS } else { &SVD_NETWORKS };
                 let mut stages = stages(self.suite).to_vec();
@@ -78,14 +80,75 @@ impl SuiteRun<'_> {
 
     fn layers(&self, mut cases: Vec<Case>, observer: &mut Observer<'_>) -> Result<Option<Value>, Ended> {
         cases.retain(|case| self.options.only.chooses(&case.name));
+        self.measured_layers(&cases, observer)
+    }
+
+    fn measured_layers(&self, cases: &[Case], observer: &mut Observer<'_>) -> Result<Option<Value>, Ended> {
         let bench = self.device.layers()?;
         self.each(
             &TORCH_LAYERS,
-            &cases,
+            cases,
             |case| case.name.as_str(),
             observer,
             |case, peer| self.layer(case, &*bench, peer),
         )
+    }
+
+    /// The cases of the promised figures: layers, a step of a clip's UNet, and a small one with either set of kernels.
+    fn targets(&self, observer: &mut Observer<'_>) -> Result<Option<Value>, Ended> {
+        let table = if self.on_gpu() { cases::kernels()? } else { cases::kernels_for_cpu()? };
+        let (mut layers, mut networks, mut kernel_sets) = (Vec::new(), Vec::new(), false);
+        for target in TARGETS.iter().filter(|target| self.options.only.chooses(target.case.name())) {
+            match target.case {
+                TargetCase::Layer(name) => {
+                    layers.extend(table.iter().filter(|case| is_case(&case.name, name)).cloned());
+                }
+                TargetCase::Unet => networks.push(UNET),
+                TargetCase::KernelSets => kernel_sets = true,
+            }
+        }
+        let mut peer = None;
+        if !layers.is_empty() {
+            peer = self.measured_layers(&layers, observer)?;
+        }
+        if !networks.is_empty() {
+            let steps = self.each(
+                &SVD_NETWORKS,
+                &networks,
+                |stage| stage,
+                observer,
+                |stage, peer| self.stage(stage, peer),
+            );
+            peer = steps?.or(peer);
+        }
+        if kernel_sets && let Some(baseline) = self.device.baseline()? {
+            let (suite, name) = (self.suite, KERNEL_SETS);
+            tell(observer, &Event::Case { suite, name, done: 0, total: 1 })?;
+            let (subject, contestants) =
+                self.kernel_sets(&*baseline).map_err(|error| BenchError::in_case(name, error))?;
+            let result = measure(&subject, contestants, &self.options.method, self.ceilings.as_ref());
+            tell(observer, &Event::Done(&result))?;
+        }
+        Ok(peer)
+    }
+
+    /// A step of a small UNet with our fused kernels, and with the baseline's. The full one does not fit some GPUs twice.
+    fn kernel_sets(&self, baseline: &dyn Backend) -> Result<(Subject, Vec<Contestant<'static>>), BenchError> {
+        let network = Network::new(UNET, self.options.size.unwrap_or(Size::Small), self.dtype)?;
+        let subject = Subject {
+            name: KERNEL_SETS.to_owned(),
+            family: family(self.suite, UNET).to_owned(),
+            flops: network.graph.step_flops(),
+            bytes: network.bytes(),
+            bar: NETWORK_BAR * bar(self.dtype),
+            least: 1,
+        };
+        let layer = |backend: &dyn Backend| {
+            let (clip, step) = (network.inputs(Phase::Clip)?, network.inputs(Phase::Step)?);
+            NetworkLayer::new(&network.graph, &clip, step, backend)
+        };
+        let baseline = Contestant { by: BASELINE.to_owned(), ..ours(layer(baseline)) };
+        Ok((subject, vec![ours(layer(self.backend)), baseline]))
     }
 
     /// Prepares and measures one case after the other, beside a peer that is started again if it stops.
@@ -183,6 +246,9 @@ impl SuiteRun<'_> {
         }
         if self.suite == Suite::Live {
             return self.live(stage, size, subject, peer);
+        }
+        if self.suite == Suite::Targets && size != Size::Full {
+            subject.name = format!("{stage}, {size}");
         }
         let network = Network::new(stage, size, self.dtype)?;
         subject.flops = network.graph.step_flops();

@@ -24,12 +24,14 @@ pub enum Suite {
     Pipeline,
     /// A frame of live video, its parts, and a row of frames.
     Live,
+    /// The figures that were promised, each beside its goal.
+    Targets,
 }
 
 impl Suite {
     /// All of them.
-    pub const ALL: [Suite; 6] =
-        [Suite::Cpu, Suite::Kernels, Suite::Svd, Suite::Vae, Suite::Pipeline, Suite::Live];
+    pub const ALL: [Suite; 7] =
+        [Suite::Cpu, Suite::Kernels, Suite::Svd, Suite::Vae, Suite::Pipeline, Suite::Live, Suite::Targets];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -40,6 +42,7 @@ impl Suite {
             Suite::Cpu => "cpu",
             Suite::Pipeline => "pipeline",
             Suite::Live => "live",
+            Suite::Targets => "targets",
         }
     }
 }
@@ -115,7 +118,7 @@ macro_rules! named {
     };
 }
 
-named!(Suite, "it must be cpu, kernels, svd, vae, pipeline or live");
+named!(Suite, "it must be cpu, kernels, svd, vae, pipeline, live or targets");
 named!(Size, "it must be full, small or tiny");
 
 #[cfg(test)]

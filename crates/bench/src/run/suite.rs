@@ -7,7 +7,7 @@ use kinora_cpu::simd::Isa;
 use kinora_graph::DType;
 
 use super::{
-    Ended, Size, Suite, Target,
+    Ended, Size, Suite,
     device::{BenchDevice, CpuDevice},
     layers, plan,
 };
@@ -17,6 +17,7 @@ use crate::{
     peers::Python,
     processor,
     results::{CaseResults, Clock, FORMAT, Method, Results, SuiteResults, Version, now},
+    targets::{Means, TARGETS, Target},
 };
 
 /// What to measure, and how.
@@ -27,7 +28,7 @@ pub struct Options {
     /// The cases, by name.
     pub only: Filter,
     /// What computes. The suite `cpu` always runs on the CPU.
-    pub target: Target,
+    pub target: super::Target,
     /// The element type. Default: f16 on a GPU, f32 on the CPU.
     pub dtype: Option<DType>,
     /// The size of the networks. Default: full on a GPU, small on the CPU and for whole clips.
@@ -101,6 +102,15 @@ pub fn list(suites: &[Suite], only: &Filter) -> Result<Vec<Listed>, BenchError> 
         let cases = match suite {
             Suite::Cpu => cases::cpu()?,
             Suite::Kernels => cases::kernels()?,
+            Suite::Targets => {
+                let case = |target: &Target| Listed {
+                    suite,
+                    name: target.case.name().to_owned(),
+                    family: target.case.family().to_owned(),
+                };
+                listed.extend(TARGETS.iter().map(case));
+                continue;
+            }
             Suite::Svd | Suite::Vae | Suite::Pipeline | Suite::Live => {
                 let network =
                     |&stage: &&str| Listed { suite, name: stage.into(), family: family(suite, stage).into() };
@@ -186,8 +196,9 @@ impl Bench {
             ceilings: None,
             clock: None,
             cases: Vec::new(),
+            targets: Vec::new(),
         };
-        if let (Suite::Kernels, Some(why)) = (suite, &options.target.no_gpu) {
+        if let (Suite::Kernels | Suite::Targets, Some(why)) = (suite, &options.target.no_gpu) {
             let instead = "--device cpu runs small layers of the same kinds on the CPU";
             results.not_run = Some(format!("{why}; {instead}"));
             (results.device, results.size) = ("no GPU".to_owned(), None);
@@ -197,7 +208,11 @@ impl Bench {
             results.not_run = Some(why.to_owned());
         }
         if results.not_run.is_some() {
-            let stopped = tell(observer, &Event::Suite(&results)).is_err();
+            self.judge(suite, &mut results);
+            let mut stopped = tell(observer, &Event::Suite(&results)).is_err();
+            if !results.targets.is_empty() {
+                stopped |= tell(observer, &Event::SuiteDone(&results)).is_err();
+            }
             return (results, stopped);
         }
         let mut stopped = false;
@@ -209,8 +224,23 @@ impl Bench {
             }
             Err(Ended::Failed(error)) => results.failed = Some(error.with_causes()),
         }
+        self.judge(suite, &mut results);
         stopped |= tell(observer, &Event::SuiteDone(&results)).is_err();
         (results, stopped)
+    }
+
+    /// Judges the promised figures by what was measured.
+    fn judge(&self, suite: Suite, results: &mut SuiteResults) {
+        if suite == Suite::Targets {
+            let on_gpu = self.options.target.device.device() != Device::Cpu;
+            let chosen = TARGETS.iter().filter(|target| self.options.only.chooses(target.case.name()));
+            let means = Means {
+                gpu: on_gpu,
+                cpu: !on_gpu && results.not_run.is_none(),
+                peers: self.options.python.is_some(),
+            };
+            results.targets = chosen.map(|target| target.judge(&results.cases, means)).collect();
+        }
     }
 
     /// Runs a suite between two measurements of the device's speed; gives the peer's versions, if there was one.
@@ -250,7 +280,7 @@ impl Bench {
     fn size(&self, suite: Suite, on_gpu: bool) -> Option<String> {
         match suite {
             Suite::Cpu => None,
-            Suite::Kernels => (!on_gpu).then(|| "reduced".to_owned()),
+            Suite::Kernels | Suite::Targets => (!on_gpu).then(|| "reduced".to_owned()),
             Suite::Svd | Suite::Vae | Suite::Pipeline | Suite::Live => {
                 Some(plan::size(&self.options, suite, on_gpu).to_string())
             }

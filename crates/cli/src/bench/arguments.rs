@@ -25,6 +25,9 @@ Examples:
   kinora bench live --save today.json
       A frame of live video and its parts.
 
+  kinora bench targets
+      The figures that were promised, each beside its goal.
+
   kinora bench cpu --compare yesterday.json
       What became faster or slower; exit code 1 if anything is slower.
 
@@ -44,6 +47,11 @@ Suites:
   live      a frame of live video of 1 and 2 steps, the UNet alone, the tiny
             autoencoder, and a row of frames from the host's bytes to the host's
             bytes, with p50 and p99; SD-Turbo on a GPU, a small model on the CPU
+  targets   the figures that were promised, and whether they are reached:
+            small attention over PyTorch's unfused formula, convolutions over
+            frames, the sampler step, a guided step of a clip over diffusers',
+            and our fused kernels over our baseline's; with --device cpu small
+            layers and a small network
 
 Each case runs in many short turns, Kinora and each peer in alternation, after a
 warm-up. Runs cycle through several copies of the operands, and a GPU's L2 cache
@@ -56,16 +64,17 @@ fewer multiplications than its FLOPs. `ratio` is the fastest peer's time over
 Kinora's: the median over the turns.
 
 PyTorch is looked for in --python, then KINORA_PEER_PYTHON, then `python3`; the
-suites svd, vae, pipeline and live need diffusers as well.
+suites svd, vae, pipeline, live and targets need diffusers as well. A target that
+could not be measured says why, and does not pass.
 
 Exit codes: 0 done; 1 failed, a result differs, or a case became slower; 2 wrong
-command line; 130 interrupted.";
+command line; 130 interrupted. A target that is missed is no failure.";
 
 /// The options of `kinora bench`.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES, after_help = "`kinora bench --help` has examples.")]
 pub struct BenchArgs {
-    /// What to measure: cpu, kernels, svd, vae, pipeline, live [default: all].
+    /// What to measure: cpu, kernels, svd, vae, pipeline, live, targets [default: all but targets].
     #[arg(value_name = "SUITE", value_parser = suites())]
     pub suites: Vec<Suite>,
 
