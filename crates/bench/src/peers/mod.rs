@@ -34,7 +34,7 @@ pub struct Program {
 
 /// PyTorch's layers.
 pub const TORCH_LAYERS: Program =
-    Program { main: script!("torch_layers.py"), imported: &[script!("turns.py")] };
+    Program { main: script!("torch_layers.py"), imported: &[script!("turns.py"), script!("measure.py")] };
 
 /// The networks of a frame of live video in diffusers.
 pub const LIVE_NETWORKS: Program = Program {
@@ -61,3 +61,34 @@ pub const SVD_NETWORKS: Program = Program {
         script!("turns.py"),
     ],
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A script finds only what lies in its folder.
+    #[test]
+    fn every_script_lies_beside_those_that_import_it() {
+        let all = [TORCH_LAYERS, LIVE_NETWORKS, SVD_NETWORKS];
+        let is_ours =
+            |name: &str| all.iter().flat_map(|program| program.imported).any(|script| script.name == name);
+        for program in &all {
+            let there: Vec<&str> = program.imported.iter().map(|script| script.name).collect();
+            for script in program.imported.iter().chain([&program.main]) {
+                for line in script.text.lines() {
+                    let mut words = line.split_whitespace();
+                    if !matches!(words.next(), Some("import" | "from")) {
+                        continue;
+                    }
+                    let module = format!("{}.py", words.next().unwrap_or_default());
+                    assert!(
+                        !is_ours(&module) || there.contains(&&*module),
+                        "{} needs {module} beside {}",
+                        script.name,
+                        program.main.name
+                    );
+                }
+            }
+        }
+    }
+}

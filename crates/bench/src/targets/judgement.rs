@@ -48,6 +48,9 @@ pub struct Judgement {
     pub interval: Option<[f64; 2]>,
     /// Whether the goal was reached.
     pub outcome: Outcome,
+    /// Whether the whole interval says the same.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sure: Option<bool>,
     /// Why nothing was measured.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
@@ -82,6 +85,7 @@ impl Target {
             measured: None,
             interval: None,
             outcome: Outcome::NotMeasured,
+            sure: None,
             why: None,
         };
         let measured = match case {
@@ -92,12 +96,14 @@ impl Target {
             Err(why) => Judgement { why: Some(why), ..judgement },
             Ok((over, ratio)) => {
                 let figure = self.goal.figure(ratio.median);
-                let outcome = if self.goal.is_reached(figure) { Outcome::Pass } else { Outcome::Fail };
+                let interval = ratio.interval.map(|end| self.goal.figure(end));
+                let reached = self.goal.is_reached(figure);
                 Judgement {
                     over: Some(over),
                     measured: Some(figure),
-                    interval: Some(ratio.interval.map(|end| self.goal.figure(end))),
-                    outcome,
+                    interval: Some(interval),
+                    outcome: if reached { Outcome::Pass } else { Outcome::Fail },
+                    sure: Some(interval.iter().all(|&end| self.goal.is_reached(end) == reached)),
                     ..judgement
                 }
             }
@@ -225,5 +231,19 @@ mod tests {
         let mut unknown = case("attention.small_2x8x64", &[(KINORA, 1.0), ("PyTorch unfused", 9.0)]);
         unknown.entries[1].ratio.as_mut().unwrap().median = f64::NAN;
         assert_eq!(attention.judge(&[unknown], ALL).outcome, Outcome::Fail);
+    }
+
+    #[test]
+    fn a_verdict_is_sure_if_the_whole_interval_says_the_same() {
+        let with = |interval: [f64; 2]| {
+            let mut case = case("attention.small_2x8x64", &[(KINORA, 1.0), ("PyTorch unfused", 3.0)]);
+            case.entries[1].ratio.as_mut().unwrap().interval = interval;
+            let judgement = target("attention 2×8×64×64").judge(&[case], ALL);
+            assert_eq!(judgement.outcome, Outcome::Pass);
+            judgement.sure
+        };
+        assert_eq!([with([2.5, 3.5]), with([1.9, 3.5])], [Some(true), Some(false)]);
+        let missed = case("sampler.svd", &[(KINORA, 9.0), ("PyTorch eager", 10.0)]);
+        assert_eq!(target("sampler step").judge(&[missed], ALL).sure, Some(true));
     }
 }

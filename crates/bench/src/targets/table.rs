@@ -33,7 +33,12 @@ fn row(judgement: &Judgement) -> String {
         let why = judgement.why.as_deref().unwrap_or("no time");
         return format!("{begin} {:>9} {:>18}  not measured: {why}", "–", "");
     };
-    let verdict = if *outcome == Outcome::Pass { "pass" } else { "fail" };
+    let verdict = match (outcome, judgement.sure) {
+        (Outcome::Pass, Some(false)) => "pass, not surely",
+        (Outcome::Pass, _) => "pass",
+        (_, Some(false)) => "fail, not surely",
+        _ => "fail",
+    };
     let within = format!("{} to {}", figure(*goal, *low), figure(*goal, *high));
     let mut line = format!("{begin} {:>9} {within:>18}  {verdict}", figure(*goal, *measured));
     if let Some(over) = &judgement.over {
@@ -82,6 +87,7 @@ mod tests {
             measured: Some(2.346),
             interval: Some([2.2, 2.5]),
             outcome: Outcome::Pass,
+            sure: Some(true),
             why: None,
             ..judgements[0].clone()
         };
@@ -89,8 +95,9 @@ mod tests {
             case: "sampler.svd, reduced".into(),
             over: Some("PyTorch eager".into()),
             measured: Some(-0.05),
-            interval: Some([-0.1, 0.01]),
+            interval: Some([-0.1, 0.21]),
             outcome: Outcome::Fail,
+            sure: Some(false),
             why: None,
             ..judgements[7].clone()
         };
@@ -105,7 +112,7 @@ mod tests {
         );
         assert_eq!(
             line("sampler step"),
-            "sampler step −20 to −30 % +5.0 % +10.0 % to −1.0 % fail, over PyTorch eager (sampler.svd, reduced)"
+            "sampler step −20 to −30 % +5.0 % +10.0 % to −21.0 % fail, not surely, over PyTorch eager (sampler.svd, reduced)"
         );
         assert_eq!(line("guided step"), "guided step of a clip −30 to −40 % – not measured: needs PyTorch");
         assert_eq!(line("fused kernels"), "fused kernels over 1× – not measured: needs a GPU");
