@@ -304,3 +304,53 @@ fn clips_and_live_video_have_options_of_their_own() {
     run(&["info", "--config", "sd15", "--size", "100x100"]).must_fail(2, &["multiple of 64"]);
     run(&["info", "--config", "sd15", "--steps", "9"]).must_fail(2, &["from 1 to 8"]);
 }
+
+/// The smallest clip that the tiny model makes, on a chip that is not here.
+#[cfg(all(feature = "cuda", feature = "simulator"))]
+#[test]
+fn a_clip_is_predicted_on_a_chip_that_is_not_here() {
+    let unknown = run(&["info", "--config", "svd", "--device-profile", "abacus"]);
+    unknown.must_fail(2, &["unknown chip; write t4, rtx3090, rtx4090, a100, h100, h200"]);
+    let both = run(&["info", "--config", "svd", "--hardware", "--device-profile", "t4"]);
+    both.must_fail(2, &["--hardware", "--device-profile"]);
+    run(&["info", "--config", "svd", "--calibration", "x.json"]).must_fail(2, &["--device-profile"]);
+
+    let cache = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernel-cache");
+    let predict = |words: &[&str]| {
+        let mut command = kinora();
+        command.env("KINORA_CACHE_DIR", &cache).arg("info").arg(model());
+        command.args(["--device-profile", "T4", "--steps", "1", "--size", "64x64", "--frames", "2"]);
+        answer(command.args(words))
+    };
+    let printed = predict(&["--json"]);
+    if printed.stderr.contains("(NVRTC) was not found") && std::env::var_os("KINORA_REQUIRE_NVRTC").is_none()
+    {
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), "the prediction of a clip not run: no NVRTC");
+        return;
+    }
+    assert_eq!((printed.code, &*printed.stderr), (Some(0), ""), "{printed:?}");
+    let answer = printed.json();
+    assert_eq!(answer["chip"]["name"], "T4");
+    let prediction = &answer["prediction"];
+    let number = |name: &str| prediction[name].as_f64().unwrap();
+    assert!(number("seconds") >= number("floor_seconds") && number("floor_seconds") > 0.0);
+    assert!(number("frames_per_second") <= number("most_frames_per_second"));
+    assert_eq!((&prediction["precision"], &prediction["calibration"]), (&"f16".into(), &"none".into()));
+    let networks = prediction["networks"].as_array().unwrap();
+    let unet = networks.iter().find(|network| network["stage"] == "denoise").unwrap();
+    for field in ["run_seconds", "once_seconds", "seconds", "launches", "flops"] {
+        assert!(unet[field].as_f64().unwrap() >= 0.0, "{field}");
+    }
+    let kind = &unet["kinds"][0];
+    assert!(kind["kind"].is_string() && kind["share"].as_f64().unwrap() > 0.0);
+    assert!(kind["limits"][0]["resource"].is_string());
+    let reached = answer["reached"].as_array().unwrap();
+    let rates: Vec<f64> = reached.iter().map(|one| one["frames_per_second"].as_f64().unwrap()).collect();
+    assert_eq!(rates, [8.0, 12.0]);
+
+    let text = predict(&[]).text();
+    for words in ["predicted, not measured", "published figures alone", "limited by", "floor: ", "at most"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}

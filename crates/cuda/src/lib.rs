@@ -34,5 +34,5 @@ pub use error::CudaError;
 pub use installed::NotFound;
 pub use loaded::{KernelPool, LoadedKernels};
 pub use options::CudaOptions;
-pub use program::{LoadOptions, LoadTimes, Planned, Program, ProgramMemory};
+pub use program::{CountedCall, LoadOptions, LoadTimes, Planned, Program, ProgramMemory};
 pub use target::CudaTarget;

@@ -11,6 +11,8 @@ pub mod memory;
 #[cfg(feature = "model-in-the-box")]
 pub mod model_in_the_box;
 pub mod photo;
+#[cfg(all(feature = "cuda", feature = "simulator"))]
+pub mod prediction;
 mod setters;
 pub mod video;
 
@@ -54,7 +56,7 @@ pub mod runtime {
 #[cfg(feature = "simulator")]
 pub mod simulator {
     pub use kinora_ptx::{
-        Argument, Checks, ChipSpec, Counters, Finding, LaunchConfig, Module, Prediction, PtxError, Report,
-        Simulator,
+        Argument, Calibration, Checks, ChipSpec, Counters, Finding, LaunchConfig, Module, Prediction,
+        PtxError, Report, Resource, Simulator,
     };
 }

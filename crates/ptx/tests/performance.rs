@@ -175,3 +175,16 @@ fn shared_atomics_on_one_place_take_longer() {
     let (apart, together) = (seconds(4), seconds(0));
     assert!(together > 4.0 * apart, "{together} s against {apart} s");
 }
+
+/// The constants of an H200 in the program are those that its measurements gave.
+#[test]
+fn the_known_calibration_is_the_measured_one() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/results/h200/calibration.json");
+    let measured = Calibration::read(std::path::Path::new(path)).unwrap();
+    assert_eq!(Calibration::of(&ChipSpec::h200()), measured);
+    assert_eq!(Calibration::of(&ChipSpec::h100()), measured);
+    assert_eq!(Calibration::of(&ChipSpec::t4()), Calibration::default());
+    // The data sheets: 65 and 989 TFLOP/s.
+    assert!((ChipSpec::t4().tensor_flops() / 65e12 - 1.0).abs() < 0.01);
+    assert!((ChipSpec::h200().tensor_flops() / 989.4e12 - 1.0).abs() < 0.01);
+}

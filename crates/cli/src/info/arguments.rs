@@ -1,10 +1,14 @@
 //! The options of `kinora info`.
 
 use std::ffi::OsString;
+#[cfg(all(feature = "cuda", feature = "simulator"))]
+use std::path::PathBuf;
 
 use clap::{Args, ValueHint, builder::PossibleValuesParser};
 use kinora::{image_to_video::Configs, live::LiveConfigs};
 
+#[cfg(all(feature = "cuda", feature = "simulator"))]
+use crate::sim::quantities::chip;
 use crate::{
     clip::arguments::ClipArgs,
     quantities::{at_least_one, model_name},
@@ -28,6 +32,11 @@ Examples:
 
   kinora info --config sd-turbo --tiny-autoencoder --hardware
       The same for live video, with frames per second.
+
+  kinora info --config svd --steps 10 --device-profile t4
+      How long the clip takes on a T4, predicted kernel by kernel in the
+      simulator, what limits it, and which settings would reach 8 and 12 frames
+      per second.
 
   kinora info --config svd --decode-chunk 2 --json
       The same for a program.
@@ -58,6 +67,17 @@ pub struct InfoArgs {
     #[cfg(feature = "cuda")]
     #[arg(long, conflicts_with = "precision")]
     pub hardware: bool,
+
+    /// Predict how long the clip, or a frame of live video, takes on a chip, kernel by kernel: t4, rtx3090, rtx4090, a100, h100, h200 or
+    /// b200. It need not be here; NVRTC must.
+    #[cfg(all(feature = "cuda", feature = "simulator"))]
+    #[arg(long, value_name = "NAME", value_parser = chip, conflicts_with = "hardware")]
+    pub device_profile: Option<kinora_ptx::ChipSpec>,
+
+    /// A calibration measured on a device, for the prediction [default: an H200's for h100 and h200, none for others].
+    #[cfg(all(feature = "cuda", feature = "simulator"))]
+    #[arg(long, value_name = "FILE", requires = "device_profile", value_hint = ValueHint::FilePath)]
+    pub calibration: Option<PathBuf>,
 
     /// Denoising steps of a clip, or of a frame of live video [default: the model's own].
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "The clip")]

@@ -81,6 +81,11 @@ pub fn run(
     if arguments.hardware {
         return super::hardware::run_live(configs, &settings, arguments.json);
     }
+    #[cfg(all(feature = "cuda", feature = "simulator"))]
+    if let Some(chip) = &arguments.device_profile {
+        let precision = arguments.clip.precision.unwrap_or(Precision::F16);
+        return super::prediction::run_live(configs, &settings, precision, chip, arguments);
+    }
     let estimate = estimate_live(configs, &settings, precision)?;
     let sizes = sizes(configs, &settings, precision)?;
     let contents = folder.map(|folder| contents(folder, &settings, precision)).transpose()?;

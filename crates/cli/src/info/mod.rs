@@ -6,6 +6,8 @@ mod contents;
 mod hardware;
 mod live;
 mod memory;
+#[cfg(all(feature = "cuda", feature = "simulator"))]
+mod prediction;
 mod text;
 
 use std::env;
@@ -77,6 +79,11 @@ fn clip(folder: Option<ModelFolder>, arguments: &InfoArgs, precision: Precision)
     #[cfg(feature = "cuda")]
     if arguments.hardware {
         return hardware::run(&configs, &settings, arguments.json);
+    }
+    #[cfg(all(feature = "cuda", feature = "simulator"))]
+    if let Some(chip) = &arguments.device_profile {
+        let precision = arguments.clip.precision.unwrap_or(Precision::F16);
+        return prediction::run(&configs, &settings, precision, chip, arguments);
     }
     let estimate = estimate_configs(&configs, &settings, precision)?;
     let memory = memory_table(&configs, &settings, arguments.clip.decode_chunk, precision)?;

@@ -3,7 +3,7 @@
 pub mod arguments;
 mod operands;
 mod prediction;
-mod quantities;
+pub mod quantities;
 mod report;
 mod source;
 

@@ -1,9 +1,7 @@
 //! How long a simulated kernel would take, as text.
 
 use kinora::quantity::{bytes, time};
-use kinora_ptx::{
-    Calibration, LaunchConfig, Module, OccupancyLimit, PredictOptions, Prediction, Resource, Simulator,
-};
+use kinora_ptx::{Calibration, LaunchConfig, Module, OccupancyLimit, PredictOptions, Prediction, Simulator};
 
 use super::{arguments::SimArgs, source};
 use crate::failure::Failure;
@@ -40,8 +38,8 @@ pub fn text(prediction: &Prediction) -> String {
     let total = format!(
         "{}, limited by {}, then by {}",
         seconds(prediction.seconds),
-        name(prediction.limiter),
-        name(prediction.next_limiter)
+        prediction.limiter.describe(),
+        prediction.next_limiter.describe()
     );
     let parts = format!(
         "{} launch; then multiprocessors {} and DRAM {}, overlapping",
@@ -92,25 +90,9 @@ fn seconds(seconds: f64) -> String {
 fn busy(prediction: &Prediction) -> String {
     let share = |seconds: f64| 100.0 * seconds / prediction.seconds.max(f64::MIN_POSITIVE);
     let uses = prediction.uses.iter().take(4);
-    uses.map(|used| format!("{} {:.0} %", name(used.resource), share(used.seconds)))
+    uses.map(|used| format!("{} {:.0} %", used.resource.describe(), share(used.seconds)))
         .collect::<Vec<_>>()
         .join(", ")
-}
-
-fn name(resource: Resource) -> &'static str {
-    match resource {
-        Resource::Issue => "instruction issue",
-        Resource::Float => "floating-point units",
-        Resource::Integer => "integer units",
-        Resource::Double => "double-precision units",
-        Resource::Special => "special-function units",
-        Resource::Tensor => "tensor cores",
-        Resource::Shared => "shared memory",
-        Resource::L2 => "L2",
-        Resource::Dram => "DRAM",
-        Resource::Latency => "latency",
-        Resource::Launch => "the launch",
-    }
 }
 
 fn limit(limit: OccupancyLimit) -> &'static str {

@@ -3,6 +3,7 @@
 //! Everything is decided when the program is loaded: each node has become launches with final addresses. Running it
 //! copies inputs in, launches, and copies results out.
 
+mod calls;
 mod execution;
 mod faults;
 mod frames;
@@ -20,6 +21,7 @@ use kinora_graph::{Graph, Phase, Source, plan::Plan};
 use kinora_profile::{Direction, Profiler};
 use kinora_runtime::{RunError, Tensors, tensors};
 
+pub use calls::CountedCall;
 pub use loading::LoadOptions;
 pub use planned::Planned;
 

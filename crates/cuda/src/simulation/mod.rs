@@ -15,8 +15,8 @@ use kinora_ptx::{
 };
 
 use crate::{
-    Chip, CodeForm, CudaError,
-    compiler::{CompileTarget, Compiler, CompilerOptions},
+    Architecture, Chip, CodeForm, CudaError,
+    compiler::{Code as CompiledCode, CompileTarget, Compiler, CompilerOptions, Progress},
     kernels::{
         Argument, Call, DevicePointer, FAULT_BYTES, Implementation, Kernel, Launch, Places, TensorMap, Work,
     },
@@ -66,7 +66,6 @@ impl SimulatedBench {
     /// # Errors
     /// If the named bundle of kernels is not one.
     pub fn new(chip: Chip, compiler: CompilerOptions) -> Result<SimulatedBench, CudaError> {
-        let target = |form| CompileTarget { architecture: chip.architecture, form };
         let capability = (chip.architecture.0 / 10, chip.architecture.0 % 10);
         let typical = match capability {
             (7, _) => ChipSpec::t4(),
@@ -80,6 +79,19 @@ impl SimulatedBench {
             shared_bytes: chip.shared_bytes as usize,
             ..typical
         };
+        SimulatedBench::on(chip, profile, compiler)
+    }
+
+    /// A bench for the kernels that a known chip would run, on a simulation of that very chip.
+    ///
+    /// # Errors
+    /// As [`SimulatedBench::new`].
+    pub fn of_profile(profile: ChipSpec, compiler: CompilerOptions) -> Result<SimulatedBench, CudaError> {
+        SimulatedBench::on(chip_of(&profile), profile, compiler)
+    }
+
+    fn on(chip: Chip, profile: ChipSpec, compiler: CompilerOptions) -> Result<SimulatedBench, CudaError> {
+        let target = |form| CompileTarget { architecture: chip.architecture, form };
         Ok(SimulatedBench {
             profile,
             compiler: Compiler::new(target(CodeForm::Ptx), compiler.clone())?,
@@ -153,6 +165,36 @@ impl SimulatedBench {
         Ok(SimulatedRun { results, fault: (word(0) != 0).then(|| word(4)), reports, latitude })
     }
 
+    /// Compiles kernels, in parallel, and keeps them. Progress counts each twice: its code is needed in both forms.
+    ///
+    /// # Errors
+    /// If one does not compile, or there is no compiler.
+    pub fn compile(
+        &self,
+        kernels: &[Kernel],
+        progress: &(dyn Fn(&Progress) + Sync),
+    ) -> Result<(), CudaError> {
+        let half = |before: usize| {
+            move |one: &Progress| {
+                progress(&Progress { done: before + one.done, total: 2 * one.total, ..one.clone() });
+            }
+        };
+        for (kernel, code) in self.compiler.compile_all(kernels, &half(0))?.codes {
+            let text = text_of(&code.bytes);
+            self.codes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .entry(kernel)
+                .or_insert(Code::Text(text));
+        }
+        for (kernel, code) in self.assembler.compile_all(kernels, &half(kernels.len()))?.codes {
+            if let Some(registers) = registers_of(&code) {
+                self.registers.lock().unwrap_or_else(PoisonError::into_inner).insert(kernel, registers);
+            }
+        }
+        Ok(())
+    }
+
     /// A kernel, loaded.
     fn module(&self, simulator: &mut Simulator, kernel: &Kernel) -> Result<Arc<Module>, CudaError> {
         let codes = || self.codes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,10 +213,28 @@ impl SimulatedBench {
 
     /// A kernel's PTX.
     fn text(&self, kernel: &Kernel) -> Result<Arc<str>, CudaError> {
-        let code = self.compiler.compile(kernel)?;
-        let text = String::from_utf8_lossy(&code.bytes);
-        // The compiler terminates it with a zero byte.
-        Ok(text.trim_end_matches('\0').into())
+        Ok(text_of(&self.compiler.compile(kernel)?.bytes))
+    }
+}
+
+/// PTX as the compiler gives it, which terminates it with a zero byte.
+fn text_of(bytes: &[u8]) -> Arc<str> {
+    String::from_utf8_lossy(bytes).trim_end_matches('\0').into()
+}
+
+/// Registers per thread, if the compiler reports them.
+fn registers_of(code: &CompiledCode) -> Option<u32> {
+    code.resources.map(|resources| resources.registers).filter(|&registers| registers > 0)
+}
+
+/// What choosing kernels has to know of a chip that can be simulated.
+pub fn chip_of(profile: &ChipSpec) -> Chip {
+    let (major, minor) = profile.capability;
+    Chip {
+        architecture: Architecture(10 * major + minor),
+        form: CodeForm::Cubin,
+        multiprocessors: profile.multiprocessors,
+        shared_bytes: profile.shared_bytes as u32,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use kinora_ptx::{Calibration, PredictOptions, Prediction, Simulator};
 use serde::Serialize;
 
-use super::{SimulatedBench, config};
+use super::{SimulatedBench, config, registers_of};
 use crate::{
     CudaError,
     kernels::{Call, DevicePointer, FAULT_BYTES, Implementation, Kernel, Places, Work},
@@ -66,8 +66,7 @@ impl SimulatedBench {
         if let Some(&registers) = known().get(kernel) {
             return Ok(Some(registers));
         }
-        let resources = self.assembler.compile(kernel)?.resources;
-        let registers = resources.map(|resources| resources.registers).filter(|&registers| registers > 0);
+        let registers = registers_of(&self.assembler.compile(kernel)?);
         if let Some(registers) = registers {
             known().insert(kernel.clone(), registers);
         }

@@ -2,7 +2,7 @@
 
 use kinora_cpu::CpuBackend;
 use kinora_graph::Phase;
-use kinora_runtime::PlannedNetwork;
+use kinora_runtime::{Backend, PlannedNetwork};
 use serde::{Serialize, Serializer, ser::SerializeStruct};
 
 use super::{Configs, GenerateError, Precision, Settings, Stage, plans::Request};
@@ -141,6 +141,15 @@ pub fn estimate_configs(
     settings: &Settings,
     precision: Precision,
 ) -> Result<Estimate, GenerateError> {
-    let backend = &CpuBackend::default();
+    estimate_on(configs, settings, precision, &CpuBackend::default())
+}
+
+/// The same as a backend plans it.
+pub(crate) fn estimate_on(
+    configs: &Configs,
+    settings: &Settings,
+    precision: Precision,
+    backend: &dyn Backend,
+) -> Result<Estimate, GenerateError> {
     Ok(Request { configs, settings, precision, backend, photo: [0; 2] }.plan(None)?.estimate())
 }

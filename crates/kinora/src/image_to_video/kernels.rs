@@ -5,7 +5,10 @@ use kinora_cuda::{Architecture, Planned, kernels::Kernel};
 use kinora_graph::Graph;
 use kinora_runtime::RunError;
 
-use super::{Configs, GenerateError, Precision, Settings, plans::Request};
+use super::{
+    Configs, GenerateError, Precision, Settings,
+    plans::{Built, Request},
+};
 use crate::device::OpenDeviceError;
 
 /// The kernels that a clip runs on any GPU of a generation, each once: what a bundle for it has to contain.
@@ -18,8 +21,17 @@ pub fn clip_kernels(
     precision: Precision,
     architecture: Architecture,
 ) -> Result<Vec<Kernel>, GenerateError> {
-    let request = Request { configs, settings, precision, backend: &CpuBackend::default(), photo: [0; 2] };
-    kernels_of(request.graphs()?, architecture)
+    let built = clip_networks(configs, settings, precision)?;
+    kernels_of(built.into_iter().map(|network| network.graph), architecture)
+}
+
+/// The networks of a clip, before any pass.
+pub(crate) fn clip_networks(
+    configs: &Configs,
+    settings: &Settings,
+    precision: Precision,
+) -> Result<Vec<Built>, GenerateError> {
+    Request { configs, settings, precision, backend: &CpuBackend::default(), photo: [0; 2] }.built()
 }
 
 /// The kernels that some networks run on any GPU of a generation, each once.

@@ -63,12 +63,18 @@ pub use clip::Clip;
 pub use configs::Configs;
 pub use defaults::ClipDefaults;
 pub use error::{ConfigError, GenerateError, Mismatch, OverBudget, OverLimit};
+#[cfg(all(feature = "cuda", feature = "simulator"))]
+pub(crate) use estimate::estimate_on;
 pub use estimate::{Estimate, PartEstimate, estimate_configs};
 #[cfg(feature = "cuda")]
 pub use kernels::clip_kernels;
+#[cfg(all(feature = "cuda", feature = "simulator"))]
+pub(crate) use kernels::clip_networks;
 #[cfg(feature = "cuda")]
 pub(crate) use kernels::kernels_of;
 pub use options::{LoadOptions, MemoryBudget, Precision};
+#[cfg(all(feature = "cuda", feature = "simulator"))]
+pub(crate) use plans::Built;
 pub use preview::Preview;
 pub use progress::{Observe, Progress, Stage};
 pub use report::{LoadReport, Report, StageTime};

@@ -14,6 +14,16 @@ use kinora_runtime::{Backend, LoadContext, Network, PlannedNetwork, TuningProgre
 
 use super::{Configs, Estimate, GenerateError, Observe, PartEstimate, Precision, Progress, Settings, Stage};
 
+/// A network as built, before any pass.
+pub(crate) struct Built {
+    /// Its name in reports and errors.
+    pub name: &'static str,
+    pub stage: Stage,
+    /// How often it runs.
+    pub runs: usize,
+    pub graph: Graph,
+}
+
 /// A network that is planned, and its program once it is loaded.
 #[derive(Debug)]
 pub(super) struct Part {
@@ -30,13 +40,10 @@ pub(super) struct Part {
 
 impl Part {
     fn new(
-        name: &'static str,
-        stage: Stage,
-        runs: usize,
-        graph: &Graph,
+        Built { name, stage, runs, graph }: Built,
         (backend, budget): (&dyn Backend, Option<usize>),
     ) -> Result<Self, GenerateError> {
-        let planned = backend.plan(graph, budget).map_err(|source| GenerateError::run(name, source))?;
+        let planned = backend.plan(&graph, budget).map_err(|source| GenerateError::run(name, source))?;
         Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, network: None })
     }
 
@@ -174,8 +181,12 @@ impl Request<'_> {
     }
 
     fn image_encoder(&self, budget: Option<usize>) -> Result<Part, GenerateError> {
+        Part::new(self.built_image_encoder()?, (self.backend, budget))
+    }
+
+    fn built_image_encoder(&self) -> Result<Built, GenerateError> {
         let graph = self.image_encoder_graph()?;
-        Part::new("image encoder", Stage::EncodeImage, 1, &graph, (self.backend, budget))
+        Ok(Built { name: "image encoder", stage: Stage::EncodeImage, runs: 1, graph })
     }
 
     fn image_encoder_graph(&self) -> Result<Graph, GenerateError> {
@@ -184,8 +195,12 @@ impl Request<'_> {
     }
 
     fn vae_encoder(&self, budget: Option<usize>) -> Result<Part, GenerateError> {
+        Part::new(self.built_vae_encoder()?, (self.backend, budget))
+    }
+
+    fn built_vae_encoder(&self) -> Result<Built, GenerateError> {
         let graph = self.vae_encoder_graph()?;
-        Part::new("autoencoder's encoder", Stage::EncodeLatents, 1, &graph, (self.backend, budget))
+        Ok(Built { name: "autoencoder's encoder", stage: Stage::EncodeLatents, runs: 1, graph })
     }
 
     fn vae_encoder_graph(&self) -> Result<Graph, GenerateError> {
@@ -195,8 +210,12 @@ impl Request<'_> {
     }
 
     fn unet(&self, schedule: &Schedule, budget: Option<usize>) -> Result<Part, GenerateError> {
+        Part::new(self.built_unet(schedule)?, (self.backend, budget))
+    }
+
+    fn built_unet(&self, schedule: &Schedule) -> Result<Built, GenerateError> {
         let graph = self.unet_graph(schedule)?;
-        Part::new("UNet", Stage::Denoise, self.settings.steps, &graph, (self.backend, budget))
+        Ok(Built { name: "UNet", stage: Stage::Denoise, runs: self.settings.steps, graph })
     }
 
     fn unet_graph(&self, schedule: &Schedule) -> Result<Graph, GenerateError> {
@@ -224,12 +243,14 @@ impl Request<'_> {
 
     fn decoders(&self, budget: Option<usize>) -> Result<Vec<(usize, Part)>, GenerateError> {
         let plan = |(frames, runs): (usize, usize)| {
-            let graph = self.decoder_graph(frames)?;
-            let part =
-                Part::new("autoencoder's decoder", Stage::Decode, runs, &graph, (self.backend, budget))?;
-            Ok((frames, part))
+            Ok((frames, Part::new(self.built_decoder(frames, runs)?, (self.backend, budget))?))
         };
         self.chunks().map(plan).collect()
+    }
+
+    fn built_decoder(&self, frames: usize, runs: usize) -> Result<Built, GenerateError> {
+        let graph = self.decoder_graph(frames)?;
+        Ok(Built { name: "autoencoder's decoder", stage: Stage::Decode, runs, graph })
     }
 
     fn decoder_graph(&self, frames: usize) -> Result<Graph, GenerateError> {
@@ -239,17 +260,18 @@ impl Request<'_> {
         vae::decoder(&self.configs.vae, &request).map_err(|error| self.configs.named("vae", error))
     }
 
-    /// The networks as built, before any pass.
+    /// The networks as built, in the order in which they run.
     #[cfg(feature = "cuda")]
-    pub fn graphs(&self) -> Result<Vec<Graph>, GenerateError> {
+    pub fn built(&self) -> Result<Vec<Built>, GenerateError> {
         self.settings.check(self.configs, self.precision)?;
         self.configs.check()?;
-        let mut graphs =
-            vec![self.image_encoder_graph()?, self.vae_encoder_graph()?, self.unet_graph(&self.schedule()?)?];
-        for (frames, _) in self.chunks() {
-            graphs.push(self.decoder_graph(frames)?);
+        let schedule = self.schedule()?;
+        let mut built =
+            vec![self.built_image_encoder()?, self.built_vae_encoder()?, self.built_unet(&schedule)?];
+        for (frames, runs) in self.chunks() {
+            built.push(self.built_decoder(frames, runs)?);
         }
-        Ok(graphs)
+        Ok(built)
     }
 }
 

@@ -82,8 +82,17 @@ pub fn estimate_live(
     settings: &LiveSettings,
     precision: Precision,
 ) -> Result<LiveEstimate, GenerateError> {
-    Request { configs, settings, precision, backend: &CpuBackend::default(), unet: None, input: None }
-        .estimate()
+    estimate_live_on(configs, settings, precision, &CpuBackend::default())
+}
+
+/// The same as a backend plans it.
+pub(crate) fn estimate_live_on(
+    configs: &LiveConfigs,
+    settings: &LiveSettings,
+    precision: Precision,
+    backend: &dyn Backend,
+) -> Result<LiveEstimate, GenerateError> {
+    Request { configs, settings, precision, backend, unet: None, input: None }.estimate()
 }
 
 /// What the networks of a stream are planned for.

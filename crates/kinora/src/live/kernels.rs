@@ -6,6 +6,8 @@ use kinora_graph::Graph;
 use kinora_models::{image::Fit, networks::frame::FrameInput};
 
 use super::{LiveConfigs, LiveSettings, estimate::Request};
+#[cfg(feature = "simulator")]
+use crate::image_to_video::Built;
 use crate::image_to_video::{GenerateError, Precision, kernels_of};
 
 /// The kernels that a stream runs on any GPU of a generation, each once: what a bundle for it has to contain, if no LoRA is turned
@@ -25,6 +27,19 @@ pub fn live_kernels(
     let graphs = request.graphs()?.into_iter().map(|(_, _, graph)| graph);
     let fits = Some(settings).filter(|_| configs.control.is_none()).into_iter().flat_map(fits);
     kernels_of(graphs.chain(fits), architecture)
+}
+
+/// The networks of a stream, before any pass; each runs once, for a prompt or a frame.
+#[cfg(feature = "simulator")]
+pub(crate) fn live_networks(
+    configs: &LiveConfigs,
+    settings: &LiveSettings,
+    precision: Precision,
+) -> Result<Vec<Built>, GenerateError> {
+    let request =
+        Request { configs, settings, precision, backend: &CpuBackend::default(), unet: None, input: None };
+    let built = |(name, stage, graph)| Built { name, stage, runs: 1, graph };
+    Ok(request.graphs()?.into_iter().map(built).collect())
 }
 
 /// What fits frames to the settings: kernels depend on what the bytes of rows are multiples of, not on sizes.

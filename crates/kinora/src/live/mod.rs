@@ -55,11 +55,15 @@ use kinora_runtime::{Backend, SharedWeights};
 pub use changes::{Change, Changes, ChangesError, MAX_CHANGES};
 pub use configs::LiveConfigs;
 pub use deadline::Kept;
+#[cfg(all(feature = "cuda", feature = "simulator"))]
+pub(crate) use estimate::estimate_live_on;
 pub use estimate::{LiveEstimate, estimate_live};
 #[cfg(feature = "cuda")]
 pub use hardware::{FittingFrame, LiveFit, live_fits};
 #[cfg(feature = "cuda")]
 pub use kernels::live_kernels;
+#[cfg(all(feature = "cuda", feature = "simulator"))]
+pub(crate) use kernels::live_networks;
 pub use memory::SetAside;
 pub use parts::name_parts;
 pub use settings::{Guidance, LiveSettings, MAX_SIDE, MAX_STEPS};

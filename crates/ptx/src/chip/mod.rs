@@ -114,6 +114,11 @@ pub struct Latencies {
 }
 
 impl ChipSpec {
+    /// The floating-point operations that the tensor cores do per second at best: products of f16 that accumulate in f32.
+    pub fn tensor_flops(&self) -> f64 {
+        2.0 * self.units.tensor * f64::from(self.multiprocessors) * self.clock_hz
+    }
+
     /// Whether it runs code for a target such as `sm_80` or `sm_90a`; targets with a letter run on one generation only.
     pub fn runs(&self, target: &str) -> bool {
         let Some(number) = target.strip_prefix("sm_") else { return false };

@@ -43,6 +43,25 @@ pub enum Resource {
     Launch,
 }
 
+impl Resource {
+    /// Its name in words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Resource::Issue => "instruction issue",
+            Resource::Float => "floating-point units",
+            Resource::Integer => "integer units",
+            Resource::Double => "double-precision units",
+            Resource::Special => "special-function units",
+            Resource::Tensor => "tensor cores",
+            Resource::Shared => "shared memory",
+            Resource::L2 => "L2",
+            Resource::Dram => "DRAM",
+            Resource::Latency => "latency",
+            Resource::Launch => "the launch",
+        }
+    }
+}
+
 /// How long a resource is busy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ResourceUse {
