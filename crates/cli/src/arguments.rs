@@ -111,7 +111,7 @@ pub enum Command {
     /// Download, list, check and remove models
     Models(ModelsArgs),
     /// Show what is in a model, and what a clip needs
-    Info(InfoArgs),
+    Info(Box<InfoArgs>),
     /// Show where a clip's time goes, and what limits it
     Profile(ProfileArgs),
     /// Run a CUDA kernel on a simulated GPU: its bugs and its cost

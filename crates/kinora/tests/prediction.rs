@@ -130,7 +130,7 @@ fn a_prediction_can_be_stopped() {
     let stopped = predict_clip(&request, &ChipSpec::t4(), None, &stop).unwrap_err();
     assert!(matches!(stopped, GenerateError::Cancelled), "{stopped}");
     let seen = seen.into_inner().unwrap();
-    let compiled = seen.iter().filter(|progress| progress.stage == PredictionStage::Compile);
-    assert!(compiled.last().is_some_and(|last| last.done == last.total));
+    let compiled = seen.iter().rfind(|progress| progress.stage == PredictionStage::Compile);
+    assert!(compiled.is_some_and(|last| last.done == last.total));
     assert!(seen.iter().all(|progress| progress.done <= progress.total));
 }
