@@ -14,4 +14,5 @@ pub mod golden;
 pub mod movement;
 pub mod random_graph;
 pub mod sharing;
+pub mod step_cache;
 pub mod ulps;

@@ -34,9 +34,16 @@ pub fn check(backend: &dyn Backend) {
     let parameters: HashMap<String, Tensor> =
         named.iter().map(|&(name, seed)| (name.to_owned(), numbers(square, seed))).collect();
     let load = |rows, second, shared: Option<&SharedWeights>| -> Box<dyn Network> {
-        let context = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared };
+        let context = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared, kept: &[] };
         backend.plan(&graph(rows, second), None).unwrap().load(&parameters, &context).unwrap()
     };
+    // It is known before they are loaded.
+    let missing = |holder: (usize, &str), reader: (usize, &str)| {
+        let plan = |(rows, second)| backend.plan(&graph(rows, second), None).unwrap();
+        SharedWeights::missing_bytes(&*plan(holder), &*plan(reader))
+    };
+    assert_eq!(missing((2, "second"), (5, "second")), 0);
+    assert_eq!(missing((2, "second"), (5, "other")), CHANNELS * CHANNELS * 4);
     let run = |network: &mut dyn Network, rows| {
         let inputs: Tensors = [("x".to_owned(), numbers([rows, CHANNELS], 7))].into();
         network.run_step(&inputs).unwrap()["y"].to_f32()

@@ -1,12 +1,12 @@
 //! A GPU as a backend; and a GPU that is not there, for plans alone.
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use kinora_graph::{DType, Graph, Parameters, plan::Plan};
 use kinora_profile::{Ceilings, Profiler};
 use kinora_runtime::{
-    Backend, Carried, DeviceLoad, HostOps, KernelSet, LoadContext, Network, NetworkMemory, PlannedNetwork,
-    RunError, StepLoop, StepObserver, Tensors, Tuning, TuningObserver,
+    Backend, CachedSteps, Carried, DeviceLoad, HostOps, KernelSet, LoadContext, Network, NetworkMemory,
+    PlannedNetwork, RunError, StepLoop, StepObserver, Tensors, Tuning, TuningObserver,
 };
 
 use crate::{
@@ -137,7 +137,9 @@ impl PlannedNetwork for PlannedOnGpu {
         };
         let profiler = context.profiler.clone();
         let (shared, kernels) = (context.shared, self.backend.pool.clone());
-        let load = LoadOptions { progress: &progress, profiler, shared, kernels, ..LoadOptions::default() };
+        let kept = context.kept;
+        let load =
+            LoadOptions { progress: &progress, profiler, shared, kernels, kept, ..LoadOptions::default() };
         Ok(Box::new(self.planned.clone().load_with(&self.backend.device, parameters, &load)?))
     }
 }
@@ -229,6 +231,19 @@ impl Network for Program {
         observer: Option<&mut StepObserver<'_>>,
     ) -> Result<Tensors, RunError> {
         Ok(self.run_steps(steps, inputs, observer)?)
+    }
+
+    fn run_cached_steps(
+        &mut self,
+        shallow: &mut (dyn Network + 'static),
+        steps: &CachedSteps<'_>,
+        inputs: &Tensors,
+        observer: Option<&mut StepObserver<'_>>,
+    ) -> Result<Tensors, RunError> {
+        let shallow: &mut dyn Any = shallow;
+        let other = || RunError::Internal("the network of the shallow steps is not a GPU's".to_owned());
+        let shallow = shallow.downcast_mut::<Program>().ok_or_else(other)?;
+        Ok(self.run_cached_steps(shallow, steps, inputs, observer)?)
     }
 
     fn begin_frames(&mut self, carried: Carried<'_>, first: &Tensors) -> Result<(), RunError> {

@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{} bytes of weights, {} bytes of activations", plan.weight_bytes(), plan.arena_bytes());
 
     // Anything that gives tensors by name can be a source of weights: a map, a safetensors file, your own `Parameters`.
-    let context = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared: None };
+    let context = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared: None, kept: &[] };
     let mut network = planned.load(&weights()?, &context)?;
     let x: Vec<f32> = (0..BATCH * FEATURES).map(|i| (i as f32 * 0.37).sin()).collect();
     let inputs = Tensors::from([("x".to_owned(), Tensor::from_slice([BATCH, FEATURES], &x)?)]);

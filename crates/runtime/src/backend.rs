@@ -3,13 +3,15 @@
 //! Each of the three stages has a trait, because each may happen without the next: a plan needs no weights and no
 //! memory, and a loaded network can run any number of times.
 
-use std::fmt;
+use std::{any::Any, fmt};
 
 use kinora_graph::{DType, Graph, Parameters, plan::Plan};
 use kinora_profile::{Ceilings, Profiler};
 use serde::Serialize;
 
-use crate::{Carried, RunError, SharedWeights, StepLoop, StepObserver, Stop, Tensors, TuningObserver};
+use crate::{
+    CachedSteps, Carried, RunError, SharedWeights, StepLoop, StepObserver, Stop, Tensors, TuningObserver,
+};
 
 /// A device that runs networks.
 pub trait Backend: fmt::Debug + Send + Sync {
@@ -88,10 +90,13 @@ pub struct LoadContext<'a> {
     pub compiled: &'a (dyn Fn(usize, usize) + Sync),
     /// Networks that are loaded with the same one have their weights in common.
     pub shared: Option<&'a SharedWeights>,
+    /// Results and inputs of steps that only [`Network::run_cached_steps`] hands on. A device with memory of its own needs none of
+    /// the host's for them, and no other run then gives or takes them.
+    pub kept: &'a [&'a str],
 }
 
 /// A network with its weights, ready to run.
-pub trait Network: fmt::Debug + Send {
+pub trait Network: fmt::Debug + Send + Any {
     /// The memory that it holds.
     fn memory(&self) -> NetworkMemory;
 
@@ -135,6 +140,21 @@ pub trait Network: fmt::Debug + Send {
         inputs: &Tensors,
         observer: Option<&mut StepObserver<'_>>,
     ) -> Result<Tensors, RunError>;
+
+    /// Runs many steps, of which this network runs the whole ones, and `shallow`, of the same backend, the others. Returns the
+    /// results of the last; what is kept is in no results. The clip phase of both has run.
+    ///
+    /// # Errors
+    /// As [`Network::run_steps`].
+    fn run_cached_steps(
+        &mut self,
+        shallow: &mut (dyn Network + 'static),
+        steps: &CachedSteps<'_>,
+        inputs: &Tensors,
+        observer: Option<&mut StepObserver<'_>>,
+    ) -> Result<Tensors, RunError> {
+        steps.run(inputs, observer, |inputs| self.run_step(inputs), |inputs| shallow.run_step(inputs))
+    }
 
     /// Begins a row of frames. The device keeps what they hand on; `first` has its first values, by input.
     ///

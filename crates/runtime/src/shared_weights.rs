@@ -2,11 +2,13 @@
 
 use std::{
     any::Any,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use kinora_graph::{Graph, Source, TensorType, ValueId};
+use kinora_graph::{Graph, Node, Phase, Source, TensorType, ValueId};
+
+use crate::PlannedNetwork;
 
 /// Shares weights among networks that are loaded with it.
 ///
@@ -106,6 +108,36 @@ impl SharedWeights {
     /// The place of a weight in the form that a device keeps it in. `None` if it depends on an input or a large constant.
     pub fn slot(&self, graph: &Graph, value: ValueId, form: String) -> Option<WeightSlot<'_>> {
         Some(WeightSlot { weights: self, key: (self.number(graph, value)?, form) })
+    }
+
+    /// The bytes of a network's weights that it does not find with another one, where they are computed in the same way and read
+    /// by the same ops, which may have forms of their own. As they are before they are packed.
+    pub fn missing_bytes(holder: &dyn PlannedNetwork, reader: &dyn PlannedNetwork) -> usize {
+        let shared = SharedWeights::default();
+        let there: HashSet<_> = shared.reads(holder).into_iter().filter_map(|(_, form)| form).collect();
+        let is_there = |form: &Option<_>| form.as_ref().is_some_and(|form| there.contains(form));
+        let missing: HashSet<ValueId> = shared
+            .reads(reader)
+            .into_iter()
+            .filter(|(_, form)| !is_there(form))
+            .map(|(value, _)| value)
+            .collect();
+        missing.into_iter().map(|value| reader.graph().ty(value).bytes()).fold(0, usize::saturating_add)
+    }
+
+    /// The weights that the nodes of a network read, each with its number and the op, if it can be shared.
+    fn reads(&self, network: &dyn PlannedNetwork) -> Vec<(ValueId, Option<(WeightNumber, String)>)> {
+        let (graph, plan) = (network.graph(), network.plan());
+        let number = |&value: &ValueId| (value, self.number(graph, value));
+        let numbers: HashMap<ValueId, Option<WeightNumber>> = plan.resident().iter().map(number).collect();
+        let steps = [Phase::Clip, Phase::Step].into_iter().flat_map(|phase| plan.steps(phase));
+        let nodes = steps.map(|step| graph.node(step.node));
+        let reads = nodes.flat_map(|node| node.inputs.iter().map(move |&input| (node, input)));
+        let form = |(node, input): (&Node, ValueId)| {
+            let number = *numbers.get(&input)?;
+            Some((input, number.map(|number| (number, format!("{:?}", node.op)))))
+        };
+        reads.filter_map(form).collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -42,15 +42,30 @@ impl StepLoop<'_> {
     /// If a name is not an input or output of the graph's step phase, the types of a pair differ, a counter is not i32, or
     /// there are not as many fresh tensors as steps.
     pub fn first_inputs(&self, graph: &Graph, inputs: &Tensors) -> Result<Tensors, RunError> {
+        self.check(graph)?;
+        let first = self.with_fresh(inputs)?;
+        tensors::refuse_unknown(graph, &[Phase::Step], &first)?;
+        Ok(first)
+    }
+
+    /// The inputs with the first of each that is fresh.
+    pub(crate) fn with_fresh(&self, inputs: &Tensors) -> Result<Tensors, RunError> {
         let mut first = inputs.clone();
         for &(name, fresh) in self.fresh {
-            let ty = step_input(graph, name)?;
             if fresh.len() != self.count {
                 let (input, got) = (name.to_owned(), fresh.len());
                 return Err(RunError::FreshCount { input, got, steps: self.count });
             }
-            fresh.iter().try_for_each(|tensor| check_type(name, ty, tensor.ty()))?;
             first.extend(fresh.first().map(|tensor| (name.to_owned(), tensor.clone())));
+        }
+        Ok(first)
+    }
+
+    /// Checks that the loop fits a graph.
+    pub(crate) fn check(&self, graph: &Graph) -> Result<(), RunError> {
+        for &(name, fresh) in self.fresh {
+            let ty = step_input(graph, name)?;
+            fresh.iter().try_for_each(|tensor| check_type(name, ty, tensor.ty()))?;
         }
         for &(output, input) in self.feedback {
             let from = graph.outputs().iter().find(|candidate| candidate.name == output);
@@ -61,8 +76,7 @@ impl StepLoop<'_> {
             let ty = step_input(graph, counter)?;
             check_type(counter, &TensorType::new(DType::I32, ty.shape.clone()), ty)?;
         }
-        tensors::refuse_unknown(graph, &[Phase::Step], &first)?;
-        Ok(first)
+        Ok(())
     }
 
     /// Runs the loop on a backend whose steps take and give tensors of the host, from the
@@ -94,20 +108,17 @@ impl StepLoop<'_> {
 
     /// Turns a step's inputs into those of the next, which is number `step`, counted from 0.
     fn advance(&self, inputs: &mut Tensors, results: &Tensors, step: usize) -> Result<(), RunError> {
-        let given = |name: &str| RunError::Internal(format!("{name} was not checked"));
         for &(output, input) in self.feedback {
-            let result = results.get(output).ok_or_else(|| given(output))?;
+            let result = results.get(output).ok_or_else(|| RunError::UnknownOutput(output.to_owned()))?;
             inputs.insert(input.to_owned(), result.clone());
         }
         for &counter in self.counters {
-            let tensor = inputs.get_mut(counter).ok_or_else(|| given(counter))?;
-            let next: Vec<i32> = tensor
-                .as_slice::<i32>()
-                .map_err(|_| given(counter))?
-                .iter()
-                .map(|number| number.wrapping_add(1))
-                .collect();
-            *tensor = Tensor::from_slice(tensor.shape().clone(), &next).map_err(|_| given(counter))?;
+            let tensor = inputs.get_mut(counter).ok_or_else(|| RunError::UnknownInput(counter.to_owned()))?;
+            check_type(counter, &TensorType::new(DType::I32, tensor.shape().clone()), tensor.ty())?;
+            let unlike = |error| RunError::Internal(format!("the counter {counter}: {error}"));
+            let numbers = tensor.as_slice::<i32>().map_err(unlike)?;
+            let next: Vec<i32> = numbers.iter().map(|number| number.wrapping_add(1)).collect();
+            *tensor = Tensor::from_slice(tensor.shape().clone(), &next).map_err(unlike)?;
         }
         for &(name, fresh) in self.fresh {
             let (input, got, steps) = (name.to_owned(), fresh.len(), self.count);

@@ -30,7 +30,7 @@ pub fn run(
     if planned.tune(&mut |_| ControlFlow::Continue(()))? {
         planned = backend.plan(graph, None)?;
     }
-    let context = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared: None };
+    let context = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared: None, kept: &[] };
     let mut network = planned.load(weights, &context)?;
     let of = |phase: Phase| -> Tensors {
         let values = graph.inputs().iter().map(|&id| graph.value(id));

@@ -39,7 +39,7 @@ pub(super) fn load(
     clip: &Tensors,
     backend: &dyn Backend,
 ) -> Result<Box<dyn Loaded>, BenchError> {
-    let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared: None };
+    let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared: None, kept: &[] };
     let mut network = backend.plan(graph, None)?.load(&Synthetic, &silent)?;
     network.run_clip(clip)?;
     Ok(network)

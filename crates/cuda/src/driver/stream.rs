@@ -69,6 +69,18 @@ impl Stream {
         entered.check(unsafe { sys::cuEventRecord(event.handle(), self.0.handle) }, "record an event")
     }
 
+    /// Lets what is put in from now on wait for an event, which was recorded in another stream. The host does not wait.
+    ///
+    /// # Errors
+    /// If the driver fails.
+    pub fn wait_for(&self, event: &Event) -> Result<(), CudaError> {
+        let entered = self.0.context.enter()?;
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as u32;
+        // SAFETY: both are of the current context.
+        let code = unsafe { sys::cuStreamWaitEvent(self.0.handle, event.handle(), flags) };
+        entered.check(code, "wait for another stream")
+    }
+
     /// Copies from host memory. If the memory is pinned, the call returns at once.
     ///
     /// # Safety

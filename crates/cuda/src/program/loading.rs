@@ -44,6 +44,8 @@ pub struct LoadOptions<'a> {
     pub shared: Option<&'a SharedWeights>,
     /// The kernels that programs have in common: those of one context.
     pub kernels: KernelPool,
+    /// Results and inputs that stay on the device: see [`LoadContext::kept`](kinora_runtime::LoadContext::kept).
+    pub kept: &'a [&'a str],
 }
 
 impl Default for LoadOptions<'_> {
@@ -54,6 +56,7 @@ impl Default for LoadOptions<'_> {
             profiler: Profiler::off(),
             shared: None,
             kernels: KernelPool::default(),
+            kept: &[],
         }
     }
 }
@@ -107,8 +110,8 @@ pub(super) fn load(
     })?;
     let Code { kernels, executor, statistics } = code?;
     let known = known?;
-    let inputs = Inputs::new(context, &graph, &plan, &memory)?;
-    let outputs = Outputs::new(context, &graph, &plan, &memory, &known)?;
+    let inputs = Inputs::new(context, &graph, &plan, &memory, load.kept)?;
+    let outputs = Outputs::new(context, &graph, &plan, &memory, &known, load.kept)?;
     stream.synchronise()?;
     uploader.report()?;
     drop(uploader);

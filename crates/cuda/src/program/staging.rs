@@ -32,6 +32,8 @@ pub(super) struct Slot {
 #[derive(Debug)]
 pub(super) struct Inputs {
     slots: Vec<Slot>,
+    /// Those that never come from the host.
+    kept: Vec<Slot>,
     staging: PinnedBuffer,
 }
 
@@ -41,8 +43,9 @@ impl Inputs {
         graph: &Graph,
         plan: &Plan,
         memory: &Memory<'_>,
+        kept_names: &[&str],
     ) -> Result<Inputs, CudaError> {
-        let mut slots = Vec::new();
+        let (mut slots, mut kept) = (Vec::new(), Vec::new());
         let mut end = 0;
         for &id in graph.inputs() {
             let value = graph.value(id);
@@ -50,11 +53,22 @@ impl Inputs {
             if let (Source::Input(phase), Place::Arena(buffer)) = (&value.source, plan.place(id)) {
                 let address = memory.address(graph, plan, id)?;
                 let (name, bytes) = (value.name.clone(), buffer.bytes);
-                slots.push(Slot { value: id, name, phase: *phase, offset: end, bytes, address });
-                end = next_offset(end, bytes)?;
+                let is_kept = kept_names.contains(&name.as_str());
+                let slot = Slot { value: id, name, phase: *phase, offset: end, bytes, address };
+                if is_kept {
+                    kept.push(slot);
+                } else {
+                    slots.push(slot);
+                    end = next_offset(end, bytes)?;
+                }
             }
         }
-        Ok(Inputs { slots, staging: PinnedBuffer::new(context, end)? })
+        Ok(Inputs { slots, kept, staging: PinnedBuffer::new(context, end)? })
+    }
+
+    /// Those that never come from the host and have a place.
+    pub fn kept(&self) -> &[Slot] {
+        &self.kept
     }
 
     /// Whether copies to the device can be recorded.
@@ -82,8 +96,9 @@ impl Inputs {
     ) -> Result<(), CudaError> {
         for &id in graph.inputs() {
             let value = graph.value(id);
-            if matches!(value.source, Source::Input(phase) if phases.contains(&phase)) && chosen(&value.name)
-            {
+            let of_phases = matches!(value.source, Source::Input(phase) if phases.contains(&phase));
+            let is_kept = self.kept.iter().any(|slot| slot.value == id);
+            if of_phases && !is_kept && chosen(&value.name) {
                 tensors::input(value, inputs)?;
             }
         }
@@ -132,6 +147,8 @@ impl Half {
 #[derive(Debug)]
 pub(super) struct Outputs {
     slots: Vec<Slot>,
+    /// Those that never go to the host.
+    kept: Vec<Slot>,
     /// Results that are known after the load phase, by name.
     known: HashMap<String, Tensor>,
     first: PinnedBuffer,
@@ -152,8 +169,9 @@ impl Outputs {
         plan: &Plan,
         memory: &Memory<'_>,
         known: &HashMap<ValueId, Tensor>,
+        kept_names: &[&str],
     ) -> Result<Outputs, CudaError> {
-        let mut outputs = Vec::new();
+        let (mut outputs, mut kept) = (Vec::new(), Vec::new());
         let mut tensors = HashMap::new();
         let mut end = 0;
         for output in graph.outputs() {
@@ -162,22 +180,33 @@ impl Outputs {
                 continue;
             }
             let bytes = graph.ty(output.value).bytes();
-            outputs.push(Slot {
+            let slot = Slot {
                 value: output.value,
                 name: output.name.clone(),
                 phase: Phase::Step,
                 offset: end,
                 bytes,
                 address: memory.address(graph, plan, output.value)?,
-            });
-            end = next_offset(end, bytes)?;
+            };
+            if kept_names.contains(&output.name.as_str()) {
+                kept.push(slot);
+            } else {
+                outputs.push(slot);
+                end = next_offset(end, bytes)?;
+            }
         }
-        Ok(Outputs { slots: outputs, known: tensors, first: PinnedBuffer::new(context, end)?, second: None })
+        let first = PinnedBuffer::new(context, end)?;
+        Ok(Outputs { slots: outputs, kept, known: tensors, first, second: None })
     }
 
-    /// The place of a result that a run makes.
+    /// The place of a result that a run makes and the host gets.
     pub fn slot(&self, name: &str) -> Option<&Slot> {
         self.slots.iter().find(|slot| slot.name == name)
+    }
+
+    /// The place of a result that a run makes and leaves on the device.
+    pub fn kept_slot(&self, name: &str) -> Option<&Slot> {
+        self.kept.iter().find(|slot| slot.name == name)
     }
 
     /// The bytes in the results.

@@ -84,7 +84,7 @@ fn distance(family: Family, dtype: DType, backend: &dyn Backend) -> Result<f64, 
     let graph = family.graph(dtype)?;
     let (parameters, inputs) = numbers(&graph)?;
     let expected = reference::evaluate(&graph, &parameters, &inputs)?;
-    let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared: None };
+    let silent = LoadContext { profiler: &Profiler::off(), compiled: &|_, _| {}, shared: None, kept: &[] };
     let mut network = backend.plan(&graph, None)?.load(&parameters, &silent)?;
     // Poisons the memory: a family has no inputs of the clip phase.
     network.run_clip(&Tensors::new())?;

@@ -46,8 +46,12 @@ impl Run<'_, '_> {
     pub fn load<'p>(&mut self, part: &'p mut Part, weights: &Weights) -> Result<Loaded<'p>, GenerateError> {
         let name = part.name;
         if part.is_loaded() {
-            let context =
-                LoadContext { profiler: self.stopwatch.profiler(), compiled: &|_, _| {}, shared: None };
+            let context = LoadContext {
+                profiler: self.stopwatch.profiler(),
+                compiled: &|_, _| {},
+                shared: None,
+                kept: &[],
+            };
             let network = part.load(weights, &context)?;
             return Ok(Loaded { name, network });
         }
@@ -59,7 +63,8 @@ impl Run<'_, '_> {
             let observed = observe(&Progress { stage: Stage::Compile, done, total, preview: None });
             stopped.fetch_or(observed.is_break(), Ordering::Relaxed);
         };
-        let context = LoadContext { profiler: self.stopwatch.profiler(), compiled: &compiled, shared: None };
+        let context =
+            LoadContext { profiler: self.stopwatch.profiler(), compiled: &compiled, shared: None, kept: &[] };
         let network = part.load(weights, &context)?;
         if stopped.into_inner() {
             return Err(GenerateError::Cancelled);

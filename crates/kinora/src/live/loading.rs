@@ -79,7 +79,7 @@ impl Loading<'_> {
             let observed = observe(&Progress { stage: Stage::Compile, done, total, preview: None });
             stopped.fetch_or(observed.is_break(), Ordering::Relaxed);
         };
-        let context = LoadContext { profiler: self.profiler, compiled: &compiled, shared };
+        let context = LoadContext { profiler: self.profiler, compiled: &compiled, shared, kept: &[] };
         let mut network = planned.load(parameters, &context).map_err(failed)?;
         if stopped.load(Ordering::Relaxed) {
             return Err(GenerateError::Cancelled);
