@@ -75,13 +75,17 @@ def network(config):
     return networks.synthetic_model(UNetSpatioTemporalConditionModel(**config))
 
 
+def context_width(model):
+    """Channels of the image embedding."""
+    width = model.config.cross_attention_dim
+    return width[0] if isinstance(width, (list, tuple)) else width
+
+
 def predict(case, model):
     """The network's prediction, and the time embedding as its blocks read it."""
     name, (batch, frames, height, width) = case["name"], case["sample"]
     sample = given(name, "sample", batch * frames, height, width, model.config.in_channels)
-    context_width = model.config.cross_attention_dim
-    context_width = context_width[0] if isinstance(context_width, (list, tuple)) else context_width
-    context = given(name, "context", batch, 1, context_width)
+    context = given(name, "context", batch, 1, context_width(model))
     timesteps = torch.tensor(case["timesteps"], dtype=torch.float64)
     ids = torch.tensor(case["added_time_ids"], dtype=torch.float64)
     prediction = model(images_first(sample).unflatten(0, (batch, frames)), timesteps, context, ids).sample

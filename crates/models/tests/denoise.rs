@@ -7,34 +7,20 @@ use std::collections::BTreeSet;
 
 use kinora_cpu::CpuTarget;
 use kinora_graph::{
-    DType, Graph, Op, Phase, Tensor, TensorType,
-    op::{Prediction, StepCoefficients},
+    DType, Graph, Op, Phase, Tensor,
     plan::{Plan, PlanOptions, format_bytes},
 };
 use kinora_models::networks::{
     denoise::{DenoiseConfig, SamplerNeeds},
+    step_cache::Extent,
     unet::UnetConfig,
 };
 use kinora_runtime::Tensors;
-use serde::Deserialize;
-use serde_json::Value;
 use support::{
+    denoise::Case,
     fixtures::Fixture,
-    networks::{assert_close, given, largest_difference, optimised, program, step_nodes},
+    networks::{assert_close, largest_difference, optimised, program, step_nodes},
 };
-
-#[derive(Deserialize)]
-struct Case {
-    name: String,
-    config: Value,
-    frames: usize,
-    height: usize,
-    width: usize,
-    sigmas: Vec<f64>,
-    timesteps: Vec<f32>,
-    added_time_ids: Vec<f32>,
-    guidance: Vec<f32>,
-}
 
 fn fixture() -> (Case, Fixture<Case>) {
     let mut fixture: Fixture<Case> = Fixture::load("denoise");
@@ -42,75 +28,29 @@ fn fixture() -> (Case, Fixture<Case>) {
     (fixture.cases.remove(0), fixture)
 }
 
-impl Case {
-    fn config(&self, guided: bool) -> DenoiseConfig {
-        DenoiseConfig {
-            unet: UnetConfig::from_json(&self.config.to_string()).unwrap(),
-            frames: self.frames,
-            height: self.height,
-            width: self.width,
-            steps: self.timesteps.len(),
-            guided,
-            sampler: SamplerNeeds::default(),
-            dtype: DType::F32,
-        }
-    }
-
-    /// What a clip is given.
-    fn clip_inputs(&self, config: &DenoiseConfig, guidance: Option<&[f32]>) -> Tensors {
-        let steps = config.steps;
-        let rows: Vec<f32> = self
-            .sigmas
-            .windows(2)
-            .flat_map(|s| StepCoefficients::euler(Prediction::Velocity, s[0], s[1]).row())
-            .collect();
-        let scales: Vec<f32> =
-            self.sigmas[..steps].iter().map(|s| (1.0 / (s * s + 1.0).sqrt()) as f32).collect();
-        let channels = config.unet.in_channels - config.unet.out_channels;
-        let made = |name: &str, shape: &[usize]| {
-            (name.to_owned(), given(&self.name, name, &TensorType::new(DType::F32, shape), 1.0))
-        };
-        let known = |name: &str, shape: &[usize], numbers: &[f32]| {
-            (name.to_owned(), Tensor::from_slice(shape, numbers).unwrap())
-        };
-        let mut inputs = Tensors::from([
-            made("image_latents", &[1, config.height, config.width, channels]),
-            made("image_embedding", &[1, 1, config.unet.context_channels().unwrap()]),
-            known("added_time_ids", &[self.added_time_ids.len()], &self.added_time_ids),
-            known("timesteps", &[steps], &self.timesteps),
-            known("input_scales", &[steps], &scales),
-            known("table", &[steps, 8], &rows),
-        ]);
-        inputs.extend(guidance.map(|guidance| known("guidance", &[guidance.len()], guidance)));
-        inputs
-    }
-
-    /// The results of every step, each on the latents of the one before.
-    fn run(&self, config: &DenoiseConfig, guidance: Option<&[f32]>, optimise: bool) -> Vec<Tensors> {
-        let mut program = program(&config.build().unwrap(), optimise);
-        program.run_clip(&self.clip_inputs(config, guidance)).unwrap();
-        let shape = [config.frames, config.height, config.width, config.unet.out_channels];
-        let ty = TensorType::new(DType::F32, shape);
-        let mut latents = given(&self.name, "latents", &ty, self.sigmas[0] as f32);
-        (0..config.steps)
-            .map(|step| {
-                let inputs = Tensors::from([
-                    ("latents".to_owned(), latents.clone()),
-                    ("step".to_owned(), Tensor::from_slice([1], &[step as i32]).unwrap()),
-                ]);
-                let results = program.run_step(&inputs).unwrap();
-                latents = results["next"].clone();
-                results
-            })
-            .collect()
-    }
+/// The results of every step, each on the latents of the one before.
+fn run(case: &Case, config: &DenoiseConfig, guidance: Option<&[f32]>, optimise: bool) -> Vec<Tensors> {
+    let mut program = program(&config.build().unwrap(), optimise);
+    program.run_clip(&case.clip_inputs(config, guidance)).unwrap();
+    let mut latents = case.latents(config);
+    (0..config.steps)
+        .map(|step| {
+            let inputs = Tensors::from([
+                ("latents".to_owned(), latents.clone()),
+                ("step".to_owned(), Tensor::from_slice([1], &[step as i32]).unwrap()),
+            ]);
+            let results = program.run_step(&inputs).unwrap();
+            latents = results["next"].clone();
+            results
+        })
+        .collect()
 }
 
 #[test]
 fn guided_steps_are_diffusers_pipeline() {
     let (case, fixture) = fixture();
     for optimise in [true, false] {
-        let steps = case.run(&case.config(true), Some(&case.guidance), optimise);
+        let steps = run(&case, &case.config(true), Some(&case.guidance), optimise);
         for (step, results) in steps.iter().enumerate() {
             for result in ["next", "denoised"] {
                 let expected = fixture.expected(&case.name, &format!("{result}{step}"));
@@ -128,7 +68,7 @@ fn latents_stay_f32_around_a_narrow_network() {
     let (case, fixture) = fixture();
     for (dtype, bar) in [(DType::F16, 3e-2), (DType::BF16, 2.4e-1)] {
         let config = DenoiseConfig { dtype, ..case.config(true) };
-        let results = case.run(&config, Some(&case.guidance), true);
+        let results = run(&case, &config, Some(&case.guidance), true);
         let last = &results[2]["next"];
         assert_eq!(last.dtype(), DType::F32);
         assert_close(&format!("{dtype}"), fixture.expected(&case.name, "next2"), last, bar);
@@ -139,12 +79,12 @@ fn latents_stay_f32_around_a_narrow_network() {
 #[test]
 fn without_guidance_the_conditional_half_remains() {
     let (case, _) = fixture();
-    let guided = case.run(&case.config(true), Some(&[1.0, 1.0]), true);
-    let plain = case.run(&case.config(false), None, true);
+    let guided = run(&case, &case.config(true), Some(&[1.0, 1.0]), true);
+    let plain = run(&case, &case.config(false), None, true);
     for (a, b) in guided.iter().zip(&plain) {
         assert!(largest_difference(&a["next"], &b["next"]) <= 1e-5);
     }
-    let other = case.run(&case.config(true), Some(&[3.0, 3.0]), true);
+    let other = run(&case, &case.config(true), Some(&[3.0, 3.0]), true);
     assert!(largest_difference(&other[2]["next"], &plain[2]["next"]) > 1e-2);
 }
 
@@ -181,6 +121,7 @@ fn svd(unet: UnetConfig, frames: usize) -> DenoiseConfig {
         guided: true,
         sampler: SamplerNeeds::default(),
         dtype: DType::F16,
+        extent: Extent::Whole,
     }
 }
 

@@ -10,6 +10,7 @@ use kinora_models::{
     networks::{
         NetworkError,
         denoise::{DenoiseConfig, SamplerNeeds},
+        step_cache::Extent,
         unet::UnetConfig,
     },
     presets::Preset,
@@ -54,6 +55,7 @@ impl SvdOptions {
             guided: true,
             sampler: SamplerNeeds::default(),
             dtype: DType::F16,
+            extent: Extent::Whole,
         };
         config.build()
     }

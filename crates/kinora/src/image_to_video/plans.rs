@@ -5,6 +5,7 @@ use kinora_models::{
     networks::{
         clip_vision,
         denoise::DenoiseConfig,
+        step_cache::Extent,
         vae::{self, Decode, Encode, Pixels},
     },
     schedulers::{Schedule, Scheduler, SchedulerKind},
@@ -230,6 +231,7 @@ impl Request<'_> {
             guided: self.settings.guided(),
             sampler: schedule.needs(),
             dtype: self.precision.dtype(),
+            extent: Extent::Whole,
         };
         config.build().map_err(|error| self.configs.named("unet", error))
     }

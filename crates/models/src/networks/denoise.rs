@@ -10,7 +10,8 @@ use kinora_graph::{
 
 use super::{
     error::{MAX_EXTENT, NetworkError},
-    unet::{MAX_FRAMES, SETTINGS, UnetConfig, UnetInputs, time_embedding, unet},
+    step_cache::Extent,
+    unet::{MAX_FRAMES, SETTINGS, UnetConfig, UnetInputs, time_embedding, unet_with},
 };
 
 /// What a sampler needs beside the latents, the prediction and its row of coefficients.
@@ -43,6 +44,8 @@ pub struct DenoiseConfig {
     pub sampler: SamplerNeeds,
     /// How the network stores weights and activations.
     pub dtype: DType,
+    /// How much of the network the step computes.
+    pub extent: Extent,
 }
 
 impl DenoiseConfig {
@@ -61,12 +64,15 @@ impl DenoiseConfig {
     /// | `latents` | `[frames, height, width, C]` | step |
     /// | `step` | i32 `[1]`, the row of the tables | step |
     /// | `history`, `noise`, if the sampler needs them | as `latents` | step |
+    /// | [`DEEP`](super::step_cache::DEEP), if the step is shallow | of both halves, in the network's type | step |
     ///
     /// The conditions are those of the conditional half alone: the unconditional one's are zeros, which the graph makes.
-    /// Results: `next`, the latents of the next step, and `denoised`, its estimate of the clean ones.
+    /// Results: `next`, the latents of the next step, and `denoised`, its estimate of the clean ones; and [`DEEP`](super::step_cache::DEEP)
+    /// of both halves, if the step keeps it.
     ///
     /// # Errors
-    /// If the UNet's configuration is refused, there are no steps, or an extent is 0 or too large.
+    /// If the UNet's configuration is refused, there are no steps, an extent is 0 or too large, or the network cannot be cut where
+    /// it is asked to be.
     pub fn build(&self) -> Result<Graph, NetworkError> {
         self.unet.check()?;
         let (latent_channels, image_channels) = self.channels()?;
@@ -97,7 +103,8 @@ impl DenoiseConfig {
         let image = self.halves(g, "image", image, frames)?;
         let sample = g.concat("sample", &[noisy, image], 3)?;
         let context = self.halves(g, "context", embedding, 1)?;
-        let prediction = unet(g, &self.unet, self.dtype, &UnetInputs { sample, time, context, frames })?;
+        let inputs = UnetInputs { sample, time, context, frames };
+        let prediction = unet_with(g, &self.unet, self.dtype, &inputs, self.extent)?;
 
         let mut operands = vec![latents, prediction, table, step];
         if self.guided {

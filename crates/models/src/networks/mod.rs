@@ -13,6 +13,7 @@ mod layers;
 pub mod memory;
 mod pixels;
 mod resnet;
+pub mod step_cache;
 mod time_layers;
 pub mod tiny_vae;
 mod transformer_block;

@@ -1,12 +1,18 @@
 //! The U of a denoising network: blocks on the way down, one in the middle, and blocks on the way up that read what those on
 //! the way down gave.
 
+use std::ops::Range;
+
 use kinora_graph::{
     GraphError, ValueId,
     op::{Conv, Interpolation},
 };
 
-use super::{layers::Layers, resnet::conv_out};
+use super::{
+    layers::Layers,
+    resnet::conv_out,
+    step_cache::{DEEP, Extent},
+};
 
 /// The layers of a block: all that networks of this shape differ in.
 pub(super) trait BlockLayers {
@@ -53,25 +59,52 @@ impl UShape {
         1 + downsamplers + self.down.iter().map(|block| block.layers).sum::<usize>()
     }
 
-    /// From the sample to the prediction. What another network adds goes into the skips and the middle.
+    /// From the sample to the prediction, or as much of it as is asked for. What another network adds goes into the skips and
+    /// the middle.
     pub fn build(
         &self,
         l: &mut Layers<'_>,
         sample: ValueId,
         layers: &impl BlockLayers,
         added: Option<&Residuals>,
+        extent: Extent,
     ) -> Result<ValueId, GraphError> {
         let x = l.conv3x3("conv_in", sample, self.in_width)?;
-        let (mut x, mut skips) = self.contract(l, x, layers)?;
+        let (mut x, mut skips) = match extent {
+            Extent::Whole | Extent::Keeping { .. } => self.contract(l, x, layers)?,
+            Extent::Shallow { blocks } => {
+                let skips = self.outer_skips(l, x, layers, blocks)?;
+                (self.deep_input(l, &skips)?, skips)
+            }
+        };
         if let Some(added) = added {
             for (i, (skip, &added)) in skips.iter_mut().zip(&added.down).enumerate() {
                 *skip = l.g.add(&format!("down_residuals.{i}"), *skip, added)?;
             }
-            x = l.g.add("mid_residual", x, added.mid)?;
+            if !matches!(extent, Extent::Shallow { .. }) {
+                x = l.g.add("mid_residual", x, added.mid)?;
+            }
         }
         for (i, block) in self.up.iter().enumerate() {
-            let upsample = i + 1 < self.up.len();
-            x = l.scope(format!("up_blocks.{i}"), |l| up_block(l, x, block, layers, upsample, &mut skips))?;
+            let mut up = |l: &mut Layers<'_>, x, which: Range<usize>, upsample| {
+                l.scope(format!("up_blocks.{i}"), |l| {
+                    up_block(l, x, block, which, layers, upsample, &mut skips)
+                })
+            };
+            // The layers from here on, this block's included; the last of them are the outer ones.
+            let left: usize = self.up[i..].iter().map(|block| block.layers).sum();
+            let deep = extent.blocks().map_or(0, |blocks| left.saturating_sub(blocks));
+            let which = match extent {
+                Extent::Keeping { blocks } if left >= blocks && deep < block.layers => {
+                    x = up(l, x, 0..deep, false)?;
+                    l.g.output(DEEP, x)?;
+                    deep..block.layers
+                }
+                Extent::Whole | Extent::Keeping { .. } => 0..block.layers,
+                Extent::Shallow { .. } if deep >= block.layers => continue,
+                Extent::Shallow { .. } => deep..block.layers,
+            };
+            x = up(l, x, which, i + 1 < self.up.len())?;
         }
         conv_out(l, x, self.epsilon, self.out_channels)
     }
@@ -80,17 +113,34 @@ impl UShape {
     pub fn contract(
         &self,
         l: &mut Layers<'_>,
+        x: ValueId,
+        layers: &impl BlockLayers,
+    ) -> Result<(ValueId, Vec<ValueId>), GraphError> {
+        let (x, skips) = self.descend(l, x, layers, self.skip_count())?;
+        let x = l.scope("mid_block", |l| mid_block(l, x, &self.mid, layers))?;
+        Ok((x, skips))
+    }
+
+    /// The way down as far as the first `count` skips go, from the first convolution's result, which is the first of them: the
+    /// last result, and the skips.
+    pub(super) fn descend(
+        &self,
+        l: &mut Layers<'_>,
         mut x: ValueId,
         layers: &impl BlockLayers,
+        count: usize,
     ) -> Result<(ValueId, Vec<ValueId>), GraphError> {
         let mut skips = vec![x];
         for (level, block) in self.down.iter().enumerate() {
-            let downsample = level + 1 < self.down.len();
+            let wanted = count.saturating_sub(skips.len());
+            if wanted == 0 {
+                break;
+            }
+            let downsample = level + 1 < self.down.len() && wanted > block.layers;
             x = l.scope(format!("down_blocks.{level}"), |l| {
-                down_block(l, x, block, layers, downsample, &mut skips)
+                down_block(l, x, block, wanted.min(block.layers), layers, downsample, &mut skips)
             })?;
         }
-        let x = l.scope("mid_block", |l| mid_block(l, x, &self.mid, layers))?;
         Ok((x, skips))
     }
 }
@@ -157,16 +207,17 @@ impl Block {
     }
 }
 
-/// Residual blocks and transformers, then half the size. Every layer's result, and the halved one, is a skip.
+/// Residual blocks and transformers, `count` of each, then half the size. Every layer's result, and the halved one, is a skip.
 pub(super) fn down_block(
     l: &mut Layers<'_>,
     mut x: ValueId,
     block: &Block,
+    count: usize,
     layers: &impl BlockLayers,
     downsample: bool,
     skips: &mut Vec<ValueId>,
 ) -> Result<ValueId, GraphError> {
-    for i in 0..block.layers {
+    for i in 0..count {
         x = block.resnet(l, i, x, layers)?;
         x = block.attention(l, i, x, layers)?;
         skips.push(x);
@@ -194,16 +245,17 @@ pub(super) fn mid_block(
 }
 
 /// Residual blocks, each on the last result joined with the last skip, and transformers; then the size of the next skip,
-/// which is twice its own unless halving rounded up.
+/// which is twice its own unless halving rounded up. `which` of the block's layers are added.
 pub(super) fn up_block(
     l: &mut Layers<'_>,
     mut x: ValueId,
     block: &Block,
+    which: Range<usize>,
     layers: &impl BlockLayers,
     upsample: bool,
     skips: &mut Vec<ValueId>,
 ) -> Result<ValueId, GraphError> {
-    for i in 0..block.layers {
+    for i in which {
         if let Some(skip) = skips.pop() {
             x = l.g.concat(&format!("resnets.{i}.skip"), &[x, skip], 3)?;
         }

@@ -12,6 +12,7 @@ use crate::{
     networks::{
         clip_vision::{self, ClipVisionConfig},
         denoise::{DenoiseConfig, SamplerNeeds},
+        step_cache::Extent,
         unet::UnetConfig,
         vae::{self, Decode, Encode, Pixels, VaeConfig},
     },
@@ -106,6 +107,7 @@ impl SyntheticModel {
             guided: false,
             sampler: SamplerNeeds::default(),
             dtype,
+            extent: Extent::Whole,
         };
         let encode = Encode { images: 1, height: vae_side, width: vae_side, dtype };
         let decode = Decode { frames: 1, height: 1, width: 1, dtype, scaled: true, pixels: Pixels::Signed };

@@ -145,6 +145,15 @@ impl UnetConfig {
         self.levels().context_channels()
     }
 
+    /// How many blocks a step can be cut into: the layers of the way up, each with what makes the skip that it reads. See
+    /// [`Extent`](crate::networks::step_cache::Extent).
+    ///
+    /// # Errors
+    /// If the configuration is refused.
+    pub fn block_count(&self) -> Result<usize, NetworkError> {
+        Ok(self.shape()?.skip_count())
+    }
+
     /// How many added time ids there are.
     ///
     /// # Errors

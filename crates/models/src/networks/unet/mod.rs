@@ -19,6 +19,7 @@ use super::{
     NetworkError,
     layers::Layers,
     resnet::{Resnet, Weighs, spatio_temporal_resnet},
+    step_cache::Extent,
     unet_blocks::BlockLayers,
 };
 use transformer::transformer;
@@ -84,10 +85,28 @@ pub fn unet(
     dtype: DType,
     inputs: &UnetInputs,
 ) -> Result<ValueId, NetworkError> {
+    unet_with(g, config, dtype, inputs, Extent::Whole)
+}
+
+/// The same, or as much of it as a step computes.
+///
+/// # Errors
+/// As [`unet`]; if there are no outer blocks, or more than the network has blocks.
+pub fn unet_with(
+    g: &mut GraphBuilder,
+    config: &UnetConfig,
+    dtype: DType,
+    inputs: &UnetInputs,
+    extent: Extent,
+) -> Result<ValueId, NetworkError> {
     config.check()?;
+    let shape = config.shape()?;
+    if let Some(blocks) = extent.blocks() {
+        SETTINGS.within("the number of outer blocks", blocks, 1..=shape.skip_count())?;
+    }
     let l = &mut Layers { g, dtype };
     let conditions = &conditions(l, inputs)?;
-    Ok(config.shape()?.build(l, inputs.sample, conditions, None)?)
+    Ok(shape.build(l, inputs.sample, conditions, None, extent)?)
 }
 
 fn conditions(l: &mut Layers<'_>, inputs: &UnetInputs) -> Result<Conditions, NetworkError> {

@@ -120,7 +120,7 @@ fn the_down_blocks_are_diffusers() {
         let block = config.down_block(level).unwrap();
         let mut part = Part::new(name);
         let x = part.images("x", CHANNELS);
-        part.check(|l, c, skips| down_block(l, x, &block, c, halves, skips));
+        part.check(|l, c, skips| down_block(l, x, &block, block.layers, c, halves, skips));
     }
 }
 
@@ -143,7 +143,7 @@ fn the_up_blocks_are_diffusers() {
         let mut skips = vec![part.g.input("above", above, Phase::Step).unwrap()];
         skips.extend(["skip0", "skip1"].map(|name| part.images(name, CHANNELS)));
         part.check(|l, c, _| {
-            let y = up_block(l, x, &block, c, true, &mut skips)?;
+            let y = up_block(l, x, &block, 0..block.layers, c, true, &mut skips)?;
             assert_eq!(skips.len(), 1, "the skip above is left for the next block");
             Ok(y)
         });

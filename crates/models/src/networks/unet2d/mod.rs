@@ -18,6 +18,7 @@ use super::{
     layers::Layers,
     memory::Memory,
     resnet::{Resnet, resnet},
+    step_cache::Extent,
     unet_blocks::{BlockLayers, Residuals},
 };
 use config::SETTINGS;
@@ -112,5 +113,5 @@ pub fn unet2d_with(
     if let Some(added) = added {
         config.fits_residuals(&shape, added.down.len())?;
     }
-    Ok(shape.build(&mut Layers { g, dtype }, inputs.sample, &conditions, added)?)
+    Ok(shape.build(&mut Layers { g, dtype }, inputs.sample, &conditions, added, Extent::Whole)?)
 }
