@@ -442,12 +442,13 @@ fn interrupted_bench(cases: usize, files: &[PathBuf]) -> String {
 fn memory_help(error: &GenerateError, limit: &MemoryLimit) -> String {
     let fits = match error {
         GenerateError::OverBudget { suggestion: Some(suggestion), .. } => {
-            let Suggestion { frames, size, precision, decode_chunk, .. } = **suggestion;
+            let Suggestion { frames, size, precision, decode_chunk, cache, .. } = **suggestion;
             let options = [
                 frames.map(|frames| format!("--frames {frames}")),
                 size.map(|[width, height]| format!("--size {width}x{height}")),
                 precision.map(|precision| format!("--precision {precision}")),
                 decode_chunk.map(|chunk| format!("--decode-chunk {chunk}")),
+                cache.map(|cache| format!("--cache {cache}")),
             ];
             format!("{} would fit", options.into_iter().flatten().collect::<Vec<_>>().join(" "))
         }
@@ -571,6 +572,7 @@ mod tests {
             size: Some([512, 320]),
             precision: Some(Precision::F16),
             decode_chunk: Some(1),
+            cache: Some(1),
             peak_bytes: 1,
         };
         let help = |suggestion: Option<Box<Suggestion>>, source| {
@@ -581,7 +583,7 @@ mod tests {
         };
         assert_eq!(
             help(Some(Box::new(suggestion)), LimitSource::Asked),
-            "--frames 7 --size 512x320 --precision f16 --decode-chunk 1 would fit; or raise --memory-limit"
+            "--frames 7 --size 512x320 --precision f16 --decode-chunk 1 --cache 1 would fit; or raise --memory-limit"
         );
         assert!(help(None, LimitSource::Machine).contains("--memory-limit sets a limit other"));
     }

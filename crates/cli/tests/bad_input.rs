@@ -232,6 +232,8 @@ fn settings_that_make_no_clip() {
         (["--size", "100x64"], &["width is 100", "multiple of 64"]),
         (["--size", "64x1000000000000"], &["height", "multiple of 64"]),
         (["--decode-chunk", "0"], &["--decode-chunk", "at least 1"]),
+        (["--cache", "0"], &["--cache", "at least 1"]),
+        (["--cache-blocks", "-1"], &["--cache-blocks", "at least 1"]),
         (["--scheduler", "magic"], &["--scheduler", "euler", "dpm++"]),
         (["--precision", "f8"], &["--precision", "bf16"]),
         (["--device", "abacus"], &["--device", "cpu"]),

@@ -138,6 +138,8 @@ fn every_scheduler_and_precision_runs() {
         ("--precision", "bf16"),
         ("--device", "cpu"),
         ("--decode-chunk", "1"),
+        ("--cache", "2"),
+        ("--cache-blocks", "1"),
         ("--memory", "2GB"),
         ("--max-guidance", "1"),
         ("--motion", "60"),

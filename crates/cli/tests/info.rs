@@ -56,6 +56,26 @@ fn json_has_the_same_figures() {
 }
 
 #[test]
+fn a_clip_whose_steps_are_cached_has_two_denoising_networks() {
+    let words = ["info", "--config", "svd", "--precision", "f16", "--decode-chunk", "2", "--json"];
+    let (plain, info) = (run(&words).json(), run(&[&words[..], &["--cache", "3"]].concat()).json());
+    let settings = &info["settings"];
+    assert_eq!((&settings["cache"], &settings["cache_blocks"]), (&3.into(), &2.into()));
+    let parts = info["estimate"]["parts"].as_array().unwrap();
+    let steps = parts.iter().filter(|part| part["stage"] == "denoise");
+    let steps: Vec<_> = steps.map(|part| (part["name"].as_str().unwrap(), part["runs"].as_u64())).collect();
+    assert_eq!(steps, [("UNet", Some(9)), ("UNet, shallow", Some(16))]);
+    let of = |info: &serde_json::Value, name| info["estimate"][name].as_u64().unwrap();
+    assert!(of(&info, "flops") * 17 < of(&plain, "flops") * 10);
+    assert!(of(&info, "peak_bytes") > of(&plain, "peak_bytes"));
+    assert_eq!(of(&info, "parameters"), of(&plain, "parameters"));
+    let said = run(&["info", "--config", "svd", "--cache", "2", "--cache-blocks", "1"]);
+    assert!(said.text().contains("UNet, shallow") && said.text().contains("one stage at a time"), "{said:?}");
+    run(&["info", "--config", "svd", "--cache-blocks", "13"])
+        .must_fail(1, &["cache blocks is 13", "1 to 12"]);
+}
+
+#[test]
 fn the_environment_may_name_the_model() {
     let info = |words: &[&str]| {
         let named = answer(kinora().env("KINORA_MODEL", model()).args(["info", "--json"]).args(words));
@@ -296,7 +316,7 @@ fn a_folder_of_live_video_has_parts_with_weights() {
 
 #[test]
 fn clips_and_live_video_have_options_of_their_own() {
-    for option in ["--frames", "--decode-chunk"] {
+    for option in ["--frames", "--decode-chunk", "--cache", "--cache-blocks"] {
         let words = ["info", "--config", "sd-turbo", option, "2"];
         run(&words).must_fail(2, &[option, "is for clips"]);
     }

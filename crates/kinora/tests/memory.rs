@@ -24,11 +24,32 @@ fn a_clip_takes_what_its_plan_said() {
         clip: [4, 128, 128],
         decode_chunk: 2,
         keep_loaded: false,
+        cache: 1,
         photo: [3000, 2000],
         format: "mp4",
     };
+    check("a_clip_takes_what_its_plan_said", &case);
+}
+
+/// Both networks of the steps are there at once, their weights once, and what is kept for shallow steps.
+#[test]
+fn a_cached_clip_takes_what_its_plan_said() {
+    let case = Case {
+        model: Some("small"),
+        precision: Precision::F32,
+        clip: [6, 256, 256],
+        decode_chunk: 1,
+        keep_loaded: false,
+        cache: 2,
+        photo: [256, 256],
+        format: "mp4",
+    };
+    check("a_cached_clip_takes_what_its_plan_said", &case);
+}
+
+fn check(name: &str, case: &Case) {
     if let Some(folder) = env::var_os(FOLDER).map(PathBuf::from) {
-        let measured = measure::make(&case, &folder).unwrap();
+        let measured = measure::make(case, &folder).unwrap();
         println!("measured {}", serde_json::to_string(&measured).unwrap());
         return;
     }
@@ -36,7 +57,6 @@ fn a_clip_takes_what_its_plan_said() {
     Preset::small().model.write(&folder.path().join("small")).unwrap();
     measure::write_photo(folder.path(), case.photo).unwrap();
     // In a process of its own, so that only the clip's memory counts.
-    let name = "a_clip_takes_what_its_plan_said";
     let mut child = Command::new(env::current_exe().unwrap());
     let output = child.args(["--exact", name, "--nocapture"]).env(FOLDER, folder.path()).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();

@@ -175,6 +175,26 @@ fn a_pipeline_runs_on_a_backend_that_it_does_not_know() {
     assert!(matches!(stopped, GenerateError::Cancelled), "{stopped}");
 }
 
+/// What a shallow step takes from a whole one goes through tensors of the host there.
+#[test]
+fn steps_are_cached_on_a_backend_that_the_pipeline_does_not_know() {
+    let case = Case::new();
+    let case = Case { settings: case.settings.clone().steps(4).cache(3), ..case };
+    let plain = Plain::default();
+    let pipeline =
+        ImageToVideo::on(Arc::new(plain.clone()), case.model.clone(), LoadOptions::default()).unwrap();
+    let clip = case.make(&pipeline, None).unwrap();
+    // Two encoders, two whole and two shallow steps, and one chunk of frames.
+    assert_eq!(plain.steps.load(Ordering::Relaxed), 7);
+    let options = LoadOptions::default().device(Device::Cpu);
+    let expected = case.make(&ImageToVideo::new(case.model.clone(), options).unwrap(), None).unwrap();
+    let pairs = clip.latents.to_f32().into_iter().zip(expected.latents.to_f32());
+    let furthest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(furthest < 1e-3, "the latents differ by up to {furthest}");
+    let stopped = case.make(&pipeline, Some(Stage::Denoise)).unwrap_err();
+    assert!(matches!(stopped, GenerateError::Cancelled), "{stopped}");
+}
+
 /// A device with memory of its own, whose networks are best in another precision.
 #[derive(Debug)]
 struct Card;

@@ -103,6 +103,8 @@ fn refuse_clips(arguments: &InfoArgs) -> Result<(), Failure> {
     let given = [
         ("--frames", arguments.clip.frames.is_some()),
         ("--decode-chunk", arguments.clip.decode_chunk.is_some()),
+        ("--cache", arguments.clip.cache.is_some()),
+        ("--cache-blocks", arguments.clip.cache_blocks.is_some()),
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => {

@@ -51,8 +51,10 @@ impl Info {
         write!(f, "{table}")?;
         writeln!(
             f,
-            "  {} of memory at the peak (one network at a time), {} in all",
+            "  {} of memory at the peak (one {} at a time), {} in all",
             Bytes(self.estimate.peak_bytes() as u64),
+            // Whole and shallow steps have a network each.
+            if self.settings.cached() { "stage" } else { "network" },
             Flops(self.estimate.flops() as f64),
         )
     }

@@ -94,6 +94,8 @@ fn refuse_clips(arguments: &BuildArgs) -> Result<(), Failure> {
     let given = [
         ("--frames", arguments.clip.frames.is_some()),
         ("--decode-chunk", arguments.clip.decode_chunk.is_some()),
+        ("--cache", arguments.clip.cache.is_some()),
+        ("--cache-blocks", arguments.clip.cache_blocks.is_some()),
         ("--scheduler", arguments.scheduler.is_some()),
     ];
     refuse(&given, "clips, and this model draws live video")

@@ -28,6 +28,7 @@ fn cases() -> [Case; 12] {
         clip,
         decode_chunk,
         keep_loaded: false,
+        cache: 1,
         photo: HD,
         format: "mp4",
     };

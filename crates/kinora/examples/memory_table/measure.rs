@@ -25,6 +25,8 @@ pub struct Case {
     pub clip: [usize; 3],
     pub decode_chunk: usize,
     pub keep_loaded: bool,
+    /// After how many steps one computes all blocks.
+    pub cache: usize,
     /// Width and height.
     pub photo: [usize; 2],
     /// The extension of the video.
@@ -84,6 +86,7 @@ fn clip(case: &Case, folder: &Path) -> Result<usize, Box<dyn Error>> {
         .width(width)
         .height(height)
         .decode_chunk(case.decode_chunk)
+        .cache(case.cache)
         .steps(2)
         .seed(1);
     let photo = photo::open(folder.join(PHOTO))?;

@@ -18,6 +18,8 @@ pub struct Suggestion {
     pub precision: Option<Precision>,
     /// Fewer frames decoded together.
     pub decode_chunk: Option<usize>,
+    /// Steps that are all whole: 1.
+    pub cache: Option<usize>,
     /// What the whole clip would then need, in bytes.
     pub peak_bytes: usize,
 }
@@ -25,8 +27,9 @@ pub struct Suggestion {
 impl Suggestion {
     /// The decode chunk, if that is all it asks to change.
     pub(super) fn only_decode_chunk(&self) -> Option<usize> {
-        let Suggestion { frames, size, precision, decode_chunk, .. } = *self;
-        decode_chunk.filter(|_| frames.is_none() && size.is_none() && precision.is_none())
+        let Suggestion { frames, size, precision, decode_chunk, cache, .. } = *self;
+        let others = frames.is_some() || size.is_some() || precision.is_some() || cache.is_some();
+        decode_chunk.filter(|_| !others)
     }
 
     /// The settings and the precision with the suggestion applied.
@@ -37,6 +40,7 @@ impl Suggestion {
             width,
             height,
             decode_chunk: self.decode_chunk.unwrap_or(settings.decode_chunk),
+            cache: self.cache.unwrap_or(settings.cache),
             ..settings.clone()
         };
         (settings, self.precision.unwrap_or(precision))
@@ -50,6 +54,7 @@ impl fmt::Display for Suggestion {
             self.size.map(|[width, height]| format!("{width}×{height}")),
             self.precision.map(|precision| precision.to_string()),
             self.decode_chunk.map(|chunk| format!("decoding in chunks of {chunk}")),
+            self.cache.map(|_| "no step caching".to_owned()),
         ];
         f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
@@ -75,8 +80,8 @@ impl Request<'_> {
         })
     }
 
-    /// What could be asked for instead, starting with what changes the clip least: smaller decode chunks, half
-    /// precision, both, fewer frames, a smaller picture.
+    /// What could be asked for instead, starting with what changes the clip least: smaller decode chunks, no step caching, both,
+    /// half precision, with smaller chunks, fewer frames, a smaller picture.
     fn alternatives(&self) -> Vec<Suggestion> {
         let &Request { configs, settings, precision, .. } = self;
         let chunks = || halves(settings.decode_chunk.min(settings.frames));
@@ -85,6 +90,11 @@ impl Request<'_> {
             chunks().map(move |chunk| Suggestion { decode_chunk: Some(chunk), ..of }).collect::<Vec<_>>()
         };
         let mut alternatives = chunked(same);
+        if settings.cached() {
+            let whole = Suggestion { cache: Some(1), ..same };
+            alternatives.push(whole);
+            alternatives.extend(chunked(whole));
+        }
         let half = match precision {
             Precision::F32 => {
                 let half = Suggestion { precision: Some(Precision::F16), ..same };

@@ -4,14 +4,15 @@ use std::{ops::ControlFlow, time::Instant};
 
 use kinora_graph::{DType, Tensor, TensorType, op::STEP_COLUMNS};
 use kinora_models::{
+    networks::step_cache::DEEP,
     schedulers::{Schedule, torch_linspace},
     weights::Weights,
 };
-use kinora_runtime::{StepLoop, StepResults};
+use kinora_runtime::{CachedSteps, StepLoop, StepResults};
 
 use super::{
     GenerateError, Settings, Stage,
-    plans::Part,
+    plans::Unet,
     run::{Run, named},
     working::LATENT_COPIES,
 };
@@ -26,13 +27,20 @@ impl Run<'_, '_> {
     /// From noise to the clip's latents: `[frames, height, width, channels]`.
     pub fn denoise(
         &mut self,
-        part: &mut Part,
+        unet: &mut Unet,
         weights: &Weights,
         conditions: Conditions,
         schedule: &Schedule,
     ) -> Result<Tensor, GenerateError> {
-        let name = part.name;
-        let mut unet = self.load(part, weights)?;
+        let name = unet.whole.name;
+        let (mut whole, mut shallow) = match &mut unet.shallow {
+            None => (self.load(&mut unet.whole, weights)?, None),
+            Some(shallow) => {
+                let shared = Some(&unet.shared);
+                let whole = self.load_with(&mut unet.whole, weights, shared, &[DEEP])?;
+                (whole, Some(self.load_with(shallow, weights, shared, &[DEEP])?))
+            }
+        };
         let settings = self.request.settings;
         let steps = settings.steps;
         self.tell(Stage::Denoise, 0, steps, None)?;
@@ -59,7 +67,10 @@ impl Run<'_, '_> {
         if settings.guided() {
             inputs.insert("guidance".to_owned(), guidance(settings, dtype)?);
         }
-        unet.run_clip(&inputs)?;
+        whole.run_clip(&inputs)?;
+        if let Some(shallow) = &mut shallow {
+            shallow.run_clip(&inputs)?;
+        }
 
         let mut inputs = named([("latents", latents), ("step", Tensor::from_slice([1], &[0i32])?)]);
         let mut feedback = vec![("next", "latents")];
@@ -74,7 +85,7 @@ impl Run<'_, '_> {
 
         let mut ended = None;
         let mut step_start = Instant::now();
-        let results = unet.run_steps(&step_loop, &inputs, &mut |done, results| {
+        let mut observer = |done: usize, results: &dyn StepResults| {
             self.stopwatch.add_step(step_start);
             step_start = Instant::now();
             match self.look_at_step(done, steps, results) {
@@ -84,12 +95,23 @@ impl Run<'_, '_> {
                     ControlFlow::Break(())
                 }
             }
-        });
+        };
+        let results = match &mut shallow {
+            None => whole.run_steps(&step_loop, &inputs, &mut observer),
+            Some(shallow) => {
+                let kept = &[(DEEP, DEEP)];
+                let cached = CachedSteps { steps: step_loop, interval: settings.cache, kept };
+                whole.run_cached_steps(shallow, &cached, &inputs, &mut observer)
+            }
+        };
         if let Some(error) = ended {
             return Err(error);
         }
         let latents = results?.take("next")?;
-        self.release(part);
+        if let Some(shallow) = &mut unet.shallow {
+            self.release(shallow);
+        }
+        self.release(&mut unet.whole);
         self.stopwatch.end(running);
         Ok(latents)
     }

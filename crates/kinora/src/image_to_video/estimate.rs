@@ -18,9 +18,10 @@ pub struct PartEstimate {
     /// Its parameters in the model's files. Those that the passes make unnecessary are counted here, but not in
     /// `weight_bytes`.
     pub parameters: u64,
-    /// Its weights as they are stored while it runs, packed.
+    /// Its weights as they are stored while it runs, packed. The network of shallow steps reads those of whole steps, and so
+    /// has next to none of its own.
     pub weight_bytes: usize,
-    /// Its activations.
+    /// Its activations; for shallow steps, also what is kept for them.
     pub arena_bytes: usize,
     /// How often it runs in a clip; in live video 1, for every frame or every prompt.
     pub runs: usize,
@@ -67,7 +68,8 @@ impl PartEstimate {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Estimate {
-    /// The networks in the order in which they run. A decoder comes twice if the last chunk is shorter than the others.
+    /// The networks in the order in which they run. A decoder comes twice if the last chunk is shorter than the others, and the
+    /// UNet if steps are cached: for whole steps, then for shallow ones.
     pub parts: Vec<PartEstimate>,
     /// What the clip holds beside them at its peak: the photo, latents, finished frames, and what the threads keep. A
     /// photo that is not known, or is smaller than the clip, counts as one of its size. 0 if the device has memory of its own,
@@ -80,11 +82,18 @@ pub struct Estimate {
 
 impl Estimate {
     /// The peak memory of the clip: that of its largest network, or of all together if they are kept loaded, and of
-    /// what it holds beside them.
+    /// what it holds beside them. The networks of whole and shallow steps count as one.
     pub fn peak_bytes(&self) -> usize {
-        let parts = self.parts.iter().map(PartEstimate::peak_bytes);
-        let networks =
-            if self.kept_loaded { parts.fold(0, usize::saturating_add) } else { parts.max().unwrap_or(0) };
+        let sum = |parts: &mut dyn Iterator<Item = &PartEstimate>| {
+            parts.map(PartEstimate::peak_bytes).fold(0, usize::saturating_add)
+        };
+        let networks = if self.kept_loaded {
+            sum(&mut self.parts.iter())
+        } else {
+            // Networks of the same steps are there together.
+            let steps = sum(&mut self.parts.iter().filter(|part| part.stage == Stage::Denoise));
+            self.parts.iter().map(PartEstimate::peak_bytes).chain([steps]).max().unwrap_or(0)
+        };
         networks.saturating_add(self.working_bytes)
     }
 
@@ -104,16 +113,16 @@ impl Estimate {
 
     /// The parameters of the whole model.
     pub fn parameters(&self) -> u64 {
-        let mut decoders = 0;
-        let counted = self.parts.iter().filter(|part| {
-            decoders += usize::from(part.stage == Stage::Decode);
-            // The decoder of the last chunk has the same weights as the first.
-            part.stage != Stage::Decode || decoders == 1
-        });
-        counted.map(|part| part.parameters).fold(0, u64::saturating_add)
+        // The decoder of the last chunk has the same weights as the first, and shallow steps have those of whole ones.
+        let counted = self
+            .parts
+            .iter()
+            .enumerate()
+            .filter(|(at, part)| self.parts[..*at].iter().all(|before| before.stage != part.stage));
+        counted.map(|(_, part)| part.parameters).fold(0, u64::saturating_add)
     }
 
-    /// The denoising network.
+    /// The denoising network; that of whole steps, if others are shallow.
     pub fn unet(&self) -> Option<&PartEstimate> {
         self.parts.iter().find(|part| part.stage == Stage::Denoise)
     }

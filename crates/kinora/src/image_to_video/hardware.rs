@@ -175,4 +175,33 @@ mod tests {
         assert!(clip_of("RTX 4060").peak_bytes <= clip_of("T4").peak_bytes);
         assert!(clip_of("H100").estimated_seconds < clip_of("A100").estimated_seconds);
     }
+
+    #[test]
+    fn shallow_steps_read_the_weights_of_whole_ones() {
+        let configs = Configs::svd();
+        let settings = Settings::for_configs(&configs).cache(3);
+        for machine in MACHINES {
+            let (backend, precision) = machine.backend();
+            let request = Request {
+                configs: &configs,
+                settings: &settings,
+                precision,
+                backend: &*backend,
+                photo: [0; 2],
+            };
+            let estimate = request.plan(None).unwrap().estimate();
+            let of_steps: Vec<usize> = estimate
+                .parts
+                .iter()
+                .filter(|part| part.stage == crate::image_to_video::Stage::Denoise)
+                .map(|part| part.weight_bytes)
+                .collect();
+            // What is left are embeddings of the frames' numbers.
+            assert!(
+                of_steps.len() == 2 && of_steps[0] > 10_000 * of_steps[1],
+                "{}: {of_steps:?}",
+                machine.name
+            );
+        }
+    }
 }

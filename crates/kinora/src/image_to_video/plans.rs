@@ -5,15 +5,19 @@ use kinora_models::{
     networks::{
         clip_vision,
         denoise::DenoiseConfig,
-        step_cache::Extent,
+        step_cache::{DEEP, Extent},
         vae::{self, Decode, Encode, Pixels},
     },
     schedulers::{Schedule, Scheduler, SchedulerKind},
     weights::Weights,
 };
-use kinora_runtime::{Backend, LoadContext, Network, PlannedNetwork, TuningProgress, TuningStage};
+use kinora_runtime::{
+    Backend, LoadContext, Network, PlannedNetwork, SharedWeights, TuningProgress, TuningStage,
+};
 
-use super::{Configs, Estimate, GenerateError, Observe, PartEstimate, Precision, Progress, Settings, Stage};
+use super::{
+    Configs, Estimate, GenerateError, Observe, OverBudget, PartEstimate, Precision, Progress, Settings, Stage,
+};
 
 /// A network as built, before any pass.
 pub(crate) struct Built {
@@ -35,6 +39,10 @@ pub(super) struct Part {
     parameters: u64,
     /// How often it runs in a clip.
     pub runs: usize,
+    /// The bytes of its weights, if another network has the others.
+    own_weights: Option<usize>,
+    /// What is kept for it from step to step.
+    kept_bytes: usize,
     planned: Box<dyn PlannedNetwork>,
     network: Option<Box<dyn Network>>,
 }
@@ -45,7 +53,16 @@ impl Part {
         (backend, budget): (&dyn Backend, Option<usize>),
     ) -> Result<Self, GenerateError> {
         let planned = backend.plan(&graph, budget).map_err(|source| GenerateError::run(name, source))?;
-        Ok(Part { name, stage, parameters: graph.parameter_count(), runs, planned, network: None })
+        Ok(Part {
+            name,
+            stage,
+            parameters: graph.parameter_count(),
+            runs,
+            own_weights: None,
+            kept_bytes: 0,
+            planned,
+            network: None,
+        })
     }
 
     /// The network with its weights, which are read if they are not loaded yet.
@@ -53,7 +70,7 @@ impl Part {
         &mut self,
         weights: &Weights,
         context: &LoadContext<'_>,
-    ) -> Result<&mut dyn Network, GenerateError> {
+    ) -> Result<&mut (dyn Network + 'static), GenerateError> {
         let network = match self.network.take() {
             Some(network) => network,
             None => {
@@ -76,7 +93,46 @@ impl Part {
 
     /// What it needs.
     fn estimate(&self) -> PartEstimate {
-        PartEstimate::new((self.name, self.stage), self.runs, self.parameters, &*self.planned)
+        let own = PartEstimate::new((self.name, self.stage), self.runs, self.parameters, &*self.planned);
+        PartEstimate {
+            weight_bytes: self.own_weights.unwrap_or(own.weight_bytes),
+            arena_bytes: own.arena_bytes.saturating_add(self.kept_bytes),
+            ..own
+        }
+    }
+}
+
+/// The denoising network.
+#[derive(Debug)]
+pub(super) struct Unet {
+    /// That of whole steps.
+    pub whole: Part,
+    /// That of shallow steps, if some are.
+    pub shallow: Option<Part>,
+    /// The weights of both.
+    pub shared: SharedWeights,
+}
+
+impl Unet {
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        std::iter::once(&self.whole).chain(&self.shallow)
+    }
+
+    /// Refuses both networks together if they do not fit.
+    fn within(self, budget: Option<usize>) -> Result<Unet, GenerateError> {
+        let estimates: Vec<PartEstimate> = self.parts().map(Part::estimate).collect();
+        let sum =
+            |bytes: fn(&PartEstimate) -> usize| estimates.iter().map(bytes).fold(0, usize::saturating_add);
+        let need = sum(PartEstimate::peak_bytes);
+        match budget {
+            Some(budget) if need > budget => {
+                let (weights, activations) = (sum(|part| part.weight_bytes), sum(|part| part.arena_bytes));
+                let part = self.whole.name;
+                let over = OverBudget { part, need, budget, weights, activations, working: 0 };
+                Err(GenerateError::OverBudget { over: Box::new(over), suggestion: None })
+            }
+            _ => Ok(self),
+        }
     }
 }
 
@@ -88,7 +144,7 @@ pub(super) struct Plans {
     pub working_bytes: usize,
     pub image_encoder: Part,
     pub vae_encoder: Part,
-    pub unet: Part,
+    pub unet: Unet,
     /// The decoder of a full chunk, and that of a shorter last one, if any; each with its number of frames.
     pub decoders: Vec<(usize, Part)>,
 }
@@ -103,6 +159,8 @@ pub(super) struct ClipShape {
     decode_chunk: usize,
     guided: bool,
     scheduler: SchedulerKind,
+    /// After how many steps one is whole, and the outer blocks, if not all steps are whole.
+    cache: Option<[usize; 2]>,
 }
 
 /// What the networks are planned for.
@@ -138,6 +196,7 @@ impl Request<'_> {
             decode_chunk: decode_chunk.min(frames),
             guided: self.settings.guided(),
             scheduler: self.scheduler()?.kind(),
+            cache: self.settings.cached().then_some([self.settings.cache, self.settings.cache_blocks]),
         })
     }
 
@@ -210,16 +269,48 @@ impl Request<'_> {
         vae::encoder(&self.configs.vae, &request).map_err(|error| self.configs.named("vae", error))
     }
 
-    fn unet(&self, schedule: &Schedule, budget: Option<usize>) -> Result<Part, GenerateError> {
-        Part::new(self.built_unet(schedule)?, (self.backend, budget))
+    fn unet(&self, schedule: &Schedule, budget: Option<usize>) -> Result<Unet, GenerateError> {
+        let (whole, shallow) = self.built_unets(schedule)?;
+        let whole = Part::new(whole, (self.backend, budget))?;
+        let shallow = match shallow {
+            Some(built) => {
+                let kept_bytes = kept_bytes(&built.graph);
+                // Within the budget together with the other one.
+                let part = Part::new(built, (self.backend, None))?;
+                Some(Part {
+                    own_weights: Some(SharedWeights::missing_bytes(&*whole.planned, &*part.planned)),
+                    kept_bytes,
+                    ..part
+                })
+            }
+            None => None,
+        };
+        Unet { whole, shallow, shared: SharedWeights::default() }.within(budget)
     }
 
-    fn built_unet(&self, schedule: &Schedule) -> Result<Built, GenerateError> {
-        let graph = self.unet_graph(schedule)?;
-        Ok(Built { name: "UNet", stage: Stage::Denoise, runs: self.settings.steps, graph })
+    /// The network of whole steps, and that of shallow ones if there are any.
+    fn built_unets(&self, schedule: &Schedule) -> Result<(Built, Option<Built>), GenerateError> {
+        let whole_steps = self.settings.whole_steps();
+        let (whole, shallow) = self.extents();
+        let built = |name, runs, extent| -> Result<Built, GenerateError> {
+            Ok(Built { name, stage: Stage::Denoise, runs, graph: self.unet_graph(schedule, extent)? })
+        };
+        let shallow = shallow
+            .map(|extent| built("UNet, shallow", self.settings.steps - whole_steps, extent))
+            .transpose()?;
+        Ok((built("UNet", whole_steps, whole)?, shallow))
     }
 
-    fn unet_graph(&self, schedule: &Schedule) -> Result<Graph, GenerateError> {
+    /// What whole and shallow steps compute, if some are shallow.
+    fn extents(&self) -> (Extent, Option<Extent>) {
+        let blocks = self.settings.cache_blocks;
+        match self.settings.cached() {
+            true => (Extent::Keeping { blocks }, Some(Extent::Shallow { blocks })),
+            false => (Extent::Whole, None),
+        }
+    }
+
+    fn unet_graph(&self, schedule: &Schedule, extent: Extent) -> Result<Graph, GenerateError> {
         let [height, width] = self.latent_size();
         let Settings { frames, steps, .. } = *self.settings;
         let config = DenoiseConfig {
@@ -231,7 +322,7 @@ impl Request<'_> {
             guided: self.settings.guided(),
             sampler: schedule.needs(),
             dtype: self.precision.dtype(),
-            extent: Extent::Whole,
+            extent,
         };
         config.build().map_err(|error| self.configs.named("unet", error))
     }
@@ -267,9 +358,9 @@ impl Request<'_> {
     pub fn built(&self) -> Result<Vec<Built>, GenerateError> {
         self.settings.check(self.configs, self.precision)?;
         self.configs.check()?;
-        let schedule = self.schedule()?;
-        let mut built =
-            vec![self.built_image_encoder()?, self.built_vae_encoder()?, self.built_unet(&schedule)?];
+        let mut built = vec![self.built_image_encoder()?, self.built_vae_encoder()?];
+        let (whole, shallow) = self.built_unets(&self.schedule()?)?;
+        built.extend(std::iter::once(whole).chain(shallow));
         for (frames, runs) in self.chunks() {
             built.push(self.built_decoder(frames, runs)?);
         }
@@ -277,17 +368,23 @@ impl Request<'_> {
     }
 }
 
+/// What a shallow step takes from an earlier one.
+fn kept_bytes(shallow: &Graph) -> usize {
+    let inputs = shallow.inputs().iter().map(|&id| shallow.value(id));
+    inputs.filter(|value| value.name == DEEP).map(|value| value.ty.bytes()).sum()
+}
+
 impl Plans {
     fn parts(&self) -> impl Iterator<Item = &Part> {
-        let before = [&self.image_encoder, &self.vae_encoder, &self.unet];
-        before.into_iter().chain(self.decoders.iter().map(|(_, part)| part))
+        let before = [&self.image_encoder, &self.vae_encoder];
+        before.into_iter().chain(self.unet.parts()).chain(self.decoders.iter().map(|(_, part)| part))
     }
 
     /// The networks with different weights, by the folders that hold them: the decoder of the last chunk has those of
-    /// the first.
+    /// the first, and shallow steps have some of those of whole ones.
     pub fn graphs(&self) -> impl Iterator<Item = (&'static str, &Graph)> {
         let parts =
-            [("image_encoder", &self.image_encoder), ("vae", &self.vae_encoder), ("unet", &self.unet)];
+            [("image_encoder", &self.image_encoder), ("vae", &self.vae_encoder), ("unet", &self.unet.whole)];
         let decoder = self.decoders.iter().take(1).map(|(_, part)| ("vae", part));
         parts.into_iter().chain(decoder).map(|(folder, part)| (folder, part.planned.graph()))
     }

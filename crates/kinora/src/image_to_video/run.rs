@@ -7,7 +7,9 @@ use std::sync::{
 
 use kinora_graph::Tensor;
 use kinora_models::weights::Weights;
-use kinora_runtime::{LoadContext, Network, StepLoop, StepObserver, Tensors, tensors};
+use kinora_runtime::{
+    CachedSteps, LoadContext, Network, SharedWeights, StepLoop, StepObserver, Tensors, tensors,
+};
 
 use super::{
     GenerateError, Preview, Progress, Stage,
@@ -38,20 +40,27 @@ pub(super) struct Run<'a, 'o> {
 /// A network with its weights.
 pub(super) struct Loaded<'p> {
     name: &'static str,
-    network: &'p mut dyn Network,
+    network: &'p mut (dyn Network + 'static),
 }
 
 impl Run<'_, '_> {
     /// Loads a network's weights, if they are not loaded yet.
     pub fn load<'p>(&mut self, part: &'p mut Part, weights: &Weights) -> Result<Loaded<'p>, GenerateError> {
+        self.load_with(part, weights, None, &[])
+    }
+
+    /// The same with weights that networks have in common, and what stays on the device from step to step.
+    pub fn load_with<'p>(
+        &mut self,
+        part: &'p mut Part,
+        weights: &Weights,
+        shared: Option<&SharedWeights>,
+        kept: &[&str],
+    ) -> Result<Loaded<'p>, GenerateError> {
         let name = part.name;
         if part.is_loaded() {
-            let context = LoadContext {
-                profiler: self.stopwatch.profiler(),
-                compiled: &|_, _| {},
-                shared: None,
-                kept: &[],
-            };
+            let context =
+                LoadContext { profiler: self.stopwatch.profiler(), compiled: &|_, _| {}, shared, kept };
             let network = part.load(weights, &context)?;
             return Ok(Loaded { name, network });
         }
@@ -63,8 +72,7 @@ impl Run<'_, '_> {
             let observed = observe(&Progress { stage: Stage::Compile, done, total, preview: None });
             stopped.fetch_or(observed.is_break(), Ordering::Relaxed);
         };
-        let context =
-            LoadContext { profiler: self.stopwatch.profiler(), compiled: &compiled, shared: None, kept: &[] };
+        let context = LoadContext { profiler: self.stopwatch.profiler(), compiled: &compiled, shared, kept };
         let network = part.load(weights, &context)?;
         if stopped.into_inner() {
             return Err(GenerateError::Cancelled);
@@ -143,6 +151,22 @@ impl Loaded<'_> {
         let tensors = self
             .network
             .run_steps(steps, inputs, Some(observer))
+            .map_err(|source| GenerateError::run(part, source))?;
+        Ok(Results { part, tensors })
+    }
+
+    /// The same with another network for the shallow steps.
+    pub fn run_cached_steps(
+        &mut self,
+        shallow: &mut Loaded<'_>,
+        steps: &CachedSteps<'_>,
+        inputs: &Tensors,
+        observer: &mut StepObserver<'_>,
+    ) -> Result<Results, GenerateError> {
+        let part = self.name;
+        let tensors = self
+            .network
+            .run_cached_steps(&mut *shallow.network, steps, inputs, Some(observer))
             .map_err(|source| GenerateError::run(part, source))?;
         Ok(Results { part, tensors })
     }

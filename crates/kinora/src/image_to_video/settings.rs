@@ -6,7 +6,7 @@ use kinora_cpu::CpuBackend;
 use kinora_models::{
     folder::ModelFolder,
     image::{Colour, Fit},
-    networks::{unet::UnetConfig, vae::VaeConfig},
+    networks::{step_cache::DEFAULT_BLOCKS, unet::UnetConfig, vae::VaeConfig},
     schedulers::{Scheduler, SchedulerKind},
 };
 use serde::Serialize;
@@ -56,6 +56,12 @@ pub struct Settings {
     /// Frames that are decoded together. They influence each other, so the chunk size changes the pixels; smaller
     /// chunks need less memory.
     pub decode_chunk: usize,
+    /// Step caching (DeepCache): the deep blocks of the network are computed in the first step and in every one that is so many
+    /// steps after such a step; the steps in between take what they gave then. 1 computes all blocks in every step.
+    pub cache: usize,
+    /// The outer blocks, which every step computes even so: see [`Extent`](kinora_models::networks::step_cache::Extent). With
+    /// more of them a clip is closer to the uncached one, and slower: [`DEFAULT_BLOCKS`] says how much.
+    pub cache_blocks: usize,
     /// The seed of all noise, as PyTorch's CPU generator understands it: only its low 32 bits count.
     pub seed: u64,
     /// The scheduler; `None` is the model's own.
@@ -78,6 +84,8 @@ impl Settings {
         min_guidance: f64,
         max_guidance: f64,
         decode_chunk: usize,
+        cache: usize,
+        cache_blocks: usize,
         seed: u64,
         scheduler: impl Into<Option<SchedulerKind>>,
         fit: Fit,
@@ -107,6 +115,8 @@ impl Settings {
             min_guidance: 1.0,
             max_guidance: 3.0,
             decode_chunk: frames,
+            cache: 1,
+            cache_blocks: DEFAULT_BLOCKS,
             seed: random_seed(),
             scheduler: None,
             fit: Fit::default(),
@@ -119,6 +129,16 @@ impl Settings {
     /// Whether guidance is on: the network runs with and without the photo, and the difference is amplified.
     pub fn guided(&self) -> bool {
         self.min_guidance.max(self.max_guidance) > 1.0
+    }
+
+    /// Whether some steps take what the deep blocks gave in an earlier one.
+    pub fn cached(&self) -> bool {
+        self.cache > 1 && self.steps > 1
+    }
+
+    /// How many steps compute all blocks.
+    pub fn whole_steps(&self) -> usize {
+        self.steps.div_ceil(self.cache.max(1))
     }
 
     /// Refuses settings that a model of these configurations cannot make a clip with in this precision.
@@ -135,6 +155,9 @@ impl Settings {
         };
         within("frames", self.frames, 1, MAX_FRAMES)?;
         within("steps", self.steps, 1, MAX_STEPS)?;
+        within("cache", self.cache, 1, MAX_STEPS)?;
+        let blocks = configs.unet.block_count().map_err(|error| configs.named("unet", error))?;
+        within("cache blocks", self.cache_blocks, 1, blocks)?;
         let unit = configs.side_unit();
         for (setting, side) in [("height", self.height), ("width", self.width)] {
             let fits = side.is_multiple_of(unit) && (unit..=MAX_SIDE).contains(&side);
