@@ -3,7 +3,9 @@
 // tiles of its own, and they take turns at the tensor cores: one multiplies while the other finishes its tile.
 //
 // So an epilogue costs no time as long as it takes less than a tile's products. While a warpgroup waits for its turn,
-// the epilogue's operands of its next tile come to shared memory by cp.async, since the sums take most registers.
+// the epilogue's operands of its next tile come to shared memory by cp.async, since the sums take most registers. The bias lies
+// there from the start, if it is not too long (BIAS_SIZE bytes an element): an epilogue is a chain of short steps, each of which
+// would wait for the L2 cache, whose answers are late while TMA keeps it busy.
 #include "specialisation.cuh"
 
 #include "grid.cuh"
@@ -241,11 +243,17 @@ __device__ __forceinline__ void consume(TYPE *y, const Boxes &g, const Epilogue 
     }
 }
 
+// Copies the bias of all columns, that of gates behind that of their values.
+__device__ __forceinline__ void copy_bias(uint4 *to, const Boxes &g, const Epilogue &e) {
+    int words = g.columns * (GATED ? 2 : 1) * BIAS_SIZE / 16;
+    for (int i = threadIdx.x; i < words; i += blockDim.x) to[i] = static_cast<const uint4 *>(e.bias)[i];
+}
+
 extern "C" __global__ void __launch_bounds__(384, 1)
     wgmma_in_turns(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, TYPE *y,
                    const Boxes g, const Epilogue e) {
     extern __shared__ __align__(1024) u8 shared[];
-    // The ring, the epilogue's operands, the strips of eight warps, then the mbarriers. The swizzle depends on address
+    // The ring, the epilogue's operands, the strips of eight warps, the mbarriers, then the bias. The swizzle depends on address
     // bits, so the ring begins at a multiple of 1024.
     u8 *after_ring = shared + STAGES * stage_bytes;
     Ahead &ahead = *reinterpret_cast<Ahead *>(after_ring);
@@ -265,8 +273,14 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         for (int i = 0; i < 2; i++) mbarrier_init(m.turn + 8 * i, 4);
         fence_mbarrier_init();
     }
-    __syncthreads();
     wait_for_launch_before();
+    Epilogue own = e;
+#if BIAS_SIZE > 0
+    uint4 *bias = reinterpret_cast<uint4 *>(after_ahead + 8 * strip_bytes + 16 * STAGES + 16);
+    copy_bias(bias, g, e);
+    own.bias = bias;
+#endif
+    __syncthreads();
     if (threadIdx.x < 128) {
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0) {
@@ -276,6 +290,6 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         }
     } else {
         setmaxnreg_inc<240>();
-        consume(y, g, e, m, strips + (threadIdx.x / 32 - 4) * (strip_bytes / 4), ahead);
+        consume(y, g, own, m, strips + (threadIdx.x / 32 - 4) * (strip_bytes / 4), ahead);
     }
 }

@@ -29,6 +29,9 @@ const TILES: [Tile; 2] =
 const MOST_STAGES: usize = 6;
 const LEAST_STAGES: usize = 4;
 
+/// The longest bias that is kept in shared memory, in bytes.
+const MOST_BIAS: usize = 24 << 10;
+
 /// Columns of a row that a thread finishes at once.
 const WIDE: usize = 8;
 
@@ -51,11 +54,21 @@ struct Room {
     /// Strips of a tile whose epilogue operands are copied ahead, each so many bytes; none if there are no operands.
     strips_ahead: usize,
     strip_bytes: usize,
+    /// The bias; none if it is too long.
+    bias_bytes: usize,
 }
 
 impl Room {
-    /// The room for a tile of a problem; `None` if a chip has too little.
+    /// The room for a tile of a problem, with its bias if that fits; `None` if a chip has too little.
     fn of(problem: &Problem, tile: Tile, chip: &Chip) -> Option<Room> {
+        let bias = problem.bias.map_or(0, |bias| problem.inputs[bias].bytes());
+        let kept = (bias <= MOST_BIAS && bias.is_multiple_of(16)).then_some(bias);
+        kept.and_then(|bias| Room::beside(problem, tile, chip, bias))
+            .or_else(|| Room::beside(problem, tile, chip, 0))
+    }
+
+    /// The room that a bias of so many bytes leaves.
+    fn beside(problem: &Problem, tile: Tile, chip: &Chip, bias_bytes: usize) -> Option<Room> {
         let columns = tile.result_columns(problem);
         // As `strip` in `common/boxes.cuh`: a warp's 16 rows of it.
         let strip = if columns.is_multiple_of(32) { 32 } else { 16 };
@@ -63,7 +76,7 @@ impl Room {
         // Of both warpgroups, 64 rows each.
         let strip_bytes = 2 * 64 * strip / WIDE * problem.epilogue().fetched_bytes(WIDE);
         let barriers = 16 * MOST_STAGES + 16;
-        let all = (chip.shared_bytes as usize).checked_sub(STRIPS + barriers)?;
+        let all = (chip.shared_bytes as usize).checked_sub(STRIPS + barriers + bias_bytes)?;
         let most_stages = if strip_bytes > 0 { LEAST_STAGES } else { MOST_STAGES };
         let stages = (all / tile.stage_bytes()).min(most_stages);
         let left = all - stages * tile.stage_bytes();
@@ -71,12 +84,12 @@ impl Room {
         let fits = stages >= LEAST_STAGES && (strips_ahead > 0 || strip_bytes == 0);
         // The most sums, gates and operands together would not fit into registers.
         let fits = fits && (tile.columns <= 128 || problem.gate.is_none() || strip_bytes == 0);
-        fits.then_some(Room { stages, strips_ahead, strip_bytes })
+        fits.then_some(Room { stages, strips_ahead, strip_bytes, bias_bytes })
     }
 
     fn shared_bytes(self, tile: Tile) -> usize {
         let ring = self.stages * tile.stage_bytes();
-        ring + self.strips_ahead * self.strip_bytes + STRIPS + 16 * self.stages + 16
+        ring + self.strips_ahead * self.strip_bytes + STRIPS + 16 * self.stages + 16 + self.bias_bytes
     }
 }
 
@@ -148,6 +161,7 @@ unsafe impl Implementation for InTurns {
 
     fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
         let InTurns { problem, tile, room, boxes, .. } = self;
+        let bias_size = problem.bias.map_or(0, |bias| problem.inputs[bias].dtype.size());
         let kernel = Kernel::new(SOURCE_TURNS, "wgmma_in_turns")
             .with("TYPE", type_name(problem.a.dtype))
             .with("GATED", bool_constant(problem.gate.is_some()))
@@ -155,7 +169,8 @@ unsafe impl Implementation for InTurns {
             .with("TILE_ROWS", tile.rows)
             .with("TILE_COLUMNS", tile.columns)
             .with("STAGES", room.stages)
-            .with("STRIPS_AHEAD", room.strips_ahead);
+            .with("STRIPS_AHEAD", room.strips_ahead)
+            .with("BIAS_SIZE", if room.bias_bytes > 0 { bias_size } else { 0 });
         let kernel = Kernel { generated: problem.epilogue().code_with_prefetch(), hot: true, ..kernel };
         let arguments = arguments![
             boxes.map_of_a(problem, places),
