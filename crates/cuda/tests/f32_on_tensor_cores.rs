@@ -6,9 +6,9 @@
 use std::{io::Write, path::Path};
 
 use kinora_cuda::{
-    Architecture, Chip,
-    compiler::CompilerOptions,
-    kernels::{Call, KernelSet, implementations},
+    Architecture, Chip, CodeForm,
+    compiler::{CompileTarget, Compiler, CompilerOptions},
+    kernels::{Call, Implementation, KernelSet, implementations},
     simulation::SimulatedBench,
     vendor::Libraries,
 };
@@ -25,12 +25,8 @@ fn bench(architecture: Architecture) -> Option<SimulatedBench> {
         ..CompilerOptions::plain()
     };
     let bench = SimulatedBench::new(Chip::typical(architecture), options).unwrap();
-    let found = kinora_cuda::compiler::Compiler::new(
-        kinora_cuda::compiler::CompileTarget { architecture, form: kinora_cuda::CodeForm::Ptx },
-        CompilerOptions::plain(),
-    )
-    .unwrap()
-    .version();
+    let target = CompileTarget { architecture, form: CodeForm::Ptx };
+    let found = Compiler::new(target, CompilerOptions::plain()).unwrap().version();
     if let Err(error) = &found {
         assert!(std::env::var_os("KINORA_REQUIRE_NVRTC").is_none(), "{error}");
         let _ = writeln!(std::io::stderr(), "f32_on_tensor_cores not run: no NVRTC");
@@ -45,15 +41,15 @@ fn results(bench: &SimulatedBench, op: &Op, operands: &[&Tensor]) -> Vec<(String
     let call = Call { layer: "op", op, inputs: &inputs, outputs: &[&types[0]] };
     let bytes: Vec<&[u8]> = operands.iter().map(|operand| operand.bytes()).collect();
     let ways = implementations(&call, bench.chip(), KernelSet::Fused, &Libraries::default()).unwrap();
-    let run = |way: &Box<dyn kinora_cuda::kernels::Implementation>| {
-        let run = bench.run(&call, &**way, &bytes).unwrap();
+    let run = |way: &dyn Implementation| {
+        let run = bench.run(&call, way, &bytes).unwrap();
         for (kernel, report) in &run.reports {
             assert!(report.findings.is_empty(), "{kernel}: {}", report.findings[0]);
         }
         let result = Tensor::from_bytes(types[0].clone(), &run.results[0]).unwrap();
         (way.name(), result.to_f32())
     };
-    ways.iter().map(run).collect()
+    ways.iter().map(|way| run(&**way)).collect()
 }
 
 /// Numbers without a pattern, in [-1, 1).
@@ -85,8 +81,11 @@ fn errors(got: &[f32], exact: &[(f64, f64)]) -> [f64; 2] {
     [errors.iter().copied().fold(0.0, f64::max), (squares / errors.len() as f64).sqrt()]
 }
 
+/// A kind of operand, by its name.
+type Kind = (&'static str, fn(&mut Numbers) -> f32);
+
 /// Operands of a product, of kinds that are hard in different ways.
-fn kinds() -> Vec<(&'static str, fn(&mut Numbers) -> f32)> {
+fn kinds() -> [Kind; 5] {
     fn signed(numbers: &mut Numbers) -> f32 {
         numbers.next()
     }
@@ -107,7 +106,7 @@ fn kinds() -> Vec<(&'static str, fn(&mut Numbers) -> f32)> {
     fn near_one(numbers: &mut Numbers) -> f32 {
         1.0 + numbers.next().abs() / 512.0
     }
-    vec![("signed", signed), ("positive", positive), ("wide", wide), ("large", large), ("near one", near_one)]
+    [("signed", signed), ("positive", positive), ("wide", wide), ("large", large), ("near one", near_one)]
 }
 
 #[test]
