@@ -32,14 +32,20 @@ constexpr bool AGAIN = IN_PARTS || MASK != MASK_NONE;
 // from `channels` on.
 template <int ROWS, int WIDTH, int TO_ROW>
 __device__ __forceinline__ void copy_rows(u32 to, const ELEMENT *from, i64 step, i32 first, i32 end, int channels) {
-    constexpr int PIECES = WIDTH / PIECE, TURNS = (ROWS * PIECES + THREADS - 1) / THREADS;
-    // The addresses of too many copies would not fit the registers.
-#pragma unroll(IN_PARTS ? 1 : TURNS)
-    for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) {
+    constexpr int PIECES = WIDTH / PIECE;
+    auto copy = [&](int i) {
         int row = i / PIECES, channel = i % PIECES * PIECE;
         bool there = first + row < end && channel < channels;
         const ELEMENT *source = there ? from + (first + row) * step + channel : from;
         cp_async_16(to + (row * TO_ROW + channel) * BYTES, source, there);
+    };
+    if constexpr (IN_PARTS) {
+        // The addresses of twice as many copies would not fit the registers.
+#pragma unroll 1
+        for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) copy(i);
+    } else {
+#pragma unroll
+        for (int i = threadIdx.x; i < ROWS * PIECES; i += THREADS) copy(i);
     }
 }
 
