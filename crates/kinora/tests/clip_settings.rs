@@ -254,9 +254,7 @@ fn the_arithmetic_is_what_pytorch_counts() {
             Stage::EncodeLatents => 2 * 4 * 8 * 72 * 128,
             // Five of the nine products of an upsampler's convolution, of 28 images, or of two frames.
             Stage::Denoise => 5 * 2 * 28 * ((18 * 32 + 36 * 64) * 1280 * 1280 + 72 * 128 * 640 * 640),
-            Stage::Decode => {
-                5 * 2 * 2 * ((144 * 256 + 288 * 512) * 512 * 512 + 576 * 1024 * 256 * 256)
-            }
+            Stage::Decode => 5 * 2 * 2 * ((144 * 256 + 288 * 512) * 512 * 512 + 576 * 1024 * 256 * 256),
             _ => 0,
         };
         assert_eq!(part.flops, counted["all"].as_u64().unwrap() - once - unread, "{}", part.name);
