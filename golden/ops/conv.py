@@ -93,8 +93,8 @@ def conv(
 
 
 def shuffled(y, out):
-    """The pixels of a sub-pixel convolution, whose channels are those of the upper left pixels, the lower left ones, and
-    so on, in their places. A window more than there are pixels belongs to the squares' first or last pixels."""
+    """The pixels of a sub-pixel convolution in their places. Its channels are those of the upper left pixels, the lower
+    left ones, and so on. A window more than there are pixels belongs to the squares' first or last pixels."""
     height, width = y.shape[-2] - 1, y.shape[-1] - 1
     blocks = y.squeeze(2).unflatten(1, (4, out))
     corner = {

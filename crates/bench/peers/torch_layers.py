@@ -56,8 +56,9 @@ def attention_ways(q, k, v, device):
 
 
 def conv(request, tensors, device):
-    """A convolution as in a ResNet block: with bias, and if the request has them group norm and SiLU before it, and batch
-    norm, time embedding, SiLU and residual after it. Over the frames of a clip it is a Conv3d on [batch, channels, frames, height, width], as in diffusers."""
+    """A convolution as in a ResNet block: with bias, and if the request has them group norm and SiLU before it, and
+    batch norm, time embedding, SiLU and residual after it. Over the frames of a clip it is a Conv3d on
+    [batch, channels, frames, height, width], as in diffusers."""
     frames, stride = request["frames"], request["stride"]
     weight = tensors["weight"].permute(0, 4, 1, 2, 3)
     over_frames = weight.shape[2] > 1
@@ -196,8 +197,9 @@ def geglu(request, tensors, device):
 
 
 def sampler_step(request, tensors, device):
-    """Guidance, a step of Euler's method for a velocity, and the scaling of the next input, each as the ops that diffusers'
-    pipeline and `EulerDiscreteScheduler` run. The step is in f32, and its result in the network's precision."""
+    """Guidance, a step of Euler's method for a velocity, and the scaling of the next input, each as the ops that
+    diffusers' pipeline and `EulerDiscreteScheduler` run. The step is in f32, and its result in the
+    network's precision."""
     sample, prediction = tensors["sample"], tensors["prediction"]
     guidance = tensors["guidance"].reshape(-1, 1, 1, 1)
     sigma, following = request["sigma"], request["next"]
@@ -214,9 +216,7 @@ def sampler_step(request, tensors, device):
     yield "eager", run, lambda results: results[0]
 
 
-KINDS = {
-    f.__name__: f for f in (conv, linear, attention, group_norm, layer_norm, add, silu, geglu, sampler_step)
-}
+KINDS = {f.__name__: f for f in (conv, linear, attention, group_norm, layer_norm, add, silu, geglu, sampler_step)}
 
 
 class Layers(Peer):
