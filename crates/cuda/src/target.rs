@@ -72,7 +72,10 @@ impl Target for CudaTarget {
 
 #[cfg(test)]
 mod tests {
-    use kinora_graph::op::{Activation, Affine, Conv, Linear, Norm, NormKind, Stage};
+    use kinora_graph::{
+        DType,
+        op::{Activation, Affine, Conv, Linear, Norm, NormKind, Stage},
+    };
 
     use super::*;
     use crate::{Architecture, Chip};
@@ -99,5 +102,24 @@ mod tests {
         let normed = Conv { prologue: Some(norm), ..conv };
         assert!(!fuses(KernelSet::Fused, &Op::Conv(normed)));
         assert!(!fuses(KernelSet::Baseline, &Op::Linear(gated)));
+    }
+
+    #[test]
+    fn an_upsampler_is_folded_where_that_is_faster() {
+        let folds = |architecture, dtype, [images, side, channels, out]: [usize; 4]| {
+            let options = CudaOptions::new(Chip::typical(architecture), kinora_cpu::CpuOps::shared());
+            let x = TensorType::new(dtype, [images, side, side, channels]);
+            let weight = TensorType::new(dtype, [4 * out, 1, 2, 2, channels]);
+            CudaTarget::new(&options).fuses(&Op::Conv(Conv::subpixel()), &[&x, &weight])
+        };
+        let (hopper, f16) = (Architecture::HOPPER, DType::F16);
+        assert!(folds(hopper, f16, [1, 16, 1280, 1280]));
+        assert!(folds(hopper, DType::BF16, [28, 9, 320, 320]));
+        // Few pixels, columns that fill no tile, channels that TMA cannot copy, other types and generations.
+        assert!(!folds(hopper, f16, [1, 8, 1280, 1280]));
+        assert!(!folds(hopper, f16, [1, 64, 64, 40]));
+        assert!(!folds(hopper, f16, [1, 64, 12, 64]));
+        assert!(!folds(hopper, DType::F32, [1, 64, 64, 64]));
+        assert!(!folds(Architecture::AMPERE, f16, [1, 64, 64, 64]));
     }
 }
