@@ -45,7 +45,7 @@ impl SvdOptions {
     }
 
     /// The denoising network in f16, with guidance.
-    pub fn denoiser(&self, steps: usize) -> Result<Graph, NetworkError> {
+    pub fn denoiser(&self, steps: usize, extent: Extent) -> Result<Graph, NetworkError> {
         let config = DenoiseConfig {
             unet: UnetConfig::svd(),
             frames: self.frames,
@@ -55,7 +55,7 @@ impl SvdOptions {
             guided: true,
             sampler: SamplerNeeds::default(),
             dtype: DType::F16,
-            extent: Extent::Whole,
+            extent,
         };
         config.build()
     }

@@ -3,8 +3,8 @@
 //! Options after `--`: patterns, one of which a network's name must contain, `--frames N`, `--height N`, `--width N`, `--chunk N`
 //! (frames that are decoded together), `--kernels fused|baseline`, `--tuning off|auto|all|ours|vendor` (how kernels
 //! are chosen), `--replays N`, `--layers N` (how many of the slowest layers are listed), `--json FILE`. The photo's encoder is measured in
-//! f32 as well, as the model asks. Without a GPU it prints that it does not run; with `KINORA_REQUIRE_GPU=1` that is
-//! a failure.
+//! f32 as well, as the model asks, and a step of the UNet that reuses the deep blocks of an earlier one. Without a GPU it prints that
+//! it does not run; with `KINORA_REQUIRE_GPU=1` that is a failure.
 
 #[path = "../support/layers.rs"]
 mod layers;
@@ -23,6 +23,7 @@ use kinora_graph::{DType, Graph, Phase};
 use kinora_models::{
     networks::{
         clip_vision::{self, ClipVisionConfig},
+        step_cache::{DEFAULT_BLOCKS, Extent},
         vae::{self, Decode, Encode, Pixels, VaeConfig},
     },
     synthetic::Synthetic,
@@ -67,7 +68,8 @@ impl Arguments {
             pixels: Pixels::Bytes,
         };
         let networks = vec![
-            ("unet", self.svd.denoiser(STEPS)?),
+            ("unet", self.svd.denoiser(STEPS, Extent::Whole)?),
+            ("unet, shallow", self.svd.denoiser(STEPS, Extent::Shallow { blocks: DEFAULT_BLOCKS })?),
             ("clip", clip_vision::encoder(&ClipVisionConfig::svd(), 1, dtype)?),
             ("encode", vae::encoder(&vae, &Encode { images: 1, height, width, dtype })?),
             ("encode in f32", vae::encoder(&vae, &Encode { images: 1, height, width, dtype: DType::F32 })?),

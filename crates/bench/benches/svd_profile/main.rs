@@ -20,7 +20,7 @@ use std::{ops::ControlFlow, process::ExitCode, time::Instant};
 use kinora_bench::{CommandLine, cases::inputs_by_name, exit_code, gpu_if_any, median, write_json};
 use kinora_cuda::{CudaOptions, LoadOptions, Planned, Program, cupti::Cupti, driver::Device};
 use kinora_graph::Phase;
-use kinora_models::synthetic::Synthetic;
+use kinora_models::{networks::step_cache::Extent, synthetic::Synthetic};
 use kinora_profile::{
     Profile, Profiler,
     groups::{By, groups},
@@ -170,7 +170,7 @@ fn run() -> Result<(), Failure> {
     let Some(device) = gpu_if_any("svd_profile", Device::open(0))? else { return Ok(()) };
     let svd = &arguments.svd;
     svd.print_head(device.info());
-    let graph = svd.denoiser(arguments.steps)?;
+    let graph = svd.denoiser(arguments.steps, Extent::Whole)?;
     let tuner = tuner::open(svd.tuning, &device)?;
     let options = CudaOptions {
         kernels: svd.kernels,
