@@ -270,7 +270,7 @@ fn a_published_model_of_live_video_needs_no_weights() {
     assert!((1.5..1.8).contains(&(frame(&two) / frame(&one))), "{} {}", frame(&two), frame(&one));
 }
 
-/// The arithmetic of the README's live frame, 1.06 TFLOP, at the share of 989 TFLOP/s that an H200 reached: 4.03 ms.
+/// The arithmetic of the README's live frame, 1.02 TFLOP, at the share of 989 TFLOP/s that an H200 reached: 4.03 ms.
 #[cfg(feature = "cuda")]
 #[test]
 fn live_video_has_a_table_of_hardware() {

@@ -143,7 +143,7 @@ fn products(
 /// Whether a sub-pixel convolution is faster on a chip than the convolution of the doubled image: if tiles of its filters have columns
 /// of one pixel each, and there are so many pixels that its weight, 16/9 of the other's, is not what takes the time.
 pub fn has_subpixel(op: &Conv, inputs: &[&TensorType], chip: &Chip) -> bool {
-    const FEWEST_PIXELS: usize = 256;
+    const FEWEST_PIXELS: usize = 192;
     let [x, weight, ..] = inputs else { return false };
     let half = matches!(x.dtype, DType::F16 | DType::BF16) && x.dtype == weight.dtype;
     let (columns, channels) = (weight.shape[0] / op.pixels(), weight.shape[4]);
