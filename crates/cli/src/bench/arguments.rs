@@ -64,8 +64,8 @@ fewer multiplications than its FLOPs. `ratio` is the fastest peer's time over
 Kinora's: the median over the turns.
 
 PyTorch is looked for in --python, then KINORA_PEER_PYTHON, then `python3`; the
-suites svd, vae, pipeline, live and targets need diffusers as well. A target that
-could not be measured says why, and does not pass.
+suites svd, vae, pipeline, live and targets need diffusers as well. A target
+that could not be measured says why, and does not pass.
 
 Exit codes: 0 done; 1 failed, a result differs, or a case became slower; 2 wrong
 command line; 130 interrupted. A target that is missed is no failure.";
