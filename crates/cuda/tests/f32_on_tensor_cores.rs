@@ -149,7 +149,7 @@ fn products_are_as_exact_as_f32() {
     }
 }
 
-/// Infinities, numbers that are none, the largest ones and the smallest ones give what they give in f32.
+/// Infinities, NaNs, the largest numbers and the smallest ones give what they give in f32.
 #[test]
 fn extreme_operands_of_products_are_those_of_f32() {
     let extremes = [
