@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kinora_cpu::CpuTarget;
 use kinora_graph::{
-    DType, Graph, Op,
+    DType, Graph, Op, ValueId,
     plan::{Plan, PlanOptions},
 };
 use kinora_models::networks::vae::{Decode, Encode, Pixels, VaeConfig, decoder, encoder};
@@ -196,9 +196,22 @@ fn the_passes_leave_only_what_must_run() {
             );
             // Blends become weights, not stages of products.
             assert!(!step.iter().any(|n| n.op.to_string().contains("blend")), "{label}");
-            assert_eq!(after.step_flops(), graph.step_flops(), "{label}: no arithmetic is added");
+            assert_eq!(count(|op| matches!(op, Op::Upsample(_))), 0, "{label}: no image is doubled");
+            let folded = 5 * upsamplers_flops(&graph) / 9;
+            assert_eq!(after.step_flops() + folded, graph.step_flops(), "{label}: no arithmetic is added");
         }
     }
+}
+
+/// The operations of convolutions that follow an upsampler: four of nine are left once it is folded into them.
+fn upsamplers_flops(graph: &Graph) -> u64 {
+    let types = |values: &[ValueId]| values.iter().map(|&value| graph.ty(value)).collect::<Vec<_>>();
+    let doubles = |value: ValueId| {
+        graph.nodes().iter().any(|node| matches!(node.op, Op::Upsample(_)) && node.outputs.contains(&value))
+    };
+    let convolutions =
+        graph.nodes().iter().filter(|node| matches!(node.op, Op::Conv(_)) && doubles(node.inputs[0]));
+    convolutions.map(|node| node.op.flops(&types(&node.inputs), &types(&node.outputs))).sum()
 }
 
 #[test]
