@@ -110,7 +110,7 @@ impl Target {
         }
     }
 
-    /// The peer's name, and its time over ours; or why there is none.
+    /// The peer's name, and its time over ours; or why it was not measured.
     fn ratio(&self, case: &CaseResults, means: Means) -> Result<(String, Ratio), String> {
         let failure = |why: &str| format!("it failed: {why}");
         match case.ours() {

@@ -7,7 +7,7 @@ use super::{Goal, Judgement, Outcome};
 /// The width of the column of names.
 const NAME: usize = 42;
 
-/// Every target beside its goal; nothing if there are none.
+/// Every target beside its goal. An empty text without targets.
 pub fn table(targets: &[Judgement], on_cpu: bool) -> String {
     let mut text = String::new();
     if targets.is_empty() {

@@ -121,13 +121,11 @@ fn clip_text(clip: &ClipPrediction, reached: &[Reached]) -> String {
         rate(clip.frames_per_second),
         Bytes(clip.peak_bytes as u64),
     );
-    let _ = writeln!(
-        text,
-        "  floor: {} at the tensor cores' peak of {} take {}: at most {} frames per second",
-        Flops(clip.flops as f64),
-        quantity::prefixed(clip.peak_flops_per_second, "FLOP/s"),
-        seconds(clip.floor_seconds),
-        rate(clip.most_frames_per_second),
+    text += &floor(
+        clip.flops as f64,
+        clip.peak_flops_per_second,
+        clip.floor_seconds,
+        clip.most_frames_per_second,
     );
     text.push('\n');
     reached.iter().for_each(|reached| text += &reached_text(reached));
@@ -171,13 +169,11 @@ fn frame_text(frame: &FramePrediction) -> String {
         seconds(frame.prompt_seconds),
         Bytes(frame.peak_bytes as u64),
     );
-    let _ = writeln!(
-        text,
-        "  floor: {} at the tensor cores' peak of {} take {}: at most {} frames per second",
-        Flops(frame.flops_per_frame as f64),
-        quantity::prefixed(frame.peak_flops_per_second, "FLOP/s"),
-        seconds(frame.floor_seconds),
-        rate(frame.most_frames_per_second),
+    text += &floor(
+        frame.flops_per_frame as f64,
+        frame.peak_flops_per_second,
+        frame.floor_seconds,
+        frame.most_frames_per_second,
     );
     text
 }
@@ -236,6 +232,17 @@ fn rate(frames_per_second: f64) -> String {
         ..99.5 => format!("{frames_per_second:.1}"),
         _ => format!("{frames_per_second:.0}"),
     }
+}
+
+/// What the chip's peak allows.
+fn floor(flops: f64, peak_flops_per_second: f64, floor_seconds: f64, most_frames_per_second: f64) -> String {
+    format!(
+        "  floor: {} at the tensor cores' peak of {} take {}: at most {} frames per second\n",
+        Flops(flops),
+        quantity::prefixed(peak_flops_per_second, "FLOP/s"),
+        seconds(floor_seconds),
+        rate(most_frames_per_second),
+    )
 }
 
 #[cfg(test)]
