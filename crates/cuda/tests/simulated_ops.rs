@@ -435,6 +435,8 @@ fn subpixels_in_bf16() {
 #[test]
 fn many_tiles_in_turns_in_f16() {
     on_small_hopper(1, "in turns", |executors| edge_cases::check_many_tiles(DType::F16, executors));
+    // Pairs of blocks, of which one has a second pair of tiles, and more columns of tiles than blocks that could keep to one.
+    on_small_hopper(4, "in turns,", |executors| edge_cases::check_many_tiles(DType::F16, executors));
 }
 
 #[test]

@@ -55,21 +55,27 @@ struct Start {
     int x, y;
 };
 
-__device__ __forceinline__ Start start_of(const Boxes &g, int tile) {
-    Place place = place_of(u32(tile), u32(g.tiles) / u32(g.across), u32(g.across));
+__device__ __forceinline__ Start start_at(const Boxes &g, u32 row, u32 column) {
     Start start;
-    u32 rest = place.row;
+    u32 rest = row;
 #pragma unroll
-    for (int axis = 0; axis < 4; axis++) {
+    for (int axis = 0; axis < 3; axis++) {
         u32 next = rest / u32(g.counts[axis]);
         start.at[axis] = int(rest - next * u32(g.counts[axis])) << g.shift[axis];
         rest = next;
     }
-    start.filter = int(place.column) * result_columns;
+    // What lies below the last row of tiles lies beyond the last clip.
+    start.at[3] = int(rest) << g.shift[3];
+    start.filter = int(column) * result_columns;
     int pixel = SUBPIXEL ? start.filter / g.columns : 0;
     start.column = start.filter - pixel * g.columns;
     start.x = pixel >> 1, start.y = pixel & 1;
     return start;
+}
+
+__device__ __forceinline__ Start start_of(const Boxes &g, int tile) {
+    Place place = place_of(u32(tile), u32(g.tiles) / u32(g.across), u32(g.across));
+    return start_at(g, place.row, place.column);
 }
 
 // The row of a result, by its number in the box of a tile; -1 if it lies outside the tensor.

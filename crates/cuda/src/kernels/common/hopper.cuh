@@ -27,6 +27,11 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+// Arrives at an mbarrier of any block of the cluster, whose address `mapa` gave.
+__device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier) {
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 // Arrives, and expects so many more bytes from TMA in this phase.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -70,6 +75,17 @@ __device__ __forceinline__ void tma_load_3d(u32 to, const TensorMap &map, u32 ba
         "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
         "[%2];" ::"r"(to),
         "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2)
+        : "memory");
+}
+
+// The same for every block of the cluster whose bit is set in `blocks`: the box, and the bytes at the mbarrier, come to each at the
+// place that the addresses have in this block.
+__device__ __forceinline__ void tma_load_3d_multicast(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2,
+                                                      u16 blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+        "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "h"(blocks)
         : "memory");
 }
 

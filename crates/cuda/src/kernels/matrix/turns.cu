@@ -6,10 +6,16 @@
 // the epilogue's operands of its next tile come to shared memory by cp.async, since the sums take most registers. The bias lies
 // there from the start, if it is not too long (BIAS_SIZE bytes an element): an epilogue is a chain of short steps, each of which
 // would wait for the L2 cache, whose answers are late while TMA keeps it busy.
+//
+// The weight comes in one of three ways. It passes through the ring beside the rows. Or two blocks are a cluster (CLUSTER) and
+// have tiles of the same columns, one below the other: each loads half of their columns of the weight for both, by multicast. Or
+// a block keeps to its columns, and their weight stays in shared memory (RESIDENT_STEPS of the depth, which are all): then only rows
+// pass through the ring.
 #include "specialisation.cuh"
 
 #include "grid.cuh"
 #include "boxes.cuh"
+#include "cluster.cuh"
 
 // Blocks of 64 rows of a tile.
 constexpr int row_blocks = TILE_ROWS / 64;
@@ -17,23 +23,75 @@ static_assert(row_blocks * TILE_COLUMNS / 2 <= 160, "the sums leave no registers
 constexpr int tile_depth = 64;
 constexpr int a_bytes = TILE_ROWS * 128;
 constexpr int b_bytes = TILE_COLUMNS * 128;
-constexpr int stage_bytes = a_bytes + b_bytes;
+constexpr int stage_bytes = RESIDENT_STEPS > 0 ? a_bytes : a_bytes + b_bytes;
+static_assert(CLUSTER == 1 || (CLUSTER == 2 && RESIDENT_STEPS == 0), "two blocks share a weight that passes through the ring");
 // Strips of a tile, of which the operands of STRIPS_AHEAD have room in shared memory at once: 0 if there are none.
 constexpr int all_strips = row_blocks * strips;
 static_assert(STRIPS_AHEAD <= all_strips && (STRIPS_AHEAD > 0) == (element_operands > 0), "as the launcher counts");
 
-// mbarriers: slots of the ring that are full or empty, and for each consumer that it is its turn to multiply.
+// The mbarriers, and what keeps the bias behind them aligned.
+constexpr int barrier_bytes = 16 * STAGES + 32;
+
+// Shared memory: the ring, the weight if it stays, and mbarriers: slots of the ring that are full or empty, for each consumer
+// that it is its turn to multiply, and that the weight has come.
 struct Memory {
-    u32 ring, full, empty, turn;
+    u32 ring, weight, full, empty, turn, weight_full;
+    // The mbarriers of empty slots of the other block of the cluster.
+    u32 empty_there;
 };
+
+// The tiles of a block: every `next`-th from `first` to `end`, in units that are tiles, pairs of them, or rows of tiles.
+struct Share {
+    int first, end, next;
+
+    __device__ __forceinline__ explicit Share(const Boxes &g) {
+        int down = g.tiles / g.across;
+        first = blockIdx.x / CLUSTER, next = gridDim.x / CLUSTER;
+        end = (down + CLUSTER - 1) / CLUSTER * g.across;
+        if (RESIDENT_STEPS > 0) first /= g.across, next /= g.across, end = down;
+    }
+
+    // Of a pair below the last row of tiles the second lies outside the result: it is zeros, and nothing of it is stored.
+    __device__ __forceinline__ Start start_of_unit(const Boxes &g, int unit) const {
+        if (RESIDENT_STEPS > 0) return start_at(g, u32(unit), blockIdx.x % u32(g.across));
+        Place place = place_of(u32(unit), u32(end) / u32(g.across), u32(g.across));
+        return start_at(g, place.row * CLUSTER + blockIdx.x % CLUSTER, place.column);
+    }
+};
+
+// Loads the weight of a tile's columns for one step of the depth.
+__device__ __forceinline__ void load_weight(u32 to, const TensorMap &map, u32 barrier, const Boxes &g, const Start &start,
+                                            const Step &step) {
+    int channel = step.chunk * tile_depth;
+#if CLUSTER > 1
+    // Of gates, the second block loads those; else its half of the columns.
+    int half = blockIdx.x % CLUSTER;
+    int filter = !GATED ? start.filter + half * (TILE_COLUMNS / 2) : half == 0 ? start.filter : g.columns + start.column;
+    tma_load_3d_multicast(to + half * (b_bytes / 2), map, barrier, channel, step.tap, filter, u16((1 << CLUSTER) - 1));
+#else
+    tma_load_3d(to, map, barrier, channel, step.tap, start.filter);
+#if GATED
+    tma_load_3d(to + b_bytes / 2, map, barrier, channel, step.tap, g.columns + start.column);
+#endif
+#endif
+}
 
 // The producer: one thread issues the TMA loads of every tile of the depth, as slots of the ring become free.
 __device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap &map_b, const Boxes &g,
                                         const Memory &m) {
     int steps = g.kernel[0] * g.kernel[1] * g.kernel[2] * g.chunks;
     Slot slot;
-    for (int tile = blockIdx.x; tile < g.tiles; tile += gridDim.x) {
-        Start start = start_of(g, tile);
+    Share share(g);
+#if RESIDENT_STEPS > 0
+    if (share.first < share.end) {
+        Start start = share.start_of_unit(g, share.first);
+        Step step(g, 0);
+        mbarrier_arrive_expect_tx(m.weight_full, RESIDENT_STEPS * b_bytes);
+        for (int i = 0; i < steps; i++, step.advance(g)) load_weight(m.weight + i * b_bytes, map_b, m.weight_full, g, start, step);
+    }
+#endif
+    for (int unit = share.first; unit < share.end; unit += share.next) {
+        Start start = share.start_of_unit(g, unit);
         Step step(g, 0);
         for (int i = 0; i < steps; i++, step.advance(g)) {
             // The first time around the slots are free: the phase before the first counts as completed.
@@ -44,10 +102,8 @@ __device__ __forceinline__ void produce(const TensorMap &map_a, const TensorMap 
                         start.at[0] + start.x + step.x * g.dilation[0] - g.padding[0],
                         start.at[1] + start.y + step.y * g.dilation[1] - g.padding[1],
                         start.at[2] + step.t * g.dilation[2] - g.padding[2], start.at[3]);
-            tma_load_3d(to + a_bytes, map_b, barrier, step.chunk * tile_depth, step.tap, start.filter);
-#if GATED
-            tma_load_3d(to + a_bytes + b_bytes / 2, map_b, barrier, step.chunk * tile_depth, step.tap,
-                        g.columns + start.column);
+#if RESIDENT_STEPS == 0
+            load_weight(to + a_bytes, map_b, barrier, g, start, step);
 #endif
             slot.advance();
         }
@@ -58,13 +114,21 @@ struct Sums {
     float of[row_blocks][TILE_COLUMNS / 2];
 };
 
+// A warp has read a slot of the ring.
+__device__ __forceinline__ void release(const Memory &m, int slot) {
+    mbarrier_arrive(m.empty + 8 * slot);
+    // The other block writes its half of the weight here.
+    if (CLUSTER > 1) mbarrier_arrive_cluster(m.empty_there + 8 * slot);
+}
+
 // Multiplies a tile as its operands arrive, when it is this warpgroup's turn.
 __device__ __forceinline__ void multiply(Sums &sums, int steps, Slot &slot, const Memory &m, int group) {
     bool elected = threadIdx.x % 32 == 0;
     int last = 0;
     for (int step = 0; step < steps; step++) {
         mbarrier_wait_parity(m.full + 8 * slot.index, slot.parity);
-        u32 a = m.ring + slot.index * stage_bytes, b = a + a_bytes;
+        u32 a = m.ring + slot.index * stage_bytes;
+        u32 b = RESIDENT_STEPS > 0 ? m.weight + step * b_bytes : a + a_bytes;
         wgmma_fence();
 #pragma unroll
         for (int quarter = 0; quarter < tile_depth / 16; quarter++)
@@ -78,12 +142,12 @@ __device__ __forceinline__ void multiply(Sums &sums, int steps, Slot &slot, cons
         if (elected && step == steps - 1) mbarrier_arrive(m.turn + 8 * (group ^ 1));
         // The wgmmas of the step before have finished, so this warp releases their slot.
         wgmma_wait_group<1>();
-        if (elected && step > 0) mbarrier_arrive(m.empty + 8 * last);
+        if (elected && step > 0) release(m, last);
         last = slot.index;
         slot.advance();
     }
     wgmma_wait_group<0>();
-    if (elected) mbarrier_arrive(m.empty + 8 * last);
+    if (elected) release(m, last);
 #pragma unroll
     for (int i = 0; i < row_blocks; i++) pin_registers(sums.of[i]);
 }
@@ -221,8 +285,12 @@ __device__ __forceinline__ void consume(TYPE *y, const Boxes &g, const Epilogue 
     if (group == 1) slot.skip(steps);
     // The first consumer's first turn counts as given.
     u32 turn_parity = group ^ 1;
-    for (int tile = blockIdx.x + group * gridDim.x; tile < g.tiles; tile += 2 * gridDim.x) {
-        Start start = start_of(g, tile);
+    Share share(g);
+#if RESIDENT_STEPS > 0
+    if (share.first < share.end) mbarrier_wait_parity(m.weight_full, 0);
+#endif
+    for (int unit = share.first + group * share.next; unit < share.end; unit += 2 * share.next) {
+        Start start = share.start_of_unit(g, unit);
 #if STRIPS_AHEAD > 0
 #pragma unroll
         for (int i = 0; i < row_blocks; i++) {
@@ -253,34 +321,43 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     wgmma_in_turns(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, TYPE *y,
                    const Boxes g, const Epilogue e) {
     extern __shared__ __align__(1024) u8 shared[];
-    // The ring, the epilogue's operands, the strips of eight warps, the mbarriers, then the bias. The swizzle depends on address
-    // bits, so the ring begins at a multiple of 1024.
-    u8 *after_ring = shared + STAGES * stage_bytes;
+    // The ring, the weight that stays, the epilogue's operands, the strips of eight warps, the mbarriers, then the bias. The swizzle
+    // depends on address bits, so the ring and the weight begin at multiples of 1024.
+    u8 *after_ring = shared + STAGES * stage_bytes + RESIDENT_STEPS * b_bytes;
     Ahead &ahead = *reinterpret_cast<Ahead *>(after_ring);
     u8 *after_ahead = after_ring + (STRIPS_AHEAD > 0 ? sizeof(Ahead) : 0);
     float *strips = reinterpret_cast<float *>(after_ahead);
     Memory m;
     m.ring = shared_address(shared);
+    m.weight = m.ring + STAGES * stage_bytes;
     m.full = shared_address(after_ahead) + 8 * strip_bytes;
     m.empty = m.full + 8 * STAGES;
     m.turn = m.empty + 8 * STAGES;
+    m.weight_full = m.turn + 16;
+    m.empty_there = CLUSTER > 1 ? mapa(m.empty, blockIdx.x % CLUSTER ^ 1) : 0;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             mbarrier_init(m.full + 8 * i, 1);
-            // One warpgroup has a slot.
-            mbarrier_init(m.empty + 8 * i, 4);
+            // One warpgroup has a slot, in each block.
+            mbarrier_init(m.empty + 8 * i, 4 * CLUSTER);
         }
         for (int i = 0; i < 2; i++) mbarrier_init(m.turn + 8 * i, 4);
+        mbarrier_init(m.weight_full, 1);
         fence_mbarrier_init();
     }
     wait_for_launch_before();
     Epilogue own = e;
 #if BIAS_SIZE > 0
-    uint4 *bias = reinterpret_cast<uint4 *>(after_ahead + 8 * strip_bytes + 16 * STAGES + 16);
+    uint4 *bias = reinterpret_cast<uint4 *>(after_ahead + 8 * strip_bytes + barrier_bytes);
     copy_bias(bias, g, e);
     own.bias = bias;
 #endif
     __syncthreads();
+#if CLUSTER > 1
+    // The other block's mbarriers are there before anything arrives at them.
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
+#endif
     if (threadIdx.x < 128) {
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0) {
@@ -292,4 +369,10 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         setmaxnreg_inc<240>();
         consume(y, g, own, m, strips + (threadIdx.x / 32 - 4) * (strip_bytes / 4), ahead);
     }
+#if CLUSTER > 1
+    // A block stays until the other one has nothing more to write and to arrive at here.
+    __syncwarp();
+    barrier_cluster_arrive();
+    barrier_cluster_wait();
+#endif
 }

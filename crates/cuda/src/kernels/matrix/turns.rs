@@ -29,6 +29,9 @@ const TILES: [Tile; 2] =
 const MOST_STAGES: usize = 6;
 const LEAST_STAGES: usize = 4;
 
+/// The most steps in the ring if only rows pass through it.
+const MOST_STAGES_OF_ROWS: usize = 8;
+
 /// The longest bias that is kept in shared memory, in bytes.
 const MOST_BIAS: usize = 24 << 10;
 
@@ -41,8 +44,40 @@ impl Tile {
         if problem.gate.is_some() { self.columns / 2 } else { self.columns }
     }
 
-    fn stage_bytes(self) -> usize {
-        (self.rows + self.columns) * TILE_DEPTH * 2
+    /// Bytes of the rows, and of the weight, for a step of the depth.
+    fn step_bytes(self) -> [usize; 2] {
+        [self.rows, self.columns].map(|lines| lines * TILE_DEPTH * 2)
+    }
+}
+
+/// How a block gets the weight of its tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weight {
+    /// It passes through the ring.
+    Ring,
+    /// So it does, and two blocks, a cluster, load half of it each for both.
+    Pairs,
+    /// It stays in shared memory, so many steps of the depth: a block keeps to its columns.
+    Resident(usize),
+}
+
+impl Weight {
+    fn cluster(self) -> usize {
+        if self == Weight::Pairs { 2 } else { 1 }
+    }
+
+    /// Steps of the depth that stay.
+    fn resident_steps(self) -> usize {
+        if let Weight::Resident(steps) = self { steps } else { 0 }
+    }
+
+    /// Bytes of a slot of the ring, the most slots that are of use, and the bytes of the weight that stay.
+    fn room(self, tile: Tile) -> (usize, usize, usize) {
+        let [rows, weight] = tile.step_bytes();
+        match self {
+            Weight::Ring | Weight::Pairs => (rows + weight, MOST_STAGES, 0),
+            Weight::Resident(steps) => (rows, MOST_STAGES_OF_ROWS, steps * weight),
+        }
     }
 }
 
@@ -60,26 +95,27 @@ struct Room {
 
 impl Room {
     /// The room for a tile of a problem, with its bias if that fits; `None` if a chip has too little.
-    fn of(problem: &Problem, tile: Tile, chip: &Chip) -> Option<Room> {
+    fn of(problem: &Problem, tile: Tile, weight: Weight, chip: &Chip) -> Option<Room> {
         let bias = problem.bias.map_or(0, |bias| problem.inputs[bias].bytes());
         let kept = (bias <= MOST_BIAS && bias.is_multiple_of(16)).then_some(bias);
-        kept.and_then(|bias| Room::beside(problem, tile, chip, bias))
-            .or_else(|| Room::beside(problem, tile, chip, 0))
+        kept.and_then(|bias| Room::beside(problem, tile, weight, chip, bias))
+            .or_else(|| Room::beside(problem, tile, weight, chip, 0))
     }
 
     /// The room that a bias of so many bytes leaves.
-    fn beside(problem: &Problem, tile: Tile, chip: &Chip, bias_bytes: usize) -> Option<Room> {
+    fn beside(problem: &Problem, tile: Tile, weight: Weight, chip: &Chip, bias_bytes: usize) -> Option<Room> {
+        let (slot, most_stages, weight_bytes) = weight.room(tile);
         let columns = tile.result_columns(problem);
         // As `strip` in `common/boxes.cuh`: a warp's 16 rows of it.
         let strip = if columns.is_multiple_of(32) { 32 } else { 16 };
         let strips = tile.rows / 64 * (columns / strip);
         // Of both warpgroups, 64 rows each.
         let strip_bytes = 2 * 64 * strip / WIDE * problem.epilogue().fetched_bytes(WIDE);
-        let barriers = 16 * MOST_STAGES + 16;
-        let all = (chip.shared_bytes as usize).checked_sub(STRIPS + barriers + bias_bytes)?;
-        let most_stages = if strip_bytes > 0 { LEAST_STAGES } else { MOST_STAGES };
-        let stages = (all / tile.stage_bytes()).min(most_stages);
-        let left = all - stages * tile.stage_bytes();
+        let others = STRIPS + barrier_bytes(MOST_STAGES_OF_ROWS) + bias_bytes + weight_bytes;
+        let all = (chip.shared_bytes as usize).checked_sub(others)?;
+        let most_stages = if strip_bytes > 0 { LEAST_STAGES } else { most_stages };
+        let stages = (all / slot).min(most_stages);
+        let left = all - stages * slot;
         let strips_ahead = left.checked_div(strip_bytes).unwrap_or(0).min(strips);
         let fits = stages >= LEAST_STAGES && (strips_ahead > 0 || strip_bytes == 0);
         // The most sums, gates and operands together would not fit into registers.
@@ -87,10 +123,16 @@ impl Room {
         fits.then_some(Room { stages, strips_ahead, strip_bytes, bias_bytes })
     }
 
-    fn shared_bytes(self, tile: Tile) -> usize {
-        let ring = self.stages * tile.stage_bytes();
-        ring + self.strips_ahead * self.strip_bytes + STRIPS + 16 * self.stages + 16 + self.bias_bytes
+    fn shared_bytes(self, tile: Tile, weight: Weight) -> usize {
+        let (slot, _, weight_bytes) = weight.room(tile);
+        let ahead = self.strips_ahead * self.strip_bytes;
+        self.stages * slot + weight_bytes + ahead + STRIPS + barrier_bytes(self.stages) + self.bias_bytes
     }
+}
+
+/// Bytes of the mbarriers, as in `turns.cu`.
+fn barrier_bytes(stages: usize) -> usize {
+    16 * stages + 32
 }
 
 /// A product in tiles, whose rows are boxes of results.
@@ -98,6 +140,7 @@ impl Room {
 pub(super) struct InTurns {
     problem: Arc<Problem>,
     tile: Tile,
+    weight: Weight,
     room: Room,
     boxes: Boxes,
     multiprocessors: usize,
@@ -108,18 +151,22 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, InTurns)>
     if !Boxes::can_hold(problem, chip) || !problem.result_columns().is_multiple_of(WIDE) {
         return Vec::new();
     }
-    let offer = |tile: Tile| {
-        let in_turns = InTurns {
-            problem: problem.clone(),
-            tile,
-            room: Room::of(problem, tile, chip)?,
-            boxes: Boxes::of(problem, tile.rows),
-            multiprocessors: chip.multiprocessors as usize,
-        };
-        Some((in_turns.expected_time(), in_turns))
-    };
-    let fits = |tile: &Tile| problem.splits_columns(tile.result_columns(problem));
-    TILES.into_iter().filter(fits).filter_map(offer).collect()
+    let mut offers = Vec::new();
+    for tile in TILES {
+        if !problem.splits_columns(tile.result_columns(problem)) {
+            continue;
+        }
+        let boxes = Boxes::of(problem, tile.rows);
+        for weight in [Weight::Resident(boxes.steps()), Weight::Pairs, Weight::Ring] {
+            let Some(room) = Room::of(problem, tile, weight, chip) else { continue };
+            let multiprocessors = chip.multiprocessors as usize;
+            let in_turns = InTurns { problem: problem.clone(), tile, weight, room, boxes, multiprocessors };
+            if in_turns.blocks() > 0 {
+                offers.push((in_turns.expected_time(), in_turns));
+            }
+        }
+    }
+    offers
 }
 
 impl InTurns {
@@ -132,11 +179,24 @@ impl InTurns {
         self.boxes.number() * self.across()
     }
 
+    /// Blocks that run at once, each with tiles to do: whole clusters, or as many for each tile across.
+    fn blocks(&self) -> usize {
+        let (across, down) = (self.across(), self.boxes.number());
+        match self.weight {
+            Weight::Ring => self.tiles().min(self.multiprocessors),
+            Weight::Pairs => 2 * (down.div_ceil(2) * across).min(self.multiprocessors / 2),
+            Weight::Resident(_) => across * (self.multiprocessors / across.max(1)).min(down),
+        }
+    }
+
     /// Whether it was measured to be the fastest of all for such a problem, or at most 2 % behind, on an H200: 160 columns that fill
     /// their tiles, and at least one tile for each warpgroup.
     pub(super) fn is_ahead(&self) -> bool {
         let full = self.problem.result_columns().is_multiple_of(self.tile.result_columns(&self.problem));
-        self.tile.columns == 160 && full && self.tiles() >= 2 * self.multiprocessors
+        self.weight == Weight::Ring
+            && self.tile.columns == 160
+            && full
+            && self.tiles() >= 2 * self.multiprocessors
     }
 
     /// A rough estimate in clocks: whole waves of tiles. An epilogue is hidden, unless it takes longer than the products of a
@@ -147,7 +207,7 @@ impl InTurns {
         let Tile { rows, columns, efficiency } = self.tile;
         let products = (rows * columns * TILE_DEPTH * self.boxes.steps()) as f64 / (RATE * efficiency);
         let epilogue = (rows * columns) as f64 / 7.0;
-        let waves = self.tiles().div_ceil(self.multiprocessors) as f64;
+        let waves = self.tiles().div_ceil(self.blocks()) as f64;
         1500.0 + waves * products.max(epilogue) + epilogue
     }
 }
@@ -156,33 +216,45 @@ impl InTurns {
 unsafe impl Implementation for InTurns {
     fn name(&self) -> String {
         let Tile { rows, columns, .. } = self.tile;
-        format!("wgmma {rows}x{columns} in turns")
+        let weight = match self.weight {
+            Weight::Ring => "",
+            Weight::Pairs => ", pairs",
+            Weight::Resident(_) => ", resident",
+        };
+        format!("wgmma {rows}x{columns} in turns{weight}")
     }
 
     fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
-        let InTurns { problem, tile, room, boxes, .. } = self;
+        let InTurns { problem, tile, weight, room, boxes, .. } = self;
+        let gated = problem.gate.is_some();
         let bias_size = problem.bias.map_or(0, |bias| problem.inputs[bias].dtype.size());
         let kernel = Kernel::new(SOURCE_TURNS, "wgmma_in_turns")
             .with("TYPE", type_name(problem.a.dtype))
-            .with("GATED", bool_constant(problem.gate.is_some()))
+            .with("GATED", bool_constant(gated))
             .with("SUBPIXEL", bool_constant(problem.subpixel))
             .with("TILE_ROWS", tile.rows)
             .with("TILE_COLUMNS", tile.columns)
+            .with("CLUSTER", weight.cluster())
+            .with("RESIDENT_STEPS", weight.resident_steps())
             .with("STAGES", room.stages)
             .with("STRIPS_AHEAD", room.strips_ahead)
             .with("BIAS_SIZE", if room.bias_bytes > 0 { bias_size } else { 0 });
         let kernel = Kernel { generated: problem.epilogue().code_with_prefetch(), hot: true, ..kernel };
         let arguments = arguments![
             boxes.map_of_a(problem, places),
-            // Values and gates are copied separately.
-            boxes.map_of_b(problem, places, tile.result_columns(problem)),
+            // Values and gates are copied separately, and so are the two halves that a pair shares.
+            boxes.map_of_b(
+                problem,
+                places,
+                if gated { tile.columns / 2 } else { tile.columns / weight.cluster() }
+            ),
             places.outputs[0],
             boxes.argument(problem, self.across(), 1)?,
             problem.epilogue_argument(places),
         ];
-        let blocks = grid(self.tiles().min(self.multiprocessors))?;
-        let mut launch = Launch::new(kernel, blocks, 384, arguments);
-        launch.shared_bytes = room.shared_bytes(*tile) as u32;
+        let mut launch = Launch::new(kernel, grid(self.blocks())?, 384, arguments);
+        launch.shared_bytes = room.shared_bytes(*tile, *weight) as u32;
+        launch.cluster = weight.cluster() as u32;
         Ok(vec![launch])
     }
 }
