@@ -1,6 +1,9 @@
 //! One call by itself, on a GPU: for the tuner, for tests and for benchmarks.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use kinora_graph::TensorType;
 
@@ -8,7 +11,7 @@ use crate::{
     Chip, CudaError, LoadedKernels,
     compiler::{CompileTarget, Compiler, CompilerOptions, Progress},
     driver::{Context, Device, DeviceBuffer, Event, Stream},
-    kernels::{Call, FAULT_BYTES, Implementation, Places},
+    kernels::{Call, FAULT_BYTES, Implementation, Places, Work},
     launch::{DevicePointer, Kernel},
     target::ALIGNMENT,
     vendor::Libraries,
@@ -174,6 +177,35 @@ impl Workbench {
             )));
         }
         let work = implementation.work(&memory.places()).map_err(|error| call.blame(error))?;
+        self.prepare_work(work, memory)
+    }
+
+    /// As [`Workbench::prepare_in`], for what need not compute more than some elements of a call's one result. What can leave out
+    /// nothing computes all.
+    ///
+    /// # Errors
+    /// As those of [`Workbench::prepare_in`].
+    pub fn prepare_part_in(
+        &self,
+        call: &Call<'_>,
+        implementation: &dyn Implementation,
+        memory: &Arc<CallMemory>,
+        elements: &[Range<usize>],
+    ) -> Result<PreparedCall, CudaError> {
+        if !memory.fits(call) {
+            return Err(CudaError::Internal("the memory is that of another call".into()));
+        }
+        match implementation.part(&memory.places(), elements) {
+            None => self.prepare_in(call, implementation, memory),
+            Some(launches) => {
+                let launches = launches.map_err(|error| call.blame(error))?;
+                self.prepare_work(launches.into_iter().map(Work::Launch).collect(), memory)
+            }
+        }
+    }
+
+    /// Compiles what some work launches.
+    fn prepare_work(&self, work: Vec<Work>, memory: &Arc<CallMemory>) -> Result<PreparedCall, CudaError> {
         self.compile(&kernels(work.iter()))?;
         let loaded = self.loaded();
         let work = work

@@ -20,7 +20,7 @@ mod sampler;
 #[cfg(test)]
 pub(crate) mod testing;
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use kinora_graph::{Op, TensorType};
 
@@ -138,6 +138,11 @@ pub unsafe trait Implementation: fmt::Debug + Send + Sync {
     /// If a tensor is larger than the kernels count, or the implementation calls a library.
     fn launches(&self, _places: &Places) -> Result<Vec<Launch>, CudaError> {
         Err(CudaError::Internal(format!("{} does not consist of launches alone", self.name())))
+    }
+
+    /// The launches that compute at least these elements of its one result, if it can leave out others.
+    fn part(&self, _places: &Places, _elements: &[Range<usize>]) -> Option<Result<Vec<Launch>, CudaError>> {
+        None
     }
 
     /// The work, in order.

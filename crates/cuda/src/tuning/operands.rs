@@ -1,5 +1,7 @@
 //! What candidates are measured on: numbers that look random, and samples of what becomes of them.
 
+use std::ops::Range;
+
 use kinora_graph::{DType, Tensor, TensorType};
 
 use crate::{CudaError, workbench::PreparedCall};
@@ -7,8 +9,8 @@ use crate::{CudaError, workbench::PreparedCall};
 /// Elements of a pattern: odd, so that no row of a tensor is like another.
 const PATTERN: usize = (1 << 18) - 5;
 
-/// Bytes of a result that are read at its beginning, in its middle and at its end.
-const SAMPLE: usize = 1 << 20;
+/// Elements of a result that are looked at at its beginning, in its middle and at its end.
+const SAMPLE: usize = 1 << 17;
 
 /// Numbers in -1..1 of a type, as bytes. Integers are zeros: an index or a step that every table has.
 pub(super) fn pattern(dtype: DType, seed: u64) -> Vec<u8> {
@@ -24,17 +26,25 @@ pub(super) fn pattern(dtype: DType, seed: u64) -> Vec<u8> {
     Tensor::from_f32(dtype, [PATTERN], &values).map(|tensor| tensor.bytes().to_vec()).unwrap_or_default()
 }
 
-/// Some elements of a result.
+/// Which elements of a result are looked at.
+pub(super) fn sampled(ty: &TensorType) -> Vec<Range<usize>> {
+    let all = ty.elements();
+    if all <= 3 * SAMPLE {
+        return vec![0..all];
+    }
+    [0, all / 2, all - SAMPLE].map(|from| from..from + SAMPLE).into()
+}
+
+/// These elements of a result.
 pub(super) fn samples(
     prepared: &PreparedCall,
     output: usize,
     ty: &TensorType,
 ) -> Result<Vec<f32>, CudaError> {
-    let (all, size) = (ty.bytes(), ty.dtype.size());
+    let size = ty.dtype.size();
     let mut values = Vec::new();
-    let middle = all / 2 / size * size;
-    for from in [0, middle, all.saturating_sub(SAMPLE)] {
-        let bytes = prepared.read_part(output, from, SAMPLE)?;
+    for elements in sampled(ty) {
+        let bytes = prepared.read_part(output, elements.start * size, elements.len() * size)?;
         let shape = [bytes.len() / size];
         let tensor = Tensor::from_bytes(TensorType::new(ty.dtype, shape), &bytes)
             .map_err(|error| CudaError::Internal(error.to_string()))?;
@@ -46,6 +56,15 @@ pub(super) fn samples(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_are_of_the_beginning_the_middle_and_the_end() {
+        let of = |elements| sampled(&TensorType::new(DType::F16, [elements]));
+        assert_eq!(of(0), [0..0]);
+        assert_eq!(of(3 * SAMPLE), [0..3 * SAMPLE]);
+        let all = 10 * SAMPLE + 1;
+        assert_eq!(of(all), [0..SAMPLE, 5 * SAMPLE..6 * SAMPLE, all - SAMPLE..all]);
+    }
 
     #[test]
     fn patterns_differ_from_operand_to_operand_and_stay_small() {

@@ -50,10 +50,10 @@ __device__ __forceinline__ float sum_of(const A_TYPE *a, const B_TYPE *b, const 
 }
 
 extern "C" __global__ void __launch_bounds__(256) naive(const A_TYPE *a, const B_TYPE *b, A_TYPE *y, const Product p,
-                                                        const Window w, const Epilogue e, i64 elements) {
+                                                        const Window w, const Epilogue e, i64 first, i64 end) {
     wait_for_launch_before();
-    i64 element = i64(blockIdx.x) * 256 + threadIdx.x;
-    if (element >= elements) return;
+    i64 element = first + i64(blockIdx.x) * 256 + threadIdx.x;
+    if (element >= end) return;
     int columns = GATED ? p.columns / 2 : SUBPIXEL ? p.columns / 4 : p.columns;
     int rows = SUBPIXEL ? 4 * p.rows : p.rows;
     i64 line = element / columns;

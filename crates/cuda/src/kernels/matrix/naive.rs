@@ -1,6 +1,6 @@
 //! The plain kernel: one thread for each element of the result.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use super::{SOURCE_NAIVE, bool_constant, problem::Problem};
 use crate::{
@@ -25,6 +25,17 @@ unsafe impl Implementation for Naive {
     }
 
     fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
+        Ok(vec![self.launch(places, 0..self.problem.result.elements())?])
+    }
+
+    fn part(&self, places: &Places, elements: &[Range<usize>]) -> Option<Result<Vec<Launch>, CudaError>> {
+        Some(elements.iter().map(|range| self.launch(places, range.clone())).collect())
+    }
+}
+
+impl Naive {
+    /// Computes some elements of the result.
+    fn launch(&self, places: &Places, elements: Range<usize>) -> Result<Launch, CudaError> {
         let problem = &self.problem;
         let kernel = Kernel::new(SOURCE_NAIVE, "naive")
             .with("A_TYPE", type_name(problem.a.dtype))
@@ -33,7 +44,6 @@ unsafe impl Implementation for Naive {
             .with("GATED", bool_constant(problem.gate.is_some()))
             .with("SUBPIXEL", bool_constant(problem.subpixel));
         let kernel = Kernel { generated: problem.epilogue().code(), ..kernel };
-        let elements = problem.result.elements();
         let arguments = arguments![
             places.inputs[0],
             places.inputs[1],
@@ -41,8 +51,9 @@ unsafe impl Implementation for Naive {
             problem.product_argument(1, 0)?,
             problem.window_argument()?,
             problem.epilogue_argument(places),
-            long(elements),
+            long(elements.start),
+            long(elements.end),
         ];
-        Ok(vec![Launch::new(kernel, grid(elements.div_ceil(256))?, 256, arguments)])
+        Ok(Launch::new(kernel, grid(elements.len().div_ceil(256))?, 256, arguments))
     }
 }
