@@ -10,13 +10,14 @@ mod source;
 use std::path::PathBuf;
 
 use kinora::files::Inputs;
+use kinora_lab::Element;
 use kinora_outside::read_text;
 use kinora_ptx::{Checks, ChipSpec, DeviceAddress, LaunchConfig, Module, Simulator};
 use serde_json::json;
 
 use self::{
     arguments::{Check, SimArgs},
-    operands::{Buffer, Element, Operand, OperandError},
+    operands::{Buffer, Operand, OperandError},
 };
 use crate::{
     answer,
