@@ -97,6 +97,15 @@ __device__ __forceinline__ void tma_load_4d(u32 to, const TensorMap &map, u32 ba
         : "memory");
 }
 
+__device__ __forceinline__ void tma_load_4d_multicast(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2,
+                                                      int c3, u16 blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+        "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(blocks)
+        : "memory");
+}
+
 __device__ __forceinline__ void tma_load_5d(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2, int c3,
                                             int c4) {
     asm volatile(
