@@ -27,9 +27,11 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives at an mbarrier of any block of the cluster, whose address `mapa` gave.
+// Arrives at an mbarrier of any block of the cluster, whose address `mapa` gave. It says that shared memory has been read, by
+// wgmmas that were waited for: nothing was written that another block would have to see. With `.release.cluster` it would wait
+// until all of the chip sees this thread's writes (`MEMBAR.ALL.GPU`), in every step of a loop.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier) {
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // Arrives, and expects so many more bytes from TMA in this phase.
