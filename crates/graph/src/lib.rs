@@ -6,6 +6,7 @@
 
 mod builder;
 pub mod dtype;
+pub mod e4m3;
 mod editor;
 mod error;
 mod graph;
