@@ -165,8 +165,13 @@ fn products(o: &mut Operands, [images, height, width]: [usize; 3], channels: usi
             Op::Linear(linear),
             vec![o.positive_x(&shape), o.positive_w(&[out, channels]), o.positive_w(&[out]), residual],
         ));
-        let norm =
-            Norm { kind: NormKind::Layer, epsilon: 1e-3, affine: Affine::ScaleShift, activation: None };
+        let norm = Norm {
+            kind: NormKind::Layer,
+            epsilon: 1e-3,
+            affine: Affine::ScaleShift,
+            activation: None,
+            quantise: None,
+        };
         let linear = Linear { gate: Some(Activation::Gelu), prologue: Some(norm), ..Linear::default() };
         let inputs = vec![
             o.positive_x(&shape),
@@ -254,8 +259,13 @@ fn norms(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize,
         kinds.push(NormKind::Group { groups: channels, frames: 1 });
     }
     for kind in kinds {
-        let norm =
-            Norm { kind, epsilon: 1e-3, affine: Affine::ScaleShift, activation: Some(Activation::Silu) };
+        let norm = Norm {
+            kind,
+            epsilon: 1e-3,
+            affine: Affine::ScaleShift,
+            activation: Some(Activation::Silu),
+            quantise: None,
+        };
         cases.push((Op::Norm(norm), vec![o.x(&shape), o.w(&[channels]), o.w(&[channels])]));
     }
     let ones = Tensor::from_f32(o.dtype, [channels], &vec![1.0; channels]).unwrap();

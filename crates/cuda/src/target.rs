@@ -90,8 +90,13 @@ mod tests {
 
     #[test]
     fn epilogues_and_gates_are_fused_and_norms_before_a_product_are_not() {
-        let norm =
-            Norm { kind: NormKind::Layer, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None };
+        let norm = Norm {
+            kind: NormKind::Layer,
+            epsilon: 1e-5,
+            affine: Affine::ScaleShift,
+            activation: None,
+            quantise: None,
+        };
         let epilogue = vec![Stage::Add, Stage::Activate(Activation::Gelu)];
         let gated = Linear { gate: Some(Activation::Gelu), epilogue: epilogue.clone(), ..Linear::default() };
         assert!(fuses(KernelSet::Fused, &Op::Linear(gated.clone())));

@@ -442,6 +442,7 @@ mod tests {
             epsilon: 1e-5,
             affine: op::Affine::None,
             activation: None,
+            quantise: None,
         }
     }
 

@@ -178,7 +178,7 @@ mod tests {
     use crate::kernels::testing;
 
     fn norm(kind: NormKind, affine: op::Affine) -> Norm {
-        Norm { kind, epsilon: 1e-5, affine, activation: Some(Activation::Silu) }
+        Norm { kind, epsilon: 1e-5, affine, activation: Some(Activation::Silu), quantise: None }
     }
 
     #[test]

@@ -171,7 +171,13 @@ fn products_of_activations() {
 
 #[test]
 fn prologues_and_epilogues() {
-    let norm = Norm { kind: NormKind::Layer, epsilon: 1e-5, affine: Affine::Scale, activation: None };
+    let norm = Norm {
+        kind: NormKind::Layer,
+        epsilon: 1e-5,
+        affine: Affine::Scale,
+        activation: None,
+        quantise: None,
+    };
     let prologue = Op::Linear(Linear { prologue: Some(norm), ..Linear::default() });
     let stage = |stage| Op::Linear(Linear { epilogue: vec![stage], ..Linear::default() });
     let blend = stage(Stage::Blend { accumulator_first: true });
