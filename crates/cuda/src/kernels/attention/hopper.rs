@@ -102,7 +102,7 @@ fn tensor_map(problem: &Problem, places: &Places, operand: usize, rows: usize) -
     let row = shape[2] * element;
     TensorMap {
         address: problem.address(places, operand),
-        bf16: problem.dtype(operand) == DType::BF16,
+        dtype: problem.dtype(operand),
         rank: 4,
         extents: [head_dim as u64, heads as u64, shape[1] as u64, shape[0] as u64, 1],
         strides: [(head_dim * element) as u64, row as u64, (shape[1] * row) as u64, 0],

@@ -96,7 +96,9 @@ fn products(
         let list = if offer.is_estimated_well() { &mut timed } else { &mut doubtful };
         list.push((time, Box::new(offer)));
     }
-    if !problem.subpixel {
+    // Those that take any window and any type of 16 bits or more.
+    let others = !problem.subpixel && problem.scale.is_none();
+    if others {
         for (time, offer) in mma::offers(&problem, chip) {
             timed.push((time, Box::new(offer)));
         }
@@ -112,7 +114,7 @@ fn products(
             false => doubtful.push((time, Box::new(offer))),
         }
     }
-    if problem.subpixel {
+    if !others {
         by_time(&mut timed);
         offers.extend(timed.into_iter().chain(doubtful).map(|(_, offer)| offer));
         offers.push(Box::new(naive::Naive { problem }));
@@ -145,10 +147,10 @@ fn products(
 pub fn has_subpixel(op: &Conv, inputs: &[&TensorType], chip: &Chip) -> bool {
     const FEWEST_PIXELS: usize = 192;
     let [x, weight, ..] = inputs else { return false };
-    let half = matches!(x.dtype, DType::F16 | DType::BF16) && x.dtype == weight.dtype;
+    let types = matches!(x.dtype, DType::F16 | DType::BF16 | DType::F8E4M3) && x.dtype == weight.dtype;
     let (columns, channels) = (weight.shape[0] / op.pixels(), weight.shape[4]);
-    let fits = columns.is_multiple_of(64) && channels.is_multiple_of(8);
-    chip.architecture.is_hopper() && half && fits && x.shape.rows() >= FEWEST_PIXELS
+    let fits = columns.is_multiple_of(64) && (channels * x.dtype.size()).is_multiple_of(16);
+    chip.architecture.is_hopper() && types && fits && x.shape.rows() >= FEWEST_PIXELS
 }
 
 /// Sorts offers by the time that they are expected to take.
@@ -159,13 +161,11 @@ fn by_time(offers: &mut [(f64, Box<dyn Implementation>)]) {
 /// Whether the result of an op of this family may overwrite an operand: a tensor that the epilogue reads element by element.
 /// It is read by the thread that writes that element, just before; with split-K by two launches, by the second kernel alone.
 pub fn in_place(op: &Op, operand: usize) -> bool {
-    let (stages, bias, prologue) = match op {
-        Op::Linear(op) => (&op.epilogue, op.bias, op.prologue),
-        Op::Conv(op) => (&op.epilogue, op.bias, op.prologue),
-        _ => return false,
-    };
-    let first = 2 + usize::from(bias) + prologue.map_or(0, |norm| norm.affine.operands());
-    epilogue::reads_in_place(stages, first, operand)
+    match op {
+        Op::Linear(op) => epilogue::reads_in_place(&op.epilogue, op.first_of_epilogue(), operand),
+        Op::Conv(op) => epilogue::reads_in_place(&op.epilogue, op.first_of_epilogue(), operand),
+        _ => false,
+    }
 }
 
 /// A boolean as the preprocessor knows it.

@@ -196,6 +196,7 @@ pub(super) fn plain(problem: &Problem, extents: Extents, places: &Places) -> Res
         long(extents.channels),
         long(extents.groups),
         problem.norm.epsilon,
+        problem.factor(),
     ];
     let blocks = grid(extents.slabs.saturating_mul(extents.groups))?;
     Ok(Launch::new(problem.specialise(kernel), blocks, PLAIN_THREADS as u32, arguments))
@@ -327,6 +328,7 @@ impl Whole {
             problem.affine.at(places),
             extents.slab([rows, self.cluster]),
             problem.norm.epsilon,
+            problem.factor(),
         ];
         let blocks = grid(self.set.count(extents).saturating_mul(self.cluster))?;
         let mut launch = Launch::new(kernel, blocks, self.set.threads as u32, arguments);
@@ -420,6 +422,7 @@ impl Chunks {
             extents.slab(self.written),
             int(self.measured[1], "chunks")?,
             problem.norm.epsilon,
+            problem.factor(),
         ];
         let write = Launch::new(kernel("group_normalise"), blocks(self.written[1])?, threads, write);
         Ok(vec![measure, write])
