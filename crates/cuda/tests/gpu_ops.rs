@@ -192,3 +192,13 @@ fn many_tiles_in_f16() {
 fn many_tiles_in_bf16() {
     on_two_multiprocessors(|executors| edge_cases::check_many_tiles(DType::BF16, executors));
 }
+
+#[test]
+fn quantised_products() {
+    on_two_multiprocessors(|executors| edge_cases::check_quantised_products(DType::F16, executors));
+}
+
+#[test]
+fn quantised_products_to_e4m3() {
+    on_two_multiprocessors(|executors| edge_cases::check_quantised_products(DType::F8E4M3, executors));
+}

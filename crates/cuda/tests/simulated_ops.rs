@@ -439,6 +439,21 @@ fn many_tiles_in_turns_in_f16() {
     on_small_hopper(4, "in turns,", |executors| edge_cases::check_many_tiles(DType::F16, executors));
 }
 
+/// Blocks with several tiles; then pairs and blocks that keep to their columns; then clusters that share a tile.
+#[test]
+fn quantised_products() {
+    on_small_hopper(2, "", |executors| edge_cases::check_quantised_products(DType::F16, executors));
+    on_small_hopper(4, "in turns,", |executors| {
+        edge_cases::check_quantised_products(DType::F16, executors);
+    });
+    on_small_hopper(32, "cluster", |executors| edge_cases::check_quantised_products(DType::F16, executors));
+}
+
+#[test]
+fn quantised_products_to_e4m3() {
+    on_small_hopper(2, "", |executors| edge_cases::check_quantised_products(DType::F8E4M3, executors));
+}
+
 #[test]
 fn many_tiles_in_turns_in_bf16() {
     on_small_hopper(2, "in turns", |executors| edge_cases::check_many_tiles(DType::BF16, executors));

@@ -167,17 +167,19 @@ __device__ __forceinline__ void store(T *to, const float (&from)[N]) {
                 "r"(pack2<T>(from[i + 4], from[i + 5])), "r"(pack2<T>(from[i + 6], from[i + 7])));
         return;
     }
-    if constexpr (sizeof(T) == sizeof(e4m3) && __is_same(T, e4m3) && N % 4 == 0) {
-        Pack<u32, N / 4> pack;
-#pragma unroll
-        for (int i = 0; i < N; i += 4)
-            pack.lane[i / 4] =
-                u32(pack2_e4m3(from[i], from[i + 1])) | u32(pack2_e4m3(from[i + 2], from[i + 3])) << 16;
-        *reinterpret_cast<Pack<u32, N / 4> *>(to) = pack;
-        return;
-    }
     Pack<T, N> pack;
 #pragma unroll
     for (int i = 0; i < N; i++) pack.lane[i] = from_float<T>(from[i]);
     *reinterpret_cast<Pack<T, N> *>(to) = pack;
+}
+template <int N>
+__device__ __forceinline__ void store(e4m3 *to, const float (&from)[N]) {
+    Pack<e4m3, N> pack;
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+        u16 pair = pack2_e4m3(from[i], i + 1 < N ? from[i + 1] : 0.0f);
+        pack.lane[i].bits = u8(pair);
+        if (i + 1 < N) pack.lane[i + 1].bits = u8(pair >> 8);
+    }
+    *reinterpret_cast<Pack<e4m3, N> *>(to) = pack;
 }

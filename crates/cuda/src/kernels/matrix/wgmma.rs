@@ -89,6 +89,8 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Wgmma)> {
     let fits = |tile: &Tile| {
         tile.shared_bytes() <= chip.shared_bytes as usize
             && problem.splits_columns(tile.result_columns(problem))
+            // A scale, a bias and gates together leave no registers for the most sums.
+            && (problem.scale.is_none() || problem.gate.is_none() || tile.rows * tile.columns <= 128 * 256)
     };
     for tile in TILES.into_iter().filter(fits) {
         let boxes = Boxes::of(problem, tile.rows);
