@@ -84,6 +84,10 @@ impl Backend for CudaBackend {
         DType::F16
     }
 
+    fn multiplies_e4m3(&self) -> bool {
+        self.device.info().architecture().is_hopper()
+    }
+
     fn ceilings(&self, dtype: DType) -> Result<Option<Ceilings>, RunError> {
         Ok(ceilings::measure(&self.device, CompilerOptions::from_environment(), dtype).map(Some)?)
     }
@@ -161,6 +165,10 @@ impl ChipBackend {
 impl Backend for ChipBackend {
     fn describe(&self) -> String {
         format!("a GPU of {}, for plans alone", self.chip.architecture)
+    }
+
+    fn multiplies_e4m3(&self) -> bool {
+        self.chip.architecture.is_hopper()
     }
 
     fn default_dtype(&self) -> DType {

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use kinora_graph::{Op, Target, TensorType};
+use kinora_graph::{
+    Op, Target, TensorType,
+    op::{Conv, Linear},
+};
 
 use crate::{
     Chip, CudaOptions,
@@ -39,6 +42,9 @@ impl Target for CudaTarget {
         }
         // A norm before a matrix product would stand between memory and the matrix units: it is written once instead.
         let prologue = match op {
+            Op::Linear(Linear { quantised: Some(_), .. }) | Op::Conv(Conv { quantised: Some(_), .. }) => {
+                return kernels::has_quantised(op, inputs, &self.chip);
+            }
             Op::Linear(op) => op.prologue.is_some(),
             Op::Conv(op) if op.subpixel && !kernels::has_subpixel(op, inputs, &self.chip) => return false,
             Op::Conv(op) => op.prologue.is_some(),
@@ -74,7 +80,7 @@ impl Target for CudaTarget {
 mod tests {
     use kinora_graph::{
         DType,
-        op::{Activation, Affine, Conv, Linear, Norm, NormKind, Stage},
+        op::{Activation, Affine, Norm, NormKind, Stage},
     };
 
     use super::*;

@@ -46,6 +46,7 @@ impl GraphBuilder {
                 nodes: Vec::new(),
                 inputs: Vec::new(),
                 outputs: Vec::new(),
+                calibration: None,
             },
             scopes: Vec::new(),
             parameters: HashMap::new(),

@@ -153,6 +153,20 @@ pub fn has_subpixel(op: &Conv, inputs: &[&TensorType], chip: &Chip) -> bool {
     chip.architecture.is_hopper() && types && fits && x.shape.rows() >= FEWEST_PIXELS
 }
 
+/// Whether a chip's tensor cores multiply the e4m3 of a product with a weight: Hopper's, whose boxes move along every axis by one, in
+/// accesses of 16 bytes. Elsewhere it would take far longer than with 16 bits.
+pub fn has_quantised(op: &Op, inputs: &[&TensorType], chip: &Chip) -> bool {
+    let [_, weight, ..] = inputs else { return false };
+    let (strides, columns) = match op {
+        Op::Linear(op) => ([1; 3], weight.shape[0] / if op.gate.is_some() { 2 } else { 1 }),
+        Op::Conv(op) if op.subpixel && !has_subpixel(op, inputs, chip) => return false,
+        Op::Conv(op) if op.groups == 1 => (op.stride, weight.shape[0] / op.pixels()),
+        _ => return false,
+    };
+    let wide = weight.shape.channels().is_multiple_of(16) && columns.is_multiple_of(8);
+    chip.architecture.is_hopper() && strides == [1; 3] && wide
+}
+
 /// Sorts offers by the time that they are expected to take.
 fn by_time(offers: &mut [(f64, Box<dyn Implementation>)]) {
     offers.sort_by(|(left, _), (right, _)| left.total_cmp(right));
