@@ -10,7 +10,7 @@ use kinora_runtime::{
 };
 
 use crate::{
-    Chip, CudaError, CudaOptions, KernelPool, LoadOptions, Planned, Program, ceilings,
+    Architecture, Chip, CudaError, CudaOptions, KernelPool, LoadOptions, Planned, Program, ceilings,
     compiler::{CompilerOptions, Origin, Progress},
     cupti::Cupti,
     driver::Device,
@@ -85,7 +85,7 @@ impl Backend for CudaBackend {
     }
 
     fn multiplies_e4m3(&self) -> bool {
-        self.device.info().architecture().is_hopper()
+        self.device.info().architecture() >= Architecture::ADA
     }
 
     fn ceilings(&self, dtype: DType) -> Result<Option<Ceilings>, RunError> {
@@ -168,7 +168,7 @@ impl Backend for ChipBackend {
     }
 
     fn multiplies_e4m3(&self) -> bool {
-        self.chip.architecture.is_hopper()
+        self.chip.architecture >= Architecture::ADA
     }
 
     fn default_dtype(&self) -> DType {

@@ -24,7 +24,7 @@ pub(crate) type Networks = BTreeMap<String, Largest>;
 pub enum QuantisationError {
     /// The device has no instructions for them.
     #[error(
-        "{device} cannot multiply in fp8, which takes a GPU of the Hopper generation: ask for f16, or for the CPU"
+        "{device} cannot multiply in fp8, which takes a GPU of the Ada or Hopper generation: ask for f16, or for the CPU"
     )]
     Device {
         /// The device in words.

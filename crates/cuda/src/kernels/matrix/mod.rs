@@ -25,7 +25,7 @@ use kinora_graph::{DType, Op, TensorType, op::Conv};
 
 use self::{normalised::Normalised, problem::Problem};
 use super::{Call, Implementation, KernelSet, Offer, Source, epilogue};
-use crate::{Chip, vendor::Libraries};
+use crate::{Architecture, Chip, vendor::Libraries};
 
 const SOURCE_NAIVE: Source = Source { path: "matrix/naive.cu", text: include_str!("naive.cu") };
 const SOURCE_SIMT: Source = Source { path: "matrix/simt.cu", text: include_str!("simt.cu") };
@@ -96,9 +96,7 @@ fn products(
         let list = if offer.is_estimated_well() { &mut timed } else { &mut doubtful };
         list.push((time, Box::new(offer)));
     }
-    // Those that take any window and any type of 16 bits or more.
-    let others = !problem.subpixel && problem.scale.is_none();
-    if others {
+    if !problem.subpixel {
         for (time, offer) in mma::offers(&problem, chip) {
             timed.push((time, Box::new(offer)));
         }
@@ -114,7 +112,8 @@ fn products(
             false => doubtful.push((time, Box::new(offer))),
         }
     }
-    if !others {
+    // The others take types of 16 bits and more, and no squares of pixels.
+    if problem.subpixel || problem.scale.is_some() {
         by_time(&mut timed);
         offers.extend(timed.into_iter().chain(doubtful).map(|(_, offer)| offer));
         offers.push(Box::new(naive::Naive { problem }));
@@ -153,18 +152,24 @@ pub fn has_subpixel(op: &Conv, inputs: &[&TensorType], chip: &Chip) -> bool {
     chip.architecture.is_hopper() && types && fits && x.shape.rows() >= FEWEST_PIXELS
 }
 
-/// Whether a chip's tensor cores multiply the e4m3 of a product with a weight: Hopper's, whose boxes move along every axis by one, in
-/// accesses of 16 bytes. Elsewhere it would take far longer than with 16 bits.
+/// Whether a chip's tensor cores multiply the e4m3 of a product with a weight: from Ada on, in accesses of 16 bytes. Otherwise it would
+/// take far longer than with 16 bits.
 pub fn has_quantised(op: &Op, inputs: &[&TensorType], chip: &Chip) -> bool {
     let [_, weight, ..] = inputs else { return false };
-    let (strides, columns) = match op {
-        Op::Linear(op) => ([1; 3], weight.shape[0] / if op.gate.is_some() { 2 } else { 1 }),
-        Op::Conv(op) if op.subpixel && !has_subpixel(op, inputs, chip) => return false,
-        Op::Conv(op) if op.groups == 1 => (op.stride, weight.shape[0] / op.pixels()),
+    let (takes, strides, columns) = match op {
+        Op::Linear(op) => (true, [1; 3], weight.shape[0] / if op.gate.is_some() { 2 } else { 1 }),
+        Op::Conv(op) if op.subpixel => {
+            (has_subpixel(op, inputs, chip), op.stride, weight.shape[0] / op.pixels())
+        }
+        Op::Conv(op) => (op.groups == 1, op.stride, weight.shape[0]),
         _ => return false,
     };
-    let wide = weight.shape.channels().is_multiple_of(16) && columns.is_multiple_of(8);
-    chip.architecture.is_hopper() && strides == [1; 3] && wide
+    // Hopper's boxes move along every axis by one.
+    let boxes = strides == [1; 3] && columns.is_multiple_of(8);
+    takes
+        && chip.architecture >= Architecture::ADA
+        && weight.shape.channels().is_multiple_of(16)
+        && (boxes || !chip.architecture.is_hopper())
 }
 
 /// Sorts offers by the time that they are expected to take.
