@@ -8,10 +8,7 @@ use crate::{
     kernels::{Implementation, Kernel, Launch, Places, Source, TensorMap, names::type_name},
     launch::arguments,
 };
-use kinora_graph::{
-    DType,
-    op::{Mask, SequenceAxis},
-};
+use kinora_graph::op::{Mask, SequenceAxis};
 
 const SOURCE: Source = Source { path: "attention/hopper.cu", text: include_str!("hopper.cu") };
 
