@@ -8,7 +8,7 @@ use std::{
 
 use kinora_graph::{DType, TensorType};
 use kinora_models::weights::Weights;
-use kinora_outside::files;
+use kinora_outside::read_text;
 use serde::{Deserialize, Serialize};
 
 use super::{Networks, QuantisationError};
@@ -32,7 +32,7 @@ struct Document {
 /// What was measured of the model with this fingerprint; `None` if there is no file, or it is of another model.
 pub(super) fn read(path: &Path, model: &str) -> Result<Option<Networks>, QuantisationError> {
     let wrong = |why: String| QuantisationError::File { path: path.to_owned(), why };
-    let text = match files::read_text(path, LIMIT) {
+    let text = match read_text(path, LIMIT) {
         Ok(text) => text,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
