@@ -394,12 +394,16 @@ fn gelu_is_exact_to_a_few_parts_in_a_million() {
 
 /// Hopper's kernels on a chip of so few multiprocessors that a block has several tiles.
 fn on_small_hopper(multiprocessors: u32, only: &'static str, test: impl FnOnce(&[&dyn Executor])) {
+    on_chip(Chip { multiprocessors, ..Chip::typical(Architecture::HOPPER) }, only, test);
+}
+
+/// All kernels of a chip.
+fn on_chip(chip: Chip, only: &'static str, test: impl FnOnce(&[&dyn Executor])) {
     if !there_is_nvrtc() {
         return;
     }
-    let chip = Chip { multiprocessors, ..Chip::typical(Architecture::HOPPER) };
     let executor = EveryKernel {
-        name: "simulated small Hopper".to_owned(),
+        name: format!("simulated {} of {} multiprocessors", chip.architecture, chip.multiprocessors),
         bench: OnSimulator { bench: SimulatedBench::new(chip, options()).unwrap(), like: None, only },
         set: KernelSet::Fused,
         traced: std::env::var_os("KINORA_TRACE").is_some(),
@@ -447,6 +451,15 @@ fn quantised_products() {
         edge_cases::check_quantised_products(DType::F16, executors);
     });
     on_small_hopper(32, "cluster", |executors| edge_cases::check_quantised_products(DType::F16, executors));
+}
+
+/// Those of a warp.
+#[test]
+fn quantised_products_on_ada() {
+    for result in [DType::F16, DType::F8E4M3] {
+        let chip = Chip::typical(Architecture::ADA);
+        on_chip(chip, "mma", |executors| edge_cases::check_quantised_products(result, executors));
+    }
 }
 
 #[test]
