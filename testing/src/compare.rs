@@ -6,7 +6,8 @@
 //!   typical size and not to its largest.
 //!
 //! A tensor's error is its worst element's. The bars are those of the storage the result is in: f32 arithmetic leaves
-//! 1e-5, f16 has 11 significant bits (half an ulp is 5e-4) and bf16 has 8 (half an ulp is 4e-3).
+//! 1e-5, f16 has 11 significant bits (half an ulp is 5e-4) and bf16 has 8 (half an ulp is 4e-3). e4m3 has 4: a number may be
+//! its neighbour, which is up to an eighth away.
 
 use kinora_graph::{DType, Tensor, TensorType};
 use kinora_runtime::Tensors;
@@ -17,6 +18,7 @@ pub fn bar(dtype: DType) -> f64 {
         DType::F32 => 1e-5,
         DType::F16 => 2e-3,
         DType::BF16 => 1.6e-2,
+        DType::F8E4M3 => 0.125,
         DType::U8 | DType::I32 => 0.0,
     }
 }

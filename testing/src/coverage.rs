@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use kinora_graph::{
     DType, Tensor,
     op::{
-        Activation, Affine, Interpolation, Mask, MatMul, Norm, NormKind, Op, PoolKind, Prediction,
+        Activation, Affine, Interpolation, Mask, MatMul, Norm, NormKind, Op, PoolKind, Prediction, Quantise,
         SequenceAxis, Stage,
     },
 };
@@ -27,7 +27,7 @@ macro_rules! variants {
 
 variants!(
     op_name, OPS, Op: Conv, Linear, MatMul, Norm, BatchNorm, Activate, Softmax, Gate, Attention, Add, Mul, Scale, Blend,
-    Concat, Slice, Upsample, Resample, Pool, Mean, TimestepEmbedding, Embedding, Cast, Reshape, SamplerStep,
+    Concat, Slice, Upsample, Resample, Pool, Mean, TimestepEmbedding, Embedding, Cast, Quantise, Reshape, SamplerStep,
     TemporalBlend,
 );
 variants!(
@@ -42,7 +42,7 @@ variants!(interpolation_name, INTERPOLATIONS, Interpolation: Nearest, Bilinear);
 variants!(pool_name, POOLS, PoolKind: Average, Max);
 variants!(prediction_name, PREDICTIONS, Prediction: Epsilon, Velocity);
 variants!(sampler_name, SAMPLERS, Levels: Euler, Ddim, DpmSolver2m, Lcm);
-variants!(dtype_name, DTYPES, DType: F32, F16, BF16, U8, I32);
+variants!(dtype_name, DTYPES, DType: F32, F16, BF16, F8E4M3, U8, I32);
 
 /// Everything the fixtures must have.
 pub fn required() -> BTreeSet<String> {
@@ -88,7 +88,7 @@ pub fn required() -> BTreeSet<String> {
 }
 
 /// Forms of ops that no enum variant represents.
-const FORMS: [&str; 28] = [
+const FORMS: [&str; 36] = [
     "Op::Conv groups",
     "Op::Conv depthwise",
     "Op::Conv dilation",
@@ -115,6 +115,14 @@ const FORMS: [&str; 28] = [
     "Op::TemporalBlend threshold",
     "Op::TemporalBlend plain",
     "Op::Norm activation",
+    "Op::Norm quantised",
+    "Op::Quantise tensor",
+    "Op::Quantise filters",
+    "Op::Quantise blocks of filters",
+    "Op::Conv quantised",
+    "Op::Conv quantised sub-pixel",
+    "Op::Linear quantised",
+    "Op::Linear quantised to e4m3",
     "Op::Blend one α",
     "Op::Blend α by image",
 ];
@@ -136,6 +144,8 @@ fn forms(op: &Op, inputs: &[Tensor], mut form: impl FnMut(&str)) {
             given(conv.stride[0] > 1, "temporal stride");
             given(conv.padding.iter().any(|[before, after]| before != after), "asymmetric padding");
             given(conv.subpixel, "sub-pixel");
+            given(conv.quantised.is_some(), "quantised");
+            given(conv.quantised.is_some() && conv.subpixel, "quantised sub-pixel");
         }
         Op::Attention(attention) => {
             given(attention.key_lengths, "key lengths");
@@ -166,7 +176,19 @@ fn forms(op: &Op, inputs: &[Tensor], mut form: impl FnMut(&str)) {
         Op::TemporalBlend(blend) => {
             given(true, if blend.threshold.is_some() { "threshold" } else { "plain" });
         }
-        Op::Norm(norm) => given(norm.activation.is_some(), "activation"),
+        Op::Linear(linear) => {
+            given(linear.quantised.is_some(), "quantised");
+            given(linear.quantised == Some(DType::F8E4M3), "quantised to e4m3");
+        }
+        Op::Quantise(Quantise::Tensor { .. }) => given(true, "tensor"),
+        Op::Quantise(Quantise::Filters { blocks, .. }) => {
+            given(true, "filters");
+            given(*blocks > 1, "blocks of filters");
+        }
+        Op::Norm(norm) => {
+            given(norm.activation.is_some(), "activation");
+            given(norm.quantise.is_some(), "quantised");
+        }
         Op::Blend => given(true, if inputs[2].shape()[0] > 1 { "α by image" } else { "one α" }),
         _ => {}
     }

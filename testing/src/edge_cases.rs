@@ -5,8 +5,8 @@ use kinora_graph::{
     DType, Op, Tensor,
     op::{
         Activation, Affine, Attention, BatchNorm, Concat, Conv, Gate, Interpolation, Linear, Mask, MatMul,
-        Mean, Norm, NormKind, Pool, PoolKind, Resample, Reshape, STEP_COLUMNS, SamplerStep, Scale, Slice,
-        Stage, TemporalBlend, TimestepEmbedding, Upsample,
+        Mean, Norm, NormKind, Pool, PoolKind, Quantise, Resample, Reshape, STEP_COLUMNS, SamplerStep, Scale,
+        Slice, Stage, TemporalBlend, TimestepEmbedding, Upsample,
     },
 };
 
@@ -105,6 +105,27 @@ impl Operands {
         (Op::Linear(Linear { bias: true, gate, epilogue, ..Linear::default() }), inputs)
     }
 
+    /// A product whose operands become e4m3, and its result another type. Scales bring that to order one.
+    fn quantised(&mut self, (op, mut inputs): Case, result: DType) -> Case {
+        let depth = inputs[1].shape()[1..].iter().product::<usize>().max(1);
+        for operand in &mut inputs[..2] {
+            let values: Vec<f32> = operand.to_f32().iter().map(|x| 64.0 * x).collect();
+            *operand = Tensor::from_f32(DType::F8E4M3, operand.shape().clone(), &values).unwrap();
+        }
+        let (op, pixels) = match op {
+            Op::Conv(conv) => {
+                let pixels = conv.pixels();
+                (Op::Conv(Conv { quantised: Some(result), ..conv }), pixels)
+            }
+            Op::Linear(linear) => (Op::Linear(Linear { quantised: Some(result), ..linear }), 1),
+            other => panic!("{other} is no product with a weight"),
+        };
+        let scale = |x: f32| (0.75 + 0.25 * x) / (1024.0 * depth as f32);
+        let scales: Vec<f32> = (0..inputs[1].shape()[0] / pixels).map(|_| scale(self.uniform())).collect();
+        inputs.insert(2, Tensor::from_slice([scales.len()], &scales).unwrap());
+        (op, inputs)
+    }
+
     /// The operands of stages after a result of a shape.
     fn push_stage_operands(&mut self, stages: &[Stage], shape: &[usize], inputs: &mut Vec<Tensor>) {
         for stage in stages {
@@ -165,8 +186,13 @@ fn products(o: &mut Operands, [images, height, width]: [usize; 3], channels: usi
             Op::Linear(linear),
             vec![o.positive_x(&shape), o.positive_w(&[out, channels]), o.positive_w(&[out]), residual],
         ));
-        let norm =
-            Norm { kind: NormKind::Layer, epsilon: 1e-3, affine: Affine::ScaleShift, activation: None };
+        let norm = Norm {
+            kind: NormKind::Layer,
+            epsilon: 1e-3,
+            affine: Affine::ScaleShift,
+            activation: None,
+            quantise: None,
+        };
         let linear = Linear { gate: Some(Activation::Gelu), prologue: Some(norm), ..Linear::default() };
         let inputs = vec![
             o.positive_x(&shape),
@@ -254,9 +280,17 @@ fn norms(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize,
         kinds.push(NormKind::Group { groups: channels, frames: 1 });
     }
     for kind in kinds {
-        let norm =
-            Norm { kind, epsilon: 1e-3, affine: Affine::ScaleShift, activation: Some(Activation::Silu) };
-        cases.push((Op::Norm(norm), vec![o.x(&shape), o.w(&[channels]), o.w(&[channels])]));
+        let norm = Norm {
+            kind,
+            epsilon: 1e-3,
+            affine: Affine::ScaleShift,
+            activation: Some(Activation::Silu),
+            quantise: None,
+        };
+        for quantise in [None, Some(24.0)] {
+            let norm = Norm { quantise, ..norm };
+            cases.push((Op::Norm(norm), vec![o.x(&shape), o.w(&[channels]), o.w(&[channels])]));
+        }
     }
     let ones = Tensor::from_f32(o.dtype, [channels], &vec![1.0; channels]).unwrap();
     let vectors = [o.x(&[channels]), ones, o.w(&[channels]), o.w(&[channels])];
@@ -272,6 +306,11 @@ fn elements(o: &mut Operands, [images, height, width]: [usize; 3], channels: usi
     }
     cases.push((Op::Softmax, vec![o.x(&shape)]));
     cases.push((Op::Scale(Scale { factor: -1.5, offset: 0.25 }), vec![o.x(&shape)]));
+    cases.push((Op::Quantise(Quantise::Tensor { factor: 0.75 }), vec![o.x(&shape)]));
+    for blocks in [1, 2] {
+        let filters = Quantise::Filters { blocks, activation: 0.5 };
+        cases.push((Op::Quantise(filters), vec![o.x(&shape)]));
+    }
     for other in [vec![channels], vec![images, 1, 1, channels], vec![], shape.to_vec()] {
         cases.push((Op::Add, vec![o.x(&shape), o.x(&other)]));
         cases.push((Op::Mul, vec![o.x(&shape), o.x(&other)]));
@@ -307,7 +346,7 @@ fn elements(o: &mut Operands, [images, height, width]: [usize; 3], channels: usi
         }
         cases.push((Op::SamplerStep(op), inputs));
     }
-    for dtype in [DType::F32, DType::F16, DType::BF16, DType::U8, DType::I32] {
+    for dtype in [DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::U8, DType::I32] {
         cases.push((Op::Cast(dtype), vec![o.x(&shape)]));
     }
 }
@@ -651,6 +690,49 @@ pub fn check_many_tiles(dtype: DType, executors: &[&dyn Executor]) {
         ([1, 20, 19, 8], 328, Conv::spatial([2, 3], 1, 0), vec![silu]),
     ] {
         cases.push(o.convolution(x, out, conv, epilogue));
+    }
+    check(&cases, executors);
+}
+
+/// Checks products of e4m3 with a result of a type: several tiles in each direction, rows, columns and depths that fill none, channels
+/// that are not in sixteens, sub-pixel convolutions, gates, and the stages that follow.
+///
+/// # Panics
+/// If an executor differs from the reference.
+pub fn check_quantised_products(result: DType, executors: &[&dyn Executor]) {
+    let same = Conv::spatial([3, 3], 1, 1);
+    let silu = Stage::Activate(Activation::Silu);
+    let blend = Stage::Blend { accumulator_first: true };
+    let mut o = Operands::new(DType::F16, 1.0);
+    let mut cases = Vec::new();
+    for (x, out, gate, epilogue) in [
+        ([300, 144], 328, None, vec![]),
+        ([200, 528], 168, None, vec![Stage::Add]),
+        ([129, 16], 488, None, vec![Stage::Scale(0.5), Stage::Add, blend]),
+        ([130, 208], 160, None, vec![Stage::Mul, silu, Stage::Add, blend]),
+        ([300, 208], 184, Some(Activation::Gelu), vec![]),
+        ([257, 64], 72, Some(Activation::Silu), vec![Stage::Add]),
+        ([3, 528], 40, None, vec![Stage::AddChannels]),
+        ([5, 9], 7, None, vec![silu]),
+        ([0, 32], 16, None, vec![]),
+        ([7, 0], 16, None, vec![]),
+    ] {
+        let case = o.linear(x, out, gate, epilogue);
+        cases.push(o.quantised(case, result));
+    }
+    for (x, out, conv, epilogue) in [
+        ([3, 9, 17, 48], 168, same.clone(), vec![Stage::AddChannels, silu, blend]),
+        ([2, 11, 13, 16], 136, Conv { dilation: [1, 2, 2], ..Conv::spatial([3, 3], 1, 2) }, vec![Stage::Add]),
+        ([6, 7, 9, 144], 160, Conv::temporal(3, 3), vec![Stage::AddChannels]),
+        ([1, 9, 8, 16], 24, Conv::spatial([3, 3], 2, 1), vec![silu]),
+        ([1, 5, 4, 3], 5, same, vec![]),
+        ([1, 9, 17, 64], 160, Conv::subpixel(), vec![Stage::AddChannels, silu]),
+        ([2, 16, 8, 80], 128, Conv::subpixel(), vec![Stage::Add]),
+        ([1, 35, 27, 16], 64, Conv::subpixel(), vec![]),
+        ([2, 7, 6, 24], 40, Conv::subpixel(), vec![Stage::Add]),
+    ] {
+        let case = o.convolution(x, out, conv, epilogue);
+        cases.push(o.quantised(case, result));
     }
     check(&cases, executors);
 }

@@ -161,6 +161,7 @@ fn element_type(name: &str, dtype: Dtype) -> DType {
         Dtype::F32 => DType::F32,
         Dtype::F16 => DType::F16,
         Dtype::BF16 => DType::BF16,
+        Dtype::F8_E4M3 => DType::F8E4M3,
         Dtype::U8 => DType::U8,
         Dtype::I32 => DType::I32,
         other => panic!("{name} is {other:?}, which no tensor holds"),
@@ -168,8 +169,18 @@ fn element_type(name: &str, dtype: Dtype) -> DType {
 }
 
 /// The families, one fixture each.
-pub const FAMILIES: [&str; 9] =
-    ["conv", "linear", "norm", "pointwise", "attention", "arrange", "resample", "embedding", "sampler"];
+pub const FAMILIES: [&str; 10] = [
+    "conv",
+    "linear",
+    "norm",
+    "pointwise",
+    "attention",
+    "arrange",
+    "resample",
+    "embedding",
+    "sampler",
+    "quantised",
+];
 
 /// The names of the fixtures with this extension.
 pub fn fixtures(extension: &str) -> BTreeSet<String> {
@@ -210,7 +221,7 @@ pub fn check_family(name: &str, executors: &[&dyn Executor]) {
 macro_rules! golden_tests {
     ($check:path) => {
         $crate::golden_tests!(
-            $check, conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler
+            $check, conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler, quantised
         );
     };
     ($check:path, $($family:ident),+) => {

@@ -5,7 +5,7 @@
 //! units of the last place of the element or of the tensor's root mean square, whichever is larger.
 
 use half::{bf16, f16};
-use kinora_graph::DType;
+use kinora_graph::{DType, e4m3::E4M3};
 
 /// How far results are apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
@@ -97,6 +97,7 @@ impl Element {
             DType::F32 => f64::from(f32::from_bits(bits)),
             DType::F16 => f16::from_bits(bits as u16).to_f64(),
             DType::BF16 => bf16::from_bits(bits as u16).to_f64(),
+            DType::F8E4M3 => f64::from(E4M3::from_bits(bits as u8).to_f32()),
             DType::U8 | DType::I32 => f64::from(bits as i32),
         };
         let value = if value.is_infinite() { value.signum() * beyond(dtype) } else { value };
@@ -114,7 +115,11 @@ impl Element {
 
 /// The power of two after the largest number of a type.
 fn beyond(dtype: DType) -> f64 {
-    if dtype == DType::F16 { 65536.0 } else { 2f64.powi(128) }
+    match dtype {
+        DType::F16 => 65536.0,
+        DType::F8E4M3 => 512.0,
+        _ => 2f64.powi(128),
+    }
 }
 
 /// The distance of numbers of this size to the next.
@@ -123,6 +128,7 @@ fn last_place(dtype: DType, size: f64) -> f64 {
         DType::F32 => (23, -126),
         DType::F16 => (10, -14),
         DType::BF16 => (7, -126),
+        DType::F8E4M3 => (3, -6),
         DType::U8 | DType::I32 => return 1.0,
     };
     // A number beyond the largest counts in the steps of the largest.

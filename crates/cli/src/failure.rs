@@ -14,6 +14,7 @@ use kinora::{
     image_to_video::{GenerateError, Precision, Suggestion},
     memory::{LimitSource, MemoryLimit},
     photo::PhotoError,
+    quantisation::QuantisationError,
     runtime::RunError,
     video::{VideoError, input::InputError},
 };
@@ -262,10 +263,13 @@ impl Failure {
                 return Some(or_raise(out_of_memory::advice(), &over.limit));
             }
             Failure::Generate(GenerateError::NotFinite { precision, .. }) => match precision {
-                Precision::F16 => "try --precision bf16 or f32",
+                Precision::F16 | Precision::Fp8 => "try --precision bf16 or f32",
                 Precision::BF16 => "try --precision f32",
                 Precision::F32 => "`kinora info FOLDER` shows what is in the model's files",
             },
+            Failure::Generate(GenerateError::Quantisation(QuantisationError::Device { .. })) => {
+                "try --precision f16"
+            }
             Failure::Device(_)
             | Failure::Bench(BenchError::Device(_))
             | Failure::Generate(GenerateError::Device(_)) => ON_THE_CPU,
@@ -297,6 +301,10 @@ impl Failure {
             #[cfg(feature = "simulator")]
             Failure::Simulation(_) | Failure::Found { .. } => "simulation",
             Failure::Bench(BenchError::Device(_)) => "device",
+            Failure::Device(_)
+            | Failure::Generate(
+                GenerateError::Device(_) | GenerateError::Quantisation(QuantisationError::Device { .. }),
+            ) => "device",
             Failure::Results(_)
             | Failure::Bench(_)
             | Failure::Peer(_)
@@ -308,14 +316,13 @@ impl Failure {
             | Failure::Folder(_)
             | Failure::Synthetic(_)
             | Failure::Lacking { .. }
-            | Failure::Generate(GenerateError::Config { .. }) => "model",
+            | Failure::Generate(GenerateError::Config { .. } | GenerateError::Quantisation(_)) => "model",
             Failure::Memory { .. }
             | Failure::Generate(
                 GenerateError::OutOfMemory { .. }
                 | GenerateError::OverBudget { .. }
                 | GenerateError::OverLimit(_),
             ) => "memory",
-            Failure::Device(_) | Failure::Generate(GenerateError::Device(_)) => "device",
             #[cfg(feature = "cuda")]
             Failure::Kernels(_) => "kernels",
             Failure::Generate(_) | Failure::SomeClips { .. } => "generate",

@@ -25,6 +25,11 @@ impl Backend for CpuBackend {
         format!("CPU, {} threads, {}", rayon::current_num_threads(), self.options.isa.name())
     }
 
+    /// Slowly: it is there to show what a GPU computes.
+    fn multiplies_e4m3(&self) -> bool {
+        true
+    }
+
     fn ceilings(&self, _dtype: DType) -> Result<Option<Ceilings>, RunError> {
         Ok(ceilings::measure(self.options.isa))
     }

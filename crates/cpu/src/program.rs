@@ -136,6 +136,8 @@ impl Planned {
 /// - with each clip phase, the packed form of the weights that it computes, which [`Plan::weight_bytes`] counts;
 /// - while an op runs, the packed form of a weight, or of a right operand that serves a whole batch, which is known only
 ///   in the op's own phase: about as large as it is;
+/// - while an op runs, f32 copies of the operands and the result of a product of e4m3, its packed weight, and an f32 copy of
+///   what becomes e4m3;
 /// - while an op runs, an f32 copy of the input of a convolution with a norm fused in, or of a linear layer with a group
 ///   norm. The passes never fuse these for the CPU; a graph may come with them.
 #[derive(Debug)]

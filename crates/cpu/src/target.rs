@@ -40,14 +40,8 @@ impl Target for CpuTarget {
 
     fn in_place(&self, op: &Op, operand: usize) -> bool {
         match op {
-            Op::Linear(linear) => {
-                let norm = linear.prologue.map_or(0, |norm| norm.affine.operands());
-                overwrites_epilogue_operand(&linear.epilogue, 2 + usize::from(linear.bias) + norm, operand)
-            }
-            Op::Conv(conv) => {
-                let norm = conv.prologue.map_or(0, |norm| norm.affine.operands());
-                overwrites_epilogue_operand(&conv.epilogue, 2 + usize::from(conv.bias) + norm, operand)
-            }
+            Op::Linear(op) => overwrites_epilogue_operand(&op.epilogue, op.first_of_epilogue(), operand),
+            Op::Conv(op) => overwrites_epilogue_operand(&op.epilogue, op.first_of_epilogue(), operand),
             _ => in_place::in_place(op, operand),
         }
     }
@@ -76,7 +70,7 @@ mod tests {
     }
 
     fn norm(kind: NormKind) -> Norm {
-        Norm { kind, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None }
+        Norm { kind, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None, quantise: None }
     }
 
     #[test]

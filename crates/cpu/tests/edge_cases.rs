@@ -4,7 +4,7 @@ mod executors;
 
 use kinora_graph::DType;
 use kinora_testing::{
-    edge_cases::{Family, check_family, check_overflow},
+    edge_cases::{Family, check_family, check_overflow, check_quantised_products},
     executor::Reference,
 };
 
@@ -13,6 +13,13 @@ fn check(family: Family, dtype: DType) {
 }
 
 kinora_testing::edge_tests!(crate::check);
+
+#[test]
+fn quantised_products() {
+    for result in [DType::F32, DType::F16, DType::F8E4M3] {
+        check_quantised_products(result, &executors::fast());
+    }
+}
 
 #[test]
 fn overflow_in_f16_is_the_same_infinity() {

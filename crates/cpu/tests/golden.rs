@@ -1,4 +1,4 @@
-//! Every executor against tensors made with PyTorch and diffusers (`golden/README.md`).
+//! Every executor against tensors that others made, most of them PyTorch and diffusers (`golden/README.md`).
 
 mod executors;
 
@@ -19,7 +19,7 @@ macro_rules! families {
         )+
     };
 }
-families!(conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler);
+families!(conv, linear, norm, pointwise, attention, arrange, resample, embedding, sampler, quantised);
 
 #[test]
 fn every_fixture_is_tested() {

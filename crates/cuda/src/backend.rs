@@ -10,7 +10,7 @@ use kinora_runtime::{
 };
 
 use crate::{
-    Chip, CudaError, CudaOptions, KernelPool, LoadOptions, Planned, Program, ceilings,
+    Architecture, Chip, CudaError, CudaOptions, KernelPool, LoadOptions, Planned, Program, ceilings,
     compiler::{CompilerOptions, Origin, Progress},
     cupti::Cupti,
     driver::Device,
@@ -82,6 +82,10 @@ impl Backend for CudaBackend {
     /// f16: the tensor cores are made for it.
     fn default_dtype(&self) -> DType {
         DType::F16
+    }
+
+    fn multiplies_e4m3(&self) -> bool {
+        self.device.info().architecture() >= Architecture::ADA
     }
 
     fn ceilings(&self, dtype: DType) -> Result<Option<Ceilings>, RunError> {
@@ -161,6 +165,10 @@ impl ChipBackend {
 impl Backend for ChipBackend {
     fn describe(&self) -> String {
         format!("a GPU of {}, for plans alone", self.chip.architecture)
+    }
+
+    fn multiplies_e4m3(&self) -> bool {
+        self.chip.architecture >= Architecture::ADA
     }
 
     fn default_dtype(&self) -> DType {

@@ -14,6 +14,8 @@ impl Architecture {
     pub const TURING: Architecture = Architecture(75);
     /// A100: m16n8k16 for f16 and bf16, asynchronous copies to shared memory.
     pub const AMPERE: Architecture = Architecture(80);
+    /// RTX 40 and L4: products of e4m3.
+    pub const ADA: Architecture = Architecture(89);
     /// H100 and H200: wgmma, the matrix instructions of a warpgroup, and TMA.
     pub const HOPPER: Architecture = Architecture(90);
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use kinora_graph::{Op, Target, TensorType};
+use kinora_graph::{
+    Op, Target, TensorType,
+    op::{Conv, Linear},
+};
 
 use crate::{
     Chip, CudaOptions,
@@ -39,6 +42,9 @@ impl Target for CudaTarget {
         }
         // A norm before a matrix product would stand between memory and the matrix units: it is written once instead.
         let prologue = match op {
+            Op::Linear(Linear { quantised: Some(_), .. }) | Op::Conv(Conv { quantised: Some(_), .. }) => {
+                return kernels::has_quantised(op, inputs, &self.chip);
+            }
             Op::Linear(op) => op.prologue.is_some(),
             Op::Conv(op) if op.subpixel && !kernels::has_subpixel(op, inputs, &self.chip) => return false,
             Op::Conv(op) => op.prologue.is_some(),
@@ -74,7 +80,7 @@ impl Target for CudaTarget {
 mod tests {
     use kinora_graph::{
         DType,
-        op::{Activation, Affine, Conv, Linear, Norm, NormKind, Stage},
+        op::{Activation, Affine, Norm, NormKind, Stage},
     };
 
     use super::*;
@@ -90,8 +96,13 @@ mod tests {
 
     #[test]
     fn epilogues_and_gates_are_fused_and_norms_before_a_product_are_not() {
-        let norm =
-            Norm { kind: NormKind::Layer, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None };
+        let norm = Norm {
+            kind: NormKind::Layer,
+            epsilon: 1e-5,
+            affine: Affine::ScaleShift,
+            activation: None,
+            quantise: None,
+        };
         let epilogue = vec![Stage::Add, Stage::Activate(Activation::Gelu)];
         let gated = Linear { gate: Some(Activation::Gelu), epilogue: epilogue.clone(), ..Linear::default() };
         assert!(fuses(KernelSet::Fused, &Op::Linear(gated.clone())));

@@ -394,12 +394,16 @@ fn gelu_is_exact_to_a_few_parts_in_a_million() {
 
 /// Hopper's kernels on a chip of so few multiprocessors that a block has several tiles.
 fn on_small_hopper(multiprocessors: u32, only: &'static str, test: impl FnOnce(&[&dyn Executor])) {
+    on_chip(Chip { multiprocessors, ..Chip::typical(Architecture::HOPPER) }, only, test);
+}
+
+/// All kernels of a chip.
+fn on_chip(chip: Chip, only: &'static str, test: impl FnOnce(&[&dyn Executor])) {
     if !there_is_nvrtc() {
         return;
     }
-    let chip = Chip { multiprocessors, ..Chip::typical(Architecture::HOPPER) };
     let executor = EveryKernel {
-        name: "simulated small Hopper".to_owned(),
+        name: format!("simulated {} of {} multiprocessors", chip.architecture, chip.multiprocessors),
         bench: OnSimulator { bench: SimulatedBench::new(chip, options()).unwrap(), like: None, only },
         set: KernelSet::Fused,
         traced: std::env::var_os("KINORA_TRACE").is_some(),
@@ -437,6 +441,30 @@ fn many_tiles_in_turns_in_f16() {
     on_small_hopper(1, "in turns", |executors| edge_cases::check_many_tiles(DType::F16, executors));
     // Pairs of blocks, of which one has a second pair of tiles, and more columns of tiles than blocks that could keep to one.
     on_small_hopper(4, "in turns,", |executors| edge_cases::check_many_tiles(DType::F16, executors));
+}
+
+/// Blocks with several tiles; then pairs and blocks that keep to their columns; then clusters that share a tile.
+#[test]
+fn quantised_products() {
+    on_small_hopper(2, "", |executors| edge_cases::check_quantised_products(DType::F16, executors));
+    on_small_hopper(4, "in turns,", |executors| {
+        edge_cases::check_quantised_products(DType::F16, executors);
+    });
+    on_small_hopper(32, "cluster", |executors| edge_cases::check_quantised_products(DType::F16, executors));
+}
+
+/// Those of a warp.
+#[test]
+fn quantised_products_on_ada() {
+    for result in [DType::F16, DType::F8E4M3] {
+        let chip = Chip::typical(Architecture::ADA);
+        on_chip(chip, "mma", |executors| edge_cases::check_quantised_products(result, executors));
+    }
+}
+
+#[test]
+fn quantised_products_to_e4m3() {
+    on_small_hopper(2, "", |executors| edge_cases::check_quantised_products(DType::F8E4M3, executors));
 }
 
 #[test]

@@ -46,6 +46,7 @@ impl GraphBuilder {
                 nodes: Vec::new(),
                 inputs: Vec::new(),
                 outputs: Vec::new(),
+                calibration: None,
             },
             scopes: Vec::new(),
             parameters: HashMap::new(),
@@ -268,7 +269,7 @@ impl GraphBuilder {
         let mut inputs = vec![x];
         inputs.extend(scale);
         inputs.extend(shift);
-        self.one(name, Op::Norm(Norm { kind, epsilon, affine, activation: None }), &inputs)
+        self.one(name, Op::Norm(Norm { kind, epsilon, affine, activation: None, quantise: None }), &inputs)
     }
 
     /// A batch norm; `statistics` are mean, variance, scale and shift.

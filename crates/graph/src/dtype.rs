@@ -5,6 +5,8 @@ use std::fmt;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
+use crate::e4m3::E4M3;
+
 /// The type of a tensor's elements.
 ///
 /// Arithmetic is always f32 (or wider); a float type narrower than that is a storage format.
@@ -17,6 +19,8 @@ pub enum DType {
     F16,
     /// The upper half of an f32.
     BF16,
+    /// 8-bit float [`E4M3`]: operands of products.
+    F8E4M3,
     /// Unsigned byte: pixels, and boolean masks (zero is false).
     U8,
     /// 32-bit signed integer: token ids, lengths, step counters.
@@ -29,11 +33,12 @@ impl DType {
         match self {
             DType::F32 | DType::I32 => 4,
             DType::F16 | DType::BF16 => 2,
-            DType::U8 => 1,
+            DType::F8E4M3 | DType::U8 => 1,
         }
     }
 
-    /// Whether the elements are floating point.
+    /// Whether the elements are floats of a type that ops take anywhere. An e4m3 is not: it has too few digits but for the
+    /// operands of products, which alone take it.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }
@@ -45,6 +50,7 @@ impl fmt::Display for DType {
             DType::F32 => "f32",
             DType::F16 => "f16",
             DType::BF16 => "bf16",
+            DType::F8E4M3 => "e4m3",
             DType::U8 => "u8",
             DType::I32 => "i32",
         })
@@ -62,4 +68,4 @@ macro_rules! element {
         $(impl Element for $rust { const DTYPE: DType = DType::$dtype; })*
     };
 }
-element!(f32 => F32, f16 => F16, bf16 => BF16, u8 => U8, i32 => I32);
+element!(f32 => F32, f16 => F16, bf16 => BF16, E4M3 => F8E4M3, u8 => U8, i32 => I32);

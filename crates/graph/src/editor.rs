@@ -3,7 +3,7 @@
 use std::mem;
 
 use crate::{
-    Graph, GraphError, Node, NodeId, Op, Phase, Source, Tensor, TensorType, Value, ValueId,
+    Graph, GraphError, Node, NodeId, Op, Output, Phase, Source, Tensor, TensorType, Value, ValueId,
     order::runnable_order,
 };
 
@@ -280,6 +280,16 @@ impl Editor {
     pub fn finish(mut self) -> Result<Graph, GraphError> {
         self.settle()?;
         Ok(self.graph)
+    }
+
+    /// The same with more results.
+    ///
+    /// # Errors
+    /// As [`Editor::finish`].
+    pub(crate) fn finish_with(mut self, outputs: Vec<Output>) -> Result<Graph, GraphError> {
+        self.graph.outputs.extend(outputs);
+        self.settled = false;
+        self.finish()
     }
 
     /// Drops what the results do not need and puts the rest back into an order in which it can run, for the next edit. Ids

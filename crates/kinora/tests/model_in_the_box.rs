@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use kinora::{
-    ImageToVideo,
+    Device, ImageToVideo,
     image_to_video::{LoadOptions, Precision, Settings},
     model_in_the_box, photo,
 };
@@ -38,4 +38,29 @@ fn a_seed_gives_the_clip_of_diffusers_and_it_moves() {
     let (first, last) = (away(0), away(settings.frames - 1));
     assert!(first < 255.0 / 10f64.powf(1.5), "the first frame is {first} from the still");
     assert!(last > 2.0 * first, "the last frame is {last} from the still, the first {first}");
+}
+
+/// The first clip measures the activations, in f16; then products are done in 8 bits.
+#[test]
+fn products_in_8_bits_change_little() {
+    let model = model_in_the_box::open().unwrap();
+    let settings = Settings::for_model(&model).unwrap().seed(7);
+    let still = model_in_the_box::still().unwrap();
+    let clip = |precision| {
+        let options = LoadOptions::default().device(Device::Cpu).precision(precision);
+        let pipeline = ImageToVideo::new(model.clone(), options).unwrap();
+        pipeline.generate(&still, &settings).unwrap()
+    };
+    let (f16, fp8) = (clip(Precision::F16), clip(Precision::Fp8));
+    let bytes = |frames: &[kinora::RgbImage]| -> Vec<u8> {
+        frames.iter().flat_map(|frame| frame.bytes()).copied().collect()
+    };
+    let (expected, got) = (bytes(&f16.frames), bytes(&fp8.frames));
+    assert_eq!(expected.len(), got.len());
+    assert_ne!(expected, got, "nothing was done in 8 bits");
+    let squares = expected.iter().zip(&got).map(|(&e, &g)| (f64::from(e) - f64::from(g)).powi(2));
+    let noise = squares.sum::<f64>() / expected.len() as f64;
+    let decibels = 10.0 * (255.0f64.powi(2) / noise).log10();
+    println!("{decibels:.2} dB between f16 and fp8");
+    assert!(decibels >= 35.0, "{decibels:.2} dB");
 }

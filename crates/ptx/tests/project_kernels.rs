@@ -83,6 +83,8 @@ fn layer_norm() {
             ("SCALE", "f16"),
             ("SHIFT", "f16"),
             ("ACTIVATION", "gelu"),
+            ("QUANTISED", "false"),
+            ("RESULT", "f16"),
         ]);
         for architecture in ["75", "90a"] {
             let Some(ptx) = compile_kernel("norm/rows.cu", &specialisation, architecture) else { return };
@@ -97,6 +99,7 @@ fn layer_norm() {
                 Argument::U64(rows as u64),
                 Argument::U32(channels as u32),
                 Argument::F32(1e-5),
+                Argument::F32(1.0),
             ];
             let config = if in_registers {
                 LaunchConfig::new(rows.div_ceil(16) as u32, 128, arguments)
@@ -149,6 +152,7 @@ fn matrix_product_of_a_warp() {
             let asynchronous = if architecture == "75" { "0" } else { "1" };
             let stages = if architecture == "75" { "2" } else { "3" };
             let specialisation = defines(&[
+                ("ELEMENT", "f16"),
                 ("TYPE", "f16"),
                 ("CONVOLUTION", "0"),
                 ("GATED", "0"),
@@ -189,7 +193,7 @@ fn matrix_product_of_a_warp() {
                 pointer(0),
                 Argument::Bytes(numbers),
                 Argument::Bytes(vec![0; 72]),
-                Argument::Bytes(integers(&[0, columns as i64, 1, 0], &[])),
+                Argument::Bytes(integers(&[0, 0, columns as i64, 1, 0], &[])),
             ];
             let blocks = rows.div_ceil(64) * columns.div_ceil(64);
             let mut config = LaunchConfig::new(blocks as u32, 128, arguments);
@@ -225,6 +229,7 @@ fn matrix_product_of_a_warpgroup() {
     let (tile_rows, tile_columns, stages) = (128usize, 128usize, 3usize);
     for (rows, columns, depth, blocks) in [(200usize, 136usize, 96usize, 2u32), (128, 128, 256, 1)] {
         let specialisation = defines(&[
+            ("ELEMENT", "f16"),
             ("TYPE", "f16"),
             ("GATED", "0"),
             ("SPLIT", "0"),
@@ -269,7 +274,7 @@ fn matrix_product_of_a_warpgroup() {
             pointer(y_at),
             pointer(0),
             Argument::Bytes(integers(&[], &boxes)),
-            Argument::Bytes(integers(&[0, columns as i64, 1, 0], &[])),
+            Argument::Bytes(integers(&[0, 0, columns as i64, 1, 0], &[])),
         ];
         let mut config = LaunchConfig::new(blocks, 384, arguments);
         config.shared_bytes = (tile_rows + tile_columns) * 128 * stages + 8 * 16 * 36 * 4 + 16 * stages;
@@ -499,6 +504,8 @@ fn group_norm_of_a_whole_slab() {
         ("SCALE", "f16"),
         ("SHIFT", "f16"),
         ("ACTIVATION", "silu"),
+        ("QUANTISED", "false"),
+        ("RESULT", "f16"),
     ]);
     let (images, rows, channels, groups) = (2usize, 60usize, 64usize, 8usize);
     for architecture in EVERYWHERE {
@@ -515,6 +522,7 @@ fn group_norm_of_a_whole_slab() {
             Argument::Bytes(integers(&[scale_at as i64, shift_at as i64], &[])),
             Argument::Bytes(slab),
             Argument::F32(1e-5),
+            Argument::F32(1.0),
         ];
         bench.clean_launch(&LaunchConfig::new((images * groups) as u32, 64, arguments));
         let members = channels / groups;
@@ -569,7 +577,7 @@ fn matrix_product_without_tensor_cores() {
             pointer(y_at),
             Argument::Bytes(numbers),
             Argument::Bytes(vec![0; 72]),
-            Argument::Bytes(integers(&[0, columns as i64, 1, 0], &[])),
+            Argument::Bytes(integers(&[0, 0, columns as i64, 1, 0], &[])),
         ];
         bench.clean_launch(&LaunchConfig::new(
             (rows.div_ceil(64) * columns.div_ceil(64)) as u32,

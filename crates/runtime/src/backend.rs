@@ -23,6 +23,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         DType::F32
     }
 
+    /// Whether the device multiplies e4m3, so that products of measured activations may be done in 8 bits.
+    fn multiplies_e4m3(&self) -> bool {
+        false
+    }
+
     /// The best the device can do with elements of this type, measured now. `None` if it cannot be measured.
     ///
     /// # Errors

@@ -124,8 +124,8 @@ pub struct ClipArgs {
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "The clip")]
     pub cache_blocks: Option<usize>,
 
-    /// The number type of weights and activations: f16 and bf16 halve the memory [default: f16 on a GPU, f32 on the
-    /// CPU].
+    /// The number type of weights and activations: f16 and bf16 halve the memory; fp8 is f16 but for products, which the first
+    /// clip measures, keeping that as fp8.json beside the model [default: f16 on a GPU, f32 on the CPU].
     #[arg(long, value_name = "TYPE", value_parser = precision(), help_heading = "The machine")]
     pub precision: Option<Precision>,
 }

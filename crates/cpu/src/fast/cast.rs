@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use half::{bf16, f16};
-use kinora_graph::DType;
+use kinora_graph::{DType, e4m3::E4M3};
 
 use super::blocks::{BLOCK, Block};
 use crate::{
@@ -82,6 +82,11 @@ unsafe fn widen<S: Simd>(simd: S, from: *const u8, dtype: DType, at: usize, to: 
             DType::F32 => std::ptr::copy(from.cast::<f32>().add(at), to, count),
             DType::F16 => convert(simd, from.cast::<f16>().add(at), to, count),
             DType::BF16 => convert(simd, from.cast::<bf16>().add(at), to, count),
+            DType::F8E4M3 => {
+                for i in 0..count {
+                    to.add(i).write(E4M3::from_bits(*from.add(at + i)).to_f32());
+                }
+            }
             DType::U8 => {
                 for i in 0..count {
                     to.add(i).write(f32::from(*from.add(at + i)));
@@ -106,6 +111,11 @@ unsafe fn narrow<S: Simd>(simd: S, from: *mut f32, to: *mut u8, dtype: DType, at
             DType::F32 => std::ptr::copy(from, to.cast::<f32>().add(at), count),
             DType::F16 => convert(simd, from.cast_const(), to.cast::<f16>().add(at), count),
             DType::BF16 => convert(simd, from.cast_const(), to.cast::<bf16>().add(at), count),
+            DType::F8E4M3 => {
+                for i in 0..count {
+                    to.add(at + i).write(E4M3::from_f32(*from.add(i)).to_bits());
+                }
+            }
             // Rust's conversions saturate and turn a NaN into zero.
             DType::U8 => {
                 for i in 0..count {

@@ -33,9 +33,14 @@ pub(crate) struct PackedWeight {
 }
 
 impl PackedWeight {
-    /// The operand that an op needs packed.
+    /// The operand that an op needs packed. A weight in e4m3 stays as small as it is.
     pub(crate) fn operand(op: &Op) -> Option<usize> {
-        matches!(op, Op::Conv(_) | Op::Linear(_)).then_some(1)
+        let packed = match op {
+            Op::Conv(op) => op.quantised.is_none(),
+            Op::Linear(op) => op.quantised.is_none(),
+            _ => false,
+        };
+        packed.then_some(1)
     }
 
     /// The memory that the packed weight of an op takes, known before it is packed.

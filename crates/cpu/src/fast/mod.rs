@@ -14,6 +14,7 @@ mod mean;
 mod norm;
 mod normalised_rows;
 mod pointwise;
+mod quantised;
 mod resample;
 mod resample_axis;
 mod sampler;
@@ -24,7 +25,10 @@ mod temporal;
 mod tests;
 mod winograd;
 
-use kinora_graph::{Op, Tensor, TensorType};
+use kinora_graph::{
+    Op, Tensor, TensorType,
+    op::{Conv, Linear},
+};
 
 use kinora_runtime::{RunError, tensors};
 pub(crate) use linear::PackedWeight;
@@ -64,9 +68,15 @@ pub(crate) fn run(
     if let Op::SamplerStep(op) = op {
         return sampler::sampler_step(isa, layer, op, inputs, &outputs);
     }
+    if let Op::Quantise(op) = op {
+        return quantised::quantise(isa, *op, inputs[0], outputs);
+    }
     // Every other op has one result.
     let Some(output) = outputs.into_iter().next() else { return Ok(()) };
     match op {
+        Op::Conv(Conv { quantised: Some(_), .. }) | Op::Linear(Linear { quantised: Some(_), .. }) => {
+            quantised::quantised_product(isa, op, inputs, output)?;
+        }
         Op::Conv(_) | Op::Linear(_) => {
             let fresh;
             let packed = match packed {
@@ -84,7 +94,10 @@ pub(crate) fn run(
             }
         }
         Op::MatMul(op) => linear::matmul(isa, op, inputs, output),
-        Op::Norm(op) => norm::norm(isa, op, inputs, output),
+        Op::Norm(op) => match op.quantise {
+            Some(factor) => quantised::quantised_norm(isa, op, factor, inputs, output)?,
+            None => norm::norm(isa, op, inputs, output),
+        },
         Op::BatchNorm(op) => norm::batch_norm(isa, op, inputs, output),
         Op::Activate(op) => activation::activate(isa, *op, inputs, output),
         Op::Softmax => softmax::softmax(isa, inputs, output),
@@ -105,7 +118,7 @@ pub(crate) fn run(
         Op::Cast(_) => cast::cast(isa, inputs, output),
         Op::Reshape(_) => arrange::copy(inputs, output),
         Op::TemporalBlend(op) => temporal::temporal_blend(isa, op, inputs, output),
-        Op::SamplerStep(_) => {}
+        Op::SamplerStep(_) | Op::Quantise(_) => {}
     }
     Ok(())
 }

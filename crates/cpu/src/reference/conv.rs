@@ -13,6 +13,7 @@ pub(super) fn conv(op: &Conv, inputs: &[&Tensor], result: &TensorType) -> Tensor
         None => elements(args.x),
     };
     let weight = elements(args.weight);
+    let scale = args.scale.map(|scale| elements(scale));
     let bias = args.bias.map(|bias| elements(bias));
 
     let [height, width, channels] = [args.x.shape()[1], args.x.shape()[2], args.x.shape()[3]];
@@ -29,7 +30,7 @@ pub(super) fn conv(op: &Conv, inputs: &[&Tensor], result: &TensorType) -> Tensor
             for out_y in 0..out_height {
                 for out_x in 0..out_width {
                     for out in 0..out_channels {
-                        let mut sum = bias.as_ref().map_or(0.0, |bias| bias[out]);
+                        let mut sum = 0.0;
                         // Which window it is, and with which filter.
                         let ([window_y, window_x], filter) = match op.subpixel {
                             false => ([out_y, out_x], out),
@@ -57,7 +58,8 @@ pub(super) fn conv(op: &Conv, inputs: &[&Tensor], result: &TensorType) -> Tensor
                                 }
                             }
                         }
-                        y.push(sum);
+                        let scaled = sum * scale.as_ref().map_or(1.0, |scale| scale[out]);
+                        y.push(scaled + bias.as_ref().map_or(0.0, |bias| bias[out]));
                     }
                 }
             }
@@ -194,8 +196,13 @@ mod tests {
     #[test]
     fn padding_is_zero_after_the_prologue() {
         // The norm of a single channel is 0, so that the shift is all that is left of it.
-        let norm =
-            Norm { kind: NormKind::Layer, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None };
+        let norm = Norm {
+            kind: NormKind::Layer,
+            epsilon: 1e-5,
+            affine: Affine::ScaleShift,
+            activation: None,
+            quantise: None,
+        };
         let x = counting(&[1, 1, 3, 1]);
         let (weight, one) = (floats(&[1, 1, 1, 3, 1], &[1.0; 3]), floats(&[1], &[1.0]));
         let padded = Conv { padding: [[0, 0], [0, 0], [1, 1]], ..along_width(3) };
@@ -212,7 +219,13 @@ mod tests {
     #[test]
     fn the_prologue_is_not_rounded() {
         // The norm of 1, 2, 3 ends in √1.5 = 1.2247449, which is 1254/1024 as f16: rounded there, the result were 0.
-        let norm = Norm { kind: NormKind::Layer, epsilon: 1e-9, affine: Affine::None, activation: None };
+        let norm = Norm {
+            kind: NormKind::Layer,
+            epsilon: 1e-9,
+            affine: Affine::None,
+            activation: None,
+            quantise: None,
+        };
         let x = counting(&[1, 1, 1, 3]).cast(DType::F16);
         let weight = floats(&[1, 1, 1, 1, 3], &[0.0, 0.0, 1024.0]);
         let offset = floats(&[1, 1, 1, 1], &[-1254.0]);

@@ -15,15 +15,17 @@ pub(super) fn linear(op: &Linear, inputs: &[&Tensor], result: &TensorType) -> Te
         None => elements(args.x),
     };
     let weight = elements(args.weight);
+    let scale = args.scale.map(|scale| elements(scale));
     let bias = args.bias.map(|bias| elements(bias));
     let [columns, channels] = [args.weight.shape()[0], args.weight.shape()[1]];
 
     let product = |row: usize, column: usize| {
-        let mut sum = bias.as_ref().map_or(0.0, |bias| bias[column]);
+        let mut sum = 0.0;
         for i in 0..channels {
             sum += x[row * channels + i] * weight[column * channels + i];
         }
-        sum
+        sum * scale.as_ref().map_or(1.0, |scale| scale[column])
+            + bias.as_ref().map_or(0.0, |bias| bias[column])
     };
     let mut y = Vec::with_capacity(result.elements());
     for row in 0..result.shape.rows() {
@@ -140,6 +142,7 @@ mod tests {
             epsilon: 1e-9,
             affine: Affine::Scale,
             activation: Some(Activation::Relu),
+            quantise: None,
         };
         let op = Linear { prologue: Some(norm), ..Linear::default() };
         let inputs =

@@ -12,6 +12,7 @@ mod epilogue;
 mod linear;
 mod norm;
 mod pointwise;
+mod quantise;
 mod resample;
 mod sampler;
 #[cfg(test)]
@@ -48,7 +49,7 @@ pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, RunE
         Op::Conv(op) => conv::conv(op, inputs, ty),
         Op::Linear(op) => linear::linear(op, inputs, ty),
         Op::MatMul(op) => linear::matmul(*op, inputs, ty),
-        Op::Norm(op) => rounded(ty, &norm::normalise(op, inputs[0], &inputs[1..])),
+        Op::Norm(op) => norm::norm(op, inputs, ty),
         Op::BatchNorm(op) => norm::batch_norm(*op, inputs, ty),
         Op::Activate(activation) => {
             let activated: Vec<f64> =
@@ -71,6 +72,7 @@ pub fn run(layer: &str, op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>, RunE
         Op::TimestepEmbedding(op) => embedding::timestep_embedding(*op, inputs[0], ty),
         Op::Embedding => embedding::embedding(layer, inputs, ty)?,
         Op::Cast(dtype) => inputs[0].cast(*dtype),
+        Op::Quantise(op) => return Ok(quantise::quantise(*op, inputs[0], &results)),
         Op::Reshape(_) => arrange::reshape(inputs[0], ty),
         Op::SamplerStep(op) => return sampler::sampler_step(layer, *op, inputs, ty),
         Op::TemporalBlend(op) => pointwise::temporal_blend(*op, inputs, ty),

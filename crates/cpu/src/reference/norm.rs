@@ -48,6 +48,15 @@ pub(super) fn normalise(norm: &Norm, x: &Tensor, affine: &[&Tensor]) -> Vec<f64>
     y
 }
 
+/// A normalisation, in e4m3 if it is quantised.
+pub(super) fn norm(op: &Norm, inputs: &[&Tensor], result: &TensorType) -> Tensor {
+    let mut y = normalise(op, inputs[0], &inputs[1..]);
+    if let Some(factor) = op.quantise {
+        y.iter_mut().for_each(|value| *value *= f64::from(factor));
+    }
+    rounded(result, &y)
+}
+
 /// How many sets of elements there are that share statistics.
 fn set_count(kind: NormKind, shape: &Shape) -> usize {
     match kind {
@@ -91,7 +100,7 @@ mod tests {
     use super::{super::testing::*, *};
 
     fn plain(kind: NormKind) -> Norm {
-        Norm { kind, epsilon: 1e-12, affine: Affine::None, activation: None }
+        Norm { kind, epsilon: 1e-12, affine: Affine::None, activation: None, quantise: None }
     }
 
     #[test]

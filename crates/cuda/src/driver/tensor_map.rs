@@ -5,6 +5,8 @@ use cudarc::driver::sys::{
     CUtensorMapInterleave as Interleave, CUtensorMapL2promotion as Promotion, CUtensorMapSwizzle as Swizzle,
 };
 
+use kinora_graph::DType;
+
 use super::context::Context;
 use crate::{
     CudaError,
@@ -24,9 +26,13 @@ pub(super) fn encode(context: &Context, map: &TensorMap) -> Result<CUtensorMap, 
         128 => Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
         _ => return wrong("a swizzle that is not 0, 32, 64 or 128 bytes"),
     };
-    let element = match map.bf16 {
-        true => DataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        false => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+    let element = match map.dtype {
+        DType::F32 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        DType::F16 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        DType::BF16 => DataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        // TMA moves e4m3 as bytes: zeros have the same bits.
+        DType::F8E4M3 | DType::U8 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        DType::I32 => DataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
     };
     let every_element = [1u32; 5];
     let mut encoded = CUtensorMap { opaque: [0; 16] };

@@ -20,6 +20,8 @@ use crate::launch::{StructValue, limits::long};
 /// An epilogue over the result of a product.
 #[derive(Clone, Debug)]
 pub(crate) struct Epilogue<'a> {
+    /// Whether sums are multiplied by a scale first.
+    pub scaled: bool,
     /// The type of the bias, if there is one.
     pub bias: Option<DType>,
     /// What the gates go through, if there are any.
@@ -63,8 +65,8 @@ impl Epilogue<'_> {
             "float (&v)[N], float (&gate)[N], const Epilogue &e, int column",
             &format!(
                 "{}{}{gated}",
-                self.add_bias("v", "column"),
-                self.add_bias("gate", "e.columns + column")
+                self.scale_and_add_bias("v", "column"),
+                self.scale_and_add_bias("gate", "e.columns + column")
             ),
         );
         code += &function(
@@ -95,7 +97,11 @@ impl Epilogue<'_> {
     }
 
     /// The operands, as `Epilogue` has them.
-    pub fn argument(&self, bias: Option<DevicePointer>, operands: &[DevicePointer]) -> StructValue {
+    pub fn argument(
+        &self,
+        [scale, bias]: [Option<DevicePointer>; 2],
+        operands: &[DevicePointer],
+    ) -> StructValue {
         let images = self.result.shape.first().copied().unwrap_or(1);
         // A result without images has no rows that could ask.
         let rows_per_image = self.result.shape.rows().checked_div(images).unwrap_or(1).max(1);
@@ -104,6 +110,7 @@ impl Epilogue<'_> {
         let operands = if operands.is_empty() { &[DevicePointer::NULL] } else { operands };
         StructValue::named("Epilogue")
             .with("bias", bias.unwrap_or_default())
+            .with("scale", scale.unwrap_or_default())
             .with("columns", long(columns))
             .with("rows_per_image", long(rows_per_image))
             .with_array("operand", operands)
@@ -120,9 +127,11 @@ impl Epilogue<'_> {
         })
     }
 
-    /// Adds the bias, if there is one, to as many columns as a function has.
-    fn add_bias(&self, to: &str, place: &str) -> String {
-        self.bias.map_or_else(String::new, |dtype| add_vector(to, dtype, "e.bias", place))
+    /// Multiplies as many columns as a function has by the scale, and adds the bias, if there are such.
+    fn scale_and_add_bias(&self, to: &str, place: &str) -> String {
+        let scale = self.scaled.then(|| with_vector(to, "*=", DType::F32, "e.scale", place));
+        let bias = self.bias.map(|dtype| with_vector(to, "+=", dtype, "e.bias", place));
+        scale.unwrap_or_default() + &bias.unwrap_or_default()
     }
 
     /// What is fetched, the code that fetches it, and the code that applies it. Vectors of a channel are not among what is
@@ -130,7 +139,7 @@ impl Epilogue<'_> {
     fn parts(&self) -> (String, String, String) {
         let (mut fields, mut fetches, mut stages) = (String::new(), String::new(), String::new());
         if self.gate.is_none() {
-            stages += &self.add_bias("v", "column");
+            stages += &self.scale_and_add_bias("v", "column");
         }
         let mut at = 0;
         for (stage, own) in Stage::split(self.stages, self.operands) {
@@ -154,7 +163,7 @@ impl Epilogue<'_> {
                     let shared = own.first().is_none_or(|ty| ty.elements() == channels);
                     let place =
                         if shared { "column" } else { "row / int(e.rows_per_image) * e.columns + column" };
-                    add_vector("v", dtype, &format!("e.operand[{at}]"), place)
+                    with_vector("v", "+=", dtype, &format!("e.operand[{at}]"), place)
                 }
                 Stage::Add => each(&format!("v[i] += {};", operand())),
                 Stage::Mul => each(&format!("v[i] *= {};", operand())),
@@ -174,12 +183,12 @@ impl Epilogue<'_> {
     }
 }
 
-/// Adds neighbours of a vector.
-fn add_vector(to: &str, dtype: DType, from: &str, place: &str) -> String {
+/// Adds neighbours of a vector, or multiplies by them.
+fn with_vector(to: &str, assign: &str, dtype: DType, from: &str, place: &str) -> String {
     let ty = type_name(dtype);
     block(&format!(
         "float other[N];\nload(other, static_cast<const {ty} *>({from}) + {place});\n{}",
-        each(&format!("{to}[i] += other[i];"))
+        each(&format!("{to}[i] {assign} other[i];"))
     ))
 }
 
@@ -232,6 +241,7 @@ mod tests {
             Stage::Mul,
         ];
         let epilogue = Epilogue {
+            scaled: true,
             bias: Some(DType::F16),
             gate: None,
             stages: &stages,
@@ -241,6 +251,7 @@ mod tests {
         let code = epilogue.code();
         for part in [
             "EpilogueOperands<4>",
+            "static_cast<const f32 *>(e.scale) + column);\n#pragma unroll\nfor (int i = 0; i < N; i++) v[i] *= other[i];",
             "Pack<f16, N> operand1;",
             "static_cast<const f32 *>(e.operand[0]) + row / int(e.rows_per_image) * e.columns + column",
             "v[i] = silu(v[i]);",
@@ -254,11 +265,13 @@ mod tests {
             assert!(code.contains(part), "{part} in\n{code}");
         }
         assert!(!code.contains("finish_gated"));
-        let argument =
-            epilogue.argument(Some(DevicePointer::new(256)), &[512, 768, 1024, 1280].map(DevicePointer::new));
+        let argument = epilogue.argument(
+            [2048, 256].map(|at| Some(DevicePointer::new(at))),
+            &[512, 768, 1024, 1280].map(DevicePointer::new),
+        );
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
         let words: Vec<u64> = argument.bytes().chunks(8).map(word).collect();
-        assert_eq!(words, [256, 8, 12, 512, 768, 1024, 1280]);
+        assert_eq!(words, [256, 2048, 8, 12, 512, 768, 1024, 1280]);
     }
 
     #[test]
@@ -266,6 +279,7 @@ mod tests {
         let result = ty(DType::F32, &[4, 8]);
         let shared = ty(DType::F32, &[8]);
         let epilogue = Epilogue {
+            scaled: false,
             bias: None,
             gate: Some(Activation::Gelu),
             stages: &[Stage::AddChannels],

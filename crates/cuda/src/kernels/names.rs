@@ -8,6 +8,7 @@ pub(crate) fn type_name(dtype: DType) -> &'static str {
         DType::F32 => "f32",
         DType::F16 => "f16",
         DType::BF16 => "bf16",
+        DType::F8E4M3 => "e4m3",
         DType::U8 => "u8",
         DType::I32 => "i32",
     }
@@ -35,7 +36,7 @@ mod tests {
     #[test]
     fn the_headers_have_every_name() {
         let numbers = include_str!("common/numbers.cuh");
-        for dtype in [DType::F32, DType::F16, DType::BF16, DType::U8, DType::I32] {
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::U8, DType::I32] {
             let name = type_name(dtype);
             let known = [format!(" {name};\n"), format!("struct {name} {{")];
             assert!(known.iter().any(|text| numbers.contains(text)), "{name}");

@@ -1,5 +1,7 @@
 //! Tensors as TMA sees them.
 
+use kinora_graph::DType;
+
 use super::DevicePointer;
 
 /// What TMA, the tensor memory accelerator, has to know about a tensor: see `cuTensorMapEncodeTiled`. The innermost axis
@@ -8,8 +10,8 @@ use super::DevicePointer;
 pub struct TensorMap {
     /// The first element.
     pub address: DevicePointer,
-    /// Whether elements are bf16 rather than f16.
-    pub bf16: bool,
+    /// The type of its elements.
+    pub dtype: DType,
     /// How many axes there are, up to [`TENSOR_MAP_AXES`](super::limits::TENSOR_MAP_AXES).
     pub rank: usize,
     /// Their extents.

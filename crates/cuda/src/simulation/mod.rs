@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use kinora_graph::TensorType;
+use kinora_graph::{DType, TensorType};
 use kinora_ptx::{
     Argument as Simulated, ChipSpec, LaunchConfig, MapElement, Module, Report, RoundingLatitude, Simulator,
     Swizzle, TensorMap as SimulatedMap, TensorMapKind,
@@ -261,7 +261,13 @@ fn config(launch: &Launch) -> LaunchConfig {
 fn tensor_map(map: &TensorMap) -> SimulatedMap {
     SimulatedMap {
         address: map.address.address(),
-        element: if map.bf16 { MapElement::Bf16 } else { MapElement::F16 },
+        element: match map.dtype {
+            DType::F32 => MapElement::F32,
+            DType::F16 => MapElement::F16,
+            DType::BF16 => MapElement::Bf16,
+            DType::F8E4M3 | DType::U8 => MapElement::U8,
+            DType::I32 => MapElement::I32,
+        },
         rank: map.rank,
         extents: map.extents,
         strides: map.strides,

@@ -2,7 +2,7 @@
 
 use crate::{DType, Shape, TensorType};
 
-use super::OpError;
+use super::{Norm, OpError};
 
 pub(crate) fn count(inputs: &[&TensorType], expected: usize) -> Result<(), OpError> {
     if inputs.len() == expected {
@@ -16,6 +16,29 @@ pub(crate) fn float(operand: &'static str, ty: &TensorType) -> Result<(), OpErro
         return Ok(());
     }
     Err(OpError::DType { operand, expected: "a float type", got: ty.dtype })
+}
+
+/// The first operands of a convolution or a linear op: both of e4m3, or of other floats. A quantised product gives a float or
+/// e4m3.
+pub(crate) fn operands_of_product(
+    x: &TensorType,
+    weight: &TensorType,
+    quantised: Option<DType>,
+    prologue: Option<&Norm>,
+) -> Result<(), OpError> {
+    let Some(result) = quantised else {
+        float("x", x)?;
+        return float("weight", weight);
+    };
+    dtype("x", x, DType::F8E4M3, "e4m3")?;
+    dtype("weight", weight, DType::F8E4M3, "e4m3")?;
+    if !result.is_float() && result != DType::F8E4M3 {
+        return Err(OpError::Attribute(format!("a product cannot have a result of {result}")));
+    }
+    match prologue {
+        Some(_) => Err(OpError::Attribute("a quantised product has no prologue".to_owned())),
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn dtype(

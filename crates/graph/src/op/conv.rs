@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Norm, OpError, Stage, TensorType, check};
-use crate::shape::saturating_product;
+use crate::{DType, shape::saturating_product};
 
 /// A convolution over frames, height and width, channels last.
 ///
 /// A 2-D convolution has a frame window of 1; a temporal one has a spatial window of 1×1. Arrays are
 /// `[frames, height, width]`.
 ///
-/// Operands: `x [batch·frames, H, W, I]`, `weight [O, KT, KH, KW, I / groups]`, `bias [O]` if [`bias`](Conv::bias) is
-/// set, those of the prologue norm, those of the epilogue. Result: `[batch·frames', H', W', O]`.
+/// Operands: `x [batch·frames, H, W, I]`, `weight [O, KT, KH, KW, I / groups]`, `scale f32 [O]` if
+/// [`quantised`](Conv::quantised), `bias [O]` if [`bias`](Conv::bias) is set, those of the prologue norm, those of the epilogue. Result: `[batch·frames', H', W', O]`.
 ///
 /// # Sub-pixel convolutions
 /// With [`subpixel`](Conv::subpixel), every window gives a square of 2×2 pixels of the result, `[batch·frames, 2·H, 2·W, O]`. The weight
@@ -41,7 +41,11 @@ pub struct Conv {
     /// Whether every window gives a square of 2×2 pixels.
     #[serde(default)]
     pub subpixel: bool,
-    /// Whether a bias operand follows the weight.
+    /// Whether the operands are e4m3, and the type of the result if they are: sums are multiplied by `scale` before anything
+    /// else. Such a convolution has no prologue.
+    #[serde(default)]
+    pub quantised: Option<DType>,
+    /// Whether a bias operand follows.
     #[serde(default)]
     pub bias: bool,
     /// A normalisation of the input, fused in.
@@ -63,6 +67,7 @@ impl Conv {
             groups: 1,
             frames: 1,
             subpixel: false,
+            quantised: None,
             bias: false,
             prologue: None,
             epilogue: Vec::new(),
@@ -98,15 +103,19 @@ impl Conv {
 
     /// The operands by role.
     pub fn operands<'a, T>(&self, inputs: &'a [T]) -> LinearOperands<'a, T> {
-        LinearOperands::split(inputs, self.bias, self.prologue.as_ref())
+        LinearOperands::split(inputs, self.quantised, self.bias, self.prologue.as_ref())
+    }
+
+    /// The number of the epilogue's first operand.
+    pub fn first_of_epilogue(&self) -> usize {
+        operands_before_epilogue(self.quantised, self.bias, self.prologue.as_ref())
     }
 
     pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
-        LinearOperands::<TensorType>::check_count(inputs, self.bias, self.prologue.as_ref(), &self.epilogue)?;
+        LinearOperands::<TensorType>::check_count(inputs, self.first_of_epilogue(), &self.epilogue)?;
         let args = self.operands(inputs);
         let (x, weight) = (*args.x, *args.weight);
-        check::float("x", x)?;
-        check::float("weight", weight)?;
+        check::operands_of_product(x, weight, self.quantised, self.prologue.as_ref())?;
         check::rank("x", x, 4, "4 (images, height, width, channels)")?;
         check::rank("weight", weight, 5, "5 (out, frames, height, width, in / groups)")?;
         let [images, height, width, channels] = [x.shape[0], x.shape[1], x.shape[2], x.shape[3]];
@@ -147,7 +156,8 @@ impl Conv {
         // With one pixel of padding on each side there is one window more than there are pixels, but each pixel of a square has
         // as many windows as these.
         let [height, width] = if self.subpixel { doubled([height - 1, width - 1])? } else { [height, width] };
-        let output = TensorType::new(x.dtype, [images.ok_or_else(too_many)?, height, width, out]);
+        let dtype = self.quantised.unwrap_or(x.dtype);
+        let output = TensorType::new(dtype, [images.ok_or_else(too_many)?, height, width, out]);
         args.check(self.prologue.as_ref(), &self.epilogue, out, &output)?;
         Ok(vec![output])
     }
@@ -179,6 +189,16 @@ fn doubled([height, width]: [usize; 2]) -> Result<[usize; 2], OpError> {
     }
 }
 
+/// How many operands a convolution or a linear op has before those of its epilogue.
+pub(super) fn operands_before_epilogue(
+    quantised: Option<DType>,
+    bias: bool,
+    prologue: Option<&Norm>,
+) -> usize {
+    let norm = prologue.map_or(0, |norm| norm.affine.operands());
+    2 + usize::from(quantised.is_some()) + usize::from(bias) + norm
+}
+
 /// The operands of a convolution or a linear op, by role.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearOperands<'a, T> {
@@ -186,6 +206,8 @@ pub struct LinearOperands<'a, T> {
     pub x: &'a T,
     /// The weight.
     pub weight: &'a T,
+    /// What the sums of a quantised product are multiplied by.
+    pub scale: Option<&'a T>,
     /// The bias.
     pub bias: Option<&'a T>,
     /// The learned operands of the prologue norm.
@@ -196,23 +218,28 @@ pub struct LinearOperands<'a, T> {
 
 impl<'a, T> LinearOperands<'a, T> {
     /// Splits inputs whose count has been checked, as those of every node in a graph have.
-    pub(crate) fn split(inputs: &'a [T], bias: bool, prologue: Option<&Norm>) -> Self {
-        let (bias, rest) = match inputs[2..].split_first() {
-            Some((first, rest)) if bias => (Some(first), rest),
-            _ => (None, &inputs[2..]),
+    pub(crate) fn split(
+        inputs: &'a [T],
+        quantised: Option<DType>,
+        bias: bool,
+        prologue: Option<&Norm>,
+    ) -> Self {
+        let taken = |given: bool, inputs: &'a [T]| match inputs.split_first() {
+            Some((first, rest)) if given => (Some(first), rest),
+            _ => (None, inputs),
         };
+        let (scale, rest) = taken(quantised.is_some(), &inputs[2..]);
+        let (bias, rest) = taken(bias, rest);
         let (prologue, epilogue) = rest.split_at(prologue.map_or(0, |n| n.affine.operands()));
-        LinearOperands { x: &inputs[0], weight: &inputs[1], bias, prologue, epilogue }
+        LinearOperands { x: &inputs[0], weight: &inputs[1], scale, bias, prologue, epilogue }
     }
 
     pub(crate) fn check_count(
         inputs: &[&TensorType],
-        bias: bool,
-        prologue: Option<&Norm>,
+        before_epilogue: usize,
         epilogue: &[Stage],
     ) -> Result<(), OpError> {
-        let norm = prologue.map_or(0, |n| n.affine.operands());
-        check::count(inputs, 2 + usize::from(bias) + norm + Stage::operand_count(epilogue))
+        check::count(inputs, before_epilogue + Stage::operand_count(epilogue))
     }
 }
 
@@ -225,11 +252,18 @@ impl LinearOperands<'_, &TensorType> {
         out: usize,
         output: &TensorType,
     ) -> Result<(), OpError> {
+        if let Some(scale) = self.scale {
+            check::dtype("scale", scale, DType::F32, "f32")?;
+            check::shape("scale", scale, &[out])?;
+        }
         if let Some(bias) = self.bias {
             check::float("bias", bias)?;
             check::shape("bias", bias, &[out])?;
         }
         if let Some(norm) = prologue {
+            if norm.quantise.is_some() {
+                return Err(OpError::Attribute("a prologue does not give e4m3".to_owned()));
+            }
             norm.check(self.x, self.prologue)?;
         }
         Stage::check_all(epilogue, self.epilogue, output)

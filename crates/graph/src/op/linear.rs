@@ -2,15 +2,22 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Activation, LinearOperands, Norm, OpError, Stage, TensorType, check};
+use super::{
+    Activation, LinearOperands, Norm, OpError, Stage, TensorType, check, conv::operands_before_epilogue,
+};
+use crate::DType;
 
 /// A learned matrix product over the channels.
 ///
-/// Operands: `x [.., I]`, `weight [O, I]`, `bias [O]` if [`bias`](Linear::bias) is set, those of the prologue norm,
-/// those of the epilogue. Result: `[.., O]`, or `[.., O/2]` if gated.
+/// Operands: `x [.., I]`, `weight [O, I]`, `scale f32 [O]` if [`quantised`](Linear::quantised), `bias [O]` if
+/// [`bias`](Linear::bias) is set, those of the prologue norm, those of the epilogue. Result: `[.., O]`, or `[.., O/2]` if gated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linear {
+    /// Whether the operands are e4m3, and the type of the result if they are: sums are multiplied by `scale` before anything
+    /// else. Such a product has no prologue.
+    #[serde(default)]
+    pub quantised: Option<DType>,
     /// Whether a bias operand follows the weight.
     #[serde(default)]
     pub bias: bool,
@@ -29,15 +36,19 @@ pub struct Linear {
 impl Linear {
     /// The operands by role.
     pub fn operands<'a, T>(&self, inputs: &'a [T]) -> LinearOperands<'a, T> {
-        LinearOperands::split(inputs, self.bias, self.prologue.as_ref())
+        LinearOperands::split(inputs, self.quantised, self.bias, self.prologue.as_ref())
+    }
+
+    /// The number of the epilogue's first operand.
+    pub fn first_of_epilogue(&self) -> usize {
+        operands_before_epilogue(self.quantised, self.bias, self.prologue.as_ref())
     }
 
     pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
-        LinearOperands::<TensorType>::check_count(inputs, self.bias, self.prologue.as_ref(), &self.epilogue)?;
+        LinearOperands::<TensorType>::check_count(inputs, self.first_of_epilogue(), &self.epilogue)?;
         let args = self.operands(inputs);
         let (x, weight) = (*args.x, *args.weight);
-        check::float("x", x)?;
-        check::float("weight", weight)?;
+        check::operands_of_product(x, weight, self.quantised, self.prologue.as_ref())?;
         check::min_rank("x", x, 1, "at least 1")?;
         check::rank("weight", weight, 2, "2 (out, in)")?;
         let [out, expected] = [weight.shape[0], weight.shape[1]];
@@ -50,7 +61,7 @@ impl Linear {
         } else {
             out
         };
-        let output = TensorType::new(x.dtype, x.shape.with_channels(columns));
+        let output = TensorType::new(self.quantised.unwrap_or(x.dtype), x.shape.with_channels(columns));
         args.check(self.prologue.as_ref(), &self.epilogue, out, &output)?;
         Ok(vec![output])
     }

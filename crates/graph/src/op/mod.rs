@@ -14,6 +14,7 @@ mod fused;
 mod linear;
 mod norm;
 mod pointwise;
+mod quantise;
 mod resample;
 mod sampler;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use fused::{Stage, is_channel_operand};
 pub use linear::{Linear, MatMul};
 pub use norm::{Affine, BatchNorm, Norm, NormKind};
 pub use pointwise::{Gate, Scale, TemporalBlend};
+pub use quantise::Quantise;
 pub use resample::{Interpolation, Mean, Pool, PoolKind, Resample, Upsample};
 pub use sampler::{Prediction, STEP_COLUMNS, SamplerOperands, SamplerStep, StepCoefficients};
 
@@ -83,8 +85,10 @@ pub enum Op {
     TimestepEmbedding(TimestepEmbedding),
     /// Rows of a table, operands `table`, `ids`.
     Embedding,
-    /// Another element type; float to integer rounds half to even and saturates.
+    /// Another element type; float to integer or e4m3 rounds half to even and saturates.
     Cast(DType),
+    /// Numbers in e4m3.
+    Quantise(Quantise),
     /// Another shape for the same memory.
     Reshape(Reshape),
     /// One step of a diffusion sampler.
@@ -124,6 +128,7 @@ impl Op {
                 check::count(inputs, 1)?;
                 Ok(vec![TensorType::new(*dtype, inputs[0].shape.clone())])
             }
+            Op::Quantise(op) => op.infer(inputs),
             Op::Reshape(op) => op.infer(inputs),
             Op::SamplerStep(op) => op.infer(inputs),
             Op::TemporalBlend(op) => op.infer(inputs),

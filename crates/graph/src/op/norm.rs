@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Activation, OpError, TensorType, check};
+use crate::DType;
 
 /// Which elements share a mean and a variance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -60,6 +61,9 @@ pub struct Norm {
     /// Applied to the normalised value.
     #[serde(default)]
     pub activation: Option<Activation>,
+    /// Makes the result e4m3: what its elements are multiplied by before they are rounded.
+    #[serde(default)]
+    pub quantise: Option<f32>,
 }
 
 impl Norm {
@@ -68,6 +72,9 @@ impl Norm {
         check::float("x", x)?;
         check::min_rank("x", x, 1, "at least 1")?;
         check::finite_positive("epsilon", self.epsilon)?;
+        if let Some(factor) = self.quantise {
+            check::finite_positive("factor", factor)?;
+        }
         let channels = x.shape.channels();
         for (operand, name) in affine.iter().zip(["scale", "shift"]) {
             check::float(name, operand)?;
@@ -84,7 +91,9 @@ impl Norm {
     pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
         check::count(inputs, 1 + self.affine.operands())?;
         self.check(inputs[0], &inputs[1..])?;
-        Ok(vec![inputs[0].clone()])
+        let x = inputs[0];
+        let dtype = if self.quantise.is_some() { DType::F8E4M3 } else { x.dtype };
+        Ok(vec![TensorType::new(dtype, x.shape.clone())])
     }
 }
 

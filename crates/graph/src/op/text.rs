@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::{Affine, Attention, Conv, Linear, Mask, Norm, NormKind, Op, SamplerStep, SequenceAxis, Stage};
+use super::{
+    Affine, Attention, Conv, Linear, Mask, Norm, NormKind, Op, Quantise, SamplerStep, SequenceAxis, Stage,
+};
+use crate::DType;
 
 impl Op {
     /// The kind of op in a word, without its settings: `conv`, `attention`, `group_norm` …
@@ -39,6 +42,7 @@ impl Op {
             Op::TimestepEmbedding(_) => "timestep_embedding",
             Op::Embedding => "embedding",
             Op::Cast(_) => "cast",
+            Op::Quantise(_) => "quantise",
             Op::Reshape(_) => "reshape",
             Op::SamplerStep(_) => "sampler_step",
             Op::TemporalBlend(_) => "temporal_blend",
@@ -89,6 +93,8 @@ impl fmt::Display for Op {
             Op::TimestepEmbedding(op) => write!(f, "timestep_embedding {}", op.width),
             Op::Embedding => write!(f, "embedding"),
             Op::Cast(dtype) => write!(f, "cast {dtype}"),
+            Op::Quantise(Quantise::Tensor { factor }) => write!(f, "quantise ×{factor}"),
+            Op::Quantise(Quantise::Filters { .. }) => write!(f, "quantise filters"),
             Op::Reshape(op) => write!(f, "reshape {}", op.shape),
             Op::SamplerStep(op) => op.fmt(f),
             Op::TemporalBlend(op) => match op.threshold {
@@ -126,6 +132,7 @@ impl fmt::Display for Conv {
         if self.frames != 1 {
             write!(f, " frames {}", self.frames)?;
         }
+        write_quantised(f, self.quantised)?;
         write_epilogue(f, self.bias, &self.epilogue)
     }
 }
@@ -139,8 +146,13 @@ impl fmt::Display for Linear {
         if let Some(gate) = self.gate {
             write!(f, " gated by {}", gate.name())?;
         }
+        write_quantised(f, self.quantised)?;
         write_epilogue(f, self.bias, &self.epilogue)
     }
+}
+
+fn write_quantised(f: &mut fmt::Formatter<'_>, quantised: Option<DType>) -> fmt::Result {
+    quantised.map_or(Ok(()), |result| write!(f, " e4m3 to {result}"))
 }
 
 fn write_epilogue(f: &mut fmt::Formatter<'_>, bias: bool, stages: &[Stage]) -> fmt::Result {
@@ -171,10 +183,10 @@ impl fmt::Display for Norm {
         if self.affine == Affine::None {
             write!(f, " plain")?;
         }
-        match self.activation {
-            Some(activation) => write!(f, " {}", activation.name()),
-            None => Ok(()),
+        if let Some(activation) = self.activation {
+            write!(f, " {}", activation.name())?;
         }
+        self.quantise.map_or(Ok(()), |factor| write!(f, " to e4m3 ×{factor}"))
     }
 }
 

@@ -171,8 +171,8 @@ fn with_stage(
 /// Whether a summand can be the bias: one vector, known at load, for an op that has none and does nothing after it.
 fn takes_bias(editor: &Editor, host: &Host, summand: ValueId) -> bool {
     let nothing_after = match &host.op {
-        Op::Conv(op) => !op.bias && op.epilogue.is_empty(),
-        Op::Linear(op) => !op.bias && op.gate.is_none() && op.epilogue.is_empty(),
+        Op::Conv(op) => op.quantised.is_none() && !op.bias && op.epilogue.is_empty(),
+        Op::Linear(op) => op.quantised.is_none() && !op.bias && op.gate.is_none() && op.epilogue.is_empty(),
         _ => false,
     };
     let shape = &editor.ty(summand).shape;

@@ -11,6 +11,7 @@ pub(super) struct LinearParts {
     pub(super) op: Op,
     pub(super) x: ValueId,
     pub(super) weight: ValueId,
+    pub(super) scale: Option<ValueId>,
     pub(super) bias: Option<ValueId>,
     pub(super) prologue: Vec<ValueId>,
     pub(super) epilogue: Vec<ValueId>,
@@ -30,6 +31,7 @@ impl LinearParts {
             op: node.op.clone(),
             x: *operands.x,
             weight: *operands.weight,
+            scale: operands.scale.copied(),
             bias: operands.bias.copied(),
             prologue: operands.prologue.to_vec(),
             epilogue: operands.epilogue.to_vec(),
@@ -39,6 +41,7 @@ impl LinearParts {
     /// The operands in the op's order.
     pub(super) fn inputs(&self) -> Vec<ValueId> {
         let mut inputs = vec![self.x, self.weight];
+        inputs.extend(self.scale);
         inputs.extend(self.bias);
         inputs.extend(&self.prologue);
         inputs.extend(&self.epilogue);
@@ -75,10 +78,10 @@ impl LinearParts {
     }
 
     /// Whether the result is the weight times the (normalised) input plus the bias, with nothing after that: scaling
-    /// weight and bias then scales the result.
+    /// weight and bias then scales the result. A quantised weight cannot be changed.
     pub(super) fn ends_in_bias(&self) -> bool {
         let gated = matches!(&self.op, Op::Linear(op) if op.gate.is_some());
-        !gated && self.op.epilogue().is_some_and(<[_]>::is_empty)
+        !gated && self.scale.is_none() && self.op.epilogue().is_some_and(<[_]>::is_empty)
     }
 
     /// Whether weight and bias are known when the model is loaded, so that a changed one is computed once.

@@ -18,7 +18,8 @@
 //!    epilogue; [`NormActivation`] before [`NormPrologue`], because a prologue takes the activation along. [`SamplerBlend`]
 //!    touches ops that no other one does.
 //!
-//! One pass may give another something to do, so that [`optimise`] repeats the list until nothing changes.
+//! One pass may give another something to do, so that [`optimise`] repeats the list until nothing changes. [`Quantisation`] comes
+//! after that, for graphs that ask for it: no other pass knows products of e4m3.
 
 mod batch_norm_folding;
 mod blend_folding;
@@ -33,6 +34,7 @@ mod lookup_sinking;
 mod norm_activation;
 mod norm_prologue;
 mod qkv_merge;
+mod quantisation;
 mod sampler_blend;
 mod single_key_attention;
 #[cfg(test)]
@@ -51,6 +53,7 @@ pub use lookup_sinking::LookupSinking;
 pub use norm_activation::NormActivation;
 pub use norm_prologue::NormPrologue;
 pub use qkv_merge::QkvMerge;
+pub use quantisation::Quantisation;
 pub use sampler_blend::SamplerBlend;
 pub use single_key_attention::SingleKeyAttention;
 pub use upsample_folding::UpsampleFolding;
@@ -154,6 +157,12 @@ pub fn optimise_traced(
         if !changed {
             break;
         }
+    }
+    Quantisation.rewrite(&mut editor, target)?;
+    if editor.settle()? {
+        let (nodes_before, nodes_after) = (nodes, running_nodes(&editor));
+        let round = effects.last().map_or(1, |last: &PassEffect| last.round + 1);
+        effects.push(PassEffect { pass: Quantisation.name(), round, nodes_before, nodes_after });
     }
     Ok((editor.finish()?, effects))
 }

@@ -20,6 +20,10 @@ impl Pass for NormPrologue {
     }
 
     fn rewrite(&self, editor: &mut Editor, target: &dyn Target) -> Result<(), GraphError> {
+        if editor.graph().calibration().is_some() {
+            // A norm before products in 8 bits writes them.
+            return Ok(());
+        }
         for id in editor.node_ids() {
             if let Some((op, operands)) = with_prologue(editor, target, id) {
                 let inputs = View::materialise(editor, &operands)?;

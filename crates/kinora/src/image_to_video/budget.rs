@@ -102,7 +102,7 @@ impl Request<'_> {
                 alternatives.extend(chunked(half));
                 half
             }
-            Precision::F16 | Precision::BF16 => same,
+            Precision::F16 | Precision::BF16 | Precision::Fp8 => same,
         };
         let one_by_one = Suggestion { decode_chunk: Some(1), ..half };
         let shorter = |frames| Suggestion { frames: Some(frames), ..one_by_one };

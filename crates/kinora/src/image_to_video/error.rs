@@ -10,7 +10,7 @@ use kinora_models::{
 use kinora_runtime::RunError;
 
 use super::{Precision, Stage, Suggestion};
-use crate::{device::OpenDeviceError, memory::MemoryLimit, quantity::bytes};
+use crate::{device::OpenDeviceError, memory::MemoryLimit, quantisation::QuantisationError, quantity::bytes};
 
 /// Why a clip could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +115,9 @@ pub enum GenerateError {
         /// What is wrong.
         source: Box<RunError>,
     },
+    /// Products in 8 bits.
+    #[error(transparent)]
+    Quantisation(#[from] QuantisationError),
     /// The device that was asked for cannot be used.
     #[error(transparent)]
     Device(#[from] OpenDeviceError),
@@ -256,7 +259,7 @@ fn and_more(count: usize) -> String {
 
 fn finite_advice(precision: Precision) -> &'static str {
     match precision {
-        Precision::F16 => "try bf16 or f32, which hold larger numbers",
+        Precision::F16 | Precision::Fp8 => "try bf16 or f32, which hold larger numbers",
         Precision::BF16 => "try f32, which is more exact",
         Precision::F32 => "the weights or the settings are too large",
     }

@@ -55,7 +55,7 @@ use kinora_models::{
     image::RgbImage,
     weights::{Variant, Weights, WeightsError},
 };
-use kinora_profile::Machine;
+use kinora_profile::{Machine, Profiler};
 use kinora_runtime::Backend;
 
 pub use budget::Suggestion;
@@ -84,6 +84,7 @@ pub use settings::{Settings, random_seed};
 use crate::{
     device::{OpenDeviceError, start_threads},
     memory::MemoryLimit,
+    quantisation::{Calibrating, Quantising},
 };
 use denoise::Conditions;
 pub(crate) use noise::Noise;
@@ -100,6 +101,8 @@ pub struct ImageToVideo {
     precision: Precision,
     limit: Option<MemoryLimit>,
     backend: Arc<dyn Backend>,
+    /// The same backend, if products are done in 8 bits.
+    quantising: Option<Arc<Quantising>>,
     configs: Configs,
     image_encoder: Weights,
     vae: Weights,
@@ -143,17 +146,24 @@ impl ImageToVideo {
         start_threads()?;
         let precision = options.precision.unwrap_or_else(|| Precision::of(backend.default_dtype()));
         let variant = Variant::For(precision.dtype());
+        let unet = model.weights("unet", &variant)?;
+        let quantising = match precision {
+            Precision::Fp8 => Some(Arc::new(Quantising::new(backend.clone(), &model, &unet)?)),
+            _ => None,
+        };
+        let backend = quantising.clone().map_or(backend, |quantising| quantising);
         Ok(ImageToVideo {
             configs,
             image_encoder: model.weights("image_encoder", &variant)?,
             vae: model.weights("vae", &variant)?,
-            unet: model.weights("unet", &variant)?,
+            unet,
             model,
             // Asked when the weights are mapped, which counts where addresses are limited.
             limit: options.memory_budget.limit(&*backend).map_err(OpenDeviceError::from)?,
             options,
             precision,
             backend,
+            quantising,
             plans: Mutex::default(),
         })
     }
@@ -259,6 +269,10 @@ impl ImageToVideo {
         settings: &Settings,
         observe: &mut Observe<'_>,
     ) -> Result<Clip, GenerateError> {
+        if let Some(quantising) = self.quantising.as_deref().filter(|quantising| !quantising.is_calibrated())
+        {
+            self.calibrate(quantising, photo, settings, observe)?;
+        }
         let profiler = &self.options.profiler;
         let _clip = profiler.span("clip");
         let mut stopwatch = Stopwatch::start(profiler);
@@ -284,6 +298,30 @@ impl ImageToVideo {
             *self.kept() = Some(plans);
         }
         clip
+    }
+
+    /// Measures the activations of the denoising network by a clip in f16.
+    fn calibrate(
+        &self,
+        quantising: &Quantising,
+        photo: &RgbImage,
+        settings: &Settings,
+        observe: &mut Observe<'_>,
+    ) -> Result<(), GenerateError> {
+        let backend = Arc::new(Calibrating::new(quantising.inner()));
+        let options = LoadOptions {
+            precision: Some(Precision::F16),
+            keep_loaded: false,
+            profiler: Profiler::default(),
+            ..self.options.clone()
+        };
+        let f16 = ImageToVideo::on(backend.clone(), self.model.clone(), options)?;
+        // Every step is a whole one.
+        f16.make(photo, &settings.clone().cache(1), observe)?;
+        quantising.calibrate(backend.found());
+        // What was planned until now multiplies in f16.
+        *self.kept() = None;
+        Ok(())
     }
 
     fn request<'a>(&'a self, settings: &'a Settings, photo: [usize; 2]) -> Request<'a> {

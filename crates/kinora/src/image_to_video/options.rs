@@ -90,7 +90,7 @@ impl From<usize> for MemoryBudget {
     }
 }
 
-/// How weights and activations are stored. Arithmetic is f32 in all of them.
+/// How weights and activations are stored. Arithmetic is f32 in all of them, but for the products of fp8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
@@ -101,11 +101,14 @@ pub enum Precision {
     F16,
     /// The upper half of an f32: half the memory, and the range of f32.
     BF16,
+    /// f16, but that the denoising network multiplies in 8 bits (e4m3) what its first clip has measured: see
+    /// [`quantisation`](crate::quantisation).
+    Fp8,
 }
 
 impl Precision {
     /// All of them.
-    pub const ALL: [Precision; 3] = [Precision::F32, Precision::F16, Precision::BF16];
+    pub const ALL: [Precision; 4] = [Precision::F32, Precision::F16, Precision::BF16, Precision::Fp8];
 
     /// The one that suits a device if none is asked for: f16 on a GPU, f32 on the CPU.
     ///
@@ -120,11 +123,11 @@ impl Precision {
         Self::ALL.into_iter().find(|precision| precision.dtype() == dtype).unwrap_or_default()
     }
 
-    /// The element type.
+    /// The element type of what is stored between layers.
     pub fn dtype(self) -> DType {
         match self {
             Precision::F32 => DType::F32,
-            Precision::F16 => DType::F16,
+            Precision::F16 | Precision::Fp8 => DType::F16,
             Precision::BF16 => DType::BF16,
         }
     }
@@ -135,12 +138,13 @@ impl Precision {
         stored.is_ok_and(|stored| stored.first_non_finite().is_none())
     }
 
-    /// The name: `f32`, `f16` or `bf16`.
+    /// The name: `f32`, `f16`, `bf16` or `fp8`.
     pub fn name(self) -> &'static str {
         match self {
             Precision::F32 => "f32",
             Precision::F16 => "f16",
             Precision::BF16 => "bf16",
+            Precision::Fp8 => "fp8",
         }
     }
 }
@@ -159,7 +163,7 @@ impl FromStr for Precision {
         Self::ALL.into_iter().find(named).ok_or_else(|| GenerateError::Setting {
             setting: "precision",
             value: text.to_owned(),
-            rule: "it must be f32, f16 or bf16".to_owned(),
+            rule: "it must be f32, f16, bf16 or fp8".to_owned(),
         })
     }
 }

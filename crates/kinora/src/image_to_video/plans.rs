@@ -214,7 +214,7 @@ impl Request<'_> {
     /// The precision that the photo is encoded in: f32 if f16 would overflow, as in diffusers.
     pub fn vae_encoder_dtype(&self) -> DType {
         match self.precision {
-            Precision::F16 if self.configs.vae.force_upcast => DType::F32,
+            Precision::F16 | Precision::Fp8 if self.configs.vae.force_upcast => DType::F32,
             precision => precision.dtype(),
         }
     }

@@ -183,7 +183,7 @@ impl Weights {
             DType::F32 => Float::F32,
             DType::F16 => Float::F16,
             DType::BF16 => Float::BF16,
-            DType::U8 | DType::I32 => {
+            DType::F8E4M3 | DType::U8 | DType::I32 => {
                 return Err(WeightsError::Asked { part: part(), tensor: tensor(), ty: ty.clone() });
             }
         };

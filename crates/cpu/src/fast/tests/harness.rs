@@ -81,6 +81,7 @@ fn tolerance(dtype: DType) -> f32 {
         DType::F32 => 1e-5,
         DType::F16 => 2e-3,
         DType::BF16 => 1.6e-2,
+        DType::F8E4M3 => 0.125,
         DType::U8 | DType::I32 => 0.0,
     }
 }

@@ -8,10 +8,7 @@ use crate::{
     kernels::{Implementation, Kernel, Launch, Places, Source, TensorMap, names::type_name},
     launch::arguments,
 };
-use kinora_graph::{
-    DType,
-    op::{Mask, SequenceAxis},
-};
+use kinora_graph::op::{Mask, SequenceAxis};
 
 const SOURCE: Source = Source { path: "attention/hopper.cu", text: include_str!("hopper.cu") };
 
@@ -105,7 +102,7 @@ pub(super) fn tensor_map(problem: &Problem, places: &Places, operand: usize, row
     let row = shape[2] * element;
     TensorMap {
         address: problem.address(places, operand),
-        bf16: problem.dtype(operand) == DType::BF16,
+        dtype: problem.dtype(operand),
         rank: 4,
         extents: [head_dim as u64, heads as u64, shape[1] as u64, shape[0] as u64, 1],
         strides: [(head_dim * element) as u64, row as u64, (shape[1] * row) as u64, 0],

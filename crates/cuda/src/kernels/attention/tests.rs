@@ -374,7 +374,7 @@ fn the_heads_are_an_axis_of_hoppers_maps() {
     let map = |address, extents, batch, rows| {
         Argument::TensorMap(TensorMap {
             address,
-            bf16: true,
+            dtype: DType::BF16,
             rank: 4,
             extents,
             strides: [80, 480, batch, 0],

@@ -1,4 +1,5 @@
-// The learned part of a normalisation, and the activation after it. SCALED and SHIFTED say which parts exist.
+// The learned part of a normalisation, and what comes after the activation. SCALED and SHIFTED say which parts exist, QUANTISED
+// whether the result is e4m3.
 #pragma once
 #include "activations.cuh"
 #include "numbers.cuh"
@@ -19,3 +20,6 @@ __device__ __forceinline__ void load_affine(float (&scale)[N], float (&shift)[N]
     if (SCALED) load(scale, reinterpret_cast<const SCALE *>(affine.scale) + channel);
     if (SHIFTED) load(shift, reinterpret_cast<const SHIFT *>(affine.shift) + channel);
 }
+
+// What is stored, by the factor of a result in e4m3.
+__device__ __forceinline__ float quantised(float value, float factor) { return QUANTISED ? value * factor : value; }

@@ -21,7 +21,7 @@ struct Boxes {
     i32 kernel[3];
     i32 padding[3];
     i32 dilation[3];
-    // Steps of 64 channels of a tap.
+    // Steps of 128 bytes of a tap's channels.
     i32 chunks;
     // Columns of the result, which are those of one pixel of a square.
     i32 columns;

@@ -8,7 +8,9 @@
 template <int count>
 struct EpilogueOperands {
     const void *bias;
-    // Columns of the result: the bias of a gate lies that much further than its value's, and the vector of an image
+    // What the sums of a quantised product are multiplied by, column by column, as the bias is added.
+    const void *scale;
+    // Columns of the result: the bias and the scale of a gate lie that much further than its value's, and the vector of an image
     // that much further than that of the image before.
     i64 columns;
     // Rows of the result that belong to one image.

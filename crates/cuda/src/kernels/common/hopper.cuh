@@ -148,8 +148,8 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
 // The matrix descriptor of an operand with the 128-byte swizzle. Its atoms are 8 rows of 128 bytes, 1024 together,
 // aligned to that.
 //
-// K-major (64 elements of the depth a row; rows are rows of a, or columns of b): `stride` is the bytes from 8 rows to
-// the next 8, `leading` is not used, and a step of 16 in depth is 32 bytes further. MN-major (b transposed: a row is
+// K-major (64 elements of the depth a row, 128 of e4m3; rows are rows of a, or columns of b): `stride` is the bytes from 8
+// rows to the next 8, `leading` is not used, and a step of 16 in depth, 32 of e4m3, is 32 bytes further. MN-major (b transposed: a row is
 // one depth, 64 columns long): `stride` is the bytes from 8 depths to the next 8, `leading` those from 64 columns to
 // the next 64, and a step of 16 in depth is two atoms further.
 __device__ __forceinline__ u64 wgmma_descriptor(u32 address, u32 leading, u32 stride) {
@@ -181,7 +181,7 @@ __device__ __forceinline__ void pin_registers(u32 (&registers)[N]) {
     for (int i = 0; i < N; i++) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
-// sum = a · b, or sum += a · b if `add`, for a 64×16 and b 16×N; N is a multiple of 8 up to 256. Thread i of the
+// sum = a · b, or sum += a · b if `add`, for a 64×16 and b 16×N, or 64×32 and 32×N of e4m3; N is a multiple of 8 up to 256. Thread i of the
 // warpgroup holds of the sum rows 16 (i / 32) + i % 32 / 4 and 8 further, columns 8 j + 2 (i % 4) and the next:
 // elements 4 j, 4 j + 1 of the upper row and 4 j + 2, 4 j + 3 of the lower. `a` lies in shared memory, or in registers
 // in the layout of `mma_m16n8k16`, each warp with its 16 rows.
@@ -286,7 +286,22 @@ __device__ __forceinline__ void wgmma_mma_async(float (&sum)[N / 2], const u32 (
                          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(add)), "n"(int(transposed_b))); \
         }                                                                                                              \
     };
-#define WGMMA(...) WGMMA_TYPE(f16, __VA_ARGS__) WGMMA_TYPE(bf16, __VA_ARGS__)
+// Of e4m3: both operands in shared memory, K-major. Their depth of 32 is as many bytes as 16 of the others.
+#define WGMMA_E4M3(N, R, R1, R2, ...)                                                                                  \
+    template <>                                                                                                        \
+    struct WgmmaShape<e4m3, N> {                                                                                       \
+        template <bool transposed_b>                                                                                   \
+        static __device__ __forceinline__ void shared(float (&sum)[R], u64 a, u64 b, bool add) {                       \
+            static_assert(!transposed_b, "only 16-bit operands can be transposed");                                    \
+            asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %" #R2                                                  \
+                         ", 0;\n"                                                                                      \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3 {" SUM_NAMES_##R "}, %" #R ", %" #R1 \
+                         ", add, 1, 1;\n}\n"                                                                           \
+                         : SUM_##R                                                                                     \
+                         : "l"(a), "l"(b), "r"(int(add)));                                                             \
+        }                                                                                                              \
+    };
+#define WGMMA(...) WGMMA_TYPE(f16, __VA_ARGS__) WGMMA_TYPE(bf16, __VA_ARGS__) WGMMA_E4M3(__VA_ARGS__)
 WGMMA(8, 4, 5, 6, 7, 8, 9, 10)
 WGMMA(16, 8, 9, 10, 11, 12, 13, 14)
 WGMMA(24, 12, 13, 14, 15, 16, 17, 18)
@@ -321,3 +336,4 @@ WGMMA(248, 124, 125, 126, 127, 128, 129, 130)
 WGMMA(256, 128, 129, 130, 131, 132, 133, 134)
 #undef WGMMA
 #undef WGMMA_TYPE
+#undef WGMMA_E4M3

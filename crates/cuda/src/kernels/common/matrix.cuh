@@ -61,6 +61,17 @@ __device__ __forceinline__ void mma_m16n8k16<bf16>(float (&sum)[4], const u32 (&
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 #endif
+#if __CUDA_ARCH__ >= 890
+// Of e4m3: as many bytes are 32 of depth.
+template <>
+__device__ __forceinline__ void mma_m16n8k16<e4m3>(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, "
+        "%2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
 
 // The same for tf32, whose operands are the upper 19 bits of an f32: a 16×8 and b 8×8. Of the sum a thread holds what it
 // does above. Of a: row i / 4 and the one 8 further of column i % 4, then both again 4 columns further. Of b: row i % 4 of
@@ -81,8 +92,8 @@ __device__ __forceinline__ void split_tf32(u32 &high, u32 &low, u32 bits) {
     low = __float_as_uint(value - __uint_as_float(high));
 }
 
-// 16 rows of the left operand of a product, 32 bytes deep, ready for the tensor cores: 16 elements of 16 bits, or 8 of
-// f32 in two parts.
+// 16 rows of the left operand of a product, 32 bytes deep, ready for the tensor cores: 16 elements of 16 bits, 32 of e4m3, or
+// 8 of f32 in two parts.
 template <class T>
 struct MmaRows {
     u32 words[4];

@@ -15,6 +15,10 @@ struct f16 {
 struct bf16 {
     u16 bits;
 };
+// E4M3: four bits of exponent, three of mantissa, up to 448, no infinities.
+struct e4m3 {
+    u8 bits;
+};
 typedef float f32;
 
 __device__ __forceinline__ u32 bits_of(float value) { return __float_as_uint(value); }
@@ -30,10 +34,22 @@ __device__ __forceinline__ float to_float(f16 value) {
     return result;
 }
 __device__ __forceinline__ float to_float(bf16 value) { return __uint_as_float(u32(value.bits) << 16); }
+__device__ __forceinline__ float to_float(e4m3 value) {
+#if __CUDA_ARCH__ >= 890
+    u32 pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(u16(value.bits)));
+    return to_float(f16{u16(pair)});
+#else
+    // The exponent's bias is 120 higher in a float: a product raises it, of small numbers as well, which have no leading one.
+    float size = __uint_as_float(u32(value.bits & 0x7f) << 20) * __int_as_float(0x7b800000);
+    if ((value.bits & 0x7f) == 0x7f) size = __int_as_float(0x7fffffff);
+    return value.bits & 0x80 ? -size : size;
+#endif
+}
 __device__ __forceinline__ float to_float(u8 value) { return float(value); }
 __device__ __forceinline__ float to_float(i32 value) { return float(value); }
 
-// A float as another type, rounded to the nearest, ties to even. Integers saturate, and NaN becomes 0.
+// A float as another type, rounded to the nearest, ties to even. Integers saturate, and NaN becomes 0; e4m3 saturates.
 template <class T>
 __device__ __forceinline__ T from_float(float value);
 template <>
@@ -58,6 +74,35 @@ __device__ __forceinline__ bf16 from_float<bf16>(float value) {
     result.bits = nan ? u16(bits >> 16 | 0x40u) : u16((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 #endif
     return result;
+}
+// Two floats as two e4m3, the first in the lower byte.
+__device__ __forceinline__ u16 pack2_e4m3(float first, float second) {
+    u16 result;
+#if __CUDA_ARCH__ >= 890
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(result) : "f"(second), "f"(first));
+#else
+    float both[2] = {first, second};
+    result = 0;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        u32 bits = __float_as_uint(both[i]), rounded;
+        float size = fabsf(both[i]);
+        if (size != size)
+            rounded = 0x7f;
+        else if (size >= 448.0f)
+            rounded = 0x7e;
+        else if (size < 0.015625f)
+            rounded = __float2uint_rn(size * 512.0f);
+        else
+            rounded = ((bits & 0x7fffffffu) + 0x7ffffu + (bits >> 20 & 1u) >> 20) - (120u << 3);
+        result |= u16((rounded | (bits >> 24 & 0x80u)) << 8 * i);
+    }
+#endif
+    return result;
+}
+template <>
+__device__ __forceinline__ e4m3 from_float<e4m3>(float value) {
+    return e4m3{u8(pack2_e4m3(value, 0.0f))};
 }
 template <>
 __device__ __forceinline__ u8 from_float<u8>(float value) {
@@ -126,4 +171,15 @@ __device__ __forceinline__ void store(T *to, const float (&from)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) pack.lane[i] = from_float<T>(from[i]);
     *reinterpret_cast<Pack<T, N> *>(to) = pack;
+}
+template <int N>
+__device__ __forceinline__ void store(e4m3 *to, const float (&from)[N]) {
+    Pack<e4m3, N> pack;
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+        u16 pair = pack2_e4m3(from[i], i + 1 < N ? from[i + 1] : 0.0f);
+        pack.lane[i].bits = u8(pair);
+        if (i + 1 < N) pack.lane[i + 1].bits = u8(pair >> 8);
+    }
+    *reinterpret_cast<Pack<e4m3, N> *>(to) = pack;
 }

@@ -24,7 +24,7 @@ mod argument {
             kernel: [i32; 3],
             padding: [i32; 3],
             dilation: [i32; 3],
-            /// Steps of 64 channels of a tap.
+            /// Steps of 128 bytes of a tap's channels.
             chunks: i32,
             /// Columns of the result: of one pixel of a square, if it has squares.
             columns: i32,
@@ -39,8 +39,8 @@ mod argument {
     }
 }
 
-/// How deep a tile is: 128 bytes, the widest swizzle.
-pub(super) const TILE_DEPTH: usize = 64;
+/// How deep a tile is, in bytes: the widest swizzle.
+pub(super) const TILE_BYTES: usize = 128;
 
 /// The most shared memory through which eight warps pass their results: 16 rows of 32 columns, and four to keep rows in
 /// different banks.
@@ -49,7 +49,8 @@ pub(super) const STRIPS: usize = 8 * 16 * (32 + 4) * 4;
 /// Results in boxes. Arrays are width, height, frames, clips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Boxes {
-    /// The input's channels and extents.
+    /// The input's type, channels and extents.
+    dtype: DType,
     channels: usize,
     extents: [usize; 4],
     pub out_extents: [usize; 4],
@@ -66,13 +67,15 @@ impl Boxes {
     /// Whether TMA can copy what a product reads on a chip: it takes strides in multiples of 16 bytes, and moves along every
     /// axis by one.
     pub fn can_hold(problem: &Problem, chip: &Chip) -> bool {
-        let types = matches!(problem.a.dtype, DType::F16 | DType::BF16) && problem.a.dtype == problem.b.dtype;
+        let dtype = problem.a.dtype;
+        let types = matches!(dtype, DType::F16 | DType::BF16 | DType::F8E4M3) && dtype == problem.b.dtype;
+        let wide = 16 / dtype.size();
         chip.architecture.is_hopper()
             && types
             && problem.slices == 1
             && problem.depth > 0
-            && problem.a_has_wide_depth(8)
-            && problem.b_has_wide_depth(8)
+            && problem.a_has_wide_depth(wide)
+            && problem.b_has_wide_depth(wide)
             && problem.window.is_none_or(|window| window.stride == [1; 3])
     }
 
@@ -84,6 +87,7 @@ impl Boxes {
             Some(window) => {
                 let with_clips = |[t, y, x]: [usize; 3]| [x, y, t, window.clips];
                 Boxes {
+                    dtype: problem.a.dtype,
                     channels: window.channels,
                     extents: with_clips(window.extents),
                     out_extents: with_clips(window.out_extents),
@@ -96,6 +100,7 @@ impl Boxes {
             }
             // An image of one line.
             None => Boxes {
+                dtype: problem.a.dtype,
                 channels: problem.depth,
                 extents: [problem.rows, 1, 1, 1],
                 out_extents: [problem.rows, 1, 1, 1],
@@ -139,9 +144,14 @@ impl Boxes {
         self.kernel.iter().product()
     }
 
-    /// Steps of 64 channels.
+    /// Elements of a step of the depth.
+    fn tile_depth(&self) -> usize {
+        TILE_BYTES / self.dtype.size()
+    }
+
+    /// Steps of a tap's channels.
     pub fn chunks(&self) -> usize {
-        self.channels.div_ceil(TILE_DEPTH)
+        self.channels.div_ceil(self.tile_depth())
     }
 
     /// Steps of the depth.
@@ -179,30 +189,30 @@ impl Boxes {
     /// The input, copied a box at a time, or as many lines as there are to copy.
     pub fn map_of_a(&self, problem: &Problem, places: &Places) -> TensorMap {
         let [width, height, frames, clips] = self.extents.map(|extent| extent as u64);
-        let pixel = (problem.a.line * 2) as u64;
+        let pixel = (problem.a.line * self.dtype.size()) as u64;
         let [wide, _, long, many] = self.shift.map(|shift| 1u32 << shift);
         TensorMap {
             address: places.inputs[0],
-            bf16: problem.a.dtype == DType::BF16,
+            dtype: self.dtype,
             rank: 5,
             extents: [self.channels as u64, width, height, frames, clips],
             strides: [pixel, pixel * width, pixel * width * height, pixel * width * height * frames],
-            tile: [TILE_DEPTH as u32, wide, self.lines as u32, long, many],
+            tile: [self.tile_depth() as u32, wide, self.lines as u32, long, many],
             swizzle: 128,
         }
     }
 
-    /// The weight, copied some rows at a time, 64 channels of a tap.
+    /// The weight, copied some rows at a time, a step of a tap's channels.
     pub fn map_of_b(&self, problem: &Problem, places: &Places, rows: usize) -> TensorMap {
         let taps = self.taps() as u64;
-        let tap = (self.channels * 2) as u64;
+        let tap = (self.channels * self.dtype.size()) as u64;
         TensorMap {
             address: places.inputs[1],
-            bf16: problem.b.dtype == DType::BF16,
+            dtype: self.dtype,
             rank: 3,
             extents: [self.channels as u64, taps, problem.columns as u64, 1, 1],
             strides: [tap, tap * taps, 0, 0],
-            tile: [TILE_DEPTH as u32, 1, rows as u32, 1, 1],
+            tile: [self.tile_depth() as u32, 1, rows as u32, 1, 1],
             swizzle: 128,
         }
     }

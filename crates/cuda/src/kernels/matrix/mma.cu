@@ -1,5 +1,5 @@
-// A product or a convolution on the tensor cores of a warp, for f16 and bf16 with f32 sums, and for f32 as three
-// products of tf32.
+// A product or a convolution on the tensor cores of a warp, for f16, bf16 and e4m3 (ELEMENT) with f32 sums, and for f32 as
+// three products of tf32.
 //
 // A block computes a tile of TILE_ROWS × TILE_COLUMNS sums, 64 bytes of depth at a time, from tiles of a and b in shared
 // memory; a convolution's tile of a is gathered from the pixels of the taps as it is copied, so that no matrix of
@@ -16,10 +16,10 @@
 constexpr int threads = 32 * WARPS_DOWN * WARPS_ACROSS;
 // A tile's row is 64 bytes: four chunks of 16.
 constexpr int chunks = 4;
-constexpr int chunk_depth = Wide<TYPE>::count;
+constexpr int chunk_depth = Wide<ELEMENT>::count;
 constexpr int tile_depth = chunks * chunk_depth;
 // Whether elements are f32, and multiplied in two parts.
-constexpr bool in_parts = sizeof(TYPE) == 4;
+constexpr bool in_parts = sizeof(ELEMENT) == 4;
 constexpr int warp_rows = TILE_ROWS / WARPS_DOWN;
 constexpr int warp_columns = TILE_COLUMNS / WARPS_ACROSS;
 constexpr int row_step = threads / chunks;
@@ -38,19 +38,19 @@ struct Source {
     const Window &w;
     int row, chunk;
 #if CONVOLUTION
-    const TYPE *a;
+    const ELEMENT *a;
     Corner corner[a_copies];
     Cursor cursor;
     // Of f32, of whose chunks a tap has twice as many: where each row's pixel of the tap lies, null if it is padding.
-    const TYPE *pixel[in_parts ? a_copies : 1];
+    const ELEMENT *pixel[in_parts ? a_copies : 1];
 #else
-    const TYPE *a[a_copies];
+    const ELEMENT *a[a_copies];
 #endif
-    const TYPE *b[b_copies];
+    const ELEMENT *b[b_copies];
     // The first depth of the chunk that comes next.
     int depth;
 
-    __device__ __forceinline__ Source(const Product &p, const Window &w, const TYPE *from_a, const TYPE *from_b,
+    __device__ __forceinline__ Source(const Product &p, const Window &w, const ELEMENT *from_a, const ELEMENT *from_b,
                                       const Tile &tile, int first)
         : p(p), w(w), row(threadIdx.x / chunks), chunk(threadIdx.x % chunks), depth(first + chunk * chunk_depth) {
         from_a += tile.slice * p.a_slice;
@@ -97,7 +97,7 @@ struct Source {
 #endif
 
     // The chunk of row `i`, whose elements are neighbours in memory and aligned; null if they are zeros.
-    __device__ __forceinline__ const TYPE *wide_a(int i) const {
+    __device__ __forceinline__ const ELEMENT *wide_a(int i) const {
 #if CONVOLUTION
         if constexpr (in_parts) return pixel[i] ? pixel[i] + cursor.channel : nullptr;
         Tap tap(w, cursor);
@@ -106,12 +106,12 @@ struct Source {
         return a[i] && depth < p.depth ? a[i] + depth : nullptr;
 #endif
     }
-    __device__ __forceinline__ const TYPE *wide_b(int i) const {
+    __device__ __forceinline__ const ELEMENT *wide_b(int i) const {
         return b[i] && depth < p.depth ? b[i] + depth : nullptr;
     }
 
 #if !ASYNCHRONOUS
-    __device__ __forceinline__ uint4 fetch(const TYPE *from) const {
+    __device__ __forceinline__ uint4 fetch(const ELEMENT *from) const {
         return from ? *reinterpret_cast<const uint4 *>(from) : make_uint4(0, 0, 0, 0);
     }
     static __device__ __forceinline__ uint4 packed(const u32 (&bits)[8]) {
@@ -177,7 +177,7 @@ __device__ __forceinline__ void multiply_stage(Sums &sums, u32 stage, int first_
     int lane = threadIdx.x % 32, matrix = lane / 8, in_matrix = lane % 8;
 #pragma unroll(in_parts ? 1 : 2)
     for (int half = 0; half < 2; half++) {
-        MmaRows<TYPE> a[warp_rows / 16];
+        MmaRows<ELEMENT> a[warp_rows / 16];
 #pragma unroll
         for (int i = 0; i < warp_rows / 16; i++)
             a[i].load(stage + chunk_at(first_row + 16 * i + (matrix & 1) * 8 + in_matrix, 2 * half + (matrix >> 1)));
@@ -196,7 +196,7 @@ __device__ __forceinline__ void multiply_stage(Sums &sums, u32 stage, int first_
 // Adds up on the ordinary units what the tensor cores cannot: an infinity has no two parts, nor has a number that would
 // be rounded to one. All of these end in a sum that is not finite. `sums` are 16 rows of a warp in shared memory, of
 // which some may be so; they are rare.
-__device__ __forceinline__ void add_up_again(float *sums, int pitch, const TYPE *a, const TYPE *b, const Product &p,
+__device__ __forceinline__ void add_up_again(float *sums, int pitch, const ELEMENT *a, const ELEMENT *b, const Product &p,
                                              const Window &w, const Tile &tile, int first_row, int first_column,
                                              int first_depth, int end_depth) {
     a += tile.slice * p.a_slice;
@@ -206,7 +206,7 @@ __device__ __forceinline__ void add_up_again(float *sums, int pitch, const TYPE 
         int row = first_row + at / warp_columns, column = first_column + at % warp_columns;
         float &kept = sums[at / warp_columns * pitch + at % warp_columns];
         if (is_finite(kept) || row >= p.rows || column >= p.columns) continue;
-        const TYPE *weights = b + column_of_b(p, column, GATED) * p.b_column;
+        const ELEMENT *weights = b + column_of_b(p, column, GATED) * p.b_column;
         float sum = 0.0f;
 #if CONVOLUTION
         Corner corner = corner_of(w, row);
@@ -231,7 +231,7 @@ __device__ __forceinline__ void add_up_again(float *sums, int pitch, const TYPE 
 // The epilogue: 16 rows of a warp at a time go through shared memory, so that a thread has STORE neighbouring results
 // of one row, for wide accesses to the epilogue's operands and to the result. The operands of several of a thread's
 // slots are in flight before the first is used.
-__device__ __forceinline__ void write_results(const Sums &sums, float *scratch, const TYPE *a, const TYPE *b, TYPE *y,
+__device__ __forceinline__ void write_results(const Sums &sums, float *scratch, const ELEMENT *a, const ELEMENT *b, TYPE *y,
                                               float *partial, const Product &p, const Window &w, const Epilogue &e,
                                               const Tile &tile, int first_row, int first_column, int first_depth,
                                               int end_depth) {
@@ -311,7 +311,7 @@ __device__ __forceinline__ void write_results(const Sums &sums, float *scratch, 
 }
 
 extern "C" __global__ void __launch_bounds__(threads, BLOCKS)
-    mma(const TYPE *a, const TYPE *b, TYPE *y, float *partial, const Product p, const Window w, const Epilogue e) {
+    mma(const ELEMENT *a, const ELEMENT *b, TYPE *y, float *partial, const Product p, const Window w, const Epilogue e) {
     extern __shared__ __align__(128) u8 shared[];
     u32 base = shared_address(shared);
     Tile tile = tile_of_block(p, TILE_ROWS, TILE_COLUMNS);
@@ -332,13 +332,13 @@ extern "C" __global__ void __launch_bounds__(threads, BLOCKS)
         u32 to = base + slot * stage_bytes + own;
 #pragma unroll
         for (int i = 0; i < a_copies; i++) {
-            const TYPE *from = source.wide_a(i);
+            const ELEMENT *from = source.wide_a(i);
             cp_async_16(to + i * row_step * 64, from ? from : a, from != nullptr);
         }
 #pragma unroll
         for (int i = 0; i < b_copies; i++) {
             if (TILE_COLUMNS % row_step != 0 && source.row + i * row_step >= TILE_COLUMNS) continue;
-            const TYPE *from = source.wide_b(i);
+            const ELEMENT *from = source.wide_b(i);
             cp_async_16(to + a_bytes + i * row_step * 64, from ? from : b, from != nullptr);
         }
         source.advance();

@@ -1,4 +1,5 @@
-//! Products on the tensor cores of a warp: f16 everywhere, bf16 and f32 from Ampere on. Those of f32 are three of tf32.
+//! Products on the tensor cores of a warp: f16 everywhere, bf16 and f32 from Ampere on, e4m3 from Ada on. Those of f32 are three of
+//! tf32.
 
 use std::sync::Arc;
 
@@ -87,7 +88,11 @@ pub(super) fn on_tensor_cores(problem: &Problem, chip: &Chip) -> bool {
         DType::F16 => true,
         DType::BF16 => chip.architecture >= Architecture::AMPERE,
         DType::F32 => chip.architecture >= Architecture::AMPERE && problem.depth >= LEAST_DEPTH_IN_PARTS,
-        _ => false,
+        // Copied in whole chunks alone. Hopper's warps have no such instruction: the compiler makes it of those for f16.
+        DType::F8E4M3 => {
+            chip.architecture >= Architecture::ADA && !chip.architecture.is_hopper() && is_wide(problem)
+        }
+        DType::U8 | DType::I32 => false,
     };
     types && problem.b.dtype == problem.a.dtype && problem.a.depth == 1 && problem.b.depth == 1
 }
@@ -97,10 +102,7 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Mma)> {
     if !on_tensor_cores(problem, chip) {
         return Vec::new();
     }
-    let chunk = chunk(problem);
-    let asynchronous = chip.architecture >= Architecture::AMPERE
-        && problem.a_has_wide_depth(chunk)
-        && problem.b_has_wide_depth(chunk);
+    let asynchronous = chip.architecture >= Architecture::AMPERE && is_wide(problem);
     // Two blocks of the largest usual tile then fit a multiprocessor of either size.
     let stages = match (asynchronous, chip.shared_bytes >= 160 << 10) {
         (true, true) => 4,
@@ -132,6 +134,11 @@ fn chunk(problem: &Problem) -> usize {
     16 / problem.a.dtype.size()
 }
 
+/// Whether rows of both operands are whole chunks.
+fn is_wide(problem: &Problem) -> bool {
+    problem.a_has_wide_depth(chunk(problem)) && problem.b_has_wide_depth(chunk(problem))
+}
+
 /// How deep a tile is.
 fn tile_depth(problem: &Problem) -> usize {
     TILE_DEPTH_BYTES / problem.a.dtype.size()
@@ -146,6 +153,7 @@ fn rate(problem: &Problem, chip: &Chip) -> f64 {
         // long again.
         (DType::F32, 80 | 90 | 100 | 103) => half / 6.0,
         (DType::F32, _) => half / 24.0,
+        (DType::F8E4M3, _) => 2.0 * half,
         _ => half,
     }
 }
@@ -171,11 +179,15 @@ impl Mma {
         let split = self.splits > 1;
         let tile = &self.tile;
         // Partial sums lie as wide as the columns of `b`, and are finished by the second kernel.
-        let store =
-            if split { partial_store_width(problem.columns) } else { problem.store_width(chunk(problem)) };
+        let store = if split {
+            partial_store_width(problem.columns)
+        } else {
+            problem.store_width(chunk(problem).min(8))
+        };
         let finished = if split { &problem.without_epilogue() } else { problem };
         let kernel = Kernel::new(SOURCE_MMA, "mma")
-            .with("TYPE", type_name(problem.a.dtype))
+            .with("ELEMENT", type_name(problem.a.dtype))
+            .with("TYPE", type_name(problem.result.dtype))
             .with("CONVOLUTION", bool_constant(problem.window.is_some()))
             .with("GATED", bool_constant(problem.gate.is_some()))
             .with("SPLIT", bool_constant(split))

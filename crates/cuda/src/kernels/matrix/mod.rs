@@ -25,7 +25,7 @@ use kinora_graph::{DType, Op, TensorType, op::Conv};
 
 use self::{normalised::Normalised, problem::Problem};
 use super::{Call, Implementation, KernelSet, Offer, Source, epilogue};
-use crate::{Chip, vendor::Libraries};
+use crate::{Architecture, Chip, vendor::Libraries};
 
 const SOURCE_NAIVE: Source = Source { path: "matrix/naive.cu", text: include_str!("naive.cu") };
 const SOURCE_SIMT: Source = Source { path: "matrix/simt.cu", text: include_str!("simt.cu") };
@@ -112,7 +112,8 @@ fn products(
             false => doubtful.push((time, Box::new(offer))),
         }
     }
-    if problem.subpixel {
+    // The others take types of 16 bits and more, and no squares of pixels.
+    if problem.subpixel || problem.scale.is_some() {
         by_time(&mut timed);
         offers.extend(timed.into_iter().chain(doubtful).map(|(_, offer)| offer));
         offers.push(Box::new(naive::Naive { problem }));
@@ -145,10 +146,30 @@ fn products(
 pub fn has_subpixel(op: &Conv, inputs: &[&TensorType], chip: &Chip) -> bool {
     const FEWEST_PIXELS: usize = 192;
     let [x, weight, ..] = inputs else { return false };
-    let half = matches!(x.dtype, DType::F16 | DType::BF16) && x.dtype == weight.dtype;
+    let types = matches!(x.dtype, DType::F16 | DType::BF16 | DType::F8E4M3) && x.dtype == weight.dtype;
     let (columns, channels) = (weight.shape[0] / op.pixels(), weight.shape[4]);
-    let fits = columns.is_multiple_of(64) && channels.is_multiple_of(8);
-    chip.architecture.is_hopper() && half && fits && x.shape.rows() >= FEWEST_PIXELS
+    let fits = columns.is_multiple_of(64) && (channels * x.dtype.size()).is_multiple_of(16);
+    chip.architecture.is_hopper() && types && fits && x.shape.rows() >= FEWEST_PIXELS
+}
+
+/// Whether a chip's tensor cores multiply the e4m3 of a product with a weight: from Ada on, in accesses of 16 bytes. Otherwise it would
+/// take far longer than with 16 bits.
+pub fn has_quantised(op: &Op, inputs: &[&TensorType], chip: &Chip) -> bool {
+    let [_, weight, ..] = inputs else { return false };
+    let (takes, strides, columns) = match op {
+        Op::Linear(op) => (true, [1; 3], weight.shape[0] / if op.gate.is_some() { 2 } else { 1 }),
+        Op::Conv(op) if op.subpixel => {
+            (has_subpixel(op, inputs, chip), op.stride, weight.shape[0] / op.pixels())
+        }
+        Op::Conv(op) => (op.groups == 1, op.stride, weight.shape[0]),
+        _ => return false,
+    };
+    // Hopper's boxes move along every axis by one.
+    let boxes = strides == [1; 3] && columns.is_multiple_of(8);
+    takes
+        && chip.architecture >= Architecture::ADA
+        && weight.shape.channels().is_multiple_of(16)
+        && (boxes || !chip.architecture.is_hopper())
 }
 
 /// Sorts offers by the time that they are expected to take.
@@ -159,13 +180,11 @@ fn by_time(offers: &mut [(f64, Box<dyn Implementation>)]) {
 /// Whether the result of an op of this family may overwrite an operand: a tensor that the epilogue reads element by element.
 /// It is read by the thread that writes that element, just before; with split-K by two launches, by the second kernel alone.
 pub fn in_place(op: &Op, operand: usize) -> bool {
-    let (stages, bias, prologue) = match op {
-        Op::Linear(op) => (&op.epilogue, op.bias, op.prologue),
-        Op::Conv(op) => (&op.epilogue, op.bias, op.prologue),
-        _ => return false,
-    };
-    let first = 2 + usize::from(bias) + prologue.map_or(0, |norm| norm.affine.operands());
-    epilogue::reads_in_place(stages, first, operand)
+    match op {
+        Op::Linear(op) => epilogue::reads_in_place(&op.epilogue, op.first_of_epilogue(), operand),
+        Op::Conv(op) => epilogue::reads_in_place(&op.epilogue, op.first_of_epilogue(), operand),
+        _ => false,
+    }
 }
 
 /// A boolean as the preprocessor knows it.

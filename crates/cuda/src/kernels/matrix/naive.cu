@@ -49,7 +49,7 @@ __device__ __forceinline__ float sum_of(const A_TYPE *a, const B_TYPE *b, const 
     return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(256) naive(const A_TYPE *a, const B_TYPE *b, A_TYPE *y, const Product p,
+extern "C" __global__ void __launch_bounds__(256) naive(const A_TYPE *a, const B_TYPE *b, TYPE *y, const Product p,
                                                         const Window w, const Epilogue e, i64 first, i64 end) {
     wait_for_launch_before();
     i64 element = first + i64(blockIdx.x) * 256 + threadIdx.x;

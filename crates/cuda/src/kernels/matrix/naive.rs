@@ -40,6 +40,7 @@ impl Naive {
         let kernel = Kernel::new(SOURCE_NAIVE, "naive")
             .with("A_TYPE", type_name(problem.a.dtype))
             .with("B_TYPE", type_name(problem.b.dtype))
+            .with("TYPE", type_name(problem.result.dtype))
             .with("CONVOLUTION", bool_constant(problem.window.is_some()))
             .with("GATED", bool_constant(problem.gate.is_some()))
             .with("SUBPIXEL", bool_constant(problem.subpixel));

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use kinora_graph::{
     DType, Op, TensorType,
-    op::{Activation, Conv, MatMul, Norm, Stage},
+    op::{Activation, Conv, Linear, MatMul, Stage},
 };
 
 use crate::{
@@ -84,11 +84,43 @@ pub(super) struct Problem {
     pub subpixel: bool,
     pub gate: Option<Activation>,
     pub stages: Vec<Stage>,
-    /// Which operand is the bias, and which belong to the stages.
+    /// Which operand is the scale of a quantised product, which is the bias, and which belong to the stages.
+    pub scale: Option<usize>,
     pub bias: Option<usize>,
     pub stage_operands: Range<usize>,
     pub inputs: Vec<TensorType>,
     pub result: TensorType,
+}
+
+/// What a product with a weight does.
+struct Learned<'a> {
+    quantised: bool,
+    bias: bool,
+    gate: Option<Activation>,
+    stages: &'a [Stage],
+    first_of_epilogue: usize,
+}
+
+impl<'a> Learned<'a> {
+    fn of_linear(op: &'a Linear) -> Learned<'a> {
+        Learned {
+            quantised: op.quantised.is_some(),
+            bias: op.bias,
+            gate: op.gate,
+            stages: &op.epilogue,
+            first_of_epilogue: op.first_of_epilogue(),
+        }
+    }
+
+    fn of_conv(op: &'a Conv) -> Learned<'a> {
+        Learned {
+            quantised: op.quantised.is_some(),
+            bias: op.bias,
+            gate: None,
+            stages: &op.epilogue,
+            first_of_epilogue: op.first_of_epilogue(),
+        }
+    }
 }
 
 /// How an operand lies in memory, in elements.
@@ -121,10 +153,8 @@ impl Problem {
     /// The product that a call computes, without its prologue; `None` if it is not a product.
     pub fn of(call: &Call<'_>) -> Option<Problem> {
         match call.op {
-            Op::Linear(op) => Problem::learned(call, op.bias, op.prologue, &op.epilogue, op.gate),
-            Op::Conv(op) if op.is_pointwise() => {
-                Problem::learned(call, op.bias, op.prologue, &op.epilogue, None)
-            }
+            Op::Linear(op) => Problem::learned(call, Learned::of_linear(op)),
+            Op::Conv(op) if op.is_pointwise() => Problem::learned(call, Learned::of_conv(op)),
             Op::Conv(op) => Problem::convolution(call, op),
             Op::MatMul(op) => Problem::of_activations(call, *op),
             _ => None,
@@ -132,15 +162,8 @@ impl Problem {
     }
 
     /// A product with a weight.
-    fn learned(
-        call: &Call<'_>,
-        bias: bool,
-        prologue: Option<Norm>,
-        stages: &[Stage],
-        gate: Option<Activation>,
-    ) -> Option<Problem> {
+    fn learned(call: &Call<'_>, op: Learned<'_>) -> Option<Problem> {
         let (inputs, result) = (call.inputs, *call.outputs.first()?);
-        let first = 2 + usize::from(bias) + prologue.map_or(0, |norm| norm.affine.operands());
         let weight = inputs[1];
         let depth = weight.shape[1..].iter().product();
         Some(Problem {
@@ -154,10 +177,11 @@ impl Problem {
             y_row: result.shape.channels(),
             window: None,
             subpixel: false,
-            gate,
-            stages: stages.to_vec(),
-            bias: bias.then_some(2),
-            stage_operands: first..inputs.len(),
+            gate: op.gate,
+            stages: op.stages.to_vec(),
+            scale: op.quantised.then_some(2),
+            bias: op.bias.then_some(2 + usize::from(op.quantised)),
+            stage_operands: op.first_of_epilogue..inputs.len(),
             inputs: inputs.iter().copied().cloned().collect(),
             result: result.clone(),
         })
@@ -165,7 +189,7 @@ impl Problem {
 
     /// A convolution: its windows are gathered as rows of the first operand.
     fn convolution(call: &Call<'_>, op: &Conv) -> Option<Problem> {
-        let dense = Problem::learned(call, op.bias, op.prologue, &op.epilogue, None)?;
+        let dense = Problem::learned(call, Learned::of_conv(op))?;
         let (x, result) = (&call.inputs[0].shape, &call.outputs[0].shape);
         let clips = x[0] / op.frames;
         let channels = x[3] / op.groups;
@@ -228,6 +252,7 @@ impl Problem {
             subpixel: false,
             gate: None,
             stages: Vec::new(),
+            scale: None,
             bias: None,
             stage_operands: inputs.len()..inputs.len(),
             inputs: inputs.iter().copied().cloned().collect(),
@@ -247,7 +272,7 @@ impl Problem {
     /// The sums alone, for a kernel that another one follows to finish them.
     pub fn without_epilogue(&self) -> Self {
         let end = self.inputs.len();
-        Problem { bias: None, stages: Vec::new(), stage_operands: end..end, ..self.clone() }
+        Problem { scale: None, bias: None, stages: Vec::new(), stage_operands: end..end, ..self.clone() }
     }
 
     /// Columns of the result in a slice.
@@ -283,6 +308,7 @@ impl Problem {
     /// The epilogue.
     pub fn epilogue(&self) -> Epilogue<'_> {
         Epilogue {
+            scaled: self.scale.is_some(),
             bias: self.bias.map(|bias| self.inputs[bias].dtype),
             gate: self.gate,
             stages: &self.stages,
@@ -293,8 +319,8 @@ impl Problem {
 
     /// The epilogue's operands where they lie.
     pub fn epilogue_argument(&self, places: &Places) -> StructValue {
-        let bias = self.bias.map(|bias| places.inputs[bias]);
-        self.epilogue().argument(bias, &places.inputs[self.stage_operands.clone()])
+        let vectors = [self.scale, self.bias].map(|operand| operand.map(|operand| places.inputs[operand]));
+        self.epilogue().argument(vectors, &places.inputs[self.stage_operands.clone()])
     }
 
     /// The struct `Product`: the depth in `splits` parts of `steps` tiles each.

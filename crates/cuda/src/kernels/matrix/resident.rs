@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     SOURCE_RESIDENT,
-    boxes::{Boxes, STRIPS, TILE_DEPTH},
+    boxes::{Boxes, STRIPS, TILE_BYTES},
     problem::Problem,
 };
 use crate::{
@@ -68,12 +68,12 @@ pub(super) fn offer(problem: &Arc<Problem>, chip: &Chip) -> Option<(f64, Residen
 
 /// Bytes of the input in a slot of the ring.
 fn slot_bytes(boxes: &Boxes) -> usize {
-    (boxes.lines << SHIFT[0]) * TILE_DEPTH * 2
+    (boxes.lines << SHIFT[0]) * TILE_BYTES
 }
 
 /// Bytes of everything in shared memory but the ring and its mbarriers.
 fn fixed_bytes(boxes: &Boxes, columns: usize) -> usize {
-    boxes.steps() * columns * TILE_DEPTH * 2 + STRIPS + 8
+    boxes.steps() * columns * TILE_BYTES + STRIPS + 8
 }
 
 impl Resident {
@@ -81,11 +81,11 @@ impl Resident {
     /// bytes a clock. Two warpgroups take turns, so epilogues are hidden unless there is one tile only.
     fn expected_time(&self) -> f64 {
         const BANDWIDTH: f64 = 128.0;
-        let (rows, depth) = (128.0, (self.boxes.steps() * TILE_DEPTH) as f64);
+        let (rows, depth) = (128.0, (self.boxes.steps() * TILE_BYTES / 2) as f64);
         let waves = self.boxes.number().div_ceil(self.multiprocessors) as f64;
         // Each block of 64 rows reads the weight again.
         let read = (rows + 2.0 * self.columns as f64) * depth * 2.0 / BANDWIDTH;
-        let weight = (self.boxes.steps() * self.columns * TILE_DEPTH * 2) as f64 / 32.0;
+        let weight = (self.boxes.steps() * self.columns * TILE_BYTES) as f64 / 32.0;
         1500.0 + weight + waves * read * 1.2 + rows * self.columns as f64 / 10.0
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn expected_time(problem: &Problem, splits: usize) -> f64 {
 pub(super) fn reduction(problem: &Problem, splits: usize, places: &Places) -> Result<Launch, CudaError> {
     let store = problem.store_width(4);
     let kernel = Kernel::new(SOURCE_REDUCE, "reduce")
-        .with("TYPE", type_name(problem.a.dtype))
+        .with("TYPE", type_name(problem.result.dtype))
         .with("GATED", bool_constant(problem.gate.is_some()))
         .with("STORE", store);
     let kernel = Kernel { generated: problem.epilogue().code(), hot: true, ..kernel };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     SOURCE_STATIONARY,
-    boxes::{Boxes, TILE_DEPTH},
+    boxes::{Boxes, TILE_BYTES},
     problem::Problem,
 };
 use crate::{
@@ -67,14 +67,14 @@ pub(super) fn offer(problem: &Arc<Problem>, chip: &Chip) -> Option<(f64, Station
 
 /// Bytes of the input in a slot of the ring.
 fn slot_bytes(boxes: &Boxes) -> usize {
-    (boxes.lines << SHIFT[0]) * TILE_DEPTH * 2
+    (boxes.lines << SHIFT[0]) * TILE_BYTES
 }
 
 /// Bytes of everything in shared memory but the ring and its mbarriers: the weight, then in its place the sums of two tiles,
 /// whose lines are padded; and three mbarriers.
 fn fixed_bytes(boxes: &Boxes) -> usize {
     let sums = 2 * PIXELS * (COLUMNS + 4) * 4;
-    let weight = boxes.steps() * COLUMNS * TILE_DEPTH * 2;
+    let weight = boxes.steps() * COLUMNS * TILE_BYTES;
     sums.max(weight).next_multiple_of(1024) + 24
 }
 
@@ -83,10 +83,10 @@ impl Stationary {
     /// hidden but for the last, unless they take longer than a tile's products.
     fn expected_time(&self) -> f64 {
         // A wgmma of 16 depths takes a clock for two pixels.
-        let products = (self.boxes.steps() * TILE_DEPTH / 16 * PIXELS / 2) as f64;
+        let products = (self.boxes.steps() * TILE_BYTES / 32 * PIXELS / 2) as f64;
         let epilogue = (PIXELS * COLUMNS) as f64 / 10.0;
         let waves = self.boxes.number().div_ceil(self.multiprocessors) as f64;
-        let weight = (self.boxes.steps() * COLUMNS * TILE_DEPTH * 2) as f64 / 32.0;
+        let weight = (self.boxes.steps() * COLUMNS * TILE_BYTES) as f64 / 32.0;
         1500.0 + weight + waves * (products * 1.05).max(epilogue) + epilogue
     }
 }

@@ -460,7 +460,13 @@ fn convolutions_of_an_autoencoder_have_kernels_of_their_own() {
 
 #[test]
 fn a_prologue_runs_first_into_scratch_memory() {
-    let norm = Norm { kind: NormKind::Layer, epsilon: 1e-5, affine: Affine::ScaleShift, activation: None };
+    let norm = Norm {
+        kind: NormKind::Layer,
+        epsilon: 1e-5,
+        affine: Affine::ScaleShift,
+        activation: None,
+        quantise: None,
+    };
     let op = Linear { bias: true, prologue: Some(norm), epilogue: vec![Stage::Add], ..Linear::default() };
     let f16 = DType::F16;
     let case = Case::new(

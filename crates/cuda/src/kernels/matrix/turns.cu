@@ -1,10 +1,10 @@
-// A product or a convolution of stride 1 on Hopper, for f16 and bf16 with f32 sums, as in `wgmma.cu`: a producer fills a
+// A product or a convolution of stride 1 on Hopper, for f16, bf16 and e4m3 (ELEMENT) with f32 sums, as in `wgmma.cu`: a producer fills a
 // ring of tiles in shared memory by TMA, and two consumer warpgroups multiply them with wgmma. Here each warpgroup has
 // tiles of its own, and they take turns at the tensor cores: one multiplies while the other finishes its tile.
 //
 // So an epilogue costs no time as long as it takes less than a tile's products. While a warpgroup waits for its turn,
-// the epilogue's operands of its next tile come to shared memory by cp.async, since the sums take most registers. The bias lies
-// there from the start, if it is not too long (BIAS_SIZE bytes an element): an epilogue is a chain of short steps, each of which
+// the epilogue's operands of its next tile come to shared memory by cp.async, since the sums take most registers. The bias and the
+// scale lie there from the start, if they are not too long (BIAS_SIZE and SCALE_SIZE bytes an element): an epilogue is a chain of short steps, each of which
 // would wait for the L2 cache, whose answers are late while TMA keeps it busy.
 //
 // The weight comes in one of three ways. It passes through the ring beside the rows. Or two blocks are a cluster (CLUSTER) and
@@ -20,7 +20,7 @@
 // Blocks of 64 rows of a tile.
 constexpr int row_blocks = TILE_ROWS / 64;
 static_assert(row_blocks * TILE_COLUMNS / 2 <= 160, "the sums leave no registers for the rest");
-constexpr int tile_depth = 64;
+constexpr int tile_depth = 128 / sizeof(ELEMENT);
 constexpr int a_bytes = TILE_ROWS * 128;
 constexpr int b_bytes = TILE_COLUMNS * 128;
 constexpr int stage_bytes = RESIDENT_STEPS > 0 ? a_bytes : a_bytes + b_bytes;
@@ -29,7 +29,7 @@ static_assert(CLUSTER == 1 || (CLUSTER == 2 && RESIDENT_STEPS == 0), "two blocks
 constexpr int all_strips = row_blocks * strips;
 static_assert(STRIPS_AHEAD <= all_strips && (STRIPS_AHEAD > 0) == (element_operands > 0), "as the launcher counts");
 
-// The mbarriers, and what keeps the bias behind them aligned.
+// The mbarriers, and what keeps the vectors behind them aligned.
 constexpr int barrier_bytes = 16 * STAGES + 32;
 
 // Shared memory: the ring, the weight if it stays, and mbarriers: slots of the ring that are full or empty, for each consumer
@@ -131,10 +131,10 @@ __device__ __forceinline__ void multiply(Sums &sums, int steps, Slot &slot, cons
         u32 b = RESIDENT_STEPS > 0 ? m.weight + step * b_bytes : a + a_bytes;
         wgmma_fence();
 #pragma unroll
-        for (int quarter = 0; quarter < tile_depth / 16; quarter++)
+        for (int quarter = 0; quarter < 4; quarter++)
 #pragma unroll
             for (int i = 0; i < row_blocks; i++)
-                wgmma_mma_async<TYPE, TILE_COLUMNS>(sums.of[i], wgmma_descriptor(a + i * 8192 + quarter * 32, 16, 1024),
+                wgmma_mma_async<ELEMENT, TILE_COLUMNS>(sums.of[i], wgmma_descriptor(a + i * 8192 + quarter * 32, 16, 1024),
                                                     wgmma_descriptor(b + quarter * 32, 16, 1024),
                                                     step > 0 || quarter > 0);
         wgmma_commit_group();
@@ -311,17 +311,18 @@ __device__ __forceinline__ void consume(TYPE *y, const Boxes &g, const Epilogue 
     }
 }
 
-// Copies the bias of all columns, that of gates behind that of their values.
-__device__ __forceinline__ void copy_bias(uint4 *to, const Boxes &g, const Epilogue &e) {
-    int words = g.columns * (GATED ? 2 : 1) * BIAS_SIZE / 16;
-    for (int i = threadIdx.x; i < words; i += blockDim.x) to[i] = static_cast<const uint4 *>(e.bias)[i];
+// Copies a vector of all columns, that of gates behind that of their values, and gives the place behind it.
+__device__ __forceinline__ uint4 *copy_vector(uint4 *to, const Boxes &g, const void *from, int element) {
+    int words = g.columns * (GATED ? 2 : 1) * element / 16;
+    for (int i = threadIdx.x; i < words; i += blockDim.x) to[i] = static_cast<const uint4 *>(from)[i];
+    return to + words;
 }
 
 extern "C" __global__ void __launch_bounds__(384, 1)
     wgmma_in_turns(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, TYPE *y,
                    const Boxes g, const Epilogue e) {
     extern __shared__ __align__(1024) u8 shared[];
-    // The ring, the weight that stays, the epilogue's operands, the strips of eight warps, the mbarriers, then the bias. The swizzle
+    // The ring, the weight that stays, the epilogue's operands, the strips of eight warps, the mbarriers, then the vectors. The swizzle
     // depends on address bits, so the ring and the weight begin at multiples of 1024.
     u8 *after_ring = shared + STAGES * stage_bytes + RESIDENT_STEPS * b_bytes;
     Ahead &ahead = *reinterpret_cast<Ahead *>(after_ring);
@@ -347,10 +348,14 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     }
     wait_for_launch_before();
     Epilogue own = e;
+    uint4 *vectors = reinterpret_cast<uint4 *>(after_ahead + 8 * strip_bytes + barrier_bytes);
 #if BIAS_SIZE > 0
-    uint4 *bias = reinterpret_cast<uint4 *>(after_ahead + 8 * strip_bytes + barrier_bytes);
-    copy_bias(bias, g, e);
-    own.bias = bias;
+    own.bias = vectors;
+    vectors = copy_vector(vectors, g, e.bias, BIAS_SIZE);
+#endif
+#if SCALE_SIZE > 0
+    own.scale = vectors;
+    copy_vector(vectors, g, e.scale, SCALE_SIZE);
 #endif
     __syncthreads();
 #if CLUSTER > 1

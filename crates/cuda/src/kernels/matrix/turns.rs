@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     SOURCE_TURNS, bool_constant,
-    boxes::{Boxes, STRIPS, TILE_DEPTH},
+    boxes::{Boxes, STRIPS, TILE_BYTES},
     problem::Problem,
 };
 use crate::{
@@ -35,8 +35,8 @@ const MOST_STAGES_OF_ROWS: usize = 8;
 /// Steps of the depth up to which the epilogue of 128 columns is worth hiding.
 const LITTLE_DEPTH: usize = 24;
 
-/// The longest bias that is kept in shared memory, in bytes.
-const MOST_BIAS: usize = 24 << 10;
+/// The longest bias and scale that are kept in shared memory, in bytes.
+const MOST_VECTORS: usize = 24 << 10;
 
 /// Columns of a row that a thread finishes at once.
 const WIDE: usize = 8;
@@ -49,7 +49,7 @@ impl Tile {
 
     /// Bytes of the rows, and of the weight, for a step of the depth.
     fn step_bytes(self) -> [usize; 2] {
-        [self.rows, self.columns].map(|lines| lines * TILE_DEPTH * 2)
+        [self.rows, self.columns].map(|lines| lines * TILE_BYTES)
     }
 }
 
@@ -92,21 +92,30 @@ struct Room {
     /// Strips of a tile whose epilogue operands are copied ahead, each so many bytes; none if there are no operands.
     strips_ahead: usize,
     strip_bytes: usize,
-    /// The bias; none if it is too long.
-    bias_bytes: usize,
+    /// The bias and the scale; none if they are too long.
+    vector_bytes: usize,
 }
 
 impl Room {
-    /// The room for a tile of a problem, with its bias if that fits; `None` if a chip has too little.
+    /// The room for a tile of a problem, with its bias and its scale if they fit; `None` if a chip has too little.
     fn of(problem: &Problem, tile: Tile, weight: Weight, chip: &Chip) -> Option<Room> {
-        let bias = problem.bias.map_or(0, |bias| problem.inputs[bias].bytes());
-        let kept = (bias <= MOST_BIAS && bias.is_multiple_of(16)).then_some(bias);
-        kept.and_then(|bias| Room::beside(problem, tile, weight, chip, bias))
+        let vectors =
+            [problem.bias, problem.scale].map(|vector| vector.map_or(0, |i| problem.inputs[i].bytes()));
+        let all = vectors.iter().sum();
+        let kept = all <= MOST_VECTORS && vectors.iter().all(|bytes| bytes.is_multiple_of(16));
+        kept.then_some(all)
+            .and_then(|bytes| Room::beside(problem, tile, weight, chip, bytes))
             .or_else(|| Room::beside(problem, tile, weight, chip, 0))
     }
 
-    /// The room that a bias of so many bytes leaves.
-    fn beside(problem: &Problem, tile: Tile, weight: Weight, chip: &Chip, bias_bytes: usize) -> Option<Room> {
+    /// The room that vectors of so many bytes leave.
+    fn beside(
+        problem: &Problem,
+        tile: Tile,
+        weight: Weight,
+        chip: &Chip,
+        vector_bytes: usize,
+    ) -> Option<Room> {
         let (slot, most_stages, weight_bytes) = weight.room(tile);
         let columns = tile.result_columns(problem);
         // As `strip` in `common/boxes.cuh`: a warp's 16 rows of it.
@@ -114,7 +123,7 @@ impl Room {
         let strips = tile.rows / 64 * (columns / strip);
         // Of both warpgroups, 64 rows each.
         let strip_bytes = 2 * 64 * strip / WIDE * problem.epilogue().fetched_bytes(WIDE);
-        let others = STRIPS + barrier_bytes(MOST_STAGES_OF_ROWS) + bias_bytes + weight_bytes;
+        let others = STRIPS + barrier_bytes(MOST_STAGES_OF_ROWS) + vector_bytes + weight_bytes;
         let all = (chip.shared_bytes as usize).checked_sub(others)?;
         let most_stages = if strip_bytes > 0 { LEAST_STAGES } else { most_stages };
         let stages = (all / slot).min(most_stages);
@@ -123,13 +132,13 @@ impl Room {
         let fits = stages >= LEAST_STAGES && (strips_ahead > 0 || strip_bytes == 0);
         // The most sums, gates and operands together would not fit into registers.
         let fits = fits && (tile.columns <= 128 || problem.gate.is_none() || strip_bytes == 0);
-        fits.then_some(Room { stages, strips_ahead, strip_bytes, bias_bytes })
+        fits.then_some(Room { stages, strips_ahead, strip_bytes, vector_bytes })
     }
 
     fn shared_bytes(self, tile: Tile, weight: Weight) -> usize {
         let (slot, _, weight_bytes) = weight.room(tile);
         let ahead = self.strips_ahead * self.strip_bytes;
-        self.stages * slot + weight_bytes + ahead + STRIPS + barrier_bytes(self.stages) + self.bias_bytes
+        self.stages * slot + weight_bytes + ahead + STRIPS + barrier_bytes(self.stages) + self.vector_bytes
     }
 }
 
@@ -211,10 +220,10 @@ impl InTurns {
     /// A rough estimate in clocks: whole waves of tiles. An epilogue is hidden, unless it takes longer than the products of a
     /// tile, or is a block's last.
     fn expected_time(&self) -> f64 {
-        // Multiply-adds of a multiprocessor in a clock.
-        const RATE: f64 = 2048.0;
+        // Bytes of rows that a multiprocessor multiplies by a column in a clock, whatever the type.
+        const RATE: f64 = 4096.0;
         let Tile { rows, columns, efficiency } = self.tile;
-        let products = (rows * columns * TILE_DEPTH * self.boxes.steps()) as f64 / (RATE * efficiency);
+        let products = (rows * columns * TILE_BYTES * self.boxes.steps()) as f64 / (RATE * efficiency);
         let epilogue = (rows * columns) as f64 / 7.0;
         let waves = self.tiles().div_ceil(self.blocks()) as f64;
         1500.0 + waves * products.max(epilogue) + epilogue
@@ -236,9 +245,13 @@ unsafe impl Implementation for InTurns {
     fn launches(&self, places: &Places) -> Result<Vec<Launch>, CudaError> {
         let InTurns { problem, tile, weight, room, boxes, .. } = self;
         let gated = problem.gate.is_some();
-        let bias_size = problem.bias.map_or(0, |bias| problem.inputs[bias].dtype.size());
+        let size_of = |vector: Option<usize>| match vector {
+            Some(vector) if room.vector_bytes > 0 => problem.inputs[vector].dtype.size(),
+            _ => 0,
+        };
         let kernel = Kernel::new(SOURCE_TURNS, "wgmma_in_turns")
-            .with("TYPE", type_name(problem.a.dtype))
+            .with("ELEMENT", type_name(problem.a.dtype))
+            .with("TYPE", type_name(problem.result.dtype))
             .with("GATED", bool_constant(gated))
             .with("SUBPIXEL", bool_constant(problem.subpixel))
             .with("TILE_ROWS", tile.rows)
@@ -247,7 +260,8 @@ unsafe impl Implementation for InTurns {
             .with("RESIDENT_STEPS", weight.resident_steps())
             .with("STAGES", room.stages)
             .with("STRIPS_AHEAD", room.strips_ahead)
-            .with("BIAS_SIZE", if room.bias_bytes > 0 { bias_size } else { 0 });
+            .with("BIAS_SIZE", size_of(problem.bias))
+            .with("SCALE_SIZE", size_of(problem.scale));
         let kernel = Kernel { generated: problem.epilogue().code_with_prefetch(), hot: true, ..kernel };
         let arguments = arguments![
             boxes.map_of_a(problem, places),

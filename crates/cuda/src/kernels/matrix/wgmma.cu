@@ -1,4 +1,4 @@
-// A product or a convolution of stride 1 on Hopper, for f16 and bf16 with f32 sums. The kernel is warp-specialised: a
+// A product or a convolution of stride 1 on Hopper, for f16, bf16 and e4m3 (ELEMENT) with f32 sums. The kernel is warp-specialised: a
 // producer warpgroup fills a ring of tiles in shared memory by TMA, and two consumer warpgroups multiply them with
 // wgmma.
 //
@@ -20,7 +20,7 @@
 constexpr int warpgroups = 2;
 // Blocks of 64 rows that a warpgroup multiplies.
 constexpr int row_blocks = TILE_ROWS / (64 * warpgroups);
-constexpr int tile_depth = 64;
+constexpr int tile_depth = 128 / sizeof(ELEMENT);
 constexpr int a_bytes = TILE_ROWS * 128;
 constexpr int b_bytes = TILE_COLUMNS * 128;
 constexpr int stage_bytes = a_bytes + b_bytes;
@@ -104,10 +104,10 @@ __device__ __forceinline__ void multiply(Sums &sums, const Share &share, Slot &s
         u32 b = ring + slot.index * stage_bytes + a_bytes;
         wgmma_fence();
 #pragma unroll
-        for (int quarter = 0; quarter < tile_depth / 16; quarter++)
+        for (int quarter = 0; quarter < 4; quarter++)
 #pragma unroll
             for (int i = 0; i < row_blocks; i++)
-                wgmma_mma_async<TYPE, TILE_COLUMNS>(
+                wgmma_mma_async<ELEMENT, TILE_COLUMNS>(
                     sums.of[i], wgmma_descriptor(a + i * 8192 + quarter * 32, 16, 1024),
                     wgmma_descriptor(b + quarter * 32, 16, 1024), step > share.first || quarter > 0);
         wgmma_commit_group();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     SOURCE_WGMMA, bool_constant,
-    boxes::{Boxes, STRIPS, TILE_DEPTH},
+    boxes::{Boxes, STRIPS, TILE_BYTES},
     problem::Problem,
     split,
 };
@@ -40,7 +40,7 @@ const TILES: [Tile; 7] = [
 
 impl Tile {
     fn shared_bytes(&self) -> usize {
-        (self.rows + self.columns) * TILE_DEPTH * 2 * self.stages + STRIPS + 16 * self.stages
+        (self.rows + self.columns) * TILE_BYTES * self.stages + STRIPS + 16 * self.stages
     }
 
     /// Columns of the result that a tile gives.
@@ -89,6 +89,8 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, Wgmma)> {
     let fits = |tile: &Tile| {
         tile.shared_bytes() <= chip.shared_bytes as usize
             && problem.splits_columns(tile.result_columns(problem))
+            // A scale, a bias and gates together leave no registers for the most sums.
+            && (problem.scale.is_none() || problem.gate.is_none() || tile.rows * tile.columns <= 128 * 256)
     };
     for tile in TILES.into_iter().filter(fits) {
         let boxes = Boxes::of(problem, tile.rows);
@@ -161,8 +163,9 @@ impl Wgmma {
     /// A rough estimate in clocks: whole waves of tiles, of which each has an epilogue that nothing overlaps. If there are few
     /// of them, all wait for the weight to come from memory.
     fn expected_time(&self) -> f64 {
-        // Multiply-adds of a multiprocessor in a clock, and bytes that the memory gives all of them.
-        const RATE: f64 = 2048.0;
+        // Bytes of rows that a multiprocessor multiplies by a column in a clock, whatever the type, and bytes that the memory gives
+        // all of them.
+        const RATE: f64 = 4096.0;
         const BANDWIDTH: f64 = 2000.0;
         // Bytes that a multiprocessor reads in a clock from the others of its cluster, and the clocks of the barriers.
         const DISTRIBUTED: f64 = 16.0;
@@ -170,7 +173,7 @@ impl Wgmma {
         let Tile { rows, columns, efficiency, .. } = self.tile;
         let blocks = self.blocks.number();
         let waves = (self.tiles() * blocks).div_ceil(self.multiprocessors) as f64;
-        let step = (rows * columns * TILE_DEPTH) as f64 / (RATE * efficiency);
+        let step = (rows * columns * TILE_BYTES) as f64 / (RATE * efficiency);
         let sums = (rows * columns) as f64;
         let (epilogue, second) = match self.blocks {
             Blocks::One => (sums / 10.0, 0.0),
@@ -182,7 +185,8 @@ impl Wgmma {
             }
         };
         let steps = self.boxes.steps().div_ceil(blocks) as f64;
-        let weight = (self.problem.columns * self.problem.depth * 2) as f64 / BANDWIDTH;
+        let weight =
+            (self.problem.columns * self.problem.depth * self.problem.b.dtype.size()) as f64 / BANDWIDTH;
         let products = waves * (steps * step + epilogue);
         1500.0 + products.max(weight) + second
     }
@@ -213,7 +217,8 @@ unsafe impl Implementation for Wgmma {
         // Partial sums are finished by the second kernel.
         let finished = if split { &problem.without_epilogue() } else { &**problem };
         let kernel = Kernel::new(SOURCE_WGMMA, "wgmma")
-            .with("TYPE", type_name(problem.a.dtype))
+            .with("ELEMENT", type_name(problem.a.dtype))
+            .with("TYPE", type_name(problem.result.dtype))
             .with("GATED", bool_constant(problem.gate.is_some()))
             .with("SUBPIXEL", bool_constant(problem.subpixel))
             .with("SPLIT", bool_constant(split))

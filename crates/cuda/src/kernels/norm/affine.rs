@@ -40,8 +40,8 @@ impl AffineTypes {
         Affine { scale: at(self.scale, 1), shift: at(self.shift, 2) }
     }
 
-    /// A kernel with what `affine.cuh` needs to know, and the activation.
-    pub(super) fn specialise(self, kernel: Kernel, norm: &Norm) -> Kernel {
+    /// A kernel with what `affine.cuh` needs to know, the activation and the result's type, of a norm of `x`.
+    pub(super) fn specialise(self, kernel: Kernel, norm: &Norm, x: &TensorType) -> Kernel {
         let name = |operand: Option<DType>| type_name(operand.unwrap_or(DType::F32));
         kernel
             .with("SCALED", self.scale.is_some())
@@ -49,5 +49,7 @@ impl AffineTypes {
             .with("SCALE", name(self.scale))
             .with("SHIFT", name(self.shift))
             .with("ACTIVATION", activation_name(norm.activation))
+            .with("QUANTISED", norm.quantise.is_some())
+            .with("RESULT", type_name(if norm.quantise.is_some() { DType::F8E4M3 } else { x.dtype }))
     }
 }

@@ -129,6 +129,8 @@ __device__ __forceinline__ void find_groups(Part (&found)[GROUPS], float (&share
 // What is done to every element of a vector of channels.
 struct Transform {
     float centre[VECTOR], rest[VECTOR], scale[VECTOR], shift[VECTOR];
+    // Of a result in e4m3.
+    float factor;
 
     // `of_groups` are the statistics of a block's groups.
     __device__ __forceinline__ void follow(const Part *of_groups, int column) {
@@ -144,13 +146,13 @@ struct Transform {
             scale[i] *= part.squares;
         }
     }
-    __device__ __forceinline__ void store_at(TYPE *to, const Vector &value) const {
+    __device__ __forceinline__ void store_at(RESULT *to, const Vector &value) const {
         float result[VECTOR];
 #pragma unroll
         for (int i = 0; i < VECTOR; i++) {
             float difference = to_float(value.lane[i]) - centre[i];
             if (sizeof(TYPE) != 2) difference -= rest[i];
-            result[i] = ACTIVATION(difference * scale[i] + shift[i]);
+            result[i] = quantised(ACTIVATION(difference * scale[i] + shift[i]), factor);
         }
         store(to, result);
     }
@@ -167,7 +169,7 @@ __device__ __forceinline__ Part with_factor(Part part, float epsilon) {
 // one read, one write. A thread has PER_THREAD rows or fewer; in the first FULL_TURNS of them every lane of every block has
 // a row.
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-    group_whole(TYPE *y, const TYPE *x, Affine affine, Slab slab, float epsilon) {
+    group_whole(RESULT *y, const TYPE *x, Affine affine, Slab slab, float epsilon, float factor) {
     wait_for_launch_before();
     __shared__ float shared[shared_floats];
     __shared__ Part of_block[GROUPS], of_groups[GROUPS];
@@ -196,6 +198,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     // The affine part comes from memory as x does: it is sent for now, unless x takes many registers.
     constexpr bool early = PER_THREAD * sizeof(Vector) <= 96;
     Transform transform;
+    transform.factor = factor;
     if (early) load_affine(transform.scale, transform.shift, affine, channel);
     find_groups(of_block, shared, moments, rows);
     if (!early) load_affine(transform.scale, transform.shift, affine, channel);
@@ -270,13 +273,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) group_partial(Part *par
 // Combines the statistics of all `parts` chunks of a slab, and normalises some of its rows. `slab` is cut as these
 // blocks are.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    group_normalise(TYPE *y, const TYPE *x, Affine affine, const Part *partial, Slab slab, i32 parts, float epsilon) {
+    group_normalise(RESULT *y, const TYPE *x, Affine affine, const Part *partial, Slab slab, i32 parts, float epsilon,
+                    float factor) {
     wait_for_launch_before();
     __shared__ Part of_groups[GROUPS];
     const int lane = threadIdx.x / columns, column = threadIdx.x % columns;
     const u32 number = blockIdx.x / sets, set = blockIdx.x - number * sets;
     const i64 image = number / u32(slab.chunks), chunk = number - u32(image) * u32(slab.chunks);
     Transform transform;
+    transform.factor = factor;
     load_affine(transform.scale, transform.shift, affine, set * width + column * VECTOR);
     for (int group = threadIdx.x / 32; group < GROUPS; group += THREADS / 32) {
         const Part *of_group = partial + (image * (sets * GROUPS) + set * GROUPS + group) * parts;

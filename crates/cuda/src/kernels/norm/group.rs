@@ -208,6 +208,7 @@ pub(super) fn plain(problem: &Problem, extents: Extents, places: &Places) -> Res
         long(extents.channels),
         long(extents.groups),
         problem.norm.epsilon,
+        problem.factor(),
     ];
     let blocks = grid(extents.slabs.saturating_mul(extents.groups))?;
     Ok(Launch::new(problem.specialise(kernel), blocks, PLAIN_THREADS as u32, arguments))
@@ -339,6 +340,7 @@ impl Whole {
             problem.affine.at(places),
             extents.slab([rows, self.cluster]),
             problem.norm.epsilon,
+            problem.factor(),
         ];
         let blocks = grid(self.set.count(extents).saturating_mul(self.cluster))?;
         let mut launch = Launch::new(kernel, blocks, self.set.threads as u32, arguments);
@@ -436,6 +438,7 @@ impl Chunks {
             extents.slab(self.written),
             int(self.measured[1], "chunks")?,
             problem.norm.epsilon,
+            problem.factor(),
         ];
         let write = Launch::new(kernel("group_normalise"), blocks(self.written[1])?, threads, write);
         Ok(vec![measure, write])
@@ -458,6 +461,7 @@ mod tests {
             epsilon: 1e-5,
             affine: op::Affine::None,
             activation: None,
+            quantise: None,
         }
     }
 

@@ -8,7 +8,8 @@
 constexpr int threads = 256;
 
 extern "C" __global__ void __launch_bounds__(threads)
-    group_plain(TYPE *y, const TYPE *x, Affine affine, i64 rows, i64 channels, i64 groups, float epsilon) {
+    group_plain(RESULT *y, const TYPE *x, Affine affine, i64 rows, i64 channels, i64 groups, float epsilon,
+                float factor_of_result) {
     wait_for_launch_before();
     __shared__ float partial[32];
     const i64 slab = blockIdx.x / groups, group = blockIdx.x % groups;
@@ -34,6 +35,7 @@ extern "C" __global__ void __launch_bounds__(threads)
         i64 at = start + i / members * channels + i % members;
         float scale[1], shift[1];
         load_affine(scale, shift, affine, group * members + i % members);
-        y[at] = from_float<TYPE>(ACTIVATION((to_float(x[at]) - about - mean) * factor * scale[0] + shift[0]));
+        float result = ACTIVATION((to_float(x[at]) - about - mean) * factor * scale[0] + shift[0]);
+        y[at] = from_float<RESULT>(quantised(result, factor_of_result));
     }
 }

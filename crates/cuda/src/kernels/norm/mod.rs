@@ -71,7 +71,12 @@ impl Problem {
 
     /// A kernel with what every norm is specialised with.
     fn specialise(&self, kernel: Kernel) -> Kernel {
-        self.affine.specialise(kernel, &self.norm)
+        self.affine.specialise(kernel, &self.norm, &self.x)
+    }
+
+    /// What a result in e4m3 is multiplied by.
+    fn factor(&self) -> f32 {
+        self.norm.quantise.unwrap_or(1.0)
     }
 }
 
@@ -178,7 +183,7 @@ mod tests {
     use crate::kernels::testing;
 
     fn norm(kind: NormKind, affine: op::Affine) -> Norm {
-        Norm { kind, epsilon: 1e-5, affine, activation: Some(Activation::Silu) }
+        Norm { kind, epsilon: 1e-5, affine, activation: Some(Activation::Silu), quantise: None }
     }
 
     #[test]

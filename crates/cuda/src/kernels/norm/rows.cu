@@ -11,7 +11,8 @@ constexpr int threads = 128;
 
 // LANES threads a row, which hold all of it in registers, PER_LANE vectors each: one read, one write.
 extern "C" __global__ void __launch_bounds__(threads)
-    rows_in_registers(TYPE *y, const TYPE *x, Affine affine, i64 rows, i32 channels, float epsilon) {
+    rows_in_registers(RESULT *y, const TYPE *x, Affine affine, i64 rows, i32 channels, float epsilon,
+                      float factor_of_result) {
     wait_for_launch_before();
     const i64 row = i64(blockIdx.x) * (threads / LANES) + threadIdx.x / LANES;
     const int lane = threadIdx.x % LANES;
@@ -54,7 +55,8 @@ extern "C" __global__ void __launch_bounds__(threads)
             float scale[VECTOR], shift[VECTOR], result[VECTOR];
             load_affine(scale, shift, affine, vector * VECTOR);
 #pragma unroll
-            for (int i = 0; i < VECTOR; i++) result[i] = ACTIVATION(value[k][i] * factor * scale[i] + shift[i]);
+            for (int i = 0; i < VECTOR; i++)
+                result[i] = quantised(ACTIVATION(value[k][i] * factor * scale[i] + shift[i]), factor_of_result);
             store(y + start + vector * VECTOR, result);
         }
     }
@@ -64,7 +66,8 @@ constexpr int threads = 256;
 
 // A block a row of any length, which it reads three times, twice from a cache.
 extern "C" __global__ void __launch_bounds__(threads)
-    rows_in_blocks(TYPE *y, const TYPE *x, Affine affine, i64 rows, i32 channels, float epsilon) {
+    rows_in_blocks(RESULT *y, const TYPE *x, Affine affine, i64 rows, i32 channels, float epsilon,
+                   float factor_of_result) {
     wait_for_launch_before();
     __shared__ float partial[32];
     const i64 start = i64(blockIdx.x) * channels;
@@ -102,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(threads)
         load_affine(scale, shift, affine, channel);
 #pragma unroll
         for (int i = 0; i < VECTOR; i++)
-            value[i] = ACTIVATION((value[i] - about - mean) * factor * scale[i] + shift[i]);
+            value[i] = quantised(ACTIVATION((value[i] - about - mean) * factor * scale[i] + shift[i]), factor_of_result);
         store(y + start + channel, value);
     }
 }

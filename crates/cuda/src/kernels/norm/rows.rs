@@ -105,6 +105,7 @@ pub(super) fn norm(problem: &Problem, share: Share, places: &Places) -> Result<L
         long(x.shape.rows()),
         int(x.shape.channels(), "a row of channels")?,
         norm.epsilon,
+        problem.factor(),
     ];
     Ok(Launch::new(problem.specialise(kernel), grid, threads, arguments))
 }

@@ -1,17 +1,18 @@
-//! Ops on single elements: activations, gates, sums, products, blends and casts.
+//! Ops on single elements: activations, gates, sums, products, blends, casts and numbers in 8 bits.
 
 mod cast;
 mod elementwise;
+mod filters;
 mod moved;
 
 use kinora_graph::{
     Op,
-    op::{Gate, Scale, TemporalBlend},
+    op::{Gate, Quantise, Scale, TemporalBlend},
 };
 
 pub(crate) use elementwise::{ByElements, Elementwise, Operand};
 
-use self::{cast::Cast, moved::BlendUnlessMoved};
+use self::{cast::Cast, filters::Filters, moved::BlendUnlessMoved};
 use super::{Call, Family, Implementation, KernelSet, names::activation_name};
 use crate::Chip;
 
@@ -50,6 +51,10 @@ fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn 
         }
         Op::Gate(op) => function(gate(*op, call)),
         Op::Cast(_) => Box::new(Cast::new(call, chip, plain)),
+        Op::Quantise(Quantise::Tensor { factor }) => broadcast("p * x[0]", [*factor, 0.0]),
+        Op::Quantise(Quantise::Filters { blocks, activation }) => {
+            Box::new(Filters::new(call, *blocks, *activation))
+        }
         _ => return Vec::new(),
     };
     vec![implementation]
@@ -114,7 +119,7 @@ mod tests {
     fn every_op_of_the_family_has_launches_in_both_sets() {
         let x = TensorType::new(DType::BF16, [2, 3, 5, 6]);
         let (one, alphas) = (TensorType::new(DType::F32, [1]), TensorType::new(DType::F16, [2]));
-        let cases: [(Op, Vec<&TensorType>); 7] = [
+        let cases: [(Op, Vec<&TensorType>); 9] = [
             (Op::Activate(Activation::Silu), vec![&x]),
             (Op::Gate(Gate { activation: Activation::Gelu }), vec![&x]),
             (Op::Add, vec![&x, &one]),
@@ -122,6 +127,8 @@ mod tests {
             (Op::TemporalBlend(TemporalBlend { threshold: None }), vec![&x, &x, &one]),
             (Op::TemporalBlend(TemporalBlend { threshold: Some(0.5) }), vec![&x, &x, &one]),
             (Op::Cast(DType::U8), vec![&x]),
+            (Op::Quantise(Quantise::Tensor { factor: 2.0 }), vec![&x]),
+            (Op::Quantise(Quantise::Filters { blocks: 2, activation: 2.0 }), vec![&x]),
         ];
         for (op, inputs) in &cases {
             testing::launches(implementations, op, inputs).unwrap();

@@ -171,7 +171,13 @@ fn products_of_activations() {
 
 #[test]
 fn prologues_and_epilogues() {
-    let norm = Norm { kind: NormKind::Layer, epsilon: 1e-5, affine: Affine::Scale, activation: None };
+    let norm = Norm {
+        kind: NormKind::Layer,
+        epsilon: 1e-5,
+        affine: Affine::Scale,
+        activation: None,
+        quantise: None,
+    };
     let prologue = Op::Linear(Linear { prologue: Some(norm), ..Linear::default() });
     let stage = |stage| Op::Linear(Linear { epilogue: vec![stage], ..Linear::default() });
     let blend = stage(Stage::Blend { accumulator_first: true });
@@ -286,5 +292,89 @@ fn attention_over_frames() {
         (over(3), "f32[6,5,8] f32[5,5,8] f32[5,5,8]", "key images (5) must be a multiple of 2"),
         (over(3), "f32[0,5,8] f32[1,5,8] f32[1,5,8]", "key images (1) must be a multiple of 0"),
         (over(3), "f32[6,5,8] f32[6,4,8] f32[6,4,8]", "k must be [6, 5, 8], got [6, 4, 8]"),
+    ]);
+}
+
+#[test]
+fn quantised_products() {
+    let linear = |change: fn(&mut Linear)| {
+        let mut linear = Linear { quantised: Some(DType::F16), ..Linear::default() };
+        change(&mut linear);
+        Op::Linear(linear)
+    };
+    let convolution = Op::Conv(Conv {
+        quantised: Some(DType::BF16),
+        bias: true,
+        epilogue: vec![Stage::Add],
+        ..Conv::spatial([3, 3], 1, 1)
+    });
+    let subpixel = Op::Conv(Conv { quantised: Some(DType::F32), ..Conv::subpixel() });
+    accept(&[
+        (linear(|_| ()), "e4m3[3,4] e4m3[6,4] f32[6]", "f16[3,6]"),
+        (linear(|l| l.bias = true), "e4m3[3,4] e4m3[6,4] f32[6] f16[6]", "f16[3,6]"),
+        (linear(|l| l.quantised = Some(DType::F8E4M3)), "e4m3[3,4] e4m3[6,4] f32[6]", "e4m3[3,6]"),
+        (linear(|l| l.gate = Some(Activation::Gelu)), "e4m3[3,4] e4m3[6,4] f32[6]", "f16[3,3]"),
+        (convolution, "e4m3[2,8,8,4] e4m3[6,1,3,3,4] f32[6] f16[6] bf16[2,8,8,6]", "bf16[2,8,8,6]"),
+        (subpixel, "e4m3[2,7,8,4] e4m3[24,1,2,2,4] f32[6]", "f32[2,14,16,6]"),
+    ]);
+    refuse(&[
+        (linear(|_| ()), "e4m3[3,4] e4m3[6,4]", "takes 3 operands, got 2"),
+        (linear(|_| ()), "f16[3,4] e4m3[6,4] f32[6]", "x must be e4m3, got f16"),
+        (linear(|_| ()), "e4m3[3,4] f16[6,4] f32[6]", "weight must be e4m3, got f16"),
+        (linear(|_| ()), "e4m3[3,4] e4m3[6,4] f16[6]", "scale must be f32, got f16"),
+        (linear(|_| ()), "e4m3[3,4] e4m3[6,4] f32[3]", "scale must be [6], got [3]"),
+        (Op::Linear(Linear::default()), "e4m3[3,4] e4m3[6,4]", "x must be a float type, got e4m3"),
+        (
+            linear(|l| l.quantised = Some(DType::U8)),
+            "e4m3[3,4] e4m3[6,4] f32[6]",
+            "a product cannot have a result of u8",
+        ),
+        (
+            linear(|l| {
+                l.prologue = Some(Norm {
+                    kind: NormKind::Layer,
+                    epsilon: 1.0,
+                    affine: Affine::None,
+                    activation: None,
+                    quantise: None,
+                });
+            }),
+            "e4m3[3,4] e4m3[6,4] f32[6]",
+            "a quantised product has no prologue",
+        ),
+    ]);
+}
+
+#[test]
+fn numbers_in_8_bits() {
+    let tensor = |factor| Op::Quantise(Quantise::Tensor { factor });
+    let filters = |blocks, activation| Op::Quantise(Quantise::Filters { blocks, activation });
+    let norm = |quantise| {
+        Op::Norm(Norm {
+            kind: NormKind::Layer,
+            epsilon: 1.0,
+            affine: Affine::None,
+            activation: None,
+            quantise,
+        })
+    };
+    accept(&[
+        (tensor(2.0), "f16[2,3]", "e4m3[2,3]"),
+        (tensor(2.0), "f32[]", "e4m3[]"),
+        (filters(1, 0.5), "f16[6,1,3,3,4]", "e4m3[6,1,3,3,4] f32[6]"),
+        (filters(4, 0.5), "bf16[24,1,2,2,4]", "e4m3[24,1,2,2,4] f32[6]"),
+        (filters(1, 0.5), "f32[0,4]", "e4m3[0,4] f32[0]"),
+        (norm(Some(8.0)), "f16[2,3]", "e4m3[2,3]"),
+        (norm(None), "f16[2,3]", "f16[2,3]"),
+    ]);
+    refuse(&[
+        (tensor(0.0), "f16[2,3]", "factor must be a positive number, got 0"),
+        (tensor(1.0), "e4m3[2,3]", "x must be a float type, got e4m3"),
+        (tensor(1.0), "u8[2,3]", "x must be a float type, got u8"),
+        (norm(Some(f32::INFINITY)), "f16[2,3]", "factor must be a positive number, got inf"),
+        (filters(1, 0.5), "f16[]", "x must have at least 1 axes, got []"),
+        (filters(0, 0.5), "f16[4,2]", "blocks must be at least 1"),
+        (filters(4, 0.5), "f16[6,2]", "filters (6) must be a multiple of 4"),
+        (filters(1, -1.0), "f16[6,2]", "the scale of the activation must be a positive number, got -1"),
     ]);
 }

@@ -11,7 +11,7 @@ use super::*;
 fn types(text: &str) -> Vec<TensorType> {
     let one = |word: &str| {
         let (dtype, rest) = word.split_once('[').unwrap();
-        let dtype = [DType::F32, DType::F16, DType::BF16, DType::U8, DType::I32]
+        let dtype = [DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::U8, DType::I32]
             .into_iter()
             .find(|d| d.to_string() == dtype)
             .unwrap();

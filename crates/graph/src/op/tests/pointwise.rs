@@ -6,7 +6,8 @@ const MAX: usize = usize::MAX;
 
 #[test]
 fn norms() {
-    let norm = |kind, epsilon, affine| Op::Norm(Norm { kind, epsilon, affine, activation: None });
+    let norm =
+        |kind, epsilon, affine| Op::Norm(Norm { kind, epsilon, affine, activation: None, quantise: None });
     let layer = |affine| norm(NormKind::Layer, 1e-5, affine);
     let group = |groups, frames| norm(NormKind::Group { groups, frames }, 1e-5, Affine::None);
     accept(&[

@@ -52,6 +52,16 @@ impl Choices {
         TensorType::new(self.float(), shape)
     }
 
+    fn quantised(&mut self) -> Option<DType> {
+        self.of(&[None, None, None, Some(DType::F16), Some(DType::F8E4M3), Some(DType::U8)])
+    }
+
+    /// An operand of a product that may be quantised.
+    fn operand(&mut self, quantised: Option<DType>, shape: &[usize]) -> TensorType {
+        let ty = self.ty(shape);
+        if quantised.is_some() { TensorType::new(DType::F8E4M3, ty.shape) } else { ty }
+    }
+
     fn norm(&mut self) -> Norm {
         let group = NormKind::Group { groups: self.of(&EXTENTS), frames: self.of(&EXTENTS) };
         Norm {
@@ -59,6 +69,7 @@ impl Choices {
             epsilon: self.of(&NUMBERS),
             affine: self.of(&[Affine::None, Affine::Scale, Affine::ScaleShift]),
             activation: self.activation(),
+            quantise: self.of(&[None, None, Some(2.0)]),
         }
     }
 
@@ -103,10 +114,12 @@ impl Choices {
         let (padding, groups) = fixed.as_ref().map_or((padding, groups), |conv| (conv.padding, conv.groups));
         let group_out = if fixed.is_some() { group_out.wrapping_mul(4) } else { group_out };
         let [channels, out] = [group_channels, group_out].map(|n| n.wrapping_mul(groups));
+        let quantised = self.quantised();
         let mut operands = vec![
-            self.ty(&[images, height, width, channels]),
-            self.ty(&[out, kernel[0], kernel[1], kernel[2], group_channels]),
+            self.operand(quantised, &[images, height, width, channels]),
+            self.operand(quantised, &[out, kernel[0], kernel[1], kernel[2], group_channels]),
         ];
+        operands.extend(quantised.map(|_| TensorType::new(DType::F32, [out])));
         let bias = self.flag();
         operands.extend(bias.then(|| self.ty(&[out])));
         let prologue = self.flag().then(|| self.norm());
@@ -124,6 +137,7 @@ impl Choices {
                 groups,
                 frames,
                 subpixel,
+                quantised,
                 bias,
                 prologue,
                 epilogue,
@@ -134,7 +148,10 @@ impl Choices {
 
     fn linear(&mut self) -> (Op, Vec<TensorType>) {
         let [rows, channels, out] = self.extents();
-        let mut operands = vec![self.ty(&[rows, channels]), self.ty(&[out, channels])];
+        let quantised = self.quantised();
+        let mut operands =
+            vec![self.operand(quantised, &[rows, channels]), self.operand(quantised, &[out, channels])];
+        operands.extend(quantised.map(|_| TensorType::new(DType::F32, [out])));
         let bias = self.flag();
         operands.extend(bias.then(|| self.ty(&[out])));
         let gate = self.activation();
@@ -144,7 +161,7 @@ impl Choices {
         );
         let (epilogue, more) = self.epilogue(&[rows, if gate.is_some() { out / 2 } else { out }]);
         operands.extend(more);
-        (Op::Linear(Linear { bias, gate, prologue, epilogue }), operands)
+        (Op::Linear(Linear { quantised, bias, gate, prologue, epilogue }), operands)
     }
 
     fn attention(&mut self) -> (Op, Vec<TensorType>) {
@@ -275,7 +292,8 @@ impl Choices {
                 (Op::Embedding, vec![self.ty(&[a, b]), ids])
             }
             20 => {
-                let to = self.of(&[DType::F32, DType::F16, DType::BF16, DType::U8, DType::I32]);
+                let to =
+                    self.of(&[DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::U8, DType::I32]);
                 (Op::Cast(to), vec![self.ty(&[a, b])])
             }
             21 => {
@@ -293,6 +311,12 @@ impl Choices {
                 let first = TensorType::new(DType::I32, [self.near(to)]);
                 let weights = TensorType::new(DType::I32, [to, taps]);
                 (Op::Resample(Resample { axis }), vec![TensorType::new(DType::U8, shape), first, weights])
+            }
+            24 => {
+                let [factor, activation] = std::array::from_fn(|_| self.of(&NUMBERS));
+                let filters = Quantise::Filters { blocks: self.near(1), activation };
+                let op = self.of(&[Quantise::Tensor { factor }, filters]);
+                (Op::Quantise(op), vec![self.ty(&[a, b])])
             }
             _ => {
                 let op = TemporalBlend { threshold: self.of(&[None, Some(0.1), Some(0.0)]) };

@@ -1,0 +1,128 @@
+//! Products in 8 bits: what a first clip measures is kept beside the model, and used by those that follow.
+#![allow(clippy::unwrap_used)]
+
+use std::{fs, path::Path, sync::Arc};
+
+use kinora::{
+    Clip, Device, ImageToVideo, Live, LiveModel, ModelFolder, RgbImage,
+    image_to_video::{GenerateError, LoadOptions, Precision, Settings},
+    quantisation::QuantisationError,
+    runtime::{Backend, PlannedNetwork, RunError},
+};
+use kinora_graph::Graph;
+use kinora_models::synthetic::{SyntheticImageModel, SyntheticModel};
+
+struct Case {
+    folder: tempfile::TempDir,
+    photo: RgbImage,
+}
+
+impl Case {
+    fn new() -> Case {
+        let folder = tempfile::tempdir().unwrap();
+        SyntheticModel::preset("tiny").unwrap().write(&folder.path().join("model")).unwrap();
+        let photo = RgbImage::new(64, 64, (0..64 * 64 * 3).map(|i| (i * 7 % 251) as u8).collect()).unwrap();
+        Case { folder, photo }
+    }
+
+    fn model(&self) -> ModelFolder {
+        ModelFolder::open(self.folder.path().join("model")).unwrap()
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.folder.path().join("model/fp8.json")
+    }
+
+    fn clip(&self, precision: Precision) -> Result<Clip, GenerateError> {
+        let options = LoadOptions::default().device(Device::Cpu).precision(precision);
+        let settings = Settings::for_model(&self.model()).unwrap().steps(2).seed(3);
+        ImageToVideo::new(self.model(), options)?.generate(&self.photo, &settings)
+    }
+}
+
+fn bytes(clip: &Clip) -> Vec<u8> {
+    clip.frames.iter().flat_map(|frame| frame.bytes()).copied().collect()
+}
+
+fn measured(file: &Path) -> serde_json::Value {
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
+
+#[test]
+fn a_first_clip_measures_and_the_next_ones_know() {
+    let case = Case::new();
+    let f16 = case.clip(Precision::F16).unwrap();
+    assert!(!case.file().exists());
+    let first = case.clip(Precision::Fp8).unwrap();
+    assert_eq!(first.report.precision, Precision::Fp8);
+    assert_ne!(bytes(&first), bytes(&f16), "nothing was done in 8 bits");
+    let document = measured(&case.file());
+    let sizes = document["largest"]["denoise"].as_object().unwrap();
+    assert!(sizes.len() > 20, "{document}");
+    assert!(sizes.values().all(|size| size.as_f64().is_some_and(|size| size > 0.0)), "{document}");
+    // The same clip from what was kept.
+    let written = fs::metadata(case.file()).unwrap().modified().unwrap();
+    assert_eq!(bytes(&case.clip(Precision::Fp8).unwrap()), bytes(&first));
+    assert_eq!(fs::metadata(case.file()).unwrap().modified().unwrap(), written);
+}
+
+#[test]
+fn what_was_measured_of_another_model_is_measured_again() {
+    let case = Case::new();
+    let first = case.clip(Precision::Fp8).unwrap();
+    let mut document = measured(&case.file());
+    document["model"] = "0123456789abcdef".into();
+    document["largest"]["denoise"] = serde_json::json!({});
+    fs::write(case.file(), document.to_string()).unwrap();
+    assert_eq!(bytes(&case.clip(Precision::Fp8).unwrap()), bytes(&first));
+    assert_ne!(measured(&case.file()), document);
+}
+
+#[test]
+fn a_damaged_file_is_named() {
+    let case = Case::new();
+    fs::write(case.file(), "{\"version\": 1").unwrap();
+    let error = case.clip(Precision::Fp8).unwrap_err();
+    assert!(
+        matches!(&error, GenerateError::Quantisation(QuantisationError::File { path, .. }) if *path == case.file()),
+        "{error}"
+    );
+    // Nobody else reads it.
+    case.clip(Precision::F16).unwrap();
+}
+
+/// A device that multiplies in 16 bits at least.
+#[derive(Debug)]
+struct Older;
+
+impl Backend for Older {
+    fn describe(&self) -> String {
+        "an older card".to_owned()
+    }
+
+    fn plan(&self, _: &Graph, _: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
+        Err(RunError::Internal("nothing is planned".to_owned()))
+    }
+}
+
+#[test]
+fn a_device_that_cannot_refuses() {
+    let case = Case::new();
+    let options = LoadOptions::default().precision(Precision::Fp8);
+    let error = ImageToVideo::on(Arc::new(Older), case.model(), options).unwrap_err();
+    assert!(error.to_string().starts_with("an older card cannot multiply in fp8"), "{error}");
+}
+
+#[test]
+fn live_video_refuses() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model");
+    SyntheticImageModel::preset("live").unwrap().write(&path).unwrap();
+    let model = LiveModel::new(ModelFolder::open(&path).unwrap());
+    let options = LoadOptions::default().device(Device::Cpu).precision(Precision::Fp8);
+    let error = Live::new(model, options).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "precision is fp8, but live video multiplies in 16 or 32 bits: ask for f16"
+    );
+}
