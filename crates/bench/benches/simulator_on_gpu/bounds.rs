@@ -37,16 +37,16 @@ impl Class {
     }
 
     /// The allowed distance, in units in the last place of the element or of the tensor's root mean square, whichever is larger. With
-    /// 16 bits, a rounding may go the other way, and once more if an intermediate result has 16 bits too; f32 shows every digit of the
+    /// 16 bits or fewer, a rounding may go the other way, and once more if an intermediate result has as few; f32 shows every digit of the
     /// arithmetic.
     pub fn bound(self, dtype: DType) -> f64 {
         match (self, dtype) {
             (Class::Exact, _) => 0.0,
             (_, DType::U8 | DType::I32) => 1.0,
             (Class::Fused, DType::F32) => 4.0,
-            (Class::Fused | Class::Approximate, DType::F16 | DType::BF16) => 1.0,
+            (Class::Fused | Class::Approximate, DType::F16 | DType::BF16 | DType::F8E4M3) => 1.0,
             (Class::Approximate, DType::F32) => 16.0,
-            (Class::Matrix | Class::Unordered, DType::F16 | DType::BF16) => 2.0,
+            (Class::Matrix | Class::Unordered, DType::F16 | DType::BF16 | DType::F8E4M3) => 2.0,
             (Class::Matrix | Class::Unordered, DType::F32) => 64.0,
         }
     }
