@@ -77,7 +77,7 @@ impl Peers {
 pub fn judge(precision: Precision) -> &'static str {
     match precision {
         Precision::F32 => "f64",
-        Precision::F16 | Precision::BF16 => "f32",
+        Precision::F16 | Precision::BF16 | Precision::Fp8 => "f32",
     }
 }
 
