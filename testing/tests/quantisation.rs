@@ -1,4 +1,5 @@
 //! Products in 8 bits, from the measurement of their activations to their results.
+#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 

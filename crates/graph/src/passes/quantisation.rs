@@ -90,7 +90,7 @@ impl Product {
         let mut operands = vec![&x, &weight, &scale];
         operands.extend(editor.types(&node.inputs[2..]));
         let fits = parts.op.infer(&operands).is_ok_and(|results| results == [result.clone()]);
-        (fits && target.fuses(&parts.op, &operands)).then(|| Product {
+        (fits && target.fuses(&parts.op, &operands)).then_some(Product {
             node: id,
             op: parts.op,
             factor,
