@@ -48,7 +48,7 @@ impl PackedWeight {
         let (count, gated) = groups_of(op);
         let columns = ty.shape[0] / count;
         let depth = ty.shape[1..].iter().product();
-        let one = PackedWeights::bytes_of(isa, ty.dtype.size(), columns, depth, gated);
+        let one = PackedWeights::bytes_of(isa, ty.dtype, columns, depth, gated);
         one.saturating_mul(count)
     }
 
