@@ -48,12 +48,12 @@ impl PackedWeight {
         if let Op::Conv(op) = op
             && let Some(form) = Form::of(op, ty)
         {
-            return WinogradWeights::bytes_of(isa, form, ty.shape[0], ty.shape[4]);
+            return WinogradWeights::bytes_of(isa, form, ty.dtype, ty.shape[0], ty.shape[4]);
         }
         let (count, gated) = groups_of(op);
         let columns = ty.shape[0] / count;
         let depth = ty.shape[1..].iter().product();
-        let one = PackedWeights::bytes_of(isa, ty.dtype.size(), columns, depth, gated);
+        let one = PackedWeights::bytes_of(isa, ty.dtype, columns, depth, gated);
         one.saturating_mul(count)
     }
 
@@ -62,11 +62,11 @@ impl PackedWeight {
         // SAFETY: a weight is not written while it is packed.
         let values = unsafe { Values::of(weight) };
         let shape = &weight.ty().shape;
-        if let (Op::Conv(op), Values::F32(kernels)) = (op, values)
+        if let Op::Conv(op) = op
             && let Some(form) = Form::of(op, weight.ty())
+            && let Some(winograd) = WinogradWeights::new(isa, form, values, shape[0], shape[4])
         {
-            let winograd = Some(WinogradWeights::new(isa, form, kernels, shape[0], shape[4]));
-            return PackedWeight { groups: Vec::new(), winograd };
+            return PackedWeight { groups: Vec::new(), winograd: Some(winograd) };
         }
         Self::for_one_run(isa, op, weight)
     }

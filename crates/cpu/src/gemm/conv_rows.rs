@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use super::{Rows, Values};
-use crate::simd::Simd;
+use crate::simd::{Float, Simd};
 
 /// The shape of a convolution over images `[images, height, width, channels]`, images = clips × frames.
 ///
@@ -69,7 +69,7 @@ impl ConvGeometry {
 /// Fewer channels than this are copied: such a short run would not pay for its set-up.
 const SHORTEST_RUN: usize = 8;
 
-/// The pixel in the padding, of as many channels as any network here has.
+/// The pixel in the padding, of as many channels as any network here has; zero in bfloat16 as well.
 static ZEROS: [f32; 8192] = [0.0; 8192];
 
 /// The rows of a convolution.
@@ -140,8 +140,12 @@ impl Rows for ConvRows<'_> {
         self.geometry.kernel.iter().product::<usize>() * self.geometry.channels
     }
 
+    fn is_bf16(&self) -> bool {
+        self.values.is_bf16()
+    }
+
     #[inline(always)]
-    fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]) {
+    fn copy<S: Simd, T: Float>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [T]) {
         // Without channels there is nothing to copy, and nothing to divide by.
         if target.is_empty() {
             return;
@@ -161,9 +165,9 @@ impl Rows for ConvRows<'_> {
             match self.pixel(clip, origin, tap) {
                 Some(pixel) => {
                     let start = pixel * geometry.pixel_channels + geometry.first_channel + channel;
-                    self.values.widen(simd, start, piece);
+                    self.values.copy(simd, start, piece);
                 }
-                None => piece.fill(0.0),
+                None => piece.fill(T::default()),
             }
             filled += count;
             channel = 0;
@@ -173,14 +177,11 @@ impl Rows for ConvRows<'_> {
 
     fn run_length(&self) -> Option<NonZeroUsize> {
         let worth = |channels: &NonZeroUsize| (SHORTEST_RUN..=ZEROS.len()).contains(&channels.get());
-        NonZeroUsize::new(self.geometry.channels)
-            .filter(worth)
-            .filter(|_| matches!(self.values, Values::F32(_)))
+        NonZeroUsize::new(self.geometry.channels).filter(worth).filter(|_| self.values.is_readable_in_steps())
     }
 
     /// A run is the channels of the pixel under a tap, or zeros in the padding.
     fn run_starts(&self, rows: Range<usize>, tap: usize, starts: &mut Vec<*const f32>) {
-        let Values::F32(values) = self.values else { return };
         let geometry = &self.geometry;
         let [across_frames, down, across] = geometry.stride;
         let (mut line, mut x) = (rows.start / self.output_width, rows.start % self.output_width);
@@ -200,7 +201,8 @@ impl Rows for ConvRows<'_> {
                     if position >= geometry.width {
                         return ZEROS.as_ptr();
                     }
-                    values[(first + position) * geometry.pixel_channels + geometry.first_channel..].as_ptr()
+                    let pixel = (first + position) * geometry.pixel_channels;
+                    self.values.address(pixel + geometry.first_channel)
                 })),
                 None => starts.extend((0..count).map(|_| ZEROS.as_ptr())),
             }

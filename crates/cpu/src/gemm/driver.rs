@@ -1,7 +1,10 @@
 //! The loops around the microkernel.
 
 use std::cell::Cell;
+use std::num::NonZeroUsize;
 use std::ops::Range;
+
+use half::bf16;
 
 use super::aligned::AlignedBuffer;
 use super::blocking::{
@@ -9,8 +12,11 @@ use super::blocking::{
 };
 use super::dots::{MOST_COLUMNS, multiply_dots};
 use super::epilogue::Direct;
-use super::microkernel::{Addends, Runs, Strided, Update, multiply_panel_by_runs, panel_columns};
-use super::values::widen;
+use super::microkernel::{
+    Addends, Pairs, Runs, Singles, Strided, Update, multiply_panel_by_runs, panel_columns,
+};
+use super::panels::{InPlace, PairsAsSingles, Panel, Widened};
+use super::values::copy;
 use super::weights::Panels;
 use super::{Epilogue, PackedWeights, Rows};
 use crate::simd::{Float, Kernel, Simd};
@@ -18,7 +24,8 @@ use crate::tasks;
 
 /// Multiplies `rows` with `weights` and hands each finished row of each block of columns to `epilogue`, in parallel.
 ///
-/// It runs with the instruction set the weights were packed for.
+/// It runs with the instruction set the weights were packed for. Rows and weights of bfloat16 are multiplied in pairs if it
+/// has them ([`Simd::PAIRS`]), everything else as f32.
 ///
 /// # Panics
 /// If the shapes do not agree, or the weights are gated and the epilogue is not, or the reverse.
@@ -34,8 +41,8 @@ pub(crate) fn multiply<R: Rows, E: Epilogue>(rows: &R, weights: &PackedWeights, 
     let sides = if weights.is_gated() { 2 } else { 1 };
     // A value panel and its gate panel count as one panel: they must stay in one block.
     let pair = Tile { columns: tile.columns * sides, ..tile };
-    let grid =
-        Grid::new(rows.rows(), weights.columns() * sides, rows.depth(), pair, rayon::current_num_threads());
+    let depth = rows.depth().div_ceil(step_of(rows, weights));
+    let grid = Grid::new(rows.rows(), weights.columns() * sides, depth, pair, rayon::current_num_threads());
     let run = |index| {
         let (row_range, column_range) = grid.block(index);
         let panels = column_range.start / tile.columns..column_range.end.div_ceil(pair.columns) * sides;
@@ -72,6 +79,11 @@ pub(super) fn register_scratch() {
     STARTS.with(|_| ());
 }
 
+/// The values of a step of the depth: two if they are multiplied in pairs.
+fn step_of(rows: &impl Rows, weights: &PackedWeights) -> usize {
+    if weights.is_paired() && rows.is_bf16() { 2 } else { 1 }
+}
+
 /// Computes and finishes one block of C.
 fn multiply_block<R: Rows, E: Epilogue>(
     rows: &R,
@@ -82,9 +94,10 @@ fn multiply_block<R: Rows, E: Epilogue>(
     panels: Range<usize>,
     columns: Range<usize>,
 ) {
-    let (row_count, depth) = (row_range.len(), rows.depth());
+    let step = step_of(rows, weights);
+    let (row_count, depth) = (row_range.len(), rows.depth().div_ceil(step));
     let group_size = row_count * GROUP_PANELS * tile.columns;
-    let run = rows.run_length();
+    let run = run_in_steps(rows, step);
     let pieces = match run {
         Some(run) if weights.has_few_columns() => run_pieces(depth, run, LONG_DEPTH_BLOCK),
         Some(run) => run_pieces(depth, run, DEPTH_BLOCK),
@@ -111,7 +124,7 @@ fn multiply_block<R: Rows, E: Epilogue>(
     let (widened, sums) = rest.split_at_mut(widened_size);
     let mut memory = Memory { a, widened, sums, starts: STARTS.take(), lengths: Vec::new() };
     let task =
-        Task { rows, weights, epilogue, tile, row_range, panels, columns, direct, grouped, group_step };
+        Task { rows, weights, epilogue, tile, step, row_range, panels, columns, direct, grouped, group_step };
     for (number, piece) in pieces.iter().cloned().enumerate() {
         // Prefetch what is multiplied next: the next piece of these rows, or the first piece of the next rows.
         let ahead = match pieces.get(number + 1) {
@@ -125,6 +138,13 @@ fn multiply_block<R: Rows, E: Epilogue>(
     starts.clear();
     STARTS.set(starts);
     SCRATCH.set(scratch);
+}
+
+/// How many steps the runs have of which the rows consist in memory; `None` if they must be copied.
+fn run_in_steps(rows: &impl Rows, step: usize) -> Option<NonZeroUsize> {
+    let run = rows.run_length().filter(|_| rows.is_bf16() == (step == 2))?;
+    let whole = run.get().is_multiple_of(step).then_some(run.get() / step)?;
+    NonZeroUsize::new(whole)
 }
 
 /// A thread's memory, divided for a block.
@@ -147,6 +167,8 @@ struct Task<'a, R, E> {
     weights: &'a PackedWeights,
     epilogue: &'a E,
     tile: Tile,
+    /// The values of a step of the depth. Everywhere here, the depth is counted in steps.
+    step: usize,
     row_range: Range<usize>,
     panels: Range<usize>,
     columns: Range<usize>,
@@ -164,9 +186,10 @@ impl<R: Rows, E: Epilogue> Task<'_, R, E> {
         let Memory { a, starts, lengths, .. } = memory;
         starts.clear();
         lengths.clear();
-        let Some(run) = self.rows.run_length() else {
+        let Some(run) = run_in_steps(self.rows, self.step) else {
             lengths.push(piece.len());
-            let copy = CopyRows { rows: self.rows, first: self.row_range.start, depth: piece, a };
+            let copy =
+                CopyRows { rows: self.rows, first: self.row_range.start, depth: piece, step: self.step, a };
             self.weights.isa().dispatch(copy);
             starts.extend(a.chunks_exact(ROW_STRIDE).map(|row| row.as_ptr()));
             return;
@@ -193,33 +216,60 @@ impl<R: Rows, E: Epilogue> Task<'_, R, E> {
     ) {
         let Task { rows, weights, epilogue, tile, .. } = *self;
         let Memory { widened, sums, starts, lengths, .. } = memory;
-        let (isa, row_count, depth) = (weights.isa(), self.row_range.len(), rows.depth());
+        let (isa, row_count, depth) = (weights.isa(), self.row_range.len(), rows.depth().div_ceil(self.step));
         let sides = if weights.is_gated() { 2 } else { 1 };
         let bring_closer = |panel: usize| {
             let panel = panel - self.panels.start;
             let share = |panel: usize| ahead_rows.start + ahead_rows.len() * panel / self.panels.len();
-            rows.prefetch(share(panel)..share(panel + 1), ahead_depth.clone());
+            let depth = ahead_depth.start * self.step..(ahead_depth.end * self.step).min(rows.depth());
+            rows.prefetch(share(panel)..share(panel + 1), depth);
         };
         let update = if piece.start == 0 { Update::Replace } else { Update::Add };
         let is_last = piece.end == depth;
-        let few_columns = weights.has_few_columns().then_some(weights.columns());
         let mut multiply_panels = |panels: Range<usize>, c: Strided<*mut f32>, addends: Addends| {
             let block = Block {
                 a: Runs { lengths, starts, rows: row_count },
                 weights_depth: depth,
                 depth: piece.clone(),
                 panels,
-                few_columns,
                 widened,
                 c,
                 update,
                 addends,
                 bring_closer: &bring_closer,
             };
+            if weights.has_few_columns() {
+                let columns = weights.columns();
+                return match &weights.panels {
+                    Panels::F32(values) => {
+                        isa.dispatch(MultiplyFew { values: values.as_slice(), columns, block })
+                    }
+                    Panels::F16(values) => {
+                        isa.dispatch(MultiplyFew { values: values.as_slice(), columns, block })
+                    }
+                    Panels::BF16(values) | Panels::Pairs(values) => {
+                        isa.dispatch(MultiplyFew { values: values.as_slice(), columns, block });
+                    }
+                };
+            }
             match &weights.panels {
-                Panels::F32(values) => isa.dispatch(MultiplyPanels { values: values.as_slice(), block }),
-                Panels::F16(values) => isa.dispatch(MultiplyPanels { values: values.as_slice(), block }),
-                Panels::BF16(values) => isa.dispatch(MultiplyPanels { values: values.as_slice(), block }),
+                Panels::F32(values) => {
+                    let panels = InPlace::<Singles>::new(values.as_slice());
+                    isa.dispatch(MultiplyPanels { source: panels, block });
+                }
+                Panels::F16(values) => {
+                    isa.dispatch(MultiplyPanels { source: Widened(values.as_slice()), block })
+                }
+                Panels::BF16(values) => {
+                    isa.dispatch(MultiplyPanels { source: Widened(values.as_slice()), block })
+                }
+                Panels::Pairs(values) if self.step == 2 => {
+                    let panels = InPlace::<Pairs>::new(values.as_slice());
+                    isa.dispatch(MultiplyPanels { source: panels, block });
+                }
+                Panels::Pairs(values) => {
+                    isa.dispatch(MultiplyPanels { source: PairsAsSingles(values.as_slice()), block });
+                }
             }
         };
         if let Some(direct) = self.direct {
@@ -240,11 +290,12 @@ impl<R: Rows, E: Epilogue> Task<'_, R, E> {
     }
 }
 
-/// Copies a piece of each row of a block, [`ROW_STRIDE`] values apart.
+/// Copies a piece of each row of a block, [`ROW_STRIDE`] steps apart.
 struct CopyRows<'a, R> {
     rows: &'a R,
     first: usize,
     depth: Range<usize>,
+    step: usize,
     a: &'a mut [f32],
 }
 
@@ -255,7 +306,17 @@ impl<R: Rows> Kernel for CopyRows<'_, R> {
     fn run<S: Simd>(self, simd: S) {
         for (index, target) in self.a.chunks_exact_mut(ROW_STRIDE).enumerate() {
             let target = &mut target[..self.depth.len()];
-            self.rows.copy(simd, self.first + index, self.depth.clone(), target);
+            let row = self.first + index;
+            if self.step == 1 {
+                self.rows.copy(simd, row, self.depth.clone(), target);
+                continue;
+            }
+            let depth = self.depth.start * 2..(self.depth.end * 2).min(self.rows.depth());
+            let target: &mut [bf16] = bytemuck::cast_slice_mut(target);
+            // An odd depth ends in half a pair.
+            let (target, rest) = target.split_at_mut(depth.len());
+            self.rows.copy(simd, row, depth, target);
+            rest.fill(bf16::ZERO);
         }
     }
 }
@@ -269,8 +330,6 @@ struct Block<'a> {
     /// The piece of the depth that `a` holds.
     depth: Range<usize>,
     panels: Range<usize>,
-    /// The number of columns, if they are few and stored one after the other.
-    few_columns: Option<usize>,
     /// Room for one piece of a panel as f32.
     widened: &'a mut [f32],
     /// Where the sums of the rows go: those of the first panel, and then those of the others.
@@ -281,49 +340,61 @@ struct Block<'a> {
     bring_closer: &'a dyn Fn(usize),
 }
 
-/// Multiplies the rows with one piece of each panel.
-struct MultiplyPanels<'a, E> {
+impl Block<'_> {
+    /// Checks that the runs are those of the rows.
+    fn check(&self) {
+        assert_eq!(self.a.starts.len(), self.a.rows * self.a.lengths.len());
+        assert_eq!(self.a.lengths.iter().sum::<usize>(), self.depth.len());
+    }
+}
+
+/// Multiplies the rows with one piece of a few columns, which are stored one after the other.
+struct MultiplyFew<'a, E> {
     values: &'a [E],
+    columns: usize,
     block: Block<'a>,
 }
 
-impl<E: Float> Kernel for MultiplyPanels<'_, E> {
+impl<E: Float> Kernel for MultiplyFew<'_, E> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Block { a, weights_depth, depth, panels, few_columns, widened, c, update, addends, bring_closer } =
-            self.block;
-        let width = panel_columns::<S>();
-        assert_eq!(a.starts.len(), a.rows * a.lengths.len());
-        assert_eq!(a.lengths.iter().sum::<usize>(), depth.len());
-        if let Some(columns) = few_columns {
-            let room = &mut widened[..columns * depth.len()];
-            for (column, target) in room.chunks_exact_mut(depth.len().max(1)).enumerate() {
-                widen(simd, &self.values[column * weights_depth..][depth.clone()], target);
-            }
-            let b = Strided { start: room.as_ptr(), stride: depth.len() };
-            // SAFETY: `a` was checked above to hold these rows, the driver gives `c` room for them, and `b` was just filled.
-            unsafe { multiply_dots(simd, a, b, columns, c, update) };
-            return;
+        self.block.check();
+        let Block { a, weights_depth, depth, widened, c, update, .. } = self.block;
+        let room = &mut widened[..self.columns * depth.len()];
+        for (column, target) in room.chunks_exact_mut(depth.len().max(1)).enumerate() {
+            copy(simd, &self.values[column * weights_depth..][depth.clone()], target);
         }
+        let b = Strided { start: room.as_ptr(), stride: depth.len() };
+        // SAFETY: `a` was checked above to hold these rows, the driver gives `c` room for them, and `b` was just filled.
+        unsafe { multiply_dots(simd, a, b, self.columns, c, update) };
+    }
+}
+
+/// Multiplies the rows with one piece of each panel.
+struct MultiplyPanels<'a, P> {
+    source: P,
+    block: Block<'a>,
+}
+
+impl<P: Panel> Kernel for MultiplyPanels<'_, P> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        self.block.check();
+        let Block { a, weights_depth, depth, panels, widened, c, update, addends, bring_closer } = self.block;
+        let width = panel_columns::<S>();
         for (index, panel) in panels.enumerate() {
             bring_closer(panel);
-            let start = (panel * weights_depth + depth.start) * width;
-            let piece = &self.values[start..start + depth.len() * width];
-            let piece = match bytemuck::try_cast_slice::<E, f32>(piece) {
-                Ok(piece) if size_of::<E>() == size_of::<f32>() => piece,
-                _ => {
-                    let widened = &mut widened[..piece.len()];
-                    widen(simd, piece, widened);
-                    &*widened
-                }
-            };
+            let piece = self.source.piece(simd, panel, weights_depth, depth.clone(), widened);
             // SAFETY: `a` was checked above to hold these rows, the driver gives `c` and the addends room for them and these
             // panels, and `piece` is `depth.len()` lines of a panel.
             unsafe {
                 let c = Strided { start: c.start.add(index * width), ..c };
-                multiply_panel_by_runs(simd, a, piece.as_ptr(), c, update, addends.at_column(index * width));
+                let addends = addends.at_column(index * width);
+                multiply_panel_by_runs::<S, P::Arithmetic>(simd, a, piece.as_ptr(), c, update, addends);
             }
         }
     }

@@ -10,7 +10,7 @@ use kinora_graph::{
 
 use super::microkernel::{Addends, Strided, panel_columns};
 use crate::simd::activation::{Function, with_activation};
-use crate::simd::{Float, MAX_LANES, Simd};
+use crate::simd::{Float, Simd, load_up_to, store_up_to};
 use crate::view::{View, ViewMut, with_float};
 
 /// Takes the finished rows of a product.
@@ -221,6 +221,16 @@ impl<'a> Finish<'a> {
 const PREFETCH_ROWS: usize = 4;
 
 impl Finish<'_> {
+    /// What is added to the sums if nothing else is done with them but a bias; a tensor must have the output's type.
+    #[inline(always)]
+    fn added_alone(&self) -> Option<Option<View<'_>>> {
+        match &*self.stages {
+            [] => Some(None),
+            [Bound::Add(other)] if other.ty().dtype == self.output.ty().dtype => Some(Some(*other)),
+            _ => None,
+        }
+    }
+
     #[inline(always)]
     fn prefetch<S: Simd>(&self, simd: S, row: usize, columns: Range<usize>) {
         let size = self.output.ty().dtype.size();
@@ -263,12 +273,17 @@ impl Epilogue for Finish<'_> {
         let first = self.first_column + columns.start;
         let at = self.output_row(row) * self.row_stride + first;
         self.prefetch(simd, row + PREFETCH_ROWS, first..first + count);
-        if let (None, Some(bias), []) = (self.gate, self.bias.as_deref(), &*self.stages) {
-            // The common case in one pass over the sums.
+        if let (None, Some(bias), Some(added)) = (self.gate, self.bias.as_deref(), self.added_alone()) {
+            // The common cases in one pass over the sums.
             let bias = &bias[first..first + count];
-            // SAFETY: the constructor checked that the output holds this row, and these elements are this call's.
+            // SAFETY: the constructor checked that the output holds this row, and these elements are this call's. What is
+            // added has the output's rows and type.
             with_float!(self.output.ty().dtype, E => unsafe {
-                store_with_bias(simd, values, bias, self.output.ptr::<E>().add(at))
+                let output = self.output.ptr::<E>().add(at);
+                match added {
+                    Some(other) => store_sums::<S, E, true>(simd, values, bias, other.ptr::<E>().add(at), output),
+                    None => store_sums::<S, E, false>(simd, values, bias, output, output),
+                }
             });
             return;
         }
@@ -325,37 +340,24 @@ fn apply_gate<S: Simd, A: Function>(
     for pair in 0..values.len() / (2 * width) {
         let column = columns.start + pair * width;
         let count = columns.end.saturating_sub(column).min(width);
-        let mut padded = [[0.0; 2 * MAX_LANES]; 2];
-        let [value_padded, gate_padded] = &mut padded;
-        let biases = bias.map(|bias| {
-            let values = whole_panel(&bias[column..column + count], width, value_padded);
-            (values, whole_panel(&bias[total + column..][..count], width, gate_padded))
-        });
         for half in [0, S::LANES] {
-            // SAFETY: both panels of the pair are within `values`, and both biases are whole panels. The gated panel
-            // ends up at half the pair's distance, so every vector is read before it is overwritten.
+            let lanes = count.saturating_sub(half).min(S::LANES);
+            // SAFETY: both panels of the pair are within `values`. The gated panel ends up at half the pair's distance, so
+            // every vector is read before it is overwritten. The biases are those of the columns that exist.
             unsafe {
                 let mut value = simd.load(start.add(2 * pair * width + half));
                 let mut passed = simd.load(start.add((2 * pair + 1) * width + half));
-                if let Some((values, gates)) = biases {
-                    value = simd.add(value, simd.load(values.as_ptr().add(half)));
-                    passed = simd.add(passed, simd.load(gates.as_ptr().add(half)));
+                if let Some(bias) = bias.filter(|_| lanes > 0) {
+                    let values = bias[column + half..][..lanes].as_ptr();
+                    let gates = bias[total + column + half..][..lanes].as_ptr();
+                    value = simd.add(value, load_up_to(simd, values, lanes));
+                    passed = simd.add(passed, load_up_to(simd, gates, lanes));
                 }
                 let gated = simd.mul(value, A::of(simd, passed));
                 simd.store(start.add(pair * width + half), gated);
             }
         }
     }
-}
-
-/// The values themselves if they fill a panel of `width` columns, otherwise their copy in `padded`.
-#[inline(always)]
-fn whole_panel<'a>(values: &'a [f32], width: usize, padded: &'a mut [f32; 2 * MAX_LANES]) -> &'a [f32] {
-    if values.len() == width {
-        return values;
-    }
-    padded[..values.len()].copy_from_slice(values);
-    padded
 }
 
 /// Activates `values`, whole vectors.
@@ -436,28 +438,32 @@ unsafe fn combine_view<S: Simd>(
     with_float!(other.ty().dtype, E => unsafe { combine(simd, values, other.ptr::<E>().add(at), count, how) });
 }
 
-/// Writes the sums of `values` and `bias`, as many as the bias has, to `output`.
+/// Writes the sums of `values`, `bias` and, if `ADDS`, the values at `other`, as many as the bias has, to `output`.
 ///
 /// # Safety
-/// `output` must be writable for as many values, which nothing else uses meanwhile.
+/// `output` must be writable for as many values, which nothing else uses meanwhile, and `other` readable if it is added; they
+/// may be the same memory.
 #[inline(always)]
-unsafe fn store_with_bias<S: Simd, E: Float>(simd: S, values: &[f32], bias: &[f32], output: *mut E) {
+unsafe fn store_sums<S: Simd, E: Float, const ADDS: bool>(
+    simd: S,
+    values: &[f32],
+    bias: &[f32],
+    other: *const E,
+    output: *mut E,
+) {
     let count = bias.len();
     assert!(values.len() >= count.next_multiple_of(S::LANES));
-    let whole = count - count % S::LANES;
-    for at in (0..whole).step_by(S::LANES) {
-        // SAFETY: a whole vector from `at` on is within values, bias and output.
+    for at in (0..count).step_by(S::LANES) {
+        let lanes = (count - at).min(S::LANES);
+        // SAFETY: `values` holds whole vectors beyond `count`; of the others no more than `lanes` values from `at` on are
+        // touched, and read before they are written.
         unsafe {
-            let value = simd.add(simd.load(values.as_ptr().add(at)), simd.load(bias.as_ptr().add(at)));
-            E::store(simd, output.add(at), value);
-        }
-    }
-    if whole < count {
-        // SAFETY: `values` holds whole vectors beyond `count`; no more than what is left of the others is touched.
-        unsafe {
-            let bias = f32::load_partial(simd, bias.as_ptr().add(whole), count - whole);
-            let value = simd.add(simd.load(values.as_ptr().add(whole)), bias);
-            E::store_partial(simd, output.add(whole), value, count - whole);
+            let bias = load_up_to(simd, bias.as_ptr().add(at), lanes);
+            let mut value = simd.add(simd.load(values.as_ptr().add(at)), bias);
+            if ADDS {
+                value = simd.add(value, load_up_to(simd, other.add(at), lanes));
+            }
+            store_up_to(simd, output.add(at), value, lanes);
         }
     }
 }

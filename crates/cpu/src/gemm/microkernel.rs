@@ -37,6 +37,34 @@ impl Addends {
     }
 }
 
+/// How a step of the depth is multiplied. A step takes the bits of an f32 in each operand.
+pub(crate) trait Arithmetic {
+    /// `a · b + c`.
+    fn mul_add<S: Simd>(simd: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32;
+}
+
+/// A step is an f32 value.
+#[derive(Clone, Copy)]
+pub(crate) struct Singles;
+
+impl Arithmetic for Singles {
+    #[inline(always)]
+    fn mul_add<S: Simd>(simd: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
+        simd.mul_add(a, b, c)
+    }
+}
+
+/// A step is a pair of bfloat16 values that follow each other along the depth.
+#[derive(Clone, Copy)]
+pub(crate) struct Pairs;
+
+impl Arithmetic for Pairs {
+    #[inline(always)]
+    fn mul_add<S: Simd>(simd: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
+        simd.mul_add_pairs(a, b, c)
+    }
+}
+
 /// Rows of f32 values in memory, `stride` values apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Strided<P> {
@@ -46,15 +74,15 @@ pub(crate) struct Strided<P> {
     pub(crate) stride: usize,
 }
 
-/// The rows of the left operand, each a sequence of runs of consecutive f32 values.
+/// The rows of the left operand, each a sequence of runs of consecutive steps.
 pub(super) trait Left: Copy {
     /// How many runs a row has.
     fn runs(self) -> usize;
 
-    /// How many values run `run` of every row has.
+    /// How many steps run `run` of every row has.
     fn length(self, run: usize) -> usize;
 
-    /// The first value of a run of a row.
+    /// The first step of a run of a row; pairs need no more alignment than their values.
     ///
     /// # Safety
     /// Run and row exist.
@@ -130,17 +158,28 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
     update: Update,
 ) {
     // SAFETY: the contract is the caller's, passed on unchanged.
-    unsafe { multiply(simd, rows, SingleRun { rows: a, depth }, panel, c, update, Addends::default()) }
+    unsafe {
+        multiply::<S, Singles, _>(
+            simd,
+            rows,
+            SingleRun { rows: a, depth },
+            panel,
+            c,
+            update,
+            Addends::default(),
+        )
+    }
 }
 
-/// As [`multiply_panel`], with rows that lie in runs; `addends` are added.
+/// As [`multiply_panel`], with rows that lie in runs and any arithmetic, whose steps rows and panel consist of; `addends` are
+/// added.
 ///
 /// # Safety
 /// As for [`multiply_panel`]: each start must be readable for the length of its run, and the lengths add up to the depth.
 /// The addends must be readable for the panel's columns, and for the rows; their tensor may be `c` itself, which then is
 /// replaced.
 #[inline(always)]
-pub(crate) unsafe fn multiply_panel_by_runs<S: Simd>(
+pub(crate) unsafe fn multiply_panel_by_runs<S: Simd, A: Arithmetic>(
     simd: S,
     a: Runs<'_>,
     panel: *const f32,
@@ -149,14 +188,14 @@ pub(crate) unsafe fn multiply_panel_by_runs<S: Simd>(
     addends: Addends,
 ) {
     // SAFETY: the contract is the caller's, passed on unchanged.
-    unsafe { multiply(simd, a.rows, a, panel, c, update, addends) }
+    unsafe { multiply::<S, A, _>(simd, a.rows, a, panel, c, update, addends) }
 }
 
 /// Calls `tile` with the constant number of rows that equals `$rows`, among those the instruction set has registers for.
 macro_rules! with_rows {
-    ($simd:ty, $left:ty, $rows:expr, [$($count:literal)*], $arguments:tt) => {
+    ([$simd:ty, $arithmetic:ty, $left:ty], $rows:expr, [$($count:literal)*], $arguments:tt) => {
         match $rows {
-            $($count if $count <= <$simd>::ROWS => tile::<$simd, $left, $count> $arguments,)*
+            $($count if $count <= <$simd>::ROWS => tile::<$simd, $arithmetic, $left, $count> $arguments,)*
             _ => {}
         }
     };
@@ -165,7 +204,7 @@ macro_rules! with_rows {
 /// # Safety
 /// As for [`multiply_panel`].
 #[inline(always)]
-unsafe fn multiply<S: Simd, L: Left>(
+unsafe fn multiply<S: Simd, A: Arithmetic, L: Left>(
     simd: S,
     rows: usize,
     a: L,
@@ -185,10 +224,10 @@ unsafe fn multiply<S: Simd, L: Left>(
             };
             let addends = Addends { tensor: addends.tensor.map(from_row), ..addends };
             if rows - row >= S::ROWS {
-                with_rows!(S, L, S::ROWS, [4 6 8 12], (simd, a, row, panel, c, update, addends));
+                with_rows!([S, A, L], S::ROWS, [4 6 8 12], (simd, a, row, panel, c, update, addends));
             } else {
                 let rest = rows - row;
-                with_rows!(S, L, rest, [1 2 3 4 5 6 7 8 9 10 11], (simd, a, row, panel, c, update, addends));
+                with_rows!([S, A, L], rest, [1 2 3 4 5 6 7 8 9 10 11], (simd, a, row, panel, c, update, addends));
             }
         }
         row += S::ROWS;
@@ -201,7 +240,7 @@ unsafe fn multiply<S: Simd, L: Left>(
 /// # Safety
 /// As for [`multiply_panel`], for `ROWS` rows.
 #[inline(always)]
-unsafe fn tile<S: Simd, L: Left, const ROWS: usize>(
+unsafe fn tile<S: Simd, A: Arithmetic, L: Left, const ROWS: usize>(
     simd: S,
     a: L,
     first: usize,
@@ -219,14 +258,14 @@ unsafe fn tile<S: Simd, L: Left, const ROWS: usize>(
             *start = unsafe { a.start(run, first + index) };
         }
         for k in 0..a.length(run) {
-            // SAFETY: `k` is within the run, so the row of the panel and the value of each row of A are the caller's.
+            // SAFETY: `k` is within the run, so the line of the panel and the step of each row of A are the caller's.
             unsafe {
                 let columns = [simd.load(line), simd.load(line.add(S::LANES))];
                 line = line.add(panel_columns::<S>());
                 for (start, sums) in starts.iter().zip(&mut sums) {
-                    let value = simd.splat(*start.add(k));
-                    sums[0] = simd.mul_add(value, columns[0], sums[0]);
-                    sums[1] = simd.mul_add(value, columns[1], sums[1]);
+                    let value = simd.splat(start.add(k).read_unaligned());
+                    sums[0] = A::mul_add(simd, value, columns[0], sums[0]);
+                    sums[1] = A::mul_add(simd, value, columns[1], sums[1]);
                 }
             }
         }

@@ -1,16 +1,23 @@
-//! Matrix products: `C[M, N] = A[M, K] · Bᵀ` in f32 arithmetic, with what follows the product fused in.
+//! Matrix products: `C[M, N] = A[M, K] · Bᵀ` with sums in f32, and with what follows the product fused in.
 //!
 //! - B is a weight `[N, K]`, packed once when it is loaded ([`PackedWeights`]).
-//! - A is anything that can copy a piece of a row as f32 ([`Rows`]): a matrix ([`MatrixRows`]), or the pixels of an
+//! - A is anything that can copy a piece of a row ([`Rows`]): a matrix ([`MatrixRows`]), or the pixels of an
 //!   image as a convolution sees them ([`ConvRows`]), so that a convolution is the same product.
 //! - What happens to a finished row is an [`Epilogue`]; [`Finish`] has the usual stages (bias, time embedding,
 //!   activation, residual, GEGLU) and writes f32, f16 or bf16.
 //!
 //! The blocking follows Goto and van de Geijn. A task owns a block of C: for each piece of K it takes its rows of A,
-//! which stay in L2, in place if they are f32 and copied otherwise, and multiplies them, a register tile at a time,
+//! which stay in L2, in place if they have the type of the arithmetic and copied otherwise, and multiplies them, a register tile at a time,
 //! with panels of B that stay in cache. If the output is f32 and only a bias and a residual are added, tiles are
 //! written to it from registers; otherwise the sums go through a separate block to the epilogue. The order of additions
 //! along K depends on K alone, so a result does not depend on the number of threads.
+//!
+//! Arithmetic is f32. But if A and B are bfloat16 and the instruction set multiplies pairs of such values ([`Simd::PAIRS`]),
+//! it does: K is then counted in pairs, and each line of a panel has two values of every column. The products are exact
+//! either way and the sums f32, but they are added in another order, and subnormal values count as zero.
+//! Rows that are computed as they are copied are rounded to bfloat16.
+//!
+//! [`Simd::PAIRS`]: crate::simd::Simd::PAIRS
 
 pub(crate) mod aligned;
 mod batched;
@@ -20,6 +27,7 @@ mod dots;
 mod driver;
 mod epilogue;
 pub(crate) mod microkernel;
+mod panels;
 mod rows;
 #[cfg(test)]
 mod tests;

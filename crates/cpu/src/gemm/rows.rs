@@ -1,10 +1,10 @@
-//! The left operand of a product: anything that can copy a piece of a row as f32.
+//! The left operand of a product: anything that can copy a piece of a row.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use super::Values;
-use crate::simd::Simd;
+use crate::simd::{Float, Simd};
 
 /// The rows of the left operand.
 ///
@@ -17,19 +17,24 @@ pub(crate) trait Rows: Sync {
     /// The length of a row, K.
     fn depth(&self) -> usize;
 
-    /// Copies columns `depth` of row `row` into `target`, which has just that length.
+    /// Whether the rows are of bfloat16 values, or of what is computed from them, so that a product may copy them as
+    /// bfloat16 and multiply them in pairs.
+    fn is_bf16(&self) -> bool;
+
+    /// Copies columns `depth` of row `row` into `target`, which has just that length: as bfloat16 only if
+    /// [`Rows::is_bf16`].
     ///
     /// Mark the implementation `#[inline(always)]`.
-    fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]);
+    fn copy<S: Simd, T: Float>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [T]);
 
-    /// The length of the runs that every row consists of in memory, ready to be multiplied without a copy; `None` if
-    /// there are no runs, or they are too short.
+    /// The length of the runs that every row consists of in memory, f32 values or bfloat16 ones; `None` if there are no
+    /// runs, or they are too short to be multiplied without a copy.
     fn run_length(&self) -> Option<NonZeroUsize> {
         None
     }
 
     /// Adds to `starts` where run `run` of each of these rows begins, as far as [`Rows::run_length`] says that there are
-    /// runs. What is added stays readable for the length of a run while `self` is borrowed.
+    /// runs. What is added stays readable for the length of a run of the rows' own type while `self` is borrowed.
     fn run_starts(&self, _rows: Range<usize>, _run: usize, _starts: &mut Vec<*const f32>) {}
 
     /// Prefetches columns `depth` of these rows, because they are needed next.
@@ -69,13 +74,17 @@ impl Rows for MatrixRows<'_> {
         self.depth
     }
 
+    fn is_bf16(&self) -> bool {
+        self.values.is_bf16()
+    }
+
     #[inline(always)]
-    fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]) {
-        self.values.widen(simd, row * self.depth + depth.start, target);
+    fn copy<S: Simd, T: Float>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [T]) {
+        self.values.copy(simd, row * self.depth + depth.start, target);
     }
 
     fn run_length(&self) -> Option<NonZeroUsize> {
-        NonZeroUsize::new(self.depth).filter(|_| matches!(self.values, Values::F32(_)))
+        NonZeroUsize::new(self.depth).filter(|_| self.values.is_readable_in_steps())
     }
 
     fn prefetch(&self, rows: Range<usize>, depth: Range<usize>) {
@@ -85,9 +94,7 @@ impl Rows for MatrixRows<'_> {
     }
 
     fn run_starts(&self, rows: Range<usize>, _: usize, starts: &mut Vec<*const f32>) {
-        if let Values::F32(values) = self.values {
-            starts.extend(rows.map(|row| values[row * self.depth..].as_ptr()));
-        }
+        starts.extend(rows.map(|row| self.values.address(row * self.depth)));
     }
 }
 
@@ -117,10 +124,14 @@ impl Rows for TransposedRows<'_> {
         self.depth
     }
 
+    fn is_bf16(&self) -> bool {
+        self.values.is_bf16()
+    }
+
     #[inline(always)]
-    fn copy<S: Simd>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [f32]) {
+    fn copy<S: Simd, T: Float>(&self, simd: S, row: usize, depth: Range<usize>, target: &mut [T]) {
         for (k, target) in depth.zip(target) {
-            self.values.widen(simd, k * self.rows + row, std::slice::from_mut(target));
+            self.values.copy(simd, k * self.rows + row, std::slice::from_mut(target));
         }
     }
 }

@@ -280,7 +280,7 @@ fn gated_products() {
 }
 
 /// The matrix that a convolution's rows stand for, tap by tap.
-fn im2col(input: &[f32], g: &ConvGeometry) -> Vec<f32> {
+fn im2col<E: Float>(input: &[E], g: &ConvGeometry) -> Vec<E> {
     let mut matrix = Vec::new();
     for image in 0..g.output_images() {
         let (clip, frame) = (image / g.output_frames(), image % g.output_frames());
@@ -306,7 +306,7 @@ fn im2col(input: &[f32], g: &ConvGeometry) -> Vec<f32> {
                             * size[2] as isize
                             + at[2];
                         let index = pixel * g.pixel_channels as isize + (g.first_channel + channel) as isize;
-                        matrix.push(if inside { input[index as usize] } else { 0.0 });
+                        matrix.push(if inside { input[index as usize] } else { E::default() });
                     }
                 }
             }
@@ -317,6 +317,12 @@ fn im2col(input: &[f32], g: &ConvGeometry) -> Vec<f32> {
 
 #[test]
 fn convolutions() {
+    check_convolutions::<f32>();
+    check_convolutions::<f16>();
+    check_convolutions::<bf16>();
+}
+
+fn check_convolutions<E: Storage>() {
     let plain = |images, height, width, channels, kernel| ConvGeometry {
         images,
         frames: 1,
@@ -376,14 +382,14 @@ fn convolutions() {
     for isa in Isa::available() {
         for geometry in cases {
             let input = random
-                .vector::<f32>(geometry.images * geometry.height * geometry.width * geometry.pixel_channels);
-            let rows = ConvRows::new(Values::F32(&input), geometry);
+                .vector::<E>(geometry.images * geometry.height * geometry.width * geometry.pixel_channels);
+            let rows = ConvRows::new(E::values(&input), geometry);
             let (count, depth, columns) = (rows.rows(), rows.depth(), 21);
             let matrix = im2col(&input, &geometry);
             assert_eq!(matrix.len(), count * depth);
-            let weights = random.vector::<f32>(columns * depth);
+            let weights = random.vector::<E>(columns * depth);
             let mut output = vec![f32::NAN; count * columns];
-            let packed = PackedWeights::new(isa, Values::F32(&weights), columns, depth);
+            let packed = PackedWeights::new(isa, E::values(&weights), columns, depth);
             let ty = matrix_type::<f32>(count, columns);
             multiply(&rows, &packed, &Finish::new(view_mut(&ty, &mut output), count, columns));
             assert_close(
@@ -433,21 +439,47 @@ fn batches_in_both_layouts() {
     }
 }
 
+/// Depths of an odd number of values and of several pieces, in a storage type whose products may be of pairs.
+#[test]
+fn long_products_of_bf16() {
+    let mut random = Random::new(23);
+    for isa in Isa::available() {
+        for (rows, columns, depth) in
+            [(14, 40, 2 * blocking::DEPTH_BLOCK + 1), (5, 33, 4 * blocking::DEPTH_BLOCK + 6)]
+        {
+            let (a, b) = (random.vector::<bf16>(rows * depth), random.vector::<bf16>(columns * depth));
+            let mut c = vec![f32::NAN; rows * columns];
+            let packed = PackedWeights::new(isa, Values::BF16(&b), columns, depth);
+            assert_eq!(packed.bytes(), PackedWeights::bytes_of(isa, DType::BF16, columns, depth, false));
+            let ty = matrix_type::<f32>(rows, columns);
+            let finish = Finish::new(view_mut(&ty, &mut c), rows, columns);
+            multiply(&MatrixRows::new(Values::BF16(&a), rows, depth), &packed, &finish);
+            let label = format!("{isa:?} {rows}×{columns}×{depth}");
+            assert_close(&label, &c, &exact(&a, &b, rows, columns, depth), depth);
+        }
+    }
+}
+
 #[test]
 fn a_result_does_not_depend_on_the_number_of_threads() {
+    check_threads::<f32>();
+    check_threads::<bf16>();
+}
+
+fn check_threads<E: Storage>() {
     let (rows, columns, depth) = (131, 333, 700);
     let mut random = Random::new(19);
-    let a = random.vector::<f32>(rows * depth);
-    let b = random.vector::<f32>(columns * depth);
+    let a = random.vector::<E>(rows * depth);
+    let b = random.vector::<E>(columns * depth);
     for isa in Isa::available() {
-        let packed = PackedWeights::new(isa, Values::F32(&b), columns, depth);
+        let packed = PackedWeights::new(isa, E::values(&b), columns, depth);
         let run = |threads| {
             let mut c = vec![f32::NAN; rows * columns];
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool");
             pool.install(|| {
                 let ty = matrix_type::<f32>(rows, columns);
                 let finish = Finish::new(view_mut(&ty, &mut c), rows, columns);
-                multiply(&MatrixRows::new(Values::F32(&a), rows, depth), &packed, &finish);
+                multiply(&MatrixRows::new(E::values(&a), rows, depth), &packed, &finish);
             });
             c
         };

@@ -64,14 +64,37 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Copies `target.len()` values from `start` on, as f32.
+    /// Whether the values are bfloat16.
+    pub(crate) fn is_bf16(&self) -> bool {
+        matches!(self, Values::BF16(_))
+    }
+
+    /// Whether the values are f32 or bfloat16, of which products can read the steps of their depth where they lie.
+    pub(crate) fn is_readable_in_steps(&self) -> bool {
+        matches!(self, Values::F32(_) | Values::BF16(_))
+    }
+
+    /// Where the values from `start` on lie, of whatever type they are.
+    ///
+    /// # Panics
+    /// If `start` is beyond their end.
     #[inline(always)]
-    pub(crate) fn widen<S: Simd>(&self, simd: S, start: usize, target: &mut [f32]) {
+    pub(crate) fn address(&self, start: usize) -> *const f32 {
+        match self {
+            Values::F32(values) => values[start..].as_ptr(),
+            Values::F16(values) => values[start..].as_ptr().cast(),
+            Values::BF16(values) => values[start..].as_ptr().cast(),
+        }
+    }
+
+    /// Copies `target.len()` values from `start` on, in the type of the target.
+    #[inline(always)]
+    pub(crate) fn copy<S: Simd, T: Float>(&self, simd: S, start: usize, target: &mut [T]) {
         let range = start..start + target.len();
         match self {
-            Values::F32(values) => target.copy_from_slice(&values[range]),
-            Values::F16(values) => widen(simd, &values[range], target),
-            Values::BF16(values) => widen(simd, &values[range], target),
+            Values::F32(values) => copy(simd, &values[range], target),
+            Values::F16(values) => copy(simd, &values[range], target),
+            Values::BF16(values) => copy(simd, &values[range], target),
         }
     }
 }
@@ -89,10 +112,13 @@ fn prefetch<T>(values: &[T]) {
     let _ = values;
 }
 
-/// Copies `source` as f32; the slices must have one length.
+/// Copies `source` in the type of the target; the slices must have one length.
 #[inline(always)]
-pub(super) fn widen<S: Simd, E: Float>(simd: S, source: &[E], target: &mut [f32]) {
+pub(super) fn copy<S: Simd, E: Float, T: Float>(simd: S, source: &[E], target: &mut [T]) {
     assert_eq!(source.len(), target.len());
+    if E::DTYPE == T::DTYPE {
+        return target.copy_from_slice(bytemuck::cast_slice(source));
+    }
     // SAFETY: both slices are that long, and a mutable one overlaps no other.
     unsafe { convert(simd, source.as_ptr(), target.as_mut_ptr(), source.len()) };
 }

@@ -1,6 +1,7 @@
 //! The right operand of a product, packed once into the order in which the microkernel reads it.
 
 use half::{bf16, f16};
+use kinora_graph::DType;
 use rayon::prelude::*;
 
 use super::Values;
@@ -12,7 +13,8 @@ use crate::simd::{Float, Isa};
 /// few columns, `[columns][depth]`.
 ///
 /// It keeps its storage type: half-precision weights stay half the size, and are widened a piece at a time as they are
-/// multiplied.
+/// multiplied. Where bfloat16 values are multiplied in pairs, such a panel is `[depth / 2][2·LANES][2]`, padded with a zero
+/// to whole pairs.
 #[derive(Debug)]
 pub(crate) struct PackedWeights {
     pub(super) panels: Panels,
@@ -29,6 +31,8 @@ pub(super) enum Panels {
     F32(AlignedBuffer<f32>),
     F16(AlignedBuffer<f16>),
     BF16(AlignedBuffer<bf16>),
+    /// bfloat16 values in pairs along the depth.
+    Pairs(AlignedBuffer<bf16>),
 }
 
 /// The place of element (column, k) of the unpacked matrix: `column · column_stride + k · depth_stride`.
@@ -84,22 +88,25 @@ impl PackedWeights {
     ) -> Self {
         let few_columns = gate.is_none() && columns <= MOST_COLUMNS;
         let width = panel_width(isa, columns, gate.is_some());
-        let packing = Packing { width, columns, depth, strides, gate };
+        let pair = pair_of(isa, values.is_bf16(), few_columns);
+        let packing = Packing { width, columns, depth, strides, gate, pair };
         let panels = match values {
             Values::F32(values) => Panels::F32(packing.run(values, reused)),
             Values::F16(values) => Panels::F16(packing.run(values, AlignedBuffer::new())),
-            Values::BF16(values) => Panels::BF16(packing.run(values, AlignedBuffer::new())),
+            Values::BF16(values) if pair == 1 => Panels::BF16(packing.run(values, AlignedBuffer::new())),
+            Values::BF16(values) => Panels::Pairs(packing.run(values, AlignedBuffer::new())),
         };
         Self { panels, isa, columns, depth, gated: gate.is_some(), few_columns }
     }
 
     /// The memory that a matrix takes once it is packed; `columns` counts the gates as well if it is gated.
-    pub(crate) fn bytes_of(isa: Isa, element: usize, columns: usize, depth: usize, gated: bool) -> usize {
+    pub(crate) fn bytes_of(isa: Isa, dtype: DType, columns: usize, depth: usize, gated: bool) -> usize {
         let sides = if gated { 2 } else { 1 };
         let columns = columns / sides;
         let width = panel_width(isa, columns, gated);
+        let pair = pair_of(isa, dtype == DType::BF16, width == 1);
         let padded = columns.next_multiple_of(width).saturating_mul(sides);
-        padded.saturating_mul(depth).saturating_mul(element)
+        padded.saturating_mul(depth.next_multiple_of(pair)).saturating_mul(dtype.size())
     }
 
     /// The instruction set this was packed for, with which products with it are run.
@@ -112,8 +119,13 @@ impl PackedWeights {
         match &self.panels {
             Panels::F32(values) => values.bytes(),
             Panels::F16(values) => values.bytes(),
-            Panels::BF16(values) => values.bytes(),
+            Panels::BF16(values) | Panels::Pairs(values) => values.bytes(),
         }
+    }
+
+    /// Whether bfloat16 rows are multiplied with this in pairs.
+    pub(super) fn is_paired(&self) -> bool {
+        matches!(self.panels, Panels::Pairs(_))
     }
 
     /// The columns of the product, N.
@@ -140,7 +152,7 @@ impl PackedWeights {
     pub(super) fn into_reusable(self) -> AlignedBuffer<f32> {
         match self.panels {
             Panels::F32(values) => values,
-            Panels::F16(_) | Panels::BF16(_) => AlignedBuffer::new(),
+            Panels::F16(_) | Panels::BF16(_) | Panels::Pairs(_) => AlignedBuffer::new(),
         }
     }
 }
@@ -150,9 +162,17 @@ fn panel_width(isa: Isa, columns: usize, gated: bool) -> usize {
     if !gated && columns <= MOST_COLUMNS { 1 } else { 2 * isa.lanes() }
 }
 
+/// The values of a column that lie side by side: two of bfloat16, if the instruction set multiplies pairs.
+fn pair_of(isa: Isa, is_bf16: bool, few_columns: bool) -> usize {
+    if is_bf16 && !few_columns && isa.has_pairs() { 2 } else { 1 }
+}
+
 /// One packing: the shape of both sides.
 struct Packing {
+    /// The columns of a panel.
     width: usize,
+    /// The values of a column side by side.
+    pair: usize,
     columns: usize,
     depth: usize,
     strides: Strides,
@@ -163,7 +183,7 @@ impl Packing {
     fn run<E: Float>(&self, source: &[E], mut panels: AlignedBuffer<E>) -> AlignedBuffer<E> {
         let sides = if self.gate.is_some() { 2 } else { 1 };
         let count = self.columns.div_ceil(self.width) * sides;
-        let size = self.depth * self.width;
+        let size = self.depth.next_multiple_of(self.pair) * self.width;
         panels.reserve(count * size);
         let values = &mut panels.as_mut_slice()[..count * size];
         if !values.is_empty() {
@@ -184,17 +204,19 @@ impl Packing {
     fn panel<E: Float>(&self, source: &[E], first: usize, count: usize, panel: &mut [E]) {
         // A few k at a time for all columns, so that the lines of the panel are filled while they are in L1.
         const DEPTH_STEP: usize = 16;
-        for (step, lines) in panel.chunks_mut(DEPTH_STEP * self.width).enumerate() {
-            for column in 0..count {
-                let start = (first + column) * self.strides.column + step * DEPTH_STEP * self.strides.depth;
-                let values = source[start..].iter().step_by(self.strides.depth);
-                for (line, &value) in lines.chunks_exact_mut(self.width).zip(values) {
-                    line[column] = value;
-                }
+        let line_size = self.width * self.pair;
+        for (step, lines) in panel.chunks_mut(DEPTH_STEP * line_size).enumerate() {
+            let depth = step * DEPTH_STEP * self.pair..self.depth;
+            if count < self.width || !self.depth.is_multiple_of(self.pair) {
+                lines.fill(E::default());
             }
-            if count < self.width {
-                for line in lines.chunks_exact_mut(self.width) {
-                    line[count..].fill(E::default());
+            for column in 0..count {
+                let start = (first + column) * self.strides.column + depth.start * self.strides.depth;
+                let values = source[start..].iter().step_by(self.strides.depth).take(depth.len());
+                let places = lines.chunks_exact_mut(line_size);
+                let places = places.flat_map(|line| &mut line[column * self.pair..][..self.pair]);
+                for (place, &value) in places.zip(values) {
+                    *place = value;
                 }
             }
         }

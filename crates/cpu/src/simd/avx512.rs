@@ -1,4 +1,4 @@
-//! 512-bit vectors: the AVX-512 features every server CPU since Skylake has (F, BW, DQ, VL).
+//! 512-bit vectors: the AVX-512 features every server CPU since Skylake has (F, BW, DQ, VL), and with or without BF16.
 
 use std::arch::x86_64::*;
 
@@ -6,26 +6,29 @@ use half::{bf16, f16};
 
 use super::{Kernel, Simd};
 
-/// Proof that the CPU has AVX-512 F, BW, DQ and VL, and AVX2, FMA and F16C.
+/// Proof that the CPU has AVX-512 F, BW, DQ and VL, and AVX2, FMA and F16C; and AVX-512 BF16, if that is `BF16`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Avx512(());
+pub struct Avx512<const BF16: bool = false>(());
 
-impl Avx512 {
+impl<const BF16: bool> Avx512<BF16> {
     /// The token, if the CPU has the features.
     pub fn detect() -> Option<Self> {
         let found = super::Avx2::detect().is_some()
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl");
+            && is_x86_feature_detected!("avx512vl")
+            && (!BF16 || is_x86_feature_detected!("avx512bf16"));
         found.then_some(Self(()))
     }
+}
 
+impl Avx512<false> {
     /// Runs `kernel` compiled for these features.
     #[inline]
     pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
-        fn featured<K: Kernel>(simd: Avx512, kernel: K) -> K::Output {
+        fn featured<K: Kernel>(simd: Avx512<false>, kernel: K) -> K::Output {
             kernel.run(simd)
         }
         // SAFETY: the token proves the features.
@@ -33,8 +36,25 @@ impl Avx512 {
     }
 }
 
-impl Simd for Avx512 {
+impl Avx512<true> {
+    /// Runs `kernel` compiled for these features.
+    #[inline]
+    pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
+        fn featured<K: Kernel>(simd: Avx512<true>, kernel: K) -> K::Output {
+            kernel.run(simd)
+        }
+        // SAFETY: the token proves the features.
+        unsafe { featured(self, kernel) }
+    }
+}
+
+impl<const BF16: bool> Simd for Avx512<BF16>
+where
+    Self: super::sealed::Sealed,
+{
     const LANES: usize = 16;
+    const PAIRS: bool = BF16;
     const ROWS: usize = 12;
     type F32 = __m512;
     type Mask = __mmask16;
@@ -49,7 +69,26 @@ impl Simd for Avx512 {
         fn load_bf16(source: *const bf16) -> __m512 {
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(source.cast()))))
         }
-        fn store_bf16(target: *mut bf16, value: __m512) { _mm256_storeu_si256(target.cast(), narrow_bf16(value)) }
+        fn store_bf16(target: *mut bf16, value: __m512) {{
+            // The instruction gives zero for subnormal values, which are rare.
+            let narrow = match BF16 && _mm512_fpclass_ps_mask::<SUBNORMAL>(value) == 0 {
+                true => std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(value)),
+                false => narrow_bf16(value),
+            };
+            _mm256_storeu_si256(target.cast(), narrow);
+        }}
+    }
+
+    #[inline(always)]
+    fn mul_add_pairs(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        if !BF16 {
+            return super::mul_add_pairs_by_lanes(self, a, b, c);
+        }
+        // SAFETY: the token proves the feature, and the types are 512 bits in which any pattern is a value.
+        unsafe {
+            let a = std::mem::transmute::<__m512, __m512bh>(a);
+            _mm512_dpbf16_ps(c, a, std::mem::transmute::<__m512, __m512bh>(b))
+        }
     }
 
     #[inline(always)]
@@ -79,6 +118,9 @@ impl Simd for Avx512 {
         fn reduce_max(a: __m512) -> f32 { _mm512_reduce_max_ps(a) }
     }
 }
+
+/// The class of subnormal values of `VFPCLASSPS`.
+const SUBNORMAL: i32 = 0x20;
 
 /// Rounds to bfloat16, ties to even; a NaN is made quiet, so that dropping its low bits cannot make it infinite.
 ///

@@ -140,6 +140,8 @@ mod tests {
             f32::from_bits(0x3f80_3000),
             f32::from_bits(0xff7f_ffff),
         ]);
+        // Subnormal values, which some instructions take as zero.
+        values.extend([1e-39, -1e-39, 9.2e-41, f32::from_bits(0x0000_8000), f32::from_bits(0x007f_ffff)]);
         values.extend((0..2001).map(|i| (i as f32 - 1000.0) * 0.0137));
         for isa in Isa::available() {
             for length in [0, 1, 3, 7, 8, 9, values.len()] {

@@ -21,6 +21,9 @@ pub trait Kernel {
 /// An instruction set this CPU was found to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
+    /// 512-bit vectors, and products of pairs of bfloat16 values.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16(Avx512<true>),
     /// 512-bit vectors.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
@@ -47,7 +50,8 @@ impl Isa {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
-            found.extend(Avx512::detect().map(Isa::Avx512));
+            found.extend(Avx512::<true>::detect().map(Isa::Avx512Bf16));
+            found.extend(Avx512::<false>::detect().map(Isa::Avx512));
             found.extend(Avx2::detect().map(Isa::Avx2));
         }
         #[cfg(target_arch = "aarch64")]
@@ -60,6 +64,8 @@ impl Isa {
     #[inline]
     pub fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16(simd) => simd.run(kernel),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512(simd) => simd.run(kernel),
             #[cfg(target_arch = "x86_64")]
@@ -74,6 +80,8 @@ impl Isa {
     pub fn name(self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16(_) => "AVX-512 BF16",
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx512(_) => "AVX-512",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2(_) => "AVX2",
@@ -81,6 +89,19 @@ impl Isa {
             Isa::Neon(_) => "NEON",
             Isa::Portable(_) => "portable",
         }
+    }
+
+    /// Whether products of bfloat16 values are multiplied in pairs: [`Simd::PAIRS`].
+    pub(crate) fn has_pairs(self) -> bool {
+        struct Pairs;
+        impl Kernel for Pairs {
+            type Output = bool;
+            #[inline(always)]
+            fn run<S: Simd>(self, _: S) -> bool {
+                S::PAIRS
+            }
+        }
+        self.dispatch(Pairs)
     }
 
     /// f32 lanes in a vector of this instruction set.

@@ -15,25 +15,50 @@ fn polynomial<S: Simd, const N: usize>(simd: S, x: S::F32, coefficients: [f32; N
 /// `e^x`; 0 far below and infinity far above the range of f32, subnormal results included.
 #[inline(always)]
 pub fn exp<S: Simd>(simd: S, x: S::F32) -> S::F32 {
-    // ln 2 in two parts, the first with trailing zeros so that its product with the exponent is exact.
-    const LN2_HIGH: f32 = 0.693_359_4;
-    const LN2_LOW: f32 = -2.121_944_4e-4;
     // Beyond these limits the result is 0 or infinity. They come first in `max` and `min`, which then keep a NaN.
     let x = simd.min(simd.splat(90.0), simd.max(simd.splat(-110.0), x));
-    let exponent = simd.round(simd.mul(x, simd.splat(std::f32::consts::LOG2_E)));
-    let r = simd.mul_add(exponent, simd.splat(-LN2_HIGH), x);
-    let r = simd.mul_add(exponent, simd.splat(-LN2_LOW), r);
-    // Cephes' minimax polynomial of (e^r - 1 - r) / r² on |r| <= ln(2) / 2.
-    let p =
-        polynomial(simd, r, [0.5, 0.166_666_66, 0.041_665_796, 0.008_333_452, 0.001_398_2, 0.000_198_756_92]);
-    let p = simd.add(simd.mul_add(p, simd.mul(r, r), r), simd.splat(1.0));
+    let (p, exponent) = exp_in_parts(simd, x);
     // In two steps, because 2^exponent itself may be infinite or subnormal where the result is not.
     let first = simd.round(simd.mul(exponent, simd.splat(0.5)));
     let second = simd.sub(exponent, first);
     simd.mul(simd.mul(p, simd.exp2_int(first)), simd.exp2_int(second))
 }
 
-/// `1 - erf(z)` for `z >= 0`, to a few 1e-7 of its own value, however small that is.
+/// `1 + e^x`: infinity from 88.4 on, a little before `e^x` is.
+#[inline(always)]
+fn one_and_exp<S: Simd>(simd: S, x: S::F32) -> S::F32 {
+    // Within these limits 2^exponent is a normal number or infinity. They come first, to keep a NaN.
+    let x = simd.min(simd.splat(89.0), simd.max(simd.splat(-87.0), x));
+    let (p, exponent) = exp_in_parts(simd, x);
+    simd.mul_add(p, simd.exp2_int(exponent), simd.splat(1.0))
+}
+
+/// `p` and `n` with `e^x = p · 2^n`, and `p` between 0.7 and 1.42.
+#[inline(always)]
+fn exp_in_parts<S: Simd>(simd: S, x: S::F32) -> (S::F32, S::F32) {
+    // ln 2 in two parts, the first with trailing zeros so that its product with the exponent is exact.
+    const LN2_HIGH: f32 = 0.693_359_4;
+    const LN2_LOW: f32 = -2.121_944_4e-4;
+    let exponent = simd.round(simd.mul(x, simd.splat(std::f32::consts::LOG2_E)));
+    let r = simd.mul_add(exponent, simd.splat(-LN2_HIGH), x);
+    let r = simd.mul_add(exponent, simd.splat(-LN2_LOW), r);
+    // Cephes' minimax polynomial of (e^r - 1 - r) / r² on |r| <= ln(2) / 2.
+    let p =
+        polynomial(simd, r, [0.5, 0.166_666_66, 0.041_665_796, 0.008_333_452, 0.001_398_2, 0.000_198_756_92]);
+    (simd.add(simd.mul_add(p, simd.mul(r, r), r), simd.splat(1.0)), exponent)
+}
+
+/// `e^x` for `x` up to 80; 0 where it would be subnormal.
+#[inline(always)]
+fn exp_or_zero<S: Simd>(simd: S, x: S::F32) -> S::F32 {
+    let smallest = simd.splat(-87.0);
+    let vanishes = simd.less_than(x, smallest);
+    // The limit comes first in `max`, which then keeps a NaN.
+    let (p, exponent) = exp_in_parts(simd, simd.max(smallest, x));
+    simd.select(vanishes, simd.zero(), simd.mul(p, simd.exp2_int(exponent)))
+}
+
+/// `1 - erf(z)` for `z >= 0`, to a few 1e-7 of its own value, down to 1e-37 and then zero.
 #[inline(always)]
 fn erfc_of_positive<S: Simd>(simd: S, z: S::F32) -> S::F32 {
     let t = simd.div(simd.splat(1.0), simd.mul_add(z, simd.splat(0.5), simd.splat(1.0)));
@@ -54,7 +79,7 @@ fn erfc_of_positive<S: Simd>(simd: S, z: S::F32) -> S::F32 {
             0.170_872_77,
         ],
     );
-    simd.mul(t, exp(simd, simd.mul_add(simd.neg(z), z, p)))
+    simd.mul(t, exp_or_zero(simd, simd.mul_add(simd.neg(z), z, p)))
 }
 
 /// The error function.
@@ -102,8 +127,7 @@ pub fn tanh<S: Simd>(simd: S, x: S::F32) -> S::F32 {
 /// `1 / (1 + e^-x)`.
 #[inline(always)]
 pub fn sigmoid<S: Simd>(simd: S, x: S::F32) -> S::F32 {
-    let one = simd.splat(1.0);
-    simd.div(one, simd.add(one, exp(simd, simd.neg(x))))
+    simd.div(simd.splat(1.0), one_and_exp(simd, simd.neg(x)))
 }
 
 /// `x · sigmoid(x)`.
@@ -115,7 +139,7 @@ pub fn silu<S: Simd>(simd: S, x: S::F32) -> S::F32 {
 /// `x · sigmoid(t)`, the common form of SiLU and of both GELU approximations.
 #[inline(always)]
 fn swish<S: Simd>(simd: S, x: S::F32, t: S::F32) -> S::F32 {
-    simd.div(x, simd.add(simd.splat(1.0), exp(simd, simd.neg(t))))
+    simd.div(x, one_and_exp(simd, simd.neg(t)))
 }
 
 /// GELU by the error function: `x/2 · (1 + erf(x/√2))`.

@@ -100,7 +100,9 @@ macro_rules! seal {
 #[cfg(target_arch = "x86_64")]
 seal!(Avx2);
 #[cfg(target_arch = "x86_64")]
-seal!(Avx512);
+seal!(Avx512<true>);
+#[cfg(target_arch = "x86_64")]
+seal!(Avx512<false>);
 #[cfg(target_arch = "aarch64")]
 seal!(Neon);
 seal!(Portable);
@@ -121,6 +123,9 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + 'static {
     /// Rows of the matrix-product microkernel, whose tile is `ROWS × 2·LANES`: as many as the register file holds
     /// as accumulators beside two vectors of B and one broadcast. At most [`MAX_ROWS`].
     const ROWS: usize;
+    /// Whether matrix products of bfloat16 values use [`Simd::mul_add_pairs`]: where it is an instruction, and in
+    /// [`Portable`], so that every machine can test them.
+    const PAIRS: bool = false;
     /// A vector of `LANES` f32 values.
     type F32: Copy;
     /// One truth value per lane.
@@ -174,13 +179,23 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + 'static {
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// `a · b + c`, rounded once if the instruction set has a fused form.
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
+    /// `c` plus the sum of two products in every lane: a lane of `a` and `b` holds two bfloat16 values, the first in its
+    /// lower half.
+    ///
+    /// A product of two bfloat16 values is exact in f32. In which order the products are added, and whether the first
+    /// sum is rounded, depends on the instruction set. `VDPBF16PS` takes subnormal values as zero, and gives zero for
+    /// subnormal sums.
+    #[inline(always)]
+    fn mul_add_pairs(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
+        mul_add_pairs_by_lanes(self, a, b, c)
+    }
     /// `|a|`.
     fn abs(self, a: Self::F32) -> Self::F32;
     /// `√a`, correctly rounded.
     fn sqrt(self, a: Self::F32) -> Self::F32;
     /// The nearest integer, ties to even.
     fn round(self, a: Self::F32) -> Self::F32;
-    /// `2^a` for an integral `a` in -126..=127; any other lane gives an unspecified value.
+    /// `2^a` for an integral `a` in -126..=127, and infinity for 128; any other lane gives an unspecified value.
     fn exp2_int(self, a: Self::F32) -> Self::F32;
     /// Where `a < b`; false where either is NaN.
     fn less_than(self, a: Self::F32, b: Self::F32) -> Self::Mask;
@@ -206,5 +221,74 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + 'static {
     #[inline(always)]
     fn neg(self, a: Self::F32) -> Self::F32 {
         self.sub(self.splat(-0.0), a)
+    }
+}
+
+/// [`Simd::mul_add_pairs`] for instruction sets that have no instruction for it.
+#[inline(always)]
+fn mul_add_pairs_by_lanes<S: Simd>(simd: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
+    let mut lanes = [[0.0f32; MAX_LANES]; 3];
+    for (lanes, vector) in lanes.iter_mut().zip([a, b, c]) {
+        // SAFETY: a line holds MAX_LANES >= LANES values.
+        unsafe { simd.store(lanes.as_mut_ptr(), vector) };
+    }
+    let [a, b, mut c] = lanes;
+    let low = |pair: f32| f32::from_bits(pair.to_bits() << 16);
+    let high = |pair: f32| f32::from_bits(pair.to_bits() & 0xffff_0000);
+    for ((sum, a), b) in c.iter_mut().zip(a).zip(b).take(S::LANES) {
+        *sum = (*sum + low(a) * low(b)) + high(a) * high(b);
+    }
+    // SAFETY: as for the stores.
+    unsafe { simd.load(c.as_ptr()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Random;
+
+    struct MultiplyPairs<'a>(&'a [f32], &'a [f32], &'a mut [f32]);
+
+    impl Kernel for MultiplyPairs<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, simd: S) {
+            let MultiplyPairs(a, b, c) = self;
+            // SAFETY: the test passes LANES pairs and as many sums.
+            unsafe {
+                let sums = simd.load(c.as_ptr());
+                let sums = simd.mul_add_pairs(simd.load(a.as_ptr()), simd.load(b.as_ptr()), sums);
+                simd.store(c.as_mut_ptr(), sums);
+            }
+        }
+    }
+
+    /// Two bfloat16 values in each f32, the first in its lower half.
+    fn paired(values: &[bf16]) -> Vec<f32> {
+        let pair = |pair: &[bf16]| u32::from(pair[0].to_bits()) | u32::from(pair[1].to_bits()) << 16;
+        values.chunks_exact(2).map(|values| f32::from_bits(pair(values))).collect()
+    }
+
+    #[test]
+    fn pairs_are_multiplied_exactly_and_rounded_as_they_are_added() {
+        let mut random = Random::new(5);
+        for isa in Isa::available() {
+            for _ in 0..1000 {
+                let (a, b) = (random.vector::<bf16>(2 * isa.lanes()), random.vector::<bf16>(2 * isa.lanes()));
+                let before = random.vector::<f32>(isa.lanes());
+                let mut sums = before.clone();
+                isa.dispatch(MultiplyPairs(&paired(&a), &paired(&b), &mut sums));
+                for (lane, (got, before)) in sums.iter().zip(&before).enumerate() {
+                    let products = [2 * lane, 2 * lane + 1].map(|at| a[at].to_f64() * b[at].to_f64());
+                    let [first, second] = products;
+                    let want = f64::from(*before) + first + second;
+                    // Two sums, each rounded by 2^-24 of itself.
+                    let allowed = (f64::from(before.abs()) + first.abs() + second.abs()) * 2f64.powi(-23);
+                    let error = (f64::from(*got) - want).abs();
+                    assert!(error <= allowed, "{isa:?} lane {lane}: {got} and not {want}");
+                }
+            }
+        }
     }
 }

@@ -23,6 +23,7 @@ fn zip(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; L
 impl Simd for Portable {
     const LANES: usize = LANES;
     const ROWS: usize = 4;
+    const PAIRS: bool = true;
     type F32 = [f32; LANES];
     type Mask = [bool; LANES];
 

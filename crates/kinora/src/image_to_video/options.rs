@@ -90,16 +90,17 @@ impl From<usize> for MemoryBudget {
     }
 }
 
-/// How weights and activations are stored. Arithmetic is f32 in all of them, but for the products of fp8.
+/// How weights and activations are stored. Sums are f32 in all of them, and so are products, but for those of fp8, and of bf16 on hardware
+/// that multiplies it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// 32 bits: the fastest on a CPU, and the one that equals diffusers' f32 result.
+    /// 32 bits: the one that equals diffusers' f32 result, and on most CPUs the fastest.
     #[default]
     F32,
     /// 16 bits, IEEE: half the memory.
     F16,
-    /// The upper half of an f32: half the memory, and the range of f32.
+    /// The upper half of an f32: half the memory, and the range of f32. The fastest on a CPU with AVX-512 BF16.
     BF16,
     /// f16, but that the denoising network multiplies in 8 bits (e4m3) what its first clip has measured: see
     /// [`quantisation`](crate::quantisation).

@@ -211,9 +211,11 @@ where
         let width = panels.len() * panel_columns::<S>();
         let input_plane = tiles.len() * CHANNEL_BLOCK + PLANE_GAP;
         let sum_plane = tiles.len() * width + PLANE_GAP;
-        scratch.reserve(PLANES * (input_plane + sum_plane) + PIXELS * width);
+        let room_size = CHANNEL_BLOCK * panel_columns::<S>();
+        scratch.reserve(PLANES * (input_plane + sum_plane) + room_size + PIXELS * width);
         let (input, rest) = scratch.as_mut_slice().split_at_mut(PLANES * input_plane);
-        let (sums, pixels) = rest.split_at_mut(PLANES * sum_plane);
+        let (sums, rest) = rest.split_at_mut(PLANES * sum_plane);
+        let (room, pixels) = rest.split_at_mut(room_size);
         if weights.channels() == 0 {
             sums.fill(0.0);
         }
@@ -243,7 +245,7 @@ where
             let update = if piece.start == 0 { Update::Replace } else { Update::Add };
             for plane in 0..PLANES {
                 for (index, panel) in panels.clone().enumerate() {
-                    let lines = weights.lines(panel, plane, piece.clone());
+                    let lines = weights.lines(simd, panel, plane, piece.clone(), room);
                     let a = Strided { start: input[plane * input_plane..].as_ptr(), stride };
                     let start = sums[plane * sum_plane + index * panel_columns::<S>()..].as_mut_ptr();
                     let c = Strided { start, stride: width };
@@ -259,7 +261,10 @@ where
             let source = sums[index * width..].as_ptr();
             let target = pixels.as_mut_ptr();
             // SAFETY: each plane of the sums has `width` values for this tile, and `pixels` room for one row per pixel.
-            unsafe { transform_output::<S, T, PLANES, PIXELS>(simd, source, sum_plane, width, target) };
+            unsafe {
+                let factor = weights.factor();
+                transform_output::<S, T, PLANES, PIXELS>(simd, source, sum_plane, width, factor, target);
+            }
             for (row, values) in tiling.rows(tile).into_iter().zip(pixels.chunks_exact_mut(width)) {
                 if let Some(row) = row {
                     // SAFETY: the grid gives each tile and column to one block, and a pixel is in one tile; the shape

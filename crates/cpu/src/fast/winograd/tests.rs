@@ -86,7 +86,8 @@ fn exact<E: Float>(x: &[E], kernels: &[f32], geometry: &ConvGeometry, columns: u
 fn weights(isa: Isa, kernels: &[f32], geometry: &ConvGeometry) -> WinogradWeights {
     let form = if geometry.kernel == [3, 1, 1] { Form::Frames } else { Form::Square };
     let columns = kernels.len() / (taps(geometry) * geometry.channels);
-    WinogradWeights::new(isa, form, kernels, columns, geometry.channels)
+    WinogradWeights::new(isa, form, Values::F32(kernels), columns, geometry.channels)
+        .expect("a type that suits")
 }
 
 /// The taps of a kernel.
@@ -165,6 +166,46 @@ fn blocks_of_tiles_channels_and_columns() {
 fn every_storage_type_of_input_and_output() {
     for (channels, columns) in [(7, 16), (33, 7), (64, 33)] {
         check_storage_types(&geometry(2, [5, 6], channels, SAME), columns);
+    }
+}
+
+/// Kernels in f16, small and so large that their transforms are divided, on images of f16.
+#[test]
+fn half_precision_kernels() {
+    for (geometry, columns) in [(geometry(2, [5, 6], 33, SAME), 40), (frames::clips(2, 5, 34, [1, 1]), 33)] {
+        for magnitude in [1.0, 60_000.0] {
+            let mut random = Random::new(31);
+            let x =
+                random.vector::<f16>(geometry.images * geometry.height * geometry.width * geometry.channels);
+            let kernels = random.vector::<f32>(columns * taps(&geometry) * geometry.channels);
+            let kernels: Vec<f16> = kernels.iter().map(|x| f16::from_f32(x * magnitude)).collect();
+            let wide: Vec<f32> = kernels.iter().map(|value| value.to_f32()).collect();
+            let (want, largest) = exact(&x, &wide, &geometry, columns);
+            let form = if geometry.kernel == [3, 1, 1] { Form::Frames } else { Form::Square };
+            for isa in Isa::available() {
+                let weights =
+                    WinogradWeights::new(isa, form, Values::F16(&kernels), columns, geometry.channels)
+                        .expect("a type that suits");
+                let bytes = WinogradWeights::bytes_of(isa, form, DType::F16, columns, geometry.channels);
+                assert_eq!(weights.bytes(), bytes, "{isa:?}");
+                let rows = output_rows(&geometry);
+                let mut output = vec![f32::NAN; rows * columns];
+                let ty = TensorType::new(DType::F32, [rows, columns]);
+                // SAFETY: the vector is as long as the type says and outlives the view.
+                let view = unsafe { ViewMut::new(&ty, output.as_mut_ptr().cast()) };
+                convolve(Values::F16(&x), &geometry, &weights, &Finish::new(view, rows, columns));
+                // A transformed weight is rounded by 2^-11 of itself at the most. Along an axis, an output is a sum of 8
+                // products of a value and a weight instead of 3.
+                let allowed = 64.0 / 9.0 / 2048.0 * largest;
+                for (at, (got, want)) in output.iter().zip(&want).enumerate() {
+                    let error = (f64::from(*got) - want).abs();
+                    assert!(
+                        error <= allowed,
+                        "{isa:?} {form:?} {magnitude}: element {at} is {got} and not {want}"
+                    );
+                }
+            }
+        }
     }
 }
 
@@ -286,7 +327,9 @@ fn convolutions_that_suit() {
         Form::of(&Conv { padding: [[0, 0], [2, 0], [0, 1]], ..plain.clone() }, &wide),
         Some(Form::Square)
     );
-    assert_eq!(Form::of(&plain, &weight(DType::F16, 64, 64)), None);
+    assert_eq!(Form::of(&plain, &weight(DType::F16, 64, 64)), Some(Form::Square));
+    assert_eq!(Form::of(&plain, &weight(DType::F16, 640, 640)), None);
+    assert_eq!(Form::of(&plain, &weight(DType::BF16, 64, 64)), None);
     assert_eq!(Form::of(&plain, &weight(DType::F32, 64, 4)), None);
     assert_eq!(Form::of(&plain, &weight(DType::F32, 4, 64)), None);
     assert_eq!(Form::of(&Conv::spatial([3, 3], 2, 1), &wide), None);
@@ -320,7 +363,7 @@ fn check_op(op: &Conv, form: Form, geometry: &ConvGeometry, columns: usize) {
     for isa in Isa::available() {
         let views = inputs.each_ref().map(View::of);
         let packed = PackedWeight::new(isa, &Op::Conv(op.clone()), views[1]);
-        let bytes = WinogradWeights::bytes_of(isa, form, columns, channels);
+        let bytes = WinogradWeights::bytes_of(isa, form, DType::F32, columns, channels);
         assert_eq!(packed.bytes(), bytes, "{isa:?}");
         assert_eq!(PackedWeight::bytes_of(isa, &Op::Conv(op.clone()), inputs[1].ty()), bytes, "{isa:?}");
         let shape = [geometry.output_images(), geometry.output_height(), geometry.output_width(), columns];

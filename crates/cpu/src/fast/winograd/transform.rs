@@ -77,8 +77,8 @@ unsafe fn transform_vector<S, E, T, const PLANES: usize, const PIXELS: usize, co
     }
 }
 
-/// Transforms `count` columns, whole vectors, of a tile's sums, whose plane p is at `source + p · plane`: its pixels go to
-/// `target`, `count` values apart.
+/// Transforms `count` columns, whole vectors, of a tile's sums, whose plane p is at `source + p · plane`: its pixels, times
+/// `factor`, go to `target`, `count` values apart.
 ///
 /// # Safety
 /// Each plane must be readable for `count` values, and `target` writable for `PIXELS` times as many.
@@ -88,11 +88,13 @@ pub(super) unsafe fn transform_output<S, T, const PLANES: usize, const PIXELS: u
     source: *const f32,
     plane: usize,
     count: usize,
+    factor: f32,
     target: *mut f32,
 ) where
     S: Simd,
     T: Tiling<PLANES, PIXELS>,
 {
+    let factor = simd.splat(factor);
     for at in (0..count).step_by(S::LANES) {
         let mut sums = [simd.zero(); PLANES];
         for (index, sum) in sums.iter_mut().enumerate() {
@@ -102,7 +104,7 @@ pub(super) unsafe fn transform_output<S, T, const PLANES: usize, const PIXELS: u
         let pixels = T::transform_sums(simd, sums);
         for (pixel, &value) in pixels.iter().enumerate() {
             // SAFETY: the caller vouches for a row of `count` values a pixel.
-            unsafe { simd.store(target.add(pixel * count + at), value) };
+            unsafe { simd.store(target.add(pixel * count + at), simd.mul(value, factor)) };
         }
     }
 }

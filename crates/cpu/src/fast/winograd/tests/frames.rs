@@ -3,7 +3,12 @@
 use super::*;
 
 /// A window of three frames over clips of `frames` images of 3×2 pixels, with padding before and after each clip.
-fn clips(count: usize, frames: usize, channels: usize, [before, after]: [usize; 2]) -> ConvGeometry {
+pub(super) fn clips(
+    count: usize,
+    frames: usize,
+    channels: usize,
+    [before, after]: [usize; 2],
+) -> ConvGeometry {
     ConvGeometry {
         frames,
         kernel: [3, 1, 1],
@@ -111,7 +116,9 @@ fn convolutions_that_suit() {
     assert_eq!(Form::of(&Conv::temporal(3, 2), &wide), Some(Form::Frames));
     assert_eq!(Form::of(&Conv::temporal(3, 1), &wide), None);
     assert_eq!(Form::of(&Conv { padding: [[0; 2]; 3], ..Conv::temporal(3, 3) }, &wide), None);
-    assert_eq!(Form::of(&plain, &weight(DType::F16, 64, 64)), None);
+    assert_eq!(Form::of(&plain, &weight(DType::F16, 64, 64)), Some(Form::Frames));
+    assert_eq!(Form::of(&plain, &weight(DType::F16, 640, 640)), None);
+    assert_eq!(Form::of(&plain, &weight(DType::BF16, 64, 64)), None);
     assert_eq!(Form::of(&plain, &weight(DType::F32, 64, 31)), None);
     assert_eq!(Form::of(&plain, &weight(DType::F32, 31, 64)), None);
     assert_eq!(Form::of(&Conv { stride: [2, 1, 1], ..plain.clone() }, &wide), None);
@@ -124,8 +131,10 @@ fn convolutions_that_suit() {
 fn memory_is_four_thirds_of_the_kernels() {
     for isa in Isa::available() {
         let kernels = vec![1.0; 64 * 3 * 40];
-        let weights = WinogradWeights::new(isa, Form::Frames, &kernels, 64, 40);
-        assert_eq!(weights.bytes(), WinogradWeights::bytes_of(isa, Form::Frames, 64, 40), "{isa:?}");
+        let weights = WinogradWeights::new(isa, Form::Frames, Values::F32(&kernels), 64, 40)
+            .expect("a type that suits");
+        let bytes = WinogradWeights::bytes_of(isa, Form::Frames, DType::F32, 64, 40);
+        assert_eq!(weights.bytes(), bytes, "{isa:?}");
         let least = kernels.len() * size_of::<f32>() / 3 * 4;
         assert!((least..least + 128).contains(&weights.bytes()), "{isa:?}: {} bytes", weights.bytes());
     }
