@@ -64,7 +64,12 @@ def attention(
             added = masking.is_floating_point()
             bias = bias + masking if added else bias.masked_fill(masking == 0, -torch.inf)
         if isinstance(mask, dict):
-            seen = torch.ones(queries, keys, dtype=torch.bool).tril(mask["causal"]["diagonal"])
+            seen = torch.ones(queries, keys, dtype=torch.bool)
+            if "causal" in mask:
+                seen = seen.tril(mask["causal"]["diagonal"])
+            else:
+                diagonal, window = mask["sliding_window"]["diagonal"], mask["sliding_window"]["window"]
+                seen = seen.tril(diagonal) & ~seen.tril(diagonal - window)
             bias = bias.masked_fill(~seen, -torch.inf)
         if lengths is not None:
             lengths = lengths.repeat_interleave(repeat_lengths).reshape(-1, 1, 1, 1)
@@ -93,6 +98,10 @@ def attention(
 
 def causal(diagonal):
     return {"causal": {"diagonal": diagonal}}
+
+
+def sliding_window(diagonal, window):
+    return {"sliding_window": {"diagonal": diagonal, "window": window}}
 
 
 def build():
@@ -137,6 +146,11 @@ def masked(family):
     attention(family, "causal_positive", (1, 6), (1, 6), 1, 4, mask=causal(2))
     attention(family, "causal_negative", (1, 5), (1, 5), 1, 4, mask=causal(-1))
     attention(family, "causal_long", (1, 66), (1, 130), 1, 4, mask=causal(64))
+
+    attention(family, "window", (2, 9), (2, 9), 2, 8, mask=sliding_window(0, 3), storages=STORAGES)
+    attention(family, "window_around", (1, 7), (1, 9), 2, 4, mask=sliding_window(2, 5))
+    attention(family, "window_behind", (1, 6), (1, 6), 1, 4, mask=sliding_window(-2, 2))
+    attention(family, "window_long", (1, 66), (1, 150), 1, 4, mask=sliding_window(80, 9))
 
     def boolean(name, *shape):
         return (family.normal(name, "mask", shape=shape) > 0.0).to(torch.uint8)
@@ -258,6 +272,7 @@ def masked(family):
     attention(family, "key_lengths_shared_context", (4, 3), (2, 7), 1, 4, key_lengths=[2, 5])
     attention(family, "key_lengths_long", (2, 2), (2, 130), 1, 4, key_lengths=[129, 65])
     attention(family, "key_lengths_causal", (2, 5), (2, 5), 1, 4, mask=causal(0), key_lengths=[5, 2])
+    attention(family, "key_lengths_window", (2, 5), (2, 7), 1, 4, mask=sliding_window(2, 3), key_lengths=[7, 3])
     attention(
         family,
         "key_lengths_boolean",
@@ -289,6 +304,7 @@ def over_frames(family):
     attention(family, "frames_more_keys", (4, 3), (10, 3), 2, 4, frames=2, storages=STORAGES)
     attention(family, "frames_fewer_keys", (6, 3), (2, 3), 2, 4, frames=3)
     attention(family, "frames_causal", (8, 3), (8, 3), 2, 4, mask=causal(0), frames=4)
+    attention(family, "frames_window", (8, 3), (8, 3), 2, 4, mask=sliding_window(0, 2), frames=4)
     attention(family, "frames_packed", (6, 2), (6, 2), 2, 4, frames=3, offsets=(0, 8, 16), channels=(24, 24, 24))
     attention(family, "frames_key_lengths", (6, 2), (8, 2), 2, 4, frames=3, key_lengths=[4, 2])
     mask = (family.normal("frames_boolean", "mask", shape=(2, 1, 3, 4)) > 0.0).to(torch.uint8)

@@ -70,6 +70,7 @@ impl Generator<'_, '_> {
             Mask::None,
             Mask::Causal { diagonal: 0 },
             Mask::Causal { diagonal: -1 },
+            Mask::SlidingWindow { diagonal: 1, window: 2 },
             Mask::Boolean,
             Mask::Additive,
         ]);

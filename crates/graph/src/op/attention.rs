@@ -1,5 +1,7 @@
 //! Attention.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::{OpError, TensorType, check};
@@ -29,6 +31,14 @@ pub enum Mask {
     Causal {
         /// 0 aligns the two sequences' starts; `keys - queries` aligns their ends.
         diagonal: i64,
+    },
+    /// A causal mask that also hides what is far behind: query `i` sees key `j` if `i + diagonal - window < j <= i +
+    /// diagonal`.
+    SlidingWindow {
+        /// As for [`Mask::Causal`].
+        diagonal: i64,
+        /// The most keys that a query sees, at least 1.
+        window: usize,
     },
     /// A u8 operand `[batch or 1, heads or 1, queries, keys]`; zero hides the key.
     Boolean,
@@ -79,6 +89,22 @@ pub struct AttentionExtents {
     pub keys: usize,
     /// Positions that each hold a sequence: 1 over positions, all of them over frames.
     pub positions: usize,
+}
+
+impl Mask {
+    /// The keys, of so many, that a causal mask or a sliding window lets a query see. Other masks let it see them all, as far as
+    /// its number goes.
+    pub fn range(self, query: usize, keys: usize) -> Range<usize> {
+        // The first key that is not seen after those of a diagonal. Three numbers of 64 bits do not overflow.
+        let after = |diagonal: i128| (query as i128 + diagonal + 1).clamp(0, keys as i128) as usize;
+        match self {
+            Mask::Causal { diagonal } => 0..after(diagonal.into()),
+            Mask::SlidingWindow { diagonal, window } => {
+                after(i128::from(diagonal) - window as i128)..after(diagonal.into())
+            }
+            Mask::None | Mask::Boolean | Mask::Additive => 0..keys,
+        }
+    }
 }
 
 impl Attention {
@@ -139,6 +165,9 @@ impl Attention {
         check::at_least_one("heads", self.heads)?;
         check::at_least_one("head size", self.head_dim)?;
         check::finite("scale", self.scale)?;
+        if let Mask::SlidingWindow { window, .. } = self.mask {
+            check::at_least_one("window", window)?;
+        }
         let width = self
             .heads
             .checked_mul(self.head_dim)

@@ -187,6 +187,7 @@ impl fmt::Display for Attention {
         match self.mask {
             Mask::None => {}
             Mask::Causal { diagonal } => write!(f, " causal {diagonal:+}")?,
+            Mask::SlidingWindow { diagonal, window } => write!(f, " causal {diagonal:+} window {window}")?,
             Mask::Boolean => write!(f, " masked")?,
             Mask::Additive => write!(f, " biased")?,
         }

@@ -90,7 +90,8 @@ fn broadcast_shapes(attention: &Attention, q: &TensorType, k: &TensorType) -> Op
         Mask::None => true,
         // Query i sees key 0 if 0 <= i + diagonal; only the first query might not.
         Mask::Causal { diagonal } => diagonal >= 0,
-        Mask::Boolean | Mask::Additive => false,
+        // The last query might not, either.
+        Mask::SlidingWindow { .. } | Mask::Boolean | Mask::Additive => false,
     };
     let e = attention.extents(q, k);
     if !sees_the_key || attention.key_lengths || e.keys != 1 || e.key_batch == 0 {

@@ -45,7 +45,7 @@ impl Case {
                     mask.iter().map(|&x| if x < -0.8 { f32::NEG_INFINITY } else { x }).collect();
                 inputs.push(Tensor::from_slice(mask_shape, &mask).unwrap());
             }
-            Mask::None | Mask::Causal { .. } => {}
+            Mask::None | Mask::Causal { .. } | Mask::SlidingWindow { .. } => {}
         }
         if op.key_lengths {
             let lengths: Vec<i32> = (0..key_batch).map(|i| (keys - keys.min(i * 3)) as i32).collect();
@@ -110,9 +110,14 @@ impl Case {
                     *score = match op.mask {
                         Mask::None => dot,
                         Mask::Causal { diagonal } if key as i128 <= query as i128 + diagonal as i128 => dot,
+                        Mask::SlidingWindow { diagonal, window }
+                            if (0..window as i128).contains(&(query as i128 + diagonal as i128 - key as i128)) =>
+                        {
+                            dot
+                        }
                         Mask::Boolean if masked(3) != 0.0 => dot,
                         Mask::Additive if masked(3) != f64::NEG_INFINITY => dot + masked(3),
-                        Mask::Causal { .. } | Mask::Boolean | Mask::Additive => f64::NEG_INFINITY,
+                        _ => f64::NEG_INFINITY,
                     };
                 }
                 let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -168,11 +173,14 @@ impl Case {
     }
 }
 
-const MASKS: [Mask; 6] = [
+const MASKS: [Mask; 9] = [
     Mask::None,
     Mask::Causal { diagonal: 0 },
     Mask::Causal { diagonal: 127 },
     Mask::Causal { diagonal: -100 },
+    Mask::SlidingWindow { diagonal: 0, window: 1 },
+    Mask::SlidingWindow { diagonal: 5, window: 40 },
+    Mask::SlidingWindow { diagonal: -20, window: 300 },
     Mask::Boolean,
     Mask::Additive,
 ];
@@ -207,8 +215,19 @@ fn every_mask_with_and_without_key_lengths() {
 #[test]
 fn extreme_diagonals() {
     for diagonal in [i64::MIN, -1000, 1000, i64::MAX] {
-        let op = Attention { mask: Mask::Causal { diagonal }, ..Attention::over_positions(1, 8) };
-        Case::self_attention(op, 1, 150).check();
+        let windows = [1, 1050, i64::MAX as usize, usize::MAX];
+        let windows = windows.map(|window| Mask::SlidingWindow { diagonal, window });
+        for mask in [&[Mask::Causal { diagonal }], &windows[..]].concat() {
+            Case::self_attention(Attention { mask, ..Attention::over_positions(1, 8) }, 1, 150).check();
+        }
+    }
+}
+
+#[test]
+fn a_window_leaves_out_whole_blocks_of_keys() {
+    for (diagonal, window) in [(0, 70), (-300, 300), (400, 100), (0, 1), (-2000, 5)] {
+        let mask = Mask::SlidingWindow { diagonal, window };
+        Case::self_attention(Attention { mask, ..Attention::over_positions(1, 16) }, 1, 1100).check();
     }
 }
 
@@ -324,7 +343,7 @@ fn hide(case: &mut Case, keys: usize, hidden: &[usize]) {
             case.inputs[3] = Tensor::from_f32(dtype, shape, &mask).unwrap();
         }
         // These hide the last keys by themselves.
-        Mask::None | Mask::Causal { .. } => {}
+        Mask::None | Mask::Causal { .. } | Mask::SlidingWindow { .. } => {}
     }
 }
 
@@ -336,7 +355,13 @@ fn hidden_keys_may_hold_anything() {
         (Attention::over_positions(2, 24), [2, 60], [2, 300], 1, [270, 299], 40),
         (Attention::over_frames(2, 24, 9), [2, 9], [2, 16], 3, [12, 15], 4),
     ];
-    let masks = [Mask::None, Mask::Causal { diagonal: 1 }, Mask::Boolean, Mask::Additive];
+    let masks = [
+        Mask::None,
+        Mask::Causal { diagonal: 1 },
+        Mask::SlidingWindow { diagonal: 1, window: 50 },
+        Mask::Boolean,
+        Mask::Additive,
+    ];
     for (op, queries, keys, positions, hidden, partly) in shapes {
         for mask in masks {
             let op = Attention { mask, key_lengths: mask == Mask::None, ..op.clone() };
@@ -401,6 +426,7 @@ fn over_frames_with_every_mask() {
         Mask::None,
         Mask::Causal { diagonal: 0 },
         Mask::Causal { diagonal: -3 },
+        Mask::SlidingWindow { diagonal: 1, window: 3 },
         Mask::Boolean,
         Mask::Additive,
     ] {

@@ -43,13 +43,13 @@ impl<'a> Visibility<'a> {
     /// How many leading keys `query` may see, by their number and by causality; it grows with the query.
     #[inline(always)]
     pub(super) fn leading(&self, query: usize) -> usize {
-        match self.mask {
-            Mask::Causal { diagonal } => {
-                (query as i64).saturating_add(diagonal).saturating_add(1).clamp(0, self.length as i64)
-                    as usize
-            }
-            _ => self.length,
-        }
+        self.mask.range(query, self.length).end
+    }
+
+    /// How many of them are too far behind it; this grows with the query too.
+    #[inline(always)]
+    pub(super) fn behind(&self, query: usize) -> usize {
+        self.mask.range(query, self.length).start
     }
 
     /// Whether some of these queries may see a key that others of them do not.
@@ -60,7 +60,7 @@ impl<'a> Visibility<'a> {
 
     /// Whether `query` sees `key`.
     pub(super) fn sees(&self, query: usize, key: usize) -> bool {
-        let Some(view) = self.operand else { return key < self.leading(query) };
+        let Some(view) = self.operand else { return self.mask.range(query, self.length).contains(&key) };
         let at = self.start + query * self.keys + key;
         assert!(at < view.ty().elements());
         // SAFETY: the element exists, and the output overlaps no operand, so nothing writes it.
@@ -85,6 +85,8 @@ impl<'a> Visibility<'a> {
         let count = self.leading(query).saturating_sub(first).min(scores.len());
         let (seen, hidden) = scores.split_at_mut(count);
         hidden.fill(f32::NEG_INFINITY);
+        let behind = self.behind(query).saturating_sub(first).min(count);
+        seen[..behind].fill(f32::NEG_INFINITY);
         let Some(view) = self.operand else { return };
         let row = self.start + query * self.keys + first;
         // SAFETY: the row is within the mask, as `new` has checked for every query, and `first + count` within the row.

@@ -78,12 +78,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     y = first_row(y, problem.y, batch, sequence) + first_channel;
 
     const i32 length = key_count(problem, key_lengths, batch);
-    i32 end = length;
-#if MASK == MASK_CAUSAL
-    // No query of the tile sees further than its last one.
-    end = max(0, min(end, first_query + QUERY_TILE + problem.diagonal));
-#endif
-    const i32 key_tiles = (end + KEY_TILE - 1) / KEY_TILE;
+    const KeyRange range = key_range(problem, first_query, first_query + QUERY_TILE - 1, length);
+    const i32 end = range.end, first_tile = range.first / KEY_TILE, key_tiles = (end + KEY_TILE - 1) / KEY_TILE;
 
     const u32 queries_at = shared_address(shared), stages_at = queries_at + QUERY_BYTES;
     auto copy_tile = [&](i32 tile) {
@@ -93,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                                                     HEAD_DIM - first_channel);
     };
     copy_rows<QUERY_TILE, DEPTH, ROW>(queries_at, q, problem.q.step, first_query, problem.queries, HEAD_DIM);
-    if (key_tiles > 0) copy_tile(0);
+    if (first_tile < key_tiles) copy_tile(first_tile);
     cp_async_commit_group();
     cp_async_wait_group<0>();
     __syncthreads();
@@ -124,16 +120,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             for (int i = 0; i < 4; i++) sums[m][n][i] = 0.0f;
     }
 
-    for (i32 tile = 0; tile < key_tiles; tile++) {
+    for (i32 tile = first_tile; tile < key_tiles; tile++) {
         if constexpr (STAGES == 1) {
-            if (tile > 0) {
+            if (tile > first_tile) {
                 // The one buffer is free once every warp is done with it.
                 __syncthreads();
                 copy_tile(tile);
                 cp_async_commit_group();
             }
         }
-        if (tile > 0) {
+        if (tile > first_tile) {
             cp_async_wait_group<0>();
             __syncthreads();
         }
@@ -170,11 +166,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             }
         }
 
-        bool cut = MASK_IS_OPERAND || first_key + KEY_TILE > length;
-#if MASK == MASK_CAUSAL
-        cut = cut || first_key + KEY_TILE > first_query + 1 + problem.diagonal;
-#endif
-        if (cut) {
+        const i32 last_query = first_query + QUERY_TILE - 1;
+        if (MASK_IS_OPERAND || is_cut(problem, first_query, last_query, first_key, KEY_TILE, length)) {
 #pragma unroll
             for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
@@ -187,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
                         for (int i = 0; i < 2; i++) {
                             const i32 key = first_key + n * 8 + lane % 4 * 2 + i;
-                            float added = there && key < length ? mask_bias(row, problem.diagonal, query, key) : HIDDEN;
+                            float added = there && key < length ? mask_bias(row, problem, query, key) : HIDDEN;
                             float &score = scores[m][n][2 * half + i];
                             score = masked(score, added, problem.scale);
                         }

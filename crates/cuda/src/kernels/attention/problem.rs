@@ -39,6 +39,8 @@ mod argument {
             y: Strides,
             mask_batch: i64,
             mask_head: i64,
+            /// With a sliding window, query i does not see key j if j <= i + window_diagonal.
+            window_diagonal: i64,
             batches: i32,
             queries: i32,
             keys: i32,
@@ -46,7 +48,7 @@ mod argument {
             positions: i32,
             /// Batch elements of queries that share one of keys.
             share: i32,
-            /// With a causal mask, query i sees key j if j <= i + diagonal.
+            /// With a causal mask or a sliding window, query i does not see key j if j > i + diagonal.
             diagonal: i32,
             scale: f32,
         }
@@ -110,6 +112,7 @@ impl Problem {
             Mask::Causal { .. } => 1,
             Mask::Boolean => 2,
             Mask::Additive => 3,
+            Mask::SlidingWindow { .. } => 4,
         };
         let mask_type = self.op.mask_operand().map_or(DType::U8, |i| self.dtype(i));
         kernel
@@ -152,11 +155,16 @@ impl Problem {
             _ => 0,
         };
         let mask_heads = mask.map_or(1, |shape| shape[1]);
-        let diagonal = match self.op.mask {
-            Mask::Causal { diagonal } => diagonal,
-            _ => 0,
+        // Beyond the furthest diagonal every key is on one side.
+        let furthest = SUMMED_EXTENT as i128;
+        let within = |diagonal: i128| diagonal.clamp(-furthest, furthest) as i32;
+        let (diagonal, window_diagonal) = match self.op.mask {
+            Mask::Causal { diagonal } => (within(diagonal.into()), 0),
+            Mask::SlidingWindow { diagonal, window } => {
+                (within(diagonal.into()), within(i128::from(diagonal) - window as i128))
+            }
+            Mask::None | Mask::Boolean | Mask::Additive => (0, 0),
         };
-        let furthest = SUMMED_EXTENT as i64;
         Ok(argument::Problem {
             q: strides(queries, self.channels(0)),
             k: strides(keys, self.channels(1)),
@@ -164,13 +172,14 @@ impl Problem {
             y: strides(queries, self.op.heads * self.op.head_dim),
             mask_batch: mask_stride(0, mask_heads * queries * keys),
             mask_head: mask_stride(1, queries * keys),
+            window_diagonal: window_diagonal.into(),
             batches: summed(batch)?,
             queries: summed(queries.max(1))?,
             keys: summed(keys)?,
             heads: summed(self.op.heads)?,
             positions: summed(positions.max(1))?,
             share: summed(batch.checked_div(key_batch).unwrap_or(1).max(1))?,
-            diagonal: diagonal.clamp(-furthest, furthest) as i32,
+            diagonal,
             scale: self.op.scale,
         })
     }

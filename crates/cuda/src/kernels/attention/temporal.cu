@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                 for (int i = 0; i < 2; i++) {
                     const i32 key = 8 * n + 2 * member + i;
                     const bool there = query < problem.queries && key < length;
-                    float added = there ? mask_bias(row, problem.diagonal, query, key) : HIDDEN;
+                    float added = there ? mask_bias(row, problem, query, key) : HIDDEN;
                     float &score = scores[n][2 * half + i];
                     score = masked(score, added, problem.scale);
                     largest = fmaxf(largest, score);

@@ -73,13 +73,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     y = first_row(y, problem.y, batch, sequence) + first_channel;
 
     const i32 length = key_count(problem, key_lengths, batch);
-    i32 end = length;
-#if MASK == MASK_CAUSAL
-    // No query of the tile sees further than its last one.
-    end = max(0, min(end, first_query + QUERY_TILE + problem.diagonal));
-#endif
-    const i32 all_tiles = (end + KEY_TILE - 1) / KEY_TILE, share = (all_tiles + SPLITS - 1) / SPLITS;
-    const i32 first_tile = i32(part) * share, key_tiles = min(all_tiles, first_tile + share);
+    const i32 last_query = first_query + QUERY_TILE - 1;
+    const KeyRange range = key_range(problem, first_query, last_query, length);
+    const i32 end = range.end, before = range.first / KEY_TILE, all_tiles = (end + KEY_TILE - 1) / KEY_TILE;
+    const i32 share = (all_tiles - before + SPLITS - 1) / SPLITS;
+    const i32 first_tile = before + i32(part) * share, key_tiles = min(all_tiles, first_tile + share);
 
     // The scores, then a factor for each query, then the queries, then the ring.
     float *const scores_at = reinterpret_cast<float *>(shared), *const factors = scores_at + QUERY_TILE * SCORE_ROW;
@@ -164,10 +162,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             }
         }
 
-        bool cut = MASK_IS_OPERAND || first_key + KEY_TILE > length;
-#if MASK == MASK_CAUSAL
-        cut = cut || first_key + KEY_TILE > first_query + 1 + problem.diagonal;
-#endif
+        const bool cut =
+            MASK_IS_OPERAND || is_cut(problem, first_query, last_query, first_key, KEY_TILE, length);
 #pragma unroll
         for (int m = 0; m < SCORE_TILES; m++)
 #pragma unroll
@@ -184,8 +180,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
                         for (int i = 0; i < 2; i++) {
                             const i32 key = first_key + column + i;
-                            float added =
-                                there && key < length ? mask_bias(own_mask, problem.diagonal, query, key) : HIDDEN;
+                            float added = there && key < length ? mask_bias(own_mask, problem, query, key) : HIDDEN;
                             two[i] = masked(two[i], added, problem.scale);
                         }
                     }

@@ -10,6 +10,9 @@
 #define MASK_CAUSAL 1
 #define MASK_BOOLEAN 2
 #define MASK_ADDITIVE 3
+#define MASK_SLIDING_WINDOW 4
+// Whether the keys that a query sees depend on its number.
+#define MASK_IS_CAUSAL (MASK == MASK_CAUSAL || MASK == MASK_SLIDING_WINDOW)
 #define MASK_IS_OPERAND (MASK == MASK_BOOLEAN || MASK == MASK_ADDITIVE)
 
 // Elements from one thing to the next in an operand's rows.
@@ -26,11 +29,13 @@ struct Problem {
     Strides q, k, v, y;
     // Elements from one batch element's mask, or head's, to the next; 0 if all share one.
     i64 mask_batch, mask_head;
+    // With a sliding window, query i does not see key j if j <= i + window_diagonal.
+    i64 window_diagonal;
     // Independent sequences, lengths of a sequence, and positions that each hold a sequence.
     i32 batches, queries, keys, heads, positions;
     // How many batch elements of queries share one of keys.
     i32 share;
-    // With a causal mask, query i sees key j if j <= i + diagonal.
+    // With a causal mask or a sliding window, query i does not see key j if j > i + diagonal.
     i32 diagonal;
     float scale;
 };
@@ -60,6 +65,36 @@ __device__ __forceinline__ i32 key_count(const Problem &problem, const i32 *key_
 #endif
 }
 
+// Keys from one on and before another.
+struct KeyRange {
+    i32 first, end;
+};
+
+// The keys that some of several neighbouring queries see as far as their numbers go; `length` keys exist.
+__device__ __forceinline__ KeyRange key_range(const Problem &problem, i32 first_query, i32 last_query, i32 length) {
+    KeyRange range = {0, length};
+#if MASK_IS_CAUSAL
+    range.end = max(0, min(length, last_query + problem.diagonal + 1));
+#endif
+#if MASK == MASK_SLIDING_WINDOW
+    range.first = max(0, min(range.end, first_query + i32(problem.window_diagonal) + 1));
+#endif
+    return range;
+}
+
+// Whether some of several neighbouring queries do not see some of `keys` keys, as far as their numbers go.
+__device__ __forceinline__ bool is_cut(const Problem &problem, i32 first_query, i32 last_query, i32 first_key, int keys,
+                                       i32 length) {
+    bool cut = first_key + keys > length;
+#if MASK_IS_CAUSAL
+    cut = cut || first_key + keys > first_query + problem.diagonal + 1;
+#endif
+#if MASK == MASK_SLIDING_WINDOW
+    cut = cut || first_key <= last_query + i32(problem.window_diagonal);
+#endif
+    return cut;
+}
+
 // The mask's row for a query.
 __device__ __forceinline__ const MASK_TYPE *mask_row(const MASK_TYPE *mask, const Problem &problem,
                                                      const Sequence &sequence, i32 query) {
@@ -71,9 +106,11 @@ __device__ __forceinline__ const MASK_TYPE *mask_row(const MASK_TYPE *mask, cons
 }
 
 // What is added to the score of a key that exists, or HIDDEN. `row` is the query's own of the mask.
-__device__ __forceinline__ float mask_bias(const MASK_TYPE *row, i32 diagonal, i32 query, i32 key) {
+__device__ __forceinline__ float mask_bias(const MASK_TYPE *row, const Problem &problem, i32 query, i32 key) {
 #if MASK == MASK_CAUSAL
-    return key <= query + diagonal ? 0.0f : HIDDEN;
+    return key <= query + problem.diagonal ? 0.0f : HIDDEN;
+#elif MASK == MASK_SLIDING_WINDOW
+    return key <= query + problem.diagonal && key > query + i32(problem.window_diagonal) ? 0.0f : HIDDEN;
 #elif MASK == MASK_BOOLEAN
     return row[key] != 0 ? 0.0f : HIDDEN;
 #elif MASK == MASK_ADDITIVE
@@ -153,13 +190,14 @@ __device__ __forceinline__ void attend(const Q *q, const K *k, const V *v, const
     float largest = HIDDEN, total = 0.0f;
 
     // Several keys at a time, whose sums over the warp overlap.
-    for (i32 first = 0; first < length; first += GROUP) {
+    const KeyRange range = key_range(problem, query, query, length);
+    for (i32 first = range.first; first < range.end; first += GROUP) {
         float score[GROUP];
         bool seen[GROUP];
 #pragma unroll
         for (int g = 0; g < GROUP; g++) {
             i32 key = first + g;
-            float added = key < length ? mask_bias(mask, problem.diagonal, query, key) : HIDDEN;
+            float added = key < range.end ? mask_bias(mask, problem, query, key) : HIDDEN;
             seen[g] = added != HIDDEN;
             float product = 0.0f;
             if (seen[g]) {

@@ -230,6 +230,11 @@ fn attention_over_positions() {
         (attention(|a| a.mask = Mask::Additive), qkv, "takes 4 operands, got 3"),
         (attention(|a| a.heads = 0), qkv, "heads must be at least 1"),
         (attention(|a| a.head_dim = 0), qkv, "head size must be at least 1"),
+        (
+            attention(|a| a.mask = Mask::SlidingWindow { diagonal: 0, window: 0 }),
+            qkv,
+            "window must be at least 1",
+        ),
         (attention(|a| a.scale = f32::INFINITY), qkv, "scale must be finite, got inf"),
         (attention(|a| a.heads = MAX), qkv, "heads × head size is too large"),
         (attention(|_| ()), "i32[6,5,8] f32[2,3,8] f32[2,3,8]", "q must be a float type, got i32"),

@@ -151,12 +151,19 @@ impl Choices {
         let [batch, queries, keys] = self.extents();
         let frames = SequenceAxis::Frames { frames: self.of(&EXTENTS) };
         let diagonal = self.of(&[0, -1, i64::MIN, i64::MAX]);
+        let window = self.of(&EXTENTS);
         let op = Attention {
             heads: self.of(&EXTENTS),
             head_dim: self.of(&EXTENTS),
             scale: self.of(&NUMBERS),
             axis: self.of(&[SequenceAxis::Positions, frames]),
-            mask: self.of(&[Mask::None, Mask::Causal { diagonal }, Mask::Boolean, Mask::Additive]),
+            mask: self.of(&[
+                Mask::None,
+                Mask::Causal { diagonal },
+                Mask::SlidingWindow { diagonal, window },
+                Mask::Boolean,
+                Mask::Additive,
+            ]),
             key_lengths: self.flag(),
             offsets: self.modest(0),
         };
