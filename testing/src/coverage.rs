@@ -34,7 +34,7 @@ variants!(
     activation_name, ACTIVATIONS, Activation: Relu, Silu, Gelu, GeluTanh, QuickGelu, Sigmoid, Tanh,
 );
 variants!(stage_name, STAGES, Stage: Activate, Scale, AddChannels, Add, Mul, Blend);
-variants!(mask_name, MASKS, Mask: None, Causal, Boolean, Additive);
+variants!(mask_name, MASKS, Mask: None, Causal, SlidingWindow, Boolean, Additive);
 variants!(axis_name, AXES, SequenceAxis: Positions, Frames);
 variants!(norm_name, NORMS, NormKind: Group, Layer, Rms);
 variants!(affine_name, AFFINES, Affine: None, Scale, ScaleShift);

@@ -84,9 +84,7 @@ impl Visibility<'_> {
         };
         match self.op.mask {
             Mask::None => Some(0.0),
-            Mask::Causal { diagonal } => {
-                (key as i128 <= query as i128 + i128::from(diagonal)).then_some(0.0)
-            }
+            Mask::Causal { diagonal } => (key as i128 <= query as i128 + i128::from(diagonal)).then_some(0.0),
             Mask::SlidingWindow { diagonal, window } => {
                 let last = query as i128 + i128::from(diagonal);
                 (last - (window as i128) < key as i128 && key as i128 <= last).then_some(0.0)

@@ -111,7 +111,8 @@ impl Case {
                         Mask::None => dot,
                         Mask::Causal { diagonal } if key as i128 <= query as i128 + diagonal as i128 => dot,
                         Mask::SlidingWindow { diagonal, window }
-                            if (0..window as i128).contains(&(query as i128 + diagonal as i128 - key as i128)) =>
+                            if (0..window as i128)
+                                .contains(&(query as i128 + diagonal as i128 - key as i128)) =>
                         {
                             dot
                         }

@@ -1,4 +1,4 @@
-//! FlashAttention with Hopper's wgmma and TMA, warp-specialised, without masks.
+//! FlashAttention with Hopper's wgmma and TMA, warp-specialised.
 
 use std::sync::Arc;
 
@@ -8,10 +8,7 @@ use crate::{
     kernels::{Implementation, Kernel, Launch, Places, Source, TensorMap, names::type_name},
     launch::arguments,
 };
-use kinora_graph::{
-    DType,
-    op::{Mask, SequenceAxis},
-};
+use kinora_graph::{DType, op::SequenceAxis};
 
 const SOURCE: Source = Source { path: "attention/hopper.cu", text: include_str!("hopper.cu") };
 
@@ -38,15 +35,13 @@ impl Hopper {
     /// Every cut for a problem, the one to choose first.
     pub(super) fn offered(problem: &Arc<Problem>, chip: &Chip) -> Vec<Hopper> {
         let head_dim = problem.op.head_dim;
-        let plain = problem.op.mask == Mask::None
-            && !problem.op.key_lengths
-            && problem.op.axis == SequenceAxis::Positions
+        let whole = problem.op.axis == SequenceAxis::Positions
             && problem.extents.queries > 0
             && problem.extents.keys > 0;
         // Every stride of a map is a multiple of the one before it.
         let mappable = (0..3).all(|i| problem.channels(i).is_multiple_of(head_dim));
         if !chip.architecture.is_hopper()
-            || !plain
+            || !whole
             || !mappable
             || !problem.is_half()
             || !problem.is_wide()
@@ -55,12 +50,15 @@ impl Hopper {
         {
             return Vec::new();
         }
-        // What a thread holds: half a channel's sums, and half a key's score and a quarter's weight.
-        let cuts: &[(usize, usize)] = match head_dim {
-            ..=64 => &[(3, 128), (2, 128), (2, 192)],
-            65..=128 => &[(2, 128), (3, 64)],
-            129..=192 => &[(2, 96)],
-            _ => &[(2, 64)],
+        // What a thread holds: half a channel's sums, and half a key's score and a quarter's weight. Half of what a mask adds, too.
+        let cuts: &[(usize, usize)] = match (head_dim, problem.op.mask_operand()) {
+            (..=64, None) => &[(3, 128), (2, 128), (2, 192)],
+            (65..=128, None) => &[(2, 128), (3, 64)],
+            (193.., None) => &[(2, 64)],
+            (..=64, Some(_)) => &[(2, 128), (3, 64)],
+            (65..=128, Some(_)) => &[(3, 64), (2, 64)],
+            (193.., Some(_)) => &[(2, 32)],
+            _ => &[(2, 96)],
         };
         let cut = |&(warpgroups, key_tile): &(usize, usize)| {
             let stages = (2..=MOST_STAGES).rev().find(|&stages| {
@@ -126,17 +124,18 @@ unsafe impl Implementation for Hopper {
             .with("WARPGROUPS", self.warpgroups)
             .with("KEY_TILE", self.key_tile)
             .with("STAGES", self.stages)
+            // The rows of a mask begin at multiples of two elements.
+            .with("MASK_PAIRS", u8::from(problem.extents.keys.is_multiple_of(2)))
             .with("TURNS", u8::from(self.turns));
         kernel.hot = true;
         let tiles = problem.extents.queries.div_ceil(self.query_tile());
         let grid = problem.grid(problem.sequences().saturating_mul(tiles))?;
-        let arguments = arguments![
+        let mut arguments = arguments![
             tensor_map(problem, places, 0, self.query_tile()),
             tensor_map(problem, places, 1, self.key_tile),
             tensor_map(problem, places, 2, self.key_tile),
-            places.outputs[0],
-            problem.argument()?,
         ];
+        arguments.extend(problem.arguments(places)?);
         let mut launch = Launch::new(kernel, grid, 128 * (self.warpgroups as u32 + 1), arguments);
         launch.shared_bytes =
             shared_bytes(problem.op.head_dim, self.warpgroups, self.key_tile, self.stages) as u32;

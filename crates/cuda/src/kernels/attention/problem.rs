@@ -127,7 +127,7 @@ impl Problem {
         places.inputs[operand].offset(self.op.offsets[operand] * self.dtype(operand).size())
     }
 
-    /// The arguments of every kernel but Hopper's: `q, k, v, mask, key_lengths, y, problem`.
+    /// The arguments of every kernel, after tensor maps: `q, k, v, mask, key_lengths, y, problem`.
     pub(super) fn arguments(&self, places: &Places) -> Result<Vec<Argument>, CudaError> {
         let optional = |operand: Option<usize>| operand.map_or(DevicePointer::NULL, |i| places.inputs[i]);
         Ok(arguments![

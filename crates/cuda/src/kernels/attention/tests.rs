@@ -80,12 +80,12 @@ fn number(launch: &Launch, name: &str) -> usize {
     constant(launch, name).parse().unwrap()
 }
 
-/// The problem's 12 strides, 2 mask strides and 7 counts.
+/// The problem's 12 strides, 2 mask strides and the window's diagonal, and 7 counts.
 fn problem(launch: &Launch) -> (Vec<i64>, Vec<i32>) {
     let bytes = testing::struct_bytes(launch, "Problem");
-    assert_eq!(bytes.len(), 144);
-    let strides = bytes[..112].chunks(8).map(|x| i64::from_le_bytes(x.try_into().unwrap())).collect();
-    let counts = bytes[112..140].chunks(4).map(|x| i32::from_le_bytes(x.try_into().unwrap())).collect();
+    assert_eq!(bytes.len(), 152);
+    let strides = bytes[..120].chunks(8).map(|x| i64::from_le_bytes(x.try_into().unwrap())).collect();
+    let counts = bytes[120..148].chunks(4).map(|x| i32::from_le_bytes(x.try_into().unwrap())).collect();
     (strides, counts)
 }
 
@@ -246,14 +246,16 @@ fn arguments_come_in_the_order_of_the_signature() {
     let (packed, mask): (&[usize], &[usize]) = (&[4, 10, 384], &[4, 1, 10, 10]);
     let f16 = (DType::F16, packed);
     let case = Case::new(op, &[f16, f16, f16, (DType::F32, mask), (DType::I32, &[4])]);
-    for name in ["flash", "plain", "temporal"] {
+    for name in ["flash", "plain", "temporal", "hopper"] {
         let launch = case.launch(HOPPER, name);
         let place = testing::place;
         let expected = [place(0), place(1).offset(256), place(2).offset(512), place(3), place(4), Y];
-        assert_eq!(launch.arguments[..6], expected.map(Argument::Pointer), "{name}");
+        // Behind Hopper's three tensor maps.
+        let first = if name == "hopper" { 3 } else { 0 };
+        assert_eq!(launch.arguments[first..first + 6], expected.map(Argument::Pointer), "{name}");
         let (strides, counts) = problem(&launch);
         let row = [384, 384, 3840];
-        assert_eq!(strides, [&row[..], &row, &row, &[128, 128, 1280], &[100, 0]].concat());
+        assert_eq!(strides, [&row[..], &row, &row, &[128, 128, 1280], &[100, 0, 0]].concat());
         assert_eq!(counts, [4, 10, 10, 2, 1, 1, 0]);
         assert_eq!((constant(&launch, "MASK"), constant(&launch, "MASK_TYPE")), ("3", "f32"));
         assert_eq!(constant(&launch, "KEY_LENGTHS"), "1");
@@ -274,7 +276,24 @@ fn frames_are_read_with_a_stride_and_contexts_are_shared() {
 }
 
 #[test]
-fn diagonals_of_any_size_stay_within_32_bits() {
+fn windows_and_diagonals_of_any_size_stay_within_32_bits() {
+    let far = SUMMED_EXTENT as i64;
+    for (diagonal, window, expected) in [
+        (3, 5, (3, -2)),
+        (-3, usize::MAX, (-3, -far)),
+        (i64::MAX, 1, (far, far)),
+        (i64::MIN, 1, (-far, -far)),
+        (i64::MAX, usize::MAX, (far, -far)),
+        (i64::MAX, i64::MAX as usize + 8, (far, -8)),
+    ] {
+        let mask = Mask::SlidingWindow { diagonal, window };
+        let op = Attention { mask, ..Attention::over_positions(1, 64) };
+        let launch = Case::new(op, &[(DType::F16, &[1, 70, 64][..]); 3]).launch(HOPPER, "flash");
+        let (strides, counts) = problem(&launch);
+        assert_eq!((i64::from(counts[6]), strides[14]), expected);
+        assert_eq!(constant(&launch, "MASK"), "4");
+    }
+
     for (diagonal, expected) in
         [(-3, -3), (i64::MAX, SUMMED_EXTENT as i32), (i64::MIN, -(SUMMED_EXTENT as i32))]
     {
@@ -286,7 +305,7 @@ fn diagonals_of_any_size_stay_within_32_bits() {
 }
 
 #[test]
-fn hopper_takes_what_has_no_mask() {
+fn hopper_takes_whole_heads_over_positions() {
     let names = Case::positions(DType::F16, [28, 9216, 5, 64]).names(HOPPER);
     assert_eq!(names[0], "hopper 192x128 in turns");
     // Few tiles: smaller ones first.
@@ -295,8 +314,21 @@ fn hopper_takes_what_has_no_mask() {
     assert!(!offers(&Case::positions(DType::F16, [1, 640, 2, 264])));
     assert!(!offers(&Case::frames(DType::F16, [1, 40, 64, 2, 64])));
     let shape: &[usize] = &[1, 640, 64];
-    let causal = Attention { mask: Mask::Causal { diagonal: 0 }, ..Attention::over_positions(1, 64) };
-    assert!(!offers(&Case::new(causal, &[(DType::F16, shape); 3])));
+    for mask in [Mask::Causal { diagonal: 0 }, Mask::SlidingWindow { diagonal: 3, window: 100 }] {
+        let op = Attention { mask, ..Attention::over_positions(1, 64) };
+        let names = Case::new(op, &[(DType::F16, shape); 3]).names(HOPPER);
+        assert_eq!(names[0], "hopper 128x128 in turns");
+    }
+    // A mask takes registers of the longest tiles.
+    let op = Attention { mask: Mask::Boolean, ..Attention::over_positions(1, 64) };
+    let f16 = (DType::F16, shape);
+    let case = Case::new(op, &[f16, f16, f16, (DType::U8, &[1, 1, 640, 640])]);
+    let hopper: Vec<String> =
+        case.names(HOPPER).into_iter().filter(|name| name.starts_with("hopper")).collect();
+    assert_eq!(hopper.len(), 4);
+    assert!(
+        hopper.iter().all(|name| name.starts_with("hopper 128x128") || name.starts_with("hopper 192x64"))
+    );
     // 200 channels are no multiple of a head's.
     let odd: &[usize] = &[1, 640, 200];
     assert!(!offers(&Case::new(Attention::over_positions(1, 64), &[(DType::F16, odd); 3])));
@@ -335,9 +367,8 @@ fn the_heads_are_an_axis_of_hoppers_maps() {
         map(testing::place(0), [40, 2, 300, 4, 1], 300 * 480, 128),
         map(testing::place(1).offset(160), [40, 2, 77, 2, 1], 77 * 480, 128),
         map(testing::place(2).offset(320), [40, 2, 77, 2, 1], 77 * 480, 128),
-        Argument::Pointer(Y),
     ];
-    assert_eq!(launch.arguments[..4], expected);
+    assert_eq!(launch.arguments[..3], expected);
     assert_eq!(problem(&launch).1, [4, 300, 77, 2, 1, 2, 0]);
 }
 

@@ -18,29 +18,29 @@ struct MaskTile {
     // `rows` are the mask's for this thread's two queries, from the tile's first key on; `there` of its keys exist.
     __device__ __forceinline__ void read(const MASK_TYPE *const (&rows)[2], i32 there) {
         const int column = threadIdx.x % 4 * 2;
-        Pack<MASK_TYPE, 2> read[KEY_TILE / 4];
 #pragma unroll
         for (int i = 0; i < KEY_TILE / 4; i++) {
             const MASK_TYPE *from = rows[i % 2] + column + i / 2 * 8;
-            read[i] = {};
+            Pack<MASK_TYPE, 2> pair = {};
             if (MASK_PAIRS) {
-                if (i / 2 * 8 < there - column) read[i] = *reinterpret_cast<const Pack<MASK_TYPE, 2> *>(from);
+                if (i / 2 * 8 < there - column) pair = *reinterpret_cast<const Pack<MASK_TYPE, 2> *>(from);
             } else {
 #pragma unroll
                 for (int j = 0; j < 2; j++)
-                    if (i / 2 * 8 + j < there - column) read[i].lane[j] = from[j];
+                    if (i / 2 * 8 + j < there - column) pair.lane[j] = from[j];
             }
-        }
 #if MASK == MASK_BOOLEAN
+            if (i % 16 == 0) {
+                // All of a long tile at once would not fit the registers.
+                asm volatile("" ::: "memory");
+                words[i / 16] = 0;
+            }
 #pragma unroll
-        for (int i = 0; i < (KEY_TILE + 63) / 64; i++) words[i] = 0;
-#pragma unroll
-        for (int i = 0; i < KEY_TILE / 2; i++)
-            words[i / 32] |= u32(read[i / 2].lane[i % 2] != 0) << i % 32;
+            for (int j = 0; j < 2; j++) words[i / 16] |= u32(pair.lane[j] != 0) << (2 * i + j) % 32;
 #else
-#pragma unroll
-        for (int i = 0; i < KEY_TILE / 4; i++) pairs[i] = read[i];
+            pairs[i] = pair;
 #endif
+        }
     }
 
     __device__ __forceinline__ void apply(float (&products)[KEY_TILE / 2], float scale) const {
