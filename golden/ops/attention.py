@@ -22,6 +22,7 @@ def attention(
     offsets=(0, 0, 0),
     channels=None,
     scale=None,
+    log_sum_exp=False,
     storages=F32,
     keep_f32=(),
 ):
@@ -74,15 +75,20 @@ def attention(
         if lengths is not None:
             lengths = lengths.repeat_interleave(repeat_lengths).reshape(-1, 1, 1, 1)
             bias = bias.masked_fill(torch.arange(keys) >= lengths, -torch.inf)
+        scores = split(q, offsets[0]) @ split(k, offsets[1]).mT * scale + bias
+        sums = torch.logsumexp(scores, dim=-1, keepdim=True)
         y = F.scaled_dot_product_attention(
             split(q, offsets[0]), split(k, offsets[1]), split(v, offsets[2]), attn_mask=bias, scale=scale
         )
         # A query that sees no key: PyTorch's answer depends on its backend, ours is zeros.
         y = y.masked_fill((bias == -torch.inf).all(dim=-1, keepdim=True), 0.0)
-        y = y.transpose(1, 2).flatten(2)
-        if frames:
-            y = y.unflatten(0, (clips, positions)).transpose(1, 2).flatten(0, 1)
-        return y
+
+        def rows(x):
+            """The other way."""
+            x = x.transpose(1, 2).flatten(2)
+            return x.unflatten(0, (clips, positions)).transpose(1, 2).flatten(0, 1) if frames else x
+
+        return (rows(y), rows(sums)) if log_sum_exp else rows(y)
 
     op = {
         "heads": heads,
@@ -93,6 +99,8 @@ def attention(
         "key_lengths": key_lengths is not None,
         "offsets": offsets,
     }
+    if log_sum_exp:
+        op["log_sum_exp"] = True
     family.case(name, {"attention": op}, inputs, compute, storages, keep_f32)
 
 
@@ -109,6 +117,7 @@ def build():
     plain(family)
     masked(family)
     over_frames(family)
+    with_sums(family)
     return family
 
 
@@ -313,3 +322,21 @@ def over_frames(family):
     bias = family.normal("frames_additive", "mask", shape=(2, 2, 3, 3))
     attention(family, "frames_additive", (6, 3), (6, 3), 2, 4, mask="additive", mask_tensor=bias, frames=3)
     attention(family, "frames_long", (70, 1), (70, 1), 1, 4, frames=70)
+
+
+def with_sums(family):
+    """The logarithms of the sums of exponentials as a second result."""
+    attention(family, "sums", (2, 6), (2, 9), 2, 8, log_sum_exp=True, storages=STORAGES)
+    attention(family, "sums_sharp", (1, 4), (1, 70), 1, 16, scale=4.0, log_sum_exp=True)
+    attention(family, "sums_causal", (2, 7), (2, 7), 2, 8, mask=causal(-1), log_sum_exp=True)
+    attention(family, "sums_window", (1, 9), (1, 9), 2, 8, mask=sliding_window(1, 3), log_sum_exp=True)
+    attention(family, "sums_key_lengths", (2, 3), (2, 5), 2, 4, key_lengths=[0, 4], log_sum_exp=True)
+    attention(family, "sums_shared_context", (4, 3), (2, 7), 1, 4, key_lengths=[2, 5], log_sum_exp=True)
+    mask = (family.normal("sums_boolean", "mask", shape=(2, 1, 4, 6)) > 0.0).to(torch.uint8)
+    mask[1, 0, 2] = 0
+    attention(family, "sums_boolean", (2, 4), (2, 6), 2, 8, mask="boolean", mask_tensor=mask, log_sum_exp=True)
+    bias = family.normal("sums_additive", "mask", shape=(1, 2, 4, 6)) * 2.0
+    bias[0, 0, 3] = -torch.inf
+    attention(family, "sums_additive", (2, 4), (2, 6), 2, 8, mask="additive", mask_tensor=bias, log_sum_exp=True)
+    attention(family, "sums_frames", (6, 4), (6, 4), 2, 8, frames=3, log_sum_exp=True)
+    attention(family, "sums_frames_causal", (8, 3), (8, 3), 2, 4, mask=causal(-1), frames=4, log_sum_exp=True)

@@ -88,7 +88,7 @@ pub fn required() -> BTreeSet<String> {
 }
 
 /// Forms of ops that no enum variant represents.
-const FORMS: [&str; 28] = [
+const FORMS: [&str; 29] = [
     "Op::Conv groups",
     "Op::Conv depthwise",
     "Op::Conv dilation",
@@ -97,6 +97,7 @@ const FORMS: [&str; 28] = [
     "Op::Conv asymmetric padding",
     "Op::Conv sub-pixel",
     "Op::Attention key lengths",
+    "Op::Attention log-sum-exp",
     "Op::Attention packed operands",
     "Op::Attention keys of fewer batch elements",
     "Op::MatMul plain",
@@ -139,6 +140,7 @@ fn forms(op: &Op, inputs: &[Tensor], mut form: impl FnMut(&str)) {
         }
         Op::Attention(attention) => {
             given(attention.key_lengths, "key lengths");
+            given(attention.log_sum_exp, "log-sum-exp");
             given(attention.offsets != [0; 3], "packed operands");
             let extents = attention.extents(inputs[0].ty(), inputs[1].ty());
             given(extents.key_batch < extents.batch, "keys of fewer batch elements");

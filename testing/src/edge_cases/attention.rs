@@ -31,7 +31,7 @@ pub(super) fn short(
         ];
         for (mask, key_lengths) in masks.into_iter().flat_map(|mask| [(mask, false), (mask, true)]) {
             // A power of two keeps the scores exact.
-            let op = Attention { mask, key_lengths, scale: 0.25, ..op.clone() };
+            let op = Attention { mask, key_lengths, log_sum_exp: key_lengths, scale: 0.25, ..op.clone() };
             let shape = [images, length, heads * head_dim];
             let mut inputs = vec![o.signs(&shape), o.signs(&shape), o.x(&shape)];
             let extents = op.extents(inputs[0].ty(), inputs[1].ty());
@@ -84,7 +84,7 @@ pub(super) fn long(o: &mut Operands, cases: &mut Vec<Case>) {
 /// An attention of 150 queries in each of two batch elements, and of so many keys.
 fn hidden(o: &mut Operands, op: Attention, keys: usize) -> Case {
     let (batch, queries) = (2, 150);
-    let op = Attention { scale: 0.25, ..op };
+    let op = Attention { scale: 0.25, log_sum_exp: true, ..op };
     let lengths = [0, 77];
     // Every second query sees every third key, but for a column that none does; one query sees none.
     let in_mask = |query: usize, key: usize| {

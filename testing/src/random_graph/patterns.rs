@@ -76,8 +76,14 @@ impl Generator<'_, '_> {
         ]);
         op.key_lengths = self.choices.below(4) == 3;
         let extra = self.visibility(&name, [q, k], &op)?;
-        let h = self.g.attention(&name, [q, k, v], &extra, op)?;
-        let h = self.linear_of(&format!("{name}.to_out"), h, width)?;
+        op.log_sum_exp = self.choices.below(4) == 3;
+        let inputs: Vec<ValueId> = [q, k, v].into_iter().chain(extra).collect();
+        let results = self.g.node(&name, Op::Attention(op), &inputs)?;
+        if let Some(&sums) = results.get(1) {
+            self.kinds.push("log-sum-exp");
+            self.g.output(&format!("{name}.sums"), sums)?;
+        }
+        let h = self.linear_of(&format!("{name}.to_out"), results[0], width)?;
         let y = self.g.add(&format!("{name}.residual"), h, tokens)?;
         self.g.reshape(&format!("{name}.image"), y, shape)
     }

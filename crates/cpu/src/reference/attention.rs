@@ -8,7 +8,7 @@ use kinora_graph::{
 use super::{activation::softmax_row, elements, integers, rounded};
 
 /// Softmax attention, over positions or over frames.
-pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType) -> Tensor {
+pub(super) fn attention(op: &Attention, inputs: &[&Tensor], results: &[TensorType]) -> Vec<Tensor> {
     let [q, k, v] = [0, 1, 2].map(|i| elements(inputs[i]));
     let extents = op.extents(inputs[0].ty(), inputs[1].ty());
     let visibility = Visibility {
@@ -22,7 +22,8 @@ pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType)
         row * inputs[operand].shape()[2] + op.offsets[operand] + head * op.head_dim
     };
 
-    let mut y = vec![0.0; result.elements()];
+    let mut y = vec![0.0; results[0].elements()];
+    let mut sums = vec![0.0; results.get(1).map_or(0, TensorType::elements)];
     for batch in 0..extents.batch {
         let key_batch = batch / (extents.batch / extents.key_batch);
         for position in 0..extents.positions {
@@ -44,6 +45,9 @@ pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType)
                         seen.push(key);
                         weights.push(product * f64::from(op.scale) + added);
                     }
+                    if let Some(sum) = sums.get_mut(query_row * op.heads + head) {
+                        *sum = log_sum_exp(&weights);
+                    }
                     softmax_row(&mut weights);
                     for c in 0..op.head_dim {
                         // Stays zero for a query that sees no key.
@@ -57,7 +61,17 @@ pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType)
             }
         }
     }
-    rounded(result, &y)
+    results.iter().zip([y, sums]).map(|(ty, values)| rounded(ty, &values)).collect()
+}
+
+/// The logarithm of the sum of exponentials, -∞ of none.
+fn log_sum_exp(scores: &[f64]) -> f64 {
+    // Less the largest, no exponential overflows. What the largest ignores, a NaN, the sum does not.
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if largest == f64::NEG_INFINITY && !scores.iter().any(|score| score.is_nan()) {
+        return largest;
+    }
+    largest + scores.iter().map(|score| (score - largest).exp()).sum::<f64>().ln()
 }
 
 /// Which keys a query sees.
@@ -144,6 +158,22 @@ mod tests {
     }
 
     #[test]
+    fn the_second_result_is_the_logarithm_of_the_sum() {
+        let [q, k, v] = one_query();
+        let op = Attention { log_sum_exp: true, ..single() };
+        // 1 + 2 + 5, and without the last key 1 + 2.
+        let results = run("", &Op::Attention(op.clone()), &[&q, &k, &v]).unwrap();
+        assert_eq!(results[0].to_f32(), attend(single(), &[&q, &k, &v]));
+        assert_close(&results[1].to_f32(), &[8f32.ln()]);
+        for (length, expected) in [(2, 3f32.ln()), (0, f32::NEG_INFINITY)] {
+            let lengths = Tensor::from_slice([1], &[length]).unwrap();
+            let op = Attention { key_lengths: true, ..op.clone() };
+            let results = run("", &Op::Attention(op), &[&q, &k, &v, &lengths]).unwrap();
+            assert_close(&results[1].to_f32(), &[expected]);
+        }
+    }
+
+    #[test]
     fn weights_are_the_softmax_of_the_scaled_scores() {
         let [q, k, v] = one_query();
         // 1 + 20 + 500.
@@ -207,6 +237,21 @@ mod tests {
         assert_eq!(run([2, 1, 1, 2], &[0, 1, 1, 0]), [2.0, 2.0, 1.0, 1.0]);
         assert_eq!(run([1, 2, 1, 2], &[0, 1, 1, 0]), [2.0, 1.0, 2.0, 1.0]);
         assert_eq!(run([2, 2, 1, 2], &[0, 1, 1, 0, 0, 0, 1, 1]), [2.0, 1.0, 0.0, 1.5]);
+    }
+
+    #[test]
+    fn a_window_hides_what_is_far_behind() {
+        let (q, k) = (floats(&[1, 4, 1], &[0.0; 4]), floats(&[1, 4, 1], &[0.0; 4]));
+        let v = floats(&[1, 4, 1], &[1.0, 10.0, 100.0, 1000.0]);
+        let run = |diagonal, window| {
+            attend(Attention { mask: Mask::SlidingWindow { diagonal, window }, ..single() }, &[&q, &k, &v])
+        };
+        assert_close(&run(0, 2), &[1.0, 5.5, 55.0, 550.0]);
+        assert_close(&run(1, 1), &[10.0, 100.0, 1000.0, 0.0]);
+        assert_close(&run(-2, 1), &[0.0, 0.0, 1.0, 10.0]);
+        assert_close(&run(3, usize::MAX), &[277.75; 4]);
+        assert_close(&run(i64::MIN, usize::MAX), &[0.0; 4]);
+        assert_close(&run(i64::MAX, i64::MAX as usize), &[370.0, 550.0, 1000.0, 0.0]);
     }
 
     #[test]

@@ -54,7 +54,8 @@ pub enum Mask {
 /// P, ..]` and `k, v [batch·key frames, P, ..]`.
 ///
 /// A head's query is `head_dim` channels from `offsets[0] + head · head_dim` of the operand's row, and so for keys
-/// and values: the three may be one packed tensor. Result: `[N, S, heads · head_dim]`.
+/// and values: the three may be one packed tensor. Result: `[N, S, heads · head_dim]`, and if `log_sum_exp` is set, `f32 [N, S,
+/// heads]`: the natural logarithm of the sum of the exponentials of a query's scores, -∞ if it sees no key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
@@ -71,6 +72,9 @@ pub struct Attention {
     /// Whether a key-length operand is given.
     #[serde(default)]
     pub key_lengths: bool,
+    /// Whether the logarithms of the sums are a second result.
+    #[serde(default)]
+    pub log_sum_exp: bool,
     /// Channel offsets of the first head in `q`, `k` and `v`.
     #[serde(default)]
     pub offsets: [usize; 3],
@@ -117,6 +121,7 @@ impl Attention {
             axis: SequenceAxis::Positions,
             mask: Mask::None,
             key_lengths: false,
+            log_sum_exp: false,
             offsets: [0; 3],
         }
     }
@@ -233,7 +238,11 @@ impl Attention {
             check::dtype("key_lengths", inputs[i], DType::I32, "i32")?;
             check::shape("key_lengths", inputs[i], &[extents.key_batch])?;
         }
-        Ok(vec![TensorType::new(q.dtype, [q.shape[0], q.shape[1], width])])
+        let result =
+            |dtype: DType, channels: usize| TensorType::new(dtype, [q.shape[0], q.shape[1], channels]);
+        let mut results = vec![result(q.dtype, width)];
+        results.extend(self.log_sum_exp.then(|| result(DType::F32, self.heads)));
+        Ok(results)
     }
 
     pub(crate) fn flops(&self, inputs: &[&TensorType]) -> u64 {

@@ -194,6 +194,9 @@ impl fmt::Display for Attention {
         if self.key_lengths {
             write!(f, " key lengths")?;
         }
+        if self.log_sum_exp {
+            write!(f, " log-sum-exp")?;
+        }
         if self.offsets != [0; 3] {
             write!(f, " packed at {:?}", self.offsets)?;
         }

@@ -132,8 +132,12 @@ impl Kernel for Task<'_> {
                 }
                 if first_key + KEY_BLOCK >= leading {
                     for (row, sums) in query_block.sums.chunks_exact(sum_width).enumerate() {
+                        let (largest, total) = (query_block.maxima[row], query_block.totals[row]);
                         // SAFETY: each query is in one task alone.
-                        unsafe { output.write(simd, first + row, sums, query_block.totals[row]) };
+                        unsafe {
+                            output.write(simd, first + row, sums, total);
+                            problem.write_log_sum_exp(sequence, first + row, largest, total);
+                        }
                     }
                 }
             }

@@ -58,20 +58,30 @@ impl Case {
         Case::new(op, [batch, length], [batch, length], 1)
     }
 
-    fn run(&self, isa: Isa, dtype: DType) -> Tensor {
+    /// The result, and the logarithms of the sums.
+    fn run(&self, isa: Isa, dtype: DType) -> [Tensor; 2] {
         let q = self.inputs[0].shape();
         let ty = TensorType::new(dtype, [q[0], q[1], self.op.heads * self.op.head_dim]);
         let poison = vec![f32::NAN; ty.elements()];
         let mut output = Tensor::from_f32(dtype, ty.shape.clone(), &poison).unwrap();
+        let sums_ty = TensorType::new(DType::F32, [q[0], q[1], self.op.heads]);
+        let mut sums =
+            Tensor::from_f32(DType::F32, sums_ty.shape.clone(), &vec![f32::NAN; sums_ty.elements()]).unwrap();
         let views: Vec<View<'_>> = self.inputs.iter().map(View::of).collect();
-        // SAFETY: the output's memory is the test's own, and lives as long as the call.
-        let view = unsafe { ViewMut::new(&ty, output.bytes_mut().as_mut_ptr()) };
-        attention(isa, &self.op, &views, view);
-        output
+        // SAFETY: the outputs' memory is the test's own, and lives as long as the call.
+        let outputs = unsafe {
+            [
+                ViewMut::new(&ty, output.bytes_mut().as_mut_ptr()),
+                ViewMut::new(&sums_ty, sums.bytes_mut().as_mut_ptr()),
+            ]
+        };
+        attention(isa, &self.op, &views, &outputs);
+        [output, sums]
     }
 
-    /// The result by the definition, and beside each value the mean magnitude of what it is a mean of.
-    fn exact(&self) -> Vec<(f64, f64)> {
+    /// The result by the definition, and beside each value the mean magnitude of what it is a mean of; then the logarithms of the
+    /// sums.
+    fn exact(&self) -> (Vec<(f64, f64)>, Vec<f64>) {
         let op = &self.op;
         let e = op.extents(self.inputs[0].ty(), self.inputs[1].ty());
         let values: Vec<Vec<f32>> = self.inputs.iter().map(Tensor::to_f32).collect();
@@ -86,6 +96,7 @@ impl Case {
             };
         let width = op.heads * op.head_dim;
         let mut result = vec![(f64::NAN, f64::NAN); e.batch * e.queries * e.positions * width];
+        let mut sums = vec![f64::NAN; e.batch * e.queries * e.positions * op.heads];
         for batch in 0..e.batch {
             let key_batch = batch * e.key_batch / e.batch;
             let existing =
@@ -127,6 +138,11 @@ impl Case {
                     .map(|s| if largest == f64::NEG_INFINITY { 0.0 } else { (s - largest).exp() })
                     .collect();
                 let total: f64 = weights.iter().sum();
+                let row = match op.axis {
+                    SequenceAxis::Positions => batch * e.queries + query,
+                    SequenceAxis::Frames { .. } => (batch * e.queries + query) * e.positions + position,
+                };
+                sums[row * op.heads + head] = largest + total.ln();
                 for channel in head * op.head_dim..(head + 1) * op.head_dim {
                     let (mut sum, mut magnitude) = (0.0, 0.0);
                     for (key, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
@@ -134,20 +150,16 @@ impl Case {
                         sum += weight / total * value;
                         magnitude += weight / total * value.abs();
                     }
-                    let row = match op.axis {
-                        SequenceAxis::Positions => batch * e.queries + query,
-                        SequenceAxis::Frames { .. } => (batch * e.queries + query) * e.positions + position,
-                    };
                     result[row * width + channel] = (sum, magnitude);
                 }
             }
         }
-        result
+        (result, sums)
     }
 
     /// Compares with the definition, the result stored as `dtype`.
     fn check_as(&self, dtype: DType) {
-        let exact = self.exact();
+        let (exact, exact_sums) = self.exact();
         // Half a unit in the last place of the storage type, beside the error of the arithmetic.
         let rounding = match dtype {
             DType::F16 => 2f64.powi(-11),
@@ -155,8 +167,13 @@ impl Case {
             _ => 0.0,
         };
         for isa in Isa::available() {
-            let result = self.run(isa, dtype).to_f32();
-            assert_eq!(result.len(), exact.len());
+            let [result, sums] = self.run(isa, dtype).map(|tensor| tensor.to_f32());
+            assert_eq!((result.len(), sums.len()), (exact.len(), exact_sums.len()));
+            for (index, (&got, &exact)) in sums.iter().zip(&exact_sums).enumerate() {
+                let same = got as f64 == exact || got.is_nan() && exact.is_nan();
+                let close = (got as f64 - exact).abs() <= 1e-5 * (exact.abs() + 1.0);
+                assert!(same || close, "{isa:?} {:?}: sum {index} is {got}, not {exact}", self.op);
+            }
             for (index, (&got, &(exact, magnitude))) in result.iter().zip(&exact).enumerate() {
                 let allowed = 1e-5 * magnitude + rounding * (exact.abs() + 1e-4);
                 let same = got as f64 == exact || got.is_nan() && exact.is_nan();
@@ -316,7 +333,7 @@ fn a_query_that_sees_no_key_gives_zeros() {
                 Tensor::from_f32(case.inputs[3].dtype(), case.inputs[3].shape().clone(), &values).unwrap();
             case.check();
             let width = case.op.heads * case.op.head_dim;
-            let first = case.run(Isa::detect(), DType::F32).to_f32()[..24].to_vec();
+            let first = case.run(Isa::detect(), DType::F32)[0].to_f32()[..24].to_vec();
             assert!(width == 48 && first.iter().all(|&x| x == 0.0));
         }
     }
@@ -385,7 +402,7 @@ fn hidden_keys_may_hold_anything() {
                     let shape = case.inputs[operand].shape().clone();
                     case.inputs[operand] = Tensor::from_slice(shape, &values).unwrap();
                     case.check();
-                    let finite = case.run(Isa::detect(), DType::F32).first_non_finite().is_none();
+                    let finite = case.run(Isa::detect(), DType::F32)[0].first_non_finite().is_none();
                     // A value that is not hidden does show.
                     assert_eq!(finite, bad_keys == hidden || op.key_lengths, "{op:?} {bad} {operand}");
                 }
@@ -449,7 +466,7 @@ fn the_number_of_threads_changes_no_bit() {
     for case in cases {
         let run = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| case.run(Isa::detect(), DType::F32))
+            pool.install(|| case.run(Isa::detect(), DType::F32)[0].clone())
         };
         let alone = run(1);
         assert_eq!(alone.first_non_finite(), None);

@@ -55,7 +55,7 @@ constexpr int BLOCKS = MASK != MASK_NONE || HEAD_DIM > 64 || IN_PARTS && HEAD_DI
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     flash(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths,
-          ELEMENT *y, const Problem problem) {
+          ELEMENT *y, float *log_sum_exp, const Problem problem) {
     wait_for_launch_before();
     extern __shared__ __align__(128) u8 shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -262,6 +262,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         for (int half = 0; half < 2; half++) {
             const float sum = quad_sum(total[m][half]);
             const float factor = sum == 0.0f ? 1.0f : 1.0f / sum;
+            if constexpr (LOG_SUM_EXP) {
+                const i32 query = own_query + m * 16 + half * 8;
+                if (query < problem.queries && first_channel == 0 && lane % 4 == 0)
+                    *log_sum_exp_of(log_sum_exp, problem, sequence, query) =
+                        RowSoftmax(largest[m][half], problem.scale).log_sum_exp(sum);
+            }
             u8 *row = shared + (warp * WARP_ROWS + m * 16 + half * 8 + lane / 4) * ROW_BYTES;
             bool wrong = false;
 #pragma unroll
@@ -304,10 +310,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                     const ELEMENT *own_q = q + query * problem.q.step;
                     ELEMENT *own_y = y + query * problem.y.step;
                     const MASK_TYPE *own_mask = mask_row(mask, problem, sequence, query);
+                    float *own_sum =
+                        first_channel == 0 ? log_sum_exp_of(log_sum_exp, problem, sequence, query) : nullptr;
                     if (first_channel + VALUE_SLICE <= HEAD_DIM)
-                        attend<VALUE_SLICE>(own_q, k, v, own_mask, own_y, problem, query, length);
+                        attend<VALUE_SLICE>(own_q, k, v, own_mask, own_y, own_sum, problem, query, length);
                     else
-                        attend<LAST>(own_q, k, v, own_mask, own_y, problem, query, length);
+                        attend<LAST>(own_q, k, v, own_mask, own_y, own_sum, problem, query, length);
                 }
     }
 }

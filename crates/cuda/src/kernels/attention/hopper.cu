@@ -154,14 +154,14 @@ __device__ __forceinline__ void mask_products(float (&products)[KEY_TILE / 2], c
 }
 
 // A consumer: the online softmax and the sums of a warpgroup's queries over all keys.
-__device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&total)[2], const SharedLayout &room,
+__device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&largest)[2], float (&total)[2], const SharedLayout &room,
                                         const MASK_TYPE *mask, const Problem &problem, const Block &block) {
     const int warpgroup = block.warpgroup, lane = block.lane;
     const u32 queries = room.queries + warpgroup * 64 * 128;
     const int turn = TURN + warpgroup, next_turn = TURN + (warpgroup + 1) % WARPGROUPS;
     float scores[KEY_TILE / 2];
     u32 weights[KEY_TILE / 16][4];
-    float largest[2] = {HIDDEN, HIDDEN}, correction[2];
+    float correction[2];
 
 #if MASK_IS_OPERAND
     // Queries that do not exist have no row: they take the last one's.
@@ -237,11 +237,12 @@ struct Operands {
     const ELEMENT *q, *k, *v;
     const MASK_TYPE *mask;
     ELEMENT *y;
+    float *log_sum_exp;
 };
 
 // Writes the results of a consumer's queries.
-__device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2], const float (&total)[2], u8 *shared,
-                                              const Operands &operands, const Problem &problem, const Block &block) {
+__device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2], const float (&largest)[2],
+                                              const float (&total)[2], u8 *shared, const Operands &operands, const Problem &problem, const Block &block) {
     const int warpgroup = block.warpgroup, lane = block.lane;
     // The result goes through the warpgroup's own rows of the query tile, to be written 16 bytes at a time. Pieces of
     // 16 bytes change places within a row by the row's number, so that eight rows are on different banks.
@@ -255,6 +256,12 @@ __device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2],
         const float sum = quad_sum(total[half]);
         const float factor = sum == 0.0f ? 1.0f : 1.0f / sum;
         const int row = own_row + 8 * half;
+        if constexpr (LOG_SUM_EXP) {
+            const i32 query = block.first_query + warpgroup * 64 + row;
+            if (query < problem.queries && lane % 4 == 0)
+                *log_sum_exp_of(operands.log_sum_exp, problem, block.sequence, query) =
+                    RowSoftmax(largest[half], problem.scale).log_sum_exp(sum);
+        }
         bool nan = false;
 #pragma unroll
         for (int j = 0; j < HEAD_DIM / 8; j++) {
@@ -293,7 +300,7 @@ __device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2],
                                  first_row(operands.k, problem.k, key_batch, block.sequence),
                                  first_row(operands.v, problem.v, key_batch, block.sequence),
                                  mask_row(operands.mask, problem, block.sequence, query), y + query * problem.y.step,
-                                 problem, query, block.length);
+                                 nullptr, problem, query, block.length);
             }
     }
 }
@@ -301,7 +308,7 @@ __device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2],
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hopper(const __grid_constant__ TensorMap query_map, const __grid_constant__ TensorMap key_map,
            const __grid_constant__ TensorMap value_map, const ELEMENT *q, const ELEMENT *k, const ELEMENT *v,
-           const MASK_TYPE *mask, const i32 *key_lengths, ELEMENT *y, const Problem problem) {
+           const MASK_TYPE *mask, const i32 *key_lengths, ELEMENT *y, float *log_sum_exp, const Problem problem) {
     extern __shared__ __align__(1024) u8 shared[];
     const SharedLayout room(shared_address(shared));
     Block block;
@@ -343,9 +350,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         return;
     }
     setmaxnreg_inc<CONSUMER_REGISTERS>();
-    float sums[HEAD_DIM / 2], total[2] = {0.0f, 0.0f};
+    float sums[HEAD_DIM / 2], largest[2] = {HIDDEN, HIDDEN}, total[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 2; i++) sums[i] = 0.0f;
-    if (sees_keys) consume(sums, total, room, mask, problem, block);
-    write_results(sums, total, shared, {q, k, v, mask, y}, problem, block);
+    if (sees_keys) consume(sums, largest, total, room, mask, problem, block);
+    write_results(sums, largest, total, shared, {q, k, v, mask, y, log_sum_exp}, problem, block);
 }

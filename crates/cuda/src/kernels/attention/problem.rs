@@ -120,6 +120,7 @@ impl Problem {
             .with("MASK", mask)
             .with("MASK_TYPE", type_name(mask_type))
             .with("KEY_LENGTHS", u8::from(self.op.key_lengths))
+            .with("LOG_SUM_EXP", u8::from(self.op.log_sum_exp))
     }
 
     /// The first head's first channel of an operand.
@@ -127,7 +128,7 @@ impl Problem {
         places.inputs[operand].offset(self.op.offsets[operand] * self.dtype(operand).size())
     }
 
-    /// The arguments of every kernel, after tensor maps: `q, k, v, mask, key_lengths, y, problem`.
+    /// The arguments of every kernel, after tensor maps: `q, k, v, mask, key_lengths, y, log_sum_exp, problem`.
     pub(super) fn arguments(&self, places: &Places) -> Result<Vec<Argument>, CudaError> {
         let optional = |operand: Option<usize>| operand.map_or(DevicePointer::NULL, |i| places.inputs[i]);
         Ok(arguments![
@@ -137,6 +138,7 @@ impl Problem {
             optional(self.op.mask_operand()),
             optional(self.op.key_lengths_operand()),
             places.outputs[0],
+            places.outputs.get(1).copied().unwrap_or(DevicePointer::NULL),
             self.argument()?,
         ])
     }

@@ -24,7 +24,7 @@ __device__ __forceinline__ void load_piece(u32 (&to)[4], const ELEMENT *row, int
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     temporal(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths,
-             ELEMENT *y, const Problem problem) {
+             ELEMENT *y, float *log_sum_exp, const Problem problem) {
     wait_for_launch_before();
     const int lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
     // The heads of a position are neighbours in memory.
@@ -118,6 +118,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                 }
             total = quad_sum(total);
             factor[half] = total == 0.0f ? 1.0f : 1.0f / total;
+            if (LOG_SUM_EXP && query < problem.queries && member == 0)
+                *log_sum_exp_of(log_sum_exp, problem, sequence, query) = row_softmax.log_sum_exp(total);
         }
 
         u32 nan_rows[2] = {0, 0};
@@ -177,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                 const i32 query = 16 * m + 8 * half + row;
                 if (query < problem.queries)
                     attend<HEAD_DIM>(q + query * problem.q.step, k, v, mask_row(mask, problem, sequence, query),
-                                     y + query * problem.y.step, problem, query, length);
+                                     y + query * problem.y.step, nullptr, problem, query, length);
             }
 #endif
     }

@@ -208,7 +208,7 @@ fn keys_are_split_to_fill_whole_waves() {
         assert_eq!((wide.grid[0], merge.grid[0]), (6 * 144, 9216 / 8));
         // The sums of each part, and for each query two numbers.
         assert_eq!(offered[0].workspace(), 6 * 9216 * (512 + 2) * 4);
-        assert_eq!(wide.arguments[6], Argument::Pointer(testing::WORKSPACE));
+        assert_eq!(wide.arguments[7], Argument::Pointer(testing::WORKSPACE));
     });
     // A part of so few keys would not be worth a block.
     let names = Case::positions(DType::F32, [1, 900, 1, 512]).names(HOPPER);
@@ -258,7 +258,37 @@ fn arguments_come_in_the_order_of_the_signature() {
         assert_eq!(strides, [&row[..], &row, &row, &[128, 128, 1280], &[100, 0, 0]].concat());
         assert_eq!(counts, [4, 10, 10, 2, 1, 1, 0]);
         assert_eq!((constant(&launch, "MASK"), constant(&launch, "MASK_TYPE")), ("3", "f32"));
-        assert_eq!(constant(&launch, "KEY_LENGTHS"), "1");
+        assert_eq!((constant(&launch, "KEY_LENGTHS"), constant(&launch, "LOG_SUM_EXP")), ("1", "0"));
+    }
+}
+
+#[test]
+fn every_kernel_leaves_the_logarithms_of_its_sums() {
+    let logarithms = |op| Attention { log_sum_exp: true, ..op };
+    let shape: &[usize] = &[1, 900, 512];
+    let cases = [
+        Case::new(logarithms(Attention::over_positions(8, 64)), &[(DType::F16, shape); 3]),
+        Case::new(logarithms(Attention::over_positions(1, 512)), &[(DType::F32, shape); 3]),
+        Case::new(logarithms(Attention::over_frames(8, 64, 14)), &[(DType::BF16, &[28, 9, 512][..]); 3]),
+    ];
+    let mut names = Vec::new();
+    for case in cases {
+        for implementation in case.offered(HOPPER, KernelSet::Fused) {
+            let launches = case.with_call(|call| {
+                let places = Places { outputs: vec![Y, testing::place(9)], ..places(call) };
+                implementation.launches(&places).unwrap()
+            });
+            for launch in launches {
+                assert_eq!(constant(&launch, "LOG_SUM_EXP"), "1");
+                let at =
+                    launch.arguments.iter().position(|argument| *argument == Argument::Pointer(Y)).unwrap();
+                assert_eq!(launch.arguments[at + 1], Argument::Pointer(testing::place(9)));
+            }
+            names.push(implementation.name());
+        }
+    }
+    for family in ["hopper", "flash", "plain", "wide", "temporal"] {
+        assert!(names.iter().any(|name| name.starts_with(family)), "{family} of {names:?}");
     }
 }
 

@@ -47,7 +47,7 @@ __device__ __forceinline__ void copy_rows(u32 to, const f32 *from, i64 step, i32
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     wide(const f32 *q, const f32 *k, const f32 *v, const MASK_TYPE *mask, const i32 *key_lengths, f32 *y,
-         float *partial, const Problem problem) {
+         float *log_sum_exp, float *partial, const Problem problem) {
     wait_for_launch_before();
     extern __shared__ __align__(128) u8 shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -249,7 +249,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             store(partial + rows * SPLITS * HEAD_DIM + ((first_row_of_all + row) * SPLITS + part) * 2, two);
         }
     } else {
-        if (threadIdx.x % LANES == 0) factors[threadIdx.x / LANES] = total == 0.0f ? 1.0f : 1.0f / total;
+        if (threadIdx.x % LANES == 0) {
+            factors[threadIdx.x / LANES] = total == 0.0f ? 1.0f : 1.0f / total;
+            const i32 query = first_query + threadIdx.x / LANES;
+            if (LOG_SUM_EXP && first_channel == 0 && query < problem.queries)
+                *log_sum_exp_of(log_sum_exp, problem, sequence, query) =
+                    RowSoftmax(largest, problem.scale).log_sum_exp(total);
+        }
         __syncthreads();
         rescale();
     }
@@ -280,8 +286,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 rest &= ~(0xfu << 4 * quad);
                 const i32 own = first + quad;
                 if (own >= problem.queries) continue;
+                // Of the warps that do the row again one has the logarithm too.
+                float *own_sum = first_channel + channel == 0 ? log_sum_exp_of(log_sum_exp, problem, sequence, own) : nullptr;
                 attend<CHANNELS>(q + own * problem.q.step, k, v + channel, mask_row(mask, problem, sequence, own),
-                                 y + own * problem.y.step + channel, problem, own, length, channels);
+                                 y + own * problem.y.step + channel, own_sum, problem, own, length, channels);
             }
         }
 }

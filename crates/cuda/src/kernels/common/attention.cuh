@@ -2,6 +2,8 @@
 //
 // Include this after `specialisation.cuh`, which defines HEAD_DIM, the kind of MASK, MASK_TYPE (the elements of the
 // mask operand; any type if there is none) and KEY_LENGTHS, 1 if a key-length operand is given and 0 otherwise.
+//
+// LOG_SUM_EXP is 1 if a second result has the logarithm of each query's sum of exponentials, and 0 otherwise.
 #pragma once
 #include "numbers.cuh"
 #include "reduce.cuh"
@@ -52,9 +54,17 @@ __device__ __forceinline__ T *first_row(T *operand, const Strides &strides, i32 
            i64(sequence.head) * HEAD_DIM;
 }
 
+// The second result's element for a query. A row has one for each head.
+__device__ __forceinline__ float *log_sum_exp_of(float *log_sum_exp, const Problem &problem, const Sequence &sequence,
+                                                 i32 query) {
+    const i64 row = (i64(sequence.batch) * problem.queries + query) * problem.positions + sequence.position;
+    return log_sum_exp + row * problem.heads + sequence.head;
+}
+
 // The score of a key that is not seen.
 #define HIDDEN __int_as_float(0xff800000)
 #define LOG2_E 1.4426950408889634f
+#define LN_2 0.6931471805599453f
 
 // How many leading keys exist for the queries of a batch element.
 __device__ __forceinline__ i32 key_count(const Problem &problem, const i32 *key_lengths, i32 batch) {
@@ -161,6 +171,15 @@ struct RowSoftmax {
         return exp2_approx(x * factor - base);
 #endif
     }
+
+    // The logarithm of a sum of exponentials, from the sum of the row's weights.
+    __device__ __forceinline__ float log_sum_exp(float total) const {
+#if MASK == MASK_ADDITIVE
+        return base + logf(total);
+#else
+        return base * LN_2 + logf(total);
+#endif
+    }
 };
 
 // Over the four threads that hold a row of a matrix instruction's sum.
@@ -175,11 +194,12 @@ __device__ __forceinline__ float quad_sum(float value) {
 
 // The attention of one query by a whole warp, with an online softmax, for the first `values` channels of the values, VALUES
 // at most. `q`
-// and `y` are the query's rows; `k` and `v` the first rows of its sequence, of which `length` exist. Hidden keys are
+// and `y` are the query's rows, `log_sum_exp` its own element or null; `k` and `v` the first rows of its sequence, of which `length` exist. Hidden keys are
 // never looked at.
 template <int VALUES, class Q, class K, class V>
 __device__ __forceinline__ void attend(const Q *q, const K *k, const V *v, const MASK_TYPE *mask, Q *y,
-                                       const Problem &problem, i32 query, i32 length, int values = VALUES) {
+                                       float *log_sum_exp, const Problem &problem, i32 query, i32 length,
+                                       int values = VALUES) {
     constexpr int DEPTH = (HEAD_DIM + 31) / 32, WIDTH = (VALUES + 31) / 32, GROUP = 4;
     const int lane = threadIdx.x % 32;
     float channel[DEPTH], sums[WIDTH];
@@ -228,6 +248,8 @@ __device__ __forceinline__ void attend(const Q *q, const K *k, const V *v, const
                 if (lane + 32 * j < values) sums[j] += weight * to_float(row[lane + 32 * j]);
         }
     }
+    if (LOG_SUM_EXP && log_sum_exp && lane == 0)
+        *log_sum_exp = (largest == HIDDEN ? 0.0f : largest) + logf(total);
     // A query that sees no key gives zeros.
     float divisor = total == 0.0f ? 1.0f : total;
 #pragma unroll

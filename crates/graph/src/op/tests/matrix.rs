@@ -223,6 +223,7 @@ fn attention_over_positions() {
         (attention(|a| a.offsets = [1, 8, 16]), "f32[1,5,9] f32[1,3,24] f32[1,3,24]", "f32[1,5,8]"),
         (attention(|a| a.mask = Mask::Boolean), "f32[6,5,8] f32[2,3,8] f32[2,3,8] u8[6,1,5,3]", "f32[6,5,8]"),
         (attention(|_| ()), "f32[0,5,8] f32[0,3,8] f32[0,3,8]", "f32[0,5,8]"),
+        (attention(|a| a.log_sum_exp = true), "f16[6,5,8] f16[2,3,8] f16[2,3,8]", "f16[6,5,8] f32[6,5,2]"),
     ]);
     let qkv = "f32[6,5,8] f32[2,3,8] f32[2,3,8]";
     refuse(&[

@@ -165,6 +165,7 @@ impl Choices {
                 Mask::Additive,
             ]),
             key_lengths: self.flag(),
+            log_sum_exp: self.flag(),
             offsets: self.modest(0),
         };
         let width = op.heads.wrapping_mul(op.head_dim);
