@@ -22,6 +22,7 @@ def attention(
     offsets=(0, 0, 0),
     channels=None,
     scale=None,
+    boundaries=None,
     log_sum_exp=False,
     storages=F32,
     keep_f32=(),
@@ -35,6 +36,9 @@ def attention(
         inputs["mask"] = mask_tensor
     if key_lengths is not None:
         inputs["key_lengths"] = torch.tensor(key_lengths, dtype=torch.int32)
+    if boundaries is not None:
+        for operand, values in zip(("query_boundaries", "key_boundaries"), boundaries, strict=True):
+            inputs[operand] = torch.tensor(values, dtype=torch.int32)
 
     def split(x, offset):
         """`[batch, sequence, ..]` to `[batch, heads, sequence, head_dim]`."""
@@ -44,6 +48,16 @@ def attention(
         """Over frames, every position of a clip is a sequence: `[clips·positions, frames, C]`."""
         clips = q[0] // frames
         return x.unflatten(0, (clips, -1)).transpose(1, 2).flatten(0, 1)
+
+    def by_number(queries, keys):
+        """Which keys a causal mask or a window shows to which queries."""
+        seen = torch.ones(queries, keys, dtype=torch.bool)
+        if not isinstance(mask, dict):
+            return seen
+        if "causal" in mask:
+            return seen.tril(mask["causal"]["diagonal"])
+        diagonal, window = mask["sliding_window"]["diagonal"], mask["sliding_window"]["window"]
+        return seen.tril(diagonal) & ~seen.tril(diagonal - window)
 
     def compute(q, k, v, *rest):
         rest = list(rest)
@@ -64,14 +78,11 @@ def attention(
                 masking = masking.repeat_interleave(repeat_mask, dim=0)
             added = masking.is_floating_point()
             bias = bias + masking if added else bias.masked_fill(masking == 0, -torch.inf)
-        if isinstance(mask, dict):
-            seen = torch.ones(queries, keys, dtype=torch.bool)
-            if "causal" in mask:
-                seen = seen.tril(mask["causal"]["diagonal"])
-            else:
-                diagonal, window = mask["sliding_window"]["diagonal"], mask["sliding_window"]["window"]
-                seen = seen.tril(diagonal) & ~seen.tril(diagonal - window)
-            bias = bias.masked_fill(~seen, -torch.inf)
+        seen = torch.zeros(queries, keys, dtype=torch.bool)
+        of_queries, of_keys = boundaries or ((0, queries), (0, keys))
+        for first, end, first_key, end_key in zip(of_queries, of_queries[1:], of_keys, of_keys[1:], strict=False):
+            seen[first:end, first_key:end_key] = by_number(end - first, end_key - first_key)
+        bias = bias.masked_fill(~seen, -torch.inf)
         if lengths is not None:
             lengths = lengths.repeat_interleave(repeat_lengths).reshape(-1, 1, 1, 1)
             bias = bias.masked_fill(torch.arange(keys) >= lengths, -torch.inf)
@@ -99,6 +110,8 @@ def attention(
         "key_lengths": key_lengths is not None,
         "offsets": offsets,
     }
+    if boundaries is not None:
+        op["boundaries"] = True
     if log_sum_exp:
         op["log_sum_exp"] = True
     family.case(name, {"attention": op}, inputs, compute, storages, keep_f32)
@@ -118,6 +131,7 @@ def build():
     masked(family)
     over_frames(family)
     with_sums(family)
+    between_boundaries(family)
     return family
 
 
@@ -340,3 +354,20 @@ def with_sums(family):
     attention(family, "sums_additive", (2, 4), (2, 6), 2, 8, mask="additive", mask_tensor=bias, log_sum_exp=True)
     attention(family, "sums_frames", (6, 4), (6, 4), 2, 8, frames=3, log_sum_exp=True)
     attention(family, "sums_frames_causal", (8, 3), (8, 3), 2, 4, mask=causal(-1), frames=4, log_sum_exp=True)
+
+
+def between_boundaries(family):
+    """Several sequences in a batch element, one after the other."""
+    even = ((0, 3, 4, 9), (0, 3, 4, 9))
+    # A sequence without keys, one without queries, and queries and keys that belong to none.
+    uneven = ((1, 4, 5, 5, 8), (0, 2, 2, 6, 9))
+    attention(family, "sequences", (1, 9), (1, 9), 2, 8, boundaries=even, log_sum_exp=True, storages=STORAGES)
+    attention(family, "sequences_uneven", (2, 9), (2, 11), 2, 4, boundaries=uneven, log_sum_exp=True)
+    attention(family, "sequences_causal", (1, 9), (1, 9), 1, 8, mask=causal(0), boundaries=even)
+    attention(family, "sequences_window", (1, 9), (1, 11), 2, 4, mask=sliding_window(1, 2), boundaries=uneven)
+    attention(
+        family, "sequences_long", (1, 130), (1, 140), 1, 8, mask=causal(5), boundaries=((0, 60, 130), (3, 70, 140))
+    )
+    attention(family, "sequences_key_lengths", (2, 9), (2, 9), 1, 4, key_lengths=[6, 2], boundaries=even)
+    bias = family.normal("sequences_additive", "mask", shape=(1, 2, 9, 9))
+    attention(family, "sequences_additive", (1, 9), (1, 9), 2, 4, mask="additive", mask_tensor=bias, boundaries=even)

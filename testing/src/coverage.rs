@@ -88,7 +88,7 @@ pub fn required() -> BTreeSet<String> {
 }
 
 /// Forms of ops that no enum variant represents.
-const FORMS: [&str; 29] = [
+const FORMS: [&str; 30] = [
     "Op::Conv groups",
     "Op::Conv depthwise",
     "Op::Conv dilation",
@@ -97,6 +97,7 @@ const FORMS: [&str; 29] = [
     "Op::Conv asymmetric padding",
     "Op::Conv sub-pixel",
     "Op::Attention key lengths",
+    "Op::Attention boundaries",
     "Op::Attention log-sum-exp",
     "Op::Attention packed operands",
     "Op::Attention keys of fewer batch elements",
@@ -140,6 +141,7 @@ fn forms(op: &Op, inputs: &[Tensor], mut form: impl FnMut(&str)) {
         }
         Op::Attention(attention) => {
             given(attention.key_lengths, "key lengths");
+            given(attention.boundaries, "boundaries");
             given(attention.log_sum_exp, "log-sum-exp");
             given(attention.offsets != [0; 3], "packed operands");
             let extents = attention.extents(inputs[0].ty(), inputs[1].ty());

@@ -70,11 +70,13 @@ pub(super) fn long(o: &mut Operands, cases: &mut Vec<Case>) {
     ];
     let masks = masks.into_iter().flat_map(|mask| [(mask, false), (mask, true)]);
     for (index, (mask, key_lengths)) in masks.enumerate() {
-        // An even and an odd number of keys.
-        for (head_dim, keys) in [(64, 230), (8, 217), ([72, 136, 168, 200][index % 4], 198 + index)] {
+        // An even and an odd number of keys; in the widest heads' also several sequences.
+        for (head_dim, keys, boundaries) in
+            [(64, 230, false), (8, 217, index % 3 == 0), ([72, 136, 168, 200][index % 4], 198 + index, true)]
+        {
             cases.push(hidden(
                 o,
-                Attention { mask, key_lengths, ..Attention::over_positions(1, head_dim) },
+                Attention { mask, key_lengths, boundaries, ..Attention::over_positions(1, head_dim) },
                 keys,
             ));
         }
@@ -86,16 +88,26 @@ fn hidden(o: &mut Operands, op: Attention, keys: usize) -> Case {
     let (batch, queries) = (2, 150);
     let op = Attention { scale: 0.25, log_sum_exp: true, ..op };
     let lengths = [0, 77];
+    // Sequences of several tiles, of one query and no key, and what is outside them.
+    let boundaries = [[0, 70, 71, 140], [3, 90, 90, keys - 10]];
+    let by_number = |query: usize| {
+        if !op.boundaries {
+            return op.mask.range(query, keys);
+        }
+        let Some(s) = (0..3).find(|&s| (boundaries[0][s]..boundaries[0][s + 1]).contains(&query)) else {
+            return 0..0;
+        };
+        let (first, end) = (boundaries[1][s], boundaries[1][s + 1]);
+        let range = op.mask.range(query - boundaries[0][s], end - first);
+        first + range.start..first + range.end
+    };
     // Every second query sees every third key, but for a column that none does; one query sees none.
     let in_mask = |query: usize, key: usize| {
         query != 5 && key != 6 && (query.is_multiple_of(2) || key.is_multiple_of(3))
     };
     let sees = |batch: usize, query: usize, key: usize| {
-        let by_mask = match op.mask {
-            Mask::Boolean | Mask::Additive => in_mask(query, key),
-            _ => op.mask.range(query, keys).contains(&key),
-        };
-        by_mask && !(op.key_lengths && key as i32 >= lengths[batch])
+        let by_mask = op.mask_operand().is_none() || in_mask(query, key);
+        by_mask && by_number(query).contains(&key) && !(op.key_lengths && key as i32 >= lengths[batch])
     };
     let q = o.signs(&[batch, queries, op.head_dim]);
     // What is hidden from all holds no numbers.
@@ -126,6 +138,9 @@ fn hidden(o: &mut Operands, op: Attention, keys: usize) -> Case {
     }
     if op.key_lengths {
         inputs.push(Tensor::from_slice([batch], &lengths).unwrap());
+    }
+    if op.boundaries {
+        inputs.extend(boundaries.map(|values| Tensor::from_slice([4], &values.map(|x| x as i32)).unwrap()));
     }
     (Op::Attention(op), inputs)
 }

@@ -16,6 +16,7 @@ pub(super) fn attention(op: &Attention, inputs: &[&Tensor], results: &[TensorTyp
         extents,
         mask: op.mask_operand().map(|i| (inputs[i].shape(), elements(inputs[i]))),
         key_lengths: op.key_lengths_operand().map(|i| integers(inputs[i])),
+        boundaries: op.boundary_operands().map(|operands| operands.map(|i| integers(inputs[i]))),
     };
     // The offset of a head's channels in an operand's row.
     let first = |operand: usize, row: usize, head: usize| {
@@ -80,6 +81,7 @@ struct Visibility<'a> {
     extents: AttentionExtents,
     mask: Option<(&'a Shape, Vec<f64>)>,
     key_lengths: Option<&'a [i32]>,
+    boundaries: Option<[&'a [i32]; 2]>,
 }
 
 impl Visibility<'_> {
@@ -88,6 +90,18 @@ impl Visibility<'_> {
         // A negative length hides all keys, one beyond the keys hides none.
         if self.key_lengths.is_some_and(|lengths| key as i64 >= i64::from(lengths[key_batch])) {
             return None;
+        }
+        // Causality counts from where a sequence begins.
+        let (mut query_number, mut key_number) = (query as i128, key as i128);
+        if let Some([queries, keys]) = self.boundaries {
+            let between =
+                |bounds: &[i32], s: usize, i: i128| (bounds[s].into()..bounds[s + 1].into()).contains(&i);
+            let sequence = (0..queries.len() - 1).find(|&s| between(queries, s, query_number))?;
+            if !between(keys, sequence, key_number) {
+                return None;
+            }
+            query_number -= i128::from(queries[sequence]);
+            key_number -= i128::from(keys[sequence]);
         }
         let mask_value = || {
             let (shape, values) = self.mask.as_ref()?;
@@ -98,10 +112,10 @@ impl Visibility<'_> {
         };
         match self.op.mask {
             Mask::None => Some(0.0),
-            Mask::Causal { diagonal } => (key as i128 <= query as i128 + i128::from(diagonal)).then_some(0.0),
+            Mask::Causal { diagonal } => (key_number <= query_number + i128::from(diagonal)).then_some(0.0),
             Mask::SlidingWindow { diagonal, window } => {
-                let last = query as i128 + i128::from(diagonal);
-                (last - (window as i128) < key as i128 && key as i128 <= last).then_some(0.0)
+                let last = query_number + i128::from(diagonal);
+                (last - (window as i128) < key_number && key_number <= last).then_some(0.0)
             }
             Mask::Boolean => (mask_value()? != 0.0).then_some(0.0),
             Mask::Additive => mask_value().filter(|&value| value != f64::NEG_INFINITY),
@@ -155,6 +169,22 @@ mod tests {
             })
             .collect();
         floats(&shape, &elements)
+    }
+
+    #[test]
+    fn sequences_between_boundaries_do_not_see_each_other() {
+        let (q, k) = (floats(&[1, 5, 1], &[0.0; 5]), floats(&[1, 6, 1], &[0.0; 6]));
+        let v = floats(&[1, 6, 1], &[1.0, 3.0, 10.0, 30.0, 50.0, 7000.0]);
+        let boundaries = |values: &[i32]| Tensor::from_slice([values.len()], values).unwrap();
+        // Two queries of two keys, a query of none, a query of three keys; a query and a key are outside.
+        let [queries, keys] = [&[0, 2, 3, 4], &[0, 2, 2, 5]].map(|values| boundaries(values));
+        let run = |mask| {
+            let op = Attention { boundaries: true, mask, ..single() };
+            attend(op, &[&q, &k, &v, &queries, &keys])
+        };
+        assert_close(&run(Mask::None), &[2.0, 2.0, 0.0, 30.0, 0.0]);
+        assert_close(&run(Mask::Causal { diagonal: 0 }), &[1.0, 2.0, 0.0, 10.0, 0.0]);
+        assert_close(&run(Mask::SlidingWindow { diagonal: 1, window: 1 }), &[3.0, 0.0, 0.0, 30.0, 0.0]);
     }
 
     #[test]

@@ -49,7 +49,8 @@ pub enum Mask {
 /// Softmax attention. The result for a query that sees no key is zeros.
 ///
 /// Operands: `q [N, S, ..]`, `k [Nk, T, ..]`, `v [Nk, T, ..]`, the mask if there is one, and `key_lengths i32 [Nk]`
-/// (over frames: `[batch]`) if set: only that many leading keys exist. Over positions each key/value element serves `N
+/// (over frames: `[batch]`) if set: only that many leading keys exist; then, if `boundaries` is set, those of the queries and those
+/// of the keys, each `i32 [sequences + 1]`. Over positions each key/value element serves `N
 /// / Nk` consecutive query elements, so that one context serves all frames of its clip. Over frames, `q [batch·frames,
 /// P, ..]` and `k, v [batch·key frames, P, ..]`.
 ///
@@ -72,6 +73,12 @@ pub struct Attention {
     /// Whether a key-length operand is given.
     #[serde(default)]
     pub key_lengths: bool,
+    /// Whether a batch element holds several sequences, one after the other (over positions alone). Sequence `s` has the queries
+    /// from boundary `s` to before boundary `s + 1`, and sees the keys between the same boundaries of the keys; masks count from
+    /// where a sequence begins. Boundaries must be within the operands and must not fall;
+    /// queries outside them see no key.
+    #[serde(default)]
+    pub boundaries: bool,
     /// Whether the logarithms of the sums are a second result.
     #[serde(default)]
     pub log_sum_exp: bool,
@@ -121,6 +128,7 @@ impl Attention {
             axis: SequenceAxis::Positions,
             mask: Mask::None,
             key_lengths: false,
+            boundaries: false,
             log_sum_exp: false,
             offsets: [0; 3],
         }
@@ -164,8 +172,15 @@ impl Attention {
         self.key_lengths.then(|| 3 + usize::from(self.mask_operand().is_some()))
     }
 
+    /// The indices of the boundaries of the queries and of the keys, if they are given.
+    pub fn boundary_operands(&self) -> Option<[usize; 2]> {
+        let first = 3 + usize::from(self.mask_operand().is_some()) + usize::from(self.key_lengths);
+        self.boundaries.then_some([first, first + 1])
+    }
+
     pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
-        check::count(inputs, 3 + usize::from(self.mask_operand().is_some()) + usize::from(self.key_lengths))?;
+        let masks = usize::from(self.mask_operand().is_some()) + usize::from(self.key_lengths);
+        check::count(inputs, 3 + masks + 2 * usize::from(self.boundaries))?;
         let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
         check::at_least_one("heads", self.heads)?;
         check::at_least_one("head size", self.head_dim)?;
@@ -237,6 +252,16 @@ impl Attention {
         if let Some(i) = self.key_lengths_operand() {
             check::dtype("key_lengths", inputs[i], DType::I32, "i32")?;
             check::shape("key_lengths", inputs[i], &[extents.key_batch])?;
+        }
+        if let Some([queries, keys]) = self.boundary_operands() {
+            if self.axis != SequenceAxis::Positions {
+                return Err(OpError::Attribute("boundaries are those of sequences over positions".into()));
+            }
+            check::dtype("query boundaries", inputs[queries], DType::I32, "i32")?;
+            check::rank("query boundaries", inputs[queries], 1, "1 (sequences + 1)")?;
+            check::at_least_one("number of query boundaries", inputs[queries].shape[0])?;
+            check::dtype("key boundaries", inputs[keys], DType::I32, "i32")?;
+            check::shape("key boundaries", inputs[keys], &inputs[queries].shape)?;
         }
         let result =
             |dtype: DType, channels: usize| TensorType::new(dtype, [q.shape[0], q.shape[1], channels]);

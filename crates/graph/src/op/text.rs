@@ -194,6 +194,9 @@ impl fmt::Display for Attention {
         if self.key_lengths {
             write!(f, " key lengths")?;
         }
+        if self.boundaries {
+            write!(f, " boundaries")?;
+        }
         if self.log_sum_exp {
             write!(f, " log-sum-exp")?;
         }

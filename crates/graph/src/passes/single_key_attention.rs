@@ -24,7 +24,7 @@ use crate::{
 /// This removes the attention, and with it the projections of queries and keys and the norm before them. What remains
 /// depends on the context alone; if that is known once per clip, so is the sum's operand.
 ///
-/// The attention stays if a mask or a length might hide the key, if its sums are a result, or if its result reaches something that does not
+/// The attention stays if a mask, a length or a boundary might hide the key, if its sums are a result, or if its result reaches something that does not
 /// broadcast, or leaves the graph.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SingleKeyAttention;
@@ -94,7 +94,8 @@ fn broadcast_shapes(attention: &Attention, q: &TensorType, k: &TensorType) -> Op
         Mask::SlidingWindow { .. } | Mask::Boolean | Mask::Additive => false,
     };
     let e = attention.extents(q, k);
-    if !sees_the_key || attention.key_lengths || attention.log_sum_exp || e.keys != 1 || e.key_batch == 0 {
+    let may_be_hidden = attention.key_lengths || attention.boundaries;
+    if !sees_the_key || may_be_hidden || attention.log_sum_exp || e.keys != 1 || e.key_batch == 0 {
         return None;
     }
     let width = attention.heads * attention.head_dim;

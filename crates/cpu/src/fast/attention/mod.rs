@@ -104,7 +104,12 @@ impl<'a> Problem<'a> {
             None => keys,
         };
         let operand = self.op.mask_operand().map(|index| self.inputs[index]);
-        Visibility::new(self.op.mask, operand, sequence, (queries, keys), length)
+        // SAFETY: as for the lengths.
+        let boundaries = self
+            .op
+            .boundary_operands()
+            .map(|operands| unsafe { operands.map(|index| self.inputs[index].slice::<i32>()) });
+        Visibility::new(self.op.mask, operand, sequence, (queries, keys), length, boundaries)
     }
 
     /// The sequence of keys that serves a sequence of queries.

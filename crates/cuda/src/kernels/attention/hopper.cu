@@ -28,7 +28,7 @@ constexpr int QUERY_BYTES = BLOCKS * QUERY_BLOCK, KEY_BYTES = BLOCKS * KEY_BLOCK
 constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 24 : 32, CONSUMER_REGISTERS = WARPGROUPS == 2 ? 240 : 160;
 
 // Whether a key that TMA has loaded may be hidden, and what it holds be anything.
-constexpr bool AGAIN = MASK != MASK_NONE || KEY_LENGTHS;
+constexpr bool AGAIN = MASK != MASK_NONE || KEY_LENGTHS || BOUNDARIES;
 
 // Named barriers at which warpgroups wait: for their turn, and for their own warps.
 constexpr int TURN = 1, OWN = TURN + WARPGROUPS;
@@ -105,13 +105,16 @@ __device__ __forceinline__ void pack(u32 (&weights)[KEY_TILE / 16][4], const flo
     for (int i = 0; i < KEY_TILE / 4; i++) weights[i / 4][i % 4] = pack2<ELEMENT>(scores[2 * i], scores[2 * i + 1]);
 }
 
-// What a block works on, a tile of queries of one sequence and the tiles of keys from `first_tile` to before `key_tiles` of its
-// `length` keys, and which of its threads this is.
+// What a block works on, a tile of queries of one sequence and the tiles of keys from `first_tile` to before `key_tiles`, and which
+// of its threads this is.
 struct Block {
     int warpgroup, lane;
     i32 first_query;
     Sequence sequence;
-    i32 length, first_tile, key_tiles;
+    // The keys that exist, and what lies between sequences of one batch element.
+    i32 length;
+    Boundaries boundaries;
+    i32 first_tile, key_tiles;
 };
 
 // The producer: one thread issues the TMA loads of the queries, and of keys and values as their buffers become free.
@@ -145,12 +148,9 @@ __device__ __forceinline__ i32 own_query(const Block &block) {
     return block.first_query + block.warpgroup * 64 + threadIdx.x % 128 / 32 * 16 + block.lane / 4;
 }
 
-// Masks a consumer's products with a tile of keys, if it does not see them all.
-__device__ __forceinline__ void mask_products(float (&products)[KEY_TILE / 2], const Problem &problem,
-                                              const Block &block, i32 tile) {
-    const i32 first_query = block.first_query + block.warpgroup * 64, first_key = tile * KEY_TILE;
-    if (is_cut(problem, first_query, first_query + 63, first_key, KEY_TILE, block.length))
-        hide_by_number(products, problem, own_query(block), first_key, block.length);
+// The keys that a query of the block's sequence sees by its number. Queries that do not exist see what the last one does.
+__device__ __forceinline__ KeyRange seen_by(const Problem &problem, const Block &block, i32 query) {
+    return key_range(problem, block.boundaries, min(query, problem.queries - 1), block.length);
 }
 
 // A consumer: the online softmax and the sums of a warpgroup's queries over all keys.
@@ -162,6 +162,18 @@ __device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&lar
     float scores[KEY_TILE / 2];
     u32 weights[KEY_TILE / 16][4];
     float correction[2];
+
+    const i32 first_query = block.first_query + warpgroup * 64;
+    const KeyRange ranges[2] = {seen_by(problem, block, own_query(block)), seen_by(problem, block, own_query(block) + 8)};
+    // The keys that all of the warpgroup's queries see.
+    const KeyRange seen_by_all = {seen_by(problem, block, first_query + 63).first,
+                                  seen_by(problem, block, first_query).end};
+    // Hides the keys of a tile that some of the queries do not see.
+    auto hide = [&](i32 tile) {
+        const i32 first_key = tile * KEY_TILE;
+        if (first_key < seen_by_all.first || first_key + KEY_TILE > seen_by_all.end)
+            hide_by_number(scores, ranges, first_key);
+    };
 
 #if MASK_IS_OPERAND
     // Queries that do not exist have no row: they take the last one's.
@@ -187,7 +199,7 @@ __device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&lar
 #if MASK_IS_OPERAND
     mask_tile.apply(scores, problem.scale);
 #endif
-    mask_products(scores, problem, block, block.first_tile);
+    hide(block.first_tile);
     online_softmax(scores, largest, total, correction, problem.scale);
     pack(weights, scores);
 
@@ -214,7 +226,7 @@ __device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&lar
 #if MASK_IS_OPERAND
         mask_tile.apply(scores, problem.scale);
 #endif
-        mask_products(scores, problem, block, tile);
+        hide(tile);
         online_softmax(scores, largest, total, correction, problem.scale);
 
         wgmma_wait_group<0>();
@@ -300,7 +312,7 @@ __device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2],
                                  first_row(operands.k, problem.k, key_batch, block.sequence),
                                  first_row(operands.v, problem.v, key_batch, block.sequence),
                                  mask_row(operands.mask, problem, block.sequence, query), y + query * problem.y.step,
-                                 nullptr, problem, query, block.length);
+                                 nullptr, problem, seen_by(problem, block, query));
             }
     }
 }
@@ -308,7 +320,8 @@ __device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2],
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     hopper(const __grid_constant__ TensorMap query_map, const __grid_constant__ TensorMap key_map,
            const __grid_constant__ TensorMap value_map, const ELEMENT *q, const ELEMENT *k, const ELEMENT *v,
-           const MASK_TYPE *mask, const i32 *key_lengths, ELEMENT *y, float *log_sum_exp, const Problem problem) {
+           const MASK_TYPE *mask, const i32 *key_lengths, const i32 *query_boundaries, const i32 *key_boundaries,
+           ELEMENT *y, float *log_sum_exp, const Problem problem) {
     extern __shared__ __align__(1024) u8 shared[];
     const SharedLayout room(shared_address(shared));
     Block block;
@@ -337,9 +350,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     wait_for_launch_before();
 
     block.length = key_count(problem, key_lengths, block.sequence.batch);
-    const i32 last_query = min(block.first_query + QUERY_TILE, problem.queries) - 1;
-    const KeyRange range = key_range(problem, block.first_query, last_query, block.length);
-    block.first_tile = range.first / KEY_TILE, block.key_tiles = (range.end + KEY_TILE - 1) / KEY_TILE;
+    block.boundaries = {query_boundaries, key_boundaries};
+    block.first_tile = seen_by(problem, block, block.first_query).first / KEY_TILE;
+    block.key_tiles = (seen_by(problem, block, block.first_query + QUERY_TILE - 1).end + KEY_TILE - 1) / KEY_TILE;
     // Without a key nothing is loaded, and the result is zeros.
     const bool sees_keys = !AGAIN || block.first_tile < block.key_tiles;
 

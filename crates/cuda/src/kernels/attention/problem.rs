@@ -41,6 +41,8 @@ mod argument {
             mask_head: i64,
             /// With a sliding window, query i does not see key j if j <= i + window_diagonal.
             window_diagonal: i64,
+            /// The sequences of a batch element, if there are boundaries between them.
+            parts: i64,
             batches: i32,
             queries: i32,
             keys: i32,
@@ -120,6 +122,7 @@ impl Problem {
             .with("MASK", mask)
             .with("MASK_TYPE", type_name(mask_type))
             .with("KEY_LENGTHS", u8::from(self.op.key_lengths))
+            .with("BOUNDARIES", u8::from(self.op.boundaries))
             .with("LOG_SUM_EXP", u8::from(self.op.log_sum_exp))
     }
 
@@ -128,7 +131,8 @@ impl Problem {
         places.inputs[operand].offset(self.op.offsets[operand] * self.dtype(operand).size())
     }
 
-    /// The arguments of every kernel, after tensor maps: `q, k, v, mask, key_lengths, y, log_sum_exp, problem`.
+    /// The arguments of every kernel, after tensor maps: `q, k, v, mask, key_lengths, query_boundaries, key_boundaries, y,
+    /// log_sum_exp, problem`.
     pub(super) fn arguments(&self, places: &Places) -> Result<Vec<Argument>, CudaError> {
         let optional = |operand: Option<usize>| operand.map_or(DevicePointer::NULL, |i| places.inputs[i]);
         Ok(arguments![
@@ -137,6 +141,8 @@ impl Problem {
             self.address(places, 2),
             optional(self.op.mask_operand()),
             optional(self.op.key_lengths_operand()),
+            optional(self.op.boundary_operands().map(|[queries, _]| queries)),
+            optional(self.op.boundary_operands().map(|[_, keys]| keys)),
             places.outputs[0],
             places.outputs.get(1).copied().unwrap_or(DevicePointer::NULL),
             self.argument()?,
@@ -150,6 +156,10 @@ impl Problem {
             step: long(positions * channels),
             position: long(channels),
             batch: long(length * positions * channels),
+        };
+        let parts = match self.op.boundary_operands() {
+            Some([queries, _]) => summed(self.inputs[queries].shape[0])? - 1,
+            None => 1,
         };
         let mask = self.op.mask_operand().map(|i| &self.inputs[i].shape);
         let mask_stride = |axis: usize, elements: usize| match mask {
@@ -175,6 +185,7 @@ impl Problem {
             mask_batch: mask_stride(0, mask_heads * queries * keys),
             mask_head: mask_stride(1, queries * keys),
             window_diagonal: window_diagonal.into(),
+            parts: parts.into(),
             batches: summed(batch)?,
             queries: summed(queries.max(1))?,
             keys: summed(keys)?,

@@ -80,12 +80,12 @@ fn number(launch: &Launch, name: &str) -> usize {
     constant(launch, name).parse().unwrap()
 }
 
-/// The problem's 12 strides, 2 mask strides and the window's diagonal, and 7 counts.
+/// The problem's 12 strides, 2 mask strides, the window's diagonal and the parts, and 7 counts.
 fn problem(launch: &Launch) -> (Vec<i64>, Vec<i32>) {
     let bytes = testing::struct_bytes(launch, "Problem");
-    assert_eq!(bytes.len(), 152);
-    let strides = bytes[..120].chunks(8).map(|x| i64::from_le_bytes(x.try_into().unwrap())).collect();
-    let counts = bytes[120..148].chunks(4).map(|x| i32::from_le_bytes(x.try_into().unwrap())).collect();
+    assert_eq!(bytes.len(), 160);
+    let strides = bytes[..128].chunks(8).map(|x| i64::from_le_bytes(x.try_into().unwrap())).collect();
+    let counts = bytes[128..156].chunks(4).map(|x| i32::from_le_bytes(x.try_into().unwrap())).collect();
     (strides, counts)
 }
 
@@ -208,7 +208,7 @@ fn keys_are_split_to_fill_whole_waves() {
         assert_eq!((wide.grid[0], merge.grid[0]), (6 * 144, 9216 / 8));
         // The sums of each part, and for each query two numbers.
         assert_eq!(offered[0].workspace(), 6 * 9216 * (512 + 2) * 4);
-        assert_eq!(wide.arguments[7], Argument::Pointer(testing::WORKSPACE));
+        assert_eq!(wide.arguments[9], Argument::Pointer(testing::WORKSPACE));
     });
     // A part of so few keys would not be worth a block.
     let names = Case::positions(DType::F32, [1, 900, 1, 512]).names(HOPPER);
@@ -249,16 +249,32 @@ fn arguments_come_in_the_order_of_the_signature() {
     for name in ["flash", "plain", "temporal", "hopper"] {
         let launch = case.launch(HOPPER, name);
         let place = testing::place;
-        let expected = [place(0), place(1).offset(256), place(2).offset(512), place(3), place(4), Y];
+        let none = DevicePointer::NULL;
+        let expected =
+            [place(0), place(1).offset(256), place(2).offset(512), place(3), place(4), none, none, Y];
         // Behind Hopper's three tensor maps.
         let first = if name == "hopper" { 3 } else { 0 };
-        assert_eq!(launch.arguments[first..first + 6], expected.map(Argument::Pointer), "{name}");
+        assert_eq!(launch.arguments[first..first + 8], expected.map(Argument::Pointer), "{name}");
         let (strides, counts) = problem(&launch);
         let row = [384, 384, 3840];
-        assert_eq!(strides, [&row[..], &row, &row, &[128, 128, 1280], &[100, 0, 0]].concat());
+        assert_eq!(strides, [&row[..], &row, &row, &[128, 128, 1280], &[100, 0, 0, 1]].concat());
         assert_eq!(counts, [4, 10, 10, 2, 1, 1, 0]);
         assert_eq!((constant(&launch, "MASK"), constant(&launch, "MASK_TYPE")), ("3", "f32"));
         assert_eq!((constant(&launch, "KEY_LENGTHS"), constant(&launch, "LOG_SUM_EXP")), ("1", "0"));
+    }
+}
+
+#[test]
+fn boundaries_come_before_the_result() {
+    let op = Attention { boundaries: true, key_lengths: true, ..Attention::over_positions(1, 64) };
+    let (f16, boundaries): ((DType, &[usize]), &[usize]) = ((DType::F16, &[1, 640, 64]), &[4]);
+    let i32 = |shape| (DType::I32, shape);
+    let case = Case::new(op, &[f16, f16, f16, i32(&[1]), i32(boundaries), i32(boundaries)]);
+    for (name, first) in [("flash", 0), ("plain", 0), ("hopper", 3)] {
+        let launch = case.launch(HOPPER, name);
+        let expected = [testing::place(3), testing::place(4), testing::place(5), Y].map(Argument::Pointer);
+        assert_eq!(launch.arguments[first + 4..first + 8], expected, "{name}");
+        assert_eq!((constant(&launch, "BOUNDARIES"), problem(&launch).0[15]), ("1", 3));
     }
 }
 

@@ -46,8 +46,8 @@ __device__ __forceinline__ void copy_rows(u32 to, const f32 *from, i64 step, i32
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    wide(const f32 *q, const f32 *k, const f32 *v, const MASK_TYPE *mask, const i32 *key_lengths, f32 *y,
-         float *log_sum_exp, float *partial, const Problem problem) {
+    wide(const f32 *q, const f32 *k, const f32 *v, const MASK_TYPE *mask, const i32 *key_lengths,
+         const i32 *query_boundaries, const i32 *key_boundaries, f32 *y, float *log_sum_exp, float *partial, const Problem problem) {
     wait_for_launch_before();
     extern __shared__ __align__(128) u8 shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -73,9 +73,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     y = first_row(y, problem.y, batch, sequence) + first_channel;
 
     const i32 length = key_count(problem, key_lengths, batch);
-    const i32 last_query = first_query + QUERY_TILE - 1;
-    const KeyRange range = key_range(problem, first_query, last_query, length);
-    const i32 end = range.end, before = range.first / KEY_TILE, all_tiles = (end + KEY_TILE - 1) / KEY_TILE;
+    const Boundaries boundaries = {query_boundaries, key_boundaries};
+    const i32 last_query = min(first_query + QUERY_TILE, problem.queries) - 1;
+    const KeyRange of_first = key_range(problem, boundaries, first_query, length);
+    const KeyRange of_last = key_range(problem, boundaries, last_query, length);
+    const i32 end = of_last.end, before = of_first.first / KEY_TILE, all_tiles = (end + KEY_TILE - 1) / KEY_TILE;
     const i32 share = (all_tiles - before + SPLITS - 1) / SPLITS;
     const i32 first_tile = before + i32(part) * share, key_tiles = min(all_tiles, first_tile + share);
 
@@ -162,8 +164,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             }
         }
 
-        const bool cut =
-            MASK_IS_OPERAND || is_cut(problem, first_query, last_query, first_key, KEY_TILE, length);
+        const bool cut = MASK_IS_OPERAND || first_key < of_last.first || first_key + KEY_TILE > of_first.end;
 #pragma unroll
         for (int m = 0; m < SCORE_TILES; m++)
 #pragma unroll
@@ -171,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 const int row = score_row + m * 16 + half * 8 + lane / 4;
                 const i32 query = first_query + row;
                 const MASK_TYPE *own_mask = mask_row(mask, problem, sequence, query);
-                const bool there = query < problem.queries;
+                const KeyRange range = key_range(problem, boundaries, query, query < problem.queries ? length : 0);
 #pragma unroll
                 for (int n = 0; n < 2; n++) {
                     const int column = score_key + n * 8 + lane % 4 * 2;
@@ -180,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
                         for (int i = 0; i < 2; i++) {
                             const i32 key = first_key + column + i;
-                            float added = there && key < length ? mask_bias(own_mask, problem, query, key) : HIDDEN;
+                            float added = range.has(key) ? mask_bias(own_mask, key) : HIDDEN;
                             two[i] = masked(two[i], added, problem.scale);
                         }
                     }
@@ -289,7 +290,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 // Of the warps that do the row again one has the logarithm too.
                 float *own_sum = first_channel + channel == 0 ? log_sum_exp_of(log_sum_exp, problem, sequence, own) : nullptr;
                 attend<CHANNELS>(q + own * problem.q.step, k, v + channel, mask_row(mask, problem, sequence, own),
-                                 y + own * problem.y.step + channel, own_sum, problem, own, length, channels);
+                                 y + own * problem.y.step + channel, own_sum, problem,
+                                 key_range(problem, boundaries, own, length), channels);
             }
         }
 }

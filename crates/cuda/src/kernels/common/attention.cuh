@@ -3,7 +3,7 @@
 // Include this after `specialisation.cuh`, which defines HEAD_DIM, the kind of MASK, MASK_TYPE (the elements of the
 // mask operand; any type if there is none) and KEY_LENGTHS, 1 if a key-length operand is given and 0 otherwise.
 //
-// LOG_SUM_EXP is 1 if a second result has the logarithm of each query's sum of exponentials, and 0 otherwise.
+// BOUNDARIES is 1 if a batch element holds several sequences, one after the other, and 0 otherwise; LOG_SUM_EXP is 1 if a second result has the logarithm of each query's sum of exponentials, and 0 otherwise.
 #pragma once
 #include "numbers.cuh"
 #include "reduce.cuh"
@@ -33,6 +33,8 @@ struct Problem {
     i64 mask_batch, mask_head;
     // With a sliding window, query i does not see key j if j <= i + window_diagonal.
     i64 window_diagonal;
+    // The sequences of a batch element, if there are boundaries between them.
+    i64 parts;
     // Independent sequences, lengths of a sequence, and positions that each hold a sequence.
     i32 batches, queries, keys, heads, positions;
     // How many batch elements of queries share one of keys.
@@ -78,31 +80,44 @@ __device__ __forceinline__ i32 key_count(const Problem &problem, const i32 *key_
 // Keys from one on and before another.
 struct KeyRange {
     i32 first, end;
+
+    __device__ __forceinline__ bool has(i32 key) const { return key >= first && key < end; }
 };
 
-// The keys that some of several neighbouring queries see as far as their numbers go; `length` keys exist.
-__device__ __forceinline__ KeyRange key_range(const Problem &problem, i32 first_query, i32 last_query, i32 length) {
+// Where the sequences of a batch element begin, and where the last ends: those of the queries and those of the keys.
+struct Boundaries {
+    const i32 *queries, *keys;
+};
+
+// The keys that a query sees as far as its number goes; `length` keys exist. Both ends grow with the query: what some of several
+// neighbours see is from the first one's `first` to the last one's `end`, what they all see the other way round.
+__device__ __forceinline__ KeyRange key_range(const Problem &problem, const Boundaries &boundaries, i32 query,
+                                              i32 length) {
     KeyRange range = {0, length};
+#if BOUNDARIES
+    // Of the boundaries, so many are not beyond the query.
+    i32 lower = 0, upper = i32(problem.parts) + 1;
+    while (lower < upper) {
+        const i32 middle = (lower + upper) / 2;
+        if (boundaries.queries[middle] <= query)
+            lower = middle + 1;
+        else
+            upper = middle;
+    }
+    const bool inside = lower > 0 && lower <= i32(problem.parts);
+    range.first = min(max(boundaries.keys[max(lower - 1, 0)], 0), length);
+    range.end = inside ? min(max(boundaries.keys[lower], range.first), length) : range.first;
+    if (inside) query -= max(boundaries.queries[lower - 1], 0);
+#endif
 #if MASK_IS_CAUSAL
-    range.end = max(0, min(length, last_query + problem.diagonal + 1));
+    // First what is added to the sequence's first key: the sum of three extents would not fit.
+    const i32 first = range.first, keys = range.end - first;
+    range.end = first + max(0, min(keys, query + problem.diagonal + 1));
 #endif
 #if MASK == MASK_SLIDING_WINDOW
-    range.first = max(0, min(range.end, first_query + i32(problem.window_diagonal) + 1));
+    range.first = first + max(0, min(keys, query + i32(problem.window_diagonal) + 1));
 #endif
     return range;
-}
-
-// Whether some of several neighbouring queries do not see some of `keys` keys, as far as their numbers go.
-__device__ __forceinline__ bool is_cut(const Problem &problem, i32 first_query, i32 last_query, i32 first_key, int keys,
-                                       i32 length) {
-    bool cut = first_key + keys > length;
-#if MASK_IS_CAUSAL
-    cut = cut || first_key + keys > first_query + problem.diagonal + 1;
-#endif
-#if MASK == MASK_SLIDING_WINDOW
-    cut = cut || first_key <= last_query + i32(problem.window_diagonal);
-#endif
-    return cut;
 }
 
 // The mask's row for a query.
@@ -115,13 +130,10 @@ __device__ __forceinline__ const MASK_TYPE *mask_row(const MASK_TYPE *mask, cons
 #endif
 }
 
-// What is added to the score of a key that exists, or HIDDEN. `row` is the query's own of the mask.
-__device__ __forceinline__ float mask_bias(const MASK_TYPE *row, const Problem &problem, i32 query, i32 key) {
-#if MASK == MASK_CAUSAL
-    return key <= query + problem.diagonal ? 0.0f : HIDDEN;
-#elif MASK == MASK_SLIDING_WINDOW
-    return key <= query + problem.diagonal && key > query + i32(problem.window_diagonal) ? 0.0f : HIDDEN;
-#elif MASK == MASK_BOOLEAN
+// What a mask operand adds to the score of a key that the query's number lets it see, or HIDDEN. `row` is the query's own of the
+// mask.
+__device__ __forceinline__ float mask_bias(const MASK_TYPE *row, i32 key) {
+#if MASK == MASK_BOOLEAN
     return row[key] != 0 ? 0.0f : HIDDEN;
 #elif MASK == MASK_ADDITIVE
     return to_float(row[key]);
@@ -194,11 +206,11 @@ __device__ __forceinline__ float quad_sum(float value) {
 
 // The attention of one query by a whole warp, with an online softmax, for the first `values` channels of the values, VALUES
 // at most. `q`
-// and `y` are the query's rows, `log_sum_exp` its own element or null; `k` and `v` the first rows of its sequence, of which `length` exist. Hidden keys are
-// never looked at.
+// and `y` are the query's rows, `log_sum_exp` its own element or null; `k` and `v` the first rows of the keys, of which it may see
+// a range. Hidden keys are never looked at.
 template <int VALUES, class Q, class K, class V>
 __device__ __forceinline__ void attend(const Q *q, const K *k, const V *v, const MASK_TYPE *mask, Q *y,
-                                       float *log_sum_exp, const Problem &problem, i32 query, i32 length,
+                                       float *log_sum_exp, const Problem &problem, const KeyRange &range,
                                        int values = VALUES) {
     constexpr int DEPTH = (HEAD_DIM + 31) / 32, WIDTH = (VALUES + 31) / 32, GROUP = 4;
     const int lane = threadIdx.x % 32;
@@ -210,14 +222,13 @@ __device__ __forceinline__ void attend(const Q *q, const K *k, const V *v, const
     float largest = HIDDEN, total = 0.0f;
 
     // Several keys at a time, whose sums over the warp overlap.
-    const KeyRange range = key_range(problem, query, query, length);
     for (i32 first = range.first; first < range.end; first += GROUP) {
         float score[GROUP];
         bool seen[GROUP];
 #pragma unroll
         for (int g = 0; g < GROUP; g++) {
             i32 key = first + g;
-            float added = key < range.end ? mask_bias(mask, problem, query, key) : HIDDEN;
+            float added = key < range.end ? mask_bias(mask, key) : HIDDEN;
             seen[g] = added != HIDDEN;
             float product = 0.0f;
             if (seen[g]) {

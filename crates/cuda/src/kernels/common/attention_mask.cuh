@@ -56,20 +56,16 @@ struct MaskTile {
     }
 };
 
-// Hides the keys of a tile that this thread's queries, `query` and the one 8 further, do not see by their numbers.
-__device__ __forceinline__ void hide_by_number(float (&products)[KEY_TILE / 2], const Problem &problem, i32 query,
-                                               i32 first_key, i32 length) {
+// Hides the keys of a tile that this thread's two queries do not see by their numbers.
+__device__ __forceinline__ void hide_by_number(float (&products)[KEY_TILE / 2], const KeyRange (&ranges)[2],
+                                               i32 first_key) {
     const i32 first_column = first_key + threadIdx.x % 4 * 2;
-    i32 first[2], end[2];
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        const KeyRange range = key_range(problem, query + 8 * half, query + 8 * half, length);
-        first[half] = range.first - first_column, end[half] = range.end - first_column;
-    }
+    const i32 first[2] = {ranges[0].first - first_column, ranges[1].first - first_column};
+    const i32 end[2] = {ranges[0].end - first_column, ranges[1].end - first_column};
 #pragma unroll
     for (int i = 0; i < KEY_TILE / 2; i++) {
         const int column = i / 4 * 8 + i % 2, half = i / 2 % 2;
         if (column >= end[half]) products[i] = HIDDEN;
-        if (MASK == MASK_SLIDING_WINDOW && column < first[half]) products[i] = HIDDEN;
+        if ((MASK == MASK_SLIDING_WINDOW || BOUNDARIES) && column < first[half]) products[i] = HIDDEN;
     }
 }

@@ -271,10 +271,24 @@ fn attention_over_positions() {
     };
     lengths("f32[2]", "key_lengths must be i32, got f32");
     lengths("i32[6]", "key_lengths must be [2], got [6]");
+    accept(&[(attention(|a| a.boundaries = true), &format!("{qkv} i32[4] i32[4]"), "f32[6,5,8]")]);
+    let boundaries = |operands: &str, message: &str| {
+        refuse(&[(attention(|a| a.boundaries = true), &format!("{qkv} {operands}"), message)]);
+    };
+    boundaries("i32[2]", "takes 5 operands, got 4");
+    boundaries("f32[2] i32[2]", "query boundaries must be i32, got f32");
+    boundaries("i32[0] i32[0]", "number of query boundaries must be at least 1");
+    boundaries("i32[2] i32[3]", "key boundaries must be [2], got [3]");
 }
 
 #[test]
 fn attention_over_frames() {
+    let frames = |boundaries| Op::Attention(Attention { boundaries, ..Attention::over_frames(2, 4, 3) });
+    refuse(&[(
+        frames(true),
+        "f32[6,5,8] f32[6,5,8] f32[6,5,8] i32[2] i32[2]",
+        "boundaries are those of sequences over positions",
+    )]);
     let over = |frames| Op::Attention(Attention::over_frames(2, 4, frames));
     accept(&[
         (over(3), "f32[6,5,8] f32[6,5,8] f32[6,5,8]", "f32[6,5,8]"),

@@ -165,6 +165,7 @@ impl Choices {
                 Mask::Additive,
             ]),
             key_lengths: self.flag(),
+            boundaries: self.flag(),
             log_sum_exp: self.flag(),
             offsets: self.modest(0),
         };
@@ -183,6 +184,13 @@ impl Choices {
             operands.push(mask);
         }
         operands.extend(op.key_lengths.then(|| TensorType::new(DType::I32, [batch])));
+        if op.boundaries {
+            let count = self.of(&EXTENTS);
+            operands.extend([
+                TensorType::new(DType::I32, [count]),
+                TensorType::new(DType::I32, [self.near(count)]),
+            ]);
+        }
         (Op::Attention(op), operands)
     }
 
