@@ -102,6 +102,11 @@ impl Problem {
             && (0..3).all(|i| self.dtype(i) == dtype && whole(self.channels(i)) && whole(self.op.offsets[i]))
     }
 
+    /// Whether neither a mask nor boundaries hide keys. What hides them may cost a few spilled registers.
+    pub(super) fn shows_every_key(&self) -> bool {
+        self.op.mask == Mask::None && !self.op.boundaries
+    }
+
     /// Whether the scale can be applied after the maximum was found: it is positive, and no denormal.
     pub(super) fn scale_can_wait(&self) -> bool {
         self.op.scale >= f32::MIN_POSITIVE

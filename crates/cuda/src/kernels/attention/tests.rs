@@ -455,3 +455,35 @@ fn attention_in_two_parts_spills_no_registers() {
         crate::testing::compile(architecture, &kernels);
     }
 }
+
+#[test]
+fn hopper_spills_no_registers_whatever_hides_keys() {
+    let mut kernels = Vec::new();
+    let window = Mask::SlidingWindow { diagonal: 0, window: 100 };
+    for mask in [Mask::None, window, Mask::Boolean, Mask::Additive] {
+        for head_dim in [64, 128, 256] {
+            let op = Attention {
+                mask,
+                key_lengths: true,
+                boundaries: true,
+                log_sum_exp: true,
+                ..Attention::over_positions(1, head_dim)
+            };
+            let sequence: &[usize] = &[1, 641, head_dim];
+            let mut inputs = vec![(DType::F16, sequence); 3];
+            let dtype = if mask == Mask::Boolean { DType::U8 } else { DType::F32 };
+            inputs.extend(op.mask_operand().map(|_| (dtype, &[1, 1, 641, 641][..])));
+            inputs.extend([&[1][..], &[3], &[3]].map(|shape| (DType::I32, shape)));
+            let case = Case::new(op, &inputs);
+            for way in case.offered(HOPPER, KernelSet::Fused) {
+                // Turns are a barrier more or less.
+                if way.name().starts_with("hopper") && way.name().ends_with("in turns") {
+                    let launches = case.with_call(|call| way.launches(&places(call)).unwrap());
+                    kernels.extend(launches.into_iter().map(|launch| launch.kernel));
+                }
+            }
+        }
+    }
+    assert_eq!(kernels.len(), 22);
+    crate::testing::compile(HOPPER, &kernels);
+}
