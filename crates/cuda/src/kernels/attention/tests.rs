@@ -268,8 +268,8 @@ fn arguments_come_in_the_order_of_the_signature() {
 fn boundaries_come_before_the_result() {
     let op = Attention { boundaries: true, key_lengths: true, ..Attention::over_positions(1, 64) };
     let (f16, boundaries): ((DType, &[usize]), &[usize]) = ((DType::F16, &[1, 640, 64]), &[4]);
-    let i32 = |shape| (DType::I32, shape);
-    let case = Case::new(op, &[f16, f16, f16, i32(&[1]), i32(boundaries), i32(boundaries)]);
+    let lengths: (DType, &[usize]) = (DType::I32, &[1]);
+    let case = Case::new(op, &[f16, f16, f16, lengths, (DType::I32, boundaries), (DType::I32, boundaries)]);
     for (name, first) in [("flash", 0), ("plain", 0), ("hopper", 3)] {
         let launch = case.launch(HOPPER, name);
         let expected = [testing::place(3), testing::place(4), testing::place(5), Y].map(Argument::Pointer);
