@@ -54,11 +54,11 @@ impl Hopper {
         let cuts: &[(usize, usize)] = match (head_dim, problem.op.mask_operand()) {
             (..=64, None) => &[(3, 128), (2, 128), (2, 192)],
             (65..=128, None) => &[(2, 128), (3, 64)],
+            (129..=192, None) => &[(2, 96)],
             (193.., None) => &[(2, 64)],
             (..=64, Some(_)) => &[(2, 128), (3, 64)],
-            (65..=128, Some(_)) => &[(3, 64), (2, 64)],
+            (65..=192, Some(_)) => &[(2, 64)],
             (193.., Some(_)) => &[(2, 32)],
-            _ => &[(2, 96)],
         };
         let cut = |&(warpgroups, key_tile): &(usize, usize)| {
             let stages = (2..=MOST_STAGES).rev().find(|&stages| {

@@ -461,7 +461,7 @@ fn hopper_spills_no_registers_whatever_hides_keys() {
     let mut kernels = Vec::new();
     let window = Mask::SlidingWindow { diagonal: 0, window: 100 };
     for mask in [Mask::None, window, Mask::Boolean, Mask::Additive] {
-        for head_dim in [64, 128, 256] {
+        for head_dim in [64, 128, 192, 256] {
             let op = Attention {
                 mask,
                 key_lengths: true,
@@ -484,6 +484,6 @@ fn hopper_spills_no_registers_whatever_hides_keys() {
             }
         }
     }
-    assert_eq!(kernels.len(), 22);
+    assert_eq!(kernels.len(), 2 * (3 + 2 + 1 + 1) + 2 * (2 + 1 + 1 + 1));
     crate::testing::compile(HOPPER, &kernels);
 }
