@@ -55,7 +55,8 @@ constexpr int BLOCKS = MASK != MASK_NONE || HEAD_DIM > 64 || IN_PARTS && HEAD_DI
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     flash(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths,
-          const i32 *query_boundaries, const i32 *key_boundaries, ELEMENT *y, float *log_sum_exp, const Problem problem) {
+          const i32 *query_boundaries, const i32 *key_boundaries, ELEMENT *y, float *log_sum_exp,
+          const Problem problem) {
     wait_for_launch_before();
     extern __shared__ __align__(128) u8 shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

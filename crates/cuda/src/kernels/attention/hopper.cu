@@ -7,8 +7,8 @@
 // set, the consumers also start their wgmmas in turns (ping-pong), so that one has the tensor cores while another has
 // the exponential units.
 //
-// Tiles of keys that no query of a block sees are left out; a consumer masks those that its own queries see in part. A row that
-// ends in a NaN is done again where keys are hidden, since a hidden value's NaN does not belong to it.
+// Tiles of keys that no query of a block sees are left out; a consumer masks those that its own queries see in part. A
+// row that ends in a NaN is done again where keys are hidden, since a hidden value's NaN does not belong to it.
 //
 // Rows lie in shared memory with TMA's 128-byte swizzle: blocks of 64 channels, 128 bytes a row. TMA fills a head whose
 // channels are not a multiple of 64 up with zeros, since the heads are an axis of the tensor map.
@@ -105,8 +105,8 @@ __device__ __forceinline__ void pack(u32 (&weights)[KEY_TILE / 16][4], const flo
     for (int i = 0; i < KEY_TILE / 4; i++) weights[i / 4][i % 4] = pack2<ELEMENT>(scores[2 * i], scores[2 * i + 1]);
 }
 
-// What a block works on, a tile of queries of one sequence and the tiles of keys from `first_tile` to before `key_tiles`, and which
-// of its threads this is.
+// What a block works on, a tile of queries of one sequence and the tiles of keys from `first_tile` to before
+// `key_tiles`, and which of its threads this is.
 struct Block {
     int warpgroup, lane;
     i32 first_query;
@@ -148,14 +148,16 @@ __device__ __forceinline__ i32 own_query(const Block &block) {
     return block.first_query + block.warpgroup * 64 + threadIdx.x % 128 / 32 * 16 + block.lane / 4;
 }
 
-// The keys that a query of the block's sequence sees by its number. Queries that do not exist see what the last one does.
+// The keys that a query of the block's sequence sees by its number. Queries that do not exist see what the last one
+// does.
 __device__ __forceinline__ KeyRange seen_by(const Problem &problem, const Block &block, i32 query) {
     return key_range(problem, block.boundaries, min(query, problem.queries - 1), block.length);
 }
 
 // A consumer: the online softmax and the sums of a warpgroup's queries over all keys.
-__device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&largest)[2], float (&total)[2], const SharedLayout &room,
-                                        const MASK_TYPE *mask, const Problem &problem, const Block &block) {
+__device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&largest)[2], float (&total)[2],
+                                        const SharedLayout &room, const MASK_TYPE *mask, const Problem &problem,
+                                        const Block &block) {
     const int warpgroup = block.warpgroup, lane = block.lane;
     const u32 queries = room.queries + warpgroup * 64 * 128;
     const int turn = TURN + warpgroup, next_turn = TURN + (warpgroup + 1) % WARPGROUPS;
@@ -164,7 +166,8 @@ __device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&lar
     float correction[2];
 
     const i32 first_query = block.first_query + warpgroup * 64;
-    const KeyRange ranges[2] = {seen_by(problem, block, own_query(block)), seen_by(problem, block, own_query(block) + 8)};
+    const KeyRange ranges[2] = {seen_by(problem, block, own_query(block)),
+                                seen_by(problem, block, own_query(block) + 8)};
     // The keys that all of the warpgroup's queries see.
     const KeyRange seen_by_all = {seen_by(problem, block, first_query + 63).first,
                                   seen_by(problem, block, first_query).end};
@@ -180,7 +183,8 @@ __device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&lar
     const MASK_TYPE *mask_rows[2];
 #pragma unroll
     for (int half = 0; half < 2; half++)
-        mask_rows[half] = mask_row(mask, problem, block.sequence, min(own_query(block) + 8 * half, problem.queries - 1));
+        mask_rows[half] =
+            mask_row(mask, problem, block.sequence, min(own_query(block) + 8 * half, problem.queries - 1));
     MaskTile mask_tile;
     auto read_mask = [&](i32 tile) {
         const i32 first_key = tile * KEY_TILE;
@@ -197,7 +201,8 @@ __device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&lar
     if (TURNS) named_barrier_sync(turn, 256);
     start_scores(scores, queries, room.keys);
     // After its last wgmmas the last warpgroup has no successor to signal.
-    if (TURNS && (warpgroup < WARPGROUPS - 1 || block.key_tiles > block.first_tile + 1)) named_barrier_arrive(next_turn, 256);
+    if (TURNS && (warpgroup < WARPGROUPS - 1 || block.key_tiles > block.first_tile + 1))
+        named_barrier_arrive(next_turn, 256);
     wgmma_wait_group<0>();
     pin_registers(scores);
     if (lane == 0) mbarrier_arrive(room.key_free);
@@ -258,7 +263,8 @@ struct Operands {
 
 // Writes the results of a consumer's queries.
 __device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2], const float (&largest)[2],
-                                              const float (&total)[2], u8 *shared, const Operands &operands, const Problem &problem, const Block &block) {
+                                              const float (&total)[2], u8 *shared, const Operands &operands,
+                                              const Problem &problem, const Block &block) {
     const int warpgroup = block.warpgroup, lane = block.lane;
     // The result goes through the warpgroup's own rows of the query tile, to be written 16 bytes at a time. Pieces of
     // 16 bytes change places within a row by the row's number, so that eight rows are on different banks.

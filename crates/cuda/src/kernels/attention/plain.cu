@@ -5,7 +5,8 @@
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     plain(const QUERY_TYPE *q, const KEY_TYPE *k, const VALUE_TYPE *v, const MASK_TYPE *mask, const i32 *key_lengths,
-          const i32 *query_boundaries, const i32 *key_boundaries, QUERY_TYPE *y, float *log_sum_exp, const Problem problem) {
+          const i32 *query_boundaries, const i32 *key_boundaries, QUERY_TYPE *y, float *log_sum_exp,
+          const Problem problem) {
     wait_for_launch_before();
     // Queries of one sequence are neighbours, so that a block's warps read the same keys.
     i64 index = i64(blockIdx.x) * WARPS + threadIdx.x / 32;

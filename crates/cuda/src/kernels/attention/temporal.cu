@@ -24,7 +24,8 @@ __device__ __forceinline__ void load_piece(u32 (&to)[4], const ELEMENT *row, int
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     temporal(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths,
-             const i32 *query_boundaries, const i32 *key_boundaries, ELEMENT *y, float *log_sum_exp, const Problem problem) {
+             const i32 *query_boundaries, const i32 *key_boundaries, ELEMENT *y, float *log_sum_exp,
+             const Problem problem) {
     wait_for_launch_before();
     const int lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
     // The heads of a position are neighbours in memory.

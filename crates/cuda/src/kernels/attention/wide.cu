@@ -47,7 +47,8 @@ __device__ __forceinline__ void copy_rows(u32 to, const f32 *from, i64 step, i32
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     wide(const f32 *q, const f32 *k, const f32 *v, const MASK_TYPE *mask, const i32 *key_lengths,
-         const i32 *query_boundaries, const i32 *key_boundaries, f32 *y, float *log_sum_exp, float *partial, const Problem problem) {
+         const i32 *query_boundaries, const i32 *key_boundaries, f32 *y, float *log_sum_exp, float *partial,
+         const Problem problem) {
     wait_for_launch_before();
     extern __shared__ __align__(128) u8 shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -288,7 +289,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 const i32 own = first + quad;
                 if (own >= problem.queries) continue;
                 // Of the warps that do the row again one has the logarithm too.
-                float *own_sum = first_channel + channel == 0 ? log_sum_exp_of(log_sum_exp, problem, sequence, own) : nullptr;
+                float *own_sum =
+                    first_channel + channel == 0 ? log_sum_exp_of(log_sum_exp, problem, sequence, own) : nullptr;
                 attend<CHANNELS>(q + own * problem.q.step, k, v + channel, mask_row(mask, problem, sequence, own),
                                  y + own * problem.y.step + channel, own_sum, problem,
                                  key_range(problem, boundaries, own, length), channels);

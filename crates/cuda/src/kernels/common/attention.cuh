@@ -3,7 +3,8 @@
 // Include this after `specialisation.cuh`, which defines HEAD_DIM, the kind of MASK, MASK_TYPE (the elements of the
 // mask operand; any type if there is none) and KEY_LENGTHS, 1 if a key-length operand is given and 0 otherwise.
 //
-// BOUNDARIES is 1 if a batch element holds several sequences, one after the other, and 0 otherwise; LOG_SUM_EXP is 1 if a second result has the logarithm of each query's sum of exponentials, and 0 otherwise.
+// BOUNDARIES is 1 if a batch element holds several sequences, one after the other, and 0 otherwise. LOG_SUM_EXP is 1 if a
+// second result has the logarithm of each query's sum of exponentials, and 0 otherwise.
 #pragma once
 #include "numbers.cuh"
 #include "reduce.cuh"

@@ -1,13 +1,14 @@
-// The masks of a tile of products, in registers, as wgmma leaves them: thread i of a warpgroup holds rows 16 (i / 32) + i % 32 / 4
-// and 8 further, of each the columns 8 j + 2 (i % 4) and the next, in elements 4 j, 4 j + 1 and 4 j + 2, 4 j + 3.
+// The masks of a tile of products, in registers, as wgmma leaves them: thread i of a warpgroup holds rows 16 (i / 32) +
+// i % 32 / 4 and 8 further, of each the columns 8 j + 2 (i % 4) and the next, in elements 4 j, 4 j + 1 and 4 j + 2, 4 j
+// + 3.
 //
-// Include this after `attention.cuh`. KEY_TILE is the columns of a tile. MASK_PAIRS is 1 if a mask's rows have an even number of
-// elements, so that two neighbours can be read as one.
+// Include this after `attention.cuh`. KEY_TILE is the columns of a tile. MASK_PAIRS is 1 if a mask's rows have an even
+// number of elements, so that two neighbours can be read as one.
 #pragma once
 #include "attention.cuh"
 
-// What a thread reads of a mask operand for a tile: a bit for each product if it is boolean, else the elements as they are
-// in memory. It is read before the products are there.
+// What a thread reads of a mask operand for a tile: a bit for each product if it is boolean, else the elements as they
+// are in memory. It is read before the products are there.
 struct MaskTile {
 #if MASK == MASK_BOOLEAN
     u32 words[(KEY_TILE + 63) / 64];
