@@ -192,3 +192,13 @@ fn many_tiles_in_f16() {
 fn many_tiles_in_bf16() {
     on_two_multiprocessors(|executors| edge_cases::check_many_tiles(DType::BF16, executors));
 }
+
+#[test]
+fn wide_heads_in_f16() {
+    check(|executors| edge_cases::check_wide_heads(DType::F16, executors));
+}
+
+#[test]
+fn wide_heads_in_bf16() {
+    check(|executors| edge_cases::check_wide_heads(DType::BF16, executors));
+}
