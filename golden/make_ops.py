@@ -3,7 +3,7 @@
 import fixtures
 from ops import arrange, attention, conv, embedding, linear, norm, pointwise, resample, sampler
 
-LIMIT = 9 << 18
+LIMIT = 5 << 19
 
 
 def main():

@@ -22,6 +22,8 @@ def attention(
     offsets=(0, 0, 0),
     channels=None,
     scale=None,
+    boundaries=None,
+    log_sum_exp=False,
     storages=F32,
     keep_f32=(),
 ):
@@ -34,6 +36,9 @@ def attention(
         inputs["mask"] = mask_tensor
     if key_lengths is not None:
         inputs["key_lengths"] = torch.tensor(key_lengths, dtype=torch.int32)
+    if boundaries is not None:
+        for operand, values in zip(("query_boundaries", "key_boundaries"), boundaries, strict=True):
+            inputs[operand] = torch.tensor(values, dtype=torch.int32)
 
     def split(x, offset):
         """`[batch, sequence, ..]` to `[batch, heads, sequence, head_dim]`."""
@@ -43,6 +48,16 @@ def attention(
         """Over frames, every position of a clip is a sequence: `[clips·positions, frames, C]`."""
         clips = q[0] // frames
         return x.unflatten(0, (clips, -1)).transpose(1, 2).flatten(0, 1)
+
+    def by_number(queries, keys):
+        """Which keys a causal mask or a window shows to which queries."""
+        seen = torch.ones(queries, keys, dtype=torch.bool)
+        if not isinstance(mask, dict):
+            return seen
+        if "causal" in mask:
+            return seen.tril(mask["causal"]["diagonal"])
+        diagonal, window = mask["sliding_window"]["diagonal"], mask["sliding_window"]["window"]
+        return seen.tril(diagonal) & ~seen.tril(diagonal - window)
 
     def compute(q, k, v, *rest):
         rest = list(rest)
@@ -63,21 +78,28 @@ def attention(
                 masking = masking.repeat_interleave(repeat_mask, dim=0)
             added = masking.is_floating_point()
             bias = bias + masking if added else bias.masked_fill(masking == 0, -torch.inf)
-        if isinstance(mask, dict):
-            seen = torch.ones(queries, keys, dtype=torch.bool).tril(mask["causal"]["diagonal"])
-            bias = bias.masked_fill(~seen, -torch.inf)
+        seen = torch.zeros(queries, keys, dtype=torch.bool)
+        of_queries, of_keys = boundaries or ((0, queries), (0, keys))
+        for first, end, first_key, end_key in zip(of_queries, of_queries[1:], of_keys, of_keys[1:], strict=False):
+            seen[first:end, first_key:end_key] = by_number(end - first, end_key - first_key)
+        bias = bias.masked_fill(~seen, -torch.inf)
         if lengths is not None:
             lengths = lengths.repeat_interleave(repeat_lengths).reshape(-1, 1, 1, 1)
             bias = bias.masked_fill(torch.arange(keys) >= lengths, -torch.inf)
+        scores = split(q, offsets[0]) @ split(k, offsets[1]).mT * scale + bias
+        sums = torch.logsumexp(scores, dim=-1, keepdim=True)
         y = F.scaled_dot_product_attention(
             split(q, offsets[0]), split(k, offsets[1]), split(v, offsets[2]), attn_mask=bias, scale=scale
         )
         # A query that sees no key: PyTorch's answer depends on its backend, ours is zeros.
         y = y.masked_fill((bias == -torch.inf).all(dim=-1, keepdim=True), 0.0)
-        y = y.transpose(1, 2).flatten(2)
-        if frames:
-            y = y.unflatten(0, (clips, positions)).transpose(1, 2).flatten(0, 1)
-        return y
+
+        def rows(x):
+            """The other way."""
+            x = x.transpose(1, 2).flatten(2)
+            return x.unflatten(0, (clips, positions)).transpose(1, 2).flatten(0, 1) if frames else x
+
+        return (rows(y), rows(sums)) if log_sum_exp else rows(y)
 
     op = {
         "heads": heads,
@@ -88,6 +110,10 @@ def attention(
         "key_lengths": key_lengths is not None,
         "offsets": offsets,
     }
+    if boundaries is not None:
+        op["boundaries"] = True
+    if log_sum_exp:
+        op["log_sum_exp"] = True
     family.case(name, {"attention": op}, inputs, compute, storages, keep_f32)
 
 
@@ -95,11 +121,17 @@ def causal(diagonal):
     return {"causal": {"diagonal": diagonal}}
 
 
+def sliding_window(diagonal, window):
+    return {"sliding_window": {"diagonal": diagonal, "window": window}}
+
+
 def build():
     family = Family("attention")
     plain(family)
     masked(family)
     over_frames(family)
+    with_sums(family)
+    between_boundaries(family)
     return family
 
 
@@ -137,6 +169,11 @@ def masked(family):
     attention(family, "causal_positive", (1, 6), (1, 6), 1, 4, mask=causal(2))
     attention(family, "causal_negative", (1, 5), (1, 5), 1, 4, mask=causal(-1))
     attention(family, "causal_long", (1, 66), (1, 130), 1, 4, mask=causal(64))
+
+    attention(family, "window", (2, 9), (2, 9), 2, 8, mask=sliding_window(0, 3), storages=STORAGES)
+    attention(family, "window_around", (1, 7), (1, 9), 2, 4, mask=sliding_window(2, 5))
+    attention(family, "window_behind", (1, 6), (1, 6), 1, 4, mask=sliding_window(-2, 2))
+    attention(family, "window_long", (1, 66), (1, 150), 1, 4, mask=sliding_window(80, 9))
 
     def boolean(name, *shape):
         return (family.normal(name, "mask", shape=shape) > 0.0).to(torch.uint8)
@@ -258,6 +295,7 @@ def masked(family):
     attention(family, "key_lengths_shared_context", (4, 3), (2, 7), 1, 4, key_lengths=[2, 5])
     attention(family, "key_lengths_long", (2, 2), (2, 130), 1, 4, key_lengths=[129, 65])
     attention(family, "key_lengths_causal", (2, 5), (2, 5), 1, 4, mask=causal(0), key_lengths=[5, 2])
+    attention(family, "key_lengths_window", (2, 5), (2, 7), 1, 4, mask=sliding_window(2, 3), key_lengths=[7, 3])
     attention(
         family,
         "key_lengths_boolean",
@@ -289,6 +327,7 @@ def over_frames(family):
     attention(family, "frames_more_keys", (4, 3), (10, 3), 2, 4, frames=2, storages=STORAGES)
     attention(family, "frames_fewer_keys", (6, 3), (2, 3), 2, 4, frames=3)
     attention(family, "frames_causal", (8, 3), (8, 3), 2, 4, mask=causal(0), frames=4)
+    attention(family, "frames_window", (8, 3), (8, 3), 2, 4, mask=sliding_window(0, 2), frames=4)
     attention(family, "frames_packed", (6, 2), (6, 2), 2, 4, frames=3, offsets=(0, 8, 16), channels=(24, 24, 24))
     attention(family, "frames_key_lengths", (6, 2), (8, 2), 2, 4, frames=3, key_lengths=[4, 2])
     mask = (family.normal("frames_boolean", "mask", shape=(2, 1, 3, 4)) > 0.0).to(torch.uint8)
@@ -297,3 +336,38 @@ def over_frames(family):
     bias = family.normal("frames_additive", "mask", shape=(2, 2, 3, 3))
     attention(family, "frames_additive", (6, 3), (6, 3), 2, 4, mask="additive", mask_tensor=bias, frames=3)
     attention(family, "frames_long", (70, 1), (70, 1), 1, 4, frames=70)
+
+
+def with_sums(family):
+    """The logarithms of the sums of exponentials as a second result."""
+    attention(family, "sums", (2, 6), (2, 9), 2, 8, log_sum_exp=True, storages=STORAGES)
+    attention(family, "sums_sharp", (1, 4), (1, 70), 1, 16, scale=4.0, log_sum_exp=True)
+    attention(family, "sums_causal", (2, 7), (2, 7), 2, 8, mask=causal(-1), log_sum_exp=True)
+    attention(family, "sums_window", (1, 9), (1, 9), 2, 8, mask=sliding_window(1, 3), log_sum_exp=True)
+    attention(family, "sums_key_lengths", (2, 3), (2, 5), 2, 4, key_lengths=[0, 4], log_sum_exp=True)
+    attention(family, "sums_shared_context", (4, 3), (2, 7), 1, 4, key_lengths=[2, 5], log_sum_exp=True)
+    mask = (family.normal("sums_boolean", "mask", shape=(2, 1, 4, 6)) > 0.0).to(torch.uint8)
+    mask[1, 0, 2] = 0
+    attention(family, "sums_boolean", (2, 4), (2, 6), 2, 8, mask="boolean", mask_tensor=mask, log_sum_exp=True)
+    bias = family.normal("sums_additive", "mask", shape=(1, 2, 4, 6)) * 2.0
+    bias[0, 0, 3] = -torch.inf
+    attention(family, "sums_additive", (2, 4), (2, 6), 2, 8, mask="additive", mask_tensor=bias, log_sum_exp=True)
+    attention(family, "sums_frames", (6, 4), (6, 4), 2, 8, frames=3, log_sum_exp=True)
+    attention(family, "sums_frames_causal", (8, 3), (8, 3), 2, 4, mask=causal(-1), frames=4, log_sum_exp=True)
+
+
+def between_boundaries(family):
+    """Several sequences in a batch element, one after the other."""
+    even = ((0, 3, 4, 9), (0, 3, 4, 9))
+    # A sequence without keys, one without queries, and queries and keys that belong to none.
+    uneven = ((1, 4, 5, 5, 8), (0, 2, 2, 6, 9))
+    attention(family, "sequences", (1, 9), (1, 9), 2, 8, boundaries=even, log_sum_exp=True, storages=STORAGES)
+    attention(family, "sequences_uneven", (2, 9), (2, 11), 2, 4, boundaries=uneven, log_sum_exp=True)
+    attention(family, "sequences_causal", (1, 9), (1, 9), 1, 8, mask=causal(0), boundaries=even)
+    attention(family, "sequences_window", (1, 9), (1, 11), 2, 4, mask=sliding_window(1, 2), boundaries=uneven)
+    attention(
+        family, "sequences_long", (1, 130), (1, 140), 1, 8, mask=causal(5), boundaries=((0, 60, 130), (3, 70, 140))
+    )
+    attention(family, "sequences_key_lengths", (2, 9), (2, 9), 1, 4, key_lengths=[6, 2], boundaries=even)
+    bias = family.normal("sequences_additive", "mask", shape=(1, 2, 9, 9))
+    attention(family, "sequences_additive", (1, 9), (1, 9), 2, 4, mask="additive", mask_tensor=bias, boundaries=even)

@@ -34,7 +34,7 @@ variants!(
     activation_name, ACTIVATIONS, Activation: Relu, Silu, Gelu, GeluTanh, QuickGelu, Sigmoid, Tanh,
 );
 variants!(stage_name, STAGES, Stage: Activate, Scale, AddChannels, Add, Mul, Blend);
-variants!(mask_name, MASKS, Mask: None, Causal, Boolean, Additive);
+variants!(mask_name, MASKS, Mask: None, Causal, SlidingWindow, Boolean, Additive);
 variants!(axis_name, AXES, SequenceAxis: Positions, Frames);
 variants!(norm_name, NORMS, NormKind: Group, Layer, Rms);
 variants!(affine_name, AFFINES, Affine: None, Scale, ScaleShift);
@@ -88,7 +88,7 @@ pub fn required() -> BTreeSet<String> {
 }
 
 /// Forms of ops that no enum variant represents.
-const FORMS: [&str; 36] = [
+const FORMS: [&str; 38] = [
     "Op::Conv groups",
     "Op::Conv depthwise",
     "Op::Conv dilation",
@@ -97,6 +97,8 @@ const FORMS: [&str; 36] = [
     "Op::Conv asymmetric padding",
     "Op::Conv sub-pixel",
     "Op::Attention key lengths",
+    "Op::Attention boundaries",
+    "Op::Attention log-sum-exp",
     "Op::Attention packed operands",
     "Op::Attention keys of fewer batch elements",
     "Op::MatMul plain",
@@ -149,6 +151,8 @@ fn forms(op: &Op, inputs: &[Tensor], mut form: impl FnMut(&str)) {
         }
         Op::Attention(attention) => {
             given(attention.key_lengths, "key lengths");
+            given(attention.boundaries, "boundaries");
+            given(attention.log_sum_exp, "log-sum-exp");
             given(attention.offsets != [0; 3], "packed operands");
             let extents = attention.extents(inputs[0].ty(), inputs[1].ty());
             given(extents.key_batch < extents.batch, "keys of fewer batch elements");

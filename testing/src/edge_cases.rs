@@ -1,12 +1,14 @@
 //! Every op at its edges: extents of one, odd extents and zero, channels close to a vector's width, masks that hide
 //! everything, and magnitudes that overflow. Each executor is compared with the reference.
 
+mod attention;
+
 use kinora_graph::{
     DType, Op, Tensor,
     op::{
-        Activation, Affine, Attention, BatchNorm, Concat, Conv, Gate, Interpolation, Linear, Mask, MatMul,
-        Mean, Norm, NormKind, Pool, PoolKind, Quantise, Resample, Reshape, STEP_COLUMNS, SamplerStep, Scale,
-        Slice, Stage, TemporalBlend, TimestepEmbedding, Upsample,
+        Activation, Affine, Attention, BatchNorm, Concat, Conv, Gate, Interpolation, Linear, MatMul, Mean,
+        Norm, NormKind, Pool, PoolKind, Quantise, Resample, Reshape, STEP_COLUMNS, SamplerStep, Scale, Slice,
+        Stage, TemporalBlend, TimestepEmbedding, Upsample,
     },
 };
 
@@ -402,44 +404,6 @@ fn moves(o: &mut Operands, [images, height, width]: [usize; 3], channels: usize,
     cases.push((Op::Embedding, vec![o.x(&[5, channels]), ids]));
 }
 
-fn attention(o: &mut Operands, [images, height, width]: [usize; 3], head_dim: usize, cases: &mut Vec<Case>) {
-    let length = height * width;
-    let (heads, frames) = (2, images.max(1));
-    for axis in 0..2 {
-        let op = if axis == 0 {
-            Attention::over_positions(heads, head_dim)
-        } else {
-            Attention::over_frames(heads, head_dim, frames)
-        };
-        let masks = [Mask::None, Mask::Causal { diagonal: -1 }, Mask::Boolean, Mask::Additive];
-        for (mask, key_lengths) in masks.into_iter().flat_map(|mask| [(mask, false), (mask, true)]) {
-            // A power of two keeps the scores exact.
-            let op = Attention { mask, key_lengths, scale: 0.25, ..op.clone() };
-            let shape = [images, length, heads * head_dim];
-            let mut inputs = vec![o.signs(&shape), o.signs(&shape), o.x(&shape)];
-            let extents = op.extents(inputs[0].ty(), inputs[1].ty());
-            if op.mask_operand().is_some() {
-                let shape = [extents.batch, 1, extents.queries, extents.keys];
-                // Every second query sees nothing at all, the others every second key.
-                let seen = |i: usize| (i / extents.keys.max(1)).is_multiple_of(2) && i.is_multiple_of(2);
-                let (hidden, dtype) = match mask {
-                    Mask::Boolean => (0.0, DType::U8),
-                    _ => (f32::NEG_INFINITY, o.dtype),
-                };
-                let shown = if mask == Mask::Boolean { 1.0 } else { 0.0 };
-                let mask: Vec<f32> =
-                    (0..shape.iter().product()).map(|i| if seen(i) { shown } else { hidden }).collect();
-                inputs.push(Tensor::from_f32(dtype, shape, &mask).unwrap());
-            }
-            if key_lengths {
-                let lengths: Vec<i32> = (0..extents.key_batch).map(|i| i as i32 - 1).collect();
-                inputs.push(Tensor::from_slice([extents.key_batch], &lengths).unwrap());
-            }
-            cases.push((Op::Attention(op), inputs));
-        }
-    }
-}
-
 /// Compares every executor with the reference.
 fn check(cases: &[Case], executors: &[&dyn Executor]) {
     let check = |(op, inputs): &Case| {
@@ -510,7 +474,8 @@ impl Family {
         match self {
             Family::Convolutions => deep_convolutions(&mut operands, &mut cases),
             Family::Products => deep_products(&mut operands, &mut cases),
-            Family::Norms | Family::Elements | Family::Moves | Family::Attention => {}
+            Family::Attention => attention::long(&mut operands, &mut cases),
+            Family::Norms | Family::Elements | Family::Moves => {}
         }
         // Some combinations are not valid, such as a window larger than its image.
         cases.retain(|(op, inputs)| op.infer(&inputs.iter().map(Tensor::ty).collect::<Vec<_>>()).is_ok());
@@ -526,7 +491,7 @@ impl Family {
             Family::Moves => moves(operands, extents, channels, cases),
             // A head has at least one channel.
             Family::Attention if channels == 0 => {}
-            Family::Attention => attention(operands, extents, channels, cases),
+            Family::Attention => attention::short(operands, extents, channels, cases),
         }
     }
 }

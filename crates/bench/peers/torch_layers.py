@@ -35,11 +35,16 @@ def load(entry, device, dtype):
     return pattern.repeat(-(-count // len(pattern)))[:count].clone().reshape(entry["shape"])
 
 
-def attention_ways(q, k, v, device):
+def attention_ways(q, k, v, device, causal, window):
     """SDPA by PyTorch's own choice, the plain formula as one op after the other, and on a GPU SDPA by each backend.
-    Operands are [batch, heads, tokens, channels]."""
-    yield "eager", lambda: F.scaled_dot_product_attention(q, k, v)
-    if q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] <= MOST_SCORES:
+    Operands are [batch, heads, tokens, channels]. A window is a boolean mask, which flash attention does not take."""
+    visible = {"is_causal": causal}
+    if window:
+        seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=device)
+        visible = {"attn_mask": seen.tril() & ~seen.tril(-window)}
+    yield "eager", lambda: F.scaled_dot_product_attention(q, k, v, **visible)
+    hidden = causal or window
+    if not hidden and q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] <= MOST_SCORES:
         scale = q.shape[-1] ** -0.5
         yield "unfused", lambda: torch.softmax(torch.matmul(q, k.transpose(-2, -1)) * scale, dim=-1) @ v
     if device.type != "cuda":
@@ -47,10 +52,12 @@ def attention_ways(q, k, v, device):
     for name, backend in BACKENDS.items():
         if backend == SDPBackend.MATH and q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] > MOST_SCORES:
             continue
+        if backend == SDPBackend.FLASH_ATTENTION and window:
+            continue
 
         def run(backend=backend):
             with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q, k, v)
+                return F.scaled_dot_product_attention(q, k, v, **visible)
 
         yield name, run
 
@@ -145,7 +152,7 @@ def attention(request, tensors, device):
         yield "eager, permuted", as_in_diffusers, lambda y: y
     # A projection leaves the heads of a token side by side; the copy is for the permuted frames.
     q, k, v = (to_sequences(x).transpose(1, 2).contiguous().transpose(1, 2) for x in operands)
-    for name, run in attention_ways(q, k, v, device):
+    for name, run in attention_ways(q, k, v, device, request["causal"], request["window"]):
         yield name, run, to_ours
 
 

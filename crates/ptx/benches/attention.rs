@@ -18,7 +18,7 @@ const LENGTH: usize = 512;
 fn problem() -> Vec<u8> {
     let strides = [64, 64, 64 * LENGTH as i64];
     let mut bytes = integers(&[strides, strides, strides, strides].concat(), &[]);
-    bytes.extend(integers(&[0, 0], &[1, LENGTH as i32, LENGTH as i32, 1, 1, 1, 0]));
+    bytes.extend(integers(&[0, 0, 0, 1], &[1, LENGTH as i32, LENGTH as i32, 1, 1, 1, 0]));
     bytes.extend(0.125f32.to_le_bytes());
     bytes
 }
@@ -32,9 +32,9 @@ fn halves(simulator: &mut Simulator, seed: u64) -> u64 {
 }
 
 fn main() {
-    let shared = "#define HEAD_DIM 64\n#define MASK 0\n#define MASK_TYPE u8\n#define KEY_LENGTHS 0\n#define ELEMENT f16\n";
+    let shared = "#define HEAD_DIM 64\n#define MASK 0\n#define MASK_TYPE u8\n#define KEY_LENGTHS 0\n#define BOUNDARIES 0\n#define LOG_SUM_EXP 0\n#define ELEMENT f16\n";
     let flash = "#define QUERY_TILE 64\n#define WARP_ROWS 16\n#define KEY_TILE 64\n#define STAGES 2\n#define VALUE_SLICE 64\n";
-    let hopper = "#define WARPGROUPS 2\n#define KEY_TILE 128\n#define STAGES 2\n#define TURNS 1\n";
+    let hopper = "#define WARPGROUPS 2\n#define KEY_TILE 128\n#define STAGES 2\n#define TURNS 1\n#define MASK_PAIRS 1\n";
     for (path, rest, architecture) in
         [("attention/flash.cu", flash, "80"), ("attention/hopper.cu", hopper, "90a")]
     {
@@ -60,15 +60,17 @@ fn main() {
                     nan_outside: false,
                 })
             };
+            // No mask, lengths or boundaries, and no logarithms.
+            let pointers = [q, k, v, 0, 0, 0, 0, y, 0].map(Argument::U64);
+            let arguments = pointers.into_iter().chain([Argument::Bytes(problem())]);
             let config = if architecture == "80" {
-                let pointers = [q, k, v, 0, 0, y].map(Argument::U64);
-                let arguments = pointers.into_iter().chain([Argument::Bytes(problem())]).collect();
+                let arguments = arguments.collect();
                 let mut config = LaunchConfig::new(LENGTH as u32 / 64, 128, arguments);
                 config.shared_bytes = 2 * (64 * 72 + 2 * 64 * 144);
                 config
             } else {
                 let arguments =
-                    vec![map(q, 128), map(k, 128), map(v, 128), Argument::U64(y), Argument::Bytes(problem())];
+                    [map(q, 128), map(k, 128), map(v, 128)].into_iter().chain(arguments).collect();
                 let mut config = LaunchConfig::new(LENGTH as u32 / 128, 384, arguments);
                 config.shared_bytes = 128 * (128 + 4 * 128) + 8 * 9;
                 config

@@ -298,10 +298,17 @@ impl Attention {
         let longs =
             [strides(self.queries), strides(self.keys), strides(self.keys), strides(self.queries)].concat();
         let mut bytes = integers(&longs, &[]);
-        bytes.extend(integers(&[0, 0], &[self.batch as i32, self.queries as i32, self.keys as i32]));
+        // No mask, no window, one sequence.
+        bytes.extend(integers(&[0, 0, 0, 1], &[self.batch as i32, self.queries as i32, self.keys as i32]));
         bytes.extend(integers(&[], &[self.heads as i32, 1, 1, 0]));
         bytes.extend((1.0 / (self.width as f32).sqrt()).to_le_bytes());
         bytes
+    }
+
+    /// What every kernel takes: no mask, lengths or boundaries, and no logarithms.
+    fn arguments(&self, operands: [u64; 3], y: u64) -> Vec<Argument> {
+        let pointers = operands.into_iter().chain([0, 0, 0, 0, y, 0]).map(pointer);
+        pointers.chain([Argument::Bytes(self.problem())]).collect()
     }
 
     fn expected(&self, q: &[f32], k: &[f32], v: &[f32]) -> Vec<f64> {
@@ -344,6 +351,8 @@ fn attention_by_blocks_of_keys() {
             ("MASK", "0"),
             ("MASK_TYPE", "u8"),
             ("KEY_LENGTHS", "0"),
+            ("BOUNDARIES", "0"),
+            ("LOG_SUM_EXP", "0"),
             ("ELEMENT", "f16"),
             ("QUERY_TILE", "64"),
             ("WARP_ROWS", "16"),
@@ -358,9 +367,7 @@ fn attention_by_blocks_of_keys() {
         let (q, k, v) = (random(100 * channels, 9), random(150 * channels, 10), random(150 * channels, 11));
         let (q_at, k_at, v_at) = (bench.halves(&q), bench.halves(&k), bench.halves(&v));
         let y_at = bench.simulator.allocate(2 * 100 * channels).unwrap();
-        let problem = Argument::Bytes(attention.problem());
-        let arguments =
-            vec![pointer(q_at), pointer(k_at), pointer(v_at), pointer(0), pointer(0), pointer(y_at), problem];
+        let arguments = attention.arguments([q_at, k_at, v_at], y_at);
         let mut config = LaunchConfig::new(4, 128, arguments);
         config.shared_bytes = 2 * (64 * 72 + stages.parse::<usize>().unwrap() * 64 * (72 + 72));
         bench.clean_launch(&config);
@@ -378,11 +385,14 @@ fn attention_with_the_copy_engine() {
             ("MASK", "0"),
             ("MASK_TYPE", "u8"),
             ("KEY_LENGTHS", "0"),
+            ("BOUNDARIES", "0"),
+            ("LOG_SUM_EXP", "0"),
             ("ELEMENT", "f16"),
             ("WARPGROUPS", &warpgroups.to_string()),
             ("KEY_TILE", &key_tile.to_string()),
             ("STAGES", "2"),
             ("TURNS", turns),
+            ("MASK_PAIRS", "1"),
         ]);
         let Some(ptx) = compile_kernel("attention/hopper.cu", &specialisation, "90a") else { return };
         let mut bench = Bench::new(&ptx, "90a");
@@ -401,13 +411,9 @@ fn attention_with_the_copy_engine() {
             )
         };
         let query_tile = 64 * warpgroups;
-        let arguments = vec![
-            map(q_at, 200, query_tile),
-            map(k_at, keys, key_tile),
-            map(v_at, keys, key_tile),
-            pointer(y_at),
-            Argument::Bytes(attention.problem()),
-        ];
+        let mut arguments =
+            vec![map(q_at, 200, query_tile), map(k_at, keys, key_tile), map(v_at, keys, key_tile)];
+        arguments.extend(attention.arguments([q_at, k_at, v_at], y_at));
         let blocks = 2 * 200usize.div_ceil(query_tile);
         let mut config = LaunchConfig::new(blocks as u32, 128 * (warpgroups as u32 + 1), arguments);
         config.shared_bytes = 128 * (query_tile + 4 * key_tile) + 8 * 9;
@@ -595,6 +601,8 @@ fn attention_over_frames() {
         ("MASK", "0"),
         ("MASK_TYPE", "u8"),
         ("KEY_LENGTHS", "0"),
+        ("BOUNDARIES", "0"),
+        ("LOG_SUM_EXP", "0"),
         ("ELEMENT", "f16"),
         ("QUERY_TILES", "1"),
         ("KEY_TILES", "1"),
@@ -610,9 +618,7 @@ fn attention_over_frames() {
         let (q, k, v) = (random(count, 26), random(count, 27), random(count, 28));
         let (q_at, k_at, v_at) = (bench.halves(&q), bench.halves(&k), bench.halves(&v));
         let y_at = bench.simulator.allocate(2 * count).unwrap();
-        let problem = Argument::Bytes(attention.problem());
-        let arguments =
-            vec![pointer(q_at), pointer(k_at), pointer(v_at), pointer(0), pointer(0), pointer(y_at), problem];
+        let arguments = attention.arguments([q_at, k_at, v_at], y_at);
         // Six sequences, four a block: two warps of the second block have none.
         bench.clean_launch(&LaunchConfig::new(2, 128, arguments));
         assert_close(&bench.read_halves(y_at, count), &attention.expected(&q, &k, &v), 2e-3);

@@ -432,6 +432,8 @@ pub fn random_tensors(graph: &Graph, seed: u64) -> (Tensors, Tensors) {
                     (Some("step"), DType::I32) => below(SAMPLER_STEPS),
                     // None, some, all, and more than there are.
                     (Some("lengths"), _) => below(8) - 1.0,
+                    // Short sequences, and what is outside them.
+                    (Some("query_boundaries" | "key_boundaries"), _) => 2.0 * index as f32,
                     // One key in four is hidden, and now and then all of them.
                     (Some("mask"), DType::U8) => f32::from(uniform > -0.5 && index / keys.max(1) % 5 != 4),
                     (Some("mask"), _) if uniform < -0.5 || index / keys.max(1) % 5 == 4 => f32::NEG_INFINITY,

@@ -3,7 +3,7 @@
 use kinora_graph::{
     DType, GraphError, Op, Phase, TensorType, ValueId,
     op::{
-        Activation, Attention, Conv, Gate, Mask, MatMul, NormKind, STEP_COLUMNS, SamplerStep,
+        Activation, Attention, Conv, Gate, Mask, MatMul, NormKind, STEP_COLUMNS, SamplerStep, SequenceAxis,
         TimestepEmbedding,
     },
 };
@@ -70,18 +70,26 @@ impl Generator<'_, '_> {
             Mask::None,
             Mask::Causal { diagonal: 0 },
             Mask::Causal { diagonal: -1 },
+            Mask::SlidingWindow { diagonal: 1, window: 2 },
             Mask::Boolean,
             Mask::Additive,
         ]);
         op.key_lengths = self.choices.below(4) == 3;
+        op.boundaries = op.axis == SequenceAxis::Positions && self.choices.below(4) == 3;
         let extra = self.visibility(&name, [q, k], &op)?;
-        let h = self.g.attention(&name, [q, k, v], &extra, op)?;
-        let h = self.linear_of(&format!("{name}.to_out"), h, width)?;
+        op.log_sum_exp = self.choices.below(4) == 3;
+        let inputs: Vec<ValueId> = [q, k, v].into_iter().chain(extra).collect();
+        let results = self.g.node(&name, Op::Attention(op), &inputs)?;
+        if let Some(&sums) = results.get(1) {
+            self.kinds.push("log-sum-exp");
+            self.g.output(&format!("{name}.sums"), sums)?;
+        }
+        let h = self.linear_of(&format!("{name}.to_out"), results[0], width)?;
         let y = self.g.add(&format!("{name}.residual"), h, tokens)?;
         self.g.reshape(&format!("{name}.image"), y, shape)
     }
 
-    /// The operands that say which keys are seen: a mask, lengths, both or neither.
+    /// The operands that say which keys are seen: a mask, lengths, boundaries, all or none.
     fn visibility(
         &mut self,
         name: &str,
@@ -104,6 +112,13 @@ impl Generator<'_, '_> {
             self.kinds.push("key lengths");
             let ty = TensorType::new(DType::I32, [extents.key_batch]);
             extra.push(self.g.input(&format!("{name}.lengths"), ty, Phase::Step)?);
+        }
+        if op.boundaries {
+            self.kinds.push("boundaries");
+            for operand in ["query_boundaries", "key_boundaries"] {
+                let ty = TensorType::new(DType::I32, [3]);
+                extra.push(self.g.input(&format!("{name}.{operand}"), ty, Phase::Clip)?);
+            }
         }
         Ok(extra)
     }

@@ -46,9 +46,9 @@ impl Class {
             // A rounding that goes the other way, whatever the reason.
             (_, DType::F8E4M3) => 1.0,
             (Class::Fused, DType::F32) => 4.0,
-            (Class::Fused | Class::Approximate, DType::F16 | DType::BF16 | DType::F8E4M3) => 1.0,
+            (Class::Fused | Class::Approximate, DType::F16 | DType::BF16) => 1.0,
             (Class::Approximate, DType::F32) => 16.0,
-            (Class::Matrix | Class::Unordered, DType::F16 | DType::BF16 | DType::F8E4M3) => 2.0,
+            (Class::Matrix | Class::Unordered, DType::F16 | DType::BF16) => 2.0,
             (Class::Matrix | Class::Unordered, DType::F32) => 64.0,
         }
     }

@@ -2,7 +2,7 @@
 
 use kinora_graph::{
     DType, Graph, GraphBuilder, GraphError, Phase, Tensor, TensorType, ValueId,
-    op::{Activation, Attention, Conv, NormKind, STEP_COLUMNS, SamplerStep},
+    op::{Activation, Attention, Conv, Mask, NormKind, STEP_COLUMNS, SamplerStep},
 };
 
 use super::shape::{ConvShape, EPSILON, GROUPS, Latents, Work};
@@ -126,10 +126,16 @@ impl Work {
                 let shape = [clips * queries, batch / clips.max(1), heads * head];
                 layer.attention([&shape, &shape], Attention::over_frames(heads, head, queries))?
             }
-            Work::Attention { batch, heads, queries, head, keys, clips: None } => {
+            Work::Attention { batch, heads, queries, head, keys, clips: None, causal, window } => {
                 let shape = |tokens| [batch, tokens, heads * head];
                 let (queries, keys) = (shape(queries), shape(keys.unwrap_or(queries)));
-                layer.attention([&queries, &keys], Attention::over_positions(heads, head))?
+                let mask = match window {
+                    Some(window) => Mask::SlidingWindow { diagonal: 0, window },
+                    None if causal => Mask::Causal { diagonal: 0 },
+                    None => Mask::None,
+                };
+                let attention = Attention { mask, ..Attention::over_positions(heads, head) };
+                layer.attention([&queries, &keys], attention)?
             }
             Work::GroupNorm { images, frames, height, width, channels, silu } => {
                 let kind = NormKind::Group { groups: GROUPS, frames };

@@ -53,6 +53,11 @@ pub enum Work {
         keys: Option<usize>,
         /// Clips, if the queries are their frames.
         clips: Option<usize>,
+        /// Whether a query sees only the keys up to its own, over positions. Operations are counted as if it saw them all.
+        #[serde(default)]
+        causal: bool,
+        /// The most keys that a query sees, the last ones up to its own, over positions.
+        window: Option<usize>,
     },
     /// Group norm, over the frames of a clip if there are several.
     GroupNorm {
@@ -187,7 +192,7 @@ impl Work {
                 geglu,
                 residual,
             },
-            Work::Attention { batch, heads, queries, head, keys, clips } => {
+            Work::Attention { batch, heads, queries, head, keys, clips, causal, window } => {
                 let batch = if clips.is_some() { less(batch, 128) } else { less(batch, 1) };
                 Work::Attention {
                     batch,
@@ -196,6 +201,8 @@ impl Work {
                     head,
                     keys,
                     clips: clips.map(|_| 1),
+                    causal,
+                    window: window.map(|window| less(window, 128)),
                 }
             }
             Work::GroupNorm { images, frames, height, width, channels, silu } => Work::GroupNorm {
@@ -225,9 +232,9 @@ impl Work {
             Work::Linear { norm, geglu, .. } => {
                 json!({"kind": "linear", "norm": norm, "geglu": geglu, "epsilon": EPSILON})
             }
-            Work::Attention { heads, queries, clips, .. } => {
-                json!({"kind": "attention", "heads": heads, "frames": clips.map_or(1, |_| queries)})
-            }
+            Work::Attention { heads, queries, clips, causal, window, .. } => json!({
+                "kind": "attention", "heads": heads, "frames": clips.map_or(1, |_| queries), "causal": causal, "window": window,
+            }),
             Work::GroupNorm { frames, silu, .. } => json!({
                 "kind": "group_norm", "frames": frames, "silu": silu, "groups": GROUPS, "epsilon": EPSILON,
             }),

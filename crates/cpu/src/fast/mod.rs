@@ -71,6 +71,10 @@ pub(crate) fn run(
     if let Op::Quantise(op) = op {
         return quantised::quantise(isa, *op, inputs[0], outputs);
     }
+    if let Op::Attention(op) = op {
+        attention::attention(isa, op, inputs, &outputs);
+        return Ok(());
+    }
     // Every other op has one result.
     let Some(output) = outputs.into_iter().next() else { return Ok(()) };
     match op {
@@ -102,7 +106,6 @@ pub(crate) fn run(
         Op::Activate(op) => activation::activate(isa, *op, inputs, output),
         Op::Softmax => softmax::softmax(isa, inputs, output),
         Op::Gate(op) => pointwise::gate(isa, op, inputs, output),
-        Op::Attention(op) => attention::attention(isa, op, inputs, output),
         Op::Add => pointwise::add(isa, inputs, output),
         Op::Mul => pointwise::mul(isa, inputs, output),
         Op::Scale(op) => pointwise::scale(isa, op, inputs, output),
@@ -118,7 +121,7 @@ pub(crate) fn run(
         Op::Cast(_) => cast::cast(isa, inputs, output),
         Op::Reshape(_) => arrange::copy(inputs, output),
         Op::TemporalBlend(op) => temporal::temporal_blend(isa, op, inputs, output),
-        Op::SamplerStep(_) | Op::Quantise(_) => {}
+        Op::Attention(_) | Op::SamplerStep(_) | Op::Quantise(_) => {}
     }
     Ok(())
 }

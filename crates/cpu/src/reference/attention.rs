@@ -8,7 +8,7 @@ use kinora_graph::{
 use super::{activation::softmax_row, elements, integers, rounded};
 
 /// Softmax attention, over positions or over frames.
-pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType) -> Tensor {
+pub(super) fn attention(op: &Attention, inputs: &[&Tensor], results: &[TensorType]) -> Vec<Tensor> {
     let [q, k, v] = [0, 1, 2].map(|i| elements(inputs[i]));
     let extents = op.extents(inputs[0].ty(), inputs[1].ty());
     let visibility = Visibility {
@@ -16,13 +16,15 @@ pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType)
         extents,
         mask: op.mask_operand().map(|i| (inputs[i].shape(), elements(inputs[i]))),
         key_lengths: op.key_lengths_operand().map(|i| integers(inputs[i])),
+        boundaries: op.boundary_operands().map(|operands| operands.map(|i| integers(inputs[i]))),
     };
     // The offset of a head's channels in an operand's row.
     let first = |operand: usize, row: usize, head: usize| {
         row * inputs[operand].shape()[2] + op.offsets[operand] + head * op.head_dim
     };
 
-    let mut y = vec![0.0; result.elements()];
+    let mut y = vec![0.0; results[0].elements()];
+    let mut sums = vec![0.0; results.get(1).map_or(0, TensorType::elements)];
     for batch in 0..extents.batch {
         let key_batch = batch / (extents.batch / extents.key_batch);
         for position in 0..extents.positions {
@@ -44,6 +46,9 @@ pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType)
                         seen.push(key);
                         weights.push(product * f64::from(op.scale) + added);
                     }
+                    if let Some(sum) = sums.get_mut(query_row * op.heads + head) {
+                        *sum = log_sum_exp(&weights);
+                    }
                     softmax_row(&mut weights);
                     for c in 0..op.head_dim {
                         // Stays zero for a query that sees no key.
@@ -57,7 +62,17 @@ pub(super) fn attention(op: &Attention, inputs: &[&Tensor], result: &TensorType)
             }
         }
     }
-    rounded(result, &y)
+    results.iter().zip([y, sums]).map(|(ty, values)| rounded(ty, &values)).collect()
+}
+
+/// The logarithm of the sum of exponentials, -∞ of none.
+fn log_sum_exp(scores: &[f64]) -> f64 {
+    // Less the largest, no exponential overflows. What the largest ignores, a NaN, the sum does not.
+    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if largest == f64::NEG_INFINITY && !scores.iter().any(|score| score.is_nan()) {
+        return largest;
+    }
+    largest + scores.iter().map(|score| (score - largest).exp()).sum::<f64>().ln()
 }
 
 /// Which keys a query sees.
@@ -66,6 +81,7 @@ struct Visibility<'a> {
     extents: AttentionExtents,
     mask: Option<(&'a Shape, Vec<f64>)>,
     key_lengths: Option<&'a [i32]>,
+    boundaries: Option<[&'a [i32]; 2]>,
 }
 
 impl Visibility<'_> {
@@ -74,6 +90,18 @@ impl Visibility<'_> {
         // A negative length hides all keys, one beyond the keys hides none.
         if self.key_lengths.is_some_and(|lengths| key as i64 >= i64::from(lengths[key_batch])) {
             return None;
+        }
+        // Causality counts from where a sequence begins.
+        let (mut query_number, mut key_number) = (query as i128, key as i128);
+        if let Some([queries, keys]) = self.boundaries {
+            let between =
+                |bounds: &[i32], s: usize, i: i128| (bounds[s].into()..bounds[s + 1].into()).contains(&i);
+            let sequence = (0..queries.len() - 1).find(|&s| between(queries, s, query_number))?;
+            if !between(keys, sequence, key_number) {
+                return None;
+            }
+            query_number -= i128::from(queries[sequence]);
+            key_number -= i128::from(keys[sequence]);
         }
         let mask_value = || {
             let (shape, values) = self.mask.as_ref()?;
@@ -84,8 +112,10 @@ impl Visibility<'_> {
         };
         match self.op.mask {
             Mask::None => Some(0.0),
-            Mask::Causal { diagonal } => {
-                (key as i64 <= (query as i64).saturating_add(diagonal)).then_some(0.0)
+            Mask::Causal { diagonal } => (key_number <= query_number + i128::from(diagonal)).then_some(0.0),
+            Mask::SlidingWindow { diagonal, window } => {
+                let last = query_number + i128::from(diagonal);
+                (last - (window as i128) < key_number && key_number <= last).then_some(0.0)
             }
             Mask::Boolean => (mask_value()? != 0.0).then_some(0.0),
             Mask::Additive => mask_value().filter(|&value| value != f64::NEG_INFINITY),
@@ -139,6 +169,39 @@ mod tests {
             })
             .collect();
         floats(&shape, &elements)
+    }
+
+    #[test]
+    fn sequences_between_boundaries_do_not_see_each_other() {
+        let (q, k) = (floats(&[1, 5, 1], &[0.0; 5]), floats(&[1, 6, 1], &[0.0; 6]));
+        let v = floats(&[1, 6, 1], &[1.0, 3.0, 10.0, 30.0, 50.0, 7000.0]);
+        let boundaries = |values: &[i32]| Tensor::from_slice([values.len()], values).unwrap();
+        // Two queries of two keys, a query of none, a query of three keys; a query and a key are outside.
+        let [queries, keys] = [&[0, 2, 3, 4], &[0, 2, 2, 5]].map(|values| boundaries(values));
+        let run = |mask| {
+            let op = Attention { boundaries: true, mask, ..single() };
+            attend(op, &[&q, &k, &v, &queries, &keys])
+        };
+        assert_close(&run(Mask::None), &[2.0, 2.0, 0.0, 30.0, 0.0]);
+        assert_close(&run(Mask::Causal { diagonal: 0 }), &[1.0, 2.0, 0.0, 10.0, 0.0]);
+        assert_close(&run(Mask::SlidingWindow { diagonal: 1, window: 1 }), &[3.0, 0.0, 0.0, 30.0, 0.0]);
+    }
+
+    #[test]
+    fn the_second_result_is_the_logarithm_of_the_sum() {
+        let [q, k, v] = one_query();
+        let op = Attention { log_sum_exp: true, ..single() };
+        // 1 + 2 + 5, and without the last key 1 + 2.
+        let results = super::super::run("", &Op::Attention(op.clone()), &[&q, &k, &v]).unwrap();
+        assert_eq!(results[0].to_f32(), attend(single(), &[&q, &k, &v]));
+        assert_close(&results[1].to_f32(), &[8f64.ln()]);
+        let sum_of = |length: i32| {
+            let lengths = Tensor::from_slice([1], &[length]).unwrap();
+            let op = Op::Attention(Attention { key_lengths: true, ..op.clone() });
+            super::super::run("", &op, &[&q, &k, &v, &lengths]).unwrap()[1].to_f32()
+        };
+        assert_close(&sum_of(2), &[3f64.ln()]);
+        assert_eq!(sum_of(0), [f32::NEG_INFINITY]);
     }
 
     #[test]
@@ -205,6 +268,21 @@ mod tests {
         assert_eq!(run([2, 1, 1, 2], &[0, 1, 1, 0]), [2.0, 2.0, 1.0, 1.0]);
         assert_eq!(run([1, 2, 1, 2], &[0, 1, 1, 0]), [2.0, 1.0, 2.0, 1.0]);
         assert_eq!(run([2, 2, 1, 2], &[0, 1, 1, 0, 0, 0, 1, 1]), [2.0, 1.0, 0.0, 1.5]);
+    }
+
+    #[test]
+    fn a_window_hides_what_is_far_behind() {
+        let (q, k) = (floats(&[1, 4, 1], &[0.0; 4]), floats(&[1, 4, 1], &[0.0; 4]));
+        let v = floats(&[1, 4, 1], &[1.0, 10.0, 100.0, 1000.0]);
+        let run = |diagonal, window| {
+            attend(Attention { mask: Mask::SlidingWindow { diagonal, window }, ..single() }, &[&q, &k, &v])
+        };
+        assert_close(&run(0, 2), &[1.0, 5.5, 55.0, 550.0]);
+        assert_close(&run(1, 1), &[10.0, 100.0, 1000.0, 0.0]);
+        assert_close(&run(-2, 1), &[0.0, 0.0, 1.0, 10.0]);
+        assert_close(&run(3, usize::MAX), &[277.75; 4]);
+        assert_close(&run(i64::MIN, usize::MAX), &[0.0; 4]);
+        assert_close(&run(i64::MAX, i64::MAX as usize), &[370.0, 550.0, 1000.0, 0.0]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Attention.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::{OpError, TensorType, check};
@@ -30,6 +32,14 @@ pub enum Mask {
         /// 0 aligns the two sequences' starts; `keys - queries` aligns their ends.
         diagonal: i64,
     },
+    /// A causal mask that also hides what is far behind: query `i` sees key `j` if `i + diagonal - window < j <= i +
+    /// diagonal`.
+    SlidingWindow {
+        /// As for [`Mask::Causal`].
+        diagonal: i64,
+        /// The most keys that a query sees, at least 1.
+        window: usize,
+    },
     /// A u8 operand `[batch or 1, heads or 1, queries, keys]`; zero hides the key.
     Boolean,
     /// A float operand of that shape, added to the scaled scores.
@@ -39,12 +49,14 @@ pub enum Mask {
 /// Softmax attention. The result for a query that sees no key is zeros.
 ///
 /// Operands: `q [N, S, ..]`, `k [Nk, T, ..]`, `v [Nk, T, ..]`, the mask if there is one, and `key_lengths i32 [Nk]`
-/// (over frames: `[batch]`) if set: only that many leading keys exist. Over positions each key/value element serves `N
+/// (over frames: `[batch]`) if set: only that many leading keys exist; then, if `boundaries` is set, those of the queries and those
+/// of the keys, each `i32 [sequences + 1]`. Over positions each key/value element serves `N
 /// / Nk` consecutive query elements, so that one context serves all frames of its clip. Over frames, `q [batch·frames,
 /// P, ..]` and `k, v [batch·key frames, P, ..]`.
 ///
 /// A head's query is `head_dim` channels from `offsets[0] + head · head_dim` of the operand's row, and so for keys
-/// and values: the three may be one packed tensor. Result: `[N, S, heads · head_dim]`.
+/// and values: the three may be one packed tensor. Result: `[N, S, heads · head_dim]`, and if `log_sum_exp` is set, `f32 [N, S,
+/// heads]`: the natural logarithm of the sum of the exponentials of a query's scores, -∞ if it sees no key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
@@ -61,6 +73,15 @@ pub struct Attention {
     /// Whether a key-length operand is given.
     #[serde(default)]
     pub key_lengths: bool,
+    /// Whether a batch element holds several sequences, one after the other (over positions alone). Sequence `s` has the queries
+    /// from boundary `s` to before boundary `s + 1`, and sees the keys between the same boundaries of the keys; masks count from
+    /// where a sequence begins. Boundaries must be within the operands and must not fall;
+    /// queries outside them see no key.
+    #[serde(default)]
+    pub boundaries: bool,
+    /// Whether the logarithms of the sums are a second result.
+    #[serde(default)]
+    pub log_sum_exp: bool,
     /// Channel offsets of the first head in `q`, `k` and `v`.
     #[serde(default)]
     pub offsets: [usize; 3],
@@ -81,6 +102,22 @@ pub struct AttentionExtents {
     pub positions: usize,
 }
 
+impl Mask {
+    /// The keys, of so many, that a causal mask or a sliding window lets a query see. Other masks let it see them all, as far as
+    /// its number goes.
+    pub fn range(self, query: usize, keys: usize) -> Range<usize> {
+        // The first key that is not seen after those of a diagonal. Three numbers of 64 bits do not overflow.
+        let after = |diagonal: i128| (query as i128 + diagonal + 1).clamp(0, keys as i128) as usize;
+        match self {
+            Mask::Causal { diagonal } => 0..after(diagonal.into()),
+            Mask::SlidingWindow { diagonal, window } => {
+                after(i128::from(diagonal) - window as i128)..after(diagonal.into())
+            }
+            Mask::None | Mask::Boolean | Mask::Additive => 0..keys,
+        }
+    }
+}
+
 impl Attention {
     /// Plain attention over positions with the usual `1/√head_dim`.
     pub fn over_positions(heads: usize, head_dim: usize) -> Self {
@@ -91,6 +128,8 @@ impl Attention {
             axis: SequenceAxis::Positions,
             mask: Mask::None,
             key_lengths: false,
+            boundaries: false,
+            log_sum_exp: false,
             offsets: [0; 3],
         }
     }
@@ -133,12 +172,22 @@ impl Attention {
         self.key_lengths.then(|| 3 + usize::from(self.mask_operand().is_some()))
     }
 
+    /// The indices of the boundaries of the queries and of the keys, if they are given.
+    pub fn boundary_operands(&self) -> Option<[usize; 2]> {
+        let first = 3 + usize::from(self.mask_operand().is_some()) + usize::from(self.key_lengths);
+        self.boundaries.then_some([first, first + 1])
+    }
+
     pub(crate) fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, OpError> {
-        check::count(inputs, 3 + usize::from(self.mask_operand().is_some()) + usize::from(self.key_lengths))?;
+        let masks = usize::from(self.mask_operand().is_some()) + usize::from(self.key_lengths);
+        check::count(inputs, 3 + masks + 2 * usize::from(self.boundaries))?;
         let (q, k, v) = (inputs[0], inputs[1], inputs[2]);
         check::at_least_one("heads", self.heads)?;
         check::at_least_one("head size", self.head_dim)?;
         check::finite("scale", self.scale)?;
+        if let Mask::SlidingWindow { window, .. } = self.mask {
+            check::at_least_one("window", window)?;
+        }
         let width = self
             .heads
             .checked_mul(self.head_dim)
@@ -204,7 +253,21 @@ impl Attention {
             check::dtype("key_lengths", inputs[i], DType::I32, "i32")?;
             check::shape("key_lengths", inputs[i], &[extents.key_batch])?;
         }
-        Ok(vec![TensorType::new(q.dtype, [q.shape[0], q.shape[1], width])])
+        if let Some([queries, keys]) = self.boundary_operands() {
+            if self.axis != SequenceAxis::Positions {
+                return Err(OpError::Attribute("boundaries are those of sequences over positions".into()));
+            }
+            check::dtype("query boundaries", inputs[queries], DType::I32, "i32")?;
+            check::rank("query boundaries", inputs[queries], 1, "1 (sequences + 1)")?;
+            check::at_least_one("number of query boundaries", inputs[queries].shape[0])?;
+            check::dtype("key boundaries", inputs[keys], DType::I32, "i32")?;
+            check::shape("key boundaries", inputs[keys], &inputs[queries].shape)?;
+        }
+        let result =
+            |dtype: DType, channels: usize| TensorType::new(dtype, [q.shape[0], q.shape[1], channels]);
+        let mut results = vec![result(q.dtype, width)];
+        results.extend(self.log_sum_exp.then(|| result(DType::F32, self.heads)));
+        Ok(results)
     }
 
     pub(crate) fn flops(&self, inputs: &[&TensorType]) -> u64 {

@@ -199,11 +199,18 @@ impl fmt::Display for Attention {
         match self.mask {
             Mask::None => {}
             Mask::Causal { diagonal } => write!(f, " causal {diagonal:+}")?,
+            Mask::SlidingWindow { diagonal, window } => write!(f, " causal {diagonal:+} window {window}")?,
             Mask::Boolean => write!(f, " masked")?,
             Mask::Additive => write!(f, " biased")?,
         }
         if self.key_lengths {
             write!(f, " key lengths")?;
+        }
+        if self.boundaries {
+            write!(f, " boundaries")?;
+        }
+        if self.log_sum_exp {
+            write!(f, " log-sum-exp")?;
         }
         if self.offsets != [0; 3] {
             write!(f, " packed at {:?}", self.offsets)?;

@@ -24,7 +24,7 @@ use crate::{
 /// This removes the attention, and with it the projections of queries and keys and the norm before them. What remains
 /// depends on the context alone; if that is known once per clip, so is the sum's operand.
 ///
-/// The attention stays if a mask or a length might hide the key, or if its result reaches something that does not
+/// The attention stays if a mask, a length or a boundary might hide the key, if its sums are a result, or if its result reaches something that does not
 /// broadcast, or leaves the graph.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SingleKeyAttention;
@@ -90,10 +90,12 @@ fn broadcast_shapes(attention: &Attention, q: &TensorType, k: &TensorType) -> Op
         Mask::None => true,
         // Query i sees key 0 if 0 <= i + diagonal; only the first query might not.
         Mask::Causal { diagonal } => diagonal >= 0,
-        Mask::Boolean | Mask::Additive => false,
+        // The last query might not, either.
+        Mask::SlidingWindow { .. } | Mask::Boolean | Mask::Additive => false,
     };
     let e = attention.extents(q, k);
-    if !sees_the_key || attention.key_lengths || e.keys != 1 || e.key_batch == 0 {
+    let may_be_hidden = attention.key_lengths || attention.boundaries;
+    if !sees_the_key || may_be_hidden || attention.log_sum_exp || e.keys != 1 || e.key_batch == 0 {
         return None;
     }
     let width = attention.heads * attention.head_dim;
@@ -367,7 +369,10 @@ mod tests {
         let causal =
             |diagonal| Attention { mask: Mask::Causal { diagonal }, ..Attention::over_positions(2, 4) };
         let setting = |keys, attention| Block { images: 2, clips: 2, keys, attention };
-        for stays in [setting(1, causal(-1)), setting(2, Attention::over_positions(2, 4))] {
+        let window = Mask::SlidingWindow { diagonal: 0, window: 1 };
+        let window = Attention { mask: window, ..Attention::over_positions(2, 4) };
+        for stays in [setting(1, causal(-1)), setting(1, window), setting(2, Attention::over_positions(2, 4))]
+        {
             let graph = block(&stays, false);
             assert_eq!(names(&run(&graph)), names(&graph));
         }

@@ -89,9 +89,11 @@ impl Kernel for Task<'_> {
 
         let (keys, values) = (problem.keys(sequence), problem.values(sequence));
         let output = problem.output(sequence);
+        // What no query of the task sees at the start is left out, by whole blocks.
+        let start = visibility.behind(queries.start) / KEY_BLOCK * KEY_BLOCK;
         // One iteration even without keys, to write the zeros.
-        for first_key in (0..leading.max(1)).step_by(KEY_BLOCK) {
-            let block_keys = (leading - first_key).min(KEY_BLOCK);
+        for first_key in (start..leading.max(start + 1)).step_by(KEY_BLOCK) {
+            let block_keys = leading.saturating_sub(first_key).min(KEY_BLOCK);
             keys.pack_transposed(simd, first_key, block_keys, packed_keys);
             values.pack(simd, first_key, block_keys, KEY_BLOCK, packed_values);
             let packed = PackedValues {
@@ -117,21 +119,25 @@ impl Kernel for Task<'_> {
                     maxima: &mut maxima[slot..][..rows],
                     totals: &mut totals[slot..][..rows],
                 };
-                if first_key == 0 {
+                if first_key == start {
                     problem.queries(sequence).copy(simd, first, rows, problem.op.scale, query_block.scaled);
                     query_block.sums.fill(0.0);
                     query_block.maxima.fill(f32::NEG_INFINITY);
                     query_block.totals.fill(0.0);
                 }
-                // Causality may hide the end of the block, or all of it, from every row.
+                // Causality may hide the end of the block, or all of it, from every row; so may a window.
                 let seen = visibility.leading(first + rows - 1).saturating_sub(first_key).min(block_keys);
-                if seen > 0 {
+                if seen > 0 && visibility.behind(first) < first_key + block_keys {
                     query_block.attend(simd, &key_block, seen, &visibility, scores);
                 }
                 if first_key + KEY_BLOCK >= leading {
                     for (row, sums) in query_block.sums.chunks_exact(sum_width).enumerate() {
+                        let (largest, total) = (query_block.maxima[row], query_block.totals[row]);
                         // SAFETY: each query is in one task alone.
-                        unsafe { output.write(simd, first + row, sums, query_block.totals[row]) };
+                        unsafe {
+                            output.write(simd, first + row, sums, total);
+                            problem.write_log_sum_exp(sequence, first + row, largest, total);
+                        }
                     }
                 }
             }

@@ -112,7 +112,10 @@ impl Kernel for Task<'_> {
                     // SAFETY: the row is one of the queries.
                     unsafe { visibility.apply(simd, row, 0, scores) };
                     let maximum = largest(simd, scores);
-                    totals[index * rows + row] = exponentiate(simd, scores, maximum);
+                    let total = exponentiate(simd, scores, maximum);
+                    totals[index * rows + row] = total;
+                    // SAFETY: each position is in one task alone.
+                    unsafe { problem.write_log_sum_exp(sequence(position, head), row, maximum, total) };
                 }
                 let packed = PackedValues { values, columns, capacity: seen, keys: seen, head_dim };
                 if visibility.differs() && packed.has_non_finite(simd) {

@@ -25,9 +25,9 @@ use crate::view::{View, ViewMut};
 
 /// Computes `op` on operands whose types it has checked. The result does not depend on the number of threads.
 ///
-/// The output overlaps no operand.
-pub(crate) fn attention(isa: Isa, op: &Attention, inputs: &[View<'_>], output: ViewMut<'_>) {
-    let problem = Problem::new(op, inputs, output);
+/// The outputs overlap no operand.
+pub(crate) fn attention(isa: Isa, op: &Attention, inputs: &[View<'_>], outputs: &[ViewMut<'_>]) {
+    let problem = Problem::new(op, inputs, outputs);
     let AttentionExtents { queries, keys, .. } = problem.extents;
     let short = queries.max(keys) <= frames::LONGEST;
     match op.axis {
@@ -41,13 +41,13 @@ struct Problem<'a> {
     op: &'a Attention,
     extents: AttentionExtents,
     inputs: &'a [View<'a>],
-    output: ViewMut<'a>,
+    outputs: &'a [ViewMut<'a>],
 }
 
 impl<'a> Problem<'a> {
-    fn new(op: &'a Attention, inputs: &'a [View<'a>], output: ViewMut<'a>) -> Self {
+    fn new(op: &'a Attention, inputs: &'a [View<'a>], outputs: &'a [ViewMut<'a>]) -> Self {
         let extents = op.extents(inputs[0].ty(), inputs[1].ty());
-        Problem { op, extents, inputs, output }
+        Problem { op, extents, inputs, outputs }
     }
 
     /// The layout of a tensor's rows, with `length` rows in a sequence.
@@ -76,20 +76,40 @@ impl<'a> Problem<'a> {
 
     fn output(&self, sequence: Sequence) -> RowsMut<'_> {
         let layout = self.layout(self.extents.queries, self.op.heads * self.op.head_dim, 0);
-        RowsMut::new(&self.output, layout, sequence)
+        RowsMut::new(&self.outputs[0], layout, sequence)
+    }
+
+    /// Writes the logarithm of a query's sum of exponentials, if it is a result: `total` is their sum less `largest`.
+    ///
+    /// # Safety
+    /// No other thread writes this query's meanwhile.
+    unsafe fn write_log_sum_exp(&self, sequence: Sequence, query: usize, largest: f32, total: f32) {
+        let Some(view) = self.outputs.get(1) else { return };
+        let AttentionExtents { queries, positions, .. } = self.extents;
+        let row = (sequence.batch * queries + query) * positions + sequence.position;
+        let at = row * self.op.heads + sequence.head;
+        assert!(at < view.ty().elements());
+        let sum = if total == 0.0 { f32::NEG_INFINITY } else { largest + total.ln() };
+        // SAFETY: the result is f32 and has the element, which is the caller's alone.
+        unsafe { *view.ptr::<f32>().add(at) = sum };
     }
 
     fn visibility(&self, sequence: Sequence) -> Visibility<'a> {
         let AttentionExtents { queries, keys, .. } = self.extents;
         let length = match self.op.key_lengths_operand() {
-            // SAFETY: the output overlaps no operand, so nothing writes it.
+            // SAFETY: the outputs overlap no operand, so nothing writes it.
             Some(index) => unsafe {
                 self.inputs[index].slice::<i32>()[self.of_keys(sequence).batch].clamp(0, keys as i32) as usize
             },
             None => keys,
         };
         let operand = self.op.mask_operand().map(|index| self.inputs[index]);
-        Visibility::new(self.op.mask, operand, sequence, (queries, keys), length)
+        // SAFETY: as for the lengths.
+        let boundaries = self
+            .op
+            .boundary_operands()
+            .map(|operands| unsafe { operands.map(|index| self.inputs[index].slice::<i32>()) });
+        Visibility::new(self.op.mask, operand, sequence, (queries, keys), length, boundaries)
     }
 
     /// The sequence of keys that serves a sequence of queries.

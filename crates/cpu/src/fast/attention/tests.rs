@@ -45,7 +45,7 @@ impl Case {
                     mask.iter().map(|&x| if x < -0.8 { f32::NEG_INFINITY } else { x }).collect();
                 inputs.push(Tensor::from_slice(mask_shape, &mask).unwrap());
             }
-            Mask::None | Mask::Causal { .. } => {}
+            Mask::None | Mask::Causal { .. } | Mask::SlidingWindow { .. } => {}
         }
         if op.key_lengths {
             let lengths: Vec<i32> = (0..key_batch).map(|i| (keys - keys.min(i * 3)) as i32).collect();
@@ -58,20 +58,30 @@ impl Case {
         Case::new(op, [batch, length], [batch, length], 1)
     }
 
-    fn run(&self, isa: Isa, dtype: DType) -> Tensor {
+    /// The result, and the logarithms of the sums.
+    fn run(&self, isa: Isa, dtype: DType) -> [Tensor; 2] {
         let q = self.inputs[0].shape();
         let ty = TensorType::new(dtype, [q[0], q[1], self.op.heads * self.op.head_dim]);
         let poison = vec![f32::NAN; ty.elements()];
         let mut output = Tensor::from_f32(dtype, ty.shape.clone(), &poison).unwrap();
+        let sums_ty = TensorType::new(DType::F32, [q[0], q[1], self.op.heads]);
+        let mut sums =
+            Tensor::from_f32(DType::F32, sums_ty.shape.clone(), &vec![f32::NAN; sums_ty.elements()]).unwrap();
         let views: Vec<View<'_>> = self.inputs.iter().map(View::of).collect();
-        // SAFETY: the output's memory is the test's own, and lives as long as the call.
-        let view = unsafe { ViewMut::new(&ty, output.bytes_mut().as_mut_ptr()) };
-        attention(isa, &self.op, &views, view);
-        output
+        // SAFETY: the outputs' memory is the test's own, and lives as long as the call.
+        let outputs = unsafe {
+            [
+                ViewMut::new(&ty, output.bytes_mut().as_mut_ptr()),
+                ViewMut::new(&sums_ty, sums.bytes_mut().as_mut_ptr()),
+            ]
+        };
+        attention(isa, &self.op, &views, &outputs);
+        [output, sums]
     }
 
-    /// The result by the definition, and beside each value the mean magnitude of what it is a mean of.
-    fn exact(&self) -> Vec<(f64, f64)> {
+    /// The result by the definition, and beside each value the mean magnitude of what it is a mean of; then the logarithms of the
+    /// sums.
+    fn exact(&self) -> (Vec<(f64, f64)>, Vec<f64>) {
         let op = &self.op;
         let e = op.extents(self.inputs[0].ty(), self.inputs[1].ty());
         let values: Vec<Vec<f32>> = self.inputs.iter().map(Tensor::to_f32).collect();
@@ -86,6 +96,7 @@ impl Case {
             };
         let width = op.heads * op.head_dim;
         let mut result = vec![(f64::NAN, f64::NAN); e.batch * e.queries * e.positions * width];
+        let mut sums = vec![f64::NAN; e.batch * e.queries * e.positions * op.heads];
         for batch in 0..e.batch {
             let key_batch = batch * e.key_batch / e.batch;
             let existing =
@@ -110,9 +121,15 @@ impl Case {
                     *score = match op.mask {
                         Mask::None => dot,
                         Mask::Causal { diagonal } if key as i128 <= query as i128 + diagonal as i128 => dot,
+                        Mask::SlidingWindow { diagonal, window }
+                            if (0..window as i128)
+                                .contains(&(query as i128 + diagonal as i128 - key as i128)) =>
+                        {
+                            dot
+                        }
                         Mask::Boolean if masked(3) != 0.0 => dot,
                         Mask::Additive if masked(3) != f64::NEG_INFINITY => dot + masked(3),
-                        Mask::Causal { .. } | Mask::Boolean | Mask::Additive => f64::NEG_INFINITY,
+                        _ => f64::NEG_INFINITY,
                     };
                 }
                 let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -121,6 +138,11 @@ impl Case {
                     .map(|s| if largest == f64::NEG_INFINITY { 0.0 } else { (s - largest).exp() })
                     .collect();
                 let total: f64 = weights.iter().sum();
+                let row = match op.axis {
+                    SequenceAxis::Positions => batch * e.queries + query,
+                    SequenceAxis::Frames { .. } => (batch * e.queries + query) * e.positions + position,
+                };
+                sums[row * op.heads + head] = largest + total.ln();
                 for channel in head * op.head_dim..(head + 1) * op.head_dim {
                     let (mut sum, mut magnitude) = (0.0, 0.0);
                     for (key, weight) in weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
@@ -128,20 +150,16 @@ impl Case {
                         sum += weight / total * value;
                         magnitude += weight / total * value.abs();
                     }
-                    let row = match op.axis {
-                        SequenceAxis::Positions => batch * e.queries + query,
-                        SequenceAxis::Frames { .. } => (batch * e.queries + query) * e.positions + position,
-                    };
                     result[row * width + channel] = (sum, magnitude);
                 }
             }
         }
-        result
+        (result, sums)
     }
 
     /// Compares with the definition, the result stored as `dtype`.
     fn check_as(&self, dtype: DType) {
-        let exact = self.exact();
+        let (exact, exact_sums) = self.exact();
         // Half a unit in the last place of the storage type, beside the error of the arithmetic.
         let rounding = match dtype {
             DType::F16 => 2f64.powi(-11),
@@ -149,8 +167,13 @@ impl Case {
             _ => 0.0,
         };
         for isa in Isa::available() {
-            let result = self.run(isa, dtype).to_f32();
-            assert_eq!(result.len(), exact.len());
+            let [result, sums] = self.run(isa, dtype).map(|tensor| tensor.to_f32());
+            assert_eq!((result.len(), sums.len()), (exact.len(), exact_sums.len()));
+            for (index, (&got, &exact)) in sums.iter().zip(&exact_sums).enumerate() {
+                let same = got as f64 == exact || got.is_nan() && exact.is_nan();
+                let close = (got as f64 - exact).abs() <= 1e-5 * (exact.abs() + 1.0);
+                assert!(same || close, "{isa:?} {:?}: sum {index} is {got}, not {exact}", self.op);
+            }
             for (index, (&got, &(exact, magnitude))) in result.iter().zip(&exact).enumerate() {
                 let allowed = 1e-5 * magnitude + rounding * (exact.abs() + 1e-4);
                 let same = got as f64 == exact || got.is_nan() && exact.is_nan();
@@ -168,11 +191,14 @@ impl Case {
     }
 }
 
-const MASKS: [Mask; 6] = [
+const MASKS: [Mask; 9] = [
     Mask::None,
     Mask::Causal { diagonal: 0 },
     Mask::Causal { diagonal: 127 },
     Mask::Causal { diagonal: -100 },
+    Mask::SlidingWindow { diagonal: 0, window: 1 },
+    Mask::SlidingWindow { diagonal: 5, window: 40 },
+    Mask::SlidingWindow { diagonal: -20, window: 300 },
     Mask::Boolean,
     Mask::Additive,
 ];
@@ -207,8 +233,19 @@ fn every_mask_with_and_without_key_lengths() {
 #[test]
 fn extreme_diagonals() {
     for diagonal in [i64::MIN, -1000, 1000, i64::MAX] {
-        let op = Attention { mask: Mask::Causal { diagonal }, ..Attention::over_positions(1, 8) };
-        Case::self_attention(op, 1, 150).check();
+        let windows = [1, 1050, i64::MAX as usize, usize::MAX];
+        let windows = windows.map(|window| Mask::SlidingWindow { diagonal, window });
+        for mask in [&[Mask::Causal { diagonal }], &windows[..]].concat() {
+            Case::self_attention(Attention { mask, ..Attention::over_positions(1, 8) }, 1, 150).check();
+        }
+    }
+}
+
+#[test]
+fn a_window_leaves_out_whole_blocks_of_keys() {
+    for (diagonal, window) in [(0, 70), (-300, 300), (400, 100), (0, 1), (-2000, 5)] {
+        let mask = Mask::SlidingWindow { diagonal, window };
+        Case::self_attention(Attention { mask, ..Attention::over_positions(1, 16) }, 1, 1100).check();
     }
 }
 
@@ -296,7 +333,7 @@ fn a_query_that_sees_no_key_gives_zeros() {
                 Tensor::from_f32(case.inputs[3].dtype(), case.inputs[3].shape().clone(), &values).unwrap();
             case.check();
             let width = case.op.heads * case.op.head_dim;
-            let first = case.run(Isa::detect(), DType::F32).to_f32()[..24].to_vec();
+            let first = case.run(Isa::detect(), DType::F32)[0].to_f32()[..24].to_vec();
             assert!(width == 48 && first.iter().all(|&x| x == 0.0));
         }
     }
@@ -324,7 +361,7 @@ fn hide(case: &mut Case, keys: usize, hidden: &[usize]) {
             case.inputs[3] = Tensor::from_f32(dtype, shape, &mask).unwrap();
         }
         // These hide the last keys by themselves.
-        Mask::None | Mask::Causal { .. } => {}
+        Mask::None | Mask::Causal { .. } | Mask::SlidingWindow { .. } => {}
     }
 }
 
@@ -336,7 +373,13 @@ fn hidden_keys_may_hold_anything() {
         (Attention::over_positions(2, 24), [2, 60], [2, 300], 1, [270, 299], 40),
         (Attention::over_frames(2, 24, 9), [2, 9], [2, 16], 3, [12, 15], 4),
     ];
-    let masks = [Mask::None, Mask::Causal { diagonal: 1 }, Mask::Boolean, Mask::Additive];
+    let masks = [
+        Mask::None,
+        Mask::Causal { diagonal: 1 },
+        Mask::SlidingWindow { diagonal: 1, window: 50 },
+        Mask::Boolean,
+        Mask::Additive,
+    ];
     for (op, queries, keys, positions, hidden, partly) in shapes {
         for mask in masks {
             let op = Attention { mask, key_lengths: mask == Mask::None, ..op.clone() };
@@ -359,7 +402,7 @@ fn hidden_keys_may_hold_anything() {
                     let shape = case.inputs[operand].shape().clone();
                     case.inputs[operand] = Tensor::from_slice(shape, &values).unwrap();
                     case.check();
-                    let finite = case.run(Isa::detect(), DType::F32).first_non_finite().is_none();
+                    let finite = case.run(Isa::detect(), DType::F32)[0].first_non_finite().is_none();
                     // A value that is not hidden does show.
                     assert_eq!(finite, bad_keys == hidden || op.key_lengths, "{op:?} {bad} {operand}");
                 }
@@ -401,6 +444,7 @@ fn over_frames_with_every_mask() {
         Mask::None,
         Mask::Causal { diagonal: 0 },
         Mask::Causal { diagonal: -3 },
+        Mask::SlidingWindow { diagonal: 1, window: 3 },
         Mask::Boolean,
         Mask::Additive,
     ] {
@@ -422,7 +466,7 @@ fn the_number_of_threads_changes_no_bit() {
     for case in cases {
         let run = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| case.run(Isa::detect(), DType::F32))
+            pool.install(|| case.run(Isa::detect(), DType::F32)[0].clone())
         };
         let alone = run(1);
         assert_eq!(alone.first_non_finite(), None);

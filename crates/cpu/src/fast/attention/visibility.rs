@@ -1,5 +1,7 @@
 //! Which keys a query sees, and what the mask adds to their scores.
 
+use std::ops::Range;
+
 use kinora_graph::op::Mask;
 
 use super::operand::Sequence;
@@ -17,6 +19,8 @@ pub(super) struct Visibility<'a> {
     keys: usize,
     /// Leading keys that exist.
     length: usize,
+    /// Where the sequences of queries and of keys begin, and where the last ends.
+    boundaries: Option<[&'a [i32]; 2]>,
 }
 
 impl<'a> Visibility<'a> {
@@ -27,6 +31,7 @@ impl<'a> Visibility<'a> {
         sequence: Sequence,
         (queries, keys): (usize, usize),
         length: usize,
+        boundaries: Option<[&'a [i32]; 2]>,
     ) -> Self {
         let start = operand.map_or(0, |view| {
             let shape = &view.ty().shape;
@@ -37,30 +42,53 @@ impl<'a> Visibility<'a> {
             assert!(start + queries * keys <= view.ty().elements());
             start
         });
-        Visibility { mask, operand, start, keys, length: length.min(keys) }
+        Visibility { mask, operand, start, keys, length: length.min(keys), boundaries }
     }
 
     /// How many leading keys `query` may see, by their number and by causality; it grows with the query.
     #[inline(always)]
     pub(super) fn leading(&self, query: usize) -> usize {
-        match self.mask {
-            Mask::Causal { diagonal } => {
-                (query as i64).saturating_add(diagonal).saturating_add(1).clamp(0, self.length as i64)
-                    as usize
-            }
-            _ => self.length,
+        self.range(query).end
+    }
+
+    /// How many of them are too far behind it; this grows with the query too.
+    #[inline(always)]
+    pub(super) fn behind(&self, query: usize) -> usize {
+        self.range(query).start
+    }
+
+    /// The keys that `query` may see by its number.
+    #[inline(always)]
+    fn range(&self, query: usize) -> Range<usize> {
+        match self.boundaries {
+            Some([queries, keys]) => self.range_within(query, queries, keys),
+            None => self.mask.range(query, self.length),
         }
+    }
+
+    /// As `range`, between boundaries. None that they hold leads beyond the keys.
+    fn range_within(&self, query: usize, queries: &[i32], keys: &[i32]) -> Range<usize> {
+        let boundary = |values: &[i32], index: usize| usize::try_from(values[index]).unwrap_or(0);
+        let begun = queries.partition_point(|&first| i64::from(first) <= query as i64);
+        let Some(sequence) = begun.checked_sub(1) else { return 0..0 };
+        let first = boundary(keys, sequence).min(self.length);
+        if begun == queries.len() {
+            return first..first;
+        }
+        let count = boundary(keys, begun).clamp(first, self.length) - first;
+        let range = self.mask.range(query.saturating_sub(boundary(queries, sequence)), count);
+        first + range.start..first + range.end
     }
 
     /// Whether some of these queries may see a key that others of them do not.
     #[inline(always)]
     pub(super) fn differs(&self) -> bool {
-        self.mask != Mask::None
+        self.mask != Mask::None || self.boundaries.is_some()
     }
 
     /// Whether `query` sees `key`.
     pub(super) fn sees(&self, query: usize, key: usize) -> bool {
-        let Some(view) = self.operand else { return key < self.leading(query) };
+        let Some(view) = self.operand else { return self.range(query).contains(&key) };
         let at = self.start + query * self.keys + key;
         assert!(at < view.ty().elements());
         // SAFETY: the element exists, and the output overlaps no operand, so nothing writes it.
@@ -72,7 +100,7 @@ impl<'a> Visibility<'a> {
                 }
             }
         };
-        masked && key < self.leading(query)
+        masked && self.range(query).contains(&key)
     }
 
     /// Applies the mask to the scores of `query` with the keys from `first` on; those of keys it does not see become
@@ -85,6 +113,8 @@ impl<'a> Visibility<'a> {
         let count = self.leading(query).saturating_sub(first).min(scores.len());
         let (seen, hidden) = scores.split_at_mut(count);
         hidden.fill(f32::NEG_INFINITY);
+        let behind = self.behind(query).saturating_sub(first).min(count);
+        seen[..behind].fill(f32::NEG_INFINITY);
         let Some(view) = self.operand else { return };
         let row = self.start + query * self.keys + first;
         // SAFETY: the row is within the mask, as `new` has checked for every query, and `first + count` within the row.

@@ -26,7 +26,7 @@ constexpr int STAGE_BYTES = KEY_BYTES + KEY_TILE * VALUE_ROW * BYTES;
 // Whether the queries stay in registers, or are read from shared memory for each tile of keys.
 constexpr bool HELD_QUERIES = !IN_PARTS && KEY_STEPS * ROW_TILES <= 8;
 // Whether rows that are not numbers are done again, by the plain routine.
-constexpr bool AGAIN = IN_PARTS || MASK != MASK_NONE;
+constexpr bool AGAIN = IN_PARTS || MASK != MASK_NONE || BOUNDARIES;
 
 // Copies rows `first` to `first + ROWS` of an operand, of WIDTH channels, and zeros for rows from `end` on and channels
 // from `channels` on.
@@ -55,7 +55,8 @@ constexpr int BLOCKS = MASK != MASK_NONE || HEAD_DIM > 64 || IN_PARTS && HEAD_DI
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     flash(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths,
-          ELEMENT *y, const Problem problem) {
+          const i32 *query_boundaries, const i32 *key_boundaries, ELEMENT *y, float *log_sum_exp,
+          const Problem problem) {
     wait_for_launch_before();
     extern __shared__ __align__(128) u8 shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -78,12 +79,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     y = first_row(y, problem.y, batch, sequence) + first_channel;
 
     const i32 length = key_count(problem, key_lengths, batch);
-    i32 end = length;
-#if MASK == MASK_CAUSAL
-    // No query of the tile sees further than its last one.
-    end = max(0, min(end, first_query + QUERY_TILE + problem.diagonal));
-#endif
-    const i32 key_tiles = (end + KEY_TILE - 1) / KEY_TILE;
+    const Boundaries boundaries = {query_boundaries, key_boundaries};
+    const i32 last_query = min(first_query + QUERY_TILE, problem.queries) - 1;
+    const KeyRange of_first = key_range(problem, boundaries, first_query, length);
+    const KeyRange of_last = key_range(problem, boundaries, last_query, length);
+    const i32 end = of_last.end, first_tile = of_first.first / KEY_TILE, key_tiles = (end + KEY_TILE - 1) / KEY_TILE;
 
     const u32 queries_at = shared_address(shared), stages_at = queries_at + QUERY_BYTES;
     auto copy_tile = [&](i32 tile) {
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                                                     HEAD_DIM - first_channel);
     };
     copy_rows<QUERY_TILE, DEPTH, ROW>(queries_at, q, problem.q.step, first_query, problem.queries, HEAD_DIM);
-    if (key_tiles > 0) copy_tile(0);
+    if (first_tile < key_tiles) copy_tile(first_tile);
     cp_async_commit_group();
     cp_async_wait_group<0>();
     __syncthreads();
@@ -124,16 +124,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             for (int i = 0; i < 4; i++) sums[m][n][i] = 0.0f;
     }
 
-    for (i32 tile = 0; tile < key_tiles; tile++) {
+    for (i32 tile = first_tile; tile < key_tiles; tile++) {
         if constexpr (STAGES == 1) {
-            if (tile > 0) {
+            if (tile > first_tile) {
                 // The one buffer is free once every warp is done with it.
                 __syncthreads();
                 copy_tile(tile);
                 cp_async_commit_group();
             }
         }
-        if (tile > 0) {
+        if (tile > first_tile) {
             cp_async_wait_group<0>();
             __syncthreads();
         }
@@ -170,24 +170,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             }
         }
 
-        bool cut = MASK_IS_OPERAND || first_key + KEY_TILE > length;
-#if MASK == MASK_CAUSAL
-        cut = cut || first_key + KEY_TILE > first_query + 1 + problem.diagonal;
-#endif
-        if (cut) {
+        if (MASK_IS_OPERAND || first_key < of_last.first || first_key + KEY_TILE > of_first.end) {
 #pragma unroll
             for (int m = 0; m < ROW_TILES; m++)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const i32 query = own_query + m * 16 + half * 8;
                     const MASK_TYPE *row = mask_row(mask, problem, sequence, query);
-                    const bool there = query < problem.queries;
+                    const KeyRange range =
+                        key_range(problem, boundaries, query, query < problem.queries ? length : 0);
 #pragma unroll
                     for (int n = 0; n < KEY_COLUMNS; n++)
 #pragma unroll
                         for (int i = 0; i < 2; i++) {
                             const i32 key = first_key + n * 8 + lane % 4 * 2 + i;
-                            float added = there && key < length ? mask_bias(row, problem.diagonal, query, key) : HIDDEN;
+                            float added = range.has(key) ? mask_bias(row, key) : HIDDEN;
                             float &score = scores[m][n][2 * half + i];
                             score = masked(score, added, problem.scale);
                         }
@@ -269,6 +266,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         for (int half = 0; half < 2; half++) {
             const float sum = quad_sum(total[m][half]);
             const float factor = sum == 0.0f ? 1.0f : 1.0f / sum;
+            if constexpr (LOG_SUM_EXP) {
+                const i32 query = own_query + m * 16 + half * 8;
+                if (query < problem.queries && first_channel == 0 && lane % 4 == 0)
+                    *log_sum_exp_of(log_sum_exp, problem, sequence, query) =
+                        RowSoftmax(largest[m][half], problem.scale).log_sum_exp(sum);
+            }
             u8 *row = shared + (warp * WARP_ROWS + m * 16 + half * 8 + lane / 4) * ROW_BYTES;
             bool wrong = false;
 #pragma unroll
@@ -307,14 +310,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                     rest &= ~(0xfu << 4 * row);
                     const i32 query = first_query + warp * WARP_ROWS + m * 16 + half * 8 + row;
                     if (query >= problem.queries) continue;
+                    const KeyRange range = key_range(problem, boundaries, query, length);
                     constexpr int LAST = HEAD_DIM - (SLICES - 1) * VALUE_SLICE;
                     const ELEMENT *own_q = q + query * problem.q.step;
                     ELEMENT *own_y = y + query * problem.y.step;
                     const MASK_TYPE *own_mask = mask_row(mask, problem, sequence, query);
+                    float *own_sum =
+                        first_channel == 0 ? log_sum_exp_of(log_sum_exp, problem, sequence, query) : nullptr;
                     if (first_channel + VALUE_SLICE <= HEAD_DIM)
-                        attend<VALUE_SLICE>(own_q, k, v, own_mask, own_y, problem, query, length);
+                        attend<VALUE_SLICE>(own_q, k, v, own_mask, own_y, own_sum, problem, range);
                     else
-                        attend<LAST>(own_q, k, v, own_mask, own_y, problem, query, length);
+                        attend<LAST>(own_q, k, v, own_mask, own_y, own_sum, problem, range);
                 }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     Architecture, Chip, CudaError,
     kernels::{Implementation, Kernel, Launch, Places, Source, names::type_name},
 };
-use kinora_graph::{DType, op::Mask};
+use kinora_graph::DType;
 
 const SOURCE: Source = Source { path: "attention/flash.cu", text: include_str!("flash.cu") };
 
@@ -58,7 +58,7 @@ impl Flash {
             (false, _) => &[(64, 2), (32, 2), (32, 1), (16, 1)],
         };
         // Warps of 32 rows read each key for twice the products, if their sums fit the registers; masks take some too.
-        let large = if depth <= 64 && problem.op.mask == Mask::None { (128, 32) } else { (128, 16) };
+        let large = if depth <= 64 && problem.shows_every_key() { (128, 32) } else { (128, 16) };
         let cuts = [large, (64, 16), (32, 16)].into_iter().filter_map(|(query_tile, warp_rows)| {
             buffers
                 .iter()
@@ -118,7 +118,7 @@ unsafe impl Implementation for Flash {
             .with("KEY_TILE", self.key_tile)
             .with("STAGES", self.stages)
             .with("VALUE_SLICE", self.slice);
-        kernel.hot = problem.op.mask == Mask::None;
+        kernel.hot = problem.shows_every_key();
         let threads = 32 * self.query_tile / self.warp_rows;
         let grid = problem.grid(self.blocks())?;
         let mut launch = Launch::new(kernel, grid, threads as u32, problem.arguments(places)?);

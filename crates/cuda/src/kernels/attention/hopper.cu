@@ -1,4 +1,4 @@
-// FlashAttention on Hopper, without a mask. The kernel is warp-specialised: a producer warpgroup, one thread of which
+// FlashAttention on Hopper. The kernel is warp-specialised: a producer warpgroup, one thread of which
 // issues the TMA loads, and WARPGROUPS consumers, which have 64 queries each and work on the tiles of KEY_TILE keys as
 // they arrive in STAGES buffers.
 //
@@ -7,11 +7,15 @@
 // set, the consumers also start their wgmmas in turns (ping-pong), so that one has the tensor cores while another has
 // the exponential units.
 //
+// Tiles of keys that no query of a block sees are left out; a consumer masks those that its own queries see in part. A
+// row that ends in a NaN is done again where keys are hidden, since a hidden value's NaN does not belong to it.
+//
 // Rows lie in shared memory with TMA's 128-byte swizzle: blocks of 64 channels, 128 bytes a row. TMA fills a head whose
 // channels are not a multiple of 64 up with zeros, since the heads are an axis of the tensor map.
 #include "specialisation.cuh"
 #include "grid.cuh"
 #include "attention.cuh"
+#include "attention_mask.cuh"
 #include "hopper.cuh"
 
 constexpr int THREADS = 128 * (WARPGROUPS + 1);
@@ -22,6 +26,9 @@ constexpr int QUERY_BLOCK = QUERY_TILE * 128, KEY_BLOCK = KEY_TILE * 128;
 constexpr int QUERY_BYTES = BLOCKS * QUERY_BLOCK, KEY_BYTES = BLOCKS * KEY_BLOCK;
 // All the registers there are, for the threads that need them.
 constexpr int PRODUCER_REGISTERS = WARPGROUPS == 2 ? 24 : 32, CONSUMER_REGISTERS = WARPGROUPS == 2 ? 240 : 160;
+
+// Whether a key that TMA has loaded may be hidden, and what it holds be anything.
+constexpr bool AGAIN = MASK != MASK_NONE || KEY_LENGTHS || BOUNDARIES;
 
 // Named barriers at which warpgroups wait: for their turn, and for their own warps.
 constexpr int TURN = 1, OWN = TURN + WARPGROUPS;
@@ -67,15 +74,6 @@ __device__ __forceinline__ void online_softmax(float (&scores)[KEY_TILE / 2], fl
     }
 }
 
-// Masks the keys of the last tile that do not exist, all from `there` on.
-__device__ __forceinline__ void mask_tail(float (&scores)[KEY_TILE / 2], i32 there) {
-#pragma unroll
-    for (int i = 0; i < KEY_TILE / 2; i++) {
-        const int key = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
-        if (key >= there) scores[i] = HIDDEN;
-    }
-}
-
 // Starts the wgmmas of this warpgroup's queries and a tile of keys.
 __device__ __forceinline__ void start_scores(float (&scores)[KEY_TILE / 2], u32 queries, u32 keys) {
     pin_registers(scores);
@@ -107,12 +105,16 @@ __device__ __forceinline__ void pack(u32 (&weights)[KEY_TILE / 16][4], const flo
     for (int i = 0; i < KEY_TILE / 4; i++) weights[i / 4][i % 4] = pack2<ELEMENT>(scores[2 * i], scores[2 * i + 1]);
 }
 
-// What a block works on, a tile of queries of one sequence and all tiles of keys, and which of its threads this is.
+// What a block works on, a tile of queries of one sequence and the tiles of keys from `first_tile` to before
+// `key_tiles`, and which of its threads this is.
 struct Block {
     int warpgroup, lane;
     i32 first_query;
     Sequence sequence;
-    i32 key_tiles;
+    // The keys that exist, and what lies between sequences of one batch element.
+    i32 length;
+    Boundaries boundaries;
+    i32 first_tile, key_tiles;
 };
 
 // The producer: one thread issues the TMA loads of the queries, and of keys and values as their buffers become free.
@@ -125,7 +127,7 @@ __device__ __forceinline__ void produce(const TensorMap &q, const TensorMap &k, 
                     block.first_query, block.sequence.batch);
     int stage = 0;
     u32 parity = 1;
-    for (i32 tile = 0; tile < block.key_tiles; tile++) {
+    for (i32 tile = block.first_tile; tile < block.key_tiles; tile++) {
         const u32 key_full = room.key_full + 8 * stage, value_full = room.value_full + 8 * stage;
         mbarrier_wait_parity(room.key_free + 8 * stage, parity);
         mbarrier_arrive_expect_tx(key_full, KEY_BYTES);
@@ -141,15 +143,56 @@ __device__ __forceinline__ void produce(const TensorMap &q, const TensorMap &k, 
     }
 }
 
+// The first of a thread's two queries, which are 8 apart.
+__device__ __forceinline__ i32 own_query(const Block &block) {
+    return block.first_query + block.warpgroup * 64 + threadIdx.x % 128 / 32 * 16 + block.lane / 4;
+}
+
+// The keys that a query of the block's sequence sees by its number. Queries that do not exist see what the last one
+// does.
+__device__ __forceinline__ KeyRange seen_by(const Problem &problem, const Block &block, i32 query) {
+    return key_range(problem, block.boundaries, min(query, problem.queries - 1), block.length);
+}
+
 // A consumer: the online softmax and the sums of a warpgroup's queries over all keys.
-__device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&total)[2], const SharedLayout &room,
-                                        const Problem &problem, const Block &block) {
+__device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&largest)[2], float (&total)[2],
+                                        const SharedLayout &room, const MASK_TYPE *mask, const Problem &problem,
+                                        const Block &block) {
     const int warpgroup = block.warpgroup, lane = block.lane;
     const u32 queries = room.queries + warpgroup * 64 * 128;
     const int turn = TURN + warpgroup, next_turn = TURN + (warpgroup + 1) % WARPGROUPS;
     float scores[KEY_TILE / 2];
     u32 weights[KEY_TILE / 16][4];
-    float largest[2] = {HIDDEN, HIDDEN}, correction[2];
+    float correction[2];
+
+    const i32 first_query = block.first_query + warpgroup * 64;
+    const KeyRange ranges[2] = {seen_by(problem, block, own_query(block)),
+                                seen_by(problem, block, own_query(block) + 8)};
+    // The keys that all of the warpgroup's queries see.
+    const KeyRange seen_by_all = {seen_by(problem, block, first_query + 63).first,
+                                  seen_by(problem, block, first_query).end};
+    // Hides the keys of a tile that some of the queries do not see.
+    auto hide = [&](i32 tile) {
+        const i32 first_key = tile * KEY_TILE;
+        if (first_key < seen_by_all.first || first_key + KEY_TILE > seen_by_all.end)
+            hide_by_number(scores, ranges, first_key);
+    };
+
+#if MASK_IS_OPERAND
+    // Queries that do not exist have no row: they take the last one's.
+    const MASK_TYPE *mask_rows[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+        mask_rows[half] =
+            mask_row(mask, problem, block.sequence, min(own_query(block) + 8 * half, problem.queries - 1));
+    MaskTile mask_tile;
+    auto read_mask = [&](i32 tile) {
+        const i32 first_key = tile * KEY_TILE;
+        const MASK_TYPE *const rows[2] = {mask_rows[0] + first_key, mask_rows[1] + first_key};
+        mask_tile.read(rows, block.length - first_key);
+    };
+    read_mask(block.first_tile);
+#endif
 
     // The first warpgroup has the first turn.
     if (TURNS && warpgroup == WARPGROUPS - 1) named_barrier_arrive(TURN, 256);
@@ -158,18 +201,22 @@ __device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&tot
     if (TURNS) named_barrier_sync(turn, 256);
     start_scores(scores, queries, room.keys);
     // After its last wgmmas the last warpgroup has no successor to signal.
-    if (TURNS && (warpgroup < WARPGROUPS - 1 || block.key_tiles > 1)) named_barrier_arrive(next_turn, 256);
+    if (TURNS && (warpgroup < WARPGROUPS - 1 || block.key_tiles > block.first_tile + 1))
+        named_barrier_arrive(next_turn, 256);
     wgmma_wait_group<0>();
     pin_registers(scores);
     if (lane == 0) mbarrier_arrive(room.key_free);
-    if (block.key_tiles == 1) mask_tail(scores, problem.keys);
+#if MASK_IS_OPERAND
+    mask_tile.apply(scores, problem.scale);
+#endif
+    hide(block.first_tile);
     online_softmax(scores, largest, total, correction, problem.scale);
     pack(weights, scores);
 
     // The tile of values that is due, and the tile of keys after it.
     int value_stage = 0;
     u32 value_parity = 0;
-    for (i32 tile = 1; tile < block.key_tiles; tile++) {
+    for (i32 tile = block.first_tile + 1; tile < block.key_tiles; tile++) {
         const int key_stage = value_stage + 1 == STAGES ? 0 : value_stage + 1;
         const u32 key_parity = key_stage == 0 ? value_parity ^ 1 : value_parity;
         mbarrier_wait_parity(room.key_full + 8 * key_stage, key_parity);
@@ -179,10 +226,16 @@ __device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&tot
         start_sums(sums, weights, room.values + value_stage * KEY_BYTES);
         if (TURNS && (warpgroup < WARPGROUPS - 1 || tile + 1 < block.key_tiles)) named_barrier_arrive(next_turn, 256);
 
+#if MASK_IS_OPERAND
+        read_mask(tile);
+#endif
         wgmma_wait_group<1>();
         pin_registers(scores);
         if (lane == 0) mbarrier_arrive(room.key_free + 8 * key_stage);
-        if (tile + 1 == block.key_tiles) mask_tail(scores, problem.keys - tile * KEY_TILE);
+#if MASK_IS_OPERAND
+        mask_tile.apply(scores, problem.scale);
+#endif
+        hide(tile);
         online_softmax(scores, largest, total, correction, problem.scale);
 
         wgmma_wait_group<0>();
@@ -200,30 +253,50 @@ __device__ __forceinline__ void consume(float (&sums)[HEAD_DIM / 2], float (&tot
     pin_registers(sums);
 }
 
+// The operands in memory.
+struct Operands {
+    const ELEMENT *q, *k, *v;
+    const MASK_TYPE *mask;
+    ELEMENT *y;
+    float *log_sum_exp;
+};
+
 // Writes the results of a consumer's queries.
-__device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2], const float (&total)[2], u8 *shared,
-                                              ELEMENT *y, const Problem &problem, const Block &block) {
+__device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2], const float (&largest)[2],
+                                              const float (&total)[2], u8 *shared, const Operands &operands,
+                                              const Problem &problem, const Block &block) {
     const int warpgroup = block.warpgroup, lane = block.lane;
     // The result goes through the warpgroup's own rows of the query tile, to be written 16 bytes at a time. Pieces of
     // 16 bytes change places within a row by the row's number, so that eight rows are on different banks.
     named_barrier_sync(OWN + warpgroup, 128);
     u8 *staged = shared + warpgroup * 64 * 128;
     const int own_row = threadIdx.x % 128 / 32 * 16 + lane / 4;
+    // Rows with a NaN: a bit for each thread that holds a part.
+    u32 nan_rows[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const float sum = quad_sum(total[half]);
         const float factor = sum == 0.0f ? 1.0f : 1.0f / sum;
         const int row = own_row + 8 * half;
+        if constexpr (LOG_SUM_EXP) {
+            const i32 query = block.first_query + warpgroup * 64 + row;
+            if (query < problem.queries && lane % 4 == 0)
+                *log_sum_exp_of(operands.log_sum_exp, problem, block.sequence, query) =
+                    RowSoftmax(largest[half], problem.scale).log_sum_exp(sum);
+        }
+        bool nan = false;
 #pragma unroll
         for (int j = 0; j < HEAD_DIM / 8; j++) {
             u8 *to = staged + j / 8 * QUERY_BLOCK + row * 128 + ((j % 8) ^ (row % 8)) * 16 + lane % 4 * 4;
-            *reinterpret_cast<u32 *>(to) =
-                pack2<ELEMENT>(sums[4 * j + 2 * half] * factor, sums[4 * j + 2 * half + 1] * factor);
+            const float first = sums[4 * j + 2 * half] * factor, second = sums[4 * j + 2 * half + 1] * factor;
+            nan = nan || first != first || second != second;
+            *reinterpret_cast<u32 *>(to) = pack2<ELEMENT>(first, second);
         }
+        if constexpr (AGAIN) nan_rows[half] = __ballot_sync(0xffffffffu, nan);
     }
     // A warp writes the rows that it staged itself.
     __syncwarp();
-    y = first_row(y, problem.y, block.sequence.batch, block.sequence);
+    ELEMENT *y = first_row(operands.y, problem.y, block.sequence.batch, block.sequence);
     const int first_row_of_warp = threadIdx.x % 128 / 32 * 16;
     constexpr int PIECES = HEAD_DIM / 8;
 #pragma unroll 1
@@ -234,11 +307,31 @@ __device__ __forceinline__ void write_results(const float (&sums)[HEAD_DIM / 2],
         if (query < problem.queries)
             *reinterpret_cast<uint4 *>(y + query * problem.y.step + piece * 8) = *reinterpret_cast<const uint4 *>(from);
     }
+
+    if constexpr (AGAIN) {
+        __syncwarp();
+        const i32 batch = block.sequence.batch, key_batch = batch / problem.share;
+#pragma unroll 1
+        for (int half = 0; half < 2; half++)
+            for (u32 rest = half == 0 ? nan_rows[0] : nan_rows[1]; rest != 0;) {
+                const int row = (__ffs(rest) - 1) / 4;
+                rest &= ~(0xfu << 4 * row);
+                const i32 query = block.first_query + warpgroup * 64 + first_row_of_warp + 8 * half + row;
+                if (query >= problem.queries) continue;
+                attend<HEAD_DIM>(first_row(operands.q, problem.q, batch, block.sequence) + query * problem.q.step,
+                                 first_row(operands.k, problem.k, key_batch, block.sequence),
+                                 first_row(operands.v, problem.v, key_batch, block.sequence),
+                                 mask_row(operands.mask, problem, block.sequence, query), y + query * problem.y.step,
+                                 nullptr, problem, seen_by(problem, block, query));
+            }
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    hopper(const __grid_constant__ TensorMap q, const __grid_constant__ TensorMap k,
-           const __grid_constant__ TensorMap v, ELEMENT *y, const Problem problem) {
+    hopper(const __grid_constant__ TensorMap query_map, const __grid_constant__ TensorMap key_map,
+           const __grid_constant__ TensorMap value_map, const ELEMENT *q, const ELEMENT *k, const ELEMENT *v,
+           const MASK_TYPE *mask, const i32 *key_lengths, const i32 *query_boundaries, const i32 *key_boundaries,
+           ELEMENT *y, float *log_sum_exp, const Problem problem) {
     extern __shared__ __align__(1024) u8 shared[];
     const SharedLayout room(shared_address(shared));
     Block block;
@@ -247,10 +340,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     // The tiles of a sequence are neighbours, so that they share its keys in the cache.
     u32 index = blockIdx.x;
     const u32 query_tiles = u32(problem.queries + QUERY_TILE - 1) / QUERY_TILE;
-    block.first_query = i32(index % query_tiles) * QUERY_TILE;
+    // With a causal mask the last queries see the most: the blocks that take longest come first.
+    const u32 query_tile = index % query_tiles;
+    block.first_query = i32(MASK == MASK_CAUSAL ? query_tiles - 1 - query_tile : query_tile) * QUERY_TILE;
     index /= query_tiles;
     block.sequence = {i32(index / u32(problem.heads)), 0, i32(index % u32(problem.heads))};
-    block.key_tiles = (problem.keys + KEY_TILE - 1) / KEY_TILE;
 
     if (threadIdx.x == 0) {
         mbarrier_init(room.query_full, 1);
@@ -265,16 +359,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     wait_for_launch_before();
 
+    block.length = key_count(problem, key_lengths, block.sequence.batch);
+    block.boundaries = {query_boundaries, key_boundaries};
+    block.first_tile = seen_by(problem, block, block.first_query).first / KEY_TILE;
+    block.key_tiles = (seen_by(problem, block, block.first_query + QUERY_TILE - 1).end + KEY_TILE - 1) / KEY_TILE;
+    // Without a key nothing is loaded, and the result is zeros.
+    const bool sees_keys = !AGAIN || block.first_tile < block.key_tiles;
+
     if (block.warpgroup == WARPGROUPS) {
         setmaxnreg_dec<PRODUCER_REGISTERS>();
-        if (threadIdx.x % 128 != 0) return;
-        produce(q, k, v, room, problem, block);
+        if (threadIdx.x % 128 != 0 || !sees_keys) return;
+        produce(query_map, key_map, value_map, room, problem, block);
         return;
     }
     setmaxnreg_inc<CONSUMER_REGISTERS>();
-    float sums[HEAD_DIM / 2], total[2] = {0.0f, 0.0f};
+    float sums[HEAD_DIM / 2], largest[2] = {HIDDEN, HIDDEN}, total[2] = {0.0f, 0.0f};
 #pragma unroll
     for (int i = 0; i < HEAD_DIM / 2; i++) sums[i] = 0.0f;
-    consume(sums, total, room, problem, block);
-    write_results(sums, total, shared, y, problem, block);
+    if (sees_keys) consume(sums, largest, total, room, mask, problem, block);
+    write_results(sums, largest, total, shared, {q, k, v, mask, y, log_sum_exp}, problem, block);
 }

@@ -1,4 +1,4 @@
-//! FlashAttention with Hopper's wgmma and TMA, warp-specialised, without masks.
+//! FlashAttention with Hopper's wgmma and TMA, warp-specialised.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{
     kernels::{Implementation, Kernel, Launch, Places, Source, TensorMap, names::type_name},
     launch::arguments,
 };
-use kinora_graph::op::{Mask, SequenceAxis};
+use kinora_graph::op::SequenceAxis;
 
 const SOURCE: Source = Source { path: "attention/hopper.cu", text: include_str!("hopper.cu") };
 
@@ -38,12 +38,15 @@ impl Hopper {
         if !can_map(problem, chip) || head_dim > WIDEST {
             return Vec::new();
         }
-        // What a thread holds: half a channel's sums, and half a key's score and a quarter's weight.
-        let cuts: &[(usize, usize)] = match head_dim {
-            ..=64 => &[(3, 128), (2, 128), (2, 192)],
-            65..=128 => &[(2, 128), (3, 64)],
-            129..=192 => &[(2, 96)],
-            _ => &[(2, 64)],
+        // What a thread holds: half a channel's sums, and half a key's score and a quarter's weight. Half of what a mask adds, too.
+        let cuts: &[(usize, usize)] = match (head_dim, problem.op.mask_operand()) {
+            (..=64, None) => &[(3, 128), (2, 128), (2, 192)],
+            (65..=128, None) => &[(2, 128), (3, 64)],
+            (129..=192, None) => &[(2, 96)],
+            (193.., None) => &[(2, 64)],
+            (..=64, Some(_)) => &[(2, 128), (3, 64)],
+            (65..=192, Some(_)) => &[(2, 64)],
+            (193.., Some(_)) => &[(2, 32)],
         };
         let cut = |&(warpgroups, key_tile): &(usize, usize)| {
             let stages = (2..=MOST_STAGES).rev().find(|&stages| {
@@ -77,17 +80,14 @@ fn shared_bytes(head_dim: usize, warpgroups: usize, key_tile: usize, stages: usi
     head_dim.div_ceil(64) * 128 * (64 * warpgroups + 2 * stages * key_tile) + 8 * (1 + 4 * stages)
 }
 
-/// Whether TMA can read the operands of a problem as [`tensor_map`] says, and the kernels without masks can compute it.
+/// Whether TMA can read the operands of a problem as [`tensor_map`] says.
 pub(super) fn can_map(problem: &Problem, chip: &Chip) -> bool {
-    let plain = problem.op.mask == Mask::None
-        && !problem.op.key_lengths
-        && problem.op.axis == SequenceAxis::Positions
-        && problem.extents.queries > 0
-        && problem.extents.keys > 0;
+    let whole =
+        problem.op.axis == SequenceAxis::Positions && problem.extents.queries > 0 && problem.extents.keys > 0;
     // Every stride of a map is a multiple of the one before it.
     let mappable = (0..3).all(|i| problem.channels(i).is_multiple_of(problem.op.head_dim));
     chip.architecture.is_hopper()
-        && plain
+        && whole
         && mappable
         && problem.is_half()
         && problem.is_wide()
@@ -126,17 +126,18 @@ unsafe impl Implementation for Hopper {
             .with("WARPGROUPS", self.warpgroups)
             .with("KEY_TILE", self.key_tile)
             .with("STAGES", self.stages)
+            // The rows of a mask begin at multiples of two elements.
+            .with("MASK_PAIRS", u8::from(problem.extents.keys.is_multiple_of(2)))
             .with("TURNS", u8::from(self.turns));
         kernel.hot = true;
         let tiles = problem.extents.queries.div_ceil(self.query_tile());
         let grid = problem.grid(problem.sequences().saturating_mul(tiles))?;
-        let arguments = arguments![
+        let mut arguments = arguments![
             tensor_map(problem, places, 0, self.query_tile()),
             tensor_map(problem, places, 1, self.key_tile),
             tensor_map(problem, places, 2, self.key_tile),
-            places.outputs[0],
-            problem.argument()?,
         ];
+        arguments.extend(problem.arguments(places)?);
         let mut launch = Launch::new(kernel, grid, 128 * (self.warpgroups as u32 + 1), arguments);
         launch.shared_bytes =
             shared_bytes(problem.op.head_dim, self.warpgroups, self.key_tile, self.stages) as u32;

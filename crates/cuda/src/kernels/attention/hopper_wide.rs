@@ -35,7 +35,8 @@ impl HopperWide {
     /// The cut for a problem, if there is one. A single tile of keys leaves the second warpgroup nothing to make.
     pub(super) fn offered(problem: &Arc<Problem>, chip: &Chip) -> Option<HopperWide> {
         let (head_dim, extents) = (problem.op.head_dim, &problem.extents);
-        if !can_map(problem, chip) || !HEADS.contains(&head_dim) || extents.keys <= TILE {
+        let plain = problem.shows_every_key() && !problem.op.key_lengths && !problem.op.log_sum_exp;
+        if !can_map(problem, chip) || !plain || !HEADS.contains(&head_dim) || extents.keys <= TILE {
             return None;
         }
         let stages =

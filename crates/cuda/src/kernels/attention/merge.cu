@@ -5,7 +5,8 @@
 #include "attention.cuh"
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-    merge(const f32 *q, const f32 *k, const f32 *v, const MASK_TYPE *mask, const i32 *key_lengths, f32 *y,
+    merge(const f32 *q, const f32 *k, const f32 *v, const MASK_TYPE *mask, const i32 *key_lengths,
+          const i32 *query_boundaries, const i32 *key_boundaries, f32 *y, float *log_sum_exp,
           const float *partial, const Problem problem) {
     wait_for_launch_before();
     const int lane = threadIdx.x % 32;
@@ -33,6 +34,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         factors[i] = row_softmax.weight(parts[2 * i]);
         total += factors[i] * parts[2 * i + 1];
     }
+    float *own_sum = log_sum_exp_of(log_sum_exp, problem, sequence, query);
+    if (LOG_SUM_EXP && lane == 0) *own_sum = row_softmax.log_sum_exp(total);
     const float divisor = total == 0.0f ? 1.0f : total;
     bool wrong = false;
     for (int channel = 4 * lane; channel < HEAD_DIM; channel += 128) {
@@ -56,7 +59,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         __syncwarp();
         attend<HEAD_DIM>(first_row(q, problem.q, batch, sequence) + query * problem.q.step,
                          first_row(k, problem.k, key_batch, sequence), first_row(v, problem.v, key_batch, sequence),
-                         mask_row(mask, problem, sequence, query), y, problem, query,
-                         key_count(problem, key_lengths, batch));
+                         mask_row(mask, problem, sequence, query), y, own_sum, problem,
+                         key_range(problem, {query_boundaries, key_boundaries}, query,
+                                   key_count(problem, key_lengths, batch)));
     }
 }

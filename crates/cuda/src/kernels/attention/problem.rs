@@ -39,6 +39,10 @@ mod argument {
             y: Strides,
             mask_batch: i64,
             mask_head: i64,
+            /// With a sliding window, query i does not see key j if j <= i + window_diagonal.
+            window_diagonal: i64,
+            /// The sequences of a batch element, if there are boundaries between them.
+            parts: i64,
             batches: i32,
             queries: i32,
             keys: i32,
@@ -46,7 +50,7 @@ mod argument {
             positions: i32,
             /// Batch elements of queries that share one of keys.
             share: i32,
-            /// With a causal mask, query i sees key j if j <= i + diagonal.
+            /// With a causal mask or a sliding window, query i does not see key j if j > i + diagonal.
             diagonal: i32,
             scale: f32,
         }
@@ -98,6 +102,11 @@ impl Problem {
             && (0..3).all(|i| self.dtype(i) == dtype && whole(self.channels(i)) && whole(self.op.offsets[i]))
     }
 
+    /// Whether neither a mask nor boundaries hide keys. What hides them may cost a few spilled registers.
+    pub(super) fn shows_every_key(&self) -> bool {
+        self.op.mask == Mask::None && !self.op.boundaries
+    }
+
     /// Whether the scale can be applied after the maximum was found: it is positive, and no denormal.
     pub(super) fn scale_can_wait(&self) -> bool {
         self.op.scale >= f32::MIN_POSITIVE
@@ -110,6 +119,7 @@ impl Problem {
             Mask::Causal { .. } => 1,
             Mask::Boolean => 2,
             Mask::Additive => 3,
+            Mask::SlidingWindow { .. } => 4,
         };
         let mask_type = self.op.mask_operand().map_or(DType::U8, |i| self.dtype(i));
         kernel
@@ -117,6 +127,8 @@ impl Problem {
             .with("MASK", mask)
             .with("MASK_TYPE", type_name(mask_type))
             .with("KEY_LENGTHS", u8::from(self.op.key_lengths))
+            .with("BOUNDARIES", u8::from(self.op.boundaries))
+            .with("LOG_SUM_EXP", u8::from(self.op.log_sum_exp))
     }
 
     /// The first head's first channel of an operand.
@@ -124,7 +136,8 @@ impl Problem {
         places.inputs[operand].offset(self.op.offsets[operand] * self.dtype(operand).size())
     }
 
-    /// The arguments of every kernel but Hopper's: `q, k, v, mask, key_lengths, y, problem`.
+    /// The arguments of every kernel, after tensor maps: `q, k, v, mask, key_lengths, query_boundaries, key_boundaries, y,
+    /// log_sum_exp, problem`.
     pub(super) fn arguments(&self, places: &Places) -> Result<Vec<Argument>, CudaError> {
         let optional = |operand: Option<usize>| operand.map_or(DevicePointer::NULL, |i| places.inputs[i]);
         Ok(arguments![
@@ -133,7 +146,10 @@ impl Problem {
             self.address(places, 2),
             optional(self.op.mask_operand()),
             optional(self.op.key_lengths_operand()),
+            optional(self.op.boundary_operands().map(|[queries, _]| queries)),
+            optional(self.op.boundary_operands().map(|[_, keys]| keys)),
             places.outputs[0],
+            places.outputs.get(1).copied().unwrap_or(DevicePointer::NULL),
             self.argument()?,
         ])
     }
@@ -146,17 +162,26 @@ impl Problem {
             position: long(channels),
             batch: long(length * positions * channels),
         };
+        let parts = match self.op.boundary_operands() {
+            Some([queries, _]) => summed(self.inputs[queries].shape[0])? - 1,
+            None => 1,
+        };
         let mask = self.op.mask_operand().map(|i| &self.inputs[i].shape);
         let mask_stride = |axis: usize, elements: usize| match mask {
             Some(shape) if shape[axis] > 1 => long(elements),
             _ => 0,
         };
         let mask_heads = mask.map_or(1, |shape| shape[1]);
-        let diagonal = match self.op.mask {
-            Mask::Causal { diagonal } => diagonal,
-            _ => 0,
+        // Beyond the furthest diagonal every key is on one side.
+        let furthest = SUMMED_EXTENT as i128;
+        let within = |diagonal: i128| diagonal.clamp(-furthest, furthest) as i32;
+        let (diagonal, window_diagonal) = match self.op.mask {
+            Mask::Causal { diagonal } => (within(diagonal.into()), 0),
+            Mask::SlidingWindow { diagonal, window } => {
+                (within(diagonal.into()), within(i128::from(diagonal) - window as i128))
+            }
+            Mask::None | Mask::Boolean | Mask::Additive => (0, 0),
         };
-        let furthest = SUMMED_EXTENT as i64;
         Ok(argument::Problem {
             q: strides(queries, self.channels(0)),
             k: strides(keys, self.channels(1)),
@@ -164,13 +189,15 @@ impl Problem {
             y: strides(queries, self.op.heads * self.op.head_dim),
             mask_batch: mask_stride(0, mask_heads * queries * keys),
             mask_head: mask_stride(1, queries * keys),
+            window_diagonal: window_diagonal.into(),
+            parts: parts.into(),
             batches: summed(batch)?,
             queries: summed(queries.max(1))?,
             keys: summed(keys)?,
             heads: summed(self.op.heads)?,
             positions: summed(positions.max(1))?,
             share: summed(batch.checked_div(key_batch).unwrap_or(1).max(1))?,
-            diagonal: diagonal.clamp(-furthest, furthest) as i32,
+            diagonal,
             scale: self.op.scale,
         })
     }

@@ -24,7 +24,8 @@ __device__ __forceinline__ void load_piece(u32 (&to)[4], const ELEMENT *row, int
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
     temporal(const ELEMENT *q, const ELEMENT *k, const ELEMENT *v, const MASK_TYPE *mask, const i32 *key_lengths,
-             ELEMENT *y, const Problem problem) {
+             const i32 *query_boundaries, const i32 *key_boundaries, ELEMENT *y, float *log_sum_exp,
+             const Problem problem) {
     wait_for_launch_before();
     const int lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
     // The heads of a position are neighbours in memory.
@@ -40,6 +41,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     v = first_row(v, problem.v, batch / problem.share, sequence);
     y = first_row(y, problem.y, batch, sequence);
     const i32 length = key_count(problem, key_lengths, batch);
+    const Boundaries boundaries = {query_boundaries, key_boundaries};
 
     // Key 8 n + group; and of values, keys 16 step + 8 (i / 2) + 2 member + i % 2.
     u32 keys[2 * KEY_TILES][GROUPS][4], values[KEY_TILES][VALUE_GROUPS][4][4];
@@ -94,14 +96,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         for (int half = 0; half < 2; half++) {
             const i32 query = 16 * m + 8 * half + group;
             const MASK_TYPE *row = mask_row(mask, problem, sequence, query);
+            const KeyRange range = key_range(problem, boundaries, query, query < problem.queries ? length : 0);
             float largest = HIDDEN;
 #pragma unroll
             for (int n = 0; n < 2 * KEY_TILES; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     const i32 key = 8 * n + 2 * member + i;
-                    const bool there = query < problem.queries && key < length;
-                    float added = there ? mask_bias(row, problem.diagonal, query, key) : HIDDEN;
+                    float added = range.has(key) ? mask_bias(row, key) : HIDDEN;
                     float &score = scores[n][2 * half + i];
                     score = masked(score, added, problem.scale);
                     largest = fmaxf(largest, score);
@@ -118,6 +120,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                 }
             total = quad_sum(total);
             factor[half] = total == 0.0f ? 1.0f : 1.0f / total;
+            if (LOG_SUM_EXP && query < problem.queries && member == 0)
+                *log_sum_exp_of(log_sum_exp, problem, sequence, query) = row_softmax.log_sum_exp(total);
         }
 
         u32 nan_rows[2] = {0, 0};
@@ -165,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
             }
         }
 
-#if MASK != MASK_NONE
+#if MASK != MASK_NONE || BOUNDARIES
         // Rows that a NaN or an infinity in the value of a hidden key has nan_rows are done again, without their hidden
         // keys.
         __syncwarp();
@@ -177,7 +181,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
                 const i32 query = 16 * m + 8 * half + row;
                 if (query < problem.queries)
                     attend<HEAD_DIM>(q + query * problem.q.step, k, v, mask_row(mask, problem, sequence, query),
-                                     y + query * problem.y.step, problem, query, length);
+                                     y + query * problem.y.step, nullptr, problem,
+                                     key_range(problem, boundaries, query, length));
             }
 #endif
     }

@@ -7,7 +7,7 @@ use crate::{
     Architecture, Chip, CudaError,
     kernels::{Implementation, Kernel, Launch, Places, Source, names::type_name},
 };
-use kinora_graph::{DType, op::Mask};
+use kinora_graph::DType;
 
 const SOURCE: Source = Source { path: "attention/temporal.cu", text: include_str!("temporal.cu") };
 
@@ -53,7 +53,7 @@ unsafe impl Implementation for Temporal {
             .with("QUERY_TILES", self.query_tiles)
             .with("KEY_TILES", self.key_tiles)
             .with("WARPS", WARPS);
-        kernel.hot = problem.op.mask == Mask::None;
+        kernel.hot = problem.shows_every_key();
         // The kernel counts warps in 32 bits.
         problem.grid(problem.sequences())?;
         let grid = problem.grid(problem.sequences().div_ceil(WARPS as usize))?;

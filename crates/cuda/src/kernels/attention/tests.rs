@@ -80,12 +80,12 @@ fn number(launch: &Launch, name: &str) -> usize {
     constant(launch, name).parse().unwrap()
 }
 
-/// The problem's 12 strides, 2 mask strides and 7 counts.
+/// The problem's 12 strides, 2 mask strides, the window's diagonal and the parts, and 7 counts.
 fn problem(launch: &Launch) -> (Vec<i64>, Vec<i32>) {
     let bytes = testing::struct_bytes(launch, "Problem");
-    assert_eq!(bytes.len(), 144);
-    let strides = bytes[..112].chunks(8).map(|x| i64::from_le_bytes(x.try_into().unwrap())).collect();
-    let counts = bytes[112..140].chunks(4).map(|x| i32::from_le_bytes(x.try_into().unwrap())).collect();
+    assert_eq!(bytes.len(), 160);
+    let strides = bytes[..128].chunks(8).map(|x| i64::from_le_bytes(x.try_into().unwrap())).collect();
+    let counts = bytes[128..156].chunks(4).map(|x| i32::from_le_bytes(x.try_into().unwrap())).collect();
     (strides, counts)
 }
 
@@ -208,7 +208,7 @@ fn keys_are_split_to_fill_whole_waves() {
         assert_eq!((wide.grid[0], merge.grid[0]), (6 * 144, 9216 / 8));
         // The sums of each part, and for each query two numbers.
         assert_eq!(offered[0].workspace(), 6 * 9216 * (512 + 2) * 4);
-        assert_eq!(wide.arguments[6], Argument::Pointer(testing::WORKSPACE));
+        assert_eq!(wide.arguments[9], Argument::Pointer(testing::WORKSPACE));
     });
     // A part of so few keys would not be worth a block.
     let names = Case::positions(DType::F32, [1, 900, 1, 512]).names(HOPPER);
@@ -246,17 +246,65 @@ fn arguments_come_in_the_order_of_the_signature() {
     let (packed, mask): (&[usize], &[usize]) = (&[4, 10, 384], &[4, 1, 10, 10]);
     let f16 = (DType::F16, packed);
     let case = Case::new(op, &[f16, f16, f16, (DType::F32, mask), (DType::I32, &[4])]);
-    for name in ["flash", "plain", "temporal"] {
+    for name in ["flash", "plain", "temporal", "hopper"] {
         let launch = case.launch(HOPPER, name);
         let place = testing::place;
-        let expected = [place(0), place(1).offset(256), place(2).offset(512), place(3), place(4), Y];
-        assert_eq!(launch.arguments[..6], expected.map(Argument::Pointer), "{name}");
+        let none = DevicePointer::NULL;
+        let expected =
+            [place(0), place(1).offset(256), place(2).offset(512), place(3), place(4), none, none, Y];
+        // Behind Hopper's three tensor maps.
+        let first = if name == "hopper" { 3 } else { 0 };
+        assert_eq!(launch.arguments[first..first + 8], expected.map(Argument::Pointer), "{name}");
         let (strides, counts) = problem(&launch);
         let row = [384, 384, 3840];
-        assert_eq!(strides, [&row[..], &row, &row, &[128, 128, 1280], &[100, 0]].concat());
+        assert_eq!(strides, [&row[..], &row, &row, &[128, 128, 1280], &[100, 0, 0, 1]].concat());
         assert_eq!(counts, [4, 10, 10, 2, 1, 1, 0]);
         assert_eq!((constant(&launch, "MASK"), constant(&launch, "MASK_TYPE")), ("3", "f32"));
-        assert_eq!(constant(&launch, "KEY_LENGTHS"), "1");
+        assert_eq!((constant(&launch, "KEY_LENGTHS"), constant(&launch, "LOG_SUM_EXP")), ("1", "0"));
+    }
+}
+
+#[test]
+fn boundaries_come_before_the_result() {
+    let op = Attention { boundaries: true, key_lengths: true, ..Attention::over_positions(1, 64) };
+    let (f16, boundaries): ((DType, &[usize]), &[usize]) = ((DType::F16, &[1, 640, 64]), &[4]);
+    let lengths: (DType, &[usize]) = (DType::I32, &[1]);
+    let case = Case::new(op, &[f16, f16, f16, lengths, (DType::I32, boundaries), (DType::I32, boundaries)]);
+    for (name, first) in [("flash", 0), ("plain", 0), ("hopper", 3)] {
+        let launch = case.launch(HOPPER, name);
+        let expected = [testing::place(3), testing::place(4), testing::place(5), Y].map(Argument::Pointer);
+        assert_eq!(launch.arguments[first + 4..first + 8], expected, "{name}");
+        assert_eq!((constant(&launch, "BOUNDARIES"), problem(&launch).0[15]), ("1", 3));
+    }
+}
+
+#[test]
+fn every_kernel_leaves_the_logarithms_of_its_sums() {
+    let logarithms = |op| Attention { log_sum_exp: true, ..op };
+    let shape: &[usize] = &[1, 900, 512];
+    let cases = [
+        Case::new(logarithms(Attention::over_positions(8, 64)), &[(DType::F16, shape); 3]),
+        Case::new(logarithms(Attention::over_positions(1, 512)), &[(DType::F32, shape); 3]),
+        Case::new(logarithms(Attention::over_frames(8, 64, 14)), &[(DType::BF16, &[28, 9, 512][..]); 3]),
+    ];
+    let mut names = Vec::new();
+    for case in cases {
+        for implementation in case.offered(HOPPER, KernelSet::Fused) {
+            let launches = case.with_call(|call| {
+                let places = Places { outputs: vec![Y, testing::place(9)], ..places(call) };
+                implementation.launches(&places).unwrap()
+            });
+            for launch in launches {
+                assert_eq!(constant(&launch, "LOG_SUM_EXP"), "1");
+                let at =
+                    launch.arguments.iter().position(|argument| *argument == Argument::Pointer(Y)).unwrap();
+                assert_eq!(launch.arguments[at + 1], Argument::Pointer(testing::place(9)));
+            }
+            names.push(implementation.name());
+        }
+    }
+    for family in ["hopper", "flash", "plain", "wide", "temporal"] {
+        assert!(names.iter().any(|name| name.starts_with(family)), "{family} of {names:?}");
     }
 }
 
@@ -274,7 +322,24 @@ fn frames_are_read_with_a_stride_and_contexts_are_shared() {
 }
 
 #[test]
-fn diagonals_of_any_size_stay_within_32_bits() {
+fn windows_and_diagonals_of_any_size_stay_within_32_bits() {
+    let far = SUMMED_EXTENT as i64;
+    for (diagonal, window, expected) in [
+        (3, 5, (3, -2)),
+        (-3, usize::MAX, (-3, -far)),
+        (i64::MAX, 1, (far, far)),
+        (i64::MIN, 1, (-far, -far)),
+        (i64::MAX, usize::MAX, (far, -far)),
+        (i64::MAX, i64::MAX as usize + 8, (far, -8)),
+    ] {
+        let mask = Mask::SlidingWindow { diagonal, window };
+        let op = Attention { mask, ..Attention::over_positions(1, 64) };
+        let launch = Case::new(op, &[(DType::F16, &[1, 70, 64][..]); 3]).launch(HOPPER, "flash");
+        let (strides, counts) = problem(&launch);
+        assert_eq!((i64::from(counts[6]), strides[14]), expected);
+        assert_eq!(constant(&launch, "MASK"), "4");
+    }
+
     for (diagonal, expected) in
         [(-3, -3), (i64::MAX, SUMMED_EXTENT as i32), (i64::MIN, -(SUMMED_EXTENT as i32))]
     {
@@ -286,7 +351,7 @@ fn diagonals_of_any_size_stay_within_32_bits() {
 }
 
 #[test]
-fn hopper_takes_what_has_no_mask() {
+fn hopper_takes_whole_heads_over_positions() {
     let names = Case::positions(DType::F16, [28, 9216, 5, 64]).names(HOPPER);
     assert_eq!(names[0], "hopper 192x128 in turns");
     // Few tiles: smaller ones first.
@@ -294,8 +359,21 @@ fn hopper_takes_what_has_no_mask() {
     let offers = |case: &Case| case.names(HOPPER).iter().any(|name| name.starts_with("hopper"));
     assert!(!offers(&Case::frames(DType::F16, [1, 40, 64, 2, 64])));
     let shape: &[usize] = &[1, 640, 64];
-    let causal = Attention { mask: Mask::Causal { diagonal: 0 }, ..Attention::over_positions(1, 64) };
-    assert!(!offers(&Case::new(causal, &[(DType::F16, shape); 3])));
+    for mask in [Mask::Causal { diagonal: 0 }, Mask::SlidingWindow { diagonal: 3, window: 100 }] {
+        let op = Attention { mask, ..Attention::over_positions(1, 64) };
+        let names = Case::new(op, &[(DType::F16, shape); 3]).names(HOPPER);
+        assert_eq!(names[0], "hopper 128x128 in turns");
+    }
+    // A mask takes registers of the longest tiles.
+    let op = Attention { mask: Mask::Boolean, ..Attention::over_positions(1, 64) };
+    let f16 = (DType::F16, shape);
+    let case = Case::new(op, &[f16, f16, f16, (DType::U8, &[1, 1, 640, 640])]);
+    let hopper: Vec<String> =
+        case.names(HOPPER).into_iter().filter(|name| name.starts_with("hopper")).collect();
+    assert_eq!(hopper.len(), 4);
+    assert!(
+        hopper.iter().all(|name| name.starts_with("hopper 128x128") || name.starts_with("hopper 192x64"))
+    );
     // 200 channels are no multiple of a head's.
     let odd: &[usize] = &[1, 640, 200];
     assert!(!offers(&Case::new(Attention::over_positions(1, 64), &[(DType::F16, odd); 3])));
@@ -386,9 +464,8 @@ fn the_heads_are_an_axis_of_hoppers_maps() {
         map(testing::place(0), [40, 2, 300, 4, 1], 300 * 480, 128),
         map(testing::place(1).offset(160), [40, 2, 77, 2, 1], 77 * 480, 128),
         map(testing::place(2).offset(320), [40, 2, 77, 2, 1], 77 * 480, 128),
-        Argument::Pointer(Y),
     ];
-    assert_eq!(launch.arguments[..4], expected);
+    assert_eq!(launch.arguments[..3], expected);
     assert_eq!(problem(&launch).1, [4, 300, 77, 2, 1, 2, 0]);
 }
 
@@ -428,4 +505,36 @@ fn attention_in_two_parts_spills_no_registers() {
         }
         crate::testing::compile(architecture, &kernels);
     }
+}
+
+#[test]
+fn hopper_spills_no_registers_whatever_hides_keys() {
+    let mut kernels = Vec::new();
+    let window = Mask::SlidingWindow { diagonal: 0, window: 100 };
+    for mask in [Mask::None, window, Mask::Boolean, Mask::Additive] {
+        for head_dim in [64, 128, 192, 256] {
+            let op = Attention {
+                mask,
+                key_lengths: true,
+                boundaries: true,
+                log_sum_exp: true,
+                ..Attention::over_positions(1, head_dim)
+            };
+            let sequence: &[usize] = &[1, 641, head_dim];
+            let mut inputs = vec![(DType::F16, sequence); 3];
+            let dtype = if mask == Mask::Boolean { DType::U8 } else { DType::F32 };
+            inputs.extend(op.mask_operand().map(|_| (dtype, &[1, 1, 641, 641][..])));
+            inputs.extend([&[1][..], &[3], &[3]].map(|shape| (DType::I32, shape)));
+            let case = Case::new(op, &inputs);
+            for way in case.offered(HOPPER, KernelSet::Fused) {
+                // Turns are a barrier more or less.
+                if way.name().starts_with("hopper") && way.name().ends_with("in turns") {
+                    let launches = case.with_call(|call| way.launches(&places(call)).unwrap());
+                    kernels.extend(launches.into_iter().map(|launch| launch.kernel));
+                }
+            }
+        }
+    }
+    assert_eq!(kernels.len(), 2 * (3 + 2 + 1 + 1) + 2 * (2 + 1 + 1 + 1));
+    crate::testing::compile(HOPPER, &kernels);
 }

@@ -46,8 +46,9 @@ __device__ __forceinline__ void copy_rows(u32 to, const f32 *from, i64 step, i32
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    wide(const f32 *q, const f32 *k, const f32 *v, const MASK_TYPE *mask, const i32 *key_lengths, f32 *y,
-         float *partial, const Problem problem) {
+    wide(const f32 *q, const f32 *k, const f32 *v, const MASK_TYPE *mask, const i32 *key_lengths,
+         const i32 *query_boundaries, const i32 *key_boundaries, f32 *y, float *log_sum_exp, float *partial,
+         const Problem problem) {
     wait_for_launch_before();
     extern __shared__ __align__(128) u8 shared[];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -73,13 +74,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     y = first_row(y, problem.y, batch, sequence) + first_channel;
 
     const i32 length = key_count(problem, key_lengths, batch);
-    i32 end = length;
-#if MASK == MASK_CAUSAL
-    // No query of the tile sees further than its last one.
-    end = max(0, min(end, first_query + QUERY_TILE + problem.diagonal));
-#endif
-    const i32 all_tiles = (end + KEY_TILE - 1) / KEY_TILE, share = (all_tiles + SPLITS - 1) / SPLITS;
-    const i32 first_tile = i32(part) * share, key_tiles = min(all_tiles, first_tile + share);
+    const Boundaries boundaries = {query_boundaries, key_boundaries};
+    const i32 last_query = min(first_query + QUERY_TILE, problem.queries) - 1;
+    const KeyRange of_first = key_range(problem, boundaries, first_query, length);
+    const KeyRange of_last = key_range(problem, boundaries, last_query, length);
+    const i32 end = of_last.end, before = of_first.first / KEY_TILE, all_tiles = (end + KEY_TILE - 1) / KEY_TILE;
+    const i32 share = (all_tiles - before + SPLITS - 1) / SPLITS;
+    const i32 first_tile = before + i32(part) * share, key_tiles = min(all_tiles, first_tile + share);
 
     // The scores, then a factor for each query, then the queries, then the ring.
     float *const scores_at = reinterpret_cast<float *>(shared), *const factors = scores_at + QUERY_TILE * SCORE_ROW;
@@ -164,10 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             }
         }
 
-        bool cut = MASK_IS_OPERAND || first_key + KEY_TILE > length;
-#if MASK == MASK_CAUSAL
-        cut = cut || first_key + KEY_TILE > first_query + 1 + problem.diagonal;
-#endif
+        const bool cut = MASK_IS_OPERAND || first_key < of_last.first || first_key + KEY_TILE > of_first.end;
 #pragma unroll
         for (int m = 0; m < SCORE_TILES; m++)
 #pragma unroll
@@ -175,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 const int row = score_row + m * 16 + half * 8 + lane / 4;
                 const i32 query = first_query + row;
                 const MASK_TYPE *own_mask = mask_row(mask, problem, sequence, query);
-                const bool there = query < problem.queries;
+                const KeyRange range = key_range(problem, boundaries, query, query < problem.queries ? length : 0);
 #pragma unroll
                 for (int n = 0; n < 2; n++) {
                     const int column = score_key + n * 8 + lane % 4 * 2;
@@ -184,8 +182,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
                         for (int i = 0; i < 2; i++) {
                             const i32 key = first_key + column + i;
-                            float added =
-                                there && key < length ? mask_bias(own_mask, problem.diagonal, query, key) : HIDDEN;
+                            float added = range.has(key) ? mask_bias(own_mask, key) : HIDDEN;
                             two[i] = masked(two[i], added, problem.scale);
                         }
                     }
@@ -254,7 +251,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             store(partial + rows * SPLITS * HEAD_DIM + ((first_row_of_all + row) * SPLITS + part) * 2, two);
         }
     } else {
-        if (threadIdx.x % LANES == 0) factors[threadIdx.x / LANES] = total == 0.0f ? 1.0f : 1.0f / total;
+        if (threadIdx.x % LANES == 0) {
+            factors[threadIdx.x / LANES] = total == 0.0f ? 1.0f : 1.0f / total;
+            const i32 query = first_query + threadIdx.x / LANES;
+            if (LOG_SUM_EXP && first_channel == 0 && query < problem.queries)
+                *log_sum_exp_of(log_sum_exp, problem, sequence, query) =
+                    RowSoftmax(largest, problem.scale).log_sum_exp(total);
+        }
         __syncthreads();
         rescale();
     }
@@ -285,8 +288,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 rest &= ~(0xfu << 4 * quad);
                 const i32 own = first + quad;
                 if (own >= problem.queries) continue;
+                // Of the warps that do the row again one has the logarithm too.
+                float *own_sum =
+                    first_channel + channel == 0 ? log_sum_exp_of(log_sum_exp, problem, sequence, own) : nullptr;
                 attend<CHANNELS>(q + own * problem.q.step, k, v + channel, mask_row(mask, problem, sequence, own),
-                                 y + own * problem.y.step + channel, problem, own, length, channels);
+                                 y + own * problem.y.step + channel, own_sum, problem,
+                                 key_range(problem, boundaries, own, length), channels);
             }
         }
 }

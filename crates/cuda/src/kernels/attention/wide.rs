@@ -7,7 +7,7 @@ use crate::{
     Architecture, Chip, CudaError,
     kernels::{DevicePointer, Implementation, Kernel, Launch, Places, Source},
 };
-use kinora_graph::{DType, op::Mask};
+use kinora_graph::DType;
 
 const SOURCE: Source = Source { path: "attention/wide.cu", text: include_str!("wide.cu") };
 const SOURCE_MERGE: Source = Source { path: "attention/merge.cu", text: include_str!("merge.cu") };
@@ -133,7 +133,7 @@ unsafe impl Implementation for Wide {
         arguments.insert(arguments.len() - 1, partial.into());
         let specialised = |kernel: Kernel| {
             let mut kernel = problem.specialised(kernel).with("SPLITS", self.splits);
-            kernel.hot = problem.op.mask == Mask::None;
+            kernel.hot = problem.shows_every_key();
             kernel
         };
         let kernel = specialised(Kernel::new(SOURCE, "wide"))

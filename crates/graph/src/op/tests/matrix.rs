@@ -229,6 +229,7 @@ fn attention_over_positions() {
         (attention(|a| a.offsets = [1, 8, 16]), "f32[1,5,9] f32[1,3,24] f32[1,3,24]", "f32[1,5,8]"),
         (attention(|a| a.mask = Mask::Boolean), "f32[6,5,8] f32[2,3,8] f32[2,3,8] u8[6,1,5,3]", "f32[6,5,8]"),
         (attention(|_| ()), "f32[0,5,8] f32[0,3,8] f32[0,3,8]", "f32[0,5,8]"),
+        (attention(|a| a.log_sum_exp = true), "f16[6,5,8] f16[2,3,8] f16[2,3,8]", "f16[6,5,8] f32[6,5,2]"),
     ]);
     let qkv = "f32[6,5,8] f32[2,3,8] f32[2,3,8]";
     refuse(&[
@@ -236,6 +237,11 @@ fn attention_over_positions() {
         (attention(|a| a.mask = Mask::Additive), qkv, "takes 4 operands, got 3"),
         (attention(|a| a.heads = 0), qkv, "heads must be at least 1"),
         (attention(|a| a.head_dim = 0), qkv, "head size must be at least 1"),
+        (
+            attention(|a| a.mask = Mask::SlidingWindow { diagonal: 0, window: 0 }),
+            qkv,
+            "window must be at least 1",
+        ),
         (attention(|a| a.scale = f32::INFINITY), qkv, "scale must be finite, got inf"),
         (attention(|a| a.heads = MAX), qkv, "heads × head size is too large"),
         (attention(|_| ()), "i32[6,5,8] f32[2,3,8] f32[2,3,8]", "q must be a float type, got i32"),
@@ -271,10 +277,24 @@ fn attention_over_positions() {
     };
     lengths("f32[2]", "key_lengths must be i32, got f32");
     lengths("i32[6]", "key_lengths must be [2], got [6]");
+    accept(&[(attention(|a| a.boundaries = true), &format!("{qkv} i32[4] i32[4]"), "f32[6,5,8]")]);
+    let boundaries = |operands: &str, message: &str| {
+        refuse(&[(attention(|a| a.boundaries = true), &format!("{qkv} {operands}"), message)]);
+    };
+    boundaries("i32[2]", "takes 5 operands, got 4");
+    boundaries("f32[2] i32[2]", "query boundaries must be i32, got f32");
+    boundaries("i32[0] i32[0]", "number of query boundaries must be at least 1");
+    boundaries("i32[2] i32[3]", "key boundaries must be [2], got [3]");
 }
 
 #[test]
 fn attention_over_frames() {
+    let frames = |boundaries| Op::Attention(Attention { boundaries, ..Attention::over_frames(2, 4, 3) });
+    refuse(&[(
+        frames(true),
+        "f32[6,5,8] f32[6,5,8] f32[6,5,8] i32[2] i32[2]",
+        "boundaries are those of sequences over positions",
+    )]);
     let over = |frames| Op::Attention(Attention::over_frames(2, 4, frames));
     accept(&[
         (over(3), "f32[6,5,8] f32[6,5,8] f32[6,5,8]", "f32[6,5,8]"),

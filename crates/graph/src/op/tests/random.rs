@@ -168,13 +168,22 @@ impl Choices {
         let [batch, queries, keys] = self.extents();
         let frames = SequenceAxis::Frames { frames: self.of(&EXTENTS) };
         let diagonal = self.of(&[0, -1, i64::MIN, i64::MAX]);
+        let window = self.of(&EXTENTS);
         let op = Attention {
             heads: self.of(&EXTENTS),
             head_dim: self.of(&EXTENTS),
             scale: self.of(&NUMBERS),
             axis: self.of(&[SequenceAxis::Positions, frames]),
-            mask: self.of(&[Mask::None, Mask::Causal { diagonal }, Mask::Boolean, Mask::Additive]),
+            mask: self.of(&[
+                Mask::None,
+                Mask::Causal { diagonal },
+                Mask::SlidingWindow { diagonal, window },
+                Mask::Boolean,
+                Mask::Additive,
+            ]),
             key_lengths: self.flag(),
+            boundaries: self.flag(),
+            log_sum_exp: self.flag(),
             offsets: self.modest(0),
         };
         let width = op.heads.wrapping_mul(op.head_dim);
@@ -192,6 +201,13 @@ impl Choices {
             operands.push(mask);
         }
         operands.extend(op.key_lengths.then(|| TensorType::new(DType::I32, [batch])));
+        if op.boundaries {
+            let count = self.of(&EXTENTS);
+            operands.extend([
+                TensorType::new(DType::I32, [count]),
+                TensorType::new(DType::I32, [self.near(count)]),
+            ]);
+        }
         (Op::Attention(op), operands)
     }
 

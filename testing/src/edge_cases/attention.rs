@@ -1,0 +1,146 @@
+//! The edges of attention.
+
+use kinora_graph::{
+    DType, Op, Tensor,
+    op::{Attention, Mask},
+};
+
+use super::{Case, Operands};
+
+/// Sequences and heads of every odd size.
+pub(super) fn short(
+    o: &mut Operands,
+    [images, height, width]: [usize; 3],
+    head_dim: usize,
+    cases: &mut Vec<Case>,
+) {
+    let length = height * width;
+    let (heads, frames) = (2, images.max(1));
+    for axis in 0..2 {
+        let op = if axis == 0 {
+            Attention::over_positions(heads, head_dim)
+        } else {
+            Attention::over_frames(heads, head_dim, frames)
+        };
+        let masks = [
+            Mask::None,
+            Mask::Causal { diagonal: -1 },
+            Mask::SlidingWindow { diagonal: 1, window: 2 },
+            Mask::Boolean,
+            Mask::Additive,
+        ];
+        for (mask, key_lengths) in masks.into_iter().flat_map(|mask| [(mask, false), (mask, true)]) {
+            // A power of two keeps the scores exact.
+            let op = Attention { mask, key_lengths, log_sum_exp: key_lengths, scale: 0.25, ..op.clone() };
+            let shape = [images, length, heads * head_dim];
+            let mut inputs = vec![o.signs(&shape), o.signs(&shape), o.x(&shape)];
+            let extents = op.extents(inputs[0].ty(), inputs[1].ty());
+            if op.mask_operand().is_some() {
+                let shape = [extents.batch, 1, extents.queries, extents.keys];
+                // Every second query sees nothing at all, the others every second key.
+                let seen = |i: usize| (i / extents.keys.max(1)).is_multiple_of(2) && i.is_multiple_of(2);
+                let (hidden, dtype) = match mask {
+                    Mask::Boolean => (0.0, DType::U8),
+                    _ => (f32::NEG_INFINITY, o.dtype),
+                };
+                let shown = if mask == Mask::Boolean { 1.0 } else { 0.0 };
+                let mask: Vec<f32> =
+                    (0..shape.iter().product()).map(|i| if seen(i) { shown } else { hidden }).collect();
+                inputs.push(Tensor::from_f32(dtype, shape, &mask).unwrap());
+            }
+            if key_lengths {
+                let lengths: Vec<i32> = (0..extents.key_batch).map(|i| i as i32 - 1).collect();
+                inputs.push(Tensor::from_slice([extents.key_batch], &lengths).unwrap());
+            }
+            cases.push((Op::Attention(op), inputs));
+        }
+    }
+}
+
+/// Several tiles of queries and keys, with heads of sizes that tensor cores take, and keys that no query sees.
+pub(super) fn long(o: &mut Operands, cases: &mut Vec<Case>) {
+    let masks = [
+        Mask::None,
+        // Whole tiles are hidden, seen and cut; the first queries see no key.
+        Mask::Causal { diagonal: -20 },
+        Mask::SlidingWindow { diagonal: 30, window: 70 },
+        Mask::Boolean,
+        Mask::Additive,
+    ];
+    let masks = masks.into_iter().flat_map(|mask| [(mask, false), (mask, true)]);
+    for (index, (mask, key_lengths)) in masks.enumerate() {
+        // An even and an odd number of keys; in the widest heads' also several sequences.
+        for (head_dim, keys, boundaries) in
+            [(64, 230, false), (8, 217, index % 3 == 0), ([72, 136, 168, 200][index % 4], 198 + index, true)]
+        {
+            cases.push(hidden(
+                o,
+                Attention { mask, key_lengths, boundaries, ..Attention::over_positions(1, head_dim) },
+                keys,
+            ));
+        }
+    }
+}
+
+/// An attention of 150 queries in each of two batch elements, and of so many keys.
+fn hidden(o: &mut Operands, op: Attention, keys: usize) -> Case {
+    let (batch, queries) = (2, 150);
+    let op = Attention { scale: 0.25, log_sum_exp: true, ..op };
+    let lengths = [0, 77];
+    // Sequences of several tiles, of one query and no key, and what is outside them.
+    let boundaries = [[0, 70, 71, 140], [3, 90, 90, keys - 10]];
+    let by_number = |query: usize| {
+        if !op.boundaries {
+            return op.mask.range(query, keys);
+        }
+        let Some(s) = (0..3).find(|&s| (boundaries[0][s]..boundaries[0][s + 1]).contains(&query)) else {
+            return 0..0;
+        };
+        let (first, end) = (boundaries[1][s], boundaries[1][s + 1]);
+        let range = op.mask.range(query - boundaries[0][s], end - first);
+        first + range.start..first + range.end
+    };
+    // Every second query sees every third key, but for a column that none does; one query sees none.
+    let in_mask = |query: usize, key: usize| {
+        query != 5 && key != 6 && (query.is_multiple_of(2) || key.is_multiple_of(3))
+    };
+    let sees = |batch: usize, query: usize, key: usize| {
+        let by_mask = op.mask_operand().is_none() || in_mask(query, key);
+        by_mask && by_number(query).contains(&key) && !(op.key_lengths && key as i32 >= lengths[batch])
+    };
+    let q = o.signs(&[batch, queries, op.head_dim]);
+    // What is hidden from all holds no finite numbers, or one too large: kernels may treat rows that a hidden value spoils another way.
+    let rubbish = if op.head_dim == 8 { f32::NAN } else { 100.0 };
+    let with_rubbish = |x: Tensor, rubbish: f32| {
+        let mut values = x.to_f32();
+        for (row, values) in values.chunks_exact_mut(op.head_dim).enumerate() {
+            let (batch, key) = (row / keys, row % keys);
+            if !(0..queries).any(|query| sees(batch, query, key)) {
+                values.fill(rubbish);
+            }
+        }
+        Tensor::from_f32(x.dtype(), x.shape().clone(), &values).unwrap()
+    };
+    let shape = [batch, keys, op.head_dim];
+    let k = with_rubbish(o.signs(&shape), f32::INFINITY);
+    let v = with_rubbish(o.x(&shape), rubbish);
+    let mut inputs = vec![q, k, v];
+    if op.mask_operand().is_some() {
+        let boolean = op.mask == Mask::Boolean;
+        let value = |i: usize| match (boolean, in_mask(i / keys % queries, i % keys)) {
+            (true, seen) => f32::from(u8::from(seen)),
+            (false, true) => (i % 5) as f32 - 2.0,
+            (false, false) => f32::NEG_INFINITY,
+        };
+        let mask: Vec<f32> = (0..batch * queries * keys).map(value).collect();
+        let dtype = if boolean { DType::U8 } else { o.dtype };
+        inputs.push(Tensor::from_f32(dtype, [batch, 1, queries, keys], &mask).unwrap());
+    }
+    if op.key_lengths {
+        inputs.push(Tensor::from_slice([batch], &lengths).unwrap());
+    }
+    if op.boundaries {
+        inputs.extend(boundaries.map(|values| Tensor::from_slice([4], &values.map(|x| x as i32)).unwrap()));
+    }
+    (Op::Attention(op), inputs)
+}
