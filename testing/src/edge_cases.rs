@@ -610,6 +610,33 @@ pub fn check_few_columns(dtype: DType, executors: &[&dyn Executor]) {
     check(&cases, executors);
 }
 
+/// Checks attention with heads of 264 to 512 channels: lengths that fill no tile, one tile of queries and several, several of keys,
+/// a context that several batch elements share, packed operands, and scores that are nearly equal or far apart.
+///
+/// # Panics
+/// If an executor differs from the reference.
+pub fn check_wide_heads(dtype: DType, executors: &[&dyn Executor]) {
+    let mut o = Operands::new(dtype, 1.0);
+    let mut cases = Vec::new();
+    for ([batch, key_batch, heads, queries, keys, head], scale) in [
+        ([1, 1, 1, 1, 65, 512], 0.05),
+        ([1, 1, 2, 65, 128, 512], 0.3),
+        ([2, 1, 1, 130, 129, 264], 0.1),
+        ([1, 1, 1, 64, 300, 512], 1.0),
+        ([2, 2, 1, 200, 449, 392], 0.2),
+        ([3, 1, 2, 17, 192, 328], 0.1),
+    ] {
+        let op = Attention { scale, ..Attention::over_positions(heads, head) };
+        let [q, k, v] = [(batch, queries), (key_batch, keys), (key_batch, keys)]
+            .map(|(batch, length)| o.x(&[batch, length, heads * head]));
+        cases.push((Op::Attention(op), vec![q, k, v]));
+    }
+    let op = Attention { offsets: [0, 320, 640], ..Attention::over_positions(1, 320) };
+    let packed = o.x(&[1, 150, 960]);
+    cases.push((Op::Attention(op), vec![packed.clone(), packed.clone(), packed]));
+    check(&cases, executors);
+}
+
 /// Checks sub-pixel convolutions: tiles of 160, 128 and 64 columns and columns that fill none, images smaller than a box, several tiles
 /// in each direction, and the stages that follow.
 ///

@@ -202,3 +202,13 @@ fn quantised_products() {
 fn quantised_products_to_e4m3() {
     on_two_multiprocessors(|executors| edge_cases::check_quantised_products(DType::F8E4M3, executors));
 }
+
+#[test]
+fn wide_heads_in_f16() {
+    check(|executors| edge_cases::check_wide_heads(DType::F16, executors));
+}
+
+#[test]
+fn wide_heads_in_bf16() {
+    check(|executors| edge_cases::check_wide_heads(DType::BF16, executors));
+}

@@ -471,3 +471,13 @@ fn quantised_products_to_e4m3() {
 fn many_tiles_in_turns_in_bf16() {
     on_small_hopper(2, "in turns", |executors| edge_cases::check_many_tiles(DType::BF16, executors));
 }
+
+#[test]
+fn wide_heads_in_f16() {
+    on_small_hopper(2, "hopper", |executors| edge_cases::check_wide_heads(DType::F16, executors));
+}
+
+#[test]
+fn wide_heads_in_bf16() {
+    on_small_hopper(2, "hopper", |executors| edge_cases::check_wide_heads(DType::BF16, executors));
+}

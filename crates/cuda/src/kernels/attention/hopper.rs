@@ -35,21 +35,7 @@ impl Hopper {
     /// Every cut for a problem, the one to choose first.
     pub(super) fn offered(problem: &Arc<Problem>, chip: &Chip) -> Vec<Hopper> {
         let head_dim = problem.op.head_dim;
-        let plain = problem.op.mask == Mask::None
-            && !problem.op.key_lengths
-            && problem.op.axis == SequenceAxis::Positions
-            && problem.extents.queries > 0
-            && problem.extents.keys > 0;
-        // Every stride of a map is a multiple of the one before it.
-        let mappable = (0..3).all(|i| problem.channels(i).is_multiple_of(head_dim));
-        if !chip.architecture.is_hopper()
-            || !plain
-            || !mappable
-            || !problem.is_half()
-            || !problem.is_wide()
-            || !problem.scale_can_wait()
-            || head_dim > WIDEST
-        {
+        if !can_map(problem, chip) || head_dim > WIDEST {
             return Vec::new();
         }
         // What a thread holds: half a channel's sums, and half a key's score and a quarter's weight.
@@ -91,8 +77,25 @@ fn shared_bytes(head_dim: usize, warpgroups: usize, key_tile: usize, stages: usi
     head_dim.div_ceil(64) * 128 * (64 * warpgroups + 2 * stages * key_tile) + 8 * (1 + 4 * stages)
 }
 
+/// Whether TMA can read the operands of a problem as [`tensor_map`] says, and the kernels without masks can compute it.
+pub(super) fn can_map(problem: &Problem, chip: &Chip) -> bool {
+    let plain = problem.op.mask == Mask::None
+        && !problem.op.key_lengths
+        && problem.op.axis == SequenceAxis::Positions
+        && problem.extents.queries > 0
+        && problem.extents.keys > 0;
+    // Every stride of a map is a multiple of the one before it.
+    let mappable = (0..3).all(|i| problem.channels(i).is_multiple_of(problem.op.head_dim));
+    chip.architecture.is_hopper()
+        && plain
+        && mappable
+        && problem.is_half()
+        && problem.is_wide()
+        && problem.scale_can_wait()
+}
+
 /// The map of an operand: channels of a head, heads, the sequence, the batch. A box is `rows` rows of 64 channels.
-fn tensor_map(problem: &Problem, places: &Places, operand: usize, rows: usize) -> TensorMap {
+pub(super) fn tensor_map(problem: &Problem, places: &Places, operand: usize, rows: usize) -> TensorMap {
     let shape = &problem.inputs[operand].shape;
     let element = problem.dtype(operand).size();
     let (heads, head_dim) = (problem.op.heads, problem.op.head_dim);

@@ -2,6 +2,7 @@
 
 mod flash;
 mod hopper;
+mod hopper_wide;
 mod plain;
 mod problem;
 mod temporal;
@@ -11,7 +12,10 @@ mod wide;
 
 use std::sync::Arc;
 
-use self::{flash::Flash, hopper::Hopper, plain::Plain, problem::Problem, temporal::Temporal, wide::Wide};
+use self::{
+    flash::Flash, hopper::Hopper, hopper_wide::HopperWide, plain::Plain, problem::Problem,
+    temporal::Temporal, wide::Wide,
+};
 use super::{Call, Family, Implementation, KernelSet};
 use crate::Chip;
 
@@ -25,6 +29,7 @@ fn implementations(call: &Call<'_>, chip: &Chip, set: KernelSet) -> Vec<Box<dyn 
     if set == KernelSet::Fused {
         offered.extend(Temporal::offered(&problem, chip).map(|temporal| Box::new(temporal) as _));
         offered.extend(Hopper::offered(&problem, chip).into_iter().map(|hopper| Box::new(hopper) as _));
+        offered.extend(HopperWide::offered(&problem, chip).map(|wide| Box::new(wide) as _));
         offered.extend(Wide::offered(&problem, chip).into_iter().map(|wide| Box::new(wide) as _));
         offered.extend(Flash::offered(&problem, chip).into_iter().map(|flash| Box::new(flash) as _));
     }

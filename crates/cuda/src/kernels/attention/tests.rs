@@ -292,7 +292,6 @@ fn hopper_takes_what_has_no_mask() {
     // Few tiles: smaller ones first.
     assert_eq!(Case::positions(DType::BF16, [2, 1024, 8, 64]).names(HOPPER)[0], "hopper 128x128 in turns");
     let offers = |case: &Case| case.names(HOPPER).iter().any(|name| name.starts_with("hopper"));
-    assert!(!offers(&Case::positions(DType::F16, [1, 640, 2, 264])));
     assert!(!offers(&Case::frames(DType::F16, [1, 40, 64, 2, 64])));
     let shape: &[usize] = &[1, 640, 64];
     let causal = Attention { mask: Mask::Causal { diagonal: 0 }, ..Attention::over_positions(1, 64) };
@@ -312,6 +311,58 @@ fn hopper_takes_what_has_no_mask() {
             assert!(number(&launch, "STAGES") >= 2);
         }
     }
+}
+
+#[test]
+fn two_warpgroups_share_the_channels_of_a_wide_head() {
+    let case = Case::positions(DType::F16, [14, 9216, 1, 512]);
+    assert_eq!(case.names(HOPPER)[0], "hopper wide 64x64");
+    let launch = case.launch(HOPPER, "hopper wide");
+    assert_eq!((launch.grid, launch.cluster), ([14 * 144, 1, 1], 2));
+    assert_eq!(number(&launch, "STAGES"), 4);
+    let rows = |argument: &Argument| match argument {
+        Argument::TensorMap(map) => map.tile[2],
+        other => panic!("{other:?}"),
+    };
+    // Each block of a pair loads half of the keys and values.
+    assert_eq!(launch.arguments[..3].iter().map(rows).collect::<Vec<_>>(), [64, 32, 32]);
+    // An odd number of tiles is filled up: no pair has two sequences.
+    let launch = Case::positions(DType::BF16, [3, 130, 2, 320]).launch(HOPPER, "hopper wide");
+    assert_eq!((launch.grid, launch.cluster), ([6 * 4, 1, 1], 2));
+    // One tile of queries has no other to share keys with.
+    let launch = Case::new(
+        Attention::over_positions(1, 320),
+        &[(DType::F16, &[2, 64, 320]), (DType::F16, &[2, 99, 320]), (DType::F16, &[2, 99, 320])],
+    )
+    .launch(HOPPER, "hopper wide");
+    assert_eq!((launch.grid, launch.cluster), ([2, 1, 1], 1));
+    let offers = |case: &Case| case.names(HOPPER).iter().any(|name| name.starts_with("hopper wide"));
+    assert!(!offers(&Case::positions(DType::F16, [1, 64, 1, 512])), "one tile of keys");
+    assert!(!offers(&Case::positions(DType::F16, [1, 640, 1, 256])));
+    assert!(!offers(&Case::positions(DType::F16, [1, 640, 1, 520])));
+    assert!(!offers(&Case::positions(DType::F32, [1, 640, 1, 512])));
+    for head_dim in (264..=512).step_by(8) {
+        let case = Case::positions(DType::BF16, [1, 200, 1, head_dim]);
+        let launch = case.launch(HOPPER, "hopper wide");
+        assert!(launch.shared_bytes <= Chip::typical(HOPPER).shared_bytes, "{head_dim}");
+    }
+}
+
+#[test]
+fn wide_heads_spill_no_registers_on_hopper() {
+    let mut kernels = Vec::new();
+    for dtype in [DType::F16, DType::BF16] {
+        for head_dim in [264, 320, 392, 512] {
+            for queries in [64, 200] {
+                let q: &[usize] = &[1, queries, head_dim];
+                let k: &[usize] = &[1, 200, head_dim];
+                let operands = [(dtype, q), (dtype, k), (dtype, k)];
+                let case = Case::new(Attention::over_positions(1, head_dim), &operands);
+                kernels.push(case.launch(HOPPER, "hopper wide").kernel);
+            }
+        }
+    }
+    crate::testing::compile(HOPPER, &kernels);
 }
 
 #[test]

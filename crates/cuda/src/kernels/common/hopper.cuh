@@ -27,9 +27,11 @@ __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives at an mbarrier of any block of the cluster, whose address `mapa` gave.
+// Arrives at an mbarrier of any block of the cluster, whose address `mapa` gave. It says that shared memory has been read, by
+// wgmmas that were waited for: nothing was written that another block would have to see. With `.release.cluster` it would wait
+// until all of the chip sees this thread's writes (`MEMBAR.ALL.GPU`), in every step of a loop.
 __device__ __forceinline__ void mbarrier_arrive_cluster(u32 barrier) {
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // Arrives, and expects so many more bytes from TMA in this phase.
@@ -94,6 +96,15 @@ __device__ __forceinline__ void tma_load_4d(u32 to, const TensorMap &map, u32 ba
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
         "[%2];" ::"r"(to),
         "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+        : "memory");
+}
+
+__device__ __forceinline__ void tma_load_4d_multicast(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2,
+                                                      int c3, u16 blocks) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+        "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+        "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(blocks)
         : "memory");
 }
 

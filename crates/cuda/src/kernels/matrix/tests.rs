@@ -355,8 +355,8 @@ fn warpgroups_take_turns_if_there_is_room_for_the_operands() {
                 .map(|(_, launches)| (number(&launches[0], "STAGES"), number(&launches[0], "STRIPS_AHEAD")));
             assert_eq!(got, expected, "{name} {:?}", case.op);
         }
-        let chosen = if expected[0].is_some() { "wgmma 128x160 in turns" } else { "wgmma 256x128" };
-        assert_eq!(offers[0].0, chosen, "{:?}", case.op);
+        let chosen = if expected[0].is_some() { "wgmma 128x160 in turns" } else { "wgmma 128x128 in turns" };
+        assert!(offers[0].0.starts_with(chosen), "{} for {:?}", offers[0].0, case.op);
     }
 }
 
@@ -370,8 +370,43 @@ fn warpgroups_take_turns_by_shape_if_each_has_a_tile() {
         let op = Op::Linear(Linear::default());
         let case = Case::new(op, &[(f16, &[rows, 320]), (f16, &[columns, 320])], (f16, &[rows, columns]));
         let offers = case.launches(Architecture::HOPPER, KernelSet::Fused);
-        assert_eq!(offers[0].0 == "wgmma 128x160 in turns", in_turns, "{rows} × {columns}: {}", offers[0].0);
+        let first = &offers[0].0;
+        assert_eq!(first.starts_with("wgmma 128x160 in turns"), in_turns, "{rows} × {columns}: {first}");
     }
+}
+
+/// As they were measured for an autoencoder's frames of 1024×576 and for a UNet's projections.
+#[test]
+fn weights_that_stay_and_short_depths_with_operands_take_turns() {
+    let f16 = DType::F16;
+    let (spatial, temporal) = (Conv::spatial([3, 3], 1, 1), Conv::temporal(3, 14));
+    let dot = Conv::spatial([1, 1], 1, 0);
+    for (conv, side, channels, columns, add, expected) in [
+        (&temporal, [576, 1024], 128, 128, false, "wgmma 128x128 in turns, resident"),
+        (&temporal, [576, 1024], 128, 128, true, "wgmma 128x128 in turns, resident"),
+        (&dot, [288, 512], 512, 256, false, "wgmma 128x128 in turns, resident"),
+        (&temporal, [288, 512], 256, 256, true, "wgmma 128x128 in turns"),
+        (&temporal, [144, 256], 512, 512, false, "wgmma 256x128"),
+        (&spatial, [288, 512], 256, 256, true, "wgmma 256x128"),
+    ] {
+        let epilogue = if add { vec![Stage::Add] } else { vec![] };
+        let op = Op::Conv(Conv { epilogue, ..conv.clone() });
+        let [x, y] = [channels, columns].map(|width| [14, side[0], side[1], width]);
+        let weight = [columns, conv.kernel[0], conv.kernel[1], conv.kernel[2], channels];
+        let mut inputs = vec![(f16, &x[..]), (f16, &weight[..])];
+        inputs.extend(add.then_some((f16, &y[..])));
+        let case = Case::new(op, &inputs, (f16, &y));
+        let offers = case.launches(Architecture::HOPPER, KernelSet::Fused);
+        assert_eq!(offers[0].0, expected, "{conv:?} {channels} to {columns}");
+    }
+    // A block for each of so many tiles across would leave multiprocessors idle.
+    let (rows, columns) = (9216, 80 * 160);
+    let case = Case::new(
+        Op::Linear(Linear::default()),
+        &[(f16, &[rows, 320]), (f16, &[columns, 320])],
+        (f16, &[rows, columns]),
+    );
+    assert_eq!(case.launches(Architecture::HOPPER, KernelSet::Fused)[0].0, "wgmma 128x160 in turns");
 }
 
 /// Pairs are whole clusters; a weight that stays is of so few steps that it fits beside the rows, and its columns have as many blocks each.

@@ -32,6 +32,9 @@ const LEAST_STAGES: usize = 4;
 /// The most steps in the ring if only rows pass through it.
 const MOST_STAGES_OF_ROWS: usize = 8;
 
+/// Steps of the depth up to which the epilogue of 128 columns is worth hiding.
+const LITTLE_DEPTH: usize = 24;
+
 /// The longest bias and scale that are kept in shared memory, in bytes.
 const MOST_VECTORS: usize = 24 << 10;
 
@@ -198,14 +201,20 @@ impl InTurns {
         }
     }
 
-    /// Whether it was measured to be the fastest of all for such a problem, or at most 2 % behind, on an H200: 160 columns that fill
-    /// their tiles, and at least one tile for each warpgroup.
+    /// Whether it was measured to be the fastest of all for such a problem, or at most 2 % behind, on an H200, if columns fill their
+    /// tiles and each warpgroup has one: a weight that stays; 160 columns; 128 columns of little depth whose epilogue reads operands.
     pub(super) fn is_ahead(&self) -> bool {
         let full = self.problem.result_columns().is_multiple_of(self.tile.result_columns(&self.problem));
-        self.weight == Weight::Ring
-            && self.tile.columns == 160
-            && full
-            && self.tiles() >= 2 * self.multiprocessors
+        if !full || self.tiles() < 2 * self.multiprocessors {
+            return false;
+        }
+        match self.weight {
+            // Few multiprocessors are left over.
+            Weight::Resident(_) => 10 * self.blocks() >= 9 * self.multiprocessors,
+            Weight::Ring if self.tile.columns == 160 => true,
+            Weight::Ring => self.room.strip_bytes > 0 && self.boxes.steps() <= LITTLE_DEPTH,
+            Weight::Pairs => false,
+        }
     }
 
     /// A rough estimate in clocks: whole waves of tiles. An epilogue is hidden, unless it takes longer than the products of a

@@ -55,6 +55,12 @@ const LEAST_SPAN: usize = 64;
 /// Chunks of a slab's statistics, if sets of fewer groups can keep them to that.
 const MOST_CHUNKS: usize = 48;
 
+/// Statistics that all blocks together read are light if the tensor has so many times as many bytes.
+const LIGHT: usize = 16;
+
+/// Blocks that write, for each multiprocessor.
+const WRITING_BLOCKS: usize = 6;
+
 /// Bytes of the statistics of a group in a chunk: four floats.
 const PART_BYTES: usize = 16;
 
@@ -81,6 +87,12 @@ impl Extents {
 
     fn members(&self) -> usize {
         self.channels / self.groups
+    }
+
+    /// Bytes of the elements.
+    fn bytes(&self, x: &TensorType) -> usize {
+        let rows = self.slabs.saturating_mul(self.rows);
+        rows.saturating_mul(self.channels).saturating_mul(x.dtype.size())
     }
 }
 
@@ -178,7 +190,7 @@ mod clocks {
 
 /// Clocks that a chip takes to move a tensor once, in rows of some bytes that lie apart.
 fn transfer(extents: Extents, x: &TensorType, span: usize, chip: &Chip) -> f64 {
-    let bytes = extents.slabs as f64 * extents.rows as f64 * extents.channels as f64 * x.dtype.size() as f64;
+    let bytes = extents.bytes(x) as f64;
     let [cache, memory] = clocks::BYTES.map(|rate| bytes / (rate * f64::from(chip.multiprocessors.max(1))));
     // A row that ends within sectors of 32 bytes takes about one more.
     let waste = if span.is_multiple_of(32) { 1.0 } else { (span + 24) as f64 / span as f64 };
@@ -354,8 +366,8 @@ impl Chunks {
         let least = Set::least_groups(extents, width);
         let multiprocessors = chip.multiprocessors as usize;
         let span = |groups: usize| groups * extents.members() * x.dtype.size();
-        // As many groups as leave few chunks: a block of the second launch reads the statistics of all chunks of its
-        // groups. Whole rows, if there are many slabs.
+        // Whole rows, unless that makes the statistics a burden: a block of the second launch reads those of all chunks of its groups.
+        // Sets of fewer groups leave fewer chunks, but take a part of each row: 64 bytes of 256 cost half as much again.
         let set = (1..=extents.groups / least)
             .rev()
             .map(|times| times * least)
@@ -368,7 +380,11 @@ impl Chunks {
             })
             .reduce(|wider, set| {
                 let few_chunks = wider.count(extents) * MOST_CHUNKS >= 2 * multiprocessors;
-                if few_chunks || span(set.groups) < LEAST_SPAN { wider } else { set }
+                let chunks = (2 * multiprocessors).div_ceil(wider.count(extents).max(1));
+                let statistics =
+                    (WRITING_BLOCKS * multiprocessors * chunks * wider.groups).saturating_mul(PART_BYTES);
+                let light = statistics.saturating_mul(LIGHT) <= extents.bytes(x);
+                if few_chunks || light || span(set.groups) < LEAST_SPAN { wider } else { set }
             })?;
         // As many blocks as the chip holds at once measure: two a multiprocessor. More of them write, since each of
         // those starts anew when one ends.
@@ -378,7 +394,7 @@ impl Chunks {
             let rows = extents.rows.div_ceil(wanted).max(least).min(extents.rows).max(1);
             [rows, extents.rows.div_ceil(rows)]
         };
-        let written = rows(6, 4);
+        let written = rows(WRITING_BLOCKS, 4);
         let mut measured = rows(2, 8);
         // A few more than a warp combines at once are not worth a second turn.
         if (33..64).contains(&measured[1]) {
@@ -555,6 +571,23 @@ mod tests {
                 (sets, true),
                 "{chunks:?}"
             );
+        }
+    }
+
+    #[test]
+    fn rows_stay_whole_beside_which_statistics_are_light() {
+        // The autoencoder's norms over all frames of a clip: one slab.
+        for (shape, sets) in [
+            ([14, 576, 1024, 128], 1),
+            ([14, 288, 512, 256], 2),
+            ([14, 144, 256, 512], 2),
+            ([14, 72, 128, 512], 4),
+        ] {
+            let (extents, x) = extents(shape, 32, 14, DType::F16);
+            let chunks = Chunks::cut(extents, &x, &Chip::typical(Architecture::HOPPER)).unwrap();
+            assert_eq!(extents.groups / chunks.set.groups, sets, "{chunks:?}");
+            // Parts of rows are whole lines of the cache.
+            assert!(chunks.set.columns * chunks.set.width * x.dtype.size() >= 128, "{chunks:?}");
         }
     }
 
