@@ -1,5 +1,5 @@
-// The learned part of a normalisation, and what comes after the activation. SCALED and SHIFTED say which parts exist, QUANTISED
-// whether the result is e4m3.
+// The learned part of a normalisation, and what comes after the activation. SCALED and SHIFTED say which parts exist,
+// QUANTISED whether the result is e4m3.
 #pragma once
 #include "activations.cuh"
 #include "numbers.cuh"

@@ -10,8 +10,8 @@ struct EpilogueOperands {
     const void *bias;
     // What the sums of a quantised product are multiplied by, column by column, as the bias is added.
     const void *scale;
-    // Columns of the result: the bias and the scale of a gate lie that much further than its value's, and the vector of an image
-    // that much further than that of the image before.
+    // Columns of the result: the bias and the scale of a gate lie that much further than its value's, and the vector of
+    // an image that much further than that of the image before.
     i64 columns;
     // Rows of the result that belong to one image.
     i64 rows_per_image;

@@ -148,10 +148,10 @@ __device__ __forceinline__ void named_barrier_arrive(int number, int threads) {
 // The matrix descriptor of an operand with the 128-byte swizzle. Its atoms are 8 rows of 128 bytes, 1024 together,
 // aligned to that.
 //
-// K-major (64 elements of the depth a row, 128 of e4m3; rows are rows of a, or columns of b): `stride` is the bytes from 8
-// rows to the next 8, `leading` is not used, and a step of 16 in depth, 32 of e4m3, is 32 bytes further. MN-major (b transposed: a row is
-// one depth, 64 columns long): `stride` is the bytes from 8 depths to the next 8, `leading` those from 64 columns to
-// the next 64, and a step of 16 in depth is two atoms further.
+// K-major (64 elements of the depth a row, 128 of e4m3; rows are rows of a, or columns of b): `stride` is the bytes
+// from 8 rows to the next 8, `leading` is not used, and a step of 16 in depth, 32 of e4m3, is 32 bytes further.
+// MN-major (b transposed: a row is one depth, 64 columns long): `stride` is the bytes from 8 depths to the next 8,
+// `leading` those from 64 columns to the next 64, and a step of 16 in depth is two atoms further.
 __device__ __forceinline__ u64 wgmma_descriptor(u32 address, u32 leading, u32 stride) {
     return u64((address & 0x3ffffu) >> 4) | u64(leading >> 4) << 16 | u64(stride >> 4) << 32 | 1ull << 62;
 }
@@ -181,10 +181,10 @@ __device__ __forceinline__ void pin_registers(u32 (&registers)[N]) {
     for (int i = 0; i < N; i++) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
-// sum = a · b, or sum += a · b if `add`, for a 64×16 and b 16×N, or 64×32 and 32×N of e4m3; N is a multiple of 8 up to 256. Thread i of the
-// warpgroup holds of the sum rows 16 (i / 32) + i % 32 / 4 and 8 further, columns 8 j + 2 (i % 4) and the next:
-// elements 4 j, 4 j + 1 of the upper row and 4 j + 2, 4 j + 3 of the lower. `a` lies in shared memory, or in registers
-// in the layout of `mma_m16n8k16`, each warp with its 16 rows.
+// sum = a · b, or sum += a · b if `add`, for a 64×16 and b 16×N, or 64×32 and 32×N of e4m3; N is a multiple of 8 up to
+// 256. Thread i of the warpgroup holds of the sum rows 16 (i / 32) + i % 32 / 4 and 8 further, columns 8 j + 2 (i % 4)
+// and the next: elements 4 j, 4 j + 1 of the upper row and 4 j + 2, 4 j + 3 of the lower. `a` lies in shared memory, or
+// in registers in the layout of `mma_m16n8k16`, each warp with its 16 rows.
 template <class T, int N>
 struct WgmmaShape;
 

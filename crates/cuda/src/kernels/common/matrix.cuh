@@ -92,8 +92,8 @@ __device__ __forceinline__ void split_tf32(u32 &high, u32 &low, u32 bits) {
     low = __float_as_uint(value - __uint_as_float(high));
 }
 
-// 16 rows of the left operand of a product, 32 bytes deep, ready for the tensor cores: 16 elements of 16 bits, 32 of e4m3, or
-// 8 of f32 in two parts.
+// 16 rows of the left operand of a product, 32 bytes deep, ready for the tensor cores: 16 elements of 16 bits, 32 of
+// e4m3, or 8 of f32 in two parts.
 template <class T>
 struct MmaRows {
     u32 words[4];

@@ -40,7 +40,8 @@ __device__ __forceinline__ float to_float(e4m3 value) {
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(u16(value.bits)));
     return to_float(f16{u16(pair)});
 #else
-    // The exponent's bias is 120 higher in a float: a product raises it, of small numbers as well, which have no leading one.
+    // The exponent's bias is 120 higher in a float: a product raises it, of small numbers as well, which have no
+    // leading one.
     float size = __uint_as_float(u32(value.bits & 0x7f) << 20) * __int_as_float(0x7b800000);
     if ((value.bits & 0x7f) == 0x7f) size = __int_as_float(0x7fffffff);
     return value.bits & 0x80 ? -size : size;

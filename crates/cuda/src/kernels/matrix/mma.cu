@@ -1,5 +1,5 @@
-// A product or a convolution on the tensor cores of a warp, for f16, bf16 and e4m3 (ELEMENT) with f32 sums, and for f32 as
-// three products of tf32.
+// A product or a convolution on the tensor cores of a warp, for f16, bf16 and e4m3 (ELEMENT) with f32 sums, and for f32
+// as three products of tf32.
 //
 // A block computes a tile of TILE_ROWS × TILE_COLUMNS sums, 64 bytes of depth at a time, from tiles of a and b in shared
 // memory; a convolution's tile of a is gathered from the pixels of the taps as it is copied, so that no matrix of

@@ -1,11 +1,13 @@
-// A product or a convolution of stride 1 on Hopper, for f16, bf16 and e4m3 (ELEMENT) with f32 sums, as in `wgmma.cu`: a producer fills a
-// ring of tiles in shared memory by TMA, and two consumer warpgroups multiply them with wgmma. Here each warpgroup has
-// tiles of its own, and they take turns at the tensor cores: one multiplies while the other finishes its tile.
+// A product or a convolution of stride 1 on Hopper, for f16, bf16 and e4m3 (ELEMENT) with f32 sums, as in `wgmma.cu`: a
+// producer fills a ring of tiles in shared memory by TMA, and two consumer warpgroups multiply them with wgmma. Here
+// each warpgroup has tiles of its own, and they take turns at the tensor cores: one multiplies while the other finishes
+// its tile.
 //
 // So an epilogue costs no time as long as it takes less than a tile's products. While a warpgroup waits for its turn,
-// the epilogue's operands of its next tile come to shared memory by cp.async, since the sums take most registers. The bias and the
-// scale lie there from the start, if they are not too long (BIAS_SIZE and SCALE_SIZE bytes an element): an epilogue is a chain of short steps, each of which
-// would wait for the L2 cache, whose answers are late while TMA keeps it busy.
+// the epilogue's operands of its next tile come to shared memory by cp.async, since the sums take most registers. The
+// bias and the scale lie there from the start, if they are not too long (BIAS_SIZE and SCALE_SIZE bytes an element): an
+// epilogue is a chain of short steps, each of which would wait for the L2 cache, whose answers are late while TMA keeps
+// it busy.
 //
 // The weight comes in one of three ways. It passes through the ring beside the rows. Or two blocks are a cluster (CLUSTER) and
 // have tiles of the same columns, one below the other: each loads half of their columns of the weight for both, by multicast. Or
@@ -134,9 +136,9 @@ __device__ __forceinline__ void multiply(Sums &sums, int steps, Slot &slot, cons
         for (int quarter = 0; quarter < 4; quarter++)
 #pragma unroll
             for (int i = 0; i < row_blocks; i++)
-                wgmma_mma_async<ELEMENT, TILE_COLUMNS>(sums.of[i], wgmma_descriptor(a + i * 8192 + quarter * 32, 16, 1024),
-                                                    wgmma_descriptor(b + quarter * 32, 16, 1024),
-                                                    step > 0 || quarter > 0);
+                wgmma_mma_async<ELEMENT, TILE_COLUMNS>(
+                    sums.of[i], wgmma_descriptor(a + i * 8192 + quarter * 32, 16, 1024),
+                    wgmma_descriptor(b + quarter * 32, 16, 1024), step > 0 || quarter > 0);
         wgmma_commit_group();
         // The other consumer's products queue up behind the last of these.
         if (elected && step == steps - 1) mbarrier_arrive(m.turn + 8 * (group ^ 1));
@@ -322,8 +324,8 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     wgmma_in_turns(const __grid_constant__ TensorMap map_a, const __grid_constant__ TensorMap map_b, TYPE *y,
                    const Boxes g, const Epilogue e) {
     extern __shared__ __align__(1024) u8 shared[];
-    // The ring, the weight that stays, the epilogue's operands, the strips of eight warps, the mbarriers, then the vectors. The swizzle
-    // depends on address bits, so the ring and the weight begin at multiples of 1024.
+    // The ring, the weight that stays, the epilogue's operands, the strips of eight warps, the mbarriers, then the
+    // vectors. The swizzle depends on address bits, so the ring and the weight begin at multiples of 1024.
     u8 *after_ring = shared + STAGES * stage_bytes + RESIDENT_STEPS * b_bytes;
     Ahead &ahead = *reinterpret_cast<Ahead *>(after_ring);
     u8 *after_ahead = after_ring + (STRIPS_AHEAD > 0 ? sizeof(Ahead) : 0);

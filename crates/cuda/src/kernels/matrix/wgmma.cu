@@ -1,6 +1,6 @@
-// A product or a convolution of stride 1 on Hopper, for f16, bf16 and e4m3 (ELEMENT) with f32 sums. The kernel is warp-specialised: a
-// producer warpgroup fills a ring of tiles in shared memory by TMA, and two consumer warpgroups multiply them with
-// wgmma.
+// A product or a convolution of stride 1 on Hopper, for f16, bf16 and e4m3 (ELEMENT) with f32 sums. The kernel is
+// warp-specialised: a producer warpgroup fills a ring of tiles in shared memory by TMA, and two consumer warpgroups
+// multiply them with wgmma.
 //
 // The rows of a tile are a box of results: neighbours in width, height, frames and clips, as many of each as a power of
 // two. A tap of a convolution reads the same box of the input, shifted; TMA fills in zeros outside. A linear layer is a

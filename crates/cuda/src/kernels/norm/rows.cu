@@ -105,7 +105,8 @@ extern "C" __global__ void __launch_bounds__(threads)
         load_affine(scale, shift, affine, channel);
 #pragma unroll
         for (int i = 0; i < VECTOR; i++)
-            value[i] = quantised(ACTIVATION((value[i] - about - mean) * factor * scale[i] + shift[i]), factor_of_result);
+            value[i] =
+                quantised(ACTIVATION((value[i] - about - mean) * factor * scale[i] + shift[i]), factor_of_result);
         store(y + start + channel, value);
     }
 }
