@@ -439,11 +439,11 @@ fn subpixels_in_bf16() {
 #[test]
 fn many_tiles_in_turns_in_f16() {
     on_small_hopper(1, "in turns", |executors| edge_cases::check_many_tiles(DType::F16, executors));
-    // Pairs of blocks, of which one has a second pair of tiles, and more columns of tiles than blocks that could keep to one.
+    // Blocks that keep to their columns, and more columns of tiles than there are blocks.
     on_small_hopper(4, "in turns,", |executors| edge_cases::check_many_tiles(DType::F16, executors));
 }
 
-/// Blocks with several tiles; then pairs and blocks that keep to their columns; then clusters that share a tile.
+/// Blocks with several tiles; then those that keep to their columns; then clusters that share a tile.
 #[test]
 fn quantised_products() {
     on_small_hopper(2, "", |executors| edge_cases::check_quantised_products(DType::F16, executors));

@@ -80,17 +80,6 @@ __device__ __forceinline__ void tma_load_3d(u32 to, const TensorMap &map, u32 ba
         : "memory");
 }
 
-// The same for every block of the cluster whose bit is set in `blocks`: the box, and the bytes at the mbarrier, come to each at the
-// place that the addresses have in this block.
-__device__ __forceinline__ void tma_load_3d_multicast(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2,
-                                                      u16 blocks) {
-    asm volatile(
-        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-        "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
-        "l"(&map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "h"(blocks)
-        : "memory");
-}
-
 __device__ __forceinline__ void tma_load_4d(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2, int c3) {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "
@@ -99,6 +88,8 @@ __device__ __forceinline__ void tma_load_4d(u32 to, const TensorMap &map, u32 ba
         : "memory");
 }
 
+// The same for every block of the cluster whose bit is set in `blocks`: the box, and the bytes at the mbarrier, come to each at the
+// place that the addresses have in this block.
 __device__ __forceinline__ void tma_load_4d_multicast(u32 to, const TensorMap &map, u32 barrier, int c0, int c1, int c2,
                                                       int c3, u16 blocks) {
     asm volatile(

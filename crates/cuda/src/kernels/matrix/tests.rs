@@ -409,19 +409,19 @@ fn weights_that_stay_and_short_depths_with_operands_take_turns() {
     assert_eq!(case.launches(Architecture::HOPPER, KernelSet::Fused)[0].0, "wgmma 128x160 in turns");
 }
 
-/// Pairs are whole clusters; a weight that stays is of so few steps that it fits beside the rows, and its columns have as many blocks each.
+/// A weight that stays is of so few steps that it fits beside the rows, and its columns have as many blocks each.
 #[test]
-fn blocks_share_a_weight_or_keep_it() {
+fn blocks_keep_a_weight_that_fits() {
     let f16 = DType::F16;
     for (rows, depth, columns, expected) in [
-        // 66 pairs; 22 blocks for each of six tiles across.
-        (258_048, 320, 960, &[("", 132), (", pairs", 132), (", resident", 132)][..]),
+        // 22 blocks for each of six tiles across.
+        (258_048, 320, 960, &[("", 132), (", resident", 132)][..]),
         // 16 tiles across have 8 blocks each.
-        (258_048, 320, 2560, &[("", 132), (", pairs", 132), (", resident", 128)]),
+        (258_048, 320, 2560, &[("", 132), (", resident", 128)]),
         // 200 KB of ten steps leave no room for rows.
-        (64_512, 640, 1920, &[("", 132), (", pairs", 132)]),
-        // Three rows of tiles: the second pair's lower tile is not there.
-        (300, 320, 320, &[("", 6), (", pairs", 8), (", resident", 6)]),
+        (64_512, 640, 1920, &[("", 132)]),
+        // Three rows of tiles.
+        (300, 320, 320, &[("", 6), (", resident", 6)]),
     ] {
         let op = Op::Linear(Linear::default());
         let case = Case::new(op, &[(f16, &[rows, depth]), (f16, &[columns, depth])], (f16, &[rows, columns]));
@@ -430,11 +430,9 @@ fn blocks_share_a_weight_or_keep_it() {
             let name = format!("wgmma 128x160 in turns{way}");
             offers.iter().find(|(offered, _)| *offered == name).map(|(_, launches)| &launches[0])
         };
-        for way in ["", ", pairs", ", resident"] {
+        for way in ["", ", resident"] {
             let blocks = expected.iter().find(|(expected, _)| *expected == way).map(|(_, blocks)| *blocks);
             assert_eq!(of(way).map(|launch| launch.grid[0]), blocks, "{rows}×{depth}×{columns}{way}");
-            let cluster = if way == ", pairs" { 2 } else { 1 };
-            assert!(of(way).is_none_or(|launch| launch.cluster == cluster), "{way}");
         }
     }
 }

@@ -9,15 +9,12 @@
 // epilogue is a chain of short steps, each of which would wait for the L2 cache, whose answers are late while TMA keeps
 // it busy.
 //
-// The weight comes in one of three ways. It passes through the ring beside the rows. Or two blocks are a cluster (CLUSTER) and
-// have tiles of the same columns, one below the other: each loads half of their columns of the weight for both, by multicast. Or
-// a block keeps to its columns, and their weight stays in shared memory (RESIDENT_STEPS of the depth, which are all): then only rows
-// pass through the ring.
+// The weight passes through the ring beside the rows. Or a block keeps to its columns, and their weight stays in shared
+// memory (RESIDENT_STEPS of the depth, which are all): then only rows pass through the ring.
 #include "specialisation.cuh"
 
 #include "grid.cuh"
 #include "boxes.cuh"
-#include "cluster.cuh"
 
 // Blocks of 64 rows of a tile.
 constexpr int row_blocks = TILE_ROWS / 64;
@@ -26,7 +23,6 @@ constexpr int tile_depth = 128 / sizeof(ELEMENT);
 constexpr int a_bytes = TILE_ROWS * 128;
 constexpr int b_bytes = TILE_COLUMNS * 128;
 constexpr int stage_bytes = RESIDENT_STEPS > 0 ? a_bytes : a_bytes + b_bytes;
-static_assert(CLUSTER == 1 || (CLUSTER == 2 && RESIDENT_STEPS == 0), "two blocks share a weight that passes through the ring");
 // Strips of a tile, of which the operands of STRIPS_AHEAD have room in shared memory at once: 0 if there are none.
 constexpr int all_strips = row_blocks * strips;
 static_assert(STRIPS_AHEAD <= all_strips && (STRIPS_AHEAD > 0) == (element_operands > 0), "as the launcher counts");
@@ -38,26 +34,21 @@ constexpr int barrier_bytes = 16 * STAGES + 32;
 // that it is its turn to multiply, and that the weight has come.
 struct Memory {
     u32 ring, weight, full, empty, turn, weight_full;
-    // The mbarriers of empty slots of the other block of the cluster.
-    u32 empty_there;
 };
 
-// The tiles of a block: every `next`-th from `first` to `end`, in units that are tiles, pairs of them, or rows of tiles.
+// The tiles of a block: every `next`-th from `first` to `end`, in units that are tiles, or rows of tiles if the weight stays.
 struct Share {
     int first, end, next;
 
     __device__ __forceinline__ explicit Share(const Boxes &g) {
-        int down = g.tiles / g.across;
-        first = blockIdx.x / CLUSTER, next = gridDim.x / CLUSTER;
-        end = (down + CLUSTER - 1) / CLUSTER * g.across;
-        if (RESIDENT_STEPS > 0) first /= g.across, next /= g.across, end = down;
+        first = blockIdx.x, next = gridDim.x, end = g.tiles;
+        if (RESIDENT_STEPS > 0) first /= g.across, next /= g.across, end /= g.across;
     }
 
-    // Of a pair below the last row of tiles the second lies outside the result: it is zeros, and nothing of it is stored.
     __device__ __forceinline__ Start start_of_unit(const Boxes &g, int unit) const {
         if (RESIDENT_STEPS > 0) return start_at(g, u32(unit), blockIdx.x % u32(g.across));
         Place place = place_of(u32(unit), u32(end) / u32(g.across), u32(g.across));
-        return start_at(g, place.row * CLUSTER + blockIdx.x % CLUSTER, place.column);
+        return start_at(g, place.row, place.column);
     }
 };
 
@@ -65,16 +56,9 @@ struct Share {
 __device__ __forceinline__ void load_weight(u32 to, const TensorMap &map, u32 barrier, const Boxes &g, const Start &start,
                                             const Step &step) {
     int channel = step.chunk * tile_depth;
-#if CLUSTER > 1
-    // Of gates, the second block loads those; else its half of the columns.
-    int half = blockIdx.x % CLUSTER;
-    int filter = !GATED ? start.filter + half * (TILE_COLUMNS / 2) : half == 0 ? start.filter : g.columns + start.column;
-    tma_load_3d_multicast(to + half * (b_bytes / 2), map, barrier, channel, step.tap, filter, u16((1 << CLUSTER) - 1));
-#else
     tma_load_3d(to, map, barrier, channel, step.tap, start.filter);
 #if GATED
     tma_load_3d(to + b_bytes / 2, map, barrier, channel, step.tap, g.columns + start.column);
-#endif
 #endif
 }
 
@@ -116,13 +100,6 @@ struct Sums {
     float of[row_blocks][TILE_COLUMNS / 2];
 };
 
-// A warp has read a slot of the ring.
-__device__ __forceinline__ void release(const Memory &m, int slot) {
-    mbarrier_arrive(m.empty + 8 * slot);
-    // The other block writes its half of the weight here.
-    if (CLUSTER > 1) mbarrier_arrive_cluster(m.empty_there + 8 * slot);
-}
-
 // Multiplies a tile as its operands arrive, when it is this warpgroup's turn.
 __device__ __forceinline__ void multiply(Sums &sums, int steps, Slot &slot, const Memory &m, int group) {
     bool elected = threadIdx.x % 32 == 0;
@@ -144,12 +121,12 @@ __device__ __forceinline__ void multiply(Sums &sums, int steps, Slot &slot, cons
         if (elected && step == steps - 1) mbarrier_arrive(m.turn + 8 * (group ^ 1));
         // The wgmmas of the step before have finished, so this warp releases their slot.
         wgmma_wait_group<1>();
-        if (elected && step > 0) release(m, last);
+        if (elected && step > 0) mbarrier_arrive(m.empty + 8 * last);
         last = slot.index;
         slot.advance();
     }
     wgmma_wait_group<0>();
-    if (elected) release(m, last);
+    if (elected) mbarrier_arrive(m.empty + 8 * last);
 #pragma unroll
     for (int i = 0; i < row_blocks; i++) pin_registers(sums.of[i]);
 }
@@ -337,12 +314,11 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     m.empty = m.full + 8 * STAGES;
     m.turn = m.empty + 8 * STAGES;
     m.weight_full = m.turn + 16;
-    m.empty_there = CLUSTER > 1 ? mapa(m.empty, blockIdx.x % CLUSTER ^ 1) : 0;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             mbarrier_init(m.full + 8 * i, 1);
-            // One warpgroup has a slot, in each block.
-            mbarrier_init(m.empty + 8 * i, 4 * CLUSTER);
+            // One warpgroup has a slot.
+            mbarrier_init(m.empty + 8 * i, 4);
         }
         for (int i = 0; i < 2; i++) mbarrier_init(m.turn + 8 * i, 4);
         mbarrier_init(m.weight_full, 1);
@@ -360,11 +336,6 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     copy_vector(vectors, g, e.scale, SCALE_SIZE);
 #endif
     __syncthreads();
-#if CLUSTER > 1
-    // The other block's mbarriers are there before anything arrives at them.
-    barrier_cluster_arrive();
-    barrier_cluster_wait();
-#endif
     if (threadIdx.x < 128) {
         setmaxnreg_dec<24>();
         if (threadIdx.x == 0) {
@@ -376,10 +347,4 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         setmaxnreg_inc<240>();
         consume(y, g, own, m, strips + (threadIdx.x / 32 - 4) * (strip_bytes / 4), ahead);
     }
-#if CLUSTER > 1
-    // A block stays until the other one has nothing more to write and to arrive at here.
-    __syncwarp();
-    barrier_cluster_arrive();
-    barrier_cluster_wait();
-#endif
 }

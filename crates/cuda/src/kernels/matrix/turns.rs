@@ -58,17 +58,11 @@ impl Tile {
 enum Weight {
     /// It passes through the ring.
     Ring,
-    /// So it does, and two blocks, a cluster, load half of it each for both.
-    Pairs,
     /// It stays in shared memory, so many steps of the depth: a block keeps to its columns.
     Resident(usize),
 }
 
 impl Weight {
-    fn cluster(self) -> usize {
-        if self == Weight::Pairs { 2 } else { 1 }
-    }
-
     /// Steps of the depth that stay.
     fn resident_steps(self) -> usize {
         if let Weight::Resident(steps) = self { steps } else { 0 }
@@ -78,7 +72,7 @@ impl Weight {
     fn room(self, tile: Tile) -> (usize, usize, usize) {
         let [rows, weight] = tile.step_bytes();
         match self {
-            Weight::Ring | Weight::Pairs => (rows + weight, MOST_STAGES, 0),
+            Weight::Ring => (rows + weight, MOST_STAGES, 0),
             Weight::Resident(steps) => (rows, MOST_STAGES_OF_ROWS, steps * weight),
         }
     }
@@ -169,7 +163,7 @@ pub(super) fn offers(problem: &Arc<Problem>, chip: &Chip) -> Vec<(f64, InTurns)>
             continue;
         }
         let boxes = Boxes::of(problem, tile.rows);
-        for weight in [Weight::Resident(boxes.steps()), Weight::Pairs, Weight::Ring] {
+        for weight in [Weight::Resident(boxes.steps()), Weight::Ring] {
             let Some(room) = Room::of(problem, tile, weight, chip) else { continue };
             let multiprocessors = chip.multiprocessors as usize;
             let in_turns = InTurns { problem: problem.clone(), tile, weight, room, boxes, multiprocessors };
@@ -191,12 +185,11 @@ impl InTurns {
         self.boxes.number() * self.across()
     }
 
-    /// Blocks that run at once, each with tiles to do: whole clusters, or as many for each tile across.
+    /// Blocks that run at once, each with tiles to do: if the weight stays, as many for each tile across.
     fn blocks(&self) -> usize {
         let (across, down) = (self.across(), self.boxes.number());
         match self.weight {
             Weight::Ring => self.tiles().min(self.multiprocessors),
-            Weight::Pairs => 2 * (down.div_ceil(2) * across).min(self.multiprocessors / 2),
             Weight::Resident(_) => across * (self.multiprocessors / across.max(1)).min(down),
         }
     }
@@ -213,7 +206,6 @@ impl InTurns {
             Weight::Resident(_) => 10 * self.blocks() >= 9 * self.multiprocessors,
             Weight::Ring if self.tile.columns == 160 => true,
             Weight::Ring => self.room.strip_bytes > 0 && self.boxes.steps() <= LITTLE_DEPTH,
-            Weight::Pairs => false,
         }
     }
 
@@ -236,7 +228,6 @@ unsafe impl Implementation for InTurns {
         let Tile { rows, columns, .. } = self.tile;
         let weight = match self.weight {
             Weight::Ring => "",
-            Weight::Pairs => ", pairs",
             Weight::Resident(_) => ", resident",
         };
         format!("wgmma {rows}x{columns} in turns{weight}")
@@ -256,7 +247,6 @@ unsafe impl Implementation for InTurns {
             .with("SUBPIXEL", bool_constant(problem.subpixel))
             .with("TILE_ROWS", tile.rows)
             .with("TILE_COLUMNS", tile.columns)
-            .with("CLUSTER", weight.cluster())
             .with("RESIDENT_STEPS", weight.resident_steps())
             .with("STAGES", room.stages)
             .with("STRIPS_AHEAD", room.strips_ahead)
@@ -265,19 +255,14 @@ unsafe impl Implementation for InTurns {
         let kernel = Kernel { generated: problem.epilogue().code_with_prefetch(), hot: true, ..kernel };
         let arguments = arguments![
             boxes.map_of_a(problem, places),
-            // Values and gates are copied separately, and so are the two halves that a pair shares.
-            boxes.map_of_b(
-                problem,
-                places,
-                if gated { tile.columns / 2 } else { tile.columns / weight.cluster() }
-            ),
+            // Values and gates are copied separately.
+            boxes.map_of_b(problem, places, if gated { tile.columns / 2 } else { tile.columns }),
             places.outputs[0],
             boxes.argument(problem, self.across(), 1)?,
             problem.epilogue_argument(places),
         ];
         let mut launch = Launch::new(kernel, grid(self.blocks())?, 384, arguments);
         launch.shared_bytes = room.shared_bytes(*tile, *weight) as u32;
-        launch.cluster = weight.cluster() as u32;
         Ok(vec![launch])
     }
 }
