@@ -5,7 +5,8 @@ use std::{fs, path::Path, sync::Arc};
 
 use kinora::{
     Clip, Device, ImageToVideo, Live, LiveModel, ModelFolder, RgbImage,
-    image_to_video::{GenerateError, LoadOptions, Precision, Settings},
+    image_to_video::{self, Configs, GenerateError, LoadOptions, Precision, Settings, estimate_configs},
+    live::{LiveConfigs, LiveSettings, estimate_live},
     quantisation::QuantisationError,
     runtime::{Backend, PlannedNetwork, RunError},
 };
@@ -120,9 +121,24 @@ fn live_video_refuses() {
     SyntheticImageModel::preset("live").unwrap().write(&path).unwrap();
     let model = LiveModel::new(ModelFolder::open(&path).unwrap());
     let options = LoadOptions::default().device(Device::Cpu).precision(Precision::Fp8);
-    let error = Live::new(model, options).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "precision is fp8, but live video multiplies in 16 or 32 bits: ask for f16"
-    );
+    let said = "precision is fp8, but live video multiplies in 16 or 32 bits: ask for f16";
+    assert_eq!(Live::new(model, options).unwrap_err().to_string(), said);
+    let configs = LiveConfigs::preset("sd-turbo").unwrap();
+    let settings = LiveSettings::for_configs(&configs);
+    assert_eq!(estimate_live(&configs, &settings, Precision::Fp8).unwrap_err().to_string(), said);
+}
+
+#[test]
+fn what_is_known_by_its_configuration_alone_refuses() {
+    let configs = Configs::preset("svd").unwrap();
+    let settings = Settings::for_configs(&configs);
+    let error = estimate_configs(&configs, &settings, Precision::Fp8).unwrap_err().to_string();
+    assert!(error.starts_with("precision is fp8, but"), "{error}");
+    #[cfg(feature = "cuda")]
+    {
+        let hopper = kinora_cuda::Architecture::HOPPER;
+        let kernels = image_to_video::clip_kernels(&configs, &settings, Precision::Fp8, hopper);
+        let error = kernels.unwrap_err().to_string();
+        assert!(error.starts_with("precision is fp8, but"), "{error}");
+    }
 }

@@ -45,7 +45,7 @@ pub struct Order {
 
 /// The precision that was asked for, or the device's.
 pub fn precision(request: &RequestArgs) -> Result<Precision, Failure> {
-    match request.clip.precision {
+    match request.precision {
         Some(precision) => Ok(precision),
         None => Ok(Precision::default_for(request.machine.device)?),
     }
