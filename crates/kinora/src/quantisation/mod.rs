@@ -2,7 +2,7 @@
 //!
 //! Everything is as in f16, but products of the denoising network whose activations were measured are done in e4m3. How large
 //! activations are is measured on the model itself, in the first clip, which is made in f16 for that, and kept beside the model
-//! as `fp8.json`.
+//! as `fp8.json`; those of a model that is a part of the program are kept in memory.
 
 mod calibrating;
 mod file;

@@ -17,7 +17,8 @@ use super::{Networks, QuantisationError, file};
 #[derive(Debug)]
 pub(crate) struct Quantising {
     inner: Arc<dyn Backend>,
-    path: PathBuf,
+    /// Where measurements are kept; nowhere for a model that is a part of the program.
+    path: Option<PathBuf>,
     /// The model's fingerprint.
     model: String,
     networks: Mutex<Option<BTreeMap<String, Arc<Largest>>>>,
@@ -36,8 +37,12 @@ impl Quantising {
         if !inner.multiplies_e4m3() {
             return Err(QuantisationError::Device { device: inner.describe() });
         }
-        let (path, fingerprint) = (model.path().join("fp8.json"), file::fingerprint(weights));
-        let networks = file::read(&path, &fingerprint)?.map(shared);
+        let path = (!model.is_embedded()).then(|| model.path().join("fp8.json"));
+        let fingerprint = file::fingerprint(weights);
+        let networks = match &path {
+            Some(path) => file::read(path, &fingerprint)?.map(shared),
+            None => None,
+        };
         Ok(Quantising { inner, path, model: fingerprint, networks: Mutex::new(networks) })
     }
 
@@ -51,10 +56,12 @@ impl Quantising {
         self.networks.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Takes what was measured, and keeps it beside the model. Where that cannot be written, it holds for this process.
+    /// Takes what was measured, and keeps it beside the model. Where nothing can be written, it holds as long as this does.
     pub fn calibrate(&self, networks: Networks) {
         // A model in a place that nobody may write to can be used like any other.
-        let _ = file::write(&self.path, &self.model, &networks);
+        if let Some(path) = &self.path {
+            let _ = file::write(path, &self.model, &networks);
+        }
         *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared(networks));
     }
 }
