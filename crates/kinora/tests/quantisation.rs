@@ -8,7 +8,7 @@ use kinora::{
     image_to_video::{self, Configs, GenerateError, LoadOptions, Precision, Settings, estimate_configs},
     live::{LiveConfigs, LiveSettings, estimate_live},
     quantisation::QuantisationError,
-    runtime::{Backend, PlannedNetwork, RunError},
+    runtime::{Backend, KernelSet, PlannedNetwork, RunError},
 };
 use kinora_graph::Graph;
 use kinora_models::synthetic::{SyntheticImageModel, SyntheticModel};
@@ -77,6 +77,22 @@ fn what_was_measured_of_another_model_is_measured_again() {
     fs::write(case.file(), document.to_string()).unwrap();
     assert_eq!(bytes(&case.clip(Precision::Fp8).unwrap()), bytes(&first));
     assert_ne!(measured(&case.file()), document);
+}
+
+#[test]
+fn a_clip_that_would_be_in_f16_alone_is_refused() {
+    let case = Case::new();
+    case.clip(Precision::Fp8).unwrap();
+    let mut document = measured(&case.file());
+    for largest in [serde_json::json!({}), serde_json::json!({"denoise": {"unknown.weight": 3.5}})] {
+        document["largest"] = largest;
+        fs::write(case.file(), document.to_string()).unwrap();
+        let error = case.clip(Precision::Fp8).unwrap_err();
+        let GenerateError::Quantisation(QuantisationError::Nothing) = &error else { panic!("{error}") };
+    }
+    let options = LoadOptions::default().precision(Precision::Fp8).kernels(KernelSet::Baseline);
+    let error = ImageToVideo::new(case.model(), options).unwrap_err().to_string();
+    assert!(error.contains("the baseline kernels multiply in 16 or 32 bits"), "{error}");
 }
 
 #[test]

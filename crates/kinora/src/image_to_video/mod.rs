@@ -56,7 +56,7 @@ use kinora_models::{
     weights::{Variant, Weights, WeightsError},
 };
 use kinora_profile::{Machine, Profiler};
-use kinora_runtime::Backend;
+use kinora_runtime::{Backend, KernelSet};
 
 pub use budget::Suggestion;
 pub use clip::Clip;
@@ -84,7 +84,7 @@ pub use settings::{Settings, random_seed};
 use crate::{
     device::{OpenDeviceError, start_threads},
     memory::MemoryLimit,
-    quantisation::{Calibrating, Quantising},
+    quantisation::{Calibrating, QuantisationError, Quantising, multiplies_e4m3},
 };
 use denoise::Conditions;
 pub(crate) use noise::Noise;
@@ -120,6 +120,9 @@ impl ImageToVideo {
     pub fn new(model: ModelFolder, options: LoadOptions) -> Result<Self, GenerateError> {
         // A wrong model is reported before a GPU is opened, which takes a while.
         let configs = Configs::read(&model)?;
+        if options.precision == Some(Precision::Fp8) && options.kernels == KernelSet::Baseline {
+            Precision::Fp8.unmeasured("the baseline kernels multiply")?;
+        }
         let backend = options.device.open(options.kernels, options.tuning)?;
         Self::with(configs, backend, model, options)
     }
@@ -372,10 +375,14 @@ impl ImageToVideo {
     fn new_plans(&self, request: &Request<'_>) -> Result<Plans, GenerateError> {
         let plans = request.plan_within(self.budget())?;
         let mut problems = self.problems(&plans).into_iter();
-        match problems.next() {
-            Some(first) => Err(GenerateError::Weights { source: Box::new(first), more: problems.count() }),
-            None => Ok(plans),
+        if let Some(first) = problems.next() {
+            return Err(GenerateError::Weights { source: Box::new(first), more: problems.count() });
         }
+        let calibrated = self.quantising.as_deref().is_some_and(Quantising::is_calibrated);
+        if calibrated && !multiplies_e4m3(plans.unet.whole.graph()) {
+            return Err(QuantisationError::Nothing.into());
+        }
+        Ok(plans)
     }
 
     /// What the weight files lack for the networks of a plan.

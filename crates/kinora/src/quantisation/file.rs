@@ -19,6 +19,9 @@ const LIMIT: u64 = 4 << 20;
 
 const VERSION: u32 = 1;
 
+/// The largest number of f16, in which activations are measured.
+const LARGEST: f32 = 65504.0;
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
@@ -45,7 +48,7 @@ pub(super) fn read(path: &Path, model: &str) -> Result<Option<Networks>, Quantis
         return Err(wrong(format!("version {version} is not {VERSION}")));
     }
     for (name, &size) in largest.values().flatten() {
-        if !(size.is_finite() && size > 0.0) {
+        if !(size > 0.0 && size <= LARGEST) {
             return Err(wrong(format!("the largest number of {} is {size}", name.escape_debug())));
         }
     }
@@ -122,6 +125,7 @@ mod tests {
             (r#"{"version":1,"model":"m","largest":{},"x":1}"#, "unknown field `x`"),
             (r#"{"version":1,"model":"m","largest":{"d":{"w":0}}}"#, "the largest number of w is 0"),
             (r#"{"version":1,"model":"m","largest":{"d":{"w":-2.5}}}"#, "the largest number of w is -2.5"),
+            (r#"{"version":1,"model":"m","largest":{"d":{"w":65505}}}"#, "the largest number of w is 65505"),
             (
                 r#"{"version":1,"model":"m","largest":{"d":{"w\u001b":1e99}}}"#,
                 "the largest number of w\\u{1b} is inf",

@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 use kinora_graph::calibration::Largest;
 
 pub(crate) use calibrating::Calibrating;
-pub(crate) use quantising::Quantising;
+pub(crate) use quantising::{Quantising, multiplies_e4m3};
 
 /// What was measured, by the name of the network.
 pub(crate) type Networks = BTreeMap<String, Largest>;
@@ -30,6 +30,12 @@ pub enum QuantisationError {
         /// The device in words.
         device: String,
     },
+    /// Everything would be done in f16.
+    #[error(
+        "nothing of this clip would be multiplied in fp8: it is too small, or the model's fp8.json names none of its products; ask \
+         for f16, or remove that file to have the model measured again"
+    )]
+    Nothing,
     /// The file beside the model.
     #[error("{}: {why}; remove it to have the model measured again", path.display())]
     File {

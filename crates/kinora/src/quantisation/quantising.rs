@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use kinora_graph::{DType, Graph, calibration::Largest};
+use kinora_graph::{DType, Graph, Op, calibration::Largest};
 use kinora_models::{folder::ModelFolder, weights::Weights};
 use kinora_profile::Ceilings;
 use kinora_runtime::{Backend, PlannedNetwork, RunError};
@@ -64,6 +64,15 @@ impl Quantising {
         }
         *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared(networks));
     }
+}
+
+/// Whether a graph that all passes have seen multiplies anything in 8 bits.
+pub(crate) fn multiplies_e4m3(graph: &Graph) -> bool {
+    graph.nodes().iter().any(|node| match &node.op {
+        Op::Linear(op) => op.quantised.is_some(),
+        Op::Conv(op) => op.quantised.is_some(),
+        _ => false,
+    })
 }
 
 fn shared(networks: Networks) -> BTreeMap<String, Arc<Largest>> {
