@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use kinora::{
     Clip, Device, ImageToVideo, Live, LiveModel, ModelFolder, RgbImage,
-    image_to_video::{self, Configs, GenerateError, LoadOptions, Precision, Settings, estimate_configs},
+    image_to_video::{Configs, GenerateError, LoadOptions, Precision, Settings, Stage, estimate_configs},
     live::{LiveConfigs, LiveSettings, estimate_live},
     quantisation::QuantisationError,
     runtime::{Backend, KernelSet, PlannedNetwork, RunError},
@@ -53,9 +53,12 @@ fn measured(file: &Path) -> serde_json::Value {
 fn a_first_clip_measures_and_the_next_ones_know() {
     let case = Case::new();
     let f16 = case.clip(Precision::F16).unwrap();
+    let measured_for = |clip: &Clip| clip.report.stages.iter().any(|time| time.stage == Stage::Calibrate);
     assert!(!case.file().exists());
     let first = case.clip(Precision::Fp8).unwrap();
     assert_eq!(first.report.precision, Precision::Fp8);
+    assert!(measured_for(&first) && !measured_for(&f16));
+    assert_eq!(first.report.step_seconds.len(), 2);
     assert_ne!(bytes(&first), bytes(&f16), "nothing was done in 8 bits");
     let document = measured(&case.file());
     let sizes = document["largest"]["denoise"].as_object().unwrap();
@@ -63,7 +66,9 @@ fn a_first_clip_measures_and_the_next_ones_know() {
     assert!(sizes.values().all(|size| size.as_f64().is_some_and(|size| size > 0.0)), "{document}");
     // The same clip from what was kept.
     let written = fs::metadata(case.file()).unwrap().modified().unwrap();
-    assert_eq!(bytes(&case.clip(Precision::Fp8).unwrap()), bytes(&first));
+    let second = case.clip(Precision::Fp8).unwrap();
+    assert!(!measured_for(&second));
+    assert_eq!(bytes(&second), bytes(&first));
     assert_eq!(fs::metadata(case.file()).unwrap().modified().unwrap(), written);
 }
 
@@ -150,11 +155,4 @@ fn what_is_known_by_its_configuration_alone_refuses() {
     let settings = Settings::for_configs(&configs);
     let error = estimate_configs(&configs, &settings, Precision::Fp8).unwrap_err().to_string();
     assert!(error.starts_with("precision is fp8, but"), "{error}");
-    #[cfg(feature = "cuda")]
-    {
-        let hopper = kinora_cuda::Architecture::HOPPER;
-        let kernels = image_to_video::clip_kernels(&configs, &settings, Precision::Fp8, hopper);
-        let error = kernels.unwrap_err().to_string();
-        assert!(error.starts_with("precision is fp8, but"), "{error}");
-    }
 }

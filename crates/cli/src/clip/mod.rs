@@ -207,7 +207,7 @@ fn show(display: &mut Display, progress: &Progress<'_>) {
         Stage::Compile => Unit::Compiled,
         Stage::Load | Stage::EncodeText => Unit::Parts,
         Stage::EncodeImage | Stage::EncodeLatents => Unit::Photo,
-        Stage::Denoise => Unit::Steps,
+        Stage::Calibrate | Stage::Denoise => Unit::Steps,
         Stage::Decode | Stage::Draw => Unit::Frames,
     };
     display.advance(progress.stage.describe(), unit, progress.done as u64, progress.total as u64);

@@ -1,8 +1,8 @@
 //! Products in 8 bits: `--precision fp8`.
 //!
 //! Everything is as in f16, but products of the denoising network whose activations were measured are done in e4m3. How large
-//! activations are is measured on the model itself, in the first clip, which is made in f16 for that, and kept beside the model
-//! as `fp8.json`; those of a model that is a part of the program are kept in memory.
+//! activations are is measured on the model itself: the first clip takes longer, for its denoising steps run in f16 first. It is
+//! kept beside the model as `fp8.json`; that of a model that is a part of the program are kept in memory.
 
 mod calibrating;
 mod file;
@@ -24,7 +24,7 @@ pub(crate) type Networks = BTreeMap<String, Largest>;
 pub enum QuantisationError {
     /// The device has no instructions for them.
     #[error(
-        "{device} cannot multiply in fp8, which takes a GPU of the Ada or Hopper generation: ask for f16, or for the CPU"
+        "{device} cannot multiply in fp8, which takes a GPU of the Ada generation or later: ask for f16, or for the CPU"
     )]
     Device {
         /// The device in words.
