@@ -6,7 +6,6 @@ use std::{
     path::Path,
 };
 
-use kinora_graph::{DType, TensorType};
 use kinora_models::weights::Weights;
 use kinora_outside::read_text;
 use serde::{Deserialize, Serialize};
@@ -64,19 +63,18 @@ pub(super) fn write(path: &Path, model: &str, largest: &Networks) -> io::Result<
     file.finish()
 }
 
-/// What tells a model from others: the names, shapes and types of its weights, and the numbers of its first and last layer, which
-/// every training changes. 64 bits of FNV-1a.
+/// What tells a model from others: the names, shapes and types of its weights, and the first and last numbers of each, of which
+/// training changes some. 64 bits of FNV-1a.
 pub(super) fn fingerprint(weights: &Weights) -> String {
+    /// So many bytes at either end of a tensor.
+    const SAMPLE: usize = 64;
     let mut hash = Hash(0xcbf2_9ce4_8422_2325);
     let tensors: BTreeMap<&str, _> = weights.tensors().map(|tensor| (tensor.name(), tensor)).collect();
-    for (name, tensor) in &tensors {
+    for (name, tensor) in tensors {
         hash.add(format!("{name} {:?} {}\n", tensor.shape(), tensor.dtype()).as_bytes());
-    }
-    for name in ["conv_in.weight", "conv_out.weight"] {
-        let Some(tensor) = tensors.get(name) else { continue };
         // What cannot be read is reported when it is needed.
-        if let Ok(values) = weights.tensor(name, &TensorType::new(DType::F32, tensor.shape())) {
-            hash.add(values.bytes());
+        if let Ok(Some(ends)) = weights.ends(name, SAMPLE) {
+            ends.iter().for_each(|end| hash.add(end));
         }
     }
     format!("{:016x}", hash.0)
@@ -94,11 +92,33 @@ impl Hash {
 
 #[cfg(test)]
 mod tests {
+    use kinora_graph::DType;
+    use kinora_models::{folder::ModelFolder, synthetic::SyntheticModel, weights::Variant};
+
     use super::*;
 
     fn networks() -> Networks {
         let sizes = [("a.weight".to_owned(), 1.5), ("b.weight".to_owned(), 300.25)];
         [("denoise".to_owned(), sizes.into())].into()
+    }
+
+    #[test]
+    fn another_number_in_any_tensor_is_another_model() {
+        let folder = tempfile::tempdir().unwrap();
+        SyntheticModel::preset("tiny").unwrap().write(folder.path()).unwrap();
+        let of = || {
+            let model = ModelFolder::open(folder.path()).unwrap();
+            let weights = model.weights("unet", &Variant::For(DType::F16)).unwrap();
+            fingerprint(&weights)
+        };
+        let first = of();
+        assert_eq!(of(), first);
+        let path = folder.path().join("unet/diffusion_pytorch_model.safetensors");
+        let mut bytes = std::fs::read(&path).unwrap();
+        // The last tensor's last number.
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        assert_ne!(of(), first);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Everything is as in f16, but products of the denoising network whose activations were measured are done in e4m3. How large
 //! activations are is measured on the model itself: the first clip takes longer, for its denoising steps run in f16 first. It is
-//! kept beside the model as `fp8.json`; that of a model that is a part of the program are kept in memory.
+//! kept beside the model as `fp8.json`; that of a model that is a part of the program is kept in memory.
 
 mod calibrating;
 mod file;
