@@ -259,6 +259,26 @@ fn settings_that_make_no_clip() {
     assert_eq!(studio.names(), [""; 0]);
 }
 
+/// What is not measured before it runs has no products in 8 bits, and says so before any work.
+#[test]
+fn fp8_is_for_clips() {
+    let commands: &[&[&str]] = &[
+        &["info"],
+        &["info", "--config", "svd", "--json"],
+        #[cfg(all(feature = "cuda", feature = "simulator"))]
+        &["info", "--config", "svd", "--device-profile", "h200"],
+        #[cfg(feature = "cuda")]
+        &["kernels", "build", "--arch", "sm_90a", "-o", "/nonexistent/kernels"],
+        &["bench", "kernels"],
+        &["image", "--prompt", "a lighthouse", "-o", "/nonexistent/picture.png"],
+        &["live", "/nonexistent/in.y4m", "-o", "/nonexistent/out.png"],
+    ];
+    for command in commands {
+        let words = [command, &["--precision", "fp8"][..]].concat();
+        run(&words).must_fail(2, &["--precision", "'fp8'", "bf16"]);
+    }
+}
+
 /// A GPU that no machine has: without a driver, and beside one that is there.
 #[test]
 fn a_gpu_that_is_not_there() {

@@ -374,6 +374,9 @@ fn a_prompt_becomes_a_video() {
     }
     assert_eq!(fs::read(at.join("one.y4m")).unwrap(), fs::read(at.join("two.y4m")).unwrap());
     assert_eq!(frames(&at.join("one.y4m")).len(), 2);
+    // The photo is drawn in f16, and the clip multiplies in 8 bits.
+    let fp8 = kinora(at).args(words).args(clip).args(["fp8.y4m", "--precision", "fp8"]).output().unwrap();
+    assert!(fp8.status.success(), "{}", String::from_utf8_lossy(&fp8.stderr));
     let both = kinora(at).args(words).args(clip).args(["three.y4m", "photo.png"]).output().unwrap();
     assert_eq!(both.status.code(), Some(2), "a photo or a prompt");
 }

@@ -133,4 +133,41 @@ mod tests {
         assert!(!folds(hopper, DType::F32, [1, 64, 64, 64]));
         assert!(!folds(Architecture::AMPERE, f16, [1, 64, 64, 64]));
     }
+
+    fn linear() -> Op {
+        Op::Linear(Linear { quantised: Some(DType::F16), ..Linear::default() })
+    }
+
+    fn conv(stride: usize) -> Op {
+        Op::Conv(Conv { quantised: Some(DType::F16), ..Conv::spatial([3, 3], stride, 1) })
+    }
+
+    #[test]
+    fn products_are_done_in_8_bits_where_tensor_cores_take_them() {
+        let e4m3 = |shape: &[usize]| TensorType::new(DType::F8E4M3, shape);
+        let rows = [e4m3(&[256, 320]), e4m3(&[640, 320])];
+        let odd = [e4m3(&[256, 328]), e4m3(&[640, 328])];
+        let pixels = [e4m3(&[2, 16, 16, 320]), e4m3(&[640, 1, 3, 3, 320])];
+        let (hopper, ada) = (Architecture::HOPPER, Architecture::ADA);
+        for (architecture, op, operands, expected) in [
+            (hopper, linear(), &rows, true),
+            (ada, linear(), &rows, true),
+            (hopper, conv(1), &pixels, true),
+            (ada, conv(1), &pixels, true),
+            (ada, conv(2), &pixels, true),
+            // Boxes that move by two, rows that no access of 16 bytes begins, a generation before.
+            (hopper, conv(2), &pixels, false),
+            (hopper, linear(), &odd, false),
+            (ada, linear(), &odd, false),
+            (Architecture::AMPERE, linear(), &rows, false),
+            (Architecture::AMPERE, conv(1), &pixels, false),
+            (Architecture::TURING, linear(), &rows, false),
+        ] {
+            let options = CudaOptions::new(Chip::typical(architecture), kinora_cpu::CpuOps::shared());
+            let [x, weight] = operands;
+            let does = |options: &CudaOptions| CudaTarget::new(options).fuses(&op, &[x, weight]);
+            assert_eq!(does(&options), expected, "{architecture} {op:?} {weight}");
+            assert!(!does(&CudaOptions { kernels: KernelSet::Baseline, ..options }));
+        }
+    }
 }

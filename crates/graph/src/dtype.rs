@@ -37,8 +37,7 @@ impl DType {
         }
     }
 
-    /// Whether the elements are floats of a type that ops take anywhere. An e4m3 is not: it has too few digits but for the
-    /// operands of products, which alone take it.
+    /// Whether the elements are floats of a type that ops take anywhere. e4m3 has too few digits for that: only products take it.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F32 | DType::F16 | DType::BF16)
     }

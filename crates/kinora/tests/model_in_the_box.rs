@@ -52,6 +52,7 @@ fn products_in_8_bits_change_little() {
         pipeline.generate(&still, &settings).unwrap()
     };
     let (f16, fp8) = (clip(Precision::F16), clip(Precision::Fp8));
+    assert!(!model.path().exists(), "the model is in the program, and nothing lies beside it");
     let bytes = |frames: &[kinora::RgbImage]| -> Vec<u8> {
         frames.iter().flat_map(|frame| frame.bytes()).copied().collect()
     };

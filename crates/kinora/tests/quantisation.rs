@@ -5,9 +5,10 @@ use std::{fs, path::Path, sync::Arc};
 
 use kinora::{
     Clip, Device, ImageToVideo, Live, LiveModel, ModelFolder, RgbImage,
-    image_to_video::{GenerateError, LoadOptions, Precision, Settings},
+    image_to_video::{Configs, GenerateError, LoadOptions, Precision, Settings, Stage, estimate_configs},
+    live::{LiveConfigs, LiveSettings, estimate_live},
     quantisation::QuantisationError,
-    runtime::{Backend, PlannedNetwork, RunError},
+    runtime::{Backend, KernelSet, PlannedNetwork, RunError},
 };
 use kinora_graph::Graph;
 use kinora_models::synthetic::{SyntheticImageModel, SyntheticModel};
@@ -52,9 +53,12 @@ fn measured(file: &Path) -> serde_json::Value {
 fn a_first_clip_measures_and_the_next_ones_know() {
     let case = Case::new();
     let f16 = case.clip(Precision::F16).unwrap();
+    let measured_for = |clip: &Clip| clip.report.stages.iter().any(|time| time.stage == Stage::Calibrate);
     assert!(!case.file().exists());
     let first = case.clip(Precision::Fp8).unwrap();
     assert_eq!(first.report.precision, Precision::Fp8);
+    assert!(measured_for(&first) && !measured_for(&f16));
+    assert_eq!(first.report.step_seconds.len(), 2);
     assert_ne!(bytes(&first), bytes(&f16), "nothing was done in 8 bits");
     let document = measured(&case.file());
     let sizes = document["largest"]["denoise"].as_object().unwrap();
@@ -62,7 +66,9 @@ fn a_first_clip_measures_and_the_next_ones_know() {
     assert!(sizes.values().all(|size| size.as_f64().is_some_and(|size| size > 0.0)), "{document}");
     // The same clip from what was kept.
     let written = fs::metadata(case.file()).unwrap().modified().unwrap();
-    assert_eq!(bytes(&case.clip(Precision::Fp8).unwrap()), bytes(&first));
+    let second = case.clip(Precision::Fp8).unwrap();
+    assert!(!measured_for(&second));
+    assert_eq!(bytes(&second), bytes(&first));
     assert_eq!(fs::metadata(case.file()).unwrap().modified().unwrap(), written);
 }
 
@@ -76,6 +82,22 @@ fn what_was_measured_of_another_model_is_measured_again() {
     fs::write(case.file(), document.to_string()).unwrap();
     assert_eq!(bytes(&case.clip(Precision::Fp8).unwrap()), bytes(&first));
     assert_ne!(measured(&case.file()), document);
+}
+
+#[test]
+fn a_clip_that_would_be_in_f16_alone_is_refused() {
+    let case = Case::new();
+    case.clip(Precision::Fp8).unwrap();
+    let mut document = measured(&case.file());
+    for largest in [serde_json::json!({}), serde_json::json!({"denoise": {"unknown.weight": 3.5}})] {
+        document["largest"] = largest;
+        fs::write(case.file(), document.to_string()).unwrap();
+        let error = case.clip(Precision::Fp8).unwrap_err();
+        let GenerateError::Quantisation(QuantisationError::Nothing) = &error else { panic!("{error}") };
+    }
+    let options = LoadOptions::default().precision(Precision::Fp8).kernels(KernelSet::Baseline);
+    let error = ImageToVideo::new(case.model(), options).unwrap_err().to_string();
+    assert!(error.contains("the baseline kernels multiply in 16 or 32 bits"), "{error}");
 }
 
 #[test]
@@ -120,9 +142,17 @@ fn live_video_refuses() {
     SyntheticImageModel::preset("live").unwrap().write(&path).unwrap();
     let model = LiveModel::new(ModelFolder::open(&path).unwrap());
     let options = LoadOptions::default().device(Device::Cpu).precision(Precision::Fp8);
-    let error = Live::new(model, options).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "precision is fp8, but live video multiplies in 16 or 32 bits: ask for f16"
-    );
+    let said = "precision is fp8, but live video multiplies in 16 or 32 bits: ask for f16";
+    assert_eq!(Live::new(model, options).unwrap_err().to_string(), said);
+    let configs = LiveConfigs::preset("sd-turbo").unwrap();
+    let settings = LiveSettings::for_configs(&configs);
+    assert_eq!(estimate_live(&configs, &settings, Precision::Fp8).unwrap_err().to_string(), said);
+}
+
+#[test]
+fn what_is_known_by_its_configuration_alone_refuses() {
+    let configs = Configs::preset("svd").unwrap();
+    let settings = Settings::for_configs(&configs);
+    let error = estimate_configs(&configs, &settings, Precision::Fp8).unwrap_err().to_string();
+    assert!(error.starts_with("precision is fp8, but"), "{error}");
 }

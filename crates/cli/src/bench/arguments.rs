@@ -6,7 +6,10 @@ use clap::{Args, ValueHint, builder::PossibleValuesParser, builder::TypedValuePa
 use kinora::{device::Device, image_to_video::Precision};
 use kinora_bench::run::{Size, Suite};
 
-use crate::quantities::{Part, at_least_one, seconds};
+use crate::{
+    clip::arguments::unmeasured_precision,
+    quantities::{Part, at_least_one, seconds},
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -92,7 +95,7 @@ pub struct BenchArgs {
     pub device: Device,
 
     /// The precision: f32, f16 or bf16 [default: f16 on a GPU, f32 on the CPU].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = unmeasured_precision(), hide_possible_values = true)]
     pub precision: Option<Precision>,
 
     /// The size of the networks: full, small or tiny [default: full on a GPU, small on the CPU and for pipeline].

@@ -73,6 +73,12 @@ pub struct RequestArgs {
     #[arg(long, value_name = "NAME", value_parser = scheduler(), help_heading = "The clip")]
     pub scheduler: Option<SchedulerKind>,
 
+    /// The number type of weights and activations: f16 and bf16 halve the memory; fp8 is f16 but for most products of the denoising
+    /// network. The first clip of a model in fp8 takes longer: its activations are measured in f16 first, and kept as fp8.json
+    /// beside the model [default: f16 on a GPU, f32 on the CPU].
+    #[arg(long, value_name = "TYPE", value_parser = precision(), help_heading = "The machine")]
+    pub precision: Option<Precision>,
+
     /// Where it runs.
     #[command(flatten)]
     pub machine: MachineArgs,
@@ -123,11 +129,6 @@ pub struct ClipArgs {
     /// The outer blocks, which every step computes even so: with more of them --cache is slower and changes less [default: 2].
     #[arg(long, allow_negative_numbers = true, value_parser = at_least_one, value_name = "NUMBER", help_heading = "The clip")]
     pub cache_blocks: Option<usize>,
-
-    /// The number type of weights and activations: f16 and bf16 halve the memory; fp8 is f16 but for products, which the first
-    /// clip measures, keeping that as fp8.json beside the model [default: f16 on a GPU, f32 on the CPU].
-    #[arg(long, value_name = "TYPE", value_parser = precision(), help_heading = "The machine")]
-    pub precision: Option<Precision>,
 }
 
 impl ClipArgs {
@@ -174,7 +175,17 @@ pub fn fit() -> impl TypedValueParser<Value = Fit> {
 
 /// The same for precisions.
 pub fn precision() -> impl TypedValueParser<Value = Precision> {
-    PossibleValuesParser::new(Precision::ALL.map(Precision::name)).try_map(|name| name.parse::<Precision>())
+    precisions(Precision::ALL)
+}
+
+/// The same without fp8, which is for clips that are made here and now.
+pub fn unmeasured_precision() -> impl TypedValueParser<Value = Precision> {
+    precisions(Precision::ALL.into_iter().filter(|precision| *precision != Precision::Fp8))
+}
+
+fn precisions(known: impl IntoIterator<Item = Precision>) -> impl TypedValueParser<Value = Precision> {
+    let names = known.into_iter().map(Precision::name);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Precision>())
 }
 
 /// The quality of an .mp4.

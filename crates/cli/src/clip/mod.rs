@@ -45,7 +45,7 @@ pub struct Order {
 
 /// The precision that was asked for, or the device's.
 pub fn precision(request: &RequestArgs) -> Result<Precision, Failure> {
-    match request.clip.precision {
+    match request.precision {
         Some(precision) => Ok(precision),
         None => Ok(Precision::default_for(request.machine.device)?),
     }
@@ -207,7 +207,7 @@ fn show(display: &mut Display, progress: &Progress<'_>) {
         Stage::Compile => Unit::Compiled,
         Stage::Load | Stage::EncodeText => Unit::Parts,
         Stage::EncodeImage | Stage::EncodeLatents => Unit::Photo,
-        Stage::Denoise => Unit::Steps,
+        Stage::Calibrate | Stage::Denoise => Unit::Steps,
         Stage::Decode | Stage::Draw => Unit::Frames,
     };
     display.advance(progress.stage.describe(), unit, progress.done as u64, progress.total as u64);

@@ -96,7 +96,8 @@ fn draw(
         controlnet: None,
         lora: &[],
         adjustable: BTreeSet::new(),
-        precision: Some(precision),
+        // The clip alone is measured for fp8.
+        precision: Some(if precision == Precision::Fp8 { Precision::F16 } else { precision }),
         machine: &arguments.request.machine,
         profiler: Profiler::off(),
     };

@@ -5,12 +5,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint, builder::PossibleValuesParser};
-use kinora::{image_to_video::Configs, live::LiveConfigs};
+use kinora::{
+    image_to_video::{Configs, Precision},
+    live::LiveConfigs,
+};
 
 #[cfg(all(feature = "cuda", feature = "simulator"))]
 use crate::sim::quantities::chip;
 use crate::{
-    clip::arguments::ClipArgs,
+    clip::arguments::{ClipArgs, unmeasured_precision},
     quantities::{at_least_one, model_name},
 };
 
@@ -90,6 +93,10 @@ pub struct InfoArgs {
     /// The clip.
     #[command(flatten)]
     pub clip: ClipArgs,
+
+    /// The number type of weights and activations: f16 and bf16 halve the memory [default: f32, and f16 for --device-profile].
+    #[arg(long, value_name = "TYPE", value_parser = unmeasured_precision(), help_heading = "The machine")]
+    pub precision: Option<Precision>,
 
     /// Print one JSON object on standard output.
     #[arg(long)]

@@ -83,7 +83,7 @@ pub fn run(
     }
     #[cfg(all(feature = "cuda", feature = "simulator"))]
     if let Some(chip) = &arguments.device_profile {
-        let precision = arguments.clip.precision.unwrap_or(Precision::F16);
+        let precision = arguments.precision.unwrap_or(Precision::F16);
         return super::prediction::run_live(configs, &settings, precision, chip, arguments);
     }
     let estimate = estimate_live(configs, &settings, precision)?;

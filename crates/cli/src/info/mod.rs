@@ -44,7 +44,7 @@ struct Info {
 
 /// Prints what is known about a model.
 pub fn run(arguments: &InfoArgs) -> Result<(), Failure> {
-    let precision = arguments.clip.precision.unwrap_or_default();
+    let precision = arguments.precision.unwrap_or_default();
     // Not by clap: a model of the environment is no reason to refuse --config.
     let from_environment = || env::var_os("KINORA_MODEL").filter(|name| !name.is_empty());
     let model = arguments.model.clone().or_else(from_environment);
@@ -82,7 +82,7 @@ fn clip(folder: Option<ModelFolder>, arguments: &InfoArgs, precision: Precision)
     }
     #[cfg(all(feature = "cuda", feature = "simulator"))]
     if let Some(chip) = &arguments.device_profile {
-        let precision = arguments.clip.precision.unwrap_or(Precision::F16);
+        let precision = arguments.precision.unwrap_or(Precision::F16);
         return prediction::run(&configs, &settings, precision, chip, arguments);
     }
     let estimate = estimate_configs(&configs, &settings, precision)?;

@@ -11,7 +11,7 @@ use kinora_cuda::{Architecture, CudaError};
 use kinora_models::schedulers::SchedulerKind;
 
 use crate::{
-    clip::arguments::{ClipArgs, scheduler},
+    clip::arguments::{ClipArgs, scheduler, unmeasured_precision},
     live::arguments::{RowArgs, guidance},
     quantities::{at_least_one, model_name},
 };
@@ -116,6 +116,10 @@ pub struct BuildArgs {
     #[command(flatten)]
     pub clip: ClipArgs,
 
+    /// The number type of weights and activations [default: f16].
+    #[arg(long, value_name = "TYPE", value_parser = unmeasured_precision(), help_heading = "The machine")]
+    pub precision: Option<Precision>,
+
     /// The sampling method [default: the model's own].
     #[arg(long, value_name = "NAME", value_parser = scheduler(), help_heading = "The clip")]
     pub scheduler: Option<SchedulerKind>,
@@ -124,7 +128,7 @@ pub struct BuildArgs {
 impl BuildArgs {
     /// Kernels are for a GPU, whose default precision is f16.
     pub fn precision(&self) -> Precision {
-        self.clip.precision.unwrap_or(Precision::F16)
+        self.precision.unwrap_or(Precision::F16)
     }
 }
 

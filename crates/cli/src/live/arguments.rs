@@ -13,7 +13,7 @@ use kinora::{
 };
 
 use crate::{
-    clip::arguments::{MachineArgs, fit, precision, quality},
+    clip::arguments::{MachineArgs, fit, quality, unmeasured_precision},
     quantities::{PictureSize, at_least_one, model_name, number, whole_number},
 };
 
@@ -316,7 +316,7 @@ pub struct PlaceArgs {
     pub machine: MachineArgs,
 
     /// How weights and activations are stored: f32, f16 or bf16 [default: f16 on a GPU, f32 on the CPU].
-    #[arg(long, hide_short_help = true, value_name = "TYPE", value_parser = precision(), hide_possible_values = true, help_heading = "The machine")]
+    #[arg(long, hide_short_help = true, value_name = "TYPE", value_parser = unmeasured_precision(), hide_possible_values = true, help_heading = "The machine")]
     pub precision: Option<Precision>,
 }
 

@@ -358,8 +358,8 @@ fn results(prepared: &PreparedCall, call: &Call<'_>) -> Result<Vec<Vec<f32>>, Cu
 }
 
 /// How far a candidate may be off as a whole: half a unit in the last place of the result, a few times over. Hopper's tensor cores
-/// keep 13 bits behind the point of a sum of e4m3 products and cut off the rest: over 360 steps of a depth, the longest of any
-/// model, that is one to two in a hundred.
+/// align the 32 products of an instruction of e4m3 to the largest term, and keep 13 bits behind its point: over 360 instructions, the
+/// longest depth of any model, that is one to two in a hundred. Peers that use fast accumulation have the same.
 fn bar(call: &Call<'_>) -> f64 {
     let quantised = call.inputs.first().is_some_and(|x| x.dtype == DType::F8E4M3);
     let stored: f64 = match call.outputs.first().map(|ty| ty.dtype) {

@@ -11,8 +11,7 @@ use crate::{
 /// Multiplies in 8 bits what was measured: `x · wᵀ` becomes `e4m3(x·f) · e4m3(w/s)ᵀ · (s/f)`, with a factor `f` for the activation, and a
 /// scale `s` for each filter, which is found when weights are loaded. The largest number of a filter becomes 448. The largest that was
 /// measured of an activation becomes at most half of that, by a power of two: another photo may have larger ones, and a float loses
-/// nothing by being half as large. A norm
-/// whose result is read by such products alone writes e4m3 itself.
+/// nothing by being half as large. A norm whose result is read by such products alone writes e4m3 itself.
 ///
 /// It changes results by what 8 bits leave out, and so only graphs that ask for it, by [`Graph::calibrated`](crate::Graph::calibrated).
 /// It runs once, after all other passes, which know nothing of e4m3. Products of few rows stay as they are: those of timesteps, to

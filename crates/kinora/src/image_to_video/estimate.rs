@@ -160,5 +160,6 @@ pub(crate) fn estimate_on(
     precision: Precision,
     backend: &dyn Backend,
 ) -> Result<Estimate, GenerateError> {
+    let precision = precision.unmeasured("a model that is not measured is planned")?;
     Ok(Request { configs, settings, precision, backend, photo: [0; 2] }.plan(None)?.estimate())
 }

@@ -31,6 +31,7 @@ pub(crate) fn clip_networks(
     settings: &Settings,
     precision: Precision,
 ) -> Result<Vec<Built>, GenerateError> {
+    let precision = precision.unmeasured("kernels are compiled and predicted for products")?;
     Request { configs, settings, precision, backend: &CpuBackend::default(), photo: [0; 2] }.built()
 }
 

@@ -50,13 +50,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use kinora_graph::Tensor;
 use kinora_models::{
     folder::ModelFolder,
     image::RgbImage,
     weights::{Variant, Weights, WeightsError},
 };
 use kinora_profile::{Machine, Profiler};
-use kinora_runtime::Backend;
+use kinora_runtime::{Backend, KernelSet};
 
 pub use budget::Suggestion;
 pub use clip::Clip;
@@ -84,7 +85,7 @@ pub use settings::{Settings, random_seed};
 use crate::{
     device::{OpenDeviceError, start_threads},
     memory::MemoryLimit,
-    quantisation::{Calibrating, Quantising},
+    quantisation::{Calibrating, QuantisationError, Quantising, multiplies_e4m3},
 };
 use denoise::Conditions;
 pub(crate) use noise::Noise;
@@ -120,6 +121,9 @@ impl ImageToVideo {
     pub fn new(model: ModelFolder, options: LoadOptions) -> Result<Self, GenerateError> {
         // A wrong model is reported before a GPU is opened, which takes a while.
         let configs = Configs::read(&model)?;
+        if options.precision == Some(Precision::Fp8) && options.kernels == KernelSet::Baseline {
+            Precision::Fp8.unmeasured("the baseline kernels multiply")?;
+        }
         let backend = options.device.open(options.kernels, options.tuning)?;
         Self::with(configs, backend, model, options)
     }
@@ -269,13 +273,15 @@ impl ImageToVideo {
         settings: &Settings,
         observe: &mut Observe<'_>,
     ) -> Result<Clip, GenerateError> {
-        if let Some(quantising) = self.quantising.as_deref().filter(|quantising| !quantising.is_calibrated())
-        {
-            self.calibrate(quantising, photo, settings, observe)?;
-        }
         let profiler = &self.options.profiler;
         let _clip = profiler.span("clip");
         let mut stopwatch = Stopwatch::start(profiler);
+        if let Some(quantising) = self.quantising.as_deref().filter(|quantising| !quantising.is_calibrated())
+        {
+            let calibrating = stopwatch.begin(Stage::Calibrate);
+            self.calibrate(quantising, photo, settings, observe)?;
+            stopwatch.end(calibrating);
+        }
         let request = self.request(settings, photo.size());
         let planning = profiler.span("plan");
         let mut plans = self.plans(&request)?;
@@ -300,7 +306,7 @@ impl ImageToVideo {
         clip
     }
 
-    /// Measures the activations of the denoising network by a clip in f16.
+    /// Measures the activations of the denoising network by the steps of the clip in f16. Nothing is decoded.
     fn calibrate(
         &self,
         quantising: &Quantising,
@@ -317,7 +323,17 @@ impl ImageToVideo {
         };
         let f16 = ImageToVideo::on(backend.clone(), self.model.clone(), options)?;
         // Every step is a whole one.
-        f16.make(photo, &settings.clone().cache(1), observe)?;
+        let settings = settings.clone().cache(1);
+        let request = f16.request(&settings, photo.size());
+        let mut plans = f16.plans(&request)?;
+        let plan = plans.estimate();
+        let mut steps = |progress: &Progress<'_>| match progress.stage {
+            Stage::Denoise => observe(&Progress { stage: Stage::Calibrate, ..*progress }),
+            _ => observe(progress),
+        };
+        let stopwatch = Stopwatch::start(&f16.options.profiler);
+        let mut run = Run::new(request, (&plans, &plan), &mut steps, stopwatch);
+        f16.latents(&mut run, &mut plans, photo)?;
         quantising.calibrate(backend.found());
         // What was planned until now multiplies in f16.
         *self.kept() = None;
@@ -372,10 +388,14 @@ impl ImageToVideo {
     fn new_plans(&self, request: &Request<'_>) -> Result<Plans, GenerateError> {
         let plans = request.plan_within(self.budget())?;
         let mut problems = self.problems(&plans).into_iter();
-        match problems.next() {
-            Some(first) => Err(GenerateError::Weights { source: Box::new(first), more: problems.count() }),
-            None => Ok(plans),
+        if let Some(first) = problems.next() {
+            return Err(GenerateError::Weights { source: Box::new(first), more: problems.count() });
         }
+        let calibrated = self.quantising.as_deref().is_some_and(Quantising::is_calibrated);
+        if calibrated && !multiplies_e4m3(plans.unet.whole.graph()) {
+            return Err(QuantisationError::Nothing.into());
+        }
+        Ok(plans)
     }
 
     /// What the weight files lack for the networks of a plan.
@@ -403,33 +423,15 @@ impl ImageToVideo {
         stopwatch: Stopwatch,
     ) -> Result<Clip, GenerateError> {
         let settings = request.settings;
-        let photo = settings.fit.apply(photo, settings.width, settings.height, settings.background)?;
-        let scheduler = request.scheduler()?;
-        let schedule = scheduler.schedule(settings.steps)?;
-        let mut run = Run {
-            request,
-            observe,
-            noise: Noise::new(settings.seed),
-            stopwatch,
-            loaded: 0,
-            to_load: plans.unloaded(),
-            keep_loaded: plan.kept_loaded,
-            colours: None,
-        };
-        let embedding = run.encode_image(&mut plans.image_encoder, &self.image_encoder, &photo)?;
-        let latents = run.encode_latents(&mut plans.vae_encoder, &self.vae, &photo)?;
-        run.colours = Some(LatentColours::fit(&photo, &latents, self.configs.vae.scaling_factor)?);
-        // A cropped photo is a copy, which makes room for the steps.
-        drop(photo);
-        let conditions = Conditions { embedding, latents };
-        let latents = run.denoise(&mut plans.unet, &self.unet, conditions, &schedule)?;
+        let mut run = Run::new(request, (plans, &plan), observe, stopwatch);
+        let latents = self.latents(&mut run, plans, photo)?;
         let frames = run.decode(&mut plans.decoders, &self.vae, &latents)?;
         let times = run.stopwatch.stop();
         let report = Report {
             model: self.model.path().display().to_string(),
             device: self.device(),
             precision: request.precision,
-            scheduler: scheduler.kind(),
+            scheduler: request.scheduler()?.kind(),
             settings: settings.clone(),
             seconds: times.seconds,
             seconds_per_frame: times.seconds / frames.len() as f64,
@@ -440,5 +442,24 @@ impl ImageToVideo {
             loads: times.loads,
         };
         Ok(Clip { frames, latents, report })
+    }
+
+    /// From a photo to the clip's latents.
+    fn latents(
+        &self,
+        run: &mut Run<'_, '_>,
+        plans: &mut Plans,
+        photo: &RgbImage,
+    ) -> Result<Tensor, GenerateError> {
+        let settings = run.request.settings;
+        let photo = settings.fit.apply(photo, settings.width, settings.height, settings.background)?;
+        let schedule = run.request.schedule()?;
+        let embedding = run.encode_image(&mut plans.image_encoder, &self.image_encoder, &photo)?;
+        let latents = run.encode_latents(&mut plans.vae_encoder, &self.vae, &photo)?;
+        run.colours = Some(LatentColours::fit(&photo, &latents, self.configs.vae.scaling_factor)?);
+        // A cropped photo is a copy, which makes room for the steps.
+        drop(photo);
+        let conditions = Conditions { embedding, latents };
+        run.denoise(&mut plans.unet, &self.unet, conditions, &schedule)
     }
 }

@@ -139,6 +139,15 @@ impl Precision {
         stored.is_ok_and(|stored| stored.first_non_finite().is_none())
     }
 
+    /// The precision, unless it is fp8, which is for clips that measure it first.
+    pub(crate) fn unmeasured(self, what: &str) -> Result<Precision, GenerateError> {
+        if self != Precision::Fp8 {
+            return Ok(self);
+        }
+        let rule = format!("{what} in 16 or 32 bits: ask for f16");
+        Err(GenerateError::Setting { setting: "precision", value: self.to_string(), rule })
+    }
+
     /// The name: `f32`, `f16`, `bf16` or `fp8`.
     pub fn name(self) -> &'static str {
         match self {

@@ -81,6 +81,11 @@ impl Part {
         Ok(&mut **self.network.insert(network))
     }
 
+    /// The network as it is planned.
+    pub fn graph(&self) -> &Graph {
+        self.planned.graph()
+    }
+
     /// Whether its weights are in memory.
     pub fn is_loaded(&self) -> bool {
         self.network.is_some()

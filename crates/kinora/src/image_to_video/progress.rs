@@ -13,6 +13,9 @@ pub enum Stage {
     /// Measuring a GPU's kernels against each other, if [`Tuning::Measure`](kinora_runtime::Tuning::Measure) asks for it: before
     /// everything else, and once for a shape.
     Tune,
+    /// Measuring how large activations are, in f16, by the denoising steps of a model's first clip in
+    /// [`Precision::Fp8`](super::Precision::Fp8): after loading what that takes, and before everything else of the clip.
+    Calibrate,
     /// Compiling a GPU's kernels, while weights are loaded. It comes only for those that were not compiled before.
     Compile,
     /// Reading and packing the weights of a part. It precedes each of the other stages: parts are loaded when they are
@@ -37,6 +40,7 @@ impl Stage {
     pub fn name(self) -> &'static str {
         match self {
             Stage::Tune => "tune",
+            Stage::Calibrate => "calibrate",
             Stage::Compile => "compile",
             Stage::Load => "load",
             Stage::EncodeImage => "encode_image",
@@ -52,6 +56,7 @@ impl Stage {
     pub fn describe(self) -> &'static str {
         match self {
             Stage::Tune => "measuring kernels",
+            Stage::Calibrate => "measuring activations",
             Stage::Compile => "compiling kernels",
             Stage::Load => "loading weights",
             Stage::EncodeImage => "reading the photo",

@@ -23,7 +23,7 @@ pub struct Report {
     pub scheduler: SchedulerKind,
     /// The settings, with the seed.
     pub settings: Settings,
-    /// Seconds from the plan to the last frame.
+    /// Seconds from the plan to the last frame; with measuring, if activations were measured for it.
     pub seconds: f64,
     /// [`seconds`](Self::seconds) divided by the frames.
     pub seconds_per_frame: f64,

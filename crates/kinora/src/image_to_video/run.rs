@@ -12,10 +12,10 @@ use kinora_runtime::{
 };
 
 use super::{
-    GenerateError, Preview, Progress, Stage,
+    Estimate, GenerateError, Preview, Progress, Stage,
     holding::Holding,
     noise::Noise,
-    plans::{Part, Request},
+    plans::{Part, Plans, Request},
     preview::LatentColours,
     progress::{Observe, tell},
     report::{LoadReport, Stopwatch},
@@ -41,6 +41,27 @@ pub(super) struct Run<'a, 'o> {
 pub(super) struct Loaded<'p> {
     name: &'static str,
     network: &'p mut (dyn Network + 'static),
+}
+
+impl<'a, 'o> Run<'a, 'o> {
+    /// A clip that begins.
+    pub fn new(
+        request: Request<'a>,
+        (plans, plan): (&Plans, &Estimate),
+        observe: &'a mut Observe<'o>,
+        stopwatch: Stopwatch,
+    ) -> Run<'a, 'o> {
+        Run {
+            request,
+            observe,
+            noise: Noise::new(request.settings.seed),
+            stopwatch,
+            loaded: 0,
+            to_load: plans.unloaded(),
+            keep_loaded: plan.kept_loaded,
+            colours: None,
+        }
+    }
 }
 
 impl Run<'_, '_> {

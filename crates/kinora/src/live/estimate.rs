@@ -125,6 +125,7 @@ impl Request<'_> {
 
     /// All networks, each with its name and stage.
     pub fn graphs(&self) -> Result<Vec<(&'static str, Stage, Graph)>, GenerateError> {
+        self.precision.unmeasured("live video multiplies")?;
         let frame = self.frame()?.map(|graph| (frames::PART, Stage::Draw, graph));
         let encoders = text::graphs(self.configs, self.precision.dtype())?.into_iter();
         let encoders = encoders.map(|encoder| (encoder.name, Stage::EncodeText, encoder.graph));

@@ -240,13 +240,7 @@ impl Live {
     ) -> Result<Self, GenerateError> {
         start_threads()?;
         let precision = options.precision.unwrap_or_else(|| Precision::of(backend.default_dtype()));
-        if precision == Precision::Fp8 {
-            return Err(GenerateError::Setting {
-                setting: "precision",
-                value: precision.to_string(),
-                rule: "live video multiplies in 16 or 32 bits: ask for f16".to_owned(),
-            });
-        }
+        let precision = precision.unmeasured("live video multiplies")?;
         let variant = Variant::For(precision.dtype());
         let unet = folders.model.weights("unet", &variant)?;
         folders.check_loras()?;

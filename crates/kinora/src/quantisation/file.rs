@@ -6,7 +6,6 @@ use std::{
     path::Path,
 };
 
-use kinora_graph::{DType, TensorType};
 use kinora_models::weights::Weights;
 use kinora_outside::read_text;
 use serde::{Deserialize, Serialize};
@@ -18,6 +17,9 @@ use crate::files::WholeFile;
 const LIMIT: u64 = 4 << 20;
 
 const VERSION: u32 = 1;
+
+/// The largest number of f16, in which activations are measured.
+const LARGEST: f32 = 65504.0;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -45,7 +47,7 @@ pub(super) fn read(path: &Path, model: &str) -> Result<Option<Networks>, Quantis
         return Err(wrong(format!("version {version} is not {VERSION}")));
     }
     for (name, &size) in largest.values().flatten() {
-        if !(size.is_finite() && size > 0.0) {
+        if !(size > 0.0 && size <= LARGEST) {
             return Err(wrong(format!("the largest number of {} is {size}", name.escape_debug())));
         }
     }
@@ -61,19 +63,18 @@ pub(super) fn write(path: &Path, model: &str, largest: &Networks) -> io::Result<
     file.finish()
 }
 
-/// What tells a model from others: the names, shapes and types of its weights, and the numbers of its first and last layer, which
-/// every training changes. 64 bits of FNV-1a.
+/// What tells a model from others: the names, shapes and types of its weights, and the first and last numbers of each, of which
+/// training changes some. 64 bits of FNV-1a.
 pub(super) fn fingerprint(weights: &Weights) -> String {
+    /// So many bytes at either end of a tensor.
+    const SAMPLE: usize = 64;
     let mut hash = Hash(0xcbf2_9ce4_8422_2325);
     let tensors: BTreeMap<&str, _> = weights.tensors().map(|tensor| (tensor.name(), tensor)).collect();
-    for (name, tensor) in &tensors {
+    for (name, tensor) in tensors {
         hash.add(format!("{name} {:?} {}\n", tensor.shape(), tensor.dtype()).as_bytes());
-    }
-    for name in ["conv_in.weight", "conv_out.weight"] {
-        let Some(tensor) = tensors.get(name) else { continue };
         // What cannot be read is reported when it is needed.
-        if let Ok(values) = weights.tensor(name, &TensorType::new(DType::F32, tensor.shape())) {
-            hash.add(values.bytes());
+        if let Ok(Some(ends)) = weights.ends(name, SAMPLE) {
+            ends.iter().for_each(|end| hash.add(end));
         }
     }
     format!("{:016x}", hash.0)
@@ -91,11 +92,33 @@ impl Hash {
 
 #[cfg(test)]
 mod tests {
+    use kinora_graph::DType;
+    use kinora_models::{folder::ModelFolder, synthetic::SyntheticModel, weights::Variant};
+
     use super::*;
 
     fn networks() -> Networks {
         let sizes = [("a.weight".to_owned(), 1.5), ("b.weight".to_owned(), 300.25)];
         [("denoise".to_owned(), sizes.into())].into()
+    }
+
+    #[test]
+    fn another_number_in_any_tensor_is_another_model() {
+        let folder = tempfile::tempdir().unwrap();
+        SyntheticModel::preset("tiny").unwrap().write(folder.path()).unwrap();
+        let of = || {
+            let model = ModelFolder::open(folder.path()).unwrap();
+            let weights = model.weights("unet", &Variant::For(DType::F16)).unwrap();
+            fingerprint(&weights)
+        };
+        let first = of();
+        assert_eq!(of(), first);
+        let path = folder.path().join("unet/diffusion_pytorch_model.safetensors");
+        let mut bytes = std::fs::read(&path).unwrap();
+        // The last tensor's last number.
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        assert_ne!(of(), first);
     }
 
     #[test]
@@ -122,6 +145,7 @@ mod tests {
             (r#"{"version":1,"model":"m","largest":{},"x":1}"#, "unknown field `x`"),
             (r#"{"version":1,"model":"m","largest":{"d":{"w":0}}}"#, "the largest number of w is 0"),
             (r#"{"version":1,"model":"m","largest":{"d":{"w":-2.5}}}"#, "the largest number of w is -2.5"),
+            (r#"{"version":1,"model":"m","largest":{"d":{"w":65505}}}"#, "the largest number of w is 65505"),
             (
                 r#"{"version":1,"model":"m","largest":{"d":{"w\u001b":1e99}}}"#,
                 "the largest number of w\\u{1b} is inf",

@@ -1,8 +1,8 @@
 //! Products in 8 bits: `--precision fp8`.
 //!
 //! Everything is as in f16, but products of the denoising network whose activations were measured are done in e4m3. How large
-//! activations are is measured on the model itself, in the first clip, which is made in f16 for that, and kept beside the model
-//! as `fp8.json`.
+//! activations are is measured on the model itself: the first clip takes longer, for its denoising steps run in f16 first. It is
+//! kept beside the model as `fp8.json`; that of a model that is a part of the program is kept in memory.
 
 mod calibrating;
 mod file;
@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 use kinora_graph::calibration::Largest;
 
 pub(crate) use calibrating::Calibrating;
-pub(crate) use quantising::Quantising;
+pub(crate) use quantising::{Quantising, multiplies_e4m3};
 
 /// What was measured, by the name of the network.
 pub(crate) type Networks = BTreeMap<String, Largest>;
@@ -24,12 +24,18 @@ pub(crate) type Networks = BTreeMap<String, Largest>;
 pub enum QuantisationError {
     /// The device has no instructions for them.
     #[error(
-        "{device} cannot multiply in fp8, which takes a GPU of the Ada or Hopper generation: ask for f16, or for the CPU"
+        "{device} cannot multiply in fp8, which takes a GPU of the Ada generation or later: ask for f16, or for the CPU"
     )]
     Device {
         /// The device in words.
         device: String,
     },
+    /// Everything would be done in f16.
+    #[error(
+        "nothing of this clip would be multiplied in fp8: it is too small, or the model's fp8.json names none of its products; ask \
+         for f16, or remove that file to have the model measured again"
+    )]
+    Nothing,
     /// The file beside the model.
     #[error("{}: {why}; remove it to have the model measured again", path.display())]
     File {

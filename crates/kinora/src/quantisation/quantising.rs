@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use kinora_graph::{DType, Graph, calibration::Largest};
+use kinora_graph::{DType, Graph, Op, calibration::Largest};
 use kinora_models::{folder::ModelFolder, weights::Weights};
 use kinora_profile::Ceilings;
 use kinora_runtime::{Backend, PlannedNetwork, RunError};
@@ -17,7 +17,8 @@ use super::{Networks, QuantisationError, file};
 #[derive(Debug)]
 pub(crate) struct Quantising {
     inner: Arc<dyn Backend>,
-    path: PathBuf,
+    /// Where measurements are kept; nowhere for a model that is a part of the program.
+    path: Option<PathBuf>,
     /// The model's fingerprint.
     model: String,
     networks: Mutex<Option<BTreeMap<String, Arc<Largest>>>>,
@@ -36,8 +37,12 @@ impl Quantising {
         if !inner.multiplies_e4m3() {
             return Err(QuantisationError::Device { device: inner.describe() });
         }
-        let (path, fingerprint) = (model.path().join("fp8.json"), file::fingerprint(weights));
-        let networks = file::read(&path, &fingerprint)?.map(shared);
+        let path = (!model.is_embedded()).then(|| model.path().join("fp8.json"));
+        let fingerprint = file::fingerprint(weights);
+        let networks = match &path {
+            Some(path) => file::read(path, &fingerprint)?.map(shared),
+            None => None,
+        };
         Ok(Quantising { inner, path, model: fingerprint, networks: Mutex::new(networks) })
     }
 
@@ -51,12 +56,23 @@ impl Quantising {
         self.networks.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Takes what was measured, and keeps it beside the model. Where that cannot be written, it holds for this process.
+    /// Takes what was measured, and keeps it beside the model. Where nothing can be written, it holds as long as this does.
     pub fn calibrate(&self, networks: Networks) {
         // A model in a place that nobody may write to can be used like any other.
-        let _ = file::write(&self.path, &self.model, &networks);
+        if let Some(path) = &self.path {
+            let _ = file::write(path, &self.model, &networks);
+        }
         *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared(networks));
     }
+}
+
+/// Whether a graph that all passes have seen multiplies anything in 8 bits.
+pub(crate) fn multiplies_e4m3(graph: &Graph) -> bool {
+    graph.nodes().iter().any(|node| match &node.op {
+        Op::Linear(op) => op.quantised.is_some(),
+        Op::Conv(op) => op.quantised.is_some(),
+        _ => false,
+    })
 }
 
 fn shared(networks: Networks) -> BTreeMap<String, Arc<Largest>> {

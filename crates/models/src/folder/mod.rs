@@ -109,6 +109,11 @@ impl ModelFolder {
         &self.path
     }
 
+    /// Whether the model is a part of the program, so that nothing lies beside it.
+    pub fn is_embedded(&self) -> bool {
+        self.embedded.is_some()
+    }
+
     /// The pipeline's class.
     pub fn pipeline(&self) -> &'static str {
         self.pipeline

@@ -131,6 +131,21 @@ impl Weights {
         Ok(result)
     }
 
+    /// The first and the last bytes of a tensor as it is stored, at most so many of each; `None` if there is no such tensor.
+    ///
+    /// # Errors
+    /// If the file cannot be read or has become shorter.
+    pub fn ends(&self, name: &str, count: usize) -> Result<Option<[Vec<u8>; 2]>, WeightsError> {
+        let Some((file, info)) = self.stored(name) else { return Ok(None) };
+        let bytes = info.data_offsets.1 - info.data_offsets.0;
+        let [mut first, mut last] = [(); 2].map(|()| vec![0; count.min(bytes)]);
+        file.read(info, |read| {
+            read(0, &mut first)?;
+            read((bytes - last.len()) as u64, &mut last)
+        })?;
+        Ok(Some([first, last]))
+    }
+
     /// Whether every parameter of a graph is there and fits. Only the headers are looked at, so this takes no time before
     /// a long run; whether numbers are damaged shows when they are read.
     ///
