@@ -85,7 +85,7 @@ pub use settings::{Settings, random_seed};
 use crate::{
     device::{OpenDeviceError, start_threads},
     memory::MemoryLimit,
-    quantisation::{Calibrating, QuantisationError, Quantising, multiplies_e4m3},
+    quantisation::{Calibrating, QuantisationError, Quantising, quantised_products},
 };
 use denoise::Conditions;
 pub(crate) use noise::Noise;
@@ -392,7 +392,7 @@ impl ImageToVideo {
             return Err(GenerateError::Weights { source: Box::new(first), more: problems.count() });
         }
         let calibrated = self.quantising.as_deref().is_some_and(Quantising::is_calibrated);
-        if calibrated && !multiplies_e4m3(plans.unet.whole.graph()) {
+        if calibrated && quantised_products(plans.unet.whole.graph()) == 0 {
             return Err(QuantisationError::Nothing.into());
         }
         Ok(plans)
