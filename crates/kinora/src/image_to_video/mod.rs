@@ -325,7 +325,7 @@ impl ImageToVideo {
         // Every step is a whole one.
         let settings = settings.clone().cache(1);
         let request = f16.request(&settings, photo.size());
-        let mut plans = f16.plans(&request)?;
+        let mut plans = f16.plans(&request).map_err(GenerateError::while_measuring)?;
         let plan = plans.estimate();
         let mut steps = |progress: &Progress<'_>| match progress.stage {
             Stage::Denoise => observe(&Progress { stage: Stage::Calibrate, ..*progress }),
