@@ -300,6 +300,17 @@ impl GenerateError {
         }
     }
 
+    /// The same of a network whose activations are measured, which takes more memory than the clip itself.
+    pub(crate) fn while_measuring(self) -> GenerateError {
+        match self {
+            GenerateError::OverBudget { mut over, suggestion } if over.part == "UNet" => {
+                over.part = "UNet, whose activations are measured in f16 first,";
+                GenerateError::OverBudget { over, suggestion }
+            }
+            error => error,
+        }
+    }
+
     /// Whether memory was refused or ran out: with less of it in use, the same might work.
     pub(crate) fn lacks_memory(&self) -> bool {
         matches!(self, GenerateError::OverLimit(_) | GenerateError::OutOfMemory { .. })

@@ -49,3 +49,32 @@ pub(crate) fn kernels_of(
     kernels.dedup();
     Ok(kernels)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use kinora_cuda::{Chip, ChipBackend};
+    use kinora_graph::calibration::measured;
+    use kinora_runtime::Backend;
+
+    use super::*;
+    use crate::{image_to_video::Stage, quantisation::quantised_products};
+
+    /// By shape: what is measured keeps its name through all passes, and a GPU does it in 8 bits if it can.
+    #[test]
+    fn most_products_of_a_step_are_done_in_8_bits() {
+        let configs = Configs::svd();
+        let networks = clip_networks(&configs, &Settings::for_configs(&configs), Precision::F16).unwrap();
+        let step = networks.into_iter().find(|network| network.stage == Stage::Denoise).unwrap();
+        let (_, measurements) = measured(&step.graph).unwrap();
+        let largest = measurements.into_iter().map(|measurement| (measurement.weight, 16.0)).collect();
+        let graph = step.graph.calibrated(Arc::new(largest));
+        let products = [Architecture::AMPERE, Architecture::ADA, Architecture::HOPPER].map(|architecture| {
+            let backend = ChipBackend::new(Chip::typical(architecture), CpuOps::shared());
+            quantised_products(backend.plan(&graph, None).unwrap().graph())
+        });
+        // Hopper leaves the three convolutions of stride 2.
+        assert_eq!(products, [0, 300, 297]);
+    }
+}

@@ -85,7 +85,7 @@ pub use settings::{Settings, random_seed};
 use crate::{
     device::{OpenDeviceError, start_threads},
     memory::MemoryLimit,
-    quantisation::{Calibrating, QuantisationError, Quantising, multiplies_e4m3},
+    quantisation::{Calibrating, QuantisationError, Quantising, quantised_products},
 };
 use denoise::Conditions;
 pub(crate) use noise::Noise;
@@ -325,7 +325,7 @@ impl ImageToVideo {
         // Every step is a whole one.
         let settings = settings.clone().cache(1);
         let request = f16.request(&settings, photo.size());
-        let mut plans = f16.plans(&request)?;
+        let mut plans = f16.plans(&request).map_err(GenerateError::while_measuring)?;
         let plan = plans.estimate();
         let mut steps = |progress: &Progress<'_>| match progress.stage {
             Stage::Denoise => observe(&Progress { stage: Stage::Calibrate, ..*progress }),
@@ -392,7 +392,7 @@ impl ImageToVideo {
             return Err(GenerateError::Weights { source: Box::new(first), more: problems.count() });
         }
         let calibrated = self.quantising.as_deref().is_some_and(Quantising::is_calibrated);
-        if calibrated && !multiplies_e4m3(plans.unet.whole.graph()) {
+        if calibrated && quantised_products(plans.unet.whole.graph()) == 0 {
             return Err(QuantisationError::Nothing.into());
         }
         Ok(plans)

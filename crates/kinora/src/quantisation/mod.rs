@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 use kinora_graph::calibration::Largest;
 
 pub(crate) use calibrating::Calibrating;
-pub(crate) use quantising::{Quantising, multiplies_e4m3};
+pub(crate) use quantising::{Quantising, quantised_products};
 
 /// What was measured, by the name of the network.
 pub(crate) type Networks = BTreeMap<String, Largest>;

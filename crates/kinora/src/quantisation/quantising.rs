@@ -66,13 +66,14 @@ impl Quantising {
     }
 }
 
-/// Whether a graph that all passes have seen multiplies anything in 8 bits.
-pub(crate) fn multiplies_e4m3(graph: &Graph) -> bool {
-    graph.nodes().iter().any(|node| match &node.op {
+/// How many products a graph does in 8 bits, after all passes.
+pub(crate) fn quantised_products(graph: &Graph) -> usize {
+    let quantised = |op: &Op| match op {
         Op::Linear(op) => op.quantised.is_some(),
         Op::Conv(op) => op.quantised.is_some(),
         _ => false,
-    })
+    };
+    graph.nodes().iter().filter(|node| quantised(&node.op)).count()
 }
 
 fn shared(networks: Networks) -> BTreeMap<String, Arc<Largest>> {

@@ -546,3 +546,34 @@ fn products_in_two_parts_spill_no_registers() {
         crate::testing::compile(architecture, &kernels);
     }
 }
+
+/// What takes a scale for each column: on Hopper its own tensor cores, on Ada those of a warp, elsewhere neither.
+#[test]
+fn few_kernels_take_e4m3() {
+    let e4m3 = DType::F8E4M3;
+    let op = Op::Linear(Linear { quantised: Some(DType::F16), ..Linear::default() });
+    let inputs: [(DType, &[usize]); 3] = [(e4m3, &[4096, 640]), (e4m3, &[640, 640]), (DType::F32, &[640])];
+    let linear = Case::new(op, &inputs, (DType::F16, &[4096, 640]));
+    let op = Op::Conv(Conv { quantised: Some(DType::F16), ..Conv::spatial([3, 3], 2, 1) });
+    let inputs: [(DType, &[usize]); 3] =
+        [(e4m3, &[2, 32, 32, 320]), (e4m3, &[320, 1, 3, 3, 320]), (DType::F32, &[320])];
+    let strided = Case::new(op, &inputs, (DType::F16, &[2, 16, 16, 320]));
+    for (architecture, case, expected) in [
+        (Architecture::HOPPER, &linear, &["naive", "turns", "wgmma"][..]),
+        (Architecture::HOPPER, &strided, &["naive"]),
+        (Architecture::ADA, &linear, &["mma", "naive"]),
+        (Architecture::ADA, &strided, &["mma", "naive"]),
+        (Architecture::AMPERE, &linear, &["naive"]),
+    ] {
+        let mut kernels: Vec<String> = Vec::new();
+        for (name, _) in case.launches(architecture, KernelSet::Fused) {
+            // Its name begins as that of `wgmma.cu`.
+            let first =
+                if name.contains("turns") { "turns" } else { name.split(' ').next().unwrap_or_default() };
+            kernels.push(first.to_owned());
+        }
+        kernels.sort_unstable();
+        kernels.dedup();
+        assert_eq!(kernels, expected, "{architecture}");
+    }
+}
