@@ -6,7 +6,15 @@
 
 mod every_kernel;
 
-use std::{collections::BTreeSet, io::Write, path::Path, sync::OnceLock};
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    path::Path,
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use every_kernel::{Bench, EveryKernel};
 use kinora_cuda::{
@@ -36,6 +44,8 @@ struct OnSimulator {
     like: Option<Like>,
     /// A part of the names of the kernels that run.
     only: &'static str,
+    /// How many kernels ran.
+    ran: AtomicUsize,
 }
 
 /// A chip beside one whose code is much the same.
@@ -84,6 +94,7 @@ impl Bench for OnSimulator {
         way: &dyn Implementation,
         operands: &[&[u8]],
     ) -> Result<Vec<Vec<u8>>, String> {
+        self.ran.fetch_add(1, Ordering::Relaxed);
         let SimulatedRun { results, fault, reports, .. } =
             self.bench.run(call, way, operands).map_err(|error| error.to_string())?;
         for (kernel, report) in &reports {
@@ -163,6 +174,7 @@ fn executors() -> &'static [EveryKernel<OnSimulator>] {
                     .contains(&architecture)
                     .then(|| Like::new(architecture, Architecture::AMPERE)),
                 only: "",
+                ran: AtomicUsize::new(0),
             },
             set,
             traced: std::env::var_os("KINORA_TRACE").is_some(),
@@ -238,7 +250,7 @@ fn clusters_of_large_tiles() {
         return;
     }
     let bench = SimulatedBench::new(Chip::typical(Architecture::HOPPER), options()).unwrap();
-    let simulator = OnSimulator { bench, like: None, only: "" };
+    let simulator = OnSimulator { bench, like: None, only: "", ran: AtomicUsize::new(0) };
     let mut reached = BTreeSet::new();
     for (rows, depth, columns, gate) in
         [(507, 328, 1912, None), (250, 1000, 1272, None), (507, 328, 1904, Some(Activation::Gelu))]
@@ -296,7 +308,7 @@ fn a_blended_step_is_the_step_and_the_blend_to_the_bit() {
         return;
     }
     let bench = SimulatedBench::new(Chip::typical(Architecture::HOPPER), options()).unwrap();
-    let simulator = OnSimulator { bench, like: None, only: "" };
+    let simulator = OnSimulator { bench, like: None, only: "", ran: AtomicUsize::new(0) };
     let tensor = |shape: &[usize], seed: usize| {
         let value = |i: usize| ((i + seed) * 7919 % 1009) as f32 / 504.5 - 1.0;
         let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
@@ -372,7 +384,7 @@ fn gelu_is_exact_to_a_few_parts_in_a_million() {
     let expected = Reference.run(&op, &[&x]).unwrap()[0].to_f32();
     for architecture in [Architecture::TURING, Architecture::HOPPER] {
         let bench = SimulatedBench::new(Chip::typical(architecture), options()).unwrap();
-        let simulator = OnSimulator { bench, like: None, only: "" };
+        let simulator = OnSimulator { bench, like: None, only: "", ran: AtomicUsize::new(0) };
         let got = chosen(&simulator, &op, &[&x], KernelSet::Fused)[0].to_f32();
         for i in 0..regular {
             let error = (f64::from(got[i]) - f64::from(expected[i])).abs();
@@ -404,13 +416,19 @@ fn on_chip(chip: Chip, only: &'static str, test: impl FnOnce(&[&dyn Executor])) 
     }
     let executor = EveryKernel {
         name: format!("simulated {} of {} multiprocessors", chip.architecture, chip.multiprocessors),
-        bench: OnSimulator { bench: SimulatedBench::new(chip, options()).unwrap(), like: None, only },
+        bench: OnSimulator {
+            bench: SimulatedBench::new(chip, options()).unwrap(),
+            like: None,
+            only,
+            ran: AtomicUsize::new(0),
+        },
         set: KernelSet::Fused,
         traced: std::env::var_os("KINORA_TRACE").is_some(),
         all: true,
         vendor: false,
     };
     test(&[&executor]);
+    assert!(executor.bench.ran.into_inner() > 0, "no kernel of this name was offered: {only:?}");
 }
 
 #[test]

@@ -129,6 +129,10 @@ fn hidden(o: &mut Operands, op: Attention, keys: usize) -> Case {
         let boolean = op.mask == Mask::Boolean;
         let value = |i: usize| match (boolean, in_mask(i / keys % queries, i % keys)) {
             (true, seen) => f32::from(u8::from(seen)),
+            // Nobody looks at what a boundary hides.
+            (false, true) if op.boundaries && !by_number(i / keys % queries).contains(&(i % keys)) => {
+                f32::NAN
+            }
             (false, true) => (i % 5) as f32 - 2.0,
             (false, false) => f32::NEG_INFINITY,
         };

@@ -74,9 +74,10 @@ pub struct Attention {
     #[serde(default)]
     pub key_lengths: bool,
     /// Whether a batch element holds several sequences, one after the other (over positions alone). Sequence `s` has the queries
-    /// from boundary `s` to before boundary `s + 1`, and sees the keys between the same boundaries of the keys; masks count from
-    /// where a sequence begins. Boundaries must be within the operands and must not fall;
-    /// queries outside them see no key.
+    /// from boundary `s` to before boundary `s + 1`, and sees the keys between the same boundaries of the keys. Causal masks and
+    /// windows count from where a sequence begins; a mask operand has the queries and keys of the whole batch element. Queries outside
+    /// boundaries see no key. Boundaries must begin at 0 or above, must not fall, and must lie within the operands; with others the result
+    /// is not defined, but nothing outside the operands is read.
     #[serde(default)]
     pub boundaries: bool,
     /// Whether the logarithms of the sums are a second result.

@@ -113,22 +113,24 @@ impl<'a> Visibility<'a> {
         let count = self.leading(query).saturating_sub(first).min(scores.len());
         let (seen, hidden) = scores.split_at_mut(count);
         hidden.fill(f32::NEG_INFINITY);
-        let behind = self.behind(query).saturating_sub(first).min(count);
-        seen[..behind].fill(f32::NEG_INFINITY);
-        let Some(view) = self.operand else { return };
-        let row = self.start + query * self.keys + first;
-        // SAFETY: the row is within the mask, as `new` has checked for every query, and `first + count` within the row.
-        unsafe {
-            match self.mask {
-                Mask::Boolean => {
-                    let mask = std::slice::from_raw_parts(view.ptr::<u8>().add(row), count);
-                    for (score, &mask) in seen.iter_mut().zip(mask) {
-                        *score = if mask == 0 { f32::NEG_INFINITY } else { *score };
+        if let Some(view) = self.operand {
+            let row = self.start + query * self.keys + first;
+            // SAFETY: the row is within the mask, as `new` has checked for every query, and `first + count` within the row.
+            unsafe {
+                match self.mask {
+                    Mask::Boolean => {
+                        let mask = std::slice::from_raw_parts(view.ptr::<u8>().add(row), count);
+                        for (score, &mask) in seen.iter_mut().zip(mask) {
+                            *score = if mask == 0 { f32::NEG_INFINITY } else { *score };
+                        }
                     }
+                    _ => with_float!(view.ty().dtype, T => add(simd, seen, view.ptr::<T>().add(row))),
                 }
-                _ => with_float!(view.ty().dtype, T => add(simd, seen, view.ptr::<T>().add(row))),
             }
         }
+        // After the mask, which may hold a NaN or an infinity for a key that a boundary hides.
+        let behind = self.behind(query).saturating_sub(first).min(count);
+        seen[..behind].fill(f32::NEG_INFINITY);
     }
 }
 

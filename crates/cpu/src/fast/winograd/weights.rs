@@ -133,6 +133,12 @@ enum Stored {
 /// The largest f16 value whose transform, a weighted sum with weights of 9/4 together, is a finite one.
 const LARGEST_VALUE: f32 = 65504.0 / 2.25;
 
+/// The power of two by which transformed kernels are divided, so that the largest is just below f16's largest number: small ones
+/// then keep their digits, too. 1 if no value is, or one is not finite.
+fn factor(largest: f32) -> f32 {
+    if largest > 0.0 && largest.is_finite() { (largest / LARGEST_VALUE).log2().ceil().exp2() } else { 1.0 }
+}
+
 impl WinogradWeights {
     /// Transforms kernels `[columns, taps, channels]`, in f64; `None` if they are of a type that no form is for.
     ///
@@ -151,8 +157,8 @@ impl WinogradWeights {
         let (values, factor) = match kernels {
             Values::F32(kernels) => (Stored::F32(transform.run(kernels, 1.0)), 1.0),
             Values::F16(kernels) => {
-                let huge = kernels.iter().any(|value| value.to_f32().abs() > LARGEST_VALUE);
-                let factor = if huge { 4.0 } else { 1.0 };
+                let largest = kernels.iter().fold(0.0f32, |largest, value| largest.max(value.to_f32().abs()));
+                let factor = factor(largest);
                 (Stored::F16(transform.run(kernels, 1.0 / f64::from(factor))), factor)
             }
             Values::BF16(_) => return None,

@@ -170,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         }
 
 #if MASK != MASK_NONE || BOUNDARIES
-        // Rows that a NaN or an infinity in the value of a hidden key has nan_rows are done again, without their hidden
+        // Rows that a NaN or an infinity in the value of a hidden key has spoilt are done again, without their hidden
         // keys.
         __syncwarp();
 #pragma unroll
