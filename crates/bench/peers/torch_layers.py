@@ -152,7 +152,7 @@ def attention(request, tensors, device):
         yield "eager, permuted", as_in_diffusers, lambda y: y
     # A projection leaves the heads of a token side by side; the copy is for the permuted frames.
     q, k, v = (to_sequences(x).transpose(1, 2).contiguous().transpose(1, 2) for x in operands)
-    for name, run in attention_ways(q, k, v, device, request["causal"], request["window"]):
+    for name, run in attention_ways(q, k, v, device, request["causal"], request["sliding_window"]):
         yield name, run, to_ours
 
 

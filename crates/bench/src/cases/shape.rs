@@ -233,7 +233,8 @@ impl Work {
                 json!({"kind": "linear", "norm": norm, "geglu": geglu, "epsilon": EPSILON})
             }
             Work::Attention { heads, queries, clips, causal, window, .. } => json!({
-                "kind": "attention", "heads": heads, "frames": clips.map_or(1, |_| queries), "causal": causal, "window": window,
+                "kind": "attention", "heads": heads, "frames": clips.map_or(1, |_| queries), "causal": causal,
+                "sliding_window": window,
             }),
             Work::GroupNorm { frames, silu, .. } => json!({
                 "kind": "group_norm", "frames": frames, "silu": silu, "groups": GROUPS, "epsilon": EPSILON,
