@@ -100,7 +100,7 @@ fn hidden(o: &mut Operands, op: Attention, keys: usize) -> Case {
         let range = op.mask.range(query - boundaries[0][s], end - first);
         first + range.start..first + range.end
     };
-    // Every second query sees every third key, but for a column that none does; one query sees none.
+    // Query 5 sees no key, and no query sees key 6. Of the rest, even queries see every key, odd ones every third.
     let in_mask = |query: usize, key: usize| {
         query != 5 && key != 6 && (query.is_multiple_of(2) || key.is_multiple_of(3))
     };

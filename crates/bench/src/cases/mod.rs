@@ -87,6 +87,17 @@ mod tests {
 
     use super::*;
 
+    /// The protocol adds fields of its own to a layer's request, and would overwrite those of the same names.
+    #[test]
+    fn a_layers_request_leaves_the_protocols_fields_alone() {
+        for case in kernels().unwrap().into_iter().chain(cpu().unwrap()) {
+            let request = case.work.peer_request();
+            for field in ["do", "window", "result", "tensors", "copies"] {
+                assert!(request.get(field).is_none(), "{field} of {}", case.name);
+            }
+        }
+    }
+
     #[test]
     fn every_case_has_a_name_of_its_own_and_is_a_graph() {
         for table in [cpu().unwrap(), kernels().unwrap(), reduced_kernels().unwrap()] {

@@ -57,6 +57,10 @@ impl Backend for Calibrating {
         self.inner.free_memory()
     }
 
+    fn tunes(&self) -> bool {
+        self.inner.tunes()
+    }
+
     fn plan(&self, graph: &Graph, budget: Option<usize>) -> Result<Box<dyn PlannedNetwork>, RunError> {
         if !graph.inputs().iter().any(|&input| graph.value(input).name == COUNTER) {
             return self.inner.plan(graph, budget);
