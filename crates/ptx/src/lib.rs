@@ -19,10 +19,13 @@ mod timing;
 
 pub use check::{Finding, FindingKind, SourceLine};
 pub use chip::{ChipSpec, Latencies, Limits, MemorySystem, Units};
-pub use counters::{Counters, InstructionClass, Traffic};
+pub use counters::{ByLine, Counters, Flops, InstructionClass, LineCounters, Traffic};
 pub use error::{Place, PtxError};
 pub use memory::{MapElement, Swizzle, TensorMap, TensorMapError, TensorMapKind};
 pub use occupancy::{BlockResources, Occupancy, OccupancyLimit};
-pub use performance::{Calibration, CalibrationError, PredictOptions, Prediction, Resource, ResourceUse};
+pub use performance::{
+    Calibration, CalibrationError, LinePrediction, PredictOptions, Prediction, Resource, ResourceUse,
+};
 pub use rounding_latitude::RoundingLatitude;
 pub use simulator::{Argument, Checks, DeviceAddress, LaunchConfig, Module, Report, Simulator};
+pub use timing::{StallReason, Stalls};

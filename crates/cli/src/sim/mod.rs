@@ -56,6 +56,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         races: !arguments.no_races,
         nonfinite: arguments.check.contains(&Check::Nan),
         steps: arguments.steps,
+        ..Checks::default()
     };
     let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;

@@ -27,7 +27,7 @@ pub fn predict(
         Some(text) => source::registers(arguments, &name, text)?,
         None => None,
     };
-    let options = PredictOptions { registers, calibration, follows: false };
+    let options = PredictOptions { registers, calibration, ..PredictOptions::default() };
     let predicted = simulator.predict(module, kernel, config, &options);
     predicted.map(Some).map_err(|error| Failure::Simulation(format!("{name}: {error}")))
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::Simulator;
 use crate::{
+    check::SourceLine,
     decode::{self, Symbols},
     error::PtxError,
     flow,
@@ -39,6 +40,19 @@ pub struct Module {
 }
 
 impl Module {
+    /// The source line of an instruction, and its line in the PTX.
+    pub(crate) fn line_of(&self, kernel: &Kernel, pc: usize) -> (Option<SourceLine>, u32) {
+        let program = &kernel.program;
+        let line = program.lines[program.instructions[pc].line as usize];
+        (self.source_line(line.file, line.source), line.ptx)
+    }
+
+    /// A line of a source file; line 0 is unknown.
+    pub(super) fn source_line(&self, file: u32, line: u32) -> Option<SourceLine> {
+        let file = self.files.get(file as usize).filter(|_| line > 0)?;
+        Some(SourceLine { file: file.clone(), line })
+    }
+
     /// Parses and decodes PTX, and allocates its variables on the device.
     ///
     /// # Errors
