@@ -142,9 +142,10 @@ impl<'a> Decoder<'a, '_> {
         address: Address,
         lanes: usize,
     ) -> Result<Access, PtxError> {
-        let strong = ["acquire", "release", "volatile", "relaxed", "mmio"]
+        let volatile = modifiers.take("volatile");
+        let strong = ["acquire", "release", "relaxed", "mmio"]
             .into_iter()
-            .fold(false, |any, word| any | modifiers.take(word));
+            .fold(volatile, |any, word| any | modifiers.take(word));
         for scope in ["cta", "cluster", "gpu", "sys"] {
             modifiers.take(scope);
         }
@@ -165,7 +166,7 @@ impl<'a> Decoder<'a, '_> {
         if kind == Type::B128 || kind == Type::Pred || kind.bytes() * lanes > 32 {
             return Err(context.unsupported("an access of this size"));
         }
-        Ok(Access { memory, kind, lanes: lanes as u8, offset: address.offset, strong })
+        Ok(Access { memory, kind, lanes: lanes as u8, offset: address.offset, strong, volatile })
     }
 
     /// The registers of a vector, or a single one.

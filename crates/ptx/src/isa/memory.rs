@@ -27,6 +27,15 @@ pub(crate) struct Access {
     pub offset: i64,
     /// A strong access (volatile, relaxed, acquire, release), which may run concurrently with other threads' accesses.
     pub strong: bool,
+    /// Whether it is volatile.
+    pub volatile: bool,
+}
+
+/// What is known of an instruction's memory access before the program runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AccessFacts {
+    /// A volatile access to data, rather than to a flag that decides about a branch.
+    pub volatile_data: bool,
 }
 
 /// What an atomic does to memory.

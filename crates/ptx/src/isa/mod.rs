@@ -7,7 +7,8 @@ mod types;
 
 pub(crate) use arithmetic::{Alu, Carry, CarryOp, Compare, Conversion, Float, Int, Logic, Mode, PermuteMode};
 pub(crate) use memory::{
-    Access, Atomic, Barrier, BulkDirection, Fence, Mbarrier, Memory, Mma, Shuffle, TensorCopy, Vote, Wgmma,
+    Access, AccessFacts, Atomic, Barrier, BulkDirection, Fence, Mbarrier, Memory, Mma, Shuffle, TensorCopy,
+    Vote, Wgmma,
 };
 pub(crate) use operand::{Class, Operand};
 pub(crate) use types::Type;
@@ -239,6 +240,8 @@ pub(crate) struct Program {
     /// The size of the smallest access to global memory, and to shared memory.
     pub global_granule: usize,
     pub shared_granule: usize,
+    /// What is known of each instruction's memory access.
+    pub access_facts: Vec<AccessFacts>,
 }
 
 impl Program {

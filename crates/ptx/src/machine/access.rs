@@ -152,7 +152,9 @@ impl Unit<'_> {
         let kind = if access.strong { AccessKind::StrongRead } else { AccessKind::Read };
         let bytes = access.kind.bytes() * access.lanes as usize;
         if access.strong {
-            self.atomic_acquire(warp, step.mask);
+            // A volatile load of data acquires nothing from the lanes of its own warp.
+            let data = self.launched.program.access_facts[step.pc as usize].volatile_data;
+            self.atomic_acquire(warp, if data { warp.splits.live } else { step.mask });
         }
         self.by_space(warp, access.memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
             let lanes = WarpAccess { pc: step.pc, addresses, mask, bytes, kind };

@@ -237,7 +237,8 @@ impl Unit<'_> {
         let other = (record >> 34 & 0x1f) as usize;
         let at = record as u32 & MOMENT;
         if other == warp.number {
-            return at >= warp.last_sync;
+            let lane = |record: u64| (record >> 29 & 0x1f) as usize;
+            return warp.misses_lane(lane(mine), lane(record), at);
         }
         let per_block = self.launched.geometry.warps();
         self.clocks.seen(warp.id, warp.block * per_block + other) < at
@@ -257,7 +258,9 @@ impl Unit<'_> {
             let at = first as u32 & MOMENT;
             let per_block = self.launched.geometry.warps();
             let others = (warp.block * per_block..(warp.block + 1) * per_block).filter(|&id| id != warp.id);
-            return at >= warp.last_sync && others.into_iter().all(|id| self.clocks.seen(warp.id, id) < at);
+            let reader = (first >> 29 & 0x1f) as usize;
+            let lanes = (0..32).all(|lane| lane == reader || warp.misses_lane(reader, lane, at));
+            return lanes && others.into_iter().all(|id| self.clocks.seen(warp.id, id) < at);
         }
         self.races_with(warp, first, mine)
     }

@@ -22,6 +22,10 @@ pub(super) enum SharedRequest {
     Store,
 }
 
+/// The advice for volatile accesses of lanes of a warp.
+const VOLATILE_LANES: &str = "volatile does not order the lanes of a warp, which may run apart: execute __syncwarp between the two \
+                              accesses";
+
 impl Unit<'_> {
     /// Finds the place of every lane's access, checks the accesses, and returns the lanes whose accesses are allowed.
     pub(super) fn shared_places(
@@ -36,6 +40,7 @@ impl Unit<'_> {
         }
         let WarpAccess { bytes, kind, .. } = *access;
         let mut who = self.accessor(warp);
+        let volatile = self.launched.program.access_facts[access.pc as usize].volatile_data;
         for_lanes(ok, |lane| {
             let (block, offset) = places[lane];
             who.lane = lane;
@@ -46,6 +51,13 @@ impl Unit<'_> {
                 AccessKind::Write => shared.records.write(offset, bytes, &who, &self.clocks),
                 AccessKind::Atomic | AccessKind::AtomicWrite => {
                     shared.records.atomic(offset, bytes, &who, &self.clocks)
+                }
+                AccessKind::StrongRead if volatile => {
+                    shared.records.volatile_read(offset, bytes, &who, &self.clocks)
+                }
+                AccessKind::StrongWrite if volatile => {
+                    shared.records.volatile_write(offset, bytes, &who, &self.clocks);
+                    None
                 }
                 AccessKind::StrongRead | AccessKind::StrongWrite => None,
             };
@@ -59,6 +71,9 @@ impl Unit<'_> {
             // If there is a race, it explains why nothing was written yet.
             if let Some(conflict) = conflict {
                 self.report_shared_race(warp, access.lane(lane), conflict);
+                if volatile {
+                    self.findings.advise(FindingKind::Race, access.pc, VOLATILE_LANES);
+                }
             } else if unwritten {
                 self.report_access(warp, FindingKind::Uninitialised, access.lane(lane), || {
                     format!("reads {bytes} bytes of shared memory that were never written")
@@ -94,13 +109,14 @@ impl Unit<'_> {
     }
 
     /// A warp as the access records know it.
-    pub(super) fn accessor(&self, warp: &Warp) -> Accessor {
+    pub(super) fn accessor<'w>(&self, warp: &'w Warp) -> Accessor<'w> {
         Accessor {
             warp: warp.id,
             lane: 0,
             own: Some(warp.number as u32),
             floor: warp.floor,
             last_sync: warp.last_sync,
+            lane_clocks: warp.lane_clocks.as_deref(),
         }
     }
 

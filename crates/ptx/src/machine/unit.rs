@@ -262,7 +262,7 @@ impl<'a> Unit<'a> {
             for split in &warp.splits.all {
                 let what = match split.wait {
                     Wait::Nothing => continue,
-                    Wait::Lanes { mask, .. } => format!("for lanes {mask:#010x} of its warp"),
+                    Wait::Lanes { mask, .. } => self.describe_missing_lanes(warp, split.pc, mask),
                     Wait::Barrier(number) => format!("at barrier {number}"),
                     Wait::Mbarrier { offset, .. } => {
                         let state = self.blocks[warp.block].mbarriers.describe(offset);
@@ -336,4 +336,5 @@ pub(super) static EMPTY: Program = Program {
     shared_bytes: 0,
     global_granule: 1,
     shared_granule: 1,
+    access_facts: Vec::new(),
 };
