@@ -117,7 +117,7 @@ fn tiles_that_go_their_own_way() {
             let turned = |lane: u32| first + (lane + tile + 1) % 8;
             let v = turned(thread % 8);
             match tile & 1 {
-                1 => v + turned(thread % 8 ^ 1),
+                1 => v + turned((thread % 8) ^ 1),
                 _ => v + 1000 * (0..8).fold(0, |all, lane| all | (turned(lane) & 1) << lane),
             }
         },

@@ -2,8 +2,11 @@
 //! know of memory accesses.
 
 mod access_facts;
+mod demand;
 mod graph;
+mod provenance;
 mod registers;
+mod volatile_data;
 
 use std::collections::HashSet;
 
@@ -13,7 +16,7 @@ use crate::isa::{Access, Alu, Memory, Op, Operand, Program};
 pub(crate) fn prepare(program: &mut Program) {
     let graph = graph::Graph::new(program);
     program.reconvergence = graph.reconvergence(program);
-    program.access_facts = access_facts::of(program);
+    access_facts::gather(program);
     let registers = wgmma_registers(program);
     mark_wgmma_registers(program, &registers);
     registers::allocate(program, &graph, &registers);

@@ -24,6 +24,12 @@ pub(crate) struct Warp {
     pub proxy_fence: u32,
     /// Local memory, lane after lane.
     pub local: Vec<u8>,
+    /// Which bytes of it were written.
+    pub local_written: Vec<u8>,
+    /// For each copy of the program, and each lane: the bytes that were loaded although nobody wrote them, as a mask.
+    pub undefined: Vec<[u8; 32]>,
+    /// Whether there may be any.
+    pub any_undefined: bool,
     /// The allocation that it last accessed.
     pub last_view: usize,
     pub copies: AsyncCopies,
@@ -47,6 +53,9 @@ impl Warp {
             floor: 0,
             proxy_fence: 0,
             local: vec![0; 32 * program.local_bytes],
+            local_written: vec![0; 32 * program.local_bytes],
+            undefined: vec![[0; 32]; program.copy_count],
+            any_undefined: false,
             last_view: 0,
             copies: AsyncCopies::default(),
             wgmma: WgmmaGroups::default(),
@@ -102,6 +111,9 @@ impl Warp {
         self.floor = 0;
         self.proxy_fence = 0;
         self.local.fill(0);
+        self.local_written.fill(0);
+        self.undefined.fill([0; 32]);
+        self.any_undefined = false;
         self.copies = AsyncCopies::default();
         self.wgmma = WgmmaGroups::default();
         self.at_cluster = None;
