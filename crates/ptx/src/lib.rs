@@ -17,7 +17,7 @@ mod simulator;
 mod syntax;
 mod timing;
 
-pub use check::{Finding, FindingKind, SourceLine};
+pub use check::{Finding, FindingKind, Severity, SourceLine};
 pub use chip::{ChipSpec, Latencies, Limits, MemorySystem, Units};
 pub use counters::{ByLine, Counters, Flops, InstructionClass, LineCounters, Traffic};
 pub use error::{Place, PtxError};

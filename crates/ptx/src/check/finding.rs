@@ -34,6 +34,8 @@ pub enum FindingKind {
     WgmmaInFlight,
     /// An infinity that originates from finite operands, or a NaN from operands that are not NaN.
     NotFinite,
+    /// Memory that a kernel reads as read-only data, by `ld.global.nc`, and writes.
+    ReadOnlyWritten,
     /// `trap`.
     Trap,
     /// A kernel that did not finish within the limit of instructions.
@@ -79,10 +81,23 @@ impl FindingKind {
                 "execute wgmma.wait_group before accessing accumulators, and wgmma.fence after writing them"
             }
             FindingKind::NotFinite => "guard against zero divisors and overflow, or compute in a wider type",
+            FindingKind::ReadOnlyWritten => {
+                "read it without __ldg and without const __restrict__ on its pointer, or write it in another kernel"
+            }
             FindingKind::Trap => "a trap usually is a failed assertion: find the condition before it",
             FindingKind::StepLimit => "look for a loop that never ends, or raise the limit for a long kernel",
         }
     }
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[non_exhaustive]
+pub enum Severity {
+    /// It need not change a result: a race between writes of the same value.
+    Warning,
+    /// It can make results wrong.
+    Error,
 }
 
 /// A line of the source that PTX was compiled from.
@@ -119,6 +134,10 @@ pub struct Finding {
     pub suggestion: String,
     /// How often it happened.
     pub count: u64,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Whether it is a race between writes that all write the same value.
+    pub same_value: bool,
 }
 
 impl fmt::Display for Finding {
@@ -137,6 +156,9 @@ impl fmt::Display for Finding {
             write!(f, ", address {address:#x}")?;
         }
         write!(f, ": {}", self.message)?;
+        if self.same_value {
+            write!(f, " (both write the same value, so it need not change a result)")?;
+        }
         if self.count > 1 {
             write!(f, " ({} times)", self.count)?;
         }
@@ -156,12 +178,19 @@ pub(crate) struct Seen {
     pub count: u64,
     /// Advice that replaces that of its kind.
     pub advice: Option<&'static str>,
+    /// Whether it is a race between writes that all wrote the same value.
+    pub same_value: bool,
 }
 
 impl Seen {
     /// What to do about it.
     pub fn suggestion(&self) -> &'static str {
         self.advice.unwrap_or_else(|| self.kind.suggestion())
+    }
+
+    /// How bad it is.
+    pub fn severity(&self) -> Severity {
+        if self.same_value { Severity::Warning } else { Severity::Error }
     }
 }
 
@@ -186,7 +215,40 @@ impl Findings {
         }
         let (block, thread, address, message) = make();
         self.index.insert((kind, pc), self.all.len());
-        self.all.push(Seen { kind, pc, block, thread, address, message, count: 1, advice: None });
+        let seen =
+            Seen { kind, pc, block, thread, address, message, count: 1, advice: None, same_value: false };
+        self.all.push(seen);
+    }
+
+    /// Counts a race, and makes it if it is new. Writes of the same value are a lesser race than any other: the first other one takes the
+    /// place of theirs.
+    pub fn add_race(
+        &mut self,
+        pc: u32,
+        same_value: bool,
+        make: impl FnOnce() -> (u64, u32, Option<u64>, String),
+    ) {
+        let known = self.index.get(&(FindingKind::Race, pc)).copied();
+        match known {
+            Some(known) if self.all[known].same_value && !same_value => {
+                let (block, thread, address, message) = make();
+                let mine = &mut self.all[known];
+                let count = mine.count + 1;
+                *mine = Seen { block, thread, address, message, count, same_value, ..mine.clone() };
+            }
+            Some(known) => self.all[known].count += 1,
+            None => {
+                self.add(FindingKind::Race, pc, make);
+                if let Some(seen) = self.all.last_mut() {
+                    seen.same_value = same_value;
+                }
+            }
+        }
+    }
+
+    /// Whether a race at an instruction is new, or only of writes of the same value so far.
+    pub fn asks_for_values(&self, pc: u32) -> bool {
+        self.index.get(&(FindingKind::Race, pc)).is_none_or(|&known| self.all[known].same_value)
     }
 
     /// Gives a finding that has just been made its own advice.
@@ -205,7 +267,9 @@ impl Findings {
                 Some(&known) => {
                     let mine = &mut self.all[known];
                     let count = mine.count + seen.count;
-                    if seen.block < mine.block {
+                    let (worse, lesser) =
+                        (mine.same_value && !seen.same_value, !mine.same_value && seen.same_value);
+                    if worse || !lesser && seen.block < mine.block {
                         *mine = seen;
                     }
                     mine.count = count;

@@ -2,7 +2,9 @@
 
 mod clocks;
 mod finding;
+mod lane_clocks;
 
 pub(crate) use clocks::{Clocks, join};
-pub use finding::{Finding, FindingKind, SourceLine};
+pub use finding::{Finding, FindingKind, Severity, SourceLine};
 pub(crate) use finding::{Findings, Seen};
+pub(crate) use lane_clocks::LaneClocks;

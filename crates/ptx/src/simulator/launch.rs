@@ -147,6 +147,9 @@ impl Simulator {
             geometry: self.geometry(kernel, config)?,
             global: &self.global,
             views: self.global.views(kernel.program.global_granule, races)?,
+            read_only: (races && kernel.program.read_only_writes)
+                .then(|| self.global.granule_words(kernel.program.global_granule))
+                .flatten(),
             wide: machine::wide(),
             races,
             nonfinite: self.checks.nonfinite,
@@ -242,6 +245,7 @@ fn located(findings: Findings, module: &Module, kernel: &Kernel, geometry: &Geom
         let line = line_of(seen.pc);
         Finding {
             kind: seen.kind,
+            severity: seen.severity(),
             kernel: kernel.name.clone(),
             source: module.source_line(line.file, line.source),
             called_at: module.source_line(line.caller.0, line.caller.1),
@@ -252,6 +256,7 @@ fn located(findings: Findings, module: &Module, kernel: &Kernel, geometry: &Geom
             suggestion: seen.suggestion().to_owned(),
             message: seen.message,
             count: seen.count,
+            same_value: seen.same_value,
         }
     };
     seen.into_iter().map(finding).collect()
