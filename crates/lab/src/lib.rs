@@ -1,5 +1,7 @@
 #![doc = include_str!("../README.md")]
 
+pub mod compile;
 mod element;
+pub mod execute;
 
 pub use element::Element;
