@@ -3,5 +3,6 @@
 pub mod compile;
 mod element;
 pub mod execute;
+pub mod feedback;
 
 pub use element::Element;

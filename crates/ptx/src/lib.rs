@@ -24,7 +24,8 @@ pub use error::{Place, PtxError};
 pub use memory::{MapElement, Swizzle, TensorMap, TensorMapError, TensorMapKind};
 pub use occupancy::{BlockResources, Occupancy, OccupancyLimit};
 pub use performance::{
-    Calibration, CalibrationError, LinePrediction, PredictOptions, Prediction, Resource, ResourceUse,
+    Assumption, Calibration, CalibrationError, LinePrediction, Mended, PredictOptions, Prediction, Resource,
+    ResourceUse,
 };
 pub use rounding_latitude::RoundingLatitude;
 pub use simulator::{Argument, Checks, DeviceAddress, LaunchConfig, Module, Report, Simulator};

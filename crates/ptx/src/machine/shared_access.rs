@@ -255,9 +255,10 @@ impl Unit<'_> {
     /// Counts atomics on shared memory, and their wavefronts if time is kept.
     pub(super) fn count_shared_atomics(&mut self, access: &WarpAccess<'_>) {
         let WarpAccess { addresses, mask, bytes, .. } = *access;
+        let before = self.counters.shared_atomics.conflicts;
         let wavefronts = self.counters.shared_atomics.add_shared_atomics(addresses, mask, bytes);
         if let Some(clock) = &mut self.clock {
-            clock.shared_wavefronts(wavefronts);
+            clock.shared_wavefronts(wavefronts, self.counters.shared_atomics.conflicts - before);
         }
     }
 
@@ -268,9 +269,11 @@ impl Unit<'_> {
             SharedRequest::Load | SharedRequest::LoadMatrix => &mut self.counters.shared_loads,
             SharedRequest::Store => &mut self.counters.shared_stores,
         };
+        let before = traffic.conflicts;
         let wavefronts = traffic.add_shared(addresses, mask, bytes, request == SharedRequest::Load);
+        let conflicts = traffic.conflicts - before;
         if let Some(clock) = &mut self.clock {
-            clock.shared_wavefronts(wavefronts);
+            clock.shared_wavefronts(wavefronts, conflicts);
         }
     }
 }

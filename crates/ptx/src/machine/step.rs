@@ -70,7 +70,7 @@ impl Unit<'_> {
             self.count(instruction, mask, active);
             let operands = program.operands_of(instruction);
             if timed {
-                self.time_arithmetic(warp, instruction, operands, pc);
+                self.time_arithmetic(warp, Step { instruction, operands, pc, mask: active });
             }
             if active == 0 {
                 pc += 1;
