@@ -11,6 +11,7 @@ mod bulk_copies;
 mod carry;
 mod comparison;
 mod convert;
+mod exact_mma;
 mod floats;
 mod global_access;
 mod half_arithmetic;
@@ -29,6 +30,7 @@ mod warp_collectives;
 mod warp_splits;
 mod wgmma;
 mod wgmma_operands;
+mod wmma;
 
 pub(crate) use alu::wide;
 pub(crate) use registers::Constants;

@@ -152,7 +152,9 @@ impl Unit<'_> {
             | Op::Store(_)
             | Op::Atomic { .. }
             | Op::LoadMatrix { .. }
-            | Op::StoreMatrix { .. } => {
+            | Op::StoreMatrix { .. }
+            | Op::LoadFragment(_)
+            | Op::StoreFragment(_) => {
                 clock.memory(own, pc, guard, operands, results);
             }
             Op::AsyncCopy { .. } => {
