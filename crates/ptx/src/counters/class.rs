@@ -34,7 +34,7 @@ pub enum InstructionClass {
     Atomic,
     /// Asynchronous copies (`cp.async`, TMA) and mbarriers.
     Asynchronous,
-    /// Matrix instructions (`mma`, `wgmma`).
+    /// Matrix instructions (`mma`, `wmma`, `wgmma`).
     Matrix,
 }
 
@@ -105,6 +105,10 @@ impl InstructionClass {
                 _ => C::Global,
             },
             Op::LoadMatrix { .. } | Op::StoreMatrix { .. } => C::Shared,
+            Op::LoadFragment(access) | Op::StoreFragment(access) => match access.memory {
+                Memory::Shared | Memory::SharedCluster => C::Shared,
+                _ => C::Global,
+            },
             Op::Atomic { .. } => C::Atomic,
             Op::Shuffle(_)
             | Op::Vote(_)
@@ -134,7 +138,12 @@ impl InstructionClass {
             | Op::BulkCommit
             | Op::BulkWait { .. }
             | Op::Prefetch => C::Asynchronous,
-            Op::Mma(_) | Op::Wgmma(_) | Op::WgmmaFence | Op::WgmmaCommit | Op::WgmmaWait { .. } => C::Matrix,
+            Op::Mma(_)
+            | Op::ExactMma(_)
+            | Op::Wgmma(_)
+            | Op::WgmmaFence
+            | Op::WgmmaCommit
+            | Op::WgmmaWait { .. } => C::Matrix,
             _ => C::Integer,
         }
     }

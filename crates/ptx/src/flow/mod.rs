@@ -66,6 +66,7 @@ fn granules(program: &Program) -> (usize, usize) {
             Op::Load(Access { memory, kind, lanes, .. }) | Op::Store(Access { memory, kind, lanes, .. }) => {
                 see(memory, kind.bytes() * lanes as usize);
             }
+            Op::LoadFragment(access) | Op::StoreFragment(access) => see(access.memory, access.bytes as usize),
             Op::Atomic { memory, kind, .. } => see(memory, kind.bytes()),
             Op::AsyncCopy { bytes, .. } => see(Memory::Generic, bytes as usize),
             // A tensor's elements may be as small as 2 bytes.

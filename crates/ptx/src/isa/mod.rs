@@ -4,6 +4,7 @@ mod arithmetic;
 mod memory;
 mod operand;
 mod types;
+mod wmma;
 
 pub(crate) use arithmetic::{Alu, Carry, CarryOp, Compare, Conversion, Float, Int, Logic, Mode, PermuteMode};
 pub(crate) use memory::{
@@ -12,6 +13,7 @@ pub(crate) use memory::{
 };
 pub(crate) use operand::{Class, Operand};
 pub(crate) use types::Type;
+pub(crate) use wmma::{ExactElement, ExactMma, FragmentAccess, Matrix};
 
 use crate::counters::InstructionClass;
 
@@ -172,6 +174,11 @@ pub(crate) enum Op {
         offset: i64,
     },
     Mma(Mma),
+    ExactMma(ExactMma),
+    /// `wmma.load`. Operands: the results, the address, the stride.
+    LoadFragment(FragmentAccess),
+    /// `wmma.store`. Operands: the address, the stride, the registers.
+    StoreFragment(FragmentAccess),
     Wgmma(Wgmma),
     WgmmaFence,
     WgmmaCommit,

@@ -29,6 +29,8 @@ macro_rules! with_size {
     };
 }
 
+pub(super) use with_size;
+
 /// What an access does, for the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessKind {
@@ -427,7 +429,7 @@ impl Unit<'_> {
 
     /// All lanes of an operand.
     #[inline(always)]
-    fn lanes(&self, warp: &Warp, operand: Operand) -> [u64; 32] {
+    pub(super) fn lanes(&self, warp: &Warp, operand: Operand) -> [u64; 32] {
         match operand.class() {
             Class::Long => *warp.registers.long(&self.launched.constants, operand),
             _ => {

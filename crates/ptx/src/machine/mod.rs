@@ -12,6 +12,7 @@ mod carry;
 mod comparison;
 mod convert;
 mod definedness;
+mod exact_mma;
 mod floats;
 mod global_access;
 mod half_arithmetic;
@@ -31,6 +32,7 @@ mod warp_collectives;
 mod warp_splits;
 mod wgmma;
 mod wgmma_operands;
+mod wmma;
 
 pub(crate) use alu::wide;
 pub(crate) use registers::Constants;

@@ -240,6 +240,9 @@ impl Unit<'_> {
                 self.store_matrix(warp, step, count, transposed, offset)
             }
             Op::Mma(mma) => self.mma(warp, step, mma),
+            Op::ExactMma(mma) => self.exact_mma(warp, step, mma),
+            Op::LoadFragment(access) => self.load_fragment(warp, step, access),
+            Op::StoreFragment(access) => self.store_fragment(warp, step, access),
             Op::Wgmma(wgmma) => self.wgmma(warp, step, wgmma),
             Op::WgmmaFence => self.wgmma_fence(warp),
             Op::WgmmaCommit => self.wgmma_commit(warp),

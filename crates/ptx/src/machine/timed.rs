@@ -161,7 +161,9 @@ impl Unit<'_> {
             | Op::Store(_)
             | Op::Atomic { .. }
             | Op::LoadMatrix { .. }
-            | Op::StoreMatrix { .. } => {
+            | Op::StoreMatrix { .. }
+            | Op::LoadFragment(_)
+            | Op::StoreFragment(_) => {
                 clock.memory(own, pc, guard, operands, results);
             }
             Op::AsyncCopy { .. } => {
