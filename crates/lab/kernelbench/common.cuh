@@ -14,11 +14,19 @@ struct Sum {
 struct Max {
     static __device__ inline float identity() { return __int_as_float(0xff800000); }
     // A NaN is the result, as in PyTorch.
-    static __device__ inline float combine(float a, float b) { return a > b || a != a ? a : b; }
+    static __device__ inline float combine(float a, float b) {
+        float c;
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+        return c;
+    }
 };
 struct Min {
     static __device__ inline float identity() { return __int_as_float(0x7f800000); }
-    static __device__ inline float combine(float a, float b) { return a < b || a != a ? a : b; }
+    static __device__ inline float combine(float a, float b) {
+        float c;
+        asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+        return c;
+    }
 };
 
 template <typename Operation>

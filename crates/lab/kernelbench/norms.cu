@@ -97,16 +97,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) moments_of(const float* __
     }
 }
 
-__device__ inline float affine(float value, long long offset, const float* weight, const float* bias) {
-#if AFFINE == 1
-    const int channel = (int)(offset / SPATIAL % CHANNELS);
-    return fmaf(value, weight[channel], bias[channel]);
-#elif AFFINE == 2
-    const int at = (int)(offset % SET);
-    return fmaf(value, weight[at], bias[at]);
-#else
-    return value;
-#endif
+// The channel of a number of a set.
+__device__ inline int channel_of(int set, int at) {
+    return (set * (SEGMENT / SPATIAL) + at % SEGMENT / SPATIAL) % CHANNELS;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) normalise(const float* __restrict__ x, const float* __restrict__ moments,
@@ -134,16 +127,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) normalise(const float* __r
                 break;
             }
             const long long offset = place(set, from);
-#if CENTRED
-#define NORMAL(v, k) affine((v - mean) * factor, offset + k, weight, bias)
+#if AFFINE == 1
+            const int channel = channel_of(set, from);
+            const float slope = weight[channel] * factor, shift = bias[channel];
+#define NORMAL(v, k) fmaf(v - mean, slope, shift)
+#elif AFFINE == 2
+#define NORMAL(v, k) fmaf((v - mean) * factor, w.k, b.k)
+#elif CENTRED
+#define NORMAL(v, k) ((v - mean) * factor)
 #else
 #define NORMAL(v, k) (v / divisor)
 #endif
 #if VECTOR == 4
+#if AFFINE == 2
+            const float4 w = *reinterpret_cast<const float4*>(weight + from), b = *reinterpret_cast<const float4*>(bias + from);
+#endif
             const float4 v = load4(x + offset);
-            store4(y + offset, make_float4(NORMAL(v.x, 0), NORMAL(v.y, 1), NORMAL(v.z, 2), NORMAL(v.w, 3)));
+            store4(y + offset, make_float4(NORMAL(v.x, x), NORMAL(v.y, y), NORMAL(v.z, z), NORMAL(v.w, w)));
 #else
-            __stcs(y + offset, NORMAL(x[offset], 0));
+#if AFFINE == 2
+            const float1 w = make_float1(weight[from]), b = make_float1(bias[from]);
+#endif
+            __stcs(y + offset, NORMAL(x[offset], x));
 #endif
         }
     }

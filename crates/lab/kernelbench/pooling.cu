@@ -14,67 +14,88 @@ __device__ inline float combine(float a, float b) { return Max::combine(a, b); }
 #endif
 
 #if !STRIPS
-extern "C" __global__ void __launch_bounds__(256) windows(const float* __restrict__ x, float* __restrict__ y) {
-    const int across = (OUT_WIDTH + 255) / 256, down = (OUT_HEIGHT + TALL - 1) / TALL;
-    int block = blockIdx.x;
-    const int column = block % across * 256 + (int)threadIdx.x;
-    block /= across;
-    const int row = block % down * TALL;
-    block /= down;
-    const int layer = block % OUT_DEPTH;
-    const long long plane = block / OUT_DEPTH;
-    if (column >= OUT_WIDTH) {
-        return;
-    }
-    const float* from = x + plane * DEPTH * HEIGHT * WIDTH;
-    float results[TALL];
-#pragma unroll
+#define DOWN ((OUT_HEIGHT + TALL - 1) / TALL)
+#define REACH ((KERNEL_W - 1) * DILATION_W)
+
+// Whether a line of the input, counted from the first that a thread needs, is in window `i` of the thread.
+__device__ constexpr bool in_window(int line, int i) {
+    return line >= i * STRIDE_H && (line - i * STRIDE_H) % DILATION_H == 0 && (line - i * STRIDE_H) / DILATION_H < KERNEL_H;
+}
+
+__device__ constexpr bool used(int line) {
     for (int i = 0; i < TALL; i++) {
-        results[i] = FIRST;
+        if (in_window(line, i)) {
+            return true;
+        }
     }
-    const int left = column * STRIDE_W - PADDING_W;
+    return false;
+}
+
+// A line's numbers that a window has. Nearly all threads need not ask where the line ends.
+__device__ inline float across(const float* line, int left, bool inside) {
+    float reduced = FIRST;
+    if (inside) {
 #pragma unroll
-    for (int kd = 0; kd < KERNEL_D; kd++) {
-        const int z = layer * STRIDE_D - PADDING_D + kd * DILATION_D;
-        if ((unsigned)z >= DEPTH) {
-            continue;
+        for (int kw = 0; kw < KERNEL_W; kw++) {
+            reduced = combine(reduced, __ldg(line + left + kw * DILATION_W));
+        }
+        return reduced;
+    }
+#pragma unroll
+    for (int kw = 0; kw < KERNEL_W; kw++) {
+        const int u = left + kw * DILATION_W;
+        if ((unsigned)u < WIDTH) {
+            reduced = combine(reduced, __ldg(line + u));
+        }
+    }
+    return reduced;
+}
+
+extern "C" __global__ void __launch_bounds__(256) windows(const float* __restrict__ x, float* __restrict__ y) {
+    const long long plane = blockIdx.x / BLOCKS;
+    const int first = (blockIdx.x % BLOCKS) * (256 * WIDE) + (int)threadIdx.x;
+    const float* from = x + plane * DEPTH * HEIGHT * WIDTH;
+    float* to = y + plane * OUT_DEPTH * OUT_HEIGHT * OUT_WIDTH;
+#pragma unroll
+    for (int turn = 0; turn < WIDE; turn++) {
+        const int at = first + turn * 256;
+        if (at >= OUT_DEPTH * DOWN * OUT_WIDTH) {
+            return;
+        }
+        const int column = at % OUT_WIDTH, row = at / OUT_WIDTH % DOWN * TALL, layer = at / OUT_WIDTH / DOWN;
+        const int left = column * STRIDE_W - PADDING_W;
+        const bool inside = left >= 0 && left + REACH < WIDTH;
+        float results[TALL];
+#pragma unroll
+        for (int i = 0; i < TALL; i++) {
+            results[i] = FIRST;
         }
 #pragma unroll
-        for (int line = 0; line < (TALL - 1) * STRIDE_H + (KERNEL_H - 1) * DILATION_H + 1; line++) {
-            // Whether any window has the line is known when this is compiled.
-            bool used = false;
-#pragma unroll
-            for (int i = 0; i < TALL; i++) {
-                const int tap = line - i * STRIDE_H;
-                used |= tap >= 0 && tap % DILATION_H == 0 && tap / DILATION_H < KERNEL_H;
-            }
-            const int v = row * STRIDE_H - PADDING_H + line;
-            if (!used || (unsigned)v >= HEIGHT) {
+        for (int kd = 0; kd < KERNEL_D; kd++) {
+            const int z = layer * STRIDE_D - PADDING_D + kd * DILATION_D;
+            if ((unsigned)z >= DEPTH) {
                 continue;
             }
-            const float* input = from + ((long long)z * HEIGHT + v) * WIDTH;
-            float reduced = FIRST;
 #pragma unroll
-            for (int kw = 0; kw < KERNEL_W; kw++) {
-                const int u = left + kw * DILATION_W;
-                if ((unsigned)u < WIDTH) {
-                    reduced = combine(reduced, __ldg(input + u));
+            for (int line = 0; line < (TALL - 1) * STRIDE_H + (KERNEL_H - 1) * DILATION_H + 1; line++) {
+                const int v = row * STRIDE_H - PADDING_H + line;
+                if (!used(line) || (unsigned)v >= HEIGHT) {
+                    continue;
                 }
-            }
+                const float reduced = across(from + (z * HEIGHT + v) * WIDTH, left, inside);
 #pragma unroll
-            for (int i = 0; i < TALL; i++) {
-                const int tap = line - i * STRIDE_H;
-                if (tap >= 0 && tap % DILATION_H == 0 && tap / DILATION_H < KERNEL_H) {
-                    results[i] = combine(results[i], reduced);
+                for (int i = 0; i < TALL; i++) {
+                    if (in_window(line, i)) {
+                        results[i] = combine(results[i], reduced);
+                    }
                 }
             }
         }
-    }
-    float* to = y + ((plane * OUT_DEPTH + layer) * OUT_HEIGHT + row) * OUT_WIDTH + column;
 #pragma unroll
-    for (int i = 0; i < TALL; i++) {
-        if (row + i < OUT_HEIGHT) {
-            __stcs(to + (long long)i * OUT_WIDTH, RESULT(results[i]));
+        for (int i = 0; i < TALL; i++) {
+            if (row + i < OUT_HEIGHT) {
+                __stcs(to + (layer * OUT_HEIGHT + row + i) * OUT_WIDTH + column, RESULT(results[i]));
+            }
         }
     }
 }

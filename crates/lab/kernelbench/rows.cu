@@ -73,7 +73,22 @@ rows(const float* __restrict__ x, float* __restrict__ y) {
     const int count = min(LENGTH - begin, PART);
     const float* from = x + row * LENGTH + begin;
     float* to = y + row * LENGTH + begin;
-    float values[STEPS * VECTOR];
+    // What does not fit into registers is in shared memory; every index is known when this is compiled.
+    float values[REGISTERS];
+#if STEPS * VECTOR > REGISTERS
+    extern __shared__ float4 beyond[];
+    float* overflow = reinterpret_cast<float*>(beyond) + threadIdx.x;
+#define HELD(i) ((i) < REGISTERS ? values[(i) < REGISTERS ? (i) : 0] : overflow[((i) - REGISTERS) * THREADS])
+#define HOLD(i, v) \
+    if ((i) < REGISTERS) { \
+        values[(i) < REGISTERS ? (i) : 0] = v; \
+    } else { \
+        overflow[((i) - REGISTERS) * THREADS] = v; \
+    }
+#else
+#define HELD(i) values[i]
+#define HOLD(i, v) values[i] = v;
+#endif
 
 #pragma unroll
     for (int step = 0; step < STEPS; step++) {
@@ -83,9 +98,9 @@ rows(const float* __restrict__ x, float* __restrict__ y) {
         if (at < count) {
             v = load4(from + at);
         }
-        values[4 * step] = v.x, values[4 * step + 1] = v.y, values[4 * step + 2] = v.z, values[4 * step + 3] = v.w;
+        HOLD(4 * step, v.x) HOLD(4 * step + 1, v.y) HOLD(4 * step + 2, v.z) HOLD(4 * step + 3, v.w)
 #else
-        values[step] = at < count ? __ldcs(from + at) : 0.0f;
+        HOLD(step, at < count ? __ldcs(from + at) : 0.0f)
 #endif
     }
 
@@ -95,7 +110,7 @@ rows(const float* __restrict__ x, float* __restrict__ y) {
 #pragma unroll
         for (int i = 0; i < STEPS * VECTOR; i++) {
             const int at = (i / VECTOR * THREADS + (int)threadIdx.x) * VECTOR + i % VECTOR;
-            maximum = at < count ? Max::combine(maximum, values[i]) : maximum;
+            maximum = at < count ? Max::combine(maximum, HELD(i)) : maximum;
         }
         maximum = block_all<Max, THREADS>(maximum, scratch);
     }
@@ -103,7 +118,7 @@ rows(const float* __restrict__ x, float* __restrict__ y) {
 #pragma unroll
     for (int i = 0; i < STEPS * VECTOR; i++) {
         const int at = (i / VECTOR * THREADS + (int)threadIdx.x) * VECTOR + i % VECTOR;
-        sum += at < count ? OPERATION::term(values[i], maximum) : 0.0f;
+        sum += at < count ? OPERATION::term(HELD(i), maximum) : 0.0f;
     }
     sum = block_all<Sum, THREADS>(sum, scratch);
     if (OPERATION::moments) {
@@ -113,7 +128,7 @@ rows(const float* __restrict__ x, float* __restrict__ y) {
 #pragma unroll
         for (int i = 0; i < STEPS * VECTOR; i++) {
             const int at = (i / VECTOR * THREADS + (int)threadIdx.x) * VECTOR + i % VECTOR;
-            const float deviation = values[i] - maximum;
+            const float deviation = HELD(i) - maximum;
             sum += at < count ? deviation * deviation : 0.0f;
         }
         sum = block_all<Sum, THREADS>(sum, scratch);
@@ -161,12 +176,12 @@ rows(const float* __restrict__ x, float* __restrict__ y) {
         const int at = (step * THREADS + (int)threadIdx.x) * VECTOR;
         if (at < count) {
 #if VECTOR == 4
-            const float* v = values + 4 * step;
+            const float v[4] = {HELD(4 * step), HELD(4 * step + 1), HELD(4 * step + 2), HELD(4 * step + 3)};
             store4(to + at, make_float4(
                 OPERATION::result(v[0], maximum, factor, factor), OPERATION::result(v[1], maximum, factor, factor),
                 OPERATION::result(v[2], maximum, factor, factor), OPERATION::result(v[3], maximum, factor, factor)));
 #else
-            __stcs(to + at, OPERATION::result(values[step], maximum, factor, factor));
+            __stcs(to + at, OPERATION::result(HELD(step), maximum, factor, factor));
 #endif
         }
     }
