@@ -59,10 +59,14 @@ class Task:
         """Inputs, drawn freshly; those that are floating-point numbers may be shifted and scaled."""
         torch.manual_seed(seed)
         scale, shift = DISTRIBUTIONS[distribution]
-        return [
-            value.mul(scale).add(shift) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
-            for value in self.module.get_inputs()
-        ]
+
+        def other(value):
+            if not isinstance(value, torch.Tensor) or not value.is_floating_point() or distribution == "own":
+                return value
+            # Zeros stay, because they are a structure that the task promises: triangles, masks.
+            return torch.where(value == 0, value, value * scale + shift)
+
+        return [other(value) for value in self.module.get_inputs()]
 
     def input_names(self):
         return list(inspect.signature(self.module.Model.forward).parameters)[1:]
