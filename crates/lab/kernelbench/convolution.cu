@@ -5,6 +5,9 @@
 // A transpose with strides falls into phases, one for each remainder of a result's place by the strides. A phase is an ordinary
 // convolution with the taps that fit its remainder, so nothing is multiplied with the zeros between inputs.
 #include "common.cuh"
+#if SEPARABLE
+#include "depthwise.cuh"
+#endif
 
 #define THREADS 256
 #define WARPS (THREADS / WARP)
