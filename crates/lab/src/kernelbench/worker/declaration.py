@@ -3,13 +3,15 @@
 A declaration is a TOML file:
 
     source = "scale.cu"            # beside the declaration
-    [let]                          # names for later expressions, in order
+    [let]                          # names for other expressions, in any order
     count = "x.count"
     [define]                       # constants of the kernel: -DCOUNT=...
     COUNT = "count"
-    [output.y]                     # in the order in which the task returns them
+    [[output]]                     # in the order in which the task returns them
+    name = "y"
     shape = "x.shape"
-    [workspace.partial]            # memory that holds nothing before the first launch
+    [[workspace]]                  # memory that holds nothing before the first launch
+    name = "partial"
     shape = "[1024]"
     [[launch]]
     entry = "scale"
@@ -120,6 +122,20 @@ def evaluated(expression, names, where):
         raise DeclarationError(f"{where}: {expression!r} cannot be evaluated: {error}") from error
 
 
+def used_names(expression):
+    """The names in an expression, those within its comprehensions as well."""
+    try:
+        codes = [compile(expression, "declaration", "eval")]
+    except SyntaxError:
+        return []
+    names = []
+    while codes:
+        code = codes.pop()
+        names += code.co_names
+        codes += [one for one in code.co_consts if hasattr(one, "co_names")]
+    return names
+
+
 def constant(value, where):
     """A value as the compiler reads it."""
     if isinstance(value, bool):
@@ -166,31 +182,45 @@ class Declared:
         # Most tasks call their first input x; where they do not, a template can nevertheless.
         self.names = {"x": names.get("input0"), **names}
         own = own or {}
+        # What a task's entry says takes precedence over the template's `let`, and both may use each other's names.
+        self.pending = {name: value if isinstance(value, str) else repr(value) for name, value in table.get("let", {}).items()}
         for name, value in own.items():
             expression = isinstance(value, str) and value.startswith("=")
-            self.names[name] = evaluated(value[1:], self.names, name) if expression else value
-        for name, expression in table.get("let", {}).items():
-            if name not in own:
-                self.names[name] = evaluated(expression, self.names, f"let {name}")
+            self.pending[name] = value[1:] if expression else repr(value)
+        for name in list(self.pending):
+            self.resolve(name)
         source = Path(folder) / table.get("source", "kernel.cu")
         self.name, self.text = source.name, with_includes(source)
         self.options = [str(option) for option in table.get("options", [])]
         for name, expression in table.get("define", {}).items():
             value = constant(evaluated(expression, self.names, f"define {name}"), f"define {name}")
             self.options.append(f"-D{name}={value}")
-        self.outputs = self.tensors(table.get("output", {}), "output")
+        self.outputs = self.tensors(table.get("output", []), "output")
         if not self.outputs:
-            raise DeclarationError("the declaration has no output: add a table [output.NAME] with a shape")
-        self.workspaces = self.tensors(table.get("workspace", {}), "workspace")
+            raise DeclarationError("the declaration has no output: add a table [[output]] with a name and a shape")
+        self.workspaces = self.tensors(table.get("workspace", []), "workspace")
         self.launches = []
         for launch in table.get("launch", []):
             self.add(launch)
         if not self.launches:
             raise DeclarationError("the declaration launches nothing: add a table [[launch]]")
 
+    def resolve(self, name):
+        """Works out a name of `let`, and before it those that its expression uses: their order in the file does not matter."""
+        expression = self.pending.pop(name, None)
+        if expression is None:
+            return
+        for used in used_names(expression):
+            if used != name:
+                self.resolve(used)
+        self.names[name] = evaluated(expression, self.names, f"let {name}")
+
     def tensors(self, tables, kind):
         made = []
-        for name, table in tables.items():
+        for table in tables:
+            name = table.get("name")
+            if not isinstance(name, str):
+                raise DeclarationError(f"an {kind} has no name" if kind == "output" else f"a {kind} has no name")
             if "if" in table and not evaluated(table["if"], self.names, f"{kind} {name}"):
                 continue
             shape = evaluated(table.get("shape"), self.names, f"{kind} {name}")
@@ -232,7 +262,9 @@ class Declared:
             self.launches.append(
                 {
                     "entry": evaluated(entry[1:], names, "launch") if computed else entry,
-                    "grid": extents(evaluated(launch.get("grid", 1), names, f"launch {entry}"), f"launch {entry}: grid"),
+                    "grid": extents(
+                        evaluated(launch.get("grid", 1), names, f"launch {entry}"), f"launch {entry}: grid"
+                    ),
                     "block": extents(
                         evaluated(launch.get("block", 256), names, f"launch {entry}"), f"launch {entry}: block"
                     ),
