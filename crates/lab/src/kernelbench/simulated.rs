@@ -9,7 +9,7 @@ use kinora_cuda::{
 use kinora_ptx::{
     Argument as Value, ChipSpec, DeviceAddress, Finding, LaunchConfig, Module, PredictOptions, Simulator,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     KernelBenchError,
@@ -29,7 +29,7 @@ pub struct Simulated {
 }
 
 /// What a call of a solution is predicted to take.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Predicted {
     /// Milliseconds of all launches.
     pub milliseconds: f64,
@@ -38,7 +38,7 @@ pub struct Predicted {
 }
 
 /// What the launches of one kernel are predicted to take.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PredictedKernel {
     /// The kernel.
     pub entry: String,
@@ -52,17 +52,16 @@ pub struct PredictedKernel {
     pub resident: u32,
 }
 
-fn target(chip: &ChipSpec) -> CompileTarget {
-    let (major, minor) = chip.capability;
+fn target((major, minor): (u32, u32)) -> CompileTarget {
     CompileTarget { architecture: Architecture(10 * major + minor), form: CodeForm::Ptx }
 }
 
-/// The PTX of a plan's source.
+/// The PTX of a plan's source for a compute capability.
 ///
 /// # Errors
 /// If it does not compile, or there is no compiler.
-pub fn compile(plan: &Plan, chip: &ChipSpec) -> Result<String, KernelBenchError> {
-    let compiler = Compiler::new(target(chip), CompilerOptions::from_environment())?;
+pub fn compile(plan: &Plan, capability: (u32, u32)) -> Result<String, KernelBenchError> {
+    let compiler = Compiler::new(target(capability), CompilerOptions::from_environment())?;
     Ok(compiler.compile_text(&plan.name, &plan.text, &plan.options)?)
 }
 
@@ -71,7 +70,7 @@ pub fn compile(plan: &Plan, chip: &ChipSpec) -> Result<String, KernelBenchError>
 /// # Errors
 /// If the source does not compile, a launch is refused, or a file cannot be read or written.
 pub fn simulate(plan: &Plan, chip: &ChipSpec) -> Result<Simulated, KernelBenchError> {
-    let ptx = compile(plan, chip)?;
+    let ptx = compile(plan, chip.capability)?;
     let mut simulator = Simulator::new(chip.clone());
     let module = Module::load(&mut simulator, &ptx)?;
     let mut addresses = Vec::new();
@@ -105,7 +104,7 @@ pub fn simulate(plan: &Plan, chip: &ChipSpec) -> Result<Simulated, KernelBenchEr
 /// # Errors
 /// As [`simulate`].
 pub fn predict(plan: &Plan, chip: &ChipSpec) -> Result<Predicted, KernelBenchError> {
-    let ptx = compile(plan, chip)?;
+    let ptx = compile(plan, chip.capability)?;
     let mut simulator = Simulator::new(chip.clone());
     let module = Module::load(&mut simulator, &ptx)?;
     let addresses: Vec<DeviceAddress> =
@@ -145,7 +144,9 @@ fn config(launch: &Launch, addresses: &[DeviceAddress]) -> Result<LaunchConfig, 
     let value = |argument: &Argument| {
         Ok(match *argument {
             Argument::Buffer(number) => Value::U64(
-                *addresses.get(number).ok_or(KernelBenchError::NoBuffer { entry: launch.entry.clone(), number })?,
+                *addresses
+                    .get(number)
+                    .ok_or(KernelBenchError::NoBuffer { entry: launch.entry.clone(), number })?,
             ),
             Argument::I32(value) => Value::U32(value as u32),
             Argument::I64(value) => Value::U64(value as u64),
