@@ -4,5 +4,7 @@ pub mod compile;
 mod element;
 pub mod execute;
 pub mod feedback;
+#[cfg(feature = "cuda")]
+pub mod kernelbench;
 
 pub use element::Element;
