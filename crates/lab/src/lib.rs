@@ -1,6 +1,8 @@
 #![doc = include_str!("../README.md")]
 
+pub mod compile;
 mod element;
+pub mod execute;
 pub mod spmv;
 
 pub use element::Element;

@@ -97,6 +97,14 @@ impl Simulator {
         self.global.copy_out(address, to)
     }
 
+    /// Which of some bytes were ever written, by the host or by a kernel.
+    ///
+    /// # Errors
+    /// If they are not within one allocation.
+    pub fn written(&self, address: DeviceAddress, bytes: usize) -> Result<Vec<bool>, PtxError> {
+        self.global.written(address, bytes)
+    }
+
     /// Allocates memory for bytes and copies them there.
     ///
     /// # Errors
