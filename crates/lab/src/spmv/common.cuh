@@ -1,5 +1,4 @@
-// What the kernels share. VALUE, INDEX and THREADS are constants of the specialisation.
-#include "specialisation.cuh"
+// What the kernels share. VALUE, INDEX and THREADS are options of the compiler, and ITEMS and LANES where a kernel has them.
 
 typedef VALUE value_t;
 typedef INDEX index_t;
@@ -19,11 +18,11 @@ __device__ __forceinline__ void store_row(value_t *y, long long row, value_t sum
     y[row] = result;
 }
 
-// The sum over groups of LANES neighbouring lanes, in every lane of them.
-template <int LANES>
+// The sum over groups of WIDTH neighbouring lanes, in every lane of them.
+template <int WIDTH>
 __device__ __forceinline__ value_t lane_sum(value_t sum) {
 #pragma unroll
-    for (int distance = LANES / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+    for (int distance = WIDTH / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
     return sum;
 }
 

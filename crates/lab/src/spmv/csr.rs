@@ -63,9 +63,15 @@ pub trait Index: bytemuck::Pod + Send + Sync + fmt::Debug + Ord {
     fn to_usize(self) -> Option<usize>;
     /// The number, if it is known not to be negative.
     fn at(self) -> usize;
+    /// -1 minus a number: how a table marks what is no index.
+    fn before_zero(number: usize) -> Self;
 }
 
 impl Index for i32 {
+    fn before_zero(number: usize) -> i32 {
+        -1 - number as i32
+    }
+
     const NAME: &'static str = "i32";
     const MOST: u64 = i32::MAX as u64;
 
@@ -83,6 +89,10 @@ impl Index for i32 {
 }
 
 impl Index for i64 {
+    fn before_zero(number: usize) -> i64 {
+        -1 - number as i64
+    }
+
     const NAME: &'static str = "i64";
     const MOST: u64 = i64::MAX as u64;
 
