@@ -6,5 +6,6 @@ pub mod execute;
 pub mod feedback;
 #[cfg(feature = "cuda")]
 pub mod kernelbench;
+pub mod spmv;
 
 pub use element::Element;

@@ -1,0 +1,39 @@
+// What the kernels share. VALUE, INDEX and THREADS are options of the compiler, and ITEMS and LANES where a kernel has them.
+
+typedef VALUE value_t;
+typedef INDEX index_t;
+
+constexpr unsigned ALL_LANES = 0xffffffffu;
+
+// The matrix is read once; x is read again and again. So the matrix leaves the caches first.
+template <class T>
+__device__ __forceinline__ T streamed(const T *from) {
+    return __ldcs(from);
+}
+
+// y = alpha * sum + beta * y; with a beta of 0, y is not read.
+__device__ __forceinline__ void store_row(value_t *y, long long row, value_t sum, value_t alpha, value_t beta) {
+    value_t result = alpha * sum;
+    if (beta != value_t(0)) result += beta * y[row];
+    y[row] = result;
+}
+
+// The sum over groups of WIDTH neighbouring lanes, in every lane of them.
+template <int WIDTH>
+__device__ __forceinline__ value_t lane_sum(value_t sum) {
+#pragma unroll
+    for (int distance = WIDTH / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
+    return sum;
+}
+
+// The sum over the block, in thread 0. `parts` has an element for each warp.
+__device__ __forceinline__ value_t block_sum(value_t sum, value_t *parts) {
+    sum = lane_sum<32>(sum);
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (int warp = 1; warp < THREADS / 32; ++warp) sum += parts[warp];
+    }
+    return sum;
+}
