@@ -328,7 +328,7 @@ pub(super) mod tests {
         report(vec![task(1, Outcome::Right, 1.0, 2.0, 4.0)]).write(&file).unwrap();
         let read = Report::read(&file).unwrap();
         assert_eq!(read.tasks[0].speedup(), Some(2.0));
-        std::fs::write(&file, "{}").unwrap();
+        fs::write(&file, "{}").unwrap();
         assert!(Report::read(&file).unwrap_err().to_string().contains("is not a report of KernelBench"));
     }
 }
