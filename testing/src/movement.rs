@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use half::{bf16, f16};
 use kinora_cpu::reference;
-use kinora_graph::{DType, Graph, Linear, Op, Tensor};
+use kinora_graph::{DType, Graph, Op, Tensor, op::Linear};
 use kinora_runtime::Tensors;
 
 use crate::compare::distance;
