@@ -21,7 +21,11 @@ pub use check::{Finding, FindingKind, SourceLine};
 pub use chip::{ChipSpec, Latencies, Limits, MemorySystem, Units};
 pub use counters::{Counters, InstructionClass, Traffic};
 pub use error::{Place, PtxError};
-pub use memory::{MapElement, Swizzle, TensorMap, TensorMapError, TensorMapKind};
+pub use memory::{
+    AddressMode, ArrayDescription, ArrayKind, ChannelKind, DeviceArray, FilterMode, MapElement, ReadMode,
+    Swizzle, TensorMap, TensorMapError, TensorMapKind, TexelFormat, TextureDescription, TextureError,
+    TextureSource,
+};
 pub use occupancy::{BlockResources, Occupancy, OccupancyLimit};
 pub use performance::{Calibration, CalibrationError, PredictOptions, Prediction, Resource, ResourceUse};
 pub use rounding_latitude::RoundingLatitude;

@@ -45,6 +45,12 @@ pub struct Counters {
     pub shared_stores: Traffic,
     /// Atomics and reductions on shared memory. A wavefront serves one lane per address: `n` lanes that update one word take `n`.
     pub shared_atomics: Traffic,
+    /// Reads of textures. One of four neighbours that are filtered counts the sectors of all of them once.
+    pub texture_loads: Traffic,
+    /// Reads of surfaces.
+    pub surface_loads: Traffic,
+    /// Writes to surfaces.
+    pub surface_stores: Traffic,
     /// Bytes that threads read from local memory: arrays and structs that the compiler could not keep in registers. Register spills
     /// do not appear in PTX, so they are not counted.
     pub local_load_bytes: u64,
@@ -108,6 +114,9 @@ impl Counters {
             shared_loads: traffic(&self.shared_loads),
             shared_stores: traffic(&self.shared_stores),
             shared_atomics: traffic(&self.shared_atomics),
+            texture_loads: traffic(&self.texture_loads),
+            surface_loads: traffic(&self.surface_loads),
+            surface_stores: traffic(&self.surface_stores),
             local_load_bytes: scale(self.local_load_bytes),
             local_store_bytes: scale(self.local_store_bytes),
             copied_bytes: scale(self.copied_bytes),
@@ -134,6 +143,9 @@ impl Counters {
         self.shared_loads.add(&other.shared_loads);
         self.shared_stores.add(&other.shared_stores);
         self.shared_atomics.add(&other.shared_atomics);
+        self.texture_loads.add(&other.texture_loads);
+        self.surface_loads.add(&other.surface_loads);
+        self.surface_stores.add(&other.surface_stores);
         self.local_load_bytes += other.local_load_bytes;
         self.local_store_bytes += other.local_store_bytes;
         self.copied_bytes += other.copied_bytes;

@@ -3,6 +3,7 @@
 mod arithmetic;
 mod memory;
 mod operand;
+mod texture;
 mod types;
 mod wmma;
 
@@ -11,6 +12,7 @@ pub(crate) use memory::{
     Access, Atomic, Barrier, BulkDirection, Fence, Mbarrier, Memory, Mma, Shuffle, TensorCopy, Vote, Wgmma,
 };
 pub(crate) use operand::{Class, Operand};
+pub(crate) use texture::{Boundary, SurfaceAccess, TextureAxes, TextureFetch, TextureQuery};
 pub(crate) use types::Type;
 pub(crate) use wmma::{ExactElement, ExactMma, FragmentAccess, Matrix};
 
@@ -174,6 +176,14 @@ pub(crate) enum Op {
     },
     Mma(Mma),
     ExactMma(ExactMma),
+    Texture(TextureFetch),
+    /// Operands: the result and the handle.
+    TextureQuery {
+        query: TextureQuery,
+        surface: bool,
+    },
+    LoadSurface(SurfaceAccess),
+    StoreSurface(SurfaceAccess),
     /// `wmma.load`. Operands: the results, the address, the stride.
     LoadFragment(FragmentAccess),
     /// `wmma.store`. Operands: the address, the stride, the registers.

@@ -15,7 +15,7 @@ use crate::{
     check::{Clocks, FindingKind, Findings},
     counters::Counters,
     isa::Program,
-    memory::{Global, Shared, View},
+    memory::{Global, Shared, Textures, View},
     timing::Clock,
 };
 
@@ -64,6 +64,7 @@ pub(crate) struct Launched<'a> {
     pub parameters: Vec<u8>,
     pub geometry: Geometry,
     pub global: &'a Global,
+    pub textures: &'a Textures,
     pub views: Vec<View<'a>>,
     /// Whether the host processor has AVX2.
     pub wide: bool,

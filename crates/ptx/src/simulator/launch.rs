@@ -135,6 +135,7 @@ impl Simulator {
             parameters: arguments(kernel, &config.arguments)?,
             geometry: self.geometry(kernel, config)?,
             global: &self.global,
+            textures: &self.textures,
             views: self.global.views(kernel.program.global_granule, races)?,
             wide: machine::wide(),
             races,
