@@ -21,7 +21,11 @@ pub use check::{Finding, FindingKind, Severity, SourceLine};
 pub use chip::{ChipSpec, Latencies, Limits, MemorySystem, Units};
 pub use counters::{ByLine, Counters, Flops, InstructionClass, LineCounters, Traffic};
 pub use error::{Place, PtxError};
-pub use memory::{MapElement, Swizzle, TensorMap, TensorMapError, TensorMapKind};
+pub use memory::{
+    AddressMode, ArrayDescription, ArrayKind, ChannelKind, DeviceArray, FilterMode, MapElement, ReadMode,
+    Swizzle, TensorMap, TensorMapError, TensorMapKind, TexelFormat, TextureDescription, TextureError,
+    TextureSource,
+};
 pub use occupancy::{BlockResources, Occupancy, OccupancyLimit};
 pub use performance::{
     Assumption, Calibration, CalibrationError, LinePrediction, Mended, PredictOptions, Prediction, Resource,

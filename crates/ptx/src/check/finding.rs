@@ -30,6 +30,9 @@ pub enum FindingKind {
     MissingProxyFence,
     /// A bulk copy that its tensor map, address or size does not allow.
     TensorMap,
+    /// A number that is no handle of a texture or surface, the handle of one with other axes, or a texel that was written in the same
+    /// launch.
+    TextureMisuse,
     /// A register of a `wgmma` that is accessed before `wgmma.wait_group`, or written without `wgmma.fence`.
     WgmmaInFlight,
     /// An infinity that originates from finite operands, or a NaN from operands that are not NaN.
@@ -76,6 +79,9 @@ impl FindingKind {
             }
             FindingKind::TensorMap => {
                 "check the tensor map's rank, box, swizzle and alignment against the copy"
+            }
+            FindingKind::TextureMisuse => {
+                "pass the handle of a texture or surface with the axes that the function reads, and read texels in a later launch than they are written in"
             }
             FindingKind::WgmmaInFlight => {
                 "execute wgmma.wait_group before accessing accumulators, and wgmma.fence after writing them"

@@ -36,10 +36,12 @@ pub enum InstructionClass {
     Asynchronous,
     /// Matrix instructions (`mma`, `wmma`, `wgmma`).
     Matrix,
+    /// Reads of textures, and accesses to surfaces.
+    Texture,
 }
 
 /// How many classes there are.
-pub(super) const CLASSES: usize = InstructionClass::Matrix as usize + 1;
+pub(super) const CLASSES: usize = InstructionClass::Texture as usize + 1;
 
 impl InstructionClass {
     /// All classes.
@@ -61,6 +63,7 @@ impl InstructionClass {
             C::Atomic,
             C::Asynchronous,
             C::Matrix,
+            C::Texture,
         ]
     };
 
@@ -83,6 +86,7 @@ impl InstructionClass {
             C::Atomic => "atomic",
             C::Asynchronous => "asynchronous",
             C::Matrix => "matrix",
+            C::Texture => "texture",
         }
     }
 
@@ -109,6 +113,7 @@ impl InstructionClass {
                 Memory::Shared | Memory::SharedCluster => C::Shared,
                 _ => C::Global,
             },
+            Op::Texture(_) | Op::TextureQuery { .. } | Op::LoadSurface(_) | Op::StoreSurface(_) => C::Texture,
             Op::Atomic { .. } => C::Atomic,
             Op::Shuffle(_)
             | Op::Vote(_)

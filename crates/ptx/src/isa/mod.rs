@@ -3,6 +3,7 @@
 mod arithmetic;
 mod memory;
 mod operand;
+mod texture;
 mod types;
 mod wmma;
 
@@ -12,6 +13,7 @@ pub(crate) use memory::{
     Shuffle, TensorCopy, Vote, Wgmma,
 };
 pub(crate) use operand::{Class, Operand};
+pub(crate) use texture::{Boundary, SurfaceAccess, TextureAxes, TextureFetch, TextureQuery};
 pub(crate) use types::Type;
 pub(crate) use wmma::{ExactElement, ExactMma, FragmentAccess, Matrix};
 
@@ -175,6 +177,14 @@ pub(crate) enum Op {
     },
     Mma(Mma),
     ExactMma(ExactMma),
+    Texture(TextureFetch),
+    /// Operands: the result and the handle.
+    TextureQuery {
+        query: TextureQuery,
+        surface: bool,
+    },
+    LoadSurface(SurfaceAccess),
+    StoreSurface(SurfaceAccess),
     /// `wmma.load`. Operands: the results, the address, the stride.
     LoadFragment(FragmentAccess),
     /// `wmma.store`. Operands: the address, the stride, the registers.

@@ -25,6 +25,7 @@ mod registers;
 mod shared_access;
 mod step;
 mod tensor_copies;
+mod textures;
 mod timed;
 mod unit;
 mod warp;

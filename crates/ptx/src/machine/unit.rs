@@ -15,7 +15,7 @@ use crate::{
     check::{Clocks, FindingKind, Findings},
     counters::{Counters, CountersByInstruction},
     isa::Program,
-    memory::{Global, Shared, View},
+    memory::{Global, Shared, Textures, View},
     timing::Clock,
 };
 
@@ -64,6 +64,7 @@ pub(crate) struct Launched<'a> {
     pub parameters: Vec<u8>,
     pub geometry: Geometry,
     pub global: &'a Global,
+    pub textures: &'a Textures,
     pub views: Vec<View<'a>>,
     /// For every view and granule, who read it as read-only data and who wrote it, if the kernel does both.
     pub read_only: Option<Vec<Box<[AtomicU64]>>>,

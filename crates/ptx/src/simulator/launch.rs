@@ -146,6 +146,7 @@ impl Simulator {
             parameters: arguments(kernel, &config.arguments)?,
             geometry: self.geometry(kernel, config)?,
             global: &self.global,
+            textures: &self.textures,
             views: self.global.views(kernel.program.global_granule, races)?,
             read_only: (races && kernel.program.read_only_writes)
                 .then(|| self.global.granule_words(kernel.program.global_granule))
