@@ -183,7 +183,9 @@ class Declared:
         self.names = {"x": names.get("input0"), **names}
         own = own or {}
         # What a task's entry says takes precedence over the template's `let`, and both may use each other's names.
-        self.pending = {name: value if isinstance(value, str) else repr(value) for name, value in table.get("let", {}).items()}
+        self.pending = {
+            name: value if isinstance(value, str) else repr(value) for name, value in table.get("let", {}).items()
+        }
         for name, value in own.items():
             expression = isinstance(value, str) and value.startswith("=")
             self.pending[name] = value[1:] if expression else repr(value)

@@ -29,8 +29,6 @@ GUARDED = [
     (torch, "equal"),
     (torch, "allclose"),
     (torch, "empty"),
-    (torch, "manual_seed"),
-    (torch, "rand"),
     (torch, "from_file"),
     (torch.Tensor, "clone"),
     (torch.Tensor, "copy_"),
