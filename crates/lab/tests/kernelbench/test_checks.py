@@ -3,11 +3,12 @@
 import sys
 import unittest
 from pathlib import Path
+from typing import ClassVar
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "src" / "kernelbench" / "worker"))
 
 from checks import Guarded, Watched, overlap
-from declaration import Declared, DeclarationError, Scalar, Tensor, constant
+from declaration import DeclarationError, Declared, Scalar, Tensor, constant
 
 
 class Numbers:
@@ -161,7 +162,7 @@ class Cheats(unittest.TestCase):
 
 
 class Declarations(unittest.TestCase):
-    table = {
+    table: ClassVar = {
         "source": "scale.cu",
         "let": {"blocks": "ceil_div(count, 128)", "count": "x.count"},
         "define": {"COUNT": "count", "FACTOR": "float(factor)"},
