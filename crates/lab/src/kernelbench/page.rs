@@ -78,12 +78,12 @@ fn card(out: &mut String, number: &str, what: &str) {
 }
 
 fn row(out: &mut String, task: &TaskResult, ways: &[&String]) {
-    let (class, word) = match task.outcome {
-        Outcome::Right => ("good", "right"),
-        Outcome::Refused => ("bad", "refused"),
-        Outcome::Failed => ("bad", "failed"),
-        Outcome::Missing => ("soft", "no solution"),
+    let class = match task.outcome {
+        Outcome::Right => "good",
+        Outcome::Refused | Outcome::Failed => "bad",
+        Outcome::Missing => "soft",
     };
+    let word = task.outcome.word();
     let reason = task.reasons.first().map_or(String::new(), |reason| format!(": {}", escaped(reason)));
     let _ = write!(
         out,

@@ -1,6 +1,6 @@
 //! What came of it: results of tasks, speed-ups, their means, and how they differ from an earlier report.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,18 @@ pub enum Outcome {
     Failed,
     /// There is no solution.
     Missing,
+}
+
+impl Outcome {
+    /// It in words.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Right => "right",
+            Outcome::Refused => "refused",
+            Outcome::Failed => "failed",
+            Outcome::Missing => "no solution",
+        }
+    }
 }
 
 /// Times of single runs.
@@ -233,6 +245,67 @@ impl Report {
     }
 }
 
+impl Report {
+    /// The report for a person: a line for each task, and the means.
+    pub fn text(&self) -> String {
+        let mut out =
+            format!("KernelBench, level {}, on {}, PyTorch {}\n\n", self.level, self.device, self.torch);
+        let mut ways: Vec<&String> = self.tasks.iter().flat_map(|task| task.baselines.keys()).collect();
+        ways.sort();
+        ways.dedup();
+        let timed = self.tasks.iter().any(|task| task.timing.is_some());
+        let _ = write!(out, "{:>3}  {:<42} {:<11}", "#", "task", "results");
+        if timed {
+            let _ = write!(out, " {:>10}", "ms");
+            ways.iter().for_each(|way| out += &format!(" {way:>12}"));
+            out += &format!(" {:>9}", "speed-up");
+        }
+        if self.tasks.iter().any(|task| task.predicted.is_some()) {
+            out += " predicted ms";
+        }
+        out.push('\n');
+        for task in &self.tasks {
+            let _ = write!(
+                out,
+                "{:>3}  {:<42.42} {:<11}",
+                task.number,
+                task.name.replace('_', " "),
+                task.outcome.word()
+            );
+            if timed {
+                let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.4}"));
+                let _ = write!(out, " {:>10}", number(task.timing.as_ref().map(|timing| timing.median)));
+                for way in &ways {
+                    let _ =
+                        write!(out, " {:>12}", number(task.baselines.get(*way).map(|timing| timing.median)));
+                }
+                let speedup = task.speedup().map_or("-".to_owned(), |speedup| format!("{speedup:.2} ×"));
+                let _ = write!(out, " {speedup:>9}");
+            }
+            if let Some(predicted) = &task.predicted {
+                let _ = write!(out, " {:>12.4}", predicted.milliseconds);
+            }
+            let _ = writeln!(out);
+            for reason in task.reasons.iter().take(3) {
+                let _ = writeln!(out, "       {}", reason.lines().next().unwrap_or_default());
+            }
+        }
+        let summary = self.summary();
+        let _ = writeln!(out, "\n{} of {} are right", summary.right, summary.tasks);
+        for (way, against) in summary.against.iter().filter(|(_, against)| against.timed > 0) {
+            let fast = against.fast.iter().map(|(p, share)| format!("fast_{p} {:.0} %", 100.0 * share));
+            let _ = writeln!(
+                out,
+                "against {way}: {:.2} × (geometric mean of {}), {}",
+                against.geometric_mean,
+                against.timed,
+                fast.collect::<Vec<_>>().join(", ")
+            );
+        }
+        out
+    }
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
@@ -295,6 +368,23 @@ pub(super) mod tests {
         // The best of both: 2, 0.5 and 1.
         assert!((summary.against["best"].geometric_mean - 1.0).abs() < 1e-12);
         assert_eq!(summary.against["best"].fast[3], (1.05, 0.25));
+    }
+
+    #[test]
+    fn the_text_has_a_line_for_each_task() {
+        let mut refused = task(2, Outcome::Refused, 1.0, 1.0, 1.0);
+        refused.reasons.push("result 0 shares memory with input 0".to_owned());
+        let text = report(vec![task(1, Outcome::Right, 1.0, 2.0, 4.0), refused]).text();
+        assert!(text.contains("  1  Task 1                                     right           1.0000       4.0000       2.0000    2.00 ×"), "{text}");
+        assert!(
+            text.contains("refused") && text.contains("       result 0 shares memory with input 0\n"),
+            "{text}"
+        );
+        assert!(text.contains("1 of 2 are right"), "{text}");
+        assert!(
+            text.contains("against best: 2.00 × (geometric mean of 1), fast_0 50 %, fast_0.8 50 %"),
+            "{text}"
+        );
     }
 
     #[test]

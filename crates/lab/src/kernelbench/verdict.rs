@@ -73,8 +73,8 @@ pub fn refusal(number: usize, compared: &Compared) -> Option<String> {
             let max = MAX_FACTOR * baseline.max + 4.0 * rounding * scale_max;
             // A millionth of the numbers is a handful of a large result and none of a small one.
             let missed = 2 * baseline.missed + count / 1_000_000;
-            // Not `>`: an error that is not a number must not pass.
-            let beyond = |value: f64, limit: f64| !(value <= limit);
+            // An error that is not a number must not pass.
+            let beyond = |value: f64, limit: f64| value.is_nan() || value > limit;
             if beyond(error.rms, rms) {
                 Some(format!(
                     "result {number}: the error is {:.1e} (root mean square), allowed are {rms:.1e}: {RMS_FACTOR} times PyTorch's {:.1e} and a rounding",

@@ -1,7 +1,7 @@
 """What is watched while a solution runs: whether it does what it seems to do.
 
-Nothing here needs PyTorch. What it needs of tensors it asks of a `memory`: `torch_memory.py` has that of PyTorch, and the tests have
-one of plain Python, so that the checks run where no PyTorch is.
+Nothing here needs PyTorch. What it needs of tensors it asks of a `memory`: `torch_memory.py` has that of PyTorch, and
+the tests have one of plain Python, so that the checks run where no PyTorch is.
 
 A memory has:
     tensors(result)        the tensors of a result, or None if it is anything else

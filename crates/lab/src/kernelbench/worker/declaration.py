@@ -1,4 +1,4 @@
-"""The declaration of a solution in CUDA: what it needs, and what it launches. Its values are expressions of the task's shapes.
+"""The declaration of a solution in CUDA: what it needs, and what it launches. Its values are expressions of the shapes.
 
 A declaration is a TOML file:
 
@@ -118,7 +118,7 @@ def evaluated(expression, names, where):
         return eval(expression, {"__builtins__": {}, **FUNCTIONS, **names})
     except DeclarationError:
         raise
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         raise DeclarationError(f"{where}: {expression!r} cannot be evaluated: {error}") from error
 
 
@@ -183,7 +183,9 @@ class Declared:
         self.names = {"x": names.get("input0"), **names}
         own = own or {}
         # What a task's entry says takes precedence over the template's `let`, and both may use each other's names.
-        self.pending = {name: value if isinstance(value, str) else repr(value) for name, value in table.get("let", {}).items()}
+        self.pending = {
+            name: value if isinstance(value, str) else repr(value) for name, value in table.get("let", {}).items()
+        }
         for name, value in own.items():
             expression = isinstance(value, str) and value.startswith("=")
             self.pending[name] = value[1:] if expression else repr(value)
@@ -206,7 +208,7 @@ class Declared:
             raise DeclarationError("the declaration launches nothing: add a table [[launch]]")
 
     def resolve(self, name):
-        """Works out a name of `let`, and before it those that its expression uses: their order in the file does not matter."""
+        """Works out a name of `let`, and before it those that its expression uses, whatever their order in the file."""
         expression = self.pending.pop(name, None)
         if expression is None:
             return
@@ -256,7 +258,7 @@ class Declared:
                 value = evaluated(expression, names, f"launch {entry}")
                 if not isinstance(value, (Tensor, Scalar)):
                     raise DeclarationError(
-                        f"launch {entry}: argument {expression!r} has no type: name a tensor, or write i32(…), i64(…), f32(…)"
+                        f"launch {entry}: argument {expression!r} has no type: name a tensor, or write f32(…)"
                     )
                 arguments.append(value)
             self.launches.append(
@@ -276,7 +278,7 @@ class Declared:
                 raise DeclarationError(f"the declaration launches more than {MOST_LAUNCHES} kernels")
 
     def plan(self, inputs):
-        """The plan for the simulator; `inputs` has the file of each tensor that is given, and outputs go to files too."""
+        """The plan for the simulator; `inputs` has the files of tensors that are given, and those for outputs."""
         used = {}
         for launch in self.launches:
             for argument in launch["arguments"]:

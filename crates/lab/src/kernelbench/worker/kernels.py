@@ -1,9 +1,10 @@
-"""Runs the launches of a declaration: on a GPU through the CUDA driver, on the stream that PyTorch uses, or in the simulator."""
+"""Runs the launches of a declaration: on a GPU through the CUDA driver, on PyTorch's stream, or in the simulator."""
 
 import ctypes
 from pathlib import Path
 
 import torch
+
 from declaration import Tensor
 
 

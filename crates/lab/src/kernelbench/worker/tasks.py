@@ -49,7 +49,7 @@ class Task:
         """The arguments of the constructor by name, with the defaults of those that are not given."""
         bound = inspect.signature(model_class.__init__).bind(None, *self.init_inputs())
         bound.apply_defaults()
-        return {name: value for name, value in list(bound.arguments.items())[1:]}
+        return dict(list(bound.arguments.items())[1:])
 
     def model(self, seed):
         torch.manual_seed(seed)

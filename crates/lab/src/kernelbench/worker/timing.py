@@ -1,4 +1,7 @@
-"""How long calls take: inputs in turns, the L2 cache flushed before each, medians of single runs, and the host's clock beside the device's."""
+"""How long calls take: inputs in turns, the L2 cache flushed before each, medians of single runs.
+
+The host's clock is beside the device's.
+"""
 
 import statistics
 import subprocess
@@ -11,7 +14,7 @@ FLUSHED_BYTES = 256 << 20
 
 
 def clocks():
-    """The clock of the multiprocessors in MHz, and why it is lower than it could be; nothing if the driver's tool does not tell."""
+    """The clock of the multiprocessors in MHz, and why it is lowered; nothing if the driver's tool does not tell."""
     query = ["nvidia-smi", "--query-gpu=clocks.sm,clocks_throttle_reasons.active", "--format=csv,noheader,nounits"]
     try:
         text = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
@@ -46,7 +49,7 @@ class Timer:
         return before.elapsed_time(after), result
 
     def hidden(self, run, sets, median):
-        """What the host sees of several runs in a row beyond what events saw: work that is not in the timed stream shows there."""
+        """What the host sees of several runs beyond what events see: work that is not in the timed stream."""
         if not self.cuda:
             return 0.0
         count = max(3, min(50, int(200 / max(median, 0.05))))

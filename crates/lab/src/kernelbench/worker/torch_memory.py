@@ -5,7 +5,7 @@ import time
 
 import torch
 
-# How long threads of a solution may go on after a call on a CPU. Where there is a device, its own synchronisation is exact.
+# How long threads of a solution may go on after a call on a CPU. On a GPU its own synchronisation is exact.
 SETTLE_SECONDS = 0.05
 
 
