@@ -11,6 +11,31 @@ __device__ __forceinline__ T streamed(const T *from) {
     return __ldcs(from);
 }
 
+// The products of a tile, ITEMS for each thread, a block's width apart. Beyond `count` they are 0, whatever x holds. Addresses differ by
+// constants, and all loads are issued before the first is waited for.
+__device__ __forceinline__ void tile_products(const index_t *__restrict__ columns, const value_t *__restrict__ values,
+                                              const value_t *__restrict__ x, int count, value_t (&product)[ITEMS]) {
+    const index_t *own_columns = columns + threadIdx.x;
+    const value_t *own_values = values + threadIdx.x;
+    const int left = count - int(threadIdx.x);
+    index_t column[ITEMS];
+    value_t value[ITEMS];
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) {
+        column[i] = 0;
+        value[i] = 0;
+        // A place beyond reads the first entry of x, which is there.
+        if (i * THREADS < left) {
+            column[i] = streamed(own_columns + i * THREADS);
+            value[i] = streamed(own_values + i * THREADS);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) product[i] = __ldg(x + column[i]);
+#pragma unroll
+    for (int i = 0; i < ITEMS; ++i) product[i] = i * THREADS < left ? product[i] * value[i] : value_t(0);
+}
+
 // y = alpha * sum + beta * y; with a beta of 0, y is not read.
 __device__ __forceinline__ void store_row(value_t *y, long long row, value_t sum, value_t alpha, value_t beta) {
     value_t result = alpha * sum;
