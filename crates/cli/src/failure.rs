@@ -34,6 +34,9 @@ pub const EXIT_USAGE: u8 = 2;
 pub const EXIT_INTERRUPTED: u8 = 130;
 /// Everything else.
 const EXIT_FAILED: u8 = 1;
+/// A kernel of the lab could not be run; that one is wrong is an ordinary failure.
+#[cfg(feature = "simulator")]
+const EXIT_NOT_RUN: u8 = 3;
 
 /// The most characters of a message. A model's file may hold a name of any length, and a compiler may say a lot.
 const LONGEST_MESSAGE: usize = 20_000;
@@ -138,6 +141,30 @@ pub enum Failure {
         /// How many.
         count: usize,
     },
+    /// The lab found that a kernel is wrong, and has reported it.
+    #[cfg(feature = "simulator")]
+    #[error("the kernel is wrong: {count} problem{}", if *count == 1 { "" } else { "s" })]
+    LabFound {
+        /// How many things are wrong.
+        count: usize,
+    },
+    /// The lab could not run a task.
+    #[cfg(feature = "simulator")]
+    #[error("{0}")]
+    LabNotRun(String),
+    /// A file of a task that cannot be read.
+    #[cfg(feature = "simulator")]
+    #[error("cannot read {}", path.display())]
+    LabUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that a new task would have exists already.
+    #[cfg(feature = "simulator")]
+    #[error("{} exists already", .0.display())]
+    LabExists(PathBuf),
     /// `kinora doctor` found something that does not work, and has reported it.
     #[error("these checks failed: {findings}")]
     ChecksFailed {
@@ -221,6 +248,8 @@ impl Failure {
     /// What to do about it, in terms of this program's options, which the libraries do not know.
     fn help(&self) -> Option<String> {
         let text = match self {
+            #[cfg(feature = "simulator")]
+            Failure::LabExists(_) => "choose another name; nothing was written",
             Failure::FileExists(_) => "choose another name, or add --force to replace it",
             Failure::Video(VideoError::FrameRate { .. }) => {
                 "--play-fps sets the frame rate of the file, which is otherwise that of --motion-fps"
@@ -300,6 +329,12 @@ impl Failure {
             Failure::Unreadable { .. } => "input",
             #[cfg(feature = "simulator")]
             Failure::Simulation(_) | Failure::Found { .. } => "simulation",
+            #[cfg(feature = "simulator")]
+            Failure::LabFound { .. } | Failure::LabNotRun(_) => "lab",
+            #[cfg(feature = "simulator")]
+            Failure::LabUnreadable { .. } => "input",
+            #[cfg(feature = "simulator")]
+            Failure::LabExists(_) => "output",
             Failure::Bench(BenchError::Device(_)) => "device",
             Failure::Device(_)
             | Failure::Generate(
@@ -376,6 +411,8 @@ impl Failure {
             | Failure::InterruptedDownload
             | Failure::InterruptedBench { .. }
             | Failure::InterruptedClips { .. } => EXIT_INTERRUPTED,
+            #[cfg(feature = "simulator")]
+            Failure::LabNotRun(_) | Failure::LabUnreadable { .. } => EXIT_NOT_RUN,
             Failure::After { failure, .. } => failure.exit_code(),
             _ => EXIT_FAILED,
         }
