@@ -32,8 +32,11 @@ use crate::{out_of_memory, print_styled, terminal};
 pub const EXIT_USAGE: u8 = 2;
 /// Someone pressed Ctrl-C: 128 plus the signal's number, as shells count it.
 pub const EXIT_INTERRUPTED: u8 = 130;
-/// Everything else.
+/// Everything else; for `kinora sim`, a bug in the kernel.
 const EXIT_FAILED: u8 = 1;
+/// `kinora sim` could not run the kernel.
+#[cfg(feature = "simulator")]
+const EXIT_NOT_RUN: u8 = 3;
 
 /// The most characters of a message. A model's file may hold a name of any length, and a compiler may say a lot.
 const LONGEST_MESSAGE: usize = 20_000;
@@ -138,6 +141,10 @@ pub enum Failure {
         /// How many.
         count: usize,
     },
+    /// `kinora sim` could not run the kernel, so it says nothing about it.
+    #[cfg(feature = "simulator")]
+    #[error(transparent)]
+    NotRun(Box<Failure>),
     /// `kinora doctor` found something that does not work, and has reported it.
     #[error("these checks failed: {findings}")]
     ChecksFailed {
@@ -221,6 +228,8 @@ impl Failure {
     /// What to do about it, in terms of this program's options, which the libraries do not know.
     fn help(&self) -> Option<String> {
         let text = match self {
+            #[cfg(feature = "simulator")]
+            Failure::NotRun(failure) => return failure.help(),
             Failure::FileExists(_) => "choose another name, or add --force to replace it",
             Failure::Video(VideoError::FrameRate { .. }) => {
                 "--play-fps sets the frame rate of the file, which is otherwise that of --motion-fps"
@@ -300,6 +309,8 @@ impl Failure {
             Failure::Unreadable { .. } => "input",
             #[cfg(feature = "simulator")]
             Failure::Simulation(_) | Failure::Found { .. } => "simulation",
+            #[cfg(feature = "simulator")]
+            Failure::NotRun(failure) => failure.kind(),
             Failure::Bench(BenchError::Device(_)) => "device",
             Failure::Device(_)
             | Failure::Generate(
@@ -377,7 +388,21 @@ impl Failure {
             | Failure::InterruptedBench { .. }
             | Failure::InterruptedClips { .. } => EXIT_INTERRUPTED,
             Failure::After { failure, .. } => failure.exit_code(),
+            #[cfg(feature = "simulator")]
+            Failure::NotRun(_) => EXIT_NOT_RUN,
             _ => EXIT_FAILED,
+        }
+    }
+
+    /// The same failure, which kept `kinora sim` from running the kernel, unless the command line is wrong, it ran and has
+    /// bugs, or nobody waits for it any more.
+    #[cfg(feature = "simulator")]
+    #[must_use]
+    pub fn not_run(self) -> Failure {
+        match self {
+            Failure::Found { .. } | Failure::After { .. } | Failure::StandardOutput(_) => self,
+            failure if [EXIT_USAGE, EXIT_INTERRUPTED].contains(&failure.exit_code()) => failure,
+            failure => Failure::NotRun(Box::new(failure)),
         }
     }
 

@@ -69,7 +69,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         #[cfg(feature = "simulator")]
-        Command::Sim(arguments) => sim::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments).map_err(Failure::not_run),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Models(arguments) => models::run(&arguments),
         Command::DemoModel(arguments) => demo_model::run(&arguments),
