@@ -32,9 +32,9 @@ use crate::{out_of_memory, print_styled, terminal};
 pub const EXIT_USAGE: u8 = 2;
 /// Someone pressed Ctrl-C: 128 plus the signal's number, as shells count it.
 pub const EXIT_INTERRUPTED: u8 = 130;
-/// Everything else.
+/// Everything else; for `kinora sim`, a bug in the kernel.
 const EXIT_FAILED: u8 = 1;
-/// A kernel of the lab could not be run; that one is wrong is an ordinary failure.
+/// `kinora sim` or `kinora lab` could not run the kernel.
 #[cfg(feature = "simulator")]
 const EXIT_NOT_RUN: u8 = 3;
 
@@ -152,19 +152,14 @@ pub enum Failure {
     #[cfg(feature = "simulator")]
     #[error("{0}")]
     LabNotRun(String),
-    /// A file of a task that cannot be read.
-    #[cfg(feature = "simulator")]
-    #[error("cannot read {}", path.display())]
-    LabUnreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
     /// A file that a new task would have exists already.
     #[cfg(feature = "simulator")]
     #[error("{} exists already", .0.display())]
     LabExists(PathBuf),
+    /// `kinora sim` could not run the kernel, so it says nothing about it.
+    #[cfg(feature = "simulator")]
+    #[error(transparent)]
+    NotRun(Box<Failure>),
     /// `kinora doctor` found something that does not work, and has reported it.
     #[error("these checks failed: {findings}")]
     ChecksFailed {
@@ -250,6 +245,8 @@ impl Failure {
         let text = match self {
             #[cfg(feature = "simulator")]
             Failure::LabExists(_) => "choose another name; nothing was written",
+            #[cfg(feature = "simulator")]
+            Failure::NotRun(failure) => return failure.help(),
             Failure::FileExists(_) => "choose another name, or add --force to replace it",
             Failure::Video(VideoError::FrameRate { .. }) => {
                 "--play-fps sets the frame rate of the file, which is otherwise that of --motion-fps"
@@ -332,9 +329,9 @@ impl Failure {
             #[cfg(feature = "simulator")]
             Failure::LabFound { .. } | Failure::LabNotRun(_) => "lab",
             #[cfg(feature = "simulator")]
-            Failure::LabUnreadable { .. } => "input",
-            #[cfg(feature = "simulator")]
             Failure::LabExists(_) => "output",
+            #[cfg(feature = "simulator")]
+            Failure::NotRun(failure) => failure.kind(),
             Failure::Bench(BenchError::Device(_)) => "device",
             Failure::Device(_)
             | Failure::Generate(
@@ -412,9 +409,23 @@ impl Failure {
             | Failure::InterruptedBench { .. }
             | Failure::InterruptedClips { .. } => EXIT_INTERRUPTED,
             #[cfg(feature = "simulator")]
-            Failure::LabNotRun(_) | Failure::LabUnreadable { .. } => EXIT_NOT_RUN,
+            Failure::LabNotRun(_) => EXIT_NOT_RUN,
             Failure::After { failure, .. } => failure.exit_code(),
+            #[cfg(feature = "simulator")]
+            Failure::NotRun(_) => EXIT_NOT_RUN,
             _ => EXIT_FAILED,
+        }
+    }
+
+    /// The same failure, which kept `kinora sim` from running the kernel, unless the command line is wrong, it ran and has
+    /// bugs, or nobody waits for it any more.
+    #[cfg(feature = "simulator")]
+    #[must_use]
+    pub fn not_run(self) -> Failure {
+        match self {
+            Failure::Found { .. } | Failure::After { .. } | Failure::StandardOutput(_) => self,
+            failure if [EXIT_USAGE, EXIT_INTERRUPTED].contains(&failure.exit_code()) => failure,
+            failure => Failure::NotRun(Box::new(failure)),
         }
     }
 

@@ -71,7 +71,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Profile(arguments) => profile::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         #[cfg(feature = "simulator")]
-        Command::Sim(arguments) => sim::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments).map_err(Failure::not_run),
         #[cfg(feature = "simulator")]
         Command::Lab(arguments) => lab::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

@@ -151,7 +151,7 @@ fn failure(outcome: &Outcome) -> Option<Failure> {
 
 fn of_task(error: TaskError) -> Failure {
     match error {
-        TaskError::Unreadable { path, source } => Failure::LabUnreadable { path, source },
+        TaskError::Unreadable { path, source } => Failure::Unreadable { path, source }.not_run(),
         error => Failure::LabNotRun(error.to_string()),
     }
 }

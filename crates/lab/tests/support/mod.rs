@@ -43,15 +43,14 @@ pub fn options() -> Options {
     Options { time: false, gpu: GpuChoice::Never, ..Options::default() }
 }
 
-/// Everything that is wrong, in one text.
+/// Everything that is wrong, in one text, with the kinds of findings.
 pub fn problems(outcome: &Outcome) -> String {
-    let of_sizes = outcome.devices.iter().flat_map(|device| &device.sizes).flat_map(|size| &size.problems);
-    outcome
-        .problems
-        .iter()
-        .chain(of_sizes)
-        .map(|problem| format!("{:?}: {}\n", problem.kind, problem.message))
-        .collect()
+    let sizes = || outcome.devices.iter().flat_map(|device| &device.sizes);
+    let of_sizes = sizes().flat_map(|size| &size.problems);
+    let told = outcome.problems.iter().chain(of_sizes);
+    let told: String = told.map(|problem| format!("{:?}: {}\n", problem.kind, problem.message)).collect();
+    let kinds = sizes().flat_map(|size| &size.findings).map(|finding| format!("[{:?}] ", finding.kind));
+    told + &kinds.collect::<String>()
 }
 
 /// The kinds of everything that is wrong.
