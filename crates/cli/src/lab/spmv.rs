@@ -15,13 +15,7 @@ use kinora_lab::spmv::{
 use kinora_ptx::{Calibration, ChipSpec};
 use serde_json::json;
 
-use crate::{
-    answer,
-    failure::Failure,
-    files, print,
-    quantities::whole_number,
-    sim::quantities::chip,
-};
+use crate::{answer, failure::Failure, files, print, quantities::whole_number, sim::quantities::chip};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -184,7 +178,9 @@ fn one<V: Value, I: Index>(arguments: &SpmvArgs, settings: &Settings) -> Result<
         (Some(path), _) => {
             let read = market::read_file::<V, I>(path, Limits::default());
             let matrix = read.map_err(|error| match error {
-                MarketError::Io(source) => Failure::Unreadable { path: path.clone(), source },
+                MarketError::Io(source) => {
+                    Failure::NotRun(Box::new(Failure::Unreadable { path: path.clone(), source }))
+                }
                 error => Failure::LabNotRun(format!("{}: {error}", path.display())),
             })?;
             (path.display().to_string(), matrix)
