@@ -122,6 +122,10 @@ fn a_message_names_the_line() {
             "line 3: the value is not a number",
         ),
         (
+            "%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 -inf\n",
+            "line 3: the value is not finite",
+        ),
+        (
             "%%MatrixMarket matrix coordinate integer general\n2 2 1\n1 1 1.5\n",
             "line 3: the value is not a whole",
         ),
@@ -146,6 +150,7 @@ fn hostile_sizes_are_refused() {
         ("1000000 1000000 2000000000".to_owned(), "but at most"),
         ("1000000 1000000 500000000".to_owned(), "the file has only"),
         ("2000000000 1 1".to_owned(), "rows are too many"),
+        ("1 2000000000 1".to_owned(), "columns are too many"),
     ] {
         let message = read(&format!("{GENERAL}{sizes}\n1 1 1\n")).unwrap_err().to_string();
         assert!(message.contains(expected), "{sizes}: {message}");

@@ -4,6 +4,7 @@ mod check;
 mod chip;
 mod counters;
 mod decode;
+mod demangle;
 mod error;
 mod flow;
 mod isa;
@@ -17,7 +18,7 @@ mod simulator;
 mod syntax;
 mod timing;
 
-pub use check::{Finding, FindingKind, Severity, SourceLine};
+pub use check::{EarlierAccess, Finding, FindingKind, Severity, SourceLine, excerpt};
 pub use chip::{ChipSpec, Latencies, Limits, MemorySystem, Units};
 pub use counters::{ByLine, Counters, Flops, InstructionClass, LineCounters, Traffic};
 pub use error::{Place, PtxError};

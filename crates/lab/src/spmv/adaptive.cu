@@ -8,14 +8,47 @@ struct alignas(16) Tile {
     index_t row, end, nonzero, nonzero_end;
 };
 
-// One word of padding every 32 words, so that rows of 8, 16 or 32 products do not begin in the same bank.
-__device__ __forceinline__ int padded(int place) { return place + place / int(128 / sizeof(value_t)); }
-
-// The sum of a row whose products lie in shared memory, over groups of `lanes` lanes.
-__device__ __forceinline__ value_t row_sum(const value_t *products, int begin, int end, int lane, int lanes) {
+// The sum of a row's products in shared memory, over groups of WIDTH lanes: each lane's part of it.
+template <int WIDTH>
+__device__ __forceinline__ value_t row_sum(const value_t *products, int begin, int end, int lane) {
+    const value_t *next = products + begin + lane;
+    int left = end - begin - lane;
     value_t sum = 0;
-    for (int k = begin + lane; k < end; k += lanes) sum += products[padded(k)];
+    for (; left > 3 * WIDTH; left -= 4 * WIDTH, next += 4 * WIDTH) {
+        sum += (next[0] + next[WIDTH]) + (next[2 * WIDTH] + next[3 * WIDTH]);
+    }
+    for (; left > 0; left -= WIDTH, next += WIDTH) sum += *next;
     return sum;
+}
+
+// A longer row would keep its lanes busy while all others wait: it is left to a whole warp.
+template <int WIDTH>
+constexpr int LONGEST = 32 * WIDTH;
+
+// Sums the rows of a tile, WIDTH lanes for each. `begin` and `end` are those of the first row that the lanes take. Returns whether a row
+// was left out.
+template <int WIDTH>
+__device__ __forceinline__ bool sum_rows(const value_t *products, const index_t *offsets, index_t nonzero, int rows,
+                                         index_t begin, index_t end, value_t *y, value_t alpha, value_t beta) {
+    constexpr int GROUPS = THREADS / WIDTH;
+    const int lane = threadIdx.x % WIDTH, group = threadIdx.x / WIDTH;
+    bool left_out = false;
+    for (int first = 0; first < rows; first += GROUPS) {
+        const int row = first + group;
+        if (first > 0) {
+            begin = end = nonzero;
+            if (row < rows) {
+                begin = __ldg(offsets + row);
+                end = __ldg(offsets + row + 1);
+            }
+        }
+        const bool is_long = end - begin > LONGEST<WIDTH>;
+        left_out |= is_long;
+        const int from = int(begin - nonzero), to = is_long ? from : int(end - nonzero);
+        const value_t sum = lane_sum<WIDTH>(row_sum<WIDTH>(products, from, to, lane));
+        if (lane == 0 && row < rows && !is_long) store_row(y, row, sum, alpha, beta);
+    }
+    return left_out;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -23,33 +56,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                   const index_t *__restrict__ columns, const value_t *__restrict__ values,
                   const value_t *__restrict__ x, value_t *__restrict__ y, value_t *__restrict__ partial,
                   value_t alpha, value_t beta) {
-    __shared__ value_t products[TILE + TILE / (128 / sizeof(value_t))];
+    __shared__ value_t products[TILE];
     const Tile tile = tiles[blockIdx.x];
     const int thread = threadIdx.x;
-    const index_t *own_columns = columns + tile.nonzero;
-    const value_t *own_values = values + tile.nonzero;
 
     if (tile.end <= tile.row + 1 && tile.nonzero < tile.nonzero_end) {
         // One row, or a piece of one: nothing but a sum.
-        const index_t count = tile.nonzero_end - tile.nonzero;
         value_t sum = 0;
-        for (index_t k = thread; k < count; k += TILE) {
-            index_t column[ITEMS];
-            value_t value[ITEMS], factor[ITEMS];
+        for (index_t at = tile.nonzero; at < tile.nonzero_end; at += TILE) {
+            const index_t left = tile.nonzero_end - at;
+            value_t product[ITEMS];
+            tile_products(columns + at, values + at, x, left < TILE ? int(left) : TILE, product);
 #pragma unroll
-            for (int i = 0; i < ITEMS; ++i) {
-                const index_t wanted = k + i * THREADS;
-                const index_t place = wanted < count ? wanted : count - 1;
-                column[i] = streamed(own_columns + place);
-                value[i] = streamed(own_values + place);
-            }
-#pragma unroll
-            for (int i = 0; i < ITEMS; ++i) factor[i] = __ldg(x + column[i]);
-#pragma unroll
-            for (int i = 0; i < ITEMS; ++i) {
-                const value_t next = sum + value[i] * factor[i];
-                sum = k + i * THREADS < count ? next : sum;
-            }
+            for (int i = 0; i < ITEMS; ++i) sum += product[i];
         }
         sum = block_sum(sum, products);
         if (thread == 0) {
@@ -60,72 +79,55 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 
     // As many lanes for each row as there are, a power of two.
-    const int rows = tile.end - tile.row;
+    const int rows = int(tile.end - tile.row);
     int shift = 5;
     while (shift > 0 && rows << shift > THREADS) --shift;
-    const int lanes = 1 << shift, lane = thread & (lanes - 1), group = thread >> shift, groups = THREADS >> shift;
-    // A longer row would keep its lanes busy while all others wait; whole warps take those afterwards.
-    const int longest = 32 * lanes;
     const index_t *own_offsets = offsets + tile.row;
+    value_t *own_y = y + tile.row;
     // The first offsets are asked for together with the non-zeros.
-    int begin = 0, end = 0;
-    if (group < rows) {
-        begin = int(__ldg(own_offsets + group) - tile.nonzero);
-        end = int(__ldg(own_offsets + group + 1) - tile.nonzero);
+    index_t begin = tile.nonzero, end = tile.nonzero;
+    if (thread >> shift < rows) {
+        begin = __ldg(own_offsets + (thread >> shift));
+        end = __ldg(own_offsets + (thread >> shift) + 1);
     }
-
     const int count = int(tile.nonzero_end - tile.nonzero);
     if (count > 0) {
-        index_t column[ITEMS];
-        value_t value[ITEMS], factor[ITEMS];
+        value_t product[ITEMS];
+        tile_products(columns + tile.nonzero, values + tile.nonzero, x, count, product);
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-            const int wanted = thread + i * THREADS;
-            const int place = wanted < count ? wanted : count - 1;
-            column[i] = streamed(own_columns + place);
-            value[i] = streamed(own_values + place);
-        }
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) factor[i] = __ldg(x + column[i]);
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-            const int place = thread + i * THREADS;
-            if (place < count) products[padded(place)] = value[i] * factor[i];
-        }
+        for (int i = 0; i < ITEMS; ++i) products[thread + i * THREADS] = product[i];
     }
     __syncthreads();
 
     bool left_out = false;
-    for (int first = 0; first < rows; first += groups) {
-        const int row = first + group;
-        if (first > 0) {
-            begin = end = 0;
-            if (row < rows) {
-                begin = int(__ldg(own_offsets + row) - tile.nonzero);
-                end = int(__ldg(own_offsets + row + 1) - tile.nonzero);
-            }
-        }
-        const bool is_long = end - begin > longest;
-        left_out |= is_long;
-        value_t sum = is_long ? value_t(0) : row_sum(products, begin, end, lane, lanes);
-        for (int distance = lanes / 2; distance > 0; distance /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, distance);
-        if (lane == 0 && row < rows && !is_long) store_row(y, tile.row + row, sum, alpha, beta);
+    // The width is a constant of each loop: then the addresses of its loads are, too.
+#define SUM_ROWS(SHIFT)                                                                                             \
+    case SHIFT:                                                                                                     \
+        left_out = sum_rows<1 << SHIFT>(products, own_offsets, tile.nonzero, rows, begin, end, own_y, alpha, beta); \
+        break;
+    switch (shift) {
+        SUM_ROWS(0)
+        SUM_ROWS(1)
+        SUM_ROWS(2)
+        SUM_ROWS(3)
+        SUM_ROWS(4)
+        SUM_ROWS(5)
     }
     if (!__syncthreads_or(left_out)) return;
     for (int first = thread / 32 * 32; first < rows; first += THREADS) {
         const int row = first + thread % 32;
-        begin = end = 0;
+        int from = 0, to = 0;
         if (row < rows) {
-            begin = int(__ldg(own_offsets + row) - tile.nonzero);
-            end = int(__ldg(own_offsets + row + 1) - tile.nonzero);
+            from = int(__ldg(own_offsets + row) - tile.nonzero);
+            to = int(__ldg(own_offsets + row + 1) - tile.nonzero);
         }
-        unsigned longer = __ballot_sync(ALL_LANES, end - begin > longest);
+        unsigned longer = __ballot_sync(ALL_LANES, to - from > 32 << shift);
         while (longer != 0) {
             const int which = __ffs(longer) - 1;
             longer &= longer - 1;
-            const int from = __shfl_sync(ALL_LANES, begin, which), to = __shfl_sync(ALL_LANES, end, which);
-            const value_t sum = lane_sum<32>(row_sum(products, from, to, thread % 32, 32));
-            if (thread % 32 == 0) store_row(y, tile.row + first + which, sum, alpha, beta);
+            const int own_from = __shfl_sync(ALL_LANES, from, which), own_to = __shfl_sync(ALL_LANES, to, which);
+            const value_t sum = lane_sum<32>(row_sum<32>(products, own_from, own_to, thread % 32));
+            if (thread % 32 == 0) store_row(own_y, first + which, sum, alpha, beta);
         }
     }
 }

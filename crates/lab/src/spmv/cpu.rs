@@ -78,6 +78,11 @@ fn smallest<V: Value>() -> f64 {
 }
 
 impl Reference {
+    /// The reference of the first rows alone.
+    pub fn first_rows(&self, rows: usize) -> Reference {
+        Reference { y: self.y[..rows].to_vec(), bounds: self.bounds[..rows].to_vec() }
+    }
+
     /// Compares a result with it.
     pub fn compare<V: Value>(&self, result: &[V]) -> Difference {
         let mut difference = Difference::default();

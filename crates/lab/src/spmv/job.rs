@@ -74,6 +74,9 @@ pub struct Job {
     pub preparation: Vec<Launch>,
     /// The launches of a product.
     pub launches: Vec<Launch>,
+    /// For kernels that give a row to one group of threads: a launch of nothing but the block that has the longest row. A product takes no
+    /// less time than that block, which a sample of blocks may miss.
+    pub straggler: Option<Launch>,
     /// Seconds that the host took to prepare its tables.
     pub host_seconds: f64,
     /// Bytes of tables and scratch memory beside the matrix.
@@ -129,6 +132,7 @@ impl Job {
             variant,
             preparation: Vec::new(),
             launches: Vec::new(),
+            straggler: None,
             host_seconds: 0.0,
             extra_bytes: 0,
             buffers: Vec::new(),
@@ -147,8 +151,15 @@ impl Job {
                     _ => ("spmv_scalar", 1),
                 };
                 let arguments = [&[count], &arrays[..], &vectors, &[alpha, beta]].concat();
-                let blocks = rows.div_ceil(variant.threads / lanes);
-                job.launches.push(make.launch(kernel, blocks, arguments)?);
+                let block = variant.threads / lanes;
+                job.launches.push(make.launch(kernel, rows.div_ceil(block), arguments.clone())?);
+                let longest = (0..rows).max_by_key(|&row| matrix.row(row).len()).unwrap_or(0);
+                let first = longest / block * block;
+                let mut of_block = arguments;
+                of_block[0] = word(block.min(rows - first) as u64);
+                of_block[1] = word(at.offsets + (first * size_of::<I>()) as u64);
+                of_block[5] = word(at.y + (first * size_of::<V>()) as u64);
+                job.straggler = Some(make.launch(kernel, 1, of_block)?);
             }
             Algorithm::Merge => {
                 let tiles = (rows + nonzeros).div_ceil(variant.tile());

@@ -53,23 +53,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const index_t *own_ends = offsets + first_row + 1;
 
     if (count > 0) {
-        const index_t *own_columns = columns + nonzero;
-        const value_t *own_values = values + nonzero;
-        index_t column[ITEMS];
-        value_t value[ITEMS], factor[ITEMS];
+        value_t product[ITEMS];
+        tile_products(columns + nonzero, values + nonzero, x, count, product);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int wanted = thread + i * THREADS;
-            const int place = wanted < count ? wanted : count - 1;
-            column[i] = streamed(own_columns + place);
-            value[i] = streamed(own_values + place);
-        }
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) factor[i] = __ldg(x + column[i]);
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-            const int place = thread + i * THREADS;
-            if (place < count) slots[place].value = value[i] * factor[i];
+            if (thread + i * THREADS < count) slots[thread + i * THREADS].value = product[i];
         }
     }
     for (int row = thread; row < own_rows; row += THREADS) {

@@ -13,23 +13,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     value_t sum = 0;
     for (index_t k = begin + lane; k < end; k += LANES * ITEMS) {
-        index_t column[ITEMS];
-        value_t value[ITEMS], factor[ITEMS];
-        // Beyond the row the last element is read again, so that all loads are issued before the first is waited for.
+        value_t product[ITEMS];
+        strided_products<LANES>(columns + k, values + k, x, end - k, product);
 #pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-            const index_t wanted = k + i * LANES;
-            const index_t place = wanted < end ? wanted : end - 1;
-            column[i] = streamed(columns + place);
-            value[i] = streamed(values + place);
-        }
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) factor[i] = __ldg(x + column[i]);
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-            const value_t next = sum + value[i] * factor[i];
-            sum = k + i * LANES < end ? next : sum;
-        }
+        for (int i = 0; i < ITEMS; ++i) sum += product[i];
     }
     sum = lane_sum<LANES>(sum);
     if (lane == 0 && row < rows) store_row(y, row, sum, alpha, beta);

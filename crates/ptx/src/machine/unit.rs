@@ -333,6 +333,7 @@ impl<'a> Unit<'a> {
         let block = self.blocks[warp.block].number;
         let thread = warp.number as u32 * 32 + lane;
         self.findings.add(kind, pc, || (block, thread, address, message()));
+        self.findings.widen(kind, pc, block, thread);
     }
 
     /// Reports something about one lane's access.

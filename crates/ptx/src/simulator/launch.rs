@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::{Kernel, Module, Simulator};
 use crate::{
-    check::{Finding, FindingKind, Findings, Seen},
+    check::{EarlierAccess, Finding, FindingKind, Findings, Seen},
     counters::{ByLine, Counters, CountersByInstruction, LineCounters},
     error::PtxError,
     isa::Line,
@@ -244,20 +244,44 @@ fn located(findings: Findings, module: &Module, kernel: &Kernel, geometry: &Geom
     });
     let finding = |seen: Seen| {
         let line = line_of(seen.pc);
+        let sanitizer = seen.sanitizer(&program.instructions[seen.pc as usize].op);
+        let block_at = |number: u64| Geometry::split(number, geometry.grid);
+        let thread_at = |number: u32| Geometry::split(u64::from(number), geometry.block);
+        let earlier = seen.earlier.map(|earlier| {
+            let (source, ptx_line) = match earlier.pc {
+                Some(pc) => {
+                    let (source, ptx_line) = module.line_of(kernel, pc as usize);
+                    (source, Some(ptx_line))
+                }
+                None => (None, None),
+            };
+            EarlierAccess {
+                wrote: earlier.wrote,
+                block: block_at(earlier.block),
+                thread: (!earlier.any_lane).then(|| thread_at(earlier.thread)),
+                source,
+                ptx_line,
+            }
+        });
         Finding {
             kind: seen.kind,
             severity: seen.severity(),
             kernel: kernel.name.clone(),
+            function: kernel.readable().to_owned(),
             source: module.source_line(line.file, line.source),
             called_at: module.source_line(line.caller.0, line.caller.1),
             ptx_line: line.ptx,
-            block: Geometry::split(seen.block, geometry.grid),
-            thread: Geometry::split(u64::from(seen.thread), geometry.block),
+            block: block_at(seen.block),
+            thread: thread_at(seen.thread),
+            blocks: [block_at(seen.blocks.0), block_at(seen.blocks.1)],
+            threads: [thread_at(seen.threads.0), thread_at(seen.threads.1)],
+            earlier,
             address: seen.address,
             suggestion: seen.suggestion().to_owned(),
             message: seen.message,
             count: seen.count,
             same_value: seen.same_value,
+            sanitizer,
         }
     };
     seen.into_iter().map(finding).collect()

@@ -89,11 +89,11 @@ impl<R: Read> Lines<R> {
         Ok(Some(line))
     }
 
-    /// Parses all entries, and hands them on in order, together with the line that the first of them is on at the earliest.
+    /// Parses all entries, and hands them on in order. A value that is not `finite` in the matrix's type is refused.
     pub fn entries(
         &mut self,
-        header: &Header,
-        sizes: &Sizes,
+        (header, sizes): (&Header, &Sizes),
+        finite: &(dyn Fn(f64) -> bool + Sync),
         mut add: impl FnMut(&[Entry]) -> Result<(), MarketError>,
     ) -> Result<(), MarketError> {
         let mut left = sizes.entries;
@@ -109,8 +109,10 @@ impl<R: Read> Lines<R> {
             };
             // The last line may lack its end.
             let end = if self.ended { self.block.len() } else { end };
-            let pieces: Vec<Piece> =
-                cut(&self.block[..end]).into_par_iter().map(|text| parse(header, sizes, text)).collect();
+            let pieces: Vec<Piece> = cut(&self.block[..end])
+                .into_par_iter()
+                .map(|text| parse(header, sizes, finite, text))
+                .collect();
             self.at = end;
             for piece in pieces {
                 // An error after the last entry that was promised is one all the same.
@@ -158,7 +160,7 @@ fn cut(mut block: &[u8]) -> Vec<&[u8]> {
     pieces
 }
 
-fn parse(header: &Header, sizes: &Sizes, text: &[u8]) -> Piece {
+fn parse(header: &Header, sizes: &Sizes, finite: &dyn Fn(f64) -> bool, text: &[u8]) -> Piece {
     let mut piece = Piece { entries: Vec::new(), lines: 0, error: None };
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     for line in text.split(|&byte| byte == b'\n') {
@@ -170,7 +172,11 @@ fn parse(header: &Header, sizes: &Sizes, text: &[u8]) -> Piece {
         if is_void(line) {
             continue;
         }
-        match entry(header, sizes, line) {
+        let entry = entry(header, sizes, line).and_then(|entry| match finite(entry.value) {
+            true => Ok(entry),
+            false => Err("the value is not finite in the type that it is read as".to_owned()),
+        });
+        match entry {
             Ok(entry) => piece.entries.push(entry),
             Err(what) => {
                 let shown = shorten(&String::from_utf8_lossy(line));

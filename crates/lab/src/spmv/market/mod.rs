@@ -36,8 +36,8 @@ impl Default for Limits {
 /// The longest line that is read. The format allows 1024 characters; comments are often longer.
 const MAX_LINE: usize = 1 << 16;
 
-/// Rows that a file may have beyond a thousand for each entry that it has.
-const FREE_ROWS: u64 = 1 << 20;
+/// Rows and columns that a file may have beyond a thousand for each entry: vectors of as many numbers are made of it.
+const FREE_EXTENT: u64 = 1 << 20;
 
 /// Why a file is not read.
 #[derive(Debug, thiserror::Error)]
@@ -135,7 +135,8 @@ pub fn read<V: Value, I: Index>(
     };
     check::<V, I>(&header, &sizes, length, limits)?;
     let mut assembly = Assembly::<V, I>::new(header, sizes, limits);
-    lines.entries(&header, &sizes, |piece| assembly.add(piece))?;
+    let finite = |value: f64| V::from_f64(value).to_f64().is_finite();
+    lines.entries((&header, &sizes), &finite, |piece| assembly.add(piece))?;
     assembly.finish(lines.number())
 }
 
@@ -180,10 +181,13 @@ fn check<V: Value, I: Index>(
         let what = format!("the sizes promise {entries} entries, but the file has only {length} bytes");
         return Err(line_error(line, what));
     }
-    if rows > FREE_ROWS.saturating_add(entries.saturating_mul(1000)) {
-        let what =
-            format!("{rows} rows are too many for {entries} entries; a thousand rows an entry are read");
-        return Err(line_error(line, what));
+    let most = FREE_EXTENT.saturating_add(entries.saturating_mul(1000));
+    for (extent, what) in [(rows, "rows"), (columns, "columns")] {
+        if extent > most {
+            let what =
+                format!("{extent} {what} are too many for {entries} entries; a thousand an entry are read");
+            return Err(line_error(line, what));
+        }
     }
     Ok(())
 }
