@@ -253,12 +253,18 @@ impl Kernel<'_> {
         let (requests, bytes) = (loads.requests + stores.requests, loads.bytes + stores.bytes);
         let lane = bytes as f64 / (32 * requests) as f64;
         let even = loads.efficiency().min(stores.efficiency()) > 0.7;
+        // What runs more often than the access, such as a loop over what it loaded, is not done less often then.
+        let as_often = |line: &&LinePrediction| {
+            line.line.source.is_some() && line.line.counters.warp_instructions() <= 16 * requests
+        };
+        let lines: Vec<SourceLine> =
+            self.lines.iter().filter(as_often).filter_map(|line| line.line.source.clone()).collect();
         (lane <= 8.0 && even).then(|| Candidate {
             rule: Rule::NarrowAccess,
             line: at.line.source.clone(),
             what: format!("each lane accesses {lane:.1} bytes at a time; one instruction can have 16"),
             figures: vec![figure("bytes per lane and request", None, lane, 16.0)],
-            question: without(Assumption::WideAccesses, []),
+            question: without(Assumption::WideAccesses, lines),
         })
     }
 
@@ -425,7 +431,8 @@ fn tensor_cores_unused(line: &LinePrediction, base: &Prediction) -> Option<Candi
     })
 }
 
-fn bytes_text(bytes: f64) -> String {
+/// A number of bytes for people.
+pub(super) fn bytes_text(bytes: f64) -> String {
     match bytes {
         bytes if bytes >= 1e9 => format!("{:.1} GB", bytes / 1e9),
         bytes if bytes >= 1e6 => format!("{:.1} MB", bytes / 1e6),

@@ -21,7 +21,7 @@ use self::candidates::{Candidate, Question, candidates};
 /// A smaller gain is not worth telling.
 const LEAST_GAIN: f64 = 1.03;
 
-/// Gains that differ by less count as equal; then what is easier to mend comes first.
+/// Scores, which are logarithms of gains, that differ by less count as equal.
 const EQUAL: f64 = 0.04;
 
 /// The kernel that is to be explained.
@@ -194,8 +194,8 @@ fn rank(advice: &mut Vec<Advice>) {
     advice.sort_by(|a, b| b.gain.unwrap_or(0.0).total_cmp(&a.gain.unwrap_or(0.0)));
     let mut ranked: Vec<Advice> = Vec::with_capacity(advice.len());
     while !advice.is_empty() {
-        let best = advice[0].gain.unwrap_or(0.0);
-        let near = |advice: &Advice| advice.gain.unwrap_or(0.0) >= best * (1.0 - EQUAL);
+        let best = score(&advice[0]);
+        let near = |advice: &Advice| score(advice) >= best - EQUAL;
         let easiest = advice.iter().enumerate().filter(|(_, advice)| near(advice));
         let place = easiest.min_by_key(|(_, advice)| advice.rule).map_or(0, |(place, _)| place);
         ranked.push(advice.remove(place));

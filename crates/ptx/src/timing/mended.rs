@@ -96,7 +96,14 @@ impl MendedCosts {
     /// The share of the current load's latency that counts.
     #[inline(always)]
     pub fn latency(&self) -> f64 {
-        if self.assumes(Assumption::LoadsInFlight) { 1.0 / LOADS_IN_FLIGHT } else { 1.0 }
+        if self.assumes(Assumption::LoadsInFlight) {
+            1.0 / LOADS_IN_FLIGHT
+        } else if self.assumes(Assumption::WideAccesses) {
+            // A wide load waits as long, for more.
+            self.share
+        } else {
+            1.0
+        }
     }
 
     /// Whether the current cluster has not read a sector yet.
