@@ -191,7 +191,8 @@ fn advise(
 
 /// The largest gain first; of gains that are nearly equal, what is easiest to mend.
 fn rank(advice: &mut Vec<Advice>) {
-    advice.sort_by(|a, b| b.gain.unwrap_or(0.0).total_cmp(&a.gain.unwrap_or(0.0)));
+    let score = |advice: &Advice| advice.gain.unwrap_or(1.0).ln() * advice.rule.ease();
+    advice.sort_by(|a, b| score(b).total_cmp(&score(a)));
     let mut ranked: Vec<Advice> = Vec::with_capacity(advice.len());
     while !advice.is_empty() {
         let best = score(&advice[0]);

@@ -35,7 +35,7 @@ pub(crate) fn run_timed(
     budget: u64,
 ) -> TimedRun {
     let schedulers = clock.rates.schedulers;
-    let start_of_block = clock.rates.latencies.block;
+    let start_of_block = clock.rates.latencies.block * clock.mended.block_share();
     let mut clock = Some(Box::new(clock));
     let mut units: Vec<Unit<'_>> = Vec::new();
     for place in 0..resident.max(1) {
@@ -240,7 +240,6 @@ impl Unit<'_> {
     pub(super) fn wait_at_barrier(&mut self, warp: &mut Warp, moment: f64) {
         if let Some(clock) = &mut self.clock {
             let arrived = warp.clock.as_ref().map_or(moment, |own| own.now());
-            let moment = if clock.mended.ignores_barriers { moment.min(arrived) } else { moment };
             clock.busy.barriers += (moment - arrived).max(0.0);
             warp.wait_until(moment + clock.rates.latencies.barrier);
         }

@@ -79,7 +79,7 @@ impl Rates {
 #[derive(Clone, Copy, Debug, Default)]
 struct MemoryUse {
     /// Shared-memory wavefronts.
-    wavefronts: u64,
+    wavefronts: f64,
     /// Bytes through L1.
     l1_bytes: f64,
     /// Sectors read from L2, and whether any of them is read for the first time.
@@ -252,7 +252,7 @@ impl Clock {
             let new: Vec<u64> =
                 sectors.iter().copied().filter(|&sector| self.mended.is_new_to_block(sector)).collect();
             new.iter().for_each(|&sector| self.sector(sector, false, false));
-            self.used.wavefronts += 1;
+            self.used.wavefronts += 1.0;
             return true;
         }
         if !self.mended.assumes(Assumption::Coalesced) {
@@ -279,7 +279,10 @@ impl Clock {
     pub fn shared_wavefronts(&mut self, wavefronts: u64, conflicts: u64) {
         let left_out = self.mended.assumes(Assumption::ConflictFree)
             || self.mended.assumes(Assumption::UncontendedAtomics);
-        self.used.wavefronts += wavefronts - if left_out { conflicts } else { 0 };
+        let served = wavefronts - if left_out { conflicts } else { 0 };
+        // Tensor cores take what threads share from shared memory once.
+        let share = if self.mended.assumes(Assumption::TensorCores) { self.mended.share() } else { 1.0 };
+        self.used.wavefronts += served as f64 * share;
     }
 
     /// An instruction whose memory accesses were noted. Returns when it is done.
@@ -298,7 +301,7 @@ impl Clock {
         let start = self.start(warp, pc, operands, queued);
         let base = warp.base();
         let latencies = self.rates.latencies;
-        let shared_bytes = wavefronts as f64 * 128.0;
+        let shared_bytes = wavefronts * 128.0;
         let mut done = start + latency;
         if shared_bytes > 0.0 || l1_bytes > 0.0 {
             done = self.serve_shared(base, start, shared_bytes + l1_bytes) + latencies.shared;
