@@ -21,7 +21,7 @@ use self::{
 use crate::{
     counters::InstructionClass,
     error::{Place, PtxError},
-    isa::{Atomic, Class, Instruction, Line, Op, Operand, Program, Type},
+    isa::{Atomic, Class, Instruction, Line, Op, Operand, Path, Program, Type},
     syntax::tree::{self, Function, Statement, Variable},
 };
 
@@ -369,6 +369,7 @@ impl<'a> Decoder<'a, '_> {
             operands: operands.len() as u16,
             line: program.lines.len() as u32 - 1,
             class: InstructionClass::of(&op),
+            path: Path::Cached,
             uses_wgmma_registers: false,
         });
         Ok(())

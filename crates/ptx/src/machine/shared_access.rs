@@ -158,7 +158,6 @@ impl Unit<'_> {
                 block: self.blocks[conflict.warp / per_block].number,
                 thread: (conflict.warp % per_block * 32 + conflict.lane.unwrap_or(0)) as u32,
                 any_lane: conflict.lane.is_none(),
-                pc: None,
             };
             self.findings.set_earlier(access.pc, earlier);
         }
@@ -182,7 +181,7 @@ impl Unit<'_> {
         };
         let wavefronts = traffic.add_shared(addresses, mask, bytes, request == SharedRequest::Load);
         if let Some(clock) = &mut self.clock {
-            clock.shared_wavefronts(wavefronts);
+            clock.shared(access.pc, addresses, mask, wavefronts);
         }
     }
 }

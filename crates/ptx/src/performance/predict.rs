@@ -7,7 +7,7 @@ use crate::{
     machine::{TimedRun, run_timed},
     occupancy::{BlockResources, Occupancy},
     simulator::{Kernel, LaunchConfig, Module, Simulator},
-    timing::{Clock, ClockUnit, Rates, SECTOR, Stalls, StallsByInstruction, costs},
+    timing::{Clock, ClockUnit, ContendedWords, Rates, SECTOR, Stalls, StallsByInstruction, costs},
 };
 
 /// Warp instructions after which a multiprocessor starts no more blocks.
@@ -65,7 +65,7 @@ impl Simulator {
         let costs = costs(&kernel.program, &rates);
         let run = |number: u64| {
             let sample = Sample { number, ..sample };
-            let mut clock = Clock::new(rates.clone(), costs.clone());
+            let mut clock = Clock::new(rates.clone(), costs.clone(), &kernel.program);
             if options.by_line {
                 clock.stalls = Some(Box::new(StallsByInstruction::new(&kernel.program)));
             }
@@ -124,6 +124,7 @@ struct Totals {
     /// Clocks that warps waited at barriers.
     waited: f64,
     l2_sectors: f64,
+    words: ContendedWords,
     /// Bytes read and written, by allocation, each once per multiprocessor.
     read: Vec<f64>,
     written: Vec<f64>,
@@ -165,6 +166,7 @@ impl Totals {
         self.busy.iter_mut().zip(own).for_each(|(all, own)| *all += own * factor);
         self.waited += busy.barriers;
         self.l2_sectors += clock.l2_sectors as f64;
+        self.words.merge(&clock.words);
         let reads = footprint::by_allocation(&clock.reads, extents);
         self.read.iter_mut().zip(reads).for_each(|(all, own)| *all += own);
         let writes = footprint::by_allocation(&clock.writes, extents);
@@ -221,7 +223,9 @@ impl Simulator {
         let dram_bytes = self.dram_bytes(&totals, facts, &extents);
         let dram_seconds = dram_bytes / (chip.memory.dram_bytes * calibration.dram);
         let l2_bytes = totals.l2_sectors * SECTOR as f64 * blocks / sampled;
-        let l2_seconds = seconds_of(l2_bytes / (chip.memory.l2_rate * calibration.l2));
+        // One operation per clock on the word that most atomics update; the other slices of L2 work meanwhile.
+        let atomic_seconds = seconds_of(totals.words.most(blocks / sampled));
+        let l2_seconds = seconds_of(l2_bytes / (chip.memory.l2_rate * calibration.l2)).max(atomic_seconds);
         let working = calibration.combined(multiprocessor_seconds, l2_seconds, dram_seconds);
         let launch_seconds = if options.follows {
             calibration.following_seconds.unwrap_or(chip.launch_seconds / 4.0)
@@ -245,6 +249,7 @@ impl Simulator {
             launch_seconds,
             multiprocessor_seconds,
             l2_seconds,
+            atomic_seconds,
             dram_seconds,
             barrier_seconds: seconds_of(totals.waited / f64::max(totals.sampled * warps, 1.0))
                 / calibration.clock,
