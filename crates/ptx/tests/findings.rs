@@ -124,3 +124,25 @@ fn the_words_of_compute_sanitizer_are_there() {
         assert!(findings.iter().any(told), "{body}: {findings:?}");
     }
 }
+
+#[test]
+fn a_race_has_both_of_its_lines_if_only_one_can_have_made_the_earlier_access() {
+    let source = "extern \"C\" __global__ void k(const int *x, int *y) {
+        __shared__ int s[64];
+        int t = threadIdx.x;
+        if (t < 32)
+            s[t] = x[t];
+        y[t] = s[t % 32]; }";
+    let Some(findings) = run(source, "k", 1, 64) else { return };
+    let race = of(&findings, FindingKind::Race);
+    assert_eq!(race.source.as_ref().unwrap().line, 6);
+    let earlier = race.earlier.as_ref().unwrap();
+    assert!(earlier.wrote && earlier.block == [0, 0, 0] && earlier.thread == Some([0, 0, 0]), "{earlier:?}");
+    assert_eq!(earlier.source.as_ref().unwrap().line, 5);
+    let text = race.to_string();
+    assert!(text.contains("the earlier write is at ") && text.contains(":5"), "{text}");
+    // Two lines write.
+    let two = source.replace("s[t] = x[t];", "s[t] = x[t]; else if (t == 99) \n s[0] = 1;");
+    let Some(findings) = run(&two, "k", 1, 64) else { return };
+    assert_eq!(of(&findings, FindingKind::Race).earlier.as_ref().unwrap().source, None);
+}

@@ -1,12 +1,15 @@
 //! Occupancy and predictions.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod support;
+
 use std::fs;
 
 use kinora_ptx::{
     Argument, BlockResources, Calibration, ChipSpec, LaunchConfig, Module, OccupancyLimit, PredictOptions,
     Prediction, Resource, Simulator,
 };
+use support::compile;
 
 /// `x[i] = x[i] * 2 + 1`, a number a thread, some multiply-adds more, and as many turns of a loop as asked for.
 const KERNEL: &str = "
@@ -174,6 +177,186 @@ fn shared_atomics_on_one_place_take_longer() {
     };
     let (apart, together) = (seconds(4), seconds(0));
     assert!(together > 4.0 * apart, "{together} s against {apart} s");
+}
+
+/// The milliseconds that the only kernel of a source takes on an H200, launch included. Its arguments are `buffers` of 64 MiB, and then
+/// `values`.
+fn milliseconds(
+    source: &str,
+    grid: [u32; 2],
+    block: [u32; 2],
+    buffers: usize,
+    values: &[u32],
+) -> Option<f64> {
+    Some(1e3 * predicted(source, grid, block, buffers, values)?.seconds)
+}
+
+fn predicted(
+    source: &str,
+    grid: [u32; 2],
+    block: [u32; 2],
+    buffers: usize,
+    values: &[u32],
+) -> Option<Prediction> {
+    let ptx = compile("predicted.cu", source, "", "90")?;
+    let mut simulator = Simulator::new(ChipSpec::h200());
+    let module = Module::load(&mut simulator, &ptx).unwrap();
+    let mut arguments: Vec<Argument> =
+        (0..buffers).map(|_| Argument::U64(simulator.reserve(64 << 20))).collect();
+    arguments.extend(values.iter().map(|&value| Argument::U32(value)));
+    let config = LaunchConfig {
+        grid: [grid[0], grid[1], 1],
+        block: [block[0], block[1], 1],
+        ..LaunchConfig::new(1, 1, arguments)
+    };
+    let calibration = Calibration::of(simulator.chip());
+    let options = PredictOptions { registers: Some(32), calibration, ..PredictOptions::default() };
+    let name = module.kernels().next().unwrap();
+    Some(simulator.predict(&module, name, &config, &options).unwrap())
+}
+
+/// C = A B of n × n numbers in f32, a thread each.
+const NAIVE: &str = "extern \"C\" __global__ void k(const float *a, const float *b, float *c, int n) {
+    int row = blockIdx.y * 16 + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
+    float sum = 0.0f;
+    for (int i = 0; i < n; i++) sum += a[row * n + i] * b[i * n + column];
+    c[row * n + column] = sum; }";
+
+/// The same by tiles of 16 × 16 in shared memory.
+const TILED: &str = "extern \"C\" __global__ void k(const float *a, const float *b, float *c, int n) {
+    __shared__ float s[16][16], t[16][16];
+    int x = threadIdx.x, y = threadIdx.y, row = blockIdx.y * 16 + y, column = blockIdx.x * 16 + x;
+    float sum = 0.0f;
+    for (int tile = 0; tile < n; tile += 16) {
+        s[y][x] = a[row * n + tile + x];
+        t[y][x] = b[(tile + y) * n + column];
+        __syncthreads();
+        for (int i = 0; i < 16; i++) sum += s[y][i] * t[i][x];
+        __syncthreads();
+    }
+    c[row * n + column] = sum; }";
+
+/// Measured on an H200 for n = 1024: 0.422 ms and 0.277 ms.
+#[test]
+fn a_tiled_matrix_product_is_faster_than_a_naive_one() {
+    let time = |source| milliseconds(source, [64, 64], [16, 16], 3, &[1024]);
+    let (Some(naive), Some(tiled)) = (time(NAIVE), time(TILED)) else { return };
+    eprintln!("naive {naive} tiled {tiled}");
+    assert!(naive > 1.2 * tiled, "naive {naive} ms, tiled {tiled} ms");
+    assert!((0.422 / 1.5..0.422 * 1.5).contains(&naive), "{naive} ms");
+    assert!((0.277 / 1.5..0.277 * 1.5).contains(&tiled), "{tiled} ms");
+}
+
+/// 2^24 atomics on one word, with and without results. Measured on an H200, with results: 0.396 ms.
+#[test]
+fn atomics_on_one_word_go_one_after_the_other() {
+    let time = |source: &str| {
+        milliseconds(
+            &format!(
+                "extern \"C\" __global__ void k(unsigned *x, unsigned *y) {{ unsigned i = blockIdx.x * 256 + threadIdx.x; {source} }}"
+            ),
+            [65536, 1],
+            [256, 1],
+            2,
+            &[],
+        )
+    };
+    let Some(with) = time("y[i] = atomicAdd(x, 1u);") else { return };
+    let (Some(without), Some(apart), Some(varied)) =
+        (time("atomicAdd(x, 1u);"), time("atomicAdd(x + i, 1u);"), time("y[i] = atomicAdd(x, i);"))
+    else {
+        return;
+    };
+    assert!((0.396 / 1.6..0.396 * 1.6).contains(&with), "{with} ms");
+    assert!((0.396 / 1.6..0.396 * 1.6).contains(&without), "{without} ms");
+    assert!(apart < 0.5 * without, "{apart} ms");
+    // The assembler cannot add up values whose sums each lane needs.
+    assert!(varied > 4.0 * with, "{varied} ms");
+}
+
+/// A block reads the same 4 KiB again and again: from L1, or from L2 with `ld.global.cg`, volatile or `relaxed`.
+#[test]
+fn loads_that_leave_out_l1_are_slower() {
+    let time = |load: &str| {
+        let source = format!(
+            "extern \"C\" __global__ void k(const float *x, float *y) {{
+                float sum = 0.0f;
+                for (int i = 0; i < 1000; i++) {{
+                    float value; const float *p = x + (i % 4) * 256 + threadIdx.x;
+                    asm volatile(\"{load} %0, [%1];\" : \"=f\"(value) : \"l\"(p));
+                    sum += value;
+                }}
+                y[blockIdx.x * 256 + threadIdx.x] = sum; }}"
+        );
+        predicted(&source, [1056, 1], [256, 1], 2, &[])
+    };
+    let Some(cached) = time("ld.global.ca.f32") else { return };
+    for load in [
+        "ld.global.cg.f32",
+        "ld.global.cv.f32",
+        "ld.volatile.global.f32",
+        "ld.relaxed.gpu.global.f32",
+        "ld.acquire.sys.global.f32",
+    ] {
+        let Some(uncached) = time(load) else { return };
+        assert!(
+            uncached.seconds > 1.5 * cached.seconds,
+            "{load}: {} s against {} s",
+            uncached.seconds,
+            cached.seconds
+        );
+        assert!(uncached.l2_bytes > 50.0 * cached.l2_bytes, "{load}");
+    }
+    // Within a block the first level is coherent.
+    let Some(block) = time("ld.relaxed.cta.global.f32") else { return };
+    assert_eq!(block.l2_bytes, cached.l2_bytes);
+}
+
+/// An array that is indexed by a number that is not known is in local memory: it goes through L1, and beyond it if it does not fit.
+#[test]
+fn local_arrays_are_memory_traffic() {
+    let run = |length: u32, rounds: u32| {
+        let source = format!(
+            "extern \"C\" __global__ void k(const float *x, float *y, int step) {{
+                float all[{length}];
+                for (int i = 0; i < {length}; i++) all[i] = x[i];
+                float sum = 0.0f;
+                #pragma unroll 1
+                for (int i = 0, at = 0; i < {rounds}; i++) {{ sum += all[at]; at = (at + step) & {}; }}
+                y[blockIdx.x * 256 + threadIdx.x] = sum; }}",
+            length - 1
+        );
+        predicted(&source, [1056, 1], [256, 1], 2, &[1])
+    };
+    let (Some(short), Some(long)) = (run(16, 512), run(256, 512)) else { return };
+    // Sixteen numbers of 2048 threads are 128 KiB, which fit; 256 are 2 MiB.
+    assert!(long.seconds > 1.2 * short.seconds, "{} s against {} s", long.seconds, short.seconds);
+    assert!(long.l2_bytes > 10.0 * short.l2_bytes, "{} against {}", long.l2_bytes, short.l2_bytes);
+    // 512 loads of a warp are 512 wavefronts of L1, of 64 warps.
+    let clocks =
+        short.multiprocessor_seconds * ChipSpec::h200().clock_hz * Calibration::of(&ChipSpec::h200()).clock;
+    assert!(clocks > 64.0 * 512.0, "{clocks}");
+}
+
+/// Columns of a matrix: the lanes of a warp read 32 lines, and the next seven columns are in the same sectors. A block of 128 rows keeps
+/// them in L1, one of 16384 rows does not.
+#[test]
+fn strided_reads_are_kept_if_they_fit() {
+    let run = |rows: u32| {
+        let source = format!(
+            "extern \"C\" __global__ void k(const float *x, float *y) {{
+                float sum = 0.0f;
+                for (int column = 0; column < 8; column++)
+                    for (int row = threadIdx.x; row < {rows}; row += 128) sum += x[row * 1024 + column];
+                y[blockIdx.x * 128 + threadIdx.x] = sum; }}"
+        );
+        predicted(&source, [132, 1], [128, 1], 2, &[])
+    };
+    let (Some(kept), Some(lost)) = (run(128), run(16384)) else { return };
+    let per_row = |prediction: &Prediction, rows: f64| prediction.l2_bytes / (132.0 * rows * 32.0);
+    // A sector of each row once, or for every column.
+    assert!(per_row(&kept, 128.0) < 2.5, "{}", per_row(&kept, 128.0));
+    assert!(per_row(&lost, 16384.0) > 6.0, "{}", per_row(&lost, 16384.0));
 }
 
 /// The constants of an H200 in the program are those that its measurements gave.

@@ -168,9 +168,9 @@ pub struct EarlierAccess {
     pub block: [u32; 3],
     /// Its thread; `None` if only its warp is known, or if it was a copy of the TMA unit.
     pub thread: Option<[u32; 3]>,
-    /// Its source line, if it is known.
+    /// Its source line, if only one line of the kernel can have made it.
     pub source: Option<SourceLine>,
-    /// Its line in the PTX, if it is known.
+    /// The first line of that in the PTX.
     pub ptx_line: Option<u32>,
 }
 
@@ -253,8 +253,6 @@ pub(crate) struct Earlier {
     pub thread: u32,
     /// Whether it may be any thread of that warp.
     pub any_lane: bool,
-    /// Its instruction, if known.
-    pub pc: Option<u32>,
 }
 
 impl Seen {

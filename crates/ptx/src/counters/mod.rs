@@ -15,6 +15,7 @@ use class::CLASSES;
 pub use class::InstructionClass;
 pub use traffic::Traffic;
 pub(crate) use traffic::{LINE_BITS, SECTOR_BITS, atomic_passes};
+pub(crate) use wavefronts::wavefronts;
 
 fn by_class<S: serde::Serializer>(counts: &[u64; CLASSES], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(InstructionClass::ALL.iter().map(|class| (class.name(), counts[*class as usize])))

@@ -5,7 +5,7 @@
 
 /// The wavefronts of a request, and how many there would be without bank conflicts. Lanes are served in groups of `128 / bytes`.
 /// If `pairs` is set and the lanes' addresses are equal in pairs, groups are twice as large if that takes fewer wavefronts.
-pub(super) fn wavefronts(addresses: &[u64; 32], mask: u32, bytes: u64, pairs: bool) -> (u64, u64) {
+pub(crate) fn wavefronts(addresses: &[u64; 32], mask: u32, bytes: u64, pairs: bool) -> (u64, u64) {
     if bytes <= 4 {
         return by_groups(addresses, mask, bytes, 32);
     }

@@ -3,7 +3,7 @@
 use super::{Context, Decoder, modifiers::Modifiers};
 use crate::{
     error::PtxError,
-    isa::{Access, Atomic, Class, Memory, Op, Operand, Type},
+    isa::{Access, Atomic, Class, Memory, Op, Operand, Path, Type},
     syntax::tree::{self, Space},
 };
 
@@ -230,16 +230,41 @@ impl<'a> Decoder<'a, '_> {
     fn load(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
         let hint = modifiers.has("L2::cache_hint");
         context.expect(if hint { 3 } else { 2 })?;
+        let path = Self::path(modifiers);
         let address = self.address(context, 1)?;
         let lanes = self.list(context, 0)?.len();
         let access = self.access(context, modifiers, address, lanes)?;
         let results = self.result_list(context, 0, access.kind.class())?;
-        self.emit(Op::Load(access), &results, &[address.base])
+        self.emit(Op::Load(access), &results, &[address.base])?;
+        self.set_path(path, access);
+        Ok(())
+    }
+
+    /// The caches that an instruction says it goes through.
+    fn path(modifiers: &Modifiers<'a>) -> Path {
+        let any = |words: &[&str]| words.iter().any(|word| modifiers.has(word));
+        let ordered = any(&["relaxed", "acquire"]) && !any(&["cta"]);
+        match () {
+            () if any(&["param", "param::func"]) => Path::CallParameter,
+            () if ordered || any(&["cg", "cv", "volatile", "mmio"]) => Path::Uncached,
+            () => Path::Cached,
+        }
+    }
+
+    /// Says which caches the instruction that was just decoded goes through.
+    fn set_path(&mut self, path: Path, access: Access) {
+        // Parameters of kernels are what they are.
+        let path =
+            if path == Path::CallParameter && access.memory != Memory::Local { Path::Cached } else { path };
+        if let Some(newest) = self.program.instructions.last_mut() {
+            newest.path = path;
+        }
     }
 
     fn store(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
         let hint = modifiers.has("L2::cache_hint");
         context.expect(if hint { 3 } else { 2 })?;
+        let path = Self::path(modifiers);
         let address = self.address(context, 0)?;
         let parts = self.list(context, 1)?;
         let access = self.access(context, modifiers, address, parts.len())?;
@@ -253,7 +278,9 @@ impl<'a> Decoder<'a, '_> {
             };
             operands.push(operand);
         }
-        self.emit(Op::Store(access), &[], &operands)
+        self.emit(Op::Store(access), &[], &operands)?;
+        self.set_path(path, access);
+        Ok(())
     }
 
     fn atomic(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {

@@ -23,7 +23,7 @@ use self::{
 use crate::{
     counters::InstructionClass,
     error::{Place, PtxError},
-    isa::{Atomic, Class, Instruction, Line, Op, Operand, Program, SharedVariable, Type},
+    isa::{Atomic, Class, Instruction, Line, Op, Operand, Path, Program, SharedVariable, Type},
     syntax::tree::{self, Function, Statement, Variable},
 };
 
@@ -383,6 +383,7 @@ impl<'a> Decoder<'a, '_> {
             operands: operands.len() as u16,
             line: program.lines.len() as u32 - 1,
             class: InstructionClass::of(&op),
+            path: Path::Cached,
             uses_wgmma_registers: false,
         });
         Ok(())

@@ -203,6 +203,18 @@ pub(crate) enum Op {
     Nothing,
 }
 
+/// Which caches an access to memory goes through, for the timing model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// L1, then L2.
+    #[default]
+    Cached,
+    /// L2 alone: `.cg`, `.cv`, volatile, and ordered accesses beyond the block.
+    Uncached,
+    /// None: the argument or the result of a function, which are in registers on the chip.
+    CallParameter,
+}
+
 /// A decoded instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Instruction {
@@ -217,6 +229,8 @@ pub(crate) struct Instruction {
     pub line: u32,
     /// The class that counts it.
     pub class: InstructionClass,
+    /// Which caches it goes through.
+    pub path: Path,
     /// Whether it accesses a register of a `wgmma`, other than to copy it.
     pub uses_wgmma_registers: bool,
 }

@@ -3,7 +3,7 @@
 use super::{alu::lanes, shared_access::SharedRequest, step::Step, unit::Unit, warp::Warp};
 use crate::{
     check::FindingKind,
-    isa::{Access, Class, Memory, Op, Operand, Type},
+    isa::{Access, Class, Instruction, Memory, Op, Operand, Path, Type},
     memory::{LOCAL_WINDOW, PARAMETER_WINDOW, SHARED_WINDOW, WINDOW_BYTES},
 };
 
@@ -173,8 +173,7 @@ impl Unit<'_> {
                     unit.load_shared(warp, &lanes, access.kind, results);
                 }
                 Memory::Local => {
-                    unit.counters.local_load_bytes += u64::from(mask.count_ones()) * bytes as u64;
-                    unit.counters.local_loads.add_local(addresses, mask, bytes);
+                    unit.count_local(warp, step.instruction, &lanes);
                     if !unit.launched.timed {
                         unit.check_local_written(warp, &lanes);
                     }
@@ -278,6 +277,26 @@ impl Unit<'_> {
         }
     }
 
+    /// Counts an access to local memory, and its cost if time is kept.
+    fn count_local(&mut self, warp: &Warp, instruction: &Instruction, access: &WarpAccess<'_>) {
+        if instruction.path == Path::CallParameter {
+            return;
+        }
+        let WarpAccess { addresses, mask, bytes, kind, .. } = *access;
+        let asked = u64::from(mask.count_ones()) * bytes as u64;
+        let counters = &mut self.counters;
+        let (traffic, all) = if kind.reads() {
+            (&mut counters.local_loads, &mut counters.local_load_bytes)
+        } else {
+            (&mut counters.local_stores, &mut counters.local_store_bytes)
+        };
+        traffic.add_local(addresses, mask, bytes);
+        *all += asked;
+        if self.launched.timed {
+            self.time_local(warp, access);
+        }
+    }
+
     /// Reads local memory, or writes `value` to it.
     fn local(&mut self, warp: &mut Warp, access: LaneAccess, value: Option<u64>) -> u64 {
         let LaneAccess { lane, address, bytes, .. } = access;
@@ -319,8 +338,7 @@ impl Unit<'_> {
                     unit.store_shared(warp, &lanes, access.kind, values);
                 }
                 Memory::Local => {
-                    unit.counters.local_store_bytes += u64::from(mask.count_ones()) * bytes as u64;
-                    unit.counters.local_stores.add_local(addresses, mask, bytes);
+                    unit.count_local(warp, step.instruction, &lanes);
                     unit.store_local(warp, &lanes, access.kind, values);
                 }
                 Memory::Parameter => {

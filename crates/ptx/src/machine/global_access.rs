@@ -312,8 +312,7 @@ impl Unit<'_> {
                 "{does} memory that thread {thread} of {whose} {did}, and nothing orders the two accesses"
             )
         });
-        let earlier =
-            Earlier { wrote: did != "read", block, thread: thread as u32, any_lane: false, pc: None };
+        let earlier = Earlier { wrote: did != "read", block, thread: thread as u32, any_lane: false };
         self.findings.set_earlier(access.pc, earlier);
         if block != here {
             self.findings.advise(FindingKind::Race, access.pc, BETWEEN_BLOCKS);

@@ -234,7 +234,6 @@ impl Unit<'_> {
                 block: self.blocks[conflict.warp / per_block].number,
                 thread: (conflict.warp % per_block * 32 + conflict.lane.unwrap_or(0)) as u32,
                 any_lane: conflict.lane.is_none(),
-                pc: None,
             };
             self.findings.set_earlier(access.pc, earlier);
         }
@@ -268,7 +267,7 @@ impl Unit<'_> {
         let before = self.counters.shared_atomics.conflicts;
         let wavefronts = self.counters.shared_atomics.add_shared_atomics(addresses, mask, bytes);
         if let Some(clock) = &mut self.clock {
-            clock.shared_wavefronts(wavefronts, self.counters.shared_atomics.conflicts - before);
+            clock.shared_wavefronts((wavefronts, self.counters.shared_atomics.conflicts - before));
         }
     }
 
@@ -283,7 +282,7 @@ impl Unit<'_> {
         let wavefronts = traffic.add_shared(addresses, mask, bytes, request == SharedRequest::Load);
         let conflicts = traffic.conflicts - before;
         if let Some(clock) = &mut self.clock {
-            clock.shared_wavefronts(wavefronts, conflicts);
+            clock.shared(access.pc, addresses, mask, (wavefronts, conflicts));
         }
     }
 }

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     counters::{Counters, CountersByInstruction},
     isa::{Mbarrier, Op},
+    memory::LOCAL_WINDOW,
     timing::{Clock, Kind, WarpClock},
 };
 
@@ -161,9 +162,7 @@ impl Unit<'_> {
             | Op::Store(_)
             | Op::Atomic { .. }
             | Op::LoadMatrix { .. }
-            | Op::StoreMatrix { .. }
-            | Op::LoadFragment(_)
-            | Op::StoreFragment(_) => {
+            | Op::StoreMatrix { .. } => {
                 clock.memory(own, pc, guard, operands, results);
             }
             Op::AsyncCopy { .. } => {
@@ -217,7 +216,23 @@ impl Unit<'_> {
         let WarpAccess { addresses, mask, bytes, kind, .. } = *access;
         if let Some(clock) = &mut self.clock {
             let writes = matches!(kind, AccessKind::Write | AccessKind::StrongWrite);
-            clock.global(addresses, mask, bytes as u64, writes, kind.is_atomic());
+            if kind.is_atomic() {
+                clock.atomic(access.pc, addresses, mask, bytes as u64, self.number);
+            } else {
+                clock.global(access.pc, addresses, mask, bytes as u64, writes);
+            }
+        }
+    }
+
+    /// Notes an access to local memory.
+    pub(super) fn time_local(&mut self, warp: &Warp, access: &WarpAccess<'_>) {
+        let WarpAccess { addresses, mask, bytes, kind, .. } = *access;
+        let geometry = &self.launched.geometry;
+        let number = self.blocks[warp.block].number * geometry.warps() as u64 + warp.number as u64;
+        let size = 32 * (self.launched.program.local_bytes as u64).next_multiple_of(4);
+        if let Some(clock) = &mut self.clock {
+            let base = LOCAL_WINDOW.wrapping_add(number.wrapping_mul(size));
+            clock.local(base, addresses, mask, bytes as u64, !kind.reads());
         }
     }
 

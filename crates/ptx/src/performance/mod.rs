@@ -89,6 +89,8 @@ pub struct Prediction {
     pub multiprocessor_seconds: f64,
     /// The L2 cache's time, which overlaps with theirs.
     pub l2_seconds: f64,
+    /// The part of L2 that serves the word which most atomics update needs this long, since it serves them one after the other.
+    pub atomic_seconds: f64,
     /// The DRAM's time, which overlaps with both.
     pub dram_seconds: f64,
     /// How long a warp waits at barriers, on average.

@@ -11,7 +11,10 @@ use crate::{
     machine::{TimedRun, run_timed},
     occupancy::{BlockResources, Occupancy},
     simulator::{Kernel, LaunchConfig, Module, Simulator},
-    timing::{Clock, ClockUnit, Footprint, MendedCosts, Rates, SECTOR, Stalls, StallsByInstruction, costs},
+    timing::{
+        Clock, ClockUnit, ContendedWords, Footprint, MendedCosts, Rates, SECTOR, Stalls, StallsByInstruction,
+        costs,
+    },
 };
 
 /// Warp instructions after which a multiprocessor starts no more blocks.
@@ -78,7 +81,7 @@ impl Simulator {
         mended.apply(&kernel.program, &mut costs, chip.latencies.arithmetic);
         let run = |number: u64| {
             let sample = Sample { number, ..sample };
-            let mut clock = Clock::new(rates.clone(), costs.clone());
+            let mut clock = Clock::new(rates.clone(), costs.clone(), &kernel.program);
             clock.mended = mended.clone();
             if options.by_line {
                 clock.stalls = Some(Box::new(StallsByInstruction::new(&kernel.program)));
@@ -157,6 +160,7 @@ struct Totals {
     /// Clocks that warps waited at barriers.
     waited: f64,
     l2_sectors: f64,
+    words: ContendedWords,
     /// Bytes read and written, by allocation, each once per multiprocessor.
     read: Vec<f64>,
     written: Vec<f64>,
@@ -198,6 +202,7 @@ impl Totals {
         self.busy.iter_mut().zip(own).for_each(|(all, own)| *all += own * factor);
         self.waited += busy.barriers;
         self.l2_sectors += clock.l2_sectors as f64;
+        self.words.merge(&clock.words);
         let mended = &clock.mended;
         let add = |all: &mut [f64], footprint: &Footprint, share: f64| {
             let own = footprint::by_allocation(footprint, extents);
@@ -259,7 +264,9 @@ impl Simulator {
         let dram_bytes = self.dram_bytes(&totals, facts, &extents);
         let dram_seconds = dram_bytes / (chip.memory.dram_bytes * calibration.dram);
         let l2_bytes = totals.l2_sectors * SECTOR as f64 * blocks / sampled;
-        let l2_seconds = seconds_of(l2_bytes / (chip.memory.l2_rate * calibration.l2));
+        // One operation per clock on the word that most atomics update; the other slices of L2 work meanwhile.
+        let atomic_seconds = seconds_of(totals.words.most(blocks / sampled));
+        let l2_seconds = seconds_of(l2_bytes / (chip.memory.l2_rate * calibration.l2)).max(atomic_seconds);
         let working = calibration.combined(multiprocessor_seconds, l2_seconds, dram_seconds);
         let launch_seconds = if options.follows {
             calibration.following_seconds.unwrap_or(chip.launch_seconds / 4.0)
@@ -283,6 +290,7 @@ impl Simulator {
             launch_seconds,
             multiprocessor_seconds,
             l2_seconds,
+            atomic_seconds,
             dram_seconds,
             barrier_seconds: seconds_of(totals.waited / f64::max(totals.sampled * warps, 1.0))
                 / calibration.clock,

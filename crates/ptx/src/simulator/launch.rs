@@ -248,13 +248,8 @@ fn located(findings: Findings, module: &Module, kernel: &Kernel, geometry: &Geom
         let block_at = |number: u64| Geometry::split(number, geometry.grid);
         let thread_at = |number: u32| Geometry::split(u64::from(number), geometry.block);
         let earlier = seen.earlier.map(|earlier| {
-            let (source, ptx_line) = match earlier.pc {
-                Some(pc) => {
-                    let (source, ptx_line) = module.line_of(kernel, pc as usize);
-                    (source, Some(ptx_line))
-                }
-                None => (None, None),
-            };
+            let only = seen.address.and_then(|address| module.only_line(kernel, address, earlier.wrote));
+            let (source, ptx_line) = only.map_or((None, None), |(source, line)| (source, Some(line)));
             EarlierAccess {
                 wrote: earlier.wrote,
                 block: block_at(earlier.block),

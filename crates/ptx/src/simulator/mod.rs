@@ -1,5 +1,6 @@
 //! The simulated device: memory, modules, launches. Its interface follows the CUDA driver's.
 
+mod earlier;
 mod launch;
 mod module;
 

@@ -83,7 +83,9 @@ impl L1 {
         self.now += 1;
         let (tag, bit) = (sector / 4, 1 << (sector % 4));
         let count = self.sets.len() as u64;
-        let set = &mut self.sets[(tag % count) as usize];
+        // Chips spread lines over sets, so that powers of two between rows do not meet in one.
+        let hash = tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let set = &mut self.sets[(hash % count) as usize];
         if let Some(line) = set.iter_mut().find(|line| line.tag == tag) {
             let hit = line.sectors & bit != 0;
             line.sectors |= bit;

@@ -2,7 +2,7 @@
 //! what the chip executes: moves and argument loads disappear, 64-bit integer arithmetic takes two instructions, division many.
 
 use super::multiprocessor::{Rates, Unit};
-use crate::isa::{Alu, Conversion, ExactElement, Float, Instruction, Int, Memory, Op, Program, Type};
+use crate::isa::{Alu, Conversion, ExactElement, Float, Instruction, Int, Memory, Op, Path, Program, Type};
 
 /// Instructions and clocks of a 32-bit integer division, which chips have no unit for: conversions, a reciprocal and corrections in
 /// sequence.
@@ -106,6 +106,7 @@ fn cost(pc: usize, instruction: &Instruction, rates: &Rates) -> Cost {
         | Op::Prefetch => free,
         Op::MapShared { .. } | Op::ClusterRankOf { .. } => on(Unit::Integer, 1.0),
         Op::Load(access) if access.memory == Memory::Parameter => free,
+        Op::Load(_) | Op::Store(_) if instruction.path == Path::CallParameter => free,
         Op::Branch { target } if target as usize <= pc => Cost { kind: Kind::Loop, ..alone(1.0) },
         Op::Branch { .. } | Op::BranchIndexed { .. } | Op::Exit | Op::Trap => alone(1.0),
         Op::Vote(_) | Op::ActiveMask | Op::Elect => on(Unit::Integer, 1.0),

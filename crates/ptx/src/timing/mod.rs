@@ -4,6 +4,7 @@
 //! it is free. An instruction starts when its operands, its scheduler and its unit are ready. Warps run in the order of their
 //! clocks, so that they compete for units as on the chip.
 
+mod atomics;
 mod cache;
 mod cost;
 mod mended;
@@ -11,7 +12,9 @@ mod multiprocessor;
 mod queue;
 mod stalls;
 mod warp;
+mod wide_loads;
 
+pub(crate) use atomics::ContendedWords;
 pub(crate) use cache::{Footprint, SECTOR};
 pub(crate) use cost::{Kind, costs};
 pub(crate) use mended::MendedCosts;

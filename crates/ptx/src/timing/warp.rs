@@ -9,6 +9,9 @@ use crate::isa::{Class, Operand, Program};
 /// before it, nor than the end of the previous loop iteration.
 const WINDOW: usize = 64;
 
+/// Wide loads whose other parts may still come.
+const WIDE_LOADS: usize = 16;
+
 /// A warp's clock.
 #[derive(Clone, Debug)]
 pub(crate) struct WarpClock {
@@ -27,6 +30,8 @@ pub(crate) struct WarpClock {
     pub copies: Groups,
     /// When its `wgmma` instructions are done, by group.
     pub wgmma: Groups,
+    /// When its latest wide loads are done, by their instructions.
+    wide_loads: VecDeque<(u32, f64)>,
     /// What made its values, if its time is divided by instruction.
     pub(super) trace: Option<Box<Trace>>,
 }
@@ -70,6 +75,7 @@ impl WarpClock {
             predicates: vec![start; program.predicate_count],
             copies: Groups::default(),
             wgmma: Groups::default(),
+            wide_loads: VecDeque::new(),
             trace: None,
         }
     }
@@ -79,6 +85,19 @@ impl WarpClock {
     pub fn traced(mut self, program: &Program) -> WarpClock {
         self.trace = Some(Box::new(Trace::new(program, self.base)));
         self
+    }
+
+    /// A wide load is done at a time.
+    pub(super) fn add_wide_load(&mut self, pc: u32, done: f64) {
+        if self.wide_loads.len() >= WIDE_LOADS {
+            self.wide_loads.pop_front();
+        }
+        self.wide_loads.push_back((pc, done));
+    }
+
+    /// When the latest wide load of an instruction is done.
+    pub(super) fn wide_load(&self, pc: u32) -> Option<f64> {
+        self.wide_loads.iter().rev().find(|load| load.0 == pc).map(|load| load.1)
     }
 
     /// The warp is at an instruction, which may hold it.
