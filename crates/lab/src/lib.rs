@@ -16,6 +16,7 @@ mod scaffold;
 pub mod spmv;
 mod task;
 mod time;
+pub mod tune;
 mod verify;
 
 pub use attempt::{Attempt, LaunchRecord, Manner, attempt};

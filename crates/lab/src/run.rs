@@ -106,19 +106,7 @@ pub(crate) struct Case {
 /// Compiles a task's kernel, runs it on every size with all checks, compares its results with the reference, and tells its time. Whatever is
 /// wrong is in the outcome.
 pub fn run(task: &Task, options: &Options, observe: &mut Observer<'_>) -> Outcome {
-    let mut outcome = Outcome {
-        schema: SCHEMA,
-        task: task.name.clone(),
-        source: task.source.display().to_string(),
-        verdict: Verdict::NotRun,
-        problems: Vec::new(),
-        notes: Vec::new(),
-        compiler: None,
-        compiler_log: String::new(),
-        resources: None,
-        devices: Vec::new(),
-        times: Vec::new(),
-    };
+    let mut outcome = empty(task);
     observe(&Stage { what: "compiling", sizes: None, done: 0, total: 1 });
     let subject = match subject(task, options, &mut outcome) {
         Ok(subject) => subject,
@@ -146,6 +134,30 @@ pub fn run(task: &Task, options: &Options, observe: &mut Observer<'_>) -> Outcom
     }
     outcome.verdict = verdict;
     outcome
+}
+
+/// The seconds that a task is predicted to take, or why that is not known.
+pub(crate) fn predicted(task: &Task, options: &Options) -> Result<f64, String> {
+    let mut outcome = empty(task);
+    let subject = subject(task, options, &mut outcome).map_err(|problem| problem.message)?;
+    time::predict(&subject, options).map(|predicted| predicted.seconds)
+}
+
+/// An outcome of nothing yet.
+fn empty(task: &Task) -> Outcome {
+    Outcome {
+        schema: SCHEMA,
+        task: task.name.clone(),
+        source: task.source.display().to_string(),
+        verdict: Verdict::NotRun,
+        problems: Vec::new(),
+        notes: Vec::new(),
+        compiler: None,
+        compiler_log: String::new(),
+        resources: None,
+        devices: Vec::new(),
+        times: Vec::new(),
+    }
 }
 
 /// The worst verdict of all devices and sizes.

@@ -266,6 +266,13 @@ impl Task {
         task
     }
 
+    /// Gives a constant another value; there is nothing to give one to if the task has none of the name.
+    pub(crate) fn set_constant(&mut self, name: &str, value: f64) {
+        for (_, expression, _) in self.constants.iter_mut().filter(|(known, ..)| known == name) {
+            *expression = Expression::number(value);
+        }
+    }
+
     /// The files that it reads, as far as they are named.
     pub fn files(&self) -> Vec<PathBuf> {
         let mut files = vec![self.source.clone()];
