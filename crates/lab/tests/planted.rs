@@ -73,7 +73,6 @@ fn all() -> Vec<Planted> {
         numbers(&[16 << 20], planted("uneven_loops", Rule::Divergence, line(65_536), threads)),
         numbers(&[256], planted("too_much_shared_memory", Rule::LowOccupancy, line(132 * 64), [64, 1, 1])),
         warps,
-        numbers(&[64], planted("local_array", Rule::LocalMemory, line(2048), threads)),
         tail,
         numbers(&[256], planted("one_load_at_a_time", Rule::ExposedLatency, line(132), [128, 1, 1])),
         narrow,
@@ -84,7 +83,6 @@ fn all() -> Vec<Planted> {
         tiny,
         numbers(&[16 << 20, 0], planted("one_counter", Rule::AtomicContention, line(65_536), threads)),
         numbers(&[16], planted("one_bin", Rule::AtomicContention, line(2048), threads)),
-        numbers(&[64], planted("one_warp_works", Rule::BarrierStalls, line(1056), threads)),
         numbers(&[16 << 20], planted("double_by_accident", Rule::SlowArithmetic, line(65_536), threads)),
         numbers(&[1024, 256], planted("division_in_a_loop", Rule::SlowArithmetic, line(8192), threads)),
         numbers(

@@ -402,7 +402,7 @@ fn slow_arithmetic(line: &LinePrediction) -> Option<Candidate> {
     let double = counters.class(InstructionClass::Double);
     let special = counters.class(InstructionClass::Special);
     let all = counters.warp_instructions();
-    if (double + special) * 20 < all || all == 0 {
+    if (double + special) * 150 < all || all == 0 {
         return None;
     }
     let (what, name, count) = if double >= special {

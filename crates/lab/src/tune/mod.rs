@@ -19,7 +19,9 @@ pub const CHECKED: usize = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
     /// The source declares no parameters.
-    #[error("the kernel declares no parameters; write lines such as `// tune: TILE = 64, 128` and guard the macro's default with #ifndef")]
+    #[error(
+        "the kernel declares no parameters; write lines such as `// tune: TILE = 64, 128` and guard the macro's default with #ifndef"
+    )]
     Nothing,
     /// A declaration is wrong.
     #[error("line {line} of the kernel: {what}")]
@@ -80,7 +82,9 @@ impl Tuning {
                 of(a).unwrap_or(f64::INFINITY).total_cmp(&of(b).unwrap_or(f64::INFINITY))
             }
         };
-        measured.min_by(by(|variant| variant.measured)).or_else(|| right().min_by(by(|variant| variant.predicted)))
+        measured
+            .min_by(by(|variant| variant.measured))
+            .or_else(|| right().min_by(by(|variant| variant.predicted)))
     }
 }
 

@@ -26,12 +26,12 @@ const MOST: usize = 10_000;
 pub fn parameters(source: &str) -> Result<Vec<Parameter>, TuneError> {
     let mut all: Vec<Parameter> = Vec::new();
     for (number, line) in (1..).zip(source.lines()) {
-        let Some(text) = line.trim().strip_prefix("//").and_then(|text| text.trim().strip_prefix("tune:")) else {
+        let Some(text) = line.trim().strip_prefix("//").and_then(|text| text.trim().strip_prefix("tune:"))
+        else {
             continue;
         };
         let wrong = |what: &str| TuneError::Declaration { line: number, what: what.to_owned() };
-        let (name, values) =
-            text.split_once('=').ok_or_else(|| wrong("write `// tune: TILE = 64, 128`"))?;
+        let (name, values) = text.split_once('=').ok_or_else(|| wrong("write `// tune: TILE = 64, 128`"))?;
         let name = name.trim();
         let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
             && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn declarations_become_every_combination() {
-        let found = parameters("// tune: TILE = 64,128\nint x; // tune: no\n  //tune: ITEMS=1, 2 ,4\n").unwrap();
+        let found =
+            parameters("// tune: TILE = 64,128\nint x; // tune: no\n  //tune: ITEMS=1, 2 ,4\n").unwrap();
         assert_eq!(found[0], Parameter { name: "TILE".to_owned(), values: vec![64, 128] });
         let all = choices(&found);
         assert_eq!(all.len(), 6);

@@ -140,15 +140,28 @@ impl Unit<'_> {
 
     /// Executes an instruction, and keeps time for what it did.
     pub(super) fn execute_timed(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
-        if let Some(own) = &mut warp.clock {
-            own.at(step.pc);
-        }
         let waits = matches!(
             step.instruction.op,
             Op::Barrier { .. } | Op::ClusterArrive { .. } | Op::Mbarrier { op: Mbarrier::Wait { .. }, .. }
         );
-        if waits && let Some(own) = &mut warp.clock {
-            own.settle();
+        // What holds the whole warp; any other instruction waits when it starts.
+        let holds = waits
+            || matches!(
+                step.instruction.op,
+                Op::ClusterWait
+                    | Op::Mbarrier { .. }
+                    | Op::AsyncWait { .. }
+                    | Op::AsyncArrive { .. }
+                    | Op::WgmmaWait { .. }
+                    | Op::BulkWait { .. }
+            );
+        if let Some(own) = &mut warp.clock {
+            if holds {
+                own.at(step.pc);
+            }
+            if waits {
+                own.settle();
+            }
         }
         let next = self.execute(warp, step);
         let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock) else { return next };

@@ -118,13 +118,21 @@ impl MendedCosts {
 
     /// Costs of arithmetic without what is assumed to be mended.
     pub fn apply(&self, program: &Program, costs: &mut [Cost], arithmetic: f64) {
+        use InstructionClass as C;
+        let double = with(program, &self.assumed, Assumption::PlainArithmetic).any(|i| i.class == C::Double);
         for ((cost, assumed), instruction) in costs.iter_mut().zip(&self.assumed).zip(&program.instructions) {
-            if assumed.has(Assumption::PlainArithmetic) && is_arithmetic(instruction) {
+            if !assumed.has(Assumption::PlainArithmetic) {
+                continue;
+            }
+            match instruction.class {
+                C::Double | C::Special => {
+                    cost.unit = None;
+                    cost.slots = cost.slots.min(1.0);
+                    cost.latency = cost.latency.min(arithmetic);
+                }
                 // A conversion from and to f64 is not needed then.
-                let converts = instruction.class == InstructionClass::Convert;
-                cost.unit = None;
-                cost.slots = if converts { 0.0 } else { cost.slots.min(1.0) };
-                cost.latency = if converts { 0.0 } else { cost.latency.min(arithmetic) };
+                C::Convert if double => (cost.unit, cost.slots, cost.latency) = (None, 0.0, 0.0),
+                _ => {}
             }
         }
     }
