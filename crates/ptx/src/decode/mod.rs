@@ -382,6 +382,7 @@ impl<'a> Decoder<'a, '_> {
             line: program.lines.len() as u32 - 1,
             class: InstructionClass::of(&op),
             uses_wgmma_registers: false,
+            watched: false,
         });
         Ok(())
     }

@@ -25,6 +25,7 @@ mod shared_access;
 mod step;
 mod tensor_copies;
 mod timed;
+mod undefined_registers;
 mod unit;
 mod warp;
 mod warp_collectives;
