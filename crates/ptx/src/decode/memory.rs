@@ -133,8 +133,20 @@ impl<'a> Decoder<'a, '_> {
         Ok(Address { base: self.register(context, name, class)?, offset: offset as i64, of: None })
     }
 
-    /// The access of an instruction. A variable's own state space takes precedence, since parameters of functions are in local memory
+    /// The state space of an access. A variable's own state space takes precedence, since parameters of functions are in local memory
     /// here.
+    pub(super) fn space_of(&self, modifiers: &mut Modifiers<'a>, address: Address) -> Memory {
+        let said = modifiers.take_any(&SPACES).unwrap_or(Memory::Generic);
+        match address.of {
+            Some(Space::Local) => Memory::Local,
+            Some(Space::Parameter) => Memory::Parameter,
+            Some(Space::Shared) => Memory::Shared,
+            Some(Space::Global) if said == Memory::Generic => Memory::Global,
+            _ => said,
+        }
+    }
+
+    /// The access of an instruction.
     fn access(
         &self,
         context: Context<'_, 'a>,
@@ -149,14 +161,7 @@ impl<'a> Decoder<'a, '_> {
         for scope in ["cta", "cluster", "gpu", "sys"] {
             modifiers.take(scope);
         }
-        let said = modifiers.take_any(&SPACES).unwrap_or(Memory::Generic);
-        let memory = match address.of {
-            Some(Space::Local) => Memory::Local,
-            Some(Space::Parameter) => Memory::Parameter,
-            Some(Space::Shared) => Memory::Shared,
-            Some(Space::Global) if said == Memory::Generic => Memory::Global,
-            _ => said,
-        };
+        let memory = self.space_of(modifiers, address);
         let kind = self.type_of(context, modifiers)?;
         let vector = modifiers.take_any(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1);
         modifiers.take_hints();

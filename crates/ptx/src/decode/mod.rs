@@ -9,6 +9,8 @@ mod matrix;
 mod memory;
 mod modifiers;
 mod names;
+mod texture;
+mod wmma;
 
 use std::collections::{HashMap, HashSet};
 
@@ -403,6 +405,8 @@ impl<'a> Decoder<'a, '_> {
             || self.memory(context, &mut modifiers)?
             || self.asynchronous(context, &mut modifiers)?
             || self.control(context, &mut modifiers)?
+            || self.texture(context, &mut modifiers)?
+            || self.wmma(context, &mut modifiers)?
             || self.matrix(context, &mut modifiers)?;
         self.guard = Operand::NONE;
         if !known {

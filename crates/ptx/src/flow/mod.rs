@@ -70,6 +70,10 @@ fn granules(program: &Program) -> (usize, usize) {
             Op::Load(Access { memory, kind, lanes, .. }) | Op::Store(Access { memory, kind, lanes, .. }) => {
                 see(memory, kind.bytes() * lanes as usize);
             }
+            Op::LoadFragment(access) | Op::StoreFragment(access) => see(access.memory, access.bytes as usize),
+            Op::LoadSurface(access) | Op::StoreSurface(access) => {
+                see(Memory::Global, access.bytes as usize * access.lanes as usize);
+            }
             Op::Atomic { memory, kind, .. } => see(memory, kind.bytes()),
             Op::AsyncCopy { bytes, .. } => see(Memory::Generic, bytes as usize),
             // A tensor's elements may be as small as 2 bytes.

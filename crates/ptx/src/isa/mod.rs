@@ -3,7 +3,9 @@
 mod arithmetic;
 mod memory;
 mod operand;
+mod texture;
 mod types;
+mod wmma;
 
 pub(crate) use arithmetic::{Alu, Carry, CarryOp, Compare, Conversion, Float, Int, Logic, Mode, PermuteMode};
 pub(crate) use memory::{
@@ -11,7 +13,9 @@ pub(crate) use memory::{
     Shuffle, TensorCopy, Vote, Wgmma,
 };
 pub(crate) use operand::{Class, Operand};
+pub(crate) use texture::{Boundary, SurfaceAccess, TextureAxes, TextureFetch, TextureQuery};
 pub(crate) use types::Type;
+pub(crate) use wmma::{ExactElement, ExactMma, FragmentAccess, Matrix};
 
 use crate::counters::InstructionClass;
 
@@ -172,6 +176,19 @@ pub(crate) enum Op {
         offset: i64,
     },
     Mma(Mma),
+    ExactMma(ExactMma),
+    Texture(TextureFetch),
+    /// Operands: the result and the handle.
+    TextureQuery {
+        query: TextureQuery,
+        surface: bool,
+    },
+    LoadSurface(SurfaceAccess),
+    StoreSurface(SurfaceAccess),
+    /// `wmma.load`. Operands: the results, the address, the stride.
+    LoadFragment(FragmentAccess),
+    /// `wmma.store`. Operands: the address, the stride, the registers.
+    StoreFragment(FragmentAccess),
     Wgmma(Wgmma),
     WgmmaFence,
     WgmmaCommit,

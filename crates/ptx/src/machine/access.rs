@@ -29,6 +29,8 @@ macro_rules! with_size {
     };
 }
 
+pub(super) use with_size;
+
 /// What an access does, for the checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessKind {
@@ -172,6 +174,7 @@ impl Unit<'_> {
                 }
                 Memory::Local => {
                     unit.counters.local_load_bytes += u64::from(mask.count_ones()) * bytes as u64;
+                    unit.counters.local_loads.add_local(addresses, mask, bytes);
                     if !unit.launched.timed {
                         unit.check_local_written(warp, &lanes);
                     }
@@ -317,6 +320,7 @@ impl Unit<'_> {
                 }
                 Memory::Local => {
                     unit.counters.local_store_bytes += u64::from(mask.count_ones()) * bytes as u64;
+                    unit.counters.local_stores.add_local(addresses, mask, bytes);
                     unit.store_local(warp, &lanes, access.kind, values);
                 }
                 Memory::Parameter => {
@@ -425,7 +429,7 @@ impl Unit<'_> {
 
     /// All lanes of an operand.
     #[inline(always)]
-    fn lanes(&self, warp: &Warp, operand: Operand) -> [u64; 32] {
+    pub(super) fn lanes(&self, warp: &Warp, operand: Operand) -> [u64; 32] {
         match operand.class() {
             Class::Long => *warp.registers.long(&self.launched.constants, operand),
             _ => {

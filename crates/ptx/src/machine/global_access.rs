@@ -8,7 +8,7 @@ use super::{
     warp::Warp,
 };
 use crate::{
-    check::FindingKind,
+    check::{Earlier, FindingKind},
     memory::{Missing, View},
 };
 
@@ -312,6 +312,9 @@ impl Unit<'_> {
                 "{does} memory that thread {thread} of {whose} {did}, and nothing orders the two accesses"
             )
         });
+        let earlier =
+            Earlier { wrote: did != "read", block, thread: thread as u32, any_lane: false, pc: None };
+        self.findings.set_earlier(access.pc, earlier);
         if block != here {
             self.findings.advise(FindingKind::Race, access.pc, BETWEEN_BLOCKS);
         }

@@ -6,7 +6,7 @@ use super::{
     warp::Warp,
 };
 use crate::{
-    check::FindingKind,
+    check::{Earlier, FindingKind},
     decode::SHARED_START,
     isa::SharedVariable,
     memory::{Accessor, CLUSTER_SHIFT, Conflict},
@@ -228,6 +228,16 @@ impl Unit<'_> {
             };
             format!("{does} shared memory that {who} {did}, and nothing orders the two accesses")
         });
+        if conflict.warp != tma {
+            let earlier = Earlier {
+                wrote: conflict.write,
+                block: self.blocks[conflict.warp / per_block].number,
+                thread: (conflict.warp % per_block * 32 + conflict.lane.unwrap_or(0)) as u32,
+                any_lane: conflict.lane.is_none(),
+                pc: None,
+            };
+            self.findings.set_earlier(access.pc, earlier);
+        }
     }
 
     /// Whether a store that races with a write writes what shared memory holds already, or what an earlier lane of the same instruction
@@ -255,9 +265,10 @@ impl Unit<'_> {
     /// Counts atomics on shared memory, and their wavefronts if time is kept.
     pub(super) fn count_shared_atomics(&mut self, access: &WarpAccess<'_>) {
         let WarpAccess { addresses, mask, bytes, .. } = *access;
+        let before = self.counters.shared_atomics.conflicts;
         let wavefronts = self.counters.shared_atomics.add_shared_atomics(addresses, mask, bytes);
         if let Some(clock) = &mut self.clock {
-            clock.shared_wavefronts(wavefronts);
+            clock.shared_wavefronts(wavefronts, self.counters.shared_atomics.conflicts - before);
         }
     }
 
@@ -268,9 +279,11 @@ impl Unit<'_> {
             SharedRequest::Load | SharedRequest::LoadMatrix => &mut self.counters.shared_loads,
             SharedRequest::Store => &mut self.counters.shared_stores,
         };
+        let before = traffic.conflicts;
         let wavefronts = traffic.add_shared(addresses, mask, bytes, request == SharedRequest::Load);
+        let conflicts = traffic.conflicts - before;
         if let Some(clock) = &mut self.clock {
-            clock.shared_wavefronts(wavefronts);
+            clock.shared_wavefronts(wavefronts, conflicts);
         }
     }
 }

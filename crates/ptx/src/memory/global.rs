@@ -352,6 +352,15 @@ impl Global {
         Ok(())
     }
 
+    /// Which of some bytes were written.
+    pub fn written(&self, address: u64, bytes: usize) -> Result<Vec<bool>, PtxError> {
+        if bytes == 0 {
+            return Ok(Vec::new());
+        }
+        let (allocation, offset) = self.of_host(address, bytes)?;
+        Ok((offset..offset + bytes).map(|at| allocation.is_written(at, 1)).collect())
+    }
+
     /// Memory as a launch sees it. If races are looked for, every `granule` bytes have a record.
     pub fn views(&self, granule: usize, races: bool) -> Result<Vec<View<'_>>, PtxError> {
         let mut views = Vec::with_capacity(self.allocations.len());
