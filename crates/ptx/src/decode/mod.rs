@@ -385,6 +385,7 @@ impl<'a> Decoder<'a, '_> {
             class: InstructionClass::of(&op),
             path: Path::Cached,
             uses_wgmma_registers: false,
+            watched: false,
         });
         Ok(())
     }

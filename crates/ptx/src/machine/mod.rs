@@ -27,6 +27,7 @@ mod step;
 mod tensor_copies;
 mod textures;
 mod timed;
+mod undefined_registers;
 mod unit;
 mod warp;
 mod warp_collectives;
