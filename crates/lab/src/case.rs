@@ -72,3 +72,33 @@ pub(crate) fn content(
         }
     }
 }
+
+/// How many numbers are fresh in a buffer that only time is told for.
+const FRESH: usize = 1 << 20;
+
+/// As [`content`], but numbers that need not be fresh repeat themselves: for a prediction, hundreds of millions would take longer than the
+/// prediction itself.
+pub(crate) fn content_for_time(
+    task: &Task,
+    buffer: &Buffer,
+    scope: &Scope,
+    seed: u64,
+    number: usize,
+) -> Result<Vec<u8>, Problem> {
+    use inputs::Distribution::{Constant, Integers, Normal, Special, Uniform};
+    let (Values::Random(values), Ok(count)) = (&buffer.values, buffer.elements(scope)) else {
+        return content(task, buffer, scope, seed, number);
+    };
+    match task.distribution(values, scope) {
+        Ok(distribution @ (Uniform(..) | Normal(..) | Integers(..) | Constant(_) | Special))
+            if count > FRESH =>
+        {
+            let fresh = inputs::numbers(distribution, buffer.element, FRESH, seed, number as u64);
+            let bytes = count * buffer.element.bytes();
+            let mut all = fresh.repeat(bytes.div_ceil(fresh.len()));
+            all.truncate(bytes);
+            Ok(all)
+        }
+        _ => content(task, buffer, scope, seed, number),
+    }
+}

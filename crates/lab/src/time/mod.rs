@@ -7,7 +7,7 @@ use kinora_ptx::{Checks, ChipSpec};
 
 use crate::{
     attempt::{Manner, Placed, launches},
-    case::content,
+    case::content_for_time,
     execute::{Device, ExecuteError, SimulatedDevice},
     report::{LaunchTime, Roofline, TimeOutcome},
     run::{Options, Subject},
@@ -39,11 +39,9 @@ pub(crate) fn predict(subject: &Subject<'_>, options: &Options) -> Result<TimeOu
         .buffers
         .iter()
         .enumerate()
-        .map(
-            |(number, buffer)| {
-                if filled { content(task, buffer, &scope, options.seed, number) } else { Ok(Vec::new()) }
-            },
-        )
+        .map(|(number, buffer)| {
+            if filled { content_for_time(task, buffer, &scope, options.seed, number) } else { Ok(Vec::new()) }
+        })
         .collect();
     let given = given.map_err(|problem| problem.message)?;
     let failed = |error: ExecuteError| error.to_string();
