@@ -1,7 +1,7 @@
 // Scaled dot product attention: scores, their softmax in place, and the weighted values.
 #include "product.cuh"
 
-extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS) scores_of(const float* __restrict__ query,
+extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 2) scores_of(const float* __restrict__ query,
     const float* __restrict__ key, float* __restrict__ scores) {
     const long long batch = blockIdx.y;
     const int right = (KEYS + TILE_N - 1) / TILE_N;
@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS) scores_of(const fl
         scores + batch * TOKENS * KEYS, shape, blockIdx.x / right * TILE_M, blockIdx.x % right * TILE_N);
 }
 
-extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS) weighted(const float* __restrict__ scores,
+extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 2) weighted(const float* __restrict__ scores,
     const float* __restrict__ value, float* __restrict__ result) {
     const long long batch = blockIdx.y;
     const int right = (HEAD + TILE_N - 1) / TILE_N;

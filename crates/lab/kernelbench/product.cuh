@@ -1,6 +1,6 @@
 // Matrix products in single precision on tensor cores, which multiply tf32 (11 significant bits). Each operand is split into two such
 // numbers, x = large + small, and large·large + large·small + small·large has the accuracy of f32: what is left out is smaller than 2⁻²².
-// Tensor cores round their sums towards zero, which adds up over a deep product. So they sum only over 16 of the depth, and the
+// Tensor cores round their sums towards zero, which adds up over a deep product. So they sum only over 8 of the depth, and the
 // rest is added by ordinary additions, which round to nearest. (Ootomo and Yokota, "Recovering single precision accuracy from
 // Tensor Cores while surpassing the FP32 theoretical peak performance", 2022.)
 // On an H200 three products at the rate of `mma.sync`, about 300 TFLOP/s, leave 100; FFMA has 67 at most, and cuBLAS reaches 51.
@@ -38,10 +38,14 @@ __device__ inline void commit() { asm volatile("cp.async.commit_group;" ::: "mem
 template <int LEFT>
 __device__ inline void wait_all_but() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
-__device__ inline unsigned rounded(float x) {
-    unsigned bits;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-    return bits;
+// A number as two that tensor cores can hold: 11 bits rounded to nearest, and the rest, whose last bits are ignored. Dekker's split needs three
+// operations of the floating-point units, which have nothing else to do; `cvt.rna.tf32` runs on the units that count addresses.
+// Beyond 2¹¹⁴ the product overflows; such a number stays whole, with the accuracy of tf32.
+__device__ inline void split(float x, unsigned& large, unsigned& small) {
+    const float wide = x * 8193.0f;
+    const float rounded = wide - (wide - x);
+    large = __float_as_uint(rounded);
+    small = __float_as_uint(x - rounded);
 }
 
 __device__ inline void multiply(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
@@ -117,50 +121,45 @@ __device__ inline void product_tile(const float* __restrict__ a, const float* __
         fetch(step + STAGES - 1);
         const float* tile_a = shared + step % STAGES * 2 * TILE_FLOATS;
         const float* tile_b = tile_a + TILE_FLOATS;
-        unsigned large_b[2][4][2], small_b[2][4][2];
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
+        for (int k = turn; k < TILE_K; k += 8) {
+            unsigned large_b[4][2], small_b[4][2];
 #pragma unroll
             for (int tile = 0; tile < 4; tile++) {
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
-                    const int k = half * 8 + turn + 4 * i, n = warp_column + tile * 8 + group;
-                    const float value = RIGHT_ACROSS ? tile_b[n * ALONG_K + k] : tile_b[k * ACROSS_K + n];
-                    large_b[half][tile][i] = rounded(value);
-                    small_b[half][tile][i] = rounded(value - __uint_as_float(large_b[half][tile][i]));
+                    const int n = warp_column + tile * 8 + group;
+                    const float value = RIGHT_ACROSS ? tile_b[n * ALONG_K + k + 4 * i] : tile_b[(k + 4 * i) * ACROSS_K + n];
+                    split(value, large_b[tile][i], small_b[tile][i]);
                 }
             }
-        }
 #pragma unroll
-        for (int part = 0; part < 4; part++) {
-            float fresh[4][4] = {};
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
+            for (int part = 0; part < 4; part++) {
                 unsigned large_a[4], small_a[4];
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    const int m = warp_row + part * 16 + group + 8 * (i % 2), k = half * 8 + turn + 4 * (i / 2);
-                    const float value = LEFT_ACROSS ? tile_a[k * ACROSS_K + m] : tile_a[m * ALONG_K + k];
-                    large_a[i] = rounded(value);
-                    small_a[i] = rounded(value - __uint_as_float(large_a[i]));
+                    const int m = warp_row + part * 16 + group + 8 * (i % 2), depth = k + 4 * (i / 2);
+                    const float value = LEFT_ACROSS ? tile_a[depth * ACROSS_K + m] : tile_a[m * ALONG_K + depth];
+                    split(value, large_a[i], small_a[i]);
                 }
                 // The small ones first, while the sums are small.
+                float fresh[4][4] = {};
 #pragma unroll
                 for (int tile = 0; tile < 4; tile++) {
-                    multiply(fresh[tile], small_a, large_b[half][tile]);
+                    multiply(fresh[tile], small_a, large_b[tile]);
                 }
 #pragma unroll
                 for (int tile = 0; tile < 4; tile++) {
-                    multiply(fresh[tile], large_a, small_b[half][tile]);
+                    multiply(fresh[tile], large_a, small_b[tile]);
                 }
 #pragma unroll
                 for (int tile = 0; tile < 4; tile++) {
-                    multiply(fresh[tile], large_a, large_b[half][tile]);
+                    multiply(fresh[tile], large_a, large_b[tile]);
                 }
-            }
 #pragma unroll
-            for (int i = 0; i < 16; i++) {
-                sums[part][i / 4][i % 4] += fresh[i / 4][i % 4];
+                for (int i = 0; i < 16; i++) {
+                    sums[part][i / 4][i % 4] += fresh[i / 4][i % 4];
+                }
             }
         }
     }
