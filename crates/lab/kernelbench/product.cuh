@@ -164,31 +164,38 @@ __device__ inline void product_tile(const float* __restrict__ a, const float* __
         }
     }
     wait_all_but<0>();
-
+    // The sums go through shared memory, so that a warp writes whole lines of 128 bytes: products of little depth are limited by that.
+    __syncthreads();
+    constexpr int pitch = 32 + 4;
+    float* own = shared + warp * 64 * pitch;
 #pragma unroll
     for (int part = 0; part < 4; part++) {
 #pragma unroll
         for (int tile = 0; tile < 4; tile++) {
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const int m = row + warp_row + part * 16 + group + 8 * i, n = column + warp_column + tile * 8 + 2 * turn;
-                float2 v = make_float2(sums[part][tile][2 * i] * shape.factor, sums[part][tile][2 * i + 1] * shape.factor);
-                if (KEPT != 0) {
-                    v.x = KEPT == 1 ? (m <= n ? v.x : 0.0f) : (m >= n ? v.x : 0.0f);
-                    v.y = KEPT == 1 ? (m <= n + 1 ? v.y : 0.0f) : (m >= n + 1 ? v.y : 0.0f);
-                }
-                if (m < shape.m && n < shape.n) {
-                    float* to = c + (long long)m * shape.n + n;
-                    if (shape.n % 2 == 0) {
-                        *reinterpret_cast<float2*>(to) = v;
-                    } else {
-                        to[0] = v.x;
-                        if (n + 1 < shape.n) {
-                            to[1] = v.y;
-                        }
-                    }
-                }
+                *reinterpret_cast<float2*>(own + (part * 16 + group + 8 * i) * pitch + tile * 8 + 2 * turn) =
+                    make_float2(sums[part][tile][2 * i] * shape.factor, sums[part][tile][2 * i + 1] * shape.factor);
             }
+        }
+    }
+    __syncwarp();
+    const bool vectors = shape.n % 4 == 0;
+    for (int at = lane * (vectors ? 4 : 1); at < 64 * 32; at += WARP * (vectors ? 4 : 1)) {
+        const int m = row + warp_row + at / 32, n = column + warp_column + at % 32;
+        if (m >= shape.m || n >= shape.n) {
+            continue;
+        }
+        float* to = c + (long long)m * shape.n + n;
+        const float* from = own + at / 32 * pitch + at % 32;
+        auto kept = [&](int k) {
+            const bool keep = KEPT == 0 || (KEPT == 1 ? m <= n + k : m >= n + k);
+            return keep ? from[k] : 0.0f;
+        };
+        if (vectors) {
+            store4(to, make_float4(kept(0), kept(1), kept(2), kept(3)));
+        } else {
+            __stcs(to, kept(0));
         }
     }
 }
