@@ -169,6 +169,7 @@ impl Unit<'_> {
                 }
                 Memory::Local => {
                     unit.counters.local_load_bytes += u64::from(mask.count_ones()) * bytes as u64;
+                    unit.counters.local_loads.add_local(addresses, mask, bytes);
                     unit.load_each(warp, &lanes, access.kind, results, |unit, warp, lane| {
                         unit.local(warp, lane, None)
                     });
@@ -310,6 +311,7 @@ impl Unit<'_> {
                 }
                 Memory::Local => {
                     unit.counters.local_store_bytes += u64::from(mask.count_ones()) * bytes as u64;
+                    unit.counters.local_stores.add_local(addresses, mask, bytes);
                     unit.store_local(warp, &lanes, access.kind, values);
                 }
                 Memory::Parameter => {

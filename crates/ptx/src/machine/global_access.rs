@@ -7,7 +7,10 @@ use super::{
     unit::Unit,
     warp::Warp,
 };
-use crate::{check::FindingKind, memory::Missing};
+use crate::{
+    check::{Earlier, FindingKind},
+    memory::Missing,
+};
 
 /// The latest time that the records of global memory can hold, in 29 bits. Later times count as this one, and as ordered.
 const MOMENT: u32 = (1 << 29) - 1;
@@ -274,6 +277,9 @@ impl Unit<'_> {
                 "{does} memory that thread {thread} of {whose} {did}, and nothing orders the two accesses"
             )
         });
+        let earlier =
+            Earlier { wrote: did != "read", block, thread: thread as u32, any_lane: false, pc: None };
+        self.findings.set_earlier(access.pc, earlier);
         if block != here {
             self.findings.advise(FindingKind::Race, access.pc, BETWEEN_BLOCKS);
         }

@@ -6,7 +6,7 @@ use super::{
     warp::Warp,
 };
 use crate::{
-    check::FindingKind,
+    check::{Earlier, FindingKind},
     decode::SHARED_START,
     memory::{Accessor, CLUSTER_SHIFT, Conflict},
 };
@@ -152,6 +152,16 @@ impl Unit<'_> {
             };
             format!("{does} shared memory that {who} {did}, and nothing orders the two accesses")
         });
+        if conflict.warp != tma {
+            let earlier = Earlier {
+                wrote: conflict.write,
+                block: self.blocks[conflict.warp / per_block].number,
+                thread: (conflict.warp % per_block * 32 + conflict.lane.unwrap_or(0)) as u32,
+                any_lane: conflict.lane.is_none(),
+                pc: None,
+            };
+            self.findings.set_earlier(access.pc, earlier);
+        }
     }
 
     /// Counts atomics on shared memory, and their wavefronts if time is kept.

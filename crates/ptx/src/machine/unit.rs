@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     check::{Clocks, FindingKind, Findings},
-    counters::Counters,
+    counters::{Counters, CountersByInstruction},
     isa::Program,
     memory::{Global, Shared, View},
     timing::Clock,
@@ -70,6 +70,8 @@ pub(crate) struct Launched<'a> {
     pub races: bool,
     /// Whether instructions that produce infinities or NaNs are reported.
     pub nonfinite: bool,
+    /// Whether counters are kept by instruction.
+    pub by_line: bool,
     /// Whether only time is kept: nothing is checked, and no matrix product computed.
     pub timed: bool,
     /// Warp instructions that the launch may still execute, shared by all units.
@@ -105,6 +107,8 @@ pub(crate) struct Unit<'a> {
     pub atomic_published: Vec<u32>,
     pub findings: Findings,
     pub counters: Counters,
+    /// The counters by instruction, if they are kept; `counters` then has only those of the latest one.
+    pub by_instruction: Option<Box<CountersByInstruction>>,
     /// The cluster's linear index.
     pub number: u64,
     pub ended: bool,
@@ -151,10 +155,35 @@ impl<'a> Unit<'a> {
             atomic_published: Vec::new(),
             findings: Findings::default(),
             counters: Counters::default(),
+            by_instruction: launched.by_line.then(|| Box::new(CountersByInstruction::new(launched.program))),
             number: 0,
             ended: false,
             clock: None,
             cluster_time: 0.0,
+        }
+    }
+
+    /// Attributes what was counted to the instruction before this one.
+    pub(super) fn attribute(&mut self, pc: u32) {
+        if let Some(by_instruction) = &mut self.by_instruction {
+            by_instruction.next(&mut self.counters, pc);
+        }
+    }
+
+    /// The warp instructions that were executed so far.
+    pub(super) fn executed(&self) -> u64 {
+        let attributed = self.by_instruction.as_ref().map_or(0, |by_instruction| by_instruction.instructions);
+        attributed + self.counters.warp_instructions()
+    }
+
+    /// Everything that was counted, and by instruction if that was asked for.
+    pub fn counted(&mut self) -> (Counters, Option<Box<CountersByInstruction>>) {
+        match self.by_instruction.take() {
+            Some(mut by_instruction) => {
+                by_instruction.next(&mut self.counters, 0);
+                (by_instruction.total(), Some(by_instruction))
+            }
+            None => (self.counters, None),
         }
     }
 
@@ -301,6 +330,7 @@ impl<'a> Unit<'a> {
         let block = self.blocks[warp.block].number;
         let thread = warp.number as u32 * 32 + lane;
         self.findings.add(kind, pc, || (block, thread, address, message()));
+        self.findings.widen(kind, pc, block, thread);
     }
 
     /// Reports something about one lane's access.

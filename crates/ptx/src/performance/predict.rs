@@ -1,13 +1,13 @@
 //! Predicts how long a launch takes.
 
-use super::{Calibration, Prediction, Resource, ResourceUse, footprint, sample::Sample};
+use super::{Calibration, LinePrediction, Prediction, Resource, ResourceUse, footprint, sample::Sample};
 use crate::{
-    counters::Counters,
+    counters::{ByLine, Counters, CountersByInstruction, LineCounters},
     error::PtxError,
     machine::{TimedRun, run_timed},
     occupancy::{BlockResources, Occupancy},
     simulator::{Kernel, LaunchConfig, Module, Simulator},
-    timing::{Clock, ClockUnit, Rates, SECTOR, costs},
+    timing::{Clock, ClockUnit, Rates, SECTOR, Stalls, StallsByInstruction, costs},
 };
 
 /// Warp instructions after which a multiprocessor starts no more blocks.
@@ -22,6 +22,8 @@ pub struct PredictOptions {
     pub calibration: Calibration,
     /// Whether the launch follows another one in the same stream.
     pub follows: bool,
+    /// Whether to divide counters and waits by line; it takes longer.
+    pub by_line: bool,
 }
 
 impl Simulator {
@@ -38,7 +40,7 @@ impl Simulator {
         options: &PredictOptions,
     ) -> Result<Prediction, PtxError> {
         let kernel = module.kernel(kernel)?;
-        let launched = self.launched_timed(kernel, config)?;
+        let launched = self.launched_timed(kernel, config, options.by_line)?;
         let geometry = launched.geometry;
         let refuse = |what: &str| PtxError::Launch { kernel: kernel.name.clone(), what: what.to_owned() };
         let chip = self.chip();
@@ -63,7 +65,10 @@ impl Simulator {
         let costs = costs(&kernel.program, &rates);
         let run = |number: u64| {
             let sample = Sample { number, ..sample };
-            let clock = Clock::new(rates.clone(), costs.clone());
+            let mut clock = Clock::new(rates.clone(), costs.clone());
+            if options.by_line {
+                clock.stalls = Some(Box::new(StallsByInstruction::new(&kernel.program)));
+            }
             (sample, run_timed(&launched, clock, sample.chosen(), resident as usize, BUDGET))
         };
         // One multiprocessor at the start of the grid and one in its middle: blocks at edges may have less to do.
@@ -76,7 +81,10 @@ impl Simulator {
         if runs.iter().any(|(_, run)| !run.finished) {
             return Err(refuse("its sampled blocks did not finish"));
         }
-        Ok(self.conclude(&runs, &Facts { block, occupancy, blocks, per_cluster, active, resident }, options))
+        let facts = Facts { block, occupancy, blocks, per_cluster, active, resident };
+        let mut prediction = self.conclude(&runs, &facts, options);
+        prediction.by_line = by_line(&runs, &facts, kernel, module);
+        Ok(prediction)
     }
 }
 
@@ -164,6 +172,36 @@ impl Totals {
     }
 }
 
+/// The counters and waits of every line, if they were kept.
+fn by_line(
+    runs: &[(Sample, TimedRun)],
+    facts: &Facts,
+    kernel: &Kernel,
+    module: &Module,
+) -> Option<ByLine<LinePrediction>> {
+    let mut counted = CountersByInstruction::new(&kernel.program);
+    let mut stalls = StallsByInstruction::new(&kernel.program);
+    let mut clusters = 0;
+    for (_, run) in runs {
+        counted.merge(run.by_instruction.as_ref()?);
+        stalls.add(run.clock.as_ref()?.stalls.as_ref()?);
+        clusters += run.ends.len() as u64;
+    }
+    let sampled = (clusters * facts.per_cluster).max(1) as f64;
+    let warps = sampled * f64::from(facts.block.threads.div_ceil(32));
+    let new = |line: LineCounters| LinePrediction { line, stalls: Stalls::default() };
+    let add = |line: &mut LinePrediction, pc: usize| {
+        if let Some(counters) = counted.get(pc) {
+            line.line.add(&kernel.program.instructions[pc].op, counters);
+        }
+        line.stalls.add(&stalls.all[pc].scaled(1.0 / warps));
+    };
+    let mut folded = ByLine::fold(counted.executed(), |pc| module.line_of(kernel, pc), new, add);
+    let factor = facts.blocks as f64 / sampled;
+    folded.source.iter_mut().chain(&mut folded.ptx).for_each(|line| line.line.scale(factor));
+    Some(folded)
+}
+
 /// Estimates the registers per thread from the PTX: those that are live at a time, and a few for addresses.
 fn estimated_registers(kernel: &Kernel) -> u32 {
     let needed = kernel.program.word_count + 2 * kernel.program.long_count;
@@ -221,6 +259,7 @@ impl Simulator {
             dram_bytes,
             l2_bytes,
             counters: totals.counters.scaled(blocks / sampled),
+            by_line: None,
         }
     }
 

@@ -25,11 +25,13 @@ pub struct Checks {
     pub nonfinite: bool,
     /// Warp instructions after which a launch is considered endless.
     pub steps: u64,
+    /// Whether counters are also kept by line, which takes longer.
+    pub by_line: bool,
 }
 
 impl Default for Checks {
     fn default() -> Checks {
-        Checks { races: true, nonfinite: false, steps: STEPS }
+        Checks { races: true, nonfinite: false, steps: STEPS, by_line: false }
     }
 }
 

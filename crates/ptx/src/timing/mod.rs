@@ -8,9 +8,12 @@ mod cache;
 mod cost;
 mod multiprocessor;
 mod queue;
+mod stalls;
 mod warp;
 
 pub(crate) use cache::{Footprint, SECTOR};
 pub(crate) use cost::{Kind, costs};
 pub(crate) use multiprocessor::{Clock, Rates, Unit as ClockUnit};
+pub(crate) use stalls::StallsByInstruction;
+pub use stalls::{StallReason, Stalls};
 pub(crate) use warp::WarpClock;

@@ -4,6 +4,7 @@ use super::{
     cache::{Footprint, L1, SECTOR},
     cost::{Cost, Kind},
     queue::Queue,
+    stalls::{StallsByInstruction, Start},
     warp::WarpClock,
 };
 use crate::{
@@ -115,6 +116,8 @@ pub(crate) struct Clock {
     pub busy: Busy,
     /// What the current instruction has done to memory.
     used: MemoryUse,
+    /// Where warps wait, if that is asked for.
+    pub stalls: Option<Box<StallsByInstruction>>,
 }
 
 impl Clock {
@@ -130,6 +133,7 @@ impl Clock {
             l2_sectors: 0,
             busy: Busy::default(),
             used: MemoryUse::default(),
+            stalls: None,
             rates,
             costs,
         }
@@ -139,30 +143,35 @@ impl Clock {
     #[inline]
     pub fn plain(&mut self, warp: &mut WarpClock, pc: u32, guard: Operand, all: &[Operand], results: usize) {
         let cost = self.costs[pc as usize];
-        let mut ready = warp.ready(guard);
-        for &operand in &all[results..] {
-            ready = ready.max(warp.ready(operand));
-        }
+        let operands = warp.last(guard, &all[results..]);
         if cost.kind == Kind::Free {
-            all[..results].iter().for_each(|&result| warp.set_ready(result, ready));
+            warp.set_results(&all[..results], operands.0, operands.1);
             return;
         }
-        let start = self.start(warp, &cost, ready);
+        let start = self.start(warp, pc, operands, 0.0);
         let done = start + cost.latency;
-        all[..results].iter().for_each(|&result| warp.set_ready(result, done));
+        warp.set_results(&all[..results], done, Some(pc));
         if cost.kind == Kind::Loop {
             warp.settle();
         }
     }
 
-    /// Issues an instruction on its scheduler and its unit; returns when it starts.
-    fn start(&mut self, warp: &mut WarpClock, cost: &Cost, ready: f64) -> f64 {
+    /// Issues an instruction on its scheduler and its unit; returns when it starts. Its operands are ready at some time, made by
+    /// some instruction, and its memory operations have room from `queued` on.
+    #[inline(always)]
+    fn start(&mut self, warp: &mut WarpClock, pc: u32, operands: (f64, Option<u32>), queued: f64) -> f64 {
+        let cost = &self.costs[pc as usize];
         let base = warp.base();
-        let mut start = self.issue[warp.scheduler].take(base, ready.max(base), cost.slots);
+        let ready = operands.0.max(queued).max(base);
+        let issued = self.issue[warp.scheduler].take(base, ready, cost.slots);
         self.busy.issue += cost.slots;
+        let mut start = issued;
         if let Some(unit) = cost.unit {
             start = self.units[warp.scheduler][unit as usize].take(base, start, cost.interval);
             self.busy.units[unit as usize] += cost.interval;
+        }
+        if let Some(stalls) = &mut self.stalls {
+            stalls.start(warp, &Start { pc, operands, queued, issued, at: start, slots: cost.slots });
         }
         warp.started(start);
         start
@@ -242,20 +251,15 @@ impl Clock {
         all: &[Operand],
         results: usize,
     ) -> f64 {
-        let cost = self.costs[pc as usize];
-        let mut ready = warp.ready(guard);
-        for &operand in &all[results..] {
-            ready = ready.max(warp.ready(operand));
-        }
+        let latency = self.costs[pc as usize].latency;
+        let operands = warp.last(guard, &all[results..]);
         let MemoryUse { wavefronts, l1_bytes, loaded, new, stored, partly } = std::mem::take(&mut self.used);
-        if stored > 0 {
-            ready = ready.max(self.l2.free() - STORE_QUEUE);
-        }
-        let start = self.start(warp, &cost, ready);
+        let queued = if stored > 0 { self.l2.free() - STORE_QUEUE } else { 0.0 };
+        let start = self.start(warp, pc, operands, queued);
         let base = warp.base();
         let latencies = self.rates.latencies;
         let shared_bytes = wavefronts as f64 * 128.0;
-        let mut done = start + cost.latency;
+        let mut done = start + latency;
         if shared_bytes > 0.0 || l1_bytes > 0.0 {
             done = self.serve_shared(base, start, shared_bytes + l1_bytes) + latencies.shared;
         }
@@ -267,7 +271,7 @@ impl Clock {
             // A partly written sector is read and merged.
             self.serve_l2(base, start, stored + self.rates.merge * partly);
         }
-        all[..results].iter().for_each(|&result| warp.set_ready(result, done));
+        warp.set_results(&all[..results], done, Some(pc));
         done
     }
 
@@ -280,20 +284,19 @@ impl Clock {
         all: &[Operand],
         results: usize,
     ) {
-        let cost = self.costs[pc as usize];
-        let ready =
-            all[results..].iter().fold(warp.ready(guard), |ready, &operand| ready.max(warp.ready(operand)));
-        let start = self.start(warp, &cost, ready);
+        let operands = warp.last(guard, &all[results..]);
+        let start = self.start(warp, pc, operands, 0.0);
         let bytes = self.rates.shuffle * self.rates.shared;
         let done = self.serve_shared(warp.base(), start, bytes) + self.rates.latencies.shared;
-        all[..results].iter().for_each(|&result| warp.set_ready(result, done));
+        warp.set_results(&all[..results], done, Some(pc));
     }
 
     /// A `wgmma`, which reads `bytes` of shared memory for this warp.
-    pub fn wgmma(&mut self, warp: &mut WarpClock, pc: u32, ready: f64, bytes: f64) {
+    pub fn wgmma(&mut self, warp: &mut WarpClock, pc: u32, inputs: &[Operand], bytes: f64) {
         let cost = self.costs[pc as usize];
+        let operands = warp.last(Operand::NONE, inputs);
         let read = self.serve_shared(warp.base(), warp.base(), bytes);
-        let start = self.start(warp, &cost, ready).max(read - cost.interval);
+        let start = self.start(warp, pc, operands, 0.0).max(read - cost.interval);
         warp.wgmma.add(start + cost.interval + cost.latency);
     }
 
