@@ -72,6 +72,8 @@ struct Product {
     // The part of the depth that counts: the rest is zeros (triangles), or another block's (splits).
     int k_begin, k_end;
     float factor;
+    // How long the lines of `a` and `b` are in memory: what lies beyond the product is zeros.
+    int left, right;
 };
 
 // c[row..][column..] = factor * a · b. LEFT_ACROSS: `a` is [k][m] in memory, otherwise [m][k]. RIGHT_ACROSS: `b` is [n][k], otherwise [k][n].
@@ -98,14 +100,14 @@ __device__ inline void product_tile(const float* __restrict__ a, const float* __
             float* tile = shared + step % STAGES * 2 * TILE_FLOATS;
             const int k = shape.k_begin + step * TILE_K;
             if (LEFT_ACROSS) {
-                copy_tile<TILE_K, TILE_M, ACROSS_K, LEFT_VECTOR>(tile, a, k, row, shape.k_end, shape.m);
+                copy_tile<TILE_K, TILE_M, ACROSS_K, LEFT_VECTOR>(tile, a, k, row, shape.k_end, shape.left);
             } else {
-                copy_tile<TILE_M, TILE_K, ALONG_K, LEFT_VECTOR>(tile, a, row, k, shape.m, shape.k);
+                copy_tile<TILE_M, TILE_K, ALONG_K, LEFT_VECTOR>(tile, a, row, k, shape.m, shape.left);
             }
             if (RIGHT_ACROSS) {
-                copy_tile<TILE_N, TILE_K, ALONG_K, RIGHT_VECTOR>(tile + TILE_FLOATS, b, column, k, shape.n, shape.k);
+                copy_tile<TILE_N, TILE_K, ALONG_K, RIGHT_VECTOR>(tile + TILE_FLOATS, b, column, k, shape.n, shape.right);
             } else {
-                copy_tile<TILE_K, TILE_N, ACROSS_K, RIGHT_VECTOR>(tile + TILE_FLOATS, b, k, column, shape.k_end, shape.n);
+                copy_tile<TILE_K, TILE_N, ACROSS_K, RIGHT_VECTOR>(tile + TILE_FLOATS, b, k, column, shape.k_end, shape.right);
             }
         }
         commit();

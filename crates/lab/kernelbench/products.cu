@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 2) product(const f
     const int row = (band * BAND + within % height) * TILE_M, column = within / height * TILE_N;
     const long long batch = blockIdx.z;
     a += batch * A_STEP, b += batch * B_STEP, c += batch * ((long long)ROWS * COLUMNS);
-    Product shape = {ROWS, COLUMNS, DEPTH, 0, DEPTH, 1.0f};
+    Product shape = {ROWS, COLUMNS, DEPTH, 0, DEPTH, 1.0f, A_PITCH, B_PITCH};
 #if TRIANGLE == 1
     // Rows of `a` begin at their diagonal, columns of `b` end at theirs.
     shape.k_begin = row / TILE_K * TILE_K;
@@ -26,6 +26,15 @@ extern "C" __global__ void __launch_bounds__(PRODUCT_THREADS, 2) product(const f
     c += (long long)blockIdx.y * ROWS * COLUMNS;
 #endif
     product_tile<A_ACROSS, B_ACROSS, A_VECTOR, B_VECTOR, TRIANGLE>(a, b, c, shape, row, column);
+}
+
+// A matrix with lines of a multiple of four, ended by zeros: copies of 16 bytes then serve where the lines of the original are at odd places. It
+// costs one pass over the operands; without it every number is a copy of its own.
+extern "C" __global__ void __launch_bounds__(256) padded(const float* __restrict__ from, float* __restrict__ to, int width, int pitch) {
+    const int at = blockIdx.x * 256 + threadIdx.x;
+    if (at < pitch) {
+        to[(long long)blockIdx.y * pitch + at] = at < width ? __ldcs(from + (long long)blockIdx.y * width + at) : 0.0f;
+    }
 }
 
 // The sum of the splits.
