@@ -179,7 +179,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
             if (HAS(in_depth, kd) && (unsigned)z < DEPTH) {
                 const bool channel_there = INPUTS % STEP_K == 0 || channel < INPUTS;
                 const float* from = input + ((long long)(channel_there ? channel : 0) * DEPTH + z) * (HEIGHT * WIDTH);
-#if LOADS <= 16
+#if LOADS > 16 && PATCH_HIGH == 1
+#pragma unroll 8
+                for (int at = first; at < PATCH_WIDE; at += LANES) {
+                    const int u = left + at;
+                    const bool there = channel_there && (unsigned)top < HEIGHT && (unsigned)u < WIDTH;
+                    copy_async(to + at - first, from + (there ? top * WIDTH + u : 0), there);
+                }
+#elif LOADS <= 16
 #pragma unroll
                 for (int i = 0; i < LOADS; i++) {
                     if (i + 1 < LOADS || first + i * LANES < PATCH_HIGH * PATCH_WIDE) {
