@@ -85,11 +85,22 @@ __device__ inline void multiply(float (&c)[4], const float (&a)[FRAGMENT], const
 #endif
 }
 
-__device__ inline void copy_async(float* to, const float* from, bool there) {
+// Addresses of shared memory are 32 bits, counted here once: as pointers they would be 64, and each access would convert one.
+__device__ inline unsigned shared_address(const void* pointer) {
     unsigned address;
-    asm("{\n.reg .u64 a;\ncvta.to.shared.u64 a, %1;\ncvt.u32.u64 %0, a;\n}" : "=r"(address) : "l"(to));
+    asm("{\n.reg .u64 a;\ncvta.to.shared.u64 a, %1;\ncvt.u32.u64 %0, a;\n}" : "=r"(address) : "l"(pointer));
+    return address;
+}
+
+__device__ inline void copy_async(unsigned to, const float* from, bool there) {
     const int bytes = there ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+__device__ inline float shared_load(unsigned from) {
+    float value;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(from));
+    return value;
 }
 
 // Of the results r, r + phases, … of a phase, which taps count, and where the input of tap k is, from that of the result's number:
@@ -145,14 +156,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
     for (int i = 0; i < TALL * COLUMNS * 4; i++) {
         sums[i / (COLUMNS * 4)][i / 4 % COLUMNS][i % 4] = 0.0f;
     }
-    // The patch's place of each column of eight that the warp has.
-    int places[COLUMNS];
+    // Where the patch has each column of eight of the warp, in bytes.
+    unsigned places[COLUMNS];
 #pragma unroll
     for (int i = 0; i < COLUMNS; i++) {
         const int at = (warp * COLUMNS + i) * 8;
-        places[i] = at / WIDE * WALK_H * PATCH_WIDE + (at % WIDE + group) * WALK_W + turn * PITCH;
+        places[i] = 4 * (at / WIDE * WALK_H * PATCH_WIDE + (at % WIDE + group) * WALK_W + turn * PITCH);
     }
 
+    const unsigned base = shared_address(patches);
     // A warp (or two) copies a channel of the patch. Where a lane's numbers are within a layer does not change from stage to stage.
     const int own = threadIdx.x / LANES, first = threadIdx.x % LANES;
 #if LOADS <= 16
@@ -175,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
             next_kd = kd + 1 == KERNEL_D ? 0 : kd + 1;
             next_chunk += kd + 1 == KERNEL_D;
             const int z = layer * WALK_D + OFFSET(in_depth, kd), channel = chunk * STEP_K + own;
-            float* to = patches + stage % 2 * STEP_K * PITCH + own * PITCH + first;
+            const unsigned to = base + 4 * (stage % 2 * STEP_K * PITCH + own * PITCH + first);
             if (HAS(in_depth, kd) && (unsigned)z < DEPTH) {
                 const bool channel_there = INPUTS % STEP_K == 0 || channel < INPUTS;
                 const float* from = input + ((long long)(channel_there ? channel : 0) * DEPTH + z) * (HEIGHT * WIDTH);
@@ -184,13 +196,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
                 for (int at = first; at < PATCH_WIDE; at += LANES) {
                     const int u = left + at;
                     const bool there = channel_there && (unsigned)top < HEIGHT && (unsigned)u < WIDTH;
-                    copy_async(to + at - first, from + (there ? top * WIDTH + u : 0), there);
+                    copy_async(to + 4 * (at - first), from + (there ? top * WIDTH + u : 0), there);
                 }
 #elif LOADS <= 16
 #pragma unroll
                 for (int i = 0; i < LOADS; i++) {
                     if (i + 1 < LOADS || first + i * LANES < PATCH_HIGH * PATCH_WIDE) {
-                        copy_async(to + i * LANES, from + offsets[i], channel_there && (inside >> i & 1));
+                        copy_async(to + 4 * i * LANES, from + offsets[i], channel_there && (inside >> i & 1));
                     }
                 }
 #else
@@ -198,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
                 for (int at = first; at < PATCH_HIGH * PATCH_WIDE; at += LANES) {
                     const int u = left + at % PATCH_WIDE, v = top + at / PATCH_WIDE;
                     const bool there = channel_there && (unsigned)v < HEIGHT && (unsigned)u < WIDTH;
-                    copy_async(to + at - first, from + (there ? v * WIDTH + u : 0), there);
+                    copy_async(to + 4 * (at - first), from + (there ? v * WIDTH + u : 0), there);
                 }
 #endif
             }
@@ -215,26 +227,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) convolution(const float
         __syncthreads();
         const int z = layer * WALK_D + OFFSET(in_depth, kd);
         if (HAS(in_depth, kd) && (unsigned)z < DEPTH) {
-            const float* patch = patches + stage % 2 * STEP_K * PITCH;
+            const unsigned patch = base + 4 * (stage % 2 * STEP_K * PITCH);
             const float* stage_weights = weights + (chunk * TAPS + kd * KERNEL_H * KERNEL_W) * TALL * WARP * FRAGMENT;
 #pragma unroll 1
             for (int kh = 0; kh < KERNEL_H; kh++) {
                 if (!HAS(in_height, kh)) {
                     continue;
                 }
-                const float* line = patch + (OFFSET(in_height, kh) - least_h) * PATCH_WIDE;
+                const unsigned line = patch + 4 * (OFFSET(in_height, kh) - least_h) * PATCH_WIDE;
 #pragma unroll
                 for (int kw = 0; kw < KERNEL_W; kw++) {
                     if (!HAS(in_width, kw)) {
                         continue;
                     }
-                    const float* tap = line + (OFFSET(in_width, kw) - least_w);
+                    const unsigned tap = line + 4 * (OFFSET(in_width, kw) - least_w);
                     float b[COLUMNS][STEP_K / 4];
 #pragma unroll
                     for (int i = 0; i < COLUMNS; i++) {
 #pragma unroll
                         for (int k = 0; k < STEP_K / 4; k++) {
-                            b[i][k] = rounded(tap[places[i] + 4 * k * PITCH]);
+                            b[i][k] = rounded(shared_load(tap + places[i] + 16 * k * PITCH));
                         }
                     }
 #pragma unroll
