@@ -215,3 +215,45 @@ fn a_watched_task_runs_again_at_every_save() {
     let text = fs::read_to_string(&said).unwrap();
     assert!(text.contains("right") && text.contains("wrong") && text.contains("task.toml:1"), "{text}");
 }
+
+/// A matrix that is generated, and one from a file: what it is like, the kernels checked and predicted, the answer as JSON.
+#[test]
+fn a_sparse_matrix_is_multiplied_by_every_kernel() {
+    let place = Studio::new();
+    let recipe = "power-law:rows=2000,nonzeros=20000,seed=1";
+    let ran = lab(&place, &["spmv", "--generate", recipe, "--no-gpu", "--json", "--save", "found.json"]);
+    if no_compiler(&ran) {
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let found: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(found["statistics"]["rows"], 2000);
+    assert_eq!(found["measured"], false);
+    let kernels = found["kernels"].as_array().unwrap();
+    let named = |name: &str| kernels.iter().find(|kernel| kernel["kernel"] == name).unwrap();
+    for name in ["scalar", "vector, 8 lanes", "merge", "adaptive"] {
+        assert_eq!(named(name)["checked_rows"], 2000, "{name}");
+        assert_eq!(named(name)["difference"]["wrong_rows"], 0, "{name}");
+        assert!(named(name)["seconds"].as_f64().unwrap() > 1e-6, "{name}");
+    }
+    let saved: serde_json::Value =
+        serde_json::from_slice(&fs::read(place.folder.path().join("found.json")).unwrap()).unwrap();
+    assert_eq!(saved, found);
+
+    let text = "%%MatrixMarket matrix coordinate real symmetric\n3 3 3\n1 1 2\n2 1 -1\n3 3 4\n";
+    fs::write(place.folder.path().join("small.mtx"), text).unwrap();
+    let ran = lab(&place, &["spmv", "small.mtx", "--no-gpu", "--values", "f64", "--indices", "i64", "--beta", "0.5"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for words in ["small.mtx: 3 × 3, 4 non-zeros, f64 values, i64 indices", "adaptive", "right", "the fastest is"] {
+        assert!(ran.text().contains(words), "{words}: {}", ran.text());
+    }
+
+    fs::write(place.folder.path().join("broken.mtx"), text.replace("2 1 -1", "2 4 -1")).unwrap();
+    let broken = lab(&place, &["spmv", "broken.mtx", "--no-gpu"]);
+    assert_eq!(broken.code, Some(3), "{broken:?}");
+    assert!(broken.stderr.contains("broken.mtx: line 4: the column is not a number from 1 to 3"), "{broken:?}");
+    assert_eq!(lab(&place, &["spmv", "absent.mtx", "--no-gpu"]).code, Some(3));
+    for wrong in [&["spmv"][..], &["spmv", "--generate", "web:rows=3"], &["spmv", "small.mtx", "--suite"]] {
+        assert_eq!(lab(&place, wrong).code, Some(2), "{wrong:?}");
+    }
+}

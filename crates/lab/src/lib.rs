@@ -5,6 +5,7 @@ pub mod compile;
 mod element;
 pub mod execute;
 mod expression;
+pub mod feedback;
 pub mod inputs;
 #[cfg(feature = "cuda")]
 pub mod kernelbench;
@@ -12,6 +13,7 @@ mod reference;
 pub mod report;
 mod run;
 mod scaffold;
+pub mod spmv;
 mod task;
 mod time;
 mod verify;

@@ -9,6 +9,7 @@ use clap::{
 use kinora_lab::GpuChoice;
 use kinora_ptx::ChipSpec;
 
+use super::spmv::SpmvArgs;
 use crate::{quantities::whole_number, sim::quantities::chip};
 
 const EXAMPLES: &str = "\
@@ -25,6 +26,10 @@ Examples:
 
   kinora lab compare sum/sum.cu faster.cu
       Two kernels for one task, side by side.
+
+  kinora lab spmv matrix.mtx
+      Sparse matrix × vector, the worked example: every kernel on a matrix of
+      yours.
 
 crates/lab/README.md says what a task file may hold.
 
@@ -48,6 +53,7 @@ impl LabArgs {
             LabCommand::Compare(arguments) => arguments.method.json,
             #[cfg(feature = "cuda")]
             LabCommand::Kernelbench(arguments) => arguments.json,
+            LabCommand::Spmv(arguments) => arguments.json,
             LabCommand::New(_) | LabCommand::Watch(_) => false,
         }
     }
@@ -67,6 +73,8 @@ pub enum LabCommand {
     /// Solve the tasks of KernelBench with kernels of ours or yours, beside PyTorch
     #[cfg(feature = "cuda")]
     Kernelbench(Box<super::kernelbench::KernelBenchArgs>),
+    /// Multiply a sparse matrix by a vector, with every kernel: the worked example
+    Spmv(Box<SpmvArgs>),
 }
 
 const RUN_EXAMPLES: &str = "\

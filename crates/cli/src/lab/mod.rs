@@ -5,6 +5,7 @@ mod compare;
 #[cfg(feature = "cuda")]
 pub mod kernelbench;
 mod new;
+pub mod spmv;
 mod watch;
 
 use std::path::PathBuf;
@@ -33,6 +34,7 @@ pub fn run(arguments: &LabArgs) -> Result<(), Failure> {
         LabCommand::Watch(arguments) => watch::run(arguments),
         #[cfg(feature = "cuda")]
         LabCommand::Kernelbench(arguments) => kernelbench::run(arguments),
+        LabCommand::Spmv(arguments) => spmv::run(arguments),
     }
 }
 

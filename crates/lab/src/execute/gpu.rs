@@ -53,6 +53,29 @@ impl GpuDevice {
         if prepared.is_empty() {
             return Ok(Vec::new());
         }
+        self.time_work(repeats, |stream, repeat| {
+            prepared[repeat % prepared.len()].iter().try_for_each(|launch| {
+                // SAFETY: see `launch`.
+                unsafe { launch.enqueue(stream) }
+            })
+        })
+    }
+
+    /// Its stream, for libraries that work in one.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The milliseconds of some work, as [`GpuDevice::time`] takes them. `enqueue` puts it into the device's stream, given the number of the
+    /// repeat.
+    ///
+    /// # Errors
+    /// If the work or the device fails.
+    pub fn time_work(
+        &mut self,
+        repeats: usize,
+        mut enqueue: impl FnMut(&Stream, usize) -> Result<(), CudaError>,
+    ) -> Result<Vec<f32>, ExecuteError> {
         let context: Context = self.gpu.context().clone();
         if self.flush.is_none() {
             self.flush = Some(DeviceBuffer::new(&context, FLUSH_BYTES).map_err(device)?);
@@ -65,10 +88,7 @@ impl GpuDevice {
                 unsafe { self.stream.fill(flush.address(), repeat as u8, flush.bytes()).map_err(device)? };
             }
             self.stream.record(&start).map_err(device)?;
-            for launch in &prepared[repeat % prepared.len()] {
-                // SAFETY: see `launch`.
-                unsafe { launch.enqueue(&self.stream).map_err(device)? };
-            }
+            enqueue(&self.stream, repeat).map_err(device)?;
             self.stream.record(&end).map_err(device)?;
             marks.push((start, end));
         }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     counters::{Counters, CountersByInstruction},
-    isa::{Instruction, Mbarrier, Op, Operand},
+    isa::{Mbarrier, Op},
     timing::{Clock, Kind, WarpClock},
 };
 
@@ -35,7 +35,7 @@ pub(crate) fn run_timed(
     budget: u64,
 ) -> TimedRun {
     let schedulers = clock.rates.schedulers;
-    let start_of_block = clock.rates.latencies.block;
+    let start_of_block = clock.rates.latencies.block * clock.mended.block_share();
     let mut clock = Some(Box::new(clock));
     let mut units: Vec<Unit<'_>> = Vec::new();
     for place in 0..resident.max(1) {
@@ -128,16 +128,11 @@ impl Unit<'_> {
 
     /// Keeps time for an instruction whose cost is known before it executes.
     #[inline]
-    pub(super) fn time_arithmetic(
-        &mut self,
-        warp: &mut Warp,
-        instruction: &Instruction,
-        operands: &[Operand],
-        pc: u32,
-    ) {
-        if let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock)
-            && clock.costs[pc as usize].kind != Kind::Deferred
-        {
+    pub(super) fn time_arithmetic(&mut self, warp: &mut Warp, step: Step<'_>) {
+        let Step { instruction, operands, pc, mask } = step;
+        let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock) else { return };
+        clock.mended.at(pc, mask, self.number);
+        if clock.costs[pc as usize].kind != Kind::Deferred {
             clock.plain(own, pc, instruction.guard, operands, instruction.results as usize);
         }
     }
@@ -166,7 +161,9 @@ impl Unit<'_> {
             | Op::Store(_)
             | Op::Atomic { .. }
             | Op::LoadMatrix { .. }
-            | Op::StoreMatrix { .. } => {
+            | Op::StoreMatrix { .. }
+            | Op::LoadFragment(_)
+            | Op::StoreFragment(_) => {
                 clock.memory(own, pc, guard, operands, results);
             }
             Op::AsyncCopy { .. } => {

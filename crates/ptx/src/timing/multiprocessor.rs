@@ -3,6 +3,7 @@
 use super::{
     cache::{Footprint, L1, SECTOR},
     cost::{Cost, Kind},
+    mended::MendedCosts,
     queue::Queue,
     stalls::{StallsByInstruction, Start},
     warp::WarpClock,
@@ -10,7 +11,7 @@ use super::{
 use crate::{
     chip::{ChipSpec, Latencies},
     isa::Operand,
-    performance::Calibration,
+    performance::{Assumption, Calibration},
 };
 
 /// The functional units of a scheduler.
@@ -78,7 +79,7 @@ impl Rates {
 #[derive(Clone, Copy, Debug, Default)]
 struct MemoryUse {
     /// Shared-memory wavefronts.
-    wavefronts: u64,
+    wavefronts: f64,
     /// Bytes through L1.
     l1_bytes: f64,
     /// Sectors read from L2, and whether any of them is read for the first time.
@@ -118,6 +119,8 @@ pub(crate) struct Clock {
     used: MemoryUse,
     /// Where warps wait, if that is asked for.
     pub stalls: Option<Box<StallsByInstruction>>,
+    /// The costs that are left out.
+    pub mended: MendedCosts,
 }
 
 impl Clock {
@@ -134,6 +137,7 @@ impl Clock {
             busy: Busy::default(),
             used: MemoryUse::default(),
             stalls: None,
+            mended: MendedCosts::default(),
             rates,
             costs,
         }
@@ -163,12 +167,14 @@ impl Clock {
         let cost = &self.costs[pc as usize];
         let base = warp.base();
         let ready = operands.0.max(queued).max(base);
-        let issued = self.issue[warp.scheduler].take(base, ready, cost.slots);
-        self.busy.issue += cost.slots;
+        let share = self.mended.share();
+        let (slots, interval) = (cost.slots * share, cost.interval * share);
+        let issued = self.issue[warp.scheduler].take(base, ready, slots);
+        self.busy.issue += slots;
         let mut start = issued;
         if let Some(unit) = cost.unit {
-            start = self.units[warp.scheduler][unit as usize].take(base, start, cost.interval);
-            self.busy.units[unit as usize] += cost.interval;
+            start = self.units[warp.scheduler][unit as usize].take(base, start, interval);
+            self.busy.units[unit as usize] += interval;
         }
         if let Some(stalls) = &mut self.stalls {
             stalls.start(warp, &Start { pc, operands, queued, issued, at: start, slots: cost.slots });
@@ -211,8 +217,11 @@ impl Clock {
                 last = sector;
             }
         }
-        seen[..count].iter().for_each(|&sector| self.sector(sector, writes, bypass));
         let asked = u64::from(mask.count_ones()) * bytes;
+        if self.mended.is_some() && self.mended_global(&seen[..count], asked, writes) {
+            return;
+        }
+        seen[..count].iter().for_each(|&sector| self.sector(sector, writes, bypass));
         if writes && asked < count as u64 * SECTOR {
             self.used.partly += count as u64;
         }
@@ -237,9 +246,43 @@ impl Clock {
         }
     }
 
-    /// Notes the wavefronts of an access to shared memory.
-    pub fn shared_wavefronts(&mut self, wavefronts: u64) {
-        self.used.wavefronts += wavefronts;
+    /// Notes an access to global memory of which some cost is left out; returns whether there is any.
+    fn mended_global(&mut self, sectors: &[u64], asked: u64, writes: bool) -> bool {
+        if !writes && self.mended.assumes(Assumption::KeptInSharedMemory) {
+            let new: Vec<u64> =
+                sectors.iter().copied().filter(|&sector| self.mended.is_new_to_block(sector)).collect();
+            new.iter().for_each(|&sector| self.sector(sector, false, false));
+            self.used.wavefronts += 1.0;
+            return true;
+        }
+        if !self.mended.assumes(Assumption::Coalesced) {
+            return false;
+        }
+        let ideal = asked.div_ceil(SECTOR).min(sectors.len() as u64);
+        let trimmed = if writes { &mut self.mended.writes } else { &mut self.mended.reads };
+        trimmed.asked += asked;
+        let mut new = false;
+        sectors.iter().for_each(|&sector| new |= trimmed.footprint.touch(sector));
+        if writes {
+            self.used.stored += ideal;
+        } else {
+            // Neighbouring requests share lines of the cache, so that a request misses as a whole or not at all.
+            let misses = sectors.iter().filter(|&&sector| !self.cache.read(sector)).count() as u64;
+            self.used.loaded += misses.min(ideal);
+            self.used.new |= new;
+        }
+        self.used.l1_bytes += asked as f64;
+        true
+    }
+
+    /// Notes the wavefronts of an access to shared memory, and how many of them are conflicts.
+    pub fn shared_wavefronts(&mut self, wavefronts: u64, conflicts: u64) {
+        let left_out = self.mended.assumes(Assumption::ConflictFree)
+            || self.mended.assumes(Assumption::UncontendedAtomics);
+        let served = wavefronts - if left_out { conflicts } else { 0 };
+        // Tensor cores take what threads share from shared memory once.
+        let share = if self.mended.assumes(Assumption::TensorCores) { self.mended.share() } else { 1.0 };
+        self.used.wavefronts += served as f64 * share;
     }
 
     /// An instruction whose memory accesses were noted. Returns when it is done.
@@ -258,14 +301,14 @@ impl Clock {
         let start = self.start(warp, pc, operands, queued);
         let base = warp.base();
         let latencies = self.rates.latencies;
-        let shared_bytes = wavefronts as f64 * 128.0;
+        let shared_bytes = wavefronts * 128.0;
         let mut done = start + latency;
         if shared_bytes > 0.0 || l1_bytes > 0.0 {
             done = self.serve_shared(base, start, shared_bytes + l1_bytes) + latencies.shared;
         }
         if loaded > 0 {
             let latency = if new { latencies.dram } else { latencies.l2 };
-            done = self.serve_l2(base, start, loaded) + latency;
+            done = self.serve_l2(base, start, loaded) + latency * self.mended.latency();
         }
         if stored > 0 {
             // A partly written sector is read and merged.
