@@ -51,6 +51,8 @@ impl LabArgs {
         match &self.command {
             LabCommand::Run(arguments) => arguments.method.json,
             LabCommand::Compare(arguments) => arguments.method.json,
+            #[cfg(feature = "cuda")]
+            LabCommand::Kernelbench(arguments) => arguments.json,
             LabCommand::Spmv(arguments) => arguments.json,
             LabCommand::New(_) | LabCommand::Watch(_) => false,
         }
@@ -68,6 +70,9 @@ pub enum LabCommand {
     Compare(Box<CompareArgs>),
     /// Run a task again whenever one of its files is saved
     Watch(Box<WatchArgs>),
+    /// Solve the tasks of KernelBench with kernels of ours or yours, beside PyTorch
+    #[cfg(feature = "cuda")]
+    Kernelbench(Box<super::kernelbench::KernelBenchArgs>),
     /// Multiply a sparse matrix by a vector, with every kernel: the worked example
     Spmv(Box<SpmvArgs>),
 }

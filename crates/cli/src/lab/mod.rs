@@ -2,6 +2,8 @@
 
 pub mod arguments;
 mod compare;
+#[cfg(feature = "cuda")]
+pub mod kernelbench;
 mod new;
 pub mod spmv;
 mod watch;
@@ -30,6 +32,8 @@ pub fn run(arguments: &LabArgs) -> Result<(), Failure> {
         LabCommand::New(arguments) => new::run(arguments),
         LabCommand::Compare(arguments) => compare::run(arguments),
         LabCommand::Watch(arguments) => watch::run(arguments),
+        #[cfg(feature = "cuda")]
+        LabCommand::Kernelbench(arguments) => kernelbench::run(arguments),
         LabCommand::Spmv(arguments) => spmv::run(arguments),
     }
 }
