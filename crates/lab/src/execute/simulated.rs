@@ -129,8 +129,8 @@ impl Device for SimulatedDevice {
 
     fn predict(&self, launch: &Launch, registers: Option<u32>) -> Result<Option<Prediction>, ExecuteError> {
         let module = self.loaded(launch.module)?;
-        let calibration = self.calibration.clone();
-        let options = PredictOptions { registers, calibration, ..PredictOptions::default() };
+        let options =
+            PredictOptions { registers, calibration: self.calibration.clone(), ..PredictOptions::default() };
         self.simulator.predict(module, &launch.kernel, &config(launch), &options).map(Some).map_err(device)
     }
 }
