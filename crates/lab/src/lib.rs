@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod attempt;
+mod case;
 pub mod compile;
 mod element;
 pub mod execute;

@@ -79,8 +79,8 @@ Examples:
       A task, by its folder or its file.
 
   kinora lab run reference.py
-      A Python file with a function `reference` and a dictionary TASK, which holds
-      what task.toml would.
+      A Python file with a function `reference` and a dictionary TASK, which
+      holds what task.toml would.
 
   kinora lab run scale.cu --grid 4 --block 256 --input x=x.npy \\
       --output y=expected.npy --argument x --argument y --argument i32:1000

@@ -7,9 +7,10 @@ use kinora_ptx::{Checks, ChipSpec};
 
 use crate::{
     attempt::{Manner, Placed, launches},
+    case::content,
     execute::{Device, ExecuteError, SimulatedDevice},
     report::{LaunchTime, Roofline, TimeOutcome},
-    run::{Options, Subject, content},
+    run::{Options, Subject},
     task::Task,
 };
 
