@@ -26,6 +26,7 @@ mod tensor_copies;
 mod textures;
 mod timed;
 mod unit;
+mod video;
 mod warp;
 mod warp_collectives;
 mod warp_splits;
