@@ -5,6 +5,7 @@ mod memory;
 mod operand;
 mod texture;
 mod types;
+mod video;
 mod wmma;
 
 pub(crate) use arithmetic::{Alu, Carry, CarryOp, Compare, Conversion, Float, Int, Logic, Mode, PermuteMode};
@@ -15,6 +16,7 @@ pub(crate) use memory::{
 pub(crate) use operand::{Class, Operand};
 pub(crate) use texture::{Boundary, SurfaceAccess, TextureAxes, TextureFetch, TextureQuery};
 pub(crate) use types::Type;
+pub(crate) use video::{Video, VideoOp};
 pub(crate) use wmma::{ExactElement, ExactMma, FragmentAccess, Matrix};
 
 use crate::counters::InstructionClass;
@@ -175,6 +177,8 @@ pub(crate) enum Op {
         transposed: bool,
         offset: i64,
     },
+    /// `movmatrix`: transposes 8 × 8 elements of 16 bits, two in each lane.
+    TransposeMatrix,
     Mma(Mma),
     ExactMma(ExactMma),
     Texture(TextureFetch),

@@ -29,6 +29,7 @@ mod textures;
 mod timed;
 mod undefined_registers;
 mod unit;
+mod video;
 mod warp;
 mod warp_collectives;
 mod warp_splits;

@@ -249,6 +249,7 @@ impl Unit<'_> {
             Op::StoreMatrix { count, transposed, offset } => {
                 self.store_matrix(warp, step, count, transposed, offset)
             }
+            Op::TransposeMatrix => self.transpose_matrix(warp, step),
             Op::Mma(mma) => self.mma(warp, step, mma),
             Op::Texture(fetch) => self.fetch_texture(warp, step, fetch),
             Op::TextureQuery { query, surface } => self.query_texture(warp, step, query, surface),

@@ -214,7 +214,12 @@ impl Unit<'_> {
         let mut inside = 0;
         for_lanes(step.mask, |lane| {
             let handle = handles[lane];
-            let surface = launched.textures.surface(handle).filter(|texels| fits(texels, access.axes));
+            // The faces of a cube are layers to a surface.
+            let suits = |texels: &&Texels| match texels.kind {
+                ArrayKind::Cube => access.axes == TextureAxes::TwoLayered,
+                _ => fits(texels, access.axes),
+            };
+            let surface = launched.textures.surface(handle).filter(suits);
             let Some(texels) = surface else {
                 return self.report_handle(warp, step, 1 << lane, handle, "surface", access.axes);
             };

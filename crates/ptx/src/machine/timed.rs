@@ -208,7 +208,11 @@ impl Unit<'_> {
                 own.settle();
                 own.wait_until(done);
             }
-            Op::Shuffle(_) | Op::MatchAny { .. } | Op::MatchAll { .. } | Op::ReduceWarp { .. } => {
+            Op::Shuffle(_)
+            | Op::TransposeMatrix
+            | Op::MatchAny { .. }
+            | Op::MatchAll { .. }
+            | Op::ReduceWarp { .. } => {
                 clock.shuffle(own, pc, guard, operands, results);
             }
             // It used its scheduler before it waited, and delays nothing that came after.
