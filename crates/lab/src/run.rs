@@ -49,6 +49,8 @@ pub struct Options {
     pub steps: Option<u64>,
     /// Whether time is predicted and, on a GPU, measured.
     pub time: bool,
+    /// Whether the prediction is explained.
+    pub explain: bool,
     /// Only the first size, once: what `watch` shows first.
     pub quick: bool,
     /// More options for the compiler.
@@ -66,6 +68,7 @@ impl Default for Options {
             nonfinite: false,
             steps: None,
             time: true,
+            explain: true,
             quick: false,
             compile: Vec::new(),
         }
@@ -112,7 +115,10 @@ pub fn run(task: &Task, options: &Options, observe: &mut Observer<'_>) -> Outcom
     if options.time && worst(&outcome) <= Verdict::Unchecked {
         observe(&Stage { what: "predicting", sizes: Some(task.time.clone()), done: 0, total: 1 });
         match time::predict(&subject, options) {
-            Ok(predicted) => outcome.times.push(predicted),
+            Ok((predicted, feedback)) => {
+                outcome.times.push(predicted);
+                outcome.feedback = feedback;
+            }
             Err(why) => outcome.notes.push(format!("no prediction: {why}")),
         }
     }
@@ -132,7 +138,7 @@ pub fn run(task: &Task, options: &Options, observe: &mut Observer<'_>) -> Outcom
 pub(crate) fn predicted(task: &Task, options: &Options) -> Result<f64, String> {
     let mut outcome = empty(task);
     let subject = subject(task, options, &mut outcome).map_err(|problem| problem.message)?;
-    time::predict(&subject, options).map(|predicted| predicted.seconds)
+    time::predict(&subject, options).map(|(predicted, _)| predicted.seconds)
 }
 
 /// An outcome of nothing yet.
@@ -149,6 +155,7 @@ fn empty(task: &Task) -> Outcome {
         resources: None,
         devices: Vec::new(),
         times: Vec::new(),
+        feedback: None,
     }
 }
 

@@ -15,6 +15,7 @@ use kinora_ptx::{
 use serde::Serialize;
 
 pub use rule::Rule;
+pub(crate) use text::time;
 
 use self::candidates::{Candidate, Question, candidates};
 

@@ -121,6 +121,7 @@ pub fn tune(
         }
         observe(&Stage { what: "predicting", sizes: None, done, total });
         let (task, options) = with_choice(task, options, &choice);
+        let options = Options { explain: false, ..options };
         let (predicted, problem) = match predicted(&task, &options) {
             Ok(seconds) => (Some(seconds), None),
             Err(problem) => (None, Some(problem)),
@@ -140,7 +141,7 @@ pub fn tune(
             let done = tuning.variants.len() + right;
             observe(&Stage { what: "checking", sizes: None, done, total });
             let (task, options) = with_choice(task, options, &variant.choice);
-            let outcome = run(&task, &Options { time: true, ..options }, &mut |_| {});
+            let outcome = run(&task, &Options { time: true, explain: false, ..options }, &mut |_| {});
             let variant = &mut tuning.variants[place];
             variant.right = Some(outcome.verdict <= Verdict::Unchecked);
             variant.problem = problem(&outcome);
@@ -186,4 +187,41 @@ fn key(task: &Task, options: &Options, source: &str) -> String {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
     format!("{hash:016x}")
+}
+
+impl Tuning {
+    /// It as a table.
+    pub fn text(&self) -> String {
+        use std::fmt::Write;
+
+        let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), crate::feedback::time);
+        let shown = |variant: &Variant| {
+            let parts = variant.choice.iter().map(|(name, value)| format!("{name}={value}"));
+            parts.collect::<Vec<_>>().join(" ")
+        };
+        let width = self.variants.iter().map(|variant| shown(variant).len()).max().unwrap_or(0).max(10);
+        let mut text = format!("{:<width$}  {:>11}  {:>11}\n", "parameters", "predicted", "measured");
+        for variant in &self.variants {
+            let verdict = match (variant.right, &variant.problem) {
+                (Some(true), _) => "right".to_owned(),
+                (_, Some(problem)) => {
+                    let first = problem.lines().next().unwrap_or("").to_owned();
+                    kinora_outside::printable(&first).into_owned()
+                }
+                (Some(false), None) => "wrong".to_owned(),
+                (None, None) => "not checked".to_owned(),
+            };
+            let (predicted, measured) = (time(variant.predicted), time(variant.measured));
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{:<width$}  {predicted:>11}  {measured:>11}  {verdict}", shown(variant));
+        }
+        match self.best() {
+            Some(best) => {
+                let by = if best.measured.is_some() { "measured" } else { "predicted" };
+                let _ = writeln!(text, "best, as {by} on {}: {}", self.chip, shown(best));
+            }
+            None => text += "no variant is right\n",
+        }
+        text
+    }
 }
