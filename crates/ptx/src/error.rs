@@ -51,11 +51,19 @@ pub enum PtxError {
         instruction: String,
     },
     /// The module has no such kernel.
-    #[error("the module has no kernel {name}; it has {}", there.join(", "))]
+    #[error("the module has no kernel {name}; it has {}", there.join("; "))]
     NoKernel {
         /// The name that was asked for.
         name: String,
         /// The names of the module's kernels.
+        there: Vec<String>,
+    },
+    /// Several kernels of the module are called like this.
+    #[error("the module has several kernels {name}: {}; give one of these names in full", there.join("; "))]
+    SeveralKernels {
+        /// The name that was asked for.
+        name: String,
+        /// The names of those kernels.
         there: Vec<String>,
     },
     /// A launch that the chip would refuse.

@@ -1,6 +1,6 @@
 //! Instructions by the functional unit that executes them.
 
-use crate::isa::{Alu, Float, Memory, Op};
+use crate::isa::{Alu, Float, Int, Memory, Op};
 
 /// Kinds of instructions, by the unit that executes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -14,7 +14,7 @@ pub enum InstructionClass {
     Half,
     /// 64-bit floating point.
     Double,
-    /// Exponentials, roots, division.
+    /// Exponentials, roots, division, that of integers too.
     Special,
     /// Conversions.
     Convert,
@@ -96,6 +96,7 @@ impl InstructionClass {
             Op::Alu(alu) => match alu {
                 Alu::Convert(_) => C::Convert,
                 Alu::F32(op, _) | Alu::F64(op, _) | Alu::Half { op, .. } if special(*op) => C::Special,
+                Alu::I16(op) | Alu::I32(op) | Alu::I64(op) if division(*op) => C::Special,
                 Alu::F32(..) => C::Float,
                 Alu::F64(..) => C::Double,
                 Alu::Half { .. } => C::Half,
@@ -167,4 +168,8 @@ fn special(op: Float) -> bool {
             | Float::Cos
             | Float::Tanh
     )
+}
+
+fn division(op: Int) -> bool {
+    matches!(op, Int::DivS | Int::DivU | Int::RemS | Int::RemU)
 }

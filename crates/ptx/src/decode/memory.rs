@@ -119,7 +119,7 @@ impl<'a> Decoder<'a, '_> {
             return Ok(Address { base, offset: 0, of: None });
         };
         if let Some((of, address)) = self.find_address(name) {
-            let base = self.long_constant(address.wrapping_add(offset));
+            let base = self.address_constant(name, of, Class::Long, address, offset);
             return Ok(Address { base, offset: 0, of: Some(of) });
         }
         let class = match self.scopes.find(name) {
@@ -154,6 +154,7 @@ impl<'a> Decoder<'a, '_> {
         address: Address,
         lanes: usize,
     ) -> Result<Access, PtxError> {
+        let [volatile, non_coherent] = ["volatile", "nc"].map(|word| modifiers.has(word));
         let strong = ["acquire", "release", "volatile", "relaxed", "mmio"]
             .into_iter()
             .fold(false, |any, word| any | modifiers.take(word));
@@ -170,7 +171,15 @@ impl<'a> Decoder<'a, '_> {
         if kind == Type::B128 || kind == Type::Pred || kind.bytes() * lanes > 32 {
             return Err(context.unsupported("an access of this size"));
         }
-        Ok(Access { memory, kind, lanes: lanes as u8, offset: address.offset, strong })
+        Ok(Access {
+            memory,
+            kind,
+            lanes: lanes as u8,
+            offset: address.offset,
+            strong,
+            volatile,
+            non_coherent,
+        })
     }
 
     /// The registers of a vector, or a single one.

@@ -40,6 +40,7 @@ impl Unit<'_> {
     pub(super) fn run_split(&mut self, warp: &mut Warp, place: usize) -> bool {
         let program = self.launched.program;
         let timed = self.launched.timed;
+        let by_line = self.by_instruction.is_some();
         let WarpSplit { mut pc, mut mask, .. } = warp.splits.all[place];
         let mut stop = warp.splits.reconvergence_pc(place);
         let slice = if timed { TIMED_SLICE } else { SLICE };
@@ -60,13 +61,16 @@ impl Unit<'_> {
                 break true;
             }
             left -= 1;
+            if by_line {
+                self.attribute(pc);
+            }
             let instruction = &program.instructions[pc as usize];
             let guard = instruction.guard;
             let active = if guard.is_none() { mask } else { mask & warp.registers.predicate(guard) };
             self.count(instruction, mask, active);
             let operands = program.operands_of(instruction);
             if timed {
-                self.time_arithmetic(warp, instruction, operands, pc);
+                self.time_arithmetic(warp, Step { instruction, operands, pc, mask: active });
             }
             if active == 0 {
                 pc += 1;
@@ -374,7 +378,7 @@ impl Unit<'_> {
                 return warp.registers.set_word(d, &masks, step.mask);
             }
             Special::GridId | Special::Clock64 | Special::GlobalTimer => {
-                let value = if special == Special::GridId { 1 } else { self.counters.warp_instructions() };
+                let value = if special == Special::GridId { 1 } else { self.executed() };
                 return warp.registers.set_long(d, &[value; 32], step.mask);
             }
             Special::Ntid(a) => axis(geometry.block, a),
@@ -390,8 +394,8 @@ impl Unit<'_> {
             Special::NwarpId => geometry.warps() as u32,
             Special::SmId => (block.number % u64::from(self.launched.multiprocessors.max(1))) as u32,
             Special::NsmId => self.launched.multiprocessors,
-            Special::Clock => self.counters.warp_instructions() as u32,
-            Special::ClockHigh => (self.counters.warp_instructions() >> 32) as u32,
+            Special::Clock => self.executed() as u32,
+            Special::ClockHigh => (self.executed() >> 32) as u32,
             Special::DynamicSharedBytes => dynamic,
             Special::TotalSharedBytes | Special::AggregateSharedBytes => all,
         };

@@ -9,8 +9,8 @@ use rayon::prelude::*;
 
 use super::{Kernel, Module, Simulator};
 use crate::{
-    check::{Finding, FindingKind, Findings, Seen, SourceLine},
-    counters::Counters,
+    check::{EarlierAccess, Finding, FindingKind, Findings, Seen},
+    counters::{ByLine, Counters, CountersByInstruction, LineCounters},
     error::PtxError,
     isa::Line,
     machine::{self, Constants, Geometry, Launched, Unit},
@@ -79,7 +79,12 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What it cost.
     pub counters: Counters,
+    /// What every line cost, if [`Checks::by_line`](super::Checks::by_line) asked for it.
+    pub by_line: Option<ByLine<LineCounters>>,
 }
+
+/// What a worker found and counted.
+type Part = (Findings, Counters, Option<Box<CountersByInstruction>>);
 
 impl Simulator {
     /// Runs a kernel to completion.
@@ -98,7 +103,7 @@ impl Simulator {
         let (next, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let clusters = geometry.cluster_count();
         let workers = (rayon::current_num_threads() as u64).min(clusters);
-        let parts: Vec<(Findings, Counters)> = (0..workers)
+        let parts: Vec<Part> = (0..workers)
             .into_par_iter()
             .map(|_| {
                 let mut unit = Unit::new(&launched);
@@ -111,15 +116,21 @@ impl Simulator {
                         over.store(true, Ordering::Relaxed);
                     }
                 }
-                (unit.findings, unit.counters)
+                let (counters, by_instruction) = unit.counted();
+                (unit.findings, counters, by_instruction)
             })
             .collect();
         let (mut findings, mut counters) = (Findings::default(), Counters::default());
-        for (found, counted) in parts {
+        let mut each = self.checks.by_line.then(|| CountersByInstruction::new(&kernel.program));
+        for (found, counted, by_instruction) in parts {
             findings.merge(found);
             counters.merge(&counted);
+            if let (Some(each), Some(by_instruction)) = (&mut each, by_instruction) {
+                each.merge(&by_instruction);
+            }
         }
-        Ok(Report { findings: located(findings, module, kernel, &geometry), counters })
+        let by_line = each.map(|each| ByLine::of(&each, &kernel.program, |pc| module.line_of(kernel, pc)));
+        Ok(Report { findings: located(findings, module, kernel, &geometry), counters, by_line })
     }
 
     /// A launch as all workers see it. Access records are kept if races are looked for.
@@ -137,9 +148,13 @@ impl Simulator {
             global: &self.global,
             textures: &self.textures,
             views: self.global.views(kernel.program.global_granule, races)?,
+            read_only: (races && kernel.program.read_only_writes)
+                .then(|| self.global.granule_words(kernel.program.global_granule))
+                .flatten(),
             wide: machine::wide(),
             races,
             nonfinite: self.checks.nonfinite,
+            by_line: self.checks.by_line,
             timed: false,
             steps_left: AtomicU64::new(self.checks.steps),
             multiprocessors: self.chip.multiprocessors,
@@ -151,8 +166,9 @@ impl Simulator {
         &'a self,
         kernel: &'a Kernel,
         config: &LaunchConfig,
+        by_line: bool,
     ) -> Result<Launched<'a>, PtxError> {
-        Ok(Launched { nonfinite: false, timed: true, ..self.launched(kernel, config, false)? })
+        Ok(Launched { nonfinite: false, by_line, timed: true, ..self.launched(kernel, config, false)? })
     }
 
     /// The address and size of every allocation.
@@ -228,22 +244,44 @@ fn located(findings: Findings, module: &Module, kernel: &Kernel, geometry: &Geom
     });
     let finding = |seen: Seen| {
         let line = line_of(seen.pc);
-        let source = |file: u32, line: u32| {
-            let file = module.files.get(file as usize).filter(|_| line > 0)?;
-            Some(SourceLine { file: file.clone(), line })
-        };
+        let sanitizer = seen.sanitizer(&program.instructions[seen.pc as usize].op);
+        let block_at = |number: u64| Geometry::split(number, geometry.grid);
+        let thread_at = |number: u32| Geometry::split(u64::from(number), geometry.block);
+        let earlier = seen.earlier.map(|earlier| {
+            let (source, ptx_line) = match earlier.pc {
+                Some(pc) => {
+                    let (source, ptx_line) = module.line_of(kernel, pc as usize);
+                    (source, Some(ptx_line))
+                }
+                None => (None, None),
+            };
+            EarlierAccess {
+                wrote: earlier.wrote,
+                block: block_at(earlier.block),
+                thread: (!earlier.any_lane).then(|| thread_at(earlier.thread)),
+                source,
+                ptx_line,
+            }
+        });
         Finding {
             kind: seen.kind,
+            severity: seen.severity(),
             kernel: kernel.name.clone(),
-            source: source(line.file, line.source),
-            called_at: source(line.caller.0, line.caller.1),
+            function: kernel.readable().to_owned(),
+            source: module.source_line(line.file, line.source),
+            called_at: module.source_line(line.caller.0, line.caller.1),
             ptx_line: line.ptx,
-            block: Geometry::split(seen.block, geometry.grid),
-            thread: Geometry::split(u64::from(seen.thread), geometry.block),
+            block: block_at(seen.block),
+            thread: thread_at(seen.thread),
+            blocks: [block_at(seen.blocks.0), block_at(seen.blocks.1)],
+            threads: [thread_at(seen.threads.0), thread_at(seen.threads.1)],
+            earlier,
             address: seen.address,
             suggestion: seen.suggestion().to_owned(),
             message: seen.message,
             count: seen.count,
+            same_value: seen.same_value,
+            sanitizer,
         }
     };
     seen.into_iter().map(finding).collect()

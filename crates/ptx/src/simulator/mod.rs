@@ -29,11 +29,13 @@ pub struct Checks {
     pub nonfinite: bool,
     /// Warp instructions after which a launch is considered endless.
     pub steps: u64,
+    /// Whether counters are also kept by line, which takes longer.
+    pub by_line: bool,
 }
 
 impl Default for Checks {
     fn default() -> Checks {
-        Checks { races: true, nonfinite: false, steps: STEPS }
+        Checks { races: true, nonfinite: false, steps: STEPS, by_line: false }
     }
 }
 
@@ -105,6 +107,14 @@ impl Simulator {
     /// If they are not within one allocation.
     pub fn copy_out(&self, address: DeviceAddress, to: &mut [u8]) -> Result<(), PtxError> {
         self.global.copy_out(address, to)
+    }
+
+    /// Which of some bytes were ever written, by the host or by a kernel.
+    ///
+    /// # Errors
+    /// If they are not within one allocation.
+    pub fn written(&self, address: DeviceAddress, bytes: usize) -> Result<Vec<bool>, PtxError> {
+        self.global.written(address, bytes)
     }
 
     /// Allocates memory for bytes and copies them there.
