@@ -56,6 +56,7 @@ impl Unit<'_> {
             let corners = if filtered { 1 << fetch.axes.count() } else { 1 };
             bytes = bytes.max(texture.texels.format.bytes());
             let mut texels = [[None; 8]; 32];
+            #[allow(clippy::needless_range_loop, reason = "a corner is also a number to the lanes")]
             for corner in 0..corners {
                 let (inside, raw) = self.read_corner(
                     warp,
