@@ -25,4 +25,4 @@ pub use memory::{MapElement, Swizzle, TensorMap, TensorMapError, TensorMapKind};
 pub use occupancy::{BlockResources, Occupancy, OccupancyLimit};
 pub use performance::{Calibration, CalibrationError, PredictOptions, Prediction, Resource, ResourceUse};
 pub use rounding_latitude::RoundingLatitude;
-pub use simulator::{Argument, Checks, DeviceAddress, LaunchConfig, Module, Report, Simulator};
+pub use simulator::{Argument, Checks, DeviceAddress, LaunchConfig, Module, Progress, Report, Simulator};

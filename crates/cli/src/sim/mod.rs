@@ -56,6 +56,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         races: !arguments.no_races,
         nonfinite: arguments.check.contains(&Check::Nan),
         steps: arguments.steps,
+        ..Checks::default()
     };
     let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
@@ -77,6 +78,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         shared_bytes: arguments.shared,
         cluster: arguments.cluster.0,
         arguments: values,
+        cooperative: false,
     };
     let prediction = prediction::predict(arguments, &simulator, &module, &kernel, &config, source)?;
     if arguments.predict_only {

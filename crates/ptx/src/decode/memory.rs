@@ -142,12 +142,7 @@ impl<'a> Decoder<'a, '_> {
         address: Address,
         lanes: usize,
     ) -> Result<Access, PtxError> {
-        let strong = ["acquire", "release", "volatile", "relaxed", "mmio"]
-            .into_iter()
-            .fold(false, |any, word| any | modifiers.take(word));
-        for scope in ["cta", "cluster", "gpu", "sys"] {
-            modifiers.take(scope);
-        }
+        let (strong, semantics) = modifiers.take_semantics();
         let said = modifiers.take_any(&SPACES).unwrap_or(Memory::Generic);
         let memory = match address.of {
             Some(Space::Local) => Memory::Local,
@@ -165,7 +160,7 @@ impl<'a> Decoder<'a, '_> {
         if kind == Type::B128 || kind == Type::Pred || kind.bytes() * lanes > 32 {
             return Err(context.unsupported("an access of this size"));
         }
-        Ok(Access { memory, kind, lanes: lanes as u8, offset: address.offset, strong })
+        Ok(Access { memory, kind, lanes: lanes as u8, offset: address.offset, strong, semantics })
     }
 
     /// The registers of a vector, or a single one.
@@ -244,9 +239,8 @@ impl<'a> Decoder<'a, '_> {
 
     fn atomic(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
         let reduction = modifiers.name() == "red";
-        for order in ["relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz"] {
-            modifiers.take(order);
-        }
+        let (_, semantics) = modifiers.take_semantics();
+        modifiers.take("noftz");
         let memory = modifiers.take_any(&SPACES).unwrap_or(Memory::Generic);
         let Some(op) = modifiers.take_any(&ATOMICS) else {
             return Err(context.unsupported("this atomic operation"));
@@ -269,7 +263,7 @@ impl<'a> Decoder<'a, '_> {
             Some(Space::Shared) => Memory::Shared,
             _ => memory,
         };
-        let op = Op::Atomic { memory, op, kind, offset: address.offset, reduction };
+        let op = Op::Atomic { memory, op, kind, offset: address.offset, reduction, semantics };
         if reduction {
             return self.emit(op, &[], &operands);
         }

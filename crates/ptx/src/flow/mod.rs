@@ -1,6 +1,7 @@
 //! Analysis of a program before it runs: where diverged lanes reconverge, and which registers can share a slot.
 
 mod graph;
+mod order;
 mod registers;
 
 use std::collections::HashSet;
@@ -15,6 +16,7 @@ pub(crate) fn prepare(program: &mut Program) {
     mark_wgmma_registers(program, &registers);
     registers::allocate(program, &graph, &registers);
     (program.global_granule, program.shared_granule) = granules(program);
+    program.depends_on_order = order::depends_on_order(program);
 }
 
 /// Registers that `wgmma` instructions read or write.

@@ -7,7 +7,8 @@ mod types;
 
 pub(crate) use arithmetic::{Alu, Carry, CarryOp, Compare, Conversion, Float, Int, Logic, Mode, PermuteMode};
 pub(crate) use memory::{
-    Access, Atomic, Barrier, BulkDirection, Fence, Mbarrier, Memory, Mma, Shuffle, TensorCopy, Vote, Wgmma,
+    Access, Atomic, Barrier, BulkDirection, Fence, Mbarrier, Memory, Mma, Scope, Semantics, Shuffle,
+    TensorCopy, Vote, Wgmma,
 };
 pub(crate) use operand::{Class, Operand};
 pub(crate) use types::Type;
@@ -45,6 +46,10 @@ pub(crate) enum Special {
     DynamicSharedBytes,
     TotalSharedBytes,
     AggregateSharedBytes,
+    /// Half of the address of a cooperative launch's workspace.
+    Workspace {
+        high: bool,
+    },
 }
 
 /// What an instruction does. Its operands are listed after its results.
@@ -83,6 +88,7 @@ pub(crate) enum Op {
         kind: Type,
         offset: i64,
         reduction: bool,
+        semantics: Semantics,
     },
     Prefetch,
     ToGeneric(Memory),
@@ -239,6 +245,8 @@ pub(crate) struct Program {
     /// The size of the smallest access to global memory, and to shared memory.
     pub global_granule: usize,
     pub shared_granule: usize,
+    /// Whether its results may depend on the order in which blocks run, other than by a race.
+    pub depends_on_order: bool,
 }
 
 impl Program {

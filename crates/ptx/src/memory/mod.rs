@@ -2,11 +2,13 @@
 
 mod access_records;
 mod global;
+mod grid_records;
 mod shared;
 mod tensor_map;
 
 pub(crate) use access_records::{AccessRecords, Accessor, Conflict};
 pub(crate) use global::{Allocation, Global, Missing, View};
+pub(crate) use grid_records::{AccessClass, Earlier, GridAccess, GridRecords};
 pub(crate) use shared::Shared;
 pub use tensor_map::{MapElement, Swizzle, TensorMap, TensorMapError, TensorMapKind};
 

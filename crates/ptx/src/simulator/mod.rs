@@ -2,10 +2,15 @@
 
 mod launch;
 mod module;
+mod progress;
+mod schedule;
+
+use std::sync::Arc;
 
 pub use launch::{Argument, LaunchConfig, Report};
 pub(crate) use module::Kernel;
 pub use module::Module;
+pub use progress::Progress;
 
 use crate::{chip::ChipSpec, error::PtxError, memory::Global};
 
@@ -25,11 +30,14 @@ pub struct Checks {
     pub nonfinite: bool,
     /// Warp instructions after which a launch is considered endless.
     pub steps: u64,
+    /// Permutes the order in which blocks and warps run, so that results that depend on it show; 0 is the natural order. With the same
+    /// seed, every run gives the same results.
+    pub seed: u64,
 }
 
 impl Default for Checks {
     fn default() -> Checks {
-        Checks { races: true, nonfinite: false, steps: STEPS }
+        Checks { races: true, nonfinite: false, steps: STEPS, seed: 0 }
     }
 }
 
@@ -39,12 +47,40 @@ pub struct Simulator {
     chip: ChipSpec,
     checks: Checks,
     global: Global,
+    progress: Option<Arc<Progress>>,
+    /// What grid barriers of cooperative launches count in, once there was one.
+    workspace: Option<DeviceAddress>,
 }
 
 impl Simulator {
     /// A device with the default checks.
     pub fn new(chip: ChipSpec) -> Simulator {
-        Simulator { chip, checks: Checks::default(), global: Global::default() }
+        Simulator {
+            chip,
+            checks: Checks::default(),
+            global: Global::default(),
+            progress: None,
+            workspace: None,
+        }
+    }
+
+    /// Lets launches tell how far they are.
+    #[must_use]
+    pub fn with_progress(mut self, progress: Arc<Progress>) -> Simulator {
+        self.progress = Some(progress);
+        self
+    }
+
+    /// The memory that a cooperative launch's grid barrier counts in, as the driver provides it.
+    fn workspace(&mut self) -> Result<DeviceAddress, PtxError> {
+        const BYTES: usize = 64;
+        let address = match self.workspace {
+            Some(address) => address,
+            None => self.global.allocate(BYTES)?,
+        };
+        self.workspace = Some(address);
+        self.global.copy_in(address, &[0; BYTES])?;
+        Ok(address)
     }
 
     /// Sets what launches check.
