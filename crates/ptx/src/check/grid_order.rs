@@ -30,6 +30,8 @@ struct Location {
     /// What was released to the whole device, in order.
     log: Vec<Release>,
     nearby: Nearby,
+    /// How often anything was released.
+    releases: u64,
     unfenced: HashMap<u64, Unfenced>,
 }
 
@@ -125,6 +127,7 @@ impl GridOrder {
     /// What was released at an address to blocks and clusters.
     pub fn nearby(&mut self, address: u64) -> &mut Nearby {
         let location = self.location(address);
+        self.locations[location].releases += 1;
         &mut self.locations[location].nearby
     }
 
@@ -140,10 +143,11 @@ impl GridOrder {
         }
     }
 
-    /// An address at which something was released or might have been, and how often.
-    pub fn version(&self, address: u64) -> Option<(usize, usize)> {
+    /// An address at which something was released or might have been, the length of its log, and how often anything was released.
+    pub fn version(&self, address: u64) -> Option<(usize, usize, u64)> {
         let location = *self.places.get(&address)?;
-        Some((location, self.locations[location].log.len()))
+        let Location { log, releases, .. } = &self.locations[location];
+        Some((location, log.len(), *releases))
     }
 
     /// What was released at it to a block's threads, and to its cluster's.

@@ -17,8 +17,8 @@ const BETWEEN_BLOCKS: &str = "blocks do not wait for each other: write from one 
                               launch or after a cooperative grid sync";
 
 /// The advice for a release without a fence.
-const FENCE_BEFORE: &str =
-    "execute __threadfence() after the writes and before the atomic or the store that announces them";
+const FENCE_BEFORE: &str = "execute __threadfence() after the writes and before the atomic or the store that announces them; if nothing \
+                            is meant to announce them, order the accesses or use atomics";
 
 /// The advice for an acquire without a fence.
 const FENCE_AFTER: &str =
@@ -124,10 +124,12 @@ impl Unit<'_> {
             let mut text = format!("{does} memory that {who} of {whose} {did} at {}", line(earlier.pc));
             match missing {
                 Some(MissingFence::Release(pc)) => {
-                    text += &format!(", and no fence comes before {} there, which announces it", line(pc));
+                    text += ", and nothing orders the two accesses: no fence comes before ";
+                    text += &format!("{}, which may be meant to announce it", line(pc));
                 }
                 Some(MissingFence::Acquire(pc)) => {
-                    text += &format!(", and no fence comes after {} here, which learns of it", line(pc));
+                    text += ", and nothing orders the two accesses: no fence comes after ";
+                    text += &format!("{}, which reads what announces it", line(pc));
                 }
                 None if narrow => {
                     text += ", and the scope of one of the two accesses does not include the other's block";

@@ -37,4 +37,4 @@ pub(crate) use global_access::RecordLayout;
 pub(crate) use registers::Constants;
 pub(crate) use synchronisation::GridState;
 pub(crate) use timed::{TimedRun, run_timed};
-pub(crate) use unit::{Geometry, Launched, Round, Unit, shuffle};
+pub(crate) use unit::{Geometry, Launched, PATIENCE, Round, Unit, shuffle};

@@ -76,6 +76,8 @@ pub(crate) struct Synchronisation {
     pending: BTreeMap<(usize, u64), Pending>,
     /// How much of each log each warp has acquired.
     heard: HashMap<(usize, usize), usize>,
+    /// How many of an address's releases each warp has acquired, or noted for its next fence.
+    acquired: HashMap<(usize, usize, bool), u64>,
     /// Where the cluster listened, and the last instruction that did.
     pub listened: Vec<(usize, u32)>,
     /// What warps know of other clusters.
@@ -239,14 +241,19 @@ impl Unit<'_> {
         for_lanes(access.mask, |lane| {
             let address = access.addresses[lane];
             let Some(state) = &self.grid else { return };
-            let Some((location, version)) = state.order.version(address) else { return };
-            let nearby = state.order.released_nearby(location, number, own);
+            let Some((location, version, releases)) = state.order.version(address) else { return };
             let listened = &mut self.sync.listened;
             if let Some(known) = listened.iter_mut().find(|listened| listened.0 == location) {
                 known.1 = access.pc;
             } else if listened.len() < LISTENED {
                 listened.push((location, access.pc));
             }
+            // Who polls has acquired what is there already.
+            let key = (warp.id, location, semantics.acquire);
+            if releases == 0 || self.sync.acquired.insert(key, releases) == Some(releases) {
+                return;
+            }
+            let nearby = state.order.released_nearby(location, number, own);
             let log = (semantics.scope == Scope::Device && version > 0).then_some((location, version));
             if nearby.is_some() || log.is_some() {
                 self.acquire(warp, access.mask, address, nearby, log, semantics);

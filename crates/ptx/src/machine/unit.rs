@@ -141,9 +141,12 @@ pub(crate) struct Unit<'a> {
     pub turn_polls: u32,
     /// The last such instruction of each warp, its lane and address.
     pub spins: Vec<Option<(u32, u32, u64)>>,
-    /// Warp instructions so far, and those when the cluster started.
+    /// Warp instructions, as far as turns have ended.
     pub spent: u64,
-    spent_before: u64,
+    /// The instructions that were counted before the cluster started.
+    counted_before: u64,
+    /// Warps whose last turn did nothing.
+    asleep: Vec<bool>,
     /// The warps in the order of their turns.
     turns: Vec<usize>,
     pub findings: Findings,
@@ -181,8 +184,8 @@ pub(crate) enum Round {
     Still,
 }
 
-/// The least of [`Unit::patience`], less than a second.
-const PATIENCE: u64 = 1 << 24;
+/// How many warp instructions may go by in which threads only reread memory that nobody changes: less than a second.
+pub(crate) const PATIENCE: u64 = 1 << 22;
 
 /// Permutes numbers.
 pub(crate) fn shuffle<T>(all: &mut [T], seed: u64) {
@@ -227,7 +230,8 @@ impl<'a> Unit<'a> {
             turn_polls: 0,
             spins: vec![None; blocks * warps],
             spent: 0,
-            spent_before: 0,
+            counted_before: 0,
+            asleep: vec![false; blocks * warps],
             turns: (0..blocks * warps).collect(),
             findings: Findings::default(),
             counters: Counters::default(),
@@ -246,7 +250,7 @@ impl<'a> Unit<'a> {
             match self.round() {
                 Round::Over => break,
                 Round::Still => self.deadlock(""),
-                Round::Polls if self.spent - progress_at > self.patience() => self.deadlock(""),
+                Round::Polls if self.spent - progress_at > PATIENCE => self.deadlock(""),
                 Round::Polls => {}
                 Round::Moves | Round::Reads => progress_at = self.spent,
             }
@@ -278,14 +282,9 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// How many warp instructions may go by in which threads only reread memory that nobody changes.
-    pub fn patience(&self) -> u64 {
-        PATIENCE.max((self.warps.len() as u64) << 14)
-    }
-
     /// The warp instructions of this cluster so far.
     pub(super) fn instructions(&self) -> u64 {
-        self.spent - self.spent_before
+        self.counters.warp_instructions() - self.counted_before
     }
 
     /// Completes what the cluster left in flight.
@@ -322,7 +321,8 @@ impl<'a> Unit<'a> {
         self.cluster_published = vec![0; self.warps.len() + 1];
         self.sync = Synchronisation::default();
         self.spins.fill(None);
-        self.spent_before = self.spent;
+        self.asleep.fill(false);
+        self.counted_before = self.counters.warp_instructions();
         if self.launched.seed != 0 {
             self.turns = (0..self.warps.len()).collect();
             shuffle(&mut self.turns, self.launched.seed ^ cluster.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -334,7 +334,12 @@ impl<'a> Unit<'a> {
 
     /// Runs a warp until all of its splits wait. Returns whether it did anything.
     pub(super) fn turn(&mut self, id: usize) -> bool {
-        if self.warps[id].splits.live == 0 {
+        let splits = &self.warps[id].splits;
+        if splits.live == 0 {
+            return false;
+        }
+        // Only the completion of a barrier wakes such a warp, and that has changed what it waits for.
+        if self.asleep[id] && splits.all.iter().all(|split| matches!(split.wait, Wait::Barrier(_))) {
             return false;
         }
         let empty = Warp::new(&EMPTY, 0, 0, 0);
@@ -360,6 +365,7 @@ impl<'a> Unit<'a> {
             self.lanes_ended(&mut warp);
         }
         self.warps[id] = warp;
+        self.asleep[id] = !moved;
         moved
     }
 

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use crate::{
     check::Findings,
     counters::Counters,
-    machine::{GridState, Launched, Round, Unit, shuffle},
+    machine::{GridState, Launched, PATIENCE, Round, Unit, shuffle},
 };
 
 /// Rounds in which a cluster only reads and computes before others get a turn: it may wait without saying so.
@@ -139,9 +139,8 @@ fn run_in_order(launched: &Launched<'_>, resident: u64) -> Done {
                 fruitless = 0;
             }
         }
-        let patience = unit.patience() * (running.len() as u64 + 1);
         running.push_back(unit);
-        if gave_way >= running.len() && fruitless > patience.min(PATIENCE) {
+        if gave_way >= running.len() && fruitless > PATIENCE.max((running.len() as u64) << 13) {
             let why = if left == 0 {
                 String::new()
             } else {
@@ -164,9 +163,6 @@ fn run_in_order(launched: &Launched<'_>, resident: u64) -> Done {
     }
     done
 }
-
-/// The most instructions that may go by in which all clusters only reread memory that nobody changes: a few seconds.
-const PATIENCE: u64 = 1 << 27;
 
 /// Runs a cluster until it ends or waits for others.
 fn take_turn(unit: &mut Unit<'_>) -> Round {
