@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::memory::TensorMapError;
+use crate::memory::{TensorMapError, TextureError};
 
 /// A position in a text; line and column count from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,11 +51,19 @@ pub enum PtxError {
         instruction: String,
     },
     /// The module has no such kernel.
-    #[error("the module has no kernel {name}; it has {}", there.join(", "))]
+    #[error("the module has no kernel {name}; it has {}", there.join("; "))]
     NoKernel {
         /// The name that was asked for.
         name: String,
         /// The names of the module's kernels.
+        there: Vec<String>,
+    },
+    /// Several kernels of the module are called like this.
+    #[error("the module has several kernels {name}: {}; give one of these names in full", there.join("; "))]
+    SeveralKernels {
+        /// The name that was asked for.
+        name: String,
+        /// The names of those kernels.
         there: Vec<String>,
     },
     /// A launch that the chip would refuse.
@@ -72,6 +80,9 @@ pub enum PtxError {
     /// A tensor map that the driver would refuse.
     #[error("invalid tensor map: {0}")]
     TensorMap(#[from] TensorMapError),
+    /// An array or a texture that the driver would refuse.
+    #[error("invalid texture: {0}")]
+    Texture(#[from] TextureError),
 }
 
 impl PtxError {

@@ -7,6 +7,7 @@ use super::{
     warp::Warp,
 };
 use crate::{
+    counters::atomic_passes,
     isa::{Atomic, Memory, Op, Operand, Semantics, Type},
     numeric,
 };
@@ -54,6 +55,7 @@ impl Unit<'_> {
                 return;
             }
             unit.counters.global_atomics.add_global(addresses, mask, bytes);
+            unit.counters.global_atomic_passes += atomic_passes(addresses, mask);
             unit.global_groups(warp, &lanes, |unit, warp, view, group| {
                 let allocation = unit.launched.views[view].allocation;
                 for_lanes(group, |lane| {

@@ -10,7 +10,10 @@ use super::{
     unit::{Geometry, Unit},
     warp::Warp,
 };
-use crate::{check::FindingKind, memory::Missing};
+use crate::{
+    check::{Earlier, FindingKind},
+    memory::{Missing, View},
+};
 
 /// Flag of a write: it was an atomic.
 const ATOMIC: u64 = 1 << 63;
@@ -178,6 +181,9 @@ impl Unit<'_> {
             if kind.reads() && !self.launched.timed {
                 self.check_written(warp, view, &allowed);
             }
+            if self.launched.read_only.is_some() {
+                self.check_read_only(warp, view, &allowed);
+            }
             if self.launched.races {
                 self.check_races(warp, view, &allowed);
             }
@@ -224,18 +230,24 @@ impl Unit<'_> {
         });
     }
 
-    fn check_written(&mut self, warp: &Warp, view: usize, access: &WarpAccess<'_>) {
+    fn check_written(&mut self, warp: &mut Warp, view: usize, access: &WarpAccess<'_>) {
         let allocation = self.launched.views[view].allocation;
         let bytes = access.bytes;
         for_lanes(access.mask, |lane| {
             let offset = (access.addresses[lane] - allocation.base) as usize;
-            if !allocation.is_written(offset, bytes) {
+            if allocation.is_written(offset, bytes) {
+                return;
+            }
+            let unwritten = allocation.unwritten(offset, bytes);
+            if self.is_unwritten_wrong(access.pc, unwritten) {
                 self.report_access(warp, FindingKind::Uninitialised, access.lane(lane), || {
                     let size = allocation.bytes;
                     format!(
                         "reads {bytes} bytes at offset {offset} of a {size}-byte allocation that were never written"
                     )
                 });
+            } else {
+                self.note_undefined(warp, access.pc, lane, unwritten);
             }
         });
     }
@@ -249,7 +261,7 @@ impl Unit<'_> {
         if self.grid.is_some() {
             return self.check_grid_races(warp, view, access);
         }
-        let WarpAccess { addresses, mask, bytes, kind, .. } = *access;
+        let WarpAccess { pc, addresses, mask, bytes, kind } = *access;
         if matches!(kind, AccessKind::StrongRead | AccessKind::StrongWrite) {
             return;
         }
@@ -273,13 +285,17 @@ impl Unit<'_> {
                     };
                     let read = view.reads[piece].load(SeqCst);
                     if read != 0 && self.read_races(warp, read, mine) {
-                        self.report_race(warp, access.lane(lane), "read", read);
+                        self.report_race(warp, access.lane(lane), "read", read, false);
                     }
                     write
                 };
                 if write != 0 && self.write_races(warp, write, mine, kind) {
                     let did = if write & ATOMIC == 0 { "wrote" } else { "updated with an atomic" };
-                    self.report_race(warp, access.lane(lane), did, write);
+                    let same = kind == AccessKind::Write
+                        && write & ATOMIC == 0
+                        && self.findings.asks_for_values(pc)
+                        && self.global_holds(warp, view, access, lane, write);
+                    self.report_race(warp, access.lane(lane), did, write, same);
                 }
             }
         });
@@ -325,7 +341,11 @@ impl Unit<'_> {
             return false;
         }
         let (other, at) = (layout.warp_of(record), layout.at(record));
-        if other == warp.id { at >= warp.last_sync } else { self.clocks.seen(warp.id, other) < at }
+        if other == warp.id {
+            warp.misses_lane(layout.lane_of(mine), layout.lane_of(record), at)
+        } else {
+            self.clocks.seen(warp.id, other) < at
+        }
     }
 
     /// Whether a write races with reads. If several threads of a cluster read, only the first is recorded; the others read no earlier,
@@ -342,19 +362,39 @@ impl Unit<'_> {
             let at = layout.at(record);
             let per_block = self.launched.geometry.warps();
             let others = (warp.block * per_block..(warp.block + 1) * per_block).filter(|&id| id != warp.id);
-            return at >= warp.last_sync && others.into_iter().all(|id| self.clocks.seen(warp.id, id) < at);
+            let reader = layout.lane_of(record);
+            let lanes = (0..32).all(|lane| lane == reader || warp.misses_lane(reader, lane, at));
+            return lanes && others.into_iter().all(|id| self.clocks.seen(warp.id, id) < at);
         }
         self.races_with(warp, record, mine)
     }
 
+    /// Whether a store finds in memory what it is about to write there, or what an earlier lane of the same instruction writes.
+    fn global_holds(
+        &self,
+        warp: &Warp,
+        view: &View<'_>,
+        access: &WarpAccess<'_>,
+        lane: usize,
+        record: u64,
+    ) -> bool {
+        let address = access.addresses[lane];
+        let layout = self.launched.layout;
+        let (other, own) = (layout.lane_of(record), layout.warp_of(record) == warp.id);
+        let earlier = own && access.mask >> other & 1 == 1 && access.addresses[other] == address;
+        let offset = (address - view.allocation.base) as usize;
+        let holds = |at: usize, bytes: usize| view.allocation.load(offset + at, bytes);
+        self.stores_same_value(warp, access, lane, earlier.then_some(other), holds)
+    }
+
     #[inline(never)]
-    fn report_race(&mut self, warp: &Warp, access: LaneAccess, did: &str, record: u64) {
+    fn report_race(&mut self, warp: &Warp, access: LaneAccess, did: &str, record: u64, same_value: bool) {
         let layout = self.launched.layout;
         let per_block = self.launched.geometry.warps();
         let (other, lane) = (layout.warp_of(record), layout.lane_of(record));
         let (block, thread) = (other / per_block, other % per_block * 32 + lane);
         let number = self.blocks[block].number;
-        self.report_access(warp, FindingKind::Race, access, || {
+        self.report_race_of(warp, access, same_value, || {
             let does = access.kind.verb();
             let whose =
                 if block == warp.block { "the same block".to_owned() } else { format!("block {number}") };
@@ -362,5 +402,8 @@ impl Unit<'_> {
                 "{does} memory that thread {thread} of {whose} {did}, and nothing orders the two accesses"
             )
         });
+        let (wrote, thread) = (did != "read", thread as u32);
+        let earlier = Earlier { wrote, block: number, thread, any_lane: false, pc: None };
+        self.findings.set_earlier(access.pc, earlier);
     }
 }

@@ -69,7 +69,11 @@ impl Unit<'_> {
                     let id = rank * geometry.warps() + earlier.warp as usize;
                     if cluster == self.number {
                         if id == warp.id {
-                            return earlier.lane == Some(lane as u8) || earlier.at < warp.last_sync;
+                            let misses = |other| warp.misses_lane(lane, other, earlier.at);
+                            return match earlier.lane {
+                                Some(other) => !misses(usize::from(other)),
+                                None => !(0..32).all(|other| other == lane || misses(other)),
+                            };
                         }
                         if self.clocks.seen(warp.id, id) >= earlier.at {
                             return true;

@@ -280,7 +280,8 @@ impl Unit<'_> {
             self.clocks.acquire(warp.id, &row);
             // Diverged lanes may hold a lock one after the other; lanes that execute together may not.
             if row[warp.id] > 0 && mask != warp.splits.live {
-                warp.last_sync = self.clocks.advance();
+                let now = self.clocks.advance();
+                warp.synchronise_lanes(u32::MAX, now);
             }
         }
         if let Some((location, version)) = log {

@@ -18,9 +18,9 @@ use super::{
 };
 use crate::{
     check::{Clocks, FindingKind, Findings},
-    counters::Counters,
+    counters::{Counters, CountersByInstruction},
     isa::Program,
-    memory::{Global, Shared, View},
+    memory::{Global, Shared, Textures, View},
     simulator::Progress,
     timing::Clock,
 };
@@ -85,12 +85,17 @@ pub(crate) struct Launched<'a> {
     pub parameters: Vec<u8>,
     pub geometry: Geometry,
     pub global: &'a Global,
+    pub textures: &'a Textures,
     pub views: Vec<View<'a>>,
+    /// For every view and granule, who read it as read-only data and who wrote it, if the kernel does both.
+    pub read_only: Option<Vec<Box<[AtomicU64]>>>,
     /// Whether the host processor has AVX2.
     pub wide: bool,
     pub races: bool,
     /// Whether instructions that produce infinities or NaNs are reported.
     pub nonfinite: bool,
+    /// Whether counters are kept by instruction.
+    pub by_line: bool,
     /// Whether only time is kept: nothing is checked, and no matrix product computed.
     pub timed: bool,
     /// Warp instructions that the launch may still execute, shared by all units.
@@ -151,6 +156,8 @@ pub(crate) struct Unit<'a> {
     turns: Vec<usize>,
     pub findings: Findings,
     pub counters: Counters,
+    /// The counters by instruction, if they are kept; `counters` then has only those of the latest one.
+    pub by_instruction: Option<Box<CountersByInstruction>>,
     /// The cluster's linear index.
     pub number: u64,
     pub ended: bool,
@@ -235,10 +242,40 @@ impl<'a> Unit<'a> {
             turns: (0..blocks * warps).collect(),
             findings: Findings::default(),
             counters: Counters::default(),
+            by_instruction: launched.by_line.then(|| Box::new(CountersByInstruction::new(launched.program))),
             number: 0,
             ended: false,
             clock: None,
             cluster_time: 0.0,
+        }
+    }
+
+    /// Attributes what was counted to the instruction before this one.
+    pub(super) fn attribute(&mut self, pc: u32) {
+        if let Some(by_instruction) = &mut self.by_instruction {
+            by_instruction.next(&mut self.counters, pc);
+        }
+    }
+
+    /// The warp instructions that the cluster has executed so far.
+    pub(super) fn executed(&self) -> u64 {
+        self.counted_instructions() - self.counted_before
+    }
+
+    /// The warp instructions that the unit has executed so far.
+    fn counted_instructions(&self) -> u64 {
+        let attributed = self.by_instruction.as_ref().map_or(0, |by_instruction| by_instruction.instructions);
+        attributed + self.counters.warp_instructions()
+    }
+
+    /// Everything that was counted, and by instruction if that was asked for.
+    pub fn counted(&mut self) -> (Counters, Option<Box<CountersByInstruction>>) {
+        match self.by_instruction.take() {
+            Some(mut by_instruction) => {
+                by_instruction.next(&mut self.counters, 0);
+                (by_instruction.total(), Some(by_instruction))
+            }
+            None => (self.counters, None),
         }
     }
 
@@ -282,11 +319,6 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// The warp instructions of this cluster so far.
-    pub(super) fn instructions(&self) -> u64 {
-        self.counters.warp_instructions() - self.counted_before
-    }
-
     /// Completes what the cluster left in flight.
     pub fn finish(&mut self) {
         self.finish_copies();
@@ -322,7 +354,7 @@ impl<'a> Unit<'a> {
         self.sync = Synchronisation::default();
         self.spins.fill(None);
         self.asleep.fill(false);
-        self.counted_before = self.counters.warp_instructions();
+        self.counted_before = self.counted_instructions();
         if self.launched.seed != 0 {
             self.turns = (0..self.warps.len()).collect();
             shuffle(&mut self.turns, self.launched.seed ^ cluster.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -399,7 +431,7 @@ impl<'a> Unit<'a> {
                         waiting.push((warp.block, warp.number, pc, 1 << lane, Some(address), what));
                         continue;
                     }
-                    Wait::Lanes { mask, .. } => format!("for lanes {mask:#010x} of its warp"),
+                    Wait::Lanes { mask, .. } => self.describe_missing_lanes(warp, split.pc, mask),
                     Wait::Barrier(number) => format!("at barrier {number}"),
                     Wait::Mbarrier { offset, .. } => {
                         let state = self.blocks[warp.block].mbarriers.describe(offset);
@@ -439,6 +471,7 @@ impl<'a> Unit<'a> {
         let block = self.blocks[warp.block].number;
         let thread = warp.number as u32 * 32 + lane;
         self.findings.add(kind, pc, || (block, thread, address, message()));
+        self.findings.widen(kind, pc, block, thread);
     }
 
     /// Reports something about one lane's access.
@@ -450,6 +483,18 @@ impl<'a> Unit<'a> {
         message: impl FnOnce() -> String,
     ) {
         self.report(warp, kind, access.pc, access.lane as u32, Some(access.address), message);
+    }
+
+    /// Reports a race of one lane's access; `same_value` says that both accesses write the same.
+    pub(super) fn report_race_of(
+        &mut self,
+        warp: &Warp,
+        access: LaneAccess,
+        same_value: bool,
+        message: impl FnOnce() -> String,
+    ) {
+        let (block, thread) = (self.blocks[warp.block].number, warp.number as u32 * 32 + access.lane as u32);
+        self.findings.add_race(access.pc, same_value, || (block, thread, Some(access.address), message()));
     }
 
     /// Updates the time before which everything is ordered before the warp.
@@ -475,4 +520,10 @@ pub(super) static EMPTY: Program = Program {
     global_granule: 1,
     shared_granule: 1,
     depends_on_order: false,
+    access_facts: Vec::new(),
+    shared_variables: Vec::new(),
+    address_constants: Vec::new(),
+    copies: Vec::new(),
+    copy_count: 0,
+    read_only_writes: false,
 };

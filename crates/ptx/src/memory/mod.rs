@@ -5,12 +5,18 @@ mod global;
 mod grid_records;
 mod shared;
 mod tensor_map;
+mod texture;
 
 pub(crate) use access_records::{AccessRecords, Accessor, Conflict};
 pub(crate) use global::{Allocation, Global, Missing, View};
 pub(crate) use grid_records::{AccessClass, Earlier, GridAccess, GridRecords};
 pub(crate) use shared::Shared;
 pub use tensor_map::{MapElement, Swizzle, TensorMap, TensorMapError, TensorMapKind};
+pub use texture::{
+    AddressMode, ArrayDescription, ArrayKind, ChannelKind, DeviceArray, FilterMode, ReadMode, TexelFormat,
+    TextureDescription, TextureError, TextureSource,
+};
+pub(crate) use texture::{Texels, Texture, Textures};
 
 /// Where shared memory starts in the generic address space.
 pub(crate) const SHARED_WINDOW: u64 = 0x7e00_0000_0000;

@@ -7,8 +7,8 @@ use std::{
 
 use super::{Kernel, Module, Simulator, schedule};
 use crate::{
-    check::{Finding, FindingKind, Findings, Seen, SourceLine},
-    counters::Counters,
+    check::{EarlierAccess, Finding, FindingKind, Findings, Seen},
+    counters::{ByLine, Counters, LineCounters},
     error::PtxError,
     isa::Line,
     machine::{self, Constants, Geometry, Launched, RecordLayout},
@@ -81,6 +81,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// What it cost.
     pub counters: Counters,
+    /// What every line cost, if [`Checks::by_line`](super::Checks::by_line) asked for it.
+    pub by_line: Option<ByLine<LineCounters>>,
     /// What could not be checked, in sentences.
     pub unchecked: Vec<String>,
 }
@@ -118,9 +120,13 @@ impl Simulator {
             progress.start(geometry.cluster_count() * geometry.cluster_blocks() as u64);
         }
         let done = schedule::run(&mut launched, resident, self.checks.steps);
+        let by_line = done
+            .by_instruction
+            .map(|each| ByLine::of(&each, &kernel.program, |pc| module.line_of(kernel, pc)));
         Ok(Report {
             findings: located(done.findings, module, kernel, &geometry),
             counters: done.counters,
+            by_line,
             unchecked: done.unchecked,
         })
     }
@@ -149,10 +155,15 @@ impl Simulator {
             parameters: arguments(kernel, &config.arguments)?,
             geometry,
             global: &self.global,
+            textures: &self.textures,
             views: self.global.views(kernel.program.global_granule, races && !in_order)?,
+            read_only: (races && kernel.program.read_only_writes)
+                .then(|| self.global.granule_words(kernel.program.global_granule))
+                .flatten(),
             wide: machine::wide(),
             races,
             nonfinite: self.checks.nonfinite,
+            by_line: self.checks.by_line,
             timed: false,
             steps_left: AtomicU64::new(self.checks.steps),
             multiprocessors: self.chip.multiprocessors,
@@ -170,9 +181,11 @@ impl Simulator {
         &'a self,
         kernel: &'a Kernel,
         config: &LaunchConfig,
+        by_line: bool,
     ) -> Result<Launched<'a>, PtxError> {
         Ok(Launched {
             nonfinite: false,
+            by_line,
             timed: true,
             progress: None,
             ..self.launched(kernel, config, false)?
@@ -252,22 +265,44 @@ fn located(findings: Findings, module: &Module, kernel: &Kernel, geometry: &Geom
     });
     let finding = |seen: Seen| {
         let line = line_of(seen.pc);
-        let source = |file: u32, line: u32| {
-            let file = module.files.get(file as usize).filter(|_| line > 0)?;
-            Some(SourceLine { file: file.clone(), line })
-        };
+        let sanitizer = seen.sanitizer(&program.instructions[seen.pc as usize].op);
+        let block_at = |number: u64| Geometry::split(number, geometry.grid);
+        let thread_at = |number: u32| Geometry::split(u64::from(number), geometry.block);
+        let earlier = seen.earlier.map(|earlier| {
+            let (source, ptx_line) = match earlier.pc {
+                Some(pc) => {
+                    let (source, ptx_line) = module.line_of(kernel, pc as usize);
+                    (source, Some(ptx_line))
+                }
+                None => (None, None),
+            };
+            EarlierAccess {
+                wrote: earlier.wrote,
+                block: block_at(earlier.block),
+                thread: (!earlier.any_lane).then(|| thread_at(earlier.thread)),
+                source,
+                ptx_line,
+            }
+        });
         Finding {
             kind: seen.kind,
+            severity: seen.severity(),
             kernel: kernel.name.clone(),
-            source: source(line.file, line.source),
-            called_at: source(line.caller.0, line.caller.1),
+            function: kernel.readable().to_owned(),
+            source: module.source_line(line.file, line.source),
+            called_at: module.source_line(line.caller.0, line.caller.1),
             ptx_line: line.ptx,
-            block: Geometry::split(seen.block, geometry.grid),
-            thread: Geometry::split(u64::from(seen.thread), geometry.block),
+            block: block_at(seen.block),
+            thread: thread_at(seen.thread),
+            blocks: [block_at(seen.blocks.0), block_at(seen.blocks.1)],
+            threads: [thread_at(seen.threads.0), thread_at(seen.threads.1)],
+            earlier,
             address: seen.address,
             suggestion: seen.suggestion().to_owned(),
             message: seen.message,
             count: seen.count,
+            same_value: seen.same_value,
+            sanitizer,
         }
     };
     seen.into_iter().map(finding).collect()

@@ -12,7 +12,11 @@ pub(crate) use module::Kernel;
 pub use module::Module;
 pub use progress::Progress;
 
-use crate::{chip::ChipSpec, error::PtxError, memory::Global};
+use crate::{
+    chip::ChipSpec,
+    error::PtxError,
+    memory::{ArrayDescription, DeviceArray, Global, TextureDescription, Textures},
+};
 
 /// An address in the simulated device's memory.
 pub type DeviceAddress = u64;
@@ -33,11 +37,13 @@ pub struct Checks {
     /// Permutes the order in which blocks and warps run, so that results that depend on it show; 0 is the natural order. With the same
     /// seed, every run gives the same results.
     pub seed: u64,
+    /// Whether counters are also kept by line, which takes longer.
+    pub by_line: bool,
 }
 
 impl Default for Checks {
     fn default() -> Checks {
-        Checks { races: true, nonfinite: false, steps: STEPS, seed: 0 }
+        Checks { races: true, nonfinite: false, steps: STEPS, seed: 0, by_line: false }
     }
 }
 
@@ -50,6 +56,7 @@ pub struct Simulator {
     progress: Option<Arc<Progress>>,
     /// What grid barriers of cooperative launches count in, once there was one.
     workspace: Option<DeviceAddress>,
+    textures: Textures,
 }
 
 impl Simulator {
@@ -61,6 +68,7 @@ impl Simulator {
             global: Global::default(),
             progress: None,
             workspace: None,
+            textures: Textures::default(),
         }
     }
 
@@ -133,6 +141,14 @@ impl Simulator {
         self.global.copy_out(address, to)
     }
 
+    /// Which of some bytes were ever written, by the host or by a kernel.
+    ///
+    /// # Errors
+    /// If they are not within one allocation.
+    pub fn written(&self, address: DeviceAddress, bytes: usize) -> Result<Vec<bool>, PtxError> {
+        self.global.written(address, bytes)
+    }
+
     /// Allocates memory for bytes and copies them there.
     ///
     /// # Errors
@@ -141,5 +157,30 @@ impl Simulator {
         let address = self.allocate(from.len())?;
         self.copy_in(address, from)?;
         Ok(address)
+    }
+
+    /// Allocates an array for textures and surfaces. Its texels are copied as those of any memory, at [`DeviceArray::address`].
+    ///
+    /// # Errors
+    /// If there can be no such array, or the host does not have enough memory.
+    pub fn array(&mut self, description: ArrayDescription) -> Result<DeviceArray, PtxError> {
+        let address = self.allocate(description.bytes()?)?;
+        Ok(DeviceArray { address, description })
+    }
+
+    /// Makes a texture, and returns its handle: what a `cudaTextureObject_t` is to a kernel.
+    ///
+    /// # Errors
+    /// If there can be no such texture.
+    pub fn texture(&mut self, description: &TextureDescription) -> Result<u64, PtxError> {
+        Ok(self.textures.add_texture(description)?)
+    }
+
+    /// Makes a surface of an array, and returns its handle: what a `cudaSurfaceObject_t` is to a kernel.
+    ///
+    /// # Errors
+    /// If there can be no such array.
+    pub fn surface(&mut self, array: &DeviceArray) -> Result<u64, PtxError> {
+        Ok(self.textures.add_surface(array)?)
     }
 }

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 use crate::{
     check::Findings,
-    counters::Counters,
+    counters::{Counters, CountersByInstruction},
     machine::{GridState, Launched, PATIENCE, Round, Unit, shuffle},
 };
 
@@ -31,7 +31,33 @@ const SHUFFLED: u64 = 1 << 20;
 pub(super) struct Done {
     pub findings: Findings,
     pub counters: Counters,
+    pub by_instruction: Option<Box<CountersByInstruction>>,
     pub unchecked: Vec<String>,
+}
+
+impl Done {
+    /// Adds what a unit did.
+    fn add(&mut self, mut unit: Unit<'_>) {
+        let (counters, by_instruction) = unit.counted();
+        self.findings.merge(unit.findings);
+        self.counters.merge(&counters);
+        match (&mut self.by_instruction, by_instruction) {
+            (Some(mine), Some(theirs)) => mine.merge(&theirs),
+            (None, theirs) => self.by_instruction = theirs,
+            (_, None) => {}
+        }
+    }
+
+    fn merge(mut self, other: Done) -> Done {
+        self.findings.merge(other.findings);
+        self.counters.merge(&other.counters);
+        match (&mut self.by_instruction, other.by_instruction) {
+            (Some(mine), Some(theirs)) => mine.merge(&theirs),
+            (None, theirs) => self.by_instruction = theirs,
+            (_, None) => {}
+        }
+        self
+    }
 }
 
 /// Runs all clusters; `resident` of them fit the chip at once.
@@ -56,7 +82,7 @@ fn run_concurrently(launched: &Launched<'_>) -> Done {
     let (next, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let clusters = launched.geometry.cluster_count();
     let workers = (rayon::current_num_threads() as u64).min(clusters);
-    let parts: Vec<(Findings, Counters)> = (0..workers)
+    let parts: Vec<Done> = (0..workers)
         .into_par_iter()
         .map(|_| {
             let mut unit = Unit::new(launched);
@@ -69,15 +95,12 @@ fn run_concurrently(launched: &Launched<'_>) -> Done {
                     over.store(true, Relaxed);
                 }
             }
-            (unit.findings, unit.counters)
+            let mut done = Done::default();
+            done.add(unit);
+            done
         })
         .collect();
-    let mut done = Done::default();
-    for (found, counted) in parts {
-        done.findings.merge(found);
-        done.counters.merge(&counted);
-    }
-    done
+    parts.into_iter().fold(Done::default(), Done::merge)
 }
 
 /// The clusters in the order in which they start.
@@ -155,8 +178,7 @@ fn run_in_order(launched: &Launched<'_>, resident: u64) -> Done {
         }
     }
     for unit in idle.into_iter().chain(running) {
-        done.findings.merge(unit.findings);
-        done.counters.merge(&unit.counters);
+        done.add(unit);
     }
     if let Some(grid) = grid {
         done.unchecked = grid.unchecked();
