@@ -33,5 +33,5 @@ pub use performance::{
     ResourceUse,
 };
 pub use rounding_latitude::RoundingLatitude;
-pub use simulator::{Argument, Checks, DeviceAddress, LaunchConfig, Module, Report, Simulator};
+pub use simulator::{Argument, Checks, DeviceAddress, LaunchConfig, Module, Progress, Report, Simulator};
 pub use timing::{StallReason, Stalls};

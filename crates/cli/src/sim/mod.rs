@@ -59,6 +59,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         nonfinite: arguments.check.contains(&Check::Nan),
         steps: arguments.steps,
         by_line: arguments.by_line,
+        ..Checks::default()
     };
     let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
@@ -81,6 +82,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         shared_bytes: arguments.shared,
         cluster: arguments.cluster.0,
         arguments: values,
+        cooperative: false,
     };
     let prediction = prediction::predict(arguments, &simulator, &module, &kernel, &config, source)?;
     if arguments.predict_only {

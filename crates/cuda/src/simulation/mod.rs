@@ -254,6 +254,7 @@ fn config(launch: &Launch) -> LaunchConfig {
         shared_bytes: launch.shared_bytes as usize,
         cluster: [launch.cluster, 1, 1],
         arguments: launch.arguments.iter().map(argument).collect(),
+        cooperative: false,
     }
 }
 

@@ -40,10 +40,16 @@ impl Clocks {
         self.seen[warp * self.count + other]
     }
 
-    /// Everything that a warp has seen, and its own past. The time advances, so that what it does next is not included.
-    pub fn release(&mut self, warp: usize) -> Vec<u32> {
+    /// Everything that a warp has seen, and its own past.
+    pub fn row(&self, warp: usize) -> Vec<u32> {
         let mut row = self.seen[warp * self.count..(warp + 1) * self.count].to_vec();
         row[warp] = self.now;
+        row
+    }
+
+    /// Everything that a warp has seen, and its own past, for others. The time advances, so that what it does next is not included.
+    pub fn release(&mut self, warp: usize) -> Vec<u32> {
+        let row = self.row(warp);
         self.released[warp] = self.now;
         self.advance();
         row

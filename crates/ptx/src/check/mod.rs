@@ -3,6 +3,7 @@
 mod clocks;
 mod excerpt;
 mod finding;
+mod grid_order;
 mod lane_clocks;
 mod sanitizer;
 
@@ -10,4 +11,5 @@ pub(crate) use clocks::{Clocks, join};
 pub use excerpt::excerpt;
 pub(crate) use finding::{Earlier, Findings, Seen};
 pub use finding::{EarlierAccess, Finding, FindingKind, Severity, SourceLine};
+pub(crate) use grid_order::{GridOrder, Known, MissingFence, Nearby};
 pub(crate) use lane_clocks::LaneClocks;

@@ -3,7 +3,7 @@
 use super::{Binding, CALL_DEPTH, Context, Decoder, modifiers::Modifiers, names};
 use crate::{
     error::PtxError,
-    isa::{Atomic, Barrier, Class, Fence, Op, Operand, Shuffle, Type, Vote},
+    isa::{Atomic, Barrier, Class, Fence, Op, Operand, Scope, Shuffle, Type, Vote},
     syntax::tree,
 };
 
@@ -249,7 +249,7 @@ impl<'a> Decoder<'a, '_> {
                 }
                 Fence::AsyncProxy
             } else if modifiers.take("alias") {
-                Fence::Memory { beyond_block: false }
+                Fence::Memory(Scope::Block)
             } else {
                 return Err(context.unsupported("a fence between these proxies"));
             }
@@ -257,11 +257,8 @@ impl<'a> Decoder<'a, '_> {
             for part in ["sc", "acq_rel", "acquire", "release"] {
                 modifiers.take(part);
             }
-            let near = modifiers.take("cta");
-            for part in ["cluster", "gpu", "gl", "sys"] {
-                modifiers.take(part);
-            }
-            Fence::Memory { beyond_block: !near }
+            modifiers.take("gl");
+            Fence::Memory(modifiers.take_scope())
         };
         self.emit(Op::Fence(fence), &[], &[])
     }

@@ -155,12 +155,7 @@ impl<'a> Decoder<'a, '_> {
         lanes: usize,
     ) -> Result<Access, PtxError> {
         let [volatile, non_coherent] = ["volatile", "nc"].map(|word| modifiers.has(word));
-        let strong = ["acquire", "release", "volatile", "relaxed", "mmio"]
-            .into_iter()
-            .fold(false, |any, word| any | modifiers.take(word));
-        for scope in ["cta", "cluster", "gpu", "sys"] {
-            modifiers.take(scope);
-        }
+        let (strong, semantics) = modifiers.take_semantics();
         let memory = self.space_of(modifiers, address);
         let kind = self.type_of(context, modifiers)?;
         let vector = modifiers.take_any(&[("v2", 2), ("v4", 4), ("v8", 8)]).unwrap_or(1);
@@ -177,6 +172,7 @@ impl<'a> Decoder<'a, '_> {
             lanes: lanes as u8,
             offset: address.offset,
             strong,
+            semantics,
             volatile,
             non_coherent,
         })
@@ -285,9 +281,8 @@ impl<'a> Decoder<'a, '_> {
 
     fn atomic(&mut self, context: Context<'_, 'a>, modifiers: &mut Modifiers<'a>) -> Result<(), PtxError> {
         let reduction = modifiers.name() == "red";
-        for order in ["relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu", "sys", "noftz"] {
-            modifiers.take(order);
-        }
+        let (_, semantics) = modifiers.take_semantics();
+        modifiers.take("noftz");
         let memory = modifiers.take_any(&SPACES).unwrap_or(Memory::Generic);
         let Some(op) = modifiers.take_any(&ATOMICS) else {
             return Err(context.unsupported("this atomic operation"));
@@ -319,14 +314,14 @@ impl<'a> Decoder<'a, '_> {
             for (i, value) in values.iter().enumerate() {
                 let value = self.value_of(context, value, kind)?;
                 let offset = address.offset.wrapping_add((i * kind.bytes()) as i64);
-                let op = Op::Atomic { memory, op, kind, offset, reduction };
+                let op = Op::Atomic { memory, op, kind, offset, reduction, semantics };
                 self.emit(op, results.get(i).map_or(&[], std::slice::from_ref), &[address.base, value])?;
             }
             return Ok(());
         }
         let mut operands = vec![address.base];
         operands.extend(self.values(context, at + 1, &[kind; 2][..values])?);
-        let op = Op::Atomic { memory, op, kind, offset: address.offset, reduction };
+        let op = Op::Atomic { memory, op, kind, offset: address.offset, reduction, semantics };
         if reduction {
             return self.emit(op, &[], &operands);
         }

@@ -1,7 +1,7 @@
 //! The modifiers of an opcode. Decoding takes those that it implements; one that is left over is an error.
 
 use crate::{
-    isa::{Mode, Type},
+    isa::{Mode, Scope, Semantics, Type},
     numeric::Rounding,
 };
 
@@ -103,6 +103,26 @@ impl<'a> Modifiers<'a> {
             saturate: self.take("sat"),
             relu: self.take("relu"),
         }
+    }
+
+    /// Takes a scope; without one it is the device.
+    pub fn take_scope(&mut self) -> Scope {
+        let scopes = [
+            ("cta", Scope::Block),
+            ("cluster", Scope::Cluster),
+            ("gpu", Scope::Device),
+            ("sys", Scope::Device),
+        ];
+        self.take_any(&scopes).unwrap_or_default()
+    }
+
+    /// Takes what says how an access is ordered, and whether there is anything that makes it strong.
+    pub fn take_semantics(&mut self) -> (bool, Semantics) {
+        let both = self.take("acq_rel");
+        let [acquire, release] = ["acquire", "release"].map(|word| self.take(word) || both);
+        let other =
+            ["volatile", "relaxed", "mmio"].into_iter().fold(false, |any, word| any | self.take(word));
+        (acquire || release || other, Semantics { acquire, release, scope: self.take_scope() })
     }
 
     /// All modifiers, for opcodes whose modifiers mean something by position.

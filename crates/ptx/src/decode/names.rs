@@ -274,6 +274,8 @@ pub(super) fn special(name: &str) -> Option<(Special, bool)> {
         ("%dynamic_smem_size", None) => Special::DynamicSharedBytes,
         ("%total_smem_size", None) => Special::TotalSharedBytes,
         ("%aggr_smem_size", None) => Special::AggregateSharedBytes,
+        ("%envreg1", None) => Special::Workspace { high: true },
+        ("%envreg2", None) => Special::Workspace { high: false },
         _ => return None,
     };
     Some((special, false))

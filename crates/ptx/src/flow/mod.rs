@@ -4,6 +4,7 @@
 mod access_facts;
 mod demand;
 mod graph;
+mod order;
 mod provenance;
 mod registers;
 mod undefined;
@@ -24,6 +25,7 @@ pub(crate) fn prepare(program: &mut Program) {
     mark_wgmma_registers(program, &registers);
     registers::allocate(program, &graph, &registers);
     (program.global_granule, program.shared_granule) = granules(program);
+    program.depends_on_order = order::depends_on_order(program);
 }
 
 /// Registers that `wgmma` instructions read or write.

@@ -27,10 +27,29 @@ pub(crate) struct Access {
     pub offset: i64,
     /// A strong access (volatile, relaxed, acquire, release), which may run concurrently with other threads' accesses.
     pub strong: bool,
+    pub semantics: Semantics,
     /// Whether it is volatile.
     pub volatile: bool,
     /// Whether it is a load of data that nobody writes, which may come from a cache that is not coherent (`.nc`).
     pub non_coherent: bool,
+}
+
+/// The threads that a strong access or a fence takes part in the order of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Scope {
+    Block,
+    Cluster,
+    /// `.gpu` and `.sys`, between which a single device cannot tell.
+    #[default]
+    Device,
+}
+
+/// What a strong access orders, and among whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Semantics {
+    pub acquire: bool,
+    pub release: bool,
+    pub scope: Scope,
 }
 
 /// What is known of an instruction's memory access before the program runs.
@@ -179,8 +198,8 @@ pub(crate) struct TensorCopy {
 /// What a fence is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fence {
-    /// Orders memory accesses, within the block or beyond it.
-    Memory { beyond_block: bool },
+    /// Orders memory accesses as the threads of a scope see them.
+    Memory(Scope),
     /// Orders ordinary (generic proxy) accesses with those of TMA and `wgmma` (async proxy).
     AsyncProxy,
     /// Makes new mbarriers visible to the cluster.

@@ -10,8 +10,8 @@ mod wmma;
 
 pub(crate) use arithmetic::{Alu, Carry, CarryOp, Compare, Conversion, Float, Int, Logic, Mode, PermuteMode};
 pub(crate) use memory::{
-    Access, AccessFacts, Atomic, Barrier, BulkDirection, Fence, Mbarrier, Memory, Mma, SharedVariable,
-    Shuffle, TensorCopy, Vote, Wgmma,
+    Access, AccessFacts, Atomic, Barrier, BulkDirection, Fence, Mbarrier, Memory, Mma, Scope, Semantics,
+    SharedVariable, Shuffle, TensorCopy, Vote, Wgmma,
 };
 pub(crate) use operand::{Class, Operand};
 pub(crate) use texture::{Boundary, SurfaceAccess, TextureAxes, TextureFetch, TextureQuery};
@@ -52,6 +52,10 @@ pub(crate) enum Special {
     DynamicSharedBytes,
     TotalSharedBytes,
     AggregateSharedBytes,
+    /// Half of the address of a cooperative launch's workspace.
+    Workspace {
+        high: bool,
+    },
 }
 
 /// What an instruction does. Its operands are listed after its results.
@@ -90,6 +94,7 @@ pub(crate) enum Op {
         kind: Type,
         offset: i64,
         reduction: bool,
+        semantics: Semantics,
     },
     Prefetch,
     ToGeneric(Memory),
@@ -285,6 +290,8 @@ pub(crate) struct Program {
     /// The size of the smallest access to global memory, and to shared memory.
     pub global_granule: usize,
     pub shared_granule: usize,
+    /// Whether its results may depend on the order in which blocks run, other than by a race.
+    pub depends_on_order: bool,
     /// What is known of each instruction's memory access.
     pub access_facts: Vec<AccessFacts>,
     /// The static shared variables, and the constants that are an address in one of them.

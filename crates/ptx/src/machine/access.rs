@@ -154,23 +154,20 @@ impl Unit<'_> {
         let addresses = self.addresses(warp, address[0], access.offset);
         let kind = if access.strong { AccessKind::StrongRead } else { AccessKind::Read };
         let bytes = access.kind.bytes() * access.lanes as usize;
-        if access.strong {
-            // A volatile load of data acquires nothing from the lanes of its own warp.
-            let data = self.launched.program.access_facts[step.pc as usize].volatile_data;
-            self.atomic_acquire(warp, if data { warp.splits.live } else { step.mask });
-        }
         self.by_space(warp, access.memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
             let lanes = WarpAccess { pc: step.pc, addresses, mask, bytes, kind };
             match memory {
                 Memory::Global | Memory::Constant | Memory::Generic => {
-                    unit.blocks[warp.block].acquired |= access.strong;
                     if memory != Memory::Constant {
                         unit.counters.global_loads.add_global(addresses, mask, bytes);
                     }
                     unit.load_global(warp, &lanes, access.kind, results);
+                    if access.strong {
+                        unit.acquire_global(warp, &lanes, access.semantics);
+                    }
                 }
                 Memory::Shared | Memory::SharedCluster => {
-                    unit.load_shared(warp, &lanes, access.kind, results);
+                    unit.load_shared(warp, &lanes, access, results);
                 }
                 Memory::Local => {
                     unit.count_local(warp, step.instruction, &lanes);
@@ -205,7 +202,13 @@ impl Unit<'_> {
         });
     }
 
-    fn load_shared(&mut self, warp: &mut Warp, access: &WarpAccess<'_>, kind: Type, results: &[Operand]) {
+    fn load_shared(
+        &mut self,
+        warp: &mut Warp,
+        access: &WarpAccess<'_>,
+        Access { kind, strong, semantics, .. }: Access,
+        results: &[Operand],
+    ) {
         let bytes = kind.bytes();
         let mut places = [(0, 0); 32];
         let ok = self.shared_places(warp, access, &mut places);
@@ -217,6 +220,9 @@ impl Unit<'_> {
                 values[lane] = self.blocks[block].shared.load(offset + i * bytes, SIZE);
             }));
             set_lanes(warp, result, ok, kind, &values);
+        }
+        if strong {
+            self.acquire_shared(warp, ok, &places, semantics);
         }
     }
 
@@ -324,18 +330,19 @@ impl Unit<'_> {
         let addresses = self.addresses(warp, address[0], access.offset);
         let kind = if access.strong { AccessKind::StrongWrite } else { AccessKind::Write };
         let bytes = access.kind.bytes() * access.lanes as usize;
-        if access.strong {
-            self.atomic_release(warp);
-        }
+        self.changes += 1;
         self.by_space(warp, access.memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
             let lanes = WarpAccess { pc: step.pc, addresses, mask, bytes, kind };
             match memory {
                 Memory::Global | Memory::Generic | Memory::Constant => {
                     unit.counters.global_stores.add_global(addresses, mask, bytes);
                     unit.store_global(warp, &lanes, access.kind, values);
+                    if access.strong {
+                        unit.release_global(warp, &lanes, access.semantics);
+                    }
                 }
                 Memory::Shared | Memory::SharedCluster => {
-                    unit.store_shared(warp, &lanes, access.kind, values);
+                    unit.store_shared(warp, &lanes, access, values);
                 }
                 Memory::Local => {
                     unit.count_local(warp, step.instruction, &lanes);
@@ -376,7 +383,13 @@ impl Unit<'_> {
         });
     }
 
-    fn store_shared(&mut self, warp: &mut Warp, access: &WarpAccess<'_>, kind: Type, values: &[Operand]) {
+    fn store_shared(
+        &mut self,
+        warp: &mut Warp,
+        access: &WarpAccess<'_>,
+        Access { kind, strong, semantics, .. }: Access,
+        values: &[Operand],
+    ) {
         let bytes = kind.bytes();
         let mut places = [(0, 0); 32];
         let ok = self.shared_places(warp, access, &mut places);
@@ -387,6 +400,9 @@ impl Unit<'_> {
                 let (block, offset) = places[lane];
                 self.blocks[block].shared.store(offset + i * bytes, SIZE, values[lane]);
             }));
+        }
+        if strong {
+            self.release_shared(warp, ok, &places, semantics);
         }
         if self.may_copy_undefined(warp, access.pc) {
             for_lanes(ok, |lane| {

@@ -2,20 +2,21 @@
 
 use super::{
     access::{AccessKind, WarpAccess, for_lanes, set_lane},
-    step::Step,
+    step::{Next, Step},
     unit::Unit,
     warp::Warp,
 };
 use crate::{
-    check::join,
     counters::atomic_passes,
-    isa::{Atomic, Memory, Op, Operand, Type},
+    isa::{Atomic, Memory, Op, Operand, Semantics, Type},
     numeric,
 };
 
 impl Unit<'_> {
-    pub(super) fn atomic(&mut self, warp: &mut Warp, step: Step<'_>) {
-        let Op::Atomic { memory, op, kind, offset, reduction } = step.instruction.op else { return };
+    pub(super) fn atomic(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
+        let Op::Atomic { memory, op, kind, offset, reduction, semantics } = step.instruction.op else {
+            return Next::On;
+        };
         let at = usize::from(!reduction);
         let operands = &step.operands[at..];
         let result = if reduction { Operand::NONE } else { step.operands[0] };
@@ -24,6 +25,8 @@ impl Unit<'_> {
         self.counters.atomics += u64::from(step.mask.count_ones());
         let exchange = result.is_none() && op == Atomic::Exchange;
         let access = if exchange { AccessKind::AtomicWrite } else { AccessKind::Atomic };
+        let uses = (!result.is_none()).then_some(Semantics { acquire: true, ..semantics });
+        let mut changed = false;
         self.by_space(warp, memory, &addresses, step.mask, |unit, warp, memory, addresses, mask| {
             let lanes = WarpAccess { pc: step.pc, addresses, mask, bytes, kind: access };
             let operand = |unit: &Self, warp: &Warp, lane: usize| {
@@ -38,11 +41,17 @@ impl Unit<'_> {
                     let (block, offset) = places[lane];
                     let (value, other) = operand(unit, warp, lane);
                     let old = unit.blocks[block].shared.load(offset, bytes);
-                    unit.blocks[block].shared.store(offset, bytes, combine(op, kind, old, value, other));
+                    let new = combine(op, kind, old, value, other);
+                    changed |= new != old;
+                    unit.blocks[block].shared.store(offset, bytes, new);
                     if !result.is_none() {
                         set_lane(warp, result, lane, kind, old);
                     }
                 });
+                if let Some(semantics) = uses {
+                    unit.acquire_shared(warp, ok, &places, semantics);
+                }
+                unit.release_shared(warp, ok, &places, semantics);
                 return;
             }
             unit.counters.global_atomics.add_global(addresses, mask, bytes);
@@ -53,42 +62,21 @@ impl Unit<'_> {
                     let offset = (addresses[lane] - allocation.base) as usize;
                     let (value, other) = operand(unit, warp, lane);
                     let old = allocation.update(offset, bytes, |old| combine(op, kind, old, value, other));
+                    changed |= combine(op, kind, old, value, other) != old;
                     allocation.mark_written(offset, bytes);
                     if !result.is_none() {
                         set_lane(warp, result, lane, kind, old);
                     }
                 });
             });
-            unit.blocks[warp.block].acquired |= !result.is_none();
-        });
-        if !result.is_none() {
-            self.atomic_acquire(warp, step.mask);
-        }
-        self.atomic_release(warp);
-    }
-
-    /// A warp executes an atomic or a strong store, which releases everything that it did before.
-    ///
-    /// Locks, tickets and flags order what they protect, together with fences that may be anywhere in between. Which of them
-    /// protects what is not known here, so every one counts as a release of everything: what it may order is not reported.
-    pub(super) fn atomic_release(&mut self, warp: &Warp) {
-        if self.launched.races {
-            let row = self.clocks.release(warp.id);
-            join(&mut self.atomic_published, &row);
-        }
-    }
-
-    /// A warp uses the result of an atomic or executes a strong load, which acquires everything that was released.
-    pub(super) fn atomic_acquire(&mut self, warp: &mut Warp, mask: u32) {
-        if self.launched.races {
-            self.clocks.acquire(warp.id, &self.atomic_published);
-            // Diverged lanes may hold a lock one after the other; lanes that execute together may not.
-            if mask != warp.splits.live {
-                self.clocks.advance();
-                warp.last_sync = self.clocks.now();
+            if let Some(semantics) = uses {
+                unit.acquire_global(warp, &lanes, semantics);
             }
-            self.update_floor(warp);
-        }
+            unit.release_global(warp, &lanes, semantics);
+        });
+        self.changes += u64::from(changed);
+        // One that changes nothing waits for somebody who does.
+        if changed || result.is_none() { Next::On } else { self.polled(warp, step, offset) }
     }
 }
 

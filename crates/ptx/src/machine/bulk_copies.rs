@@ -267,6 +267,10 @@ impl Unit<'_> {
             });
             return;
         };
+        if self.launched.may_run_again {
+            self.launched.views[view].save();
+        }
+        self.changes += 1;
         let allocation = self.launched.views[view].allocation;
         let offset = (address - allocation.base) as usize;
         let step = reduce.map_or(1, |(_, kind)| kind.bytes());

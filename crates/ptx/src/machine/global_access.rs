@@ -1,10 +1,13 @@
 //! Accesses to global memory: bounds, alignment, initialisation, races.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use super::{
     access::{AccessKind, LaneAccess, WarpAccess, for_lanes},
-    unit::Unit,
+    unit::{Geometry, Unit},
     warp::Warp,
 };
 use crate::{
@@ -12,41 +15,85 @@ use crate::{
     memory::{Missing, View},
 };
 
-/// The latest time that the records of global memory can hold, in 29 bits. Later times count as this one, and as ordered.
-const MOMENT: u32 = (1 << 29) - 1;
-
-/// Blocks that the records can hold, in 23 bits. Blocks with a higher number are not checked for races in global memory.
-const BLOCKS: u64 = (1 << 23) - 1;
-
 /// Flag of a write: it was an atomic.
 const ATOMIC: u64 = 1 << 63;
+
+/// Flag of an atomic: atomics of several clusters came together.
+const MANY_CLUSTERS: u64 = 1 << 62;
+
+/// Flag of an atomic: its cluster wrote before it without one.
+const WROTE: u64 = 1 << 61;
 
 /// Flag of a read: several threads read.
 const MANY: u64 = 1 << 63;
 
-/// Flag of a read: threads of several blocks read.
-const MANY_BLOCKS: u64 = 1 << 62;
+const FLAGS: u64 = ATOMIC | MANY_CLUSTERS | WROTE;
 
-const READ_FLAGS: u64 = MANY | MANY_BLOCKS;
+/// How a record is divided: flags, the cluster's number plus one, the warp's index in the cluster, the lane and the time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordLayout {
+    time_bits: u32,
+    warp_bits: u32,
+}
 
-/// The advice for a race between blocks, which block barriers do not order.
-const BETWEEN_BLOCKS: &str = "blocks do not wait for each other: write from one block only, use atomics, or read in a later \
-                              launch or after a cooperative grid sync";
+impl RecordLayout {
+    pub fn new(geometry: &Geometry) -> RecordLayout {
+        let bits = |count: u64| u64::BITS - count.leading_zeros();
+        let warp_bits = bits((geometry.warps() * geometry.cluster_blocks()) as u64);
+        // So many clusters that less than 16 bits remain would take years to run.
+        let cluster_bits = bits(geometry.cluster_count().saturating_add(1));
+        let time_bits = (FLAGS.trailing_zeros() - 5).saturating_sub(warp_bits + cluster_bits).clamp(16, 32);
+        RecordLayout { time_bits, warp_bits }
+    }
 
-/// Records a read. Everything before `floor` is ordered before the reader, so it may replace an older record of its own block.
+    /// A record without its flags. Times that are too late for it count as its last one, and as ordered.
+    #[inline(always)]
+    fn record(self, cluster: u64, warp: usize, lane: usize, at: u32) -> u64 {
+        let at = u64::from(at).min((1 << self.time_bits) - 1);
+        self.warp((cluster + 1) << self.warp_bits | warp as u64, lane as u64) | at
+    }
+
+    fn warp(self, warp: u64, lane: u64) -> u64 {
+        (warp << 5 | lane) << self.time_bits & !FLAGS
+    }
+
+    #[inline(always)]
+    fn thread_of(self, record: u64) -> u64 {
+        (record & !FLAGS) >> self.time_bits
+    }
+
+    #[inline(always)]
+    fn cluster_of(self, record: u64) -> u64 {
+        (record & !FLAGS) >> (self.time_bits + 5 + self.warp_bits)
+    }
+
+    fn warp_of(self, record: u64) -> usize {
+        (self.thread_of(record) >> 5 & ((1 << self.warp_bits) - 1)) as usize
+    }
+
+    fn lane_of(self, record: u64) -> usize {
+        (self.thread_of(record) & 31) as usize
+    }
+
+    #[inline(always)]
+    fn at(self, record: u64) -> u32 {
+        (record & ((1 << self.time_bits) - 1)) as u32
+    }
+}
+
+/// Records a read. Everything before `floor` is ordered before the reader, so it may replace an older record of its own cluster.
 #[inline(always)]
-fn note_read(record: &AtomicU64, mine: u64, floor: u32) {
+fn note_read(record: &AtomicU64, mine: u64, floor: u32, layout: RecordLayout) {
     let mut read = record.load(SeqCst);
     loop {
-        let known = read & !READ_FLAGS;
-        let same_block = known >> 39 == mine >> 39;
-        let old = same_block && read & MANY_BLOCKS == 0 && (known as u32 & MOMENT) < floor;
+        let same_cluster = layout.cluster_of(read) == layout.cluster_of(mine);
+        let old = same_cluster && read & MANY_CLUSTERS == 0 && layout.at(read) < floor;
         let new = if read == 0 || old {
             mine
-        } else if known >> 29 == mine >> 29 {
+        } else if layout.thread_of(read) == layout.thread_of(mine) {
             return;
         } else {
-            read | MANY | if same_block { 0 } else { MANY_BLOCKS }
+            read | MANY | if same_cluster { 0 } else { MANY_CLUSTERS }
         };
         if new == read {
             return;
@@ -54,6 +101,26 @@ fn note_read(record: &AtomicU64, mine: u64, floor: u32) {
         match record.compare_exchange_weak(read, new, SeqCst, SeqCst) {
             Ok(_) => return,
             Err(now) => read = now,
+        }
+    }
+}
+
+/// Records an atomic, and returns the record that was there. A plain write of the own cluster leaves a flag, because atomics of others
+/// race with it too; `keep` says whether it stays recorded altogether.
+fn note_atomic(record: &AtomicU64, mine: u64, layout: RecordLayout, keep: impl Fn(u64) -> bool) -> u64 {
+    let mut before = record.load(SeqCst);
+    loop {
+        let same_cluster = before == 0 || layout.cluster_of(before) == layout.cluster_of(mine);
+        let mut flags = ATOMIC | before & (MANY_CLUSTERS | WROTE);
+        if !same_cluster {
+            flags |= MANY_CLUSTERS;
+        } else if before != 0 && before & ATOMIC == 0 {
+            flags |= WROTE;
+        }
+        let new = if keep(before) { before } else { mine | flags };
+        match record.compare_exchange_weak(before, new, SeqCst, SeqCst) {
+            Ok(_) => return before,
+            Err(now) => before = now,
         }
     }
 }
@@ -108,6 +175,9 @@ impl Unit<'_> {
                 group = self.aligned_lanes(warp, pc, addresses, group, align);
             }
             let allowed = WarpAccess { mask: group, ..*access };
+            if self.launched.may_run_again && !matches!(kind, AccessKind::Read | AccessKind::StrongRead) {
+                self.launched.views[view].save();
+            }
             if kind.reads() && !self.launched.timed {
                 self.check_written(warp, view, &allowed);
             }
@@ -182,49 +252,50 @@ impl Unit<'_> {
         });
     }
 
-    /// Looks for accesses of other threads that nothing orders with these. A record holds the block's number plus one, the warp,
-    /// the lane and the time; that of a write also whether it was an atomic, that of a read whether there were several.
+    /// Looks for accesses of other threads that nothing orders with these.
     ///
-    /// Blocks run on several host threads, which share the records. A writer stores its record before it looks for readers, and a
-    /// reader before it looks for a writer, so that one of the two sees the other.
+    /// Clusters run on several host threads, which share the records. A writer stores its record before it looks for readers, and a
+    /// reader before it looks for a writer, so that one of the two sees the other. Nothing orders clusters here: if two conflict, all run
+    /// again in a fixed order, for a report that does not depend on which came first.
     fn check_races(&mut self, warp: &Warp, view: usize, access: &WarpAccess<'_>) {
+        if self.grid.is_some() {
+            return self.check_grid_races(warp, view, access);
+        }
         let WarpAccess { pc, addresses, mask, bytes, kind } = *access;
-        let block = self.blocks[warp.block].number;
-        if block >= BLOCKS || matches!(kind, AccessKind::StrongRead | AccessKind::StrongWrite) {
+        if matches!(kind, AccessKind::StrongRead | AccessKind::StrongWrite) {
             return;
         }
         let launched = self.launched;
-        let view = &launched.views[view];
+        let (view, layout) = (&launched.views[view], launched.layout);
         let base = view.allocation.base;
-        let now = u64::from(self.clocks.now().min(MOMENT));
-        let own = (block + 1) << 39 | (warp.number as u64) << 34 | now;
-        let atomic = if kind.is_atomic() { ATOMIC } else { 0 };
+        let own = layout.record(self.number, warp.id, 0, self.clocks.now());
         for_lanes(mask, |lane| {
             let offset = (addresses[lane] - base) as usize;
-            let mine = own | (lane as u64) << 29;
+            let mine = own | layout.warp(0, lane as u64);
             for piece in view.granules(offset, bytes) {
                 let write = if kind == AccessKind::Read {
-                    note_read(&view.reads[piece], mine, warp.floor);
+                    note_read(&view.reads[piece], mine, warp.floor, layout);
                     view.writes[piece].load(SeqCst)
                 } else {
-                    let write = match view.writes[piece].load(SeqCst) {
-                        write if kind.is_atomic() && self.is_unreleased(warp, write, mine) => write,
-                        _ => view.writes[piece].swap(mine | atomic, SeqCst),
+                    let write = if kind.is_atomic() {
+                        let keep = |before| self.is_unreleased(warp, before, mine);
+                        note_atomic(&view.writes[piece], mine, layout, keep)
+                    } else {
+                        view.writes[piece].swap(mine, SeqCst)
                     };
                     let read = view.reads[piece].load(SeqCst);
                     if read != 0 && self.read_races(warp, read, mine) {
-                        self.report_race(warp, access.lane(lane), "read", read & !READ_FLAGS, false);
+                        self.report_race(warp, access.lane(lane), "read", read, false);
                     }
                     write
                 };
-                // Atomics on the same address are ordered among each other.
-                if write & atomic == 0 && write != 0 && self.races_with(warp, write & !ATOMIC, mine) {
+                if write != 0 && self.write_races(warp, write, mine, kind) {
                     let did = if write & ATOMIC == 0 { "wrote" } else { "updated with an atomic" };
                     let same = kind == AccessKind::Write
                         && write & ATOMIC == 0
                         && self.findings.asks_for_values(pc)
-                        && self.global_holds(warp, view, access, lane, write & !ATOMIC);
-                    self.report_race(warp, access.lane(lane), did, write & !ATOMIC, same);
+                        && self.global_holds(warp, view, access, lane, write);
+                    self.report_race(warp, access.lane(lane), did, write, same);
                 }
             }
         });
@@ -233,52 +304,69 @@ impl Unit<'_> {
     /// Whether a record is a plain write of the warp since its last release. An atomic of the same warp leaves that record in place,
     /// because other warps' atomics race with the write too.
     fn is_unreleased(&self, warp: &Warp, record: u64, mine: u64) -> bool {
+        let layout = self.launched.layout;
         record != 0
             && record & ATOMIC == 0
-            && record >> 34 == mine >> 34
-            && !self.clocks.is_released(warp.id, record as u32 & MOMENT)
+            && layout.thread_of(record) >> 5 == layout.thread_of(mine) >> 5
+            && !self.clocks.is_released(warp.id, layout.at(record))
+    }
+
+    /// Whether an access races with the last write. Atomics on the same address are ordered among each other.
+    #[inline(always)]
+    fn write_races(&mut self, warp: &Warp, record: u64, mine: u64, kind: AccessKind) -> bool {
+        let both_atomic = record & ATOMIC != 0 && kind.is_atomic();
+        let layout = self.launched.layout;
+        if layout.cluster_of(record) != layout.cluster_of(mine) {
+            if !both_atomic || record & WROTE != 0 {
+                self.conflict();
+            }
+            return false;
+        }
+        if record & MANY_CLUSTERS != 0 && !kind.is_atomic() {
+            self.conflict();
+        }
+        !both_atomic && self.races_with(warp, record, mine)
+    }
+
+    /// Clusters access the same memory, and nothing orders them.
+    #[cold]
+    fn conflict(&mut self) {
+        self.launched.conflict.store(true, Relaxed);
+        self.ended = true;
     }
 
     fn races_with(&self, warp: &Warp, record: u64, mine: u64) -> bool {
-        if record >> 29 == mine >> 29 {
+        let layout = self.launched.layout;
+        if layout.thread_of(record) == layout.thread_of(mine) {
             return false;
         }
-        let block = (record >> 39) - 1;
-        let here = &self.blocks[warp.block];
-        if block != here.number {
-            // Blocks of a cluster can synchronise, and any blocks can through atomics.
-            let cluster = self.blocks.len() > 1 && self.blocks.iter().any(|b| b.number == block);
-            return !here.acquired && !cluster;
+        let (other, at) = (layout.warp_of(record), layout.at(record));
+        if other == warp.id {
+            warp.misses_lane(layout.lane_of(mine), layout.lane_of(record), at)
+        } else {
+            self.clocks.seen(warp.id, other) < at
         }
-        let other = (record >> 34 & 0x1f) as usize;
-        let at = record as u32 & MOMENT;
-        if other == warp.number {
-            let lane = |record: u64| (record >> 29 & 0x1f) as usize;
-            return warp.misses_lane(lane(mine), lane(record), at);
-        }
-        let per_block = self.launched.geometry.warps();
-        self.clocks.seen(warp.id, warp.block * per_block + other) < at
     }
 
-    /// Whether a write races with reads. If several threads of a block read, only the first is recorded; the others read no earlier,
+    /// Whether a write races with reads. If several threads of a cluster read, only the first is recorded; the others read no earlier,
     /// so the first stands for all.
-    fn read_races(&self, warp: &Warp, record: u64, mine: u64) -> bool {
-        let here = &self.blocks[warp.block];
-        if record & MANY_BLOCKS != 0 {
-            return !here.acquired && self.blocks.len() == 1;
+    fn read_races(&mut self, warp: &Warp, record: u64, mine: u64) -> bool {
+        let layout = self.launched.layout;
+        if record & MANY_CLUSTERS != 0 || layout.cluster_of(record) != layout.cluster_of(mine) {
+            self.conflict();
+            return false;
         }
-        let first = record & !READ_FLAGS;
-        if record & MANY != 0 && first >> 29 == mine >> 29 {
+        if record & MANY != 0 && layout.thread_of(record) == layout.thread_of(mine) {
             // The writer itself read first, and the other readers are not recorded: it is a race only if none of them can have been
             // ordered before the writer since.
-            let at = first as u32 & MOMENT;
+            let at = layout.at(record);
             let per_block = self.launched.geometry.warps();
             let others = (warp.block * per_block..(warp.block + 1) * per_block).filter(|&id| id != warp.id);
-            let reader = (first >> 29 & 0x1f) as usize;
+            let reader = layout.lane_of(record);
             let lanes = (0..32).all(|lane| lane == reader || warp.misses_lane(reader, lane, at));
             return lanes && others.into_iter().all(|id| self.clocks.seen(warp.id, id) < at);
         }
-        self.races_with(warp, first, mine)
+        self.races_with(warp, record, mine)
     }
 
     /// Whether a store finds in memory what it is about to write there, or what an earlier lane of the same instruction writes.
@@ -291,9 +379,8 @@ impl Unit<'_> {
         record: u64,
     ) -> bool {
         let address = access.addresses[lane];
-        let (block, number) = ((record >> 39) - 1, (record >> 34 & 0x1f) as usize);
-        let other = (record >> 29 & 0x1f) as usize;
-        let own = block == self.blocks[warp.block].number && number == warp.number;
+        let layout = self.launched.layout;
+        let (other, own) = (layout.lane_of(record), layout.warp_of(record) == warp.id);
         let earlier = own && access.mask >> other & 1 == 1 && access.addresses[other] == address;
         let offset = (address - view.allocation.base) as usize;
         let holds = |at: usize, bytes: usize| view.allocation.load(offset + at, bytes);
@@ -302,20 +389,21 @@ impl Unit<'_> {
 
     #[inline(never)]
     fn report_race(&mut self, warp: &Warp, access: LaneAccess, did: &str, record: u64, same_value: bool) {
-        let block = (record >> 39) - 1;
-        let thread = (record >> 34 & 0x1f) * 32 + (record >> 29 & 0x1f);
-        let here = self.blocks[warp.block].number;
+        let layout = self.launched.layout;
+        let per_block = self.launched.geometry.warps();
+        let (other, lane) = (layout.warp_of(record), layout.lane_of(record));
+        let (block, thread) = (other / per_block, other % per_block * 32 + lane);
+        let number = self.blocks[block].number;
         self.report_race_of(warp, access, same_value, || {
             let does = access.kind.verb();
-            let whose = if block == here { "the same block".to_owned() } else { format!("block {block}") };
+            let whose =
+                if block == warp.block { "the same block".to_owned() } else { format!("block {number}") };
             format!(
                 "{does} memory that thread {thread} of {whose} {did}, and nothing orders the two accesses"
             )
         });
-        let earlier = Earlier { wrote: did != "read", block, thread: thread as u32, any_lane: false };
+        let (wrote, thread) = (did != "read", thread as u32);
+        let earlier = Earlier { wrote, block: number, thread, any_lane: false };
         self.findings.set_earlier(access.pc, earlier);
-        if block != here {
-            self.findings.advise(FindingKind::Race, access.pc, BETWEEN_BLOCKS);
-        }
     }
 }

@@ -204,6 +204,10 @@ impl Unit<'_> {
 
     /// Subtracts instructions from what the launch may still execute.
     fn spend(&mut self, warp: &Warp, steps: u64, pc: u32) {
+        self.spent += steps;
+        if let Some(progress) = &self.launched.progress {
+            progress.add_instructions(steps);
+        }
         let spent = self
             .launched
             .steps_left
@@ -240,9 +244,14 @@ impl Unit<'_> {
     /// Executes whatever is not arithmetic, a predicate or a branch.
     pub(super) fn execute(&mut self, warp: &mut Warp, step: Step<'_>) -> Next {
         match step.instruction.op {
-            Op::Load(access) => self.load(warp, step, access),
+            Op::Load(access) => {
+                self.load(warp, step, access);
+                if access.strong {
+                    return self.polled(warp, step, access.offset);
+                }
+            }
             Op::Store(access) => self.store(warp, step, access),
-            Op::Atomic { .. } => self.atomic(warp, step),
+            Op::Atomic { .. } => return self.atomic(warp, step),
             Op::LoadMatrix { count, transposed, offset } => {
                 self.load_matrix(warp, step, count, transposed, offset)
             }
@@ -301,7 +310,8 @@ impl Unit<'_> {
                     warp.proxy_fence = self.clocks.now();
                     self.clocks.advance();
                 }
-                Fence::Memory { .. } | Fence::MbarrierInit => {}
+                Fence::Memory(scope) => self.fence(warp, scope),
+                Fence::MbarrierInit => {}
             },
             Op::Mbarrier { .. } => return self.mbarrier(warp, step),
             Op::AsyncCopy { bytes, to, from } => self.async_copy(warp, step, bytes as usize, to, from),
@@ -406,6 +416,8 @@ impl Unit<'_> {
             Special::NsmId => self.launched.multiprocessors,
             Special::Clock => self.executed() as u32,
             Special::ClockHigh => (self.executed() >> 32) as u32,
+            Special::Workspace { high: true } => (self.launched.workspace >> 32) as u32,
+            Special::Workspace { high: false } => self.launched.workspace as u32,
             Special::DynamicSharedBytes => dynamic,
             Special::TotalSharedBytes | Special::AggregateSharedBytes => all,
         };

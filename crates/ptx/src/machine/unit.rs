@@ -1,13 +1,18 @@
 //! A cluster of blocks, or a single block: what one host thread runs from start to end.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 
 use super::{
     access::LaneAccess,
     barriers::Barriers,
     bulk_copies::BulkCopy,
+    global_access::RecordLayout,
     mbarriers::Mbarriers,
     registers::Constants,
+    synchronisation::{GridState, Synchronisation},
     warp::Warp,
     warp_splits::{Wait, WarpSplit},
 };
@@ -16,6 +21,7 @@ use crate::{
     counters::{Counters, CountersByInstruction},
     isa::Program,
     memory::{Global, Shared, Textures, View},
+    simulator::Progress,
     timing::Clock,
 };
 
@@ -50,6 +56,21 @@ impl Geometry {
         self.clusters().iter().map(|&count| u64::from(count)).product()
     }
 
+    /// The cluster of a block, by their linear indices, and the block's rank in it.
+    pub fn cluster_of(&self, block: u64) -> (u64, usize) {
+        if self.cluster == [1; 3] {
+            return (block, 0);
+        }
+        let at = Geometry::split(block, self.grid);
+        let linear = |at: [u32; 3], extents: [u32; 3]| {
+            let [x, y, z] = at.map(u64::from);
+            (z * u64::from(extents[1]) + y) * u64::from(extents[0]) + x
+        };
+        let cluster = std::array::from_fn(|axis| at[axis] / self.cluster[axis]);
+        let inner = std::array::from_fn(|axis| at[axis] % self.cluster[axis]);
+        (linear(cluster, self.clusters()), linear(inner, self.cluster) as usize)
+    }
+
     /// The coordinates of a linear index; the first axis varies fastest.
     pub fn split(number: u64, extents: [u32; 3]) -> [u32; 3] {
         let [x, y] = [u64::from(extents[0].max(1)), u64::from(extents[1].max(1))];
@@ -80,6 +101,17 @@ pub(crate) struct Launched<'a> {
     /// Warp instructions that the launch may still execute, shared by all units.
     pub steps_left: AtomicU64,
     pub multiprocessors: u32,
+    /// How accesses to global memory are recorded while clusters run at the same time.
+    pub layout: RecordLayout,
+    /// Whether clusters that run at the same time accessed the same memory, without anything that orders them.
+    pub conflict: AtomicBool,
+    /// Whether all clusters may have to run again from what memory held before.
+    pub may_run_again: bool,
+    /// What permutes the order of blocks and warps; 0 for their natural order.
+    pub seed: u64,
+    /// The address of a cooperative launch's workspace, 0 if there is none.
+    pub workspace: u64,
+    pub progress: Option<Arc<Progress>>,
 }
 
 /// A running block.
@@ -91,8 +123,6 @@ pub(crate) struct Block {
     /// Its coordinates in the grid, and its linear index.
     pub at: [u32; 3],
     pub number: u64,
-    /// Whether it has acquired anything from other blocks, with an atomic whose result it used or a strong load.
-    pub acquired: bool,
 }
 
 /// The blocks of a cluster and their warps.
@@ -106,8 +136,24 @@ pub(crate) struct Unit<'a> {
     pub cluster_arrived: usize,
     pub cluster_row: Vec<u32>,
     pub cluster_published: Vec<u32>,
-    /// The clocks that atomics and strong stores released.
-    pub atomic_published: Vec<u32>,
+    pub sync: Synchronisation,
+    /// What clusters know of each other, if they run in a fixed order and races are looked for.
+    pub grid: Option<Box<GridState>>,
+    /// How often memory may have changed, and how often a thread read memory that others may be about to change.
+    pub changes: u64,
+    pub polls: u64,
+    /// The latter in the turn of one warp split.
+    pub turn_polls: u32,
+    /// The last such instruction of each warp, its lane and address.
+    pub spins: Vec<Option<(u32, u32, u64)>>,
+    /// Warp instructions, as far as turns have ended.
+    pub spent: u64,
+    /// The instructions that were counted before the cluster started.
+    counted_before: u64,
+    /// Warps whose last turn did nothing.
+    asleep: Vec<bool>,
+    /// The warps in the order of their turns.
+    turns: Vec<usize>,
     pub findings: Findings,
     pub counters: Counters,
     /// The counters by instruction, if they are kept; `counters` then has only those of the latest one.
@@ -130,6 +176,36 @@ pub(super) const TIMED_SLICE: u32 = 64;
 /// Clocks by which a warp may get ahead of the others in one turn.
 pub(super) const TURN_CLOCKS: f64 = 32.0;
 
+/// How a round of a cluster's warps went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// There is nothing left to do.
+    Over,
+    /// Something happened.
+    Moves,
+    /// Threads only computed and read.
+    Reads,
+    /// Threads reread memory that others may change, and changed nothing.
+    Polls,
+    /// All warps wait.
+    Still,
+}
+
+/// How many warp instructions may go by in which threads only reread memory that nobody changes: less than a second.
+pub(crate) const PATIENCE: u64 = 1 << 22;
+
+/// Permutes numbers.
+pub(crate) fn shuffle<T>(all: &mut [T], seed: u64) {
+    let mut state = seed;
+    for i in (1..all.len()).rev() {
+        // SplitMix64.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        all.swap(i, ((mixed ^ mixed >> 31) % (i as u64 + 1)) as usize);
+    }
+}
+
 impl<'a> Unit<'a> {
     pub fn new(launched: &'a Launched<'a>) -> Unit<'a> {
         let geometry = &launched.geometry;
@@ -142,7 +218,6 @@ impl<'a> Unit<'a> {
             mbarriers: Mbarriers::default(),
             at: [0; 3],
             number: 0,
-            acquired: false,
         };
         let warp = |id: usize| Warp::new(launched.program, id / warps, id % warps, id);
         Unit {
@@ -155,7 +230,16 @@ impl<'a> Unit<'a> {
             cluster_arrived: 0,
             cluster_row: Vec::new(),
             cluster_published: Vec::new(),
-            atomic_published: Vec::new(),
+            sync: Synchronisation::default(),
+            grid: None,
+            changes: 0,
+            polls: 0,
+            turn_polls: 0,
+            spins: vec![None; blocks * warps],
+            spent: 0,
+            counted_before: 0,
+            asleep: vec![false; blocks * warps],
+            turns: (0..blocks * warps).collect(),
             findings: Findings::default(),
             counters: Counters::default(),
             by_instruction: launched.by_line.then(|| Box::new(CountersByInstruction::new(launched.program))),
@@ -173,8 +257,13 @@ impl<'a> Unit<'a> {
         }
     }
 
-    /// The warp instructions that were executed so far.
+    /// The warp instructions that the cluster has executed so far.
     pub(super) fn executed(&self) -> u64 {
+        self.counted_instructions() - self.counted_before
+    }
+
+    /// The warp instructions that the unit has executed so far.
+    fn counted_instructions(&self) -> u64 {
         let attributed = self.by_instruction.as_ref().map_or(0, |by_instruction| by_instruction.instructions);
         attributed + self.counters.warp_instructions()
     }
@@ -193,23 +282,52 @@ impl<'a> Unit<'a> {
     /// Runs a cluster to completion; returns false if the launch is over.
     pub fn run(&mut self, cluster: u64) -> bool {
         self.start(cluster);
-        while !self.ended && self.warps.iter().any(|warp| warp.splits.live != 0) {
-            let mut moved = false;
-            for id in 0..self.warps.len() {
-                moved |= self.turn(id);
-                if self.ended {
-                    break;
-                }
-            }
-            if !moved && !self.ended {
-                self.deadlock();
+        let mut progress_at = self.spent;
+        loop {
+            match self.round() {
+                Round::Over => break,
+                Round::Still => self.deadlock(""),
+                Round::Polls if self.spent - progress_at > PATIENCE => self.deadlock(""),
+                Round::Polls => {}
+                Round::Moves | Round::Reads => progress_at = self.spent,
             }
         }
-        self.finish_copies();
+        self.finish();
         !self.ended || self.launched.steps_left.load(Ordering::Relaxed) > 0
     }
 
-    pub(super) fn start(&mut self, cluster: u64) {
+    /// Gives every warp a turn.
+    pub fn round(&mut self) -> Round {
+        if self.ended || self.warps.iter().all(|warp| warp.splits.live == 0) {
+            return Round::Over;
+        }
+        let (changes, polls) = (self.changes, self.polls);
+        let (mut moved, mut computed) = (false, false);
+        for turn in 0..self.turns.len() {
+            let (polls, spent) = (self.polls, self.spent);
+            moved |= self.turn(self.turns[turn]);
+            computed |= self.polls == polls && self.spent - spent >= u64::from(SLICE);
+            if self.ended {
+                return Round::Over;
+            }
+        }
+        match moved {
+            false => Round::Still,
+            _ if self.changes != changes => Round::Moves,
+            _ if computed || self.polls == polls => Round::Reads,
+            _ => Round::Polls,
+        }
+    }
+
+    /// Completes what the cluster left in flight.
+    pub fn finish(&mut self) {
+        self.finish_copies();
+        if let Some(progress) = &self.launched.progress {
+            progress.add_blocks(self.blocks.len() as u64);
+        }
+    }
+
+    pub fn start(&mut self, cluster: u64) {
         let geometry = self.launched.geometry;
         let at = Geometry::split(cluster, geometry.clusters());
         for (rank, block) in self.blocks.iter_mut().enumerate() {
@@ -221,7 +339,6 @@ impl<'a> Unit<'a> {
             block.shared.clear();
             block.barriers = Barriers::default();
             block.mbarriers = Mbarriers::default();
-            block.acquired = false;
         }
         let threads = geometry.threads();
         for warp in &mut self.warps {
@@ -234,7 +351,14 @@ impl<'a> Unit<'a> {
         self.cluster_arrived = 0;
         self.cluster_row = vec![0; self.warps.len() + 1];
         self.cluster_published = vec![0; self.warps.len() + 1];
-        self.atomic_published = vec![0; self.warps.len() + 1];
+        self.sync = Synchronisation::default();
+        self.spins.fill(None);
+        self.asleep.fill(false);
+        self.counted_before = self.counted_instructions();
+        if self.launched.seed != 0 {
+            self.turns = (0..self.warps.len()).collect();
+            shuffle(&mut self.turns, self.launched.seed ^ cluster.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        }
         self.number = cluster;
         self.ended = false;
         self.cluster_time = 0.0;
@@ -242,7 +366,12 @@ impl<'a> Unit<'a> {
 
     /// Runs a warp until all of its splits wait. Returns whether it did anything.
     pub(super) fn turn(&mut self, id: usize) -> bool {
-        if self.warps[id].splits.live == 0 {
+        let splits = &self.warps[id].splits;
+        if splits.live == 0 {
+            return false;
+        }
+        // Only the completion of a barrier wakes such a warp, and that has changed what it waits for.
+        if self.asleep[id] && splits.all.iter().all(|split| matches!(split.wait, Wait::Barrier(_))) {
             return false;
         }
         let empty = Warp::new(&EMPTY, 0, 0, 0);
@@ -254,6 +383,7 @@ impl<'a> Unit<'a> {
         while place < warp.splits.all.len() && !self.ended {
             let there = if self.ready(&mut warp, place) {
                 moved = true;
+                self.turn_polls = 0;
                 self.run_split(&mut warp, place)
             } else {
                 true
@@ -263,9 +393,11 @@ impl<'a> Unit<'a> {
         moved |= self.release_collectives(&mut warp);
         moved |= self.release_divergent_barriers(&mut warp);
         if warp.splits.live != live {
+            self.changes += 1;
             self.lanes_ended(&mut warp);
         }
         self.warps[id] = warp;
+        self.asleep[id] = !moved;
         moved
     }
 
@@ -287,13 +419,18 @@ impl<'a> Unit<'a> {
         ready
     }
 
-    /// Nothing can go on: reports who waits for what, and ends the unit.
-    pub(super) fn deadlock(&mut self) {
+    /// Nothing can go on: reports who waits for what, and ends the unit. `why` says what else keeps them waiting.
+    pub fn deadlock(&mut self, why: &str) {
         let mut waiting = Vec::new();
         for warp in &self.warps {
             for split in &warp.splits.all {
                 let what = match split.wait {
-                    Wait::Nothing => continue,
+                    Wait::Nothing => {
+                        let Some((pc, lane, address)) = self.spins[warp.id] else { continue };
+                        let what = format!("for another value at {address:#x}, which nobody changes");
+                        waiting.push((warp.block, warp.number, pc, 1 << lane, Some(address), what));
+                        continue;
+                    }
                     Wait::Lanes { mask, .. } => self.describe_missing_lanes(warp, split.pc, mask),
                     Wait::Barrier(number) => format!("at barrier {number}"),
                     Wait::Mbarrier { offset, .. } => {
@@ -304,14 +441,15 @@ impl<'a> Unit<'a> {
                 };
                 // The program counter may already be past the instruction that waits.
                 let behind = matches!(split.wait, Wait::Barrier(_) | Wait::Cluster { .. });
-                waiting.push((warp.block, warp.number, split.pc - u32::from(behind), split.mask, what));
+                let pc = split.pc - u32::from(behind);
+                waiting.push((warp.block, warp.number, pc, split.mask, None, what));
             }
         }
-        for (block, number, pc, mask, what) in waiting {
+        for (block, number, pc, mask, address, what) in waiting {
             let thread = number as u32 * 32 + mask.trailing_zeros();
             let number = self.blocks[block].number;
             self.findings.add(FindingKind::Deadlock, pc, || {
-                (number, thread, None, format!("waits {what}, and nothing can wake it"))
+                (number, thread, address, format!("waits {what}, and nothing can wake it{why}"))
             });
         }
         self.ended = true;
@@ -381,6 +519,7 @@ pub(super) static EMPTY: Program = Program {
     shared_bytes: 0,
     global_granule: 1,
     shared_granule: 1,
+    depends_on_order: false,
     access_facts: Vec::new(),
     shared_variables: Vec::new(),
     address_constants: Vec::new(),

@@ -2,6 +2,7 @@
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::GLOBAL_START;
@@ -386,13 +387,48 @@ pub(crate) struct View<'a> {
     pub reads: Box<[AtomicU64]>,
     /// The offset bits within a granule.
     granule_bits: u32,
+    /// What it held before the launch first wrote to it.
+    saved: OnceLock<Saved>,
+}
+
+/// What an allocation held.
+#[derive(Debug)]
+struct Saved {
+    data: Vec<u64>,
+    written: Vec<u64>,
+    whole: bool,
 }
 
 impl View<'_> {
     fn new(allocation: &Allocation, granule: usize, races: bool) -> Option<View<'_>> {
         let count = if races && !allocation.freed { allocation.bytes.div_ceil(granule) } else { 0 };
         let granule_bits = granule.trailing_zeros();
-        Some(View { allocation, writes: zeros(count)?, reads: zeros(count)?, granule_bits })
+        let saved = OnceLock::new();
+        Some(View { allocation, writes: zeros(count)?, reads: zeros(count)?, granule_bits, saved })
+    }
+
+    /// Keeps what the allocation holds, unless that was done before. Whoever writes calls this first.
+    #[inline(always)]
+    pub fn save(&self) {
+        if self.saved.get().is_none() {
+            self.saved.get_or_init(|| {
+                let copy = |words: &[AtomicU64]| words.iter().map(|word| word.load(Relaxed)).collect();
+                let Allocation { data, written, whole, .. } = self.allocation;
+                Saved { data: copy(data), written: copy(written), whole: whole.load(Relaxed) }
+            });
+        }
+    }
+
+    /// Brings back what the allocation held before the launch.
+    pub fn restore(&mut self) {
+        let Some(saved) = self.saved.take() else { return };
+        let Allocation { data, written, whole, .. } = self.allocation;
+        let copy = |from: &[u64], to: &[AtomicU64]| {
+            from.iter().zip(to).for_each(|(from, to)| to.store(*from, Relaxed));
+        };
+        copy(&saved.data, data);
+        copy(&saved.written, written);
+        whole.store(saved.whole, Relaxed);
     }
 
     /// The granules of a range of bytes.

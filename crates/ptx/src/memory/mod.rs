@@ -2,12 +2,14 @@
 
 mod access_records;
 mod global;
+mod grid_records;
 mod shared;
 mod tensor_map;
 mod texture;
 
 pub(crate) use access_records::{AccessRecords, Accessor, Conflict};
 pub(crate) use global::{Allocation, Global, Missing, View};
+pub(crate) use grid_records::{AccessClass, Earlier, GridAccess, GridRecords};
 pub(crate) use shared::Shared;
 pub use tensor_map::{MapElement, Swizzle, TensorMap, TensorMapError, TensorMapKind};
 pub use texture::{

@@ -2,19 +2,18 @@
 
 use std::{
     collections::HashSet,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64},
 };
 
-use rayon::prelude::*;
-
-use super::{Kernel, Module, Simulator};
+use super::{Kernel, Module, Simulator, schedule};
 use crate::{
     check::{EarlierAccess, Finding, FindingKind, Findings, Seen},
-    counters::{ByLine, Counters, CountersByInstruction, LineCounters},
+    counters::{ByLine, Counters, LineCounters},
     error::PtxError,
     isa::Line,
-    machine::{self, Constants, Geometry, Launched, Unit},
+    machine::{self, Constants, Geometry, Launched, RecordLayout},
     memory::TensorMap,
+    occupancy::BlockResources,
 };
 
 /// An argument of a kernel.
@@ -57,6 +56,8 @@ pub struct LaunchConfig {
     pub cluster: [u32; 3],
     /// The arguments, in order.
     pub arguments: Vec<Argument>,
+    /// A cooperative launch: all blocks must fit the chip at once, and may synchronise as a grid.
+    pub cooperative: bool,
 }
 
 impl LaunchConfig {
@@ -68,6 +69,7 @@ impl LaunchConfig {
             shared_bytes: 0,
             cluster: [1; 3],
             arguments,
+            cooperative: false,
         }
     }
 }
@@ -81,10 +83,9 @@ pub struct Report {
     pub counters: Counters,
     /// What every line cost, if [`Checks::by_line`](super::Checks::by_line) asked for it.
     pub by_line: Option<ByLine<LineCounters>>,
+    /// What could not be checked, in sentences.
+    pub unchecked: Vec<String>,
 }
-
-/// What a worker found and counted.
-type Part = (Findings, Counters, Option<Box<CountersByInstruction>>);
 
 impl Simulator {
     /// Runs a kernel to completion.
@@ -98,39 +99,45 @@ impl Simulator {
         config: &LaunchConfig,
     ) -> Result<Report, PtxError> {
         let kernel = module.kernel(kernel)?;
-        let launched = self.launched(kernel, config, self.checks.races)?;
+        let workspace = if config.cooperative { self.workspace()? } else { 0 };
+        let mut launched = self.launched(kernel, config, self.checks.races)?;
         let geometry = launched.geometry;
-        let (next, over) = (AtomicU64::new(0), AtomicBool::new(false));
-        let clusters = geometry.cluster_count();
-        let workers = (rayon::current_num_threads() as u64).min(clusters);
-        let parts: Vec<Part> = (0..workers)
-            .into_par_iter()
-            .map(|_| {
-                let mut unit = Unit::new(&launched);
-                while !over.load(Ordering::Relaxed) {
-                    let cluster = next.fetch_add(1, Ordering::Relaxed);
-                    if cluster >= clusters {
-                        break;
-                    }
-                    if !unit.run(cluster) {
-                        over.store(true, Ordering::Relaxed);
-                    }
-                }
-                let (counters, by_instruction) = unit.counted();
-                (unit.findings, counters, by_instruction)
-            })
-            .collect();
-        let (mut findings, mut counters) = (Findings::default(), Counters::default());
-        let mut each = self.checks.by_line.then(|| CountersByInstruction::new(&kernel.program));
-        for (found, counted, by_instruction) in parts {
-            findings.merge(found);
-            counters.merge(&counted);
-            if let (Some(each), Some(by_instruction)) = (&mut each, by_instruction) {
-                each.merge(&by_instruction);
-            }
+        let resident = self.resident_clusters(kernel, &geometry);
+        if config.cooperative && resident < geometry.cluster_count() {
+            let (blocks, most) = (geometry.cluster_count(), resident);
+            let what = if geometry.cluster_blocks() == 1 { "blocks" } else { "clusters" };
+            return Err(PtxError::Launch {
+                kernel: kernel.name.clone(),
+                what: format!(
+                    "a cooperative launch needs all of its {blocks} {what} on the chip at once; the simulated {} holds {most} of \
+                     them, as far as threads and shared memory go",
+                    self.chip.name
+                ),
+            });
         }
-        let by_line = each.map(|each| ByLine::of(&each, &kernel.program, |pc| module.line_of(kernel, pc)));
-        Ok(Report { findings: located(findings, module, kernel, &geometry), counters, by_line })
+        launched.workspace = workspace;
+        if let Some(progress) = &self.progress {
+            progress.start(geometry.cluster_count() * geometry.cluster_blocks() as u64);
+        }
+        let done = schedule::run(&mut launched, resident, self.checks.steps);
+        let by_line = done
+            .by_instruction
+            .map(|each| ByLine::of(&each, &kernel.program, |pc| module.line_of(kernel, pc)));
+        Ok(Report {
+            findings: located(done.findings, module, kernel, &geometry),
+            counters: done.counters,
+            by_line,
+            unchecked: done.unchecked,
+        })
+    }
+
+    /// How many clusters the chip holds at once, as far as threads and shared memory go. How many registers a block needs only the
+    /// assembler knows.
+    fn resident_clusters(&self, kernel: &Kernel, geometry: &Geometry) -> u64 {
+        let shared_bytes = kernel.program.shared_bytes + geometry.dynamic_shared;
+        let block = BlockResources { threads: geometry.threads() as u32, registers: 0, shared_bytes };
+        let blocks = self.chip.occupancy(&block).blocks.max(1);
+        u64::from(blocks) * u64::from(self.chip.multiprocessors) / geometry.cluster_blocks().max(1) as u64
     }
 
     /// A launch as all workers see it. Access records are kept if races are looked for.
@@ -140,14 +147,16 @@ impl Simulator {
         config: &LaunchConfig,
         races: bool,
     ) -> Result<Launched<'a>, PtxError> {
+        let geometry = self.geometry(kernel, config)?;
+        let in_order = kernel.program.depends_on_order;
         Ok(Launched {
             program: &kernel.program,
             constants: Constants::new(&kernel.program),
             parameters: arguments(kernel, &config.arguments)?,
-            geometry: self.geometry(kernel, config)?,
+            geometry,
             global: &self.global,
             textures: &self.textures,
-            views: self.global.views(kernel.program.global_granule, races)?,
+            views: self.global.views(kernel.program.global_granule, races && !in_order)?,
             read_only: (races && kernel.program.read_only_writes)
                 .then(|| self.global.granule_words(kernel.program.global_granule))
                 .flatten(),
@@ -158,6 +167,12 @@ impl Simulator {
             timed: false,
             steps_left: AtomicU64::new(self.checks.steps),
             multiprocessors: self.chip.multiprocessors,
+            layout: RecordLayout::new(&geometry),
+            conflict: AtomicBool::new(false),
+            may_run_again: races && !in_order && geometry.cluster_count() > 1,
+            seed: self.checks.seed,
+            workspace: 0,
+            progress: self.progress.clone(),
         })
     }
 
@@ -168,7 +183,13 @@ impl Simulator {
         config: &LaunchConfig,
         by_line: bool,
     ) -> Result<Launched<'a>, PtxError> {
-        Ok(Launched { nonfinite: false, by_line, timed: true, ..self.launched(kernel, config, false)? })
+        Ok(Launched {
+            nonfinite: false,
+            by_line,
+            timed: true,
+            progress: None,
+            ..self.launched(kernel, config, false)?
+        })
     }
 
     /// The address and size of every allocation.
@@ -298,32 +319,4 @@ fn arguments(kernel: &Kernel, arguments: &[Argument]) -> Result<Vec<u8>, PtxErro
         bytes[offset..offset + size].copy_from_slice(&value);
     }
     Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ChipSpec;
-
-    /// Running every block of such a grid would take seconds; a few around the highest recorded block number are enough.
-    #[test]
-    fn blocks_beyond_the_access_records() {
-        let ptx = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 y) {\n.reg .b64 %y;\n\
-                   ld.param.u64 %y, [y];\nst.global.u64 [%y], %y;\nret;\n}\n";
-        let mut simulator = Simulator::new(ChipSpec::a100());
-        let module = Module::load(&mut simulator, ptx).unwrap();
-        let y = simulator.allocate(8).unwrap();
-        let mut config = LaunchConfig::new(i32::MAX as u32, 1, vec![Argument::U64(y)]);
-        config.grid[1] = 4;
-        let races = |clusters: [u64; 2]| {
-            let launched = simulator.launched(module.kernel("k").unwrap(), &config, true).unwrap();
-            let mut unit = Unit::new(&launched);
-            clusters.into_iter().for_each(|cluster| assert!(unit.run(cluster)));
-            unit.findings.into_vec().len()
-        };
-        let known = (1 << 23) - 1;
-        assert_eq!(races([known - 2, known - 1]), 1);
-        assert_eq!(races([known - 1, known]), 0);
-        assert_eq!(races([known, 1 << 33]), 0);
-    }
 }

@@ -3,10 +3,15 @@
 mod earlier;
 mod launch;
 mod module;
+mod progress;
+mod schedule;
+
+use std::sync::Arc;
 
 pub use launch::{Argument, LaunchConfig, Report};
 pub(crate) use module::Kernel;
 pub use module::Module;
+pub use progress::Progress;
 
 use crate::{
     chip::ChipSpec,
@@ -30,13 +35,16 @@ pub struct Checks {
     pub nonfinite: bool,
     /// Warp instructions after which a launch is considered endless.
     pub steps: u64,
+    /// Permutes the order in which blocks and warps run, so that results that depend on it show; 0 is the natural order. With the same
+    /// seed, every run gives the same results.
+    pub seed: u64,
     /// Whether counters are also kept by line, which takes longer.
     pub by_line: bool,
 }
 
 impl Default for Checks {
     fn default() -> Checks {
-        Checks { races: true, nonfinite: false, steps: STEPS, by_line: false }
+        Checks { races: true, nonfinite: false, steps: STEPS, seed: 0, by_line: false }
     }
 }
 
@@ -46,6 +54,9 @@ pub struct Simulator {
     chip: ChipSpec,
     checks: Checks,
     global: Global,
+    progress: Option<Arc<Progress>>,
+    /// What grid barriers of cooperative launches count in, once there was one.
+    workspace: Option<DeviceAddress>,
     textures: Textures,
 }
 
@@ -56,8 +67,29 @@ impl Simulator {
             chip,
             checks: Checks::default(),
             global: Global::default(),
+            progress: None,
+            workspace: None,
             textures: Textures::default(),
         }
+    }
+
+    /// Lets launches tell how far they are.
+    #[must_use]
+    pub fn with_progress(mut self, progress: Arc<Progress>) -> Simulator {
+        self.progress = Some(progress);
+        self
+    }
+
+    /// The memory that a cooperative launch's grid barrier counts in, as the driver provides it.
+    fn workspace(&mut self) -> Result<DeviceAddress, PtxError> {
+        const BYTES: usize = 64;
+        let address = match self.workspace {
+            Some(address) => address,
+            None => self.global.allocate(BYTES)?,
+        };
+        self.workspace = Some(address);
+        self.global.copy_in(address, &[0; BYTES])?;
+        Ok(address)
     }
 
     /// Sets what launches check.
