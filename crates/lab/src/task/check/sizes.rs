@@ -93,16 +93,22 @@ impl Checker {
                 |name: &String| sizes.contains_key(name) || ordered.iter().any(|(known, ..)| known == name);
             let ready = left.iter().position(|(_, expression, _)| expression.names().iter().all(is_known));
             let Some(ready) = ready else {
-                let (name, expression, _) = &left[0];
-                let unknown =
-                    expression.names().iter().find(|name| !is_known(name) && !constants.contains_key(*name));
-                let what = match unknown {
-                    Some(unknown) => {
-                        format!("`{expression}` names {unknown}, which is neither a size nor a constant")
+                // What depends on such a name waits for it as well: the one that has it is told.
+                let unknown = left.iter().find_map(|(name, expression, _)| {
+                    let is_unknown = |name: &&String| !is_known(name) && !constants.contains_key(*name);
+                    Some((name, expression, expression.names().iter().find(is_unknown)?))
+                });
+                let (name, what) = match unknown {
+                    Some((name, expression, unknown)) => {
+                        let what =
+                            format!("`{expression}` names {unknown}, which is neither a size nor a constant");
+                        (name, what)
                     }
-                    None => format!(
-                        "`{expression}` leads back to itself: constants must not define each other in a circle"
-                    ),
+                    None => {
+                        let (name, expression, _) = &left[0];
+                        let circle = "leads back to itself: constants must not define each other in a circle";
+                        (name, format!("`{expression}` {circle}"))
+                    }
                 };
                 return self.wrong(&format!("constants.{name}"), what);
             };
