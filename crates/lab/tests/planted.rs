@@ -120,7 +120,8 @@ impl Planted {
         }
         arguments.extend(self.numbers.iter().map(|&number| Argument::U32(number)));
         let (grid, block, shared_bytes) = self.launches[usize::from(mended)];
-        let config = LaunchConfig { grid, block, shared_bytes, cluster: [1; 3], arguments };
+        let config =
+            LaunchConfig { grid, block, shared_bytes, cluster: [1; 3], cooperative: false, arguments };
         let kernel = code.kernel(None).unwrap();
         let sources = [(source.name.clone(), source.text.clone())];
         let subject = Subject {

@@ -94,6 +94,10 @@ pub struct SimArgs {
     #[arg(long, value_name = "X,Y,Z", default_value = "1")]
     pub cluster: Extents,
 
+    /// Launch all blocks at once, so that they can wait for each other with grid.sync().
+    #[arg(long)]
+    pub cooperative: bool,
+
     /// Dynamic shared memory per block, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole_number::<usize>)]
     pub shared: usize,
@@ -137,6 +141,10 @@ pub struct SimArgs {
     /// Also print what every source line costs and, with --device-profile, where warps wait.
     #[arg(long)]
     pub by_line: bool,
+
+    /// Permute the order of blocks and warps, to see whether results depend on it; 0 keeps their own.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = whole_number::<u64>)]
+    pub seed: u64,
 
     /// Stop the kernel after this many warp instructions; an endless one takes minutes to reach the default.
     #[arg(long, value_name = "COUNT", default_value_t = Checks::default().steps, value_parser = whole_number::<u64>)]

@@ -58,8 +58,8 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         races: !arguments.no_races,
         nonfinite: arguments.check.contains(&Check::Nan),
         steps: arguments.steps,
+        seed: arguments.seed,
         by_line: arguments.by_line,
-        ..Checks::default()
     };
     let mut simulator = Simulator::new(chip(arguments).clone()).with_checks(checks);
     let module = Module::load(&mut simulator, &ptx).map_err(simulated)?;
@@ -81,8 +81,8 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
         block: arguments.block.0,
         shared_bytes: arguments.shared,
         cluster: arguments.cluster.0,
+        cooperative: arguments.cooperative,
         arguments: values,
-        cooperative: false,
     };
     let prediction = prediction::predict(arguments, &simulator, &module, &kernel, &config, source)?;
     if arguments.predict_only {

@@ -92,6 +92,7 @@ fn config(launch: &Launch) -> LaunchConfig {
         block: launch.block,
         shared_bytes: launch.shared_bytes as usize,
         cluster: launch.cluster,
+        cooperative: false,
         arguments: launch.arguments.iter().cloned().map(Argument::Bytes).collect(),
     }
 }

@@ -162,6 +162,7 @@ fn config(launch: &Launch, addresses: &[DeviceAddress]) -> Result<LaunchConfig, 
         block: launch.block,
         shared_bytes: launch.shared,
         cluster: [1; 3],
+        cooperative: false,
         arguments: launch.arguments.iter().map(value).collect::<Result<_, KernelBenchError>>()?,
     })
 }
