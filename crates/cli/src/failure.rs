@@ -34,7 +34,7 @@ pub const EXIT_USAGE: u8 = 2;
 pub const EXIT_INTERRUPTED: u8 = 130;
 /// Everything else; for `kinora sim`, a bug in the kernel.
 const EXIT_FAILED: u8 = 1;
-/// `kinora sim` could not run the kernel.
+/// `kinora sim` or `kinora lab` could not run the kernel.
 #[cfg(feature = "simulator")]
 const EXIT_NOT_RUN: u8 = 3;
 
@@ -141,6 +141,21 @@ pub enum Failure {
         /// How many.
         count: usize,
     },
+    /// The lab found that a kernel is wrong, and has reported it.
+    #[cfg(feature = "simulator")]
+    #[error("the kernel is wrong: {count} problem{}", if *count == 1 { "" } else { "s" })]
+    LabFound {
+        /// How many things are wrong.
+        count: usize,
+    },
+    /// The lab could not run a task.
+    #[cfg(feature = "simulator")]
+    #[error("{0}")]
+    LabNotRun(String),
+    /// A file that a new task would have exists already.
+    #[cfg(feature = "simulator")]
+    #[error("{} exists already", .0.display())]
+    LabExists(PathBuf),
     /// `kinora sim` could not run the kernel, so it says nothing about it.
     #[cfg(feature = "simulator")]
     #[error(transparent)]
@@ -229,6 +244,8 @@ impl Failure {
     fn help(&self) -> Option<String> {
         let text = match self {
             #[cfg(feature = "simulator")]
+            Failure::LabExists(_) => "choose another name; nothing was written",
+            #[cfg(feature = "simulator")]
             Failure::NotRun(failure) => return failure.help(),
             Failure::FileExists(_) => "choose another name, or add --force to replace it",
             Failure::Video(VideoError::FrameRate { .. }) => {
@@ -310,6 +327,10 @@ impl Failure {
             #[cfg(feature = "simulator")]
             Failure::Simulation(_) | Failure::Found { .. } => "simulation",
             #[cfg(feature = "simulator")]
+            Failure::LabFound { .. } | Failure::LabNotRun(_) => "lab",
+            #[cfg(feature = "simulator")]
+            Failure::LabExists(_) => "output",
+            #[cfg(feature = "simulator")]
             Failure::NotRun(failure) => failure.kind(),
             Failure::Bench(BenchError::Device(_)) => "device",
             Failure::Device(_)
@@ -387,6 +408,8 @@ impl Failure {
             | Failure::InterruptedDownload
             | Failure::InterruptedBench { .. }
             | Failure::InterruptedClips { .. } => EXIT_INTERRUPTED,
+            #[cfg(feature = "simulator")]
+            Failure::LabNotRun(_) => EXIT_NOT_RUN,
             Failure::After { failure, .. } => failure.exit_code(),
             #[cfg(feature = "simulator")]
             Failure::NotRun(_) => EXIT_NOT_RUN,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::memory::TensorMapError;
+use crate::memory::{TensorMapError, TextureError};
 
 /// A position in a text; line and column count from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,6 +80,9 @@ pub enum PtxError {
     /// A tensor map that the driver would refuse.
     #[error("invalid tensor map: {0}")]
     TensorMap(#[from] TensorMapError),
+    /// An array or a texture that the driver would refuse.
+    #[error("invalid texture: {0}")]
+    Texture(#[from] TextureError),
 }
 
 impl PtxError {

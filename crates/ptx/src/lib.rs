@@ -18,14 +18,19 @@ mod simulator;
 mod syntax;
 mod timing;
 
-pub use check::{EarlierAccess, Finding, FindingKind, SourceLine, excerpt};
+pub use check::{EarlierAccess, Finding, FindingKind, Severity, SourceLine, excerpt};
 pub use chip::{ChipSpec, Latencies, Limits, MemorySystem, Units};
 pub use counters::{ByLine, Counters, Flops, InstructionClass, LineCounters, Traffic};
 pub use error::{Place, PtxError};
-pub use memory::{MapElement, Swizzle, TensorMap, TensorMapError, TensorMapKind};
+pub use memory::{
+    AddressMode, ArrayDescription, ArrayKind, ChannelKind, DeviceArray, FilterMode, MapElement, ReadMode,
+    Swizzle, TensorMap, TensorMapError, TensorMapKind, TexelFormat, TextureDescription, TextureError,
+    TextureSource,
+};
 pub use occupancy::{BlockResources, Occupancy, OccupancyLimit};
 pub use performance::{
-    Calibration, CalibrationError, LinePrediction, PredictOptions, Prediction, Resource, ResourceUse,
+    Assumption, Calibration, CalibrationError, LinePrediction, Mended, PredictOptions, Prediction, Resource,
+    ResourceUse,
 };
 pub use rounding_latitude::RoundingLatitude;
 pub use simulator::{Argument, Checks, DeviceAddress, LaunchConfig, Module, Report, Simulator};

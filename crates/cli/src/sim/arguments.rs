@@ -47,6 +47,14 @@ An argument is one of:
                               a tensor map of such a buffer for TMA copies of
                               16x64 boxes, outermost axis first;
                               tiles:16,64,swizzle128:… swizzles them
+  texture:linear,wrap,normalised:f32x4[64,128]=random
+                              a texture object over an array of 64 rows of 128
+                              texels with 4 channels; the options are point or
+                              linear, wrap, clamp, mirror or border, normalised
+                              (coordinates), unit (integers as numbers up to 1),
+                              layered and cube (layers or faces outermost), and
+                              memory (linear memory, for tex1Dfetch)
+  surface:f32[64,128]         a surface object; surface:layered:…
 
 Types are i8, u8, i16, u16, i32, u32, i64, u64, f16, bf16, f32 and f64. An
 im2col tensor map needs the library (kinora-ptx).

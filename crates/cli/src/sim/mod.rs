@@ -7,6 +7,7 @@ mod prediction;
 pub mod quantities;
 mod report;
 mod source;
+mod textures;
 
 use std::path::{Path, PathBuf};
 
@@ -66,7 +67,7 @@ pub fn run(arguments: &SimArgs) -> Result<(), Failure> {
     let (mut values, mut buffers) = (Vec::new(), Vec::new());
     for (number, operand) in arguments.args.iter().enumerate() {
         let placed = if arguments.predict_only {
-            Ok(operand.reserve(&mut simulator))
+            operand.reserve(&mut simulator)
         } else {
             operand.place(number, &mut simulator)
         };

@@ -33,10 +33,15 @@ pub enum FindingKind {
     MissingProxyFence,
     /// A bulk copy that its tensor map, address or size does not allow.
     TensorMap,
+    /// A number that is no handle of a texture or surface, the handle of one with other axes, or a texel that was written in the same
+    /// launch.
+    TextureMisuse,
     /// A register of a `wgmma` that is accessed before `wgmma.wait_group`, or written without `wgmma.fence`.
     WgmmaInFlight,
     /// An infinity that originates from finite operands, or a NaN from operands that are not NaN.
     NotFinite,
+    /// Memory that a kernel reads as read-only data, by `ld.global.nc`, and writes.
+    ReadOnlyWritten,
     /// `trap`.
     Trap,
     /// A kernel that did not finish within the limit of instructions.
@@ -78,14 +83,30 @@ impl FindingKind {
             FindingKind::TensorMap => {
                 "check the tensor map's rank, box, swizzle and alignment against the copy"
             }
+            FindingKind::TextureMisuse => {
+                "pass the handle of a texture or surface with the axes that the function reads, and read texels in a later launch than they are written in"
+            }
             FindingKind::WgmmaInFlight => {
                 "execute wgmma.wait_group before accessing accumulators, and wgmma.fence after writing them"
             }
             FindingKind::NotFinite => "guard against zero divisors and overflow, or compute in a wider type",
+            FindingKind::ReadOnlyWritten => {
+                "read it without __ldg and without const __restrict__ on its pointer, or write it in another kernel"
+            }
             FindingKind::Trap => "a trap usually is a failed assertion: find the condition before it",
             FindingKind::StepLimit => "look for a loop that never ends, or raise the limit for a long kernel",
         }
     }
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[non_exhaustive]
+pub enum Severity {
+    /// It need not change a result: a race between writes of the same value.
+    Warning,
+    /// It can make results wrong.
+    Error,
 }
 
 /// A line of the source that PTX was compiled from.
@@ -130,6 +151,10 @@ pub struct Finding {
     pub suggestion: String,
     /// How often it happened.
     pub count: u64,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Whether it is a race between writes that all write the same value.
+    pub same_value: bool,
     /// What compute-sanitizer calls it.
     pub sanitizer: Option<String>,
 }
@@ -165,6 +190,9 @@ impl fmt::Display for Finding {
             write!(f, ", address {address:#x}")?;
         }
         write!(f, ": {}", self.message)?;
+        if self.same_value {
+            write!(f, " (both write the same value, so it need not change a result)")?;
+        }
         if let Some(EarlierAccess { wrote, source: Some(source), .. }) = &self.earlier {
             let did = if *wrote { "write" } else { "read" };
             write!(f, "; the earlier {did} is at {}:{}", source.file, source.line)?;
@@ -212,6 +240,8 @@ pub(crate) struct Seen {
     pub earlier: Option<Earlier>,
     /// Advice that replaces that of its kind.
     pub advice: Option<&'static str>,
+    /// Whether it is a race between writes that all wrote the same value.
+    pub same_value: bool,
 }
 
 /// The earlier one of two accesses that race.
@@ -239,6 +269,11 @@ impl Seen {
     /// What to do about it.
     pub fn suggestion(&self) -> &'static str {
         self.advice.unwrap_or_else(|| self.kind.suggestion())
+    }
+
+    /// How bad it is.
+    pub fn severity(&self) -> Severity {
+        if self.same_value { Severity::Warning } else { Severity::Error }
     }
 }
 
@@ -276,7 +311,48 @@ impl Findings {
             threads,
             earlier: None,
             advice: None,
+            same_value: false,
         });
+    }
+
+    /// Counts a race, and makes it if it is new. Writes of the same value are a lesser race than any other: the first other one takes the
+    /// place of theirs.
+    pub fn add_race(
+        &mut self,
+        pc: u32,
+        same_value: bool,
+        make: impl FnOnce() -> (u64, u32, Option<u64>, String),
+    ) {
+        let known = self.index.get(&(FindingKind::Race, pc)).copied();
+        match known {
+            Some(known) if self.all[known].same_value && !same_value => {
+                let (block, thread, address, message) = make();
+                let mine = &mut self.all[known];
+                let count = mine.count + 1;
+                *mine = Seen {
+                    block,
+                    thread,
+                    address,
+                    message,
+                    count,
+                    same_value,
+                    earlier: None,
+                    ..mine.clone()
+                };
+            }
+            Some(known) => self.all[known].count += 1,
+            None => {
+                self.add(FindingKind::Race, pc, make);
+                if let Some(seen) = self.all.last_mut() {
+                    seen.same_value = same_value;
+                }
+            }
+        }
+    }
+
+    /// Whether a race at an instruction is new, or only of writes of the same value so far.
+    pub fn asks_for_values(&self, pc: u32) -> bool {
+        self.index.get(&(FindingKind::Race, pc)).is_none_or(|&known| self.all[known].same_value)
     }
 
     /// Says that a finding also occurred in this block and thread.
@@ -313,7 +389,9 @@ impl Findings {
                     let count = mine.count + seen.count;
                     mine.widen(seen.blocks, seen.threads);
                     let (blocks, threads) = (mine.blocks, mine.threads);
-                    if seen.block < mine.block {
+                    let (worse, lesser) =
+                        (mine.same_value && !seen.same_value, !mine.same_value && seen.same_value);
+                    if worse || !lesser && seen.block < mine.block {
                         *mine = seen;
                     }
                     mine.count = count;

@@ -3,9 +3,11 @@
 mod clocks;
 mod excerpt;
 mod finding;
+mod lane_clocks;
 mod sanitizer;
 
 pub(crate) use clocks::{Clocks, join};
 pub use excerpt::excerpt;
 pub(crate) use finding::{Earlier, Findings, Seen};
-pub use finding::{EarlierAccess, Finding, FindingKind, SourceLine};
+pub use finding::{EarlierAccess, Finding, FindingKind, Severity, SourceLine};
+pub(crate) use lane_clocks::LaneClocks;

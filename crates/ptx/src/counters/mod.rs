@@ -58,6 +58,12 @@ pub struct Counters {
     pub local_loads: Traffic,
     /// Writes to local memory.
     pub local_stores: Traffic,
+    /// Reads of textures. One of four neighbours that are filtered counts the sectors of all of them once.
+    pub texture_loads: Traffic,
+    /// Reads of surfaces.
+    pub surface_loads: Traffic,
+    /// Writes to surfaces.
+    pub surface_stores: Traffic,
     /// Bytes that threads read from local memory.
     pub local_load_bytes: u64,
     /// Bytes that threads write to local memory.
@@ -123,6 +129,9 @@ impl Counters {
             shared_atomics: traffic(&self.shared_atomics),
             local_loads: traffic(&self.local_loads),
             local_stores: traffic(&self.local_stores),
+            texture_loads: traffic(&self.texture_loads),
+            surface_loads: traffic(&self.surface_loads),
+            surface_stores: traffic(&self.surface_stores),
             local_load_bytes: scale(self.local_load_bytes),
             local_store_bytes: scale(self.local_store_bytes),
             copied_bytes: scale(self.copied_bytes),
@@ -152,6 +161,9 @@ impl Counters {
         self.shared_atomics.add(&other.shared_atomics);
         self.local_loads.add(&other.local_loads);
         self.local_stores.add(&other.local_stores);
+        self.texture_loads.add(&other.texture_loads);
+        self.surface_loads.add(&other.surface_loads);
+        self.surface_stores.add(&other.surface_stores);
         self.local_load_bytes += other.local_load_bytes;
         self.local_store_bytes += other.local_store_bytes;
         self.copied_bytes += other.copied_bytes;

@@ -60,6 +60,18 @@ impl Traffic {
         self.bytes += asked;
     }
 
+    /// Counts a request for texels of `bytes`, all in no more than one sector.
+    pub(crate) fn add_fetches(&mut self, addresses: &mut [u64], bytes: u64) {
+        let asked = addresses.len() as u64 * bytes;
+        addresses.iter_mut().for_each(|address| *address >>= SECTOR_BITS);
+        addresses.sort_unstable();
+        let sectors = addresses.chunk_by(|a, b| a == b).count() as u64;
+        self.requests += 1;
+        self.transactions += sectors;
+        self.ideal_transactions += asked.div_ceil(1 << SECTOR_BITS).min(sectors);
+        self.bytes += asked;
+    }
+
     /// Counts a `cp.async` request. A sector counts once for each aligned `1 << piece_bits` bytes of shared memory that it is
     /// written to.
     pub(crate) fn add_copies(

@@ -70,7 +70,7 @@ impl Unit<'_> {
             self.count(instruction, mask, active);
             let operands = program.operands_of(instruction);
             if timed {
-                self.time_arithmetic(warp, instruction, operands, pc);
+                self.time_arithmetic(warp, Step { instruction, operands, pc, mask: active });
             }
             if active == 0 {
                 pc += 1;
@@ -240,6 +240,13 @@ impl Unit<'_> {
                 self.store_matrix(warp, step, count, transposed, offset)
             }
             Op::Mma(mma) => self.mma(warp, step, mma),
+            Op::Texture(fetch) => self.fetch_texture(warp, step, fetch),
+            Op::TextureQuery { query, surface } => self.query_texture(warp, step, query, surface),
+            Op::LoadSurface(access) => self.load_surface(warp, step, access),
+            Op::StoreSurface(access) => self.store_surface(warp, step, access),
+            Op::ExactMma(mma) => self.exact_mma(warp, step, mma),
+            Op::LoadFragment(access) => self.load_fragment(warp, step, access),
+            Op::StoreFragment(access) => self.store_fragment(warp, step, access),
             Op::Wgmma(wgmma) => self.wgmma(warp, step, wgmma),
             Op::WgmmaFence => self.wgmma_fence(warp),
             Op::WgmmaCommit => self.wgmma_commit(warp),

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     counters::{Counters, CountersByInstruction},
-    isa::{Instruction, Mbarrier, Op, Operand},
+    isa::{Mbarrier, Op},
     memory::LOCAL_WINDOW,
     timing::{Clock, Kind, WarpClock},
 };
@@ -129,16 +129,11 @@ impl Unit<'_> {
 
     /// Keeps time for an instruction whose cost is known before it executes.
     #[inline]
-    pub(super) fn time_arithmetic(
-        &mut self,
-        warp: &mut Warp,
-        instruction: &Instruction,
-        operands: &[Operand],
-        pc: u32,
-    ) {
-        if let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock)
-            && clock.costs[pc as usize].kind != Kind::Deferred
-        {
+    pub(super) fn time_arithmetic(&mut self, warp: &mut Warp, step: Step<'_>) {
+        let Step { instruction, operands, pc, mask } = step;
+        let (Some(clock), Some(own)) = (&mut self.clock, &mut warp.clock) else { return };
+        clock.mended.at(pc, mask, self.number);
+        if clock.costs[pc as usize].kind != Kind::Deferred {
             clock.plain(own, pc, instruction.guard, operands, instruction.results as usize);
         }
     }
@@ -167,7 +162,9 @@ impl Unit<'_> {
             | Op::Store(_)
             | Op::Atomic { .. }
             | Op::LoadMatrix { .. }
-            | Op::StoreMatrix { .. } => {
+            | Op::StoreMatrix { .. }
+            | Op::LoadFragment(_)
+            | Op::StoreFragment(_) => {
                 clock.memory(own, pc, guard, operands, results);
             }
             Op::AsyncCopy { .. } => {
@@ -260,6 +257,7 @@ impl Unit<'_> {
     pub(super) fn wait_at_barrier(&mut self, warp: &mut Warp, moment: f64) {
         if let Some(clock) = &mut self.clock {
             let arrived = warp.clock.as_ref().map_or(moment, |own| own.now());
+            let moment = if clock.mended.ignores_barriers { moment.min(arrived) } else { moment };
             clock.busy.barriers += (moment - arrived).max(0.0);
             warp.wait_until(moment + clock.rates.latencies.barrier);
         }

@@ -15,7 +15,7 @@ use crate::{
     check::{Clocks, FindingKind, Findings},
     counters::{Counters, CountersByInstruction},
     isa::Program,
-    memory::{Global, Shared, View},
+    memory::{Global, Shared, Textures, View},
     timing::Clock,
 };
 
@@ -64,7 +64,10 @@ pub(crate) struct Launched<'a> {
     pub parameters: Vec<u8>,
     pub geometry: Geometry,
     pub global: &'a Global,
+    pub textures: &'a Textures,
     pub views: Vec<View<'a>>,
+    /// For every view and granule, who read it as read-only data and who wrote it, if the kernel does both.
+    pub read_only: Option<Vec<Box<[AtomicU64]>>>,
     /// Whether the host processor has AVX2.
     pub wide: bool,
     pub races: bool,
@@ -291,7 +294,7 @@ impl<'a> Unit<'a> {
             for split in &warp.splits.all {
                 let what = match split.wait {
                     Wait::Nothing => continue,
-                    Wait::Lanes { mask, .. } => format!("for lanes {mask:#010x} of its warp"),
+                    Wait::Lanes { mask, .. } => self.describe_missing_lanes(warp, split.pc, mask),
                     Wait::Barrier(number) => format!("at barrier {number}"),
                     Wait::Mbarrier { offset, .. } => {
                         let state = self.blocks[warp.block].mbarriers.describe(offset);
@@ -344,6 +347,18 @@ impl<'a> Unit<'a> {
         self.report(warp, kind, access.pc, access.lane as u32, Some(access.address), message);
     }
 
+    /// Reports a race of one lane's access; `same_value` says that both accesses write the same.
+    pub(super) fn report_race_of(
+        &mut self,
+        warp: &Warp,
+        access: LaneAccess,
+        same_value: bool,
+        message: impl FnOnce() -> String,
+    ) {
+        let (block, thread) = (self.blocks[warp.block].number, warp.number as u32 * 32 + access.lane as u32);
+        self.findings.add_race(access.pc, same_value, || (block, thread, Some(access.address), message()));
+    }
+
     /// Updates the time before which everything is ordered before the warp.
     pub(super) fn update_floor(&self, warp: &mut Warp) {
         warp.floor = self.clocks.floor(warp.id).min(warp.last_sync);
@@ -366,4 +381,10 @@ pub(super) static EMPTY: Program = Program {
     shared_bytes: 0,
     global_granule: 1,
     shared_granule: 1,
+    access_facts: Vec::new(),
+    shared_variables: Vec::new(),
+    address_constants: Vec::new(),
+    copies: Vec::new(),
+    copy_count: 0,
+    read_only_writes: false,
 };

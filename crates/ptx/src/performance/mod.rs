@@ -3,6 +3,7 @@
 //! Some blocks of the grid run on a multiprocessor that [keeps time](crate::timing), and the result is extrapolated to all blocks and
 //! multiprocessors. L2 and DRAM, which all of them share, are further bounds. These and the launch cost make the prediction.
 
+mod assumptions;
 mod calibration;
 mod footprint;
 mod predict;
@@ -10,6 +11,8 @@ mod sample;
 
 use serde::Serialize;
 
+pub(crate) use assumptions::Assumed;
+pub use assumptions::{Assumption, Mended};
 pub use calibration::{Calibration, CalibrationError};
 pub use predict::PredictOptions;
 

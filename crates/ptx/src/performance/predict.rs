@@ -1,13 +1,20 @@
 //! Predicts how long a launch takes.
 
-use super::{Calibration, LinePrediction, Prediction, Resource, ResourceUse, footprint, sample::Sample};
+use super::{
+    Assumed, Calibration, LinePrediction, Mended, Prediction, Resource, ResourceUse, footprint,
+    sample::Sample,
+};
 use crate::{
+    chip::ChipSpec,
     counters::{ByLine, Counters, CountersByInstruction, LineCounters},
     error::PtxError,
     machine::{TimedRun, run_timed},
     occupancy::{BlockResources, Occupancy},
     simulator::{Kernel, LaunchConfig, Module, Simulator},
-    timing::{Clock, ClockUnit, ContendedWords, Rates, SECTOR, Stalls, StallsByInstruction, costs},
+    timing::{
+        Clock, ClockUnit, ContendedWords, Footprint, MendedCosts, Rates, SECTOR, Stalls, StallsByInstruction,
+        costs,
+    },
 };
 
 /// Warp instructions after which a multiprocessor starts no more blocks.
@@ -24,6 +31,10 @@ pub struct PredictOptions {
     pub follows: bool,
     /// Whether to divide counters and waits by line; it takes longer.
     pub by_line: bool,
+    /// Costs that are left out, to see what the kernel would gain without them.
+    pub mended: Vec<Mended>,
+    /// Whether multiprocessors hold as many blocks as they have slots for warps, whatever else limits them.
+    pub full_occupancy: bool,
 }
 
 impl Simulator {
@@ -49,7 +60,10 @@ impl Simulator {
             registers: options.registers.unwrap_or_else(|| estimated_registers(kernel)),
             shared_bytes: kernel.program.shared_bytes + geometry.dynamic_shared,
         };
-        let occupancy = chip.occupancy(&block);
+        let mut occupancy = chip.occupancy(&block);
+        if options.full_occupancy {
+            occupancy = chip.full_occupancy(&block);
+        }
         if occupancy.blocks == 0 {
             return Err(refuse("a multiprocessor cannot hold even one of its blocks"));
         }
@@ -62,10 +76,13 @@ impl Simulator {
         let held = resident.min(sample.share());
         let active = blocks.min(multiprocessors) as f64;
         let rates = Rates::new(chip, &options.calibration, held as usize * block.shared_bytes);
-        let costs = costs(&kernel.program, &rates);
+        let mended = mended_costs(kernel, module, options, chip);
+        let mut costs = costs(&kernel.program, &rates);
+        mended.apply(&kernel.program, &mut costs, chip.latencies.arithmetic);
         let run = |number: u64| {
             let sample = Sample { number, ..sample };
             let mut clock = Clock::new(rates.clone(), costs.clone(), &kernel.program);
+            clock.mended = mended.clone();
             if options.by_line {
                 clock.stalls = Some(Box::new(StallsByInstruction::new(&kernel.program)));
             }
@@ -86,6 +103,25 @@ impl Simulator {
         prediction.by_line = by_line(&runs, &facts, kernel, module);
         Ok(prediction)
     }
+}
+
+/// The costs that are left out.
+fn mended_costs(kernel: &Kernel, module: &Module, options: &PredictOptions, chip: &ChipSpec) -> MendedCosts {
+    if options.mended.is_empty() {
+        return MendedCosts::default();
+    }
+    let assumed = |pc: usize| {
+        let source = module.line_of(kernel, pc).0;
+        let mut assumed = Assumed::default();
+        for mended in &options.mended {
+            if mended.lines.is_empty() || source.as_ref().is_some_and(|line| mended.lines.contains(line)) {
+                assumed.add(mended.assumption);
+            }
+        }
+        assumed
+    };
+    let assumed = (0..kernel.program.instructions.len()).map(assumed).collect();
+    MendedCosts::new(&kernel.program, assumed, chip.units.float / chip.units.tensor.max(1.0))
 }
 
 /// What is known about a launch before it runs.
@@ -167,10 +203,15 @@ impl Totals {
         self.waited += busy.barriers;
         self.l2_sectors += clock.l2_sectors as f64;
         self.words.merge(&clock.words);
-        let reads = footprint::by_allocation(&clock.reads, extents);
-        self.read.iter_mut().zip(reads).for_each(|(all, own)| *all += own);
-        let writes = footprint::by_allocation(&clock.writes, extents);
-        self.written.iter_mut().zip(writes).for_each(|(all, own)| *all += own);
+        let mended = &clock.mended;
+        let add = |all: &mut [f64], footprint: &Footprint, share: f64| {
+            let own = footprint::by_allocation(footprint, extents);
+            all.iter_mut().zip(own).for_each(|(all, own)| *all += own * share);
+        };
+        add(&mut self.read, &clock.reads, 1.0);
+        add(&mut self.read, &mended.reads.footprint, mended.reads.share());
+        add(&mut self.written, &clock.writes, 1.0);
+        add(&mut self.written, &mended.writes.footprint, mended.writes.share());
     }
 }
 

@@ -146,7 +146,11 @@ impl Simulator {
             parameters: arguments(kernel, &config.arguments)?,
             geometry: self.geometry(kernel, config)?,
             global: &self.global,
+            textures: &self.textures,
             views: self.global.views(kernel.program.global_granule, races)?,
+            read_only: (races && kernel.program.read_only_writes)
+                .then(|| self.global.granule_words(kernel.program.global_granule))
+                .flatten(),
             wide: machine::wide(),
             races,
             nonfinite: self.checks.nonfinite,
@@ -256,6 +260,7 @@ fn located(findings: Findings, module: &Module, kernel: &Kernel, geometry: &Geom
         });
         Finding {
             kind: seen.kind,
+            severity: seen.severity(),
             kernel: kernel.name.clone(),
             function: kernel.readable().to_owned(),
             source: module.source_line(line.file, line.source),
@@ -270,6 +275,7 @@ fn located(findings: Findings, module: &Module, kernel: &Kernel, geometry: &Geom
             suggestion: seen.suggestion().to_owned(),
             message: seen.message,
             count: seen.count,
+            same_value: seen.same_value,
             sanitizer,
         }
     };

@@ -8,7 +8,11 @@ pub use launch::{Argument, LaunchConfig, Report};
 pub(crate) use module::Kernel;
 pub use module::Module;
 
-use crate::{chip::ChipSpec, error::PtxError, memory::Global};
+use crate::{
+    chip::ChipSpec,
+    error::PtxError,
+    memory::{ArrayDescription, DeviceArray, Global, TextureDescription, Textures},
+};
 
 /// An address in the simulated device's memory.
 pub type DeviceAddress = u64;
@@ -42,12 +46,18 @@ pub struct Simulator {
     chip: ChipSpec,
     checks: Checks,
     global: Global,
+    textures: Textures,
 }
 
 impl Simulator {
     /// A device with the default checks.
     pub fn new(chip: ChipSpec) -> Simulator {
-        Simulator { chip, checks: Checks::default(), global: Global::default() }
+        Simulator {
+            chip,
+            checks: Checks::default(),
+            global: Global::default(),
+            textures: Textures::default(),
+        }
     }
 
     /// Sets what launches check.
@@ -100,6 +110,14 @@ impl Simulator {
         self.global.copy_out(address, to)
     }
 
+    /// Which of some bytes were ever written, by the host or by a kernel.
+    ///
+    /// # Errors
+    /// If they are not within one allocation.
+    pub fn written(&self, address: DeviceAddress, bytes: usize) -> Result<Vec<bool>, PtxError> {
+        self.global.written(address, bytes)
+    }
+
     /// Allocates memory for bytes and copies them there.
     ///
     /// # Errors
@@ -108,5 +126,30 @@ impl Simulator {
         let address = self.allocate(from.len())?;
         self.copy_in(address, from)?;
         Ok(address)
+    }
+
+    /// Allocates an array for textures and surfaces. Its texels are copied as those of any memory, at [`DeviceArray::address`].
+    ///
+    /// # Errors
+    /// If there can be no such array, or the host does not have enough memory.
+    pub fn array(&mut self, description: ArrayDescription) -> Result<DeviceArray, PtxError> {
+        let address = self.allocate(description.bytes()?)?;
+        Ok(DeviceArray { address, description })
+    }
+
+    /// Makes a texture, and returns its handle: what a `cudaTextureObject_t` is to a kernel.
+    ///
+    /// # Errors
+    /// If there can be no such texture.
+    pub fn texture(&mut self, description: &TextureDescription) -> Result<u64, PtxError> {
+        Ok(self.textures.add_texture(description)?)
+    }
+
+    /// Makes a surface of an array, and returns its handle: what a `cudaSurfaceObject_t` is to a kernel.
+    ///
+    /// # Errors
+    /// If there can be no such array.
+    pub fn surface(&mut self, array: &DeviceArray) -> Result<u64, PtxError> {
+        Ok(self.textures.add_surface(array)?)
     }
 }

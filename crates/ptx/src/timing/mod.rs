@@ -7,6 +7,7 @@
 mod atomics;
 mod cache;
 mod cost;
+mod mended;
 mod multiprocessor;
 mod queue;
 mod stalls;
@@ -16,6 +17,7 @@ mod wide_loads;
 pub(crate) use atomics::ContendedWords;
 pub(crate) use cache::{Footprint, SECTOR};
 pub(crate) use cost::{Kind, costs};
+pub(crate) use mended::MendedCosts;
 pub(crate) use multiprocessor::{Clock, Rates, Unit as ClockUnit};
 pub(crate) use stalls::StallsByInstruction;
 pub use stalls::{StallReason, Stalls};

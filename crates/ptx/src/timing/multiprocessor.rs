@@ -4,6 +4,7 @@ use super::{
     atomics::{ContendedWords, combined},
     cache::{Footprint, L1, SECTOR},
     cost::{Cost, Kind},
+    mended::MendedCosts,
     queue::Queue,
     stalls::{StallsByInstruction, Start},
     warp::WarpClock,
@@ -13,7 +14,7 @@ use crate::{
     chip::{ChipSpec, Latencies},
     counters,
     isa::{Operand, Path, Program},
-    performance::Calibration,
+    performance::{Assumption, Calibration},
 };
 
 /// The functional units of a scheduler.
@@ -138,6 +139,8 @@ pub(crate) struct Clock {
     /// By instruction: which loads of shared memory become wide ones.
     widths: Vec<Width>,
     pub words: ContendedWords,
+    /// The costs that are left out.
+    pub mended: MendedCosts,
 }
 
 impl Clock {
@@ -158,6 +161,7 @@ impl Clock {
             combined: combined(program),
             widths: widths(program),
             words: ContendedWords::default(),
+            mended: MendedCosts::default(),
             rates,
             costs,
         }
@@ -187,12 +191,14 @@ impl Clock {
         let cost = &self.costs[pc as usize];
         let base = warp.base();
         let ready = operands.0.max(queued).max(base);
-        let issued = self.issue[warp.scheduler].take(base, ready, cost.slots);
-        self.busy.issue += cost.slots;
+        let share = self.mended.share();
+        let (slots, interval) = (cost.slots * share, cost.interval * share);
+        let issued = self.issue[warp.scheduler].take(base, ready, slots);
+        self.busy.issue += slots;
         let mut start = issued;
         if let Some(unit) = cost.unit {
-            start = self.units[warp.scheduler][unit as usize].take(base, start, cost.interval);
-            self.busy.units[unit as usize] += cost.interval;
+            start = self.units[warp.scheduler][unit as usize].take(base, start, interval);
+            self.busy.units[unit as usize] += interval;
         }
         if let Some(stalls) = &mut self.stalls {
             stalls.start(warp, &Start { pc, operands, queued, issued, at: start, slots: cost.slots });
@@ -220,8 +226,11 @@ impl Clock {
     pub fn global(&mut self, pc: u32, addresses: &[u64; 32], mask: u32, bytes: u64, writes: bool) {
         let (seen, count) = sectors(addresses, mask, bytes);
         let bypass = self.uncached[pc as usize];
-        seen[..count].iter().for_each(|&sector| self.sector(sector, writes, bypass));
         let asked = u64::from(mask.count_ones()) * bytes;
+        if self.mended.is_some() && self.mended_global(&seen[..count], asked, writes) {
+            return;
+        }
+        seen[..count].iter().for_each(|&sector| self.sector(sector, writes, bypass));
         if writes && asked < count as u64 * SECTOR {
             self.used.partly += count as u64;
         }
@@ -231,17 +240,26 @@ impl Clock {
     /// Notes atomics of lanes on global memory.
     pub fn atomic(&mut self, pc: u32, addresses: &[u64; 32], mask: u32, bytes: u64, cluster: u64) {
         let (seen, count) = sectors(addresses, mask, bytes);
+        let asked = u64::from(mask.count_ones()) * bytes;
+        if !self.mended.assumes(Assumption::UncontendedAtomics) {
+            self.words.add(addresses, mask, self.combined[pc as usize], cluster);
+        }
+        if self.mended.is_some() && self.mended_global(&seen[..count], asked, false) {
+            return;
+        }
         for &sector in &seen[..count] {
             self.sector(sector, false, true);
             self.writes.touch(sector);
         }
         self.used.updated += count as u64;
-        self.used.l1_clocks += self.l1_clocks(&seen[..count], u64::from(mask.count_ones()) * bytes);
-        self.words.add(addresses, mask, self.combined[pc as usize], cluster);
+        self.used.l1_clocks += self.l1_clocks(&seen[..count], asked);
     }
 
     /// Notes an access of lanes to their local memory. Words of 4 bytes of the 32 lanes are next to each other.
     pub fn local(&mut self, base: u64, offsets: &[u64; 32], mask: u32, bytes: u64, writes: bool) {
+        if self.mended.assumes(Assumption::NoLocalMemory) {
+            return;
+        }
         let (mut seen, mut count) = ([0; 128], 0);
         for lane in (0..32).filter(|lane| mask >> lane & 1 == 1) {
             let last = offsets[lane].saturating_add(bytes.max(1) - 1) / 4;
@@ -297,25 +315,57 @@ impl Clock {
         }
     }
 
-    /// Notes a request to shared memory, with its wavefronts as it stands in the PTX.
-    pub fn shared(&mut self, pc: u32, addresses: &[u64; 32], mask: u32, wavefronts: u64) {
+    /// Notes a request to shared memory, with its wavefronts as it stands in the PTX, and how many of them are conflicts.
+    pub fn shared(&mut self, pc: u32, addresses: &[u64; 32], mask: u32, (wavefronts, conflicts): (u64, u64)) {
         let Width::Part { bytes, after, first } = self.widths[pc as usize] else {
-            return self.shared_wavefronts(wavefronts);
+            return self.shared_wavefronts(wavefronts, conflicts);
         };
         let (bytes, starts) = (u64::from(bytes), addresses.map(|address| address.wrapping_sub(after.into())));
         let aligned = (0..32).all(|lane| mask >> lane & 1 == 0 || starts[lane] % bytes == 0);
         if !aligned {
-            self.shared_wavefronts(wavefronts);
+            self.shared_wavefronts(wavefronts, conflicts);
         } else if pc == first {
-            self.shared_wavefronts(counters::wavefronts(&starts, mask, bytes, true).0);
+            let (taken, groups) = counters::wavefronts(&starts, mask, bytes, true);
+            self.shared_wavefronts(taken, taken - groups);
         } else {
             self.used.part_of = Some(first);
         }
     }
 
-    /// Notes the wavefronts of an access to shared memory.
-    pub fn shared_wavefronts(&mut self, wavefronts: u64) {
-        self.used.wavefronts += wavefronts;
+    /// Notes an access to global memory of which some cost is left out; returns whether there is any.
+    fn mended_global(&mut self, sectors: &[u64], asked: u64, writes: bool) -> bool {
+        if !writes && self.mended.assumes(Assumption::KeptInSharedMemory) {
+            let new: Vec<u64> =
+                sectors.iter().copied().filter(|&sector| self.mended.is_new_to_block(sector)).collect();
+            new.iter().for_each(|&sector| self.sector(sector, false, false));
+            self.used.wavefronts += 1;
+            return true;
+        }
+        if !self.mended.assumes(Assumption::Coalesced) {
+            return false;
+        }
+        let ideal = asked.div_ceil(SECTOR).min(sectors.len() as u64);
+        let trimmed = if writes { &mut self.mended.writes } else { &mut self.mended.reads };
+        trimmed.asked += asked;
+        let mut new = false;
+        sectors.iter().for_each(|&sector| new |= trimmed.footprint.touch(sector));
+        if writes {
+            self.used.stored += ideal;
+        } else {
+            // Neighbouring requests share lines of the cache, so that a request misses as a whole or not at all.
+            let misses = sectors.iter().filter(|&&sector| !self.cache.read(sector)).count() as u64;
+            self.used.loaded += misses.min(ideal);
+            self.used.new |= new;
+        }
+        self.used.l1_clocks += asked as f64 / self.rates.shared;
+        true
+    }
+
+    /// Notes the wavefronts of an access to shared memory, and how many of them are conflicts.
+    pub fn shared_wavefronts(&mut self, wavefronts: u64, conflicts: u64) {
+        let left_out = self.mended.assumes(Assumption::ConflictFree)
+            || self.mended.assumes(Assumption::UncontendedAtomics);
+        self.used.wavefronts += wavefronts - if left_out { conflicts } else { 0 };
     }
 
     /// An instruction whose memory accesses were noted. Returns when it is done.
@@ -350,7 +400,7 @@ impl Clock {
         self.l2_sectors += updated;
         if loaded > 0 {
             let latency = if new { latencies.dram } else { latencies.l2 };
-            done = self.serve_l2(base, start, loaded) + latency;
+            done = self.serve_l2(base, start, loaded) + latency * self.mended.latency();
         }
         if stored > 0 {
             // A partly written sector is read and merged.
